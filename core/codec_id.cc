@@ -1,0 +1,39 @@
+#include "core/codec_id.h"
+
+namespace causeway::core {
+
+const char* CodecName(CodecId codec) {
+  switch (codec) {
+    case CodecId::kFloat32: return "float32";
+    case CodecId::kBfloat16: return "bfloat16";
+    case CodecId::kInt8: return "int8";
+    case CodecId::kInt4: return "int4";
+    case CodecId::kSign: return "sign";
+  }
+  return "unknown";
+}
+
+std::optional<CodecId> CodecFromName(std::string_view name) {
+  for (CodecId codec : kAllCodecs) {
+    if (name == CodecName(codec)) return codec;
+  }
+  return std::nullopt;
+}
+
+std::optional<CodecId> CodecFromNumber(int64_t number) {
+  for (CodecId codec : kAllCodecs) {
+    if (number == static_cast<int64_t>(codec)) return codec;
+  }
+  return std::nullopt;
+}
+
+std::string AllCodecNames() {
+  std::string names;
+  for (CodecId codec : kAllCodecs) {
+    if (!names.empty()) names += ", ";
+    names += CodecName(codec);
+  }
+  return names;
+}
+
+}  // namespace causeway::core

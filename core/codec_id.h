@@ -1,0 +1,21 @@
+// The codecs by their numbers on the wire, which are never reused (docs/wire_format.md), and their names in run.yaml.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace causeway::core {
+
+enum class CodecId : uint8_t { kFloat32 = 1, kBfloat16 = 2, kInt8 = 3, kInt4 = 4, kSign = 6 };
+
+inline constexpr CodecId kAllCodecs[] = {CodecId::kFloat32, CodecId::kBfloat16, CodecId::kInt8, CodecId::kInt4,
+                                         CodecId::kSign};
+
+const char* CodecName(CodecId codec);  // "int4"
+std::optional<CodecId> CodecFromName(std::string_view name);
+std::optional<CodecId> CodecFromNumber(int64_t number);
+std::string AllCodecNames();  // "float32, bfloat16, …": for error messages
+
+}  // namespace causeway::core

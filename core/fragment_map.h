@@ -1,0 +1,68 @@
+// Which tensor is synced with which fragment, and where its values lie there.
+//
+//   fragment 0   |unit 0|unit 1|unit 2|unit 3|unit 4| …      one flat float32 array per fragment (W, v, ē, residual …)
+//                |layers.0.q   |layers.0.norm|layers.0.k     a tensor starts on a new unit; padding is zero
+//
+// The coordinator builds the map from the first site's manifest and sends it to all; it stays the same for a run.
+// Immutable, thread-safe. Source: PROTOCOL.md sections 1 (assignment) and 4 (layout).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/layout.h"
+#include "core/manifest.h"
+#include "core/run_config.h"
+
+namespace causeway::core {
+
+// One tensor in its fragment. [first_unit, first_unit + units) are its units.
+struct TensorPlace {
+  int tensor = 0;  // index in the manifest
+  int64_t first_unit = 0;
+  int64_t values = 0;  // without padding
+
+  int64_t units() const { return UnitsFor(values); }
+  friend bool operator==(const TensorPlace&, const TensorPlace&) = default;
+};
+
+struct Fragment {
+  FragmentId id = 0;
+  std::vector<TensorPlace> tensors;  // in manifest order, back to back
+  int64_t units = 0;
+  int64_t parameters = 0;
+
+  int64_t padded_values() const { return units * kUnitValues; }
+  friend bool operator==(const Fragment&, const Fragment&) = default;
+};
+
+class FragmentMap {
+ public:
+  FragmentMap() = default;
+
+  // The tensor lists of all fragments, each in manifest order, decide everything else.
+  FragmentMap(Manifest manifest, const std::vector<std::vector<int>>& tensors_of_fragment);
+
+  const Manifest& manifest() const { return manifest_; }
+  const std::vector<Fragment>& fragments() const { return fragments_; }
+  const Fragment& fragment(FragmentId p) const { return fragments_[p]; }
+  int num_fragments() const { return static_cast<int>(fragments_.size()); }
+
+  friend bool operator==(const FragmentMap&, const FragmentMap&) = default;
+
+ private:
+  Manifest manifest_;
+  std::vector<Fragment> fragments_;
+};
+
+// Assigns tensors to fragments.
+//   strided     layer i to fragment i mod P
+//   sequential  runs of consecutive layers
+//   balanced    largest tensor first into the lightest fragment
+// With strided and sequential, tensors of no layer (embeddings, head, final norm) form the last fragment and the layers
+// share the others, unless P = 1 or there is no such tensor. INVALID_ARGUMENT if a fragment would be empty.
+absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, int num_fragments,
+                                             FragmentAssignment assignment);
+
+}  // namespace causeway::core

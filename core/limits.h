@@ -1,0 +1,41 @@
+// Every limit of the system, each with its reason (invariant 7: bounded).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace causeway::core {
+
+// A chunk's bytes, header included. 1 MiB keeps one message's time on a 10 Mbit/s link under a second, so that resuming
+// loses little, and is large enough that per-message cost does not show on a fast one.
+inline constexpr int64_t kMaxChunkBytes = 1 << 20;
+
+// A bulk message: one chunk and its few fields. What a peer sends beyond is refused by gRPC before we see it.
+inline constexpr int64_t kMaxBulkMessageBytes = kMaxChunkBytes + (64 << 10);
+
+// A control message carries the manifest at most: 20,000 tensors of 150 bytes, with room.
+inline constexpr int64_t kMaxControlMessageBytes = 8 << 20;
+
+inline constexpr size_t kMaxTensors = 20'000;       // experts included, the largest public models have about 15,000
+inline constexpr size_t kMaxTensorNameBytes = 512;  // Hugging Face names stay under 120
+inline constexpr int64_t kMaxParameters = int64_t{1} << 40;  // 16 TB of coordinator memory: a typing error, not a model
+inline constexpr int kMaxFragments = 1024;  // one round each is open at a time; a round costs about 1 kB
+inline constexpr int kMaxSites = 1024;      // a status row and a round's bitmap each
+
+// Values beyond 2^100 are not parameters any more: a codec that met one would lose all others in its block, and sums of
+// squares overflow. Scales below 2^-100 would make quotients overflow, so such a block is sent as zeros.
+inline constexpr float kMaxMagnitude = 0x1p100f;
+inline constexpr float kMinScale = 0x1p-100f;
+
+// Updates that the coordinator keeps encoded, per fragment. In synchronous mode no active site is further behind than
+// one round, since the next one needs its contribution; one more serves a site that reconnects meanwhile.
+inline constexpr int kRetainedUpdates = 2;
+
+// Events queued for a site whose control stream is slow. Beyond it the stream is closed and the site reconnects.
+inline constexpr size_t kMaxQueuedControlMessages = 4096;
+
+// Reconnecting: doubles from the first to the last, ±20 % so that sites do not return in step.
+inline constexpr int64_t kFirstBackoffMs = 100;
+inline constexpr int64_t kLastBackoffMs = 2'000;  // well inside the default lease of 10 s
+
+}  // namespace causeway::core

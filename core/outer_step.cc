@@ -1,0 +1,59 @@
+#include "core/outer_step.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/multiversion.h"
+
+namespace causeway::core {
+
+CAUSEWAY_MULTIVERSION
+void OuterStep(const OuterParameters& outer, std::span<const float> gradient, std::span<float> momentum,
+               std::span<float> anchor) {
+  CHECK(gradient.size() == momentum.size() && gradient.size() == anchor.size());
+  const float mu = outer.momentum;
+  const float minus_eta = -outer.lr;
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const float g = gradient[i];
+    const float v = std::fma(mu, momentum[i], g);
+    const float s = std::fma(mu, v, g);
+    momentum[i] = v;
+    anchor[i] = std::fma(minus_eta, s, anchor[i]);
+  }
+}
+
+CAUSEWAY_MULTIVERSION
+void Rebase(const OuterParameters& outer, std::span<const float> gradient, std::span<const float> momentum,
+            std::span<float> local) {
+  CHECK(gradient.size() == momentum.size() && gradient.size() == local.size());
+  const float mu = outer.momentum;
+  const float minus_eta = -outer.lr;
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const float s = std::fma(mu, momentum[i], gradient[i]);
+    local[i] = std::fma(minus_eta, s, local[i]);
+  }
+}
+
+CAUSEWAY_MULTIVERSION
+void MixAnchor(float alpha, std::span<const float> anchor, std::span<float> local) {
+  CHECK(anchor.size() == local.size());
+  if (alpha == 1.0f) return;
+  if (alpha == 0.0f) {
+    std::copy(anchor.begin(), anchor.end(), local.begin());
+    return;
+  }
+  const float anchor_weight = 1.0f - alpha;
+  for (size_t i = 0; i < anchor.size(); ++i) {
+    const float share = anchor_weight * anchor[i];
+    local[i] = std::fma(alpha, local[i], share);
+  }
+}
+
+CAUSEWAY_MULTIVERSION
+void OuterGradient(std::span<const float> anchor, std::span<const float> local, std::span<float> gradient) {
+  CHECK(anchor.size() == local.size() && anchor.size() == gradient.size());
+  for (size_t i = 0; i < anchor.size(); ++i) gradient[i] = anchor[i] - local[i];
+}
+
+}  // namespace causeway::core

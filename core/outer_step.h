@@ -1,0 +1,36 @@
+// The arithmetic that coordinator and sites share: whoever holds the same W, v and g gets the same bits from it.
+//
+//   outer optimizer (PyTorch's Nesterov, dampening 0)   v ← fma(μ, v, g);  s = fma(μ, v, g);  W ← fma(−η, s, W)
+//   mix an update into live parameters                  θ ← fma(α, θ, (1−α)·W);  α = 0 copies W, α = 1 leaves θ
+//   move live parameters with the anchor (rebase)       θ ← fma(−η, s, θ)
+//
+// All float32, every rounding named here; `-ffp-contract=off` holds for the whole project. Spans have equal sizes.
+// Thread-safe on disjoint spans. Source: PROTOCOL.md sections 1 and 2 (arXiv 2311.08105, 2501.18512, 2604.21428).
+#pragma once
+
+#include <span>
+
+namespace causeway::core {
+
+struct OuterParameters {
+  float lr = 0.7f;        // η
+  float momentum = 0.9f;  // μ; 0 makes it plain SGD
+
+  friend bool operator==(const OuterParameters&, const OuterParameters&) = default;
+};
+
+// Takes the outer step on `anchor` (W) and `momentum` (v) with the decoded mean outer gradient g.
+void OuterStep(const OuterParameters& outer, std::span<const float> gradient, std::span<float> momentum,
+               std::span<float> anchor);
+
+// After OuterStep: moves `local` (θ) by the step that the anchor took, from the v and g of that step.
+void Rebase(const OuterParameters& outer, std::span<const float> gradient, std::span<const float> momentum,
+            std::span<float> local);
+
+// Mixes the anchor into `local` (θ) with the weight `alpha` of the local value.
+void MixAnchor(float alpha, std::span<const float> anchor, std::span<float> local);
+
+// Δ = W − θ: positive is the direction to subtract (invariant 2).
+void OuterGradient(std::span<const float> anchor, std::span<const float> local, std::span<float> gradient);
+
+}  // namespace causeway::core

@@ -1,0 +1,140 @@
+// What a run is: the content of run.yaml as plain values. Every default is the documented one (docs of
+// deploy/run.yaml); formats/run_yaml.h reads it from a file and checks it, so that everywhere else a RunConfig is known
+// to be sound.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/codec_id.h"
+#include "core/ids.h"
+#include "core/outer_step.h"
+#include "core/schedule.h"
+
+namespace causeway::core {
+
+enum class ModelKind { kLlama, kSynthetic };
+
+// Hugging Face's config.json names.
+struct LlamaConfig {
+  int64_t hidden_size = 128;
+  int64_t intermediate_size = 344;
+  int64_t num_hidden_layers = 4;
+  int64_t num_attention_heads = 4;
+  int64_t num_key_value_heads = 4;
+  int64_t vocab_size = 256;
+  int64_t max_position_embeddings = 128;  // also the length of a training sequence
+  double rms_norm_eps = 1e-5;
+  double rope_theta = 10000;
+  bool tie_word_embeddings = true;
+  std::string init_from;  // directory of safetensors to start from; empty: initialised from the seed
+
+  friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
+};
+
+struct SyntheticTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  float init = 0;  // used when the model's init is not seeded
+
+  friend bool operator==(const SyntheticTensor&, const SyntheticTensor&) = default;
+};
+
+enum class SyntheticGradient { kConstant, kNoise };
+enum class SyntheticApply { kEveryStep, kOnSend };
+
+// A load generator (SITE.md section 1). Tensor i counts as layer i.
+struct SyntheticConfig {
+  int64_t step_ms = 0;  // how long a step takes
+  bool seeded_init = false;
+  std::vector<SyntheticTensor> tensors;
+  SyntheticGradient gradient = SyntheticGradient::kConstant;
+  std::map<SiteId, float> gradient_by_site;  // constant gradient of each site, or the amplitude of its noise
+  SyntheticApply apply = SyntheticApply::kEveryStep;
+
+  friend bool operator==(const SyntheticConfig&, const SyntheticConfig&) = default;
+};
+
+enum class InnerOptimizerKind { kAdamW, kSgd };
+enum class InnerSchedule { kCosine, kConstant };
+
+struct InnerConfig {
+  InnerOptimizerKind optimizer = InnerOptimizerKind::kAdamW;
+  double lr = 3e-3;
+  int64_t warmup_steps = 50;
+  InnerSchedule schedule = InnerSchedule::kCosine;  // to a tenth of lr at run.steps; constant where steps is 0
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0.1;
+  double clip = 1.0;  // largest gradient norm; 0 = off
+  int64_t batch_size = 8;
+
+  friend bool operator==(const InnerConfig&, const InnerConfig&) = default;
+};
+
+enum class FragmentAssignment { kStrided, kSequential, kBalanced };
+
+struct SyncConfig {
+  int64_t sync_every = 20;  // H
+  int num_fragments = 4;    // P
+  FragmentAssignment fragment_assignment = FragmentAssignment::kStrided;
+  int64_t fragment_sync_delay = 1;     // τ
+  float fragment_update_alpha = 0.5f;  // α
+
+  FragmentSchedule Schedule() const { return FragmentSchedule(sync_every, num_fragments, fragment_sync_delay); }
+  friend bool operator==(const SyncConfig&, const SyncConfig&) = default;
+};
+
+struct CodecConfig {
+  CodecId up = CodecId::kInt4;
+  CodecId down = CodecId::kInt4;
+  float feedback_up = 1.0f;  // β of the error feedback; 0 = off
+  float feedback_down = 1.0f;
+
+  friend bool operator==(const CodecConfig&, const CodecConfig&) = default;
+};
+
+struct MembershipConfig {
+  int min_sites = 1;         // the start waits for so many
+  int64_t lease_ms = 10000;  // how long a site keeps its name after its control stream broke
+
+  friend bool operator==(const MembershipConfig&, const MembershipConfig&) = default;
+};
+
+struct EvalConfig {
+  int64_t every_rounds = 1;  // one site evaluates the anchors after so many rounds of all fragments; 0 = never
+  double held_out = 0.05;    // share of the text, at its end, that no site trains on
+  int64_t batches = 8;
+
+  friend bool operator==(const EvalConfig&, const EvalConfig&) = default;
+};
+
+struct CheckpointConfig {
+  int64_t every_rounds =
+      10;            // the coordinator saves its state after so many rounds of all fragments; 0 = at the end only
+  int64_t keep = 3;  // how many saved states stay
+
+  friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
+};
+
+struct RunConfig {
+  RunId run_id;
+  uint64_t seed = 1;
+  Step steps = 0;  // run.steps: inner steps per site; 0 = until stopped
+  ModelKind model_kind = ModelKind::kLlama;
+  LlamaConfig llama;          // when model_kind is kLlama
+  SyntheticConfig synthetic;  // when model_kind is kSynthetic
+  InnerConfig inner;
+  SyncConfig sync;
+  OuterParameters outer;  // optimizer sgd has momentum 0
+  CodecConfig codec;
+  MembershipConfig membership;
+  EvalConfig eval;
+  CheckpointConfig checkpoint;
+
+  friend bool operator==(const RunConfig&, const RunConfig&) = default;
+};
+
+}  // namespace causeway::core
