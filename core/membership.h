@@ -1,0 +1,78 @@
+// What coordinator and sites tell each other about taking part in a run, as plain values.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/schedule.h"
+
+namespace causeway::core {
+
+// A site's place in the schedule, decided when it is ready. It goes on from `step`, holds at least `versions`, and its
+// first contribution to fragment p is to base version first_versions[p]; updates to earlier ones only move it.
+struct Entry {
+  Step step = 0;
+  std::vector<Version> versions;
+  std::vector<Version> first_versions;
+  std::vector<SiteId> sites;  // that share the data
+
+  friend bool operator==(const Entry&, const Entry&) = default;
+};
+
+struct AnchorDigest {
+  Version version = 0;
+  uint64_t digest = 0;
+};
+
+// What a site reports of itself, about once a second.
+struct Progress {
+  Step step = 0;
+  int64_t tokens = 0;
+  double loss = std::nan("");  // nats per token; NaN: none
+  double tokens_per_s = 0;
+  double compute_s = 0;
+  double stall_s = 0;
+  double wall_s = 0;
+  double slack_s = 0;
+  int64_t contributions_sent = 0;
+  int64_t contributions_merged = 0;
+  double residual_norm = 0;
+  std::map<FragmentId, AnchorDigest> digests;
+  std::vector<std::string> in_flight;
+  std::optional<double> eval_loss;
+  std::vector<Version> eval_versions;
+};
+
+enum class SiteState { kJoining, kTraining, kDraining, kGone };
+
+const char* SiteStateName(SiteState state);  // "joining", …
+
+// One site as the rules see it.
+struct SiteRecord {
+  SessionId session;
+  SiteState state = SiteState::kGone;
+  std::string reason;                   // why it is in that state
+  std::vector<Version> first_versions;  // see Entry; empty before the site has entered
+  std::vector<Version> last_merged;     // base version of its last merged contribution, −1 = none
+
+  friend bool operator==(const SiteRecord&, const SiteRecord&) = default;
+};
+
+// Everything the rules of server/rounds remember: what a restart of the coordinator must find again.
+struct RoundState {
+  bool seeded = false;                            // the initial parameters are there
+  bool started = false;                           // min_sites were ready once
+  bool finished = false;                          // a site has done all its steps
+  std::vector<Version> versions;                  // decided rounds of each fragment
+  std::vector<std::vector<SiteId>> contributors;  // admitted to the open round of each fragment, in bytewise order
+  std::map<SiteId, SiteRecord> sites;             // every site that ever joined
+
+  friend bool operator==(const RoundState&, const RoundState&) = default;
+};
+
+}  // namespace causeway::core

@@ -1,0 +1,39 @@
+// The chunks of one fragment from one site, spooled as they arrive, still encoded, until they are complete.
+//
+//   plan      |chunk 0|chunk 1|chunk 2| …      known to both ends (PlanChunks)
+//   arrived   |  yes  |       |  yes  |        in any order, from several streams; a repeat is ignored
+//
+// Every chunk is checked in full when it comes in, so that what is complete can be merged without failing. Chunks that
+// arrived stay when a stream breaks: the next one sends only Missing(). Thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "codecs/chunk.h"
+#include "core/mutex.h"
+
+namespace causeway::server {
+
+class Contribution {
+ public:
+  explicit Contribution(std::vector<codecs::ChunkSpan> plan);
+
+  // INVALID_ARGUMENT if the bytes are not a valid chunk or not one of the plan; nothing changes then.
+  absl::Status Add(std::string chunk);
+
+  std::vector<int> Missing() const;  // indices in the plan, ascending
+  bool complete() const { return Missing().empty(); }
+
+  // Views of a complete contribution's chunks in unit order; they live as long as the contribution.
+  std::vector<codecs::ChunkView> Views() const;
+  const std::vector<std::string>& chunks() const { return chunks_; }  // of a complete contribution
+
+ private:
+  const std::vector<codecs::ChunkSpan> plan_;
+  mutable core::Mutex mutex_;
+  std::vector<std::string> chunks_;  // empty: not arrived
+};
+
+}  // namespace causeway::server
