@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/codec_id.h"
@@ -34,10 +35,15 @@ struct ChunkSpan {
   friend bool operator==(const ChunkSpan&, const ChunkSpan&) = default;
 };
 
-// The chunks of a fragment sent with `codec`, in unit order; the same for everyone who knows the map.
+// The chunks of a fragment sent with `codec`, in unit order; the same for everyone who knows the map. Each has as many
+// whole units of one tensor as fit core::kMaxChunkBytes.
 std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, core::CodecId codec);
 
 int64_t ChunkBytes(core::CodecId codec, int64_t values);
+
+// Whether a chunk from a peer is a part of this fragment: of one tensor, whole units but for the tensor's last one.
+// INVALID_ARGUMENT that says what was expected and what came.
+absl::Status CheckInFragment(const core::Fragment& fragment, const ChunkSpan& span);
 
 // Error feedback of one chunk: what is encoded is d = fma(beta, residual, values), and next_residual ← d − decoded.
 // beta = 0 switches it off: the spans are then empty. `next_residual` may be `residual`.
@@ -67,6 +73,9 @@ class ChunkView {
   void DecodeAdd(int64_t first_unit, float weight, std::span<float> sum) const;
 
  private:
+  // The chunk's block at which `first_unit` of the fragment begins, once `values` from there are known to be in it.
+  int64_t BlockOffset(int64_t first_unit, int64_t values) const;
+
   ChunkSpan span_;
   const uint8_t* scales_ = nullptr;
   const uint8_t* codes_ = nullptr;

@@ -33,9 +33,9 @@ class Codec {
   virtual void Decode(const uint8_t* scales, const uint8_t* codes, std::span<float> values) const = 0;
   virtual void DecodeAdd(const uint8_t* scales, const uint8_t* codes, float weight, std::span<float> sum) const = 0;
 
-  // INVALID_ARGUMENT if some block would decode to a value that is not finite or not below core::kMaxMagnitude, or a
-  // code is not one that Encode writes.
-  virtual absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t blocks) const = 0;
+  // INVALID_ARGUMENT if some block of `values` values would decode to a value that is not finite or not below
+  // core::kMaxMagnitude, or a code is not one that Encode writes, in the padding of the last block too.
+  virtual absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const = 0;
 };
 
 // The codec with that number; lives for ever.

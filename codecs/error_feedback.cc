@@ -1,0 +1,68 @@
+#include "codecs/error_feedback.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+
+namespace causeway::codecs {
+
+ErrorFeedback::ErrorFeedback(int64_t padded_values, float beta) : beta_(beta) {
+  CHECK(padded_values >= 0 && beta >= 0);
+  if (beta == 0) return;
+  residual_.assign(padded_values, 0.0f);
+  next_residual_.assign(padded_values, 0.0f);
+}
+
+absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans,
+                                                               std::span<const float> values) {
+  CHECK(!pending_);
+  std::vector<std::string> chunks;
+  for (const ChunkSpan& span : spans) {
+    ChunkFeedback feedback;
+    if (beta_ > 0) {
+      feedback.beta = beta_;
+      feedback.residual = std::span<const float>(residual_).subspan(span.first_value(), span.values);
+      feedback.next_residual = std::span<float>(next_residual_).subspan(span.first_value(), span.values);
+    }
+    absl::StatusOr<std::string> chunk = EncodeChunk(span, values.subspan(span.first_value(), span.values), feedback);
+    if (!chunk.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("in the chunk at unit ", span.first_unit, ": ", chunk.status().message()));
+    }
+    chunks.push_back(*std::move(chunk));
+  }
+  pending_ = true;
+  return chunks;
+}
+
+void ErrorFeedback::Admit() {
+  CHECK(pending_);
+  residual_.swap(next_residual_);
+  pending_ = false;
+}
+
+void ErrorFeedback::Refuse() {
+  CHECK(pending_);
+  pending_ = false;
+}
+
+void ErrorFeedback::Reset() {
+  std::fill(residual_.begin(), residual_.end(), 0.0f);
+  pending_ = false;
+}
+
+void ErrorFeedback::Restore(std::span<const float> residual) {
+  CHECK(residual.size() == residual_.size());
+  std::copy(residual.begin(), residual.end(), residual_.begin());
+  pending_ = false;
+}
+
+double ErrorFeedback::ResidualNorm() const {
+  double sum = 0;
+  for (float value : residual_) sum += static_cast<double>(value) * value;
+  return std::sqrt(sum);
+}
+
+}  // namespace causeway::codecs
