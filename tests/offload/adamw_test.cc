@@ -1,0 +1,136 @@
+#include "offload/adamw.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "core/random.h"
+#include "gtest/gtest.h"
+
+namespace causeway::offload {
+namespace {
+
+std::vector<float> RandomValues(uint64_t seed, size_t size, float scale) {
+  std::vector<float> values(size);
+  for (size_t i = 0; i < size; ++i) {
+    values[i] = static_cast<float>((2 * core::UnitInterval(core::HashCombine(seed, i)) - 1) * scale);
+  }
+  return values;
+}
+
+struct State {
+  explicit State(std::vector<float> parameters) : p(std::move(parameters)), m(p.size(), 0.0f), v(p.size(), 0.0f) {}
+
+  std::vector<float> p, m, v;
+};
+
+// PyTorch's torch.optim.AdamW for one value, in double.
+struct PyTorchAdamW {
+  double p, m = 0, v = 0;
+
+  void Step(const AdamWParameters& a, double g, int64_t t) {
+    p *= 1 - a.lr * a.weight_decay;
+    m = a.beta1 * m + (1 - a.beta1) * g;
+    v = a.beta2 * v + (1 - a.beta2) * g * g;
+    const double bias1 = 1 - std::pow(a.beta1, static_cast<double>(t));
+    const double bias2 = 1 - std::pow(a.beta2, static_cast<double>(t));
+    p -= a.lr / bias1 * m / (std::sqrt(v) / std::sqrt(bias2) + a.epsilon);
+  }
+};
+
+TEST(AdamW, FollowsPyTorchsFormulaInDoubleWithinFloatRounding) {
+  const AdamWParameters parameters{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1};
+  constexpr size_t kSize = 1003;
+  State state(RandomValues(1, kSize, 1.0f));
+  std::vector<PyTorchAdamW> reference;
+  for (float p : state.p) reference.push_back({p});
+  for (int64_t t = 1; t <= 100; ++t) {
+    const std::vector<float> g = RandomValues(100 + t, kSize, 0.1f);
+    AdamWStep(AdamWConstants(parameters, t), g, state.m, state.v, state.p);
+    for (size_t i = 0; i < kSize; ++i) reference[i].Step(parameters, g[i], t);
+  }
+  for (size_t i = 0; i < kSize; ++i) {
+    EXPECT_NEAR(state.p[i], reference[i].p, 100 * 0x1p-24) << i;  // at most half an ulp of 1 in each step
+    EXPECT_NEAR(state.m[i], reference[i].m, 1e-7) << i;
+    EXPECT_NEAR(state.v[i], reference[i].v, 1e-8) << i;
+  }
+}
+
+TEST(AdamW, FirstStepFromZeroMomentsMovesByTheLearningRate) {
+  State state({0.0f, 0.0f, 0.0f});
+  const std::vector<float> g = {1.0f, -1e-3f, 0.0f};
+  AdamWStep(AdamWConstants({.lr = 0.5, .weight_decay = 0}, 1), g, state.m, state.v, state.p);
+  EXPECT_NEAR(state.p[0], -0.5f, 1e-6);
+  EXPECT_NEAR(state.p[1], 0.5f, 1e-5);
+  EXPECT_EQ(state.p[2], 0.0f);
+}
+
+TEST(AdamW, TinyStateBecomesZeroAndNeverDenormal) {
+  State state({1.0f, 1.0f, 1.0f});
+  state.m = {1e-30f, -1e-30f, 1.0f};
+  state.v = {1e-30f, 1e-30f, 1.0f};
+  const std::vector<float> g = {1e-25f, -1e-20f, 0.0f};  // the squares lie below 2^-100
+  AdamWStep(AdamWConstants({.beta1 = 0.5}, 1), g, state.m, state.v, state.p);
+  EXPECT_GT(state.m[0], 0.0f);  // 5e-26 is above 2^-100 = 7.9e-31
+  for (int64_t t = 2; t <= 200; ++t) {
+    const std::vector<float> zero(3, 0.0f);
+    AdamWStep(AdamWConstants({.beta1 = 0.5, .beta2 = 0.5}, t), zero, state.m, state.v, state.p);
+    for (float x : {state.m[0], state.m[1], state.m[2], state.v[0], state.v[1], state.v[2]}) {
+      EXPECT_TRUE(x == 0 || std::fabs(x) >= kSmallestState) << x;
+    }
+  }
+  EXPECT_EQ(state.m[2], 0.0f);
+  EXPECT_EQ(state.v[2], 0.0f);
+}
+
+TEST(AdamW, SquareOfATinyGradientIsDropped) {
+  State state({1.0f});
+  const std::vector<float> g = {0x1p-51f};
+  AdamWStep(AdamWConstants({.beta2 = 0.0}, 1), g, state.m, state.v, state.p);
+  EXPECT_EQ(state.v[0], 0.0f);
+  EXPECT_NE(state.m[0], 0.0f);
+}
+
+TEST(AdamW, EveryInstructionSetGivesTheBitsOfThePlainLoop) {
+  const AdamWParameters parameters{.lr = 3e-3, .weight_decay = 0.1};
+  constexpr size_t kSize = 4099;  // not a multiple of any vector
+  State fast(RandomValues(2, kSize, 1.0f));
+  State plain = fast;
+  const auto flush = [](float x) { return std::fabs(x) < kSmallestState ? 0.0f : x; };
+  for (int64_t t = 1; t <= 20; ++t) {
+    const std::vector<float> g = RandomValues(t, kSize, t % 3 == 0 ? 1e-16f : 0.3f);
+    const AdamWConstants c(parameters, t);
+    AdamWStep(c, g, fast.m, fast.v, fast.p);
+    for (size_t i = 0; i < kSize; ++i) {
+      plain.m[i] = flush(std::fma(g[i], c.one_minus_beta1, plain.m[i] * c.beta1));
+      plain.v[i] = flush(std::fma(flush(g[i] * g[i]), c.one_minus_beta2, plain.v[i] * c.beta2));
+      const float u = plain.m[i] / std::fma(std::sqrt(plain.v[i]), c.root_scale, c.epsilon);
+      plain.p[i] = std::fma(plain.p[i], c.minus_decay, plain.p[i]);
+      plain.p[i] = std::fma(u, c.minus_lr, plain.p[i]);
+    }
+  }
+  for (size_t i = 0; i < kSize; ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(fast.p[i]), std::bit_cast<uint32_t>(plain.p[i])) << i;
+    ASSERT_EQ(std::bit_cast<uint32_t>(fast.m[i]), std::bit_cast<uint32_t>(plain.m[i])) << i;
+    ASSERT_EQ(std::bit_cast<uint32_t>(fast.v[i]), std::bit_cast<uint32_t>(plain.v[i])) << i;
+  }
+}
+
+TEST(Sgd, DyadicValuesAreExact) {
+  std::vector<float> p = {1.0f, -2.0f, 0.0f};
+  const std::vector<float> g = {0x1p-8f, -3 * 0x1p-8f, 0x1p-1f};
+  SgdStep(0x1p-4, 0, g, p);
+  EXPECT_EQ(p, (std::vector<float>{1.0f - 0x1p-12f, -2.0f + 3 * 0x1p-12f, -0x1p-5f}));
+}
+
+TEST(Sgd, DecaysTheParametersBeforeTheStep) {
+  std::vector<float> p = {2.0f};
+  const std::vector<float> g = {1.0f};
+  SgdStep(0.5, 0.5, g, p);
+  EXPECT_EQ(p[0], 1.0f);  // 2 − 0.25·2 = 1.5, then − 0.5
+}
+
+}  // namespace
+}  // namespace causeway::offload
