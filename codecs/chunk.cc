@@ -128,21 +128,6 @@ std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, core::CodecId 
 
 int64_t ChunkBytes(core::CodecId codec, int64_t values) { return ChunkLayout(codec, values).size; }
 
-absl::Status CheckInFragment(const core::Fragment& fragment, const ChunkSpan& span) {
-  const auto after = std::upper_bound(fragment.tensors.begin(), fragment.tensors.end(), span.first_unit,
-                                      [](int64_t unit, const core::TensorPlace& t) { return unit < t.first_unit; });
-  if (after == fragment.tensors.begin() || span.first_unit < 0 || span.first_unit >= fragment.units) {
-    return BadChunk("expected a first unit of 0 to ", fragment.units - 1, " in fragment ", fragment.id, ", got ",
-                    span.first_unit);
-  }
-  const core::TensorPlace& tensor = *std::prev(after);
-  const int64_t left = tensor.values - (span.first_unit - tensor.first_unit) * core::kUnitValues;
-  const bool whole_units = span.values % core::kUnitValues == 0 && span.values < left;
-  if (span.values >= 1 && (whole_units || span.values == left)) return absl::OkStatus();
-  return BadChunk("expected whole units of tensor ", tensor.tensor, " or all ", left, " values from unit ",
-                  span.first_unit, " of fragment ", fragment.id, " to its end, got ", span.values, " values");
-}
-
 absl::StatusOr<std::string> EncodeChunk(const ChunkSpan& span, std::span<const float> values,
                                         const ChunkFeedback& feedback) {
   CHECK(static_cast<int64_t>(values.size()) == span.values);

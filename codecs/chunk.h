@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/codec_id.h"
@@ -40,10 +39,6 @@ struct ChunkSpan {
 std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, core::CodecId codec);
 
 int64_t ChunkBytes(core::CodecId codec, int64_t values);
-
-// Whether a chunk from a peer is a part of this fragment: of one tensor, whole units but for the tensor's last one.
-// INVALID_ARGUMENT that says what was expected and what came.
-absl::Status CheckInFragment(const core::Fragment& fragment, const ChunkSpan& span);
 
 // Error feedback of one chunk: what is encoded is d = fma(beta, residual, values), and next_residual ← d − decoded.
 // beta = 0 switches it off: the spans are then empty. `next_residual` may be `residual`.

@@ -4,10 +4,13 @@
 //                                                                  ē ← x − g ◄── decode ◄──┘ │
 //                                                          digest ◄── outer step on v and W ◄─┘
 //
-// A tile is one chunk of the update, so each chunk can leave while later tiles are still merged. Determinism (invariant
-// 3): sites in bytewise order of name, blocks independent, arithmetic of core/outer_step.h. Contributions were checked
-// when they came in, so a merge cannot fail half-way, with one exception it checks for first: sums beyond the codecs'
-// range. Source: PROTOCOL.md sections 1 and 3.
+// A tile is a few units of one chunk of the update, small enough that all of it stays in cache; a chunk leaves as soon
+// as it is whole, while later ones are still merged. Determinism (invariant 3): sites in bytewise order of name, blocks
+// independent, arithmetic of core/outer_step.h.
+//
+// Contributions were checked when they came in, so a merge cannot fail half-way. Where x would leave the codecs' range
+// (only absurd contributions add up to 2^100), it is clamped to the largest float inside, and what was beyond is lost.
+// Source: PROTOCOL.md sections 1 and 3. Thread-safe on different states.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +20,14 @@
 #include <vector>
 
 #include "codecs/chunk.h"
-#include "core/digest.h"
 #include "core/fragment_map.h"
+#include "core/fragment_state.h"
 #include "core/ids.h"
 #include "core/outer_step.h"
 
 namespace causeway::server {
 
-// What the coordinator holds of a fragment: 12 bytes a parameter, padded layout. One owner at a time.
-struct FragmentState {
-  core::Version version = 0;
-  std::vector<float> anchor;    // W
-  std::vector<float> momentum;  // v
-  std::vector<float> residual;  // ē; empty when feedback_down is 0
-
-  uint64_t Digest() const { return core::DigestUnits(anchor, 0); }
-};
+using core::FragmentState;
 
 // A complete, valid contribution: chunks in unit order that cover the fragment.
 struct MergeInput {
@@ -47,11 +42,12 @@ struct MergeSettings {
   float feedback_down = 0;
 };
 
-// λ_m = float(w_m / Σ w), computed in double.
+// λ_m = float(w_m / Σ w), computed in double. Needs Σ w > 0.
 std::vector<float> NormalizedWeights(std::span<const double> weights);
 
 // Merges one round into `state` (version + 1) and gives each chunk of the update to `emit`, in unit order. Returns the
-// digest of the new anchor. `inputs` are in bytewise order of site names.
+// digest of the new anchor. `inputs` are in bytewise order of site names, and state.residual is there if feedback_down
+// is not 0: the caller's bug otherwise. `emit` must not touch `state`.
 uint64_t Merge(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
                FragmentState& state, const std::function<void(std::string chunk)>& emit);
 

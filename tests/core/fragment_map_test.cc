@@ -1,0 +1,97 @@
+#include "core/fragment_map.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace causeway::core {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// embedding, five layers of two tensors, final norm, head.
+Manifest FiveLayers() {
+  Manifest manifest = {{"embed", {256, 16}, TensorKind::kEmbedding, kNoLayer}};
+  for (int layer = 0; layer < 5; ++layer) {
+    manifest.push_back({"layers." + std::to_string(layer) + ".w", {16, 16}, TensorKind::kMatrix, layer});
+    manifest.push_back({"layers." + std::to_string(layer) + ".norm", {16}, TensorKind::kNorm, layer});
+  }
+  manifest.push_back({"norm", {16}, TensorKind::kNorm, kNoLayer});
+  manifest.push_back({"head", {256, 17}, TensorKind::kHead, kNoLayer});
+  return manifest;
+}
+
+std::vector<std::vector<std::string>> Names(const FragmentMap& map) {
+  std::vector<std::vector<std::string>> names;
+  for (const Fragment& fragment : map.fragments()) {
+    names.emplace_back();
+    for (const TensorPlace& place : fragment.tensors) names.back().push_back(map.manifest()[place.tensor].name);
+  }
+  return names;
+}
+
+FragmentMap Build(const Manifest& manifest, int num_fragments, FragmentAssignment assignment) {
+  auto map = BuildFragmentMap(manifest, num_fragments, assignment);
+  EXPECT_TRUE(map.ok()) << map.status();
+  return *std::move(map);
+}
+
+TEST(FragmentMap, StridedGivesEveryPthLayerAndEmbeddingsAndHeadTheLastFragment) {
+  EXPECT_THAT(Names(Build(FiveLayers(), 3, FragmentAssignment::kStrided)),
+              ElementsAre(ElementsAre("layers.0.w", "layers.0.norm", "layers.2.w", "layers.2.norm", "layers.4.w",
+                                      "layers.4.norm"),
+                          ElementsAre("layers.1.w", "layers.1.norm", "layers.3.w", "layers.3.norm"),
+                          ElementsAre("embed", "norm", "head")));
+}
+
+TEST(FragmentMap, SequentialGivesRunsOfLayersAndEmbeddingsAndHeadTheLastFragment) {
+  EXPECT_THAT(Names(Build(FiveLayers(), 3, FragmentAssignment::kSequential)),
+              ElementsAre(ElementsAre("layers.0.w", "layers.0.norm", "layers.1.w", "layers.1.norm", "layers.2.w",
+                                      "layers.2.norm"),
+                          ElementsAre("layers.3.w", "layers.3.norm", "layers.4.w", "layers.4.norm"),
+                          ElementsAre("embed", "norm", "head")));
+}
+
+TEST(FragmentMap, BalancedPutsTheLargestTensorIntoTheLightestFragment) {
+  const Manifest manifest = {{"a", {10}}, {"b", {40}}, {"c", {30}}, {"d", {20}}, {"e", {25}}};
+  // 40 → 0, 30 → 1, 25 → 1's load is 30 and 0's 40: 1; 20 → 0; 10 → 1 (55 against 60).
+  EXPECT_THAT(Names(Build(manifest, 2, FragmentAssignment::kBalanced)),
+              ElementsAre(ElementsAre("b", "d"), ElementsAre("a", "c", "e")));
+}
+
+TEST(FragmentMap, OneFragmentHoldsEverythingInManifestOrder) {
+  for (FragmentAssignment assignment :
+       {FragmentAssignment::kStrided, FragmentAssignment::kSequential, FragmentAssignment::kBalanced}) {
+    const FragmentMap map = Build(FiveLayers(), 1, assignment);
+    ASSERT_EQ(map.fragment(0).tensors.size(), 13u);
+    for (int i = 0; i < 13; ++i) EXPECT_EQ(map.fragment(0).tensors[i].tensor, i);
+    EXPECT_EQ(map.fragment(0).parameters, NumParameters(FiveLayers()));
+  }
+}
+
+TEST(FragmentMap, LayersShareAllFragmentsWhereNoTensorIsOutsideALayer) {
+  const Manifest manifest = {{"a", {4}, TensorKind::kMatrix, 0}, {"b", {4}, TensorKind::kMatrix, 1}};
+  EXPECT_THAT(Names(Build(manifest, 2, FragmentAssignment::kStrided)), ElementsAre(ElementsAre("a"), ElementsAre("b")));
+}
+
+TEST(FragmentMap, TensorsStartOnANewUnitBackToBack) {
+  const Manifest manifest = {{"a", {1}}, {"b", {4096}}, {"c", {4097}}, {"d", {2, 3}}};
+  const Fragment fragment = Build(manifest, 1, FragmentAssignment::kStrided).fragment(0);
+  EXPECT_THAT(fragment.tensors, ElementsAre(TensorPlace{0, 0, 1}, TensorPlace{1, 1, 4096}, TensorPlace{2, 2, 4097},
+                                            TensorPlace{3, 4, 6}));
+  EXPECT_EQ(fragment.units, 5);
+  EXPECT_EQ(fragment.padded_values(), 5 * 4096);
+  EXPECT_EQ(fragment.parameters, 1 + 4096 + 4097 + 6);
+}
+
+TEST(FragmentMap, FragmentThatWouldBeEmptyIsNamed) {
+  const auto strided = BuildFragmentMap(FiveLayers(), 7, FragmentAssignment::kStrided);
+  EXPECT_EQ(strided.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(strided.status().message()), HasSubstr("7 fragments leave fragment 5 empty"));
+
+  const auto balanced = BuildFragmentMap({{"only", {8}}}, 2, FragmentAssignment::kBalanced);
+  EXPECT_THAT(std::string(balanced.status().message()), HasSubstr("2 fragments leave fragment 1 empty"));
+}
+
+}  // namespace
+}  // namespace causeway::core

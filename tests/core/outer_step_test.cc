@@ -1,0 +1,118 @@
+#include "core/outer_step.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "core/random.h"
+
+namespace causeway::core {
+namespace {
+
+std::vector<uint32_t> Bits(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+std::vector<float> Random(size_t count, uint64_t seed) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t bits = HashCombine(seed, i);
+    values[i] = static_cast<float>((UnitInterval(bits) - 0.5) * std::exp2(static_cast<double>(bits % 40) - 20));
+  }
+  return values;
+}
+
+// All values are dyadic, so that every line can be checked by hand and nothing is rounded.
+TEST(OuterStep, HandComputedStepOfNesterov) {
+  const OuterParameters outer = {.lr = 0.5f, .momentum = 0.25f};
+  std::vector<float> momentum = {8.0f}, anchor = {1.0f};
+  OuterStep(outer, std::vector<float>{2.0f}, momentum, anchor);
+  EXPECT_EQ(momentum[0], 4.0f);  // 0.25 · 8 + 2
+  EXPECT_EQ(anchor[0], -0.5f);   // s = 0.25 · 4 + 2 = 3;  1 − 0.5 · 3
+  OuterStep(outer, std::vector<float>{-1.0f}, momentum, anchor);
+  EXPECT_EQ(momentum[0], 0.0f);  // 0.25 · 4 − 1
+  EXPECT_EQ(anchor[0], 0.0f);    // s = −1;  −0.5 + 0.5
+}
+
+TEST(OuterStep, MomentumZeroAndRateOneSubtractsTheGradient) {
+  std::vector<float> momentum = {3.0f}, anchor = {1.0f};
+  OuterStep({.lr = 1.0f, .momentum = 0.0f}, std::vector<float>{0.25f}, momentum, anchor);
+  EXPECT_EQ(momentum[0], 0.25f);
+  EXPECT_EQ(anchor[0], 0.75f);
+}
+
+// (1 + 2^-12)² = 1 + 2^-11 + 2^-24: only a fused step keeps the last term when 1 + 2^-11 is taken off again.
+TEST(OuterStep, RoundsOnceWhereFmaIsNamed) {
+  const float near_one = 1.0f + 0x1p-12f;
+  std::vector<float> momentum = {near_one}, anchor = {0.0f};
+  OuterStep({.lr = 1.0f, .momentum = near_one}, std::vector<float>{-(1.0f + 0x1p-11f)}, momentum, anchor);
+  EXPECT_EQ(momentum[0], 0x1p-24f);
+}
+
+TEST(Rebase, MovesLocalValuesAsFarAsTheAnchorMoved) {
+  const OuterParameters outer = {.lr = 0.5f, .momentum = 0.25f};
+  std::vector<float> momentum = {8.0f}, anchor = {1.0f}, local = {5.0f};
+  const std::vector<float> gradient = {2.0f};
+  OuterStep(outer, gradient, momentum, anchor);
+  Rebase(outer, gradient, momentum, local);
+  EXPECT_EQ(local[0], 3.5f);  // 5 − 0.5 · 3, so W − θ is still −4
+}
+
+TEST(MixAnchor, WeighsTheLocalValueWithAlpha) {
+  const std::vector<float> anchor = {4.0f, -0.0f};
+  std::vector<float> quarter = {8.0f, 1.0f}, none = {8.0f, 1.0f}, all = {8.0f, 1.0f};
+  MixAnchor(0.25f, anchor, quarter);
+  MixAnchor(0.0f, anchor, none);
+  MixAnchor(1.0f, anchor, all);
+  EXPECT_EQ(quarter, (std::vector<float>{5.0f, 0.25f}));  // 0.25 · 8 + 0.75 · 4
+  EXPECT_EQ(Bits(none), Bits(anchor));                    // copied, the sign of zero too
+  EXPECT_EQ(all, (std::vector<float>{8.0f, 1.0f}));
+}
+
+TEST(OuterGradient, IsPositiveInTheDirectionToSubtract) {
+  std::vector<float> gradient(2);
+  OuterGradient(std::vector<float>{1.0f, -2.0f}, std::vector<float>{0.25f, 1.0f}, gradient);
+  EXPECT_EQ(gradient, (std::vector<float>{0.75f, -3.0f}));
+}
+
+// The loops are compiled for several instruction sets; a plain loop here must give the bits of whichever was chosen.
+// Sizes around vector widths exercise the remainders.
+class MultiversionedLoops : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(MultiversionedLoops, EqualAPlainLoopBitForBit) {
+  const size_t n = GetParam();
+  const OuterParameters outer = {.lr = 0.7f, .momentum = 0.9f};
+  const std::vector<float> gradient = Random(n, 1);
+  std::vector<float> momentum = Random(n, 2), anchor = Random(n, 3), local = Random(n, 4), mixed = Random(n, 5);
+  std::vector<float> expect_momentum = momentum, expect_anchor = anchor, expect_local = local, expect_mixed = mixed;
+  std::vector<float> difference(n), expect_difference(n);
+  for (size_t i = 0; i < n; ++i) {
+    volatile float v = fmaf(0.9f, expect_momentum[i], gradient[i]);
+    volatile float s = fmaf(0.9f, v, gradient[i]);
+    expect_momentum[i] = v;
+    expect_anchor[i] = fmaf(-0.7f, s, expect_anchor[i]);
+    expect_local[i] = fmaf(-0.7f, s, expect_local[i]);
+    volatile float share = (1.0f - 0.3f) * expect_anchor[i];
+    expect_mixed[i] = fmaf(0.3f, expect_mixed[i], share);
+    expect_difference[i] = expect_anchor[i] - expect_local[i];
+  }
+  OuterStep(outer, gradient, momentum, anchor);
+  Rebase(outer, gradient, momentum, local);
+  MixAnchor(0.3f, anchor, mixed);
+  OuterGradient(anchor, local, difference);
+  EXPECT_EQ(Bits(momentum), Bits(expect_momentum));
+  EXPECT_EQ(Bits(anchor), Bits(expect_anchor));
+  EXPECT_EQ(Bits(local), Bits(expect_local));
+  EXPECT_EQ(Bits(mixed), Bits(expect_mixed));
+  EXPECT_EQ(Bits(difference), Bits(expect_difference));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, MultiversionedLoops, ::testing::Values(1, 3, 7, 8, 15, 16, 17, 31, 33, 4096, 10'007));
+
+}  // namespace
+}  // namespace causeway::core
