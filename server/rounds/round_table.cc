@@ -82,7 +82,7 @@ JoinDecision RoundTable::Join(const SiteId& site, const SessionId& session, cons
     record.reason.clear();
     decision.accepted = true;
     decision.resumed = IsActive(record);
-    AskForSeed(decision.actions);
+    AskForSeed(site, decision.actions);
     return decision;
   }
   if (run_state() == RunState::kDone) {
@@ -113,19 +113,20 @@ JoinDecision RoundTable::Join(const SiteId& site, const SessionId& session, cons
   record.last_merged.assign(state_.versions.size(), -1);
   links_[site] = {.connected = true, .deadline_ms = now_ms + rules_.lease_ms};
   decision.accepted = true;
-  AskForSeed(decision.actions);
+  AskForSeed(site, decision.actions);
   return decision;
 }
 
-void RoundTable::AskForSeed(Actions& actions) {
+void RoundTable::AskForSeed(const SiteId& joined, Actions& actions) {
   if (state_.seeded) return;
+  const SiteId before = seeder_;
   const auto joining = [](const auto& site) { return site.second.state == SiteState::kJoining; };
   const auto seeder = state_.sites.find(seeder_);
   if (seeder == state_.sites.end() || !joining(*seeder)) {
     const auto next = std::find_if(state_.sites.begin(), state_.sites.end(), joining);
     seeder_ = next == state_.sites.end() ? "" : next->first;
   }
-  if (!seeder_.empty()) actions.push_back(RequestSeed{seeder_});
+  if (!seeder_.empty() && (seeder_ != before || seeder_ == joined)) actions.push_back(RequestSeed{seeder_});
 }
 
 void RoundTable::Heard(const SiteId& site, const SessionId& session, int64_t now_ms) {
@@ -160,7 +161,7 @@ void RoundTable::Drop(const SiteId& site, const std::string& reason, Actions& ac
   links_.erase(site);
   std::erase(ready_, site);
   actions.push_back(Dropped{site, reason});
-  AskForSeed(actions);
+  AskForSeed(/*joined=*/"", actions);
   CloseComplete(actions);
 }
 

@@ -111,7 +111,7 @@ class RoundTable {
   std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;
   Actions StartIfEnough();
   Enter EnterNow(const core::SiteId& site);
-  void AskForSeed(Actions& actions);
+  void AskForSeed(const core::SiteId& joined, Actions& actions);
   void CloseComplete(Actions& actions);
   void Drop(const core::SiteId& site, const std::string& reason, Actions& actions);
 

@@ -1,0 +1,20 @@
+// What the coordinator holds of a fragment: 12 bytes a parameter (invariant 7), padded layout.
+#pragma once
+
+#include <vector>
+
+#include "core/digest.h"
+#include "core/schedule.h"
+
+namespace causeway::core {
+
+struct FragmentState {
+  Version version = 0;
+  std::vector<float> anchor;    // W
+  std::vector<float> momentum;  // v
+  std::vector<float> residual;  // ē; empty when feedback_down is 0
+
+  uint64_t Digest() const { return DigestUnits(anchor, 0); }
+};
+
+}  // namespace causeway::core

@@ -1,0 +1,12 @@
+// How long to wait before trying again: doubles from kFirstBackoffMs to kLastBackoffMs, spread by ±20 % so that the
+// sites that a restart cut off do not all return at once. Pure.
+#pragma once
+
+#include <cstdint>
+
+namespace causeway::transport {
+
+// `attempt` counts from 0; `random` is any 64 random bits.
+int64_t BackoffMs(int attempt, uint64_t random);
+
+}  // namespace causeway::transport

@@ -1,0 +1,17 @@
+#include "transport/byte_meter.h"
+
+namespace causeway::transport {
+
+void ByteMeter::Sample(int64_t now_ms) {
+  constexpr double kNewShare = 0.3;  // of the newest second: a burst shows at once and fades over about five
+  const int64_t total = this->total();
+  if (sampled_at_ms_ != 0 && now_ms > sampled_at_ms_) {
+    const double newest =
+        1000.0 * static_cast<double>(total - sampled_total_) / static_cast<double>(now_ms - sampled_at_ms_);
+    rate_.store(kNewShare * newest + (1 - kNewShare) * bytes_per_s(), std::memory_order_relaxed);
+  }
+  sampled_total_ = total;
+  sampled_at_ms_ = now_ms;
+}
+
+}  // namespace causeway::transport

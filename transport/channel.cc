@@ -1,0 +1,73 @@
+#include "transport/channel.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/limits.h"
+
+namespace causeway::transport {
+namespace {
+
+// A link that died without a word is noticed after the two together, inside the default lease of 10 s.
+constexpr int kKeepaliveTimeMs = 5'000;
+constexpr int kKeepaliveTimeoutMs = 4'000;
+
+}  // namespace
+
+std::string Address::Text() const {
+  return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port) : absl::StrCat("[", host, "]:", port);
+}
+
+bool Address::IsLoopback() const { return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0; }
+
+absl::StatusOr<Address> ParseAddress(const std::string& text) {
+  Address address;
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &address.port) ||
+      address.port < 0 || address.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("expected HOST:PORT with a port from 0 to 65535, got '", text, "'"));
+  }
+  address.host = text.substr(0, colon);
+  if (address.host.front() == '[' && address.host.back() == ']') {
+    address.host = address.host.substr(1, address.host.size() - 2);
+  } else if (address.host.find(':') != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat("expected an IPv6 address in brackets, [", address.host,
+                                                   "]:", address.port, ", got '", text, "'"));
+  }
+  return address;
+}
+
+absl::Status CheckPlaintextAllowed(const Address& address, bool insecure) {
+  if (insecure || address.IsLoopback()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(address.Text(),
+                   " is not a loopback address, and traffic is not encrypted; say --insecure if the network is yours"));
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.use_proxy ? 1 : 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(core::kFirstBackoffMs));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(core::kFirstBackoffMs));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(core::kLastBackoffMs));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetMaxReceiveMessageSize(core::kMaxControlMessageBytes);
+  arguments.SetMaxSendMessageSize(core::kMaxControlMessageBytes);
+  return grpc::CreateCustomChannel(address.Text(), grpc::InsecureChannelCredentials(), arguments);
+}
+
+void ConfigureServer(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(core::kMaxControlMessageBytes);
+  builder.SetMaxSendMessageSize(core::kMaxControlMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveTimeMs / 2);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator on the port is an error
+}
+
+}  // namespace causeway::transport

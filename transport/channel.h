@@ -1,0 +1,38 @@
+// Addresses and gRPC channels, with the settings that matter on a WAN written once.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/server_builder.h"
+
+namespace causeway::transport {
+
+struct Address {
+  std::string host;  // name, IPv4, or IPv6 without brackets
+  int port = 0;
+
+  std::string Text() const;  // "host:port", IPv6 in brackets
+  bool IsLoopback() const;   // localhost, 127.x.y.z, ::1
+};
+
+// INVALID_ARGUMENT unless the text is HOST:PORT with a port from 0 to 65535.
+absl::StatusOr<Address> ParseAddress(const std::string& text);
+
+struct ChannelOptions {
+  bool insecure = false;   // plaintext beyond loopback
+  bool use_proxy = false;  // http_proxy and its like from the environment
+};
+
+// INVALID_ARGUMENT if plaintext would leave the machine without options.insecure.
+absl::Status CheckPlaintextAllowed(const Address& address, bool insecure);
+
+// A channel with a TCP connection of its own, so that bulk and control do not share one.
+std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options);
+
+// The coordinator's counterpart of these settings.
+void ConfigureServer(grpc::ServerBuilder& builder);
+
+}  // namespace causeway::transport

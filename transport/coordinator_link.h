@@ -1,0 +1,97 @@
+// A site's side of the wire, as the sync engine sees it: membership events in, payloads out and in. It moves bytes and
+// never looks inside a payload; broken connections are its own affair.
+//
+//   SyncEngine ── Upload, Download, Send… ──► CoordinatorLink ══ gRPC ══► coordinator
+//       ▲                                          │
+//       └────── LinkListener: OnWelcome, OnEntry … ┘
+//
+// An interface, so that the engine also runs against a coordinator in its own process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/fragment_map.h"
+#include "core/membership.h"
+#include "core/outer_step.h"
+
+namespace causeway::transport {
+
+// Called on the link's threads, one call at a time; must not block for long.
+class LinkListener {
+ public:
+  virtual ~LinkListener() = default;
+
+  // Versions of the anchors held, or empty before the site has entered: sent when (re)joining.
+  virtual std::vector<core::Version> HeldVersions() = 0;
+
+  // Joined. Not resumed: what was under way was dropped, and the site starts over with the anchors.
+  virtual void OnWelcome(bool resumed, const core::FragmentMap& map) = 0;
+  virtual void OnSeedRequest() = 0;  // upload the initial parameters
+  virtual void OnEntry(const core::Entry& entry) = 0;
+  virtual void OnNotice(const std::string& reason) = 0;  // why nothing happens at the moment
+  virtual void OnDrain(const std::string& reason) = 0;   // finish what is in flight and leave
+
+  // The end of the link: PERMISSION_DENIED when the coordinator refused the site, UNAVAILABLE when it was not reached
+  // within the time allowed.
+  virtual void OnFailure(const absl::Status& status) = 0;
+};
+
+// A fragment's payload to send. The chunks stay as they are until `done`.
+struct UploadRequest {
+  bool initial = false;  // the initial parameters instead of a contribution
+  core::FragmentId fragment = 0;
+  core::Version base = 0;
+  int64_t tokens = 0;
+  int64_t steps = 0;
+  std::shared_ptr<const std::vector<std::string>> chunks;
+  std::function<void(absl::Status verdict)> done;  // OK: admitted. FAILED_PRECONDITION: refused. CANCELLED: dropped
+};
+
+struct DownloadHeader {
+  core::Version version = 0;  // that the site has when it is through
+  core::OuterParameters outer;
+  std::vector<core::SiteId> merged;  // in bytewise order
+  std::vector<core::SiteId> sites;   // that share the data from here on
+  int num_chunks = 0;
+  bool already_held = false;  // anchors: the digest that was offered is the right one; no chunk follows
+};
+
+enum class DownloadKind { kUpdate, kAnchor };
+
+// A payload to fetch: chunks come in order, on_header first (again, with everything starting over, if the coordinator
+// could not go on where the connection broke).
+struct DownloadRequest {
+  DownloadKind kind = DownloadKind::kUpdate;
+  core::FragmentId fragment = 0;
+  core::Version version = 0;  // of the base of an update; the least version of an anchor
+  uint64_t held_digest = 0;   // anchors: of the initial parameters as the site would make them; 0 = none
+  std::function<void(const DownloadHeader&)> on_header;
+  std::function<void(std::string chunk)> on_chunk;
+  std::function<void(absl::Status status, uint64_t digest)> done;
+};
+
+class CoordinatorLink {
+ public:
+  virtual ~CoordinatorLink() = default;
+
+  // Joins as soon as possible and stays joined. Call once; the listener outlives the link's Stop.
+  virtual void Start(const core::Manifest& manifest, LinkListener* listener) = 0;
+
+  virtual void SendReady() = 0;
+  virtual void SendProgress(const core::Progress& progress) = 0;
+
+  // Start transfers; they survive broken connections. `done` is called exactly once.
+  virtual void Upload(UploadRequest request) = 0;
+  virtual void Download(DownloadRequest request) = 0;
+  virtual void DropTransfers() = 0;  // all of them end with CANCELLED
+
+  // Leaves the run and stops: no call to the listener after it. Drops transfers.
+  virtual void Leave(bool finished, const std::string& reason) = 0;
+};
+
+}  // namespace causeway::transport

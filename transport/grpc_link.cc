@@ -1,0 +1,343 @@
+#include "transport/grpc_link.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+#include "core/limits.h"
+#include "transport/backoff.h"
+#include "transport/messages.h"
+
+namespace causeway::transport {
+namespace {
+
+constexpr auto kLeaveTimeout = std::chrono::seconds(2);     // for the coordinator to see that we left
+constexpr auto kDescribeTimeout = std::chrono::seconds(5);  // for one answer
+
+int64_t NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+uint64_t RandomBits() {
+  static thread_local std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+}  // namespace
+
+GrpcLink::GrpcLink(LinkOptions options)
+    : options_(std::move(options)),
+      session_(absl::StrFormat("%016x", RandomBits())),
+      control_stub_(v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel))),
+      bulk_stub_(v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel))) {}
+
+GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
+
+bool GrpcLink::UnreachableTooLong(int64_t since_ms) const {
+  return options_.connect_timeout_s > 0 && NowMs() - since_ms >= options_.connect_timeout_s * 1000;
+}
+
+v1::Context GrpcLink::MakeContext() const {
+  v1::Context context;
+  context.set_protocol(kProtocol);
+  context.set_run_id(run_id_);
+  context.set_site(options_.site);
+  context.set_session(session_);
+  context.set_epoch(epoch_);
+  context.set_lineage(lineage_);
+  context.set_num_shards(1);
+  context.set_world(1);
+  return context;
+}
+
+absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& cancelled) {
+  const int64_t since_ms = NowMs();
+  for (int attempt = 0;; ++attempt) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kDescribeTimeout);
+    v1::DescribeRequest request;
+    request.mutable_context()->set_protocol(kProtocol);
+    request.mutable_context()->set_site(options_.site);
+    v1::RunDescription description;
+    const grpc::Status status = control_stub_->Describe(&context, request, &description);
+    if (status.ok()) {
+      core::MutexLock lock(mutex_);
+      run_id_ = description.run_id();
+      return RunDescription{description.run_id(), description.run_config()};
+    }
+    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
+        status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
+      return absl::PermissionDeniedError(
+          absl::StrCat(options_.coordinator.Text(), " is not a coordinator of this version: ", status.error_message()));
+    }
+    if (UnreachableTooLong(since_ms)) {
+      return absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " within ",
+                                                 options_.connect_timeout_s, " s: ", status.error_message()));
+    }
+    const int64_t backoff_ms = BackoffMs(attempt, RandomBits());
+    spdlog::warn("no coordinator at {} ({}); trying again in {} ms", options_.coordinator.Text(),
+                 status.error_message(), backoff_ms);
+    if (cancelled() || WaitForRetry(backoff_ms) || cancelled()) return absl::CancelledError("stopped while connecting");
+  }
+}
+
+// Waits for the time to be over or the link to stop; true if it stops.
+bool GrpcLink::WaitForRetry(int64_t backoff_ms) {
+  core::MutexLock lock(mutex_);
+  lock.WaitFor(changed_, std::chrono::milliseconds(backoff_ms), [this] { return stopping_; });
+  return stopping_;
+}
+
+void GrpcLink::Start(const core::Manifest& manifest, LinkListener* listener) {
+  CHECK(listener_ == nullptr);
+  manifest_ = manifest;
+  listener_ = listener;
+  unreached_since_ms_ = NowMs();
+  thread_ = std::thread([this] { Run(); });
+}
+
+void GrpcLink::Run() {
+  while (true) {
+    int64_t wait_ms = 0;
+    {
+      core::MutexLock lock(mutex_);
+      if (stopping_ || failed_) return;
+      if (!control_running_ && attempts_ > 0) {
+        wait_ms = std::max(retry_after_ms_, BackoffMs(attempts_ - 1, RandomBits()));
+        retry_after_ms_ = 0;
+        spdlog::warn("connection to {} lost ({}); joining again in {} ms", options_.coordinator.Text(), last_error_,
+                     wait_ms);
+      }
+    }
+    if (wait_ms > 0 && WaitForRetry(wait_ms)) return;
+    Connect();
+    // Until the control stream breaks, look after the transfers.
+    while (true) {
+      LaunchDue();
+      core::MutexLock lock(mutex_);
+      if (stopping_ || !control_running_) break;
+      lock.WaitFor(changed_, std::chrono::milliseconds(core::kFirstBackoffMs),
+                   [this] { return stopping_ || !control_running_; });
+    }
+    core::Mutex& mutex = mutex_;
+    mutex.Lock();
+    const bool give_up = !stopping_ && !failed_ && UnreachableTooLong(unreached_since_ms_);
+    const std::string error = last_error_;
+    mutex.Unlock();
+    if (give_up) {
+      Fail(absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " for ",
+                                               options_.connect_timeout_s, " s: ", error)));
+    }
+  }
+}
+
+void GrpcLink::Connect() {
+  v1::Join join;
+  ToProto(manifest_, join.mutable_manifest());
+  for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
+  for (core::Version version : listener_->HeldVersions()) join.add_versions(version);
+  join.set_software_version(CAUSEWAY_VERSION);
+  core::MutexLock lock(mutex_);
+  *join.mutable_context() = MakeContext();
+  control_running_ = true;
+  control_ = ControlStream::Start(
+      *control_stub_, std::move(join), [this](const v1::CoordinatorMessage& message) { OnControlMessage(message); },
+      [this](const grpc::Status& status) { OnControlEnded(status); });
+}
+
+void GrpcLink::OnControlEnded(const grpc::Status& status) {
+  core::MutexLock lock(mutex_);
+  if (welcomed_ || unreached_since_ms_ == 0) unreached_since_ms_ = NowMs();
+  attempts_ = welcomed_ ? 1 : attempts_ + 1;
+  welcomed_ = false;
+  control_running_ = false;
+  control_.reset();
+  if (!status.error_message().empty()) {
+    last_error_ = status.error_message();
+  } else if (retry_after_ms_ == 0) {
+    last_error_ = "the coordinator ended it";
+  }
+  changed_.notify_all();
+}
+
+void GrpcLink::OnControlMessage(const v1::CoordinatorMessage& message) {
+  switch (message.kind_case()) {
+    case v1::CoordinatorMessage::kWelcome: OnWelcome(message.welcome()); break;
+    case v1::CoordinatorMessage::kRefused: OnRefused(message.refused()); break;
+    case v1::CoordinatorMessage::kSeedRequest: listener_->OnSeedRequest(); break;
+    case v1::CoordinatorMessage::kEntry: listener_->OnEntry(FromProto(message.entry())); break;
+    case v1::CoordinatorMessage::kNotice: listener_->OnNotice(message.notice().reason()); break;
+    case v1::CoordinatorMessage::kDrain: listener_->OnDrain(message.drain().reason()); break;
+    case v1::CoordinatorMessage::KIND_NOT_SET: break;  // from a newer coordinator
+  }
+}
+
+void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
+  absl::StatusOr<core::FragmentMap> map = FromProto(welcome.manifest(), welcome.fragments());
+  if (!map.ok()) {
+    Fail(absl::PermissionDeniedError(map.status().message()));
+    return;
+  }
+  {
+    core::MutexLock lock(mutex_);
+    epoch_ = std::max<uint64_t>(epoch_, welcome.epoch());
+    lineage_ = welcome.lineage();
+  }
+  if (!welcome.resumed()) DropTransfers();
+  listener_->OnWelcome(welcome.resumed(), *map);
+  core::MutexLock lock(mutex_);
+  welcomed_ = true;
+  attempts_ = 0;
+  changed_.notify_all();
+}
+
+void GrpcLink::OnRefused(const v1::Refused& refused) {
+  if (refused.retry_after_ms() == 0) {
+    Fail(absl::PermissionDeniedError(refused.reason()));
+    return;
+  }
+  core::MutexLock lock(mutex_);
+  retry_after_ms_ = refused.retry_after_ms();
+  last_error_ = refused.reason();
+}
+
+void GrpcLink::Fail(const absl::Status& status) {
+  {
+    core::MutexLock lock(mutex_);
+    if (failed_) return;
+    failed_ = true;
+    changed_.notify_all();
+  }
+  DropTransfers();
+  listener_->OnFailure(status);
+}
+
+void GrpcLink::SendOnControl(v1::SiteMessage message) {
+  std::shared_ptr<ControlStream> control;
+  {
+    core::MutexLock lock(mutex_);
+    control = control_;
+  }
+  if (control != nullptr) control->Send(std::move(message));
+}
+
+void GrpcLink::SendReady() {
+  v1::SiteMessage message;
+  message.mutable_ready();
+  SendOnControl(std::move(message));
+}
+
+void GrpcLink::SendProgress(const core::Progress& progress) {
+  v1::SiteMessage message;
+  ToProto(progress, message.mutable_progress());
+  SendOnControl(std::move(message));
+}
+
+void GrpcLink::Upload(UploadRequest request) { Add(MakeUpload(std::move(request))); }
+
+void GrpcLink::Download(DownloadRequest request) { Add(MakeDownload(std::move(request))); }
+
+void GrpcLink::Add(std::shared_ptr<Transfer> transfer) {
+  {
+    core::MutexLock lock(mutex_);
+    if (!stopping_ && !failed_) {
+      transfers_.push_back({.transfer = std::move(transfer)});
+      transfer = nullptr;
+    }
+  }
+  if (transfer != nullptr) {
+    transfer->Finish(absl::CancelledError("the link has ended"));
+  } else {
+    LaunchDue();
+  }
+}
+
+std::list<GrpcLink::Pending>::iterator GrpcLink::Find(const std::shared_ptr<Transfer>& transfer) {
+  return std::find_if(transfers_.begin(), transfers_.end(),
+                      [&](const Pending& pending) { return pending.transfer == transfer; });
+}
+
+void GrpcLink::LaunchDue() {
+  std::vector<std::shared_ptr<Transfer>> due;
+  v1::Context context;
+  {
+    core::MutexLock lock(mutex_);
+    if (!welcomed_ || stopping_) return;
+    context = MakeContext();
+    const int64_t now_ms = NowMs();
+    for (Pending& pending : transfers_) {
+      if (pending.running || now_ms < pending.retry_at_ms) continue;
+      pending.running = true;
+      due.push_back(pending.transfer);
+    }
+  }
+  for (const std::shared_ptr<Transfer>& transfer : due) {
+    transfer->Launch(*bulk_stub_, context, [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
+    // It may have been dropped before there was a stream to cancel.
+    core::MutexLock lock(mutex_);
+    const auto pending = Find(transfer);
+    if (pending != transfers_.end() && (pending->dropped || stopping_ || failed_)) transfer->Cancel();
+  }
+}
+
+void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished) {
+  bool dropped = false;
+  {
+    core::MutexLock lock(mutex_);
+    const auto pending = Find(transfer);
+    CHECK(pending != transfers_.end());
+    pending->running = false;
+    dropped = !finished && (pending->dropped || stopping_ || failed_);
+    pending->retry_at_ms = NowMs() + BackoffMs(transfer->attempts(), RandomBits());
+    if (finished || dropped) transfers_.erase(pending);
+    changed_.notify_all();
+  }
+  if (dropped) transfer->Finish(absl::CancelledError("the transfer was dropped"));
+}
+
+void GrpcLink::DropTransfers() {
+  std::vector<std::shared_ptr<Transfer>> running;
+  std::vector<std::shared_ptr<Transfer>> idle;
+  {
+    core::MutexLock lock(mutex_);
+    for (auto pending = transfers_.begin(); pending != transfers_.end();) {
+      if (pending->running) {
+        pending->dropped = true;
+        running.push_back(pending->transfer);
+        ++pending;
+      } else {
+        idle.push_back(pending->transfer);
+        pending = transfers_.erase(pending);
+      }
+    }
+  }
+  for (const auto& transfer : running) transfer->Cancel();
+  for (const auto& transfer : idle) transfer->Finish(absl::CancelledError("the transfer was dropped"));
+}
+
+void GrpcLink::Leave(bool finished, const std::string& reason) {
+  if (!thread_.joinable()) return;
+  v1::SiteMessage message;
+  message.mutable_leave()->set_finished(finished);
+  message.mutable_leave()->set_reason(reason);
+  SendOnControl(std::move(message));
+  {
+    // The coordinator ends the stream when it has seen the message.
+    core::MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+    if (welcomed_) lock.WaitFor(changed_, kLeaveTimeout, [this] { return !control_running_; });
+    if (control_ != nullptr) control_->Cancel();
+  }
+  thread_.join();
+  DropTransfers();
+  core::MutexLock lock(mutex_);
+  lock.Wait(changed_, [this] { return !control_running_ && transfers_.empty(); });
+}
+
+}  // namespace causeway::transport

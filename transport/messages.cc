@@ -1,0 +1,147 @@
+#include "transport/messages.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+
+namespace causeway::transport {
+
+void ToProto(const core::Manifest& manifest, v1::Manifest* message) {
+  for (const core::TensorSpec& tensor : manifest) {
+    v1::TensorSpec* spec = message->add_tensors();
+    spec->set_name(tensor.name);
+    spec->mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+    spec->set_kind(static_cast<uint32_t>(tensor.kind));
+    spec->set_layer(tensor.layer);
+  }
+}
+
+void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1::FragmentTensors>* message) {
+  for (const core::Fragment& fragment : map.fragments()) {
+    v1::FragmentTensors* tensors = message->Add();
+    for (const core::TensorPlace& place : fragment.tensors) tensors->add_tensors(place.tensor);
+  }
+}
+
+void ToProto(const core::Entry& entry, v1::Entry* message) {
+  message->set_step(entry.step);
+  message->mutable_versions()->Assign(entry.versions.begin(), entry.versions.end());
+  message->mutable_first_versions()->Assign(entry.first_versions.begin(), entry.first_versions.end());
+  message->mutable_sites()->Assign(entry.sites.begin(), entry.sites.end());
+}
+
+void ToProto(const core::Progress& progress, v1::Progress* message) {
+  message->set_step(progress.step);
+  message->set_tokens(progress.tokens);
+  message->set_loss(progress.loss);
+  message->set_tokens_per_s(progress.tokens_per_s);
+  message->set_compute_s(progress.compute_s);
+  message->set_stall_s(progress.stall_s);
+  message->set_wall_s(progress.wall_s);
+  message->set_slack_s(progress.slack_s);
+  message->set_contributions_sent(progress.contributions_sent);
+  message->set_contributions_merged(progress.contributions_merged);
+  message->set_residual_norm(progress.residual_norm);
+  for (const auto& [fragment, anchor] : progress.digests) {
+    v1::FragmentDigest* digest = message->add_digests();
+    digest->set_fragment(fragment);
+    digest->set_version(anchor.version);
+    digest->set_digest(anchor.digest);
+  }
+  message->mutable_in_flight()->Assign(progress.in_flight.begin(), progress.in_flight.end());
+  if (progress.eval_loss) message->set_eval_loss(*progress.eval_loss);
+  message->mutable_eval_versions()->Assign(progress.eval_versions.begin(), progress.eval_versions.end());
+}
+
+void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
+  message->set_version(header.version);
+  message->set_outer_lr(header.outer.lr);
+  message->set_outer_momentum(header.outer.momentum);
+  message->mutable_merged()->Assign(header.merged.begin(), header.merged.end());
+  message->mutable_sites()->Assign(header.sites.begin(), header.sites.end());
+  message->set_num_chunks(header.num_chunks);
+  message->set_already_held(header.already_held);
+}
+
+absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message) {
+  core::Manifest manifest;
+  for (const v1::TensorSpec& spec : message.tensors()) {
+    if (spec.kind() < 1 || spec.kind() > static_cast<uint32_t>(core::TensorKind::kExpert) || spec.dtype() != 0 ||
+        !spec.alias_of().empty() || spec.frozen()) {
+      return absl::InvalidArgumentError(absl::StrCat("manifest: tensor ", spec.name(), ": kind ", spec.kind(),
+                                                     ", dtype ", spec.dtype(),
+                                                     " or an alias or frozen tensor is not known to this version"));
+    }
+    manifest.push_back({.name = spec.name(),
+                        .shape = {spec.shape().begin(), spec.shape().end()},
+                        .kind = static_cast<core::TensorKind>(spec.kind()),
+                        .layer = spec.layer()});
+  }
+  RETURN_IF_ERROR(core::ValidateManifest(manifest));
+  return manifest;
+}
+
+absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest_message,
+                                            const google::protobuf::RepeatedPtrField<v1::FragmentTensors>& fragments) {
+  ASSIGN_OR_RETURN(core::Manifest manifest, FromProto(manifest_message));
+  std::vector<bool> placed(manifest.size(), false);
+  std::vector<std::vector<int>> tensors_of_fragment;
+  size_t count = 0;
+  for (const v1::FragmentTensors& fragment : fragments) {
+    std::vector<int>& tensors = tensors_of_fragment.emplace_back();
+    for (int tensor : fragment.tensors()) {
+      if (tensor < 0 || static_cast<size_t>(tensor) >= manifest.size() || placed[tensor]) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("fragment map: tensor ", tensor, " of ", manifest.size(), " is not there or placed twice"));
+      }
+      placed[tensor] = true;
+      tensors.push_back(tensor);
+      ++count;
+    }
+  }
+  if (count != manifest.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fragment map: places ", count, " of ", manifest.size(), " tensors"));
+  }
+  return core::FragmentMap(std::move(manifest), tensors_of_fragment);
+}
+
+core::Entry FromProto(const v1::Entry& message) {
+  return {.step = message.step(),
+          .versions = {message.versions().begin(), message.versions().end()},
+          .first_versions = {message.first_versions().begin(), message.first_versions().end()},
+          .sites = {message.sites().begin(), message.sites().end()}};
+}
+
+core::Progress FromProto(const v1::Progress& message) {
+  core::Progress progress{.step = message.step(),
+                          .tokens = message.tokens(),
+                          .loss = message.loss(),
+                          .tokens_per_s = message.tokens_per_s(),
+                          .compute_s = message.compute_s(),
+                          .stall_s = message.stall_s(),
+                          .wall_s = message.wall_s(),
+                          .slack_s = message.slack_s(),
+                          .contributions_sent = message.contributions_sent(),
+                          .contributions_merged = message.contributions_merged(),
+                          .residual_norm = message.residual_norm(),
+                          .digests = {},
+                          .in_flight = {message.in_flight().begin(), message.in_flight().end()},
+                          .eval_loss = std::nullopt,
+                          .eval_versions = {message.eval_versions().begin(), message.eval_versions().end()}};
+  for (const v1::FragmentDigest& digest : message.digests()) {
+    progress.digests[digest.fragment()] = {digest.version(), digest.digest()};
+  }
+  if (message.has_eval_loss()) progress.eval_loss = message.eval_loss();
+  return progress;
+}
+
+DownloadHeader FromProto(const v1::DownloadHeader& message) {
+  return {.version = message.version(),
+          .outer = {.lr = message.outer_lr(), .momentum = message.outer_momentum()},
+          .merged = {message.merged().begin(), message.merged().end()},
+          .sites = {message.sites().begin(), message.sites().end()},
+          .num_chunks = message.num_chunks(),
+          .already_held = message.already_held()};
+}
+
+}  // namespace causeway::transport

@@ -1,0 +1,28 @@
+// Between the messages of proto/causeway/v1 and the plain structs that the rest of the program uses.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/fragment_map.h"
+#include "core/membership.h"
+#include "transport/coordinator_link.h"
+
+namespace causeway::transport {
+
+inline constexpr uint32_t kProtocol = 1;  // rises when an older peer would misunderstand us
+
+void ToProto(const core::Manifest& manifest, v1::Manifest* message);
+void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1::FragmentTensors>* message);
+void ToProto(const core::Entry& entry, v1::Entry* message);
+void ToProto(const core::Progress& progress, v1::Progress* message);
+void ToProto(const DownloadHeader& header, v1::DownloadHeader* message);
+
+// INVALID_ARGUMENT for what no honest peer sends: bad manifests, tensors that are not there or in two fragments.
+absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message);
+absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest,
+                                            const google::protobuf::RepeatedPtrField<v1::FragmentTensors>& fragments);
+core::Entry FromProto(const v1::Entry& message);
+core::Progress FromProto(const v1::Progress& message);
+DownloadHeader FromProto(const v1::DownloadHeader& message);
+
+}  // namespace causeway::transport
