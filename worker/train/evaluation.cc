@@ -1,0 +1,137 @@
+#include "worker/train/evaluation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+#include "core/random.h"
+#include "formats/hf_config.h"
+#include "formats/model_directory.h"
+
+namespace causeway::worker {
+namespace {
+
+constexpr int64_t kLargestBigramVocabulary = 4096;
+constexpr int64_t kByteVocabulary = 256;
+constexpr double kTemperature = 0.8;
+
+// Draws from p^(1/temperature), normalised, with one uniform number.
+int32_t Draw(std::span<const float> probabilities, double uniform) {
+  std::vector<double> cumulative;
+  double sum = 0;
+  for (float p : probabilities) cumulative.push_back(sum += std::pow(static_cast<double>(p), 1 / kTemperature));
+  const auto drawn = std::ranges::upper_bound(cumulative, uniform * sum);
+  return static_cast<int32_t>(std::min<std::ptrdiff_t>(drawn - cumulative.begin(), std::ssize(cumulative) - 1));
+}
+
+// The first whole line of the held-out text, or as much of it as fits in half a sequence.
+std::vector<int32_t> HeldOutPrompt(const Corpus& corpus) {
+  int64_t begin = corpus.held_out().begin;
+  while (begin < corpus.size() && corpus[begin] != '\n') ++begin;
+  std::vector<int32_t> prompt = {'\n'};
+  for (int64_t i = begin + 1; i < corpus.size() && std::ssize(prompt) <= corpus.sequence() / 2; ++i) {
+    prompt.push_back(corpus[i]);
+    if (corpus[i] == '\n') break;
+  }
+  return prompt;
+}
+
+std::string SampleText(const core::LlamaConfig& config, const Corpus& corpus, const Tensors& weights,
+                       const EvaluateOptions& options) {
+  std::string text;
+  for (int32_t token : Sample(config, weights, HeldOutPrompt(corpus), options.sample_bytes, options.seed)) {
+    text.push_back(static_cast<char>(token));
+  }
+  return text;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(const core::LlamaConfig& config, std::shared_ptr<const Corpus> corpus, int64_t batches,
+                     int64_t batch_rows)
+    : corpus_(std::move(corpus)),
+      batches_(batches),
+      batch_rows_(batch_rows),
+      model_(config, batch_rows, LlamaModel::Use::kForwardOnly) {}
+
+double Evaluator::Loss(const Tensors& weights) {
+  double sum = 0;
+  for (int64_t first = 0; first < batches_ * batch_rows_; first += batch_rows_) {
+    Batch batch;
+    for (int64_t row = first; row < first + batch_rows_; ++row) {
+      corpus_->AppendRow(corpus_->HeldOutWindow(row, batches_ * batch_rows_), batch);
+    }
+    sum += model_.Forward(weights, batch);
+  }
+  return sum / static_cast<double>(batches_);
+}
+
+absl::StatusOr<double> BigramLoss(const Corpus& corpus, int64_t vocab_size, int64_t batches, int64_t batch_rows) {
+  if (vocab_size > kLargestBigramVocabulary) {
+    return absl::InvalidArgumentError(absl::StrFormat("a bigram table: expected a vocabulary of at most %d, got %d",
+                                                      kLargestBigramVocabulary, vocab_size));
+  }
+  std::vector<double> pairs(vocab_size * vocab_size, 0.5);
+  std::vector<double> firsts(vocab_size, 0.5 * static_cast<double>(vocab_size));
+  for (int64_t i = 0; i + 1 < corpus.training().end; ++i) {
+    pairs[corpus[i] * vocab_size + corpus[i + 1]] += 1;
+    firsts[corpus[i]] += 1;
+  }
+  const int64_t windows = batches * batch_rows;
+  double sum = 0;
+  for (int64_t window = 0; window < windows; ++window) {
+    const int64_t begin = corpus.HeldOutWindow(window, windows);
+    for (int64_t i = begin; i < begin + corpus.sequence(); ++i) {
+      sum -= std::log(pairs[corpus[i] * vocab_size + corpus[i + 1]] / firsts[corpus[i]]);
+    }
+  }
+  return sum / static_cast<double>(windows * corpus.sequence());
+}
+
+// The whole context is computed anew for each token: what lies behind it in the row is in the future and does not
+// count.
+std::vector<int32_t> Sample(const core::LlamaConfig& config, const Tensors& weights, std::vector<int32_t> prompt,
+                            int64_t count, uint64_t seed) {
+  CHECK(!prompt.empty());
+  LlamaModel model(config, 1, LlamaModel::Use::kForwardOnly);
+  const int64_t sequence = config.max_position_embeddings;
+  const size_t prompt_size = prompt.size();
+  std::vector<int32_t>& text = prompt;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t context = std::min<int64_t>(std::ssize(text), sequence);
+    Batch batch{std::vector<int32_t>(sequence), std::vector<int32_t>(sequence)};
+    std::copy(text.end() - context, text.end(), batch.tokens.begin());
+    model.Forward(weights, batch);
+    const auto next = model.probabilities().subspan((context - 1) * config.vocab_size, config.vocab_size);
+    text.push_back(Draw(next, core::UnitInterval(core::HashCombine(seed, static_cast<uint64_t>(i)))));
+  }
+  return {text.begin() + static_cast<std::ptrdiff_t>(prompt_size), text.end()};
+}
+
+absl::StatusOr<std::string> EvaluateDirectory(const std::string& dir, const std::string& data_path,
+                                              const EvaluateOptions& options) {
+  ASSIGN_OR_RETURN(const core::LlamaConfig config, formats::ReadHfConfig(dir + "/config.json"));
+  const core::Manifest manifest = LlamaManifest(config);
+  TensorValues parameters(manifest);
+  RETURN_IF_ERROR(formats::ReadModelDirectory(dir, manifest, parameters.MutableView()));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Corpus> corpus,
+                   Corpus::Open(data_path, config.vocab_size, config.max_position_embeddings, options.held_out));
+  Evaluator evaluator(config, corpus, options.batches, options.batch_rows);
+  const double loss = evaluator.Loss(parameters.View());
+  const absl::StatusOr<double> bigram = BigramLoss(*corpus, config.vocab_size, options.batches, options.batch_rows);
+
+  nlohmann::ordered_json result = {
+      {"eval_loss", loss}, {"bigram_loss", nullptr}, {"bits_per_byte", nullptr}, {"sample", nullptr}};
+  if (bigram.ok()) result["bigram_loss"] = *bigram;
+  if (config.vocab_size == kByteVocabulary) {
+    result["bits_per_byte"] = loss / std::numbers::ln2;
+    result["sample"] = SampleText(config, *corpus, parameters.View(), options);
+  }
+  return result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace causeway::worker

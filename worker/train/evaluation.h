@@ -1,0 +1,62 @@
+// How good a set of parameters is: loss on held-out text, a bigram table to compare it with, and sampled text.
+//
+//   any values of the tensors ─► Evaluator: forward only, buffers of its own ─► nats per token
+//
+// The windows are `batches` × `batch_rows` rows of the model's sequence length, evenly spaced over the held-out tail of
+// the corpus: the same for every call, site and process, so that losses can be compared.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/run_config.h"
+#include "worker/train/corpus.h"
+#include "worker/train/llama_model.h"
+#include "worker/train/tensor_values.h"
+
+namespace causeway::worker {
+
+// One thread at a time; not the trainer's buffers, so it may run beside a step.
+class Evaluator {
+ public:
+  Evaluator(const core::LlamaConfig& config, std::shared_ptr<const Corpus> corpus, int64_t batches, int64_t batch_rows);
+
+  // Mean loss over all windows, nats per token, of the tensors in manifest order.
+  double Loss(const Tensors& weights);
+
+ private:
+  std::shared_ptr<const Corpus> corpus_;
+  int64_t batches_;
+  int64_t batch_rows_;
+  LlamaModel model_;
+};
+
+// Mean loss over the same windows of a table p(b | a) = (count(a, b) + 1/2) / (count(a) + vocab_size / 2), counted on
+// the training part: what a model must beat to have learnt more than pairs. vocab_size ≤ 4096, or the table would be
+// larger than most models: INVALID_ARGUMENT.
+absl::StatusOr<double> BigramLoss(const Corpus& corpus, int64_t vocab_size, int64_t batches, int64_t batch_rows);
+
+// Continues `prompt` (not empty) by `count` tokens at temperature 0.8. A function of its arguments alone.
+std::vector<int32_t> Sample(const core::LlamaConfig& config, const Tensors& weights, std::vector<int32_t> prompt,
+                            int64_t count, uint64_t seed);
+
+struct EvaluateOptions {
+  int64_t sample_bytes = 200;
+  uint64_t seed = 1;
+  double held_out = core::EvalConfig().held_out;  // defaults are those of run.yaml, and so are the windows
+  int64_t batches = core::EvalConfig().batches;
+  int64_t batch_rows = core::InnerConfig().batch_size;
+};
+
+// Evaluates an exported model (config.json and safetensors in `dir`) on the text at `data_path`. Gives one line of
+// JSON:
+//   {"eval_loss", "bigram_loss", "bits_per_byte", "sample"}
+// bits_per_byte and sample are null unless the vocabulary is bytes (vocab_size 256), bigram_loss for a vocabulary too
+// large for a table. The sample continues the first held-out line; bytes that are not UTF-8 are replaced by U+FFFD.
+absl::StatusOr<std::string> EvaluateDirectory(const std::string& dir, const std::string& data_path,
+                                              const EvaluateOptions& options);
+
+}  // namespace causeway::worker

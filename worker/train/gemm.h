@@ -1,0 +1,26 @@
+// C ← α·op(A)·op(B) + β·C for row-major float32 matrices: cblas_sgemm with its constants named once.
+//
+// op(A) is m × k, op(B) is k × n; the leading dimensions are the row strides of A, B, C as they lie in memory. The
+// number of threads is OpenBLAS's (OPENBLAS_NUM_THREADS); with the same number the bits repeat on the same machine.
+#pragma once
+
+#include <cblas.h>
+
+#include <cstdint>
+
+namespace causeway::worker {
+
+struct Matrix {
+  const float* data;
+  int64_t stride;  // values from one row to the next
+  bool transposed = false;
+};
+
+inline void Gemm(int64_t m, int64_t n, int64_t k, float alpha, Matrix a, Matrix b, float beta, float* c,
+                 int64_t c_stride) {
+  cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
+              static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), alpha, a.data, static_cast<int>(a.stride),
+              b.data, static_cast<int>(b.stride), beta, c, static_cast<int>(c_stride));
+}
+
+}  // namespace causeway::worker

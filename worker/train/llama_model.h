@@ -1,0 +1,67 @@
+// A decoder-only Llama: which tensors it has, and forward and backward through all of it.
+//
+//   tokens ─► embedding ─► block 0 ─► … ─► block L−1 ─► norm ─► head ─► cross-entropy ─► mean loss (nats per token)
+//
+// Tensor names, shapes and meaning are Hugging Face's LlamaForCausalLM's, so that an export loads there and gives the
+// same loss. The weights are the caller's (a trainer's θ, or the anchors for an evaluation); a LlamaModel is only the
+// buffers that one pass needs, and belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/manifest.h"
+#include "core/run_config.h"
+#include "worker/train/llama_block.h"
+#include "worker/train/tensor_values.h"
+
+namespace causeway::worker {
+
+// Embedding, nine tensors for each layer in the order of BlockTensor, final norm, and the head unless it is tied to the
+// embedding.
+core::Manifest LlamaManifest(const core::LlamaConfig& config);
+
+// Where training starts: normal with standard deviation 0.02, the two projections that end in the residual stream (o,
+// down) divided by √(2L) so that its variance does not grow with depth (GPT-2, section 2.3); norms 1.
+void InitializeLlama(const core::LlamaConfig& config, uint64_t seed, TensorValues& parameters);
+
+// Rows of max_position_embeddings tokens, back to back, and for each token the one that follows it.
+struct Batch {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;
+};
+
+class LlamaModel {
+ public:
+  enum class Use { kTraining, kForwardOnly };  // forward only: the blocks share one set of activations
+
+  // For batches of `batch_rows` rows.
+  LlamaModel(const core::LlamaConfig& config, int64_t batch_rows, Use use);
+
+  // The mean loss of the batch. Keeps what Backward and probabilities() need, until the next call.
+  double Forward(const Tensors& weights, const Batch& batch);
+
+  // Adds the gradient of the mean loss of the last Forward to `gradients`. Same weights and batch as there; once.
+  void Backward(const Tensors& weights, const Batch& batch, const MutableTensors& gradients);
+
+  // After Forward: [rows, vocab_size], for each token the distribution of the one that follows.
+  std::span<const float> probabilities() const { return probabilities_; }
+
+ private:
+  BlockActivations& block(int64_t layer) { return blocks_[blocks_.size() == 1 ? 0 : layer]; }
+  int final_norm() const { return 1 + static_cast<int>(config_.num_hidden_layers) * kBlockTensors; }
+  int head() const { return config_.tie_word_embeddings ? 0 : final_norm() + 1; }
+
+  core::LlamaConfig config_;
+  LlamaShape shape_;
+  Rope rope_;
+  std::vector<BlockActivations> blocks_;
+  std::vector<float> output_, normed_output_, output_scale_;  // of the last block
+  std::vector<float> probabilities_;
+
+  std::vector<BlockGradients> gradients_;  // one, or none for a model that only goes forward
+  std::vector<float> dstream_, dbelow_;    // gradient above and below the block in hand
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,46 @@
+// A Llama trained on a site's share of a text: the Trainer of every real run.
+//
+//   SiteBatches ─► LlamaModel: forward, backward ─► gradients ─► InnerOptimizer ─► θ
+//
+// Starts from the run's seed or from a directory of safetensors (model.init_from). One owner thread; what NewEvaluator
+// returns shares only the text, which nobody changes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/train/corpus.h"
+#include "worker/train/inner_optimizer.h"
+#include "worker/train/llama_model.h"
+#include "worker/train/site_batches.h"
+#include "worker/train/trainer.h"
+
+namespace causeway::worker {
+
+class LlamaTrainer : public Trainer {
+ public:
+  static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
+                                                       const std::string& data_path);
+
+  const core::Manifest& manifest() const override { return manifest_; }
+  std::span<float> tensor(int i) override { return parameters_[i]; }
+  absl::StatusOr<StepResult> Step(core::Step t) override;
+  void SetSites(const std::vector<core::SiteId>& names) override { data_status_ = batches_.SetSites(names); }
+  std::unique_ptr<Evaluator> NewEvaluator() const override;
+
+ private:
+  LlamaTrainer(const core::RunConfig& config, const core::SiteId& site, std::shared_ptr<const Corpus> corpus);
+
+  core::RunConfig config_;
+  std::shared_ptr<const Corpus> corpus_;
+  SiteBatches batches_;
+  absl::Status data_status_;  // of the last SetSites
+  core::Manifest manifest_;
+  TensorValues parameters_;
+  TensorValues gradients_;
+  LlamaModel model_;
+  InnerOptimizer optimizer_;
+};
+
+}  // namespace causeway::worker

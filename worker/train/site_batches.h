@@ -1,0 +1,39 @@
+// The batches of one site: rows of text from its own segments of the corpus.
+//
+// The row of (step, row number) begins at a position that is a pure function of (seed, site, step, row) and of who
+// shares the data, so that a restarted worker needs no state of its reader. One owner thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/ids.h"
+#include "worker/train/corpus.h"
+
+namespace causeway::worker {
+
+class SiteBatches {
+ public:
+  SiteBatches(std::shared_ptr<const Corpus> corpus, uint64_t seed, core::SiteId site, int64_t batch_rows);
+
+  // Who shares the data, this site included or not. INVALID_ARGUMENT if the corpus is too small for so many; the
+  // segments then stay as they were.
+  absl::Status SetSites(std::vector<core::SiteId> sites);
+
+  const std::vector<int64_t>& segments() const { return segments_; }
+
+  // Where row `row` of step t begins.
+  int64_t RowBegin(core::Step t, int64_t row) const;
+  Batch BatchAt(core::Step t) const;
+
+ private:
+  std::shared_ptr<const Corpus> corpus_;
+  uint64_t seed_;
+  core::SiteId site_;
+  int64_t batch_rows_;
+  std::vector<int64_t> segments_;  // never empty
+};
+
+}  // namespace causeway::worker

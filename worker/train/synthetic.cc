@@ -1,0 +1,110 @@
+#include "worker/train/synthetic.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "core/check.h"
+#include "core/random.h"
+#include "offload/adamw.h"
+
+namespace causeway::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+core::Manifest SyntheticManifest(const core::SyntheticConfig& config) {
+  core::Manifest manifest;
+  for (const core::SyntheticTensor& tensor : config.tensors) {
+    const int layer = static_cast<int>(manifest.size());
+    manifest.push_back({tensor.name, tensor.shape, core::TensorKind::kMatrix, layer});
+  }
+  return manifest;
+}
+
+absl::Status CheckCanPutOff(const core::RunConfig& config) {
+  if (config.synthetic.gradient != core::SyntheticGradient::kConstant) {
+    return absl::InvalidArgumentError("model.gradient.apply: on_send needs gradient.kind: constant, got noise");
+  }
+  if (config.inner.optimizer != core::InnerOptimizerKind::kSgd || config.inner.clip != 0 ||
+      config.inner.weight_decay != 0) {
+    return absl::InvalidArgumentError(
+        "model.gradient.apply: on_send needs inner.optimizer: sgd, inner.clip: 0 and inner.weight_decay: 0");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> SyntheticTrainer::Make(const core::RunConfig& config,
+                                                                const core::SiteId& site) {
+  RETURN_IF_ERROR(core::ValidateManifest(SyntheticManifest(config.synthetic)));
+  if (config.synthetic.apply == core::SyntheticApply::kOnSend) RETURN_IF_ERROR(CheckCanPutOff(config));
+  return std::unique_ptr<Trainer>(new SyntheticTrainer(config, site));
+}
+
+SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site)
+    : config_(config), site_(site), manifest_(SyntheticManifest(config.synthetic)), parameters_(manifest_) {
+  const auto amplitude = config.synthetic.gradient_by_site.find(site);
+  if (amplitude != config.synthetic.gradient_by_site.end()) amplitude_ = amplitude->second;
+  for (int i = 0; i < parameters_.size(); ++i) {
+    if (config.synthetic.seeded_init) {
+      FillNormal(config.seed, manifest_[i].name, 0.02, parameters_[i]);
+    } else {
+      std::ranges::fill(parameters_[i], config.synthetic.tensors[i].init);
+    }
+  }
+  if (PutsOff()) return;
+  gradients_.emplace(manifest_);
+  optimizer_.emplace(config.inner, config.steps, manifest_);
+}
+
+absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
+  const Clock::time_point end = Clock::now() + std::chrono::milliseconds(config_.synthetic.step_ms);
+  RETURN_IF_ERROR(PutsOff() ? PutOff(t) : Apply(t));
+  std::this_thread::sleep_until(end);
+  return StepResult{.loss = std::numeric_limits<double>::quiet_NaN(), .tokens = 0};
+}
+
+absl::Status SyntheticTrainer::Apply(core::Step t) {
+  FillGradients(t);
+  return optimizer_->Step(t, *gradients_, parameters_);
+}
+
+absl::Status SyntheticTrainer::PutOff(core::Step t) {
+  if (applied_.empty()) applied_.assign(manifest_.size(), t - 1);  // the steps before the first one are not ours
+  return CheckFinite(manifest_[0], std::span(&amplitude_, 1), t);
+}
+
+void SyntheticTrainer::CatchUp(std::span<const int> tensors, core::Step t) {
+  if (applied_.empty()) return;  // nothing was put off
+  for (int i : tensors) {
+    double lr = 0;
+    for (core::Step step = applied_[i] + 1; step <= t; ++step) lr += LearningRate(config_.inner, config_.steps, step);
+    if (applied_[i] >= t) continue;
+    const std::vector<float> gradient(std::min<size_t>(parameters_[i].size(), 1 << 14), amplitude_);
+    for (size_t first = 0; first < parameters_[i].size(); first += gradient.size()) {
+      const size_t count = std::min(gradient.size(), parameters_[i].size() - first);
+      offload::SgdStep(lr, 0, std::span(gradient).first(count), parameters_[i].subspan(first, count));
+    }
+    applied_[i] = t;
+  }
+}
+
+void SyntheticTrainer::FillGradients(core::Step t) {
+  const uint64_t site = core::HashCombine(config_.seed, site_);
+  for (int i = 0; i < gradients_->size(); ++i) {
+    const std::span<float> gradient = (*gradients_)[i];
+    if (config_.synthetic.gradient == core::SyntheticGradient::kConstant) {
+      std::ranges::fill(gradient, amplitude_);
+      continue;
+    }
+    const uint64_t stream = core::HashCombine(core::HashCombine(site, static_cast<uint64_t>(i)), t);
+    for (size_t j = 0; j < gradient.size(); ++j) {
+      gradient[j] = amplitude_ * static_cast<float>(2 * core::UnitInterval(core::HashCombine(stream, j)) - 1);
+    }
+  }
+}
+
+}  // namespace causeway::worker

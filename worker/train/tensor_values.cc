@@ -1,0 +1,43 @@
+#include "worker/train/tensor_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/random.h"
+
+namespace causeway::worker {
+namespace {
+
+constexpr size_t kAlignValues = 16;  // a cache line of 64 bytes
+
+}  // namespace
+
+TensorValues::TensorValues(const core::Manifest& manifest) {
+  std::vector<size_t> offsets;
+  size_t total = 0;
+  for (const core::TensorSpec& spec : manifest) {
+    offsets.push_back(total);
+    total += (spec.NumValues() + kAlignValues - 1) / kAlignValues * kAlignValues;
+  }
+  values_.resize(total + kAlignValues);
+  const size_t misaligned = reinterpret_cast<uintptr_t>(values_.data()) / sizeof(float) % kAlignValues;
+  float* begin = values_.data() + (kAlignValues - misaligned) % kAlignValues;
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    spans_.emplace_back(begin + offsets[i], static_cast<size_t>(manifest[i].NumValues()));
+  }
+}
+
+void TensorValues::Clear() { std::fill(values_.begin(), values_.end(), 0.0f); }
+
+void FillNormal(uint64_t seed, const std::string& name, double stddev, std::span<float> values) {
+  const uint64_t stream = core::HashCombine(seed, name);
+  for (size_t i = 0; i < values.size(); i += 2) {  // Box–Muller gives two at a time
+    const double radius = std::sqrt(-2 * std::log(1 - core::UnitInterval(core::HashCombine(stream, i))));
+    const double angle = 2 * std::numbers::pi * core::UnitInterval(core::HashCombine(stream, i + 1));
+    values[i] = static_cast<float>(stddev * radius * std::cos(angle));
+    if (i + 1 < values.size()) values[i + 1] = static_cast<float>(stddev * radius * std::sin(angle));
+  }
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,45 @@
+// Float32 values of every tensor of a manifest in one allocation: parameters, gradients, moments.
+//
+//   |model.embed_tokens.weight|□|layers.0.q_proj|□|layers.0.k_proj|□ …     each tensor starts on a cache line
+//
+// Addresses stay for the object's life. Not synchronised: whoever shares one says who writes when.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/manifest.h"
+
+namespace causeway::worker {
+
+// The values of all tensors, in manifest order, wherever they lie.
+using Tensors = std::vector<std::span<const float>>;
+using MutableTensors = std::vector<std::span<float>>;
+
+class TensorValues {
+ public:
+  explicit TensorValues(const core::Manifest& manifest);  // all zero
+  TensorValues(TensorValues&&) = default;
+  TensorValues& operator=(TensorValues&&) = default;
+
+  int size() const { return static_cast<int>(spans_.size()); }
+  std::span<float> operator[](int i) { return spans_[i]; }
+  std::span<const float> operator[](int i) const { return spans_[i]; }
+
+  Tensors View() const { return Tensors(spans_.begin(), spans_.end()); }
+  const MutableTensors& MutableView() { return spans_; }
+  void Clear();  // all zero again
+
+ private:
+  std::vector<float> values_;
+  MutableTensors spans_;
+};
+
+// Fills `values` with normal numbers of mean 0 that are a function of (seed, name, index) alone, so that no tensor's
+// start depends on another's, or on their order.
+void FillNormal(uint64_t seed, const std::string& name, double stddev, std::span<float> values);
+
+}  // namespace causeway::worker

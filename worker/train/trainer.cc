@@ -1,0 +1,14 @@
+#include "worker/train/trainer.h"
+
+#include "worker/train/llama_trainer.h"
+#include "worker/train/synthetic.h"
+
+namespace causeway::worker {
+
+absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const core::RunConfig& config, const core::SiteId& site,
+                                                     const std::string& data_path) {
+  if (config.model_kind == core::ModelKind::kSynthetic) return SyntheticTrainer::Make(config, site);
+  return LlamaTrainer::Make(config, site, data_path);
+}
+
+}  // namespace causeway::worker

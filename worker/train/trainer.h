@@ -1,0 +1,65 @@
+// The inner loop of a site as the rest of the worker sees it: a model that takes one step at a time.
+//
+//   data ─► Step(t): forward, backward, clip, inner optimizer ─► θ in tensor(i) ◄─► worker/sync (anchors, mixing)
+//
+// θ are the float32 master parameters. Between two steps whoever syncs them may read and write them; the trainer reads
+// them afresh in each step. The inner optimizer's state stays inside and no sync resets it (PROTOCOL.md section 1).
+//
+// One owner thread calls everything. Source: SITE.md section 1.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/ids.h"
+#include "core/manifest.h"
+#include "core/run_config.h"
+#include "worker/train/evaluation.h"
+
+namespace causeway::worker {
+
+struct StepResult {
+  double loss = 0;     // mean over the batch, nats per token; NaN where the model has none (synthetic)
+  int64_t tokens = 0;  // trained on in this step
+};
+
+class Trainer {
+ public:
+  virtual ~Trainer() = default;
+
+  virtual const core::Manifest& manifest() const = 0;
+
+  // θ of tensor i of the manifest, without padding. The address stays for the trainer's life.
+  virtual std::span<float> tensor(int i) = 0;
+
+  // Takes inner step t, counted from 1; a joiner begins at a later one. A step that fails leaves θ untouched:
+  //   DATA_LOSS         a gradient is not finite: "gradient of model.norm.weight is nan at index 17 in step 12"
+  //   INVALID_ARGUMENT  the data is too small for the sites that share it
+  virtual absl::StatusOr<StepResult> Step(core::Step t) = 0;
+
+  // Which sites share the data from the next step on, this one included. Any order.
+  virtual void SetSites(const std::vector<core::SiteId>& names) = 0;
+
+  // Before θ of these tensors is read or written after step t: brings them up to date where the trainer has put off
+  // their steps (synthetic model, apply: on_send). All other trainers are always up to date.
+  virtual void CatchUp(std::span<const int> tensors, core::Step t) {
+    static_cast<void>(tensors);
+    static_cast<void>(t);
+  }
+
+  // Measures the loss of any values of these tensors on held-out data, with buffers of its own, so that it may run on
+  // another thread than Step. Null where the model has no loss or the run holds no data out.
+  virtual std::unique_ptr<Evaluator> NewEvaluator() const { return nullptr; }
+};
+
+// The trainer that the run's config asks for. `data_path` is not read for a synthetic model. INVALID_ARGUMENT for data
+// or an initial model that does not fit; NOT_FOUND and the like from reading files.
+absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const core::RunConfig& config, const core::SiteId& site,
+                                                     const std::string& data_path);
+
+}  // namespace causeway::worker
