@@ -1,0 +1,50 @@
+// Files that are there whole or not at all.
+//
+//   run.json.tmp   ──write──►  fsync  ──rename──►  run.json   ──►  fsync of the folder
+//                                                  a reader, or a crash at any instant, sees the old or the new
+//                                                  contents
+//
+// The temporary file lies beside the target, because a rename is atomic only inside one file system, and has a fixed
+// name (".tmp" appended), so that what a crash left behind is overwritten by the next write instead of piling up. Hence
+// one writer at a time for a path. Errors name the path and the system's reason; the old file then stays as it was and
+// the temporary one is removed. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "formats/posix_file.h"
+
+namespace causeway::formats {
+
+absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
+
+// The same for contents that are too large to hold: Create, Append as often as needed, Commit once. Move-only.
+class AtomicFile {
+ public:
+  static absl::StatusOr<AtomicFile> Create(const std::string& path);
+
+  AtomicFile(AtomicFile&&) = default;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();  // without Commit: removes the temporary file, the target stays as it was
+
+  absl::Status Append(std::span<const std::byte> bytes);
+  absl::Status Append(std::string_view text);
+
+  // Makes the contents durable under the target's name. Call it once, last, and only if every Append was OK.
+  absl::Status Commit();
+
+ private:
+  AtomicFile(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+
+  std::string temporary_path() const { return path_ + ".tmp"; }
+
+  std::string path_;
+  FileDescriptor file_;  // open from Create to Commit
+};
+
+}  // namespace causeway::formats

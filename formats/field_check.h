@@ -1,0 +1,68 @@
+// Says what is wrong with a value that a user wrote, and where:
+//
+//   run.yaml:12: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25
+//
+// A FieldCheck is asked about one value after the other and keeps the first that is wrong, so that conversion code
+// reads as a table of what is accepted. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace causeway::formats {
+
+// Where values came from: a file, and the 1-based line of each key that stands in it ("sync.sync_every" → 12; "" is the
+// whole file). Lines are empty for what came as bytes.
+struct Origin {
+  std::string file;
+  std::map<std::string, int> lines;
+
+  bool Has(const std::string& path) const { return lines.count(path) > 0; }
+
+  // "run.yaml:12: sync.sync_every"; for a key that is absent, the line of the section it belongs to.
+  std::string Locate(const std::string& path) const;
+};
+
+absl::Status FieldError(const Origin& origin, const std::string& path, std::string_view expected, std::string_view got);
+
+class FieldCheck {
+ public:
+  explicit FieldCheck(const Origin& origin) : origin_(origin) {}
+
+  // INVALID_ARGUMENT for the first value that was not as expected.
+  const absl::Status& status() const { return status_; }
+
+  void Expect(bool ok, const std::string& path, std::string_view expected, std::string_view got);
+
+  // Each gives the value back. `reason` explains the bounds: "less than sync_every".
+  int64_t Integer(const std::string& path, int64_t value, int64_t least, int64_t most, std::string_view reason = "");
+  double NotNegative(const std::string& path, double value);  // and finite, like the others
+  double Positive(const std::string& path, double value);
+  double Share(const std::string& path, double value);          // 0 … 1
+  double ShareBelowOne(const std::string& path, double value);  // 0 … 1, without 1
+
+  // The value that `name` stands for among the accepted ones; the first of them if it is none.
+  template <typename T>
+  T OneOf(const std::string& path, std::string_view name, std::initializer_list<std::pair<const char*, T>> accepted) {
+    std::string names;
+    for (const auto& [accepted_name, value] : accepted) {
+      if (name == accepted_name) return value;
+      if (!names.empty()) names += " | ";
+      names += accepted_name;
+    }
+    Expect(false, path, names, name);
+    return accepted.begin()->second;
+  }
+
+ private:
+  const Origin& origin_;
+  absl::Status status_;
+};
+
+}  // namespace causeway::formats

@@ -1,0 +1,124 @@
+#include "formats/hf_config.h"
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "formats/field_check.h"
+#include "formats/posix_file.h"
+#include "formats/run_config_check.h"
+
+namespace causeway::formats {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxConfigBytes = 1 << 20;  // real ones have a few kilobytes
+
+// Reads keys out of a config.json; an absent or null one gives `otherwise`.
+class JsonKeys {
+ public:
+  JsonKeys(const Json& json, FieldCheck& check) : json_(json), check_(check) {}
+
+  int64_t Integer(const char* key, int64_t otherwise) {
+    if (IsAbsent(key)) return otherwise;
+    const Json& value = json_.at(key);
+    if (value.is_number_integer()) return value.get<int64_t>();
+    check_.Expect(false, key, "an integer", value.dump());
+    return otherwise;
+  }
+
+  double Number(const char* key, double otherwise) {
+    if (IsAbsent(key)) return otherwise;
+    const Json& value = json_.at(key);
+    if (value.is_number()) return value.get<double>();
+    check_.Expect(false, key, "a number", value.dump());
+    return otherwise;
+  }
+
+  bool Bool(const char* key, bool otherwise) {
+    if (IsAbsent(key)) return otherwise;
+    const Json& value = json_.at(key);
+    if (value.is_boolean()) return value.get<bool>();
+    check_.Expect(false, key, "true or false", value.dump());
+    return otherwise;
+  }
+
+  // For what this trainer can do in one way only.
+  void Only(const char* key, const Json& accepted) {
+    if (!IsAbsent(key)) check_.Expect(json_.at(key) == accepted, key, accepted.dump(), json_.at(key).dump());
+  }
+
+ private:
+  bool IsAbsent(const char* key) const { return !json_.contains(key) || json_.at(key).is_null(); }
+
+  const Json& json_;
+  FieldCheck& check_;
+};
+
+}  // namespace
+
+std::string HfConfigJson(const core::LlamaConfig& llama) {
+  const Json json = {{"architectures", Json::array({"LlamaForCausalLM"})},
+                     {"model_type", "llama"},
+                     {"hidden_size", llama.hidden_size},
+                     {"intermediate_size", llama.intermediate_size},
+                     {"num_hidden_layers", llama.num_hidden_layers},
+                     {"num_attention_heads", llama.num_attention_heads},
+                     {"num_key_value_heads", llama.num_key_value_heads},
+                     {"head_dim", llama.hidden_size / llama.num_attention_heads},
+                     {"vocab_size", llama.vocab_size},
+                     {"max_position_embeddings", llama.max_position_embeddings},
+                     {"rms_norm_eps", llama.rms_norm_eps},
+                     {"rope_theta", llama.rope_theta},
+                     {"rope_scaling", nullptr},
+                     {"tie_word_embeddings", llama.tie_word_embeddings},
+                     {"hidden_act", "silu"},
+                     {"attention_bias", false},
+                     {"attention_dropout", 0.0},
+                     {"mlp_bias", false},
+                     {"torch_dtype", "float32"},
+                     {"use_cache", true},
+                     {"bos_token_id", nullptr},
+                     {"eos_token_id", nullptr},
+                     {"pad_token_id", nullptr}};
+  return json.dump(2) + "\n";
+}
+
+absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));
+
+  const Origin origin{.file = path};
+  FieldCheck check(origin);
+  JsonKeys keys(json, check);
+  check.Expect(json.contains("model_type"), "model_type", "llama", "none");
+  keys.Only("model_type", "llama");
+  keys.Only("hidden_act", "silu");
+  keys.Only("attention_bias", false);
+  keys.Only("mlp_bias", false);
+  check.Expect(!json.contains("rope_scaling") || json.at("rope_scaling").is_null(), "rope_scaling", "null", "another");
+  for (const char* required : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
+    check.Expect(json.contains(required), required, "an integer", "none");
+  }
+  core::LlamaConfig llama;
+  llama.hidden_size = keys.Integer("hidden_size", 0);
+  llama.intermediate_size = keys.Integer("intermediate_size", 0);
+  llama.num_hidden_layers = keys.Integer("num_hidden_layers", 0);
+  llama.num_attention_heads = keys.Integer("num_attention_heads", 0);
+  llama.num_key_value_heads = keys.Integer("num_key_value_heads", llama.num_attention_heads);
+  llama.vocab_size = keys.Integer("vocab_size", 32'000);
+  llama.max_position_embeddings = keys.Integer("max_position_embeddings", 2'048);
+  llama.rms_norm_eps = keys.Number("rms_norm_eps", 1e-6);
+  llama.rope_theta = keys.Number("rope_theta", 10'000);
+  llama.tie_word_embeddings = keys.Bool("tie_word_embeddings", false);
+  CheckLlama(llama, "", check);
+  RETURN_IF_ERROR(check.status());
+  keys.Only("head_dim", llama.hidden_size / llama.num_attention_heads);
+  RETURN_IF_ERROR(check.status());
+  return llama;
+}
+
+}  // namespace causeway::formats

@@ -1,0 +1,18 @@
+// config.json, as Hugging Face's transformers writes and reads it for LlamaForCausalLM, beside model.safetensors.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/run_config.h"
+
+namespace causeway::formats {
+
+// A config.json that LlamaForCausalLM loads: float32 weights, SiLU, no biases, plain RoPE, no special tokens.
+std::string HfConfigJson(const core::LlamaConfig& llama);
+
+// Reads a config.json (`path` is the file); absent keys take transformers' defaults. INVALID_ARGUMENT names the file
+// and the key of what this trainer does not do (another architecture or activation, biases, scaled RoPE) or cannot be.
+absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path);
+
+}  // namespace causeway::formats

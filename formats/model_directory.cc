@@ -1,0 +1,80 @@
+#include "formats/model_directory.h"
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "core/limits.h"
+#include "formats/posix_file.h"
+#include "formats/safetensors.h"
+
+namespace causeway::formats {
+namespace {
+
+constexpr int64_t kMaxIndexBytes = 64 << 20;  // far above kMaxTensors lines
+
+// The files of a model, in bytewise order of their names.
+absl::StatusOr<std::set<std::string>> ShardsOf(const std::string& dir) {
+  const std::string single = dir + "/model.safetensors";
+  const std::string index = dir + "/model.safetensors.index.json";
+  if (std::filesystem::exists(single)) return std::set<std::string>{single};
+  if (!std::filesystem::exists(index)) {
+    return absl::NotFoundError(absl::StrCat(dir, ": expected model.safetensors or model.safetensors.index.json"));
+  }
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(index, kMaxIndexBytes));
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(index, ": expected a JSON object with weight_map"));
+  }
+  std::set<std::string> shards;
+  for (const auto& [tensor, file] : json["weight_map"].items()) {
+    if (!file.is_string() || absl::StrContains(file.get<std::string>(), "/")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(index, ": weight_map: ", tensor, ": expected a file name, got ", file.dump()));
+    }
+    shards.insert(absl::StrCat(dir, "/", file.get<std::string>()));
+  }
+  return shards;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }
+
+}  // namespace
+
+absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& manifest,
+                                std::span<const std::span<float>> tensors) {
+  CHECK(manifest.size() == tensors.size());
+  std::map<std::string, size_t> missing;  // name → index in the manifest
+  for (size_t i = 0; i < manifest.size(); ++i) missing[manifest[i].name] = i;
+
+  ASSIGN_OR_RETURN(const std::set<std::string> shards, ShardsOf(dir));
+  for (const std::string& path : shards) {
+    ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
+    for (const SafetensorsFile::Entry& entry : file.tensors()) {
+      if (absl::EndsWith(entry.name, "rotary_emb.inv_freq")) continue;
+      const auto wanted = missing.find(entry.name);
+      if (wanted == missing.end()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ": tensor ", entry.name, ": expected a tensor of the run's model, once"));
+      }
+      const core::TensorSpec& spec = manifest[wanted->second];
+      if (entry.shape != spec.shape) {
+        return absl::InvalidArgumentError(absl::StrCat(path, ": tensor ", entry.name, ": expected shape ",
+                                                       ShapeText(spec.shape), ", got ", ShapeText(entry.shape)));
+      }
+      RETURN_IF_ERROR(file.Read(entry.name, tensors[wanted->second]));
+      missing.erase(wanted);
+    }
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(dir, ": tensor ", missing.begin()->first, " is missing"));
+}
+
+}  // namespace causeway::formats

@@ -1,0 +1,20 @@
+// A model as people hand it around: a folder with model.safetensors, or with model.safetensors.index.json and the
+// shards that it lists. It is what `init_from` names.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/manifest.h"
+
+namespace causeway::formats {
+
+// Reads tensor i of the manifest into tensors[i] (row-major, as many values as its shape), as float32 whatever the file
+// has. INVALID_ARGUMENT or NOT_FOUND names the file and the tensor that is missing, has another shape, or is in the
+// folder but not in the model: a model that differs would start worse than from its seed, silently. (Rotary
+// frequencies, which old checkpoints carry, are derived values and passed over.)
+absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& manifest,
+                                std::span<const std::span<float>> tensors);
+
+}  // namespace causeway::formats

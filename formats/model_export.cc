@@ -1,0 +1,61 @@
+#include "formats/model_export.h"
+
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "formats/atomic_file.h"
+#include "formats/hf_config.h"
+#include "formats/safetensors.h"
+
+namespace causeway::formats {
+namespace {
+
+// The tensors of all fragments, unpadded, as views.
+std::vector<std::span<const float>> TensorsOf(const core::FragmentMap& map,
+                                              std::span<const std::span<const float>> fragments) {
+  std::vector<std::span<const float>> tensors(map.manifest().size());
+  for (const core::Fragment& fragment : map.fragments()) {
+    const std::span<const float> values = fragments[fragment.id];
+    CHECK(static_cast<int64_t>(values.size()) == fragment.padded_values());
+    for (const core::TensorPlace& place : fragment.tensors) {
+      tensors[place.tensor] = values.subspan(place.first_unit * core::kUnitValues, place.values);
+    }
+  }
+  return tensors;
+}
+
+absl::Status WriteTensors(const std::string& path, const core::Manifest& manifest,
+                          std::span<const std::span<const float>> tensors,
+                          std::map<std::string, std::string> metadata) {
+  CHECK(manifest.size() == tensors.size());
+  std::vector<TensorData> data;
+  for (size_t i = 0; i < manifest.size(); ++i) data.push_back({manifest[i].name, manifest[i].shape, tensors[i]});
+  metadata["format"] = "pt";  // transformers refuses files that do not say for which framework they are
+  return WriteSafetensors(path, data, metadata);
+}
+
+}  // namespace
+
+absl::Status WriteExport(const std::string& dir, const core::RunConfig& config, const core::FragmentMap& map,
+                         std::span<const std::span<const float>> fragments, std::span<const core::Version> versions) {
+  CHECK(static_cast<int>(fragments.size()) == map.num_fragments() && versions.size() == fragments.size());
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) return absl::UnavailableError(absl::StrCat("cannot create folder ", dir, ": ", error.message()));
+  if (config.model_kind == core::ModelKind::kLlama) {
+    RETURN_IF_ERROR(WriteFileAtomically(dir + "/config.json", HfConfigJson(config.llama)));
+  }
+  return WriteTensors(dir + "/model.safetensors", map.manifest(), TensorsOf(map, fragments),
+                      {{"run_id", config.run_id}, {"versions", absl::StrJoin(versions, ",")}});
+}
+
+absl::Status WriteLocalDump(const std::string& path, const core::Manifest& manifest,
+                            std::span<const std::span<const float>> tensors) {
+  return WriteTensors(path, manifest, tensors, {});
+}
+
+}  // namespace causeway::formats

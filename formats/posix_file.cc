@@ -1,0 +1,67 @@
+#include "formats/posix_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+
+namespace causeway::formats {
+
+FileDescriptor::~FileDescriptor() {
+  if (is_open()) ::close(fd_);
+}
+
+absl::Status FileError(const std::string& what, const std::string& path) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
+}
+
+absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path) {
+  // Without O_NONBLOCK, opening a pipe would wait for its writer.
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) return FileError("open", path);
+  struct stat info;
+  if (::fstat(file.get(), &info) != 0) return FileError("read", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected a regular file, got a ", S_ISDIR(info.st_mode) ? "folder" : "pipe or device"));
+  }
+  return file;
+}
+
+absl::StatusOr<int64_t> FileSize(const FileDescriptor& file, const std::string& path) {
+  struct stat info;
+  if (::fstat(file.get(), &info) != 0) return FileError("read", path);
+  return static_cast<int64_t>(info.st_size);
+}
+
+absl::Status ReadAt(const FileDescriptor& file, const std::string& path, int64_t offset, std::span<std::byte> out) {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(file.get(), out.data(), out.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FileError("read", path);
+    if (got == 0) {
+      return absl::DataLossError(
+          absl::StrCat(path, ": expected ", out.size(), " more bytes at ", offset, ", got none"));
+    }
+    out = out.subspan(static_cast<size_t>(got));
+    offset += got;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const FileDescriptor file, OpenRegularFile(path));
+  ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
+  if (size > max_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected at most ", max_bytes, " bytes, got ", size));
+  }
+  std::string contents(static_cast<size_t>(size), '\0');
+  RETURN_IF_ERROR(ReadAt(file, path, 0, std::as_writable_bytes(std::span<char>(contents))));
+  return contents;
+}
+
+}  // namespace causeway::formats

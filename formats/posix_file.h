@@ -1,0 +1,48 @@
+// The few POSIX calls that every file format stands on, with errors that name the path and the system's reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace causeway::formats {
+
+// Owns an open file. Move-only; closes when it goes.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// "cannot <what> <path>: <the system's reason>", from errno.
+absl::Status FileError(const std::string& what, const std::string& path);
+
+// Opens a regular file to read; a folder, pipe or device is an error, since all formats here need a size.
+absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path);
+
+absl::StatusOr<int64_t> FileSize(const FileDescriptor& file, const std::string& path);
+
+// Fills `out` from `offset`. DATA_LOSS where the file ends before.
+absl::Status ReadAt(const FileDescriptor& file, const std::string& path, int64_t offset, std::span<std::byte> out);
+
+// The whole of a small file. `max_bytes` keeps a wrong path from filling memory.
+absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
+
+}  // namespace causeway::formats

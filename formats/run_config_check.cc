@@ -1,0 +1,381 @@
+#include "formats/run_config_check.h"
+
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/limits.h"
+
+namespace causeway::formats {
+namespace {
+
+using core::CodecId;
+using core::FragmentAssignment;
+using core::InnerOptimizerKind;
+using core::InnerSchedule;
+using core::ModelKind;
+using core::SyntheticApply;
+using core::SyntheticGradient;
+
+// Beyond these it is a typing error, and products of them still fit 64 bits.
+constexpr int64_t kMaxSteps = 1'000'000'000'000;
+constexpr int64_t kMaxSyncEvery = 1'000'000'000;
+constexpr int64_t kMaxWidth = 1 << 20;  // hidden size, sequence length, batch
+constexpr int64_t kMaxVocabulary = 1 << 24;
+constexpr int64_t kMaxLayers = 2'000;  // nine tensors each, within kMaxTensors
+constexpr int64_t kMaxRounds = 1'000'000'000;
+constexpr int64_t kMaxMilliseconds = 86'400'000;  // a day
+constexpr int64_t kMinLeaseMs = 100;              // a few heartbeats and a round trip around the world
+constexpr int64_t kMaxKeptStates = 1'000;
+constexpr int kTensorsPerLlamaLayer = 9;
+
+template <typename T>
+using Names = std::initializer_list<std::pair<const char*, T>>;
+
+constexpr Names<ModelKind> kModelKinds = {{"llama", ModelKind::kLlama}, {"synthetic", ModelKind::kSynthetic}};
+constexpr Names<SyntheticGradient> kGradients = {{"constant", SyntheticGradient::kConstant},
+                                                 {"noise", SyntheticGradient::kNoise}};
+constexpr Names<SyntheticApply> kApplies = {{"every_step", SyntheticApply::kEveryStep},
+                                            {"on_send", SyntheticApply::kOnSend}};
+constexpr Names<InnerOptimizerKind> kInnerOptimizers = {{"adamw", InnerOptimizerKind::kAdamW},
+                                                        {"sgd", InnerOptimizerKind::kSgd}};
+constexpr Names<InnerSchedule> kInnerSchedules = {{"cosine", InnerSchedule::kCosine},
+                                                  {"constant", InnerSchedule::kConstant}};
+constexpr Names<FragmentAssignment> kAssignments = {{"strided", FragmentAssignment::kStrided},
+                                                    {"sequential", FragmentAssignment::kSequential},
+                                                    {"balanced", FragmentAssignment::kBalanced}};
+constexpr char kNesterov[] = "nesterov";
+constexpr char kSgd[] = "sgd";
+
+template <typename T>
+const char* NameOf(T value, const Names<T>& names) {
+  for (const auto& [name, named] : names) {
+    if (named == value) return name;
+  }
+  CHECK(false);
+}
+
+// Keys of the other kind of model would be ignored, so they are refused.
+void CheckKeysOfKind(const v1::Model& given, ModelKind kind, FieldCheck& check) {
+  const bool llama = kind == ModelKind::kLlama;
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  given.GetReflection()->ListFields(given, &fields);
+  for (const auto* field : fields) {
+    if (field->number() == v1::Model::kKindFieldNumber) continue;
+    const bool of_llama = field->number() <= v1::Model::kInitFromFieldNumber;
+    check.Expect(
+        of_llama == llama, absl::StrCat("model.", field->name()),
+        absl::StrCat("it only with kind ", NameOf(of_llama ? ModelKind::kLlama : ModelKind::kSynthetic, kModelKinds)),
+        absl::StrCat("it with kind ", NameOf(kind, kModelKinds)));
+  }
+}
+
+core::LlamaConfig ReadLlama(const v1::Model& model, FieldCheck& check) {
+  core::LlamaConfig llama{.hidden_size = model.hidden_size(),
+                          .intermediate_size = model.intermediate_size(),
+                          .num_hidden_layers = model.num_hidden_layers(),
+                          .num_attention_heads = model.num_attention_heads(),
+                          .num_key_value_heads = model.num_key_value_heads(),
+                          .vocab_size = model.vocab_size(),
+                          .max_position_embeddings = model.max_position_embeddings(),
+                          .rms_norm_eps = model.rms_norm_eps(),
+                          .rope_theta = model.rope_theta(),
+                          .tie_word_embeddings = model.tie_word_embeddings(),
+                          .init_from = model.init_from()};
+  CheckLlama(llama, "model.", check);
+  return llama;
+}
+
+core::SyntheticTensor ReadTensor(const v1::Tensor& tensor, const std::string& path, FieldCheck& check) {
+  check.Expect(!tensor.name().empty() && tensor.name().size() <= core::kMaxTensorNameBytes, path + ".name",
+               absl::StrCat("a name of 1 to ", core::kMaxTensorNameBytes, " bytes"),
+               absl::StrCat(tensor.name().size(), " bytes"));
+  check.Expect(tensor.shape_size() > 0, path + ".shape", "a list of dimensions", "none");
+  int64_t values = 1;
+  for (int i = 0; i < tensor.shape_size() && check.status().ok(); ++i) {
+    values *= check.Integer(absl::StrCat(path, ".shape[", i, "]"), tensor.shape(i), 1, core::kMaxParameters / values,
+                            "at most 2^40 values in a tensor");
+  }
+  check.Expect(std::isfinite(tensor.init()) && std::fabs(tensor.init()) <= core::kMaxMagnitude, path + ".init",
+               "a number of at most 2^100 in magnitude", absl::StrCat(tensor.init()));
+  return {tensor.name(), {tensor.shape().begin(), tensor.shape().end()}, tensor.init()};
+}
+
+core::SyntheticConfig ReadSynthetic(const v1::Model& model, FieldCheck& check) {
+  core::SyntheticConfig synthetic;
+  synthetic.step_ms = check.Integer("model.step_ms", model.step_ms(), 0, kMaxMilliseconds);
+  synthetic.seeded_init = model.has_init();
+  if (model.has_init()) check.Expect(model.init() == "seeded", "model.init", "seeded", model.init());
+  check.Expect(model.tensors_size() >= 1 && model.tensors_size() <= static_cast<int>(core::kMaxTensors),
+               "model.tensors", absl::StrCat("1 to ", core::kMaxTensors, " tensors"),
+               absl::StrCat(model.tensors_size()));
+  std::set<std::string> names;
+  for (int i = 0; i < model.tensors_size(); ++i) {
+    const std::string path = absl::StrCat("model.tensors[", i, "]");
+    synthetic.tensors.push_back(ReadTensor(model.tensors(i), path, check));
+    check.Expect(names.insert(model.tensors(i).name()).second, path + ".name", "each tensor's name once",
+                 absl::StrCat(model.tensors(i).name(), " again"));
+  }
+  const v1::Gradient& gradient = model.gradient();
+  synthetic.gradient = check.OneOf("model.gradient.kind", gradient.kind(), kGradients);
+  synthetic.apply = check.OneOf("model.gradient.apply", gradient.apply(), kApplies);
+  for (const auto& [site, value] : gradient.by_site()) {  // of any value: NaN is how a test makes a site fail
+    check.Expect(core::IsValidName(site), absl::StrCat("model.gradient.by_site.", site),
+                 "a site's name of 1 to 64 of A-Z a-z 0-9 . _ -", site);
+    synthetic.gradient_by_site[site] = value;
+  }
+  return synthetic;
+}
+
+core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
+  return {.optimizer = check.OneOf("inner.optimizer", inner.optimizer(), kInnerOptimizers),
+          .lr = check.NotNegative("inner.lr", inner.lr()),
+          .warmup_steps = check.Integer("inner.warmup_steps", inner.warmup_steps(), 0, kMaxSteps),
+          .schedule = check.OneOf("inner.schedule", inner.schedule(), kInnerSchedules),
+          .beta1 = check.ShareBelowOne("inner.beta1", inner.beta1()),
+          .beta2 = check.ShareBelowOne("inner.beta2", inner.beta2()),
+          .weight_decay = check.NotNegative("inner.weight_decay", inner.weight_decay()),
+          .clip = check.NotNegative("inner.clip", inner.clip()),
+          .batch_size = check.Integer("inner.batch_size", inner.batch_size(), 1, kMaxWidth)};
+}
+
+core::SyncConfig ReadSync(const v1::Sync& sync, FieldCheck& check) {
+  check.OneOf<int>("sync.mode", sync.mode(), {{"synchronous", 0}});
+  core::SyncConfig result;
+  result.sync_every = check.Integer("sync.sync_every", sync.sync_every(), 1, kMaxSyncEvery);
+  check.Integer("sync.num_fragments", sync.num_fragments(), 1, core::kMaxFragments);
+  result.num_fragments = static_cast<int>(
+      check.Integer("sync.num_fragments", sync.num_fragments(), 1, result.sync_every, "at most sync_every"));
+  result.fragment_assignment = check.OneOf("sync.fragment_assignment", sync.fragment_assignment(), kAssignments);
+  result.fragment_sync_delay = check.Integer("sync.fragment_sync_delay", sync.fragment_sync_delay(), 0,
+                                             result.sync_every - 1, "less than sync_every");
+  result.fragment_update_alpha =
+      static_cast<float>(check.Share("sync.fragment_update_alpha", sync.fragment_update_alpha()));
+  return result;
+}
+
+// SGD is Nesterov with momentum 0; a momentum that is given beside it would be ignored, so it is refused.
+core::OuterParameters ReadOuter(const v1::Outer& outer, const v1::Outer& given, FieldCheck& check) {
+  const bool sgd = check.OneOf<bool>("outer.optimizer", outer.optimizer(), {{kNesterov, false}, {kSgd, true}});
+  core::OuterParameters result;
+  result.lr = static_cast<float>(check.NotNegative("outer.lr", outer.lr()));
+  result.momentum = static_cast<float>(check.ShareBelowOne("outer.momentum", outer.momentum()));
+  if (!sgd) return result;
+  check.Expect(!given.has_momentum() || given.momentum() == 0, "outer.momentum", "0 (the optimizer is sgd)",
+               absl::StrCat(given.momentum()));
+  result.momentum = 0;
+  return result;
+}
+
+CodecId ReadCodecName(const std::string& path, const std::string& name, FieldCheck& check) {
+  const std::optional<CodecId> codec = core::CodecFromName(name);
+  check.Expect(codec.has_value(), path, absl::StrCat("one of ", core::AllCodecNames()), name);
+  return codec.value_or(CodecId::kFloat32);
+}
+
+core::CodecConfig ReadCodec(const v1::Codec& codec, FieldCheck& check) {
+  check.Expect(codec.exempt().empty(), "codec.exempt", "an empty list", absl::StrCat(codec.exempt_size(), " names"));
+  check.Expect(!codec.zstd(), "codec.zstd", "false", "true");
+  return {.up = ReadCodecName("codec.up", codec.up(), check),
+          .down = ReadCodecName("codec.down", codec.down(), check),
+          .feedback_up = static_cast<float>(check.Share("codec.feedback_up", codec.feedback_up())),
+          .feedback_down = static_cast<float>(check.Share("codec.feedback_down", codec.feedback_down()))};
+}
+
+core::MembershipConfig ReadMembership(const v1::Membership& membership, FieldCheck& check) {
+  check.Integer("membership.min_quorum", membership.min_quorum(), 1, 1);
+  check.Integer("membership.grace_ms", membership.grace_ms(), 0, 0);
+  check.Integer("membership.max_staleness", membership.max_staleness(), 1, 1);
+  check.OneOf<int>("membership.weights", membership.weights(), {{"uniform", 0}});
+  check.OneOf<int>("membership.merge", membership.merge(), {{"average", 0}});
+  return {
+      .min_sites = static_cast<int>(check.Integer("membership.min_sites", membership.min_sites(), 1, core::kMaxSites)),
+      .lease_ms = check.Integer("membership.lease_ms", membership.lease_ms(), kMinLeaseMs, kMaxMilliseconds)};
+}
+
+core::EvalConfig ReadEval(const v1::Eval& eval, FieldCheck& check) {
+  return {.every_rounds = check.Integer("eval.every_rounds", eval.every_rounds(), 0, kMaxRounds),
+          .held_out = check.ShareBelowOne("eval.held_out", eval.held_out()),
+          .batches = check.Integer("eval.batches", eval.batches(), 1, kMaxWidth)};
+}
+
+core::CheckpointConfig ReadCheckpoint(const v1::Checkpoint& checkpoint, FieldCheck& check) {
+  return {.every_rounds = check.Integer("checkpoint.every_rounds", checkpoint.every_rounds(), 0, kMaxRounds),
+          .keep = check.Integer("checkpoint.keep", checkpoint.keep(), 1, kMaxKeptStates)};
+}
+
+// No fragment may be empty (core::BuildFragmentMap): with too few layers or tensors the run could never start.
+void CheckFragmentsFit(const core::RunConfig& config, FieldCheck& check) {
+  const bool balanced = config.sync.fragment_assignment == FragmentAssignment::kBalanced;
+  int64_t most = static_cast<int64_t>(config.synthetic.tensors.size());
+  std::string reason = "the model's tensors";
+  if (config.model_kind == ModelKind::kLlama && balanced) {
+    const int head = config.llama.tie_word_embeddings ? 0 : 1;
+    most = config.llama.num_hidden_layers * kTensorsPerLlamaLayer + 2 + head;
+  } else if (config.model_kind == ModelKind::kLlama) {
+    most = config.llama.num_hidden_layers + 1;
+    reason = "num_hidden_layers, and one for embeddings and head";
+  }
+  check.Integer("sync.num_fragments", config.sync.num_fragments, 1, most, reason);
+}
+
+v1::Model LlamaToMessage(const core::LlamaConfig& llama) {
+  v1::Model model;
+  model.set_hidden_size(llama.hidden_size);
+  model.set_intermediate_size(llama.intermediate_size);
+  model.set_num_hidden_layers(llama.num_hidden_layers);
+  model.set_num_attention_heads(llama.num_attention_heads);
+  model.set_num_key_value_heads(llama.num_key_value_heads);
+  model.set_vocab_size(llama.vocab_size);
+  model.set_max_position_embeddings(llama.max_position_embeddings);
+  model.set_rms_norm_eps(llama.rms_norm_eps);
+  model.set_rope_theta(llama.rope_theta);
+  model.set_tie_word_embeddings(llama.tie_word_embeddings);
+  model.set_init_from(llama.init_from);
+  return model;
+}
+
+v1::Model SyntheticToMessage(const core::SyntheticConfig& synthetic) {
+  v1::Model model;
+  model.set_step_ms(synthetic.step_ms);
+  if (synthetic.seeded_init) model.set_init("seeded");
+  for (const core::SyntheticTensor& tensor : synthetic.tensors) {
+    v1::Tensor& added = *model.add_tensors();
+    added.set_name(tensor.name);
+    added.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
+    added.set_init(tensor.init);
+  }
+  v1::Gradient& gradient = *model.mutable_gradient();
+  gradient.set_kind(NameOf(synthetic.gradient, kGradients));
+  gradient.set_apply(NameOf(synthetic.apply, kApplies));
+  for (const auto& [site, value] : synthetic.gradient_by_site) (*gradient.mutable_by_site())[site] = value;
+  return model;
+}
+
+v1::Inner InnerToMessage(const core::InnerConfig& inner) {
+  v1::Inner message;
+  message.set_optimizer(NameOf(inner.optimizer, kInnerOptimizers));
+  message.set_lr(inner.lr);
+  message.set_warmup_steps(inner.warmup_steps);
+  message.set_schedule(NameOf(inner.schedule, kInnerSchedules));
+  message.set_beta1(inner.beta1);
+  message.set_beta2(inner.beta2);
+  message.set_weight_decay(inner.weight_decay);
+  message.set_clip(inner.clip);
+  message.set_batch_size(inner.batch_size);
+  return message;
+}
+
+v1::Sync SyncToMessage(const core::SyncConfig& sync) {
+  v1::Sync message;
+  message.set_mode("synchronous");
+  message.set_sync_every(sync.sync_every);
+  message.set_num_fragments(sync.num_fragments);
+  message.set_fragment_assignment(NameOf(sync.fragment_assignment, kAssignments));
+  message.set_fragment_sync_delay(sync.fragment_sync_delay);
+  message.set_fragment_update_alpha(sync.fragment_update_alpha);
+  return message;
+}
+
+v1::Codec CodecToMessage(const core::CodecConfig& codec) {
+  v1::Codec message;
+  message.set_up(core::CodecName(codec.up));
+  message.set_down(core::CodecName(codec.down));
+  message.set_feedback_up(codec.feedback_up);
+  message.set_feedback_down(codec.feedback_down);
+  message.set_zstd(false);
+  return message;
+}
+
+v1::Membership MembershipToMessage(const core::MembershipConfig& membership) {
+  v1::Membership message;
+  message.set_min_sites(membership.min_sites);
+  message.set_min_quorum(1);
+  message.set_grace_ms(0);
+  message.set_lease_ms(membership.lease_ms);
+  message.set_max_staleness(1);
+  message.set_weights("uniform");
+  message.set_merge("average");
+  return message;
+}
+
+}  // namespace
+
+void CheckLlama(const core::LlamaConfig& llama, const std::string& prefix, FieldCheck& check) {
+  check.Integer(prefix + "hidden_size", llama.hidden_size, 1, kMaxWidth);
+  check.Integer(prefix + "intermediate_size", llama.intermediate_size, 1, kMaxWidth);
+  check.Integer(prefix + "num_hidden_layers", llama.num_hidden_layers, 1, kMaxLayers);
+  check.Integer(prefix + "num_attention_heads", llama.num_attention_heads, 1, llama.hidden_size, "at most hidden_size");
+  check.Integer(prefix + "num_key_value_heads", llama.num_key_value_heads, 1, llama.num_attention_heads,
+                "at most num_attention_heads");
+  check.Integer(prefix + "vocab_size", llama.vocab_size, 1, kMaxVocabulary);
+  check.Integer(prefix + "max_position_embeddings", llama.max_position_embeddings, 1, kMaxWidth);
+  check.Positive(prefix + "rms_norm_eps", llama.rms_norm_eps);
+  check.Positive(prefix + "rope_theta", llama.rope_theta);
+  if (!check.status().ok()) return;  // no division by zero below
+  check.Expect(llama.hidden_size % llama.num_attention_heads == 0, prefix + "hidden_size",
+               absl::StrCat("a multiple of num_attention_heads ", llama.num_attention_heads),
+               absl::StrCat(llama.hidden_size));
+  check.Expect(llama.hidden_size / llama.num_attention_heads % 2 == 0, prefix + "hidden_size",
+               "an even size of each head (RoPE turns pairs)",
+               absl::StrCat(llama.hidden_size, " / ", llama.num_attention_heads, " = ",
+                            llama.hidden_size / llama.num_attention_heads));
+  check.Expect(llama.num_attention_heads % llama.num_key_value_heads == 0, prefix + "num_attention_heads",
+               absl::StrCat("a multiple of num_key_value_heads ", llama.num_key_value_heads),
+               absl::StrCat(llama.num_attention_heads));
+}
+
+absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given, const Origin& origin) {
+  FieldCheck check(origin);
+  core::RunConfig config;
+  if (given.model().has_kind()) config.model_kind = check.OneOf("model.kind", given.model().kind(), kModelKinds);
+  RETURN_IF_ERROR(check.status());
+
+  v1::RunConfig message = RunConfigToMessage(config);  // the defaults, then what is given
+  message.MergeFrom(given);
+  config.run_id = message.run_id();
+  check.Expect(core::IsValidName(config.run_id), "run_id", "a name of 1 to 64 of A-Z a-z 0-9 . _ -",
+               config.run_id.empty() ? "none" : config.run_id);
+  config.seed = message.seed();
+  config.steps = check.Integer("run.steps", message.run().steps(), 0, kMaxSteps);
+  CheckKeysOfKind(given.model(), config.model_kind, check);
+  if (config.model_kind == ModelKind::kLlama) config.llama = ReadLlama(message.model(), check);
+  if (config.model_kind == ModelKind::kSynthetic) config.synthetic = ReadSynthetic(message.model(), check);
+  config.inner = ReadInner(message.inner(), check);
+  config.sync = ReadSync(message.sync(), check);
+  config.outer = ReadOuter(message.outer(), given.outer(), check);
+  config.codec = ReadCodec(message.codec(), check);
+  config.membership = ReadMembership(message.membership(), check);
+  config.eval = ReadEval(message.eval(), check);
+  config.checkpoint = ReadCheckpoint(message.checkpoint(), check);
+  CheckFragmentsFit(config, check);
+  RETURN_IF_ERROR(check.status());
+  return config;
+}
+
+v1::RunConfig RunConfigToMessage(const core::RunConfig& config) {
+  v1::RunConfig message;
+  message.set_run_id(config.run_id);
+  message.set_seed(config.seed);
+  message.mutable_run()->set_steps(config.steps);
+  const bool llama = config.model_kind == ModelKind::kLlama;
+  *message.mutable_model() = llama ? LlamaToMessage(config.llama) : SyntheticToMessage(config.synthetic);
+  message.mutable_model()->set_kind(NameOf(config.model_kind, kModelKinds));
+  *message.mutable_inner() = InnerToMessage(config.inner);
+  *message.mutable_sync() = SyncToMessage(config.sync);
+  message.mutable_outer()->set_optimizer(config.outer.momentum == 0 ? kSgd : kNesterov);
+  message.mutable_outer()->set_lr(config.outer.lr);
+  message.mutable_outer()->set_momentum(config.outer.momentum);
+  *message.mutable_codec() = CodecToMessage(config.codec);
+  *message.mutable_membership() = MembershipToMessage(config.membership);
+  message.mutable_eval()->set_every_rounds(config.eval.every_rounds);
+  message.mutable_eval()->set_held_out(config.eval.held_out);
+  message.mutable_eval()->set_batches(config.eval.batches);
+  message.mutable_checkpoint()->set_every_rounds(config.checkpoint.every_rounds);
+  message.mutable_checkpoint()->set_keep(config.checkpoint.keep);
+  return message;
+}
+
+}  // namespace causeway::formats

@@ -1,0 +1,29 @@
+// core::RunConfig ⇄ the protobuf message of the same name: the one place that knows what every key accepts.
+//
+//   run.yaml ──ReadYamlMessage──┐
+//                               ├──► v1::RunConfig ──RunConfigFromMessage──► core::RunConfig, sound everywhere after
+//   Welcome, bytes ─────────────┘         ▲                                          │
+//                                         └──────────────RunConfigToMessage──────────┘
+//
+// What the schema foresees but this version does not do (another sync mode, zstd, a quorum) is refused with what is
+// accepted: a config that is taken is obeyed in every key.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/run_config.pb.h"
+#include "core/run_config.h"
+#include "formats/field_check.h"
+
+namespace causeway::formats {
+
+// Absent keys take core::RunConfig's defaults. INVALID_ARGUMENT for the first value that is not accepted, with its
+// line.
+absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given, const Origin& origin);
+
+// Writes every key of the run, also those that have only one accepted value so far.
+v1::RunConfig RunConfigToMessage(const core::RunConfig& config);
+
+// The rules of a Llama model, for run.yaml ("model.") and config.json ("").
+void CheckLlama(const core::LlamaConfig& llama, const std::string& prefix, FieldCheck& check);
+
+}  // namespace causeway::formats

@@ -1,0 +1,140 @@
+#include "formats/run_yaml.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/limits.h"
+#include "formats/posix_file.h"
+#include "formats/run_config_check.h"
+#include "formats/yaml_message.h"
+
+namespace causeway::formats {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using Json = nlohmann::ordered_json;
+
+// The double that prints as short as the float does: 0.7, not 0.699999988079071.
+double Shortest(float value) {
+  char text[32];
+  const char* end = std::to_chars(text, text + sizeof text, value).ptr;
+  double result = value;
+  std::from_chars(text, end, result);
+  return result;
+}
+
+Json MessageJson(const Message& message);
+
+Json ScalarJson(const Message& message, const FieldDescriptor& field) {
+  const auto& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING: return reflection.GetString(message, &field);
+    case FieldDescriptor::CPPTYPE_BOOL: return reflection.GetBool(message, &field);
+    case FieldDescriptor::CPPTYPE_INT64: return reflection.GetInt64(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT64: return reflection.GetUInt64(message, &field);
+    case FieldDescriptor::CPPTYPE_FLOAT: return Shortest(reflection.GetFloat(message, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.GetDouble(message, &field);
+    case FieldDescriptor::CPPTYPE_MESSAGE: return MessageJson(reflection.GetMessage(message, &field));
+    default: CHECK(false);  // no such type in the schema
+  }
+}
+
+// Protobuf's own JSON would quote 64-bit integers and leave out what is empty.
+Json MessageJson(const Message& message) {
+  const auto& reflection = *message.GetReflection();
+  Json json = Json::object();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    if (!field.is_repeated() && reflection.HasField(message, &field)) json[field.name()] = ScalarJson(message, field);
+  }
+  return json;
+}
+
+Json ModelJson(const core::RunConfig& config, const v1::Model& model) {
+  Json json = MessageJson(model);
+  if (config.model_kind == core::ModelKind::kLlama) return json;
+  json["tensors"] = Json::array();
+  for (const core::SyntheticTensor& tensor : config.synthetic.tensors) {
+    json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}, {"init", Shortest(tensor.init)}});
+  }
+  json["gradient"]["by_site"] = Json::object();
+  for (const auto& [site, value] : config.synthetic.gradient_by_site) {
+    json["gradient"]["by_site"][site] = Shortest(value);
+  }
+  return json;
+}
+
+Json ConfigJson(const core::RunConfig& config) {
+  const v1::RunConfig message = RunConfigToMessage(config);
+  Json json = MessageJson(message);
+  json["model"] = ModelJson(config, message.model());
+  json["codec"]["exempt"] = Json::array();
+  return json;
+}
+
+// The first key at which two JSON values differ, or nothing. Sections are entered; lists and scalars are compared
+// whole.
+std::string FirstDifference(const std::string& path, const Json& expected, const Json& got) {
+  if (!expected.is_object() || !got.is_object()) {
+    return expected == got ? "" : absl::StrCat(path, ": expected ", expected.dump(), ", got ", got.dump());
+  }
+  Json keys = expected;
+  keys.update(got);  // also those that only `got` has
+  for (const auto& [key, unused] : keys.items()) {
+    const Json none;
+    std::string difference = FirstDifference(path.empty() ? key : absl::StrCat(path, ".", key),
+                                             expected.value(key, none), got.value(key, none));
+    if (!difference.empty()) return difference;
+  }
+  return "";
+}
+
+Json FixedPart(const core::RunConfig& config) {
+  const Json all = ConfigJson(config);
+  return {
+      {"run_id", all["run_id"]},
+      {"seed", all["seed"]},
+      {"model", all["model"]},
+      {"sync",
+       {{"num_fragments", all["sync"]["num_fragments"]}, {"fragment_assignment", all["sync"]["fragment_assignment"]}}}};
+}
+
+}  // namespace
+
+absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, core::kMaxControlMessageBytes));  // it must fit a Welcome
+  return ParseRunYaml(text, path);
+}
+
+absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::string& file_name) {
+  Origin origin{.file = file_name};
+  v1::RunConfig message;
+  RETURN_IF_ERROR(ReadYamlMessage(text, origin, message));
+  return RunConfigFromMessage(message, origin);
+}
+
+std::string SerializeRunConfig(const core::RunConfig& config) { return RunConfigToMessage(config).SerializeAsString(); }
+
+absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes) {
+  v1::RunConfig message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("run config: expected a RunConfig message, got ", bytes.size(), " bytes that are none"));
+  }
+  return RunConfigFromMessage(message, Origin{.file = "run config"});
+}
+
+std::string RunConfigJson(const core::RunConfig& config) {
+  return ConfigJson(config).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now) {
+  return FirstDifference("", FixedPart(saved), FixedPart(now));
+}
+
+}  // namespace causeway::formats

@@ -1,0 +1,36 @@
+// The run's config in its forms: the file that a person writes, the bytes that the coordinator sends to each site, the
+// JSON that status and results show.
+//
+//   run.yaml ──ReadRunYaml──► core::RunConfig ──SerializeRunConfig──► Welcome ──ParseRunConfig──► the same at the site
+//                                            └─RunConfigJson──► /status, result.json (it is run.yaml again: JSON is
+//                                            YAML)
+//
+// The schema is proto/causeway/v1/run_config.proto, the commented example deploy/run.yaml. Every key but run_id has a
+// default. All checks run on both ways in, so a core::RunConfig is sound wherever it is seen. Errors are
+// INVALID_ARGUMENT: "run.yaml:12: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25".
+// Pure but for ReadRunYaml; thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "core/run_config.h"
+
+namespace causeway::formats {
+
+absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path);
+absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::string& file_name);
+
+// Bytes of a causeway.v1.RunConfig with every key written, so that a site of another version has no say in defaults.
+std::string SerializeRunConfig(const core::RunConfig& config);
+absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes);
+
+// Every key with its value, under run.yaml's names and in its order, on one line. Not-a-number is null.
+std::string RunConfigJson(const core::RunConfig& config);
+
+// What is fixed for a run is run_id, seed, model, number and assignment of fragments: saved state means nothing under
+// others. Empty, or the first of them that differs: "model.hidden_size: expected 128, got 256".
+std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now);
+
+}  // namespace causeway::formats

@@ -1,0 +1,220 @@
+#include "formats/yaml_message.h"
+
+#include <google/protobuf/descriptor.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+
+namespace causeway::formats {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// How many characters to add, drop or change to make one text the other (Levenshtein).
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// What to expect instead of an unknown key: the one that was probably meant, else all.
+std::string KnownKeys(const Descriptor& section, const std::string& unknown) {
+  std::vector<std::string> names;
+  for (int i = 0; i < section.field_count(); ++i) names.push_back(section.field(i)->name());
+  const auto nearest = std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return EditDistance(a, unknown) < EditDistance(b, unknown);
+  });
+  const size_t close = std::max<size_t>(2, unknown.size() / 4);
+  if (EditDistance(*nearest, unknown) <= close) return absl::StrCat(*nearest, " (the nearest known key)");
+  return absl::StrCat("one of ", absl::StrJoin(names, ", "));
+}
+
+std::string Describe(const YAML::Node& node) {
+  constexpr size_t kLongest = 60;
+  if (node.IsMap()) return "a section";
+  if (node.IsSequence()) return "a list";
+  if (!node.IsScalar()) return "nothing";
+  const std::string& text = node.Scalar();
+  const bool quoted = node.Tag() == "!";
+  const std::string shown = text.size() > kLongest ? text.substr(0, kLongest) + "…" : text;
+  return quoted ? absl::StrCat("\"", shown, "\"") : shown;
+}
+
+bool ParseNumber(const std::string& text, float* value) { return absl::SimpleAtof(text, value); }
+bool ParseNumber(const std::string& text, double* value) { return absl::SimpleAtod(text, value); }
+
+// YAML's numbers: what strtod takes less its words, plus .nan and .inf. False also for one that overflows.
+template <typename T>
+bool ParseYamlNumber(const std::string& text, T* value) {
+  const bool negative = text.starts_with('-');
+  const std::string digits = negative || text.starts_with('+') ? text.substr(1) : text;
+  const std::string word = absl::AsciiStrToLower(digits);
+  if (word == ".nan" || word == ".inf") {
+    *value = word == ".nan" ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::infinity();
+    if (negative) *value = -*value;
+    return true;
+  }
+  if (digits.empty() || !(absl::ascii_isdigit(digits[0]) || digits[0] == '.')) return false;
+  return ParseNumber(text, value) && std::isfinite(*value);
+}
+
+class YamlReader {
+ public:
+  explicit YamlReader(Origin& origin) : origin_(origin) {}
+
+  absl::Status ReadSection(const YAML::Node& node, const std::string& path, Message& message) {
+    if (node.IsNull()) return absl::OkStatus();  // "sync:" with every key under it commented out
+    if (!node.IsMap()) return FieldError(origin_, path, "a section of keys", Describe(node));
+    const Descriptor& section = *message.GetDescriptor();
+    for (const auto& item : node) {
+      ASSIGN_OR_RETURN(const std::string key, ReadKey(item.first, path));
+      const std::string key_path = path.empty() ? key : absl::StrCat(path, ".", key);
+      RETURN_IF_ERROR(NoteLine(item.first, key_path));
+      const FieldDescriptor* field = section.FindFieldByName(key);
+      if (field == nullptr) return FieldError(origin_, key_path, KnownKeys(section, key), "an unknown key");
+      RETURN_IF_ERROR(ReadField(item.second, key_path, *field, message));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<std::string> ReadKey(const YAML::Node& node, const std::string& path) {
+    if (node.IsScalar()) return node.Scalar();
+    return FieldError(origin_, path, "keys that are names", Describe(node));
+  }
+
+  absl::Status NoteLine(const YAML::Node& node, const std::string& path) {
+    const int line = node.Mark().line + 1;
+    const auto [entry, is_new] = origin_.lines.emplace(path, line);
+    if (is_new) return absl::OkStatus();
+    const int first = std::exchange(entry->second, line);
+    return FieldError(origin_, path, "each key once", absl::StrCat("it again after line ", first));
+  }
+
+  absl::Status ReadField(const YAML::Node& node, const std::string& path, const FieldDescriptor& field,
+                         Message& message) {
+    if (field.is_map()) return ReadMap(node, path, field, message);
+    if (!field.is_repeated()) return ReadValue(node, path, field, message);
+    if (node.IsNull()) return absl::OkStatus();
+    if (!node.IsSequence()) return FieldError(origin_, path, "a list", Describe(node));
+    for (size_t i = 0; i < node.size(); ++i) {
+      const std::string item_path = absl::StrCat(path, "[", i, "]");
+      RETURN_IF_ERROR(NoteLine(node[i], item_path));
+      RETURN_IF_ERROR(ReadValue(node[i], item_path, field, message));
+    }
+    return absl::OkStatus();
+  }
+
+  // A protobuf map is, to reflection, a repeated message of key and value.
+  absl::Status ReadMap(const YAML::Node& node, const std::string& path, const FieldDescriptor& field,
+                       Message& message) {
+    if (node.IsNull()) return absl::OkStatus();
+    if (!node.IsMap()) return FieldError(origin_, path, "a section of keys", Describe(node));
+    const FieldDescriptor& value = *field.message_type()->map_value();
+    for (const auto& item : node) {
+      ASSIGN_OR_RETURN(const std::string key, ReadKey(item.first, path));
+      const std::string key_path = absl::StrCat(path, ".", key);
+      RETURN_IF_ERROR(NoteLine(item.first, key_path));
+      Message& entry = *message.GetReflection()->AddMessage(&message, &field);
+      entry.GetReflection()->SetString(&entry, field.message_type()->map_key(), key);
+      RETURN_IF_ERROR(ReadValue(item.second, key_path, value, entry));
+    }
+    return absl::OkStatus();
+  }
+
+  // Sets a singular field, or adds to a repeated one.
+  absl::Status ReadValue(const YAML::Node& node, const std::string& path, const FieldDescriptor& field,
+                         Message& message) {
+    const Reflection& reflection = *message.GetReflection();
+    const bool add = field.is_repeated();
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      Message* section = add ? reflection.AddMessage(&message, &field) : reflection.MutableMessage(&message, &field);
+      return ReadSection(node, path, *section);
+    }
+    const std::string text = node.IsScalar() ? node.Scalar() : "";
+    const bool plain = node.IsScalar() && node.Tag() == "?";
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_STRING:
+        if (!plain && !(node.IsScalar() && node.Tag() == "!")) return WrongType(node, path, "a text");
+        add ? reflection.AddString(&message, &field, text) : reflection.SetString(&message, &field, text);
+        return absl::OkStatus();
+      case FieldDescriptor::CPPTYPE_BOOL:
+        if (!plain || (text != "true" && text != "false")) return WrongType(node, path, "true or false");
+        add ? reflection.AddBool(&message, &field, text == "true")
+            : reflection.SetBool(&message, &field, text == "true");
+        return absl::OkStatus();
+      case FieldDescriptor::CPPTYPE_INT64: {
+        int64_t value;
+        if (!plain || !absl::SimpleAtoi(text, &value)) return WrongType(node, path, "an integer of 64 bits");
+        add ? reflection.AddInt64(&message, &field, value) : reflection.SetInt64(&message, &field, value);
+        return absl::OkStatus();
+      }
+      case FieldDescriptor::CPPTYPE_UINT64: {
+        uint64_t value;
+        if (!plain || !absl::SimpleAtoi(text, &value)) return WrongType(node, path, "an integer of 0 to 2^64 - 1");
+        add ? reflection.AddUInt64(&message, &field, value) : reflection.SetUInt64(&message, &field, value);
+        return absl::OkStatus();
+      }
+      case FieldDescriptor::CPPTYPE_FLOAT: {
+        float value;
+        if (!plain || !ParseYamlNumber(text, &value)) return WrongType(node, path, "a number");
+        add ? reflection.AddFloat(&message, &field, value) : reflection.SetFloat(&message, &field, value);
+        return absl::OkStatus();
+      }
+      case FieldDescriptor::CPPTYPE_DOUBLE: {
+        double value;
+        if (!plain || !ParseYamlNumber(text, &value)) return WrongType(node, path, "a number");
+        add ? reflection.AddDouble(&message, &field, value) : reflection.SetDouble(&message, &field, value);
+        return absl::OkStatus();
+      }
+      default: CHECK(false);  // a schema with a type that has no YAML form yet
+    }
+  }
+
+  absl::Status WrongType(const YAML::Node& node, const std::string& path, std::string_view expected) {
+    return FieldError(origin_, path, expected, Describe(node));
+  }
+
+  Origin& origin_;
+};
+
+}  // namespace
+
+absl::Status ReadYamlMessage(std::string_view text, Origin& origin, Message& message) {
+  origin.lines[""] = 1;
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    if (documents.size() > 1) return FieldError(origin, "", "one YAML document", absl::StrCat(documents.size()));
+    if (documents.empty()) return absl::OkStatus();
+    return YamlReader(origin).ReadSection(documents[0], "", message);
+  } catch (const YAML::Exception& error) {  // yaml-cpp has no other way to say it
+    origin.lines[""] = std::max(0, error.mark.line) + 1;
+    return FieldError(origin, "", "YAML", error.msg);
+  }
+}
+
+}  // namespace causeway::formats

@@ -1,0 +1,20 @@
+// Reads YAML into any protobuf message, by the message's own description: keys are field names, sections are messages,
+// lists are repeated fields, free-form sections are maps. So a schema is written once, in the .proto, and a new key
+// needs no code here. Only form is judged (known keys, types, each key once); what values mean is
+// formats/run_config_check.h's.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "formats/field_check.h"
+
+namespace causeway::formats {
+
+// `origin` comes with the file's name and leaves with the line of every key that was read. Numbers are strict: 1.5 or
+// "1" is no integer, 1e3 is a number, .nan and .inf are, and nothing is rounded to fit.
+absl::Status ReadYamlMessage(std::string_view text, Origin& origin, google::protobuf::Message& message);
+
+}  // namespace causeway::formats
