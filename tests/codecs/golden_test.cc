@@ -1,0 +1,64 @@
+// The wire format, pinned byte by byte: tests/golden/<codec>.hex holds a chunk of every codec. They were written once
+// and change only together with docs/wire_format.md.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "codecs/chunk.h"
+#include "tests/codecs/test_values.h"
+
+namespace causeway::codecs {
+namespace {
+
+// Two blocks, the second partly padding; scales from 2^-3 to 2^3, zeros of both signs, a denormal and an outlier.
+std::vector<float> GoldenInput() {
+  std::vector<float> values = UniformValues(300, 2026);
+  for (size_t i = 0; i < values.size(); ++i) values[i] *= static_cast<float>(1 << i % 7) / 8;
+  values[10] = 0.0f;
+  values[11] = -0.0f;
+  values[12] = 0x1p-149f;
+  values[270] = -1000.0f;
+  return values;
+}
+
+std::string Hex(const std::string& bytes) {
+  constexpr size_t kLine = 32;
+  std::string text;
+  for (size_t at = 0; at < bytes.size(); at += kLine) {
+    absl::StrAppend(&text, absl::BytesToHexString(bytes.substr(at, kLine)), "\n");
+  }
+  return text;
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+class Golden : public ::testing::TestWithParam<core::CodecId> {};
+
+TEST_P(Golden, BytesAreThoseOfTheDocumentedFormat) {
+  const std::string name = absl::StrCat(core::CodecName(GetParam()), ".hex");
+  const std::string actual = Hex(*EncodeChunk({GetParam(), 3, 300}, GoldenInput(), {}));
+  const std::string kept = std::string(CAUSEWAY_SOURCE_DIR "/tests/golden/") + name;
+  if (ReadFile(kept) == actual) return;
+  const std::string written = std::string(CAUSEWAY_BINARY_DIR "/golden/") + name;
+  std::filesystem::create_directories(CAUSEWAY_BINARY_DIR "/golden");
+  std::ofstream(written) << actual;
+  FAIL() << "The bytes of " << core::CodecName(GetParam()) << " are not those in " << kept
+         << ". Sites and coordinators of other versions would not understand each other. If this is meant: a new codec "
+            "number or magic, docs/wire_format.md, then copy "
+         << written;
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, Golden, ::testing::ValuesIn(core::kAllCodecs),
+                         [](const auto& test) { return CodecTestName(test.param); });
+
+}  // namespace
+}  // namespace causeway::codecs

@@ -1,0 +1,57 @@
+#include "server/merge/contribution.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace causeway::server {
+namespace {
+
+using codecs::ChunkSpan;
+using core::CodecId;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::vector<ChunkSpan> kPlan = {{CodecId::kInt4, 0, 8192}, {CodecId::kInt4, 2, 10}, {CodecId::kInt4, 3, 300}};
+
+std::string Chunk(const ChunkSpan& span, float value = 1.0f) {
+  return *codecs::EncodeChunk(span, std::vector<float>(span.values, value), {});
+}
+
+TEST(Contribution, IsCompleteWhenAllChunksCameInWhateverOrder) {
+  Contribution contribution(kPlan);
+  EXPECT_THAT(contribution.Missing(), ElementsAre(0, 1, 2));
+  EXPECT_TRUE(contribution.Add(Chunk(kPlan[2])).ok());
+  EXPECT_TRUE(contribution.Add(Chunk(kPlan[0])).ok());
+  EXPECT_THAT(contribution.Missing(), ElementsAre(1));
+  EXPECT_FALSE(contribution.complete());
+  EXPECT_TRUE(contribution.Add(Chunk(kPlan[1])).ok());
+  EXPECT_THAT(contribution.Missing(), IsEmpty());
+  EXPECT_TRUE(contribution.complete());
+  const std::vector<codecs::ChunkView> views = contribution.Views();
+  ASSERT_EQ(views.size(), 3u);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(views[i].span(), kPlan[i]);
+}
+
+TEST(Contribution, RepeatedChunkIsIgnored) {
+  Contribution contribution({kPlan[1]});
+  EXPECT_TRUE(contribution.Add(Chunk(kPlan[1], 1.0f)).ok());
+  EXPECT_TRUE(contribution.Add(Chunk(kPlan[1], 2.0f)).ok());
+  EXPECT_EQ(contribution.chunks()[0], Chunk(kPlan[1], 1.0f));
+}
+
+TEST(Contribution, ChunkThatWasNotPlannedIsRefusedAndNothingChanges) {
+  Contribution contribution(kPlan);
+  const auto refusal = [&](const ChunkSpan& span) { return std::string(contribution.Add(Chunk(span)).message()); };
+  EXPECT_THAT(refusal({CodecId::kInt4, 1, 4096}), HasSubstr("got int4, 4096 values from unit 1"));
+  EXPECT_THAT(refusal({CodecId::kInt4, 0, 4096}), HasSubstr("expected int4, 8192 values from unit 0"));
+  EXPECT_THAT(refusal({CodecId::kInt8, 0, 8192}), HasSubstr("got int8, 8192 values"));
+  EXPECT_THAT(refusal({CodecId::kInt4, 99, 1}), HasSubstr("expected no chunk there"));
+  std::string flipped = Chunk(kPlan[0]);
+  flipped[200] ^= 1;
+  EXPECT_THAT(std::string(contribution.Add(flipped).message()), HasSubstr("hash"));
+  EXPECT_THAT(contribution.Missing(), ElementsAre(0, 1, 2));
+}
+
+}  // namespace
+}  // namespace causeway::server
