@@ -1,0 +1,85 @@
+#include "formats/hf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/formats/temporary_folder.h"
+
+namespace causeway::formats {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+
+constexpr char kRequired[] =
+    R"("model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
+       "num_attention_heads": 2)";
+
+std::string ErrorOf(const std::string& json) {
+  const TemporaryFolder folder;
+  const absl::StatusOr<core::LlamaConfig> llama = ReadHfConfig(folder.Write("config.json", json));
+  return llama.ok() ? "accepted" : std::string(llama.status().message());
+}
+
+std::string ErrorWith(const std::string& keys) { return ErrorOf(std::string("{") + kRequired + ", " + keys + "}"); }
+
+TEST(HfConfig, ComesBackTheSame) {
+  const core::LlamaConfig llama{.hidden_size = 64,
+                                .intermediate_size = 100,
+                                .num_hidden_layers = 2,
+                                .num_attention_heads = 8,
+                                .num_key_value_heads = 2,
+                                .vocab_size = 1000,
+                                .max_position_embeddings = 32,
+                                .rms_norm_eps = 1e-6,
+                                .rope_theta = 5e5,
+                                .tie_word_embeddings = false};
+  const TemporaryFolder folder;
+  const absl::StatusOr<core::LlamaConfig> read = ReadHfConfig(folder.Write("config.json", HfConfigJson(llama)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, llama);
+}
+
+TEST(HfConfig, SaysWhatTransformersAsksFor) {
+  const nlohmann::json json = nlohmann::json::parse(HfConfigJson({}));
+  EXPECT_EQ(json["architectures"], nlohmann::json::array({"LlamaForCausalLM"}));
+  EXPECT_EQ(json["model_type"], "llama");
+  EXPECT_EQ(json["hidden_act"], "silu");
+  EXPECT_EQ(json["torch_dtype"], "float32");
+  EXPECT_EQ(json["attention_bias"], false);
+  EXPECT_EQ(json["tie_word_embeddings"], true);
+  EXPECT_EQ(json["rms_norm_eps"], 1e-5);
+  EXPECT_EQ(json["head_dim"], 32);
+}
+
+TEST(HfConfig, AbsentKeysTakeTransformersDefaults) {
+  const TemporaryFolder folder;
+  const absl::StatusOr<core::LlamaConfig> read =
+      ReadHfConfig(folder.Write("config.json", std::string("{") + kRequired + R"(, "rope_scaling": null})"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->num_key_value_heads, 2);
+  EXPECT_EQ(read->vocab_size, 32000);
+  EXPECT_EQ(read->rms_norm_eps, 1e-6);
+  EXPECT_FALSE(read->tie_word_embeddings);
+}
+
+TEST(HfConfig, WhatCannotBeTrainedIsRefusedByKey) {
+  EXPECT_THAT(ErrorOf("{"), EndsWith("config.json: expected a JSON object"));
+  EXPECT_THAT(ErrorOf("{}"), EndsWith("config.json: model_type: expected llama, got none"));
+  EXPECT_THAT(ErrorOf(R"({"model_type": "gpt2"})"), EndsWith(R"(model_type: expected "llama", got "gpt2")"));
+  EXPECT_THAT(ErrorOf(R"({"model_type": "llama"})"), EndsWith("hidden_size: expected an integer, got none"));
+  EXPECT_THAT(ErrorWith(R"("hidden_act": "gelu")"), EndsWith(R"(hidden_act: expected "silu", got "gelu")"));
+  EXPECT_THAT(ErrorWith(R"("attention_bias": true)"), EndsWith("attention_bias: expected false, got true"));
+  EXPECT_THAT(ErrorWith(R"("rope_scaling": {"factor": 8.0})"), HasSubstr("rope_scaling: expected null"));
+  EXPECT_THAT(ErrorWith(R"("head_dim": 6)"), EndsWith("head_dim: expected 4, got 6"));
+  EXPECT_THAT(ErrorWith(R"("vocab_size": "many")"), EndsWith(R"(vocab_size: expected an integer, got "many")"));
+  EXPECT_THAT(ErrorWith(R"("vocab_size": 1.5)"), EndsWith("vocab_size: expected an integer, got 1.5"));
+  EXPECT_THAT(ErrorWith(R"("rope_theta": [])"), EndsWith("rope_theta: expected a number, got []"));
+  EXPECT_THAT(ErrorWith(R"("tie_word_embeddings": 1)"), EndsWith("tie_word_embeddings: expected true or false, got 1"));
+  EXPECT_THAT(ErrorWith(R"("num_key_value_heads": 3)"), HasSubstr("num_key_value_heads: expected 1 to 2"));
+}
+
+}  // namespace
+}  // namespace causeway::formats

@@ -1,0 +1,104 @@
+#include "formats/model_export.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "core/layout.h"
+#include "formats/hf_config.h"
+#include "formats/safetensors.h"
+#include "tests/formats/run_python.h"
+#include "tests/formats/temporary_folder.h"
+
+namespace causeway::formats {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// "big" fills one unit and one value, so its fragment has padding in the middle and at the end.
+const core::Manifest kManifest = {{.name = "big", .shape = {core::kUnitValues + 1}},
+                                  {.name = "other", .shape = {2}},
+                                  {.name = "small", .shape = {1, 2}}};
+
+// Values count up in manifest order; padding is 99.
+std::vector<std::vector<float>> Fragments(const core::FragmentMap& map) {
+  std::vector<std::vector<float>> fragments;
+  for (const core::Fragment& fragment : map.fragments()) {
+    std::vector<float> values(fragment.padded_values(), 99.0f);
+    for (const core::TensorPlace& place : fragment.tensors) {
+      const auto begin = values.begin() + place.first_unit * core::kUnitValues;
+      std::iota(begin, begin + place.values, 10'000.0f * static_cast<float>(place.tensor));
+    }
+    fragments.push_back(values);
+  }
+  return fragments;
+}
+
+absl::Status Export(const std::string& dir, const core::RunConfig& config) {
+  const core::FragmentMap map(kManifest, {{0, 2}, {1}});
+  const std::vector<std::vector<float>> values = Fragments(map);
+  const std::vector<std::span<const float>> fragments(values.begin(), values.end());
+  const core::Version versions[2] = {7, 6};
+  return WriteExport(dir, config, map, fragments, versions);
+}
+
+TEST(ModelExport, TensorsAreUnpaddedInManifestOrder) {
+  const TemporaryFolder folder;
+  const std::string dir = folder / "new/export";
+  ASSERT_TRUE(Export(dir, {.run_id = "demo"}).ok());
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(dir + "/model.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ(file->tensors().size(), 3u);
+  std::vector<float> big(core::kUnitValues + 1);
+  std::vector<float> expected(big.size());
+  std::iota(expected.begin(), expected.end(), 0.0f);
+  ASSERT_TRUE(file->Read("big", big).ok());
+  EXPECT_EQ(big, expected);
+  std::vector<float> pair(2);
+  ASSERT_TRUE(file->Read("other", pair).ok());
+  EXPECT_THAT(pair, ElementsAre(10'000, 10'001));
+  ASSERT_TRUE(file->Read("small", pair).ok());
+  EXPECT_THAT(pair, ElementsAre(20'000, 20'001));
+  for (size_t i = 0; i < kManifest.size(); ++i) {
+    EXPECT_EQ(file->tensors()[i].name, kManifest[i].name);
+    EXPECT_EQ(file->tensors()[i].shape, kManifest[i].shape);
+  }
+  EXPECT_EQ(file->metadata(),
+            (std::map<std::string, std::string>{{"format", "pt"}, {"run_id", "demo"}, {"versions", "7,6"}}));
+}
+
+TEST(ModelExport, OnlyALlamaHasAConfigJson) {
+  const TemporaryFolder folder;
+  core::RunConfig config{.run_id = "demo"};
+  config.llama.vocab_size = 300;
+  ASSERT_TRUE(Export(folder / "llama", config).ok());
+  const absl::StatusOr<core::LlamaConfig> llama = ReadHfConfig(folder / "llama/config.json");
+  ASSERT_TRUE(llama.ok()) << llama.status();
+  EXPECT_EQ(llama->vocab_size, 300);
+  config.model_kind = core::ModelKind::kSynthetic;
+  ASSERT_TRUE(Export(folder / "synthetic", config).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder / "synthetic/config.json"));
+}
+
+TEST(ModelExport, FolderThatCannotBeMadeIsNamed) {
+  const TemporaryFolder folder;
+  folder.Write("file", "");
+  const absl::Status status = Export(folder / "file/export", {.run_id = "demo"});
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cannot create folder " + (folder / "file/export")));
+}
+
+TEST(LocalDump, HoldsTheTensorsAsTheyAre) {
+  const TemporaryFolder folder;
+  const core::Manifest manifest = {{.name = "w", .shape = {1, 2}}};
+  const float values[2] = {1, -2};
+  const std::span<const float> tensors[1] = {values};
+  ASSERT_TRUE(WriteLocalDump(folder / "dump.safetensors", manifest, tensors).ok());
+  EXPECT_EQ(RunPython("tests/formats/read_safetensors.py", folder / "dump.safetensors"),
+            "format=pt\nw float32 [1, 2] 0000803f000000c0\n");
+}
+
+}  // namespace
+}  // namespace causeway::formats

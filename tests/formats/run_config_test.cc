@@ -1,0 +1,150 @@
+// The run's config as bytes, as JSON, and against the state of an earlier start.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "causeway/v1/run_config.pb.h"
+#include "formats/run_yaml.h"
+
+namespace causeway::formats {
+namespace {
+
+using testing::HasSubstr;
+
+// Every field differs from its default.
+core::RunConfig Llama() {
+  core::RunConfig config{.run_id = "r", .seed = 1ull << 63, .steps = 100};
+  config.llama = {.hidden_size = 64,
+                  .intermediate_size = 100,
+                  .num_hidden_layers = 2,
+                  .num_attention_heads = 8,
+                  .num_key_value_heads = 2,
+                  .vocab_size = 1000,
+                  .max_position_embeddings = 32,
+                  .rms_norm_eps = 1e-6,
+                  .rope_theta = 5e5,
+                  .tie_word_embeddings = false,
+                  .init_from = "some/folder"};
+  config.inner = {.optimizer = core::InnerOptimizerKind::kSgd,
+                  .lr = 0.1,
+                  .warmup_steps = 0,
+                  .schedule = core::InnerSchedule::kConstant,
+                  .beta1 = 0.8,
+                  .beta2 = 0.95,
+                  .weight_decay = 0,
+                  .clip = 0,
+                  .batch_size = 3};
+  config.sync = {.sync_every = 6,
+                 .num_fragments = 3,
+                 .fragment_assignment = core::FragmentAssignment::kBalanced,
+                 .fragment_sync_delay = 0,
+                 .fragment_update_alpha = 0.1f};
+  config.outer = {.lr = 0.4f, .momentum = 0};
+  config.codec = {.up = core::CodecId::kSign, .down = core::CodecId::kFloat32, .feedback_up = 0, .feedback_down = 0.3f};
+  config.membership = {.min_sites = 3, .lease_ms = 500};
+  config.eval = {.every_rounds = 0, .held_out = 0.1, .batches = 1};
+  config.checkpoint = {.every_rounds = 0, .keep = 1};
+  return config;
+}
+
+core::RunConfig Synthetic() {
+  core::RunConfig config{.run_id = "load", .model_kind = core::ModelKind::kSynthetic};
+  config.synthetic = {.step_ms = 10,
+                      .seeded_init = true,
+                      .tensors = {{"w", {1000}, 0.1f}, {"b", {2, 3}, -1e-30f}},
+                      .gradient = core::SyntheticGradient::kNoise,
+                      .gradient_by_site = {{"a", 0.5f}, {"b", -0.3f}},
+                      .apply = core::SyntheticApply::kOnSend};
+  config.sync.num_fragments = 2;
+  return config;
+}
+
+TEST(RunConfigBytes, ComeBackTheSame) {
+  for (const core::RunConfig& config : {Llama(), Synthetic(), core::RunConfig{.run_id = "d"}}) {
+    const absl::StatusOr<core::RunConfig> parsed = ParseRunConfig(SerializeRunConfig(config));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, config);
+  }
+}
+
+TEST(RunConfigBytes, HoldEveryKeySoThatDefaultsHaveNoSay) {
+  v1::RunConfig message;
+  ASSERT_TRUE(message.ParseFromString(SerializeRunConfig({.run_id = "d"})));
+  EXPECT_TRUE(message.inner().has_lr());
+  EXPECT_TRUE(message.run().has_steps());
+  EXPECT_TRUE(message.model().has_tie_word_embeddings());
+  EXPECT_TRUE(message.membership().has_merge());
+}
+
+TEST(RunConfigBytes, AreCheckedLikeTheFile) {
+  EXPECT_EQ(ParseRunConfig("\xff\xff").status().message(),
+            "run config: expected a RunConfig message, got 2 bytes that are none");
+  core::RunConfig config = Llama();
+  config.sync.fragment_sync_delay = 6;
+  EXPECT_EQ(ParseRunConfig(SerializeRunConfig(config)).status().message(),
+            "run config: sync.fragment_sync_delay: expected 0 to 5 (less than sync_every), got 6");
+}
+
+TEST(RunConfigJson, IsARunYaml) {
+  for (const core::RunConfig& config : {Llama(), Synthetic(), core::RunConfig{.run_id = "d"}}) {
+    const absl::StatusOr<core::RunConfig> parsed = ParseRunYaml(RunConfigJson(config), "json");
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, config);
+  }
+}
+
+TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
+  EXPECT_EQ(RunConfigJson({.run_id = "demo"}),
+            R"({"run_id":"demo","seed":1,"run":{"steps":0},)"
+            R"("model":{"kind":"llama","hidden_size":128,"intermediate_size":344,"num_hidden_layers":4,)"
+            R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":256,"max_position_embeddings":128,)"
+            R"("rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"init_from":""},)"
+            R"("inner":{"optimizer":"adamw","lr":0.003,"warmup_steps":50,"schedule":"cosine","beta1":0.9,)"
+            R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8},)"
+            R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
+            R"("fragment_sync_delay":1,"fragment_update_alpha":0.5},)"
+            R"("outer":{"optimizer":"nesterov","lr":0.7,"momentum":0.9},)"
+            R"("codec":{"up":"int4","down":"int4","feedback_up":1.0,"feedback_down":1.0,"zstd":false,"exempt":[]},)"
+            R"("membership":{"min_sites":1,"min_quorum":1,"grace_ms":0,"lease_ms":10000,"max_staleness":1,)"
+            R"("weights":"uniform","merge":"average"},)"
+            R"("eval":{"every_rounds":1,"held_out":0.05,"batches":8},"checkpoint":{"every_rounds":10,"keep":3}})");
+}
+
+TEST(RunConfigJson, NotANumberIsNull) {
+  core::RunConfig config = Synthetic();
+  config.synthetic.gradient_by_site["a"] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(RunConfigJson(config), HasSubstr(R"("by_site":{"a":null,"b":-0.3})"));
+}
+
+TEST(FixedConfig, DifferenceIsNamedWithBothValues) {
+  const core::RunConfig saved = Llama();
+  const auto difference = [&](auto change) {
+    core::RunConfig now = saved;
+    change(now);
+    return FixedConfigDifference(saved, now);
+  };
+  EXPECT_EQ(difference([](core::RunConfig&) {}), "");
+  EXPECT_EQ(difference([](core::RunConfig& now) { now.run_id = "s"; }), R"(run_id: expected "r", got "s")");
+  EXPECT_EQ(difference([](core::RunConfig& now) { now.seed = 2; }), "seed: expected 9223372036854775808, got 2");
+  EXPECT_EQ(difference([](core::RunConfig& now) { now.llama.hidden_size = 128; }),
+            "model.hidden_size: expected 64, got 128");
+  EXPECT_EQ(difference([](core::RunConfig& now) { now.sync.num_fragments = 2; }),
+            "sync.num_fragments: expected 3, got 2");
+  EXPECT_EQ(difference([](core::RunConfig& now) { now.sync.fragment_assignment = core::FragmentAssignment::kStrided; }),
+            R"(sync.fragment_assignment: expected "balanced", got "strided")");
+  EXPECT_EQ(FixedConfigDifference({.run_id = "load"}, Synthetic()), R"(model.kind: expected "llama", got "synthetic")");
+}
+
+TEST(FixedConfig, WhatMayChangeBetweenStartsIsNoDifference) {
+  core::RunConfig now = Llama();
+  now.steps = 200;
+  now.outer.lr = 0.1f;
+  now.sync.sync_every = 12;
+  now.codec.up = core::CodecId::kInt8;
+  now.membership.min_sites = 1;
+  EXPECT_EQ(FixedConfigDifference(Llama(), now), "");
+}
+
+}  // namespace
+}  // namespace causeway::formats

@@ -1,0 +1,267 @@
+// Every way in which a run.yaml can be wrong, with the message that its author sees.
+#include "formats/run_yaml.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "tests/formats/temporary_folder.h"
+
+namespace causeway::formats {
+namespace {
+
+using testing::HasSubstr;
+
+// The error of a run.yaml that holds `text` below "run_id: demo", which is line 1.
+std::string ErrorOf(const std::string& text) {
+  const absl::StatusOr<core::RunConfig> config = ParseRunYaml("run_id: demo\n" + text, "run.yaml");
+  return config.ok() ? "accepted" : std::string(config.status().message());
+}
+
+struct Case {
+  const char* name;
+  const char* text;   // from line 2 on
+  const char* error;  // whole
+};
+
+class RunYamlRefuses : public testing::TestWithParam<Case> {};
+
+TEST_P(RunYamlRefuses, WithLineKeyAndReason) { EXPECT_EQ(ErrorOf(GetParam().text), GetParam().error); }
+
+std::string CaseName(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Form, RunYamlRefuses,
+    testing::Values(
+        Case{"ResemblingKey", "sync:\n  sync_evry: 20\n",
+             "run.yaml:3: sync.sync_evry: expected sync_every (the nearest known key), got an unknown key"},
+        Case{"UnknownKey", "eval: {colour: red}\n",
+             "run.yaml:2: eval.colour: expected one of every_rounds, held_out, batches, got an unknown key"},
+        Case{"RepeatedKey", "seed: 1\nseed: 2\n",
+             "run.yaml:3: seed: expected each key once, got it again after line 2"},
+        Case{"RepeatedSite",
+             "model:\n  kind: synthetic\n  tensors: [{name: w, shape: [1]}]\n  gradient:\n    by_site:\n      a: 1\n   "
+             "   a: 2\n",
+             "run.yaml:8: model.gradient.by_site.a: expected each key once, got it again after line 7"},
+        Case{"KeyThatIsAList", "[a, b]: 1\n", "run.yaml:1: expected keys that are names, got a list"},
+        Case{"TextForInteger", "seed: many\n", "run.yaml:2: seed: expected an integer of 0 to 2^64 - 1, got many"},
+        Case{"NegativeSeed", "seed: -1\n", "run.yaml:2: seed: expected an integer of 0 to 2^64 - 1, got -1"},
+        Case{"FractionForInteger", "run: {steps: 1.5}\n",
+             "run.yaml:2: run.steps: expected an integer of 64 bits, got 1.5"},
+        Case{"ExponentForInteger", "run: {steps: 1e3}\n",
+             "run.yaml:2: run.steps: expected an integer of 64 bits, got 1e3"},
+        Case{"IntegerBeyond64Bits", "run: {steps: 9223372036854775808}\n",
+             "run.yaml:2: run.steps: expected an integer of 64 bits, got 9223372036854775808"},
+        Case{"QuotedInteger", "run: {steps: \"5\"}\n",
+             "run.yaml:2: run.steps: expected an integer of 64 bits, got \"5\""},
+        Case{"NothingForInteger", "run: {steps: }\n",
+             "run.yaml:2: run.steps: expected an integer of 64 bits, got nothing"},
+        Case{"WordForNumber", "inner: {lr: fast}\n", "run.yaml:2: inner.lr: expected a number, got fast"},
+        Case{"NanWithoutDot", "inner: {lr: nan}\n", "run.yaml:2: inner.lr: expected a number, got nan"},
+        Case{"NumberTooLarge", "inner: {lr: 1e999}\n", "run.yaml:2: inner.lr: expected a number, got 1e999"},
+        Case{"FloatTooLarge", "outer: {lr: 1e39}\n", "run.yaml:2: outer.lr: expected a number, got 1e39"},
+        Case{"YesForTrue", "model: {tie_word_embeddings: yes}\n",
+             "run.yaml:2: model.tie_word_embeddings: expected true or false, got yes"},
+        Case{"ListForText", "codec: {up: [int4]}\n", "run.yaml:2: codec.up: expected a text, got a list"},
+        Case{"ScalarForSection", "sync: 5\n", "run.yaml:2: sync: expected a section of keys, got 5"},
+        Case{"ScalarForList", "codec: {exempt: norm}\n", "run.yaml:2: codec.exempt: expected a list, got norm"},
+        Case{"TagOfItsOwn", "seed: !dice 5\n", "run.yaml:2: seed: expected an integer of 0 to 2^64 - 1, got 5"},
+        Case{"SecondDocument", "---\nseed: 2\n", "run.yaml:1: expected one YAML document, got 2"},
+        Case{"OpenBracket", "seed: 1\nsync: {sync_every: 3\n",
+             "run.yaml:4: expected YAML, got end of map flow not found"},
+        Case{"Tab", "sync:\n\tsync_every: 3\n", "run.yaml:3: expected YAML, got illegal map value"}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Values, RunYamlRefuses,
+    testing::Values(
+        Case{"Steps", "run: {steps: -1}\n", "run.yaml:2: run.steps: expected 0 to 1000000000000, got -1"},
+        Case{"InnerOptimizer", "inner: {optimizer: lion}\n",
+             "run.yaml:2: inner.optimizer: expected adamw | sgd, got lion"},
+        Case{"NegativeRate", "inner: {lr: -0.1}\n", "run.yaml:2: inner.lr: expected a number of 0 or more, got -0.1"},
+        Case{"InfiniteRate", "inner: {lr: .inf}\n", "run.yaml:2: inner.lr: expected a number of 0 or more, got inf"},
+        Case{"NanRate", "outer:\n  lr: .nan\n", "run.yaml:3: outer.lr: expected a number of 0 or more, got nan"},
+        Case{"Warmup", "inner: {warmup_steps: -1}\n",
+             "run.yaml:2: inner.warmup_steps: expected 0 to 1000000000000, got -1"},
+        Case{"Schedule", "inner: {schedule: linear}\n",
+             "run.yaml:2: inner.schedule: expected cosine | constant, got linear"},
+        Case{"Beta", "inner: {beta1: 1}\n", "run.yaml:2: inner.beta1: expected 0 to less than 1, got 1"},
+        Case{"Clip", "inner: {clip: -1}\n", "run.yaml:2: inner.clip: expected a number of 0 or more, got -1"},
+        Case{"Batch", "inner: {batch_size: 0}\n", "run.yaml:2: inner.batch_size: expected 1 to 1048576, got 0"},
+        Case{"Mode", "sync: {mode: quorum}\n", "run.yaml:2: sync.mode: expected synchronous, got quorum"},
+        Case{"SyncEvery", "sync: {sync_every: 0}\n", "run.yaml:2: sync.sync_every: expected 1 to 1000000000, got 0"},
+        Case{"NoFragment", "sync: {num_fragments: 0}\n", "run.yaml:2: sync.num_fragments: expected 1 to 1024, got 0"},
+        Case{"ManyFragments", "sync: {num_fragments: 1025}\n",
+             "run.yaml:2: sync.num_fragments: expected 1 to 1024, got 1025"},
+        Case{"MoreFragmentsThanSteps", "sync:\n  sync_every: 3\n  num_fragments: 4\n",
+             "run.yaml:4: sync.num_fragments: expected 1 to 3 (at most sync_every), got 4"},
+        Case{"DefaultFragmentsBeyondSteps", "sync:\n  sync_every: 3\n",
+             "run.yaml:2: sync.num_fragments: expected 1 to 3 (at most sync_every), got 4 by default"},
+        Case{"MoreFragmentsThanLayers", "sync: {num_fragments: 6}\n",
+             "run.yaml:2: sync.num_fragments: expected 1 to 5 (num_hidden_layers, and one for embeddings and head), "
+             "got 6"},
+        Case{"MoreFragmentsThanTensors", "sync: {sync_every: 50, num_fragments: 39, fragment_assignment: balanced}\n",
+             "run.yaml:2: sync.num_fragments: expected 1 to 38 (the model's tensors), got 39"},
+        Case{"Assignment", "sync: {fragment_assignment: random}\n",
+             "run.yaml:2: sync.fragment_assignment: expected strided | sequential | balanced, got random"},
+        Case{"DelayBeyondInterval", "sync:\n  sync_every: 20\n  fragment_sync_delay: 25\n",
+             "run.yaml:4: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25"},
+        Case{"DelayOfInterval", "sync: {fragment_sync_delay: 20}\n",
+             "run.yaml:2: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 20"},
+        Case{"Alpha", "sync: {fragment_update_alpha: 1.5}\n",
+             "run.yaml:2: sync.fragment_update_alpha: expected 0 to 1, got 1.5"},
+        Case{"NanAlpha", "sync: {fragment_update_alpha: .nan}\n",
+             "run.yaml:2: sync.fragment_update_alpha: expected 0 to 1, got nan"},
+        Case{"OuterOptimizer", "outer: {optimizer: adam}\n",
+             "run.yaml:2: outer.optimizer: expected nesterov | sgd, got adam"},
+        Case{"Momentum", "outer: {momentum: 1}\n", "run.yaml:2: outer.momentum: expected 0 to less than 1, got 1"},
+        Case{"MomentumOfSgd", "outer:\n  optimizer: sgd\n  momentum: 0.5\n",
+             "run.yaml:4: outer.momentum: expected 0 (the optimizer is sgd), got 0.5"},
+        Case{"CodecOfLater", "codec: {up: rotated_sign}\n",
+             "run.yaml:2: codec.up: expected one of float32, bfloat16, int8, int4, sign, got rotated_sign"},
+        Case{"UnknownCodec", "codec:\n  down: int5\n",
+             "run.yaml:3: codec.down: expected one of float32, bfloat16, int8, int4, sign, got int5"},
+        Case{"FeedbackUp", "codec: {feedback_up: -0.5}\n", "run.yaml:2: codec.feedback_up: expected 0 to 1, got -0.5"},
+        Case{"FeedbackDown", "codec: {feedback_down: 2}\n", "run.yaml:2: codec.feedback_down: expected 0 to 1, got 2"},
+        Case{"Exempt", "codec:\n  exempt: [norm]\n", "run.yaml:3: codec.exempt: expected an empty list, got 1 names"},
+        Case{"Zstd", "codec: {zstd: true}\n", "run.yaml:2: codec.zstd: expected false, got true"},
+        Case{"NoSites", "membership: {min_sites: 0}\n", "run.yaml:2: membership.min_sites: expected 1 to 1024, got 0"},
+        Case{"ManySites", "membership: {min_sites: 1025}\n",
+             "run.yaml:2: membership.min_sites: expected 1 to 1024, got 1025"},
+        Case{"Quorum", "membership: {min_quorum: 2}\n", "run.yaml:2: membership.min_quorum: expected 1, got 2"},
+        Case{"Grace", "membership: {grace_ms: 5}\n", "run.yaml:2: membership.grace_ms: expected 0, got 5"},
+        Case{"Lease", "membership: {lease_ms: 99}\n",
+             "run.yaml:2: membership.lease_ms: expected 100 to 86400000, got 99"},
+        Case{"Staleness", "membership: {max_staleness: 2}\n",
+             "run.yaml:2: membership.max_staleness: expected 1, got 2"},
+        Case{"Weights", "membership: {weights: tokens}\n",
+             "run.yaml:2: membership.weights: expected uniform, got tokens"},
+        Case{"Merge", "membership: {merge: radial_directional}\n",
+             "run.yaml:2: membership.merge: expected average, got radial_directional"},
+        Case{"HeldOut", "eval: {held_out: 1}\n", "run.yaml:2: eval.held_out: expected 0 to less than 1, got 1"},
+        Case{"Batches", "eval: {batches: 0}\n", "run.yaml:2: eval.batches: expected 1 to 1048576, got 0"},
+        Case{"EvalRounds", "eval: {every_rounds: -1}\n",
+             "run.yaml:2: eval.every_rounds: expected 0 to 1000000000, got -1"},
+        Case{"Keep", "checkpoint: {keep: 0}\n", "run.yaml:2: checkpoint.keep: expected 1 to 1000, got 0"}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, RunYamlRefuses,
+    testing::Values(
+        Case{"Kind", "model: {kind: mamba}\n", "run.yaml:2: model.kind: expected llama | synthetic, got mamba"},
+        Case{"HeadsThatDoNotDivide", "model: {hidden_size: 130}\n",
+             "run.yaml:2: model.hidden_size: expected a multiple of num_attention_heads 4, got 130"},
+        Case{"OddHead", "model:\n  hidden_size: 12\n",
+             "run.yaml:3: model.hidden_size: expected an even size of each head (RoPE turns pairs), got 12 / 4 = 3"},
+        Case{"KeyValueHeads", "model:\n  num_key_value_heads: 3\n",
+             "run.yaml:2: model.num_attention_heads: expected a multiple of num_key_value_heads 3, got 4"},
+        Case{"MoreKeyValueHeads", "model: {num_key_value_heads: 8}\n",
+             "run.yaml:2: model.num_key_value_heads: expected 1 to 4 (at most num_attention_heads), got 8"},
+        Case{"Vocabulary", "model: {vocab_size: 0}\n", "run.yaml:2: model.vocab_size: expected 1 to 16777216, got 0"},
+        Case{"Epsilon", "model: {rms_norm_eps: 0}\n",
+             "run.yaml:2: model.rms_norm_eps: expected a number above 0, got 0"},
+        Case{"KeyOfSynthetic", "model:\n  step_ms: 5\n",
+             "run.yaml:3: model.step_ms: expected it only with kind synthetic, got it with kind llama"},
+        Case{"KeyOfLlama", "model:\n  kind: synthetic\n  vocab_size: 5\n",
+             "run.yaml:4: model.vocab_size: expected it only with kind llama, got it with kind synthetic"},
+        Case{"NoTensors", "model:\n  kind: synthetic\n",
+             "run.yaml:2: model.tensors: expected 1 to 20000 tensors, got 0"},
+        Case{"RepeatedTensor",
+             "model:\n  kind: synthetic\n  tensors:\n    - {name: w, shape: [1]}\n    - {name: w, shape: [2]}\n",
+             "run.yaml:6: model.tensors[1].name: expected each tensor's name once, got w again"},
+        Case{"NamelessTensor", "model: {kind: synthetic, tensors: [{shape: [1]}]}\n",
+             "run.yaml:2: model.tensors[0].name: expected a name of 1 to 512 bytes, got 0 bytes"},
+        Case{"ShapelessTensor", "model: {kind: synthetic, tensors: [{name: w}]}\n",
+             "run.yaml:2: model.tensors[0].shape: expected a list of dimensions, got none"},
+        Case{"EmptyTensor", "model: {kind: synthetic, tensors: [{name: w, shape: [5, 0]}]}\n",
+             "run.yaml:2: model.tensors[0].shape[1]: expected 1 to 219902325555 (at most 2^40 values in a tensor), got "
+             "0"},
+        Case{"HugeTensor", "model: {kind: synthetic, tensors: [{name: w, shape: [1099511627776, 1099511627776]}]}\n",
+             "run.yaml:2: model.tensors[0].shape[1]: expected 1 (at most 2^40 values in a tensor), got 1099511627776"},
+        Case{"NanInit", "model: {kind: synthetic, tensors: [{name: w, shape: [1], init: .nan}]}\n",
+             "run.yaml:2: model.tensors[0].init: expected a number of at most 2^100 in magnitude, got nan"},
+        Case{"Init", "model: {kind: synthetic, init: zeros, tensors: [{name: w, shape: [1]}]}\n",
+             "run.yaml:2: model.init: expected seeded, got zeros"},
+        Case{"GradientKind", "model: {kind: synthetic, tensors: [{name: w, shape: [1]}], gradient: {kind: random}}\n",
+             "run.yaml:2: model.gradient.kind: expected constant | noise, got random"},
+        Case{"Apply", "model: {kind: synthetic, tensors: [{name: w, shape: [1]}], gradient: {apply: never}}\n",
+             "run.yaml:2: model.gradient.apply: expected every_step | on_send, got never"},
+        Case{"SiteName", "model: {kind: synthetic, tensors: [{name: w, shape: [1]}], gradient: {by_site: {a/b: 1}}}\n",
+             "run.yaml:2: model.gradient.by_site.a/b: expected a site's name of 1 to 64 of A-Z a-z 0-9 . _ -, got a/b"},
+        Case{"MoreFragmentsThanSyntheticTensors",
+             "model: {kind: synthetic, tensors: [{name: w, shape: [1]}]}\nsync: {num_fragments: 2}\n",
+             "run.yaml:3: sync.num_fragments: expected 1 (the model's tensors), got 2"}),
+    CaseName);
+
+TEST(RunYaml, RunIdIsRequiredAndAName) {
+  const auto error = [](const char* text) { return std::string(ParseRunYaml(text, "run.yaml").status().message()); };
+  EXPECT_EQ(error(""), "run.yaml:1: run_id: expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, got none");
+  EXPECT_EQ(error("seed: 5\n"), "run.yaml:1: run_id: expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, got none");
+  EXPECT_EQ(error("\nrun_id: a/b\n"), "run.yaml:2: run_id: expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, got a/b");
+}
+
+TEST(RunYaml, MissingFileIsNamed) {
+  const absl::Status status = ReadRunYaml("/nonexistent/run.yaml").status();
+  EXPECT_EQ(status.message(), "cannot open /nonexistent/run.yaml: No such file or directory");
+}
+
+TEST(RunYaml, DeeplyNestedTextIsRefused) {
+  EXPECT_THAT(ErrorOf("seed: " + std::string(100'000, '[')), HasSubstr("run.yaml:2: expected YAML"));
+}
+
+TEST(RunYaml, EmptySectionTakesTheDefaults) {
+  const absl::StatusOr<core::RunConfig> config = ParseRunYaml("run_id: a\nsync:\n  # sync_every: 5\n", "run.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, core::RunConfig{.run_id = "a"});
+}
+
+TEST(RunYaml, NumbersTakeEveryFormOfTheirType) {
+  const absl::StatusOr<core::RunConfig> config = ParseRunYaml(
+      "{run_id: 7, seed: 18446744073709551615, inner: {lr: 1e-3, clip: 2, weight_decay: .5, warmup_steps: +3}}", "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->run_id, "7");
+  EXPECT_EQ(config->seed, 18446744073709551615u);
+  EXPECT_EQ(config->inner.lr, 0.001);
+  EXPECT_EQ(config->inner.clip, 2);
+  EXPECT_EQ(config->inner.weight_decay, 0.5);
+  EXPECT_EQ(config->inner.warmup_steps, 3);
+}
+
+TEST(RunYaml, OuterSgdHasNoMomentum) {
+  const absl::StatusOr<core::RunConfig> config = ParseRunYaml("run_id: a\nouter: {optimizer: sgd, lr: 1}\n", "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->outer, (core::OuterParameters{.lr = 1, .momentum = 0}));
+}
+
+TEST(RunYaml, AnySitesGradientMayBeNan) {
+  const absl::StatusOr<core::RunConfig> config = ParseRunYaml(
+      "run_id: a\nsync: {num_fragments: 1}\n"
+      "model: {kind: synthetic, tensors: [{name: w, shape: [3, 2], init: 0.25}], gradient: {by_site: {a: .nan, b: "
+      "0.5}}}\n",
+      "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(std::isnan(config->synthetic.gradient_by_site.at("a")));
+  EXPECT_EQ(config->synthetic.gradient_by_site.at("b"), 0.5f);
+  EXPECT_EQ(config->synthetic.tensors[0], (core::SyntheticTensor{"w", {3, 2}, 0.25f}));
+}
+
+TEST(RunYaml, TheExampleHasEveryKeyWithItsDefault) {
+  const std::string path = CAUSEWAY_SOURCE_DIR "/deploy/run.yaml";
+  const absl::StatusOr<core::RunConfig> config = ReadRunYaml(path);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const core::RunConfig defaults{.run_id = "demo"};
+  EXPECT_EQ(*config, defaults);
+
+  // Every key of the JSON stands in the example, too: `"key":` there, `key:` here.
+  const std::string example = ReadAll(path);
+  const std::string json = RunConfigJson(defaults);
+  for (size_t at = json.find("\":"); at != std::string::npos; at = json.find("\":", at + 1)) {
+    const size_t begin = json.rfind('"', at - 1) + 1;
+    EXPECT_THAT(example, HasSubstr(json.substr(begin, at - begin) + ":"));
+  }
+}
+
+}  // namespace
+}  // namespace causeway::formats
