@@ -1,0 +1,97 @@
+#include <deque>
+
+#include "core/limits.h"
+#include "server/service/grpc_service.h"
+
+namespace causeway::server {
+namespace {
+
+// A site's control stream. The coordinator holds it as SitePeer beyond the call's end; the call holds it until OnDone.
+class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>, public SitePeer {
+ public:
+  explicit ControlReactor(Coordinator* coordinator) : coordinator_(coordinator) {}
+
+  void Begin(std::shared_ptr<ControlReactor> self) {
+    self_ = std::move(self);
+    StartRead(&incoming_);
+  }
+
+  // ---- SitePeer ----
+
+  void Send(const v1::CoordinatorMessage& message) override {
+    core::MutexLock lock(mutex_);
+    if (closing_) return;
+    outgoing_.push_back(message);
+    if (outgoing_.size() > core::kMaxQueuedControlMessages) {
+      closing_ = true;  // it does not read; it will be back on a new stream
+      FinishOnce(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the site does not read its control stream"));
+    } else if (outgoing_.size() == 1) {
+      StartWrite(&outgoing_.front());
+    }
+  }
+
+  void Close() override {
+    core::MutexLock lock(mutex_);
+    closing_ = true;
+    if (outgoing_.empty()) FinishOnce(grpc::Status::OK);
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      Close();
+      return;
+    }
+    switch (incoming_.kind_case()) {
+      case v1::SiteMessage::kJoin: coordinator_->Join(self_, incoming_.join()); break;
+      case v1::SiteMessage::kReady: coordinator_->Ready(this); break;
+      case v1::SiteMessage::kProgress: coordinator_->Progress(this, incoming_.progress()); break;
+      case v1::SiteMessage::kLeave: coordinator_->Leave(this, incoming_.leave()); break;
+      case v1::SiteMessage::KIND_NOT_SET: break;  // from a newer site
+    }
+    core::MutexLock lock(mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    core::MutexLock lock(mutex_);
+    outgoing_.pop_front();
+    if (!ok) closing_ = true;
+    if (ok && !outgoing_.empty()) {
+      StartWrite(&outgoing_.front());
+    } else if (closing_) {
+      FinishOnce(grpc::Status::OK);
+    }
+  }
+
+  void OnCancel() override { Close(); }
+
+  void OnDone() override {
+    const std::shared_ptr<ControlReactor> self = std::move(self_);
+    coordinator_->Disconnected(this);
+  }
+
+  void FinishOnce(const grpc::Status& status) {
+    if (finished_) return;
+    finished_ = true;
+    Finish(status);
+  }
+
+  Coordinator* const coordinator_;
+  v1::SiteMessage incoming_;
+  core::Mutex mutex_;
+  std::deque<v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);  // front is being written
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ = false;  // with mutex_ held
+  std::shared_ptr<ControlReactor> self_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControlReactor(Coordinator* coordinator) {
+  auto reactor = std::make_shared<ControlReactor>(coordinator);
+  reactor->Begin(reactor);
+  return reactor.get();
+}
+
+}  // namespace causeway::server

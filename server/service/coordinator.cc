@@ -1,0 +1,403 @@
+#include "server/service/coordinator.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+std::string NewLineage() {
+  std::random_device device;
+  return absl::StrFormat("%08x%08x", device(), device());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOptions options, StateStore* store,
+                                                                 std::optional<SavedState> saved) {
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(std::move(options), store));
+  if (saved) RETURN_IF_ERROR(coordinator->Restore(*std::move(saved)));
+  return coordinator;
+}
+
+Coordinator::Coordinator(CoordinatorOptions options, StateStore* store)
+    : options_(std::move(options)), store_(store), started_ms_(options_.now_ms()), lineage_(NewLineage()) {
+  const core::RunConfig& config = options_.config;
+  rounds_ = std::make_unique<RoundTable>(
+      RoundRules{config.sync.Schedule(), config.membership.min_sites, config.membership.lease_ms}, core::RoundState{},
+      started_ms_);
+}
+
+absl::Status Coordinator::Restore(SavedState saved) {
+  core::MutexLock lock(mutex_);
+  epoch_ = saved.epoch + 1;
+  lineage_ = saved.lineage;
+  eval_loss_ = saved.eval_loss;
+  for (const auto& [site, record] : saved.rounds.sites) members_[site].session = record.session;
+  if (!saved.manifest.empty()) SetMap(core::FragmentMap(saved.manifest, saved.tensors_of_fragment));
+  const core::RunConfig& config = options_.config;
+  const bool seeded = saved.rounds.seeded;
+  rounds_ = std::make_unique<RoundTable>(
+      RoundRules{config.sync.Schedule(), config.membership.min_sites, config.membership.lease_ms},
+      std::move(saved.rounds), started_ms_);
+  if (!seeded) return absl::OkStatus();
+  if (!map_ || saved.fragments.size() != open_.size()) {
+    return absl::DataLossError(
+        absl::StrCat("saved state: expected ", open_.size(), " fragments, found ", saved.fragments.size()));
+  }
+  for (size_t p = 0; p < saved.fragments.size(); ++p) {
+    const auto plan = codecs::PlanChunks(map_->fragment(p), config.codec.up);
+    for (auto& [site, chunks] : saved.fragments[p].contributions) {
+      auto contribution = std::make_shared<Contribution>(plan);
+      for (const ChunkPtr& chunk : chunks) RETURN_IF_ERROR(contribution->Add(*chunk));
+      if (!contribution->complete()) {
+        return absl::DataLossError(
+            absl::StrCat("saved state: the contribution of ", site, " to fragment ", p, " is not whole"));
+      }
+      open_[p][site] = std::move(contribution);
+    }
+  }
+  saved_round_ = *std::min_element(rounds_->state().versions.begin(), rounds_->state().versions.end());
+  parameters_->Set(std::move(saved.fragments));
+  return absl::OkStatus();
+}
+
+void Coordinator::SetMap(core::FragmentMap map) {
+  map_ = std::move(map);
+  open_.resize(map_->num_fragments());
+  const core::RunConfig& config = options_.config;
+  parameters_ = std::make_unique<Parameters>(
+      *map_, MergeSettings{config.outer, config.codec.down, config.codec.feedback_down},
+      [this](core::FragmentId fragment, core::AnchorDigest committed) { OnMerged(fragment, committed); });
+}
+
+v1::RunDescription Coordinator::Describe() const {
+  core::MutexLock lock(mutex_);
+  v1::RunDescription description;
+  description.set_protocol(transport::kProtocol);
+  description.set_run_id(options_.config.run_id);
+  description.set_epoch(epoch_);
+  description.set_lineage(lineage_);
+  description.set_run_config(options_.run_config);
+  description.set_num_shards(1);
+  if (!map_) return description;
+  transport::ToProto(map_->manifest(), description.mutable_manifest());
+  transport::ToProto(*map_, description.mutable_fragments());
+  if (!parameters_->is_set()) return description;
+  for (int p = 0; p < map_->num_fragments(); ++p) description.add_versions(parameters_->Committed(p).version);
+  return description;
+}
+
+absl::Status Coordinator::CheckContext(const v1::Context& context) const {
+  if (context.protocol() != transport::kProtocol) {
+    return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, ", got ",
+                                                      context.protocol(), "; use the same version on both ends"));
+  }
+  if (!context.run_id().empty() && context.run_id() != options_.config.run_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("expected run ", options_.config.run_id, ", got ", context.run_id()));
+  }
+  if (context.epoch() > epoch_) {
+    return absl::FailedPreconditionError(absl::StrCat("the site has seen epoch ", context.epoch(),
+                                                      " of this run, this coordinator is at ", epoch_,
+                                                      ": it is not the latest one"));
+  }
+  if (!context.lineage().empty() && context.lineage() != lineage_) {
+    return absl::FailedPreconditionError(absl::StrCat("the site holds parameters of lineage ", context.lineage(),
+                                                      ", this coordinator's state is of lineage ", lineage_,
+                                                      " (a new or another state directory); start the site afresh"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckJoin(const v1::Join& join) {
+  RETURN_IF_ERROR(CheckContext(join.context()));
+  if (!core::IsValidName(join.context().site())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("site name: expected 1 to 64 letters, digits, '.', '_' or '-', not starting with '.', got '",
+                     join.context().site(), "'"));
+  }
+  if (join.context().session().empty()) return absl::InvalidArgumentError("session: expected one, got none");
+  for (core::CodecId codec : {options_.config.codec.up, options_.config.codec.down}) {
+    if (std::count(join.codecs().begin(), join.codecs().end(), static_cast<uint32_t>(codec)) > 0) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run uses codec ", core::CodecName(codec), ", which the site does not know"));
+  }
+  ASSIGN_OR_RETURN(const core::Manifest manifest, transport::FromProto(join.manifest()));
+  if (map_) return core::CompareManifests(map_->manifest(), manifest);
+  const core::SyncConfig& sync = options_.config.sync;
+  ASSIGN_OR_RETURN(core::FragmentMap map, BuildFragmentMap(manifest, sync.num_fragments, sync.fragment_assignment));
+  SetMap(std::move(map));
+  return absl::OkStatus();
+}
+
+void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
+  core::MutexLock lock(mutex_);
+  const core::SiteId& site = join.context().site();
+  v1::CoordinatorMessage answer;
+  JoinDecision decision;
+  if (absl::Status status = CheckJoin(join); !status.ok()) {
+    decision.reason = std::string(status.message());
+  } else {
+    decision = rounds_->Join(site, join.context().session(), {join.versions().begin(), join.versions().end()},
+                             options_.now_ms());
+  }
+  if (!decision.accepted) {
+    spdlog::warn("site {}: refused: {}", site, decision.reason);
+    answer.mutable_refused()->set_reason(decision.reason);
+    answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
+    peer->Send(answer);
+    peer->Close();
+    return;
+  }
+  // What an earlier stay left behind goes first, with its stream.
+  for (const Action& action : decision.actions) {
+    if (const auto* dropped = std::get_if<Dropped>(&action)) Perform(*dropped);
+  }
+  Member& member = members_[site];
+  if (member.peer != nullptr) member.peer->Close();
+  member.peer = peer;
+  member.session = join.context().session();
+  spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
+  v1::Welcome* welcome = answer.mutable_welcome();
+  welcome->set_epoch(epoch_);
+  welcome->set_lineage(lineage_);
+  welcome->set_resumed(decision.resumed);
+  transport::ToProto(map_->manifest(), welcome->mutable_manifest());
+  transport::ToProto(*map_, welcome->mutable_fragments());
+  peer->Send(answer);
+  for (const Action& action : decision.actions) {
+    if (!std::holds_alternative<Dropped>(action)) Perform({action});
+  }
+  noted_reason_.clear();  // a newcomer wants to know why it waits
+  NoteReasons();
+}
+
+core::SiteId Coordinator::SiteOf(const SitePeer* peer) const {
+  for (const auto& [site, member] : members_) {
+    if (member.peer.get() == peer) return site;
+  }
+  return "";
+}
+
+void Coordinator::Ready(const SitePeer* peer) {
+  core::MutexLock lock(mutex_);
+  const core::SiteId site = SiteOf(peer);
+  if (site.empty()) return;
+  Perform(rounds_->Ready(site, members_[site].session));
+  NoteReasons();
+}
+
+void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
+  core::MutexLock lock(mutex_);
+  const core::SiteId site = SiteOf(peer);
+  if (site.empty()) return;
+  Member& member = members_[site];
+  rounds_->Heard(site, member.session, options_.now_ms());
+  const double loss = member.progress.loss;
+  member.progress = transport::FromProto(message);
+  if (std::isnan(member.progress.loss)) member.progress.loss = loss;  // nothing new to say
+  if (!member.progress.eval_loss) return;
+  eval_loss_.latest = member.progress.eval_loss;
+  eval_loss_.versions = member.progress.eval_versions;
+  if (!eval_loss_.start) eval_loss_.start = eval_loss_.latest;
+}
+
+void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
+  core::MutexLock lock(mutex_);
+  const core::SiteId site = SiteOf(peer);
+  if (site.empty()) return;
+  Perform(rounds_->Leave(site, members_[site].session, leave.finished(), leave.reason()));
+  NoteReasons();
+}
+
+void Coordinator::Disconnected(const SitePeer* peer) {
+  core::MutexLock lock(mutex_);
+  const core::SiteId site = SiteOf(peer);
+  if (site.empty()) return;  // it left, or has another stream by now
+  Member& member = members_[site];
+  member.peer.reset();
+  rounds_->Disconnected(site, member.session, options_.now_ms());
+  spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
+               options_.config.membership.lease_ms);
+}
+
+void Coordinator::SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) {
+  if (const auto& peer = members_[site].peer; peer != nullptr) peer->Send(message);
+}
+
+void Coordinator::Perform(const Actions& actions) {
+  for (const Action& action : actions) {
+    std::visit([this](const auto& chosen) { Perform(chosen); }, action);
+  }
+}
+
+void Coordinator::Perform(const RequestSeed& action) {
+  seeds_.assign(map_->num_fragments(), nullptr);
+  spdlog::info("site {}: is asked for the initial parameters", action.site);
+  v1::CoordinatorMessage message;
+  message.mutable_seed_request();
+  SendTo(action.site, message);
+}
+
+void Coordinator::Perform(const Enter& action) {
+  spdlog::info("site {}: enters after step {}", action.site, action.entry.step);
+  v1::CoordinatorMessage message;
+  transport::ToProto(action.entry, message.mutable_entry());
+  SendTo(action.site, message);
+}
+
+void Coordinator::Perform(const CloseRound& action) {
+  MergeJob job{.fragment = action.fragment,
+               .base = action.base,
+               .contributors = action.contributors,
+               .weights = action.weights,
+               .sites = action.sites};
+  for (const core::SiteId& site : action.contributors) {
+    job.contributions.push_back(open_[action.fragment].at(site));
+  }
+  open_[action.fragment].clear();
+  parameters_->Merge(std::move(job));
+}
+
+void Coordinator::Perform(const Dropped& action) {
+  spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
+  for (size_t p = 0; p < open_.size(); ++p) {
+    const auto& admitted = rounds_->state().contributors[p];
+    if (!std::binary_search(admitted.begin(), admitted.end(), action.site)) open_[p].erase(action.site);
+  }
+  Member& member = members_[action.site];
+  member.progress.in_flight.clear();
+  if (member.peer != nullptr) member.peer->Close();
+  member.peer.reset();
+}
+
+void Coordinator::NoteReasons() {
+  const std::string reason = rounds_->Reason();
+  if (reason == noted_reason_) return;
+  noted_reason_ = reason;
+  if (reason.empty()) return;
+  spdlog::info("{}: {}", RunStateName(rounds_->run_state()), reason);
+  v1::CoordinatorMessage message;
+  message.mutable_notice()->set_reason(reason);
+  for (const auto& [site, member] : members_) SendTo(site, message);
+}
+
+// ---- The owner of the process ----
+
+void Coordinator::OnMerged(core::FragmentId fragment, core::AnchorDigest committed) {
+  spdlog::info("fragment {}: version {}, digest {}", fragment, committed.version, core::DigestText(committed.digest));
+  std::optional<SavedState> state;
+  {
+    core::MutexLock lock(mutex_);
+    const auto& versions = rounds_->state().versions;
+    const core::Version rounds = *std::min_element(versions.begin(), versions.end());
+    const int64_t every = options_.config.checkpoint.every_rounds;
+    if (every == 0 || rounds < saved_round_ + every) return;
+    state = CaptureState();
+    if (!state) return;  // more rounds are decided already: after the last of them
+    saved_round_ = rounds;
+  }
+  const absl::Status status = store_->Save(*state, options_.config.checkpoint.keep);
+  if (!status.ok()) spdlog::error("cannot save the state, going on without: {}", status.ToString());
+}
+
+std::optional<SavedState> Coordinator::CaptureState() const {
+  SavedState state{.run_config = options_.run_config, .epoch = epoch_, .lineage = lineage_, .eval_loss = eval_loss_};
+  state.rounds = rounds_->state();
+  if (!map_) return state;
+  state.manifest = map_->manifest();
+  for (const core::Fragment& fragment : map_->fragments()) {
+    auto& tensors = state.tensors_of_fragment.emplace_back();
+    for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
+  }
+  if (!state.rounds.seeded) return state;
+  auto fragments = parameters_->Save();
+  if (!fragments) return std::nullopt;
+  state.fragments = *std::move(fragments);
+  for (size_t p = 0; p < open_.size(); ++p) {
+    for (const core::SiteId& site : state.rounds.contributors[p]) {
+      auto& chunks = state.fragments[p].contributions[site];
+      for (const std::string& chunk : open_[p].at(site)->chunks()) {
+        chunks.push_back(ChunkPtr(open_[p].at(site), &chunk));  // shares the contribution's life
+      }
+    }
+  }
+  return state;
+}
+
+void Coordinator::Tick() {
+  core::MutexLock lock(mutex_);
+  const int64_t now_ms = options_.now_ms();
+  for (auto& [site, member] : members_) {
+    member.meters->up.Sample(now_ms);
+    member.meters->down.Sample(now_ms);
+  }
+  Perform(rounds_->Tick(now_ms));
+  NoteReasons();
+}
+
+absl::Status Coordinator::Finish() {
+  if (parameters_ != nullptr) parameters_->Finish();
+  std::optional<SavedState> state;
+  {
+    core::MutexLock lock(mutex_);
+    state = CaptureState();
+  }
+  CHECK(state.has_value());
+  return store_->Save(*state, options_.config.checkpoint.keep);
+}
+
+bool Coordinator::done() const {
+  core::MutexLock lock(mutex_);
+  return rounds_->run_state() == RunState::kDone;
+}
+
+StatusSnapshot Coordinator::Status() const {
+  core::MutexLock lock(mutex_);
+  StatusSnapshot snapshot{.run_id = options_.config.run_id,
+                          .protocol = transport::kProtocol,
+                          .epoch = epoch_,
+                          .state = RunStateName(rounds_->run_state()),
+                          .reason = rounds_->Reason(),
+                          .uptime_s = static_cast<double>(options_.now_ms() - started_ms_) / 1000.0,
+                          .parameters = map_ ? core::NumParameters(map_->manifest()) : 0,
+                          .codec = options_.config.codec,
+                          .config_json = options_.config_json,
+                          .eval_loss_start = eval_loss_.start,
+                          .eval_loss_latest = eval_loss_.latest,
+                          .eval_loss_versions = eval_loss_.versions};
+  for (const auto& [site, record] : rounds_->state().sites) {
+    const auto member = members_.find(site);
+    SiteStatus& status = snapshot.sites.emplace_back();
+    status.name = site;
+    status.state = record.state;
+    status.reason = record.reason;
+    if (member == members_.end()) continue;
+    status.progress = member->second.progress;
+    status.up_bytes = member->second.meters->up.total();
+    status.down_bytes = member->second.meters->down.total();
+    status.up_bytes_per_s = member->second.meters->up.bytes_per_s();
+    status.down_bytes_per_s = member->second.meters->down.bytes_per_s();
+  }
+  if (!map_) return snapshot;
+  for (const core::Fragment& fragment : map_->fragments()) {
+    FragmentStatus& status = snapshot.fragments.emplace_back();
+    status.parameters = fragment.parameters;
+    status.committed = parameters_->Committed(fragment.id);
+    status.contributors = rounds_->state().contributors[fragment.id];
+    status.reason = rounds_->RoundReason(fragment.id);
+    status.state = parameters_->Merging(fragment.id) ? "merging" : status.contributors.empty() ? "idle" : "open";
+  }
+  return snapshot;
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,122 @@
+#include "server/service/grpc_service.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+// Waits for a source, then header ─► chunks … ─► end. Advance takes the next step whenever one may be possible: at the
+// begin, after a write, and when a source wakes it (which may be after the call's end: hence the shared ownership).
+class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessage> {
+ public:
+  DownloadReactor(Coordinator* coordinator, const v1::DownloadRequest& request)
+      : coordinator_(coordinator), request_(request), meters_(coordinator->Meters(request.context().site())) {}
+
+  void Begin(const std::shared_ptr<DownloadReactor>& self) {
+    self_ = self;
+    weak_ = self;
+    Advance();
+  }
+
+ private:
+  void OnWriteDone(bool ok) override {
+    {
+      core::MutexLock lock(mutex_);
+      writing_ = false;
+    }
+    if (ok) {
+      Advance();
+    } else {
+      FinishOnce(grpc::Status::CANCELLED);
+    }
+  }
+
+  void OnCancel() override { FinishOnce(grpc::Status::CANCELLED); }
+  void OnDone() override { const std::shared_ptr<DownloadReactor> self = std::move(self_); }
+
+  std::function<void()> Wake() {
+    return [weak = weak_] {
+      if (const auto self = weak.lock()) self->Advance();
+    };
+  }
+
+  void Advance() {
+    core::MutexLock lock(mutex_);
+    if (writing_ || finished_) return;
+    if (source_ == nullptr) {
+      auto source = coordinator_->BeginDownload(request_, Wake());
+      if (!source.ok()) return FinishLocked(ToGrpc(source.status()));
+      source_ = *std::move(source);
+      if (source_ == nullptr) return;  // will be woken
+    }
+    if (!header_sent_) return WriteHeader();
+    WriteNext();
+  }
+
+  void WriteHeader() {
+    const auto header = source_->Header(Wake());
+    if (!header) return;
+    header_sent_ = true;
+    // Chunks of another version are of no use; the site starts over when it sees the header.
+    const bool anchor = request_.source_case() == v1::DownloadRequest::kAnchorVersion;
+    if (!anchor || request_.held_version() == header->version) next_ = request_.first_chunk();
+    outgoing_.Clear();
+    transport::ToProto(*header, outgoing_.mutable_header());
+    Write();
+  }
+
+  void WriteNext() {
+    ChunkSource::Item item = source_->Get(next_, Wake());
+    if (!item.error.ok()) return FinishLocked(ToGrpc(item.error));
+    outgoing_.Clear();
+    if (item.chunk != nullptr) {
+      ++next_;
+      outgoing_.set_chunk(*item.chunk);
+      Write();
+    } else if (item.end) {
+      outgoing_.mutable_end()->set_digest(*item.end);
+      finished_ = true;
+      StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), grpc::Status::OK);
+    }
+  }
+
+  void Write() {
+    writing_ = true;
+    meters_->down.Add(static_cast<int64_t>(outgoing_.ByteSizeLong()));
+    StartWrite(&outgoing_);
+  }
+
+  void FinishOnce(const grpc::Status& status) {
+    core::MutexLock lock(mutex_);
+    FinishLocked(status);
+  }
+
+  void FinishLocked(const grpc::Status& status) {
+    if (finished_) return;
+    finished_ = true;
+    Finish(status);
+  }
+
+  Coordinator* const coordinator_;
+  const v1::DownloadRequest request_;
+  const std::shared_ptr<SiteMeters> meters_;
+  core::Mutex mutex_;  // guards all below
+  std::shared_ptr<ChunkSource> source_;
+  bool header_sent_ = false;
+  bool writing_ = false;
+  bool finished_ = false;
+  size_t next_ = 0;
+  v1::DownloadMessage outgoing_;
+  std::shared_ptr<DownloadReactor> self_;
+  std::weak_ptr<DownloadReactor> weak_;
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::DownloadMessage>* NewDownloadReactor(Coordinator* coordinator,
+                                                                  const v1::DownloadRequest& request) {
+  auto reactor = std::make_shared<DownloadReactor>(coordinator, request);
+  reactor->Begin(reactor);
+  return reactor.get();
+}
+
+}  // namespace causeway::server

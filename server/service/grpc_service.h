@@ -1,0 +1,42 @@
+// The gRPC face of the coordinator: one reactor for each open call, which turns messages into calls of Coordinator and
+// its answers into writes. Reactors live from the call's begin to its OnDone; gRPC's threads run them.
+#pragma once
+
+#include "causeway/v1/coordinator.grpc.pb.h"
+#include "server/service/coordinator.h"
+
+namespace causeway::server {
+
+class GrpcService final : public v1::Coordinator::CallbackService {
+ public:
+  // `coordinator` and `status_json` outlive the server.
+  GrpcService(Coordinator* coordinator, std::function<std::string()> status_json)
+      : coordinator_(coordinator), status_json_(std::move(status_json)) {}
+
+ private:
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest* request,
+                                     v1::RunDescription* response) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
+                                      v1::StatusResponse* response) override;
+  grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* Upload(grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<v1::DownloadMessage>* Download(grpc::CallbackServerContext* context,
+                                                          const v1::DownloadRequest* request) override;
+
+  Coordinator* const coordinator_;
+  const std::function<std::string()> status_json_;
+};
+
+// absl and gRPC number their codes alike.
+inline grpc::Status ToGrpc(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
+// One reactor each, in the file of its name.
+grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControlReactor(Coordinator* coordinator);
+grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* NewUploadReactor(Coordinator* coordinator);
+grpc::ServerWriteReactor<v1::DownloadMessage>* NewDownloadReactor(Coordinator* coordinator,
+                                                                  const v1::DownloadRequest& request);
+
+}  // namespace causeway::server

@@ -1,0 +1,102 @@
+#include "absl/strings/str_cat.h"
+#include "server/service/grpc_service.h"
+
+namespace causeway::server {
+namespace {
+
+// header ─► what is missing ─► chunks … ─► verdict. One message is under way in each direction at most, so nothing
+// piles up here: the site's next chunk is read when the last one is spooled.
+class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply> {
+ public:
+  explicit UploadReactor(Coordinator* coordinator) : coordinator_(coordinator) { StartRead(&incoming_); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      FinishOnce(grpc::Status(grpc::StatusCode::ABORTED, "the upload ended before it was complete"));
+    } else if (upload_.contribution == nullptr) {
+      TakeHeader();
+    } else {
+      TakeChunk();
+    }
+  }
+
+  void TakeHeader() {
+    if (!incoming_.has_header()) {
+      FinishOnce(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "expected a header first, got a chunk"));
+      return;
+    }
+    header_ = std::move(*incoming_.mutable_header());
+    absl::StatusOr<Coordinator::Upload> upload = coordinator_->BeginUpload(header_);
+    if (!upload.ok()) {
+      FinishOnce(ToGrpc(upload.status()));
+      return;
+    }
+    upload_ = *std::move(upload);
+    if (upload_.verdict) {
+      WriteVerdict(*upload_.verdict);
+      return;
+    }
+    const std::vector<int> missing = upload_.contribution->Missing();
+    if (missing.empty()) {
+      WriteVerdict(coordinator_->CompleteUpload(header_, upload_.contribution));
+      return;
+    }
+    missing_ = missing.size();
+    outgoing_.mutable_missing()->mutable_chunks()->Assign(missing.begin(), missing.end());
+    StartWrite(&outgoing_);
+    StartRead(&incoming_);
+  }
+
+  void TakeChunk() {
+    upload_.meters->up.Add(static_cast<int64_t>(incoming_.ByteSizeLong()));
+    const absl::Status status = upload_.contribution->Add(std::move(*incoming_.mutable_chunk()));
+    if (!status.ok()) {
+      FinishOnce(ToGrpc(absl::InvalidArgumentError(
+          absl::StrCat("fragment ", header_.fragment(), " from ", header_.context().site(), ": ", status.message()))));
+      return;
+    }
+    // Asking what is missing takes time in proportion to the chunks, so only when this stream has sent all it had to.
+    if (--missing_ == 0 && upload_.contribution->complete()) {
+      WriteVerdict(coordinator_->CompleteUpload(header_, upload_.contribution));
+    } else {
+      StartRead(&incoming_);
+    }
+  }
+
+  void WriteVerdict(const v1::Verdict& verdict) {
+    core::MutexLock lock(mutex_);
+    if (finished_) return;
+    finished_ = true;
+    *verdict_.mutable_verdict() = verdict;
+    StartWriteAndFinish(&verdict_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+
+  void FinishOnce(const grpc::Status& status) {
+    core::MutexLock lock(mutex_);
+    if (finished_) return;
+    finished_ = true;
+    Finish(status);
+  }
+
+  void OnCancel() override { FinishOnce(grpc::Status::CANCELLED); }
+  void OnDone() override { delete this; }
+
+  Coordinator* const coordinator_;
+  v1::UploadMessage incoming_;
+  v1::UploadReply outgoing_;
+  v1::UploadReply verdict_;
+  v1::UploadHeader header_;
+  Coordinator::Upload upload_;
+  size_t missing_ = 0;
+  core::Mutex mutex_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* NewUploadReactor(Coordinator* coordinator) {
+  return new UploadReactor(coordinator);
+}
+
+}  // namespace causeway::server
