@@ -112,9 +112,8 @@ struct EvalConfig {
 };
 
 struct CheckpointConfig {
-  int64_t every_rounds =
-      10;            // the coordinator saves its state after so many rounds of all fragments; 0 = at the end only
-  int64_t keep = 3;  // how many saved states stay
+  int64_t every_rounds = 10;  // the coordinator saves its state after so many rounds of all fragments; 0 = at the end
+  int64_t keep = 3;           // how many saved states stay
 
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };

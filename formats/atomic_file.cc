@@ -11,9 +11,7 @@
 #include "core/check.h"
 
 namespace causeway::formats {
-namespace {
 
-// A rename is durable once its folder is.
 absl::Status SyncFolderOf(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
@@ -21,9 +19,6 @@ absl::Status SyncFolderOf(const std::string& path) {
   if (!opened.is_open() || ::fsync(opened.get()) != 0) return FileError("sync", folder);
   return absl::OkStatus();
 }
-
-}  // namespace
-
 absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
   FileDescriptor file(::open((path + ".tmp").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.is_open()) return FileError("create", path);

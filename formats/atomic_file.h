@@ -21,6 +21,9 @@
 
 namespace causeway::formats {
 
+// Makes what was created or renamed in the folder of `path` durable.
+absl::Status SyncFolderOf(const std::string& path);
+
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
 
 // The same for contents that are too large to hold: Create, Append as often as needed, Commit once. Move-only.

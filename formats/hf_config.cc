@@ -57,6 +57,15 @@ class JsonKeys {
   FieldCheck& check_;
 };
 
+// Plain RoPE only. Transformers 5 writes rope_parameters, earlier versions rope_theta and rope_scaling.
+double ReadRopeTheta(const Json& json, FieldCheck& check) {
+  JsonKeys(json, check).Only("rope_scaling", nullptr);
+  const double theta = JsonKeys(json, check).Number("rope_theta", 10'000);
+  const Json rope = json.value("rope_parameters", Json::object());
+  JsonKeys(rope, check).Only("rope_type", "default");
+  return JsonKeys(rope, check).Number("rope_theta", theta);
+}
+
 }  // namespace
 
 std::string HfConfigJson(const core::LlamaConfig& llama) {
@@ -99,7 +108,6 @@ absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path) {
   keys.Only("hidden_act", "silu");
   keys.Only("attention_bias", false);
   keys.Only("mlp_bias", false);
-  check.Expect(!json.contains("rope_scaling") || json.at("rope_scaling").is_null(), "rope_scaling", "null", "another");
   for (const char* required : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
     check.Expect(json.contains(required), required, "an integer", "none");
   }
@@ -112,7 +120,7 @@ absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path) {
   llama.vocab_size = keys.Integer("vocab_size", 32'000);
   llama.max_position_embeddings = keys.Integer("max_position_embeddings", 2'048);
   llama.rms_norm_eps = keys.Number("rms_norm_eps", 1e-6);
-  llama.rope_theta = keys.Number("rope_theta", 10'000);
+  llama.rope_theta = ReadRopeTheta(json, check);
   llama.tie_word_embeddings = keys.Bool("tie_word_embeddings", false);
   CheckLlama(llama, "", check);
   RETURN_IF_ERROR(check.status());

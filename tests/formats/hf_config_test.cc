@@ -65,6 +65,16 @@ TEST(HfConfig, AbsentKeysTakeTransformersDefaults) {
   EXPECT_FALSE(read->tie_word_embeddings);
 }
 
+TEST(HfConfig, RopeThetaStandsInEitherPlace) {
+  const TemporaryFolder folder;
+  const auto theta = [&](const std::string& keys) {
+    const auto read = ReadHfConfig(folder.Write("config.json", std::string("{") + kRequired + ", " + keys + "}"));
+    return read.ok() ? read->rope_theta : -1;
+  };
+  EXPECT_EQ(theta(R"("rope_theta": 5e5)"), 5e5);
+  EXPECT_EQ(theta(R"("rope_parameters": {"rope_type": "default", "rope_theta": 1e6})"), 1e6);
+}
+
 TEST(HfConfig, WhatCannotBeTrainedIsRefusedByKey) {
   EXPECT_THAT(ErrorOf("{"), EndsWith("config.json: expected a JSON object"));
   EXPECT_THAT(ErrorOf("{}"), EndsWith("config.json: model_type: expected llama, got none"));
@@ -73,6 +83,8 @@ TEST(HfConfig, WhatCannotBeTrainedIsRefusedByKey) {
   EXPECT_THAT(ErrorWith(R"("hidden_act": "gelu")"), EndsWith(R"(hidden_act: expected "silu", got "gelu")"));
   EXPECT_THAT(ErrorWith(R"("attention_bias": true)"), EndsWith("attention_bias: expected false, got true"));
   EXPECT_THAT(ErrorWith(R"("rope_scaling": {"factor": 8.0})"), HasSubstr("rope_scaling: expected null"));
+  EXPECT_THAT(ErrorWith(R"("rope_parameters": {"rope_type": "yarn"})"),
+              EndsWith(R"(rope_type: expected "default", got "yarn")"));
   EXPECT_THAT(ErrorWith(R"("head_dim": 6)"), EndsWith("head_dim: expected 4, got 6"));
   EXPECT_THAT(ErrorWith(R"("vocab_size": "many")"), EndsWith(R"(vocab_size: expected an integer, got "many")"));
   EXPECT_THAT(ErrorWith(R"("vocab_size": 1.5)"), EndsWith("vocab_size: expected an integer, got 1.5"));
