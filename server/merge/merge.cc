@@ -61,10 +61,14 @@ void AddFeedback(float beta, std::span<const float> residual, std::span<float> x
 }
 
 // Brings x into the codecs' range, so that a merge cannot fail half-way. Only sums of absurd contributions are beyond.
+CAUSEWAY_MULTIVERSION
 void Saturate(std::span<float> x) {
   constexpr float kLargest = 0x1.fffffep99f;  // the last float below core::kMaxMagnitude
   static_assert(kLargest < core::kMaxMagnitude);
-  for (float& value : x) value = std::clamp(value, -kLargest, kLargest);
+  for (float& value : x) {
+    const float up = value < kLargest ? value : kLargest;
+    value = up > -kLargest ? up : -kLargest;
+  }
 }
 
 // ē ← x − g

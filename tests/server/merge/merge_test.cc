@@ -17,7 +17,7 @@ using codecs::ChunkSpan;
 using codecs::ChunkView;
 using core::CodecId;
 
-const std::vector<int64_t> kSizes = {5, 70'000, 4096, 4097};  // tiles of 4 units end inside and at the end of tensors
+const std::vector<int64_t> kSizes = {5, 20'000, 4096, 4097};  // tiles of 4 units end inside and at the end of tensors
 
 core::Fragment MakeFragment(const std::vector<int64_t>& sizes = kSizes) {
   core::Manifest manifest;
