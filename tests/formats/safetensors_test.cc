@@ -150,10 +150,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "tensor a: expected data_offsets [begin, end] within the file's 8 bytes of values, got [8,0]"},
         Hostile{"OneOffset", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})",
                 "tensor a: expected data_offsets [begin, end] within the file's 8 bytes of values, got [0]"},
-        Hostile{
-            "Overlap",
-            R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
-            "tensor b: expected its values at 8, got 4"},
+        Hostile{"Overlap",
+                R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                "tensor b: expected its values at 8, got 4"},
         Hostile{"Gap", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
                 "tensor a: expected its values at 0, got 4"},
         Hostile{"Rest", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
