@@ -1,0 +1,141 @@
+"""Holds the table "The house" of docs/architecture.md against the #include lines of the C++ files.
+
+    includes_test.py            checks this tree, and first that the checker sees planted violations
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+CUDA_FOLDERS = ("codecs/cuda", "offload/cuda", "worker/train/cuda", "worker/site")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
+PROTO_HEADER = re.compile(r"^causeway/v1/.*\.pb\.h$|^google/protobuf/")
+CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvToolsExt)[\w]*\.(h|hpp|cuh)$|^(cub|thrust|cuda|nvtx3)/")
+
+
+def parse_house(markdown):
+    """The table as {folder: set of folders it may include}; None stands for "anything"."""
+    table = {}
+    for line in markdown.splitlines():
+        row = re.match(r"^\| `([\w/]+?)/?` \|.*\| ([^|]*) \|$", line)
+        if not row:
+            continue
+        folder, allowed = row.group(1), re.sub(r"\([^)]*\)", "", row.group(2)).strip()
+        if allowed == "anything":
+            table[folder] = None
+        else:
+            table[folder] = {name.strip() for name in allowed.split(",")} - {"–", ""}
+    return table
+
+
+def folder_of(path, table):
+    """The longest folder of the table that holds `path`, or None."""
+    holding = [folder for folder in table if path.startswith(folder + "/")]
+    return max(holding, key=len, default=None)
+
+
+def matches(folder, pattern):
+    """Whether a folder is what a cell names: itself, or with "server/*" any folder of server."""
+    return folder == pattern or (pattern.endswith("/*") and folder.startswith(pattern[:-1]))
+
+
+def fault_of(source, header, table):
+    """Why the file `source` must not include `header`, or None."""
+    folder = folder_of(source, table)
+    if folder is None:
+        return "lies in no folder of the table"
+    if CUDA_HEADER.match(header) and not source.startswith(tuple(f + "/" for f in CUDA_FOLDERS)):
+        return "CUDA headers belong in " + ", ".join(CUDA_FOLDERS)
+    if PROTO_HEADER.match(header):
+        target = "proto"
+    else:
+        target = folder_of(header, table)
+        if target is None:
+            # A header of another project, unless it names one of our top folders.
+            ours = header.split("/")[0] in {name.split("/")[0] for name in table} and "/" in header
+            return "names no folder of the table" if ours else None
+    if table[folder] is None or target == folder or any(matches(target, name) for name in table[folder]):
+        return None
+    return f"{folder} may include only: {', '.join(sorted(table[folder])) or 'nothing'}"
+
+
+def check_tree(root, table):
+    """All faults below `root`, each as "file:line: include: why"."""
+    faults = []
+    for top in sorted({folder.split("/")[0] for folder in table} - {"tests"}):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix not in SOURCE_SUFFIXES or path.name == "main.cc":
+                continue
+            source = path.relative_to(root).as_posix()
+            for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+                include = INCLUDE.match(line)
+                fault = include and fault_of(source, include.group(1), table)
+                if fault:
+                    faults.append(f"{source}:{number}: {include.group(1)}: {fault}")
+    return faults
+
+
+class PlantedViolations(unittest.TestCase):
+    TABLE = parse_house(
+        "| folder | what | may include |\n|---|---|---|\n"
+        "| `proto/causeway/v1/` | a | – |\n| `core/` | a | – |\n| `codecs/` | a | core |\n"
+        "| `codecs/cuda/` | a | core, codecs |\n| `server/merge/` | a | core, codecs |\n"
+        "| `server/service/` | a | core, server/*, proto |\n| `worker/sync/` | a | core, codecs, offload (its copier) |\n"
+        "| `offload/` | a | core |\n| `tests/` | a | anything |\n")
+
+    def faults_of(self, path, *includes):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / path
+            file.parent.mkdir(parents=True)
+            file.write_text("#pragma once\n" + "".join(f"#include {name}\n" for name in includes))
+            return check_tree(pathlib.Path(folder), self.TABLE)
+
+    def test_allowed_includes_pass(self):
+        self.assertEqual([], self.faults_of("codecs/a.h", '"core/b.h"', '"codecs/c.h"', "<vector>", '"absl/status/status.h"'))
+        self.assertEqual([], self.faults_of("worker/sync/a.cc", '"offload/b.h"', '"worker/sync/c.h"'))
+        self.assertEqual([], self.faults_of("server/service/a.cc", '"server/merge/b.h"', '"causeway/v1/c.grpc.pb.h"'))
+        self.assertEqual([], self.faults_of("codecs/cuda/a.cu", "<cuda_runtime.h>", '"codecs/b.h"'))
+
+    def test_a_folder_that_is_not_allowed_is_named_with_file_and_line(self):
+        (fault,) = self.faults_of("core/a.h", "<vector>", '"codecs/b.h"')
+        self.assertEqual("core/a.h:3: codecs/b.h: core may include only: nothing", fault)
+
+    def test_server_and_worker_do_not_meet(self):
+        self.assertEqual(1, len(self.faults_of("server/service/a.cc", '"worker/sync/b.h"')))
+        self.assertEqual(1, len(self.faults_of("worker/sync/a.cc", '"server/merge/b.h"')))
+
+    def test_protobuf_types_stay_outside(self):
+        self.assertEqual(1, len(self.faults_of("server/merge/a.cc", '"causeway/v1/coordinator.pb.h"')))
+        self.assertEqual(1, len(self.faults_of("worker/sync/a.cc", "<google/protobuf/message.h>")))
+
+    def test_cuda_headers_stay_in_their_folders(self):
+        self.assertEqual(1, len(self.faults_of("codecs/a.cc", "<cuda_runtime.h>")))
+        self.assertEqual(1, len(self.faults_of("core/a.cc", "<nccl.h>")))
+
+    def test_a_subfolder_is_not_its_parent(self):
+        self.assertEqual(1, len(self.faults_of("codecs/a.cc", '"codecs/cuda/b.h"')))
+
+    def test_a_folder_outside_the_table_is_a_fault(self):
+        self.assertEqual(1, len(self.faults_of("server/new/a.cc", '"core/b.h"')))
+        self.assertEqual(1, len(self.faults_of("server/merge/a.cc", '"server/new/b.h"')))
+
+    def test_main_and_tests_may_include_anything(self):
+        self.assertEqual([], self.faults_of("server/service/main.cc", '"worker/sync/b.h"'))
+        self.assertEqual([], self.faults_of("tests/a.cc", '"worker/sync/b.h"', '"server/merge/c.h"'))
+
+
+class ThisTree(unittest.TestCase):
+    def test_the_includes_are_those_of_the_table(self):
+        table = parse_house((ROOT / "docs" / "architecture.md").read_text())
+        for folder in ("core", "codecs", "server/rounds", "server/service", "worker/sync", "tests"):
+            self.assertIn(folder, table, "docs/architecture.md lost its table of folders")
+        self.assertEqual("", "\n".join(check_tree(ROOT, table)))
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
