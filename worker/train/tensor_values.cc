@@ -7,24 +7,11 @@
 #include "core/random.h"
 
 namespace causeway::worker {
-namespace {
-
-constexpr size_t kAlignValues = 16;  // a cache line of 64 bytes
-
-}  // namespace
-
-TensorValues::TensorValues(const core::Manifest& manifest) {
-  std::vector<size_t> offsets;
-  size_t total = 0;
+TensorValues::TensorValues(const core::Manifest& manifest) : values_(core::NumParameters(manifest)) {
+  float* next = values_.data();
   for (const core::TensorSpec& spec : manifest) {
-    offsets.push_back(total);
-    total += (spec.NumValues() + kAlignValues - 1) / kAlignValues * kAlignValues;
-  }
-  values_.resize(total + kAlignValues);
-  const size_t misaligned = reinterpret_cast<uintptr_t>(values_.data()) / sizeof(float) % kAlignValues;
-  float* begin = values_.data() + (kAlignValues - misaligned) % kAlignValues;
-  for (size_t i = 0; i < manifest.size(); ++i) {
-    spans_.emplace_back(begin + offsets[i], static_cast<size_t>(manifest[i].NumValues()));
+    spans_.emplace_back(next, static_cast<size_t>(spec.NumValues()));
+    next += spec.NumValues();
   }
 }
 

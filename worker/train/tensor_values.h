@@ -1,6 +1,6 @@
 // Float32 values of every tensor of a manifest in one allocation: parameters, gradients, moments.
 //
-//   |model.embed_tokens.weight|□|layers.0.q_proj|□|layers.0.k_proj|□ …     each tensor starts on a cache line
+//   |model.embed_tokens.weight|layers.0.q_proj|layers.0.k_proj| …     back to back, in manifest order
 //
 // Addresses stay for the object's life. Not synchronised: whoever shares one says who writes when.
 #pragma once
