@@ -1,0 +1,160 @@
+#include "ctl/program.h"
+
+#include <signal.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+ABSL_FLAG(std::string, log_format, "text", "text | json: one line for each event, on stderr");
+
+namespace causeway::ctl {
+namespace {
+
+constexpr int64_t kSignalPollMs = 200;  // how long the end of the program may wait for the signal thread
+
+// The message as a JSON string, quotes included.
+class JsonMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    const std::string text(message.payload.data(), message.payload.size());
+    const std::string quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    out.append(quoted.data(), quoted.data() + quoted.size());
+  }
+  std::unique_ptr<spdlog::custom_flag_formatter> clone() const override { return std::make_unique<JsonMessage>(); }
+};
+
+[[noreturn]] void BadFlag(const std::string& message) {
+  std::fprintf(stderr, "error: %s (--help lists the flags)\n", message.c_str());
+  std::exit(kBadInput);
+}
+
+// Our own flags, not those that libraries define.
+bool IsOurs(const absl::CommandLineFlag& flag) {
+  const std::string file = flag.Filename();
+  return absl::EndsWith(file, "main.cc") || absl::EndsWith(file, "program.cc");
+}
+
+[[noreturn]] void PrintHelp(const std::string& usage) {
+  std::printf("%s\n", usage.c_str());
+  std::map<std::string, const absl::CommandLineFlag*> flags;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (IsOurs(*flag)) flags[std::string(name)] = flag;
+  }
+  for (const auto& [name, flag] : flags) {
+    const std::string value = flag->DefaultValue();
+    std::printf("  --%s  %s%s\n", name.c_str(), flag->Help().c_str(),
+                value.empty() ? "" : absl::StrCat(" (default ", value, ")").c_str());
+  }
+  std::exit(kDone);
+}
+
+// One argument that begins with --; `next` is the one after it, or null. True if `next` was its value.
+bool ParseFlag(const std::string& argument, const char* next, const std::string& usage) {
+  const size_t equals = argument.find('=');
+  std::string name = argument.substr(2, equals == std::string::npos ? std::string::npos : equals - 2);
+  if (name == "help") PrintHelp(usage);
+  if (name == "version") {
+    std::printf("causeway %s\n", CAUSEWAY_VERSION);
+    std::exit(kDone);
+  }
+  std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
+  bool took_next = false;
+  absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+  if (flag == nullptr && equals == std::string::npos && name.compare(0, 2, "no") == 0) {
+    flag = absl::FindCommandLineFlag(name.substr(2));
+    if (flag != nullptr && !flag->IsOfType<bool>()) flag = nullptr;
+    value = "false";
+  } else if (flag != nullptr && equals == std::string::npos) {
+    took_next = !flag->IsOfType<bool>();
+    if (took_next && next == nullptr) BadFlag(absl::StrCat("--", name, ": expected a value"));
+    value = took_next ? next : "true";
+  }
+  if (flag == nullptr || !IsOurs(*flag)) BadFlag(absl::StrCat("unknown flag --", name));
+  std::string error;
+  if (!flag->ParseFrom(value, &error)) BadFlag(absl::StrCat("--", name, ": got '", value, "'", error));
+  return took_next;
+}
+
+void SetUpLog() {
+  const std::string format = absl::GetFlag(FLAGS_log_format);
+  if (format != "text" && format != "json") BadFlag("--log_format: expected text or json, got '" + format + "'");
+  auto logger = spdlog::stderr_color_mt("causeway");
+  if (format == "json") {
+    auto formatter = std::make_unique<spdlog::pattern_formatter>();
+    formatter->add_flag<JsonMessage>('*').set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":%*})");
+    logger->set_formatter(std::move(formatter));
+  } else {
+    logger->set_pattern("%H:%M:%S.%e %^%l%$ %v");
+  }
+  logger->flush_on(spdlog::level::info);
+  if (const char* level = std::getenv("CAUSEWAY_LOG"); level != nullptr)
+    logger->set_level(spdlog::level::from_str(level));
+  spdlog::set_default_logger(std::move(logger));
+}
+
+sigset_t StopSet() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+}  // namespace
+
+std::vector<std::string> StartProgram(int argc, char** argv, const std::string& usage) {
+  std::vector<std::string> arguments;
+  bool flags_end = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (flags_end || argument.compare(0, 2, "--") != 0) {
+      arguments.push_back(argument);
+    } else if (argument == "--") {
+      flags_end = true;
+    } else if (ParseFlag(argument, i + 1 < argc ? argv[i + 1] : nullptr, usage)) {
+      ++i;
+    }
+  }
+  SetUpLog();
+  return arguments;
+}
+
+int Fail(ExitCode code, const absl::Status& status) {
+  spdlog::error("{}", std::string(status.message()));
+  return code;
+}
+
+void BlockStopSignals() {
+  const sigset_t signals = StopSet();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+bool WaitForStopSignal(int64_t timeout_ms) {
+  const sigset_t signals = StopSet();
+  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000};
+  return sigtimedwait(&signals, nullptr, &timeout) > 0;
+}
+
+StopSignals::StopSignals(std::function<void()> stop)
+    : thread_([stop = std::move(stop)](std::stop_token ended) {
+        bool stopped = false;
+        while (!ended.stop_requested()) {
+          if (!WaitForStopSignal(kSignalPollMs)) continue;
+          if (stopped) std::_Exit(kFailed);
+          stopped = true;
+          stop();
+        }
+      }) {}
+
+StopSignals::~StopSignals() = default;
+
+}  // namespace causeway::ctl

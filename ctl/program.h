@@ -1,0 +1,47 @@
+// What the three programs have in common: flags, log, signals, exit codes (docs/operating: "Programs"). Only main.cc
+// files include it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace causeway::ctl {
+
+enum ExitCode {
+  kDone = 0,
+  kFailed = 1,       // at run time
+  kBadInput = 2,     // flag, config or data; nothing was started
+  kRefused = 3,      // by the coordinator
+  kNonFinite = 4,    // values
+  kUnreachable = 5,  // within --connect_timeout_s
+};
+
+// Parses --name=value, --name value, --name and --noname (Abseil flags) and sets up the log on stderr. Ends the program
+// on --help and --version with 0, on an unknown flag or a bad value with kBadInput and a message. Returns the
+// arguments that are no flags.
+std::vector<std::string> StartProgram(int argc, char** argv, const std::string& usage);
+
+// Prints "error: message" to the log and returns the code.
+int Fail(ExitCode code, const absl::Status& status);
+
+// Blocks SIGTERM and SIGINT for all threads that are started later; call first in main.
+void BlockStopSignals();
+
+// Waits up to `timeout_ms` for one of them. True if it came.
+bool WaitForStopSignal(int64_t timeout_ms);
+
+// Calls `stop` on a thread of its own for the first of these signals, and ends the program at the second.
+class StopSignals {
+ public:
+  explicit StopSignals(std::function<void()> stop);
+  ~StopSignals();
+
+ private:
+  std::jthread thread_;
+};
+
+}  // namespace causeway::ctl

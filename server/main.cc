@@ -1,0 +1,146 @@
+// causeway-coordinator: serves one run. Reads flags, wires the objects, and lives until SIGTERM.
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "ctl/program.h"
+#include "formats/run_yaml.h"
+#include "server/service/coordinator.h"
+#include "server/service/grpc_service.h"
+#include "server/status/http_server.h"
+#include "server/store/state_store.h"
+#include "transport/channel.h"
+
+ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
+ABSL_FLAG(std::string, listen, "127.0.0.1:7077", "HOST:PORT for sites and causewayctl; port 0 takes a free one");
+ABSL_FLAG(std::string, http, "127.0.0.1:7078", "HOST:PORT for GET /status; port 0 takes a free one");
+ABSL_FLAG(std::string, state_dir, "", "directory that holds the run's state; one coordinator each");
+ABSL_FLAG(bool, exit_when_done, false, "end when all sites have done all their steps");
+ABSL_FLAG(bool, insecure, false, "allow plaintext on addresses beyond loopback");
+
+namespace causeway {
+namespace {
+
+constexpr char kUsage[] =
+    "causeway-coordinator --config=run.yaml --state_dir=DIR [--listen=HOST:PORT] [--http=HOST:PORT]\n"
+    "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
+
+constexpr int64_t kTickMs = 250;                          // leases, byte rates, the end of the run
+constexpr auto kShutdownGrace = std::chrono::seconds(1);  // for answers under way
+
+int64_t NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Whether the saved state is of the run that the config describes.
+absl::Status CheckSameRun(const server::SavedState& saved, const core::RunConfig& now) {
+  ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(saved.run_config));
+  std::string difference = formats::FixedConfigDifference(before, now);
+  if (difference.empty() && !(before.sync == now.sync)) difference = "sync: the saved run has other settings";
+  if (difference.empty() && !(before.codec == now.codec)) difference = "codec: the saved run has other settings";
+  if (difference.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir), " holds the state of another run: ", difference));
+}
+
+struct Addresses {
+  transport::Address grpc;
+  transport::Address http;
+};
+
+absl::StatusOr<Addresses> ReadAddresses() {
+  Addresses addresses;
+  ASSIGN_OR_RETURN(addresses.grpc, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
+  ASSIGN_OR_RETURN(addresses.http, transport::ParseAddress(absl::GetFlag(FLAGS_http)));
+  RETURN_IF_ERROR(transport::CheckPlaintextAllowed(addresses.grpc, absl::GetFlag(FLAGS_insecure)));
+  return addresses;
+}
+
+// Until SIGTERM, SIGINT, or the end of the run.
+void Serve(server::Coordinator& coordinator) {
+  const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
+  while (!ctl::WaitForStopSignal(kTickMs)) {
+    coordinator.Tick();
+    if (exit_when_done && coordinator.done()) {
+      spdlog::info("the run is done");
+      return;
+    }
+  }
+  spdlog::info("stopping: saves the state");
+}
+
+int Run(const core::RunConfig& config, Addresses addresses) {
+  auto store = server::StateStore::Open(absl::GetFlag(FLAGS_state_dir));
+  if (!store.ok()) return ctl::Fail(ctl::kBadInput, store.status());
+  auto saved = (*store)->Load();
+  if (!saved.ok()) return ctl::Fail(ctl::kBadInput, saved.status());
+  if (*saved) {
+    if (absl::Status same = CheckSameRun(**saved, config); !same.ok()) return ctl::Fail(ctl::kBadInput, same);
+    spdlog::info("goes on with the saved state of run {}", config.run_id);
+  }
+  auto coordinator = server::Coordinator::Create({.config = config,
+                                                  .run_config = formats::SerializeRunConfig(config),
+                                                  .config_json = formats::RunConfigJson(config),
+                                                  .now_ms = NowMs},
+                                                 store->get(), *std::move(saved));
+  if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
+
+  const auto status_json = [&] { return server::StatusJson((*coordinator)->Status()); };
+  server::GrpcService service(coordinator->get(), status_json);
+  grpc::ServerBuilder builder;
+  transport::ConfigureServer(builder);
+  int grpc_port = 0;
+  builder.AddListeningPort(addresses.grpc.Text(), grpc::InsecureServerCredentials(), &grpc_port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> grpc_server = builder.BuildAndStart();
+  if (grpc_server == nullptr || grpc_port == 0) {
+    return ctl::Fail(ctl::kBadInput,
+                     absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", addresses.grpc.Text(),
+                                                         "; is the port taken, or not this machine's address?")));
+  }
+  auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, status_json);
+  if (!http_server.ok()) return ctl::Fail(ctl::kBadInput, http_server.status());
+  addresses.grpc.port = grpc_port;
+  addresses.http.port = (*http_server)->port();
+  absl::Status status = (*store)->WriteAddresses(addresses.grpc.Text(), addresses.http.Text());
+  if (!status.ok()) return ctl::Fail(ctl::kBadInput, status);
+  spdlog::info("run {}: sites at {}, status at http://{}/status", config.run_id, addresses.grpc.Text(),
+               addresses.http.Text());
+
+  Serve(**coordinator);
+  grpc_server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  grpc_server->Wait();
+  status = (*coordinator)->Finish();
+  if (!status.ok()) {
+    return ctl::Fail(ctl::kFailed, absl::Status(status.code(), absl::StrCat("the state was not saved; what was saved "
+                                                                            "before is as it was: ",
+                                                                            std::string(status.message()))));
+  }
+  return ctl::kDone;
+}
+
+}  // namespace
+}  // namespace causeway
+
+int main(int argc, char** argv) {
+  using namespace causeway;
+  ctl::BlockStopSignals();
+  const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
+  if (!arguments.empty()) {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected flags alone, got '" + arguments[0] + "'"));
+  }
+  if (absl::GetFlag(FLAGS_config).empty() || absl::GetFlag(FLAGS_state_dir).empty()) {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected --config=run.yaml and --state_dir=DIR"));
+  }
+  const auto config = formats::ReadRunYaml(absl::GetFlag(FLAGS_config));
+  if (!config.ok()) return ctl::Fail(ctl::kBadInput, config.status());
+  auto addresses = ReadAddresses();
+  if (!addresses.ok()) return ctl::Fail(ctl::kBadInput, addresses.status());
+  return Run(*config, *std::move(addresses));
+}
