@@ -1,0 +1,106 @@
+#include "worker/train/llama_trainer.h"
+
+#include <filesystem>
+
+#include "formats/model_export.h"
+#include "tests/worker/train/test_values.h"
+
+namespace causeway::worker {
+namespace {
+
+core::RunConfig TinyRun() {
+  core::RunConfig config;
+  config.run_id = "test";
+  config.llama = TinyLlama();
+  config.inner.lr = 1e-2;
+  config.inner.warmup_steps = 5;
+  config.inner.batch_size = 8;
+  return config;
+}
+
+std::unique_ptr<Trainer> Make(const core::RunConfig& config, const std::string& data) {
+  auto trainer = MakeTrainer(config, "eu", data);
+  EXPECT_TRUE(trainer.ok()) << trainer.status();
+  return *std::move(trainer);
+}
+
+Tensors View(Trainer& trainer) {
+  Tensors tensors;
+  for (size_t i = 0; i < trainer.manifest().size(); ++i) tensors.push_back(trainer.tensor(static_cast<int>(i)));
+  return tensors;
+}
+
+TEST(LlamaTrainer, LossGoesDownOnASmallText) {
+  const auto trainer = Make(TinyRun(), WriteTemporary("text", SmallText(20'000)));
+  const double before = trainer->NewEvaluator()->Loss(View(*trainer));
+  EXPECT_NEAR(before, std::log(256.0), 0.3);
+  double last = 0;
+  for (core::Step t = 1; t <= 60; ++t) {
+    const auto result = trainer->Step(t);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->tokens, 8 * 12);
+    last = result->loss;
+  }
+  EXPECT_LT(last, before - 2);
+  EXPECT_LT(trainer->NewEvaluator()->Loss(View(*trainer)), before - 2);
+}
+
+TEST(LlamaTrainer, TwoRunsGiveTheSameBits) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  const auto a = Make(TinyRun(), data), b = Make(TinyRun(), data);
+  for (core::Step t = 1; t <= 5; ++t) ASSERT_EQ(a->Step(t)->loss, b->Step(t)->loss);
+  for (size_t i = 0; i < a->manifest().size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(View(*a)[i], View(*b)[i])) << a->manifest()[i].name;
+  }
+}
+
+TEST(LlamaTrainer, ParametersMayBeChangedBetweenSteps) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  const auto a = Make(TinyRun(), data), b = Make(TinyRun(), data);
+  for (float& w : b->tensor(1)) w += 0.1f;
+  EXPECT_NE(a->Step(1)->loss, b->Step(1)->loss);
+}
+
+TEST(LlamaTrainer, NanInAWeightIsFoundInTheGradientAndNothingMoves) {
+  const auto trainer = Make(TinyRun(), WriteTemporary("text", SmallText(20'000)));
+  trainer->tensor(19)[3] = std::nanf("");  // model.norm.weight
+  const std::vector<float> before(trainer->tensor(1).begin(), trainer->tensor(1).end());
+  const auto result = trainer->Step(12);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(result.status().message()),
+              testing::AllOf(testing::HasSubstr("gradient of model."), testing::HasSubstr("is nan at index "),
+                             testing::HasSubstr(" in step 12")));
+  EXPECT_TRUE(std::ranges::equal(before, trainer->tensor(1)));
+}
+
+TEST(LlamaTrainer, DataTooSmallForTheSitesFailsTheNextStepUntilSitesLeave) {
+  const auto trainer = Make(TinyRun(), WriteTemporary("text", SmallText(300)));  // held out 15, 5 segments
+  trainer->SetSites({"eu", "a", "b", "c", "d", "e", "f"});
+  EXPECT_EQ(trainer->Step(1).status().code(), absl::StatusCode::kInvalidArgument);
+  trainer->SetSites({"eu", "a"});
+  EXPECT_TRUE(trainer->Step(1).ok());
+}
+
+TEST(LlamaTrainer, StartsFromAModelDirectory) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  const auto trained = Make(TinyRun(), data);
+  for (core::Step t = 1; t <= 3; ++t) ASSERT_TRUE(trained->Step(t).ok());
+  const std::string dir = testing::TempDir() + "/" + std::to_string(getpid()) + "_init";
+  std::filesystem::create_directories(dir);
+  ASSERT_TRUE(formats::WriteLocalDump(dir + "/model.safetensors", trained->manifest(), View(*trained)).ok());
+  core::RunConfig config = TinyRun();
+  config.llama.init_from = dir;
+  const auto started = Make(config, data);
+  for (size_t i = 0; i < trained->manifest().size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(View(*trained)[i], View(*started)[i])) << i;
+  }
+}
+
+TEST(LlamaTrainer, NoDataIsAnErrorThatSaysWhatIsMissing) {
+  const auto trainer = MakeTrainer(TinyRun(), "eu", "");
+  EXPECT_EQ(trainer.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(trainer.status().message()), testing::HasSubstr("--data=PATH"));
+}
+
+}  // namespace
+}  // namespace causeway::worker
