@@ -36,7 +36,7 @@ int64_t FieldCheck::Integer(const std::string& path, int64_t value, int64_t leas
   if (!reason.empty()) absl::StrAppend(&expected, " (", std::string(reason), ")");
   const bool by_default = !origin_.lines.empty() && !origin_.Has(path);
   Expect(false, path, expected, absl::StrCat(value, by_default ? " by default" : ""));
-  return value;
+  return value < least ? least : most;
 }
 
 double FieldCheck::NotNegative(const std::string& path, double value) {

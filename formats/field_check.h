@@ -40,7 +40,8 @@ class FieldCheck {
 
   void Expect(bool ok, const std::string& path, std::string_view expected, std::string_view got);
 
-  // Each gives the value back. `reason` explains the bounds: "less than sync_every".
+  // Each gives the value back; Integer gives the nearest bound for a wrong one, so that arithmetic on it is safe.
+  // `reason` explains the bounds: "less than sync_every".
   int64_t Integer(const std::string& path, int64_t value, int64_t least, int64_t most, std::string_view reason = "");
   double NotNegative(const std::string& path, double value);  // and finite, like the others
   double Positive(const std::string& path, double value);

@@ -350,6 +350,7 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   config.membership = ReadMembership(message.membership(), check);
   config.eval = ReadEval(message.eval(), check);
   config.checkpoint = ReadCheckpoint(message.checkpoint(), check);
+  RETURN_IF_ERROR(check.status());
   CheckFragmentsFit(config, check);
   RETURN_IF_ERROR(check.status());
   return config;
