@@ -49,7 +49,9 @@ struct UploadRequest {
   int64_t tokens = 0;
   int64_t steps = 0;
   std::shared_ptr<const std::vector<std::string>> chunks;
-  std::function<void(absl::Status verdict)> done;  // OK: admitted. FAILED_PRECONDITION: refused. CANCELLED: dropped
+  // OK: admitted. FAILED_PRECONDITION: refused. DATA_LOSS: the chunks are not what the coordinator can take.
+  // CANCELLED: dropped.
+  std::function<void(absl::Status verdict)> done;
 };
 
 struct DownloadHeader {

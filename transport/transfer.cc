@@ -52,7 +52,7 @@ class UploadTransfer final : public Transfer {
     ++attempts_;
     spdlog::debug("upload of fragment {} base {} broke: {}", request_.fragment, request_.base, status.error_message());
     if (!IsDamaged(status) || attempts_ < kDamagedAttempts) return false;
-    Finish(absl::FailedPreconditionError(status.error_message()));
+    Finish(absl::DataLossError(status.error_message()));
     return true;
   }
 

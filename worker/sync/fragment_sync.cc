@@ -1,0 +1,146 @@
+#include "worker/sync/fragment_sync.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "core/limits.h"
+
+namespace causeway::worker {
+
+FragmentSync::FragmentSync(const core::FragmentMap& map, core::FragmentId id, const core::RunConfig& config,
+                           std::vector<std::span<float>> tensors)
+    : map_(map),
+      id_(id),
+      codec_(config.codec),
+      tensors_(std::move(tensors)),
+      anchor_(fragment().padded_values()),
+      momentum_(fragment().padded_values()),
+      staging_(fragment().padded_values()),
+      feedback_(fragment().padded_values(), config.codec.feedback_up) {}
+
+uint64_t FragmentSync::Digest() const { return core::DigestUnits(anchor_, 0); }
+
+std::span<float> FragmentSync::PartOf(std::span<float> padded, const core::TensorPlace& place) const {
+  return padded.subspan(place.first_unit * core::kUnitValues, place.values);
+}
+
+std::span<const float> FragmentSync::PartOf(std::span<const float> padded, const core::TensorPlace& place) const {
+  return padded.subspan(place.first_unit * core::kUnitValues, place.values);
+}
+
+void FragmentSync::CopyLocal() {
+  for (const core::TensorPlace& place : fragment().tensors) {
+    std::ranges::copy(tensors_[place.tensor], PartOf(std::span(staging_), place).begin());
+  }
+}
+
+absl::Status FragmentSync::CheckFinite(std::span<const float> padded, const char* what) const {
+  for (const core::TensorPlace& place : fragment().tensors) {
+    const std::span<const float> values = PartOf(padded, place);
+    const auto bad = std::ranges::find_if(values, [](float x) { return !(std::fabs(x) < core::kMaxMagnitude); });
+    if (bad == values.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(what, " of ", map_.manifest()[place.tensor].name, " is ", *bad,
+                                                   " at index ", bad - values.begin(),
+                                                   "; expected a finite value below 2^100"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> FragmentSync::EncodeContribution() {
+  // Padding is zero on both sides and stays so: W and θ have none.
+  for (const core::TensorPlace& place : fragment().tensors) {
+    const std::span<float> part = PartOf(std::span(staging_), place);
+    core::OuterGradient(PartOf(std::span<const float>(anchor_), place), part, part);
+  }
+  RETURN_IF_ERROR(CheckFinite(staging_, "outer gradient"));
+  return feedback_.Encode(codecs::PlanChunks(fragment(), codec_.up), staging_);
+}
+
+void FragmentSync::Resolve(bool merged) {
+  if (!feedback_.pending()) return;
+  if (merged) {
+    feedback_.Admit();
+  } else {
+    feedback_.Refuse();
+  }
+}
+
+absl::StatusOr<std::vector<std::string>> FragmentSync::EncodeInitial() {
+  CopyLocal();
+  RETURN_IF_ERROR(CheckFinite(staging_, "initial value"));
+  std::vector<std::string> chunks;
+  for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment(), core::CodecId::kFloat32)) {
+    const std::span<const float> values = std::span(staging_).subspan(span.first_value(), span.values);
+    ASSIGN_OR_RETURN(std::string chunk, codecs::EncodeChunk(span, values, {}));
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
+absl::Status FragmentSync::Decode(core::CodecId codec, std::span<const std::string> chunks,
+                                  std::span<float> values) const {
+  const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment(), codec);
+  if (plan.size() != chunks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", id_, ": expected ", plan.size(), " chunks of ",
+                                                   core::CodecName(codec), ", got ", chunks.size()));
+  }
+  std::vector<codecs::ChunkView> views;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    ASSIGN_OR_RETURN(const codecs::ChunkView view, codecs::ChunkView::Parse(chunks[i]));
+    if (view.span() != plan[i]) {
+      return absl::InvalidArgumentError(absl::StrCat("fragment ", id_, ": chunk ", i, " is not the planned one"));
+    }
+    views.push_back(view);
+  }
+  for (const codecs::ChunkView& view : views) {
+    view.Decode(view.span().first_unit, values.subspan(view.span().first_value(), view.span().values));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FragmentSync::TakeUpdate(const core::OuterParameters& outer, const std::vector<std::string>& chunks) {
+  std::ranges::fill(staging_, 0.0f);
+  RETURN_IF_ERROR(Decode(codec_.down, chunks, staging_));
+  core::OuterStep(outer, staging_, momentum_, anchor_);
+  last_outer_ = outer;
+  ++version_;
+  return absl::OkStatus();
+}
+
+void FragmentSync::Mix(float alpha) {
+  for (const core::TensorPlace& place : fragment().tensors) {
+    core::MixAnchor(alpha, PartOf(std::span<const float>(anchor_), place), tensors_[place.tensor]);
+  }
+}
+
+void FragmentSync::Rebase() {
+  for (const core::TensorPlace& place : fragment().tensors) {
+    core::Rebase(last_outer_, PartOf(std::span<const float>(staging_), place),
+                 PartOf(std::span<const float>(momentum_), place), tensors_[place.tensor]);
+  }
+}
+
+absl::Status FragmentSync::SetAnchor(core::Version version, const std::vector<std::string>& chunks) {
+  const std::span<const std::string> both(chunks);
+  if (chunks.size() % 2 != 0) return absl::InvalidArgumentError("expected anchor and momentum, got an odd chunk count");
+  RETURN_IF_ERROR(Decode(core::CodecId::kFloat32, both.first(chunks.size() / 2), anchor_));
+  RETURN_IF_ERROR(Decode(core::CodecId::kFloat32, both.last(chunks.size() / 2), momentum_));
+  version_ = version;
+  feedback_.Reset();
+  return absl::OkStatus();
+}
+
+void FragmentSync::SetAnchorFromLocal() {
+  CopyLocal();
+  anchor_ = staging_;
+  std::ranges::fill(momentum_, 0.0f);
+  version_ = 0;
+  feedback_.Reset();
+}
+
+void FragmentSync::CopyAnchorToLocal() { Mix(/*alpha=*/0.0f); }
+
+}  // namespace causeway::worker

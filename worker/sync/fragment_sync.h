@@ -1,0 +1,84 @@
+// One fragment at a site: its anchor, what is sent and what comes back. Arithmetic alone; SyncEngine knows when.
+//
+//   θ (live tensors) ── CopyLocal ─► staging ── EncodeContribution ─► chunks          Δ = W − θ, error feedback
+//                                                                         ⋮
+//   θ ◄── Mix or Rebase ◄── W, v ◄── TakeUpdate ◄──────────────────── chunks          g decoded, outer step
+//
+// All arrays are in the fragment's padded layout. CopyLocal, Mix and Rebase belong to the step loop; the rest may run on
+// another thread, one call at a time; the engine hands the fragment over between them.
+// Source: PROTOCOL.md sections 1 to 3 (arXiv 2501.18512; 2604.21428 for the rebase).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "codecs/error_feedback.h"
+#include "core/fragment_map.h"
+#include "core/outer_step.h"
+#include "core/run_config.h"
+
+namespace causeway::worker {
+
+class FragmentSync {
+ public:
+  // `tensors` are the live parameters of all the manifest's tensors (θ, unpadded); they outlive this object.
+  FragmentSync(const core::FragmentMap& map, core::FragmentId id, const core::RunConfig& config,
+               std::vector<std::span<float>> tensors);
+
+  core::Version version() const { return version_; }
+  uint64_t Digest() const;
+  std::span<const float> anchor() const { return anchor_; }
+  double ResidualNorm() const { return feedback_.ResidualNorm(); }
+
+  // ---- Sending ----
+
+  void CopyLocal();  // the only work on the step loop
+  // The outer gradient of what CopyLocal took, encoded. INVALID_ARGUMENT if a value is not finite, with the tensor's
+  // name and the index in it; nothing is pending then.
+  absl::StatusOr<std::vector<std::string>> EncodeContribution();
+  // The contribution is in the update, or is refused and stays whole in θ and the residual.
+  void Resolve(bool merged);
+
+  // The live parameters as float32 chunks: the initial parameters of a run.
+  absl::StatusOr<std::vector<std::string>> EncodeInitial();
+
+  // ---- Receiving ----
+
+  // Takes the outer step with the update's chunks. INVALID_ARGUMENT if they do not make up an update of this fragment;
+  // W and v are untouched then.
+  absl::Status TakeUpdate(const core::OuterParameters& outer, const std::vector<std::string>& chunks);
+
+  void Mix(float alpha);  // θ ← α θ + (1 − α) W
+  void Rebase();          // θ moves by the step that W took in the last TakeUpdate
+
+  // Anchor and momentum from the coordinator (a full resync: the residual starts at zero), as its download's chunks.
+  absl::Status SetAnchor(core::Version version, const std::vector<std::string>& chunks);
+  void SetAnchorFromLocal();  // the coordinator holds what we started with: W ← θ, v ← 0, version 0
+  void CopyAnchorToLocal();   // θ ← W
+
+  // The part of an array in padded layout that belongs to the i-th tensor of the fragment, without padding.
+  std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place) const;
+  const core::Fragment& fragment() const { return map_.fragment(id_); }
+
+ private:
+  // Decodes chunks that cover the fragment, as planned, into `values`, whose padding stays zero.
+  absl::Status Decode(core::CodecId codec, std::span<const std::string> chunks, std::span<float> values) const;
+  std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place) const;
+  absl::Status CheckFinite(std::span<const float> padded, const char* what) const;
+
+  const core::FragmentMap& map_;
+  const core::FragmentId id_;
+  const core::CodecConfig codec_;
+  const std::vector<std::span<float>> tensors_;
+  core::Version version_ = 0;
+  std::vector<float> anchor_;    // W
+  std::vector<float> momentum_;  // v
+  std::vector<float> staging_;   // θ as sent, then Δ; between rounds g of the last update
+  core::OuterParameters last_outer_;
+  codecs::ErrorFeedback feedback_;
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,321 @@
+// The part of SyncEngine that joins the run, stays in it and leaves it.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "worker/sync/sync_engine.h"
+
+namespace causeway::worker {
+namespace {
+
+using core::FragmentId;
+using core::Version;
+
+}  // namespace
+
+// ---- What the coordinator says ----
+
+std::vector<Version> SyncEngine::HeldVersions() {
+  core::MutexLock lock(mutex_);
+  std::vector<Version> versions;
+  if (!entered_) return versions;
+  for (const Slot& slot : slots_) versions.push_back(slot.version);
+  return versions;
+}
+
+void SyncEngine::OnWelcome(bool resumed, const core::FragmentMap& map) {
+  core::MutexLock lock(mutex_);
+  if (map_ == nullptr) {
+    map_ = std::make_unique<core::FragmentMap>(map);
+    slots_.resize(map_->num_fragments());
+    for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+      slots_[p].sync = std::make_unique<FragmentSync>(*map_, p, config_, tensors_);
+    }
+  }
+  if (map != *map_ && failure_.ok()) failure_ = absl::InternalError("the coordinator changed its fragment map");
+  if (!resumed) {
+    ++generation_;
+    entered_ = false;
+    seed_requested_ = false;
+    entry_.reset();
+  }
+  changed_.notify_all();
+}
+
+void SyncEngine::OnSeedRequest() {
+  core::MutexLock lock(mutex_);
+  seed_requested_ = true;
+  changed_.notify_all();
+}
+
+void SyncEngine::OnEntry(const core::Entry& entry) {
+  core::MutexLock lock(mutex_);
+  const size_t fragments = slots_.size();
+  if (entry.versions.size() != fragments || entry.first_versions.size() != fragments) {
+    failure_ = absl::InternalError(absl::StrCat("entry: expected ", fragments, " versions, got ",
+                                                entry.versions.size(), " and ", entry.first_versions.size()));
+  }
+  entry_ = entry;
+  changed_.notify_all();
+}
+
+void SyncEngine::OnNotice(const std::string& reason) { spdlog::info("the run waits: {}", reason); }
+
+void SyncEngine::OnDrain(const std::string& reason) {
+  spdlog::info("asked to leave: {}", reason);
+  RequestStop();
+}
+
+void SyncEngine::OnFailure(const absl::Status& status) { SetFailure(status); }
+
+// ---- Join ----
+
+absl::StatusOr<core::Step> SyncEngine::Join() {
+  if (!heart_.joinable()) {
+    link_->Start(manifest_, this);
+    heart_ = std::thread([this] { Beat(); });
+  }
+  while (true) {
+    {
+      core::MutexLock lock(mutex_);
+      lock.Wait(changed_, [this] { return generation_ > joined_generation_ || Failed(); });
+      if (Failed()) return FailureStatus();
+      joined_generation_ = generation_;
+    }
+    absl::Status status = GetAnchors();
+    if (status.ok()) status = AwaitEntry();
+    if (absl::IsAborted(status)) continue;
+    if (!status.ok()) return status;
+    Enter();
+    core::MutexLock lock(mutex_);
+    return entry_->step;
+  }
+}
+
+// Downloads all anchors, uploading ours first if we are asked for them. ABORTED if we have to join anew.
+absl::Status SyncEngine::GetAnchors() {
+  tasks_.Finish();  // of an earlier stay
+  for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+    uint64_t held_digest = 0;
+    if (!trained_) {
+      slots_[p].sync->SetAnchorFromLocal();
+      held_digest = slots_[p].sync->Digest();
+    }
+    RequestAnchor(p, /*at_least=*/0, held_digest);
+  }
+  while (true) {
+    {
+      core::MutexLock lock(mutex_);
+      const auto anchored = [this] {
+        return std::ranges::all_of(slots_, [](const Slot& slot) { return slot.anchored; });
+      };
+      lock.Wait(changed_, [&] { return seed_requested_ || anchored() || Dropped() || Failed(); });
+      if (Failed()) return FailureStatus();
+      if (Dropped()) return absl::AbortedError("dropped from the run");
+      if (anchored()) return absl::OkStatus();
+      seed_requested_ = false;
+    }
+    UploadInitial();
+  }
+}
+
+void SyncEngine::UploadInitial() {
+  spdlog::info("this site is the first: it supplies the initial parameters");
+  for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+    absl::StatusOr<std::vector<std::string>> chunks = slots_[p].sync->EncodeInitial();
+    if (!chunks.ok()) return SetFailure(absl::DataLossError(chunks.status().message()));
+    link_->Upload({.initial = true,
+                   .fragment = p,
+                   .chunks = std::make_shared<const std::vector<std::string>>(*std::move(chunks)),
+                   .done = [this](const absl::Status& verdict) {
+                     if (verdict.ok() || absl::IsCancelled(verdict)) return;
+                     SetFailure(absl::InternalError(absl::StrCat("initial parameters refused: ",
+                                                                 std::string(verdict.message()))));
+                   }});
+  }
+}
+
+void SyncEngine::RequestAnchor(FragmentId p, Version at_least, uint64_t held_digest) {
+  int64_t generation = 0;
+  {
+    core::MutexLock lock(mutex_);
+    slots_[p].anchored = false;
+    generation = generation_;
+  }
+  auto incoming = std::make_shared<Incoming>();
+  link_->Download({.kind = transport::DownloadKind::kAnchor,
+                   .fragment = p,
+                   .version = at_least,
+                   .held_digest = held_digest,
+                   .on_header =
+                       [incoming](const transport::DownloadHeader& header) {
+                         incoming->header = header;
+                         incoming->chunks.clear();
+                       },
+                   .on_chunk = [incoming](std::string chunk) { incoming->chunks.push_back(std::move(chunk)); },
+                   .done =
+                       [this, p, generation, incoming](const absl::Status& status, uint64_t digest) {
+                         if (absl::IsCancelled(status)) return;
+                         Post(generation, [this, p, incoming, status, digest] {
+                           if (!status.ok()) {
+                             SetFailure(absl::InternalError(status.message()));
+                           } else {
+                             TakeAnchor(p, *incoming, digest);
+                           }
+                         });
+                       }});
+}
+
+void SyncEngine::TakeAnchor(FragmentId p, const Incoming& incoming, uint64_t digest) {
+  FragmentSync& sync = *slots_[p].sync;
+  absl::Status status;
+  if (!incoming.header.already_held) status = sync.SetAnchor(incoming.header.version, incoming.chunks);
+  const uint64_t own_digest = sync.Digest();
+  if (status.ok() && own_digest != digest) {
+    status = absl::InternalError(absl::StrCat("anchor of fragment ", p, ": expected digest ", core::DigestText(digest),
+                                              ", got ", core::DigestText(own_digest)));
+  }
+  if (!status.ok()) return SetFailure(absl::InternalError(status.message()));
+  core::MutexLock lock(mutex_);
+  Slot& slot = slots_[p];
+  slot.version = incoming.header.version;
+  slot.anchored = true;
+  slot.ready_at = Clock::now();
+  progress_.digests[p] = {slot.version, own_digest};
+  changed_.notify_all();
+}
+
+// Asks for our place in the schedule, and fetches again what moved on meanwhile.
+absl::Status SyncEngine::AwaitEntry() {
+  link_->SendReady();
+  std::vector<FragmentId> behind;
+  {
+    core::MutexLock lock(mutex_);
+    lock.Wait(changed_, [this] { return entry_ || Dropped() || Failed(); });
+    if (Failed()) return FailureStatus();
+    if (Dropped()) return absl::AbortedError("dropped from the run");
+    for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+      if (slots_[p].version < entry_->versions[p]) behind.push_back(p);
+    }
+  }
+  for (FragmentId p : behind) {
+    Version at_least = 0;
+    {
+      core::MutexLock lock(mutex_);
+      at_least = entry_->versions[p];
+    }
+    RequestAnchor(p, at_least, /*held_digest=*/0);
+  }
+  core::MutexLock lock(mutex_);
+  lock.Wait(changed_, [this] {
+    return std::ranges::all_of(slots_, [](const Slot& slot) { return slot.anchored; }) || Dropped() || Failed();
+  });
+  if (Failed()) return FailureStatus();
+  return Dropped() ? absl::AbortedError("dropped from the run") : absl::OkStatus();
+}
+
+void SyncEngine::Enter() {
+  std::vector<FragmentId> open;
+  {
+    core::MutexLock lock(mutex_);
+    for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+      Slot& slot = slots_[p];
+      slot.applied = slot.version;
+      slot.first = entry_->first_versions[p];
+      slot.uploading = false;
+      // A round that is open without us: its update moves us when it is due.
+      if (slot.version < slot.first) open.push_back(p);
+    }
+    entered_ = true;
+    entered_at_ = Clock::now();
+    progress_.step = entry_->step;
+    progress_.compute_s = progress_.stall_s = 0;
+    sites_ = entry_->sites;
+    const bool evaluates = !sites_.empty() && sites_.front() == site_;
+    eval_due_ = evaluates && entry_->step == 0 && config_.eval.every_rounds > 0;
+    spdlog::info("enters after step {} with {} sites", entry_->step, sites_.size());
+  }
+  for (const Slot& slot : slots_) slot.sync->CopyAnchorToLocal();
+  for (FragmentId p : open) {
+    Version base = 0;
+    {
+      core::MutexLock lock(mutex_);
+      base = slots_[p].version;
+    }
+    RequestUpdate(p, base);
+  }
+}
+
+// ---- Staying and leaving ----
+
+void SyncEngine::Report(const TrainingReport& report) {
+  core::MutexLock lock(mutex_);
+  progress_.step = report.step;
+  progress_.tokens = report.tokens;
+  progress_.loss = report.loss;
+  progress_.tokens_per_s = report.tokens_per_s;
+  progress_.compute_s = report.compute_s;
+}
+
+void SyncEngine::ReportEval(double loss, std::vector<Version> versions) {
+  core::MutexLock lock(mutex_);
+  progress_.eval_loss = loss;
+  progress_.eval_versions = std::move(versions);
+}
+
+core::Progress SyncEngine::MakeProgress() {
+  if (entered_) progress_.wall_s = std::chrono::duration<double>(Clock::now() - entered_at_).count();
+  progress_.in_flight.clear();
+  for (size_t p = 0; entered_ && p < slots_.size(); ++p) {
+    const Slot& slot = slots_[p];
+    if (slot.uploading) progress_.in_flight.push_back(absl::StrCat(p, ":sending"));
+    const auto fragment = static_cast<FragmentId>(p);
+    const bool waits = slot.version == slot.applied && schedule_.SendStep(fragment, slot.version) <= progress_.step;
+    if (!slot.uploading && waits) progress_.in_flight.push_back(absl::StrCat(p, ":waiting"));
+  }
+  if (!slots_.empty()) {
+    progress_.slack_s = std::ranges::min_element(slots_, {}, &Slot::slack_s)->slack_s;
+  }
+  core::Progress progress = progress_;
+  progress_.eval_loss.reset();
+  progress_.eval_versions.clear();
+  return progress;
+}
+
+void SyncEngine::Beat() {
+  // Often enough that one lost beat does not cost the lease.
+  const auto interval = std::chrono::milliseconds(std::clamp<int64_t>(config_.membership.lease_ms / 4, 20, 1000));
+  while (true) {
+    core::Progress progress;
+    {
+      core::MutexLock lock(mutex_);
+      if (lock.WaitFor(changed_, interval, [this] { return leaving_; })) return;
+      progress = MakeProgress();
+    }
+    link_->SendProgress(progress);
+  }
+}
+
+void SyncEngine::Leave(bool finished, const std::string& reason) {
+  if (!heart_.joinable()) return;
+  {
+    core::MutexLock lock(mutex_);
+    leaving_ = true;
+    changed_.notify_all();
+  }
+  heart_.join();
+  tasks_.Finish();
+  core::Progress last;
+  {
+    core::MutexLock lock(mutex_);
+    last = MakeProgress();
+  }
+  link_->SendProgress(last);
+  link_->Leave(finished, reason);
+  tasks_.Finish();
+}
+
+}  // namespace causeway::worker
