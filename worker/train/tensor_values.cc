@@ -7,6 +7,7 @@
 #include "core/random.h"
 
 namespace causeway::worker {
+
 TensorValues::TensorValues(const core::Manifest& manifest) : values_(core::NumParameters(manifest)) {
   float* next = values_.data();
   for (const core::TensorSpec& spec : manifest) {

@@ -28,8 +28,8 @@ inline float FastExp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) << 23;  // n, moved to where a float keeps its exponent
-  return std::bit_cast<float>(std::bit_cast<int32_t>(p) + exponent);
+  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;  // n, moved to where a float keeps its exponent
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
 }
 
 inline float Logistic(float x) { return 1.0f / (1.0f + FastExp(-x)); }
