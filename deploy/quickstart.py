@@ -1,0 +1,272 @@
+"""deploy/quickstart: trains one model in several sites on this machine. See --help.
+
+    build ─► corpus ─► calibration (how many steps fit?) ─► run with a live table ─► export ─► evaluation ─► result.json
+
+Everything goes through what users have: the three programs, run.yaml and GET /status.
+"""
+
+import argparse
+import fcntl
+import json
+import pathlib
+import shutil
+import signal
+import string
+import subprocess
+import sys
+import time
+
+from quickstart_lib import corpus, result, table
+from quickstart_lib.stack import PartFailed, Stack, failure
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+BINARIES = BUILD / "release"
+PROGRAMS = ("causeway-coordinator", "causeway-worker", "causewayctl")
+RUN_ID = "quickstart"
+WRITTEN = ("*.log", "calibration", "export", "result.json", "run.yaml", "state")  # in the folder of --out
+
+POLL_S = 0.5
+CALIBRATION_POLL_S = 0.05
+CALIBRATION_S = 6
+CALIBRATION_STOP_GRACE_S = 5  # nobody needs what it leaves
+CALIBRATION_TIMEOUT_S = 120  # even a slow machine takes its first steps before that
+EVALUATION_SHARE = 0.05  # of the time, which one site spends on the eval loss; the calibration has none
+MIN_ROUNDS = 3  # a shorter run would show nothing
+EVAL_EVERY_ROUNDS = 5
+DONE_TIMEOUT_S = 30  # for the coordinator to notice that all sites have left
+
+
+class UsageError(Exception):
+    """Nothing was started."""
+
+
+class Stopped(Exception):
+    """A signal asked us to end."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.exit_code = 128 + number
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(
+        prog="deploy/quickstart", formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description="Trains one model in several sites, each a process on this machine, and reports what crossed "
+        "between them. Ctrl-C stops everything.")
+    parser.add_argument("--minutes", type=float, default=3, metavar="N", help="how long to train")
+    parser.add_argument("--sites", type=int, default=3, metavar="N", help="how many sites")
+    parser.add_argument("--data", metavar="FILE", help="a text file, a .bin of uint16 tokens, or a folder of such "
+                        "shards, instead of Debian's English dictionary")
+    parser.add_argument("--out", default=str(BUILD / "quickstart"), metavar="DIR",
+                        help="for logs, state, the exported model and result.json")
+    options = parser.parse_args(arguments)
+    if not 0 < options.minutes <= 24 * 60:
+        parser.error(f"--minutes={options.minutes}: expected more than 0 and at most a day")
+    if not 1 <= options.sites <= 64:
+        parser.error(f"--sites={options.sites}: expected 1 to 64")
+    return options
+
+
+def site_names(count):
+    named = ["eu", "us", "asia"]
+    return (named + [f"site{i}" for i in range(len(named) + 1, count + 1)])[:count]
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def locked(path):
+    """An open file that holds the lock `path` until it is closed, or None if another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = open(path, "a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
+
+
+def take_out_folder(out):
+    """Makes `out` a folder that is ours alone, without an earlier run; the lock that keeps it so."""
+    lock_path = out / "quickstart.lock"
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out={out}: is a file; expected a folder")
+    holds_something = out.exists() and any(out.iterdir())
+    if holds_something and not lock_path.exists():
+        raise UsageError(f"--out={out}: holds files that are not a quickstart's; name another folder")
+    try:
+        lock = locked(lock_path)
+    except OSError as error:
+        raise UsageError(f"--out={out}: cannot write there: {error.strerror}") from None
+    if lock is None:
+        raise UsageError(f"--out={out}: another quickstart is running in it; name another folder with --out")
+    earlier = [path for pattern in WRITTEN for path in out.glob(pattern)]
+    if earlier:
+        say(f"Starts over in {out}: removes the earlier run there.")
+    for path in earlier:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return lock
+
+
+def build():
+    say("Builds the programs (minutes the first time) …")
+    for command in (["cmake", "--preset", "release", "--log-level=WARNING"],
+                    ["cmake", "--build", "--preset", "release", "--target", *PROGRAMS]):
+        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+            raise PartFailed(f"the build failed, see above; the command was: {' '.join(command)}")
+
+
+def prepare(data):
+    """Builds and finds the text. One at a time, should two quickstarts start together."""
+    if data:
+        data = corpus.check_data(data)
+    lock = locked(BUILD / "build.lock")
+    while lock is None:
+        time.sleep(POLL_S)
+        lock = locked(BUILD / "build.lock")
+    with lock:
+        build()
+        return data or corpus.default_corpus(BUILD / "corpus")
+
+
+def run_yaml(**values):
+    template = string.Template((ROOT / "deploy" / "quickstart.yaml").read_text())
+    return template.substitute(values)
+
+
+def steps_per_second(samples):
+    """From (time, step) of a site, one each time that its step changed: the first and the last are exact."""
+    (first_time, first_step), (last_time, last_step) = samples[0], samples[-1]
+    return (last_step - first_step) / (last_time - first_time)
+
+
+def calibrate(out, data, vocab, sites):
+    """Steps per second of a site while all are running, and the run's sync_every."""
+    folder = out / "calibration"
+    config = run_yaml(run_id="calibration", steps=0, vocab_size=vocab, schedule="constant", sites=len(sites),
+                      eval_every_rounds=0)
+    samples = {}  # site ─► [(time, step)]
+    start = time.monotonic()
+    with Stack(BINARIES, folder, config, data, sites) as stack:
+        while not calibrated(samples, sites):
+            time.sleep(CALIBRATION_POLL_S)
+            status = stack.status()
+            now = time.monotonic()
+            for site in status["sites"] if status else []:
+                seen = samples.setdefault(site["name"], [])
+                if site["step"] > 0 and (not seen or seen[-1][1] != site["step"]):
+                    seen.append((now, site["step"]))
+            if now - start > CALIBRATION_TIMEOUT_S:
+                raise failure("the calibration", f"saw no progress of all sites in {CALIBRATION_TIMEOUT_S} s",
+                              stack.coordinator.log)
+        sync_every = status["config"]["sync"]["sync_every"]
+        stack.stop(CALIBRATION_STOP_GRACE_S)
+    shutil.rmtree(folder)
+    return min(map(steps_per_second, samples.values())), sync_every
+
+
+def calibrated(samples, sites):
+    return len(samples) == len(sites) and all(
+        len(seen) >= 2 and seen[-1][0] - seen[0][0] >= CALIBRATION_S for seen in samples.values())
+
+
+def steps_that_fit(rate, minutes, sync_every):
+    steps = int(rate * minutes * 60 * (1 - EVALUATION_SHARE))
+    return max(steps, MIN_ROUNDS * sync_every)
+
+
+def watch(stack, total_steps):
+    """Shows the run until it is done. Its last status, and how long it trained in seconds."""
+    live = table.LiveTable(sys.stdout, total_steps)
+    training_since = sites_ended_at = None
+    while True:
+        status = stack.status()
+        now = time.monotonic()
+        if status:
+            if training_since is None and status["state"] in ("training", "done"):
+                training_since = now
+            training_s = now - training_since if training_since else 0.0
+            live.show(status, training_s)
+            if status["state"] == "done":
+                return status, training_s
+            if stack.sites_ended():
+                sites_ended_at = sites_ended_at or now
+                if now - sites_ended_at > DONE_TIMEOUT_S:
+                    raise failure("coordinator", f"says '{status['state']}' ({status['reason']}), though all sites "
+                                  "have ended", stack.coordinator.log)
+        time.sleep(POLL_S)
+
+
+def train(out, data, vocab, sites, steps):
+    """The run, its export and evaluation: the content of result.json."""
+    config = run_yaml(run_id=RUN_ID, steps=steps, vocab_size=vocab, schedule="cosine", sites=len(sites),
+                      eval_every_rounds=EVAL_EVERY_ROUNDS)
+    export_dir = out / "export"
+    with Stack(BINARIES, out, config, data, sites) as stack:
+        say(f"Status: http://{stack.addresses['http']}/status   logs: {out}/*.log")
+        status, training_s = watch(stack, steps)
+        stack.run_program("export", "causewayctl", "export", f"--coordinator={stack.addresses['grpc']}",
+                          f"--out={export_dir}")
+        stack.finish()
+        say("Evaluates the exported model …")
+        evaluation = json.loads(stack.run_program("evaluate", "causeway-worker", f"--evaluate={export_dir}",
+                                                  f"--data={data}"))
+    return result.summarize(status, evaluation, training_s, export_dir)
+
+
+def quickstart(options):
+    out = pathlib.Path(options.out).absolute()
+    sites = site_names(options.sites)
+    with take_out_folder(out):
+        data = prepare(options.data)
+        vocab = corpus.vocab_size(data)
+        say(f"Trains on {data} ({table.size(data.stat().st_size)}) in {len(sites)} sites: {', '.join(sites)}.")
+        say("Measures how many steps fit …")
+        rate, sync_every = calibrate(out, data, vocab, sites)
+        steps = steps_that_fit(rate, options.minutes, sync_every)
+        say(f"{rate:.2f} steps per second in each site: {steps} steps.")
+        figures = train(out, data, vocab, sites, steps)
+        (out / "result.json").write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
+        say("\n" + "\n".join(result.summary_lines(figures)))
+        say(f"figures             {out}/result.json")
+
+
+def stop_on(signals):
+    """Turns signals into Stopped, wherever we are; from then on they are ignored, except a second Ctrl-C."""
+    def stop(number, _):
+        for other in signals:
+            signal.signal(other, signal.SIG_IGN if other != signal.SIGINT else signal.default_int_handler)
+        raise Stopped(number)
+
+    for number in signals:
+        signal.signal(number, stop)
+
+
+def main(arguments):
+    options = parse_arguments(arguments)
+    stop_on([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    try:
+        quickstart(options)
+        return 0
+    except (UsageError, corpus.CorpusError) as error:
+        print(f"quickstart: {error}", file=sys.stderr)
+        return 2
+    except PartFailed as error:
+        print(f"\nquickstart: {error}", file=sys.stderr)
+        return 1
+    except Stopped as stopped:
+        print("\nquickstart: stopped; all parts have ended.", file=sys.stderr)
+        return stopped.exit_code
+    except KeyboardInterrupt:
+        print("\nquickstart: stopped at once; all parts were killed.", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

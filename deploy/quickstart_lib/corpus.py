@@ -1,0 +1,90 @@
+"""The text to train on: the English dictionary in Debian's dict-gcide, or what the user brings."""
+
+import array
+import gzip
+import pathlib
+import shutil
+import subprocess
+import sys
+
+PACKAGE = "dict-gcide"
+DICTIONARY = "usr/share/dictd/gcide.dict.dz"
+BYTE_VOCAB = 256
+
+LLMC_MAGIC = 20240520  # first int32 of llm.c's shards, whose header is 256 int32
+LLMC_HEADER_BYTES = 1024
+READ_BYTES = 1 << 24
+
+
+class CorpusError(Exception):
+    """There is no text to train on; the message says what to do."""
+
+
+def default_corpus(folder):
+    """Path of the dictionary's text (40 MB) in `folder`; downloads it the first time. Installs nothing."""
+    text = folder / "gcide.txt"
+    if text.exists():
+        return text
+    folder.mkdir(parents=True, exist_ok=True)
+    package = _download(folder)
+    unpacked = folder / "unpacked"
+    subprocess.run(["dpkg-deb", "-x", package, unpacked], check=True)
+    partial = folder / "gcide.txt.partial"
+    with gzip.open(unpacked / DICTIONARY) as source, open(partial, "wb") as target:
+        shutil.copyfileobj(source, target)
+    partial.rename(text)  # whole or not at all
+    shutil.rmtree(unpacked)
+    package.unlink()
+    return text
+
+
+def _download(folder):
+    """The package's file. A machine whose package lists are absent or old gets fresh ones, kept in `folder`."""
+    ours = [f"-oDir::State::lists={folder}/lists", f"-oDir::Cache={folder}/cache"]
+    download = ["download", PACKAGE]
+    attempts = [[download], [ours + ["update"], ours + download]]
+    for attempt in attempts:
+        (folder / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+        (folder / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+        results = [
+            subprocess.run(["apt-get", "-q", "-oAPT::Sandbox::User=root", *arguments], cwd=folder, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for arguments in attempt
+        ]
+        packages = sorted(folder.glob(f"{PACKAGE}_*.deb"))
+        if results[-1].returncode == 0 and packages:
+            shutil.rmtree(folder / "lists")
+            shutil.rmtree(folder / "cache")
+            return packages[-1]
+    raise CorpusError(f"cannot download Debian's {PACKAGE}, the default text:\n{results[-1].stdout.strip()}\n"
+                      "Without a network, name a text of your own, a few MB or more: deploy/quickstart --data FILE")
+
+
+def check_data(path):
+    """The user's text or .bin shards, as an absolute path."""
+    path = pathlib.Path(path).absolute()
+    if not path.exists():
+        raise CorpusError(f"--data={path}: no such file")
+    if path.is_file() and path.stat().st_size == 0:
+        raise CorpusError(f"--data={path}: is empty")
+    if path.is_dir() and not list(path.glob("*.bin")):
+        raise CorpusError(f"--data={path}: expected a text file, a .bin file, or a folder of .bin files")
+    return path
+
+
+def vocab_size(path):
+    """256 for text, whose bytes are the tokens; for .bin shards one more than their largest token, at least that."""
+    shards = sorted(path.glob("*.bin")) if path.is_dir() else [path] if path.suffix == ".bin" else []
+    return max([BYTE_VOCAB] + [_largest_token(shard) + 1 for shard in shards])
+
+
+def _largest_token(shard):
+    largest = 0
+    with open(shard, "rb") as file:
+        header = array.array("i", file.read(LLMC_HEADER_BYTES).ljust(4, b"\0")[:4])
+        file.seek(LLMC_HEADER_BYTES if header[0] == LLMC_MAGIC else 0)
+        while block := file.read(READ_BYTES):
+            tokens = array.array("H", block[:len(block) // 2 * 2])
+            if sys.byteorder == "big":
+                tokens.byteswap()
+            largest = max(largest, max(tokens, default=0))
+    return largest

@@ -1,0 +1,219 @@
+"""The quickstart without its programs: table, arithmetic, folders, and how a part that fails is reported."""
+
+import array
+import contextlib
+import io
+import pathlib
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "deploy"))
+
+import quickstart
+from quickstart_lib import corpus, result, stack, table
+
+
+def site_status(name, **changes):
+    return {
+        "name": name, "state": "training", "reason": "", "step": 40, "tokens": 20480, "loss": 2.5,
+        "tokens_per_s": 3000.0, "utilization": 0.9, "wall_s": 10.0, "stall_s": 0.5, "up_bytes": 1_500_000,
+        "down_bytes": 1_400_000, "up_bytes_per_s": 150_000.0, "down_bytes_per_s": 140_000.0, "contributions_sent": 8,
+        "contributions_merged": 8, "in_flight": ["2:sending"], **changes
+    }
+
+
+def run_status(**changes):
+    return {
+        "state": "training", "reason": "", "parameters": 1000, "config": {"run_id": "quickstart"},
+        "codec": {"up": "int4", "down": "int4"}, "eval_loss": {"start": 5.5, "latest": None},
+        "sites": [site_status("asia"), site_status("eu", step=50, loss=None, in_flight=[])],
+        "fragments": [{"id": 0, "version": 3}, {"id": 1, "version": 2}], **changes
+    }
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Table(unittest.TestCase):
+    def test_sizes_have_three_digits_in_units_of_networks(self):
+        self.assertEqual(["0 B", "999 B", "1 kB", "1.5 MB", "2.15 GB"],
+                         [table.size(n) for n in (0, 999, 1000, 1_500_000, 2_150_000_000)])
+
+    def test_each_site_has_a_row_with_its_figures(self):
+        lines = table.render(run_status(), training_s=10, total_steps=100)
+        row = next(line for line in lines if line.startswith("asia"))
+        self.assertEqual(["asia", "training", "40", "3000", "2.500", "0.5", "s", "1.5", "MB", "150", "kB/s", "1.4", "MB",
+                          "140", "kB/s", "2:sending"], row.split())
+
+    def test_what_is_not_measured_yet_is_a_dash(self):
+        lines = table.render(run_status(), training_s=10, total_steps=100)
+        self.assertIn("eval loss 5.500 → –", lines[1])
+        self.assertTrue(lines[-1].endswith("–"))
+
+    def test_the_time_left_is_that_of_the_slowest_site(self):
+        self.assertEqual(15, table.time_left(run_status(), training_s=10, total_steps=100))
+        self.assertIsNone(table.time_left(run_status(sites=[site_status("eu", step=0)]), 10, 100))
+
+    def test_sites_that_have_left_do_not_count_as_slow(self):
+        gone = site_status("asia", step=7, state="gone")
+        self.assertEqual(40, table.least_step(run_status(sites=[gone, site_status("eu")])))
+        self.assertEqual(7, table.least_step(run_status(sites=[gone])))
+
+    def test_a_waiting_run_says_why(self):
+        waiting = run_status(state="waiting", reason="waiting for 2 more sites", sites=[])
+        self.assertIn("waiting (waiting for 2 more sites)", table.render(waiting, 0, 100)[0])
+
+    def test_without_a_terminal_a_line_comes_only_with_a_change(self):
+        out = io.StringIO()
+        live = table.LiveTable(out, 100)
+        live.show(run_status(), 10)
+        live.show(run_status(), 11)
+        live.show(run_status(fragments=[{"id": 0, "version": 3}, {"id": 1, "version": 3}]), 12)
+        self.assertEqual(2, out.getvalue().count("\n"))
+        self.assertNotIn("\x1b", out.getvalue())
+
+    def test_on_a_terminal_the_table_replaces_the_one_before(self):
+        out = Terminal()
+        live = table.LiveTable(out, 100)
+        live.show(run_status(), 10)
+        lines = out.getvalue().count("\n")
+        live.show(run_status(), 11)
+        self.assertEqual(1, out.getvalue().count(f"\x1b[{lines}F\x1b[J"))
+
+
+class Result(unittest.TestCase):
+    EVALUATION = {"eval_loss": 1.9, "bigram_loss": 2.4, "bits_per_byte": 2.7, "sample": "a\x1bb"}
+
+    def test_the_figures_are_sums_over_the_sites(self):
+        figures = result.summarize(run_status(), self.EVALUATION, training_s=30, export_dir="/x")
+        self.assertEqual((50, 40960, 3_000_000, 2_800_000),
+                         tuple(figures[field] for field in ("steps", "tokens", "bytes_up", "bytes_down")))
+        self.assertEqual(2 * 4 * 1000 * (40 + 50), figures["bytes_float32_every_step"])
+        self.assertAlmostEqual(720_000 / 5_800_000, figures["reduction"])
+        self.assertAlmostEqual(1.0 / 20.0, figures["stall_share"])
+        self.assertEqual((5.5, 1.9, 2.4, 0.5), tuple(
+            figures[field] for field in ("eval_loss_start", "eval_loss_end", "bigram_loss", "minutes")))
+
+    def test_it_has_the_fields_that_scripts_rely_on(self):
+        figures = result.summarize(run_status(), self.EVALUATION, 30, "/x")
+        self.assertEqual({"eval_loss_start", "eval_loss_end", "bigram_loss", "minutes", "steps", "tokens", "bytes_up",
+                          "bytes_down", "bytes_float32_every_step", "reduction", "stall_share", "export_dir", "sample",
+                          "config", "sites"}, set(figures))
+        self.assertEqual(["asia", "eu"], [site["name"] for site in figures["sites"]])
+        self.assertEqual(1_500_000, figures["sites"][0]["bytes_up"])
+
+    def test_the_summary_compares_with_the_bigram_table(self):
+        lines = "\n".join(result.summary_lines(result.summarize(run_status(), self.EVALUATION, 30, "/x")))
+        self.assertIn("5.500 → 1.900", lines)
+        self.assertIn("0.500 below a bigram table's 2.400", lines)
+        self.assertIn("a·b", lines)
+
+    def test_a_model_of_tokens_has_neither_bigram_nor_sample(self):
+        evaluation = {"eval_loss": 1.9, "bigram_loss": None, "bits_per_byte": None, "sample": None}
+        lines = "\n".join(result.summary_lines(result.summarize(run_status(), evaluation, 30, "/x")))
+        self.assertNotIn("bigram", lines)
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def take(self, path):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            lock = quickstart.take_out_folder(path)
+        self.addCleanup(lock.close)
+        return said.getvalue()
+
+    def test_a_folder_that_is_not_a_quickstarts_is_refused_and_untouched(self):
+        (self.folder / "run.yaml").write_text("mine")
+        with self.assertRaisesRegex(quickstart.UsageError, "not a quickstart's"):
+            self.take(self.folder)
+        self.assertEqual(["run.yaml"], [path.name for path in self.folder.iterdir()])
+
+    def test_an_earlier_run_is_removed_and_said_so_and_other_files_stay(self):
+        (self.folder / "state").mkdir()
+        for name in ("quickstart.lock", "result.json", "eu.log", "notes.txt"):
+            (self.folder / name).write_text("")
+        self.assertIn("Starts over", self.take(self.folder))
+        self.assertEqual({"notes.txt", "quickstart.lock"}, {path.name for path in self.folder.iterdir()})
+
+    def test_a_second_quickstart_in_the_same_folder_is_refused(self):
+        self.take(self.folder / "out")
+        with self.assertRaisesRegex(quickstart.UsageError, "another quickstart"):
+            self.take(self.folder / "out")
+
+    def test_empty_and_absent_data_are_refused(self):
+        (self.folder / "empty.txt").write_text("")
+        for name, message in (("empty.txt", "is empty"), ("absent.txt", "no such file"), (".", "folder of .bin")):
+            with self.assertRaisesRegex(corpus.CorpusError, message):
+                corpus.check_data(self.folder / name)
+
+    def test_the_vocabulary_holds_the_largest_token(self):
+        text = self.folder / "text.txt"
+        text.write_bytes(b"\xff\xff\xff\xff")
+        plain = self.folder / "plain.bin"
+        plain.write_bytes(array.array("H", [1, 5000, 2]).tobytes())
+        header = array.array("i", [corpus.LLMC_MAGIC, 1, 2] + [-1] * 253)
+        with_header = self.folder / "with_header.bin"
+        with_header.write_bytes(header.tobytes() + array.array("H", [7, 300]).tobytes())
+        self.assertEqual([256, 5001, 301], [corpus.vocab_size(path) for path in (text, plain, with_header)])
+        self.assertEqual(5001, corpus.vocab_size(self.folder))
+
+
+class Steps(unittest.TestCase):
+    def test_the_rate_is_taken_between_changes(self):
+        self.assertEqual(4.0, quickstart.steps_per_second([(10.0, 3), (10.2, 4), (12.0, 11)]))
+
+    def test_the_steps_fill_the_minutes_and_are_never_too_few_for_a_round(self):
+        self.assertEqual(570, quickstart.steps_that_fit(rate=10, minutes=1, sync_every=20))
+        self.assertEqual(60, quickstart.steps_that_fit(rate=0.1, minutes=1, sync_every=20))
+
+    def test_sites_have_the_names_of_places_first(self):
+        self.assertEqual(["eu", "us"], quickstart.site_names(2))
+        self.assertEqual(["eu", "us", "asia", "site4", "site5"], quickstart.site_names(5))
+
+
+class Parts(unittest.TestCase):
+    LISTEN = 'echo \'{"grpc": "127.0.0.1:1", "http": "127.0.0.1:1"}\' > "$state/addresses.json"'
+    STATE = 'for a in "$@"; do case "$a" in --state_dir=*) state="${a#--state_dir=}"; mkdir "$state";; esac; done\n'
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def stack(self, coordinator, worker):
+        for name, script in (("causeway-coordinator", self.STATE + coordinator), ("causeway-worker", worker)):
+            program = self.folder / name
+            program.write_text("#!/bin/sh\n" + script + "\n")
+            program.chmod(0o755)
+        return stack.Stack(self.folder, self.folder / "out", "run_id: x\n", "/dev/null", ["eu"])
+
+    def check_until_failure(self, running):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            running.check()
+
+    def test_a_site_that_fails_is_reported_with_its_own_error_and_log(self):
+        failing = "echo 'error: loss is NaN' >&2; echo bye >&2; exit 4"
+        with self.assertRaisesRegex(stack.PartFailed, "(?s)eu ended with exit code 4:\n *error: loss is NaN\n.*out/eu.log"):
+            with self.stack(self.LISTEN + "\nexec sleep 100", failing) as running:
+                self.check_until_failure(running)
+        self.assertTrue(running.coordinator.ended())
+
+    def test_a_coordinator_that_does_not_start_is_reported(self):
+        with self.assertRaisesRegex(stack.PartFailed, "coordinator ended with exit code 2:\n *bad key"):
+            self.stack("echo 'bad key' >&2; exit 2", "exec sleep 100").__enter__()
+
+    def test_leaving_the_context_stops_all_parts_and_kills_those_that_stay(self):
+        with self.stack(self.LISTEN + "\nexec sleep 100", "trap '' TERM\nwhile :; do sleep 0.01; done") as running:
+            site = running.sites[0]
+            running.stop(grace_s=0.1)
+        self.assertEqual(-9, site.process.returncode)
+        self.assertTrue(running.coordinator.ended())
+
+
+if __name__ == "__main__":
+    unittest.main()
