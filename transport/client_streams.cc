@@ -83,26 +83,34 @@ void UploadStream::WriteNext() {
   StartWrite(&outgoing_);
 }
 
-// The coordinator answers the header first, so the header has been written when the list of missing chunks is here.
+// The answer to the header may be here before we are told that the header is written; chunks go out after both.
+void UploadStream::OnReadyToWrite() {
+  if (++ready_to_write_ == 2) WriteNext();
+}
+
 void UploadStream::OnReadDone(bool ok) {
   if (!ok) {
     RemoveHold();
     return;
   }
   if (incoming_.has_verdict()) verdict_ = incoming_.verdict();
-  bool start_writing = false;
-  if (incoming_.has_missing() && missing_.empty()) {
+  const bool answers_header = incoming_.has_missing() && missing_.empty();
+  if (answers_header) {
     for (int index : incoming_.missing().chunks()) {
       if (index >= 0 && static_cast<size_t>(index) < chunks_->size()) missing_.push_back(index);
     }
-    start_writing = true;
   }
   StartRead(&incoming_);
-  if (start_writing) WriteNext();
+  if (answers_header) OnReadyToWrite();
 }
 
 void UploadStream::OnWriteDone(bool ok) {
-  if (ok && outgoing_.has_chunk()) WriteNext();
+  if (!ok) return;
+  if (outgoing_.has_header()) {
+    OnReadyToWrite();
+  } else {
+    WriteNext();
+  }
 }
 
 void UploadStream::OnDone(const grpc::Status& status) {

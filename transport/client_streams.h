@@ -5,6 +5,7 @@
 // run on gRPC's threads. Send and Cancel are thread-safe.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -54,6 +55,7 @@ class UploadStream final : public grpc::ClientBidiReactor<v1::UploadMessage, v1:
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
+  void OnReadyToWrite();
   void WriteNext();
 
   grpc::ClientContext context_;
@@ -61,7 +63,8 @@ class UploadStream final : public grpc::ClientBidiReactor<v1::UploadMessage, v1:
   OnEnded on_ended_;
   v1::UploadMessage outgoing_;
   v1::UploadReply incoming_;
-  std::deque<int> missing_;  // chunks still to send; touched by one callback at a time
+  std::deque<int> missing_;              // chunks still to send
+  std::atomic<int> ready_to_write_ = 0;  // of two: the header is written, the list of missing chunks is here
   std::optional<v1::Verdict> verdict_;
   std::shared_ptr<UploadStream> self_;
 };

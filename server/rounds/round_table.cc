@@ -139,11 +139,16 @@ void RoundTable::Disconnected(const SiteId& site, const SessionId& session, int6
   state_.sites[site].reason = "its control stream broke; expected back within the lease";
 }
 
-void RoundTable::StartDraining(const SiteId& site, const std::string& reason) {
-  SiteRecord& record = state_.sites[site];
-  if (record.state != SiteState::kTraining) return;
-  record.state = SiteState::kDraining;
-  record.reason = reason;
+absl::Status RoundTable::StartDraining(const SiteId& site, const std::string& reason) {
+  const auto found = state_.sites.find(site);
+  if (found == state_.sites.end() || found->second.state != SiteState::kTraining) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("site ", site, " is not training: it is ",
+                     found == state_.sites.end() ? "not in the run" : core::SiteStateName(found->second.state)));
+  }
+  found->second.state = SiteState::kDraining;
+  found->second.reason = reason;
+  return absl::OkStatus();
 }
 
 Actions RoundTable::Leave(const SiteId& site, const SessionId& session, bool finished, const std::string& reason) {

@@ -80,7 +80,8 @@ class RoundTable {
   void Heard(const core::SiteId& site, const core::SessionId& session, int64_t now_ms);  // renews the lease
   void Disconnected(const core::SiteId& site, const core::SessionId& session, int64_t now_ms);
   Actions Leave(const core::SiteId& site, const core::SessionId& session, bool finished, const std::string& reason);
-  void StartDraining(const core::SiteId& site, const std::string& reason);
+  // FAILED_PRECONDITION if the site is not training.
+  absl::Status StartDraining(const core::SiteId& site, const std::string& reason);
 
   Actions Seeded();  // the initial parameters are complete
   Actions Ready(const core::SiteId& site, const core::SessionId& session);

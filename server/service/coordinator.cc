@@ -361,6 +361,16 @@ bool Coordinator::done() const {
   return rounds_->run_state() == RunState::kDone;
 }
 
+absl::Status Coordinator::Drain(const core::SiteId& site) {
+  core::MutexLock lock(mutex_);
+  const absl::Status status = rounds_->StartDraining(site, "asked to leave");
+  if (!status.ok()) return status;
+  v1::CoordinatorMessage message;
+  message.mutable_drain()->set_reason("an operator asked for it");
+  SendTo(site, message);
+  return absl::OkStatus();
+}
+
 StatusSnapshot Coordinator::Status() const {
   core::MutexLock lock(mutex_);
   StatusSnapshot snapshot{.run_id = options_.config.run_id,

@@ -84,11 +84,14 @@ class Coordinator {
                                                              std::function<void()> wake);
   std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
 
+  // ---- The people who run it ----
+  absl::Status Drain(const core::SiteId& site);  // FAILED_PRECONDITION if it is not in the run
+  StatusSnapshot Status() const;
+
   // ---- The owner of the process ----
   void Tick();            // a few times a second
   absl::Status Finish();  // no more calls come: merges what was decided and saves
   bool done() const;
-  StatusSnapshot Status() const;
 
  private:
   struct Member {

@@ -19,6 +19,15 @@ grpc::ServerUnaryReactor* GrpcService::GetStatus(grpc::CallbackServerContext* co
   return reactor;
 }
 
+grpc::ServerUnaryReactor* GrpcService::DrainSite(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
+                                                 v1::DrainResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::Status status = coordinator_->CheckContext(request->context());
+  if (status.ok()) status = coordinator_->Drain(request->site());
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
 grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* GrpcService::Control(grpc::CallbackServerContext*) {
   return NewControlReactor(coordinator_);
 }

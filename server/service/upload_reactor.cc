@@ -44,6 +44,10 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
     }
     missing_ = missing.size();
     outgoing_.mutable_missing()->mutable_chunks()->Assign(missing.begin(), missing.end());
+    {
+      core::MutexLock lock(mutex_);
+      writing_ = true;
+    }
     StartWrite(&outgoing_);
     StartRead(&incoming_);
   }
@@ -64,11 +68,22 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
     }
   }
 
+  // The site may have sent all chunks before we are told that the list of them is written.
+  void OnWriteDone(bool ok) override {
+    core::MutexLock lock(mutex_);
+    writing_ = false;
+    if (ok && verdict_.has_verdict()) FinishWithVerdict();
+  }
+
   void WriteVerdict(const v1::Verdict& verdict) {
     core::MutexLock lock(mutex_);
+    *verdict_.mutable_verdict() = verdict;
+    if (!writing_) FinishWithVerdict();
+  }
+
+  void FinishWithVerdict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return;
     finished_ = true;
-    *verdict_.mutable_verdict() = verdict;
     StartWriteAndFinish(&verdict_, grpc::WriteOptions(), grpc::Status::OK);
   }
 
@@ -85,11 +100,12 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
   Coordinator* const coordinator_;
   v1::UploadMessage incoming_;
   v1::UploadReply outgoing_;
-  v1::UploadReply verdict_;
   v1::UploadHeader header_;
   Coordinator::Upload upload_;
   size_t missing_ = 0;
   core::Mutex mutex_;
+  v1::UploadReply verdict_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -55,8 +55,8 @@ void SyncEngine::OnEntry(const core::Entry& entry) {
   core::MutexLock lock(mutex_);
   const size_t fragments = slots_.size();
   if (entry.versions.size() != fragments || entry.first_versions.size() != fragments) {
-    failure_ = absl::InternalError(absl::StrCat("entry: expected ", fragments, " versions, got ",
-                                                entry.versions.size(), " and ", entry.first_versions.size()));
+    failure_ = absl::InternalError(absl::StrCat("entry: expected ", fragments, " versions, got ", entry.versions.size(),
+                                                " and ", entry.first_versions.size()));
   }
   entry_ = entry;
   changed_.notify_all();
@@ -132,8 +132,8 @@ void SyncEngine::UploadInitial() {
                    .chunks = std::make_shared<const std::vector<std::string>>(*std::move(chunks)),
                    .done = [this](const absl::Status& verdict) {
                      if (verdict.ok() || absl::IsCancelled(verdict)) return;
-                     SetFailure(absl::InternalError(absl::StrCat("initial parameters refused: ",
-                                                                 std::string(verdict.message()))));
+                     SetFailure(absl::InternalError(
+                         absl::StrCat("initial parameters refused: ", std::string(verdict.message()))));
                    }});
   }
 }

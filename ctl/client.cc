@@ -1,0 +1,98 @@
+#include "ctl/client.h"
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "codecs/chunk.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "transport/messages.h"
+
+namespace causeway::ctl {
+namespace {
+
+constexpr auto kTimeout = std::chrono::seconds(10);  // for one answer
+
+v1::Context MakeContext() {
+  v1::Context context;
+  context.set_protocol(transport::kProtocol);
+  return context;
+}
+
+void SetDeadline(grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + kTimeout); }
+
+}  // namespace
+
+Client::Client(const transport::Address& coordinator, const transport::ChannelOptions& options)
+    : address_(coordinator.Text()), stub_(v1::Coordinator::NewStub(transport::MakeChannel(coordinator, options))) {}
+
+absl::Status Client::Wrong(const grpc::Status& status) const {
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  const char* prefix = code == absl::StatusCode::kUnavailable ? "no coordinator at " : "coordinator at ";
+  return {code, absl::StrCat(prefix, address_, ": ", status.error_message())};
+}
+
+absl::StatusOr<std::string> Client::StatusJson() {
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::StatusRequest request;
+  *request.mutable_context() = MakeContext();
+  v1::StatusResponse response;
+  const grpc::Status status = stub_->GetStatus(&context, request, &response);
+  if (!status.ok()) return Wrong(status);
+  return response.json();
+}
+
+absl::StatusOr<v1::RunDescription> Client::Describe() {
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::DescribeRequest request;
+  *request.mutable_context() = MakeContext();
+  v1::RunDescription description;
+  const grpc::Status status = stub_->Describe(&context, request, &description);
+  if (!status.ok()) return Wrong(status);
+  return description;
+}
+
+absl::Status Client::Drain(const std::string& site) {
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::DrainRequest request;
+  *request.mutable_context() = MakeContext();
+  request.set_site(site);
+  v1::DrainResponse response;
+  const grpc::Status status = stub_->DrainSite(&context, request, &response);
+  return status.ok() ? absl::OkStatus() : Wrong(status);
+}
+
+// The anchor's chunks come first; the momentum's are read and left alone, because the digest comes after them.
+absl::StatusOr<Client::Anchor> Client::DownloadAnchor(const core::Fragment& fragment) {
+  grpc::ClientContext context;
+  v1::DownloadRequest request;
+  *request.mutable_context() = MakeContext();
+  request.set_fragment(fragment.id);
+  request.set_anchor_version(0);
+  const auto stream = stub_->Download(&context, request);
+  Anchor anchor{.values = std::vector<float>(fragment.padded_values())};
+  const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment, core::CodecId::kFloat32);
+  size_t next = 0;
+  v1::DownloadMessage message;
+  while (stream->Read(&message)) {
+    if (message.has_header()) {
+      anchor.version = message.header().version();
+    } else if (message.has_chunk() && next < plan.size()) {
+      ASSIGN_OR_RETURN(const codecs::ChunkView chunk, codecs::ChunkView::Parse(message.chunk()));
+      const codecs::ChunkSpan& span = plan[next++];
+      if (chunk.span() != span) return absl::InternalError("the coordinator sent another chunk than the planned one");
+      chunk.Decode(span.first_unit, std::span(anchor.values).subspan(span.first_value(), span.values));
+    } else if (message.has_end() && message.end().digest() != core::DigestUnits(anchor.values, 0)) {
+      return absl::InternalError(
+          absl::StrCat("fragment ", fragment.id, ": what came has another digest than the anchor"));
+    }
+  }
+  const grpc::Status status = stream->Finish();
+  if (!status.ok()) return Wrong(status);
+  return anchor;
+}
+
+}  // namespace causeway::ctl

@@ -1,0 +1,37 @@
+// The calls that causewayctl makes, each with a deadline and an error that says where it failed. Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.grpc.pb.h"
+#include "core/fragment_map.h"
+#include "transport/channel.h"
+
+namespace causeway::ctl {
+
+class Client {
+ public:
+  Client(const transport::Address& coordinator, const transport::ChannelOptions& options);
+
+  absl::StatusOr<std::string> StatusJson();
+  absl::StatusOr<v1::RunDescription> Describe();
+  absl::Status Drain(const std::string& site);
+
+  // A fragment's anchor in padded layout, and its version.
+  struct Anchor {
+    std::vector<float> values;
+    core::Version version = 0;
+  };
+  absl::StatusOr<Anchor> DownloadAnchor(const core::Fragment& fragment);
+
+ private:
+  absl::Status Wrong(const grpc::Status& status) const;
+
+  const std::string address_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+};
+
+}  // namespace causeway::ctl

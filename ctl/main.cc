@@ -1,0 +1,121 @@
+// causewayctl: looks at a run and asks things of it.
+#include <cstdio>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "ctl/client.h"
+#include "ctl/program.h"
+#include "ctl/status_text.h"
+#include "formats/model_export.h"
+#include "formats/run_yaml.h"
+#include "transport/messages.h"
+
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
+ABSL_FLAG(bool, insecure, false, "allow plaintext to addresses beyond loopback");
+ABSL_FLAG(bool, use_proxy, false, "use http_proxy and its like from the environment");
+ABSL_FLAG(bool, json, false, "status: the JSON of GET /status");
+ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
+ABSL_FLAG(std::string, out, "", "export: directory to write");
+ABSL_FLAG(std::string, site, "", "drain: the site's name");
+
+namespace causeway::ctl {
+namespace {
+
+constexpr char kUsage[] =
+    "causewayctl status [--watch|--json]     what the run does\n"
+    "causewayctl export --out=DIR            the global parameters as safetensors, with config.json for Llama\n"
+    "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
+    "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
+    "each but the last with --coordinator=HOST:PORT\n";
+
+constexpr int64_t kWatchMs = 1000;
+
+absl::Status ShowStatus(Client& client) {
+  const bool watch = absl::GetFlag(FLAGS_watch);
+  do {
+    ASSIGN_OR_RETURN(const std::string json, client.StatusJson());
+    if (absl::GetFlag(FLAGS_json)) {
+      std::printf("%s\n", json.c_str());
+    } else {
+      ASSIGN_OR_RETURN(const std::string text, StatusText(json));
+      std::printf("%s%s", watch ? "\033[H\033[2J" : "", text.c_str());
+    }
+    std::fflush(stdout);
+  } while (watch && !WaitForStopSignal(kWatchMs));
+  return absl::OkStatus();
+}
+
+absl::Status Export(Client& client) {
+  const std::string out = absl::GetFlag(FLAGS_out);
+  if (out.empty()) return absl::InvalidArgumentError("export: expected --out=DIR");
+  ASSIGN_OR_RETURN(const v1::RunDescription description, client.Describe());
+  if (description.versions().empty()) {
+    return absl::FailedPreconditionError("the run has no parameters yet: its first site supplies them");
+  }
+  ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(description.run_config()));
+  ASSIGN_OR_RETURN(const core::FragmentMap map, transport::FromProto(description.manifest(), description.fragments()));
+  std::vector<Client::Anchor> anchors;
+  std::vector<std::span<const float>> values;
+  std::vector<core::Version> versions;
+  for (const core::Fragment& fragment : map.fragments()) {
+    ASSIGN_OR_RETURN(Client::Anchor anchor, client.DownloadAnchor(fragment));
+    anchors.push_back(std::move(anchor));
+  }
+  for (const Client::Anchor& anchor : anchors) {
+    values.push_back(anchor.values);
+    versions.push_back(anchor.version);
+  }
+  RETURN_IF_ERROR(formats::WriteExport(out, config, map, values, versions));
+  std::printf("%s\n", out.c_str());
+  return absl::OkStatus();
+}
+
+absl::Status Drain(Client& client) {
+  const std::string site = absl::GetFlag(FLAGS_site);
+  if (site.empty()) return absl::InvalidArgumentError("drain: expected --site=NAME");
+  return client.Drain(site);
+}
+
+absl::Status CheckConfig(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
+  ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(arguments[1]));
+  std::printf("%s\n", formats::RunConfigJson(config).c_str());
+  return absl::OkStatus();
+}
+
+absl::Status RunCommand(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return absl::InvalidArgumentError(absl::StrCat("expected a command:\n", kUsage));
+  const std::string& command = arguments[0];
+  if (command == "config-check") return CheckConfig(arguments);
+  if (arguments.size() > 1) return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
+  ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(absl::GetFlag(FLAGS_coordinator)));
+  const bool insecure = absl::GetFlag(FLAGS_insecure);
+  RETURN_IF_ERROR(transport::CheckPlaintextAllowed(address, insecure));
+  Client client(address, {.insecure = insecure, .use_proxy = absl::GetFlag(FLAGS_use_proxy)});
+  if (command == "status") return ShowStatus(client);
+  if (command == "export") return Export(client);
+  if (command == "drain") return Drain(client);
+  return absl::InvalidArgumentError(absl::StrCat("unknown command '", command, "'; expected one of:\n", kUsage));
+}
+
+ExitCode CodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk: return kDone;
+    case absl::StatusCode::kInvalidArgument: return kBadInput;
+    case absl::StatusCode::kFailedPrecondition: return kRefused;
+    case absl::StatusCode::kUnavailable: return kUnreachable;
+    default: return kFailed;
+  }
+}
+
+}  // namespace
+}  // namespace causeway::ctl
+
+int main(int argc, char** argv) {
+  using namespace causeway::ctl;
+  BlockStopSignals();
+  const std::vector<std::string> arguments = StartProgram(argc, argv, kUsage);
+  const absl::Status status = RunCommand(arguments);
+  return status.ok() ? kDone : Fail(CodeOf(status), status);
+}

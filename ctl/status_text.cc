@@ -1,0 +1,70 @@
+#include "ctl/status_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace causeway::ctl {
+namespace {
+
+using nlohmann::json;
+
+std::string Number(const json& value, const char* unit = "") {
+  return value.is_number() ? absl::StrFormat("%.4g%s", value.get<double>(), unit) : "-";
+}
+
+std::string Bytes(const json& value) {
+  if (!value.is_number()) return "-";
+  double bytes = value.get<double>();
+  for (const char* unit : {"B", "kB", "MB", "GB"}) {
+    if (bytes < 1000) return absl::StrFormat("%.3g %s", bytes, unit);
+    bytes /= 1000;
+  }
+  return absl::StrFormat("%.3g TB", bytes);
+}
+
+std::string SiteLine(const json& site) {
+  const json& utilization = site["utilization"];
+  return absl::StrFormat("%-12s %-9s %9d %9s %8s %6s %10s %10s %10s/s %10s/s  %s\n", site["name"].get<std::string>(),
+                         site["state"].get<std::string>(), site["step"].get<int64_t>(), Number(site["tokens_per_s"]),
+                         Number(site["loss"]),
+                         utilization.is_number() ? absl::StrFormat("%.1f%%", 100 * utilization.get<double>()) : "-",
+                         Bytes(site["up_bytes"]), Bytes(site["down_bytes"]), Bytes(site["up_bytes_per_s"]),
+                         Bytes(site["down_bytes_per_s"]), site["reason"].get<std::string>());
+}
+
+std::string FragmentLine(const json& fragment) {
+  std::string reason = fragment["reason"];
+  const auto contributors = fragment["contributors"].get<std::vector<std::string>>();
+  if (!contributors.empty()) reason = absl::StrCat("has ", absl::StrJoin(contributors, ", "), "; ", reason);
+  return absl::StrFormat("%-8d %12d %8d  %-16s %-8s %s\n", fragment["id"].get<int>(),
+                         fragment["parameters"].get<int64_t>(), fragment["version"].get<int64_t>(),
+                         fragment["digest"].get<std::string>(), fragment["state"].get<std::string>(), reason);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> StatusText(const std::string& text) try {
+  const json status = json::parse(text);
+  const std::string reason = status.at("reason");
+  std::string out = absl::StrFormat(
+      "run %s: %s%s, %s parameters, codec %s up, %s down, up for %s\n", status.at("run_id").get<std::string>(),
+      status.at("state").get<std::string>(), reason.empty() ? "" : " (" + reason + ")", Number(status.at("parameters")),
+      status.at("codec").at("up").get<std::string>(), status.at("codec").at("down").get<std::string>(),
+      Number(status.at("uptime_s"), " s"));
+  absl::StrAppend(&out, "eval loss ", Number(status.at("eval_loss").at("start")), " → ",
+                  Number(status.at("eval_loss").at("latest")), "\n\n");
+  absl::StrAppend(&out, absl::StrFormat("%-12s %-9s %9s %9s %8s %6s %10s %10s %12s %12s\n", "site", "state", "step",
+                                        "tokens/s", "loss", "busy", "up", "down", "up rate", "down rate"));
+  for (const json& site : status.at("sites")) out += SiteLine(site);
+  absl::StrAppend(&out, "\n",
+                  absl::StrFormat("%-8s %12s %8s  %-16s %s\n", "fragment", "parameters", "version", "digest", "state"));
+  for (const json& fragment : status.at("fragments")) out += FragmentLine(fragment);
+  return out;
+} catch (const json::exception& error) {
+  return absl::InvalidArgumentError(absl::StrCat("not a status of this version: ", error.what()));
+}
+
+}  // namespace causeway::ctl

@@ -1,0 +1,270 @@
+// causeway-worker: trains one site's replica and keeps it in step through the coordinator. Reads flags and wires the
+// trainer (worker/train) to the sync engine (worker/sync); the loop between them is here.
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "ctl/program.h"
+#include "formats/model_export.h"
+#include "formats/run_yaml.h"
+#include "transport/grpc_link.h"
+#include "worker/sync/sync_engine.h"
+#include "worker/train/evaluation.h"
+#include "worker/train/trainer.h"
+
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
+ABSL_FLAG(std::string, site, "", "this site's name, unique in the run");
+ABSL_FLAG(std::string, data, "", "text file, .bin token shard or directory of them (not for a synthetic model)");
+ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
+ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
+ABSL_FLAG(bool, insecure, false, "allow plaintext to addresses beyond loopback");
+ABSL_FLAG(bool, use_proxy, false, "use http_proxy and its like from the environment");
+ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
+ABSL_FLAG(int64_t, sample_bytes, 200, "with --evaluate: how much text to sample");
+ABSL_FLAG(uint64_t, seed, 1, "with --evaluate: of the sample");
+
+namespace causeway {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kUsage[] =
+    "causeway-worker --coordinator=HOST:PORT --site=NAME --data=PATH     trains one site\n"
+    "causeway-worker --evaluate=DIR --data=PATH                          evaluates an export\n";
+
+constexpr double kReportSeconds = 1;  // tokens/s is measured over so long
+constexpr double kLogSeconds = 10;    // between two progress lines
+
+double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+int FailWith(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kPermissionDenied: return ctl::Fail(ctl::kRefused, status);
+    case absl::StatusCode::kDataLoss: return ctl::Fail(ctl::kNonFinite, status);
+    case absl::StatusCode::kUnavailable: return ctl::Fail(ctl::kUnreachable, status);
+    case absl::StatusCode::kInvalidArgument: return ctl::Fail(ctl::kBadInput, status);
+    default: return ctl::Fail(ctl::kFailed, status);
+  }
+}
+
+int Evaluate() {
+  const worker::EvaluateOptions options{.sample_bytes = absl::GetFlag(FLAGS_sample_bytes),
+                                        .seed = absl::GetFlag(FLAGS_seed)};
+  const auto json = worker::EvaluateDirectory(absl::GetFlag(FLAGS_evaluate), absl::GetFlag(FLAGS_data), options);
+  if (!json.ok()) return ctl::Fail(ctl::kBadInput, json.status());
+  std::printf("%s\n", json->c_str());
+  return ctl::kDone;
+}
+
+// Where SIGTERM goes: to the engine, once there is one.
+class StopRequest {
+ public:
+  void Stop() {
+    core::MutexLock lock(mutex_);
+    stopped_ = true;
+    if (engine_ != nullptr) engine_->RequestStop();
+  }
+  void Attach(worker::SyncEngine* engine) {
+    core::MutexLock lock(mutex_);
+    engine_ = engine;
+    if (stopped_ && engine_ != nullptr) engine_->RequestStop();
+  }
+  bool stopped() {
+    core::MutexLock lock(mutex_);
+    return stopped_;
+  }
+
+ private:
+  core::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  worker::SyncEngine* engine_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+// Evaluates copies of the anchors beside the training; a copy that comes while one is evaluated waits.
+class Evaluations {
+ public:
+  Evaluations(std::unique_ptr<worker::Evaluator> evaluator, worker::SyncEngine& engine)
+      : evaluator_(std::move(evaluator)), engine_(engine) {}
+
+  void Start(worker::AnchorCopy copy) {
+    if (evaluator_ == nullptr) return;
+    tasks_.Post([this, copy = std::move(copy)]() mutable {
+      const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
+      engine_.ReportEval(loss, std::move(copy.versions));
+    });
+  }
+  void Finish() { tasks_.Finish(); }
+
+ private:
+  const std::unique_ptr<worker::Evaluator> evaluator_;
+  worker::SyncEngine& engine_;
+  worker::TaskThread tasks_;
+};
+
+// Counts steps and tokens and says how fast they go.
+class Pace {
+ public:
+  worker::TrainingReport Count(core::Step step, const worker::StepResult& result, double step_s) {
+    report_.step = step;
+    report_.tokens += result.tokens;
+    report_.loss = result.loss;
+    report_.compute_s += step_s;
+    if (const double since_s = SecondsSince(window_begin_); since_s >= kReportSeconds) {
+      report_.tokens_per_s = static_cast<double>(report_.tokens - window_tokens_) / since_s;
+      window_begin_ = Clock::now();
+      window_tokens_ = report_.tokens;
+    }
+    if (SecondsSince(logged_) >= kLogSeconds) {
+      logged_ = Clock::now();
+      spdlog::info("step {}: loss {:.4f}, {:.0f} tokens/s", step, report_.loss, report_.tokens_per_s);
+    }
+    return report_;
+  }
+  void Entered() { report_.compute_s = 0; }
+
+ private:
+  worker::TrainingReport report_;
+  Clock::time_point window_begin_ = Clock::now();
+  int64_t window_tokens_ = 0;
+  Clock::time_point logged_ = Clock::now();
+};
+
+class SiteLoop {
+ public:
+  SiteLoop(const core::RunConfig& config, worker::Trainer& trainer, worker::SyncEngine& engine)
+      : config_(config), trainer_(trainer), engine_(engine), evaluations_(trainer.NewEvaluator(), engine) {}
+
+  // Until the last step: OK. CANCELLED when asked to stop.
+  absl::Status Run() {
+    ASSIGN_OR_RETURN(core::Step step, engine_.Join());
+    while (true) {
+      Refresh();
+      if (config_.steps > 0 && step >= config_.steps) break;
+      if (engine_.stop_requested()) return absl::CancelledError("asked to stop");
+      RETURN_IF_ERROR(TakeStep(step + 1));
+      ASSIGN_OR_RETURN(const core::Step next, engine_.AfterStep(step + 1));
+      if (next != step + 1) pace_.Entered();
+      step = next;
+    }
+    RETURN_IF_ERROR(engine_.CompleteRounds());
+    Refresh();
+    evaluations_.Finish();
+    return absl::OkStatus();
+  }
+
+  absl::Status DumpLocal(const std::string& path) {
+    std::vector<std::span<const float>> tensors;
+    std::vector<int> all;
+    for (size_t i = 0; i < trainer_.manifest().size(); ++i) {
+      all.push_back(static_cast<int>(i));
+      tensors.push_back(trainer_.tensor(static_cast<int>(i)));
+    }
+    trainer_.CatchUp(all, step_);
+    return formats::WriteLocalDump(path, trainer_.manifest(), tensors);
+  }
+
+ private:
+  absl::Status TakeStep(core::Step step) {
+    const Clock::time_point begin = Clock::now();
+    ASSIGN_OR_RETURN(const worker::StepResult result, trainer_.Step(step));
+    step_ = step;
+    engine_.Report(pace_.Count(step, result, SecondsSince(begin)));
+    for (const core::Fragment& fragment : engine_.map().fragments()) {
+      if (!engine_.Touches(fragment.id, step)) continue;
+      std::vector<int> tensors;
+      for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
+      trainer_.CatchUp(tensors, step);
+    }
+    return absl::OkStatus();
+  }
+
+  // What joining or an update may have changed.
+  void Refresh() {
+    if (engine_.sites() != sites_) {
+      sites_ = engine_.sites();
+      trainer_.SetSites(sites_);
+    }
+    if (auto copy = engine_.TakeAnchorsToEvaluate()) evaluations_.Start(*std::move(copy));
+  }
+
+  const core::RunConfig& config_;
+  worker::Trainer& trainer_;
+  worker::SyncEngine& engine_;
+  Evaluations evaluations_;
+  Pace pace_;
+  std::vector<core::SiteId> sites_;
+  core::Step step_ = 0;
+};
+
+int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest& stop) {
+  const core::SiteId site = absl::GetFlag(FLAGS_site);
+  auto trainer = worker::MakeTrainer(config, site, absl::GetFlag(FLAGS_data));
+  if (!trainer.ok()) return ctl::Fail(ctl::kBadInput, trainer.status());
+  std::vector<std::span<float>> tensors;
+  for (size_t i = 0; i < (*trainer)->manifest().size(); ++i) tensors.push_back((*trainer)->tensor(static_cast<int>(i)));
+  worker::SyncEngine engine(config, site, (*trainer)->manifest(), std::move(tensors), &link);
+  stop.Attach(&engine);
+  SiteLoop loop(config, **trainer, engine);
+  absl::Status status = loop.Run();
+  stop.Attach(nullptr);
+  const bool finished = status.ok();
+  if (absl::IsCancelled(status)) {
+    spdlog::info("stopping: drains what is in flight");
+    status = engine.DrainUploads();
+  }
+  if (const std::string path = absl::GetFlag(FLAGS_dump_local); status.ok() && !path.empty()) {
+    status = loop.DumpLocal(path);
+  }
+  engine.Leave(finished, finished ? "all steps are done" : status.ok() ? "drained" : std::string(status.message()));
+  if (!status.ok()) return FailWith(status);
+  spdlog::info("{}", finished ? "all steps are done" : "drained");
+  return ctl::kDone;
+}
+
+int Run() {
+  auto address = transport::ParseAddress(absl::GetFlag(FLAGS_coordinator));
+  if (!address.ok())
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(
+                                         absl::StrCat("--coordinator: ", std::string(address.status().message()))));
+  const bool insecure = absl::GetFlag(FLAGS_insecure);
+  if (absl::Status status = transport::CheckPlaintextAllowed(*address, insecure); !status.ok()) {
+    return ctl::Fail(ctl::kBadInput, status);
+  }
+  transport::GrpcLink link({.coordinator = *address,
+                            .channel = {.insecure = insecure, .use_proxy = absl::GetFlag(FLAGS_use_proxy)},
+                            .site = absl::GetFlag(FLAGS_site),
+                            .connect_timeout_s = absl::GetFlag(FLAGS_connect_timeout_s)});
+  StopRequest stop;
+  const ctl::StopSignals signals([&] { stop.Stop(); });
+  const auto description = link.Describe([&] { return stop.stopped(); });
+  if (absl::IsCancelled(description.status())) return ctl::kDone;
+  if (!description.ok()) return FailWith(description.status());
+  const auto config = formats::ParseRunConfig(description->run_config);
+  if (!config.ok()) return ctl::Fail(ctl::kRefused, config.status());
+  spdlog::info("site {} takes part in run {} at {}", absl::GetFlag(FLAGS_site), config->run_id, address->Text());
+  return Train(link, *config, stop);
+}
+
+}  // namespace
+}  // namespace causeway
+
+int main(int argc, char** argv) {
+  using namespace causeway;
+  ctl::BlockStopSignals();
+  const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
+  if (!arguments.empty()) {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected flags alone, got '" + arguments[0] + "'"));
+  }
+  if (!absl::GetFlag(FLAGS_evaluate).empty()) return Evaluate();
+  if (!core::IsValidName(absl::GetFlag(FLAGS_site))) {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
+                                         "--site: expected 1 to 64 letters, digits, '.', '_' or '-', got '",
+                                         absl::GetFlag(FLAGS_site), "'")));
+  }
+  return Run();
+}
