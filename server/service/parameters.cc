@@ -61,10 +61,11 @@ void Parameters::Merge(MergeJob job) {
     slot.updates[job.base + 1] = std::make_shared<Update>();
     while (slot.updates.size() > core::kRetainedUpdates + 1) slot.updates.erase(slot.updates.begin());
     ++slot.queued;
-    queue_.push_back(std::move(job));
-    changed_.notify_all();
   }
-  update->Begin(std::move(header));
+  update->Begin(std::move(header));  // before the merge thread sees the job: it may end the update at once
+  core::MutexLock lock(mutex_);
+  queue_.push_back(std::move(job));
+  changed_.notify_all();
 }
 
 void Parameters::Finish() {

@@ -9,6 +9,12 @@
 namespace causeway::server {
 namespace {
 
+// Instead of the library's SO_REUSEPORT, which lets two programs share a port: each would answer half of the requests.
+void RefuseTakenPort(socket_t socket) {
+  const int yes = 1;
+  setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // a port that was left a moment ago is free
+}
+
 class HttplibServer final : public HttpServer {
  public:
   ~HttplibServer() override {
@@ -21,6 +27,7 @@ class HttplibServer final : public HttpServer {
       response.set_content(status_json(), "application/json");
     });
     server_.Get("/", [](const httplib::Request&, httplib::Response& response) { response.set_redirect("/status"); });
+    server_.set_socket_options(RefuseTakenPort);
     port_ = port == 0 ? server_.bind_to_any_port(host.c_str()) : (server_.bind_to_port(host.c_str(), port) ? port : -1);
     if (port_ <= 0) {
       return absl::UnavailableError(absl::StrCat("--http: cannot listen on ", host, ":", port,
