@@ -30,8 +30,8 @@ constexpr char kUsage[] =
     "causeway-coordinator --config=run.yaml --state_dir=DIR [--listen=HOST:PORT] [--http=HOST:PORT]\n"
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
-constexpr int64_t kTickMs = 250;                          // leases, byte rates, the end of the run
-constexpr auto kShutdownGrace = std::chrono::seconds(1);  // for answers under way
+constexpr int64_t kTickMs = 250;                                 // leases, byte rates, the end of the run
+constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers under way
 
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())

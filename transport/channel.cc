@@ -1,5 +1,6 @@
 #include "transport/channel.h"
 
+#include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
@@ -20,7 +21,12 @@ std::string Address::Text() const {
   return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port) : absl::StrCat("[", host, "]:", port);
 }
 
-bool Address::IsLoopback() const { return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0; }
+bool Address::IsLoopback() const {
+  constexpr uint32_t kLoopbackNetwork = 127;
+  in_addr ipv4{};  // "127.example.com" is a name, not an address
+  const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &ipv4) == 1;
+  return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(ipv4.s_addr) >> 24 == kLoopbackNetwork);
+}
 
 absl::StatusOr<Address> ParseAddress(const std::string& text) {
   Address address;
@@ -30,8 +36,11 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat("expected HOST:PORT with a port from 0 to 65535, got '", text, "'"));
   }
   address.host = text.substr(0, colon);
-  if (address.host.front() == '[' && address.host.back() == ']') {
+  if (address.host.size() > 1 && address.host.front() == '[' && address.host.back() == ']') {
     address.host = address.host.substr(1, address.host.size() - 2);
+    if (address.host.find(':') == std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("expected an IPv6 address in the brackets, got '", text, "'"));
+    }
   } else if (address.host.find(':') != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("expected an IPv6 address in brackets, [", address.host,
                                                    "]:", address.port, ", got '", text, "'"));

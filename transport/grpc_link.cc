@@ -124,11 +124,13 @@ void GrpcLink::Run() {
       lock.WaitFor(changed_, std::chrono::milliseconds(core::kFirstBackoffMs),
                    [this] { return stopping_ || !control_running_; });
     }
-    core::Mutex& mutex = mutex_;
-    mutex.Lock();
-    const bool give_up = !stopping_ && !failed_ && UnreachableTooLong(unreached_since_ms_);
-    const std::string error = last_error_;
-    mutex.Unlock();
+    bool give_up = false;
+    std::string error;
+    {
+      core::MutexLock lock(mutex_);
+      give_up = !stopping_ && !failed_ && UnreachableTooLong(unreached_since_ms_);
+      error = last_error_;
+    }
     if (give_up) {
       Fail(absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " for ",
                                                options_.connect_timeout_s, " s: ", error)));
@@ -190,10 +192,13 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
   }
   if (!welcome.resumed()) DropTransfers();
   listener_->OnWelcome(welcome.resumed(), *map);
-  core::MutexLock lock(mutex_);
-  welcomed_ = true;
-  attempts_ = 0;
-  changed_.notify_all();
+  {
+    core::MutexLock lock(mutex_);
+    welcomed_ = true;
+    attempts_ = 0;
+    changed_.notify_all();
+  }
+  LaunchDue();
 }
 
 void GrpcLink::OnRefused(const v1::Refused& refused) {

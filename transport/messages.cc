@@ -88,10 +88,15 @@ absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest_message
   size_t count = 0;
   for (const v1::FragmentTensors& fragment : fragments) {
     std::vector<int>& tensors = tensors_of_fragment.emplace_back();
+    if (fragment.tensors().empty()) return absl::InvalidArgumentError("fragment map: a fragment has no tensor");
     for (int tensor : fragment.tensors()) {
       if (tensor < 0 || static_cast<size_t>(tensor) >= manifest.size() || placed[tensor]) {
         return absl::InvalidArgumentError(
             absl::StrCat("fragment map: tensor ", tensor, " of ", manifest.size(), " is not there or placed twice"));
+      }
+      if (!tensors.empty() && tensor < tensors.back()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("fragment map: expected ascending tensors, got ", tensor, " after ", tensors.back()));
       }
       placed[tensor] = true;
       tensors.push_back(tensor);

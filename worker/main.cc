@@ -137,13 +137,15 @@ class Pace {
 class SiteLoop {
  public:
   SiteLoop(const core::RunConfig& config, worker::Trainer& trainer, worker::SyncEngine& engine)
-      : config_(config), trainer_(trainer), engine_(engine), evaluations_(trainer.NewEvaluator(), engine) {}
+      : config_(config), trainer_(trainer), engine_(engine), evaluations_(trainer.NewEvaluator(), engine) {
+    engine.SetEvaluate([this](worker::AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
+  }
 
   // Until the last step: OK. CANCELLED when asked to stop.
   absl::Status Run() {
     ASSIGN_OR_RETURN(core::Step step, engine_.Join());
     while (true) {
-      Refresh();
+      ShareData();
       if (config_.steps > 0 && step >= config_.steps) break;
       if (engine_.stop_requested()) return absl::CancelledError("asked to stop");
       RETURN_IF_ERROR(TakeStep(step + 1));
@@ -152,7 +154,6 @@ class SiteLoop {
       step = next;
     }
     RETURN_IF_ERROR(engine_.CompleteRounds());
-    Refresh();
     evaluations_.Finish();
     return absl::OkStatus();
   }
@@ -183,13 +184,11 @@ class SiteLoop {
     return absl::OkStatus();
   }
 
-  // What joining or an update may have changed.
-  void Refresh() {
-    if (engine_.sites() != sites_) {
-      sites_ = engine_.sites();
-      trainer_.SetSites(sites_);
-    }
-    if (auto copy = engine_.TakeAnchorsToEvaluate()) evaluations_.Start(*std::move(copy));
+  // Joining and updates may change who shares the data.
+  void ShareData() {
+    if (engine_.sites() == sites_) return;
+    sites_ = engine_.sites();
+    trainer_.SetSites(sites_);
   }
 
   const core::RunConfig& config_;

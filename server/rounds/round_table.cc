@@ -168,6 +168,20 @@ void RoundTable::Drop(const SiteId& site, const std::string& reason, Actions& ac
   actions.push_back(Dropped{site, reason});
   AskForSeed(/*joined=*/"", actions);
   CloseComplete(actions);
+  DropStranded(actions);
+}
+
+// A joiner does not contribute to rounds that were due before it entered. Where all who should have are gone, with
+// nothing admitted, such a round could never close: whoever is left enters anew, from where somebody can fill it.
+void RoundTable::DropStranded(Actions& actions) {
+  const std::vector<SiteId> active = ActiveSites();
+  if (active.empty()) return;
+  for (FragmentId p = 0; p < rules_.schedule.num_fragments(); ++p) {
+    if (!state_.contributors[p].empty() || !MissingFrom(p).empty()) continue;
+    Drop(active.front(), absl::StrCat("nobody is left to contribute to the open round of fragment ", p, "; joins anew"),
+         actions);
+    return;  // that drop looked after the others
+  }
 }
 
 Actions RoundTable::Seeded() {
@@ -202,8 +216,12 @@ Enter RoundTable::EnterNow(const SiteId& site) {
   Enter enter{.site = site, .entry = {}};
   enter.entry.step = EntryStep(rules_.schedule, state_.versions);
   enter.entry.versions = state_.versions;
+  // With nobody else in the run, the joiner has to fill every open round itself, also one that is behind the others.
+  for (FragmentId p = 0; p < rules_.schedule.num_fragments() && ActiveSites().empty(); ++p) {
+    enter.entry.step = std::min(enter.entry.step, rules_.schedule.SendStep(p, state_.versions[p]) - 1);
+  }
   for (FragmentId p = 0; p < rules_.schedule.num_fragments(); ++p) {
-    Version first = rules_.schedule.FirstBaseAfter(p, enter.entry.step);
+    Version first = std::max(state_.versions[p], rules_.schedule.FirstBaseAfter(p, enter.entry.step));
     // An earlier stay of this site may have left its contribution in the open round; one a round is enough.
     if (Contains(state_.contributors[p], site)) first = std::max(first, state_.versions[p] + 1);
     enter.entry.first_versions.push_back(first);
@@ -227,15 +245,15 @@ absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& 
   const SiteRecord& record = state_.sites.at(site);
   if (!IsActive(record)) return absl::FailedPreconditionError(absl::StrCat("site ", site, " has not entered yet"));
   const Version open = state_.versions[fragment];
-  if (record.last_merged[fragment] >= base) return absl::AlreadyExistsError("merged already");
-  if (base != open) {
-    return absl::FailedPreconditionError(absl::StrCat("the open round of fragment ", fragment, " is of base version ",
-                                                      open, ", the contribution is of ", base));
-  }
   if (base < record.first_versions[fragment]) {
     return absl::FailedPreconditionError(absl::StrCat("the site's first contribution to fragment ", fragment,
                                                       " is of base version ", record.first_versions[fragment],
                                                       ", this one is of ", base));
+  }
+  if (record.last_merged[fragment] >= base) return absl::AlreadyExistsError("merged already");
+  if (base != open) {
+    return absl::FailedPreconditionError(absl::StrCat("the open round of fragment ", fragment, " is of base version ",
+                                                      open, ", the contribution is of ", base));
   }
   if (Contains(state_.contributors[fragment], site)) return absl::AlreadyExistsError("admitted already");
   return absl::OkStatus();
@@ -282,6 +300,7 @@ Actions RoundTable::Tick(int64_t now_ms) {
   }
   Actions actions;
   for (const SiteId& site : expired) {
+    if (!links_.contains(site)) continue;  // gone with another one
     Drop(site, absl::StrCat("not heard of for ", rules_.lease_ms, " ms (lease_ms)"), actions);
   }
   return actions;

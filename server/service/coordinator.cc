@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -150,6 +151,11 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
     decision = rounds_->Join(site, join.context().session(), {join.versions().begin(), join.versions().end()},
                              options_.now_ms());
   }
+  // What an earlier stay left behind goes first, with its stream; the seed is asked for when there is the new one.
+  Actions before;
+  std::copy_if(decision.actions.begin(), decision.actions.end(), std::back_inserter(before),
+               [](const Action& action) { return !std::holds_alternative<RequestSeed>(action); });
+  Perform(before);
   if (!decision.accepted) {
     spdlog::warn("site {}: refused: {}", site, decision.reason);
     answer.mutable_refused()->set_reason(decision.reason);
@@ -157,10 +163,6 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
     peer->Send(answer);
     peer->Close();
     return;
-  }
-  // What an earlier stay left behind goes first, with its stream.
-  for (const Action& action : decision.actions) {
-    if (const auto* dropped = std::get_if<Dropped>(&action)) Perform(*dropped);
   }
   Member& member = members_[site];
   if (member.peer != nullptr) member.peer->Close();
@@ -175,7 +177,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   transport::ToProto(*map_, welcome->mutable_fragments());
   peer->Send(answer);
   for (const Action& action : decision.actions) {
-    if (!std::holds_alternative<Dropped>(action)) Perform({action});
+    if (const auto* seed = std::get_if<RequestSeed>(&action)) Perform(*seed);
   }
   noted_reason_.clear();  // a newcomer wants to know why it waits
   NoteReasons();
@@ -235,7 +237,12 @@ void Coordinator::SendTo(const core::SiteId& site, const v1::CoordinatorMessage&
 }
 
 void Coordinator::Perform(const Actions& actions) {
+  // Rounds first: they take the contributions that sites which are gone leave behind.
   for (const Action& action : actions) {
+    if (const auto* close = std::get_if<CloseRound>(&action)) Perform(*close);
+  }
+  for (const Action& action : actions) {
+    if (std::holds_alternative<CloseRound>(action)) continue;
     std::visit([this](const auto& chosen) { Perform(chosen); }, action);
   }
 }

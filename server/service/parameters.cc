@@ -47,30 +47,18 @@ bool Parameters::is_set() const {
 }
 
 void Parameters::Merge(MergeJob job) {
-  std::shared_ptr<Update> update;
-  const auto num_chunks = codecs::PlanChunks(map_.fragment(job.fragment), settings_.down).size();
-  transport::DownloadHeader header{.version = job.base + 1,
-                                   .outer = settings_.outer,
-                                   .merged = job.contributors,
-                                   .sites = job.sites,
-                                   .num_chunks = static_cast<int>(num_chunks)};
-  {
-    core::MutexLock lock(mutex_);
-    Slot& slot = slots_[job.fragment];
-    update = slot.updates.at(job.base);
-    slot.updates[job.base + 1] = std::make_shared<Update>();
-    while (slot.updates.size() > core::kRetainedUpdates + 1) slot.updates.erase(slot.updates.begin());
-    ++slot.queued;
-  }
-  update->Begin(std::move(header));  // before the merge thread sees the job: it may end the update at once
   core::MutexLock lock(mutex_);
+  Slot& slot = slots_[job.fragment];
+  CHECK(slot.updates.contains(job.base));
+  slot.updates[job.base + 1] = std::make_shared<Update>();
+  ++slot.queued;
   queue_.push_back(std::move(job));
   changed_.notify_all();
 }
 
 void Parameters::Finish() {
   core::MutexLock lock(mutex_);
-  lock.Wait(changed_, [this] { return queue_.empty(); });
+  lock.Wait(changed_, [this] { return queue_.empty() && !working_; });
 }
 
 void Parameters::Run() {
@@ -81,6 +69,7 @@ void Parameters::Run() {
       lock.Wait(changed_, [this] { return stopping_ || !queue_.empty(); });
       if (queue_.empty()) return;
       job = &queue_.front();  // stays in place: others only append
+      working_ = true;
     }
     MergeOne(*job);
     std::vector<std::function<void()>> waiting;
@@ -95,6 +84,7 @@ void Parameters::Run() {
     for (const auto& wake : waiting) wake();
     merged_(fragment, committed);
     core::MutexLock lock(mutex_);
+    working_ = false;
     changed_.notify_all();
   }
 }
@@ -108,7 +98,15 @@ void Parameters::MergeOne(const MergeJob& job) {
     CHECK(slot.state->version == job.base);
     state = std::exchange(slot.state, nullptr);
     update = slot.updates.at(job.base);
+    while (slot.updates.begin()->first <= job.base - core::kRetainedUpdates) slot.updates.erase(slot.updates.begin());
   }
+  // Here, and not when the round is decided: readers are woken without the lock that decisions are made under.
+  const auto num_chunks = codecs::PlanChunks(map_.fragment(job.fragment), settings_.down).size();
+  update->Begin({.version = job.base + 1,
+                 .outer = settings_.outer,
+                 .merged = job.contributors,
+                 .sites = job.sites,
+                 .num_chunks = static_cast<int>(num_chunks)});
   // New readers find no state now; one who holds it still gets to read it as it is.
   if (state.use_count() > 1) state = std::make_shared<core::FragmentState>(*state);
 

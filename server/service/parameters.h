@@ -47,7 +47,7 @@ class Parameters {
   bool is_set() const;
 
   void Merge(MergeJob job);
-  void Finish();  // returns when nothing is queued
+  void Finish();  // returns when nothing is queued and OnMerged was told of all
 
   // The update of `base`, whether it is complete, being merged or still to come; NOT_FOUND if it was dropped.
   absl::StatusOr<std::shared_ptr<ChunkSource>> UpdateSource(core::FragmentId fragment, core::Version base) const;
@@ -81,6 +81,7 @@ class Parameters {
   std::condition_variable changed_;
   bool set_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool working_ ABSL_GUARDED_BY(mutex_) = false;  // merges, or tells of it
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
   std::deque<MergeJob> queue_ ABSL_GUARDED_BY(mutex_);  // front is being merged
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);

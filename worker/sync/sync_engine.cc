@@ -233,21 +233,47 @@ absl::Status SyncEngine::Apply(FragmentId p) {
   } else {
     slots_[p].sync->Rebase();
   }
-  core::MutexLock lock(mutex_);
-  Slot& slot = slots_[p];
-  slot.applied = next;
-  sites_ = slot.sites;
-  NoteEvaluation(slot);
+  bool evaluates = false;
+  {
+    core::MutexLock lock(mutex_);
+    Slot& slot = slots_[p];
+    slot.applied = next;
+    sites_ = slot.sites;
+    evaluates = EvaluatesAfter(slot);
+  }
+  if (evaluates) PostEvaluation();
   return absl::OkStatus();
 }
 
-void SyncEngine::NoteEvaluation(const Slot& slot) {
+// After every so many rounds of all fragments; the site that comes first in the update that completes them.
+bool SyncEngine::EvaluatesAfter(const Slot& slot) const {
   const int64_t every = config_.eval.every_rounds;
-  if (every == 0 || !slot.evaluates || slot.applied % every != 0) return;
-  eval_due_ |= std::ranges::all_of(slots_, [&](const Slot& other) { return other.applied >= slot.applied; });
+  if (every == 0 || !slot.evaluates || slot.applied % every != 0) return false;
+  return std::ranges::all_of(slots_, [&](const Slot& other) { return other.applied >= slot.applied; });
+}
+
+// W changes on the task thread alone, so a copy made there is of whole versions.
+void SyncEngine::PostEvaluation() {
+  if (evaluate_ == nullptr || config_.eval.every_rounds == 0) return;
+  tasks_.Post([this] { evaluate_(CopyAnchors()); });
+}
+
+AnchorCopy SyncEngine::CopyAnchors() const {
+  AnchorCopy copy;
+  copy.tensors.resize(manifest_.size());
+  for (const Slot& slot : slots_) {
+    const FragmentSync& sync = *slot.sync;
+    copy.versions.push_back(sync.version());
+    for (const core::TensorPlace& place : sync.fragment().tensors) {
+      const std::span<const float> values = sync.PartOf(sync.anchor(), place);
+      copy.tensors[place.tensor].assign(values.begin(), values.end());
+    }
+  }
+  return copy;
 }
 
 absl::Status SyncEngine::CompleteRounds() {
+  bool evaluates = false;
   for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
     Version awaited = 0;
     {
@@ -259,8 +285,10 @@ absl::Status SyncEngine::CompleteRounds() {
     }
     RETURN_IF_ERROR(AwaitVersion(p, awaited));
     core::MutexLock lock(mutex_);
-    eval_due_ |= slots_[p].evaluates && config_.eval.every_rounds > 0;
+    evaluates |= slots_[p].evaluates;
   }
+  if (evaluates) PostEvaluation();
+  tasks_.Finish();
   return absl::OkStatus();
 }
 
@@ -272,24 +300,6 @@ absl::Status SyncEngine::DrainUploads() {
     return Dropped() || !failure_.ok() || std::ranges::none_of(slots_, [](const Slot& slot) { return slot.uploading; });
   });
   return drained ? absl::OkStatus() : absl::DeadlineExceededError("contributions in flight were not taken in time");
-}
-
-std::optional<AnchorCopy> SyncEngine::TakeAnchorsToEvaluate() {
-  if (!eval_due_) return std::nullopt;
-  eval_due_ = false;
-  tasks_.Finish();  // an update that came early is either in or not
-  AnchorCopy copy;
-  copy.tensors.resize(manifest_.size());
-  core::MutexLock lock(mutex_);
-  for (const Slot& slot : slots_) {
-    const FragmentSync& sync = *slot.sync;
-    copy.versions.push_back(sync.version());
-    for (const core::TensorPlace& place : sync.fragment().tensors) {
-      const std::span<const float> values = sync.PartOf(sync.anchor(), place);
-      copy.tensors[place.tensor].assign(values.begin(), values.end());
-    }
-  }
-  return copy;
 }
 
 }  // namespace causeway::worker

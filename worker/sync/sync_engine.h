@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,8 +78,9 @@ class SyncEngine final : public transport::LinkListener {
   const std::vector<core::SiteId>& sites() const { return sites_; }
   const core::FragmentMap& map() const { return *map_; }
 
-  // The anchors, if it is this site's turn to evaluate them now.
-  std::optional<AnchorCopy> TakeAnchorsToEvaluate();
+  // Called with a copy of the anchors whenever it is this site's turn to evaluate them, on the task thread: it should
+  // only pass the copy on. Set before Join.
+  void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { evaluate_ = std::move(evaluate); }
   void Report(const TrainingReport& report);
   void ReportEval(double loss, std::vector<core::Version> versions);
 
@@ -132,7 +134,9 @@ class SyncEngine final : public transport::LinkListener {
   void TakeUpdate(core::FragmentId p, const Incoming& incoming, uint64_t digest);
   absl::Status Apply(core::FragmentId p);
   absl::Status AwaitVersion(core::FragmentId p, core::Version version);
-  void NoteEvaluation(const Slot& slot);
+  bool EvaluatesAfter(const Slot& slot) const;
+  void PostEvaluation();
+  AnchorCopy CopyAnchors() const;
   // Runs `task` on the task thread unless the site was dropped from the run meanwhile.
   void Post(int64_t generation, std::function<void()> task);
 
@@ -147,8 +151,8 @@ class SyncEngine final : public transport::LinkListener {
   transport::CoordinatorLink* const link_;
   std::unique_ptr<core::FragmentMap> map_;  // set by the first welcome, then constant
   std::vector<core::SiteId> sites_;         // of the step loop
-  bool eval_due_ = false;                   // of the step loop
-  bool trained_ = false;                    // of the step loop: θ is not what it was made with
+  std::function<void(AnchorCopy)> evaluate_;
+  bool trained_ = false;  // of the step loop: θ is not what it was made with
   std::atomic<bool> stop_requested_ = false;
 
   core::Mutex mutex_;
@@ -160,7 +164,7 @@ class SyncEngine final : public transport::LinkListener {
   bool entered_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<core::Entry> entry_ ABSL_GUARDED_BY(mutex_);
   std::string notice_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Slot> slots_;  // as map_; plain values under mutex_, `sync` as FragmentSync says
   core::Progress progress_ ABSL_GUARDED_BY(mutex_);
   Clock::time_point entered_at_ ABSL_GUARDED_BY(mutex_);
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;

@@ -219,6 +219,7 @@ absl::Status SyncEngine::AwaitEntry() {
 
 void SyncEngine::Enter() {
   std::vector<FragmentId> open;
+  bool evaluates = false;
   {
     core::MutexLock lock(mutex_);
     for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
@@ -234,11 +235,11 @@ void SyncEngine::Enter() {
     progress_.step = entry_->step;
     progress_.compute_s = progress_.stall_s = 0;
     sites_ = entry_->sites;
-    const bool evaluates = !sites_.empty() && sites_.front() == site_;
-    eval_due_ = evaluates && entry_->step == 0 && config_.eval.every_rounds > 0;
+    evaluates = entry_->step == 0 && !sites_.empty() && sites_.front() == site_;
     spdlog::info("enters after step {} with {} sites", entry_->step, sites_.size());
   }
   for (const Slot& slot : slots_) slot.sync->CopyAnchorToLocal();
+  if (evaluates) PostEvaluation();  // the loss at the start
   for (FragmentId p : open) {
     Version base = 0;
     {
