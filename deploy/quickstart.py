@@ -260,6 +260,9 @@ def main(arguments):
     except PartFailed as error:
         print(f"\nquickstart: {error}", file=sys.stderr)
         return 1
+    except OSError as error:  # such as a full disk; it names the file
+        print(f"\nquickstart: {error}", file=sys.stderr)
+        return 1
     except Stopped as stopped:
         print("\nquickstart: stopped; all parts have ended.", file=sys.stderr)
         return stopped.exit_code
