@@ -49,15 +49,7 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
       writing_ = true;
     }
     StartWrite(&outgoing_);
-  }
-
-  // Reading chunks begins when the list is out: the verdict must not be written while the list still is.
-  void OnWriteDone(bool ok) override {
-    if (ok) {
-      StartRead(&incoming_);
-    } else {
-      FinishOnce(grpc::Status::CANCELLED);
-    }
+    StartRead(&incoming_);
   }
 
   void TakeChunk() {
