@@ -208,8 +208,13 @@ class Parts(unittest.TestCase):
             self.stack("echo 'bad key' >&2; exit 2", "exec sleep 100").__enter__()
 
     def test_leaving_the_context_stops_all_parts_and_kills_those_that_stay(self):
-        with self.stack(self.LISTEN + "\nexec sleep 100", "trap '' TERM\nwhile :; do sleep 0.01; done") as running:
+        deaf = self.folder / "deaf"  # there once the site ignores SIGTERM
+        stubborn = f"trap '' TERM\ntouch {deaf}\nwhile :; do sleep 0.01; done"
+        with self.stack(self.LISTEN + "\nexec sleep 100", stubborn) as running:
             site = running.sites[0]
+            deadline = time.monotonic() + 30
+            while not deaf.exists() and time.monotonic() < deadline:
+                running.check()
             running.stop(grace_s=0.1)
         self.assertEqual(-9, site.process.returncode)
         self.assertTrue(running.coordinator.ended())
