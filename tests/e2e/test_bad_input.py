@@ -1,0 +1,231 @@
+"""What people get wrong, each with the message and the exit code that they see."""
+
+import json
+import resource
+import signal
+import socket
+import unittest
+
+from harness import (BAD_INPUT, DONE, FAILED, NON_FINITE, REFUSED, UNREACHABLE, EndToEndTest, eventually, merged,
+                     synthetic)
+
+PROGRAMS = ["causeway-coordinator", "causeway-worker", "causewayctl"]
+SHAPES = [[10], [20]]
+
+
+def config_of(**sections):
+    return synthetic({"a": 0.5}, SHAPES, **sections)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class BadInputTest(EndToEndTest):
+    def assert_ends(self, program, code, *messages):
+        """It ends with that code, and its last words contain each of the messages."""
+        self.assertEqual(program.wait(), code, program.log())
+        for message in messages:
+            self.assertIn(message, program.log())
+
+    def run_program(self, program, *arguments):
+        label = f"{program}-{len(self.programs)}"
+        return self.program(self.folder, label, program, *arguments)
+
+    def coordinator(self, *flags, config=None, text=None, **options):
+        """A coordinator with that config, or the text of a run.yaml, in a state directory of its own unless told."""
+        path = self.folder / f"run-{len(self.programs)}.yaml"
+        path.write_text(text or json.dumps(config or config_of()))
+        defaults = {"--listen": "127.0.0.1:0", "--http": "127.0.0.1:0", "--state_dir": path.with_suffix(".state")}
+        given = {flag.split("=")[0] for flag in flags}
+        flags += tuple(f"{name}={value}" for name, value in defaults.items() if name not in given)
+        return self.run_program("causeway-coordinator", f"--config={path}", *flags, **options)
+
+    def live_run(self, config):
+        run = self.new_run(config)
+        run.start_coordinator()
+        return run
+
+
+class FlagTest(BadInputTest):
+    def test_help_and_version(self):
+        for program in PROGRAMS:
+            helped, versioned = self.run_program(program, "--help"), self.run_program(program, "--version")
+            self.assert_ends(helped, DONE)
+            self.assertIn("--log_format", helped.output())
+            self.assert_ends(versioned, DONE)
+            self.assertRegex(versioned.output(), r"^causeway \d+\.\d+\.\d+\n$")
+
+    def test_unknown_flags_and_bad_values(self):
+        for program in PROGRAMS:
+            self.assert_ends(self.run_program(program, "--no_such_flag=1"), BAD_INPUT, "unknown flag --no_such_flag")
+        self.assert_ends(self.run_program("causeway-worker", "--connect_timeout_s=soon"), BAD_INPUT,
+                         "--connect_timeout_s: got 'soon'")
+        self.assert_ends(self.run_program("causeway-coordinator", "--log_format=xml"), BAD_INPUT, "text or json")
+        self.assert_ends(self.run_program("causeway-coordinator"), BAD_INPUT, "--config=run.yaml", "--state_dir=DIR")
+        self.assert_ends(self.run_program("causewayctl", "frobnicate"), BAD_INPUT, "unknown command 'frobnicate'")
+
+    def test_site_names(self):
+        for name in ("", "../eu", "a b", "x" * 65):
+            self.assert_ends(self.run_program("causeway-worker", f"--site={name}"), BAD_INPUT, "--site:", f"'{name}'")
+
+    def test_addresses(self):
+        for address in ("nowhere", "127.0.0.1:99999", ":"):
+            self.assert_ends(self.run_program("causeway-worker", "--site=a", f"--coordinator={address}"), BAD_INPUT,
+                             "--coordinator", address)
+        self.assert_ends(self.coordinator("--listen=127.0.0.1"), BAD_INPUT, "127.0.0.1")
+
+    def test_plaintext_beyond_loopback_must_be_asked_for(self):
+        far = "192.0.2.1:7077"  # an address for documentation; nothing is sent to it
+        self.assert_ends(self.run_program("causeway-worker", "--site=a", f"--coordinator={far}"), BAD_INPUT, far,
+                         "--insecure")
+        self.assert_ends(self.run_program("causewayctl", "status", f"--coordinator={far}"), BAD_INPUT, far, "--insecure")
+        self.assert_ends(self.coordinator("--listen=0.0.0.0:0"), BAD_INPUT, "0.0.0.0:0", "--insecure")
+        run = self.new_run(config_of())
+        run.grpc = "0.0.0.0:0"
+        run.start_coordinator("--insecure")
+        run.stop_coordinator()
+
+
+class ConfigTest(BadInputTest):
+    def test_a_run_yaml_that_is_wrong_is_refused_with_line_and_key(self):
+        cases = [("run_id: [a", "run.yaml", "1"),
+                 ("run_id: e2e\nsync: {sync_every: 10, fragment_sync_delay: 10}\n", ":2: sync.fragment_sync_delay",
+                  "less than sync_every", "got 10"),
+                 ("run_id: e2e\n\ncodec: {up: int3}\n", ":3: codec.up", "int4", "got int3"),
+                 ("run_id: e2e\nsync:\n  sync_evry: 10\n", ":3: ", "sync_evry"),
+                 ("run_id: e2e\nrun: {steps: many}\n", ":2: run.steps", "many"),
+                 ("run: {steps: 1}\n", "run_id", "got none")]
+        for text, *messages in cases:
+            checked = self.folder / "run.yaml"
+            checked.write_text(text)
+            self.assert_ends(self.run_program("causewayctl", "config-check", str(checked)), BAD_INPUT, *messages)
+            coordinator_messages = [message for message in messages if message != "run.yaml"]
+            self.assert_ends(self.coordinator(text=text), BAD_INPUT, *coordinator_messages)
+
+    def test_a_config_that_is_not_there(self):
+        state = self.folder / "state"
+        program = self.run_program("causeway-coordinator", "--config=/no/such/run.yaml", f"--state_dir={state}")
+        self.assert_ends(program, BAD_INPUT, "/no/such/run.yaml")
+        self.assertFalse(state.exists(), "nothing was started")
+
+
+class StateDirTest(BadInputTest):
+    def test_a_state_dir_that_cannot_be_made(self):
+        (self.folder / "file").write_text("")
+        self.assert_ends(self.coordinator(f"--state_dir={self.folder}/file/state"), BAD_INPUT, "--state_dir",
+                         f"{self.folder}/file/state")
+
+    def test_a_second_coordinator_on_a_state_dir(self):
+        run = self.live_run(config_of())
+        self.assert_ends(self.coordinator(f"--state_dir={run.state_dir}"), BAD_INPUT, "another coordinator runs on",
+                         str(run.state_dir))
+        run.stop_coordinator()
+
+    def test_a_taken_port(self):
+        run = self.live_run(config_of())
+        self.assert_ends(self.coordinator(f"--listen={run.grpc}"), BAD_INPUT, "--listen", run.grpc)
+        self.assert_ends(self.coordinator(f"--http={run.http}"), BAD_INPUT, "--http", run.http.split(":")[1])
+
+    def test_the_state_of_another_run(self):
+        run = self.live_run(config_of(run={"steps": 6}))
+        run.start_worker("a")
+        run.await_done()
+        run.stop_coordinator()
+        others = [({"run_id": "other"}, "e2e", "other"), ({"seed": 5}, "seed", "5"),
+                  ({"sync": {"sync_every": 7}}, "sync"), ({"codec": {"up": "sign"}}, "codec")]
+        for change, *messages in others:
+            self.assert_ends(self.coordinator(f"--state_dir={run.state_dir}", config=merged(config_of(), change)),
+                             BAD_INPUT, "holds the state of another run", *messages)
+        run.start_coordinator()  # its own run still does
+        self.assertEqual(run.status()["state"], "done")
+        run.stop_coordinator()
+
+    def test_a_disk_that_is_full_when_the_state_is_saved(self):
+        config = synthetic({"a": 0.5}, [[100_000]], model={"step_ms": 2})
+        run = self.live_run(config)
+        run.start_worker("a")
+        run.await_rounds(2)
+        self.assertEqual(run.workers["a"].terminate(), DONE)
+        run.stop_coordinator()
+        saved = self.contents(run.state_dir / "snapshots")
+        self.assertTrue(saved)
+
+        def limit_files():  # 100 kB a file: the log fits, 400 kB of parameters do not
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+        run.start_coordinator(preexec_fn=limit_files)
+        self.assertEqual(run.coordinator.terminate(), FAILED)
+        self.assertIn("the state was not saved", run.coordinator.log())
+        self.assertEqual(self.contents(run.state_dir / "snapshots"), saved, "what was saved before is as it was")
+        run.start_coordinator()
+        self.assertGreaterEqual(run.rounds(), 2)
+        run.start_worker("a")
+        run.await_rounds(run.rounds() + 2)
+
+    def contents(self, folder):
+        return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class ConnectionTest(BadInputTest):
+    def test_an_absent_coordinator_is_waited_for_aloud(self):
+        address = f"127.0.0.1:{free_port()}"
+        patient = self.run_program("causeway-worker", "--site=a", f"--coordinator={address}")
+        limited = self.run_program("causeway-worker", "--site=b", f"--coordinator={address}", "--connect_timeout_s=1")
+        self.assert_ends(limited, UNREACHABLE, f"no coordinator at {address} within 1 s")
+        eventually(lambda: patient.log().count("trying again in") >= 3, "three attempts")
+        self.assertIn(f"no coordinator at {address}", patient.log())
+        self.assertEqual(patient.terminate(), DONE)
+        self.assert_ends(self.run_program("causewayctl", "status", f"--coordinator={address}"), UNREACHABLE, address)
+
+    def test_a_port_where_something_else_listens(self):
+        run = self.live_run(config_of())
+        worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.http}", "--connect_timeout_s=1")
+        self.assertIn(worker.wait(), (UNREACHABLE, REFUSED))
+        self.assertIn(run.http, worker.log())
+
+    def test_a_second_live_site_of_the_same_name(self):
+        run = self.live_run(config_of(model={"step_ms": 5}))
+        first = run.start_worker("a")
+        run.await_rounds(1)
+        second = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.grpc}")
+        self.assert_ends(second, REFUSED, "site a is in the run already and alive")
+        run.await_rounds(run.rounds() + 1)  # the first does not notice
+        self.assertEqual(first.terminate(), DONE)
+
+
+class DataTest(BadInputTest):
+    def test_data_that_is_missing_empty_or_too_small(self):
+        run = self.live_run({"run_id": "e2e"})
+        empty, tiny = self.folder / "empty", self.folder / "tiny"
+        empty.write_text("")
+        tiny.write_text("Too short to learn from.")
+        for flags, message in [([], "--data"), (["--data=/no/such/text"], "/no/such/text"),
+                               ([f"--data={empty}"], str(empty)), ([f"--data={tiny}"], str(tiny))]:
+            worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.grpc}", *flags)
+            self.assert_ends(worker, BAD_INPUT, message)
+        self.assertEqual(run.status()["sites"], [], "nobody joined")
+
+
+class BadValueTest(BadInputTest):
+    def test_a_gradient_that_is_not_a_number_ends_its_site_and_is_not_sent(self):
+        sites = {"a": float("nan"), "b": 0.5, "c": -0.25}
+        run = self.live_run(synthetic(sites, SHAPES, run={"steps": 30}))
+        run.start_workers(*sites)
+        self.assert_ends(run.workers.pop("a"), NON_FINITE, "gradient of t0 is nan at index 0 in step 1")
+        run.await_done()
+        bad = run.site("a")
+        self.assertEqual((bad["state"], bad["contributions_sent"], bad["contributions_merged"]), ("gone", 0, 0))
+        self.assertIn("t0", bad["reason"])
+        self.assertEqual(run.rounds(), 5)
+        alone = self.live_run(synthetic({"b": 0.5, "c": -0.25}, SHAPES, run={"steps": 30}))
+        alone.start_workers("b", "c")
+        alone.await_done()
+        self.assert_same_bits(alone.export(), run.export(), "as if the site had never been there")
+
+
+if __name__ == "__main__":
+    unittest.main()
