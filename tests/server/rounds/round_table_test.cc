@@ -1,0 +1,227 @@
+#include "server/rounds/round_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/rounds/table_for_test.h"
+
+namespace causeway::server {
+namespace {
+
+using core::SiteState;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST(RoundTable, StartWaitsForMinSitesAndSaysSo) {
+  RoundTable table(Rules(8, 1, 0, /*min_sites=*/3), {}, 0);
+  EXPECT_THAT(Arrive(table, "a"), IsEmpty());
+  EXPECT_EQ(table.run_state(), RunState::kWaiting);
+  EXPECT_EQ(table.Reason(), "1 of 3 sites are ready (min_sites)");
+  EXPECT_THAT(Arrive(table, "c"), IsEmpty());
+  const auto entered = ActionsOf<Enter>(Arrive(table, "b"));
+  ASSERT_THAT(entered, SizeIs(3));
+  for (const Enter& enter : entered) EXPECT_THAT(enter.entry.sites, ElementsAre("a", "b", "c"));
+  EXPECT_EQ(table.run_state(), RunState::kTraining);
+  EXPECT_EQ(table.Reason(), "");
+}
+
+TEST(RoundTable, NameOfALivingSiteIsRefusedForGood) {
+  RoundTable table(Rules(), {}, 0);
+  Arrive(table, "a");
+  const JoinDecision second = table.Join("a", "a-2", {}, 10);
+  EXPECT_FALSE(second.accepted);
+  EXPECT_EQ(second.retry_after_ms, 0);
+  EXPECT_EQ(second.reason, "site a is in the run already and alive; give this one another name");
+}
+
+TEST(RoundTable, NameOfASiteThatBrokeIsFreeAfterTheLease) {
+  RoundTable table(Rules(), {}, 0);
+  Arrive(table, "a");
+  table.Disconnected("a", "a-1", 300);
+  const JoinDecision early = table.Join("a", "a-2", {}, 500);
+  EXPECT_FALSE(early.accepted);
+  EXPECT_EQ(early.retry_after_ms, 800);
+  EXPECT_THAT(early.reason, HasSubstr("its name is free in 800 ms"));
+  EXPECT_THAT(table.Tick(1299), IsEmpty());
+  const auto dropped = ActionsOf<Dropped>(table.Tick(1300));
+  ASSERT_THAT(dropped, SizeIs(1));
+  EXPECT_EQ(dropped[0].reason, "not heard of for 1000 ms (lease_ms)");
+  EXPECT_TRUE(table.Join("a", "a-2", {}, 1300).accepted);
+}
+
+TEST(RoundTable, WhoIsHeardOfKeepsItsLease) {
+  RoundTable table(Rules(), {}, 0);
+  Arrive(table, "a");
+  table.Heard("a", "a-1", 900);
+  table.Heard("a", "somebody else", 1800);
+  EXPECT_THAT(table.Tick(1899), IsEmpty());
+  EXPECT_THAT(table.Tick(1900), SizeIs(1));
+}
+
+TEST(RoundTable, OpenRoundsCloseWithoutASiteWhoseLeaseEnded) {
+  RoundTable table(Rules(), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  EXPECT_THAT(Contribute(table, "a", 0, 0), IsEmpty());
+  EXPECT_EQ(table.RoundReason(0), "waiting for b");
+  table.Heard("a", "a-1", 600);
+  const auto closed = ActionsOf<CloseRound>(table.Tick(1000));
+  ASSERT_THAT(closed, SizeIs(1));
+  EXPECT_THAT(closed[0].contributors, ElementsAre("a"));
+  EXPECT_THAT(closed[0].sites, ElementsAre("a"));
+  EXPECT_EQ(table.state().versions[0], 1);
+}
+
+TEST(RoundTable, SessionThatReturnsWithinTheLeaseIsResumed) {
+  RoundTable table(Rules(), {}, 0);
+  Arrive(table, "a");
+  table.Disconnected("a", "a-1", 100);
+  EXPECT_THAT(table.state().sites.at("a").reason, HasSubstr("control stream broke"));
+  const JoinDecision back = table.Join("a", "a-1", {0}, 900);
+  EXPECT_TRUE(back.accepted);
+  EXPECT_TRUE(back.resumed);
+  EXPECT_THAT(back.actions, IsEmpty());
+  EXPECT_THAT(table.Tick(1899), IsEmpty());
+}
+
+TEST(RoundTable, SiteThatComesBackBeforeItHadEnteredStartsOver) {
+  RoundTable table(Rules(), {}, 0);
+  Arrive(table, "a");  // entered, says the table; but the answer was lost, and it holds nothing
+  const JoinDecision back = table.Join("a", "a-1", {}, 100);
+  EXPECT_TRUE(back.accepted);
+  EXPECT_FALSE(back.resumed);
+  EXPECT_THAT(ActionsOf<Dropped>(back.actions), SizeIs(1));
+  EXPECT_EQ(table.state().sites.at("a").state, SiteState::kJoining);
+  EXPECT_THAT(ActionsOf<Enter>(table.Ready("a", "a-1")), SizeIs(1));
+}
+
+TEST(RoundTable, RoundClosesWhenAllHaveContributedInBytewiseOrder) {
+  RoundTable table(Rules(8, 1, 0, 3), {}, 0);
+  for (const char* site : {"b", "a", "C"}) Arrive(table, site);
+  EXPECT_THAT(Contribute(table, "b", 0, 0), IsEmpty());
+  EXPECT_THAT(Contribute(table, "C", 0, 0), IsEmpty());
+  const auto closed = ActionsOf<CloseRound>(Contribute(table, "a", 0, 0));
+  ASSERT_THAT(closed, SizeIs(1));
+  EXPECT_EQ(closed[0].base, 0);
+  EXPECT_THAT(closed[0].contributors, ElementsAre("C", "a", "b"));
+  EXPECT_THAT(closed[0].weights, ElementsAre(1, 1, 1));
+}
+
+TEST(RoundTable, AdmittedContributionOfASiteThatLeftIsMerged) {
+  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  Contribute(table, "a", 0, 0);
+  EXPECT_THAT(ActionsOf<CloseRound>(LeaveRun(table, "a")), IsEmpty());
+  const auto closed = ActionsOf<CloseRound>(Contribute(table, "b", 0, 0));
+  ASSERT_THAT(closed, SizeIs(1));
+  EXPECT_THAT(closed[0].contributors, ElementsAre("a", "b"));
+  EXPECT_THAT(closed[0].sites, ElementsAre("b"));
+}
+
+TEST(RoundTable, TwoLeasesThatEndTogetherStillMergeWhatOneOfThemContributed) {
+  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  Contribute(table, "a", 0, 0);
+  const auto closed = ActionsOf<CloseRound>(table.Tick(kLeaseMs));
+  ASSERT_THAT(closed, SizeIs(1));
+  EXPECT_THAT(closed[0].contributors, ElementsAre("a"));
+  EXPECT_EQ(table.run_state(), RunState::kPaused);
+}
+
+TEST(RoundTable, ChecksContributions) {
+  RoundTable table(Rules(8, 2, 0, 2), {}, 0);
+  Arrive(table, "a");
+  const auto check = [&](const char* site, core::FragmentId fragment, core::Version base) {
+    return table.CheckContribution(site, SessionOf(site), fragment, base);
+  };
+  EXPECT_THAT(check("a", 0, 0).message(), HasSubstr("has not entered yet"));
+  Arrive(table, "b");
+  EXPECT_TRUE(check("a", 0, 0).ok());
+  EXPECT_THAT(check("a", 2, 0).message(), HasSubstr("a fragment from 0 to 1, got 2"));
+  EXPECT_THAT(check("a", -1, 0).message(), HasSubstr("a fragment from 0 to 1, got -1"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(check("a", 0, -1)));  // and not a repeat of "none merged"
+  EXPECT_THAT(check("a", 0, 1).message(), HasSubstr("is of base version 0, the contribution is of 1"));
+  EXPECT_THAT(table.CheckContribution("a", "a-2", 0, 0).message(), HasSubstr("not in the run with this session"));
+  EXPECT_THAT(check("nobody", 0, 0).message(), HasSubstr("not in the run with this session"));
+  Contribute(table, "a", 0, 0);
+  EXPECT_EQ(check("a", 0, 0), absl::AlreadyExistsError("admitted already"));
+  Contribute(table, "b", 0, 0);
+  EXPECT_EQ(check("a", 0, 0), absl::AlreadyExistsError("merged already"));
+  EXPECT_TRUE(check("a", 0, 1).ok());
+}
+
+TEST(RoundTable, SeedIsAskedOfTheFirstJoinerAndThenOfTheNext) {
+  RoundTable table(Rules(), {}, 0);
+  const auto asked = [](const Actions& actions) { return ActionsOf<RequestSeed>(actions); };
+  ASSERT_THAT(asked(table.Join("b", "b-1", {}, 0).actions), SizeIs(1));
+  EXPECT_THAT(asked(table.Join("c", "c-1", {}, 0).actions), IsEmpty());
+  EXPECT_THAT(asked(table.Join("a", "a-1", {}, 0).actions), IsEmpty());
+  EXPECT_THAT(asked(LeaveRun(table, "c")), IsEmpty());
+  const auto next = asked(LeaveRun(table, "b"));
+  ASSERT_THAT(next, SizeIs(1));
+  EXPECT_EQ(next[0].site, "a");
+  table.Disconnected("a", "a-1", 10);
+  EXPECT_THAT(asked(table.Join("a", "a-1", {}, 20).actions), SizeIs(1));  // it may not have heard the first time
+  table.Seeded();
+  EXPECT_THAT(asked(table.Join("d", "d-1", {}, 20).actions), IsEmpty());
+}
+
+TEST(RoundTable, RunWithoutSitesIsPausedUntilOneJoins) {
+  RoundTable table(Rules(), {}, 0);
+  Arrive(table, "a");
+  LeaveRun(table, "a");
+  EXPECT_EQ(table.run_state(), RunState::kPaused);
+  EXPECT_EQ(table.Reason(), "no site is in the run; it goes on when one joins");
+  EXPECT_THAT(ActionsOf<Enter>(Arrive(table, "b")), SizeIs(1));
+  EXPECT_EQ(table.run_state(), RunState::kTraining);
+}
+
+TEST(RoundTable, RunIsDoneWhenTheLastSiteHasLeftAndOneHadFinished) {
+  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  LeaveRun(table, "a", /*finished=*/true);
+  EXPECT_EQ(table.run_state(), RunState::kTraining);
+  LeaveRun(table, "b", /*finished=*/true);
+  EXPECT_EQ(table.run_state(), RunState::kDone);
+  EXPECT_EQ(table.Join("c", "c-1", {}, 0).reason, "the run is done");
+}
+
+TEST(RoundTable, DrainingSiteStillCounts) {
+  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  EXPECT_TRUE(table.StartDraining("a", "asked to").ok());
+  EXPECT_THAT(table.StartDraining("x", "asked to").message(), HasSubstr("not in the run"));
+  EXPECT_THAT(Contribute(table, "b", 0, 0), IsEmpty());
+  EXPECT_THAT(ActionsOf<CloseRound>(Contribute(table, "a", 0, 0)), SizeIs(1));
+}
+
+TEST(RoundTable, RestartRenewsAllLeasesAndKnowsEverySession) {
+  RoundTable before(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(before, "a");
+  Arrive(before, "b");
+  Contribute(before, "a", 0, 0);
+  RoundTable table(Rules(8, 1, 0, 2), before.state(), 50'000);
+  EXPECT_THAT(table.state().sites.at("a").reason, HasSubstr("expected back after the coordinator's restart"));
+  EXPECT_THAT(table.Tick(50'000 + kLeaseMs - 1), IsEmpty());
+  EXPECT_TRUE(table.Join("b", "b-1", {0}, 50'000).resumed);
+  EXPECT_EQ(table.CheckContribution("a", "a-1", 0, 0), absl::AlreadyExistsError("admitted already"));
+  EXPECT_THAT(ActionsOf<CloseRound>(Contribute(table, "b", 0, 0))[0].contributors, ElementsAre("a", "b"));
+}
+
+TEST(RoundTable, SiteThatHoldsNewerVersionsIsRefusedWithBothValues) {
+  RoundTable table(Rules(8, 2), {}, 0);
+  const JoinDecision decision = table.Join("a", "a-1", {0, 7}, 0);
+  EXPECT_FALSE(decision.accepted);
+  EXPECT_EQ(decision.retry_after_ms, 0);
+  EXPECT_THAT(decision.reason, HasSubstr("holds version 7 of fragment 1, the coordinator only version 0"));
+  EXPECT_THAT(table.state().sites, IsEmpty());
+}
+
+}  // namespace
+}  // namespace causeway::server
