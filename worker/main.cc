@@ -125,7 +125,7 @@ class Pace {
     }
     return report_;
   }
-  void Entered() { report_.compute_s = 0; }
+  void Enter() { report_.compute_s = 0; }
 
  private:
   worker::TrainingReport report_;
@@ -145,13 +145,11 @@ class SiteLoop {
   absl::Status Run() {
     ASSIGN_OR_RETURN(core::Step step, engine_.Join());
     while (true) {
-      ShareData();
+      TakePlace(step);
       if (config_.steps > 0 && step >= config_.steps) break;
       if (engine_.stop_requested()) return absl::CancelledError("asked to stop");
       RETURN_IF_ERROR(TakeStep(step + 1));
-      ASSIGN_OR_RETURN(const core::Step next, engine_.AfterStep(step + 1));
-      if (next != step + 1) pace_.Entered();
-      step = next;
+      ASSIGN_OR_RETURN(step, engine_.AfterStep(step + 1));
     }
     RETURN_IF_ERROR(engine_.CompleteRounds());
     evaluations_.Finish();
@@ -184,11 +182,18 @@ class SiteLoop {
     return absl::OkStatus();
   }
 
-  // Joining and updates may change who shares the data.
-  void ShareData() {
-    if (engine_.sites() == sites_) return;
-    sites_ = engine_.sites();
-    trainer_.SetSites(sites_);
+  // Joining (anew) sets θ and the step; joining and updates may change who shares the data.
+  void TakePlace(core::Step step) {
+    if (engine_.stays() != stays_) {
+      stays_ = engine_.stays();
+      step_ = step;
+      trainer_.EnterAfter(step);
+      pace_.Enter();
+    }
+    if (engine_.sites() != sites_) {
+      sites_ = engine_.sites();
+      trainer_.SetSites(sites_);
+    }
   }
 
   const core::RunConfig& config_;
@@ -198,6 +203,7 @@ class SiteLoop {
   Pace pace_;
   std::vector<core::SiteId> sites_;
   core::Step step_ = 0;
+  int64_t stays_ = 0;
 };
 
 int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest& stop) {

@@ -77,6 +77,7 @@ class SyncEngine final : public transport::LinkListener {
   // Who shares the data, as of the last applied update.
   const std::vector<core::SiteId>& sites() const { return sites_; }
   const core::FragmentMap& map() const { return *map_; }
+  int64_t stays() const { return stays_; }  // how often it has joined; θ was set from the anchors each time
 
   // Called with a copy of the anchors whenever it is this site's turn to evaluate them, on the task thread: it should
   // only pass the copy on. Set before Join.
@@ -152,6 +153,7 @@ class SyncEngine final : public transport::LinkListener {
   std::unique_ptr<core::FragmentMap> map_;  // set by the first welcome, then constant
   std::vector<core::SiteId> sites_;         // of the step loop
   std::function<void(AnchorCopy)> evaluate_;
+  int64_t stays_ = 0;     // of the step loop
   bool trained_ = false;  // of the step loop: θ is not what it was made with
   std::atomic<bool> stop_requested_ = false;
 

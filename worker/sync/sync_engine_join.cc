@@ -218,6 +218,7 @@ absl::Status SyncEngine::AwaitEntry() {
 }
 
 void SyncEngine::Enter() {
+  ++stays_;
   std::vector<FragmentId> open;
   bool evaluates = false;
   {

@@ -92,6 +92,8 @@ void SyntheticTrainer::CatchUp(std::span<const int> tensors, core::Step t) {
   }
 }
 
+void SyntheticTrainer::EnterAfter(core::Step t) { std::ranges::fill(applied_, t); }
+
 void SyntheticTrainer::FillGradients(core::Step t) {
   const uint64_t site = core::HashCombine(config_.seed, site_);
   for (int i = 0; i < gradients_->size(); ++i) {

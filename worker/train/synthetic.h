@@ -32,6 +32,7 @@ class SyntheticTrainer : public Trainer {
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>&) override {}  // there is no data to share
   void CatchUp(std::span<const int> tensors, core::Step t) override;
+  void EnterAfter(core::Step t) override;
 
  private:
   SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site);

@@ -52,6 +52,9 @@ class Trainer {
     static_cast<void>(t);
   }
 
+  // θ of all tensors was set from outside, to what a site has after step t: it has joined the run (anew).
+  virtual void EnterAfter(core::Step t) { static_cast<void>(t); }
+
   // Measures the loss of any values of these tensors on held-out data, with buffers of its own, so that it may run on
   // another thread than Step. Null where the model has no loss or the run holds no data out.
   virtual std::unique_ptr<Evaluator> NewEvaluator() const { return nullptr; }
