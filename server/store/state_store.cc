@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
+#include "core/digest.h"
 #include "formats/atomic_file.h"
 #include "formats/safetensors.h"
 #include "server/store/state_json.h"
@@ -21,6 +23,9 @@ namespace causeway::server {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr char kStateFile[] = "state.json";
+constexpr char kHashesFile[] = "hashes.json";
 
 constexpr char kAnchorName[] = "anchor";
 constexpr char kMomentumName[] = "momentum";
@@ -113,6 +118,48 @@ absl::StatusOr<std::shared_ptr<const core::FragmentState>> ReadFragment(const st
   return state;
 }
 
+absl::StatusOr<uint64_t> HashFile(const std::string& path) {
+  constexpr int64_t kPieceBytes = 1 << 20;
+  ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
+  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), XXH3_freeState);
+  XXH3_64bits_reset(hash.get());
+  std::vector<std::byte> piece(std::min(size, kPieceBytes));
+  for (int64_t at = 0; at < size; at += kPieceBytes) {
+    const std::span<std::byte> bytes = std::span(piece).first(std::min(size - at, kPieceBytes));
+    RETURN_IF_ERROR(formats::ReadAt(file, path, at, bytes));
+    XXH3_64bits_update(hash.get(), bytes.data(), bytes.size());
+  }
+  return XXH3_64bits_digest(hash.get());
+}
+
+absl::Status WriteHashes(const std::string& directory) {
+  nlohmann::json hashes = nlohmann::json::object();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    ASSIGN_OR_RETURN(const uint64_t hash, HashFile(entry.path()));
+    hashes[entry.path().filename()] = core::DigestText(hash);
+  }
+  return formats::WriteFileAtomically(directory + "/" + kHashesFile, hashes.dump(1));
+}
+
+// Whether every file of the snapshot is as it was written. DATA_LOSS names the first one that is not.
+absl::Status CheckHashes(const std::string& directory) {
+  const std::string path = directory + "/" + kHashesFile;
+  const auto text = formats::ReadFile(path, kMaxStateJsonBytes);
+  if (!text.ok()) return absl::DataLossError(text.status().message());
+  const nlohmann::json hashes = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!hashes.is_object() || !hashes.contains(kStateFile)) return Wrong(path, "is damaged");
+  for (const auto& [name, expected] : hashes.items()) {
+    const std::string file = directory + "/" + name;
+    const auto hash = HashFile(file);
+    if (!hash.ok()) return absl::DataLossError(hash.status().message());
+    if (expected == core::DigestText(*hash)) continue;
+    return Wrong(file, absl::StrCat("is damaged: expected hash ", expected.dump(), ", got ", core::DigestText(*hash)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status WriteSnapshot(const std::string& directory, const SavedState& state) {
   for (size_t p = 0; p < state.fragments.size(); ++p) {
     const SavedFragment& fragment = state.fragments[p];
@@ -124,18 +171,21 @@ absl::Status WriteSnapshot(const std::string& directory, const SavedState& state
       RETURN_IF_ERROR(WriteChunks(directory + "/" + ContributionFile(p, site), chunks));
     }
   }
-  return formats::WriteFileAtomically(directory + "/state.json", StateToJson(state));
+  RETURN_IF_ERROR(formats::WriteFileAtomically(directory + "/" + kStateFile, StateToJson(state)));
+  return WriteHashes(directory);
 }
 
 absl::StatusOr<SavedState> ReadSnapshot(const std::string& directory) {
-  const std::string state_path = directory + "/state.json";
+  RETURN_IF_ERROR(CheckHashes(directory));
+  const std::string state_path = directory + "/" + kStateFile;
   ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(state_path, kMaxStateJsonBytes));
   absl::StatusOr<SavedState> state = StateFromJson(text);
   if (!state.ok()) return Wrong(state_path, state.status().message());
+  if (state->rounds.versions.size() < state->fragments.size()) return Wrong(state_path, "has fragments of no version");
   for (size_t p = 0; p < state->fragments.size(); ++p) {
     SavedFragment& fragment = state->fragments[p];
     // The rules count decided rounds, and a state is saved when all of them are merged.
-    ASSIGN_OR_RETURN(fragment.state, ReadFragment(directory + "/" + FragmentFile(p), state->rounds.versions.at(p)));
+    ASSIGN_OR_RETURN(fragment.state, ReadFragment(directory + "/" + FragmentFile(p), state->rounds.versions[p]));
     for (SavedUpdate& update : fragment.updates) {
       ASSIGN_OR_RETURN(update.chunks, ReadChunks(directory + "/" + UpdateFile(p, update.base)));
     }
@@ -165,7 +215,7 @@ absl::StatusOr<std::unique_ptr<StateStore>> StateStore::Open(const std::string& 
         absl::StrCat("--state_dir: another coordinator runs on ", directory, "; each needs its own"));
   }
   std::unique_ptr<StateStore> store(new StateStore(directory, lock));
-  for (const auto& entry : fs::directory_iterator(directory + "/snapshots")) {
+  for (const auto& entry : fs::directory_iterator(directory + "/snapshots", error)) {
     if (entry.path().extension() == ".tmp") fs::remove_all(entry.path(), error);  // of a save that was cut short
   }
   return store;

@@ -3,10 +3,11 @@
 //   <state_dir>/lock                       held while a coordinator runs here
 //   <state_dir>/addresses.json             where it listens: {"grpc":"HOST:PORT","http":"HOST:PORT"}
 //   <state_dir>/snapshots/000042/          one saved state; the newest complete one counts
-//       state.json                         run, epoch, lineage, rules; written last
+//       state.json                         run, epoch, lineage, rules
 //       fragment-3.safetensors             anchor, momentum, residual of fragment 3
 //       update-3-17.chunks                 encoded update that made version 18 from 17
 //       contribution-3-eu.chunks           admitted to the open round of fragment 3
+//       hashes.json                        XXH3-64 of each file above; written last
 //
 // A snapshot is written beside the old ones and renamed when it is whole, so that a full disk or a crash while saving
 // loses nothing that was saved before. Not thread-safe.
