@@ -36,11 +36,13 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat("expected HOST:PORT with a port from 0 to 65535, got '", text, "'"));
   }
   address.host = text.substr(0, colon);
-  if (address.host.size() > 1 && address.host.front() == '[' && address.host.back() == ']') {
-    address.host = address.host.substr(1, address.host.size() - 2);
-    if (address.host.find(':') == std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat("expected an IPv6 address in the brackets, got '", text, "'"));
+  const bool opens = address.host.front() == '[';
+  const bool closes = address.host.back() == ']';
+  if (opens || closes) {
+    if (!opens || !closes || address.host.find(':') == std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("expected an IPv6 address in brackets, got '", text, "'"));
     }
+    address.host = address.host.substr(1, address.host.size() - 2);
   } else if (address.host.find(':') != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("expected an IPv6 address in brackets, [", address.host,
                                                    "]:", address.port, ", got '", text, "'"));

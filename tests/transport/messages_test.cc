@@ -1,0 +1,135 @@
+#include "transport/messages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+namespace causeway::transport {
+namespace {
+
+using ::testing::HasSubstr;
+
+const core::Manifest kManifest = {{"wq", {128, 64}, core::TensorKind::kMatrix, 0},
+                                  {"wk", {64}, core::TensorKind::kNorm, 1},
+                                  {"embed", {7, 3}, core::TensorKind::kEmbedding}};
+
+TEST(Messages, ManifestAndFragmentMapComeBackAsTheyWere) {
+  const core::FragmentMap map(kManifest, {{0, 1}, {2}});
+  v1::Welcome welcome;
+  ToProto(map.manifest(), welcome.mutable_manifest());
+  ToProto(map, welcome.mutable_fragments());
+  const auto back = FromProto(welcome.manifest(), welcome.fragments());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, map);
+}
+
+TEST(Messages, EntryAndHeaderComeBackAsTheyWere) {
+  const core::Entry entry{7, {1, 2}, {1, 3}, {"asia", "eu"}};
+  v1::Entry entry_message;
+  ToProto(entry, &entry_message);
+  EXPECT_EQ(FromProto(entry_message), entry);
+
+  const DownloadHeader header{9, {0.4f, 0.8f}, {"eu"}, {"asia", "eu"}, 12, true};
+  v1::DownloadHeader message;
+  ToProto(header, &message);
+  const DownloadHeader back = FromProto(message);
+  EXPECT_EQ(back.version, header.version);
+  EXPECT_EQ(back.outer, header.outer);
+  EXPECT_EQ(back.merged, header.merged);
+  EXPECT_EQ(back.sites, header.sites);
+  EXPECT_EQ(back.num_chunks, header.num_chunks);
+  EXPECT_TRUE(back.already_held);
+}
+
+TEST(Messages, ProgressComesBackAsItWas) {
+  core::Progress progress{.step = 5,
+                          .tokens = 6,
+                          .loss = std::nan(""),
+                          .tokens_per_s = 7.5,
+                          .compute_s = 1,
+                          .stall_s = 2,
+                          .wall_s = 3,
+                          .slack_s = -0.5,
+                          .contributions_sent = 8,
+                          .contributions_merged = 9,
+                          .residual_norm = 10};
+  progress.digests[3] = {11, 0xffffffffffffffff};
+  progress.in_flight = {"2:sending"};
+  v1::Progress message;
+  ToProto(progress, &message);
+  core::Progress back = FromProto(message);
+  EXPECT_EQ(back.step, 5);
+  EXPECT_EQ(back.tokens, 6);
+  EXPECT_TRUE(std::isnan(back.loss));
+  EXPECT_EQ(back.tokens_per_s, 7.5);
+  EXPECT_EQ(back.compute_s, 1);
+  EXPECT_EQ(back.stall_s, 2);
+  EXPECT_EQ(back.wall_s, 3);
+  EXPECT_EQ(back.slack_s, -0.5);
+  EXPECT_EQ(back.contributions_sent, 8);
+  EXPECT_EQ(back.contributions_merged, 9);
+  EXPECT_EQ(back.residual_norm, 10);
+  EXPECT_EQ(back.digests.at(3).version, 11);
+  EXPECT_EQ(back.digests.at(3).digest, 0xffffffffffffffff);
+  EXPECT_EQ(back.in_flight, progress.in_flight);
+  EXPECT_EQ(back.eval_loss, std::nullopt);
+
+  progress.eval_loss = 0;  // measured to be 0 is not the same as not measured
+  progress.eval_versions = {1, 2};
+  message.Clear();
+  ToProto(progress, &message);
+  back = FromProto(message);
+  EXPECT_EQ(back.eval_loss, 0);
+  EXPECT_EQ(back.eval_versions, progress.eval_versions);
+}
+
+TEST(Messages, ManifestThatNoHonestPeerSendsIsRefused) {
+  const auto refusal = [](const std::function<void(v1::Manifest&)>& spoil) {
+    v1::Manifest message;
+    ToProto(kManifest, &message);
+    spoil(message);
+    const auto manifest = FromProto(message);
+    EXPECT_TRUE(absl::IsInvalidArgument(manifest.status()));
+    return std::string(manifest.status().message());
+  };
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.clear_tensors(); }), HasSubstr("got 0"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_name("wq"); }), HasSubstr("wq is listed twice"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_name(""); }), HasSubstr("names of 1 to"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(0); }), HasSubstr("tensor wk: kind 0"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(6); }), HasSubstr("kind 6"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(256 + 1); }), HasSubstr("kind 257"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_dtype(1); }), HasSubstr("dtype 1"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_frozen(true); }), HasSubstr("frozen"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_alias_of("wq"); }), HasSubstr("alias"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(0)->set_shape(0, 0); }), HasSubstr("positive"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(0)->set_shape(0, -1); }), HasSubstr("positive"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(0)->set_shape(0, int64_t{1} << 62); }),
+              HasSubstr("at most"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(0)->set_layer(-2); }), HasSubstr("layer -2"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(0)->set_layer(1 << 30); }), HasSubstr("layer"));
+}
+
+TEST(Messages, FragmentMapThatNoHonestPeerSendsIsRefused) {
+  const auto refusal = [](const std::vector<std::vector<int>>& fragments) {
+    v1::Welcome welcome;
+    ToProto(kManifest, welcome.mutable_manifest());
+    for (const auto& tensors : fragments) {
+      welcome.add_fragments()->mutable_tensors()->Assign(tensors.begin(), tensors.end());
+    }
+    const auto map = FromProto(welcome.manifest(), welcome.fragments());
+    EXPECT_TRUE(absl::IsInvalidArgument(map.status()));
+    return std::string(map.status().message());
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("places 0 of 3 tensors"));
+  EXPECT_THAT(refusal({{0, 1}}), HasSubstr("places 2 of 3 tensors"));
+  EXPECT_THAT(refusal({{0, 1}, {1, 2}}), HasSubstr("tensor 1 of 3 is not there or placed twice"));
+  EXPECT_THAT(refusal({{0, 1}, {3}}), HasSubstr("tensor 3 of 3 is not there"));
+  EXPECT_THAT(refusal({{-1}, {0, 1, 2}}), HasSubstr("tensor -1 of 3 is not there"));
+  EXPECT_THAT(refusal({{0, 1, 2}, {}}), HasSubstr("a fragment has no tensor"));
+  EXPECT_THAT(refusal({{1, 0}, {2}}), HasSubstr("expected ascending tensors, got 0 after 1"));
+}
+
+}  // namespace
+}  // namespace causeway::transport
