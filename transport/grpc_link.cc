@@ -16,6 +16,7 @@ namespace causeway::transport {
 namespace {
 
 constexpr auto kLeaveTimeout = std::chrono::seconds(2);     // for the coordinator to see that we left
+constexpr int64_t kStopPollMs = 50;                         // how long a wait for a connection may outlive the link
 constexpr auto kDescribeTimeout = std::chrono::seconds(5);  // for one answer
 
 int64_t NowMs() {
@@ -33,7 +34,8 @@ uint64_t RandomBits() {
 GrpcLink::GrpcLink(LinkOptions options)
     : options_(std::move(options)),
       session_(absl::StrFormat("%016x", RandomBits())),
-      control_stub_(v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel))),
+      control_channel_(MakeChannel(options_.coordinator, options_.channel)),
+      control_stub_(v1::Coordinator::NewStub(control_channel_)),
       bulk_stub_(v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel))) {}
 
 GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
@@ -86,10 +88,23 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
   }
 }
 
-// Waits for the time to be over or the link to stop; true if it stops.
+// Waits for the time to be over or the link to stop; true if it stops. Unconnected, it waits on the channel: gRPC gets
+// on with a connection only while somebody does, and would otherwise still report the old failure at the next attempt.
 bool GrpcLink::WaitForRetry(int64_t backoff_ms) {
+  const int64_t end_ms = NowMs() + backoff_ms;
+  for (bool connected = false; !connected && NowMs() < end_ms && !Stopping();) {
+    const int64_t wait_ms = std::min(end_ms - NowMs(), kStopPollMs);
+    connected =
+        control_channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::milliseconds(wait_ms));
+  }
   core::MutexLock lock(mutex_);
-  lock.WaitFor(changed_, std::chrono::milliseconds(backoff_ms), [this] { return stopping_; });
+  lock.WaitFor(changed_, std::chrono::milliseconds(std::max<int64_t>(0, end_ms - NowMs())),
+               [this] { return stopping_; });
+  return stopping_;
+}
+
+bool GrpcLink::Stopping() const {
+  core::MutexLock lock(mutex_);
   return stopping_;
 }
 

@@ -71,12 +71,14 @@ class GrpcLink final : public CoordinatorLink {
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
   void Fail(const absl::Status& status);
   bool WaitForRetry(int64_t backoff_ms);
+  bool Stopping() const;
   bool UnreachableTooLong(int64_t since_ms) const;
   v1::Context MakeContext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendOnControl(v1::SiteMessage message);
 
   const LinkOptions options_;
   const core::SessionId session_;
+  const std::shared_ptr<grpc::Channel> control_channel_;
   std::unique_ptr<v1::Coordinator::Stub> control_stub_;
   std::unique_ptr<v1::Coordinator::Stub> bulk_stub_;
   core::Manifest manifest_;

@@ -181,6 +181,16 @@ class ConnectionTest(BadInputTest):
         self.assertEqual(patient.terminate(), DONE)
         self.assert_ends(self.run_program("causewayctl", "status", f"--coordinator={address}"), UNREACHABLE, address)
 
+    def test_a_coordinator_that_comes_late_is_found_at_the_next_attempt(self):
+        run = self.new_run(config_of(run={"steps": 6}))
+        run.grpc = f"127.0.0.1:{free_port()}"
+        worker = run.start_worker("a")
+        eventually(lambda: worker.log().count("trying again in") >= 4, "four attempts")
+        run.start_coordinator()
+        attempts = worker.log().count("trying again in")
+        run.await_done()
+        self.assertLessEqual(worker.log().count("trying again in"), attempts + 1)
+
     def test_a_port_where_something_else_listens(self):
         run = self.live_run(config_of())
         worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.http}", "--connect_timeout_s=1")
