@@ -58,8 +58,9 @@ absl::Status Coordinator::Restore(SavedState saved) {
     const auto plan = codecs::PlanChunks(map_->fragment(p), config.codec.up);
     for (auto& [site, chunks] : saved.fragments[p].contributions) {
       auto contribution = std::make_shared<Contribution>(plan);
-      for (const ChunkPtr& chunk : chunks) RETURN_IF_ERROR(contribution->Add(*chunk));
-      if (!contribution->complete()) {
+      const bool valid =
+          std::ranges::all_of(chunks, [&](const ChunkPtr& chunk) { return contribution->Add(*chunk).ok(); });
+      if (!valid || !contribution->complete()) {
         return absl::DataLossError(
             absl::StrCat("saved state: the contribution of ", site, " to fragment ", p, " is not whole"));
       }

@@ -1,0 +1,180 @@
+// A coordinator behind gRPC on a free port, and raw clients that may say anything.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/service/grpc_service.h"
+#include "tests/formats/temporary_folder.h"
+#include "transport/channel.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+
+inline core::Manifest ManifestForTest() {
+  return {{"a", {5000}, core::TensorKind::kMatrix, 0},
+          {"b", {300}, core::TensorKind::kMatrix, 0},
+          {"c", {10, 10}, core::TensorKind::kMatrix, 0},
+          {"d", {700}, core::TensorKind::kMatrix, 1}};
+}
+
+inline core::RunConfig ConfigForTest() {
+  core::RunConfig config;
+  config.run_id = "test";
+  config.sync = {.sync_every = 4, .num_fragments = 2, .fragment_sync_delay = 0};
+  config.membership.min_sites = 2;
+  config.checkpoint.every_rounds = 0;
+  return config;
+}
+
+// A fragment's chunks, all values alike.
+inline std::vector<std::string> ChunksOf(const core::Fragment& fragment, core::CodecId codec, float value) {
+  std::vector<std::string> chunks;
+  for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment, codec)) {
+    chunks.push_back(*codecs::EncodeChunk(span, std::vector<float>(span.values, value), {}));
+  }
+  return chunks;
+}
+
+struct UploadOutcome {
+  std::vector<int> missing;
+  std::optional<v1::Verdict> verdict;
+  grpc::Status status;
+
+  bool admitted() const { return verdict && verdict->admitted(); }
+};
+
+class CoordinatorForTest {
+ public:
+  using ControlStream = grpc::ClientReaderWriter<v1::SiteMessage, v1::CoordinatorMessage>;
+
+  CoordinatorForTest()
+      : map(*core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided)),
+        store_(*StateStore::Open(folder_.path())),
+        coordinator(*Coordinator::Create({.config = ConfigForTest(), .now_ms = [] { return int64_t{0}; }}, store_.get(),
+                                         std::nullopt)),
+        service_(coordinator.get(), [] { return std::string("{}"); }) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    stub = v1::Coordinator::NewStub(transport::MakeChannel({"127.0.0.1", port}, {}));
+  }
+  ~CoordinatorForTest() {
+    for (auto& [site, call] : controls_) call.context.TryCancel();
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+  }
+
+  static v1::Context ContextOf(const std::string& site) {
+    v1::Context context;
+    context.set_protocol(transport::kProtocol);
+    context.set_run_id("test");
+    context.set_site(site);
+    context.set_session(site + "-1");
+    return context;
+  }
+
+  // Sends Join; the first answer.
+  v1::CoordinatorMessage Join(const std::string& site, const core::Manifest& manifest = ManifestForTest(),
+                              const std::function<void(v1::Context&)>& change = nullptr) {
+    Control& call = controls_[site];
+    call.stream = stub->Control(&call.context);
+    v1::SiteMessage message;
+    v1::Join* join = message.mutable_join();
+    *join->mutable_context() = ContextOf(site);
+    if (change) change(*join->mutable_context());
+    transport::ToProto(manifest, join->mutable_manifest());
+    for (core::CodecId codec : core::kAllCodecs) join->add_codecs(static_cast<uint32_t>(codec));
+    call.stream->Write(message);
+    return Read(site);
+  }
+
+  v1::CoordinatorMessage Read(const std::string& site) {
+    v1::CoordinatorMessage message;
+    controls_[site].stream->Read(&message);
+    return message;
+  }
+
+  // Sites a and b join, a seeds with zeros, both enter.
+  void Start() {
+    Join("a");
+    Join("b");
+    for (int p = 0; p < map.num_fragments(); ++p) {
+      v1::UploadHeader header = HeaderOf("a", p);
+      header.set_initial(true);
+      Upload(header, ChunksOf(map.fragment(p), core::CodecId::kFloat32, 0));
+    }
+    v1::SiteMessage ready;
+    ready.mutable_ready();
+    for (const char* site : {"a", "b"}) controls_[site].stream->Write(ready);
+    for (const char* site : {"a", "b"}) {
+      while (!Read(site).has_entry()) continue;
+    }
+  }
+
+  static v1::UploadHeader HeaderOf(const std::string& site, int fragment, int64_t base = 0) {
+    v1::UploadHeader header;
+    *header.mutable_context() = ContextOf(site);
+    header.set_fragment(fragment);
+    header.set_base_version(base);
+    return header;
+  }
+
+  // Sends the first `limit` of the chunks that are missing, and gives up then.
+  UploadOutcome Upload(const v1::UploadHeader& header, const std::vector<std::string>& chunks, size_t limit = 1000) {
+    grpc::ClientContext context;
+    auto stream = stub->Upload(&context);
+    v1::UploadMessage message;
+    *message.mutable_header() = header;
+    stream->Write(message);
+    UploadOutcome outcome;
+    v1::UploadReply reply;
+    while (stream->Read(&reply)) {
+      if (reply.has_verdict()) outcome.verdict = reply.verdict();
+      if (!reply.has_missing()) continue;
+      outcome.missing = {reply.missing().chunks().begin(), reply.missing().chunks().end()};
+      for (size_t i = 0; i < outcome.missing.size() && i < limit; ++i) {
+        message.set_chunk(chunks[outcome.missing[i]]);
+        stream->Write(message);
+      }
+      if (outcome.missing.size() > limit) stream->WritesDone();
+    }
+    outcome.status = stream->Finish();
+    return outcome;
+  }
+
+  UploadOutcome Contribute(const std::string& site, int fragment, int64_t base = 0) {
+    return Upload(HeaderOf(site, fragment, base), ChunksOf(map.fragment(fragment), core::CodecId::kInt4, 1));
+  }
+
+ private:
+  struct Control {
+    grpc::ClientContext context;
+    std::unique_ptr<ControlStream> stream;
+  };
+
+  const TemporaryFolder folder_;
+
+ public:
+  const core::FragmentMap map;
+
+ private:
+  std::unique_ptr<StateStore> store_;
+
+ public:
+  std::unique_ptr<Coordinator> coordinator;
+  std::unique_ptr<v1::Coordinator::Stub> stub;
+
+ private:
+  GrpcService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::map<std::string, Control> controls_;
+};
+
+}  // namespace causeway::server

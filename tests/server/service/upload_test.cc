@@ -1,0 +1,136 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/service/coordinator_for_test.h"
+
+namespace causeway::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class Upload : public testing::Test {
+ protected:
+  Upload() { run_.Start(); }
+
+  std::vector<std::string> Good() const { return ChunksOf(run_.map.fragment(0), core::CodecId::kInt4, 1); }
+
+  CoordinatorForTest run_;
+};
+
+TEST_F(Upload, DamagedChunkIsRefusedAndTheGoodOneIsTakenAfterwards) {
+  std::vector<std::string> truncated = Good();
+  truncated[1].resize(truncated[1].size() - 3);
+  std::vector<std::string> flipped = Good();
+  flipped[1][100] ^= 0x10;
+  std::vector<std::string> elsewhere = Good();
+  elsewhere[1] = *codecs::EncodeChunk({core::CodecId::kInt4, 0, 300}, std::vector<float>(300), {});
+  // Chunk 0 is spooled by the first attempt and stays; chunk 1 is what is missing from then on.
+  for (const auto& damaged : {truncated, flipped, elsewhere}) {
+    const UploadOutcome outcome = run_.Upload(CoordinatorForTest::HeaderOf("a", 0), damaged);
+    EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(outcome.status.error_message(), HasSubstr("fragment 0 from a: "));
+    EXPECT_FALSE(outcome.verdict);
+  }
+  const UploadOutcome good = run_.Upload(CoordinatorForTest::HeaderOf("a", 0), Good());
+  EXPECT_THAT(good.missing, ElementsAre(1, 2));
+  EXPECT_TRUE(good.admitted());
+}
+
+TEST_F(Upload, RepeatIsAnsweredAdmitted) {
+  EXPECT_TRUE(run_.Contribute("a", 0).admitted());
+  const UploadOutcome repeat = run_.Contribute("a", 0);
+  EXPECT_TRUE(repeat.admitted());
+  EXPECT_THAT(repeat.missing, IsEmpty());
+  EXPECT_TRUE(run_.Contribute("b", 0).admitted());  // closes the round
+  EXPECT_TRUE(run_.Contribute("a", 0).admitted());
+  EXPECT_EQ(run_.coordinator->Describe().versions_size(), 2);
+}
+
+TEST_F(Upload, GoesOnWhereItWasCut) {
+  const UploadOutcome cut = run_.Upload(CoordinatorForTest::HeaderOf("a", 0), Good(), /*limit=*/2);
+  EXPECT_EQ(cut.status.error_code(), grpc::StatusCode::ABORTED);
+  const UploadOutcome rest = run_.Upload(CoordinatorForTest::HeaderOf("a", 0), Good());
+  EXPECT_THAT(rest.missing, ElementsAre(2));
+  EXPECT_TRUE(rest.admitted());
+}
+
+TEST_F(Upload, OfAnotherRunOrLifeIsRefusedWithBothValues) {
+  const auto refusal = [&](const std::function<void(v1::Context&)>& change) {
+    v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+    change(*header.mutable_context());
+    const UploadOutcome outcome = run_.Upload(header, Good());
+    EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    return outcome.status.error_message();
+  };
+  EXPECT_THAT(refusal([](v1::Context& c) { c.set_run_id("other"); }), HasSubstr("expected run test, got other"));
+  EXPECT_THAT(refusal([](v1::Context& c) { c.set_protocol(9); }), HasSubstr("expected protocol 1, got 9"));
+  EXPECT_THAT(refusal([](v1::Context& c) { c.set_epoch(5); }), HasSubstr("has seen epoch 5"));
+  EXPECT_THAT(refusal([](v1::Context& c) { c.set_lineage("x"); }), HasSubstr("of lineage x"));
+}
+
+TEST_F(Upload, OfAnotherSessionOrBaseIsRefusedByVerdict) {
+  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  header.mutable_context()->set_session("a-2");
+  EXPECT_THAT(run_.Upload(header, Good()).verdict->reason(), HasSubstr("not in the run with this session"));
+  EXPECT_THAT(run_.Contribute("a", 0, /*base=*/1).verdict->reason(), HasSubstr("the contribution is of 1"));
+}
+
+TEST(Join, ModelThatDiffersIsRefusedWithTheFirstDifference) {
+  CoordinatorForTest run;
+  EXPECT_TRUE(run.Join("a").has_welcome());
+  core::Manifest other = ManifestForTest();
+  other[2].shape = {10, 11};
+  const v1::CoordinatorMessage answer = run.Join("b", other);
+  ASSERT_TRUE(answer.has_refused());
+  EXPECT_THAT(answer.refused().reason(), HasSubstr("at tensor 2: expected c [10,10] matrix of layer 0, got c [10,11]"));
+  EXPECT_EQ(answer.refused().retry_after_ms(), 0);
+}
+
+TEST(Join, OfAnotherRunIsRefused) {
+  CoordinatorForTest run;
+  const auto answer = run.Join("a", ManifestForTest(), [](v1::Context& context) { context.set_run_id("other"); });
+  EXPECT_THAT(answer.refused().reason(), HasSubstr("expected run test, got other"));
+}
+
+// Both leases end in one Tick: the round closes with what the first one contributed.
+TEST(Leases, ThatEndTogetherDoNotLoseAnAdmittedContribution) {
+  int64_t now_ms = 0;
+  const TemporaryFolder folder;
+  auto store = *StateStore::Open(folder.path());
+  auto coordinator =
+      *Coordinator::Create({.config = ConfigForTest(), .now_ms = [&] { return now_ms; }}, store.get(), {});
+  struct Silent final : SitePeer {
+    void Send(const v1::CoordinatorMessage&) override {}
+    void Close() override {}
+  };
+  const core::FragmentMap map = *core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided);
+  std::vector<std::shared_ptr<SitePeer>> peers;
+  for (const char* site : {"a", "b"}) {
+    v1::Join join;
+    *join.mutable_context() = CoordinatorForTest::ContextOf(site);
+    transport::ToProto(ManifestForTest(), join.mutable_manifest());
+    for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
+    coordinator->Join(peers.emplace_back(std::make_shared<Silent>()), join);
+  }
+  const auto upload = [&](bool initial, int p, core::CodecId codec) {
+    v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", p);
+    header.set_initial(initial);
+    const auto begun = coordinator->BeginUpload(header);
+    for (const std::string& chunk : ChunksOf(map.fragment(p), codec, 1)) {
+      ASSERT_TRUE(begun->contribution->Add(chunk).ok());
+    }
+    EXPECT_TRUE(coordinator->CompleteUpload(header, begun->contribution).admitted());
+  };
+  for (int p = 0; p < 2; ++p) upload(/*initial=*/true, p, core::CodecId::kFloat32);
+  for (const auto& peer : peers) coordinator->Ready(peer.get());
+  upload(/*initial=*/false, 0, core::CodecId::kInt4);
+  now_ms = ConfigForTest().membership.lease_ms;
+  coordinator->Tick();
+  EXPECT_TRUE(coordinator->Finish().ok());
+  EXPECT_EQ(coordinator->Describe().versions(0), 1);
+}
+
+}  // namespace
+}  // namespace causeway::server
