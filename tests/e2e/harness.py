@@ -8,9 +8,9 @@
             run.await_done()                      # state "done", every worker ended with 0
             values = run.export()["t0"]
 
-Programs are those in $CAUSEWAY_BIN_DIR. Every run has a folder of its own below the test's temporary one and listens on
-free ports, so tests may run side by side. Waiting is always for something that can be seen, with a deadline. When a test
-fails, the ends of its programs' logs are printed; no program outlives its test.
+Programs are those in $CAUSEWAY_BIN_DIR, or of the release preset. Every run has a folder of its own below the test's
+temporary one and listens on free ports, so tests may run side by side. Waiting is always for something to be seen, with
+a deadline. When a test fails, the ends of its programs' logs are printed; no program outlives its test.
 """
 
 import concurrent.futures
@@ -29,7 +29,7 @@ import urllib.request
 
 import numpy
 
-BIN_DIR = pathlib.Path(os.environ.get("CAUSEWAY_BIN_DIR", "build/release"))
+BIN_DIR = pathlib.Path(os.environ.get("CAUSEWAY_BIN_DIR", pathlib.Path(__file__).parents[2] / "build" / "release"))
 DEADLINE_S = 60  # for whatever takes moments on an idle machine
 LOG_TAIL_LINES = 25
 
@@ -56,7 +56,8 @@ def synthetic(gradient_by_site, shapes, **sections):
             "tensors": [{"name": f"t{i}", "shape": shape, "init": 0.25} for i, shape in enumerate(shapes)],
             "gradient": {"kind": "constant", "by_site": gradient_by_site},
         },
-        "inner": {"optimizer": "sgd", "lr": 0.1, "warmup_steps": 0, "schedule": "constant", "weight_decay": 0, "clip": 0},
+        "inner": {"optimizer": "sgd", "lr": 0.1, "warmup_steps": 0, "schedule": "constant", "weight_decay": 0,
+                  "clip": 0},
         "sync": {"sync_every": 6, "num_fragments": 1},
         "membership": {"min_sites": len(gradient_by_site)},
         "checkpoint": {"every_rounds": 0},
@@ -114,7 +115,8 @@ class Program:
         self.stdout_path = folder / f"{label}.out"
         command = [str(BIN_DIR / program), *arguments]
         with open(self.log_path, "ab") as log, open(self.stdout_path, "wb") as stdout:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=log, preexec_fn=preexec_fn)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=log,
+                                            preexec_fn=preexec_fn)
 
     def log(self):
         return self.log_path.read_text(errors="replace")
@@ -232,7 +234,7 @@ class Run:
 
 
 class DigestBook:
-    """Holds what sites report of their anchors against what the coordinator committed, over many looks at the status."""
+    """Holds what sites report of their anchors against what the coordinator committed, in many statuses."""
 
     def __init__(self):
         self.committed = {}  # (fragment, version): digest
@@ -299,5 +301,5 @@ class EndToEndTest(unittest.TestCase):
             different = numpy.flatnonzero(values.view(numpy.uint32) != got.view(numpy.uint32))
             if different.size:
                 at = different[0]
-                self.fail(f"{what}: {name}: {different.size} of {values.size} values differ, the first at {at}: expected "
-                          f"{float(values.flat[at]).hex()}, got {float(got.flat[at]).hex()}")
+                self.fail(f"{what}: {name}: {different.size} of {values.size} values differ, the first at {at}: "
+                          f"expected {float(values.flat[at]).hex()}, got {float(got.flat[at]).hex()}")

@@ -17,8 +17,8 @@ EVERY_STEP = {
     "codec": {"up": "float32", "down": "float32", "feedback_up": 0, "feedback_down": 0},
 }
 
-# The learning rate is small on purpose: at ten times as much, training amplifies the last bit of a sum, in which the two
-# must differ, until their losses have nothing in common.
+# The learning rate is small on purpose: at ten times as much, training amplifies the last bit of a sum, in which the
+# two must differ, until their losses have nothing in common.
 LLAMA = {
     "run_id": "e2e",
     "run": {"steps": 500},

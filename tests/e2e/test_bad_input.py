@@ -81,7 +81,8 @@ class FlagTest(BadInputTest):
         far = "192.0.2.1:7077"  # an address for documentation; nothing is sent to it
         self.assert_ends(self.run_program("causeway-worker", "--site=a", f"--coordinator={far}"), BAD_INPUT, far,
                          "--insecure")
-        self.assert_ends(self.run_program("causewayctl", "status", f"--coordinator={far}"), BAD_INPUT, far, "--insecure")
+        self.assert_ends(self.run_program("causewayctl", "status", f"--coordinator={far}"), BAD_INPUT, far,
+                         "--insecure")
         self.assert_ends(self.coordinator("--listen=0.0.0.0:0"), BAD_INPUT, "0.0.0.0:0", "--insecure")
         run = self.new_run(config_of())
         run.grpc = "0.0.0.0:0"

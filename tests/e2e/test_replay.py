@@ -1,6 +1,6 @@
 """The whole path — sites, wire, merge, outer step, mixing, export — against an independent replay of the algorithm.
 
-Streaming DiLoCo in synchronous mode (arXiv 2501.18512; docs/wire_format.md names the roundings). Gradients are constant,
+Streaming DiLoCo in synchronous mode (arXiv 2501.18512; core/outer_step.h names the roundings). Gradients are constant,
 so all values of a tensor are equal and the replay follows one of each, in exact arithmetic. Learning rates, gradients
 and initial values are no dyadic fractions, so that every rounding counts.
 """

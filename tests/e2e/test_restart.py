@@ -15,7 +15,8 @@ RESTARTS = 6
 
 def config_of(**sections):
     return synthetic(SITES, SHAPES, model={"step_ms": 8, "init": "seeded", "gradient": {"kind": "noise"}},
-                     sync={"sync_every": 10, "num_fragments": 4, "fragment_sync_delay": 1, "fragment_update_alpha": 0.5},
+                     sync={"sync_every": 10, "num_fragments": 4, "fragment_sync_delay": 1,
+                           "fragment_update_alpha": 0.5},
                      codec={"up": "int4", "down": "int4", "feedback_up": 1, "feedback_down": 1}, **sections)
 
 
