@@ -1,11 +1,12 @@
 """Every site's anchors are the coordinator's, bit for bit, after every commit and with every codec."""
 
 import itertools
+import json
 import unittest
 
 import numpy
 
-from harness import DigestBook, EndToEndTest, check_all, eventually, synthetic
+from harness import DONE, DigestBook, EndToEndTest, check_all, eventually, synthetic
 
 CODECS = ["float32", "bfloat16", "int8", "int4", "sign"]
 SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
@@ -58,6 +59,9 @@ class DigestsTest(EndToEndTest):
         run.start_coordinator()
         run.start_workers(*SITES)
         run.await_done()
+        shown = run.program("status", "causewayctl", "status", "--json", f"--coordinator={run.grpc}")
+        self.assertEqual(shown.wait(), DONE)
+        self.assertEqual(json.loads(shown.output()) | {"uptime_s": 0}, run.status() | {"uptime_s": 0})
         exported = run.export()
         for site in SITES:
             self.assert_same_bits(exported, run.local(site), site)
