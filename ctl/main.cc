@@ -114,8 +114,8 @@ ExitCode CodeOf(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   using namespace causeway::ctl;
-  BlockStopSignals();
   const std::vector<std::string> arguments = StartProgram(argc, argv, kUsage);
+  if (absl::GetFlag(FLAGS_watch)) CatchStopSignals();  // everything else ends at once
   const absl::Status status = RunCommand(arguments);
   return status.ok() ? kDone : Fail(CodeOf(status), status);
 }

@@ -1,10 +1,14 @@
 #include "ctl/program.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -13,6 +17,7 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/check.h"
 
 ABSL_FLAG(std::string, log_format, "text", "text | json: one line for each event, on stderr");
 
@@ -101,12 +106,16 @@ void SetUpLog() {
   spdlog::set_default_logger(std::move(logger));
 }
 
-sigset_t StopSet() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
+// A stop signal on its way from the handler, which may do little more than write, to whoever waits for it.
+int stop_pipe[2] = {-1, -1};
+
+void OnStopSignal(int) {
+  const int error = errno;
+  const char byte = 0;
+  if (write(stop_pipe[1], &byte, 1) < 0) {
+    // The pipe is full of signals that nobody waited for: one more says nothing new.
+  }
+  errno = error;
 }
 
 }  // namespace
@@ -133,15 +142,21 @@ int Fail(ExitCode code, const absl::Status& status) {
   return code;
 }
 
-void BlockStopSignals() {
-  const sigset_t signals = StopSet();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+// Not by a blocked signal and sigtimedwait: threads that a library starts before main (OpenBLAS does) would not have it
+// blocked, and the signal would end the program there.
+void CatchStopSignals() {
+  CHECK(pipe2(stop_pipe, O_CLOEXEC | O_NONBLOCK) == 0);
+  struct sigaction action = {};
+  action.sa_handler = OnStopSignal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
 }
 
 bool WaitForStopSignal(int64_t timeout_ms) {
-  const sigset_t signals = StopSet();
-  const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000};
-  return sigtimedwait(&signals, nullptr, &timeout) > 0;
+  pollfd readable = {.fd = stop_pipe[0], .events = POLLIN, .revents = 0};
+  char byte = 0;
+  return poll(&readable, 1, static_cast<int>(timeout_ms)) > 0 && read(stop_pipe[0], &byte, 1) == 1;
 }
 
 StopSignals::StopSignals(std::function<void()> stop)

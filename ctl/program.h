@@ -28,8 +28,8 @@ std::vector<std::string> StartProgram(int argc, char** argv, const std::string& 
 // Prints "error: message" to the log and returns the code.
 int Fail(ExitCode code, const absl::Status& status);
 
-// Blocks SIGTERM and SIGINT for all threads that are started later; call first in main.
-void BlockStopSignals();
+// From here on SIGTERM and SIGINT end nothing: WaitForStopSignal tells of them. Call first in main.
+void CatchStopSignals();
 
 // Waits up to `timeout_ms` for one of them. True if it came.
 bool WaitForStopSignal(int64_t timeout_ms);

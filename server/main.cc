@@ -130,7 +130,7 @@ int Run(const core::RunConfig& config, Addresses addresses) {
 
 int main(int argc, char** argv) {
   using namespace causeway;
-  ctl::BlockStopSignals();
+  ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected flags alone, got '" + arguments[0] + "'"));

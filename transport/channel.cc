@@ -15,6 +15,10 @@ namespace {
 constexpr int kKeepaliveTimeMs = 5'000;
 constexpr int kKeepaliveTimeoutMs = 4'000;
 
+// gRPC's name for it is MIN_RECONNECT_BACKOFF, but it is how long one attempt to connect may take: several round trips
+// of the slowest link. A refused connection is tried again after the backoff, not after this.
+constexpr int kConnectTimeoutMs = 5'000;
+
 }  // namespace
 
 std::string Address::Text() const {
@@ -62,7 +66,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.use_proxy ? 1 : 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(core::kFirstBackoffMs));
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(core::kFirstBackoffMs));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(core::kLastBackoffMs));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);

@@ -260,7 +260,7 @@ int Run() {
 
 int main(int argc, char** argv) {
   using namespace causeway;
-  ctl::BlockStopSignals();
+  ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected flags alone, got '" + arguments[0] + "'"));

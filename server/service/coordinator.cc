@@ -37,41 +37,6 @@ Coordinator::Coordinator(CoordinatorOptions options, StateStore* store)
       started_ms_);
 }
 
-absl::Status Coordinator::Restore(SavedState saved) {
-  core::MutexLock lock(mutex_);
-  epoch_ = saved.epoch + 1;
-  lineage_ = saved.lineage;
-  eval_loss_ = saved.eval_loss;
-  for (const auto& [site, record] : saved.rounds.sites) members_[site].session = record.session;
-  if (!saved.manifest.empty()) SetMap(core::FragmentMap(saved.manifest, saved.tensors_of_fragment));
-  const core::RunConfig& config = options_.config;
-  const bool seeded = saved.rounds.seeded;
-  rounds_ = std::make_unique<RoundTable>(
-      RoundRules{config.sync.Schedule(), config.membership.min_sites, config.membership.lease_ms},
-      std::move(saved.rounds), started_ms_);
-  if (!seeded) return absl::OkStatus();
-  if (!map_ || saved.fragments.size() != open_.size()) {
-    return absl::DataLossError(
-        absl::StrCat("saved state: expected ", open_.size(), " fragments, found ", saved.fragments.size()));
-  }
-  for (size_t p = 0; p < saved.fragments.size(); ++p) {
-    const auto plan = codecs::PlanChunks(map_->fragment(p), config.codec.up);
-    for (auto& [site, chunks] : saved.fragments[p].contributions) {
-      auto contribution = std::make_shared<Contribution>(plan);
-      const bool valid =
-          std::ranges::all_of(chunks, [&](const ChunkPtr& chunk) { return contribution->Add(*chunk).ok(); });
-      if (!valid || !contribution->complete()) {
-        return absl::DataLossError(
-            absl::StrCat("saved state: the contribution of ", site, " to fragment ", p, " is not whole"));
-      }
-      open_[p][site] = std::move(contribution);
-    }
-  }
-  saved_round_ = *std::min_element(rounds_->state().versions.begin(), rounds_->state().versions.end());
-  parameters_->Set(std::move(saved.fragments));
-  return absl::OkStatus();
-}
-
 void Coordinator::SetMap(core::FragmentMap map) {
   map_ = std::move(map);
   open_.resize(map_->num_fragments());
@@ -120,7 +85,7 @@ absl::Status Coordinator::CheckContext(const v1::Context& context) const {
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::CheckJoin(const v1::Join& join) {
+absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
   RETURN_IF_ERROR(CheckContext(join.context()));
   if (!core::IsValidName(join.context().site())) {
     return absl::InvalidArgumentError(
@@ -134,11 +99,12 @@ absl::Status Coordinator::CheckJoin(const v1::Join& join) {
         absl::StrCat("the run uses codec ", core::CodecName(codec), ", which the site does not know"));
   }
   ASSIGN_OR_RETURN(const core::Manifest manifest, transport::FromProto(join.manifest()));
-  if (map_) return core::CompareManifests(map_->manifest(), manifest);
+  if (map_) {
+    RETURN_IF_ERROR(core::CompareManifests(map_->manifest(), manifest));
+    return *map_;
+  }
   const core::SyncConfig& sync = options_.config.sync;
-  ASSIGN_OR_RETURN(core::FragmentMap map, BuildFragmentMap(manifest, sync.num_fragments, sync.fragment_assignment));
-  SetMap(std::move(map));
-  return absl::OkStatus();
+  return BuildFragmentMap(manifest, sync.num_fragments, sync.fragment_assignment);
 }
 
 void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
@@ -146,8 +112,9 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   const core::SiteId& site = join.context().site();
   v1::CoordinatorMessage answer;
   JoinDecision decision;
-  if (absl::Status status = CheckJoin(join); !status.ok()) {
-    decision.reason = std::string(status.message());
+  absl::StatusOr<core::FragmentMap> map = CheckJoin(join);
+  if (!map.ok()) {
+    decision.reason = std::string(map.status().message());
   } else {
     decision = rounds_->Join(site, join.context().session(), {join.versions().begin(), join.versions().end()},
                              options_.now_ms());
@@ -165,6 +132,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
     peer->Close();
     return;
   }
+  if (!map_) SetMap(*std::move(map));  // the first site of a run says what the model is
   Member& member = members_[site];
   if (member.peer != nullptr) member.peer->Close();
   member.peer = peer;
@@ -249,6 +217,7 @@ void Coordinator::Perform(const Actions& actions) {
 }
 
 void Coordinator::Perform(const RequestSeed& action) {
+  seeder_ = action.site;
   seeds_.assign(map_->num_fragments(), nullptr);
   spdlog::info("site {}: is asked for the initial parameters", action.site);
   v1::CoordinatorMessage message;
@@ -297,125 +266,6 @@ void Coordinator::NoteReasons() {
   v1::CoordinatorMessage message;
   message.mutable_notice()->set_reason(reason);
   for (const auto& [site, member] : members_) SendTo(site, message);
-}
-
-// ---- The owner of the process ----
-
-void Coordinator::OnMerged(core::FragmentId fragment, core::AnchorDigest committed) {
-  spdlog::info("fragment {}: version {}, digest {}", fragment, committed.version, core::DigestText(committed.digest));
-  std::optional<SavedState> state;
-  {
-    core::MutexLock lock(mutex_);
-    const auto& versions = rounds_->state().versions;
-    const core::Version rounds = *std::min_element(versions.begin(), versions.end());
-    const int64_t every = options_.config.checkpoint.every_rounds;
-    if (every == 0 || rounds < saved_round_ + every) return;
-    state = CaptureState();
-    if (!state) return;  // more rounds are decided already: after the last of them
-    saved_round_ = rounds;
-  }
-  const absl::Status status = store_->Save(*state, options_.config.checkpoint.keep);
-  if (!status.ok()) spdlog::error("cannot save the state, going on without: {}", status.ToString());
-}
-
-std::optional<SavedState> Coordinator::CaptureState() const {
-  SavedState state{.run_config = options_.run_config, .epoch = epoch_, .lineage = lineage_, .eval_loss = eval_loss_};
-  state.rounds = rounds_->state();
-  if (!map_) return state;
-  state.manifest = map_->manifest();
-  for (const core::Fragment& fragment : map_->fragments()) {
-    auto& tensors = state.tensors_of_fragment.emplace_back();
-    for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
-  }
-  if (!state.rounds.seeded) return state;
-  auto fragments = parameters_->Save();
-  if (!fragments) return std::nullopt;
-  state.fragments = *std::move(fragments);
-  for (size_t p = 0; p < open_.size(); ++p) {
-    for (const core::SiteId& site : state.rounds.contributors[p]) {
-      auto& chunks = state.fragments[p].contributions[site];
-      for (const std::string& chunk : open_[p].at(site)->chunks()) {
-        chunks.push_back(ChunkPtr(open_[p].at(site), &chunk));  // shares the contribution's life
-      }
-    }
-  }
-  return state;
-}
-
-void Coordinator::Tick() {
-  core::MutexLock lock(mutex_);
-  const int64_t now_ms = options_.now_ms();
-  for (auto& [site, member] : members_) {
-    member.meters->up.Sample(now_ms);
-    member.meters->down.Sample(now_ms);
-  }
-  Perform(rounds_->Tick(now_ms));
-  NoteReasons();
-}
-
-absl::Status Coordinator::Finish() {
-  if (parameters_ != nullptr) parameters_->Finish();
-  std::optional<SavedState> state;
-  {
-    core::MutexLock lock(mutex_);
-    state = CaptureState();
-  }
-  CHECK(state.has_value());
-  return store_->Save(*state, options_.config.checkpoint.keep);
-}
-
-bool Coordinator::done() const {
-  core::MutexLock lock(mutex_);
-  return rounds_->run_state() == RunState::kDone;
-}
-
-absl::Status Coordinator::Drain(const core::SiteId& site) {
-  core::MutexLock lock(mutex_);
-  const absl::Status status = rounds_->StartDraining(site, "asked to leave");
-  if (!status.ok()) return status;
-  v1::CoordinatorMessage message;
-  message.mutable_drain()->set_reason("an operator asked for it");
-  SendTo(site, message);
-  return absl::OkStatus();
-}
-
-StatusSnapshot Coordinator::Status() const {
-  core::MutexLock lock(mutex_);
-  StatusSnapshot snapshot{.run_id = options_.config.run_id,
-                          .protocol = transport::kProtocol,
-                          .epoch = epoch_,
-                          .state = RunStateName(rounds_->run_state()),
-                          .reason = rounds_->Reason(),
-                          .uptime_s = static_cast<double>(options_.now_ms() - started_ms_) / 1000.0,
-                          .parameters = map_ ? core::NumParameters(map_->manifest()) : 0,
-                          .codec = options_.config.codec,
-                          .config_json = options_.config_json,
-                          .eval_loss_start = eval_loss_.start,
-                          .eval_loss_latest = eval_loss_.latest,
-                          .eval_loss_versions = eval_loss_.versions};
-  for (const auto& [site, record] : rounds_->state().sites) {
-    const auto member = members_.find(site);
-    SiteStatus& status = snapshot.sites.emplace_back();
-    status.name = site;
-    status.state = record.state;
-    status.reason = record.reason;
-    if (member == members_.end()) continue;
-    status.progress = member->second.progress;
-    status.up_bytes = member->second.meters->up.total();
-    status.down_bytes = member->second.meters->down.total();
-    status.up_bytes_per_s = member->second.meters->up.bytes_per_s();
-    status.down_bytes_per_s = member->second.meters->down.bytes_per_s();
-  }
-  if (!map_) return snapshot;
-  for (const core::Fragment& fragment : map_->fragments()) {
-    FragmentStatus& status = snapshot.fragments.emplace_back();
-    status.parameters = fragment.parameters;
-    status.committed = parameters_->Committed(fragment.id);
-    status.contributors = rounds_->state().contributors[fragment.id];
-    status.reason = rounds_->RoundReason(fragment.id);
-    status.state = parameters_->Merging(fragment.id) ? "merging" : status.contributors.empty() ? "idle" : "open";
-  }
-  return snapshot;
 }
 
 }  // namespace causeway::server

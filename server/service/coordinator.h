@@ -105,7 +105,8 @@ class Coordinator {
   Coordinator(CoordinatorOptions options, StateStore* store);
   absl::Status Restore(SavedState saved);
 
-  absl::Status CheckJoin(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The run's fragment map, if the site may join as far as the rules are not concerned.
+  absl::StatusOr<core::FragmentMap> CheckJoin(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetMap(core::FragmentMap map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const RequestSeed& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -133,6 +134,7 @@ class Coordinator {
   // Contributions to the open round of each fragment, arriving and admitted.
   std::vector<std::map<core::SiteId, std::shared_ptr<Contribution>>> open_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Contribution>> seeds_ ABSL_GUARDED_BY(mutex_);  // initial parameters, arriving
+  core::SiteId seeder_ ABSL_GUARDED_BY(mutex_);                               // was asked for them
   EvalLoss eval_loss_ ABSL_GUARDED_BY(mutex_);
   std::string noted_reason_ ABSL_GUARDED_BY(mutex_);
   core::Version saved_round_ ABSL_GUARDED_BY(mutex_) = 0;

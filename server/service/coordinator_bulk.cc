@@ -56,8 +56,8 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
   const core::SiteId& site = header.context().site();
   const auto member = members_.find(site);
   if (rounds_->state().seeded) return Upload{.verdict = Admitted()};  // a repeat
-  if (member == members_.end() || member->second.session != header.context().session() || seeds_.empty() ||
-      header.fragment() < 0 || header.fragment() >= static_cast<int>(seeds_.size())) {
+  if (member == members_.end() || member->second.session != header.context().session() || site != seeder_ ||
+      seeds_.empty() || header.fragment() < 0 || header.fragment() >= static_cast<int>(seeds_.size())) {
     return Upload{.verdict = Refused("the coordinator did not ask this site for that fragment")};
   }
   std::shared_ptr<Contribution>& seed = seeds_[header.fragment()];
