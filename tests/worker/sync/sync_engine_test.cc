@@ -205,8 +205,8 @@ TEST_F(SyncEngineTest, OpenRoundWithoutTheJoinerMovesItWhenItIsDue) {
 TEST_F(SyncEngineTest, NonFiniteValueEndsTheLoopAndIsNotSent) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   value_[0] = std::nanf("");
-  ASSERT_TRUE(engine_->AfterStep(2).ok());
-  const auto step = engine_->AfterStep(3);
+  auto step = engine_->AfterStep(2);
+  if (step.ok()) step = engine_->AfterStep(3);  // the task thread may have met it already, or not
   EXPECT_EQ(step.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(step.status().message()), HasSubstr("w is nan at index 0"));
 }
