@@ -24,7 +24,8 @@ void SetDeadline(grpc::ClientContext& context) { context.set_deadline(std::chron
 }  // namespace
 
 Client::Client(const transport::Address& coordinator, const transport::ChannelOptions& options)
-    : address_(coordinator.Text()), stub_(v1::Coordinator::NewStub(transport::MakeChannel(coordinator, options))) {}
+    : address_(coordinator.Text()),
+      stub_(v1::Coordinator::NewStub(transport::MakeChannel(coordinator, options, transport::Traffic::kBulk))) {}
 
 absl::Status Client::Wrong(const grpc::Status& status) const {
   const auto code = static_cast<absl::StatusCode>(status.error_code());

@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -42,8 +43,16 @@ int64_t NowMs() {
 absl::Status CheckSameRun(const server::SavedState& saved, const core::RunConfig& now) {
   ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(saved.run_config));
   std::string difference = formats::FixedConfigDifference(before, now);
-  if (difference.empty() && !(before.sync == now.sync)) difference = "sync: the saved run has other settings";
-  if (difference.empty() && !(before.codec == now.codec)) difference = "codec: the saved run has other settings";
+  // Sites that are still there have fetched these; only what concerns the coordinator alone may change.
+  const auto must_equal = [&](const char* key, bool equal) {
+    if (difference.empty() && !equal) difference = absl::StrCat(key, ": the saved run has other settings");
+  };
+  must_equal("run.steps", before.steps == now.steps);
+  must_equal("inner", before.inner == now.inner);
+  must_equal("sync", before.sync == now.sync);
+  must_equal("codec", before.codec == now.codec);
+  must_equal("membership.lease_ms", before.membership.lease_ms == now.membership.lease_ms);
+  must_equal("eval", before.eval == now.eval);
   if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir), " holds the state of another run: ", difference));
@@ -104,6 +113,11 @@ int Run(const core::RunConfig& config, Addresses addresses) {
                      absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", addresses.grpc.Text(),
                                                          "; is the port taken, or not this machine's address?")));
   }
+  // However this function ends: open streams would otherwise keep the server from being destroyed.
+  const absl::Cleanup stop_server = [&] {
+    grpc_server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    grpc_server->Wait();
+  };
   auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, status_json);
   if (!http_server.ok()) return ctl::Fail(ctl::kBadInput, http_server.status());
   addresses.grpc.port = grpc_port;

@@ -14,6 +14,7 @@ namespace {
 // A link that died without a word is noticed after the two together, inside the default lease of 10 s.
 constexpr int kKeepaliveTimeMs = 5'000;
 constexpr int kKeepaliveTimeoutMs = 4'000;
+constexpr int kBulkKeepaliveTimeoutMs = 60'000;  // megabytes of send buffer on a link of 1 Mbit/s
 
 // gRPC's name for it is MIN_RECONNECT_BACKOFF, but it is how long one attempt to connect may take: several round trips
 // of the slowest link. A refused connection is tried again after the backoff, not after this.
@@ -61,7 +62,7 @@ absl::Status CheckPlaintextAllowed(const Address& address, bool insecure) {
                    " is not a loopback address, and traffic is not encrypted; say --insecure if the network is yours"));
 }
 
-std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options) {
+std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.use_proxy ? 1 : 0);
@@ -69,7 +70,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(core::kLastBackoffMs));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   traffic == Traffic::kControl ? kKeepaliveTimeoutMs : kBulkKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetMaxReceiveMessageSize(core::kMaxControlMessageBytes);
   arguments.SetMaxSendMessageSize(core::kMaxControlMessageBytes);
@@ -80,7 +82,7 @@ void ConfigureServer(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(core::kMaxControlMessageBytes);
   builder.SetMaxSendMessageSize(core::kMaxControlMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kBulkKeepaliveTimeoutMs);  // leases watch over sites
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveTimeMs / 2);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator on the port is an error
 }

@@ -29,8 +29,12 @@ struct ChannelOptions {
 // INVALID_ARGUMENT if plaintext would leave the machine without options.insecure.
 absl::Status CheckPlaintextAllowed(const Address& address, bool insecure);
 
+// What a connection is for. A ping on a bulk connection waits behind the data that the kernel has taken already, so it
+// gets longer to be answered.
+enum class Traffic { kControl, kBulk };
+
 // A channel with a TCP connection of its own, so that bulk and control do not share one.
-std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options);
+std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic);
 
 // The coordinator's counterpart of these settings.
 void ConfigureServer(grpc::ServerBuilder& builder);

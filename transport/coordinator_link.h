@@ -85,7 +85,7 @@ class CoordinatorLink {
   virtual void Start(const core::Manifest& manifest, LinkListener* listener) = 0;
 
   virtual void SendReady() = 0;
-  virtual void SendProgress(const core::Progress& progress) = 0;
+  virtual bool SendProgress(const core::Progress& progress) = 0;  // false: not connected
 
   // Start transfers; they survive broken connections. `done` is called exactly once.
   virtual void Upload(UploadRequest request) = 0;

@@ -34,9 +34,9 @@ uint64_t RandomBits() {
 GrpcLink::GrpcLink(LinkOptions options)
     : options_(std::move(options)),
       session_(absl::StrFormat("%016x", RandomBits())),
-      control_channel_(MakeChannel(options_.coordinator, options_.channel)),
+      control_channel_(MakeChannel(options_.coordinator, options_.channel, Traffic::kControl)),
       control_stub_(v1::Coordinator::NewStub(control_channel_)),
-      bulk_stub_(v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel))) {}
+      bulk_stub_(v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel, Traffic::kBulk))) {}
 
 GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
 
@@ -160,6 +160,7 @@ void GrpcLink::Connect() {
   for (core::Version version : listener_->HeldVersions()) join.add_versions(version);
   join.set_software_version(CAUSEWAY_VERSION);
   core::MutexLock lock(mutex_);
+  if (stopping_ || failed_) return;
   *join.mutable_context() = MakeContext();
   control_running_ = true;
   control_ = ControlStream::Start(
@@ -223,6 +224,7 @@ void GrpcLink::OnRefused(const v1::Refused& refused) {
   }
   core::MutexLock lock(mutex_);
   retry_after_ms_ = refused.retry_after_ms();
+  unreached_since_ms_ = NowMs();  // it was reached, and said when to come back
   last_error_ = refused.reason();
 }
 
@@ -237,13 +239,14 @@ void GrpcLink::Fail(const absl::Status& status) {
   listener_->OnFailure(status);
 }
 
-void GrpcLink::SendOnControl(v1::SiteMessage message) {
+bool GrpcLink::SendOnControl(v1::SiteMessage message) {
   std::shared_ptr<ControlStream> control;
   {
     core::MutexLock lock(mutex_);
     control = control_;
   }
   if (control != nullptr) control->Send(std::move(message));
+  return control != nullptr;
 }
 
 void GrpcLink::SendReady() {
@@ -252,10 +255,10 @@ void GrpcLink::SendReady() {
   SendOnControl(std::move(message));
 }
 
-void GrpcLink::SendProgress(const core::Progress& progress) {
+bool GrpcLink::SendProgress(const core::Progress& progress) {
   v1::SiteMessage message;
   ToProto(progress, message.mutable_progress());
-  SendOnControl(std::move(message));
+  return SendOnControl(std::move(message));
 }
 
 void GrpcLink::Upload(UploadRequest request) { Add(MakeUpload(std::move(request))); }
@@ -306,18 +309,20 @@ void GrpcLink::LaunchDue() {
 }
 
 void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished) {
-  bool dropped = false;
   {
     core::MutexLock lock(mutex_);
-    const auto pending = Find(transfer);
-    CHECK(pending != transfers_.end());
-    pending->running = false;
-    dropped = !finished && (pending->dropped || stopping_ || failed_);
-    pending->retry_at_ms = NowMs() + BackoffMs(transfer->attempts(), RandomBits());
-    if (finished || dropped) transfers_.erase(pending);
-    changed_.notify_all();
+    Pending& pending = *Find(transfer);
+    if (!finished && !pending.dropped && !stopping_ && !failed_) {
+      pending.running = false;
+      pending.retry_at_ms = NowMs() + BackoffMs(transfer->attempts(), RandomBits());
+      return;
+    }
   }
-  if (dropped) transfer->Finish(absl::CancelledError("the transfer was dropped"));
+  // It counts as running until its owner has been told, so that Leave does not return before.
+  if (!finished) transfer->Finish(absl::CancelledError("the transfer was dropped"));
+  core::MutexLock lock(mutex_);
+  transfers_.erase(Find(transfer));
+  changed_.notify_all();
 }
 
 void GrpcLink::DropTransfers() {

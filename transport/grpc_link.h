@@ -45,7 +45,7 @@ class GrpcLink final : public CoordinatorLink {
 
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
   void SendReady() override;
-  void SendProgress(const core::Progress& progress) override;
+  bool SendProgress(const core::Progress& progress) override;
   void Upload(UploadRequest request) override;
   void Download(DownloadRequest request) override;
   void DropTransfers() override;
@@ -74,7 +74,7 @@ class GrpcLink final : public CoordinatorLink {
   bool Stopping() const;
   bool UnreachableTooLong(int64_t since_ms) const;
   v1::Context MakeContext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SendOnControl(v1::SiteMessage message);
+  bool SendOnControl(v1::SiteMessage message);  // false: there is no stream
 
   const LinkOptions options_;
   const core::SessionId session_;

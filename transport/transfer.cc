@@ -15,6 +15,12 @@ constexpr int kDamagedAttempts = 3;
 
 bool IsDamaged(const grpc::Status& status) { return status.error_code() == grpc::StatusCode::INVALID_ARGUMENT; }
 
+// One broken attempt is nothing to speak of; a row of them is what somebody will look for in the log.
+spdlog::level::level_enum LevelOf(int attempts) {
+  constexpr int kQuietAttempts = 5;
+  return attempts < kQuietAttempts ? spdlog::level::debug : spdlog::level::warn;
+}
+
 class UploadTransfer final : public Transfer {
  public:
   explicit UploadTransfer(UploadRequest request) : request_(std::move(request)) {}
@@ -50,13 +56,15 @@ class UploadTransfer final : public Transfer {
       return true;
     }
     ++attempts_;
-    spdlog::debug("upload of fragment {} base {} broke: {}", request_.fragment, request_.base, status.error_message());
-    if (!IsDamaged(status) || attempts_ < kDamagedAttempts) return false;
+    spdlog::log(LevelOf(attempts_), "upload of fragment {} base {} broke: {}", request_.fragment, request_.base,
+                status.error_message());
+    if (!IsDamaged(status) || ++damaged_ < kDamagedAttempts) return false;
     Finish(absl::DataLossError(status.error_message()));
     return true;
   }
 
   const UploadRequest request_;
+  int damaged_ = 0;
   core::Mutex mutex_;
   std::weak_ptr<UploadStream> stream_ ABSL_GUARDED_BY(mutex_);
 };
@@ -115,8 +123,8 @@ class DownloadTransfer final : public Transfer {
       return true;
     }
     ++attempts_;
-    spdlog::debug("download of fragment {} version {} broke after {} chunks: {}", request_.fragment, request_.version,
-                  chunks_, status.error_message());
+    spdlog::log(LevelOf(attempts_), "download of fragment {} version {} broke after {} chunks: {}", request_.fragment,
+                request_.version, chunks_, status.error_message());
     // Pruned or never made: asking again does not help.
     if (status.error_code() != grpc::StatusCode::NOT_FOUND) return false;
     Finish(absl::NotFoundError(status.error_message()));

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <optional>
+#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -85,7 +87,7 @@ class StopRequest {
   worker::SyncEngine* engine_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
-// Evaluates copies of the anchors beside the training; a copy that comes while one is evaluated waits.
+// Evaluates copies of the anchors beside the training. If they come faster than that, only the newest waits.
 class Evaluations {
  public:
   Evaluations(std::unique_ptr<worker::Evaluator> evaluator, worker::SyncEngine& engine)
@@ -93,16 +95,31 @@ class Evaluations {
 
   void Start(worker::AnchorCopy copy) {
     if (evaluator_ == nullptr) return;
-    tasks_.Post([this, copy = std::move(copy)]() mutable {
-      const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
-      engine_.ReportEval(loss, std::move(copy.versions));
-    });
+    {
+      core::MutexLock lock(mutex_);
+      const bool posted = waiting_.has_value();
+      waiting_ = std::move(copy);
+      if (posted) return;
+    }
+    tasks_.Post([this] { EvaluateWaiting(); });
   }
   void Finish() { tasks_.Finish(); }
 
  private:
+  void EvaluateWaiting() {
+    worker::AnchorCopy copy;
+    {
+      core::MutexLock lock(mutex_);
+      copy = *std::exchange(waiting_, std::nullopt);
+    }
+    const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
+    engine_.ReportEval(loss, std::move(copy.versions));
+  }
+
   const std::unique_ptr<worker::Evaluator> evaluator_;
   worker::SyncEngine& engine_;
+  core::Mutex mutex_;
+  std::optional<worker::AnchorCopy> waiting_ ABSL_GUARDED_BY(mutex_);
   worker::TaskThread tasks_;
 };
 
@@ -146,12 +163,17 @@ class SiteLoop {
     ASSIGN_OR_RETURN(core::Step step, engine_.Join());
     while (true) {
       TakePlace(step);
-      if (config_.steps > 0 && step >= config_.steps) break;
+      if (config_.steps > 0 && step >= config_.steps) {
+        const absl::Status completed = engine_.CompleteRounds();
+        if (completed.ok()) break;
+        if (!absl::IsAborted(completed)) return completed;
+        ASSIGN_OR_RETURN(step, engine_.Join());  // dropped while it waited
+        continue;
+      }
       if (engine_.stop_requested()) return absl::CancelledError("asked to stop");
       RETURN_IF_ERROR(TakeStep(step + 1));
       ASSIGN_OR_RETURN(step, engine_.AfterStep(step + 1));
     }
-    RETURN_IF_ERROR(engine_.CompleteRounds());
     evaluations_.Finish();
     return absl::OkStatus();
   }
@@ -208,6 +230,9 @@ class SiteLoop {
 
 int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest& stop) {
   const core::SiteId site = absl::GetFlag(FLAGS_site);
+  if (config.model_kind == core::ModelKind::kSynthetic && !absl::GetFlag(FLAGS_data).empty()) {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("--data: the run's model is synthetic and takes none"));
+  }
   auto trainer = worker::MakeTrainer(config, site, absl::GetFlag(FLAGS_data));
   if (!trainer.ok()) return ctl::Fail(ctl::kBadInput, trainer.status());
   std::vector<std::span<float>> tensors;
@@ -232,6 +257,10 @@ int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest&
 }
 
 int Run() {
+  if (const int64_t timeout_s = absl::GetFlag(FLAGS_connect_timeout_s); timeout_s < 0) {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
+                                         "--connect_timeout_s: expected 0 or more seconds, got ", timeout_s)));
+  }
   auto address = transport::ParseAddress(absl::GetFlag(FLAGS_coordinator));
   if (!address.ok())
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(

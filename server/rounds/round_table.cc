@@ -309,7 +309,9 @@ Actions RoundTable::Tick(int64_t now_ms) {
 RunState RoundTable::run_state() const {
   if (!state_.started) return RunState::kWaiting;
   if (!ActiveSites().empty()) return RunState::kTraining;
-  return state_.finished ? RunState::kDone : RunState::kPaused;
+  const bool joining = std::any_of(state_.sites.begin(), state_.sites.end(),
+                                   [](const auto& site) { return site.second.state == SiteState::kJoining; });
+  return state_.finished && !joining ? RunState::kDone : RunState::kPaused;
 }
 
 std::string RoundTable::Reason() const {

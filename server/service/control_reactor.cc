@@ -57,7 +57,7 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
     core::MutexLock lock(mutex_);
     outgoing_.pop_front();
     if (!ok) closing_ = true;
-    if (ok && !outgoing_.empty()) {
+    if (ok && !finished_ && !outgoing_.empty()) {
       StartWrite(&outgoing_.front());
     } else if (closing_) {
       FinishOnce(grpc::Status::OK);

@@ -145,6 +145,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   transport::ToProto(map_->manifest(), welcome->mutable_manifest());
   transport::ToProto(*map_, welcome->mutable_fragments());
   peer->Send(answer);
+  if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);  // it may not know
   for (const Action& action : decision.actions) {
     if (const auto* seed = std::get_if<RequestSeed>(&action)) Perform(*seed);
   }
@@ -217,8 +218,10 @@ void Coordinator::Perform(const Actions& actions) {
 }
 
 void Coordinator::Perform(const RequestSeed& action) {
+  const core::SessionId& session = members_[action.site].session;
+  if (action.site != seeder_ || session != seeder_session_) seeds_.assign(map_->num_fragments(), nullptr);
   seeder_ = action.site;
-  seeds_.assign(map_->num_fragments(), nullptr);
+  seeder_session_ = session;
   spdlog::info("site {}: is asked for the initial parameters", action.site);
   v1::CoordinatorMessage message;
   message.mutable_seed_request();

@@ -115,6 +115,7 @@ class Coordinator {
   void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   core::SiteId SiteOf(const SitePeer* peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // empty: none
   void SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SendDrain(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::Verdict CompleteSeed();
@@ -134,7 +135,8 @@ class Coordinator {
   // Contributions to the open round of each fragment, arriving and admitted.
   std::vector<std::map<core::SiteId, std::shared_ptr<Contribution>>> open_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Contribution>> seeds_ ABSL_GUARDED_BY(mutex_);  // initial parameters, arriving
-  core::SiteId seeder_ ABSL_GUARDED_BY(mutex_);                               // was asked for them
+  core::SessionId seeder_session_ ABSL_GUARDED_BY(mutex_);
+  core::SiteId seeder_ ABSL_GUARDED_BY(mutex_);  // was asked for them
   EvalLoss eval_loss_ ABSL_GUARDED_BY(mutex_);
   std::string noted_reason_ ABSL_GUARDED_BY(mutex_);
   core::Version saved_round_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -118,10 +118,14 @@ absl::Status Coordinator::Drain(const core::SiteId& site) {
   core::MutexLock lock(mutex_);
   const absl::Status status = rounds_->StartDraining(site, "asked to leave");
   if (!status.ok()) return status;
+  SendDrain(site);
+  return absl::OkStatus();
+}
+
+void Coordinator::SendDrain(const core::SiteId& site) {
   v1::CoordinatorMessage message;
   message.mutable_drain()->set_reason("an operator asked for it");
   SendTo(site, message);
-  return absl::OkStatus();
 }
 
 StatusSnapshot Coordinator::Status() const {

@@ -44,10 +44,9 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
     }
     missing_ = missing.size();
     outgoing_.mutable_missing()->mutable_chunks()->Assign(missing.begin(), missing.end());
-    {
-      core::MutexLock lock(mutex_);
-      writing_ = true;
-    }
+    core::MutexLock lock(mutex_);
+    if (finished_) return;  // cancelled meanwhile
+    writing_ = true;
     StartWrite(&outgoing_);
     StartRead(&incoming_);
   }
@@ -64,7 +63,8 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
     if (--missing_ == 0 && upload_.contribution->complete()) {
       WriteVerdict(coordinator_->CompleteUpload(header_, upload_.contribution));
     } else {
-      StartRead(&incoming_);
+      core::MutexLock lock(mutex_);
+      if (!finished_) StartRead(&incoming_);
     }
   }
 

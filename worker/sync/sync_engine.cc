@@ -101,7 +101,7 @@ void SyncEngine::Send(FragmentId p, Version base) {
   }
   slots_[p].sync->CopyLocal();
   Post(generation, [this, p, base, generation] { EncodeAndUpload(p, base, generation); });
-  RequestUpdate(p, base);
+  RequestUpdate(p, base, generation);
 }
 
 void SyncEngine::EncodeAndUpload(FragmentId p, Version base, int64_t generation) {
@@ -135,12 +135,7 @@ void SyncEngine::EncodeAndUpload(FragmentId p, Version base, int64_t generation)
 
 // ---- Receiving ----
 
-void SyncEngine::RequestUpdate(FragmentId p, Version base) {
-  int64_t generation = 0;
-  {
-    core::MutexLock lock(mutex_);
-    generation = generation_;
-  }
+void SyncEngine::RequestUpdate(FragmentId p, Version base, int64_t generation) {
   auto incoming = std::make_shared<Incoming>();
   link_->Download({.kind = transport::DownloadKind::kUpdate,
                    .fragment = p,
@@ -154,17 +149,17 @@ void SyncEngine::RequestUpdate(FragmentId p, Version base) {
                    .done =
                        [this, p, generation, incoming](const absl::Status& status, uint64_t digest) {
                          if (absl::IsCancelled(status)) return;
-                         Post(generation, [this, p, incoming, status, digest] {
+                         Post(generation, [this, p, generation, incoming, status, digest] {
                            if (!status.ok()) {
                              SetFailure(absl::InternalError(status.message()));
                            } else {
-                             TakeUpdate(p, *incoming, digest);
+                             TakeUpdate(p, *incoming, digest, generation);
                            }
                          });
                        }});
 }
 
-void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, uint64_t digest) {
+void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, uint64_t digest, int64_t generation) {
   FragmentSync& sync = *slots_[p].sync;
   const transport::DownloadHeader& header = incoming.header;
   absl::Status status = sync.TakeUpdate(header.outer, incoming.chunks);
@@ -176,7 +171,12 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, uint64_t dig
     SetFailure(absl::InternalError(status.message()));
     return;
   }
-  const bool merged = std::ranges::binary_search(header.merged, site_);
+  bool merged = std::ranges::binary_search(header.merged, site_);
+  {
+    // What an earlier stay of this site left in the round is not ours.
+    core::MutexLock lock(mutex_);
+    merged = merged && header.version - 1 >= slots_[p].first;
+  }
   sync.Resolve(merged);
   const uint64_t own_digest = sync.Digest();
   {
@@ -191,7 +191,7 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, uint64_t dig
   if (own_digest != digest) {
     spdlog::error("fragment {} version {}: digest {} differs from the coordinator's {}; fetches the anchor", p,
                   header.version, core::DigestText(own_digest), core::DigestText(digest));
-    RequestAnchor(p, header.version, /*held_digest=*/0);
+    RequestAnchor(p, header.version, /*held_digest=*/0, generation);
     return;
   }
   core::MutexLock lock(mutex_);
@@ -299,6 +299,7 @@ absl::Status SyncEngine::DrainUploads() {
   const bool drained = lock.WaitFor(changed_, kDrainTimeout, [this] {
     return Dropped() || !failure_.ok() || std::ranges::none_of(slots_, [](const Slot& slot) { return slot.uploading; });
   });
+  if (!failure_.ok()) return failure_;
   return drained ? absl::OkStatus() : absl::DeadlineExceededError("contributions in flight were not taken in time");
 }
 

@@ -117,22 +117,24 @@ class SyncEngine final : public transport::LinkListener {
     double slack_s = 0;
   };
 
+  // Requests carry the stay they belong to; what comes for an earlier one is dropped.
   bool Failed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FailureStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Dropped() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return generation_ != joined_generation_; }
   void SetFailure(const absl::Status& status);
 
+  absl::StatusOr<core::Step> TakePlace();
   absl::Status GetAnchors();
-  absl::Status AwaitEntry();
-  void RequestAnchor(core::FragmentId p, core::Version at_least, uint64_t held_digest);
+  absl::StatusOr<core::Entry> AwaitEntry();
+  void RequestAnchor(core::FragmentId p, core::Version at_least, uint64_t held_digest, int64_t generation);
   void TakeAnchor(core::FragmentId p, const Incoming& incoming, uint64_t digest);
   void UploadInitial();
-  void Enter();
+  absl::Status Enter(const core::Entry& entry);
 
   void Send(core::FragmentId p, core::Version base);
   void EncodeAndUpload(core::FragmentId p, core::Version base, int64_t generation);
-  void RequestUpdate(core::FragmentId p, core::Version base);
-  void TakeUpdate(core::FragmentId p, const Incoming& incoming, uint64_t digest);
+  void RequestUpdate(core::FragmentId p, core::Version base, int64_t generation);
+  void TakeUpdate(core::FragmentId p, const Incoming& incoming, uint64_t digest, int64_t generation);
   absl::Status Apply(core::FragmentId p);
   absl::Status AwaitVersion(core::FragmentId p, core::Version version);
   bool EvaluatesAfter(const Slot& slot) const;
@@ -142,6 +144,7 @@ class SyncEngine final : public transport::LinkListener {
   void Post(int64_t generation, std::function<void()> task);
 
   void Beat();
+  void SendProgress(const core::Progress& progress);
   core::Progress MakeProgress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const core::RunConfig config_;

@@ -85,26 +85,33 @@ absl::StatusOr<core::Step> SyncEngine::Join() {
       if (Failed()) return FailureStatus();
       joined_generation_ = generation_;
     }
-    absl::Status status = GetAnchors();
-    if (status.ok()) status = AwaitEntry();
-    if (absl::IsAborted(status)) continue;
-    if (!status.ok()) return status;
-    Enter();
-    core::MutexLock lock(mutex_);
-    return entry_->step;
+    const absl::StatusOr<core::Step> step = TakePlace();
+    if (!absl::IsAborted(step.status())) return step;  // otherwise dropped meanwhile: once more
   }
+}
+
+absl::StatusOr<core::Step> SyncEngine::TakePlace() {
+  RETURN_IF_ERROR(GetAnchors());
+  ASSIGN_OR_RETURN(const core::Entry entry, AwaitEntry());
+  RETURN_IF_ERROR(Enter(entry));
+  return entry.step;
 }
 
 // Downloads all anchors, uploading ours first if we are asked for them. ABORTED if we have to join anew.
 absl::Status SyncEngine::GetAnchors() {
   tasks_.Finish();  // of an earlier stay
+  int64_t generation = 0;
+  {
+    core::MutexLock lock(mutex_);
+    generation = joined_generation_;
+  }
   for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
     uint64_t held_digest = 0;
     if (!trained_) {
       slots_[p].sync->SetAnchorFromLocal();
       held_digest = slots_[p].sync->Digest();
     }
-    RequestAnchor(p, /*at_least=*/0, held_digest);
+    RequestAnchor(p, /*at_least=*/0, held_digest, generation);
   }
   while (true) {
     {
@@ -138,12 +145,10 @@ void SyncEngine::UploadInitial() {
   }
 }
 
-void SyncEngine::RequestAnchor(FragmentId p, Version at_least, uint64_t held_digest) {
-  int64_t generation = 0;
+void SyncEngine::RequestAnchor(FragmentId p, Version at_least, uint64_t held_digest, int64_t generation) {
   {
     core::MutexLock lock(mutex_);
     slots_[p].anchored = false;
-    generation = generation_;
   }
   auto incoming = std::make_shared<Incoming>();
   link_->Download({.kind = transport::DownloadKind::kAnchor,
@@ -189,66 +194,60 @@ void SyncEngine::TakeAnchor(FragmentId p, const Incoming& incoming, uint64_t dig
 }
 
 // Asks for our place in the schedule, and fetches again what moved on meanwhile.
-absl::Status SyncEngine::AwaitEntry() {
+absl::StatusOr<core::Entry> SyncEngine::AwaitEntry() {
   link_->SendReady();
+  core::Entry entry;
+  int64_t generation = 0;
   std::vector<FragmentId> behind;
   {
     core::MutexLock lock(mutex_);
     lock.Wait(changed_, [this] { return entry_ || Dropped() || Failed(); });
     if (Failed()) return FailureStatus();
     if (Dropped()) return absl::AbortedError("dropped from the run");
+    entry = *entry_;
+    generation = joined_generation_;
     for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
-      if (slots_[p].version < entry_->versions[p]) behind.push_back(p);
+      if (slots_[p].version < entry.versions[p]) behind.push_back(p);
     }
   }
-  for (FragmentId p : behind) {
-    Version at_least = 0;
-    {
-      core::MutexLock lock(mutex_);
-      at_least = entry_->versions[p];
-    }
-    RequestAnchor(p, at_least, /*held_digest=*/0);
-  }
+  for (FragmentId p : behind) RequestAnchor(p, entry.versions[p], /*held_digest=*/0, generation);
   core::MutexLock lock(mutex_);
   lock.Wait(changed_, [this] {
     return std::ranges::all_of(slots_, [](const Slot& slot) { return slot.anchored; }) || Dropped() || Failed();
   });
   if (Failed()) return FailureStatus();
-  return Dropped() ? absl::AbortedError("dropped from the run") : absl::OkStatus();
+  if (Dropped()) return absl::AbortedError("dropped from the run");
+  return entry;
 }
 
-void SyncEngine::Enter() {
-  ++stays_;
+// Takes the place. ABORTED if the site was dropped before.
+absl::Status SyncEngine::Enter(const core::Entry& entry) {
   std::vector<FragmentId> open;
-  bool evaluates = false;
+  int64_t generation = 0;
   {
     core::MutexLock lock(mutex_);
+    if (Dropped()) return absl::AbortedError("dropped from the run");
+    generation = joined_generation_;
     for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
       Slot& slot = slots_[p];
       slot.applied = slot.version;
-      slot.first = entry_->first_versions[p];
+      slot.first = entry.first_versions[p];
       slot.uploading = false;
       // A round that is open without us: its update moves us when it is due.
       if (slot.version < slot.first) open.push_back(p);
     }
     entered_ = true;
     entered_at_ = Clock::now();
-    progress_.step = entry_->step;
+    progress_.step = entry.step;
     progress_.compute_s = progress_.stall_s = 0;
-    sites_ = entry_->sites;
-    evaluates = entry_->step == 0 && !sites_.empty() && sites_.front() == site_;
-    spdlog::info("enters after step {} with {} sites", entry_->step, sites_.size());
   }
+  ++stays_;
+  sites_ = entry.sites;
+  spdlog::info("enters after step {} with {} sites", entry.step, sites_.size());
   for (const Slot& slot : slots_) slot.sync->CopyAnchorToLocal();
-  if (evaluates) PostEvaluation();  // the loss at the start
-  for (FragmentId p : open) {
-    Version base = 0;
-    {
-      core::MutexLock lock(mutex_);
-      base = slots_[p].version;
-    }
-    RequestUpdate(p, base);
-  }
+  if (entry.step == 0 && !sites_.empty() && sites_.front() == site_) PostEvaluation();  // the loss at the start
+  for (FragmentId p : open) RequestUpdate(p, slots_[p].sync->version(), generation);
+  return absl::OkStatus();
 }
 
 // ---- Staying and leaving ----
@@ -281,10 +280,7 @@ core::Progress SyncEngine::MakeProgress() {
   if (!slots_.empty()) {
     progress_.slack_s = std::ranges::min_element(slots_, {}, &Slot::slack_s)->slack_s;
   }
-  core::Progress progress = progress_;
-  progress_.eval_loss.reset();
-  progress_.eval_versions.clear();
-  return progress;
+  return progress_;
 }
 
 void SyncEngine::Beat() {
@@ -297,8 +293,15 @@ void SyncEngine::Beat() {
       if (lock.WaitFor(changed_, interval, [this] { return leaving_; })) return;
       progress = MakeProgress();
     }
-    link_->SendProgress(progress);
+    SendProgress(progress);
   }
+}
+
+void SyncEngine::SendProgress(const core::Progress& progress) {
+  if (!link_->SendProgress(progress) || !progress.eval_loss) return;
+  // An evaluation is reported once.
+  core::MutexLock lock(mutex_);
+  if (progress_.eval_versions == progress.eval_versions) progress_.eval_loss.reset();
 }
 
 void SyncEngine::Leave(bool finished, const std::string& reason) {
@@ -315,7 +318,7 @@ void SyncEngine::Leave(bool finished, const std::string& reason) {
     core::MutexLock lock(mutex_);
     last = MakeProgress();
   }
-  link_->SendProgress(last);
+  SendProgress(last);
   link_->Leave(finished, reason);
   tasks_.Finish();
 }

@@ -63,7 +63,7 @@ class CoordinatorForTest {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
-    stub = v1::Coordinator::NewStub(transport::MakeChannel({"127.0.0.1", port}, {}));
+    stub = v1::Coordinator::NewStub(transport::MakeChannel({"127.0.0.1", port}, {}, transport::Traffic::kBulk));
   }
   ~CoordinatorForTest() {
     for (auto& [site, call] : controls_) call.context.TryCancel();

@@ -26,9 +26,10 @@ class FakeLink final : public transport::CoordinatorLink {
     ++ready_;
     changed_.notify_all();
   }
-  void SendProgress(const core::Progress& progress) override {
+  bool SendProgress(const core::Progress& progress) override {
     core::MutexLock lock(mutex_);
     progress_ = progress;
+    return true;
   }
   void Upload(transport::UploadRequest request) override {
     core::MutexLock lock(mutex_);
