@@ -29,8 +29,9 @@ absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes);
 // Every key with its value, under run.yaml's names and in its order, on one line. Not-a-number is null.
 std::string RunConfigJson(const core::RunConfig& config);
 
-// What is fixed for a run is run_id, seed, model, number and assignment of fragments: saved state means nothing under
-// others. Empty, or the first of them that differs: "model.hidden_size: expected 128, got 256".
+// What a run cannot change between two starts of its coordinator: everything that sites have fetched and go by, which
+// is all but outer, checkpoint and membership.min_sites. Empty, or the first key that differs: "model.hidden_size:
+// expected 128, got 256".
 std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now);
 
 }  // namespace causeway::formats

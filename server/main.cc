@@ -42,17 +42,7 @@ int64_t NowMs() {
 // Whether the saved state is of the run that the config describes.
 absl::Status CheckSameRun(const server::SavedState& saved, const core::RunConfig& now) {
   ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(saved.run_config));
-  std::string difference = formats::FixedConfigDifference(before, now);
-  // Sites that are still there have fetched these; only what concerns the coordinator alone may change.
-  const auto must_equal = [&](const char* key, bool equal) {
-    if (difference.empty() && !equal) difference = absl::StrCat(key, ": the saved run has other settings");
-  };
-  must_equal("run.steps", before.steps == now.steps);
-  must_equal("inner", before.inner == now.inner);
-  must_equal("sync", before.sync == now.sync);
-  must_equal("codec", before.codec == now.codec);
-  must_equal("membership.lease_ms", before.membership.lease_ms == now.membership.lease_ms);
-  must_equal("eval", before.eval == now.eval);
+  const std::string difference = formats::FixedConfigDifference(before, now);
   if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir), " holds the state of another run: ", difference));

@@ -34,15 +34,15 @@ class InstallPackages(unittest.TestCase):
         self.assertEqual((0, "", "", ""), (done.returncode, done.stdout, done.stderr, calls))
 
     def test_root_installs_what_is_missing_and_no_more(self):
-        done, calls = self.run_with(missing="ccache libzstd-dev", user=0)
+        done, calls = self.run_with(missing="ccache libxxhash-dev", user=0)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("update", calls.splitlines()[0])
-        self.assertTrue(calls.splitlines()[1].endswith("ccache libzstd-dev"), calls)
+        self.assertTrue(calls.splitlines()[1].endswith("ccache libxxhash-dev"), calls)
 
     def test_without_root_or_sudo_it_names_the_packages_and_the_command(self):
-        done, calls = self.run_with(missing="ccache libzstd-dev", user=1000)
+        done, calls = self.run_with(missing="ccache libxxhash-dev", user=1000)
         self.assertEqual((2, ""), (done.returncode, calls))
-        self.assertIn("apt-get install --no-install-recommends ccache libzstd-dev", done.stderr)
+        self.assertIn("apt-get install --no-install-recommends ccache libxxhash-dev", done.stderr)
 
 
 if __name__ == "__main__":

@@ -131,14 +131,16 @@ class StateDirTest(BadInputTest):
         self.assert_ends(self.coordinator(f"--http={run.http}"), BAD_INPUT, "--http", run.http.split(":")[1])
 
     def test_the_state_of_another_run(self):
-        run = self.live_run(config_of(run={"steps": 6}))
+        config = config_of(run={"steps": 6})
+        run = self.live_run(config)
         run.start_worker("a")
         run.await_done()
         run.stop_coordinator()
         others = [({"run_id": "other"}, "e2e", "other"), ({"seed": 5}, "seed", "5"),
-                  ({"sync": {"sync_every": 7}}, "sync"), ({"codec": {"up": "sign"}}, "codec")]
+                  ({"sync": {"sync_every": 7}}, "sync.sync_every", "got 7"),
+                  ({"codec": {"up": "sign"}}, "codec.up", "sign"), ({"run": {"steps": 7}}, "run.steps", "got 7")]
         for change, *messages in others:
-            self.assert_ends(self.coordinator(f"--state_dir={run.state_dir}", config=merged(config_of(), change)),
+            self.assert_ends(self.coordinator(f"--state_dir={run.state_dir}", config=merged(config, change)),
                              BAD_INPUT, "holds the state of another run", *messages)
         run.start_coordinator()  # its own run still does
         self.assertEqual(run.status()["state"], "done")

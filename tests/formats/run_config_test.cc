@@ -133,15 +133,16 @@ TEST(FixedConfig, DifferenceIsNamedWithBothValues) {
             "sync.num_fragments: expected 3, got 2");
   EXPECT_EQ(difference([](core::RunConfig& now) { now.sync.fragment_assignment = core::FragmentAssignment::kStrided; }),
             R"(sync.fragment_assignment: expected "balanced", got "strided")");
+  EXPECT_EQ(difference([](core::RunConfig& now) { now.steps = 201; }), "run.steps: expected 100, got 201");
+  EXPECT_EQ(difference([](core::RunConfig& now) { now.membership.lease_ms = 501; }),
+            "membership.lease_ms: expected 500, got 501");
   EXPECT_EQ(FixedConfigDifference({.run_id = "load"}, Synthetic()), R"(model.kind: expected "llama", got "synthetic")");
 }
 
 TEST(FixedConfig, WhatMayChangeBetweenStartsIsNoDifference) {
   core::RunConfig now = Llama();
-  now.steps = 200;
   now.outer.lr = 0.1f;
-  now.sync.sync_every = 12;
-  now.codec.up = core::CodecId::kInt8;
+  now.checkpoint.keep = 9;
   now.membership.min_sites = 1;
   EXPECT_EQ(FixedConfigDifference(Llama(), now), "");
 }
