@@ -10,9 +10,6 @@ namespace causeway::core {
 // loses little, and is large enough that per-message cost does not show on a fast one.
 inline constexpr int64_t kMaxChunkBytes = 1 << 20;
 
-// A bulk message: one chunk and its few fields. What a peer sends beyond is refused by gRPC before we see it.
-inline constexpr int64_t kMaxBulkMessageBytes = kMaxChunkBytes + (64 << 10);
-
 // A control message carries the manifest at most: 20,000 tensors of 150 bytes, with room.
 inline constexpr int64_t kMaxControlMessageBytes = 8 << 20;
 

@@ -135,28 +135,33 @@ void SyncEngine::EncodeAndUpload(FragmentId p, Version base, int64_t generation)
 
 // ---- Receiving ----
 
-void SyncEngine::RequestUpdate(FragmentId p, Version base, int64_t generation) {
+// Downloads into memory, still encoded, and passes the whole to `take` on the task thread.
+void SyncEngine::Fetch(transport::DownloadRequest request, int64_t generation,
+                       std::function<void(const Incoming&, uint64_t digest)> take) {
   auto incoming = std::make_shared<Incoming>();
-  link_->Download({.kind = transport::DownloadKind::kUpdate,
-                   .fragment = p,
-                   .version = base,
-                   .on_header =
-                       [incoming](const transport::DownloadHeader& header) {
-                         incoming->header = header;
-                         incoming->chunks.clear();
-                       },
-                   .on_chunk = [incoming](std::string chunk) { incoming->chunks.push_back(std::move(chunk)); },
-                   .done =
-                       [this, p, generation, incoming](const absl::Status& status, uint64_t digest) {
-                         if (absl::IsCancelled(status)) return;
-                         Post(generation, [this, p, generation, incoming, status, digest] {
-                           if (!status.ok()) {
-                             SetFailure(absl::InternalError(status.message()));
-                           } else {
-                             TakeUpdate(p, *incoming, digest, generation);
-                           }
-                         });
-                       }});
+  request.on_header = [incoming](const transport::DownloadHeader& header) {
+    incoming->header = header;
+    incoming->chunks.clear();
+  };
+  request.on_chunk = [incoming](std::string chunk) { incoming->chunks.push_back(std::move(chunk)); };
+  request.done = [this, generation, incoming, take = std::move(take)](const absl::Status& status, uint64_t digest) {
+    if (absl::IsCancelled(status)) return;
+    Post(generation, [this, incoming, take, status, digest] {
+      if (!status.ok()) {
+        SetFailure(absl::InternalError(status.message()));
+      } else {
+        take(*incoming, digest);
+      }
+    });
+  };
+  link_->Download(std::move(request));
+}
+
+void SyncEngine::RequestUpdate(FragmentId p, Version base, int64_t generation) {
+  Fetch({.kind = transport::DownloadKind::kUpdate, .fragment = p, .version = base}, generation,
+        [this, p, generation](const Incoming& incoming, uint64_t digest) {
+          TakeUpdate(p, incoming, digest, generation);
+        });
 }
 
 void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, uint64_t digest, int64_t generation) {

@@ -133,6 +133,8 @@ class SyncEngine final : public transport::LinkListener {
 
   void Send(core::FragmentId p, core::Version base);
   void EncodeAndUpload(core::FragmentId p, core::Version base, int64_t generation);
+  void Fetch(transport::DownloadRequest request, int64_t generation,
+             std::function<void(const Incoming&, uint64_t digest)> take);
   void RequestUpdate(core::FragmentId p, core::Version base, int64_t generation);
   void TakeUpdate(core::FragmentId p, const Incoming& incoming, uint64_t digest, int64_t generation);
   absl::Status Apply(core::FragmentId p);
@@ -168,7 +170,6 @@ class SyncEngine final : public transport::LinkListener {
   bool seed_requested_ ABSL_GUARDED_BY(mutex_) = false;
   bool entered_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<core::Entry> entry_ ABSL_GUARDED_BY(mutex_);
-  std::string notice_ ABSL_GUARDED_BY(mutex_);
   std::vector<Slot> slots_;  // as map_; plain values under mutex_, `sync` as FragmentSync says
   core::Progress progress_ ABSL_GUARDED_BY(mutex_);
   Clock::time_point entered_at_ ABSL_GUARDED_BY(mutex_);

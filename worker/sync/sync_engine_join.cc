@@ -150,28 +150,8 @@ void SyncEngine::RequestAnchor(FragmentId p, Version at_least, uint64_t held_dig
     core::MutexLock lock(mutex_);
     slots_[p].anchored = false;
   }
-  auto incoming = std::make_shared<Incoming>();
-  link_->Download({.kind = transport::DownloadKind::kAnchor,
-                   .fragment = p,
-                   .version = at_least,
-                   .held_digest = held_digest,
-                   .on_header =
-                       [incoming](const transport::DownloadHeader& header) {
-                         incoming->header = header;
-                         incoming->chunks.clear();
-                       },
-                   .on_chunk = [incoming](std::string chunk) { incoming->chunks.push_back(std::move(chunk)); },
-                   .done =
-                       [this, p, generation, incoming](const absl::Status& status, uint64_t digest) {
-                         if (absl::IsCancelled(status)) return;
-                         Post(generation, [this, p, incoming, status, digest] {
-                           if (!status.ok()) {
-                             SetFailure(absl::InternalError(status.message()));
-                           } else {
-                             TakeAnchor(p, *incoming, digest);
-                           }
-                         });
-                       }});
+  Fetch({.kind = transport::DownloadKind::kAnchor, .fragment = p, .version = at_least, .held_digest = held_digest},
+        generation, [this, p](const Incoming& incoming, uint64_t digest) { TakeAnchor(p, incoming, digest); });
 }
 
 void SyncEngine::TakeAnchor(FragmentId p, const Incoming& incoming, uint64_t digest) {
