@@ -8,23 +8,23 @@ import numpy
 
 from harness import DONE, DigestBook, EndToEndTest, check_all, eventually, synthetic
 
-CODECS = ["float32", "bfloat16", "int8", "int4", "sign"]
+CODECS = ["float32", "bfloat16", "int8", "int4", "e3m0", "sign", "rotated_sign", "rotated_lm2", "rotated_lm4", "topk"]
 SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
 SHAPES = [[1], [257], [3, 1500], [4096]]  # one value, a block and one, a unit and more, exactly a unit
 AT_ONCE = 2
 
 
-def config_of(up, down, feedback):
+def config_of(up, down, feedback, **more):
     return synthetic(SITES, SHAPES, run={"steps": 61},
                      model={"step_ms": 2, "init": "seeded", "gradient": {"kind": "noise"}},
                      sync={"sync_every": 6, "num_fragments": 4, "fragment_sync_delay": 1, "fragment_update_alpha": 0.5},
-                     codec={"up": up, "down": down, "feedback_up": feedback, "feedback_down": feedback},
+                     codec={"up": up, "down": down, "feedback_up": feedback, "feedback_down": feedback, **more},
                      membership={"lease_ms": 2000})
 
 
 class DigestsTest(EndToEndTest):
-    def check(self, up, down, feedback):
-        run = self.new_run(config_of(up, down, feedback))
+    def check(self, up, down, feedback, **more):
+        run = self.new_run(config_of(up, down, feedback, **more))
         run.start_coordinator()
         run.start_workers(*SITES)
         book = DigestBook()
@@ -50,8 +50,13 @@ class DigestsTest(EndToEndTest):
 
     def test_sites_report_the_coordinators_digests(self):
         cases = [(codec, codec, feedback) for codec, feedback in itertools.product(CODECS, [0, 1])]
-        cases.append(("sign", "bfloat16", 1))
+        cases += [("sign", "bfloat16", 1), ("rotated_sign", "int8", 1), ("int4", "rotated_lm4", 1),
+                  ("rotated_lm2", "rotated_sign", 1), ("onebit_adam_sign", "rotated_lm2", 1)]
         check_all(self.check, cases, AT_ONCE)
+
+    def test_compressed_chunks_and_exempt_tensors_too(self):
+        self.check("int4", "int8", 1, zstd=True)
+        self.check("rotated_sign", "rotated_sign", 1, zstd=True, exempt=["matrix"])
 
     def test_without_a_delay_and_a_local_share_sites_end_on_the_exported_parameters(self):
         config = merge_at_once(config_of("int4", "int4", 1))
