@@ -1,0 +1,88 @@
+// A site's link to a coordinator in the same process: the calls that the network would carry, without it.
+//
+//   SyncEngine ── Upload, Download … ──► LocalLink ── BeginUpload, BeginDownload … ──► server::Coordinator
+//       ▲                                    │                                               │
+//       └───────── LinkListener ◄── tasks ◄──┴──────────── SitePeer::Send, wake ◄────────────┘
+//
+// What GrpcLink and the reactors of server/service do, minus everything that can break: rules, merge, codecs and their
+// checks are the product's own, and every payload byte is made, checked and decoded as it is between datacenters. One
+// thread runs whatever the site and the coordinator ask for, in the order they ask, so that neither waits for the
+// other with a lock held.
+//
+// Leave must be called before the coordinator is destroyed, the coordinator destroyed before the link.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/service/coordinator.h"
+#include "transport/coordinator_link.h"
+#include "worker/sync/task_thread.h"
+
+namespace causeway::bench {
+
+// Sees the payloads of one site, on the link's thread.
+class LinkObserver {
+ public:
+  virtual ~LinkObserver() = default;
+  virtual void OnContribution(core::FragmentId fragment, core::Version base,
+                              const std::vector<std::string>& chunks) = 0;
+  virtual void OnUpdate(core::FragmentId fragment, core::Version base, const std::vector<std::string>& chunks) = 0;
+};
+
+class LocalLink final : public transport::CoordinatorLink {
+ public:
+  // All three outlive the link's Leave; `observer` may be null.
+  LocalLink(server::Coordinator* coordinator, const core::RunId& run_id, core::SiteId site, LinkObserver* observer);
+  ~LocalLink() override;
+
+  void Start(const core::Manifest& manifest, transport::LinkListener* listener) override;
+  void SendReady() override;
+  bool SendProgress(const core::Progress& progress) override;
+  void Upload(transport::UploadRequest request) override;
+  void Download(transport::DownloadRequest request) override;
+  void DropTransfers() override;
+  void Leave(bool finished, const std::string& reason) override;
+
+  // After Leave: bytes of chunks of contributions and updates, and the last progress the site reported.
+  int64_t up_bytes() const { return up_bytes_; }
+  int64_t down_bytes() const { return down_bytes_; }
+  const core::Progress& last_progress() const { return last_progress_; }
+
+ private:
+  class Peer;
+
+  // A download under way; it is in downloads_ until it has ended.
+  struct Incoming {
+    transport::DownloadRequest request;
+    std::shared_ptr<server::ChunkSource> source;
+    bool header_sent = false;
+    std::vector<std::string> chunks;  // so far
+  };
+
+  v1::Context MakeContext() const;
+  void Deliver(const v1::CoordinatorMessage& message);
+  void Offer(const transport::UploadRequest& request);
+  void Advance(const std::shared_ptr<Incoming>& incoming);
+  void End(const std::shared_ptr<Incoming>& incoming, const absl::Status& status, uint64_t digest);
+
+  server::Coordinator* const coordinator_;
+  const core::RunId run_id_;
+  const core::SiteId site_;
+  LinkObserver* const observer_;
+
+  // Of the task thread, and of the others only before Start and after Leave.
+  transport::LinkListener* listener_ = nullptr;
+  std::shared_ptr<Peer> peer_;
+  bool left_ = false;
+  std::list<std::shared_ptr<Incoming>> downloads_;
+  int64_t up_bytes_ = 0;
+  int64_t down_bytes_ = 0;
+  core::Progress last_progress_;
+
+  worker::TaskThread tasks_;
+};
+
+}  // namespace causeway::bench

@@ -1,0 +1,42 @@
+// Held-out loss at the points of a run that all runs are compared at.
+//
+//   round   0 ───────── half ───────── …  n−3  n−2  n−1  n        n: all rounds; the last `tail` are averaged
+//           start                                       end
+//
+// One thread.
+#pragma once
+
+#include <memory>
+#include <set>
+
+#include "core/schedule.h"
+#include "tests/bench/quality_run/quality_run.h"
+#include "worker/train/corpus.h"
+#include "worker/train/evaluation.h"
+
+namespace causeway::bench {
+
+class LossCurve {
+ public:
+  // `rounds` ≥ 1. INVALID_ARGUMENT if the data cannot be read or is too small.
+  static absl::StatusOr<std::unique_ptr<LossCurve>> Make(const QualityOptions& options, core::Version rounds);
+
+  core::Version rounds() const { return rounds_; }
+  // After which rounds, the last among them, Take is to be called.
+  const std::set<core::Version>& points() const { return points_; }
+
+  void TakeStart(const worker::Tensors& weights, QualityResult& result);
+  // Points in any order.
+  void Take(core::Version round, const worker::Tensors& weights, QualityResult& result);
+
+ private:
+  LossCurve(const QualityOptions& options, core::Version rounds, std::shared_ptr<const worker::Corpus> corpus);
+
+  const core::Version rounds_;
+  const core::Version half_;
+  const core::Version first_of_tail_;
+  std::set<core::Version> points_;
+  worker::Evaluator evaluator_;
+};
+
+}  // namespace causeway::bench

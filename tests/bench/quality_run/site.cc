@@ -1,0 +1,66 @@
+#include "tests/bench/quality_run/site.h"
+
+#include <utility>
+
+#include "core/check.h"
+
+namespace causeway::bench {
+
+absl::StatusOr<std::unique_ptr<Site>> Site::Make(const QualityOptions& options, const core::SiteId& name,
+                                                 server::Coordinator* coordinator, std::unique_ptr<ProbedSite> probe,
+                                                 core::Mutex* turn) {
+  const core::RunConfig& config = options.config;
+  ASSIGN_OR_RETURN(auto trainer, worker::MakeTrainer(config, name, options.data_path));
+  std::unique_ptr<Site> site(new Site(config, coordinator, std::move(trainer), std::move(probe), turn));
+  site->link_ = std::make_unique<LocalLink>(coordinator, config.run_id, name, site->probe_.get());
+  site->engine_ =
+      std::make_unique<worker::SyncEngine>(config, name, site->manifest(), site->tensors_, site->link_.get());
+  return site;
+}
+
+Site::Site(const core::RunConfig& config, server::Coordinator* coordinator, std::unique_ptr<worker::Trainer> trainer,
+           std::unique_ptr<ProbedSite> probe, core::Mutex* turn)
+    : config_(config),
+      schedule_(config.sync.Schedule()),
+      coordinator_(coordinator),
+      trainer_(std::move(trainer)),
+      probe_(std::move(probe)),
+      turn_(turn) {
+  for (size_t i = 0; i < manifest().size(); ++i) tensors_.push_back(trainer_->tensor(static_cast<int>(i)));
+}
+
+void Site::Start(std::function<void()> failed) {
+  thread_ = std::thread([this, failed = std::move(failed)] {
+    status_ = Train();
+    if (!status_.ok()) failed();
+  });
+}
+
+absl::Status Site::Train() {
+  ASSIGN_OR_RETURN(core::Step step, engine_->Join());
+  while (step < config_.steps) {
+    if (engine_->sites() != sites_) {
+      sites_ = engine_->sites();
+      trainer_->SetSites(sites_);
+    }
+    RETURN_IF_ERROR(TakeStep(step + 1));
+    ASSIGN_OR_RETURN(step, engine_->AfterStep(step + 1));
+    CHECK(engine_->stays() == 1);  // nothing here drops a site
+  }
+  return engine_->CompleteRounds();
+}
+
+absl::Status Site::TakeStep(core::Step step) {
+  core::MutexLock lock(*turn_);
+  ASSIGN_OR_RETURN(const worker::StepResult result, trainer_->Step(step));
+  losses_.push_back(result.loss);
+  engine_->Report({.step = step, .loss = result.loss});
+  for (core::FragmentId p = 0; p < schedule_.num_fragments(); ++p) {
+    const core::Version base = schedule_.SendsAt(p, step);
+    if (base < 0) continue;
+    RETURN_IF_ERROR(probe_->BeforeSend(engine_->map(), p, base, step, tensors_, *coordinator_));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace causeway::bench
