@@ -1,4 +1,6 @@
-"""quality_run with a model that is trained in a second: the same settings twice, and what differs with the codec."""
+"""quality_run with a model that is trained in a second: the same settings twice, what differs with the codec, and the
+same settings with the real programs over sockets.
+"""
 
 import json
 import os
@@ -6,8 +8,12 @@ import pathlib
 import random
 import struct
 import subprocess
-import tempfile
+import sys
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "e2e"))
+
+from harness import EndToEndTest  # noqa: E402
 
 BINARY = os.environ["QUALITY_RUN"]
 
@@ -30,19 +36,15 @@ def text():
     return "\n".join(" ".join(draw.choices(words, k=8)) for _ in range(3000)) + "\n"
 
 
-class QualityRun(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        (cls.folder / "text").write_text(text())
+class QualityRun(EndToEndTest):
+    def setUp(self):
+        self.data = self.folder / "text"
+        self.data.write_text(text())
 
     def run_once(self, *flags, **changes):
         config = self.folder / "run.yaml"
         config.write_text(json.dumps({**CONFIG, **changes}))
-        output = subprocess.run([BINARY, f"--config={config}", f"--data={self.folder / 'text'}", "--eval_windows=64",
-                                 *flags], check=True, stdout=subprocess.PIPE, text=True).stdout
+        output = subprocess.run([BINARY, f"--config={config}", f"--data={self.data}", "--eval_windows=64", *flags], check=True, stdout=subprocess.PIPE, text=True).stdout
         return json.loads(output)
 
     def without_times(self, result):
@@ -55,6 +57,15 @@ class QualityRun(unittest.TestCase):
         self.assertEqual(first["rounds"], 9)  # of every fragment; one makes a tenth
         self.assertLess(first["loss"], first["loss_half"])
         self.assertLess(first["loss_half"], first["loss_start"] - 0.5)
+
+    def test_the_anchors_are_those_of_the_programs_over_sockets(self):
+        run = self.new_run(CONFIG)
+        run.start_coordinator()
+        for site in ("eu", "us"):
+            run.start_worker(site, f"--data={self.data}")
+        run.await_done()
+        self.assertEqual(self.run_once()["digests"], [fragment["digest"] for fragment in run.status()["fragments"]])
+        run.stop_coordinator()
 
     def test_another_codec_starts_from_the_same_parameters_and_ends_elsewhere(self):
         int4 = self.run_once()
@@ -86,8 +97,9 @@ class QualityRun(unittest.TestCase):
         self.assertIsNone(result["loss"])
 
     def test_recorded_outer_gradients_are_whole(self):
-        self.run_once(f"--record={self.folder / 'recorded'}", "--record_rounds=3")
-        files = sorted((self.folder / "recorded").glob("*.safetensors"))
+        recorded = self.folder / "recorded"
+        self.run_once(f"--record={recorded}", "--record_rounds=3")
+        files = sorted(recorded.glob("*.safetensors"))
         self.assertEqual([file.name for file in files], [f"round_{base:04d}.safetensors" for base in (2, 5, 8)])
         content = files[0].read_bytes()
         size = struct.unpack("<Q", content[:8])[0]
