@@ -1,45 +1,50 @@
-// A codec whose blocks stand alone, as those of all codecs do: the loops over blocks, written once.
+// A codec whose blocks stand alone, over any number of values: whole blocks go through the loops as they are, the last,
+// partial one through a buffer that is filled up.
 //
-//   values   |256        |256        |44 … +0 |     the last block is filled with +0 before it is encoded
-//             EncodeBlock EncodeBlock EncodeBlock
+//   values   |256        |256        |44 … +0 |
+//             └ loops.encode ───────┘ └ a run of one block
 //   bytes    |scale|codes|scale|codes|scale|codes   (scales and codes lie in two arrays)
 //
-// A codec is then two functions of one block and the test whether a block is one that it writes. Each reads or writes
-// 256 values that lie in the first-level cache, so decoding to a buffer first costs little. Thread-safe.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
-#include <span>
 
-#include "absl/status/status.h"
+#include "codecs/block_format.h"
 #include "codecs/codec.h"
-#include "core/layout.h"
 
 namespace causeway::codecs {
 
-using BlockValues = std::span<float, core::kBlockValues>;
-using ConstBlockValues = std::span<const float, core::kBlockValues>;
-
-class BlockCodec : public Codec {
+class BlockCodec final : public Codec {
  public:
-  void Encode(std::span<const float> values, float gain, uint8_t* scales, uint8_t* codes) const final;
-  void Decode(const uint8_t* scales, const uint8_t* codes, std::span<float> values) const final;
-  void DecodeAdd(const uint8_t* scales, const uint8_t* codes, float weight, std::span<float> sum) const final;
-  absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const final;
+  // Loops that are null are the reference's.
+  BlockCodec(const BlockFormat& format, BlockLoops loops) : format_(format), loops_(loops) {}
+
+  bool rotates() const override { return format_.rotates; }
+  int64_t ScaleBytes(int64_t values) const override { return core::BlocksFor(values) * format_.scale_bytes; }
+  int64_t CodeBytes(int64_t values) const override { return core::BlocksFor(values) * format_.code_bytes; }
+  int64_t ScaleOffset(int64_t unit) const override { return unit * core::kBlocksPerUnit * format_.scale_bytes; }
+  int64_t CodeOffset(int64_t unit) const override { return unit * core::kBlocksPerUnit * format_.code_bytes; }
+
+  bool Encode(const EncodeJob& job) const override;
+  void Decode(const DecodeJob& job) const override;
+  absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const override;
 
  private:
-  // `valid` of the values are the caller's, 1 to 256; the others are padding: +0 when encoding.
-  virtual void EncodeBlock(ConstBlockValues values, int64_t valid, float gain, uint8_t* scale,
-                           uint8_t* codes) const = 0;
-  virtual void DecodeBlock(const uint8_t* scale, const uint8_t* codes, BlockValues values) const = 0;
-  virtual absl::Status ValidateBlock(const uint8_t* scale, const uint8_t* codes, int64_t valid) const = 0;
-};
+  // Whole blocks of the job, and the values of a partial one after them; a job in the domain of a codec that rotates has
+  // none.
+  struct Parts {
+    int64_t blocks;
+    int64_t rest;
+  };
+  Parts PartsOf(int64_t count, bool in_domain) const;
+  bool EncodeLoops(const EncodeRun& run) const;
+  void DecodeLoops(const DecodeRun& run) const;
+  bool EncodeLast(const EncodeJob& job, const EncodeRun& whole, int64_t valid) const;
+  void DecodeLast(const DecodeJob& job, const DecodeRun& whole, int64_t valid) const;
 
-// The codecs behind GetCodec.
-const Codec& Float32();
-const Codec& Bfloat16();
-const Codec& Int8();
-const Codec& Int4();
-const Codec& Sign();
+  const BlockFormat& format_;
+  const BlockLoops loops_;
+};
 
 }  // namespace causeway::codecs

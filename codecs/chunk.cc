@@ -1,67 +1,18 @@
 #include "codecs/chunk.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <cmath>
+#include <vector>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "codecs/chunk_layout.h"
 #include "codecs/chunk_writer.h"
-#include "codecs/codec.h"
+#include "codecs/encode_input.h"
 #include "core/check.h"
 #include "core/limits.h"
-#include "core/multiversion.h"
 
 namespace causeway::codecs {
 namespace {
-
-int64_t PadTo64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-int64_t MaxUnitsPerChunk(core::CodecId codec) {
-  int64_t units = 1;
-  while (ChunkBytes(codec, (units + 1) * core::kUnitValues) <= core::kMaxChunkBytes) ++units;
-  return units;
-}
-
-// d = fma(β, e, x) for a piece of a chunk; x itself without feedback.
-CAUSEWAY_MULTIVERSION
-void AddFeedback(float beta, const float* residual, const float* values, size_t count, float* sum) {
-  for (size_t i = 0; i < count; ++i) sum[i] = std::fma(beta, residual[i], values[i]);
-}
-
-void MakeInput(std::span<const float> values, const ChunkFeedback& feedback, size_t begin, std::span<float> input) {
-  if (feedback.beta > 0) {
-    AddFeedback(feedback.beta, &feedback.residual[begin], &values[begin], input.size(), input.data());
-  } else {
-    std::copy_n(values.begin() + begin, input.size(), input.begin());
-  }
-}
-
-// Calls visit(begin, input) with each unit's input; false from it ends the walk.
-template <typename Visit>
-void ForEachUnit(std::span<const float> values, const ChunkFeedback& feedback, Visit visit) {
-  float unit[core::kUnitValues];
-  for (size_t begin = 0; begin < values.size(); begin += core::kUnitValues) {
-    const std::span<float> input(unit, std::min<size_t>(core::kUnitValues, values.size() - begin));
-    MakeInput(values, feedback, begin, input);
-    if (!visit(begin, std::span<const float>(input))) return;
-  }
-}
-
-absl::Status CheckRange(std::span<const float> values, const ChunkFeedback& feedback) {
-  absl::Status status = absl::OkStatus();
-  ForEachUnit(values, feedback, [&](size_t begin, std::span<const float> input) {
-    const std::optional<size_t> bad = FirstOutOfRange(input);
-    if (!bad) return true;
-    status = absl::InvalidArgumentError(
-        absl::StrCat("value ", begin + *bad, " is ", input[*bad], "; expected a finite one below 2^100 in magnitude"));
-    return false;
-  });
-  return status;
-}
 
 bool AllZero(absl::string_view bytes, int64_t begin, int64_t end) {
   return std::all_of(bytes.begin() + begin, bytes.begin() + end, [](char c) { return c == 0; });
@@ -72,121 +23,86 @@ absl::Status BadChunk(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("chunk: ", parts...));
 }
 
-// What the header says, once it says something possible; all sizes that follow from it fit 64 bits.
-absl::StatusOr<ChunkSpan> ParseHeader(absl::string_view bytes) {
-  if (bytes.size() < static_cast<size_t>(kChunkHeaderBytes)) {
-    return BadChunk("expected at least ", kChunkHeaderBytes, " bytes, got ", bytes.size());
-  }
-  const char* header = bytes.data();
-  const uint32_t magic = LoadField<uint32_t>(header, kMagicOffset);
-  if (magic != kChunkMagic) {
-    return BadChunk(absl::StrFormat("expected magic %08x (CWC1), got %08x", kChunkMagic, magic));
-  }
-  const uint8_t number = LoadField<uint8_t>(header, kCodecOffset);
-  const std::optional<core::CodecId> codec = core::CodecFromNumber(number);
-  if (!codec) return BadChunk("codec ", number, " is unknown; expected one of ", core::AllCodecNames());
-  const uint64_t first_unit = LoadField<uint64_t>(header, kFirstUnitOffset);
-  const uint64_t values = LoadField<uint64_t>(header, kValuesOffset);
-  if (first_unit > core::kMaxParameters) {
-    return BadChunk("expected a first unit of at most ", core::kMaxParameters, ", got ", first_unit);
-  }
-  if (values < 1 || values > core::kMaxParameters) {
-    return BadChunk("expected 1 to ", core::kMaxParameters, " values, got ", values);
-  }
-  const uint64_t seed = LoadField<uint64_t>(header, kRotationSeedOffset);
-  if (seed != 0)
-    return BadChunk("codec ", core::CodecName(*codec), " does not rotate, but its rotation seed is ", seed);
-  if (!AllZero(bytes, kReservedOffset, kFirstUnitOffset) || !AllZero(bytes, kTailOffset, kChunkHeaderBytes)) {
-    return BadChunk("expected zeros in the reserved bytes of the header");
-  }
-  return ChunkSpan{*codec, static_cast<int64_t>(first_unit), static_cast<int64_t>(values)};
+// Names the first value that made an encoder refuse the chunk.
+absl::Status FindBadValue(const ChunkSpan& span, std::span<const float> values, const ChunkFeedback& feedback) {
+  const bool rotates = GetCodec(span.codec).rotates();
+  const auto bad = [&](size_t index, float value) {
+    return absl::InvalidArgumentError(absl::StrCat("value ", index, " is ", value, "; expected a finite one below 2^",
+                                                   rotates ? 94 : 100, " in magnitude"));
+  };
+  std::optional<size_t> index = FirstOutOfRange(values, rotates ? kMaxRotatedMagnitude : core::kMaxMagnitude);
+  if (index) return bad(*index, values[*index]);
+  if (rotates) return absl::InvalidArgumentError("a block is beyond 2^100 after its residual was added");
+  std::vector<float> d(values.size());
+  AddFeedback(feedback.beta, feedback.residual.data(), values.data(), values.size(), d.data());
+  index = FirstOutOfRange(d, core::kMaxMagnitude);
+  CHECK(index.has_value());
+  return bad(*index, d[*index]);
 }
 
 }  // namespace
 
-ChunkLayout::ChunkLayout(core::CodecId id, int64_t values) {
-  const Codec& codec = GetCodec(id);
-  const int64_t blocks = core::BlocksFor(values);
-  scales = kChunkHeaderBytes;
-  scales_end = scales + blocks * codec.scale_bytes();
-  codes = PadTo64(scales_end);
-  codes_end = codes + blocks * codec.code_bytes();
-  size = PadTo64(codes_end);
+int64_t ResidualValues(const ChunkSpan& span) {
+  return GetCodec(span.codec).rotates() ? core::BlocksFor(span.values) * core::kBlockValues : span.values;
 }
-
-std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, core::CodecId codec) {
-  const int64_t most_units = MaxUnitsPerChunk(codec);
-  std::vector<ChunkSpan> chunks;
-  for (const core::TensorPlace& tensor : fragment.tensors) {
-    for (int64_t unit = 0; unit < tensor.units(); unit += most_units) {
-      const int64_t values = std::min(most_units * core::kUnitValues, tensor.values - unit * core::kUnitValues);
-      chunks.push_back({codec, tensor.first_unit + unit, values});
-    }
-  }
-  return chunks;
-}
-
-int64_t ChunkBytes(core::CodecId codec, int64_t values) { return ChunkLayout(codec, values).size; }
 
 absl::StatusOr<std::string> EncodeChunk(const ChunkSpan& span, std::span<const float> values,
                                         const ChunkFeedback& feedback) {
   CHECK(static_cast<int64_t>(values.size()) == span.values);
-  const bool with_feedback = feedback.beta > 0;
-  CHECK(feedback.residual.size() == (with_feedback ? values.size() : 0));
-  CHECK(feedback.next_residual.size() == feedback.residual.size());
-  RETURN_IF_ERROR(CheckRange(values, feedback));  // before anything is written
   ChunkWriter writer(span, GainFor(feedback.beta));
-  ForEachUnit(values, feedback, [&](size_t begin, std::span<const float> input) {
-    float decoded[core::kUnitValues];
-    writer.Append(input, std::span(decoded, input.size()));
-    for (size_t i = 0; with_feedback && i < input.size(); ++i) {
-      feedback.next_residual[begin + i] = input[i] - decoded[i];
-    }
-    return true;
-  });
+  if (!writer.Append(values, feedback)) return FindBadValue(span, values, feedback);
   return writer.Finish();
 }
 
 absl::StatusOr<ChunkView> ChunkView::Parse(absl::string_view bytes) {
-  ASSIGN_OR_RETURN(const ChunkSpan span, ParseHeader(bytes));
+  ASSIGN_OR_RETURN(const ChunkHeader header, ParseChunkHeader(bytes));
+  if (header.compressed) return BadChunk("expected one that is not compressed");
+  const ChunkSpan& span = header.span;
   const ChunkLayout layout(span.codec, span.values);
-  if (static_cast<int64_t>(bytes.size()) != layout.size || layout.size > core::kMaxChunkBytes) {
-    return BadChunk("expected ", layout.size, " bytes (at most ", core::kMaxChunkBytes, ") for ", span.values,
-                    " values of ", core::CodecName(span.codec), ", got ", bytes.size());
+  if (static_cast<int64_t>(bytes.size()) != layout.size) {
+    return BadChunk("expected ", layout.size, " bytes for ", span.values, " values of ", core::CodecName(span.codec),
+                    ", got ", bytes.size());
   }
-  const uint64_t hash = XXH3_64bits(bytes.data() + kMagicOffset, bytes.size() - kMagicOffset);
-  const uint64_t expected = LoadField<uint64_t>(bytes.data(), kHashOffset);
-  if (hash != expected) {
-    return BadChunk(absl::StrFormat("its hash is %016x, but its bytes hash to %016x", expected, hash));
-  }
+  RETURN_IF_ERROR(CheckChunkHash(bytes));
   if (!AllZero(bytes, layout.scales_end, layout.codes) || !AllZero(bytes, layout.codes_end, layout.size)) {
     return BadChunk("expected zeros in the padding after scales and codes");
   }
   ChunkView view;
   view.span_ = span;
+  view.codec_ = &GetCodec(span.codec);
   view.scales_ = reinterpret_cast<const uint8_t*>(bytes.data()) + layout.scales;
   view.codes_ = reinterpret_cast<const uint8_t*>(bytes.data()) + layout.codes;
-  const absl::Status content = GetCodec(span.codec).Validate(view.scales_, view.codes_, span.values);
+  const absl::Status content = view.codec_->Validate(view.scales_, view.codes_, span.values);
   if (!content.ok()) return BadChunk(core::CodecName(span.codec), " ", content.message());
   return view;
 }
 
+DecodeJob ChunkView::JobAt(int64_t first_unit, std::span<float> values, bool in_domain) const {
+  const int64_t unit = first_unit - span_.first_unit;
+  const int64_t within = in_domain && rotates() ? core::BlocksFor(span_.values) * core::kBlockValues : span_.values;
+  CHECK(unit >= 0 && unit * core::kUnitValues + static_cast<int64_t>(values.size()) <= within);
+  DecodeJob job = {.scales = scales_ + codec_->ScaleOffset(unit),
+                   .codes = codes_ + codec_->CodeOffset(unit),
+                   .values = values.data(),
+                   .count = static_cast<int64_t>(values.size())};
+  if (rotates() && !in_domain) job.rotation = {span_.rotation_seed, first_unit * core::kBlocksPerUnit};
+  return job;
+}
+
 void ChunkView::Decode(int64_t first_unit, std::span<float> values) const {
-  const Codec& codec = GetCodec(span_.codec);
-  const int64_t block = BlockOffset(first_unit, values.size());
-  codec.Decode(scales_ + block * codec.scale_bytes(), codes_ + block * codec.code_bytes(), values);
+  codec_->Decode(JobAt(first_unit, values, /*in_domain=*/false));
 }
 
 void ChunkView::DecodeAdd(int64_t first_unit, float weight, std::span<float> sum) const {
-  const Codec& codec = GetCodec(span_.codec);
-  const int64_t block = BlockOffset(first_unit, sum.size());
-  codec.DecodeAdd(scales_ + block * codec.scale_bytes(), codes_ + block * codec.code_bytes(), weight, sum);
+  DecodeJob job = JobAt(first_unit, sum, /*in_domain=*/false);
+  job.add = weight;
+  codec_->Decode(job);
 }
 
-int64_t ChunkView::BlockOffset(int64_t first_unit, int64_t values) const {
-  const int64_t units = first_unit - span_.first_unit;
-  CHECK(units >= 0 && units * core::kUnitValues + values <= span_.values);
-  return units * core::kBlocksPerUnit;
+void ChunkView::DecodeAddInDomain(int64_t first_unit, float weight, std::span<float> sum) const {
+  DecodeJob job = JobAt(first_unit, sum, /*in_domain=*/true);
+  job.add = weight;
+  codec_->Decode(job);
 }
 
 }  // namespace causeway::codecs

@@ -4,44 +4,29 @@
 //   0        64              64 + scales, padded to 64     + codes, padded to 64
 //   | header | bf16 scales … | codes …                     |
 //
-// Header, little-endian: 0 u64 XXH3-64 of bytes 8…end; 8 u32 magic "CWC1"; 12 u8 codec; 13 u8[3] zero; 16 u64 first
-// unit (in the fragment); 24 u64 values; 32 u64 rotation seed (0 where the codec does not rotate); 40 u8[24] zero.
-// Source: docs/wire_format.md. Thread-safe.
+// Header, little-endian: 0 u64 XXH3-64 of bytes 8…end; 8 u32 magic "CWC1"; 12 u8 codec; 13 u8 compressed
+// (codecs/compression.h); 14 u8[2] zero; 16 u64 first unit (in the fragment); 24 u64 values; 32 u64 rotation seed (0
+// where the codec does not rotate); 40 u8[24] zero. Source: docs/wire_format.md. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/codec_id.h"
-#include "core/fragment_map.h"
+#include "codecs/chunk_plan.h"
+#include "codecs/codec.h"
 
 namespace causeway::codecs {
 
 inline constexpr int64_t kChunkHeaderBytes = 64;
 
-// What a chunk covers in its fragment. Values beyond `values` up to the next unit are padding and stay zero.
-struct ChunkSpan {
-  core::CodecId codec = core::CodecId::kFloat32;
-  int64_t first_unit = 0;
-  int64_t values = 0;
+// Values of residuals that belong to a chunk: whole blocks if its codec rotates, since padding is not zero then.
+int64_t ResidualValues(const ChunkSpan& span);
 
-  int64_t units() const { return core::UnitsFor(values); }
-  int64_t first_value() const { return first_unit * core::kUnitValues; }  // in the fragment's padded array
-  friend bool operator==(const ChunkSpan&, const ChunkSpan&) = default;
-};
-
-// The chunks of a fragment sent with `codec`, in unit order; the same for everyone who knows the map. Each has as many
-// whole units of one tensor as fit core::kMaxChunkBytes.
-std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, core::CodecId codec);
-
-int64_t ChunkBytes(core::CodecId codec, int64_t values);
-
-// Error feedback of one chunk: what is encoded is d = fma(beta, residual, values), and next_residual ← d − decoded.
-// beta = 0 switches it off: the spans are then empty. `next_residual` may be `residual`.
+// Error feedback of one chunk: what is encoded is d = fma(beta, residual, values), and next_residual ← d − decoded, in
+// the codec's domain. beta = 0 switches it off: the spans are then empty. `next_residual` may be `residual`.
 struct ChunkFeedback {
   float beta = 0;
   std::span<const float> residual;
@@ -49,7 +34,8 @@ struct ChunkFeedback {
 };
 
 // Encodes span.values values. INVALID_ARGUMENT with the index in `values` of the first one that is not finite or not
-// below core::kMaxMagnitude (after feedback is added, too); next_residual is then untouched.
+// below core::kMaxMagnitude (after feedback is added, too; kMaxRotatedMagnitude where the codec rotates); next_residual
+// is undefined then.
 absl::StatusOr<std::string> EncodeChunk(const ChunkSpan& span, std::span<const float> values,
                                         const ChunkFeedback& feedback);
 
@@ -57,21 +43,26 @@ absl::StatusOr<std::string> EncodeChunk(const ChunkSpan& span, std::span<const f
 // from.
 class ChunkView {
  public:
-  // INVALID_ARGUMENT that says what was expected and what came.
+  // INVALID_ARGUMENT that says what was expected and what came. A compressed chunk has to be expanded first.
   static absl::StatusOr<ChunkView> Parse(absl::string_view bytes);
 
   const ChunkSpan& span() const { return span_; }
+  bool rotates() const { return codec_->rotates(); }
 
   // Decodes (adds with weight: sum = fma(weight, decoded, sum)) the values from unit `first_unit` of the fragment on,
   // as many as the target holds. Asking for units or values outside the chunk is the caller's bug.
   void Decode(int64_t first_unit, std::span<float> values) const;
   void DecodeAdd(int64_t first_unit, float weight, std::span<float> sum) const;
 
+  // The same in the codec's domain, where `sum` has whole blocks if it rotates.
+  void DecodeAddInDomain(int64_t first_unit, float weight, std::span<float> sum) const;
+
  private:
-  // The chunk's block at which `first_unit` of the fragment begins, once `values` from there are known to be in it.
-  int64_t BlockOffset(int64_t first_unit, int64_t values) const;
+  // What decodes into `values`; those that are beyond the chunk belong to its last block.
+  DecodeJob JobAt(int64_t first_unit, std::span<float> values, bool in_domain) const;
 
   ChunkSpan span_;
+  const Codec* codec_ = nullptr;
   const uint8_t* scales_ = nullptr;
   const uint8_t* codes_ = nullptr;
 };

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/codec_id.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "codecs/chunk_plan.h"
 
 namespace causeway::codecs {
 
@@ -14,7 +16,8 @@ static_assert(std::endian::native == std::endian::little, "the wire format is wr
 inline constexpr int64_t kHashOffset = 0;
 inline constexpr int64_t kMagicOffset = 8;
 inline constexpr int64_t kCodecOffset = 12;
-inline constexpr int64_t kReservedOffset = 13;  // 3 bytes
+inline constexpr int64_t kCompressedOffset = 13;
+inline constexpr int64_t kReservedOffset = 14;  // 2 bytes
 inline constexpr int64_t kFirstUnitOffset = 16;
 inline constexpr int64_t kValuesOffset = 24;
 inline constexpr int64_t kRotationSeedOffset = 32;
@@ -44,5 +47,19 @@ struct ChunkLayout {
   int64_t codes_end;
   int64_t size;
 };
+
+// What a header says, once it says something possible. All sizes that follow from it fit 64 bits, and the chunk
+// core::kMaxChunkBytes.
+struct ChunkHeader {
+  ChunkSpan span;
+  bool compressed = false;
+};
+
+// INVALID_ARGUMENT that says what was expected and what came.
+absl::StatusOr<ChunkHeader> ParseChunkHeader(absl::string_view bytes);
+absl::Status CheckChunkHash(absl::string_view bytes);  // of at least a header
+
+// Writes the hash of all that follows it.
+void SealChunk(char* bytes, int64_t size);
 
 }  // namespace causeway::codecs

@@ -1,24 +1,11 @@
 #include "codecs/chunk_writer.h"
 
-#include <xxhash.h>
-
-#include <cmath>
-
 #include "codecs/chunk_layout.h"
 #include "core/check.h"
 #include "core/limits.h"
-#include "core/multiversion.h"
 
 namespace causeway::codecs {
 namespace {
-
-// Compares all values without a branch, since nearly always all are in range. NaN is not below the limit either.
-CAUSEWAY_MULTIVERSION
-bool AllInRange(const float* values, size_t count) {
-  int outside = 0;
-  for (size_t i = 0; i < count; ++i) outside |= !(std::abs(values[i]) < core::kMaxMagnitude);
-  return outside == 0;
-}
 
 uint8_t* Bytes(std::string& text) { return reinterpret_cast<uint8_t*>(text.data()); }
 
@@ -26,30 +13,54 @@ uint8_t* Bytes(std::string& text) { return reinterpret_cast<uint8_t*>(text.data(
 
 float GainFor(float beta) { return beta > 0 ? 1.25f : 1.0f; }
 
-std::optional<size_t> FirstOutOfRange(std::span<const float> values) {
-  if (AllInRange(values.data(), values.size())) return std::nullopt;
-  size_t i = 0;
-  while (std::abs(values[i]) < core::kMaxMagnitude) ++i;
-  return i;
-}
-
 ChunkWriter::ChunkWriter(const ChunkSpan& span, float gain) : span_(span), codec_(GetCodec(span.codec)), gain_(gain) {
   CHECK(span.first_unit >= 0 && span.values >= 1);
+  CHECK(span.rotation_seed == 0 || codec_.rotates());
   const ChunkLayout layout(span.codec, span.values);
   CHECK(layout.size <= core::kMaxChunkBytes);
   bytes_.resize(layout.size, '\0');
 }
 
-void ChunkWriter::Append(std::span<const float> values, std::span<float> decoded) {
-  CHECK(appended_ % core::kUnitValues == 0 && values.size() == decoded.size());
-  CHECK(appended_ + static_cast<int64_t>(values.size()) <= span_.values);
+EncodeJob ChunkWriter::NextJob(int64_t count, const ChunkFeedback& feedback) {
+  CHECK(appended_ % core::kUnitValues == 0 && appended_ + count <= span_.values);
+  const ChunkSpan piece = {span_.codec, 0, count};
+  const size_t residual_values = feedback.beta > 0 ? ResidualValues(piece) : 0;
+  CHECK(feedback.residual.size() == residual_values && feedback.next_residual.size() == residual_values);
   const ChunkLayout layout(span_.codec, span_.values);
-  const int64_t block = appended_ / core::kBlockValues;
-  uint8_t* scales = Bytes(bytes_) + layout.scales + block * codec_.scale_bytes();
-  uint8_t* codes = Bytes(bytes_) + layout.codes + block * codec_.code_bytes();
-  codec_.Encode(values, gain_, scales, codes);
-  codec_.Decode(scales, codes, decoded);
-  appended_ += values.size();
+  const int64_t unit = appended_ / core::kUnitValues;
+  EncodeJob job = {.count = count,
+                   .beta = feedback.beta,
+                   .gain = gain_,
+                   .scales = Bytes(bytes_) + layout.scales + codec_.ScaleOffset(unit),
+                   .codes = Bytes(bytes_) + layout.codes + codec_.CodeOffset(unit)};
+  if (feedback.beta > 0) {
+    job.residual = feedback.residual.data();
+    job.next_residual = feedback.next_residual.data();
+  }
+  return job;
+}
+
+bool ChunkWriter::Append(std::span<const float> values, const ChunkFeedback& feedback) {
+  EncodeJob job = NextJob(values.size(), feedback);
+  job.values = values.data();
+  if (codec_.rotates()) job.rotation = RotationAt(appended_);
+  appended_ += job.count;
+  return codec_.Encode(job);
+}
+
+void ChunkWriter::AppendMean(std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback,
+                             std::span<float> decoded) {
+  EncodeJob job = NextJob(decoded.size(), feedback);
+  CHECK(span_.codec != core::CodecId::kOnebitAdamSign);  // its scale is the whole chunk's
+  CHECK(static_cast<int64_t>(mean.size()) == (in_domain ? ResidualValues({span_.codec, 0, job.count}) : job.count));
+  job.values = mean.data();
+  job.saturate = true;
+  if (codec_.rotates() && !in_domain) job.rotation = RotationAt(appended_);
+  CHECK(codec_.Encode(job));
+  DecodeJob back = {.scales = job.scales, .codes = job.codes, .values = decoded.data(), .count = job.count};
+  if (codec_.rotates()) back.rotation = RotationAt(appended_);
+  codec_.Decode(back);
+  appended_ += job.count;
 }
 
 std::string ChunkWriter::Finish() {
@@ -59,7 +70,8 @@ std::string ChunkWriter::Finish() {
   StoreField(header, kCodecOffset, static_cast<uint8_t>(span_.codec));
   StoreField(header, kFirstUnitOffset, static_cast<uint64_t>(span_.first_unit));
   StoreField(header, kValuesOffset, static_cast<uint64_t>(span_.values));
-  StoreField(header, kHashOffset, XXH3_64bits(header + kMagicOffset, bytes_.size() - kMagicOffset));
+  StoreField(header, kRotationSeedOffset, span_.rotation_seed);
+  SealChunk(header, std::ssize(bytes_));
   return std::move(bytes_);
 }
 

@@ -1,13 +1,12 @@
 // Writes a chunk piece by piece, for whoever has its values piece by piece: a merge makes a few units at a time, in
 // cache, and takes its outer step with what they decode to before it makes the next ones.
 //
-//   Append(units 0…3) ─► scales, codes ─► decoded      Append(units 4…7) …      Finish() ─► header with hash, bytes
+//   AppendMean(units 0…3) ─► scales, codes ─► decoded      AppendMean(units 4…7) …      Finish() ─► header, hash, bytes
 //
 // Owned by one thread at a time.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -16,25 +15,31 @@
 
 namespace causeway::codecs {
 
-// The gain of `sign`: with feedback, 1.25 times the least-squares scale keeps the residual smallest (PROTOCOL.md
-// section 4).
+// The gain of `sign` and `rotated_sign`: with feedback, 1.25 times the least-squares scale keeps the residual smallest
+// (PROTOCOL.md section 4).
 float GainFor(float beta);
-
-// The index of the first value that is not finite or not below core::kMaxMagnitude: what no codec takes.
-std::optional<size_t> FirstOutOfRange(std::span<const float> values);
 
 class ChunkWriter {
  public:
   // The chunk's size must be within core::kMaxChunkBytes, as all of PlanChunks are.
   ChunkWriter(const ChunkSpan& span, float gain);
 
-  // Encodes the next `values`, all in range: whole units, but for the last piece. `decoded` gets what they decode to.
-  void Append(std::span<const float> values, std::span<float> decoded);
+  // Encodes the next values: whole units, but for the last piece. False if one is out of range (Codec::Encode); the
+  // writer is of no use then.
+  bool Append(std::span<const float> values, const ChunkFeedback& feedback);
+
+  // A merge's mean: brought into range where it is beyond, and, with `in_domain`, rotated already (whole blocks then, if
+  // the codec rotates). `decoded` gets what the piece's values decode to, without padding.
+  void AppendMean(std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback, std::span<float> decoded);
 
   // The chunk's bytes, once all its values were appended.
   std::string Finish();
 
  private:
+  // The job for the next `count` values, but for the values.
+  EncodeJob NextJob(int64_t count, const ChunkFeedback& feedback);
+  Rotation RotationAt(int64_t value) const { return {span_.rotation_seed, (span_.first_value() + value) / core::kBlockValues}; }
+
   const ChunkSpan span_;
   const Codec& codec_;
   const float gain_;

@@ -1,44 +1,87 @@
 // float32 values on one side, bytes on the other.
 //
 //   values   |block 0: 256 floats |block 1            | …
-//   scales   |bf16 |bf16 | …                                 one per block (none for float32 and bfloat16)
-//   codes    |block 0: code_bytes |block 1            | …    whole blocks; padding is encoded as +0
+//            ── rotate (some) ── + β e ── quantise ──► residual e ← d − decoded
+//   scales   |bf16 |bf16 | …                                 one per block, or per unit, or one
+//   codes    |block 0             |block 1            | …    whole blocks; padding is encoded as +0
 //
-// Codecs remember nothing: what they drop is kept by ErrorFeedback. The scalar code in this folder is the
-// specification (docs/wire_format.md, section "Codecs"); faster versions must give its bytes and its decoded bits.
-// Thread-safe.
+// A codec's domain is what its residual and the coordinator's sums live in: the values themselves, or, for one that
+// rotates, the values after the randomised Hadamard transform of each block (codecs/rotation.h). The transform is linear,
+// so a merge adds in the domain and inverts once. In the domain a rotating codec has whole blocks: padding is not zero
+// there.
+//
+// Codecs remember nothing: what they drop is kept by ErrorFeedback. The scalar code in this folder is the specification
+// (docs/wire_format.md, section "Codecs"); codecs/simd and codecs/cuda give its bytes and its decoded bits.
+// Thread-safe; jobs that share no unit may run at once, so any number of threads may share a chunk.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
+#include "codecs/rotation.h"
 #include "core/codec_id.h"
 
 namespace causeway::codecs {
+
+// Values on their way to bytes. All pointers are to the job's first unit; residuals cover whole blocks.
+struct EncodeJob {
+  const float* values = nullptr;
+  int64_t count = 0;                  // of values, without padding
+  std::optional<Rotation> rotation;   // of a codec that rotates; none: `values` are in its domain, as whole blocks
+  float beta = 0;                     // d = fma(β, e, x); 0: no feedback, and no residuals
+  const float* residual = nullptr;    // e, in the codec's domain
+  float* next_residual = nullptr;     // e ← d − decoded; may be `residual`
+  float gain = 1;                     // on the scale of `sign` and `rotated_sign`; 1 is the least-squares scale
+  bool saturate = false;              // brings d into the codecs' range instead of refusing it; d is no NaN then
+  uint8_t* scales = nullptr;
+  uint8_t* codes = nullptr;
+};
+
+struct DecodeJob {
+  const uint8_t* scales = nullptr;
+  const uint8_t* codes = nullptr;
+  std::optional<Rotation> rotation;  // none: `values` stay in the codec's domain, as whole blocks
+  float* values = nullptr;
+  int64_t count = 0;         // of values, without padding
+  std::optional<float> add;  // with this weight: value = fma(weight, decoded, value); none: value = decoded
+};
 
 class Codec {
  public:
   virtual ~Codec() = default;
 
-  // Bytes that one block takes.
-  virtual int64_t scale_bytes() const = 0;
-  virtual int64_t code_bytes() const = 0;
+  virtual bool rotates() const { return false; }
 
-  // Encodes `values` (finite, below core::kMaxMagnitude; the last block may be partial) into BlocksFor(size) blocks.
-  // `gain` multiplies the scale of `sign` and is ignored by the others: 1 is the least-squares scale.
-  virtual void Encode(std::span<const float> values, float gain, uint8_t* scales, uint8_t* codes) const = 0;
+  // Bytes that `values` values take, and where those of unit `unit` begin.
+  virtual int64_t ScaleBytes(int64_t values) const = 0;
+  virtual int64_t CodeBytes(int64_t values) const = 0;
+  virtual int64_t ScaleOffset(int64_t unit) const = 0;
+  virtual int64_t CodeOffset(int64_t unit) const = 0;
 
-  // Decodes values.size() values; sum[i] = fma(weight, decoded[i], sum[i]) for DecodeAdd.
-  virtual void Decode(const uint8_t* scales, const uint8_t* codes, std::span<float> values) const = 0;
-  virtual void DecodeAdd(const uint8_t* scales, const uint8_t* codes, float weight, std::span<float> sum) const = 0;
+  // False if some d is not finite or not below core::kMaxMagnitude; what was to be written is then undefined. A codec
+  // that rotates takes all blocks of values below kMaxRotatedMagnitude, and refuses NaN and infinity like the others.
+  virtual bool Encode(const EncodeJob& job) const = 0;
+  virtual void Decode(const DecodeJob& job) const = 0;
 
   // INVALID_ARGUMENT if some block of `values` values would decode to a value that is not finite or not below
   // core::kMaxMagnitude, or a code is not one that Encode writes, in the padding of the last block too.
   virtual absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const = 0;
 };
 
-// The codec with that number; lives for ever.
+// Instruction sets with a version of their own. All give the same bytes and the same decoded bits.
+enum class Target { kScalar, kAvx2, kAvx512 };
+inline constexpr Target kAllTargets[] = {Target::kScalar, Target::kAvx2, Target::kAvx512};
+
+const char* TargetName(Target target);  // "scalar", "avx2", "avx512"
+bool Supported(Target target);          // by this processor and this build
+
+// The best of this processor; CAUSEWAY_SIMD=scalar|avx2|avx512 in the environment lowers it.
+Target ActiveTarget();
+
+// The codec with that number; lives for ever. A target must be supported.
 const Codec& GetCodec(core::CodecId id);
+const Codec& GetCodec(core::CodecId id, Target target);
 
 }  // namespace causeway::codecs

@@ -23,8 +23,9 @@ absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector
     ChunkFeedback feedback;
     if (beta_ > 0) {
       feedback.beta = beta_;
-      feedback.residual = std::span<const float>(residual_).subspan(span.first_value(), span.values);
-      feedback.next_residual = std::span<float>(next_residual_).subspan(span.first_value(), span.values);
+      const int64_t count = ResidualValues(span);
+      feedback.residual = std::span<const float>(residual_).subspan(span.first_value(), count);
+      feedback.next_residual = std::span<float>(next_residual_).subspan(span.first_value(), count);
     }
     absl::StatusOr<std::string> chunk = EncodeChunk(span, values.subspan(span.first_value(), span.values), feedback);
     if (!chunk.ok()) {

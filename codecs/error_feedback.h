@@ -2,7 +2,7 @@
 //
 //   d = Δ + β e;   q = Q(d);   send q;   admitted: e ← d − Q⁻¹(q);   refused: e keeps its old value
 //
-// The only place where a codec's past is kept. After Encode the new residual is pending until Admit or Refuse, because
+// The only place where a codec's past is kept: in the codec's domain, so rotated where it rotates. After Encode the new residual is pending until Admit or Refuse, because
 // a refused contribution stays whole in the site. Owned by one thread at a time.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "codecs/chunk.h"
+#include "core/aligned.h"
 
 namespace causeway::codecs {
 
@@ -22,7 +23,7 @@ class ErrorFeedback {
   ErrorFeedback(int64_t padded_values, float beta);
 
   // Encodes the fragment's values (padded layout) into one chunk for each span. Needs no pending residual.
-  // INVALID_ARGUMENT as EncodeChunk; nothing is pending then.
+  // INVALID_ARGUMENT as EncodeChunk; nothing is pending then. The spans' codecs and rotations are the same each time.
   absl::StatusOr<std::vector<std::string>> Encode(const std::vector<ChunkSpan>& spans, std::span<const float> values);
 
   void Admit();   // the pending residual becomes the residual
@@ -30,15 +31,16 @@ class ErrorFeedback {
   void Reset();   // full resync: residual zero, nothing pending
 
   bool pending() const { return pending_; }
-  std::span<const float> residual() const { return residual_; }  // empty when beta = 0
-  void Restore(std::span<const float> residual);                 // same size as residual()
+  // As it is, in the codecs' domain; empty when beta = 0. A residual that goes to another codec is rotated back first.
+  std::span<const float> residual() const { return residual_; }
+  void Restore(std::span<const float> residual);  // of the same size and domain
   double ResidualNorm() const;                                   // Euclidean
 
  private:
   float beta_;
   bool pending_ = false;
-  std::vector<float> residual_;
-  std::vector<float> next_residual_;
+  core::AlignedFloats residual_;
+  core::AlignedFloats next_residual_;
 };
 
 }  // namespace causeway::codecs

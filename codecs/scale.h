@@ -9,29 +9,27 @@
 #include <cstring>
 
 #include "absl/status/status.h"
+#include "core/limits.h"
 
 namespace causeway::codecs {
 
 inline constexpr int64_t kScaleBytes = 2;
 
-// The largest bfloat16 below core::kMaxMagnitude. What would round up to the limit itself becomes this, so that
-// everything that was encoded also decodes below the limit.
-inline constexpr float kLargestBfloat16 = 0x1.FEp99f;
-
-// Round to nearest even, and towards zero where the nearest is not below core::kMaxMagnitude. `value` is finite.
-inline uint16_t ToBfloat16(float value) {
+// Round to nearest even, and towards zero where the nearest is not below `limit`, a power of two: what would round up to
+// it becomes the largest bfloat16 below, so that everything that was encoded also decodes below it. `value` is finite.
+inline uint16_t ToBfloat16(float value, float limit = core::kMaxMagnitude) {
   const uint32_t sign = std::bit_cast<uint32_t>(value) & 0x80000000u;
   const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;
   const uint32_t rounded = (magnitude + 0x7fffu + ((magnitude >> 16) & 1u)) >> 16;
-  constexpr uint32_t kLargest = std::bit_cast<uint32_t>(kLargestBfloat16) >> 16;
-  return static_cast<uint16_t>((sign >> 16) | (rounded < kLargest ? rounded : kLargest));
+  const uint32_t largest = (std::bit_cast<uint32_t>(limit) >> 16) - 1;
+  return static_cast<uint16_t>((sign >> 16) | (rounded < largest ? rounded : largest));
 }
 
 inline float FromBfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 // Stores the scale nearest to `wanted` (≥ 0) and returns it: 0 where it would be below core::kMinScale, since a
 // quotient by it could overflow. Such a block is sent as zeros.
-float StoreScale(float wanted, uint8_t* scale);
+float StoreScale(float wanted, uint8_t* scale, float limit = core::kMaxMagnitude);
 
 inline float LoadScale(const uint8_t* scale) {
   uint16_t bits;
@@ -39,7 +37,7 @@ inline float LoadScale(const uint8_t* scale) {
   return FromBfloat16(bits);
 }
 
-// INVALID_ARGUMENT unless the scale is one that StoreScale writes: +0, or core::kMinScale to below core::kMaxMagnitude.
-absl::Status ValidateScale(const uint8_t* scale);
+// INVALID_ARGUMENT unless the scale is one that StoreScale writes: +0, or core::kMinScale to below `limit`.
+absl::Status ValidateScale(float scale, float limit = core::kMaxMagnitude);
 
 }  // namespace causeway::codecs

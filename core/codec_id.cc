@@ -8,7 +8,13 @@ const char* CodecName(CodecId codec) {
     case CodecId::kBfloat16: return "bfloat16";
     case CodecId::kInt8: return "int8";
     case CodecId::kInt4: return "int4";
+    case CodecId::kE3m0: return "e3m0";
     case CodecId::kSign: return "sign";
+    case CodecId::kRotatedSign: return "rotated_sign";
+    case CodecId::kRotatedLm2: return "rotated_lm2";
+    case CodecId::kRotatedLm4: return "rotated_lm4";
+    case CodecId::kTopk: return "topk";
+    case CodecId::kOnebitAdamSign: return "onebit_adam_sign";
   }
   return "unknown";
 }

@@ -8,10 +8,23 @@
 
 namespace causeway::core {
 
-enum class CodecId : uint8_t { kFloat32 = 1, kBfloat16 = 2, kInt8 = 3, kInt4 = 4, kSign = 6 };
+enum class CodecId : uint8_t {
+  kFloat32 = 1,
+  kBfloat16 = 2,
+  kInt8 = 3,
+  kInt4 = 4,
+  kE3m0 = 5,
+  kSign = 6,
+  kRotatedSign = 7,
+  kRotatedLm2 = 8,
+  kRotatedLm4 = 9,
+  kTopk = 10,
+  kOnebitAdamSign = 11,  // up leg only, for comparison
+};
 
-inline constexpr CodecId kAllCodecs[] = {CodecId::kFloat32, CodecId::kBfloat16, CodecId::kInt8, CodecId::kInt4,
-                                         CodecId::kSign};
+inline constexpr CodecId kAllCodecs[] = {
+    CodecId::kFloat32,     CodecId::kBfloat16,   CodecId::kInt8,       CodecId::kInt4, CodecId::kE3m0,          CodecId::kSign,
+    CodecId::kRotatedSign, CodecId::kRotatedLm2, CodecId::kRotatedLm4, CodecId::kTopk, CodecId::kOnebitAdamSign};
 
 const char* CodecName(CodecId codec);  // "int4"
 std::optional<CodecId> CodecFromName(std::string_view name);

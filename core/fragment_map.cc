@@ -56,7 +56,7 @@ FragmentMap::FragmentMap(Manifest manifest, const std::vector<std::vector<int>>&
     fragment.id = static_cast<FragmentId>(fragments_.size());
     for (int tensor : tensors) {
       const int64_t values = manifest_[tensor].NumValues();
-      fragment.tensors.push_back({tensor, fragment.units, values});
+      fragment.tensors.push_back({tensor, fragment.units, values, manifest_[tensor].kind});
       fragment.units += UnitsFor(values);
       fragment.parameters += values;
     }

@@ -22,6 +22,7 @@ struct TensorPlace {
   int tensor = 0;  // index in the manifest
   int64_t first_unit = 0;
   int64_t values = 0;  // without padding
+  TensorKind kind = TensorKind::kMatrix;
 
   int64_t units() const { return UnitsFor(values); }
   friend bool operator==(const TensorPlace&, const TensorPlace&) = default;

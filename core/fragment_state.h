@@ -1,8 +1,7 @@
 // What the coordinator holds of a fragment: 12 bytes a parameter (invariant 7), padded layout.
 #pragma once
 
-#include <vector>
-
+#include "core/aligned.h"
 #include "core/digest.h"
 #include "core/schedule.h"
 
@@ -10,9 +9,9 @@ namespace causeway::core {
 
 struct FragmentState {
   Version version = 0;
-  std::vector<float> anchor;    // W
-  std::vector<float> momentum;  // v
-  std::vector<float> residual;  // ē; empty when feedback_down is 0
+  AlignedFloats anchor;    // W
+  AlignedFloats momentum;  // v
+  AlignedFloats residual;  // ē, in the down codec's domain; empty when feedback_down is 0
 
   uint64_t Digest() const { return DigestUnits(anchor, 0); }
 };

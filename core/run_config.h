@@ -10,6 +10,7 @@
 
 #include "core/codec_id.h"
 #include "core/ids.h"
+#include "core/manifest.h"
 #include "core/outer_step.h"
 #include "core/schedule.h"
 
@@ -92,6 +93,8 @@ struct CodecConfig {
   CodecId down = CodecId::kInt4;
   float feedback_up = 1.0f;  // β of the error feedback; 0 = off
   float feedback_down = 1.0f;
+  std::vector<TensorKind> exempt;  // tensors of these kinds are bfloat16 on both legs
+  bool zstd = false;               // chunks are compressed where it pays
 
   friend bool operator==(const CodecConfig&, const CodecConfig&) = default;
 };

@@ -75,7 +75,7 @@ absl::StatusOr<Client::Anchor> Client::DownloadAnchor(const core::Fragment& frag
   request.set_anchor_version(0);
   const auto stream = stub_->Download(&context, request);
   Anchor anchor{.values = std::vector<float>(fragment.padded_values())};
-  const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment, core::CodecId::kFloat32);
+  const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment, codecs::Unencoded());
   size_t next = 0;
   v1::DownloadMessage message;
   while (stream->Read(&message)) {

@@ -46,6 +46,11 @@ constexpr Names<InnerSchedule> kInnerSchedules = {{"cosine", InnerSchedule::kCos
 constexpr Names<FragmentAssignment> kAssignments = {{"strided", FragmentAssignment::kStrided},
                                                     {"sequential", FragmentAssignment::kSequential},
                                                     {"balanced", FragmentAssignment::kBalanced}};
+constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::TensorKind::kMatrix},
+                                                  {"embedding", core::TensorKind::kEmbedding},
+                                                  {"norm", core::TensorKind::kNorm},
+                                                  {"head", core::TensorKind::kHead},
+                                                  {"expert", core::TensorKind::kExpert}};
 constexpr char kNesterov[] = "nesterov";
 constexpr char kSgd[] = "sgd";
 
@@ -175,13 +180,23 @@ CodecId ReadCodecName(const std::string& path, const std::string& name, FieldChe
   return codec.value_or(CodecId::kFloat32);
 }
 
+std::vector<core::TensorKind> ReadExempt(const v1::Codec& codec, FieldCheck& check) {
+  std::vector<core::TensorKind> exempt;
+  for (int i = 0; i < codec.exempt_size(); ++i) {
+    exempt.push_back(check.OneOf(absl::StrCat("codec.exempt[", i, "]"), codec.exempt(i), kTensorKinds));
+  }
+  return exempt;
+}
+
 core::CodecConfig ReadCodec(const v1::Codec& codec, FieldCheck& check) {
-  check.Expect(codec.exempt().empty(), "codec.exempt", "an empty list", absl::StrCat(codec.exempt_size(), " names"));
-  check.Expect(!codec.zstd(), "codec.zstd", "false", "true");
+  const CodecId down = ReadCodecName("codec.down", codec.down(), check);
+  check.Expect(down != CodecId::kOnebitAdamSign, "codec.down", "another codec (it is for the up leg only)", codec.down());
   return {.up = ReadCodecName("codec.up", codec.up(), check),
-          .down = ReadCodecName("codec.down", codec.down(), check),
+          .down = down,
           .feedback_up = static_cast<float>(check.Share("codec.feedback_up", codec.feedback_up())),
-          .feedback_down = static_cast<float>(check.Share("codec.feedback_down", codec.feedback_down()))};
+          .feedback_down = static_cast<float>(check.Share("codec.feedback_down", codec.feedback_down())),
+          .exempt = ReadExempt(codec, check),
+          .zstd = codec.zstd()};
 }
 
 core::MembershipConfig ReadMembership(const v1::Membership& membership, FieldCheck& check) {
@@ -285,7 +300,8 @@ v1::Codec CodecToMessage(const core::CodecConfig& codec) {
   message.set_down(core::CodecName(codec.down));
   message.set_feedback_up(codec.feedback_up);
   message.set_feedback_down(codec.feedback_down);
-  message.set_zstd(false);
+  for (core::TensorKind kind : codec.exempt) message.add_exempt(core::TensorKindName(kind));
+  message.set_zstd(codec.zstd);
   return message;
 }
 

@@ -75,6 +75,7 @@ Json ConfigJson(const core::RunConfig& config) {
   Json json = MessageJson(message);
   json["model"] = ModelJson(config, message.model());
   json["codec"]["exempt"] = Json::array();
+  for (const std::string& kind : message.codec().exempt()) json["codec"]["exempt"].push_back(kind);
   return json;
 }
 

@@ -16,6 +16,7 @@
 #include "formats/run_yaml.h"
 #include "transport/grpc_link.h"
 #include "worker/sync/sync_engine.h"
+#include "worker/train/blas_kernels.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/trainer.h"
 
@@ -289,6 +290,7 @@ int Run() {
 
 int main(int argc, char** argv) {
   using namespace causeway;
+  worker::StartAgainWithBestBlasKernels(argv);
   ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "codecs/compression.h"
 #include "core/check.h"
 
 namespace causeway::server {
@@ -16,7 +17,8 @@ std::string Describe(const codecs::ChunkSpan& span) {
 
 Contribution::Contribution(std::vector<codecs::ChunkSpan> plan) : plan_(std::move(plan)), chunks_(plan_.size()) {}
 
-absl::Status Contribution::Add(std::string chunk) {
+absl::Status Contribution::Add(std::string bytes) {
+  ASSIGN_OR_RETURN(std::string chunk, codecs::ExpandChunk(std::move(bytes)));
   ASSIGN_OR_RETURN(const codecs::ChunkView view, codecs::ChunkView::Parse(chunk));
   const auto planned =
       std::lower_bound(plan_.begin(), plan_.end(), view.span().first_unit,

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <optional>
 
 #include "codecs/chunk_writer.h"
+#include "codecs/compression.h"
 #include "core/check.h"
-#include "core/limits.h"
-#include "core/multiversion.h"
 
 namespace causeway::server {
 namespace {
@@ -31,21 +30,28 @@ class ContributionReader {
  public:
   explicit ContributionReader(const MergeInput& input) : weight_(input.weight), chunks_(input.chunks) {}
 
-  // sum ← fma(λ, d, sum) over the tile. Tiles come in unit order.
+  // sum ← fma(λ, d, sum) over the tile, in the domain of its codec: `sum` has whole blocks. Tiles come in unit order.
   void DecodeAdd(const Tile& tile, std::span<float> sum) {
     int64_t at = tile.first_value();
     while (at < tile.end_value()) {
       CHECK(next_ < chunks_.size());
-      const codecs::ChunkSpan& span = chunks_[next_].span();
-      const int64_t chunk_end = span.first_value() + span.values;
+      const codecs::ChunkView& chunk = chunks_[next_];
+      const int64_t chunk_end = chunk.span().first_value() + chunk.span().values;
       const int64_t end = std::min(chunk_end, tile.end_value());
-      CHECK(span.first_value() <= at && at < end);  // a gap, or chunks out of order
-      chunks_[next_].DecodeAdd(at / core::kUnitValues, weight_, sum.subspan(at - tile.first_value(), end - at));
+      CHECK(chunk.span().first_value() <= at && at < end);  // a gap, or chunks out of order
+      const int64_t count = chunk.rotates() ? core::BlocksFor(end - at) * core::kBlockValues : end - at;
+      chunk.DecodeAddInDomain(at / core::kUnitValues, weight_, sum.subspan(at - tile.first_value(), count));
       if (end == chunk_end) ++next_;
       at = end;
     }
   }
 
+  // Of the tile that comes next, if its codec rotates. All contributions have the round's codec for a tensor.
+  std::optional<uint64_t> rotation_seed() const {
+    CHECK(next_ < chunks_.size());
+    if (!chunks_[next_].rotates()) return std::nullopt;
+    return chunks_[next_].span().rotation_seed;
+  }
   bool at_end() const { return next_ == chunks_.size(); }
 
  private:
@@ -54,47 +60,30 @@ class ContributionReader {
   size_t next_ = 0;
 };
 
-// x ← fma(β, ē, acc), for β > 0.
-CAUSEWAY_MULTIVERSION
-void AddFeedback(float beta, std::span<const float> residual, std::span<float> x) {
-  for (size_t i = 0; i < x.size(); ++i) x[i] = std::fma(beta, residual[i], x[i]);
-}
-
-// Brings x into the codecs' range, so that a merge cannot fail half-way. Only sums of absurd contributions are beyond.
-CAUSEWAY_MULTIVERSION
-void Saturate(std::span<float> x) {
-  constexpr float kLargest = 0x1.fffffep99f;  // the last float below core::kMaxMagnitude
-  static_assert(kLargest < core::kMaxMagnitude);
-  for (float& value : x) {
-    const float up = value < kLargest ? value : kLargest;
-    value = up > -kLargest ? up : -kLargest;
-  }
-}
-
-// ē ← x − g
-CAUSEWAY_MULTIVERSION
-void KeepResidual(std::span<const float> x, std::span<const float> g, std::span<float> residual) {
-  for (size_t i = 0; i < x.size(); ++i) residual[i] = x[i] - g[i];
-}
-
 // One tile: contributions in, encoded bytes, W, v and ē out. Returns the digest of the tile's units.
-uint64_t MergeTile(const Tile& tile, std::vector<ContributionReader>& contributions, const MergeSettings& settings,
-                   FragmentState& state, codecs::ChunkWriter& update) {
+uint64_t MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk, std::vector<ContributionReader>& contributions,
+                   const MergeSettings& settings, FragmentState& state, codecs::ChunkWriter& update) {
   std::array<float, kTileValues> x_buffer, g_buffer;
-  const std::span<float> x(x_buffer.data(), tile.values);
+  const int64_t in_blocks = core::BlocksFor(tile.values) * core::kBlockValues;
+  const std::span<float> blocks(x_buffer.data(), in_blocks);
   const std::span<float> g(g_buffer.data(), tile.values);
-  const auto of_tile = [&](std::vector<float>& values) {
-    return std::span<float>(values).subspan(tile.first_value(), tile.values);
+  const auto of_tile = [&](core::AlignedFloats& values, int64_t count) {
+    return std::span<float>(values).subspan(tile.first_value(), count);
   };
 
-  std::fill(x.begin(), x.end(), 0.0f);
-  for (ContributionReader& contribution : contributions) contribution.DecodeAdd(tile, x);
-  const bool with_feedback = settings.feedback_down > 0;
-  if (with_feedback) AddFeedback(settings.feedback_down, of_tile(state.residual), x);
-  Saturate(x);
-  update.Append(x, g);
-  if (with_feedback) KeepResidual(x, g, of_tile(state.residual));
-  core::OuterStep(settings.outer, g, of_tile(state.momentum), of_tile(state.anchor));
+  const std::optional<uint64_t> rotated = contributions.front().rotation_seed();
+  std::fill(blocks.begin(), blocks.end(), 0.0f);
+  for (ContributionReader& contribution : contributions) contribution.DecodeAdd(tile, blocks);
+  const int64_t residual_values = codecs::ResidualValues({chunk.codec, 0, tile.values});
+  const bool stays_rotated = rotated && codecs::GetCodec(chunk.codec).rotates();
+  if (rotated && !stays_rotated) codecs::Unrotate({*rotated, tile.first_unit * core::kBlocksPerUnit}, blocks);
+  codecs::ChunkFeedback feedback;
+  if (settings.feedback_down > 0) {
+    const std::span<float> residual = of_tile(state.residual, residual_values);
+    feedback = {settings.feedback_down, residual, residual};
+  }
+  update.AppendMean(stays_rotated ? blocks : blocks.first(tile.values), stays_rotated, feedback, g);
+  core::OuterStep(settings.outer, g, of_tile(state.momentum, tile.values), of_tile(state.anchor, tile.values));
   const auto units = std::span<const float>(state.anchor).subspan(tile.first_value(), tile.padded_values());
   return core::DigestUnits(units, tile.first_unit);
 }
@@ -130,9 +119,9 @@ uint64_t Merge(const core::Fragment& fragment, std::span<const MergeInput> input
     for (int64_t unit = 0; unit < chunk.units(); unit += kTileUnits) {
       const int64_t left = chunk.values - unit * core::kUnitValues;
       const Tile tile = {chunk.first_unit + unit, std::min(left, kTileValues)};
-      digest += MergeTile(tile, contributions, settings, state, update);
+      digest += MergeTile(tile, chunk, contributions, settings, state, update);
     }
-    emit(update.Finish());
+    emit(settings.zstd ? codecs::CompressChunk(update.Finish()) : update.Finish());
   }
   for (const ContributionReader& contribution : contributions) CHECK(contribution.at_end());
   ++state.version;

@@ -4,6 +4,9 @@
 //                                                                  ē ← x − g ◄── decode ◄──┘ │
 //                                                          digest ◄── outer step on v and W ◄─┘
 //
+// Where both legs rotate, acc, x and ē stay in the rotated domain and g alone is rotated back: once a round instead of
+// once for each site. Where only the up leg rotates, acc is rotated back before it is encoded.
+//
 // A tile is a few units of one chunk of the update, small enough that all of it stays in cache; a chunk leaves as soon
 // as it is whole, while later ones are still merged. Determinism (invariant 3): sites in bytewise order of name, blocks
 // independent, arithmetic of core/outer_step.h.
@@ -38,8 +41,9 @@ struct MergeInput {
 
 struct MergeSettings {
   core::OuterParameters outer;
-  core::CodecId down = core::CodecId::kInt4;
+  codecs::LegCodec down;
   float feedback_down = 0;
+  bool zstd = false;  // chunks of the update are compressed where it pays
 };
 
 // λ_m = float(w_m / Σ w), computed in double. Needs Σ w > 0.

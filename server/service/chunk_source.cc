@@ -78,7 +78,7 @@ ChunkSource::Item Update::Get(size_t index, std::function<void()> wake) {
 
 Anchor::Anchor(std::shared_ptr<const core::FragmentState> state, const core::Fragment& fragment, bool already_held)
     : state_(std::move(state)),
-      plan_(codecs::PlanChunks(fragment, core::CodecId::kFloat32)),
+      plan_(codecs::PlanChunks(fragment, codecs::Unencoded())),
       already_held_(already_held) {}
 
 std::optional<transport::DownloadHeader> Anchor::Header(std::function<void()>) {
@@ -92,7 +92,7 @@ std::optional<transport::DownloadHeader> Anchor::Header(std::function<void()>) {
 
 ChunkSource::Item Anchor::Get(size_t index, std::function<void()>) {
   if (already_held_ || index >= 2 * plan_.size()) return {.end = state_->Digest()};
-  const std::vector<float>& values = index < plan_.size() ? state_->anchor : state_->momentum;
+  const core::AlignedFloats& values = index < plan_.size() ? state_->anchor : state_->momentum;
   const codecs::ChunkSpan& span = plan_[index % plan_.size()];
   const std::span<const float> chunk_values(&values[span.first_value()], span.values);
   absl::StatusOr<std::string> chunk = codecs::EncodeChunk(span, chunk_values, {});

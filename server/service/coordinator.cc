@@ -42,7 +42,7 @@ void Coordinator::SetMap(core::FragmentMap map) {
   open_.resize(map_->num_fragments());
   const core::RunConfig& config = options_.config;
   parameters_ = std::make_unique<Parameters>(
-      *map_, MergeSettings{config.outer, config.codec.down, config.codec.feedback_down},
+      *map_, MergeSettings{config.outer, codecs::DownLeg(config), config.codec.feedback_down, config.codec.zstd},
       [this](core::FragmentId fragment, core::AnchorDigest committed) { OnMerged(fragment, committed); });
 }
 

@@ -47,7 +47,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   std::shared_ptr<Contribution>& contribution = open_[header.fragment()][site];
   if (contribution == nullptr) {
     contribution =
-        std::make_shared<Contribution>(codecs::PlanChunks(map_->fragment(header.fragment()), options_.config.codec.up));
+        std::make_shared<Contribution>(codecs::PlanChunks(map_->fragment(header.fragment()), codecs::UpLeg(options_.config)));
   }
   return Upload{.contribution = contribution, .meters = members_[site].meters};
 }
@@ -63,7 +63,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
   std::shared_ptr<Contribution>& seed = seeds_[header.fragment()];
   if (seed == nullptr) {
     seed =
-        std::make_shared<Contribution>(codecs::PlanChunks(map_->fragment(header.fragment()), core::CodecId::kFloat32));
+        std::make_shared<Contribution>(codecs::PlanChunks(map_->fragment(header.fragment()), codecs::Unencoded()));
   }
   return Upload{.contribution = seed, .meters = member->second.meters};
 }

@@ -29,7 +29,7 @@ absl::Status Coordinator::Restore(SavedState saved) {
         absl::StrCat("saved state: expected ", open_.size(), " fragments, found ", saved.fragments.size()));
   }
   for (size_t p = 0; p < saved.fragments.size(); ++p) {
-    const auto plan = codecs::PlanChunks(map_->fragment(p), config.codec.up);
+    const auto plan = codecs::PlanChunks(map_->fragment(p), codecs::UpLeg(config));
     for (auto& [site, chunks] : saved.fragments[p].contributions) {
       auto contribution = std::make_shared<Contribution>(plan);
       const bool valid =

@@ -101,7 +101,7 @@ absl::StatusOr<std::shared_ptr<const core::FragmentState>> ReadFragment(const st
   ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(path));
   auto state = std::make_shared<core::FragmentState>();
   state->version = version;
-  const auto read = [&](const char* name, std::vector<float>& values) -> absl::Status {
+  const auto read = [&](const char* name, core::AlignedFloats& values) -> absl::Status {
     const formats::SafetensorsFile::Entry* entry = file.Find(name);
     if (entry == nullptr) return Wrong(path, absl::StrCat("has no tensor ", name));
     if (entry->shape.size() != 1) return Wrong(path, absl::StrCat("tensor ", name, " is not one-dimensional"));

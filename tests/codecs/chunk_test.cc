@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/limits.h"
+#include "tests/codecs/by_specification.h"
 #include "tests/codecs/test_values.h"
 
 namespace causeway::codecs {
@@ -24,6 +25,19 @@ core::Fragment FragmentOf(const std::vector<int64_t>& sizes) {
   return core::FragmentMap(manifest, {all}).fragment(0);
 }
 
+ChunkSpan SpanOf(CodecId codec, int64_t first_unit, int64_t values) {
+  return {codec, first_unit, values, GetCodec(codec).rotates() ? RotationSeed(1, 0) : 0};
+}
+
+std::vector<float> DecodedBySpecification(const ChunkSpan& span, std::span<const float> values) {
+  if (!GetCodec(span.codec).rotates()) return BySpecification(span.codec, values, 1).decoded;
+  const Rotation rotation = {span.rotation_seed, 16 * span.first_unit};
+  const Specified specified = BySpecification(span.codec, RotatedBySpecification(rotation, values), 1);
+  std::vector<float> decoded = RotatedBackBySpecification(rotation, specified.decoded);
+  decoded.resize(values.size());
+  return decoded;
+}
+
 std::string Encode(const ChunkSpan& span, std::span<const float> values) {
   auto chunk = EncodeChunk(span, values, {});
   EXPECT_TRUE(chunk.ok()) << chunk.status();
@@ -35,7 +49,7 @@ class ChunkOf : public ::testing::TestWithParam<CodecId> {};
 TEST_P(ChunkOf, ComesBackWithItsSpanAndItsValues) {
   for (int64_t count : {1, 255, 256, 257, 4095, 4096, 4097, 9000}) {
     const std::vector<float> values = UniformValues(count, count);
-    const ChunkSpan span = {GetParam(), 12, count};
+    const ChunkSpan span = SpanOf(GetParam(), 12, count);
     const std::string bytes = Encode(span, values);
     EXPECT_EQ(static_cast<int64_t>(bytes.size()), ChunkBytes(GetParam(), count));
     EXPECT_EQ(bytes.size() % 64, 0u);
@@ -44,13 +58,13 @@ TEST_P(ChunkOf, ComesBackWithItsSpanAndItsValues) {
     EXPECT_EQ(view->span(), span);
     std::vector<float> decoded(count);
     view->Decode(12, decoded);
-    for (int64_t i = 0; i < count; ++i) EXPECT_NEAR(decoded[i], values[i], 2.0) << i;  // codec_test.cc has the bounds
+    EXPECT_EQ(Bits(decoded), Bits(DecodedBySpecification(span, values)));
   }
 }
 
 TEST_P(ChunkOf, DecodesFromAnyUnitOn) {
   const std::vector<float> values = UniformValues(9000, 5);
-  const std::string bytes = Encode({GetParam(), 12, 9000}, values);
+  const std::string bytes = Encode(SpanOf(GetParam(), 12, 9000), values);
   const auto view = ChunkView::Parse(bytes);
   std::vector<float> whole(9000), part(1000), sum(1000, 0.0f);
   view->Decode(12, whole);
@@ -62,14 +76,14 @@ TEST_P(ChunkOf, DecodesFromAnyUnitOn) {
 }
 
 TEST_P(ChunkOf, DecodingWritesNothingBeyondItsTarget) {
-  const std::string bytes = Encode({GetParam(), 0, 300}, UniformValues(300, 5));
+  const std::string bytes = Encode(SpanOf(GetParam(), 0, 300), UniformValues(300, 5));
   std::vector<float> padded(4096, 0.0f);
   ChunkView::Parse(bytes)->Decode(0, std::span(padded).first(300));
   for (size_t i = 300; i < padded.size(); ++i) ASSERT_EQ(padded[i], 0.0f);
 }
 
 TEST_P(ChunkOf, AskingBeyondItIsTheCallersBug) {
-  const std::string bytes = Encode({GetParam(), 4, 5000}, UniformValues(5000, 5));
+  const std::string bytes = Encode(SpanOf(GetParam(), 4, 5000), UniformValues(5000, 5));
   const auto view = ChunkView::Parse(bytes);
   std::vector<float> values(5000);
   EXPECT_DEATH(view->Decode(3, std::span(values).first(1)), "CHECK failed");
@@ -80,7 +94,7 @@ TEST_P(ChunkOf, AskingBeyondItIsTheCallersBug) {
 TEST_P(ChunkOf, PlanPacksAsManyWholeUnitsOfOneTensorAsFit) {
   const core::Fragment fragment = FragmentOf({5, 20'000'000, 4096, 4097});
   int64_t tensor = 0, in_tensor = 0;
-  for (const ChunkSpan& span : PlanChunks(fragment, GetParam())) {
+  for (const ChunkSpan& span : PlanChunks(fragment, {GetParam()})) {
     const core::TensorPlace& place = fragment.tensors[tensor];
     EXPECT_EQ(span.codec, GetParam());
     EXPECT_EQ(span.first_value(), place.first_unit * core::kUnitValues + in_tensor);
@@ -98,39 +112,66 @@ TEST_P(ChunkOf, PlanPacksAsManyWholeUnitsOfOneTensorAsFit) {
   EXPECT_EQ(tensor, 4);
 }
 
+// A merge adds up whole blocks of a codec that rotates, and rotates the sum back once.
+TEST_P(ChunkOf, AddsInItsDomainFromAnyUnitOn) {
+  const ChunkSpan span = SpanOf(GetParam(), 12, 9000);
+  const std::string bytes = Encode(span, UniformValues(9000, 5));
+  const auto view = ChunkView::Parse(bytes);
+  std::vector<float> plain(9000), sum(ResidualValues(SpanOf(GetParam(), 13, 9000 - 4096)), 0.0f);
+  view->Decode(12, plain);
+  view->DecodeAddInDomain(13, 1.0f, sum);
+  if (view->rotates()) sum = RotatedBackBySpecification({span.rotation_seed, 16 * 13}, sum);
+  sum.resize(9000 - 4096);
+  const std::vector<float> expected(plain.begin() + 4096, plain.end());
+  EXPECT_EQ(sum, expected);
+}
+
 TEST_P(ChunkOf, ValuesOutOfRangeAreRefusedWithTheirIndex) {
-  const float huge = core::kMaxMagnitude;
+  // A rotation spreads a large value over 256, so it takes a larger one to leave the range.
+  const float huge = GetCodec(GetParam()).rotates() ? 0x1p105f : core::kMaxMagnitude;
   const float infinity = std::numeric_limits<float>::infinity();
   for (float bad : {huge, -huge, infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
     for (size_t index : {0, 255, 256, 4096, 4999}) {
-      std::vector<float> values = UniformValues(5000, 1);
-      values[index] = bad;
-      const auto chunk = EncodeChunk({GetParam(), 0, 5000}, values, {});
-      EXPECT_EQ(chunk.status().code(), absl::StatusCode::kInvalidArgument);
-      EXPECT_THAT(std::string(chunk.status().message()), HasSubstr(absl::StrCat("value ", index, " is")));
+      for (float beta : {0.0f, 1.0f}) {
+        std::vector<float> values = UniformValues(5000, 1);
+        values[index] = bad;
+        const ChunkSpan span = SpanOf(GetParam(), 0, 5000);
+        const std::vector<float> residual(beta > 0 ? ResidualValues(span) : 0, 0.5f), before = residual;
+        std::vector<float> next(residual.size());
+        const auto chunk = EncodeChunk(span, values, {beta, residual, next});
+        ASSERT_EQ(chunk.status().code(), absl::StatusCode::kInvalidArgument);
+        EXPECT_THAT(std::string(chunk.status().message()), HasSubstr(absl::StrCat("value ", index, " is")));
+        EXPECT_EQ(residual, before);
+      }
     }
   }
 }
 
-TEST_P(ChunkOf, FeedbackThatLeavesTheRangeIsRefusedAndTheResidualUntouched) {
-  std::vector<float> values = UniformValues(5000, 1), residual(5000, 0.5f);
-  values[4500] = residual[4500] = 0.75f * core::kMaxMagnitude;  // each is in range
-  const std::vector<float> before = residual;
-  const auto chunk = EncodeChunk({GetParam(), 0, 5000}, values, {1.0f, residual, residual});
+TEST_P(ChunkOf, FeedbackThatLeavesTheRangeIsRefused) {
+  const ChunkSpan span = SpanOf(GetParam(), 0, 5000);
+  std::vector<float> values = UniformValues(5000, 1), residual(ResidualValues(span), 0.5f), next(residual.size());
+  values[4500] = 0.75f * core::kMaxMagnitude;  // each is in range, their sum is not, in whichever domain
+  std::fill_n(residual.begin() + 4500 / 256 * 256, 256, 0.99f * core::kMaxMagnitude);
+  const auto chunk = EncodeChunk(span, values, {1.0f, residual, next});
+  EXPECT_EQ(chunk.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(chunk.status().message()), HasSubstr("value 4500 is"));
-  EXPECT_EQ(residual, before);
+  if (!GetCodec(GetParam()).rotates()) return;
+  values[4500] = 0x1p93f;  // good alone: then no single value is to blame
+  std::fill(residual.begin(), residual.end(), std::nextafter(core::kMaxMagnitude, 0.0f));
+  EXPECT_THAT(std::string(EncodeChunk(span, values, {1.0f, residual, next}).status().message()),
+              HasSubstr("a block is beyond 2^100 after its residual was added"));
 }
 
 TEST_P(ChunkOf, FeedbackEncodesTheSumAndKeepsWhatWasDropped) {
-  const std::vector<float> values = UniformValues(5000, 1), residual = UniformValues(5000, 2);
-  std::vector<float> next(5000), decoded(5000);
-  const auto chunk = EncodeChunk({GetParam(), 0, 5000}, values, {0.5f, residual, next});
+  const ChunkSpan span = SpanOf(GetParam(), 0, 5000);
+  const std::vector<float> values = UniformValues(5000, 1), residual = UniformValues(ResidualValues(span), 2);
+  std::vector<float> next(residual.size()), decoded(residual.size());
+  const auto chunk = EncodeChunk(span, values, {0.5f, residual, next});
   ASSERT_TRUE(chunk.ok());
-  ChunkView::Parse(*chunk)->Decode(0, decoded);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const float input = std::fma(0.5f, residual[i], values[i]);
-    ASSERT_EQ(next[i], input - decoded[i]) << i;
-  }
+  ChunkView::Parse(*chunk)->DecodeAddInDomain(0, 1.0f, decoded);
+  const bool rotates = GetCodec(GetParam()).rotates();
+  const std::vector<float> x = rotates ? RotatedBySpecification({span.rotation_seed, 0}, values) : values;
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(next[i], std::fma(0.5f, residual[i], x[i]) - decoded[i]) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, ChunkOf, ::testing::ValuesIn(core::kAllCodecs),
@@ -143,7 +184,13 @@ TEST(Chunk, BitsPerValueAreThoseOfTheDesign) {
   EXPECT_NEAR(bits(CodecId::kBfloat16), 16, 0.01);
   EXPECT_NEAR(bits(CodecId::kInt8), 8.0625, 0.01);
   EXPECT_NEAR(bits(CodecId::kInt4), 4.0625, 0.01);
+  EXPECT_NEAR(bits(CodecId::kE3m0), 4.0625, 0.01);
   EXPECT_NEAR(bits(CodecId::kSign), 1.0625, 0.01);
+  EXPECT_NEAR(bits(CodecId::kRotatedSign), 1.0625, 0.01);
+  EXPECT_NEAR(bits(CodecId::kRotatedLm2), 2.0625, 0.01);
+  EXPECT_NEAR(bits(CodecId::kRotatedLm4), 4.0625, 0.01);
+  EXPECT_NEAR(bits(CodecId::kTopk), 8.0 * 114 / 4096, 0.01);
+  EXPECT_NEAR(bits(CodecId::kOnebitAdamSign), 1, 0.01);
 }
 
 TEST(Chunk, SignWithFeedbackHasALargerScale) {

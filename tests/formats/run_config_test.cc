@@ -41,7 +41,12 @@ core::RunConfig Llama() {
                  .fragment_sync_delay = 0,
                  .fragment_update_alpha = 0.1f};
   config.outer = {.lr = 0.4f, .momentum = 0};
-  config.codec = {.up = core::CodecId::kSign, .down = core::CodecId::kFloat32, .feedback_up = 0, .feedback_down = 0.3f};
+  config.codec = {.up = core::CodecId::kSign,
+                  .down = core::CodecId::kRotatedLm4,
+                  .feedback_up = 0,
+                  .feedback_down = 0.3f,
+                  .exempt = {core::TensorKind::kNorm, core::TensorKind::kEmbedding},
+                  .zstd = true};
   config.membership = {.min_sites = 3, .lease_ms = 500};
   config.eval = {.every_rounds = 0, .held_out = 0.1, .batches = 1};
   config.checkpoint = {.every_rounds = 0, .keep = 1};
@@ -109,6 +114,10 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
             R"("membership":{"min_sites":1,"min_quorum":1,"grace_ms":0,"lease_ms":10000,"max_staleness":1,)"
             R"("weights":"uniform","merge":"average"},)"
             R"("eval":{"every_rounds":1,"held_out":0.05,"batches":8},"checkpoint":{"every_rounds":10,"keep":3}})");
+}
+
+TEST(RunConfigJson, ExemptKindsAreNames) {
+  EXPECT_THAT(RunConfigJson(Llama()), HasSubstr(R"("zstd":true,"exempt":["norm","embedding"]})"));
 }
 
 TEST(RunConfigJson, NotANumberIsNull) {

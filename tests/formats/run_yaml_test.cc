@@ -121,14 +121,16 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Momentum", "outer: {momentum: 1}\n", "run.yaml:2: outer.momentum: expected 0 to less than 1, got 1"},
         Case{"MomentumOfSgd", "outer:\n  optimizer: sgd\n  momentum: 0.5\n",
              "run.yaml:4: outer.momentum: expected 0 (the optimizer is sgd), got 0.5"},
-        Case{"CodecOfLater", "codec: {up: rotated_sign}\n",
-             "run.yaml:2: codec.up: expected one of float32, bfloat16, int8, int4, sign, got rotated_sign"},
         Case{"UnknownCodec", "codec:\n  down: int5\n",
-             "run.yaml:3: codec.down: expected one of float32, bfloat16, int8, int4, sign, got int5"},
+             "run.yaml:3: codec.down: expected one of float32, bfloat16, int8, int4, e3m0, sign, rotated_sign, "
+             "rotated_lm2, rotated_lm4, topk, onebit_adam_sign, got int5"},
+        Case{"CodecOfTheUpLegAlone", "codec:\n  up: onebit_adam_sign\n  down: onebit_adam_sign\n",
+             "run.yaml:4: codec.down: expected another codec (it is for the up leg only), got onebit_adam_sign"},
         Case{"FeedbackUp", "codec: {feedback_up: -0.5}\n", "run.yaml:2: codec.feedback_up: expected 0 to 1, got -0.5"},
         Case{"FeedbackDown", "codec: {feedback_down: 2}\n", "run.yaml:2: codec.feedback_down: expected 0 to 1, got 2"},
-        Case{"Exempt", "codec:\n  exempt: [norm]\n", "run.yaml:3: codec.exempt: expected an empty list, got 1 names"},
-        Case{"Zstd", "codec: {zstd: true}\n", "run.yaml:2: codec.zstd: expected false, got true"},
+        Case{"ExemptKind", "codec:\n  exempt:\n    - norm\n    - bias\n",
+             "run.yaml:5: codec.exempt[1]: expected matrix | embedding | norm | head | expert, got bias"},
+        Case{"Zstd", "codec: {zstd: 1}\n", "run.yaml:2: codec.zstd: expected true or false, got 1"},
         Case{"NoSites", "membership: {min_sites: 0}\n", "run.yaml:2: membership.min_sites: expected 1 to 1024, got 0"},
         Case{"ManySites", "membership: {min_sites: 1025}\n",
              "run.yaml:2: membership.min_sites: expected 1 to 1024, got 1025"},
@@ -231,6 +233,27 @@ TEST(RunYaml, NumbersTakeEveryFormOfTheirType) {
   EXPECT_EQ(config->inner.clip, 2);
   EXPECT_EQ(config->inner.weight_decay, 0.5);
   EXPECT_EQ(config->inner.warmup_steps, 3);
+}
+
+TEST(RunYaml, CodecsOfBothLegsTheirExceptionsAndCompression) {
+  const absl::StatusOr<core::RunConfig> config = ParseRunYaml(
+      "run_id: a\n"
+      "codec: {up: onebit_adam_sign, down: rotated_lm2, exempt: [norm, embedding], zstd: true}\n",
+      "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->codec.up, core::CodecId::kOnebitAdamSign);
+  EXPECT_EQ(config->codec.down, core::CodecId::kRotatedLm2);
+  EXPECT_EQ(config->codec.exempt, (std::vector{core::TensorKind::kNorm, core::TensorKind::kEmbedding}));
+  EXPECT_TRUE(config->codec.zstd);
+}
+
+TEST(RunYaml, EveryCodecMayBeNamed) {
+  for (core::CodecId codec : core::kAllCodecs) {
+    const std::string text = std::string("run_id: a\ncodec: {up: ") + core::CodecName(codec) + "}\n";
+    const absl::StatusOr<core::RunConfig> config = ParseRunYaml(text, "f");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->codec.up, codec);
+  }
 }
 
 TEST(RunYaml, OuterSgdHasNoMomentum) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "codecs/compression.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/limits.h"
@@ -14,7 +15,9 @@ FragmentSync::FragmentSync(const core::FragmentMap& map, core::FragmentId id, co
                            std::vector<std::span<float>> tensors)
     : map_(map),
       id_(id),
-      codec_(config.codec),
+      up_(codecs::UpLeg(config)),
+      down_(codecs::DownLeg(config)),
+      zstd_(config.codec.zstd),
       tensors_(std::move(tensors)),
       anchor_(fragment().padded_values()),
       momentum_(fragment().padded_values()),
@@ -55,8 +58,15 @@ absl::StatusOr<std::vector<std::string>> FragmentSync::EncodeContribution() {
     const std::span<float> part = PartOf(std::span(staging_), place);
     core::OuterGradient(PartOf(std::span<const float>(anchor_), place), part, part);
   }
-  RETURN_IF_ERROR(CheckFinite(staging_, "outer gradient"));
-  return feedback_.Encode(codecs::PlanChunks(fragment(), codec_.up), staging_);
+  absl::StatusOr<std::vector<std::string>> chunks = feedback_.Encode(codecs::PlanChunks(fragment(), up_), staging_);
+  if (!chunks.ok()) {
+    RETURN_IF_ERROR(CheckFinite(staging_, "outer gradient"));  // names the tensor
+    return chunks.status();
+  }
+  for (std::string& chunk : *chunks) {
+    if (zstd_) chunk = codecs::CompressChunk(std::move(chunk));
+  }
+  return chunks;
 }
 
 void FragmentSync::Resolve(bool merged) {
@@ -72,7 +82,7 @@ absl::StatusOr<std::vector<std::string>> FragmentSync::EncodeInitial() {
   CopyLocal();
   RETURN_IF_ERROR(CheckFinite(staging_, "initial value"));
   std::vector<std::string> chunks;
-  for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment(), core::CodecId::kFloat32)) {
+  for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment(), codecs::Unencoded())) {
     const std::span<const float> values = std::span(staging_).subspan(span.first_value(), span.values);
     ASSIGN_OR_RETURN(std::string chunk, codecs::EncodeChunk(span, values, {}));
     chunks.push_back(std::move(chunk));
@@ -80,16 +90,18 @@ absl::StatusOr<std::vector<std::string>> FragmentSync::EncodeInitial() {
   return chunks;
 }
 
-absl::Status FragmentSync::Decode(core::CodecId codec, std::span<const std::string> chunks,
+absl::Status FragmentSync::Decode(const codecs::LegCodec& leg, std::span<const std::string> chunks,
                                   std::span<float> values) const {
-  const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment(), codec);
+  const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment(), leg);
   if (plan.size() != chunks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("fragment ", id_, ": expected ", plan.size(), " chunks of ",
-                                                   core::CodecName(codec), ", got ", chunks.size()));
+                                                   core::CodecName(leg.codec), ", got ", chunks.size()));
   }
+  std::vector<std::string> expanded(plan.size());
   std::vector<codecs::ChunkView> views;
   for (size_t i = 0; i < plan.size(); ++i) {
-    ASSIGN_OR_RETURN(const codecs::ChunkView view, codecs::ChunkView::Parse(chunks[i]));
+    ASSIGN_OR_RETURN(expanded[i], codecs::ExpandChunk(chunks[i]));
+    ASSIGN_OR_RETURN(const codecs::ChunkView view, codecs::ChunkView::Parse(expanded[i]));
     if (view.span() != plan[i]) {
       return absl::InvalidArgumentError(absl::StrCat("fragment ", id_, ": chunk ", i, " is not the planned one"));
     }
@@ -103,7 +115,7 @@ absl::Status FragmentSync::Decode(core::CodecId codec, std::span<const std::stri
 
 absl::Status FragmentSync::TakeUpdate(const core::OuterParameters& outer, const std::vector<std::string>& chunks) {
   std::ranges::fill(staging_, 0.0f);
-  RETURN_IF_ERROR(Decode(codec_.down, chunks, staging_));
+  RETURN_IF_ERROR(Decode(down_, chunks, staging_));
   core::OuterStep(outer, staging_, momentum_, anchor_);
   last_outer_ = outer;
   ++version_;
@@ -126,8 +138,8 @@ void FragmentSync::Rebase() {
 absl::Status FragmentSync::SetAnchor(core::Version version, const std::vector<std::string>& chunks) {
   const std::span<const std::string> both(chunks);
   if (chunks.size() % 2 != 0) return absl::InvalidArgumentError("expected anchor and momentum, got an odd chunk count");
-  RETURN_IF_ERROR(Decode(core::CodecId::kFloat32, both.first(chunks.size() / 2), anchor_));
-  RETURN_IF_ERROR(Decode(core::CodecId::kFloat32, both.last(chunks.size() / 2), momentum_));
+  RETURN_IF_ERROR(Decode(codecs::Unencoded(), both.first(chunks.size() / 2), anchor_));
+  RETURN_IF_ERROR(Decode(codecs::Unencoded(), both.last(chunks.size() / 2), momentum_));
   version_ = version;
   feedback_.Reset();
   return absl::OkStatus();

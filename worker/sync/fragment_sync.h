@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "codecs/error_feedback.h"
+#include "core/aligned.h"
 #include "core/fragment_map.h"
 #include "core/outer_step.h"
 #include "core/run_config.h"
@@ -65,18 +66,19 @@ class FragmentSync {
 
  private:
   // Decodes chunks that cover the fragment, as planned, into `values`, whose padding stays zero.
-  absl::Status Decode(core::CodecId codec, std::span<const std::string> chunks, std::span<float> values) const;
+  absl::Status Decode(const codecs::LegCodec& leg, std::span<const std::string> chunks, std::span<float> values) const;
   std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place) const;
   absl::Status CheckFinite(std::span<const float> padded, const char* what) const;
 
   const core::FragmentMap& map_;
   const core::FragmentId id_;
-  const core::CodecConfig codec_;
+  const codecs::LegCodec up_, down_;
+  const bool zstd_;
   const std::vector<std::span<float>> tensors_;
   core::Version version_ = 0;
-  std::vector<float> anchor_;    // W
-  std::vector<float> momentum_;  // v
-  std::vector<float> staging_;   // θ as sent, then Δ; between rounds g of the last update
+  core::AlignedFloats anchor_;    // W
+  core::AlignedFloats momentum_;  // v
+  core::AlignedFloats staging_;   // θ as sent, then Δ; between rounds g of the last update
   core::OuterParameters last_outer_;
   codecs::ErrorFeedback feedback_;
 };

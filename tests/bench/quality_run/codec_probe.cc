@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "codecs/chunk.h"
+#include "codecs/compression.h"
 #include "core/check.h"
 #include "core/outer_step.h"
 #include "formats/safetensors.h"
@@ -18,8 +19,10 @@ namespace {
 // Chunks that cover a fragment of so many padded values, which have been checked before.
 std::vector<float> Decode(const std::vector<std::string>& chunks, int64_t padded_values) {
   std::vector<float> values(padded_values);
-  for (const std::string& chunk : chunks) {
-    const auto view = codecs::ChunkView::Parse(chunk);
+  for (const std::string& bytes : chunks) {
+    const auto chunk = codecs::ExpandChunk(bytes);
+    CHECK(chunk.ok());
+    const auto view = codecs::ChunkView::Parse(*chunk);
     CHECK(view.ok());
     const codecs::ChunkSpan& span = view->span();
     view->Decode(span.first_unit, std::span(values).subspan(span.first_value(), span.values));

@@ -7,8 +7,9 @@
 #include <cmath>
 #include <tuple>
 
+#include "codecs/compression.h"
 #include "core/limits.h"
-#include "core/random.h"
+#include "tests/server/merge/merge_replay.h"
 
 namespace causeway::server {
 namespace {
@@ -16,143 +17,12 @@ namespace {
 using codecs::ChunkSpan;
 using codecs::ChunkView;
 using core::CodecId;
+using core::TensorKind;
 
-const std::vector<int64_t> kSizes = {5, 20'000, 4096, 4097};  // tiles of 4 units end inside and at the end of tensors
+// All that a merge may write: not the one whose scale is the whole chunk's, which is last.
+const auto kDownCodecs = ::testing::ValuesIn(std::begin(core::kAllCodecs), std::end(core::kAllCodecs) - 1);
 
-core::Fragment MakeFragment(const std::vector<int64_t>& sizes = kSizes) {
-  core::Manifest manifest;
-  std::vector<int> all;
-  for (int64_t size : sizes) {
-    all.push_back(static_cast<int>(manifest.size()));
-    manifest.push_back({std::string(1, static_cast<char>('a' + all.back())), {size}});
-  }
-  return core::FragmentMap(manifest, {all}).fragment(0);
-}
-
-// Uniform in [−scale, scale), padding zero.
-std::vector<float> RandomPadded(const core::Fragment& fragment, uint64_t seed, double scale) {
-  std::vector<float> values(fragment.padded_values(), 0.0f);
-  for (const core::TensorPlace& tensor : fragment.tensors) {
-    for (int64_t i = 0; i < tensor.values; ++i) {
-      const int64_t at = tensor.first_unit * core::kUnitValues + i;
-      values[at] = static_cast<float>(scale * (2 * core::UnitInterval(core::HashCombine(seed, at)) - 1));
-    }
-  }
-  return values;
-}
-
-FragmentState RandomState(const core::Fragment& fragment, float feedback_down) {
-  FragmentState state = {7, RandomPadded(fragment, 1, 1.0), RandomPadded(fragment, 2, 0.1), {}};
-  if (feedback_down > 0) state.residual = RandomPadded(fragment, 3, 0.01);
-  return state;
-}
-
-// Contributions that own their bytes, from sites "a", "b", …
-struct Round {
-  std::vector<std::vector<std::string>> chunks;
-  std::vector<std::vector<ChunkView>> views;
-  std::vector<MergeInput> inputs;
-};
-
-// `units_per_chunk` 0 takes the plan of PlanChunks.
-Round MakeRound(const core::Fragment& fragment, int sites, CodecId up, int64_t units_per_chunk = 0) {
-  Round round;
-  round.views.resize(sites);
-  std::vector<double> weights;
-  for (int m = 0; m < sites; ++m) weights.push_back(1 + m);
-  const std::vector<float> lambda = NormalizedWeights(weights);
-  for (int m = 0; m < sites; ++m) {
-    std::vector<ChunkSpan> plan = codecs::PlanChunks(fragment, up);
-    if (units_per_chunk > 0) {
-      plan.clear();
-      for (const core::TensorPlace& tensor : fragment.tensors) {
-        for (int64_t unit = 0; unit < tensor.units(); unit += units_per_chunk) {
-          const int64_t left = tensor.values - unit * core::kUnitValues;
-          plan.push_back({up, tensor.first_unit + unit, std::min(left, units_per_chunk * core::kUnitValues)});
-        }
-      }
-    }
-    const std::vector<float> values = RandomPadded(fragment, 100 + m, 0.5);
-    round.chunks.emplace_back();
-    for (const ChunkSpan& span : plan) {
-      round.chunks.back().push_back(
-          *codecs::EncodeChunk(span, std::span(values).subspan(span.first_value(), span.values), {}));
-    }
-    for (const std::string& chunk : round.chunks.back()) round.views[m].push_back(*ChunkView::Parse(chunk));
-    round.inputs.push_back({std::string(1, static_cast<char>('a' + m)), lambda[m], round.views[m]});
-  }
-  return round;
-}
-
-struct Result {
-  FragmentState state;
-  std::vector<std::string> chunks;
-  uint64_t digest = 0;
-};
-
-Result RunMerge(const core::Fragment& fragment, const Round& round, const MergeSettings& settings) {
-  Result result = {RandomState(fragment, settings.feedback_down), {}, 0};
-  result.digest = Merge(fragment, round.inputs, settings, result.state,
-                        [&](std::string chunk) { result.chunks.push_back(std::move(chunk)); });
-  return result;
-}
-
-std::vector<float> DecodeAll(const std::vector<ChunkView>& views, int64_t padded_values) {
-  std::vector<float> values(padded_values, 0.0f);
-  for (const ChunkView& view : views) {
-    view.Decode(view.span().first_unit, std::span(values).subspan(view.span().first_value(), view.span().values));
-  }
-  return values;
-}
-
-std::vector<ChunkView> ParseAll(const std::vector<std::string>& chunks) {
-  std::vector<ChunkView> views;
-  for (const std::string& chunk : chunks) views.push_back(*ChunkView::Parse(chunk));
-  return views;
-}
-
-void ExpectSameBits(const std::vector<float>& got, const std::vector<float>& expected, const char* what) {
-  const auto same = [](float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); };
-  ASSERT_EQ(got.size(), expected.size()) << what;
-  const auto [at, wanted] = std::mismatch(got.begin(), got.end(), expected.begin(), same);
-  ASSERT_TRUE(at == got.end()) << what << " at " << at - got.begin() << ": expected " << *wanted << ", got " << *at;
-}
-
-// PROTOCOL.md section 1, value by value over the whole fragment, without tiles: what Merge must equal.
-void ExpectEqualsReplay(const core::Fragment& fragment, const Round& round, const MergeSettings& settings,
-                        const Result& result) {
-  const FragmentState before = RandomState(fragment, settings.feedback_down);
-  const int64_t n = fragment.padded_values();
-  std::vector<std::vector<float>> d;
-  for (const auto& views : round.views) d.push_back(DecodeAll(views, n));
-  const std::vector<float> g = DecodeAll(ParseAll(result.chunks), n);
-  std::vector<float> x(n), v(n), w(n), residual(before.residual.size());
-  for (int64_t i = 0; i < n; ++i) {
-    float acc = 0;
-    for (size_t m = 0; m < d.size(); ++m) acc = fmaf(round.inputs[m].weight, d[m][i], acc);
-    x[i] = before.residual.empty() ? acc : fmaf(settings.feedback_down, before.residual[i], acc);
-    if (!residual.empty()) residual[i] = x[i] - g[i];
-    v[i] = fmaf(settings.outer.momentum, before.momentum[i], g[i]);
-    const float s = fmaf(settings.outer.momentum, v[i], g[i]);
-    w[i] = fmaf(-settings.outer.lr, s, before.anchor[i]);
-  }
-  // The update is what the codec makes of x: encoded alone, chunk by chunk, it has the same bytes.
-  const std::vector<ChunkSpan> plan = codecs::PlanChunks(fragment, settings.down);
-  ASSERT_EQ(plan.size(), result.chunks.size());
-  for (size_t c = 0; c < plan.size(); ++c) {
-    const std::vector<float> zero(plan[c].values, 0.0f);
-    std::vector<float> unused(plan[c].values);
-    codecs::ChunkFeedback feedback;  // a zero residual, so that `sign` takes the gain it has with feedback
-    if (settings.feedback_down > 0) feedback = {settings.feedback_down, zero, unused};
-    const std::span<const float> values = std::span(x).subspan(plan[c].first_value(), plan[c].values);
-    ASSERT_EQ(result.chunks[c], *codecs::EncodeChunk(plan[c], values, feedback)) << "chunk " << c;
-  }
-  ExpectSameBits(result.state.momentum, v, "v");
-  ExpectSameBits(result.state.anchor, w, "W");
-  ExpectSameBits(result.state.residual, residual, "residual");
-  EXPECT_EQ(result.state.version, before.version + 1);
-  EXPECT_EQ(result.digest, result.state.Digest());
-}
+constexpr core::OuterParameters kOuter = {0.7f, 0.9f};
 
 class MergeWith : public ::testing::TestWithParam<std::tuple<CodecId, CodecId>> {};
 
@@ -160,80 +30,136 @@ TEST_P(MergeWith, AnyNumberOfSitesEqualsTheScalarReplay) {
   const auto [up, down] = GetParam();
   const core::Fragment fragment = MakeFragment();
   for (int sites : {1, 2, 3, 7}) {
-    const Round round = MakeRound(fragment, sites, up);
+    const Round round = MakeRound(fragment, sites, Leg(up));
     for (float feedback : {0.0f, 1.0f, 0.9f}) {
-      const MergeSettings settings = {{0.7f, 0.9f}, down, feedback};
+      const MergeSettings settings = {kOuter, Leg(down), feedback};
       SCOPED_TRACE(testing::Message() << sites << " sites, feedback " << feedback);
       ExpectEqualsReplay(fragment, round, settings, RunMerge(fragment, round, settings));
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(UpAndDown, MergeWith,
-                         ::testing::Combine(::testing::ValuesIn(core::kAllCodecs),
-                                            ::testing::ValuesIn(core::kAllCodecs)),
+TEST_P(MergeWith, ExemptTensorsAreBfloat16OnBothLegs) {
+  const auto [up, down] = GetParam();
+  const std::vector<TensorKind> exempt = {TensorKind::kNorm, TensorKind::kEmbedding};
+  const core::Fragment fragment = MakeFragment(
+      {5000, 64, 300, 64, 4097}, {TensorKind::kEmbedding, TensorKind::kNorm, TensorKind::kMatrix, TensorKind::kNorm,
+                                  TensorKind::kHead});
+  const Round round = MakeRound(fragment, 3, Leg(up, exempt));
+  const MergeSettings settings = {kOuter, Leg(down, exempt), 1.0f};
+  const Result result = RunMerge(fragment, round, settings);
+  ExpectEqualsReplay(fragment, round, settings, result);
+  std::vector<CodecId> up_codecs, down_codecs;
+  for (const ChunkView& view : round.views[0]) up_codecs.push_back(view.span().codec);
+  for (const ChunkView& view : ParseAll(result.chunks)) down_codecs.push_back(view.span().codec);
+  const CodecId bf16 = CodecId::kBfloat16;
+  EXPECT_EQ(up_codecs, (std::vector{bf16, bf16, up, bf16, up}));
+  EXPECT_EQ(down_codecs, (std::vector{bf16, bf16, down, bf16, down}));
+}
+
+INSTANTIATE_TEST_SUITE_P(UpAndDown, MergeWith, ::testing::Combine(::testing::ValuesIn(core::kAllCodecs), kDownCodecs),
                          [](const auto& test) {
                            return std::string(core::CodecName(std::get<0>(test.param))) + "_" +
                                   core::CodecName(std::get<1>(test.param));
                          });
 
-TEST(Merge, BoundariesOfContributionsDoNotMatter) {
+class MergeDownWith : public ::testing::TestWithParam<CodecId> {};
+
+TEST_P(MergeDownWith, BoundariesOfContributionsDoNotMatter) {
   const core::Fragment fragment = MakeFragment();
-  const MergeSettings settings = {{0.7f, 0.9f}, CodecId::kInt4, 1.0f};
-  const Result planned = RunMerge(fragment, MakeRound(fragment, 3, CodecId::kInt8), settings);
-  for (int64_t units_per_chunk : {1, 3, 5, 100}) {
-    const Result other = RunMerge(fragment, MakeRound(fragment, 3, CodecId::kInt8, units_per_chunk), settings);
-    EXPECT_EQ(other.chunks, planned.chunks) << units_per_chunk;
-    EXPECT_EQ(other.digest, planned.digest) << units_per_chunk;
+  const MergeSettings settings = {kOuter, Leg(GetParam()), 1.0f};
+  for (CodecId up : {CodecId::kInt8, CodecId::kRotatedLm4, CodecId::kTopk}) {
+    const Result planned = RunMerge(fragment, MakeRound(fragment, 3, Leg(up)), settings);
+    for (int64_t units_per_chunk : {1, 3, 5, 100}) {
+      const Result other = RunMerge(fragment, MakeRound(fragment, 3, Leg(up), units_per_chunk), settings);
+      EXPECT_EQ(other.chunks, planned.chunks) << units_per_chunk;
+      EXPECT_EQ(other.digest, planned.digest) << units_per_chunk;
+    }
   }
 }
 
-TEST(Merge, UpdateOfSeveralChunksEqualsTheReplay) {
-  const core::Fragment fragment = MakeFragment({600'000, 10});  // three float32 chunks, then one
-  const Round round = MakeRound(fragment, 2, CodecId::kInt4);
-  const MergeSettings settings = {{0.7f, 0.9f}, CodecId::kFloat32, 0.0f};
-  const Result result = RunMerge(fragment, round, settings);
-  EXPECT_EQ(result.chunks.size(), 4u);
-  ExpectEqualsReplay(fragment, round, settings, result);
+TEST_P(MergeDownWith, ZstdChangesTheChunksBytesAndNothingElse) {
+  const core::Fragment fragment = MakeFragment();
+  const Round round = MakeRound(fragment, 2, Leg(CodecId::kInt4));
+  MergeSettings settings = {kOuter, Leg(GetParam()), 1.0f};
+  const Result plain = RunMerge(fragment, round, settings);
+  settings.zstd = true;
+  Result compressed = RunMerge(fragment, round, settings);
+  EXPECT_EQ(compressed.digest, plain.digest);
+  EXPECT_EQ(compressed.state.residual, plain.state.residual);
+  const bool pays = GetParam() == CodecId::kBfloat16 || GetParam() == CodecId::kInt8 || GetParam() == CodecId::kInt4;
+  EXPECT_EQ(compressed.chunks != plain.chunks, pays);
+  for (std::string& chunk : compressed.chunks) chunk = *codecs::ExpandChunk(chunk);
+  EXPECT_EQ(compressed.chunks, plain.chunks);
 }
 
-TEST(Merge, PaddingStaysZero) {
+TEST_P(MergeDownWith, PaddingStaysZero) {
   const core::Fragment fragment = MakeFragment({10, 5000});
-  const Result result =
-      RunMerge(fragment, MakeRound(fragment, 2, CodecId::kSign), {{0.7f, 0.9f}, CodecId::kSign, 1.0f});
-  for (const auto& values : {result.state.anchor, result.state.momentum, result.state.residual}) {
+  const auto result =
+      RunMerge(fragment, MakeRound(fragment, 2, Leg(CodecId::kRotatedSign)), {kOuter, Leg(GetParam()), 1.0f});
+  const auto expect_zeros = [](const core::AlignedFloats& values, size_t end_of_first, size_t end_of_second) {
     for (size_t i = 0; i < values.size(); ++i) {
-      const bool padding = (i >= 10 && i < 4096) || i >= 4096 + 5000;
+      const bool padding = (i >= end_of_first && i < 4096) || i >= 4096 + end_of_second;
       if (padding) {
         ASSERT_EQ(std::bit_cast<uint32_t>(values[i]), 0u) << i;
       }
     }
+  };
+  expect_zeros(result.state.anchor, 10, 5000);
+  expect_zeros(result.state.momentum, 10, 5000);
+  const bool rotates = codecs::GetCodec(GetParam()).rotates();  // then the residual has whole blocks
+  expect_zeros(result.state.residual, rotates ? 256 : 10, rotates ? 5120 : 5000);
+}
+
+TEST_P(MergeDownWith, SumsBeyondTheCodecsRangeAreClampedAndTheMergeGoesOn) {
+  const core::Fragment fragment = MakeFragment({300});
+  const float largest = std::nextafter(core::kMaxMagnitude, 0.0f);
+  const MergeSettings settings = {kOuter, Leg(GetParam()), 1.0f};
+  Round round = {.up = Leg(CodecId::kFloat32)};
+  round.chunks = {{*codecs::EncodeChunk({CodecId::kFloat32, 0, 300}, std::vector<float>(300, largest), {})}};
+  round.views = {ParseAll(round.chunks[0])};
+  round.inputs = {{"a", 1.0f, round.views[0]}};
+  FragmentState state = RandomState(fragment, settings);
+  std::fill_n(state.residual.begin(), 300, largest);
+  for (int i = 0; i < 5; ++i) {
+    std::string update;
+    Merge(fragment, round.inputs, settings, state, [&](std::string bytes) { update = std::move(bytes); });
+    const auto view = ChunkView::Parse(update);
+    ASSERT_TRUE(view.ok()) << view.status();
+    const std::vector<float> g = DecodeAll({*view}, 4096);
+    float sum = 0;
+    for (int value = 0; value < 300; ++value) {
+      ASSERT_LT(std::abs(g[value]), core::kMaxMagnitude);
+      ASSERT_LE(std::abs(state.residual[value]), 2 * core::kMaxMagnitude);
+      sum += g[value] / largest;
+    }
+    EXPECT_GT(sum, 0);
   }
 }
 
-TEST(Merge, SumsBeyondTheCodecsRangeAreClampedAndTheMergeGoesOn) {
-  const core::Fragment fragment = MakeFragment({300});
-  const std::vector<float> huge(300, std::nextafter(core::kMaxMagnitude, 0.0f));
-  const std::string chunk = *codecs::EncodeChunk({CodecId::kFloat32, 0, 300}, huge, {});
-  const std::vector<ChunkView> views = {*ChunkView::Parse(chunk)};
-  const std::vector<MergeInput> inputs = {{"a", 1.0f, views}};
-  for (CodecId down : core::kAllCodecs) {
-    FragmentState state = RandomState(fragment, 1.0f);
-    std::fill_n(state.residual.begin(), 300, huge[0]);
-    std::string update;
-    Merge(fragment, inputs, {{0.7f, 0.9f}, down, 1.0f}, state, [&](std::string bytes) { update = std::move(bytes); });
-    ASSERT_TRUE(ChunkView::Parse(update).ok());
-    const std::vector<float> g = DecodeAll({*ChunkView::Parse(update)}, 4096);
-    for (int i = 0; i < 300; ++i) {
-      ASSERT_GT(g[i], 0.99f * huge[0]);
-      ASSERT_EQ(state.residual[i], huge[0] - g[i]);
-    }
+INSTANTIATE_TEST_SUITE_P(Down, MergeDownWith, kDownCodecs,
+                         [](const auto& test) { return std::string(core::CodecName(test.param)); });
+
+TEST(Merge, UpdateOfSeveralChunksEqualsTheReplay) {
+  const core::Fragment fragment = MakeFragment({600'000, 10});  // three float32 chunks, then one
+  for (CodecId up : {CodecId::kInt4, CodecId::kRotatedLm2}) {
+    const Round round = MakeRound(fragment, 2, Leg(up));
+    const MergeSettings settings = {kOuter, Leg(CodecId::kFloat32), 0.0f};
+    const Result result = RunMerge(fragment, round, settings);
+    EXPECT_EQ(result.chunks.size(), 4u);
+    ExpectEqualsReplay(fragment, round, settings, result);
   }
+}
+
+TEST(Merge, WithOneScaleForAWholeChunkIsTheCallersBug) {
+  const core::Fragment fragment = MakeFragment({300});
+  const Round round = MakeRound(fragment, 1, Leg(CodecId::kInt4));
+  EXPECT_DEATH(RunMerge(fragment, round, {kOuter, Leg(CodecId::kOnebitAdamSign)}), "CHECK failed");
 }
 
 TEST(Merge, SitesOutOfOrderAreTheCallersBug) {
   const core::Fragment fragment = MakeFragment({300});
-  Round round = MakeRound(fragment, 2, CodecId::kInt4);
+  Round round = MakeRound(fragment, 2, Leg(CodecId::kInt4));
   std::swap(round.inputs[0], round.inputs[1]);
   EXPECT_DEATH(RunMerge(fragment, round, {}), "CHECK failed");
   round.inputs[1].site = round.inputs[0].site;
@@ -253,8 +179,8 @@ TEST(Merge, SiteOrderDecidesTheLastBit) {
       round.views[m] = ParseAll(round.chunks[m]);
       round.inputs.push_back({std::string(1, static_cast<char>('a' + m)), 1.0f, round.views[m]});
     }
-    FragmentState state = {0, std::vector<float>(4096), std::vector<float>(4096), {}};
-    Merge(fragment, round.inputs, {{1.0f, 0.0f}, CodecId::kFloat32, 0.0f}, state, [](std::string) {});
+    FragmentState state = {0, core::AlignedFloats(4096), core::AlignedFloats(4096), {}};
+    Merge(fragment, round.inputs, {{1.0f, 0.0f}, Leg(CodecId::kFloat32), 0.0f}, state, [](std::string) {});
     return state.anchor[0];
   };
   EXPECT_EQ(anchor_of({1.0f, 0x1p-25f, -1.0f}), 0.0f);
@@ -264,7 +190,7 @@ TEST(Merge, SiteOrderDecidesTheLastBit) {
 TEST(Merge, IncompleteContributionIsTheCallersBug) {
   const core::Fragment fragment = MakeFragment({4096, 10, 10});
   for (size_t missing : {0, 1, 2}) {
-    Round round = MakeRound(fragment, 1, CodecId::kInt4);
+    Round round = MakeRound(fragment, 1, Leg(CodecId::kInt4));
     round.views[0].erase(round.views[0].begin() + missing);
     round.inputs[0].chunks = round.views[0];
     EXPECT_DEATH(RunMerge(fragment, round, {}), "CHECK failed") << missing;

@@ -34,7 +34,7 @@ inline core::RunConfig ConfigForTest() {
 // A fragment's chunks, all values alike.
 inline std::vector<std::string> ChunksOf(const core::Fragment& fragment, core::CodecId codec, float value) {
   std::vector<std::string> chunks;
-  for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment, codec)) {
+  for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment, {codec})) {
     chunks.push_back(*codecs::EncodeChunk(span, std::vector<float>(span.values, value), {}));
   }
   return chunks;

@@ -25,7 +25,7 @@ std::vector<SavedFragment> Zeros(const core::FragmentMap& map) {
 }
 
 MergeJob JobOf(const core::FragmentMap& map, core::Version base) {
-  auto contribution = std::make_shared<Contribution>(codecs::PlanChunks(map.fragment(0), core::CodecId::kInt4));
+  auto contribution = std::make_shared<Contribution>(codecs::PlanChunks(map.fragment(0), {core::CodecId::kInt4}));
   for (const std::string& chunk : ChunksOf(map.fragment(0), core::CodecId::kInt4, 1)) {
     if (!contribution->Add(chunk).ok()) std::abort();
   }

@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kValues = 4096;
 
-std::vector<float> Values(float first) {
-  std::vector<float> values(kValues, 0.0f);
+core::AlignedFloats Values(float first) {
+  core::AlignedFloats values(kValues, 0.0f);
   for (size_t i = 0; i < values.size(); ++i) values[i] = first / static_cast<float>(i + 1);
   values[1] = -0.0f;
   values[2] = 0x1p-149f;
@@ -49,7 +49,7 @@ SavedState State(core::Version version) {
   return state;
 }
 
-std::vector<uint32_t> Bits(const std::vector<float>& values) {
+std::vector<uint32_t> Bits(std::span<const float> values) {
   std::vector<uint32_t> bits;
   for (float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
   return bits;

@@ -32,7 +32,7 @@ class FragmentSyncTest : public ::testing::Test {
   std::vector<std::string> UpdateOf(float gradient) const {
     std::vector<std::string> chunks;
     const std::vector<float> values(core::kUnitValues, gradient);
-    for (const codecs::ChunkSpan& span : codecs::PlanChunks(map_.fragment(0), config_.codec.down)) {
+    for (const codecs::ChunkSpan& span : codecs::PlanChunks(map_.fragment(0), codecs::DownLeg(config_))) {
       chunks.push_back(*codecs::EncodeChunk(span, std::span(values).first(span.values), {}));
     }
     return chunks;

@@ -1,0 +1,47 @@
+#include "codecs/chunk_plan.h"
+
+#include <algorithm>
+
+#include "codecs/chunk_layout.h"
+#include "codecs/codec.h"
+#include "core/limits.h"
+
+namespace causeway::codecs {
+namespace {
+
+int64_t MaxUnitsPerChunk(core::CodecId codec) {
+  int64_t units = 1, too_many = core::kMaxChunkBytes;  // no codec needs less than a byte for a unit
+  while (too_many - units > 1) {
+    const int64_t middle = (units + too_many) / 2;
+    (ChunkBytes(codec, middle * core::kUnitValues) <= core::kMaxChunkBytes ? units : too_many) = middle;
+  }
+  return units;
+}
+
+}  // namespace
+
+core::CodecId LegCodec::CodecOf(const core::TensorPlace& tensor) const {
+  return std::ranges::find(exempt, tensor.kind) == exempt.end() ? codec : core::CodecId::kBfloat16;
+}
+
+LegCodec UpLeg(const core::RunConfig& config) { return {config.codec.up, config.codec.exempt, config.seed}; }
+LegCodec DownLeg(const core::RunConfig& config) { return {config.codec.down, config.codec.exempt, config.seed}; }
+LegCodec Unencoded() { return {}; }
+
+std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, const LegCodec& leg) {
+  std::vector<ChunkSpan> chunks;
+  for (const core::TensorPlace& tensor : fragment.tensors) {
+    const core::CodecId codec = leg.CodecOf(tensor);
+    const uint64_t seed = GetCodec(codec).rotates() ? RotationSeed(leg.run_seed, fragment.id) : 0;
+    const int64_t most_units = MaxUnitsPerChunk(codec);
+    for (int64_t unit = 0; unit < tensor.units(); unit += most_units) {
+      const int64_t values = std::min(most_units * core::kUnitValues, tensor.values - unit * core::kUnitValues);
+      chunks.push_back({codec, tensor.first_unit + unit, values, seed});
+    }
+  }
+  return chunks;
+}
+
+int64_t ChunkBytes(core::CodecId codec, int64_t values) { return ChunkLayout(codec, values).size; }
+
+}  // namespace causeway::codecs

@@ -1,0 +1,49 @@
+// Which chunks a fragment travels in: known to both ends without a word.
+//
+//   fragment   |wq: 3.1 units …        |norm  |embedding …            |    tensors, each on a new unit
+//   chunks     |rotated_sign |…        |bf16  |rotated_sign |…        |    runs of whole units, at most 1 MiB encoded
+//
+// The codec may differ by tensor: kinds that are exempt stay at bfloat16. Source: docs/wire_format.md. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/codec_id.h"
+#include "core/fragment_map.h"
+#include "core/run_config.h"
+
+namespace causeway::codecs {
+
+// What a chunk covers in its fragment. Values beyond `values` up to the next unit are padding and stay zero.
+struct ChunkSpan {
+  core::CodecId codec = core::CodecId::kFloat32;
+  int64_t first_unit = 0;
+  int64_t values = 0;
+  uint64_t rotation_seed = 0;  // of a codec that rotates, else 0
+
+  int64_t units() const { return core::UnitsFor(values); }
+  int64_t first_value() const { return first_unit * core::kUnitValues; }  // in the fragment's padded array
+  friend bool operator==(const ChunkSpan&, const ChunkSpan&) = default;
+};
+
+// How one leg of a run is encoded.
+struct LegCodec {
+  core::CodecId codec = core::CodecId::kFloat32;
+  std::vector<core::TensorKind> exempt;  // these kinds are bfloat16
+  uint64_t run_seed = 0;                 // where the rotation's signs come from
+
+  core::CodecId CodecOf(const core::TensorPlace& tensor) const;
+};
+
+LegCodec UpLeg(const core::RunConfig& config);
+LegCodec DownLeg(const core::RunConfig& config);
+LegCodec Unencoded();  // float32: initial parameters and anchors
+
+// The chunks of a fragment, in unit order; the same for everyone who knows the map. Each has as many whole units of one
+// tensor as fit core::kMaxChunkBytes.
+std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, const LegCodec& leg);
+
+int64_t ChunkBytes(core::CodecId codec, int64_t values);
+
+}  // namespace causeway::codecs

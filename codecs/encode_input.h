@@ -1,0 +1,20 @@
+// What is encoded: d = fma(β, e, x), in range or brought into it. Pure, thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace causeway::codecs {
+
+// d = fma(beta, residual, values), or the values themselves where residual is null. `d` may be `values`.
+void AddFeedback(float beta, const float* residual, const float* values, int64_t count, float* d);
+
+// Whether all are finite and below core::kMaxMagnitude, or, with `saturate`, are so now: what was beyond becomes the
+// largest float below. Only sums of absurd contributions are.
+bool BringIntoRange(bool saturate, std::span<float> d);
+
+// The index of the first value that is not finite or not below `limit`.
+std::optional<size_t> FirstOutOfRange(std::span<const float> values, float limit);
+
+}  // namespace causeway::codecs

@@ -1,0 +1,73 @@
+// sign and rotated_sign: one bit a value, and gain · mean|x| of the block as scale.
+//
+//   bit = the float's sign bit, LSB-first   x̂ = −scale where it is set, else +scale
+//
+// So −0 decodes to −scale and +0 to +scale; what that adds, error feedback takes back. A block whose scale is below
+// core::kMinScale decodes to ±0. Rotated, it is DRIVE (arXiv 2105.08339) with the least-squares scale.
+#include "absl/strings/str_cat.h"
+#include "codecs/block_format.h"
+#include "codecs/block_math.h"
+#include "codecs/scale.h"
+#include "core/check.h"
+#include "core/multiversion.h"
+
+namespace causeway::codecs {
+namespace {
+
+CAUSEWAY_MULTIVERSION
+float SumOfMagnitudes(const float* d) {
+  return SumOverBlock<float>([&](int i, float sum) { return sum + std::abs(d[i]); });
+}
+
+CAUSEWAY_MULTIVERSION
+void WriteSigns(const float* d, uint8_t* plane) {
+  WritePlane(plane, [&](int64_t i) { return SignBit(d[i]); });
+}
+
+template <float kLimit>
+void EncodeSign(ConstBlockSpan d, float inverse_count, float gain, uint8_t* scale, uint8_t* codes) {
+  const float mean = SumOfMagnitudes(d.data()) * inverse_count;
+  StoreScale(gain * mean, scale, kLimit);
+  WriteSigns(d.data(), codes);
+}
+
+CAUSEWAY_MULTIVERSION
+void DecodeSign(const uint8_t* scale, const uint8_t* codes, BlockSpan values) {
+  const float stored = LoadScale(scale);
+  for (int64_t i = 0; i < core::kBlockValues; ++i) values[i] = WithSign(stored, PlaneBit(codes, i));
+}
+
+template <float kLimit>
+absl::Status ValidateSign(const uint8_t* scale, const uint8_t* codes, int64_t valid) {
+  RETURN_IF_ERROR(ValidateScale(LoadScale(scale), kLimit));
+  return ValidatePlanePadding(codes, valid);
+}
+
+}  // namespace
+
+absl::Status ValidatePlanePadding(const uint8_t* plane, int64_t valid) {
+  for (int64_t i = valid; i < core::kBlockValues; ++i) {
+    if (PlaneBit(plane, i)) {
+      return absl::InvalidArgumentError(absl::StrCat("expected padding of +0, got a negative sign at ", i));
+    }
+  }
+  return absl::OkStatus();
+}
+
+const BlockFormat kSignFormat = {.id = core::CodecId::kSign,
+                                 .scale_bytes = kScaleBytes,
+                                 .code_bytes = kPlaneBytes,
+                                 .rotates = false,
+                                 .encode = EncodeSign<core::kMaxMagnitude>,
+                                 .decode = DecodeSign,
+                                 .validate = ValidateSign<core::kMaxMagnitude>};
+
+const BlockFormat kRotatedSignFormat = {.id = core::CodecId::kRotatedSign,
+                                        .scale_bytes = kScaleBytes,
+                                        .code_bytes = kPlaneBytes,
+                                        .rotates = true,
+                                        .encode = EncodeSign<kMaxRotatedMagnitude>,
+                                        .decode = DecodeSign,
+                                        .validate = ValidateSign<kMaxRotatedMagnitude>};
+
+}  // namespace causeway::codecs

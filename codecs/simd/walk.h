@@ -1,0 +1,279 @@
+// Runs of blocks on a CPU: the kernels, and the order in which memory is walked. Kernels themselves know none of it.
+//
+//   pages   |p0: b0 b1 b2 b3|p1: b4 b5 b6 b7| … |p7| …        visited: one block of each page in turn, then the next of each
+//
+// A linear read is limited by the prefetcher, which follows one stream inside a page of 4 KiB; several pages at a time
+// are several streams. What is visited a few blocks later is fetched by instruction as well.
+#pragma once
+
+#include <immintrin.h>
+
+#include "codecs/block_format.h"
+#include "codecs/simd/block_kernels.h"
+#include "codecs/simd/rotated_kernels.h"
+
+namespace causeway::codecs::simd {
+
+// How many pages are walked at a time and how many visits ahead they are fetched, found by measuring (tests/bench/codecs).
+#ifndef EP
+#define EP 4
+#define FP 1
+#define EA 4
+#define AP 4
+#define AA 4
+#define DP 1
+#endif
+inline constexpr int kEncodePages = EP, kEncodeAhead = EA, kFeedbackPages = FP;
+inline constexpr int kAddPages = AP, kAddAhead = AA;
+inline constexpr int kDecodePages = DP;
+
+// The n-th visit of a run of `blocks` blocks: which block. What does not fill a group of pages is visited in order.
+template <int kPagesAtOnce>
+struct Walk {
+  static constexpr int64_t kBlocksPerPage = 4;
+  static constexpr int64_t kGroup = kPagesAtOnce * kBlocksPerPage;
+
+  explicit CAUSEWAY_LANES Walk(int64_t blocks) : grouped(blocks - blocks % kGroup) {}
+
+  CAUSEWAY_LANES int64_t BlockAt(int64_t n) const {
+    if (n >= grouped) return n;
+    const int64_t i = n % kGroup, page = i % kPagesAtOnce;
+    // Neighbouring visits at different places of their pages: addresses that agree in 12 bits look like one to a load
+    // that follows a store.
+    return n - i + page * kBlocksPerPage + (i / kPagesAtOnce + page) % kBlocksPerPage;
+  }
+
+  int64_t grouped;
+};
+
+CAUSEWAY_LANES void PrefetchBlock(const float* block) {
+  CAUSEWAY_UNROLL
+  for (int line = 0; line < kBlock / 16; ++line) {
+    _mm_prefetch(reinterpret_cast<const char*>(block + 16 * line), _MM_HINT_T0);
+  }
+}
+
+// Beyond this what is written does not stay in a cache, and what is only written need not be read into one.
+inline constexpr int64_t kStreamBytes = 4 << 20;
+inline constexpr int64_t kAlignment = 64;
+CAUSEWAY_LANES bool MayStream(const float* to, int64_t blocks) {
+  return blocks * kBlock * static_cast<int64_t>(sizeof(float)) > kStreamBytes &&
+         reinterpret_cast<uintptr_t>(to) % kAlignment == 0;
+}
+
+// Where vectors go.
+struct Nowhere {
+  template <class Float>
+  CAUSEWAY_LANES void operator()(int, Float, Float) const {}
+};
+template <class L, bool kStream>
+struct ResidualTo {
+  CAUSEWAY_LANES void operator()(int v, typename L::Float d, typename L::Float decoded) const {
+    const typename L::Float residual = L::Sub(d, decoded);
+    kStream ? L::Stream(to + kLanes * v, residual) : L::Store(to + kLanes * v, residual);
+  }
+  float* to;
+};
+template <class L, bool kStream>
+struct AssignTo {
+  CAUSEWAY_LANES void operator()(int v, typename L::Float x) const {
+    kStream ? L::Stream(to + kLanes * v, x) : L::Store(to + kLanes * v, x);
+  }
+  float* to;
+};
+template <class L>
+struct AddTo {
+  CAUSEWAY_LANES void operator()(int v, typename L::Float x) const {
+    L::Store(to + kLanes * v, L::Fma(weight, x, L::Load(to + kLanes * v)));
+  }
+  float* to;
+  typename L::Float weight;
+};
+template <class L>
+struct IntoBlock {
+  CAUSEWAY_LANES void operator()(int v, typename L::Float x) const { block.v[v] = x; }
+  Block<L>& block;
+};
+
+// d of a block.
+template <class L, bool kFeedback, bool kRotate>
+CAUSEWAY_LANES Block<L> Input(const EncodeRun& run, int64_t block) {
+  Block<L> d;
+  CAUSEWAY_UNROLL
+  for (int v = 0; v < kVectors; ++v) d.v[v] = L::Load(run.values + block * kBlock + kLanes * v);
+  if constexpr (kRotate) {
+    uint64_t words[4];
+    SignWords(run.rotation.seed, run.rotation.first_block + block, words);
+    Rotate<L>(L::PlaneOf(words), d);
+  }
+  if constexpr (kFeedback) {
+    const typename L::Float beta = L::Set(run.beta);
+    CAUSEWAY_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      d.v[v] = L::Fma(beta, L::Load(run.residual + block * kBlock + kLanes * v), d.v[v]);
+    }
+  }
+  return d;
+}
+
+// From d to scale, codes and residual.
+template <class L, class K, bool kFeedback, bool kStream>
+CAUSEWAY_LANES void Finish(const EncodeRun& run, int64_t block, const Block<L>& d, const typename K::State& state) {
+  uint8_t* codes = run.codes + block * K::kCodeBytes;
+  if constexpr (kFeedback) {
+    K::Encode(d, state, codes, ResidualTo<L, kStream>{run.next_residual + block * kBlock});
+  } else {
+    K::Encode(d, state, codes, Nowhere{});
+  }
+}
+
+template <class L, class K>
+CAUSEWAY_LANES void ChooseScale(const EncodeRun& run, int64_t block, const Block<L>& d, typename K::State& state) {
+  K::ChooseScale(d, state, {run.inverse_count, run.gain}, run.scales + block * K::kScaleBytes,
+                 run.codes + block * K::kCodeBytes);
+}
+
+// Again from the start, for a block that is not surely in range: what lies outside is refused, or clamped.
+template <class L, class K, bool kFeedback, bool kRotate>
+[[gnu::noinline, gnu::cold]] bool EncodeCheckingEach(const EncodeRun& run, int64_t block) {
+  Block<L> d = Input<L, kFeedback, kRotate>(run, block);
+  if (!(LargestMagnitude<L>(d) < kMaxMagnitudeBits)) {
+    if (!run.saturate) return false;
+    for (int v = 0; v < kVectors; ++v) {
+      const auto magnitude = L::MinInt(L::Bits(L::Abs(d.v[v])), L::SetInt(kMaxMagnitudeBits - 1));
+      d.v[v] = L::WithSignOf(L::FromBits(magnitude), d.v[v]);
+    }
+  }
+  typename K::State state;
+  K::Summarize(d, state);
+  K::Normalize(d, state);
+  ChooseScale<L, K>(run, block, d, state);
+  Finish<L, K, kFeedback, false>(run, block, d, state);
+  return true;
+}
+
+// The blocks of kTogether visits.
+template <class L, class K, bool kFeedback, bool kRotate, bool kStream, int kTogether>
+CAUSEWAY_LANES bool EncodeTogether(const EncodeRun& run, const int64_t (&blocks)[kTogether]) {
+  Block<L> d[kTogether];
+  typename K::State states[kTogether];
+  CAUSEWAY_UNROLL
+  for (int i = 0; i < kTogether; ++i) d[i] = Input<L, kFeedback, kRotate>(run, blocks[i]);
+  CAUSEWAY_UNROLL
+  for (int i = 0; i < kTogether; ++i) K::Summarize(d[i], states[i]);
+  CAUSEWAY_UNROLL
+  for (int i = 0; i < kTogether; ++i) K::Normalize(d[i], states[i]);
+  bool in_range = true;
+  CAUSEWAY_UNROLL
+  for (int i = 0; i < kTogether; ++i) in_range &= K::InRange(states[i]);
+  if (__builtin_expect(!in_range, 0)) {
+    for (int i = 0; i < kTogether; ++i) {
+      if (!EncodeCheckingEach<L, K, kFeedback, kRotate>(run, blocks[i])) return false;
+    }
+    return true;
+  }
+  CAUSEWAY_UNROLL
+  for (int i = 0; i < kTogether; ++i) ChooseScale<L, K>(run, blocks[i], d[i], states[i]);
+  CAUSEWAY_UNROLL
+  for (int i = 0; i < kTogether; ++i) Finish<L, K, kFeedback, kStream>(run, blocks[i], d[i], states[i]);
+  return true;
+}
+
+template <class L, class K, bool kFeedback, bool kRotate, bool kStream>
+bool EncodeWalk(const EncodeRun& run) {
+  const Walk<kFeedback ? kFeedbackPages : kEncodePages> walk(run.blocks);
+  const auto fetch = [&](int64_t n) {
+    if (n + kEncodeAhead >= run.blocks) return;
+    const int64_t ahead = walk.BlockAt(n + kEncodeAhead);
+    PrefetchBlock(run.values + ahead * kBlock);
+    if constexpr (kFeedback) PrefetchBlock(run.residual + ahead * kBlock);
+  };
+  int64_t n = 0;
+  if constexpr (K::kTogether > 1) {
+    for (; n + K::kTogether <= run.blocks; n += K::kTogether) {
+      int64_t blocks[K::kTogether];
+      for (int i = 0; i < K::kTogether; ++i) {
+        fetch(n + i);
+        blocks[i] = walk.BlockAt(n + i);
+      }
+      if (!EncodeTogether<L, K, kFeedback, kRotate, kStream, K::kTogether>(run, blocks)) return false;
+    }
+  }
+  for (; n < run.blocks; ++n) {
+    fetch(n);
+    if (!EncodeTogether<L, K, kFeedback, kRotate, kStream, 1>(run, {walk.BlockAt(n)})) return false;
+  }
+  if constexpr (kStream) _mm_sfence();
+  return true;
+}
+
+template <class L, class K, bool kRotate>
+bool EncodeTurned(const EncodeRun& run) {
+  if (run.residual == nullptr) return EncodeWalk<L, K, false, kRotate, false>(run);
+  if (run.next_residual != run.residual && MayStream(run.next_residual, run.blocks)) {
+    return EncodeWalk<L, K, true, kRotate, true>(run);
+  }
+  return EncodeWalk<L, K, true, kRotate, false>(run);
+}
+
+template <class L, class K, bool kRotates>
+bool Encode(const EncodeRun& run) {
+  if constexpr (kRotates) {
+    if (run.rotate) return EncodeTurned<L, K, true>(run);
+  }
+  return EncodeTurned<L, K, false>(run);
+}
+
+template <class L, class K, bool kRotate, class To>
+CAUSEWAY_LANES void DecodeBlock(const DecodeRun& run, int64_t block, To to) {
+  const uint8_t* scale = run.scales + block * K::kScaleBytes;
+  const uint8_t* codes = run.codes + block * K::kCodeBytes;
+  if constexpr (kRotate) {
+    uint64_t words[4];
+    SignWords(run.rotation.seed, run.rotation.first_block + block, words);
+    Block<L> x;
+    K::Decode(scale, codes, IntoBlock<L>{x});
+    Unrotate<L>(L::PlaneOf(words), x);
+    CAUSEWAY_UNROLL
+    for (int v = 0; v < kVectors; ++v) to(v, x.v[v]);
+  } else {
+    K::Decode(scale, codes, to);
+  }
+}
+
+template <class L, class K, bool kRotate>
+void DecodeAddWalk(const DecodeRun& run) {
+  const Walk<kAddPages> walk(run.blocks);
+  for (int64_t n = 0; n < run.blocks; ++n) {
+    const int64_t block = walk.BlockAt(n);
+    if (n + kAddAhead < run.blocks) PrefetchBlock(run.values + walk.BlockAt(n + kAddAhead) * kBlock);
+    DecodeBlock<L, K, kRotate>(run, block, AddTo<L>{run.values + block * kBlock, L::Set(run.weight)});
+  }
+}
+
+template <class L, class K, bool kRotate, bool kStream>
+void DecodeWalk(const DecodeRun& run) {
+  const Walk<kDecodePages> walk(run.blocks);
+  for (int64_t n = 0; n < run.blocks; ++n) {
+    const int64_t block = walk.BlockAt(n);
+    DecodeBlock<L, K, kRotate>(run, block, AssignTo<L, kStream>{run.values + block * kBlock});
+  }
+  if constexpr (kStream) _mm_sfence();
+}
+
+template <class L, class K, bool kRotate>
+void DecodeTurned(const DecodeRun& run) {
+  if (run.add) return DecodeAddWalk<L, K, kRotate>(run);
+  if (MayStream(run.values, run.blocks)) return DecodeWalk<L, K, kRotate, true>(run);
+  DecodeWalk<L, K, kRotate, false>(run);
+}
+
+template <class L, class K, bool kRotates>
+void Decode(const DecodeRun& run) {
+  if constexpr (kRotates) {
+    if (run.rotate) return DecodeTurned<L, K, true>(run);
+  }
+  DecodeTurned<L, K, false>(run);
+}
+
+}  // namespace causeway::codecs::simd
