@@ -1,8 +1,8 @@
 // e3m0: the 4-bit float of Streaming DiLoCo (arXiv 2501.18512): 1 sign bit, 3 bits of exponent, no mantissa.
 //
-//   s = bf16(0.75 · absmax)   t = |x| / s   k = the nearest of 0, 2⁻⁶, 2⁻⁵ … 2⁰, numbered 0 to 7   x̂ = ±2^(k − 7) · s
+//   s = bf16(absmax)   t = |x| / s   k = the nearest of 0, 2⁻⁶, 2⁻⁵ … 2⁰, numbered 0 to 7   x̂ = ±2^(k − 7) · s
 //
-// Scaled so that the largest magnitude lies where the top level's interval is centred.
+// The largest magnitude is a level itself: with a heavy tail it holds much of the energy (docs/decisions/0006).
 #include <algorithm>
 #include <bit>
 
@@ -16,7 +16,6 @@
 namespace causeway::codecs {
 namespace {
 
-constexpr float kShareOfLargest = 0.75f;
 constexpr int32_t kTop = 7;
 constexpr uint32_t kSignNibble = 8;
 constexpr int kMantissaBits = 23;
@@ -24,18 +23,18 @@ constexpr int32_t kExponentBias = 127;
 
 // Half a mantissa more carries into the exponent from 1.5 on. Below 2⁻⁷, half the smallest level, it is zero.
 inline uint32_t Nearest(float t) {
-  const int32_t exponent = static_cast<int32_t>((std::bit_cast<uint32_t>(t) + (1u << (kMantissaBits - 1))) >> kMantissaBits);
+  const int32_t exponent =
+      static_cast<int32_t>((std::bit_cast<uint32_t>(t) + (1u << (kMantissaBits - 1))) >> kMantissaBits);
   const int32_t smallest = t < 0x1p-7f ? 0 : 1;
   return static_cast<uint32_t>(std::min(std::max(exponent - kExponentBias + kTop, smallest), kTop));
 }
 
 CAUSEWAY_MULTIVERSION
 void EncodeE3m0(ConstBlockSpan d, float, float, uint8_t* scale, uint8_t* codes) {
-  const float stored = StoreScale(kShareOfLargest * LargestMagnitude(d.data()), scale);
+  const float stored = StoreScale(LargestMagnitude(d.data()), scale);
   const float inverse = stored == 0 ? 0.0f : 1 / stored;
-  WriteNibbles(codes, [&](int64_t i) {
-    return Nearest(std::abs(d[i]) * inverse) | (SignBit(d[i]) ? kSignNibble : 0u);
-  });
+  WriteNibbles(codes,
+               [&](int64_t i) { return Nearest(std::abs(d[i]) * inverse) | (SignBit(d[i]) ? kSignNibble : 0u); });
 }
 
 CAUSEWAY_MULTIVERSION
@@ -55,9 +54,9 @@ absl::Status ValidateE3m0(const uint8_t* scale, const uint8_t* codes, int64_t va
   absl::Status status = absl::OkStatus();
   ReadNibbles(codes, [&](int64_t i, uint32_t nibble) {
     if ((i < valid && (!zero || (nibble & 7u) == 0)) || nibble == 0 || !status.ok()) return;
-    status = absl::InvalidArgumentError(
-        absl::StrCat("expected ", i < valid ? "exponents of 0 with a scale of 0" : "padding of 0", ", got nibble ", nibble,
-                     " at ", i));
+    status = absl::InvalidArgumentError(absl::StrCat("expected ",
+                                                     i < valid ? "exponents of 0 with a scale of 0" : "padding of 0",
+                                                     ", got nibble ", nibble, " at ", i));
   });
   return status;
 }

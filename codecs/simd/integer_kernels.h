@@ -100,12 +100,7 @@ struct E3m0Kernel : LargestFirst<L> {
     return L::Mul(L::Table(kLevels), L::Set(scale));
   }
 
-  CAUSEWAY_LANES static void ChooseScale(const Block<L>&, typename LargestFirst<L>::State& state, ScaleConstants,
-                                         uint8_t* scale, uint8_t*) {
-    state.scale = StoreScale<L, kMaxExponent>(0.75f * FloatOf(state.largest), scale);
-  }
-
-  // t = |x| / s is at most 4/3 and a rounding, so no exponent is above the top level's.
+  // t = |x| / s is at most 1 and a rounding, so no exponent is above the top level's.
   template <class Emit>
   CAUSEWAY_LANES static void Encode(const Block<L>& d, const typename LargestFirst<L>::State& state, uint8_t* codes,
                                     Emit emit) {

@@ -95,7 +95,7 @@ void EncodeIntegers(CodecId id, std::span<const float> block, Specified& out) {
 }
 
 void EncodeE3m0(std::span<const float> block, Specified& out) {
-  const float scale = ScaleNearestTo(0.75f * LargestOf(block), 0x1p100f);
+  const float scale = ScaleNearestTo(LargestOf(block), 0x1p100f);
   std::vector<int> nibbles(kBlock, 0);
   for (size_t i = 0; i < block.size(); ++i) {
     const double t = scale == 0 ? 0 : std::abs(block[i]) * (1 / scale);
@@ -113,8 +113,7 @@ void EncodeE3m0(std::span<const float> block, Specified& out) {
 }
 
 void EncodeSigns(CodecId id, std::span<const float> block, float gain, Specified& out) {
-  const float sum =
-      SumInOrder<float>(block.size(), [&](size_t i, float lane) { return lane + std::abs(block[i]); });
+  const float sum = SumInOrder<float>(block.size(), [&](size_t i, float lane) { return lane + std::abs(block[i]); });
   const float mean = sum * (1.0f / static_cast<float>(block.size()));
   const float scale = ScaleNearestTo(gain * mean, id == CodecId::kRotatedSign ? 0x1p94f : 0x1p100f);
   for (float x : block) out.decoded.push_back(std::signbit(x) ? -scale : scale);

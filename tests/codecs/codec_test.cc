@@ -143,9 +143,9 @@ TEST(Int8, ErrorIsAtMostHalfAStepAndAScalesRounding) {
 }
 
 TEST(E3m0, LevelsArePowersOfTwoAndTiesGoUp) {
-  // The largest is 4/3, so the scale is 1. Halfway between levels: 0.75, 0.375, …, and 2^-7 between 0 and 2^-6.
+  // The largest is 1, and so is the scale. Halfway between levels: 0.75, 0.375, …, and 2^-7 between 0 and 2^-6.
   const float below = std::nextafter(0.75f, 0.0f);
-  const std::vector<float> values = {4.0f / 3, 0.75f, below, -0.375f, 0x1p-6f, 0x1p-7f, std::nextafter(0x1p-7f, 0.0f)};
+  const std::vector<float> values = {1.0f, 0.75f, below, -0.375f, 0x1p-6f, 0x1p-7f, std::nextafter(0x1p-7f, 0.0f)};
   const std::vector<float> expected = {1, 1, 0.5f, -0.5f, 0x1p-6f, 0x1p-6f, 0};
   EXPECT_EQ(RoundTrip(CodecId::kE3m0, values), expected);
 }
