@@ -2,7 +2,7 @@
 // compute).
 //
 //   d ─► Summarize ─► Normalize ─► InRange? ─► ChooseScale ─► Encode ─► codes
-//          │             │                        └─► scale     └────► emit(v, d, decoded): the residual is made of them
+//          │             │                        └─► scale     └────► emit(v, d, decoded): residuals are made of them
 //          └─ State ─────┴─ what needs all 256 values before the first can be encoded
 //   scale, codes ─► Decode ─► emit(v, decoded)
 //
@@ -85,7 +85,8 @@ struct LargestFirst {
 template <class L>
 struct Unscaled : LargestFirst<L> {
   static constexpr int64_t kScaleBytes = 0;
-  CAUSEWAY_LANES static void ChooseScale(const Block<L>&, typename LargestFirst<L>::State&, ScaleConstants, uint8_t*, uint8_t*) {}
+  CAUSEWAY_LANES static void ChooseScale(const Block<L>&, typename LargestFirst<L>::State&, ScaleConstants, uint8_t*,
+                                         uint8_t*) {}
 };
 
 // 256 nibbles on their way to two lines of 64 bytes: dword l, nibble v of a line is value 16 v + l. Added from the last
@@ -100,7 +101,8 @@ struct Float32Kernel : Unscaled<L> {
   static constexpr int64_t kCodeBytes = 1024;
 
   template <class Emit>
-  CAUSEWAY_LANES static void Encode(const Block<L>& d, const typename LargestFirst<L>::State&, uint8_t* codes, Emit emit) {
+  CAUSEWAY_LANES static void Encode(const Block<L>& d, const typename LargestFirst<L>::State&, uint8_t* codes,
+                                    Emit emit) {
     CAUSEWAY_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       L::StoreInt(codes + 64 * v, L::Bits(d.v[v]));
@@ -120,7 +122,8 @@ struct Bfloat16Kernel : Unscaled<L> {
   static constexpr int64_t kCodeBytes = 512;
 
   template <class Emit>
-  CAUSEWAY_LANES static void Encode(const Block<L>& d, const typename LargestFirst<L>::State&, uint8_t* codes, Emit emit) {
+  CAUSEWAY_LANES static void Encode(const Block<L>& d, const typename LargestFirst<L>::State&, uint8_t* codes,
+                                    Emit emit) {
     constexpr uint32_t kLargest = (kMaxMagnitudeBits >> 16) - 1;
     CAUSEWAY_UNROLL
     for (int v = 0; v < kVectors; ++v) {

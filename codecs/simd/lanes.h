@@ -11,21 +11,27 @@
 //
 // L has the types Float (16 × float32), Int (16 × uint32) and Mask (16 × bool), and these static functions:
 //
-//   Set(float), SetInt(uint32_t), Table(const float (&)[16])             one value in all lanes; value l in lane l
-//   Load, Store, Stream (float*)                                         16 values; Stream bypasses the caches
-//   LoadInt, StoreInt (uint8_t*)                                         64 bytes, dword l in lane l
-//   LoadLow16, StoreLow16, LoadSigned8, StoreLow8 (uint8_t*)             32 or 16 bytes, the low bits of each lane
-//   Store16(uint8_t*, uint32_t)                                          2 bytes, once
+//   Set(float), SetInt(uint32_t), Table(const float (&)[16])   one value in all lanes; value l in lane l
+//   Load, Store, Stream (float*)                               16 values; Stream bypasses the caches
+//   LoadInt, StoreInt (uint8_t*)                               64 bytes, dword l in lane l
+//   LoadLow16, StoreLow16, LoadSigned8, StoreLow8 (uint8_t*)   32 or 16 bytes, the low bits of each lane
+//   Store16(uint8_t*, uint32_t)                                2 bytes, once
 //   Add, Sub, Mul, Fma(a, b, c) = a · b + c, Abs, WithSignOf(magnitude, sign)
-//   Bits(Float), FromBits(Int), AddInt, SubInt, And, Or, OrAnd(a, b, c) = a | (b & c), MinInt, MaxInt (unsigned), ShiftLeft<n>, ShiftRight<n>
-//   Exchange<k>(x)                                                       lane l gets lane l xor k
-//   LargerMagnitude(a, b) of a ≥ 0 and |b|, where they are numbers
-//   Bin(x, per_unit, last): the integer part of x · per_unit, at most `last`, added to the constant kBinBits
-//   AtLeast(a, b) = a ≥ b, Choose(mask, a, b) = mask ? a : b, IfInt(mask, a) = mask ? a : 0, AddIf(mask, a, b) = mask ? a + b : a
-//   Lookup(table, i): entry i mod 16; Lookup8: i mod 8 of the first 8; LookupSigned: the second 8 are the first, negated
-//   Sum(x): lane l adds lane l + 8, 4, 2, 1; Largest(Int): the largest; both the same in all threads
-//   Negative(x): sign bits as a Mask; StoreMasks(m0, m1, m2, m3, uint8_t*): 64 bits, LSB-first
-//   Plane: 256 bits. LoadPlane(uint8_t*), PlaneOf(words); FlipSigns(x, plane, v), Select(plane, v, if_set, if_clear)
+//   Bits(Float), FromBits(Int), AddInt, SubInt, And, Or, OrAnd(a, b, c) = a | (b & c), MinInt, MaxInt (unsigned)
+//   ShiftLeft<n>, ShiftRight<n>
+//   Exchange<k>(x)                    lane l gets lane l xor k
+//   LargerMagnitude(a, b)             of a ≥ 0 and |b|, where they are numbers
+//   Bin(x, per_unit, last)            the integer part of x · per_unit, at most `last`, added to the constant kBinBits
+//   AtLeast(a, b)                     a ≥ b
+//   Choose(mask, a, b)                mask ? a : b
+//   AddIf(mask, a, b)                 mask ? a + b : a, and IfInt(mask, a) = mask ? a : 0
+//   Lookup(table, i)                  entry i mod 16; Lookup8: i mod 8, of the first 8
+//   LookupSigned(table, i)            as Lookup, for a table whose second 8 are the first, negated
+//   Sum(x), Largest(Int)              lane l adds lane l + 8, 4, 2, 1; the largest. Both the same in all threads
+//   Negative(x)                       sign bits as a Mask
+//   StoreMasks(m0, m1, m2, m3, to)    64 bits, LSB-first
+//   Plane                             256 bits: LoadPlane(uint8_t*), PlaneOf(words)
+//   FlipSigns(x, plane, v), Select(plane, v, if_set, if_clear)
 //   Sqrt(float)
 #pragma once
 

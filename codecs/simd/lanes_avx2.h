@@ -86,9 +86,7 @@ struct Avx2 {
   CAUSEWAY_LANES static Int SubInt(Int a, Int b) {
     return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
   }
-  CAUSEWAY_LANES static Int And(Int a, Int b) {
-    return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
-  }
+  CAUSEWAY_LANES static Int And(Int a, Int b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
   CAUSEWAY_LANES static Int Or(Int a, Int b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
   CAUSEWAY_LANES static Int OrAnd(Int a, Int b, Int c) { return Or(a, And(b, c)); }
   CAUSEWAY_LANES static Int MinInt(Int a, Int b) {
@@ -108,8 +106,10 @@ struct Avx2 {
 
   template <int kDistance>
   CAUSEWAY_LANES static Float Exchange(Float x) {
-    if constexpr (kDistance == 1) return {_mm256_permute_ps(x.lo, 0b10'11'00'01), _mm256_permute_ps(x.hi, 0b10'11'00'01)};
-    if constexpr (kDistance == 2) return {_mm256_permute_ps(x.lo, 0b01'00'11'10), _mm256_permute_ps(x.hi, 0b01'00'11'10)};
+    if constexpr (kDistance == 1)
+      return {_mm256_permute_ps(x.lo, 0b10'11'00'01), _mm256_permute_ps(x.hi, 0b10'11'00'01)};
+    if constexpr (kDistance == 2)
+      return {_mm256_permute_ps(x.lo, 0b01'00'11'10), _mm256_permute_ps(x.hi, 0b01'00'11'10)};
     if constexpr (kDistance == 4) return {_mm256_permute2f128_ps(x.lo, x.lo, 1), _mm256_permute2f128_ps(x.hi, x.hi, 1)};
     if constexpr (kDistance == 8) return {x.hi, x.lo};
   }
@@ -121,7 +121,8 @@ struct Avx2 {
   static constexpr uint32_t kBinBits = 0;
   CAUSEWAY_LANES static Int Bin(Float x, float per_unit, float last) {
     const Float scaled = Mul(x, Set(per_unit)), end = Set(last);
-    return {_mm256_cvttps_epi32(_mm256_min_ps(scaled.lo, end.lo)), _mm256_cvttps_epi32(_mm256_min_ps(scaled.hi, end.hi))};
+    return {_mm256_cvttps_epi32(_mm256_min_ps(scaled.lo, end.lo)),
+            _mm256_cvttps_epi32(_mm256_min_ps(scaled.hi, end.hi))};
   }
 
   CAUSEWAY_LANES static Mask AtLeast(Float a, Float b) {
@@ -139,7 +140,8 @@ struct Avx2 {
   CAUSEWAY_LANES static Float LookupSigned(Float table, Int i) {
     const Float first = Lookup8(table, i);
     const Int sign = And(ShiftLeft<28>(i), SetInt(kSignBit));
-    return {_mm256_xor_ps(first.lo, _mm256_castsi256_ps(sign.lo)), _mm256_xor_ps(first.hi, _mm256_castsi256_ps(sign.hi))};
+    return {_mm256_xor_ps(first.lo, _mm256_castsi256_ps(sign.lo)),
+            _mm256_xor_ps(first.hi, _mm256_castsi256_ps(sign.hi))};
   }
   CAUSEWAY_LANES static Float Lookup(Float table, Int i) {
     const Float first = Lookup8(table, i), second = Lookup8({table.hi, table.hi}, i);

@@ -9,10 +9,7 @@ namespace causeway::codecs::simd {
 template <class L>
 struct LloydMax {
   static constexpr int64_t kScaleBytes = 2;
-#ifndef TG
-#define TG 2
-#endif
-  static constexpr int kTogether = TG;
+  static constexpr int kTogether = 2;
   struct State {
     uint32_t largest;
     float square;         // Σ z²
@@ -126,8 +123,8 @@ struct LloydMax4Kernel : LloydMax<L> {
     return L::Table(kLevels);
   }
 
-  // How many of the seven thresholds t reaches, added to L::kBinBits. Bins of this width hold one threshold each, none of
-  // them near an end: a bin's number is how many thresholds lie below it, and one comparison says the rest.
+  // How many of the seven thresholds t reaches, added to L::kBinBits. Bins of this width hold one threshold each, none
+  // of them near an end: a bin's number is how many thresholds lie below it, and one comparison says the rest.
   CAUSEWAY_LANES static typename L::Int CodeOf(typename L::Float t) {
     constexpr float kBinWidth = 0.35f;
     constexpr float kThresholds[kLanes] = {0.2582f, 0.5224f, 0.79955f, 1.09925f, 1.4371f, 1.8435f, 2.4008f, 0x1p100f};

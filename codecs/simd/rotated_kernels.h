@@ -102,7 +102,8 @@ struct SignKernel {
   // A sum of magnitudes is never below one of them.
   CAUSEWAY_LANES static bool InRange(const State& state) { return state.sum < FloatOf(kMaxMagnitudeBits); }
 
-  CAUSEWAY_LANES static void ChooseScale(const Block<L>&, State& state, ScaleConstants constants, uint8_t* scale, uint8_t*) {
+  CAUSEWAY_LANES static void ChooseScale(const Block<L>&, State& state, ScaleConstants constants, uint8_t* scale,
+                                         uint8_t*) {
     const float mean = state.sum * constants.inverse_count;
     state.scale = StoreScale<L, kLimitExponent>(constants.gain * mean, scale);
   }

@@ -1,6 +1,6 @@
 // Runs of blocks on a CPU: the kernels, and the order in which memory is walked. Kernels themselves know none of it.
 //
-//   pages   |p0: b0 b1 b2 b3|p1: b4 b5 b6 b7| … |p7| …        visited: one block of each page in turn, then the next of each
+//   pages   |p0: b0 b1 b2 b3|p1: b4 b5 b6 b7| … |       visited: one block of each page in turn, then the next of each
 //
 // A linear read is limited by the prefetcher, which follows one stream inside a page of 4 KiB; several pages at a time
 // are several streams. What is visited a few blocks later is fetched by instruction as well.
@@ -14,18 +14,11 @@
 
 namespace causeway::codecs::simd {
 
-// How many pages are walked at a time and how many visits ahead they are fetched, found by measuring (tests/bench/codecs).
-#ifndef EP
-#define EP 4
-#define FP 1
-#define EA 4
-#define AP 4
-#define AA 4
-#define DP 1
-#endif
-inline constexpr int kEncodePages = EP, kEncodeAhead = EA, kFeedbackPages = FP;
-inline constexpr int kAddPages = AP, kAddAhead = AA;
-inline constexpr int kDecodePages = DP;
+// How many pages are walked at a time, and how many visits ahead they are fetched: measured (tests/bench/codecs). With
+// a residual in place there are three streams already, and more of them cost more than they bring.
+inline constexpr int kEncodePages = 4, kFeedbackPages = 1, kEncodeAhead = 2;
+inline constexpr int kAddPages = 4, kAddAhead = 4;
+inline constexpr int kDecodePages = 1;
 
 // The n-th visit of a run of `blocks` blocks: which block. What does not fill a group of pages is visited in order.
 template <int kPagesAtOnce>
@@ -95,22 +88,28 @@ struct IntoBlock {
   Block<L>& block;
 };
 
-// d of a block.
+// d of a block. `ahead` is a block whose input is fetched meanwhile.
 template <class L, bool kFeedback, bool kRotate>
-CAUSEWAY_LANES Block<L> Input(const EncodeRun& run, int64_t block) {
+CAUSEWAY_LANES Block<L> Input(const EncodeRun& run, int64_t block, int64_t ahead) {
   Block<L> d;
+  PrefetchBlock(run.values + ahead * kBlock);
+  if constexpr (kFeedback) PrefetchBlock(run.residual + ahead * kBlock);
   CAUSEWAY_UNROLL
-  for (int v = 0; v < kVectors; ++v) d.v[v] = L::Load(run.values + block * kBlock + kLanes * v);
+  for (int v = 0; v < kVectors; ++v) {
+    d.v[v] = L::Load(run.values + block * kBlock + kLanes * v);
+    if constexpr (kFeedback && !kRotate) {
+      d.v[v] = L::Fma(L::Set(run.beta), L::Load(run.residual + block * kBlock + kLanes * v), d.v[v]);
+    }
+  }
   if constexpr (kRotate) {
     uint64_t words[4];
     SignWords(run.rotation.seed, run.rotation.first_block + block, words);
     Rotate<L>(L::PlaneOf(words), d);
-  }
-  if constexpr (kFeedback) {
-    const typename L::Float beta = L::Set(run.beta);
-    CAUSEWAY_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      d.v[v] = L::Fma(beta, L::Load(run.residual + block * kBlock + kLanes * v), d.v[v]);
+    if constexpr (kFeedback) {
+      CAUSEWAY_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        d.v[v] = L::Fma(L::Set(run.beta), L::Load(run.residual + block * kBlock + kLanes * v), d.v[v]);
+      }
     }
   }
   return d;
@@ -136,7 +135,7 @@ CAUSEWAY_LANES void ChooseScale(const EncodeRun& run, int64_t block, const Block
 // Again from the start, for a block that is not surely in range: what lies outside is refused, or clamped.
 template <class L, class K, bool kFeedback, bool kRotate>
 [[gnu::noinline, gnu::cold]] bool EncodeCheckingEach(const EncodeRun& run, int64_t block) {
-  Block<L> d = Input<L, kFeedback, kRotate>(run, block);
+  Block<L> d = Input<L, kFeedback, kRotate>(run, block, block);
   if (!(LargestMagnitude<L>(d) < kMaxMagnitudeBits)) {
     if (!run.saturate) return false;
     for (int v = 0; v < kVectors; ++v) {
@@ -154,11 +153,12 @@ template <class L, class K, bool kFeedback, bool kRotate>
 
 // The blocks of kTogether visits.
 template <class L, class K, bool kFeedback, bool kRotate, bool kStream, int kTogether>
-CAUSEWAY_LANES bool EncodeTogether(const EncodeRun& run, const int64_t (&blocks)[kTogether]) {
+CAUSEWAY_LANES bool EncodeTogether(const EncodeRun& run, const int64_t (&blocks)[kTogether],
+                                   const int64_t (&ahead)[kTogether]) {
   Block<L> d[kTogether];
   typename K::State states[kTogether];
   CAUSEWAY_UNROLL
-  for (int i = 0; i < kTogether; ++i) d[i] = Input<L, kFeedback, kRotate>(run, blocks[i]);
+  for (int i = 0; i < kTogether; ++i) d[i] = Input<L, kFeedback, kRotate>(run, blocks[i], ahead[i]);
   CAUSEWAY_UNROLL
   for (int i = 0; i < kTogether; ++i) K::Summarize(d[i], states[i]);
   CAUSEWAY_UNROLL
@@ -182,26 +182,23 @@ CAUSEWAY_LANES bool EncodeTogether(const EncodeRun& run, const int64_t (&blocks)
 template <class L, class K, bool kFeedback, bool kRotate, bool kStream>
 bool EncodeWalk(const EncodeRun& run) {
   const Walk<kFeedback ? kFeedbackPages : kEncodePages> walk(run.blocks);
-  const auto fetch = [&](int64_t n) {
-    if (n + kEncodeAhead >= run.blocks) return;
-    const int64_t ahead = walk.BlockAt(n + kEncodeAhead);
-    PrefetchBlock(run.values + ahead * kBlock);
-    if constexpr (kFeedback) PrefetchBlock(run.residual + ahead * kBlock);
-  };
   int64_t n = 0;
-  if constexpr (K::kTogether > 1) {
-    for (; n + K::kTogether <= run.blocks; n += K::kTogether) {
-      int64_t blocks[K::kTogether];
-      for (int i = 0; i < K::kTogether; ++i) {
-        fetch(n + i);
-        blocks[i] = walk.BlockAt(n + i);
-      }
-      if (!EncodeTogether<L, K, kFeedback, kRotate, kStream, K::kTogether>(run, blocks)) return false;
+  const auto take = [&]<int kTogether>() __attribute__((always_inline)) {
+    int64_t blocks[kTogether], ahead[kTogether];
+    CAUSEWAY_UNROLL
+    for (int i = 0; i < kTogether; ++i) {
+      blocks[i] = walk.BlockAt(n + i);
+      const int64_t then = n + i + kEncodeAhead;
+      ahead[i] = walk.BlockAt(then < run.blocks ? then : run.blocks - 1);
     }
+    n += kTogether;
+    return EncodeTogether<L, K, kFeedback, kRotate, kStream, kTogether>(run, blocks, ahead);
+  };
+  while (n + K::kTogether <= run.blocks) {
+    if (!take.template operator()<K::kTogether>()) return false;
   }
-  for (; n < run.blocks; ++n) {
-    fetch(n);
-    if (!EncodeTogether<L, K, kFeedback, kRotate, kStream, 1>(run, {walk.BlockAt(n)})) return false;
+  while (K::kTogether > 1 && n < run.blocks) {
+    if (!take.template operator()<1>()) return false;
   }
   if constexpr (kStream) _mm_sfence();
   return true;
