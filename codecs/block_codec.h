@@ -31,8 +31,8 @@ class BlockCodec final : public Codec {
   absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const override;
 
  private:
-  // Whole blocks of the job, and the values of a partial one after them; a job in the domain of a codec that rotates has
-  // none.
+  // Whole blocks of the job, and the values of a partial one after them; a job in the domain of a codec that rotates
+  // has none.
   struct Parts {
     int64_t blocks;
     int64_t rest;

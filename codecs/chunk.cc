@@ -1,8 +1,8 @@
 #include "codecs/chunk.h"
 
 #include <algorithm>
-#include <vector>
 #include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "codecs/chunk_layout.h"

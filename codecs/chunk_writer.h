@@ -28,8 +28,8 @@ class ChunkWriter {
   // writer is of no use then.
   bool Append(std::span<const float> values, const ChunkFeedback& feedback);
 
-  // A merge's mean: brought into range where it is beyond, and, with `in_domain`, rotated already (whole blocks then, if
-  // the codec rotates). `decoded` gets what the piece's values decode to, without padding.
+  // A merge's mean: brought into range where it is beyond, and, with `in_domain`, rotated already (whole blocks then,
+  // if the codec rotates). `decoded` gets what the piece's values decode to, without padding.
   void AppendMean(std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback, std::span<float> decoded);
 
   // The chunk's bytes, once all its values were appended.
@@ -38,7 +38,9 @@ class ChunkWriter {
  private:
   // The job for the next `count` values, but for the values.
   EncodeJob NextJob(int64_t count, const ChunkFeedback& feedback);
-  Rotation RotationAt(int64_t value) const { return {span_.rotation_seed, (span_.first_value() + value) / core::kBlockValues}; }
+  Rotation RotationAt(int64_t value) const {
+    return {span_.rotation_seed, (span_.first_value() + value) / core::kBlockValues};
+  }
 
   const ChunkSpan span_;
   const Codec& codec_;

@@ -14,8 +14,9 @@
 namespace causeway::codecs {
 namespace {
 
-const BlockFormat* const kFormats[] = {&kFloat32Format, &kBfloat16Format,    &kInt8Format,       &kInt4Format,      &kE3m0Format,
-                                       &kSignFormat,    &kRotatedSignFormat, &kRotatedLm2Format, &kRotatedLm4Format};
+const BlockFormat* const kFormats[] = {&kFloat32Format,     &kBfloat16Format,   &kInt8Format,
+                                       &kInt4Format,        &kE3m0Format,       &kSignFormat,
+                                       &kRotatedSignFormat, &kRotatedLm2Format, &kRotatedLm4Format};
 
 BlockLoops LoopsFor(core::CodecId id, Target target) {
   switch (target) {
@@ -26,7 +27,8 @@ BlockLoops LoopsFor(core::CodecId id, Target target) {
   return {};
 }
 
-constexpr size_t kNumNumbers = 1 + static_cast<size_t>(*std::max_element(std::begin(core::kAllCodecs), std::end(core::kAllCodecs)));
+constexpr size_t kNumNumbers =
+    1 + static_cast<size_t>(*std::max_element(std::begin(core::kAllCodecs), std::end(core::kAllCodecs)));
 
 // By number and target; what is not made of blocks has one version.
 struct Registry {

@@ -6,9 +6,9 @@
 //   codes    |block 0             |block 1            | …    whole blocks; padding is encoded as +0
 //
 // A codec's domain is what its residual and the coordinator's sums live in: the values themselves, or, for one that
-// rotates, the values after the randomised Hadamard transform of each block (codecs/rotation.h). The transform is linear,
-// so a merge adds in the domain and inverts once. In the domain a rotating codec has whole blocks: padding is not zero
-// there.
+// rotates, the values after the randomised Hadamard transform of each block (codecs/rotation.h). The transform is
+// linear, so a merge adds in the domain and inverts once. In the domain a rotating codec has whole blocks: padding is
+// not zero there.
 //
 // Codecs remember nothing: what they drop is kept by ErrorFeedback. The scalar code in this folder is the specification
 // (docs/wire_format.md, section "Codecs"); codecs/simd and codecs/cuda give its bytes and its decoded bits.
@@ -28,13 +28,13 @@ namespace causeway::codecs {
 // Values on their way to bytes. All pointers are to the job's first unit; residuals cover whole blocks.
 struct EncodeJob {
   const float* values = nullptr;
-  int64_t count = 0;                  // of values, without padding
-  std::optional<Rotation> rotation;   // of a codec that rotates; none: `values` are in its domain, as whole blocks
-  float beta = 0;                     // d = fma(β, e, x); 0: no feedback, and no residuals
-  const float* residual = nullptr;    // e, in the codec's domain
-  float* next_residual = nullptr;     // e ← d − decoded; may be `residual`
-  float gain = 1;                     // on the scale of `sign` and `rotated_sign`; 1 is the least-squares scale
-  bool saturate = false;              // brings d into the codecs' range instead of refusing it; d is no NaN then
+  int64_t count = 0;                 // of values, without padding
+  std::optional<Rotation> rotation;  // of a codec that rotates; none: `values` are in its domain, as whole blocks
+  float beta = 0;                    // d = fma(β, e, x); 0: no feedback, and no residuals
+  const float* residual = nullptr;   // e, in the codec's domain
+  float* next_residual = nullptr;    // e ← d − decoded; may be `residual`
+  float gain = 1;                    // on the scale of `sign` and `rotated_sign`; 1 is the least-squares scale
+  bool saturate = false;             // brings d into the codecs' range instead of refusing it; d is no NaN then
   uint8_t* scales = nullptr;
   uint8_t* codes = nullptr;
 };

@@ -65,8 +65,8 @@ absl::StatusOr<std::string> ExpandChunk(std::string bytes) {
   const int64_t size = ChunkLayout(header.span.codec, header.span.values).size;
   const int64_t body_size = size - kChunkHeaderBytes;
   std::string body(body_size, '\0');
-  const size_t got = ZSTD_decompress(body.data(), body.size(), bytes.data() + kChunkHeaderBytes,
-                                     bytes.size() - kChunkHeaderBytes);
+  const size_t got =
+      ZSTD_decompress(body.data(), body.size(), bytes.data() + kChunkHeaderBytes, bytes.size() - kChunkHeaderBytes);
   if (ZSTD_isError(got)) return BadFrame(body_size, ZSTD_getErrorName(got));
   if (static_cast<int64_t>(got) != body_size) return BadFrame(body_size, absl::StrCat(got, " bytes"));
   std::string chunk(size, '\0');

@@ -2,8 +2,9 @@
 //
 //   d = Δ + β e;   q = Q(d);   send q;   admitted: e ← d − Q⁻¹(q);   refused: e keeps its old value
 //
-// The only place where a codec's past is kept: in the codec's domain, so rotated where it rotates. After Encode the new residual is pending until Admit or Refuse, because
-// a refused contribution stays whole in the site. Owned by one thread at a time.
+// The only place where a codec's past is kept: in the codec's domain, so rotated where it rotates. After Encode the new
+// residual is pending until Admit or Refuse, because a refused contribution stays whole in the site. Owned by one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ class ErrorFeedback {
   // As it is, in the codecs' domain; empty when beta = 0. A residual that goes to another codec is rotated back first.
   std::span<const float> residual() const { return residual_; }
   void Restore(std::span<const float> residual);  // of the same size and domain
-  double ResidualNorm() const;                                   // Euclidean
+  double ResidualNorm() const;                    // Euclidean
 
  private:
   float beta_;

@@ -35,7 +35,8 @@ float Inverse(float levels, float scale) { return scale == 0 ? 0.0f : levels / s
 CAUSEWAY_MULTIVERSION
 void EncodeInt8(ConstBlockSpan d, float, float, uint8_t* scale, uint8_t* codes) {
   const float inverse = Inverse(kInt8Levels, StoreScale(LargestMagnitude(d.data()), scale));
-  for (int64_t i = 0; i < core::kBlockValues; ++i) codes[i] = static_cast<uint8_t>(Quantize(d[i] * inverse, kInt8Levels));
+  for (int64_t i = 0; i < core::kBlockValues; ++i)
+    codes[i] = static_cast<uint8_t>(Quantize(d[i] * inverse, kInt8Levels));
 }
 
 CAUSEWAY_MULTIVERSION

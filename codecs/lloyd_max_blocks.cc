@@ -43,8 +43,8 @@ inline Quantized Quantize(const float* d, const float* levels, const float (&thr
     for (float threshold : thresholds) code += t >= threshold ? 1 : 0;
     result.codes[i] = static_cast<uint8_t>(code);
   }
-  const float product = SumOverBlock<float>(
-      [&](int i, float sum) { return std::fma(std::abs(d[i] * p), levels[result.codes[i]], sum); });
+  const float product =
+      SumOverBlock<float>([&](int i, float sum) { return std::fma(std::abs(d[i] * p), levels[result.codes[i]], sum); });
   const float norm = SumOverBlock<float>([&](int i, float sum) {
     const float c = levels[result.codes[i]];
     return std::fma(c, c, sum);

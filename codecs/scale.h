@@ -15,8 +15,9 @@ namespace causeway::codecs {
 
 inline constexpr int64_t kScaleBytes = 2;
 
-// Round to nearest even, and towards zero where the nearest is not below `limit`, a power of two: what would round up to
-// it becomes the largest bfloat16 below, so that everything that was encoded also decodes below it. `value` is finite.
+// Round to nearest even, and towards zero where the nearest is not below `limit`, a power of two: what would round up
+// to it becomes the largest bfloat16 below, so that everything that was encoded also decodes below it. `value` is
+// finite.
 inline uint16_t ToBfloat16(float value, float limit = core::kMaxMagnitude) {
   const uint32_t sign = std::bit_cast<uint32_t>(value) & 0x80000000u;
   const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;

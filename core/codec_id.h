@@ -22,9 +22,10 @@ enum class CodecId : uint8_t {
   kOnebitAdamSign = 11,  // up leg only, for comparison
 };
 
-inline constexpr CodecId kAllCodecs[] = {
-    CodecId::kFloat32,     CodecId::kBfloat16,   CodecId::kInt8,       CodecId::kInt4, CodecId::kE3m0,          CodecId::kSign,
-    CodecId::kRotatedSign, CodecId::kRotatedLm2, CodecId::kRotatedLm4, CodecId::kTopk, CodecId::kOnebitAdamSign};
+inline constexpr CodecId kAllCodecs[] = {CodecId::kFloat32,     CodecId::kBfloat16,      CodecId::kInt8,
+                                         CodecId::kInt4,        CodecId::kE3m0,          CodecId::kSign,
+                                         CodecId::kRotatedSign, CodecId::kRotatedLm2,    CodecId::kRotatedLm4,
+                                         CodecId::kTopk,        CodecId::kOnebitAdamSign};
 
 const char* CodecName(CodecId codec);  // "int4"
 std::optional<CodecId> CodecFromName(std::string_view name);

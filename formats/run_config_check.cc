@@ -190,7 +190,8 @@ std::vector<core::TensorKind> ReadExempt(const v1::Codec& codec, FieldCheck& che
 
 core::CodecConfig ReadCodec(const v1::Codec& codec, FieldCheck& check) {
   const CodecId down = ReadCodecName("codec.down", codec.down(), check);
-  check.Expect(down != CodecId::kOnebitAdamSign, "codec.down", "another codec (it is for the up leg only)", codec.down());
+  check.Expect(down != CodecId::kOnebitAdamSign, "codec.down", "another codec (it is for the up leg only)",
+               codec.down());
   return {.up = ReadCodecName("codec.up", codec.up(), check),
           .down = down,
           .feedback_up = static_cast<float>(check.Share("codec.feedback_up", codec.feedback_up())),

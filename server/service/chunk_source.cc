@@ -77,9 +77,7 @@ ChunkSource::Item Update::Get(size_t index, std::function<void()> wake) {
 }
 
 Anchor::Anchor(std::shared_ptr<const core::FragmentState> state, const core::Fragment& fragment, bool already_held)
-    : state_(std::move(state)),
-      plan_(codecs::PlanChunks(fragment, codecs::Unencoded())),
-      already_held_(already_held) {}
+    : state_(std::move(state)), plan_(codecs::PlanChunks(fragment, codecs::Unencoded())), already_held_(already_held) {}
 
 std::optional<transport::DownloadHeader> Anchor::Header(std::function<void()>) {
   return transport::DownloadHeader{.version = state_->version,

@@ -46,8 +46,8 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   if (!status.ok()) return Upload{.verdict = VerdictOf(status)};
   std::shared_ptr<Contribution>& contribution = open_[header.fragment()][site];
   if (contribution == nullptr) {
-    contribution =
-        std::make_shared<Contribution>(codecs::PlanChunks(map_->fragment(header.fragment()), codecs::UpLeg(options_.config)));
+    contribution = std::make_shared<Contribution>(
+        codecs::PlanChunks(map_->fragment(header.fragment()), codecs::UpLeg(options_.config)));
   }
   return Upload{.contribution = contribution, .meters = members_[site].meters};
 }
@@ -62,8 +62,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
   }
   std::shared_ptr<Contribution>& seed = seeds_[header.fragment()];
   if (seed == nullptr) {
-    seed =
-        std::make_shared<Contribution>(codecs::PlanChunks(map_->fragment(header.fragment()), codecs::Unencoded()));
+    seed = std::make_shared<Contribution>(codecs::PlanChunks(map_->fragment(header.fragment()), codecs::Unencoded()));
   }
   return Upload{.contribution = seed, .meters = member->second.meters};
 }

@@ -1,5 +1,5 @@
-// docs/wire_format.md, section "Codecs", written a second time and otherwise than in codecs/: value by value, bit by bit,
-// slowly. Whatever the two disagree on, one of them, or the page, is wrong.
+// docs/wire_format.md, section "Codecs", written a second time and otherwise than in codecs/: value by value, bit by
+// bit, slowly. Whatever the two disagree on, one of them, or the page, is wrong.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,8 @@ TEST_P(ChunkWriterOf, MeanBeyondTheRangeIsBroughtIntoIt) {
   for (float value : residual) ASSERT_LE(std::abs(value), 2 * core::kMaxMagnitude);
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, ChunkWriterOf, ::testing::ValuesIn(std::begin(core::kAllCodecs), std::end(core::kAllCodecs) - 1),
+INSTANTIATE_TEST_SUITE_P(Codecs, ChunkWriterOf,
+                         ::testing::ValuesIn(std::begin(core::kAllCodecs), std::end(core::kAllCodecs) - 1),
                          [](const auto& test) { return CodecTestName(test.param); });
 
 TEST(ChunkWriter, UnfinishedOrOverfullChunkIsTheCallersBug) {

@@ -14,7 +14,8 @@ namespace causeway::server {
 inline const std::vector<int64_t> kSizes = {5, 20'000, 4096, 4097};  // tiles of 4 units end inside and at tensors' ends
 
 // One tensor of each size; `kinds` is as long as `sizes`, or empty: matrices.
-core::Fragment MakeFragment(const std::vector<int64_t>& sizes = kSizes, const std::vector<core::TensorKind>& kinds = {});
+core::Fragment MakeFragment(const std::vector<int64_t>& sizes = kSizes,
+                            const std::vector<core::TensorKind>& kinds = {});
 
 // A leg whose rotation has a seed.
 codecs::LegCodec Leg(core::CodecId codec, std::vector<core::TensorKind> exempt = {});
