@@ -6,7 +6,8 @@
 //   accumulated   50 rounds of s + noise_r, ‖noise_r‖ = ‖s‖, β = 1:  ‖Σ decoded − Σ inputs‖ / ‖Σ inputs‖
 //
 // Distributions: Gauss, Laplace, Student's t with 3 degrees of freedom, and outer gradients that
-// `tests/bench/quality --record=DIR` has recorded. bits_per_value counts scales, padding and chunk headers.
+// `tests/bench/quality --record=DIR` has recorded. bits_per_value counts scales, padding and chunk headers;
+// with_zstd is the same with codec.zstd.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "codecs/chunk.h"
+#include "codecs/compression.h"
 #include "codecs/error_feedback.h"
 #include "core/check.h"
 #include "core/random.h"
@@ -72,7 +74,7 @@ struct Tensor {
 
 struct Squares {
   double error = 0, value = 0;
-  int64_t bytes = 0, values = 0;
+  int64_t bytes = 0, compressed_bytes = 0, values = 0;
 };
 
 // Encodes and decodes the values, and adds up.
@@ -88,6 +90,7 @@ void Measure(CodecId codec, std::span<const float> values, Squares& squares) {
       squares.value += std::pow(static_cast<double>(part[i]), 2);
     }
     squares.bytes += std::ssize(*chunk);
+    squares.compressed_bytes += std::ssize(codecs::CompressChunk(*chunk));
     squares.values += span.values;
   }
 }
@@ -128,8 +131,9 @@ double Median(std::vector<double> values) {
 }
 
 void Print(CodecId codec, const char* distribution, const Squares& squares, double error, double accumulated) {
-  std::printf("{\"codec\": \"%s\", \"distribution\": \"%s\", \"bits_per_value\": %.4f, \"error\": %.5f",
-              core::CodecName(codec), distribution, 8.0 * squares.bytes / squares.values, error);
+  std::printf("{\"codec\": \"%s\", \"distribution\": \"%s\", \"bits_per_value\": %.4f, \"with_zstd\": %.4f, \"error\": %.6f",
+              core::CodecName(codec), distribution, 8.0 * squares.bytes / squares.values,
+              8.0 * squares.compressed_bytes / squares.values, error);
   if (accumulated >= 0) std::printf(", \"accumulated\": %.5f", accumulated);
   std::printf("}\n");
   std::fflush(stdout);

@@ -2,10 +2,12 @@
 driver asks again after every run and takes the first that has neither been done nor begun.
 
     1  eta of each codec                            M = 2, seed 1
-    2  four seeds at the best eta; feedback; equal bytes; what they are compared with
+    2  four seeds at the best eta; feedback; equal bytes; what they are compared with. Feedback that loses 1 % with the
+       first seed is not tried with the others
     3  the best settings of each codec              M = 4, seeds 1 and 2
 """
 
+import math
 import statistics
 
 from .setups import BASE_H, DEFAULTS, codec_setup, group_key, setup
@@ -17,6 +19,7 @@ SEEDS_OF_FOUR_SITES = [1, 2]
 FEEDBACK_CODECS = ["rotated_lm2", "rotated_sign", "sign"]
 FEEDBACK = [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.9, 0.9), (0.5, 0.5), (0.9, 0.0), (0.0, 0.9), (0.5, 0.0),
             (0.0, 0.5)]
+HOPELESS = 1.01  # ten times the spread between seeds
 # At H the bytes of int4, or half of them. A quarter of 30 is rounded up: never more bytes than int4.
 SHORTER = [("rotated_sign", 15), ("rotated_sign", 8), ("rotated_lm2", 15)]
 
@@ -70,9 +73,17 @@ def stage_2(rows):
         runs += [codec_setup(codec, seed=seed, **chosen) for codec in CODECS if (chosen := best_eta(first, codec))]
         runs += [setup(method="data_parallel", seed=seed), diloco(seed=seed)]
         runs += shorter(first, seed)
-        runs += [codec_setup(codec, up_beta, down_beta, seed=seed, **chosen) for up_beta, down_beta in FEEDBACK
-                 for codec in FEEDBACK_CODECS if (chosen := best_eta(first, codec))]
+        feedback = [codec_setup(codec, up_beta, down_beta, seed=seed, **chosen) for up_beta, down_beta in FEEDBACK
+                    for codec in FEEDBACK_CODECS if (chosen := best_eta(first, codec))]
+        runs += feedback if seed == 1 else [run for run in feedback if promising(run, first)]
     return runs
+
+
+def promising(run, first):
+    """Whether the settings did not lose by so much with the first seed that others cannot make it good."""
+    same_codec = [row for row in first if row["up"] == run["up"] and row["H"] == run["H"]]
+    losses = {group_key(row): row["loss"] for row in same_codec if row["loss"] is not None}
+    return losses.get(group_key(run), math.inf) <= HOPELESS * min(losses.values(), default=math.inf)
 
 
 def shorter(first, seed):

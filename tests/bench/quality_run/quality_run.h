@@ -34,7 +34,7 @@ struct QualityOptions {
 inline constexpr int64_t kEvalRows = 32;  // sequences that are evaluated at once
 
 struct QualityResult {
-  bool diverged = false;  // a value or a loss was not finite; `reason` says where
+  bool diverged = false;  // a loss was not finite, or hopeless; `reason` says where
   std::string reason;
   int64_t parameters = 0;
   int64_t rounds = 0;         // that all fragments have made

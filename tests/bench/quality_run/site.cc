@@ -2,9 +2,16 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/check.h"
 
 namespace causeway::bench {
+namespace {
+
+// Guessing costs ln 256 = 5.5 nats a byte. A run that is so much worse does not come back.
+constexpr double kHopelessLoss = 20;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Site>> Site::Make(const QualityOptions& options, const core::SiteId& name,
                                                  server::Coordinator* coordinator, std::unique_ptr<ProbedSite> probe,
@@ -53,6 +60,9 @@ absl::Status Site::Train() {
 absl::Status Site::TakeStep(core::Step step) {
   core::MutexLock lock(*turn_);
   ASSIGN_OR_RETURN(const worker::StepResult result, trainer_->Step(step));
+  if (result.loss > kHopelessLoss) {
+    return absl::DataLossError(absl::StrCat("the loss of a site is ", result.loss, " at step ", step));
+  }
   losses_.push_back(result.loss);
   engine_->Report({.step = step, .loss = result.loss});
   for (core::FragmentId p = 0; p < schedule_.num_fragments(); ++p) {
