@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "ctl/client.h"
+#include "ctl/codec_bench.h"
 #include "ctl/program.h"
 #include "ctl/status_text.h"
 #include "formats/model_export.h"
@@ -14,10 +15,14 @@
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
 ABSL_FLAG(bool, insecure, false, "allow plaintext to addresses beyond loopback");
 ABSL_FLAG(bool, use_proxy, false, "use http_proxy and its like from the environment");
-ABSL_FLAG(bool, json, false, "status: the JSON of GET /status");
+ABSL_FLAG(bool, json, false, "status: the JSON of GET /status; codec-bench: a line of JSON for each row");
 ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
 ABSL_FLAG(std::string, out, "", "export: directory to write");
 ABSL_FLAG(std::string, site, "", "drain: the site's name");
+ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
+ABSL_FLAG(std::vector<std::string>, threads, {}, "codec-bench: numbers of threads, like 1,2");
+ABSL_FLAG(std::vector<std::string>, codecs, {}, "codec-bench: names, like int4,rotated_sign; all without");
+ABSL_FLAG(std::vector<std::string>, targets, {}, "codec-bench: of scalar, avx2, avx512; all that there are without");
 
 namespace causeway::ctl {
 namespace {
@@ -27,7 +32,9 @@ constexpr char kUsage[] =
     "causewayctl export --out=DIR            the global parameters as safetensors, with config.json for Llama\n"
     "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
     "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
-    "each but the last with --coordinator=HOST:PORT\n";
+    "causewayctl codec-bench [--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…] [--json]\n"
+    "                                        how fast the codecs are here, beside this machine's memory\n"
+    "each but the last two with --coordinator=HOST:PORT\n";
 
 constexpr int64_t kWatchMs = 1000;
 
@@ -84,11 +91,20 @@ absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   return absl::OkStatus();
 }
 
+absl::Status CodecBench() {
+  return RunCodecBench({.sizes = absl::GetFlag(FLAGS_sizes),
+                        .threads = absl::GetFlag(FLAGS_threads),
+                        .codecs = absl::GetFlag(FLAGS_codecs),
+                        .targets = absl::GetFlag(FLAGS_targets),
+                        .json = absl::GetFlag(FLAGS_json)});
+}
+
 absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return absl::InvalidArgumentError(absl::StrCat("expected a command:\n", kUsage));
   const std::string& command = arguments[0];
   if (command == "config-check") return CheckConfig(arguments);
   if (arguments.size() > 1) return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
+  if (command == "codec-bench") return CodecBench();
   ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(absl::GetFlag(FLAGS_coordinator)));
   const bool insecure = absl::GetFlag(FLAGS_insecure);
   RETURN_IF_ERROR(transport::CheckPlaintextAllowed(address, insecure));
