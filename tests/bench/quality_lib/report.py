@@ -106,6 +106,8 @@ def cells(group, references, metric):
     else:
         legs = row["up"] if row["up"] == row["down"] else f"{row['up']}, {row['down']}"
         plain = (row["P"], row["tau"], row["alpha"]) == (DEFAULTS["P"], DEFAULTS["tau"], DEFAULTS["alpha"])
+        legs += f", {row['exempt']} at bfloat16" if row["exempt"] else ""
+        legs += f", μ = {row['mu']:g}" if row["mu"] != DEFAULTS["mu"] else ""
         legs += "" if plain else f" (P={row['P']}, τ={row['tau']}, α={row['alpha']:g})"
         what = [legs, f"{row['H']}", f"{row['beta_up']:g}, {row['beta_down']:g}", f"{row['eta']:g}"]
     return [f"{row['sites']}", *what, f"{len(group)}" + (f" ({diverged} diverged)" if diverged else ""),

@@ -10,6 +10,7 @@ DEFAULTS = {
     "sites": 2,
     "seed": 1,
     "up": "float32", "down": "float32", "beta_up": 0.0, "beta_down": 0.0,
+    "exempt": "",  # kinds of tensors at bfloat16: "norm,embedding"
     "eta": 0.7, "mu": 0.9,
     "H": 30, "P": 4, "tau": 1, "alpha": 0.5,
     "steps": None,  # None: what 40 rounds of every fragment need at H = 30, whatever H is, so that the text is the same
@@ -88,7 +89,8 @@ def run_yaml(settings):
         "outer": {"optimizer": "nesterov", "lr": settings["eta"], "momentum": settings["mu"]} if nesterov else
                  {"optimizer": "sgd", "lr": settings["eta"]},
         "codec": {"up": settings["up"], "down": settings["down"], "feedback_up": settings["beta_up"],
-                  "feedback_down": settings["beta_down"]},
+                  "feedback_down": settings["beta_down"],
+                  "exempt": [kind for kind in settings["exempt"].split(",") if kind]},
         "membership": {"min_sites": settings["sites"]},
     })
 
@@ -98,6 +100,7 @@ def label(settings):
     if settings["method"] == "data_parallel":
         return f"data-parallel M={settings['sites']} seed={settings['seed']}"
     codec = settings["up"] if settings["up"] == settings["down"] else f"{settings['up']}/{settings['down']}"
+    codec += f" but {settings['exempt']}" if settings["exempt"] else ""
     shape = f"H={settings['H']}" + ("" if settings["P"] > 1 else " P=1") + ("" if settings["tau"] else " tau=0")
     return (f"{codec} beta={settings['beta_up']:g}/{settings['beta_down']:g} eta={settings['eta']:g} {shape}"
             f" M={settings['sites']} seed={settings['seed']}")
