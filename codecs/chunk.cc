@@ -1,6 +1,8 @@
 #include "codecs/chunk.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -14,30 +16,39 @@
 namespace causeway::codecs {
 namespace {
 
-bool AllZero(absl::string_view bytes, int64_t begin, int64_t end) {
-  return std::all_of(bytes.begin() + begin, bytes.begin() + end, [](char c) { return c == 0; });
+absl::Status BadValue(size_t index, float value, int exponent) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("value ", index, " is ", value, "; expected a finite one below 2^", exponent, " in magnitude"));
 }
 
-template <typename... Parts>
-absl::Status BadChunk(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat("chunk: ", parts...));
+// Of a codec that rotates, where a bad value spoils its block: names it, or else the block that its residual spoils.
+absl::Status FindBadBlock(const ChunkSpan& span, std::span<const float> values, const ChunkFeedback& feedback) {
+  for (size_t begin = 0; begin < values.size(); begin += core::kBlockValues) {
+    const auto block = values.subspan(begin, std::min<size_t>(core::kBlockValues, values.size() - begin));
+    std::array<float, core::kBlockValues> d = {};
+    std::ranges::copy(block, d.begin());
+    Rotate(SignsOf(span.rotation_seed, (span.first_value() + begin) / core::kBlockValues), d);
+    if (feedback.beta > 0) AddFeedback(feedback.beta, &feedback.residual[begin], d.data(), std::ssize(d), d.data());
+    const std::optional<size_t> coefficient = FirstOutOfRange(d, core::kMaxMagnitude);
+    if (!coefficient) continue;
+    if (const auto index = FirstOutOfRange(block, kMaxRotatedMagnitude))
+      return BadValue(begin + *index, block[*index], 94);
+    return absl::InvalidArgumentError(absl::StrCat("values ", begin, " to ", begin + block.size() - 1,
+                                                   " with their residual have coefficient ", d[*coefficient],
+                                                   "; expected one below 2^100 in magnitude"));
+  }
+  CHECK(false);
 }
 
 // Names the first value that made an encoder refuse the chunk.
 absl::Status FindBadValue(const ChunkSpan& span, std::span<const float> values, const ChunkFeedback& feedback) {
-  const bool rotates = GetCodec(span.codec).rotates();
-  const auto bad = [&](size_t index, float value) {
-    return absl::InvalidArgumentError(absl::StrCat("value ", index, " is ", value, "; expected a finite one below 2^",
-                                                   rotates ? 94 : 100, " in magnitude"));
-  };
-  std::optional<size_t> index = FirstOutOfRange(values, rotates ? kMaxRotatedMagnitude : core::kMaxMagnitude);
-  if (index) return bad(*index, values[*index]);
-  if (rotates) return absl::InvalidArgumentError("a block is beyond 2^100 after its residual was added");
+  if (GetCodec(span.codec).rotates()) return FindBadBlock(span, values, feedback);
+  if (const auto index = FirstOutOfRange(values, core::kMaxMagnitude)) return BadValue(*index, values[*index], 100);
   std::vector<float> d(values.size());
   AddFeedback(feedback.beta, feedback.residual.data(), values.data(), values.size(), d.data());
-  index = FirstOutOfRange(d, core::kMaxMagnitude);
+  const std::optional<size_t> index = FirstOutOfRange(d, core::kMaxMagnitude);
   CHECK(index.has_value());
-  return bad(*index, d[*index]);
+  return BadValue(*index, d[*index], 100);
 }
 
 }  // namespace

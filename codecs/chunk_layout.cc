@@ -15,18 +15,13 @@ namespace {
 
 int64_t PadTo64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+uint64_t HashOf(const char* bytes, int64_t size) { return XXH3_64bits(bytes + kMagicOffset, size - kMagicOffset); }
+
+}  // namespace
+
 bool AllZero(absl::string_view bytes, int64_t begin, int64_t end) {
   return std::all_of(bytes.begin() + begin, bytes.begin() + end, [](char c) { return c == 0; });
 }
-
-uint64_t HashOf(const char* bytes, int64_t size) { return XXH3_64bits(bytes + kMagicOffset, size - kMagicOffset); }
-
-template <typename... Parts>
-absl::Status BadHeader(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat("chunk: ", parts...));
-}
-
-}  // namespace
 
 ChunkLayout::ChunkLayout(core::CodecId id, int64_t values) {
   const Codec& codec = GetCodec(id);
@@ -39,37 +34,37 @@ ChunkLayout::ChunkLayout(core::CodecId id, int64_t values) {
 
 absl::StatusOr<ChunkHeader> ParseChunkHeader(absl::string_view bytes) {
   if (bytes.size() < static_cast<size_t>(kChunkHeaderBytes)) {
-    return BadHeader("expected at least ", kChunkHeaderBytes, " bytes, got ", bytes.size());
+    return BadChunk("expected at least ", kChunkHeaderBytes, " bytes, got ", bytes.size());
   }
   const char* header = bytes.data();
   const auto magic = LoadField<uint32_t>(header, kMagicOffset);
   if (magic != kChunkMagic) {
-    return BadHeader(absl::StrFormat("expected magic %08x (CWC1), got %08x", kChunkMagic, magic));
+    return BadChunk(absl::StrFormat("expected magic %08x (CWC1), got %08x", kChunkMagic, magic));
   }
   const auto number = LoadField<uint8_t>(header, kCodecOffset);
   const std::optional<core::CodecId> codec = core::CodecFromNumber(number);
-  if (!codec) return BadHeader("codec ", number, " is unknown; expected one of ", core::AllCodecNames());
+  if (!codec) return BadChunk("codec ", number, " is unknown; expected one of ", core::AllCodecNames());
   const auto compressed = LoadField<uint8_t>(header, kCompressedOffset);
-  if (compressed > 1) return BadHeader("expected 0 or 1 for compressed, got ", compressed);
+  if (compressed > 1) return BadChunk("expected 0 or 1 for compressed, got ", compressed);
   const auto first_unit = LoadField<uint64_t>(header, kFirstUnitOffset);
   const auto values = LoadField<uint64_t>(header, kValuesOffset);
   if (first_unit > core::kMaxParameters) {
-    return BadHeader("expected a first unit of at most ", core::kMaxParameters, ", got ", first_unit);
+    return BadChunk("expected a first unit of at most ", core::kMaxParameters, ", got ", first_unit);
   }
   if (values < 1 || values > core::kMaxParameters) {
-    return BadHeader("expected 1 to ", core::kMaxParameters, " values, got ", values);
+    return BadChunk("expected 1 to ", core::kMaxParameters, " values, got ", values);
   }
   const ChunkLayout layout(*codec, static_cast<int64_t>(values));
   if (layout.size > core::kMaxChunkBytes) {
-    return BadHeader("expected at most ", core::kMaxChunkBytes, " bytes, got ", layout.size, " for ", values,
-                     " values of ", core::CodecName(*codec));
+    return BadChunk("expected at most ", core::kMaxChunkBytes, " bytes, got ", layout.size, " for ", values,
+                    " values of ", core::CodecName(*codec));
   }
   const auto seed = LoadField<uint64_t>(header, kRotationSeedOffset);
   if (seed != 0 && !GetCodec(*codec).rotates()) {
-    return BadHeader("codec ", core::CodecName(*codec), " does not rotate, but its rotation seed is ", seed);
+    return BadChunk("codec ", core::CodecName(*codec), " does not rotate, but its rotation seed is ", seed);
   }
   if (!AllZero(bytes, kReservedOffset, kFirstUnitOffset) || !AllZero(bytes, kTailOffset, kChunkHeaderBytes)) {
-    return BadHeader("expected zeros in the reserved bytes of the header");
+    return BadChunk("expected zeros in the reserved bytes of the header");
   }
   return ChunkHeader{{*codec, static_cast<int64_t>(first_unit), static_cast<int64_t>(values), seed}, compressed == 1};
 }
@@ -78,7 +73,7 @@ absl::Status CheckChunkHash(absl::string_view bytes) {
   const uint64_t hash = HashOf(bytes.data(), bytes.size());
   const auto expected = LoadField<uint64_t>(bytes.data(), kHashOffset);
   if (hash == expected) return absl::OkStatus();
-  return BadHeader(absl::StrFormat("its hash is %016x, but its bytes hash to %016x", expected, hash));
+  return BadChunk(absl::StrFormat("its hash is %016x, but its bytes hash to %016x", expected, hash));
 }
 
 void SealChunk(char* bytes, int64_t size) { StoreField(bytes, kHashOffset, HashOf(bytes, size)); }

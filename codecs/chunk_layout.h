@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "codecs/chunk_plan.h"
 
@@ -47,6 +48,13 @@ struct ChunkLayout {
   int64_t codes_end;
   int64_t size;
 };
+
+bool AllZero(absl::string_view bytes, int64_t begin, int64_t end);
+
+template <typename... Parts>
+absl::Status BadChunk(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("chunk: ", parts...));
+}
 
 // What a header says, once it says something possible. All sizes that follow from it fit 64 bits, and the chunk
 // core::kMaxChunkBytes.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "codecs/chunk_layout.h"
 #include "codecs/codec.h"
 #include "core/limits.h"
@@ -19,6 +20,11 @@ int64_t MaxUnitsPerChunk(core::CodecId codec) {
 }
 
 }  // namespace
+
+std::string Describe(const ChunkSpan& span) {
+  const std::string rotation = span.rotation_seed == 0 ? "" : absl::StrCat(", rotation seed ", span.rotation_seed);
+  return absl::StrCat(core::CodecName(span.codec), ", ", span.values, " values from unit ", span.first_unit, rotation);
+}
 
 core::CodecId LegCodec::CodecOf(const core::TensorPlace& tensor) const {
   return std::ranges::find(exempt, tensor.kind) == exempt.end() ? codec : core::CodecId::kBfloat16;

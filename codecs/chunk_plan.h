@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/codec_id.h"
@@ -26,6 +27,8 @@ struct ChunkSpan {
   int64_t first_value() const { return first_unit * core::kUnitValues; }  // in the fragment's padded array
   friend bool operator==(const ChunkSpan&, const ChunkSpan&) = default;
 };
+
+std::string Describe(const ChunkSpan& span);  // "int4, 5000 values from unit 3"
 
 // How one leg of a run is encoded.
 struct LegCodec {

@@ -42,6 +42,7 @@ EncodeJob ChunkWriter::NextJob(int64_t count, const ChunkFeedback& feedback) {
 
 bool ChunkWriter::Append(std::span<const float> values, const ChunkFeedback& feedback) {
   EncodeJob job = NextJob(values.size(), feedback);
+  CHECK(span_.codec != core::CodecId::kOnebitAdamSign || job.count == span_.values);  // one scale for all of them
   job.values = values.data();
   if (codec_.rotates()) job.rotation = RotationAt(appended_);
   appended_ += job.count;

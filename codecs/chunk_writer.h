@@ -24,8 +24,8 @@ class ChunkWriter {
   // The chunk's size must be within core::kMaxChunkBytes, as all of PlanChunks are.
   ChunkWriter(const ChunkSpan& span, float gain);
 
-  // Encodes the next values: whole units, but for the last piece. False if one is out of range (Codec::Encode); the
-  // writer is of no use then.
+  // Encodes the next values: whole units, but for the last piece; all at once with onebit_adam_sign. False if one is
+  // out of range (Codec::Encode); the writer is of no use then.
   bool Append(std::span<const float> values, const ChunkFeedback& feedback);
 
   // A merge's mean: brought into range where it is beyond, and, with `in_domain`, rotated already (whole blocks then,

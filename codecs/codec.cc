@@ -1,6 +1,7 @@
 #include "codecs/codec.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
@@ -54,9 +55,11 @@ Target ChooseTarget() {
   const char* wanted = std::getenv("CAUSEWAY_SIMD");
   for (Target target : kAllTargets) {
     if (Supported(target)) best = target;
-    if (wanted != nullptr && std::string_view(wanted) == TargetName(target)) break;
+    if (wanted != nullptr && std::string_view(wanted) == TargetName(target)) return best;
   }
-  return best;
+  if (wanted == nullptr || *wanted == '\0') return best;
+  std::fprintf(stderr, "CAUSEWAY_SIMD: expected scalar, avx2 or avx512, got %s\n", wanted);
+  std::exit(2);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //   values   |block 0: 256 floats |block 1            | …
 //            ── rotate (some) ── + β e ── quantise ──► residual e ← d − decoded
 //   scales   |bf16 |bf16 | …                                 one per block, or per unit, or one
-//   codes    |block 0             |block 1            | …    whole blocks; padding is encoded as +0
+//   codes    |block 0             |block 1            | …    whole blocks; padding counts as +0 before a rotation
 //
 // A codec's domain is what its residual and the coordinator's sums live in: the values themselves, or, for one that
 // rotates, the values after the randomised Hadamard transform of each block (codecs/rotation.h). The transform is
@@ -25,7 +25,8 @@
 
 namespace causeway::codecs {
 
-// Values on their way to bytes. All pointers are to the job's first unit; residuals cover whole blocks.
+// Values on their way to bytes. All pointers are to the job's first unit; residuals cover whole blocks if the codec
+// rotates, else `count` values.
 struct EncodeJob {
   const float* values = nullptr;
   int64_t count = 0;                 // of values, without padding
@@ -77,7 +78,8 @@ inline constexpr Target kAllTargets[] = {Target::kScalar, Target::kAvx2, Target:
 const char* TargetName(Target target);  // "scalar", "avx2", "avx512"
 bool Supported(Target target);          // by this processor and this build
 
-// The best of this processor; CAUSEWAY_SIMD=scalar|avx2|avx512 in the environment lowers it.
+// The best of this processor; CAUSEWAY_SIMD=scalar|avx2|avx512 in the environment lowers it. With another text the
+// program ends, so that nobody compares what is not what it says.
 Target ActiveTarget();
 
 // The codec with that number; lives for ever. A target must be supported.

@@ -5,11 +5,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/multiversion.h"
 
 namespace causeway::codecs {
+namespace {
+
+// In lanes, since one sum after the other would take longer than the memory. Whole units, so no lane is left over.
+CAUSEWAY_MULTIVERSION
+double SumOfSquares(const float* values, size_t count) {
+  constexpr size_t kLanes = 16;
+  double lanes[kLanes] = {};
+  for (size_t i = 0; i < count; i += kLanes) {
+    for (size_t l = 0; l < kLanes; ++l) lanes[l] += static_cast<double>(values[i + l]) * values[i + l];
+  }
+  double sum = 0;
+  for (double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace
 
 ErrorFeedback::ErrorFeedback(int64_t padded_values, float beta) : beta_(beta) {
-  CHECK(padded_values >= 0 && beta >= 0);
+  CHECK(padded_values >= 0 && padded_values % core::kUnitValues == 0 && beta >= 0);
   if (beta == 0) return;
   residual_.assign(padded_values, 0.0f);
   next_residual_.assign(padded_values, 0.0f);
@@ -42,6 +59,7 @@ void ErrorFeedback::Admit() {
   CHECK(pending_);
   residual_.swap(next_residual_);
   pending_ = false;
+  residual_norm_ = std::sqrt(SumOfSquares(residual_.data(), residual_.size()));
 }
 
 void ErrorFeedback::Refuse() {
@@ -52,18 +70,14 @@ void ErrorFeedback::Refuse() {
 void ErrorFeedback::Reset() {
   std::fill(residual_.begin(), residual_.end(), 0.0f);
   pending_ = false;
+  residual_norm_ = 0;
 }
 
 void ErrorFeedback::Restore(std::span<const float> residual) {
   CHECK(residual.size() == residual_.size());
   std::copy(residual.begin(), residual.end(), residual_.begin());
   pending_ = false;
-}
-
-double ErrorFeedback::ResidualNorm() const {
-  double sum = 0;
-  for (float value : residual_) sum += static_cast<double>(value) * value;
-  return std::sqrt(sum);
+  residual_norm_ = std::sqrt(SumOfSquares(residual_.data(), residual_.size()));
 }
 
 }  // namespace causeway::codecs

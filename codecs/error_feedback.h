@@ -32,14 +32,15 @@ class ErrorFeedback {
   void Reset();   // full resync: residual zero, nothing pending
 
   bool pending() const { return pending_; }
-  // As it is, in the codecs' domain; empty when beta = 0. A residual that goes to another codec is rotated back first.
+  // As it is, in the codecs' domain; empty when beta = 0.
   std::span<const float> residual() const { return residual_; }
-  void Restore(std::span<const float> residual);  // of the same size and domain
-  double ResidualNorm() const;                    // Euclidean
+  void Restore(std::span<const float> residual);          // of the same size and domain
+  double ResidualNorm() const { return residual_norm_; }  // Euclidean
 
  private:
   float beta_;
   bool pending_ = false;
+  double residual_norm_ = 0;
   core::AlignedFloats residual_;
   core::AlignedFloats next_residual_;
 };

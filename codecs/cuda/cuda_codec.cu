@@ -1,7 +1,7 @@
-#include "codecs/cuda/cuda_codec.h"
-
 #include "absl/strings/str_cat.h"
+#include "codecs/cuda/cuda_codec.h"
 #include "codecs/cuda/unit_kernels.h"
+#include "core/check.h"
 #include "core/layout.h"
 
 namespace causeway::codecs::cuda {
@@ -40,6 +40,13 @@ absl::Status NoKernel(core::CodecId id) {
   return absl::UnimplementedError(absl::StrCat("codec ", core::CodecName(id), " has no CUDA version"));
 }
 
+// A misaligned access on the device would cost the process its context.
+void CheckPointers(const Kernels& kernels, bool rotate, const uint8_t* scales, const uint8_t* codes) {
+  constexpr uintptr_t kAlignment = sizeof(uint4);
+  CHECK(kernels.rotates || !rotate);
+  CHECK(reinterpret_cast<uintptr_t>(scales) % kAlignment == 0 && reinterpret_cast<uintptr_t>(codes) % kAlignment == 0);
+}
+
 absl::Status LaunchStatus(const char* what) {
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return absl::OkStatus();
@@ -55,6 +62,9 @@ bool Supports(core::CodecId id) { return KernelsFor(id).encode != nullptr; }
 absl::Status Encode(core::CodecId id, const EncodeJob& job, unsigned long long* bad_block, cudaStream_t stream) {
   const Kernels kernels = KernelsFor(id);
   if (kernels.encode == nullptr) return NoKernel(id);
+  CheckPointers(kernels, job.rotation.has_value(), job.scales, job.codes);
+  CHECK((job.residual == nullptr) == (job.beta == 0) && (job.residual == nullptr) == (job.next_residual == nullptr));
+  CHECK(bad_block != nullptr || job.saturate);
   if (job.count == 0) return absl::OkStatus();
   const bool rotate = job.rotation.has_value();
   const EncodeTask task = {.job = job,
@@ -71,6 +81,7 @@ absl::Status Encode(core::CodecId id, const EncodeJob& job, unsigned long long* 
 absl::Status Decode(core::CodecId id, const DecodeJob& job, cudaStream_t stream) {
   const Kernels kernels = KernelsFor(id);
   if (kernels.decode == nullptr) return NoKernel(id);
+  CheckPointers(kernels, job.rotation.has_value(), job.scales, job.codes);
   if (job.count == 0) return absl::OkStatus();
   const bool rotate = job.rotation.has_value();
   const DecodeTask task = {.job = job,

@@ -1,10 +1,10 @@
-// The codecs on a GPU: the bytes and the decoded bits of the CPU's, from the same kernels (codecs/simd/lanes.h), with 16
-// threads as the 16 lanes.
+// The codecs on a GPU: the bytes and the decoded bits of the CPU's, from the same kernels (codecs/simd/lanes.h), with
+// 16 threads as the 16 lanes.
 //
 //   values, residual (device) ─► one CTA a unit ─► codes in shared memory ─► lines of 64 bytes ─► scales, codes
 //                                                                       (mapped pinned host memory, or device memory)
 //
-// The payload is written once, in whole lines, so that it may go straight over the bus into memory that gRPC sends from.
+// Codes are written once, in whole lines, so that they may go straight over the bus into memory that gRPC sends from.
 // Nothing here allocates or waits: calls are queued on the stream, and what they point to lives until it has run.
 // Thread-safe.
 #pragma once
@@ -24,9 +24,10 @@ bool Supports(core::CodecId id);
 // `*bad_block` that no block was out of range.
 inline constexpr unsigned long long kNoBadBlock = ~0ull;
 
-// As Codec::Encode. All pointers are to memory that the device reaches: 4-byte aligned values, and `scales` and `codes`
-// on a line of 64 bytes, as they lie in a chunk that begins on one. `bad_block` (device or mapped; set to kNoBadBlock by
-// the caller) gets the first block that is out of range. INTERNAL if the launch fails; UNIMPLEMENTED for another codec.
+// As Codec::Encode. All pointers are to memory that the device reaches; `scales` and `codes` begin at a multiple of 16
+// bytes, as they do in a chunk that does, and better of 64. `bad_block` (device or mapped; set to kNoBadBlock by the
+// caller; one for each job in flight; null with `saturate`) gets the job's first block that is out of range. INTERNAL
+// if the launch fails; UNIMPLEMENTED for another codec. Misuse is the caller's bug.
 absl::Status Encode(core::CodecId id, const EncodeJob& job, unsigned long long* bad_block, cudaStream_t stream);
 
 // As Codec::Decode.

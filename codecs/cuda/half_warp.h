@@ -117,9 +117,7 @@ struct HalfWarp {
     const uint64_t* words = reinterpret_cast<const uint64_t*>(bits);
     return {{words[0], words[1], words[2], words[3]}};
   }
-  CAUSEWAY_LANES static Plane PlaneOf(const uint64_t (&words)[4]) {
-    return {{words[0], words[1], words[2], words[3]}};
-  }
+  CAUSEWAY_LANES static Plane PlaneOf(const uint64_t (&words)[4]) { return {{words[0], words[1], words[2], words[3]}}; }
   CAUSEWAY_LANES static bool BitOf(const Plane& plane, int v) {
     return ((plane.words[v / 4] >> (kLanes * (v % 4) + Lane())) & 1) != 0;
   }

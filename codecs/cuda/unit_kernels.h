@@ -26,7 +26,7 @@ inline constexpr int kThreads = kUnitBlocks * kLanes;  // one CTA a unit, half a
 inline constexpr int kLineBytes = 64;
 inline constexpr int kScaleBytes = 2;  // at most, of a block
 
-// What a launch is about; std::optional and spans stay on the host.
+// What a launch is about. Device code reads no std::optional: what they hold is beside them.
 struct EncodeTask {
   EncodeJob job;
   int64_t blocks;

@@ -7,15 +7,8 @@
 #include "core/check.h"
 
 namespace causeway::server {
-namespace {
-
-std::string Describe(const codecs::ChunkSpan& span) {
-  return absl::StrCat(core::CodecName(span.codec), ", ", span.values, " values from unit ", span.first_unit);
-}
-
-}  // namespace
-
-Contribution::Contribution(std::vector<codecs::ChunkSpan> plan) : plan_(std::move(plan)), chunks_(plan_.size()) {}
+Contribution::Contribution(std::vector<codecs::ChunkSpan> plan)
+    : plan_(std::move(plan)), num_missing_(plan_.size()), chunks_(plan_.size()), views_(plan_.size()) {}
 
 absl::Status Contribution::Add(std::string bytes) {
   ASSIGN_OR_RETURN(std::string chunk, codecs::ExpandChunk(std::move(bytes)));
@@ -25,11 +18,15 @@ absl::Status Contribution::Add(std::string bytes) {
                        [](const codecs::ChunkSpan& span, int64_t first_unit) { return span.first_unit < first_unit; });
   if (planned == plan_.end() || *planned != view.span()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "expected ", planned == plan_.end() ? "no chunk there" : Describe(*planned), ", got ", Describe(view.span())));
+        "expected ", planned == plan_.end() ? "no chunk so far in the fragment" : codecs::Describe(*planned), ", got ",
+        codecs::Describe(view.span())));
   }
   core::MutexLock lock(mutex_);
-  std::string& place = chunks_[planned - plan_.begin()];
-  if (place.empty()) place = std::move(chunk);
+  const auto index = planned - plan_.begin();
+  if (!chunks_[index].empty()) return absl::OkStatus();
+  chunks_[index] = std::move(chunk);  // the view stays valid: the bytes do not move
+  views_[index] = view;
+  --num_missing_;
   return absl::OkStatus();
 }
 
@@ -42,14 +39,21 @@ std::vector<int> Contribution::Missing() const {
   return missing;
 }
 
+bool Contribution::complete() const {
+  core::MutexLock lock(mutex_);
+  return num_missing_ == 0;
+}
+
 std::vector<codecs::ChunkView> Contribution::Views() const {
+  CHECK(complete());
   std::vector<codecs::ChunkView> views;
-  for (const std::string& chunk : chunks_) {
-    auto view = codecs::ChunkView::Parse(chunk);
-    CHECK(view.ok());  // it was, when it came in
-    views.push_back(*view);
-  }
+  for (const std::optional<codecs::ChunkView>& view : views_) views.push_back(*view);
   return views;
+}
+
+const std::vector<std::string>& Contribution::chunks() const {
+  CHECK(complete());
+  return chunks_;
 }
 
 }  // namespace causeway::server

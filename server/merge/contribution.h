@@ -7,6 +7,7 @@
 // arrived stay when a stream breaks: the next one sends only Missing(). Thread-safe.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,16 +26,19 @@ class Contribution {
   absl::Status Add(std::string bytes);
 
   std::vector<int> Missing() const;  // indices in the plan, ascending
-  bool complete() const { return Missing().empty(); }
+  bool complete() const;
 
-  // Views of a complete contribution's chunks in unit order; they live as long as the contribution.
+  // Of a complete contribution, which nothing changes any more: its chunks in unit order, checked, and their bytes.
+  // They live as long as the contribution.
   std::vector<codecs::ChunkView> Views() const;
-  const std::vector<std::string>& chunks() const { return chunks_; }  // of a complete contribution
+  const std::vector<std::string>& chunks() const;
 
  private:
   const std::vector<codecs::ChunkSpan> plan_;
   mutable core::Mutex mutex_;
-  std::vector<std::string> chunks_;  // empty: not arrived
+  size_t num_missing_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> chunks_;                      // empty: not arrived; as views_, changed under mutex_
+  std::vector<std::optional<codecs::ChunkView>> views_;  // of chunks_
 };
 
 }  // namespace causeway::server

@@ -63,7 +63,7 @@ class ContributionReader {
 // One tile: contributions in, encoded bytes, W, v and ē out. Returns the digest of the tile's units.
 uint64_t MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk, std::vector<ContributionReader>& contributions,
                    const MergeSettings& settings, FragmentState& state, codecs::ChunkWriter& update) {
-  std::array<float, kTileValues> x_buffer, g_buffer;
+  alignas(core::kCacheLineBytes) std::array<float, kTileValues> x_buffer, g_buffer;
   const int64_t in_blocks = core::BlocksFor(tile.values) * core::kBlockValues;
   const std::span<float> blocks(x_buffer.data(), in_blocks);
   const std::span<float> g(g_buffer.data(), tile.values);

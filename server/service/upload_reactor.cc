@@ -42,7 +42,6 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
       WriteVerdict(coordinator_->CompleteUpload(header_, upload_.contribution));
       return;
     }
-    missing_ = missing.size();
     outgoing_.mutable_missing()->mutable_chunks()->Assign(missing.begin(), missing.end());
     core::MutexLock lock(mutex_);
     if (finished_) return;  // cancelled meanwhile
@@ -59,8 +58,7 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
           absl::StrCat("fragment ", header_.fragment(), " from ", header_.context().site(), ": ", status.message()))));
       return;
     }
-    // Asking what is missing takes time in proportion to the chunks, so only when this stream has sent all it had to.
-    if (--missing_ == 0 && upload_.contribution->complete()) {
+    if (upload_.contribution->complete()) {
       WriteVerdict(coordinator_->CompleteUpload(header_, upload_.contribution));
     } else {
       core::MutexLock lock(mutex_);
@@ -102,7 +100,6 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
   v1::UploadReply outgoing_;
   v1::UploadHeader header_;
   Coordinator::Upload upload_;
-  size_t missing_ = 0;
   core::Mutex mutex_;
   v1::UploadReply verdict_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

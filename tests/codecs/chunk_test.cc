@@ -17,14 +17,6 @@ namespace {
 using core::CodecId;
 using ::testing::HasSubstr;
 
-core::Fragment FragmentOf(const std::vector<int64_t>& sizes) {
-  core::Manifest manifest;
-  for (int64_t size : sizes) manifest.push_back({absl::StrCat("t", manifest.size()), {size}});
-  std::vector<int> all(sizes.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
-  return core::FragmentMap(manifest, {all}).fragment(0);
-}
-
 ChunkSpan SpanOf(CodecId codec, int64_t first_unit, int64_t values) {
   return {codec, first_unit, values, GetCodec(codec).rotates() ? RotationSeed(1, 0) : 0};
 }
@@ -91,27 +83,6 @@ TEST_P(ChunkOf, AskingBeyondItIsTheCallersBug) {
   EXPECT_DEATH(view->DecodeAdd(6, 1.0f, std::span(values).first(1)), "CHECK failed");
 }
 
-TEST_P(ChunkOf, PlanPacksAsManyWholeUnitsOfOneTensorAsFit) {
-  const core::Fragment fragment = FragmentOf({5, 20'000'000, 4096, 4097});
-  int64_t tensor = 0, in_tensor = 0;
-  for (const ChunkSpan& span : PlanChunks(fragment, {GetParam()})) {
-    const core::TensorPlace& place = fragment.tensors[tensor];
-    EXPECT_EQ(span.codec, GetParam());
-    EXPECT_EQ(span.first_value(), place.first_unit * core::kUnitValues + in_tensor);
-    EXPECT_LE(ChunkBytes(GetParam(), span.values), core::kMaxChunkBytes);
-    in_tensor += span.values;
-    if (in_tensor < place.values) {
-      EXPECT_EQ(span.values % core::kUnitValues, 0);
-      EXPECT_GT(ChunkBytes(GetParam(), span.values + core::kUnitValues), core::kMaxChunkBytes);
-    } else {
-      EXPECT_EQ(in_tensor, place.values);
-      ++tensor;
-      in_tensor = 0;
-    }
-  }
-  EXPECT_EQ(tensor, 4);
-}
-
 // A merge adds up whole blocks of a codec that rotates, and rotates the sum back once.
 TEST_P(ChunkOf, AddsInItsDomainFromAnyUnitOn) {
   const ChunkSpan span = SpanOf(GetParam(), 12, 9000);
@@ -127,15 +98,14 @@ TEST_P(ChunkOf, AddsInItsDomainFromAnyUnitOn) {
 }
 
 TEST_P(ChunkOf, ValuesOutOfRangeAreRefusedWithTheirIndex) {
-  // A rotation spreads a large value over 256, so it takes a larger one to leave the range.
-  const float huge = GetCodec(GetParam()).rotates() ? 0x1p105f : core::kMaxMagnitude;
-  const float infinity = std::numeric_limits<float>::infinity();
+  const ChunkSpan span = SpanOf(GetParam(), 0, 5000);
+  const float huge = core::kMaxMagnitude, infinity = std::numeric_limits<float>::infinity();
   for (float bad : {huge, -huge, infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    if (std::isfinite(bad) && GetCodec(GetParam()).rotates()) continue;  // below: it is spread over 256
     for (size_t index : {0, 255, 256, 4096, 4999}) {
       for (float beta : {0.0f, 1.0f}) {
         std::vector<float> values = UniformValues(5000, 1);
         values[index] = bad;
-        const ChunkSpan span = SpanOf(GetParam(), 0, 5000);
         const std::vector<float> residual(beta > 0 ? ResidualValues(span) : 0, 0.5f), before = residual;
         std::vector<float> next(residual.size());
         const auto chunk = EncodeChunk(span, values, {beta, residual, next});
@@ -150,16 +120,13 @@ TEST_P(ChunkOf, ValuesOutOfRangeAreRefusedWithTheirIndex) {
 TEST_P(ChunkOf, FeedbackThatLeavesTheRangeIsRefused) {
   const ChunkSpan span = SpanOf(GetParam(), 0, 5000);
   std::vector<float> values = UniformValues(5000, 1), residual(ResidualValues(span), 0.5f), next(residual.size());
-  values[4500] = 0.75f * core::kMaxMagnitude;  // each is in range, their sum is not, in whichever domain
-  std::fill_n(residual.begin() + 4500 / 256 * 256, 256, 0.99f * core::kMaxMagnitude);
+  const bool rotates = GetCodec(GetParam()).rotates();
+  values[4500] = rotates ? 0.9f * kMaxRotatedMagnitude : 0.75f * core::kMaxMagnitude;  // in range, but not the sum
+  std::fill_n(residual.begin() + 4500 / 256 * 256, 256, std::nextafter(core::kMaxMagnitude, 0.0f));
   const auto chunk = EncodeChunk(span, values, {1.0f, residual, next});
   EXPECT_EQ(chunk.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(chunk.status().message()), HasSubstr("value 4500 is"));
-  if (!GetCodec(GetParam()).rotates()) return;
-  values[4500] = 0x1p93f;  // good alone: then no single value is to blame
-  std::fill(residual.begin(), residual.end(), std::nextafter(core::kMaxMagnitude, 0.0f));
-  EXPECT_THAT(std::string(EncodeChunk(span, values, {1.0f, residual, next}).status().message()),
-              HasSubstr("a block is beyond 2^100 after its residual was added"));
+  const char* where = rotates ? "values 4352 to 4607 with their residual" : "value 4500 is";
+  EXPECT_THAT(std::string(chunk.status().message()), HasSubstr(where));
 }
 
 TEST_P(ChunkOf, FeedbackEncodesTheSumAndKeepsWhatWasDropped) {
@@ -192,6 +159,23 @@ TEST(Chunk, BitsPerValueAreThoseOfTheDesign) {
   EXPECT_NEAR(bits(CodecId::kTopk), 8.0 * 114 / 4096, 0.01);
   EXPECT_NEAR(bits(CodecId::kOnebitAdamSign), 1, 0.01);
 }
+
+class RotatedChunkOf : public ::testing::TestWithParam<CodecId> {};
+
+TEST_P(RotatedChunkOf, TakesAllThatIsBelow2To94AndNamesTheValueThatIsBeyond) {
+  const ChunkSpan span = SpanOf(GetParam(), 12, 5000);
+  std::vector<float> values(5000, std::nextafter(kMaxRotatedMagnitude, 0.0f));
+  EXPECT_TRUE(EncodeChunk(span, values, {}).ok());
+  values[300] = 0x1p105f;  // its sixteenth is beyond
+  EXPECT_THAT(std::string(EncodeChunk(span, values, {}).status().message()), HasSubstr("value 300 is"));
+  values[300] = 0;
+  values[4999] = -0x1p105f;
+  EXPECT_THAT(std::string(EncodeChunk(span, values, {}).status().message()), HasSubstr("value 4999 is"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, RotatedChunkOf,
+                         ::testing::Values(CodecId::kRotatedSign, CodecId::kRotatedLm2, CodecId::kRotatedLm4),
+                         [](const auto& test) { return CodecTestName(test.param); });
 
 TEST(Chunk, SignWithFeedbackHasALargerScale) {
   const std::vector<float> values(256, 1.0f), residual(256, 0.0f);

@@ -15,17 +15,6 @@ namespace {
 
 using core::CodecId;
 
-void ExpectAsSpecified(CodecId id, std::span<const float> values, float gain, float beta = 0,
-                       std::span<const float> residual = {}) {
-  const std::vector<float> d = InDomain(id, values, beta, residual);
-  const Specified specified = BySpecification(id, d, gain);
-  const Encoded encoded = EncodeWith(GetCodec(id), values, gain, beta, residual);
-  ASSERT_EQ(encoded.scales, specified.scales);
-  ASSERT_EQ(encoded.codes, specified.codes);
-  EXPECT_EQ(Bits(Decode(id, encoded, values.size())), Bits(OutOfDomain(id, specified.decoded, values.size())));
-  for (size_t i = 0; i < residual.size(); ++i) ASSERT_EQ(encoded.residual[i], d[i] - specified.decoded[i]) << i;
-}
-
 class EveryCodec : public ::testing::TestWithParam<CodecId> {};
 
 TEST_P(EveryCodec, WritesAndDecodesWhatTheSpecificationSaysBitForBit) {

@@ -67,8 +67,7 @@ class CudaKernels : public ::testing::Test {
                              .whole_blocks = Reference().rotates(),
                              .in_domain = Reference().rotates() && !rotate,
                              .bad_block = &bad};
-    simt::RunGrid(static_cast<int>(core::UnitsFor(job.count)), kThreads,
-                  [&] { EncodeUnits<typename K::Type>(task); });
+    simt::RunGrid(static_cast<int>(core::UnitsFor(job.count)), kThreads, [&] { EncodeUnits<typename K::Type>(task); });
     return bad;
   }
 
@@ -81,8 +80,7 @@ class CudaKernels : public ::testing::Test {
                              .whole_blocks = Reference().rotates() && !rotate,
                              .add = job.add.has_value(),
                              .weight = job.add.value_or(0.0f)};
-    simt::RunGrid(static_cast<int>(core::UnitsFor(job.count)), kThreads,
-                  [&] { DecodeUnits<typename K::Type>(task); });
+    simt::RunGrid(static_cast<int>(core::UnitsFor(job.count)), kThreads, [&] { DecodeUnits<typename K::Type>(task); });
   }
 
   static EncodeJob JobFor(int64_t count, bool in_domain, Payload& payload) {
@@ -96,8 +94,7 @@ using Lane = simd::HalfWarp;
 using AllKernels = ::testing::Types<
     Kernel<simd::Float32Kernel<Lane>, CodecId::kFloat32>, Kernel<simd::Bfloat16Kernel<Lane>, CodecId::kBfloat16>,
     Kernel<simd::Int8Kernel<Lane>, CodecId::kInt8>, Kernel<simd::Int4Kernel<Lane>, CodecId::kInt4>,
-    Kernel<simd::E3m0Kernel<Lane>, CodecId::kE3m0>,
-    Kernel<simd::SignKernel<Lane, simd::kMaxExponent>, CodecId::kSign>,
+    Kernel<simd::E3m0Kernel<Lane>, CodecId::kE3m0>, Kernel<simd::SignKernel<Lane, simd::kMaxExponent>, CodecId::kSign>,
     Kernel<simd::SignKernel<Lane, simd::kMaxRotatedExponent>, CodecId::kRotatedSign>,
     Kernel<simd::LloydMax2Kernel<Lane>, CodecId::kRotatedLm2>,
     Kernel<simd::LloydMax4Kernel<Lane>, CodecId::kRotatedLm4>>;

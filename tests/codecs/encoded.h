@@ -9,6 +9,7 @@
 
 #include "codecs/codec.h"
 #include "tests/codecs/by_specification.h"
+#include "tests/codecs/test_values.h"
 
 namespace causeway::codecs {
 
@@ -84,6 +85,27 @@ inline std::vector<float> Decode(core::CodecId id, const Encoded& encoded, size_
 
 inline std::vector<float> RoundTrip(core::CodecId id, std::span<const float> values, float gain = 1) {
   return Decode(id, Encode(id, values, gain), values.size());
+}
+
+// Holds the bytes, the decoded values and the residual of every version of the codec against the second writing.
+inline void ExpectAsSpecified(core::CodecId id, std::span<const float> values, float gain, float beta = 0,
+                              std::span<const float> residual = {}) {
+  const std::vector<float> d = InDomain(id, values, beta, residual);
+  const Specified specified = BySpecification(id, d, gain);
+  const std::vector<float> expected = OutOfDomain(id, specified.decoded, values.size());
+  for (Target target : kAllTargets) {
+    if (!Supported(target)) continue;
+    SCOPED_TRACE(TargetName(target));
+    const Codec& codec = GetCodec(id, target);
+    const Encoded encoded = EncodeWith(codec, values, gain, beta, residual);
+    ASSERT_EQ(encoded.scales, specified.scales);
+    ASSERT_EQ(encoded.codes, specified.codes);
+    EXPECT_TRUE(codec.Validate(encoded.scales.data(), encoded.codes.data(), std::ssize(values)).ok());
+    std::vector<float> decoded(values.size());
+    codec.Decode(JobOf(id, encoded, decoded));
+    ASSERT_EQ(Bits(decoded), Bits(expected));
+    for (size_t i = 0; i < residual.size(); ++i) ASSERT_EQ(encoded.residual[i], d[i] - specified.decoded[i]) << i;
+  }
 }
 
 }  // namespace causeway::codecs

@@ -90,32 +90,40 @@ absl::StatusOr<std::vector<std::string>> FragmentSync::EncodeInitial() {
   return chunks;
 }
 
-absl::Status FragmentSync::Decode(const codecs::LegCodec& leg, std::span<const std::string> chunks,
-                                  std::span<float> values) const {
+absl::StatusOr<FragmentSync::CheckedChunks> FragmentSync::Check(const codecs::LegCodec& leg,
+                                                                std::span<const std::string> chunks) const {
   const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment(), leg);
   if (plan.size() != chunks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("fragment ", id_, ": expected ", plan.size(), " chunks of ",
                                                    core::CodecName(leg.codec), ", got ", chunks.size()));
   }
-  std::vector<std::string> expanded(plan.size());
-  std::vector<codecs::ChunkView> views;
+  CheckedChunks checked;
   for (size_t i = 0; i < plan.size(); ++i) {
-    ASSIGN_OR_RETURN(expanded[i], codecs::ExpandChunk(chunks[i]));
-    ASSIGN_OR_RETURN(const codecs::ChunkView view, codecs::ChunkView::Parse(expanded[i]));
-    if (view.span() != plan[i]) {
-      return absl::InvalidArgumentError(absl::StrCat("fragment ", id_, ": chunk ", i, " is not the planned one"));
+    const std::string* plain = &chunks[i];
+    if (codecs::IsCompressed(*plain)) {
+      ASSIGN_OR_RETURN(std::string expanded, codecs::ExpandChunk(*plain));
+      plain = &checked.expanded.emplace_back(std::move(expanded));
     }
-    views.push_back(view);
+    ASSIGN_OR_RETURN(const codecs::ChunkView view, codecs::ChunkView::Parse(*plain));
+    if (view.span() != plan[i]) {
+      return absl::InvalidArgumentError(absl::StrCat("fragment ", id_, ", chunk ", i, ": expected ",
+                                                     codecs::Describe(plan[i]), ", got ",
+                                                     codecs::Describe(view.span())));
+    }
+    checked.views.push_back(view);
   }
-  for (const codecs::ChunkView& view : views) {
+  return checked;
+}
+
+void FragmentSync::Decode(const CheckedChunks& chunks, std::span<float> values) {
+  for (const codecs::ChunkView& view : chunks.views) {
     view.Decode(view.span().first_unit, values.subspan(view.span().first_value(), view.span().values));
   }
-  return absl::OkStatus();
 }
 
 absl::Status FragmentSync::TakeUpdate(const core::OuterParameters& outer, const std::vector<std::string>& chunks) {
-  std::ranges::fill(staging_, 0.0f);
-  RETURN_IF_ERROR(Decode(down_, chunks, staging_));
+  ASSIGN_OR_RETURN(const CheckedChunks checked, Check(down_, chunks));
+  Decode(checked, staging_);
   core::OuterStep(outer, staging_, momentum_, anchor_);
   last_outer_ = outer;
   ++version_;
@@ -137,9 +145,15 @@ void FragmentSync::Rebase() {
 
 absl::Status FragmentSync::SetAnchor(core::Version version, const std::vector<std::string>& chunks) {
   const std::span<const std::string> both(chunks);
-  if (chunks.size() % 2 != 0) return absl::InvalidArgumentError("expected anchor and momentum, got an odd chunk count");
-  RETURN_IF_ERROR(Decode(codecs::Unencoded(), both.first(chunks.size() / 2), anchor_));
-  RETURN_IF_ERROR(Decode(codecs::Unencoded(), both.last(chunks.size() / 2), momentum_));
+  if (chunks.size() % 2 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", id_,
+                                                   ": expected as many chunks of the anchor as of the ",
+                                                   "momentum, got ", chunks.size(), " in all"));
+  }
+  ASSIGN_OR_RETURN(const CheckedChunks anchor, Check(codecs::Unencoded(), both.first(chunks.size() / 2)));
+  ASSIGN_OR_RETURN(const CheckedChunks momentum, Check(codecs::Unencoded(), both.last(chunks.size() / 2)));
+  Decode(anchor, anchor_);
+  Decode(momentum, momentum_);
   version_ = version;
   feedback_.Reset();
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,8 +66,13 @@ class FragmentSync {
   const core::Fragment& fragment() const { return map_.fragment(id_); }
 
  private:
-  // Decodes chunks that cover the fragment, as planned, into `values`, whose padding stays zero.
-  absl::Status Decode(const codecs::LegCodec& leg, std::span<const std::string> chunks, std::span<float> values) const;
+  // Chunks that cover the fragment, as planned, and the bytes of those that came compressed.
+  struct CheckedChunks {
+    std::deque<std::string> expanded;  // views point into it
+    std::vector<codecs::ChunkView> views;
+  };
+  absl::StatusOr<CheckedChunks> Check(const codecs::LegCodec& leg, std::span<const std::string> chunks) const;
+  static void Decode(const CheckedChunks& chunks, std::span<float> values);  // padding is left as it is
   std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place) const;
   absl::Status CheckFinite(std::span<const float> padded, const char* what) const;
 

@@ -110,12 +110,6 @@ void SyncEngine::EncodeAndUpload(FragmentId p, Version base, int64_t generation)
     SetFailure(absl::DataLossError(chunks.status().message()));
     return;
   }
-  double norm = 0;
-  for (const Slot& slot : slots_) norm = std::hypot(norm, slot.sync->ResidualNorm());
-  {
-    core::MutexLock lock(mutex_);
-    progress_.residual_norm = norm;
-  }
   link_->Upload({.fragment = p,
                  .base = base,
                  .chunks = std::make_shared<const std::vector<std::string>>(*std::move(chunks)),
@@ -184,6 +178,8 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, uint64_t dig
   }
   sync.Resolve(merged);
   const uint64_t own_digest = sync.Digest();
+  double residual_norm = 0;
+  for (const Slot& slot : slots_) residual_norm = std::hypot(residual_norm, slot.sync->ResidualNorm());
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[p];
@@ -192,6 +188,7 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, uint64_t dig
     slot.evaluates = !header.merged.empty() && header.merged.front() == site_;
     if (merged) ++progress_.contributions_merged;
     progress_.digests[p] = {header.version, own_digest};
+    progress_.residual_norm = residual_norm;
   }
   if (own_digest != digest) {
     spdlog::error("fragment {} version {}: digest {} differs from the coordinator's {}; fetches the anchor", p,

@@ -131,9 +131,10 @@ double Median(std::vector<double> values) {
 }
 
 void Print(CodecId codec, const char* distribution, const Squares& squares, double error, double accumulated) {
-  std::printf("{\"codec\": \"%s\", \"distribution\": \"%s\", \"bits_per_value\": %.4f, \"with_zstd\": %.4f, \"error\": %.6f",
-              core::CodecName(codec), distribution, 8.0 * squares.bytes / squares.values,
-              8.0 * squares.compressed_bytes / squares.values, error);
+  std::printf(
+      "{\"codec\": \"%s\", \"distribution\": \"%s\", \"bits_per_value\": %.4f, \"with_zstd\": %.4f, \"error\": %.6f",
+      core::CodecName(codec), distribution, 8.0 * squares.bytes / squares.values,
+      8.0 * squares.compressed_bytes / squares.values, error);
   if (accumulated >= 0) std::printf(", \"accumulated\": %.5f", accumulated);
   std::printf("}\n");
   std::fflush(stdout);

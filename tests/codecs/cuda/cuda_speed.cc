@@ -1,5 +1,5 @@
-// How fast the codecs are on a GPU: bytes read and written a second, as a share of a copy inside the device that is timed
-// beside each of them. One line of JSON a row; without a GPU one that says why there is none.
+// How fast the codecs are on a GPU: bytes read and written a second, as a share of a copy inside the device that is
+// timed beside each of them. One line of JSON a row; without a GPU one that says why there is none.
 //
 //   operation          bytes a value     goes to
 //   encode+feedback    12 + payload      device memory, or mapped pinned memory (then the bus decides)
@@ -66,8 +66,9 @@ void Measure(Timer& timer, Arrays& arrays, const char* codec, const char* operat
     rates.push_back(bytes / timer.Seconds(run));
     ratios.push_back(rates.back() / of_copy);
   }
-  std::printf("{\"codec\": \"%s\", \"operation\": \"%s\", \"payload\": \"%s\", \"gb_per_s\": %.1f, \"of_device_copy\": %.3f}\n",
-              codec, operation, payload, Median(rates) * 1e-9, Median(ratios));
+  std::printf(
+      "{\"codec\": \"%s\", \"operation\": \"%s\", \"payload\": \"%s\", \"gb_per_s\": %.1f, \"of_device_copy\": %.3f}\n",
+      codec, operation, payload, Median(rates) * 1e-9, Median(ratios));
   std::fflush(stdout);
 }
 

@@ -1,0 +1,157 @@
+// Rounds of one fragment between two sites and the coordinator's merge, with nothing but the chunks in between.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+
+#include "codecs/compression.h"
+#include "core/random.h"
+#include "server/merge/contribution.h"
+#include "server/merge/merge.h"
+#include "worker/sync/fragment_sync.h"
+
+namespace causeway::worker {
+namespace {
+
+using core::CodecId;
+using core::TensorKind;
+
+constexpr int kSites = 2;
+
+core::FragmentMap Map() {
+  return {{{.name = "embedding", .shape = {5000}, .kind = TensorKind::kEmbedding},
+           {.name = "norm", .shape = {64}, .kind = TensorKind::kNorm, .layer = 0},
+           {.name = "matrix", .shape = {100, 99}, .kind = TensorKind::kMatrix, .layer = 0}},
+          {{0, 1, 2}}};
+}
+
+struct Site {
+  std::vector<std::vector<float>> tensors;
+  std::unique_ptr<FragmentSync> sync;
+};
+
+class RoundsOf : public ::testing::TestWithParam<core::CodecConfig> {
+ protected:
+  void Start(bool zstd) {
+    config_.codec = GetParam();
+    config_.codec.zstd = zstd;
+    config_.seed = 5;
+    const core::Fragment& fragment = map_.fragment(0);
+    state_ = {0, core::AlignedFloats(fragment.padded_values()), core::AlignedFloats(fragment.padded_values()), {}};
+    if (config_.codec.feedback_down > 0) state_.residual.resize(fragment.padded_values());
+    bytes_ = 0;
+    for (Site& site : sites_) {
+      site.tensors.clear();
+      for (const core::TensorSpec& tensor : map_.manifest()) site.tensors.emplace_back(tensor.NumValues(), 0.0f);
+      site.sync = std::make_unique<FragmentSync>(
+          map_, 0, config_, std::vector<std::span<float>>(site.tensors.begin(), site.tensors.end()));
+      site.sync->SetAnchorFromLocal();
+    }
+  }
+
+  // Small steps of training, of a distribution with many small values.
+  void Train(uint64_t seed) {
+    for (int m = 0; m < kSites; ++m) {
+      uint64_t i = 0;
+      for (std::vector<float>& tensor : sites_[m].tensors) {
+        for (float& value : tensor) {
+          const double u = core::UnitInterval(core::HashCombine(core::HashCombine(seed, uint64_t(m)), ++i));
+          value += static_cast<float>(1e-3 * std::pow(2 * u - 1, 3));
+        }
+      }
+    }
+  }
+
+  // SEND, merge and APPLY. Every chunk that crosses is counted.
+  void Round() {
+    const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(map_.fragment(0), codecs::UpLeg(config_));
+    std::vector<std::unique_ptr<server::Contribution>> contributions;
+    std::vector<std::vector<codecs::ChunkView>> views;
+    for (Site& site : sites_) {
+      site.sync->CopyLocal();
+      contributions.push_back(std::make_unique<server::Contribution>(plan));
+      const auto chunks = site.sync->EncodeContribution();
+      ASSERT_TRUE(chunks.ok()) << chunks.status();
+      for (const std::string& chunk : *chunks) {
+        bytes_ += chunk.size();
+        EXPECT_TRUE(contributions.back()->Add(chunk).ok());
+      }
+      ASSERT_TRUE(contributions.back()->complete());
+      views.push_back(contributions.back()->Views());
+    }
+    const std::vector<server::MergeInput> inputs = {{"a", 0.5f, views[0]}, {"b", 0.5f, views[1]}};
+    std::vector<std::string> update;
+    server::Merge(map_.fragment(0), inputs,
+                  {config_.outer, codecs::DownLeg(config_), config_.codec.feedback_down, config_.codec.zstd}, state_,
+                  [&](std::string chunk) {
+                    bytes_ += chunk.size();
+                    update.push_back(std::move(chunk));
+                  });
+    for (Site& site : sites_) {
+      site.sync->Resolve(/*merged=*/true);
+      ASSERT_TRUE(site.sync->TakeUpdate(config_.outer, update).ok());
+      site.sync->Mix(0.5f);
+      EXPECT_EQ(site.sync->Digest(), state_.Digest());
+    }
+  }
+
+  uint64_t RunRounds(bool zstd) {
+    Start(zstd);
+    for (uint64_t round = 0; round < 4; ++round) {
+      Train(round);
+      Round();
+    }
+    return state_.Digest();
+  }
+
+  const core::FragmentMap map_ = Map();
+  core::RunConfig config_;
+  core::FragmentState state_;
+  Site sites_[kSites];
+  size_t bytes_ = 0;
+};
+
+TEST_P(RoundsOf, SitesAndCoordinatorHoldTheSameBits) {
+  Start(/*zstd=*/false);
+  const uint64_t before = state_.Digest();
+  EXPECT_NE(RunRounds(/*zstd=*/false), before);
+}
+
+TEST_P(RoundsOf, CompressionSavesBytesAndChangesNoBit) {
+  const uint64_t plain_digest = RunRounds(/*zstd=*/false);
+  const size_t plain_bytes = bytes_;
+  EXPECT_EQ(RunRounds(/*zstd=*/true), plain_digest);
+  EXPECT_LT(bytes_, plain_bytes);  // each has a leg, or exempt tensors, that shrink
+}
+
+TEST_P(RoundsOf, ExemptTensorsKeepNearlyWhatTheSitesTrained) {
+  if (GetParam().exempt.empty()) return;
+  config_.outer = {.lr = 1, .momentum = 0};
+  Start(/*zstd=*/false);
+  Train(1);
+  const std::vector<float> a = sites_[0].tensors[1], b = sites_[1].tensors[1];
+  Round();
+  const int64_t norm = map_.fragment(0).tensors[1].first_unit * core::kUnitValues;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const float mean = (a[i] + b[i]) / 2;
+    EXPECT_NEAR(state_.anchor[norm + i], mean, 0x1p-8 * (std::abs(a[i]) + std::abs(b[i]))) << i;
+  }
+}
+
+const std::vector<TensorKind> kExempt = {TensorKind::kNorm, TensorKind::kEmbedding};
+
+INSTANTIATE_TEST_SUITE_P(Codecs, RoundsOf,
+                         ::testing::Values(core::CodecConfig{CodecId::kInt4, CodecId::kInt4, 1, 1, {}},
+                                           core::CodecConfig{CodecId::kInt8, CodecId::kBfloat16, 0, 0, {}},
+                                           core::CodecConfig{CodecId::kRotatedSign, CodecId::kRotatedLm4, 0.9f, 1,
+                                                             kExempt},
+                                           core::CodecConfig{CodecId::kRotatedLm2, CodecId::kInt4, 1, 1, kExempt},
+                                           core::CodecConfig{CodecId::kE3m0, CodecId::kRotatedSign, 1, 0.5f, kExempt},
+                                           core::CodecConfig{CodecId::kTopk, CodecId::kInt8, 1, 1, {}},
+                                           core::CodecConfig{CodecId::kOnebitAdamSign, CodecId::kTopk, 1, 1, kExempt}),
+                         [](const auto& test) {
+                           return std::string(core::CodecName(test.param.up)) + "_" + core::CodecName(test.param.down);
+                         });
+
+}  // namespace
+}  // namespace causeway::worker
