@@ -16,7 +16,7 @@
 namespace causeway::codecs {
 
 // The gain of `sign` and `rotated_sign`: with feedback, 1.25 times the least-squares scale keeps the residual smallest
-// (PROTOCOL.md section 4).
+// (docs/wire_format.md).
 float GainFor(float beta);
 
 class ChunkWriter {

@@ -1,4 +1,4 @@
-// Error feedback of one fragment on one leg: what a codec dropped is added to the next input (PROTOCOL.md section 3).
+// Error feedback of one fragment on one leg: what a codec dropped is added to the next input (docs/architecture.md).
 //
 //   d = Δ + β e;   q = Q(d);   send q;   admitted: e ← d − Q⁻¹(q);   refused: e keeps its old value
 //

@@ -5,7 +5,7 @@
 // H is applied as radix-2 stages of distance 1, 2, 4, … 128, in that order: (a, b) ← (a + b, a − b) for the pairs
 // (i, i + distance). Each is one rounding, so any vectorisation gives the same bits. The signs come from the run's
 // seed: the same for every site, version and leg, so residuals and sums may live in the rotated domain for the whole
-// run. Source: PROTOCOL.md section 4 (DRIVE, arXiv 2105.08339; EDEN, arXiv 2108.08842).
+// run. Source: docs/wire_format.md (DRIVE, arXiv 2105.08339; EDEN, arXiv 2108.08842).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // bfloat16, and the one number of it that scales the codes of a block.
 //
 // bfloat16 rather than fp16, in which the scales of tiny deltas would underflow, and rather than a power of two, which
-// costs 11 to 28 % of mean squared error (PROTOCOL.md section 4). Thread-safe.
+// costs 11 to 28 % of mean squared error (docs/wire_format.md). Thread-safe.
 #pragma once
 
 #include <bit>

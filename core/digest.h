@@ -2,8 +2,8 @@
 //
 // A unit's digest is XXH3-64 of its 4096 float32 bit patterns (little-endian, padding included), seeded with the unit's
 // index in its fragment; the digest of a range is the sum of its units' digests modulo 2^64. So it can be taken by
-// tiles or ranks in any order, and a mismatch can be narrowed down to the unit. Pure, thread-safe. Source: PROTOCOL.md
-// section 4, "Digest"; docs/wire_format.md.
+// tiles or ranks in any order, and a mismatch can be narrowed down to the unit. Pure, thread-safe.
+// Source: docs/wire_format.md, section "Digest".
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 //                |layers.0.q   |layers.0.norm|layers.0.k     a tensor starts on a new unit; padding is zero
 //
 // The coordinator builds the map from the first site's manifest and sends it to all; it stays the same for a run.
-// Immutable, thread-safe. Source: PROTOCOL.md sections 1 (assignment) and 4 (layout).
+// Immutable, thread-safe. Source: docs/architecture.md (assignment), docs/wire_format.md (layout).
 #pragma once
 
 #include <cstdint>

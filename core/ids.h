@@ -13,7 +13,7 @@ using SiteId = std::string;     // one datacenter; unique in a run, 1 to 64 of [
 using RunId = std::string;      // one training run
 using SessionId = std::string;  // one stay of a site in a run, from welcome to leave or eviction
 
-// A contribution is merged at most once under this key (PROTOCOL.md section 2). No epoch in it: an upload that a
+// A contribution is merged at most once under this key (docs/architecture.md). No epoch in it: an upload that a
 // restart of the coordinator interrupted goes on under the same key.
 struct ContributionKey {
   RunId run;

@@ -5,7 +5,7 @@
 //   move live parameters with the anchor (rebase)       θ ← fma(−η, s, θ)
 //
 // All float32, every rounding named here; `-ffp-contract=off` holds for the whole project. Spans have equal sizes.
-// Thread-safe on disjoint spans. Source: PROTOCOL.md sections 1 and 2 (arXiv 2311.08105, 2501.18512, 2604.21428).
+// Thread-safe on disjoint spans. Source: docs/architecture.md (arXiv 2311.08105, 2501.18512, 2604.21428).
 #pragma once
 
 #include <span>

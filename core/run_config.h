@@ -46,7 +46,7 @@ struct SyntheticTensor {
 enum class SyntheticGradient { kConstant, kNoise };
 enum class SyntheticApply { kEveryStep, kOnSend };
 
-// A load generator (SITE.md section 1). Tensor i counts as layer i.
+// A load generator. Tensor i counts as layer i.
 struct SyntheticConfig {
   int64_t step_ms = 0;  // how long a step takes
   bool seeded_init = false;

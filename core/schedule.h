@@ -1,4 +1,4 @@
-// When a site sends and applies each fragment (Streaming DiLoCo, arXiv 2501.18512, section 2; PROTOCOL.md section 1).
+// When a site sends and applies each fragment (Streaming DiLoCo, arXiv 2501.18512, section 2; docs/architecture.md).
 //
 //   inner step t    1 ........ H ....... H+t_p ........ H+t_p+τ ........ 2H+t_p ....
 //   fragment p                           SEND v=0       APPLY v=0        SEND v=1

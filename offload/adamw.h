@@ -12,7 +12,7 @@
 // g², m and v below 2⁻¹⁰⁰ in magnitude become 0 by an explicit compare: state near 1e-38 is denormal, which makes CPUs
 // 12 to 15 times slower, and a processor mode would not give the same bits elsewhere. Moments start at zero, which the
 // caller provides. Values are not checked: a NaN in g spreads. Spans have equal sizes, anything else is the caller's
-// bug. Thread-safe on disjoint spans. Source: SITE.md section 3 (Deep Optimizer States, arXiv 2410.21316).
+// bug. Thread-safe on disjoint spans. Source: Deep Optimizer States (arXiv 2410.21316).
 #pragma once
 
 #include <cstdint>

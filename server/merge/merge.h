@@ -13,7 +13,7 @@
 //
 // Contributions were checked when they came in, so a merge cannot fail half-way. Where x would leave the codecs' range
 // (only absurd contributions add up to 2^100), it is clamped to the largest float inside, and what was beyond is lost.
-// Source: PROTOCOL.md sections 1 and 3. Thread-safe on different states.
+// Source: docs/architecture.md. Thread-safe on different states.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 //                                 │
 //   round of fragment p, base v   open ─ all training sites have contributed ─► decided: v + 1, next round open
 //
-// Synchronous mode (PROTOCOL.md sections 1 and 2): a round needs every active site whose first version it has reached;
+// Synchronous mode (docs/architecture.md): a round needs every active site whose first version it has reached;
 // a contribution once admitted is merged even if its site leaves before the round closes. Sites that wait for a round
 // that nobody is left to fill join anew. Each decision carries its
 // reason: the same words in the log, in /status and in tests. Times are milliseconds of the caller's monotonic clock.

@@ -3,7 +3,7 @@
 //
 //   accumulated error = ‖Σ decoded − Σ inputs‖ / ‖Σ inputs‖     after 50 rounds, β = 1
 //
-// With feedback it is the norm of one residual, so it falls as 1 / rounds. Source: PROTOCOL.md section 3.
+// With feedback it is the norm of one residual, so it falls as 1 / rounds. Source: docs/architecture.md.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// What the codecs drop. PROTOCOL.md section 4 lists the errors to expect and says: an implementation that misses these
+// What the codecs drop. docs/codecs.md lists the errors to expect: an implementation that misses these
 // is wrong. Prints what it measured.
 #include <gtest/gtest.h>
 

@@ -34,7 +34,7 @@ TEST(FragmentSchedule, FirstIntervalIsLongerByTheOffsetAndLaterOnesAreExact) {
   }
 }
 
-// PROTOCOL.md section 1, word for word, against the schedule's answers.
+// docs/architecture.md, word for word, against the schedule's answers.
 TEST(FragmentSchedule, SendsAndAppliesWhereTheProtocolsRulesSay) {
   for (const auto& [h, parts, delay] : std::vector<std::tuple<int, int, int>>{
            {6, 1, 0}, {6, 2, 1}, {6, 3, 3}, {7, 3, 5}, {5, 5, 4}, {1, 1, 0}, {20, 4, 19}}) {

@@ -5,8 +5,8 @@
 //   θ ◄── Mix or Rebase ◄── W, v ◄── TakeUpdate ◄──────────────────── chunks          g decoded, outer step
 //
 // All arrays are in the fragment's padded layout. CopyLocal, Mix and Rebase belong to the step loop; the rest may run
-// on another thread, one call at a time; the engine hands the fragment over between them. Source: PROTOCOL.md sections
-// 1 to 3 (arXiv 2501.18512; 2604.21428 for the rebase).
+// on another thread, one call at a time; the engine hands the fragment over between them. Source: docs/architecture.md
+// (arXiv 2501.18512; 2604.21428 for the rebase).
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 //
 // Knows spans of parameters with names and shapes, no model. The step loop's calls come from one thread; LinkListener's
 // from the link's threads; RequestStop, Report and ReportEval from any.
-// Source: PROTOCOL.md sections 1, 3 and 5.
+// Source: docs/architecture.md.
 #pragma once
 
 #include <atomic>

@@ -5,7 +5,7 @@
 // Its state (m, v) starts at zero, stays in the site and is never reset by a sync. The bias correction counts the steps
 // that this process took, because that is how old m and v are; the learning rate follows the run's step t, so that a
 // joiner is not warmed up again. Weight decay is for tensors of two and more dimensions. One owner thread.
-// Source: PROTOCOL.md section 1; arXiv 2311.08105 section 3 (clipping at 1.0).
+// Source: docs/architecture.md; arXiv 2311.08105 section 3 (clipping at 1.0).
 #pragma once
 
 #include <cstdint>

@@ -3,9 +3,9 @@
 //   data ─► Step(t): forward, backward, clip, inner optimizer ─► θ in tensor(i) ◄─► worker/sync (anchors, mixing)
 //
 // θ are the float32 master parameters. Between two steps whoever syncs them may read and write them; the trainer reads
-// them afresh in each step. The inner optimizer's state stays inside and no sync resets it (PROTOCOL.md section 1).
+// them afresh in each step. The inner optimizer's state stays inside and no sync resets it (docs/architecture.md).
 //
-// One owner thread calls everything. Source: SITE.md section 1.
+// One owner thread calls everything.
 #pragma once
 
 #include <cstdint>

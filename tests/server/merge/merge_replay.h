@@ -1,4 +1,4 @@
-// Rounds for the merge's tests, and what PROTOCOL.md section 1 makes of them: the merge written a second time, value by
+// Rounds for the merge's tests, and what docs/architecture.md makes of them: the merge written a second time, value by
 // value over whole tensors, without tiles, on the codecs' second writing (tests/codecs/by_specification.h).
 #pragma once
 
