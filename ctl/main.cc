@@ -9,6 +9,7 @@
 #include "ctl/program.h"
 #include "ctl/status_text.h"
 #include "formats/model_export.h"
+#include "formats/codec_advice.h"
 #include "formats/run_yaml.h"
 #include "transport/messages.h"
 
@@ -88,6 +89,7 @@ absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(arguments[1]));
   std::printf("%s\n", formats::RunConfigJson(config).c_str());
+  for (const std::string& advice : formats::CodecAdvice(config.codec)) std::fprintf(stderr, "note: %s\n", advice.c_str());
   return absl::OkStatus();
 }
 

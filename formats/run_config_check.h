@@ -5,7 +5,7 @@
 //   Welcome, bytes ─────────────┘         ▲                                          │
 //                                         └──────────────RunConfigToMessage──────────┘
 //
-// What the schema foresees but this version does not do (another sync mode, zstd, a quorum) is refused with what is
+// What the schema foresees but this version does not do (another sync mode, a quorum) is refused with what is
 // accepted: a config that is taken is obeyed in every key.
 #pragma once
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "ctl/program.h"
+#include "formats/codec_advice.h"
 #include "formats/run_yaml.h"
 #include "server/service/coordinator.h"
 #include "server/service/grpc_service.h"
@@ -75,6 +76,7 @@ void Serve(server::Coordinator& coordinator) {
 }
 
 int Run(const core::RunConfig& config, Addresses addresses) {
+  for (const std::string& advice : formats::CodecAdvice(config.codec)) spdlog::warn("{}", advice);
   auto store = server::StateStore::Open(absl::GetFlag(FLAGS_state_dir));
   if (!store.ok()) return ctl::Fail(ctl::kBadInput, store.status());
   auto saved = (*store)->Load();

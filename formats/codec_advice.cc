@@ -1,0 +1,33 @@
+#include "formats/codec_advice.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace causeway::formats {
+namespace {
+
+using core::CodecId;
+
+void AdviseLeg(const char* leg, CodecId codec, float feedback, std::vector<std::string>& advice) {
+  const std::string what = absl::StrCat("codec.feedback_", leg, " is ", feedback, " with ", core::CodecName(codec));
+  if ((codec == CodecId::kSign || codec == CodecId::kRotatedSign) && feedback > 0) {
+    advice.push_back(absl::StrCat(what, ": at 1 bit 0 trains better, with a higher outer.lr (docs/codecs.md)"));
+  }
+  if (codec == CodecId::kTopk && feedback == 0) {
+    advice.push_back(absl::StrCat(what, ": it drops most values, and without feedback they are lost; 1 keeps them"));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> CodecAdvice(const core::CodecConfig& codec) {
+  std::vector<std::string> advice;
+  AdviseLeg("up", codec.up, codec.feedback_up, advice);
+  AdviseLeg("down", codec.down, codec.feedback_down, advice);
+  if (!codec.exempt.empty() && (codec.up == CodecId::kFloat32 || codec.down == CodecId::kFloat32)) {
+    advice.push_back(
+        "codec.exempt lowers its kinds of tensors from float32 to bfloat16; leave it empty to keep all bits");
+  }
+  return advice;
+}
+
+}  // namespace causeway::formats

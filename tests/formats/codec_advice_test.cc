@@ -1,0 +1,36 @@
+#include "formats/codec_advice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace causeway::formats {
+namespace {
+
+using core::CodecId;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(CodecAdvice, HasNoneForTheDefaultsNorForOneBitWithoutFeedback) {
+  EXPECT_THAT(CodecAdvice({}), IsEmpty());
+  EXPECT_THAT(CodecAdvice({CodecId::kRotatedSign, CodecId::kSign, 0, 0}), IsEmpty());
+  EXPECT_THAT(CodecAdvice({.exempt = {core::TensorKind::kNorm}}), IsEmpty());
+}
+
+TEST(CodecAdvice, NamesTheLegWhereOneBitHasFeedback) {
+  EXPECT_THAT(CodecAdvice({CodecId::kInt4, CodecId::kRotatedSign, 1, 1}),
+              ElementsAre(HasSubstr("codec.feedback_down is 1 with rotated_sign: at 1 bit 0 trains better")));
+}
+
+TEST(CodecAdvice, WarnsThatTopkWithoutFeedbackLosesValues) {
+  EXPECT_THAT(CodecAdvice({CodecId::kTopk, CodecId::kInt4, 0, 1}),
+              ElementsAre(HasSubstr("codec.feedback_up is 0 with topk")));
+}
+
+TEST(CodecAdvice, SaysThatExemptLowersFloat32) {
+  EXPECT_THAT(CodecAdvice({CodecId::kFloat32, CodecId::kInt4, 0, 1, {core::TensorKind::kNorm}}),
+              ElementsAre(HasSubstr("codec.exempt lowers")));
+}
+
+}  // namespace
+}  // namespace causeway::formats
