@@ -33,6 +33,11 @@
 //   Plane                             256 bits: LoadPlane(uint8_t*), PlaneOf(words)
 //   FlipSigns(x, plane, v), Select(plane, v, if_set, if_clear)
 //   Sqrt(float)
+//
+// and, where they are of use:
+//
+//   kVectorsInRegisters               4, if a whole block does not fit
+//   SumsOfSigns(plane, v)             stages 1, 2 and 4 of Hadamard's transform of values ±1, whose signs these are
 #pragma once
 
 #include <cstdint>

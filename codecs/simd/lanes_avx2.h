@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "codecs/simd/byte_tables.h"
 #include "codecs/simd/lanes.h"
 
 namespace causeway::codecs::simd {
@@ -20,6 +21,7 @@ struct Avx2 {
   struct Plane {
     const uint8_t* bits;
   };
+  static constexpr int kVectorsInRegisters = 4;  // with room for what is done with them
 
   CAUSEWAY_LANES static Float Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   CAUSEWAY_LANES static Int SetInt(uint32_t x) {
@@ -172,8 +174,12 @@ struct Avx2 {
   CAUSEWAY_LANES static Plane LoadPlane(const uint8_t* bits) { return {bits}; }
   CAUSEWAY_LANES static Plane PlaneOf(const uint64_t (&words)[4]) { return {reinterpret_cast<const uint8_t*>(words)}; }
   CAUSEWAY_LANES static Float FlipSigns(Float x, Plane plane, int v) {
-    const Int sign = And(BitsAtTop(plane, v), SetInt(kSignBit));
-    return {_mm256_xor_ps(x.lo, _mm256_castsi256_ps(sign.lo)), _mm256_xor_ps(x.hi, _mm256_castsi256_ps(sign.hi))};
+    return {_mm256_xor_ps(x.lo, SignsOfByte(plane.bits[2 * v])),
+            _mm256_xor_ps(x.hi, SignsOfByte(plane.bits[2 * v + 1]))};
+  }
+  CAUSEWAY_LANES static Float SumsOfSigns(Plane plane, int v) {
+    return {_mm256_load_ps(kSumsOfBytes.lanes[plane.bits[2 * v]]),
+            _mm256_load_ps(kSumsOfBytes.lanes[plane.bits[2 * v + 1]])};
   }
   CAUSEWAY_LANES static Float Select(Plane plane, int v, Float if_set, Float if_clear) {
     const Float top = FromBits(BitsAtTop(plane, v));
@@ -181,6 +187,9 @@ struct Avx2 {
   }
 
  private:
+  CAUSEWAY_LANES static __m256 SignsOfByte(uint8_t byte) {
+    return _mm256_castsi256_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(kSignsOfBytes.lanes[byte])));
+  }
   CAUSEWAY_LANES static __m256i LoadEight(const uint8_t* from) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "codecs/simd/byte_tables.h"
 #include "codecs/simd/lanes.h"
 
 namespace causeway::codecs::simd {
@@ -126,6 +127,10 @@ struct Avx512 {
   }
   CAUSEWAY_LANES static Float FlipSigns(Float x, Plane plane, int v) {
     return _mm512_mask_xor_ps(x, MaskOf(plane, v), x, Set(-0.0f));
+  }
+  CAUSEWAY_LANES static Float SumsOfSigns(Plane plane, int v) {
+    const Float low = _mm512_castps256_ps512(_mm256_load_ps(kSumsOfBytes.lanes[plane.bits[2 * v]]));
+    return _mm512_insertf32x8(low, _mm256_load_ps(kSumsOfBytes.lanes[plane.bits[2 * v + 1]]), 1);
   }
   CAUSEWAY_LANES static Float Select(Plane plane, int v, Float if_set, Float if_clear) {
     return _mm512_mask_blend_ps(MaskOf(plane, v), if_clear, if_set);

@@ -28,19 +28,54 @@ CAUSEWAY_LANES void StageOfLanes(typename L::Float& x) {
   x = L::Fma(x, L::Table(kSigns[kStage]), L::template Exchange<kDistance>(x));
 }
 
+template <class L>
+CAUSEWAY_LANES void Butterfly(typename L::Float& a, typename L::Float& b) {
+  const typename L::Float sum = L::Add(a, b);
+  b = L::Sub(a, b);
+  a = sum;
+}
+
+// Two stages, on the vectors first, first + kDistance, + 2 · kDistance and + 3 · kDistance.
 template <class L, int kDistance>
-CAUSEWAY_LANES void StageOfVectors(Block<L>& x) {
+CAUSEWAY_LANES void TwoStages(Block<L>& x, int first) {
+  typename L::Float &a = x.v[first], &b = x.v[first + kDistance];
+  typename L::Float &c = x.v[first + 2 * kDistance], &d = x.v[first + 3 * kDistance];
+  Butterfly<L>(a, b);
+  Butterfly<L>(c, d);
+  Butterfly<L>(a, c);
+  Butterfly<L>(b, d);
+}
+
+// Radix-2 stages of distance 1 to 8 are between lanes, of 16 to 128 between vectors. begin(v) does those of the lanes
+// of vector v, finish(v) what follows the last. Where registers hold no block, four vectors at a time go as far as they
+// can.
+template <class L, class Begin, class Finish>
+CAUSEWAY_LANES void Hadamard(Block<L>& x, Begin begin, Finish finish) {
+  constexpr bool kFewRegisters = requires { L::kVectorsInRegisters; };
   CAUSEWAY_UNROLL
-  for (int v = 0; v < kVectors; ++v) {
-    if ((v & kDistance) == 0) {
-      const typename L::Float a = x.v[v], b = x.v[v | kDistance];
-      x.v[v] = L::Add(a, b);
-      x.v[v | kDistance] = L::Sub(a, b);
+  for (int four = 0; four < kVectors; four += 4) {
+    CAUSEWAY_UNROLL
+    for (int v = four; v < four + 4; ++v) begin(v);
+    if constexpr (kFewRegisters) TwoStages<L, 1>(x, four);
+  }
+  if constexpr (!kFewRegisters) {
+    CAUSEWAY_UNROLL
+    for (int four = 0; four < kVectors; four += 4) TwoStages<L, 1>(x, four);
+  }
+  CAUSEWAY_UNROLL
+  for (int first = 0; first < 4; ++first) {
+    TwoStages<L, 4>(x, first);
+    if constexpr (kFewRegisters) {
+      CAUSEWAY_UNROLL
+      for (int v = first; v < kVectors; v += 4) finish(v);
     }
+  }
+  if constexpr (!kFewRegisters) {
+    CAUSEWAY_UNROLL
+    for (int v = 0; v < kVectors; ++v) finish(v);
   }
 }
 
-// Radix-2 stages of distance 1 to 8 are between lanes, of 16 to 128 between vectors.
 template <class L>
 CAUSEWAY_LANES void HadamardOfLanes(typename L::Float& x) {
   StageOfLanes<L, 1>(x);
@@ -48,38 +83,70 @@ CAUSEWAY_LANES void HadamardOfLanes(typename L::Float& x) {
   StageOfLanes<L, 4>(x);
   StageOfLanes<L, 8>(x);
 }
-template <class L>
-CAUSEWAY_LANES void HadamardOfVectors(Block<L>& x) {
-  StageOfVectors<L, 1>(x);
-  StageOfVectors<L, 2>(x);
-  StageOfVectors<L, 4>(x);
-  StageOfVectors<L, 8>(x);
-}
 
 inline constexpr float kRotationNorm = 0x1p-4f;  // 1 / √256
 
+// What begins and finishes a transform.
 template <class L>
-CAUSEWAY_LANES void Rotate(typename L::Plane signs, Block<L>& x) {
-  CAUSEWAY_UNROLL
-  for (int v = 0; v < kVectors; ++v) {
+struct FlipFirst {
+  CAUSEWAY_LANES void operator()(int v) const {
     x.v[v] = L::FlipSigns(x.v[v], signs, v);
     HadamardOfLanes<L>(x.v[v]);
   }
-  HadamardOfVectors<L>(x);
-  CAUSEWAY_UNROLL
-  for (int v = 0; v < kVectors; ++v) x.v[v] = L::Mul(x.v[v], L::Set(kRotationNorm));
+  Block<L>& x;
+  typename L::Plane signs;
+};
+template <class L>
+struct NormLast {
+  CAUSEWAY_LANES void operator()(int v) const { x.v[v] = L::Mul(x.v[v], L::Set(kRotationNorm)); }
+  Block<L>& x;
+};
+template <class L>
+struct LanesFirst {
+  CAUSEWAY_LANES void operator()(int v) const { HadamardOfLanes<L>(x.v[v]); }
+  Block<L>& x;
+};
+// The signs are flipped together with the norm: x · −n is −(x · n).
+template <class L, class Emit>
+struct FlipLast {
+  CAUSEWAY_LANES void operator()(int v) const { emit(v, L::Mul(x.v[v], L::FlipSigns(norm, signs, v))); }
+  Block<L>& x;
+  typename L::Plane signs;
+  typename L::Float norm;
+  Emit emit;
+};
+template <class L>
+struct IntoBlock {
+  CAUSEWAY_LANES void operator()(int v, typename L::Float x) const { block.v[v] = x; }
+  Block<L>& block;
+};
+
+template <class L>
+CAUSEWAY_LANES void Rotate(typename L::Plane signs, Block<L>& x) {
+  Hadamard<L>(x, FlipFirst<L>{x, signs}, NormLast<L>{x});
 }
 
-// The signs are flipped together with the norm: x · −n is −(x · n).
+// emit(v, value) as soon as a vector is done.
+template <class L, class Emit>
+CAUSEWAY_LANES void Unrotate(typename L::Plane signs, Block<L>& x, Emit emit) {
+  Hadamard<L>(x, LanesFirst<L>{x}, FlipLast<L, Emit>{x, signs, L::Set(kRotationNorm), emit});
+}
 template <class L>
 CAUSEWAY_LANES void Unrotate(typename L::Plane signs, Block<L>& x) {
-  CAUSEWAY_UNROLL
-  for (int v = 0; v < kVectors; ++v) HadamardOfLanes<L>(x.v[v]);
-  HadamardOfVectors<L>(x);
-  const typename L::Float norm = L::Set(kRotationNorm);
-  CAUSEWAY_UNROLL
-  for (int v = 0; v < kVectors; ++v) x.v[v] = L::Mul(x.v[v], L::FlipSigns(norm, signs, v));
+  Unrotate<L>(signs, x, IntoBlock<L>{x});
 }
+
+// Values of equal magnitude: their sums are small integers times the scale, which has 8 bits, so every stage is exact
+// and the scale may wait until the last. The first three stages of integers are looked up.
+template <class L>
+struct SumsFirst {
+  CAUSEWAY_LANES void operator()(int v) const {
+    x.v[v] = L::SumsOfSigns(codes, v);
+    StageOfLanes<L, 8>(x.v[v]);
+  }
+  Block<L>& x;
+  typename L::Plane codes;
+};
 
 // kLimitExponent: kMaxExponent for sign, kMaxRotatedExponent for rotated_sign.
 template <class L, int kLimitExponent>
@@ -126,6 +193,18 @@ struct SignKernel {
     const typename L::Plane signs = L::LoadPlane(codes);
     CAUSEWAY_UNROLL
     for (int v = 0; v < kVectors; ++v) emit(v, L::FlipSigns(level, signs, v));
+  }
+
+  // Decode and Unrotate in one. Not for a scale of 0, whose sums would have other zeros.
+  template <class Emit>
+  CAUSEWAY_LANES static void DecodeRotated(float scale, const uint8_t* codes, typename L::Plane signs,
+                                           Emit emit) requires requires(typename L::Plane plane) {
+    L::SumsOfSigns(plane, 0);
+  }
+  {
+    Block<L> x;
+    Hadamard<L>(x, SumsFirst<L>{x, L::LoadPlane(codes)},
+                FlipLast<L, Emit>{x, signs, L::Set(scale * kRotationNorm), emit});
   }
 };
 

@@ -16,9 +16,10 @@ namespace causeway::codecs::simd {
 
 // How many pages are walked at a time, and how many visits ahead they are fetched: measured (tests/bench/codecs). With
 // a residual in place there are three streams already, and more of them cost more than they bring.
-inline constexpr int kEncodePages = 4, kFeedbackPages = 1, kEncodeAhead = 2;
-inline constexpr int kAddPages = 4, kAddAhead = 4;
-inline constexpr int kDecodePages = 1;
+inline constexpr int kEncodePages = 4, kEncodeAhead = 8;
+inline constexpr int kFeedbackPages = 1, kFeedbackAhead = 4;
+inline constexpr int kAddPages = 1, kAddAhead = 4;
+inline constexpr int kDecodePages = 1, kDecodeAhead = 8;
 
 // The n-th visit of a run of `blocks` blocks: which block. What does not fill a group of pages is visited in order.
 template <int kPagesAtOnce>
@@ -39,12 +40,15 @@ struct Walk {
   int64_t grouped;
 };
 
-CAUSEWAY_LANES void PrefetchBlock(const float* block) {
+inline constexpr int64_t kLineOfCache = 64;
+template <int64_t kBytes>
+CAUSEWAY_LANES void Prefetch(const void* from) {
   CAUSEWAY_UNROLL
-  for (int line = 0; line < kBlock / 16; ++line) {
-    _mm_prefetch(reinterpret_cast<const char*>(block + 16 * line), _MM_HINT_T0);
+  for (int64_t at = 0; at < kBytes; at += kLineOfCache) {
+    _mm_prefetch(static_cast<const char*>(from) + at, _MM_HINT_T0);
   }
 }
+CAUSEWAY_LANES void PrefetchBlock(const float* block) { Prefetch<kBlock * sizeof(float)>(block); }
 
 // Beyond this what is written does not stay in a cache, and what is only written need not be read into one.
 inline constexpr int64_t kStreamBytes = 4 << 20;
@@ -82,12 +86,6 @@ struct AddTo {
   float* to;
   typename L::Float weight;
 };
-template <class L>
-struct IntoBlock {
-  CAUSEWAY_LANES void operator()(int v, typename L::Float x) const { block.v[v] = x; }
-  Block<L>& block;
-};
-
 // d of a block. `ahead` is a block whose input is fetched meanwhile.
 template <class L, bool kFeedback, bool kRotate>
 CAUSEWAY_LANES Block<L> Input(const EncodeRun& run, int64_t block, int64_t ahead) {
@@ -188,7 +186,7 @@ bool EncodeWalk(const EncodeRun& run) {
     CAUSEWAY_UNROLL
     for (int i = 0; i < kTogether; ++i) {
       blocks[i] = walk.BlockAt(n + i);
-      const int64_t then = n + i + kEncodeAhead;
+      const int64_t then = n + i + (kFeedback ? kFeedbackAhead : kEncodeAhead);
       ahead[i] = walk.BlockAt(then < run.blocks ? then : run.blocks - 1);
     }
     n += kTogether;
@@ -221,20 +219,28 @@ bool Encode(const EncodeRun& run) {
   return EncodeTurned<L, K, false>(run);
 }
 
-template <class L, class K, bool kRotate, class To>
-CAUSEWAY_LANES void DecodeBlock(const DecodeRun& run, int64_t block, To to) {
+// From codes to values, and back out of the rotation.
+template <class L, class K, class To>
+CAUSEWAY_LANES void DecodeAndUnrotate(const DecodeRun& run, int64_t block, To to) {
   const uint8_t* scale = run.scales + block * K::kScaleBytes;
   const uint8_t* codes = run.codes + block * K::kCodeBytes;
+  uint64_t words[4];
+  SignWords(run.rotation.seed, run.rotation.first_block + block, words);
+  if constexpr (requires { K::DecodeRotated(0.0f, codes, L::PlaneOf(words), to); }) {
+    const float level = LoadScale(scale);
+    if (__builtin_expect(level != 0, 1)) return K::DecodeRotated(level, codes, L::PlaneOf(words), to);
+  }
+  Block<L> x;
+  K::Decode(scale, codes, IntoBlock<L>{x});
+  Unrotate<L>(L::PlaneOf(words), x, to);
+}
+
+template <class L, class K, bool kRotate, class To>
+CAUSEWAY_LANES void DecodeBlock(const DecodeRun& run, int64_t block, To to) {
   if constexpr (kRotate) {
-    uint64_t words[4];
-    SignWords(run.rotation.seed, run.rotation.first_block + block, words);
-    Block<L> x;
-    K::Decode(scale, codes, IntoBlock<L>{x});
-    Unrotate<L>(L::PlaneOf(words), x);
-    CAUSEWAY_UNROLL
-    for (int v = 0; v < kVectors; ++v) to(v, x.v[v]);
+    DecodeAndUnrotate<L, K>(run, block, to);
   } else {
-    K::Decode(scale, codes, to);
+    K::Decode(run.scales + block * K::kScaleBytes, run.codes + block * K::kCodeBytes, to);
   }
 }
 
@@ -243,7 +249,9 @@ void DecodeAddWalk(const DecodeRun& run) {
   const Walk<kAddPages> walk(run.blocks);
   for (int64_t n = 0; n < run.blocks; ++n) {
     const int64_t block = walk.BlockAt(n);
-    if (n + kAddAhead < run.blocks) PrefetchBlock(run.values + walk.BlockAt(n + kAddAhead) * kBlock);
+    const int64_t ahead = walk.BlockAt(n + kAddAhead < run.blocks ? n + kAddAhead : n);
+    PrefetchBlock(run.values + ahead * kBlock);
+    Prefetch<K::kCodeBytes>(run.codes + ahead * K::kCodeBytes);
     DecodeBlock<L, K, kRotate>(run, block, AddTo<L>{run.values + block * kBlock, L::Set(run.weight)});
   }
 }
@@ -253,6 +261,10 @@ void DecodeWalk(const DecodeRun& run) {
   const Walk<kDecodePages> walk(run.blocks);
   for (int64_t n = 0; n < run.blocks; ++n) {
     const int64_t block = walk.BlockAt(n);
+    if constexpr (kRotate) {  // busy long enough for the codes' own stream to fall behind
+      const int64_t ahead = walk.BlockAt(n + kDecodeAhead < run.blocks ? n + kDecodeAhead : n);
+      Prefetch<K::kCodeBytes>(run.codes + ahead * K::kCodeBytes);
+    }
     DecodeBlock<L, K, kRotate>(run, block, AssignTo<L, kStream>{run.values + block * kBlock});
   }
   if constexpr (kStream) _mm_sfence();
