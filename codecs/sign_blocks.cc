@@ -24,10 +24,13 @@ void WriteSigns(const float* d, uint8_t* plane) {
   WritePlane(plane, [&](int64_t i) { return SignBit(d[i]); });
 }
 
-template <float kLimit>
+template <bool kRotates>
+constexpr float kScaleLimit = kRotates ? kMaxRotatedMagnitude : core::kMaxMagnitude;
+
+template <bool kRotates>
 void EncodeSign(ConstBlockSpan d, float inverse_count, float gain, uint8_t* scale, uint8_t* codes) {
   const float mean = SumOfMagnitudes(d.data()) * inverse_count;
-  StoreScale(gain * mean, scale, kLimit);
+  StoreScale(gain * mean, scale, kScaleLimit<kRotates>);
   WriteSigns(d.data(), codes);
 }
 
@@ -37,9 +40,9 @@ void DecodeSign(const uint8_t* scale, const uint8_t* codes, BlockSpan values) {
   for (int64_t i = 0; i < core::kBlockValues; ++i) values[i] = WithSign(stored, PlaneBit(codes, i));
 }
 
-template <float kLimit>
+template <bool kRotates>
 absl::Status ValidateSign(const uint8_t* scale, const uint8_t* codes, int64_t valid) {
-  RETURN_IF_ERROR(ValidateScale(LoadScale(scale), kLimit));
+  RETURN_IF_ERROR(ValidateScale(LoadScale(scale), kScaleLimit<kRotates>));
   return ValidatePlanePadding(codes, valid);
 }
 
@@ -58,16 +61,16 @@ const BlockFormat kSignFormat = {.id = core::CodecId::kSign,
                                  .scale_bytes = kScaleBytes,
                                  .code_bytes = kPlaneBytes,
                                  .rotates = false,
-                                 .encode = EncodeSign<core::kMaxMagnitude>,
+                                 .encode = EncodeSign<false>,
                                  .decode = DecodeSign,
-                                 .validate = ValidateSign<core::kMaxMagnitude>};
+                                 .validate = ValidateSign<false>};
 
 const BlockFormat kRotatedSignFormat = {.id = core::CodecId::kRotatedSign,
                                         .scale_bytes = kScaleBytes,
                                         .code_bytes = kPlaneBytes,
                                         .rotates = true,
-                                        .encode = EncodeSign<kMaxRotatedMagnitude>,
+                                        .encode = EncodeSign<true>,
                                         .decode = DecodeSign,
-                                        .validate = ValidateSign<kMaxRotatedMagnitude>};
+                                        .validate = ValidateSign<true>};
 
 }  // namespace causeway::codecs
