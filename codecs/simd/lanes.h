@@ -49,7 +49,10 @@
 #endif
 
 // Before a loop over the vectors of a block: arrays of vectors become registers only if their indices are constants.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+// Sanitizers check every access of what is unrolled, which takes compilers minutes, so their builds leave it rolled.
+#if defined(CAUSEWAY_NO_UNROLL)
+#define CAUSEWAY_UNROLL
+#elif defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #define CAUSEWAY_UNROLL _Pragma("GCC unroll 16")
 #else
 #define CAUSEWAY_UNROLL _Pragma("unroll")

@@ -63,11 +63,10 @@ struct Nowhere {
   template <class Float>
   CAUSEWAY_LANES void operator()(int, Float, Float) const {}
 };
-template <class L, bool kStream>
+template <class L>
 struct ResidualTo {
   CAUSEWAY_LANES void operator()(int v, typename L::Float d, typename L::Float decoded) const {
-    const typename L::Float residual = L::Sub(d, decoded);
-    kStream ? L::Stream(to + kLanes * v, residual) : L::Store(to + kLanes * v, residual);
+    L::Store(to + kLanes * v, L::Sub(d, decoded));
   }
   float* to;
 };
@@ -114,11 +113,11 @@ CAUSEWAY_LANES Block<L> Input(const EncodeRun& run, int64_t block, int64_t ahead
 }
 
 // From d to scale, codes and residual.
-template <class L, class K, bool kFeedback, bool kStream>
+template <class L, class K, bool kFeedback>
 CAUSEWAY_LANES void Finish(const EncodeRun& run, int64_t block, const Block<L>& d, const typename K::State& state) {
   uint8_t* codes = run.codes + block * K::kCodeBytes;
   if constexpr (kFeedback) {
-    K::Encode(d, state, codes, ResidualTo<L, kStream>{run.next_residual + block * kBlock});
+    K::Encode(d, state, codes, ResidualTo<L>{run.next_residual + block * kBlock});
   } else {
     K::Encode(d, state, codes, Nowhere{});
   }
@@ -130,9 +129,11 @@ CAUSEWAY_LANES void ChooseScale(const EncodeRun& run, int64_t block, const Block
                  run.codes + block * K::kCodeBytes);
 }
 
-// Again from the start, for a block that is not surely in range: what lies outside is refused, or clamped.
+// One block with all checks: what lies outside the range is refused, or clamped. For a block that is not surely in
+// range, and for those that remain when the others have gone together. Not inlined: that would double what the compiler
+// is given.
 template <class L, class K, bool kFeedback, bool kRotate>
-[[gnu::noinline, gnu::cold]] bool EncodeCheckingEach(const EncodeRun& run, int64_t block) {
+[[gnu::noinline]] bool EncodeOne(const EncodeRun& run, int64_t block) {
   Block<L> d = Input<L, kFeedback, kRotate>(run, block, block);
   if (!(LargestMagnitude<L>(d) < kMaxMagnitudeBits)) {
     if (!run.saturate) return false;
@@ -145,14 +146,15 @@ template <class L, class K, bool kFeedback, bool kRotate>
   K::Summarize(d, state);
   K::Normalize(d, state);
   ChooseScale<L, K>(run, block, d, state);
-  Finish<L, K, kFeedback, false>(run, block, d, state);
+  Finish<L, K, kFeedback>(run, block, d, state);
   return true;
 }
 
 // The blocks of kTogether visits.
-template <class L, class K, bool kFeedback, bool kRotate, bool kStream, int kTogether>
-CAUSEWAY_LANES bool EncodeTogether(const EncodeRun& run, const int64_t (&blocks)[kTogether],
-                                   const int64_t (&ahead)[kTogether]) {
+template <class L, class K, bool kFeedback, bool kRotate>
+CAUSEWAY_LANES bool EncodeTogether(const EncodeRun& run, const int64_t (&blocks)[K::kTogether],
+                                   const int64_t (&ahead)[K::kTogether]) {
+  constexpr int kTogether = K::kTogether;
   Block<L> d[kTogether];
   typename K::State states[kTogether];
   CAUSEWAY_UNROLL
@@ -166,49 +168,40 @@ CAUSEWAY_LANES bool EncodeTogether(const EncodeRun& run, const int64_t (&blocks)
   for (int i = 0; i < kTogether; ++i) in_range &= K::InRange(states[i]);
   if (__builtin_expect(!in_range, 0)) {
     for (int i = 0; i < kTogether; ++i) {
-      if (!EncodeCheckingEach<L, K, kFeedback, kRotate>(run, blocks[i])) return false;
+      if (!EncodeOne<L, K, kFeedback, kRotate>(run, blocks[i])) return false;
     }
     return true;
   }
   CAUSEWAY_UNROLL
   for (int i = 0; i < kTogether; ++i) ChooseScale<L, K>(run, blocks[i], d[i], states[i]);
   CAUSEWAY_UNROLL
-  for (int i = 0; i < kTogether; ++i) Finish<L, K, kFeedback, kStream>(run, blocks[i], d[i], states[i]);
+  for (int i = 0; i < kTogether; ++i) Finish<L, K, kFeedback>(run, blocks[i], d[i], states[i]);
   return true;
 }
 
-template <class L, class K, bool kFeedback, bool kRotate, bool kStream>
+template <class L, class K, bool kFeedback, bool kRotate>
 bool EncodeWalk(const EncodeRun& run) {
   const Walk<kFeedback ? kFeedbackPages : kEncodePages> walk(run.blocks);
+  constexpr int kTogether = K::kTogether, kAhead = kFeedback ? kFeedbackAhead : kEncodeAhead;
   int64_t n = 0;
-  const auto take = [&]<int kTogether>() __attribute__((always_inline)) {
+  for (; n + kTogether <= run.blocks; n += kTogether) {
     int64_t blocks[kTogether], ahead[kTogether];
     CAUSEWAY_UNROLL
     for (int i = 0; i < kTogether; ++i) {
       blocks[i] = walk.BlockAt(n + i);
-      const int64_t then = n + i + (kFeedback ? kFeedbackAhead : kEncodeAhead);
-      ahead[i] = walk.BlockAt(then < run.blocks ? then : run.blocks - 1);
+      ahead[i] = walk.BlockAt(n + i + kAhead < run.blocks ? n + i + kAhead : n + i);
     }
-    n += kTogether;
-    return EncodeTogether<L, K, kFeedback, kRotate, kStream, kTogether>(run, blocks, ahead);
-  };
-  while (n + K::kTogether <= run.blocks) {
-    if (!take.template operator()<K::kTogether>()) return false;
+    if (!EncodeTogether<L, K, kFeedback, kRotate>(run, blocks, ahead)) return false;
   }
-  while (K::kTogether > 1 && n < run.blocks) {
-    if (!take.template operator()<1>()) return false;
+  for (; n < run.blocks; ++n) {
+    if (!EncodeOne<L, K, kFeedback, kRotate>(run, walk.BlockAt(n))) return false;
   }
-  if constexpr (kStream) _mm_sfence();
   return true;
 }
 
 template <class L, class K, bool kRotate>
 bool EncodeTurned(const EncodeRun& run) {
-  if (run.residual == nullptr) return EncodeWalk<L, K, false, kRotate, false>(run);
-  if (run.next_residual != run.residual && MayStream(run.next_residual, run.blocks)) {
-    return EncodeWalk<L, K, true, kRotate, true>(run);
-  }
-  return EncodeWalk<L, K, true, kRotate, false>(run);
+  return run.residual == nullptr ? EncodeWalk<L, K, false, kRotate>(run) : EncodeWalk<L, K, true, kRotate>(run);
 }
 
 template <class L, class K, bool kRotates>
