@@ -21,6 +21,7 @@
 #include "ctl/program.h"
 #include "formats/run_yaml.h"
 #include "tests/bench/quality_run/quality_run.h"
+#include "worker/train/blas_kernels.h"
 
 ABSL_FLAG(std::string, config, "", "run.yaml; membership.min_sites is the number of sites, run.steps is needed");
 ABSL_FLAG(std::string, data, "", "text file, .bin token shard or directory of them");
@@ -118,6 +119,7 @@ int Main() {
 }  // namespace causeway::bench
 
 int main(int argc, char** argv) {
+  causeway::worker::StartAgainWithBestBlasKernels(argv);  // as causeway-worker does, for its bits
   using namespace causeway;
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, bench::kUsage);
   if (!arguments.empty()) {
