@@ -119,7 +119,8 @@ constexpr size_t kScales = 64;
 constexpr size_t kCodes = 128;  // of the codecs with scales, after two of them and padding
 
 TEST(HostileScale, OutsideItsRangeIsRefused) {
-  for (CodecId codec : {CodecId::kInt8, CodecId::kInt4, CodecId::kSign}) {
+  for (CodecId codec : {CodecId::kInt8, CodecId::kInt4, CodecId::kE3m0, CodecId::kSign, CodecId::kRotatedSign,
+                        CodecId::kRotatedLm2, CodecId::kRotatedLm4}) {
     for (uint16_t scale : {0x7f80, 0x7fc0, 0xff80, 0xffff, 0x8000, 0xbf80, 0x7180, 0x0d7f, 0x0001}) {
       // ∞, NaN, −∞, −NaN, −0, −1, 2^100, just below 2^-100, a denormal
       EXPECT_THAT(RefusalOf<uint16_t>(codec, kScales + 2, scale), HasSubstr("block 1: expected a scale of 0 or"));
@@ -127,9 +128,26 @@ TEST(HostileScale, OutsideItsRangeIsRefused) {
   }
 }
 
-TEST(HostileScale, ZeroWithIntegersThatAreNotIsRefused) {
+// Rotated back, coefficients of 2^94 could add up to 2^100.
+TEST(HostileScale, OfARotatedBlockFrom2To94OnIsRefused) {
+  for (CodecId codec : {CodecId::kRotatedSign, CodecId::kRotatedLm2, CodecId::kRotatedLm4}) {
+    EXPECT_THAT(RefusalOf<uint16_t>(codec, kScales, 0x6e80), HasSubstr("to below 2^94, got"));
+  }
+  EXPECT_THAT(RefusalOf<uint16_t>(CodecId::kTopk, kScales, 0x7100), HasSubstr("unit 0: expected a scale of 0 or"));
+}
+
+TEST(HostileScale, OfAWholeChunkIsCheckedToo) {
+  for (float scale : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0f, -0.0f,
+                      0x1p100f, 0x1p-101f}) {
+    EXPECT_THAT(RefusalOf<float>(CodecId::kOnebitAdamSign, kScales, scale), HasSubstr("expected a scale of 0 or"));
+  }
+}
+
+TEST(HostileScale, ZeroWithCodesThatAreNotIsRefused) {
   EXPECT_THAT(RefusalOf<uint16_t>(CodecId::kInt8, kScales, 0), HasSubstr("at most 0 in magnitude"));
   EXPECT_THAT(RefusalOf<uint16_t>(CodecId::kInt4, kScales, 0), HasSubstr("at most 0 in magnitude"));
+  EXPECT_THAT(RefusalOf<uint16_t>(CodecId::kE3m0, kScales, 0), HasSubstr("expected exponents of 0 with a scale of 0"));
+  EXPECT_THAT(RefusalOf<uint16_t>(CodecId::kTopk, kScales, 0), HasSubstr("expected zeros after its 0 entries"));
 }
 
 TEST(HostileCodes, ThatNoEncoderWritesAreRefused) {
@@ -149,6 +167,21 @@ TEST(HostileCodes, PaddingOfTheLastBlockMustBeZero) {
   EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kSign, kCodes + 63, 0x80), HasSubstr("padding of +0"));
   EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kFloat32, 64 + 4 * kValues + 3, 0x80), HasSubstr("padding of +0"));
   EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kBfloat16, 64 + 2 * kValues + 1, 0x80), HasSubstr("padding of +0"));
+}
+
+TEST(HostileCodes, SignsOfPaddingMustBeZero) {
+  EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kE3m0, kCodes + 4 * 64 - 1, 0x80), HasSubstr("expected padding of 0"));
+  EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kOnebitAdamSign, kCodes + 63, 0x80), HasSubstr("padding of +0"));
+}
+
+// 64 indices of 12 bits, then 64 codes of 2 bits. A chunk of 300 values has 64 entries.
+TEST(HostileTopk, IndexBeyondTheValuesIsRefused) {
+  EXPECT_THAT(RefusalOf<uint8_t>(CodecId::kTopk, kCodes + 95, 0xff), HasSubstr("expected indices below 300, got"));
+}
+
+TEST(HostileTopk, ListThatEndsMustBeFollowedByZeros) {
+  // The second index is made 0, which does not rise: the list ends after one entry, but codes follow.
+  EXPECT_THAT(RefusalOf<uint16_t>(CodecId::kTopk, kCodes + 1, 0), HasSubstr("expected zeros after its 1 entries"));
 }
 
 TEST(HostileChunk, BytesAfterTheCodesMustBeZero) {
