@@ -41,6 +41,8 @@ struct Progress {
   double slack_s = 0;
   int64_t contributions_sent = 0;
   int64_t contributions_merged = 0;
+  int64_t contributions_skipped = 0;  // due while an earlier one was unresolved
+  bool completing = false;            // all steps are done; waits for its open rounds
   double residual_norm = 0;
   std::map<FragmentId, AnchorDigest> digests;
   std::vector<std::string> in_flight;
@@ -63,14 +65,25 @@ struct SiteRecord {
   friend bool operator==(const SiteRecord&, const SiteRecord&) = default;
 };
 
+// A contribution that was admitted to a round: it will be merged, or has been.
+struct Admitted {
+  Version base = 0;    // of the anchor that it is an outer gradient against
+  int64_t tokens = 0;  // that its site trained on since its last merged contribution to the fragment
+  int64_t steps = 0;
+
+  friend bool operator==(const Admitted&, const Admitted&) = default;
+};
+
 // Everything the rules of server/rounds remember: what a restart of the coordinator must find again.
 struct RoundState {
-  bool seeded = false;                            // the initial parameters are there
-  bool started = false;                           // min_sites were ready once
-  bool finished = false;                          // a site has done all its steps
-  std::vector<Version> versions;                  // decided rounds of each fragment
-  std::vector<std::vector<SiteId>> contributors;  // admitted to the open round of each fragment, in bytewise order
-  std::map<SiteId, SiteRecord> sites;             // every site that ever joined
+  bool seeded = false;                                    // the initial parameters are there
+  bool started = false;                                   // min_sites were ready once
+  bool finished = false;                                  // a site has done all its steps
+  bool paused = false;                                    // by an operator
+  bool stopped = false;                                   // by an operator: sites leave, none joins
+  std::vector<Version> versions;                          // decided rounds of each fragment
+  std::vector<std::map<SiteId, Admitted>> contributions;  // admitted to the open round of each fragment
+  std::map<SiteId, SiteRecord> sites;                     // every site that ever joined
 
   friend bool operator==(const RoundState&, const RoundState&) = default;
 };

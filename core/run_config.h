@@ -77,7 +77,12 @@ struct InnerConfig {
 
 enum class FragmentAssignment { kStrided, kSequential, kBalanced };
 
+// Synchronous: a round takes all active sites, and each site waits for it where the schedule applies its update.
+// Quorum: a round takes min_quorum sites and whoever comes within the grace; nobody waits.
+enum class SyncMode { kSynchronous, kQuorum };
+
 struct SyncConfig {
+  SyncMode mode = SyncMode::kSynchronous;
   int64_t sync_every = 20;  // H
   int num_fragments = 4;    // P
   FragmentAssignment fragment_assignment = FragmentAssignment::kStrided;
@@ -99,9 +104,20 @@ struct CodecConfig {
   friend bool operator==(const CodecConfig&, const CodecConfig&) = default;
 };
 
+// What a contribution weighs in its round, from the tokens and steps since the site's last merged one.
+enum class WeightRule { kUniform, kTokens, kTokensSquaredPerStep };
+
+// How a round's contributions become one outer gradient (arXiv 2604.21428, appendix on merging).
+enum class MergeRule { kAverage, kRadialDirectional };
+
 struct MembershipConfig {
-  int min_sites = 1;         // the start waits for so many
-  int64_t lease_ms = 10000;  // how long a site keeps its name after its control stream broke
+  int min_sites = 1;          // the start waits for so many
+  int min_quorum = 1;         // with fewer active sites the run pauses; quorum mode: a round takes so many at least
+  int64_t grace_ms = 0;       // quorum mode: longest wait for further sites once there is a quorum
+  int64_t lease_ms = 10000;   // how long a site keeps its name after it was last heard of
+  int64_t max_staleness = 1;  // quorum mode: how many versions a contribution's base may be behind
+  WeightRule weights = WeightRule::kUniform;
+  MergeRule merge = MergeRule::kAverage;
 
   friend bool operator==(const MembershipConfig&, const MembershipConfig&) = default;
 };
@@ -114,9 +130,12 @@ struct EvalConfig {
   friend bool operator==(const EvalConfig&, const EvalConfig&) = default;
 };
 
+// Between two snapshots the journal holds what a restart needs, so they may be rare.
 struct CheckpointConfig {
-  int64_t every_rounds = 10;  // the coordinator saves its state after so many rounds of all fragments; 0 = at the end
-  int64_t keep = 3;           // how many saved states stay
+  int64_t every_rounds = 10;  // coordinator: a snapshot of a fragment; site: a checkpoint; 0 = at the end
+  int64_t keep = 3;           // how many of them stay
+  int64_t max_update_log_bytes = int64_t{4} << 30;  // encoded updates kept for sites that come back
+  int64_t min_free_bytes = int64_t{1} << 30;        // the coordinator ends before its disk has less
 
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "formats/config_names.h"
 
 namespace causeway::formats {
 namespace {
@@ -29,38 +30,9 @@ constexpr int64_t kMaxRounds = 1'000'000'000;
 constexpr int64_t kMaxMilliseconds = 86'400'000;  // a day
 constexpr int64_t kMinLeaseMs = 100;              // a few heartbeats and a round trip around the world
 constexpr int64_t kMaxKeptStates = 1'000;
+constexpr int64_t kMaxStaleness = 1'000;
+constexpr int64_t kMaxBytes = int64_t{1} << 50;
 constexpr int kTensorsPerLlamaLayer = 9;
-
-template <typename T>
-using Names = std::initializer_list<std::pair<const char*, T>>;
-
-constexpr Names<ModelKind> kModelKinds = {{"llama", ModelKind::kLlama}, {"synthetic", ModelKind::kSynthetic}};
-constexpr Names<SyntheticGradient> kGradients = {{"constant", SyntheticGradient::kConstant},
-                                                 {"noise", SyntheticGradient::kNoise}};
-constexpr Names<SyntheticApply> kApplies = {{"every_step", SyntheticApply::kEveryStep},
-                                            {"on_send", SyntheticApply::kOnSend}};
-constexpr Names<InnerOptimizerKind> kInnerOptimizers = {{"adamw", InnerOptimizerKind::kAdamW},
-                                                        {"sgd", InnerOptimizerKind::kSgd}};
-constexpr Names<InnerSchedule> kInnerSchedules = {{"cosine", InnerSchedule::kCosine},
-                                                  {"constant", InnerSchedule::kConstant}};
-constexpr Names<FragmentAssignment> kAssignments = {{"strided", FragmentAssignment::kStrided},
-                                                    {"sequential", FragmentAssignment::kSequential},
-                                                    {"balanced", FragmentAssignment::kBalanced}};
-constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::TensorKind::kMatrix},
-                                                  {"embedding", core::TensorKind::kEmbedding},
-                                                  {"norm", core::TensorKind::kNorm},
-                                                  {"head", core::TensorKind::kHead},
-                                                  {"expert", core::TensorKind::kExpert}};
-constexpr char kNesterov[] = "nesterov";
-constexpr char kSgd[] = "sgd";
-
-template <typename T>
-const char* NameOf(T value, const Names<T>& names) {
-  for (const auto& [name, named] : names) {
-    if (named == value) return name;
-  }
-  CHECK(false);
-}
 
 // Keys of the other kind of model would be ignored, so they are refused.
 void CheckKeysOfKind(const v1::Model& given, ModelKind kind, FieldCheck& check) {
@@ -147,8 +119,8 @@ core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
 }
 
 core::SyncConfig ReadSync(const v1::Sync& sync, FieldCheck& check) {
-  check.OneOf<int>("sync.mode", sync.mode(), {{"synchronous", 0}});
   core::SyncConfig result;
+  result.mode = check.OneOf("sync.mode", sync.mode(), kSyncModes);
   result.sync_every = check.Integer("sync.sync_every", sync.sync_every(), 1, kMaxSyncEvery);
   check.Integer("sync.num_fragments", sync.num_fragments(), 1, core::kMaxFragments);
   result.num_fragments = static_cast<int>(
@@ -200,15 +172,20 @@ core::CodecConfig ReadCodec(const v1::Codec& codec, FieldCheck& check) {
           .zstd = codec.zstd()};
 }
 
-core::MembershipConfig ReadMembership(const v1::Membership& membership, FieldCheck& check) {
-  check.Integer("membership.min_quorum", membership.min_quorum(), 1, 1);
-  check.Integer("membership.grace_ms", membership.grace_ms(), 0, 0);
-  check.Integer("membership.max_staleness", membership.max_staleness(), 1, 1);
-  check.OneOf<int>("membership.weights", membership.weights(), {{"uniform", 0}});
-  check.OneOf<int>("membership.merge", membership.merge(), {{"average", 0}});
-  return {
-      .min_sites = static_cast<int>(check.Integer("membership.min_sites", membership.min_sites(), 1, core::kMaxSites)),
-      .lease_ms = check.Integer("membership.lease_ms", membership.lease_ms(), kMinLeaseMs, kMaxMilliseconds)};
+core::MembershipConfig ReadMembership(const v1::Membership& membership, core::SyncMode mode, FieldCheck& check) {
+  core::MembershipConfig result;
+  result.min_sites =
+      static_cast<int>(check.Integer("membership.min_sites", membership.min_sites(), 1, core::kMaxSites));
+  result.min_quorum =
+      static_cast<int>(check.Integer("membership.min_quorum", membership.min_quorum(), 1, core::kMaxSites));
+  const bool quorum = mode == core::SyncMode::kQuorum;
+  result.grace_ms = check.Integer("membership.grace_ms", membership.grace_ms(), 0, quorum ? kMaxMilliseconds : 0,
+                                  quorum ? "" : "a round in synchronous mode waits for all sites");
+  result.lease_ms = check.Integer("membership.lease_ms", membership.lease_ms(), kMinLeaseMs, kMaxMilliseconds);
+  result.max_staleness = check.Integer("membership.max_staleness", membership.max_staleness(), 0, kMaxStaleness);
+  result.weights = check.OneOf("membership.weights", membership.weights(), kWeightRules);
+  result.merge = check.OneOf("membership.merge", membership.merge(), kMergeRules);
+  return result;
 }
 
 core::EvalConfig ReadEval(const v1::Eval& eval, FieldCheck& check) {
@@ -219,7 +196,10 @@ core::EvalConfig ReadEval(const v1::Eval& eval, FieldCheck& check) {
 
 core::CheckpointConfig ReadCheckpoint(const v1::Checkpoint& checkpoint, FieldCheck& check) {
   return {.every_rounds = check.Integer("checkpoint.every_rounds", checkpoint.every_rounds(), 0, kMaxRounds),
-          .keep = check.Integer("checkpoint.keep", checkpoint.keep(), 1, kMaxKeptStates)};
+          .keep = check.Integer("checkpoint.keep", checkpoint.keep(), 1, kMaxKeptStates),
+          .max_update_log_bytes =
+              check.Integer("checkpoint.max_update_log_bytes", checkpoint.max_update_log_bytes(), 0, kMaxBytes),
+          .min_free_bytes = check.Integer("checkpoint.min_free_bytes", checkpoint.min_free_bytes(), 0, kMaxBytes)};
 }
 
 // No fragment may be empty (core::BuildFragmentMap): with too few layers or tensors the run could never start.
@@ -235,87 +215,6 @@ void CheckFragmentsFit(const core::RunConfig& config, FieldCheck& check) {
     reason = "num_hidden_layers, and one for embeddings and head";
   }
   check.Integer("sync.num_fragments", config.sync.num_fragments, 1, most, reason);
-}
-
-v1::Model LlamaToMessage(const core::LlamaConfig& llama) {
-  v1::Model model;
-  model.set_hidden_size(llama.hidden_size);
-  model.set_intermediate_size(llama.intermediate_size);
-  model.set_num_hidden_layers(llama.num_hidden_layers);
-  model.set_num_attention_heads(llama.num_attention_heads);
-  model.set_num_key_value_heads(llama.num_key_value_heads);
-  model.set_vocab_size(llama.vocab_size);
-  model.set_max_position_embeddings(llama.max_position_embeddings);
-  model.set_rms_norm_eps(llama.rms_norm_eps);
-  model.set_rope_theta(llama.rope_theta);
-  model.set_tie_word_embeddings(llama.tie_word_embeddings);
-  model.set_init_from(llama.init_from);
-  return model;
-}
-
-v1::Model SyntheticToMessage(const core::SyntheticConfig& synthetic) {
-  v1::Model model;
-  model.set_step_ms(synthetic.step_ms);
-  if (synthetic.seeded_init) model.set_init("seeded");
-  for (const core::SyntheticTensor& tensor : synthetic.tensors) {
-    v1::Tensor& added = *model.add_tensors();
-    added.set_name(tensor.name);
-    added.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
-    added.set_init(tensor.init);
-  }
-  v1::Gradient& gradient = *model.mutable_gradient();
-  gradient.set_kind(NameOf(synthetic.gradient, kGradients));
-  gradient.set_apply(NameOf(synthetic.apply, kApplies));
-  for (const auto& [site, value] : synthetic.gradient_by_site) (*gradient.mutable_by_site())[site] = value;
-  return model;
-}
-
-v1::Inner InnerToMessage(const core::InnerConfig& inner) {
-  v1::Inner message;
-  message.set_optimizer(NameOf(inner.optimizer, kInnerOptimizers));
-  message.set_lr(inner.lr);
-  message.set_warmup_steps(inner.warmup_steps);
-  message.set_schedule(NameOf(inner.schedule, kInnerSchedules));
-  message.set_beta1(inner.beta1);
-  message.set_beta2(inner.beta2);
-  message.set_weight_decay(inner.weight_decay);
-  message.set_clip(inner.clip);
-  message.set_batch_size(inner.batch_size);
-  return message;
-}
-
-v1::Sync SyncToMessage(const core::SyncConfig& sync) {
-  v1::Sync message;
-  message.set_mode("synchronous");
-  message.set_sync_every(sync.sync_every);
-  message.set_num_fragments(sync.num_fragments);
-  message.set_fragment_assignment(NameOf(sync.fragment_assignment, kAssignments));
-  message.set_fragment_sync_delay(sync.fragment_sync_delay);
-  message.set_fragment_update_alpha(sync.fragment_update_alpha);
-  return message;
-}
-
-v1::Codec CodecToMessage(const core::CodecConfig& codec) {
-  v1::Codec message;
-  message.set_up(core::CodecName(codec.up));
-  message.set_down(core::CodecName(codec.down));
-  message.set_feedback_up(codec.feedback_up);
-  message.set_feedback_down(codec.feedback_down);
-  for (core::TensorKind kind : codec.exempt) message.add_exempt(core::TensorKindName(kind));
-  message.set_zstd(codec.zstd);
-  return message;
-}
-
-v1::Membership MembershipToMessage(const core::MembershipConfig& membership) {
-  v1::Membership message;
-  message.set_min_sites(membership.min_sites);
-  message.set_min_quorum(1);
-  message.set_grace_ms(0);
-  message.set_lease_ms(membership.lease_ms);
-  message.set_max_staleness(1);
-  message.set_weights("uniform");
-  message.set_merge("average");
-  return message;
 }
 
 }  // namespace
@@ -364,36 +263,13 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   config.sync = ReadSync(message.sync(), check);
   config.outer = ReadOuter(message.outer(), given.outer(), check);
   config.codec = ReadCodec(message.codec(), check);
-  config.membership = ReadMembership(message.membership(), check);
+  config.membership = ReadMembership(message.membership(), config.sync.mode, check);
   config.eval = ReadEval(message.eval(), check);
   config.checkpoint = ReadCheckpoint(message.checkpoint(), check);
   RETURN_IF_ERROR(check.status());
   CheckFragmentsFit(config, check);
   RETURN_IF_ERROR(check.status());
   return config;
-}
-
-v1::RunConfig RunConfigToMessage(const core::RunConfig& config) {
-  v1::RunConfig message;
-  message.set_run_id(config.run_id);
-  message.set_seed(config.seed);
-  message.mutable_run()->set_steps(config.steps);
-  const bool llama = config.model_kind == ModelKind::kLlama;
-  *message.mutable_model() = llama ? LlamaToMessage(config.llama) : SyntheticToMessage(config.synthetic);
-  message.mutable_model()->set_kind(NameOf(config.model_kind, kModelKinds));
-  *message.mutable_inner() = InnerToMessage(config.inner);
-  *message.mutable_sync() = SyncToMessage(config.sync);
-  message.mutable_outer()->set_optimizer(config.outer.momentum == 0 ? kSgd : kNesterov);
-  message.mutable_outer()->set_lr(config.outer.lr);
-  message.mutable_outer()->set_momentum(config.outer.momentum);
-  *message.mutable_codec() = CodecToMessage(config.codec);
-  *message.mutable_membership() = MembershipToMessage(config.membership);
-  message.mutable_eval()->set_every_rounds(config.eval.every_rounds);
-  message.mutable_eval()->set_held_out(config.eval.held_out);
-  message.mutable_eval()->set_batches(config.eval.batches);
-  message.mutable_checkpoint()->set_every_rounds(config.checkpoint.every_rounds);
-  message.mutable_checkpoint()->set_keep(config.checkpoint.keep);
-  return message;
 }
 
 }  // namespace causeway::formats

@@ -5,8 +5,7 @@
 //   Welcome, bytes ─────────────┘         ▲                                          │
 //                                         └──────────────RunConfigToMessage──────────┘
 //
-// What the schema foresees but this version does not do (another sync mode, a quorum) is refused with what is
-// accepted: a config that is taken is obeyed in every key.
+// A config that is taken is obeyed in every key: what would be ignored is refused.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -20,7 +19,7 @@ namespace causeway::formats {
 // line.
 absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given, const Origin& origin);
 
-// Writes every key of the run, also those that have only one accepted value so far.
+// Writes every key of the run, also those at their defaults.
 v1::RunConfig RunConfigToMessage(const core::RunConfig& config);
 
 // The rules of a Llama model, for run.yaml ("model.") and config.json ("").

@@ -41,7 +41,7 @@ RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t 
     : rules_(rules), state_(std::move(state)) {
   const int fragments = rules_.schedule.num_fragments();
   state_.versions.resize(fragments);
-  state_.contributors.resize(fragments);
+  state_.contributions.resize(fragments);
   for (auto& [site, record] : state_.sites) {
     if (record.state == SiteState::kGone) continue;
     links_[site] = {.connected = false, .deadline_ms = now_ms + rules_.lease_ms};
@@ -177,7 +177,7 @@ void RoundTable::DropStranded(Actions& actions) {
   const std::vector<SiteId> active = ActiveSites();
   if (active.empty()) return;
   for (FragmentId p = 0; p < rules_.schedule.num_fragments(); ++p) {
-    if (!state_.contributors[p].empty() || !MissingFrom(p).empty()) continue;
+    if (!state_.contributions[p].empty() || !MissingFrom(p).empty()) continue;
     Drop(active.front(), absl::StrCat("nobody is left to contribute to the open round of fragment ", p, "; joins anew"),
          actions);
     return;  // that drop looked after the others
@@ -223,7 +223,7 @@ Enter RoundTable::EnterNow(const SiteId& site) {
   for (FragmentId p = 0; p < rules_.schedule.num_fragments(); ++p) {
     Version first = std::max(state_.versions[p], rules_.schedule.FirstBaseAfter(p, enter.entry.step));
     // An earlier stay of this site may have left its contribution in the open round; one a round is enough.
-    if (Contains(state_.contributors[p], site)) first = std::max(first, state_.versions[p] + 1);
+    if (state_.contributions[p].contains(site)) first = std::max(first, state_.versions[p] + 1);
     enter.entry.first_versions.push_back(first);
   }
   record.state = SiteState::kTraining;
@@ -255,15 +255,15 @@ absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& 
     return absl::FailedPreconditionError(absl::StrCat("the open round of fragment ", fragment, " is of base version ",
                                                       open, ", the contribution is of ", base));
   }
-  if (Contains(state_.contributors[fragment], site)) return absl::AlreadyExistsError("admitted already");
+  if (state_.contributions[fragment].contains(site)) return absl::AlreadyExistsError("admitted already");
   return absl::OkStatus();
 }
 
 Actions RoundTable::Admit(const SiteId& site, FragmentId fragment, Version base) {
   CHECK(base == state_.versions[fragment]);
-  std::vector<SiteId>& contributors = state_.contributors[fragment];
-  CHECK(!Contains(contributors, site));
-  contributors.insert(std::upper_bound(contributors.begin(), contributors.end(), site), site);
+  auto& contributors = state_.contributions[fragment];
+  CHECK(!contributors.contains(site));
+  contributors[site] = {.base = base};
   Actions actions;
   CloseComplete(actions);
   return actions;
@@ -273,20 +273,22 @@ std::vector<SiteId> RoundTable::MissingFrom(FragmentId fragment) const {
   std::vector<SiteId> missing;
   for (const auto& [site, record] : state_.sites) {
     const bool expected = IsActive(record) && record.first_versions[fragment] <= state_.versions[fragment];
-    if (expected && !Contains(state_.contributors[fragment], site)) missing.push_back(site);
+    if (expected && !state_.contributions[fragment].contains(site)) missing.push_back(site);
   }
   return missing;
 }
 
 void RoundTable::CloseComplete(Actions& actions) {
   for (FragmentId p = 0; p < rules_.schedule.num_fragments(); ++p) {
-    std::vector<SiteId>& contributors = state_.contributors[p];
+    auto& contributors = state_.contributions[p];
     if (contributors.empty() || !MissingFrom(p).empty()) continue;
     CloseRound close{.fragment = p, .base = state_.versions[p]};
     close.weights.assign(contributors.size(), 1.0);
-    for (const SiteId& site : contributors) state_.sites[site].last_merged[p] = close.base;
+    for (const auto& [site, admitted] : contributors) {
+      state_.sites[site].last_merged[p] = close.base;
+      close.contributors.push_back(site);
+    }
     close.sites = ActiveSites();
-    close.contributors = std::move(contributors);
     contributors.clear();
     ++state_.versions[p];
     actions.push_back(std::move(close));
@@ -326,7 +328,7 @@ std::string RoundTable::Reason() const {
 }
 
 std::string RoundTable::RoundReason(FragmentId fragment) const {
-  if (state_.contributors[fragment].empty()) return "";
+  if (state_.contributions[fragment].empty()) return "";
   return absl::StrCat("waiting for ", absl::StrJoin(MissingFrom(fragment), ", "));
 }
 

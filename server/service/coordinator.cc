@@ -251,8 +251,7 @@ void Coordinator::Perform(const CloseRound& action) {
 void Coordinator::Perform(const Dropped& action) {
   spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
   for (size_t p = 0; p < open_.size(); ++p) {
-    const auto& admitted = rounds_->state().contributors[p];
-    if (!std::binary_search(admitted.begin(), admitted.end(), action.site)) open_[p].erase(action.site);
+    if (!rounds_->state().contributions[p].contains(action.site)) open_[p].erase(action.site);
   }
   Member& member = members_[action.site];
   member.progress.in_flight.clear();

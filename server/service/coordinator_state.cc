@@ -77,7 +77,7 @@ std::optional<SavedState> Coordinator::CaptureState() const {
   if (!fragments) return std::nullopt;
   state.fragments = *std::move(fragments);
   for (size_t p = 0; p < open_.size(); ++p) {
-    for (const core::SiteId& site : state.rounds.contributors[p]) {
+    for (const auto& [site, admitted] : state.rounds.contributions[p]) {
       auto& chunks = state.fragments[p].contributions[site];
       for (const std::string& chunk : open_[p].at(site)->chunks()) {
         chunks.push_back(ChunkPtr(open_[p].at(site), &chunk));  // shares the contribution's life
@@ -160,7 +160,8 @@ StatusSnapshot Coordinator::Status() const {
     FragmentStatus& status = snapshot.fragments.emplace_back();
     status.parameters = fragment.parameters;
     status.committed = parameters_->Committed(fragment.id);
-    status.contributors = rounds_->state().contributors[fragment.id];
+    for (const auto& [site, admitted] : rounds_->state().contributions[fragment.id])
+      status.contributors.push_back(site);
     status.reason = rounds_->RoundReason(fragment.id);
     status.state = parameters_->Merging(fragment.id) ? "merging" : status.contributors.empty() ? "idle" : "open";
   }

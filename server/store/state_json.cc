@@ -42,8 +42,13 @@ core::SiteRecord SiteFromJson(const json& value) {
 json RoundsToJson(const core::RoundState& rounds) {
   json sites = json::object();
   for (const auto& [name, record] : rounds.sites) sites[name] = SiteToJson(record);
-  return {{"seeded", rounds.seeded},     {"started", rounds.started},           {"finished", rounds.finished},
-          {"versions", rounds.versions}, {"contributors", rounds.contributors}, {"sites", sites}};
+  json contributions = json::array();
+  for (const auto& of_fragment : rounds.contributions) {
+    json& bases = contributions.emplace_back(json::object());
+    for (const auto& [site, admitted] : of_fragment) bases[site] = admitted.base;
+  }
+  return {{"seeded", rounds.seeded},     {"started", rounds.started},      {"finished", rounds.finished},
+          {"versions", rounds.versions}, {"contributions", contributions}, {"sites", sites}};
 }
 
 core::RoundState RoundsFromJson(const json& value) {
@@ -51,8 +56,12 @@ core::RoundState RoundsFromJson(const json& value) {
                           .started = value.at("started"),
                           .finished = value.at("finished"),
                           .versions = value.at("versions"),
-                          .contributors = value.at("contributors"),
+                          .contributions = {},
                           .sites = {}};
+  for (const json& bases : value.at("contributions")) {
+    auto& of_fragment = rounds.contributions.emplace_back();
+    for (const auto& [site, base] : bases.items()) of_fragment[site] = {.base = base};
+  }
   for (const auto& [name, record] : value.at("sites").items()) rounds.sites[name] = SiteFromJson(record);
   return rounds;
 }

@@ -100,20 +100,22 @@ TEST(RunConfigJson, IsARunYaml) {
 }
 
 TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
-  EXPECT_EQ(RunConfigJson({.run_id = "demo"}),
-            R"({"run_id":"demo","seed":1,"run":{"steps":0},)"
-            R"("model":{"kind":"llama","hidden_size":128,"intermediate_size":344,"num_hidden_layers":4,)"
-            R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":256,"max_position_embeddings":128,)"
-            R"("rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"init_from":""},)"
-            R"("inner":{"optimizer":"adamw","lr":0.003,"warmup_steps":50,"schedule":"cosine","beta1":0.9,)"
-            R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8},)"
-            R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
-            R"("fragment_sync_delay":1,"fragment_update_alpha":0.5},)"
-            R"("outer":{"optimizer":"nesterov","lr":0.7,"momentum":0.9},)"
-            R"("codec":{"up":"int4","down":"int4","feedback_up":1.0,"feedback_down":1.0,"zstd":false,"exempt":[]},)"
-            R"("membership":{"min_sites":1,"min_quorum":1,"grace_ms":0,"lease_ms":10000,"max_staleness":1,)"
-            R"("weights":"uniform","merge":"average"},)"
-            R"("eval":{"every_rounds":1,"held_out":0.05,"batches":8},"checkpoint":{"every_rounds":10,"keep":3}})");
+  EXPECT_EQ(
+      RunConfigJson({.run_id = "demo"}),
+      R"({"run_id":"demo","seed":1,"run":{"steps":0},)"
+      R"("model":{"kind":"llama","hidden_size":128,"intermediate_size":344,"num_hidden_layers":4,)"
+      R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":256,"max_position_embeddings":128,)"
+      R"("rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"init_from":""},)"
+      R"("inner":{"optimizer":"adamw","lr":0.003,"warmup_steps":50,"schedule":"cosine","beta1":0.9,)"
+      R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8},)"
+      R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
+      R"("fragment_sync_delay":1,"fragment_update_alpha":0.5},)"
+      R"("outer":{"optimizer":"nesterov","lr":0.7,"momentum":0.9},)"
+      R"("codec":{"up":"int4","down":"int4","feedback_up":1.0,"feedback_down":1.0,"zstd":false,"exempt":[]},)"
+      R"("membership":{"min_sites":1,"min_quorum":1,"grace_ms":0,"lease_ms":10000,"max_staleness":1,)"
+      R"("weights":"uniform","merge":"average"},)"
+      R"("eval":{"every_rounds":1,"held_out":0.05,"batches":8},"checkpoint":{"every_rounds":10,"keep":3,"max_update_log_bytes":4294967296,)"
+      R"("min_free_bytes":1073741824}})");
 }
 
 TEST(RunConfigJson, ExemptKindsAreNames) {

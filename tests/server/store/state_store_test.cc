@@ -34,7 +34,8 @@ SavedState State(core::Version version) {
   SavedState state{.run_config = std::string("\x0a\x00\xff", 3), .epoch = 7, .lineage = "l1"};
   state.manifest = {{"w", {64, 64}, core::TensorKind::kMatrix, 2}, {"e", {5}, core::TensorKind::kEmbedding}};
   state.tensors_of_fragment = {{0}, {1}};
-  state.rounds = {.seeded = true, .started = true, .versions = {version, 4}, .contributors = {{"asia", "eu"}, {}}};
+  state.rounds = {
+      .seeded = true, .started = true, .versions = {version, 4}, .contributions = {{{"asia", {}}, {"eu", {}}}, {}}};
   state.rounds.sites["eu"] = {"s1", core::SiteState::kDraining, "a \"reason\"", {3, 4}, {-1, 2}};
   state.eval_loss = {.start = 5.5, .latest = 0.1, .versions = {3, 4}};
   auto first = std::make_shared<core::FragmentState>();

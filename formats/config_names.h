@@ -1,0 +1,52 @@
+// The words of run.yaml for the values of core::RunConfig's enumerations.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+
+#include "core/check.h"
+#include "core/run_config.h"
+
+namespace causeway::formats {
+
+template <typename T>
+using Names = std::initializer_list<std::pair<const char*, T>>;
+
+inline constexpr Names<core::ModelKind> kModelKinds = {{"llama", core::ModelKind::kLlama},
+                                                       {"synthetic", core::ModelKind::kSynthetic}};
+inline constexpr Names<core::SyntheticGradient> kGradients = {{"constant", core::SyntheticGradient::kConstant},
+                                                              {"noise", core::SyntheticGradient::kNoise}};
+inline constexpr Names<core::SyntheticApply> kApplies = {{"every_step", core::SyntheticApply::kEveryStep},
+                                                         {"on_send", core::SyntheticApply::kOnSend}};
+inline constexpr Names<core::InnerOptimizerKind> kInnerOptimizers = {{"adamw", core::InnerOptimizerKind::kAdamW},
+                                                                     {"sgd", core::InnerOptimizerKind::kSgd}};
+inline constexpr Names<core::InnerSchedule> kInnerSchedules = {{"cosine", core::InnerSchedule::kCosine},
+                                                               {"constant", core::InnerSchedule::kConstant}};
+inline constexpr Names<core::FragmentAssignment> kAssignments = {{"strided", core::FragmentAssignment::kStrided},
+                                                                 {"sequential", core::FragmentAssignment::kSequential},
+                                                                 {"balanced", core::FragmentAssignment::kBalanced}};
+inline constexpr Names<core::SyncMode> kSyncModes = {{"synchronous", core::SyncMode::kSynchronous},
+                                                     {"quorum", core::SyncMode::kQuorum}};
+inline constexpr Names<core::WeightRule> kWeightRules = {
+    {"uniform", core::WeightRule::kUniform},
+    {"tokens", core::WeightRule::kTokens},
+    {"tokens_squared_per_step", core::WeightRule::kTokensSquaredPerStep}};
+inline constexpr Names<core::MergeRule> kMergeRules = {{"average", core::MergeRule::kAverage},
+                                                       {"radial_directional", core::MergeRule::kRadialDirectional}};
+inline constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::TensorKind::kMatrix},
+                                                         {"embedding", core::TensorKind::kEmbedding},
+                                                         {"norm", core::TensorKind::kNorm},
+                                                         {"head", core::TensorKind::kHead},
+                                                         {"expert", core::TensorKind::kExpert}};
+inline constexpr char kNesterov[] = "nesterov";
+inline constexpr char kSgd[] = "sgd";
+
+template <typename T>
+const char* NameOf(T value, const Names<T>& names) {
+  for (const auto& [name, named] : names) {
+    if (named == value) return name;
+  }
+  CHECK(false);
+}
+
+}  // namespace causeway::formats
