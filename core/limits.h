@@ -28,6 +28,17 @@ inline constexpr float kMinScale = 0x1p-100f;
 // one round, since the next one needs its contribution; one more serves a site that reconnects meanwhile.
 inline constexpr int kRetainedUpdates = 2;
 
+// Where the journal begins a new segment file. Space is given back in whole segments, so that one of each kind may hold
+// nothing but pruned payload; and the update log's default of 4 GiB is 16 files.
+inline constexpr int64_t kSegmentBytes = int64_t{256} << 20;
+
+// Segments whose descriptors stay open for reading: the full update log at the defaults, and replayed contributions.
+inline constexpr size_t kMaxOpenSegments = 64;
+
+// Events, rounds and contributions that the journal keeps as history, of each: about 20 MB of rows, and a week of
+// 4 fragments with a round every 30 s.
+inline constexpr int64_t kMaxHistoryEvents = 100'000;
+
 // Events queued for a site whose control stream is slow. Beyond it the stream is closed and the site reconnects.
 inline constexpr size_t kMaxQueuedControlMessages = 4096;
 

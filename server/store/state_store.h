@@ -25,10 +25,9 @@
 #include "core/manifest.h"
 #include "core/membership.h"
 #include "core/outer_step.h"
+#include "server/store/records.h"
 
 namespace causeway::server {
-
-using ChunkPtr = std::shared_ptr<const std::string>;
 
 // An encoded update as it was sent: to version base + 1.
 struct SavedUpdate {
@@ -44,12 +43,6 @@ struct SavedFragment {
   std::shared_ptr<const core::FragmentState> state;
   std::vector<SavedUpdate> updates;
   std::map<core::SiteId, std::vector<ChunkPtr>> contributions;  // admitted to the open round, in unit order
-};
-
-struct EvalLoss {
-  std::optional<double> start;
-  std::optional<double> latest;
-  std::vector<core::Version> versions;  // of the latest
 };
 
 struct SavedState {

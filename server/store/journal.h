@@ -1,0 +1,114 @@
+// What the coordinator must find again after `kill -9` at any instant, and the lock that keeps a second one out.
+//
+//   <state_dir>/lock, addresses.json          held while a coordinator runs here; where it listens
+//   <state_dir>/journal.sqlite                rows: sites, contributions, rounds, snapshots, events (any sqlite3 opens
+//   it) <state_dir>/segments/000001.segment       payloads: encoded contributions or updates, append-only
+//   <state_dir>/snapshots/fragment-3-000017.safetensors     W, v, ē of fragment 3 at version 17
+//
+//   Commit ─► queue ─► journal thread: append payloads ─ fdatasync ─ one SQLite transaction ─► `durable` of each, in
+//   order
+//
+// A row is durable only after the payload it names. Entries are taken in the order of Commit, several at once where
+// they pile up, so that one flush of the disk serves all. A failed write ends the journal: nothing after it becomes
+// durable, and `failed` is told. Two entries that admit the same contribution, or a round that merges what was never
+// admitted, are bugs of the caller and end it, too.
+//
+// Room for a standby that follows: the ids of the table events rise with every transaction that has one, so that a
+// reader of the database can ask for what came after the last id it saw, and copy the segments that the rows name.
+// Thread-safe unless a call says otherwise. Source: docs/architecture.md, section "Durability".
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/fragment_state.h"
+#include "core/limits.h"
+#include "core/mutex.h"
+#include "server/store/records.h"
+
+namespace causeway::server {
+
+struct JournalOptions {
+  std::string directory;
+  std::string run_config;            // serialized, not looked into; kept from the first Commit or Begin of this life on
+  int64_t keep = 3;                  // snapshots of a fragment
+  int64_t max_update_log_bytes = 0;  // of all fragments; 0: no update from before a snapshot stays
+  int64_t min_free_bytes = 0;        // the journal ends before its disk has less; 0: it does not look
+  bool new_lineage = false;          // the directory was restored from a backup
+  int64_t segment_bytes = core::kSegmentBytes;
+  std::function<void(const absl::Status&)> failed;  // once, on the journal's thread
+};
+
+class Journal {
+ public:
+  // Takes the lock, opens or makes the files, raises the epoch (durably). FAILED_PRECONDITION: another coordinator runs
+  // there, or rounds to replay were decided by another numerics version; DATA_LOSS names the damaged file;
+  // RESOURCE_EXHAUSTED: less than min_free_bytes are free. A call that fails changes nothing of what was stored.
+  static absl::StatusOr<std::unique_ptr<Journal>> Open(JournalOptions options);
+  ~Journal();  // what was committed becomes durable first
+
+  uint64_t epoch() const;
+  const std::string& lineage() const;
+  const std::vector<std::string>& former_lineages() const;
+
+  // What earlier lives stored. Once, before the first Commit.
+  absl::StatusOr<StoredRun> Load() const;
+
+  void Commit(JournalEntry entry);  // returns at once; from `durable`, too
+  void Flush();                     // returns when everything committed before is durable and told, or has failed
+  absl::Status status() const;      // OK, or why the journal has ended
+
+  // The seed: run record, and the snapshots of version 0 exist already. Blocks until durable; Load then says `seeded`.
+  absl::Status Begin(const RunRecord& run);
+
+  // Writes a snapshot of the fragment and prunes what it makes superfluous: older snapshots beyond `keep`,
+  // contributions of rounds up to its version, updates up to it beyond max_update_log_bytes (the newest stay), segments
+  // without live payload. Blocks; one fragment's calls come from one thread, versions rise (a repeat of the newest does
+  // nothing). Needs everything of the rounds up to its version committed before. RESOURCE_EXHAUSTED ends the journal.
+  absl::Status SaveSnapshot(core::FragmentId fragment, const core::FragmentState& state, uint64_t digest);
+
+  // DATA_LOSS names the file that is missing or is not what was written.
+  absl::StatusOr<core::FragmentState> LoadSnapshot(core::FragmentId fragment, core::Version version) const;
+
+  // The bytes as they were committed; chunks carry their own hashes, which are not looked at here. NOT_FOUND: pruned
+  // meanwhile.
+  absl::StatusOr<std::string> ReadChunk(const Extent& extent, size_t index) const;
+
+  // At most `limit` events with an id above `after_id`, oldest first. The newest kMaxHistoryEvents are kept.
+  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit) const;
+
+  absl::Status WriteAddresses(const std::string& grpc, const std::string& http) const;
+
+ private:
+  struct Files;  // the open directory: lock, database, segments
+  struct Item;   // of the queue
+
+  Journal(JournalOptions options, std::unique_ptr<Files> files);
+  void Run();  // the journal's thread
+  absl::Status Write(std::vector<Item>& batch);
+  void Finish(std::vector<Item>& batch, const absl::Status& written);
+  uint64_t Enqueue(Item item);
+  absl::Status WaitFor(uint64_t ticket) const;
+
+  const JournalOptions options_;
+  const std::unique_ptr<Files> files_;
+
+  mutable core::Mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::vector<Item> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;  // items ever, and those that are durable and told, or have failed
+  uint64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,135 @@
+// What goes into the journal and comes out of it, as plain values. Thread-safe as long as nobody writes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/manifest.h"
+#include "core/membership.h"
+#include "core/outer_step.h"
+
+namespace causeway::server {
+
+using ChunkPtr = std::shared_ptr<const std::string>;
+
+struct EvalLoss {
+  std::optional<double> start;
+  std::optional<double> latest;
+  std::vector<core::Version> versions;  // of the latest
+};
+
+// ---- In ----
+
+// Where the chunks of one payload lie, back to back in one segment: what rows keep of it.
+struct Extent {
+  int64_t segment = 0;  // 0: there is none
+  int64_t offset = 0;   // of the first chunk, in bytes
+  std::vector<uint32_t> chunk_bytes;
+
+  int64_t bytes() const;
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+// A contribution that was admitted.
+struct ContributionRecord {
+  core::FragmentId fragment = 0;
+  core::SiteId site;
+  core::Admitted admitted;       // base version, tokens, steps
+  std::vector<ChunkPtr> chunks;  // in unit order; let go as soon as they are written
+};
+
+// The decision to merge: everything that a replay needs beside the contributions.
+struct RoundRecord {
+  struct Contributor {
+    core::SiteId site;
+    core::Version base = 0;  // of its contribution, at most the round's
+    float weight = 0;        // λ, normalised
+    friend bool operator==(const Contributor&, const Contributor&) = default;
+  };
+  core::FragmentId fragment = 0;
+  core::Version base = 0;                 // makes version base + 1
+  std::vector<Contributor> contributors;  // in bytewise order of site
+  core::OuterParameters outer;
+  std::vector<core::SiteId> sites;  // that share the data from here on
+  std::string reason;
+
+  friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
+};
+
+// A round was merged: its digest, and the update as sites get it. Another digest than an earlier life's is DATA_LOSS;
+// an update that an earlier life stored is not stored again.
+struct MergedRecord {
+  core::FragmentId fragment = 0;
+  core::Version base = 0;
+  uint64_t digest = 0;                        // of the anchor at base + 1
+  std::vector<ChunkPtr> update;               // let go as soon as they are written
+  std::function<void(const Extent&)> stored;  // before `durable`: where the update can be read from now on
+};
+
+// One line of the event tape, for `causewayctl history`.
+struct Event {
+  int64_t id = 0;                  // given by the journal, rising
+  int64_t unix_ms = 0;             // given by the journal
+  std::string kind;                // "start", "join", "enter", "leave", "drop", "round", "snapshot", "pause", …
+  core::SiteId site;               // empty: of no site
+  core::FragmentId fragment = -1;  // −1: of none
+  std::string text;
+};
+
+// What becomes durable together. Rows are written in this order, so that one entry may admit, decide and merge.
+struct JournalEntry {
+  std::vector<ContributionRecord> admitted;
+  std::vector<RoundRecord> decided;
+  std::vector<MergedRecord> merged;
+  std::optional<core::RoundState> state;  // its sites and flags; versions and contributions follow from the rows above
+  std::optional<EvalLoss> eval_loss;
+  std::vector<Event> events;
+  std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
+};
+
+// The parts of a run that are decided once: written with its seed.
+struct RunRecord {
+  core::Manifest manifest;
+  std::vector<std::vector<int>> tensors_of_fragment;
+
+  friend bool operator==(const RunRecord&, const RunRecord&) = default;
+};
+
+// ---- Out ----
+
+struct StoredContribution {
+  core::SiteId site;
+  core::Admitted admitted;
+  Extent extent;
+  float weight = 0;  // of a decided round
+};
+
+struct StoredRound {
+  RoundRecord record;
+  std::optional<uint64_t> digest;                 // nothing: the crash came before
+  std::vector<StoredContribution> contributions;  // in bytewise order of site; empty once pruned
+  Extent update;                                  // segment 0: not stored, or pruned
+};
+
+struct StoredFragment {
+  core::Version snapshot = 0;            // version of the newest snapshot
+  std::vector<StoredRound> to_replay;    // decided after it, in order
+  std::vector<StoredRound> updates;      // up to it, whose update is still stored, in order
+  std::vector<StoredContribution> open;  // admitted, not decided; in bytewise order of site
+};
+
+// Everything but arrays and payloads.
+struct StoredRun {
+  std::string run_config;   // of the life before; empty at the first start
+  RunRecord run;            // empty before the seed
+  core::RoundState rounds;  // whole: with versions and contributions
+  EvalLoss eval_loss;
+  std::vector<StoredFragment> fragments;  // empty before the seed
+};
+
+}  // namespace causeway::server
