@@ -46,4 +46,23 @@ inline constexpr size_t kMaxQueuedControlMessages = 4096;
 inline constexpr int64_t kFirstBackoffMs = 100;
 inline constexpr int64_t kLastBackoffMs = 2'000;  // well inside the default lease of 10 s
 
+// What an unknown peer may take of the coordinator. A site opens two connections, so 10,000 idle ones are not its own;
+// they cost a descriptor and some 10 kB each until the handshake's time is over.
+inline constexpr int kHandshakeTimeoutMs = 10'000;          // several round trips of the slowest link
+inline constexpr int kMaxStreamsPerConnection = 4'096;      // 2 P streams of bulk on one connection, with room
+inline constexpr int kMaxMetadataBytes = 16 << 10;          // gRPC's own headers and a token stay under 2 kB
+inline constexpr size_t kMaxTokenBytes = 4'096;             // a signed web token fits
+inline constexpr size_t kMaxCredentialFileBytes = 1 << 20;  // a bundle of 400 CAs, or 10,000 lines of tokens
+
+// What one site may take. A worker reports four times in a lease but at most every 20 ms, so 50 messages a second and a
+// few that join or leave; the burst is what has waited while the network was away.
+inline constexpr double kControlMessagesPerSecond = 100;
+inline constexpr double kControlMessagesBurst = 400;
+// A round takes a stream each way for each fragment. Rounds without computation, as in tests, stay under 1,000 a second
+// for each site; a stream costs the coordinator about 0.2 ms, so one site cannot take all of its time.
+inline constexpr double kBulkStreamsPerSecond = 2'000;
+inline constexpr double kBulkStreamsBurst = 4'000;
+// P fragments up and P down, twice: those of a connection that died without a word stay until keepalive notices.
+constexpr int MaxBulkStreams(int fragments) { return 4 * fragments + 16; }
+
 }  // namespace causeway::core

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/support/client_interceptor.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,36 @@ constexpr int kBulkKeepaliveTimeoutMs = 60'000;  // megabytes of send buffer on 
 // gRPC's name for it is MIN_RECONNECT_BACKOFF, but it is how long one attempt to connect may take: several round trips
 // of the slowest link. A refused connection is tried again after the backoff, not after this.
 constexpr int kConnectTimeoutMs = 5'000;
+
+// Puts the token into the headers of every call, over TLS and plaintext alike (gRPC's call credentials refuse the
+// latter, which loopback is).
+class TokenInterceptor final : public grpc::experimental::Interceptor {
+ public:
+  explicit TokenInterceptor(const std::string& value) : value_(value) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      methods->GetSendInitialMetadata()->emplace("authorization", value_);
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const std::string& value_;  // of the factory, which the channel holds
+};
+
+class TokenInterceptorFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit TokenInterceptorFactory(const std::string& token) : value_(absl::StrCat("Bearer ", token)) {}
+
+  grpc::experimental::Interceptor* CreateClientInterceptor(grpc::experimental::ClientRpcInfo*) override {
+    return new TokenInterceptor(value_);
+  }
+
+ private:
+  const std::string value_;
+};
 
 }  // namespace
 
@@ -59,7 +90,8 @@ absl::Status CheckPlaintextAllowed(const Address& address, bool insecure) {
   if (insecure || address.IsLoopback()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(address.Text(),
-                   " is not a loopback address, and traffic is not encrypted; say --insecure if the network is yours"));
+                   " is not a loopback address, and traffic is not encrypted; give --tls_ca, --tls_cert and --tls_key "
+                   "(deploy/certs makes them), or say --insecure if the network is yours"));
 }
 
 std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic) {
@@ -75,7 +107,13 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetMaxReceiveMessageSize(core::kMaxControlMessageBytes);
   arguments.SetMaxSendMessageSize(core::kMaxControlMessageBytes);
-  return grpc::CreateCustomChannel(address.Text(), grpc::InsecureChannelCredentials(), arguments);
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
+  if (!options.token.empty()) interceptors.push_back(std::make_unique<TokenInterceptorFactory>(options.token));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      address.Text(),
+      options.tls.given() ? TlsChannelCredentials(options.tls, options.tls_reload_s)
+                          : grpc::InsecureChannelCredentials(),
+      arguments, std::move(interceptors));
 }
 
 void ConfigureServer(grpc::ServerBuilder& builder) {
@@ -84,6 +122,9 @@ void ConfigureServer(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kBulkKeepaliveTimeoutMs);  // leases watch over sites
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveTimeMs / 2);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, core::kHandshakeTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, core::kMaxStreamsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, core::kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator on the port is an error
 }
 

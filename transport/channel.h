@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
+#include "transport/tls.h"
 
 namespace causeway::transport {
 
@@ -24,9 +25,12 @@ absl::StatusOr<Address> ParseAddress(const std::string& text);
 struct ChannelOptions {
   bool insecure = false;   // plaintext beyond loopback
   bool use_proxy = false;  // http_proxy and its like from the environment
+  TlsFiles tls;            // plaintext without
+  int tls_reload_s = kTlsReloadSeconds;
+  std::string token;  // goes with every call; empty: none
 };
 
-// INVALID_ARGUMENT if plaintext would leave the machine without options.insecure.
+// INVALID_ARGUMENT if plaintext would leave the machine without options.insecure. For whoever has no TLS files.
 absl::Status CheckPlaintextAllowed(const Address& address, bool insecure);
 
 // What a connection is for. A ping on a bulk connection waits behind the data that the kernel has taken already, so it
@@ -36,7 +40,7 @@ enum class Traffic { kControl, kBulk };
 // A channel with a TCP connection of its own, so that bulk and control do not share one.
 std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic);
 
-// The coordinator's counterpart of these settings.
+// The coordinator's counterpart of these settings, and what bounds an unknown peer.
 void ConfigureServer(grpc::ServerBuilder& builder);
 
 }  // namespace causeway::transport
