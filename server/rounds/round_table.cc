@@ -3,12 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "core/check.h"
 #include "core/limits.h"
 
 namespace causeway::server {
-namespace {
 
 using core::FragmentId;
 using core::SessionId;
@@ -17,36 +14,25 @@ using core::SiteRecord;
 using core::SiteState;
 using core::Version;
 
-bool Contains(const std::vector<SiteId>& sites, const SiteId& site) {
-  return std::find(sites.begin(), sites.end(), site) != sites.end();
-}
-
-bool IsActive(const SiteRecord& record) {
-  return record.state == SiteState::kTraining || record.state == SiteState::kDraining;
-}
-
-}  // namespace
-
-const char* RunStateName(RunState state) {
-  switch (state) {
-    case RunState::kWaiting: return "waiting";
-    case RunState::kTraining: return "training";
-    case RunState::kPaused: return "paused";
-    case RunState::kDone: return "done";
-  }
-  return "unknown";
-}
-
 RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms)
-    : rules_(rules), state_(std::move(state)) {
-  const int fragments = rules_.schedule.num_fragments();
-  state_.versions.resize(fragments);
-  state_.contributions.resize(fragments);
+    : rules_(rules), schedule_(rules.sync.Schedule()), state_(std::move(state)), now_ms_(now_ms) {
+  state_.versions.resize(num_fragments());
+  state_.contributions.resize(num_fragments());
+  open_.resize(num_fragments());
+  closed_ms_.resize(num_fragments());
   for (auto& [site, record] : state_.sites) {
+    record.last_merged.resize(num_fragments(), -1);
     if (record.state == SiteState::kGone) continue;
-    links_[site] = {.connected = false, .deadline_ms = now_ms + rules_.lease_ms};
+    links_[site] = {.connected = false, .deadline_ms = now_ms + rules_.membership.lease_ms};
     record.reason = "expected back after the coordinator's restart";
   }
+  for (FragmentId p = 0; p < num_fragments() && !synchronous(); ++p) NoteQuorum(p);  // graces start anew, too
+}
+
+void RoundTable::SetNow(int64_t now_ms) { now_ms_ = std::max(now_ms_, now_ms); }
+
+bool RoundTable::IsActive(const SiteRecord& record) {
+  return record.state == SiteState::kTraining || record.state == SiteState::kDraining;
 }
 
 bool RoundTable::InSession(const SiteId& site, const SessionId& session) const {
@@ -62,58 +48,100 @@ std::vector<SiteId> RoundTable::ActiveSites() const {
   return sites;
 }
 
-JoinDecision RoundTable::Join(const SiteId& site, const SessionId& session, const std::vector<Version>& held,
-                              int64_t now_ms) {
-  JoinDecision decision;
+int RoundTable::NumActive() const {
+  return static_cast<int>(
+      std::count_if(state_.sites.begin(), state_.sites.end(), [](const auto& site) { return IsActive(site.second); }));
+}
+
+bool RoundTable::AnyJoining() const {
+  return std::any_of(state_.sites.begin(), state_.sites.end(),
+                     [](const auto& site) { return site.second.state == SiteState::kJoining; });
+}
+
+bool RoundTable::IsCompleting(const SiteId& site) const {
+  const auto link = links_.find(site);
+  return link != links_.end() && link->second.completing;
+}
+
+std::string RoundTable::WhyHeldIsTooNew(const std::vector<Version>& held) const {
   for (size_t p = 0; p < held.size() && p < state_.versions.size(); ++p) {
     if (held[p] <= state_.versions[p]) continue;
-    decision.reason = absl::StrCat("the site holds version ", held[p], " of fragment ", p,
-                                   ", the coordinator only version ", state_.versions[p],
-                                   ": its state is older than the run's; start the coordinator on the newer state, or "
-                                   "the site afresh");
-    return decision;
+    return absl::StrCat("the site holds version ", held[p], " of fragment ", p, ", the coordinator only version ",
+                        state_.versions[p],
+                        ": its state is older than the run's; start the coordinator on the newer state, or the site "
+                        "afresh");
   }
-  if (InSession(site, session) && held.empty() && IsActive(state_.sites[site])) {
-    Drop(site, "came back before it had taken its place in the schedule", decision.actions);
-  }
-  if (InSession(site, session)) {
-    links_[site] = {.connected = true, .deadline_ms = now_ms + rules_.lease_ms};
-    SiteRecord& record = state_.sites[site];
-    record.reason.clear();
-    decision.accepted = true;
-    decision.resumed = IsActive(record);
-    AskForSeed(site, decision.actions);
-    return decision;
-  }
+  return "";
+}
+
+void RoundTable::Refuse(const SiteId& site, JoinDecision& decision) const {
   if (run_state() == RunState::kDone) {
     decision.reason = "the run is done";
-    return decision;
+    return;
   }
   const auto found = state_.sites.find(site);
   if (found != state_.sites.end() && found->second.state != SiteState::kGone) {
-    const Link& link = links_[site];
+    const Link& link = links_.at(site);
     decision.reason = absl::StrCat("site ", site, " is in the run already");
     if (!link.connected) {
-      decision.retry_after_ms = std::max<int64_t>(1, link.deadline_ms - now_ms);
+      decision.retry_after_ms = std::max<int64_t>(1, link.deadline_ms - now_ms_);
       absl::StrAppend(&decision.reason, "; its name is free in ", decision.retry_after_ms, " ms unless it returns");
     } else {
       absl::StrAppend(&decision.reason, " and alive; give this one another name");
     }
-    return decision;
+    return;
   }
   if (found == state_.sites.end() && state_.sites.size() >= static_cast<size_t>(core::kMaxSites)) {
     decision.reason = absl::StrCat("the run has ", core::kMaxSites, " sites, which is the limit");
+  }
+}
+
+void RoundTable::Accept(const SiteId& site, JoinDecision& decision) {
+  links_[site] = {.connected = true, .deadline_ms = now_ms_ + rules_.membership.lease_ms};
+  pace_.Interrupted(site);
+  decision.accepted = true;
+  decision.last_admitted = state_.sites[site].last_merged;
+  for (FragmentId p = 0; p < num_fragments(); ++p) {
+    const auto waiting = state_.contributions[p].find(site);
+    if (waiting != state_.contributions[p].end()) decision.last_admitted[p] = waiting->second.base;
+  }
+  AskForSeed(site, decision.actions);
+}
+
+JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
+  SetNow(now_ms);
+  const SiteId& site = request.site;
+  JoinDecision decision;
+  decision.reason = WhyHeldIsTooNew(request.held);
+  if (!decision.reason.empty()) return decision;
+  const bool in_session = InSession(site, request.session);
+  bool goes_on = in_session;
+  if (in_session && IsActive(state_.sites[site])) {
+    const char* restarts = request.held.empty() ? "came back before it had taken its place in the schedule"
+                           : request.from_checkpoint && !synchronous() ? "goes on from a checkpoint"
+                                                                       : nullptr;
+    if (restarts != nullptr) Drop(site, restarts, decision.actions);
+    goes_on = restarts == nullptr;
+    decision.resumed = goes_on;
+  }
+  if (goes_on) {
+    state_.sites[site].reason.clear();
+    Accept(site, decision);
     return decision;
   }
+  if (state_.stopped) {
+    decision.reason = "the run is stopped by an operator; sites can join once it is resumed";
+    return decision;
+  }
+  if (!in_session) Refuse(site, decision);
+  if (!decision.reason.empty()) return decision;
   SiteRecord& record = state_.sites[site];
-  record.session = session;
+  record.session = request.session;
   record.state = SiteState::kJoining;
   record.reason = "downloads the anchors";
   record.first_versions.clear();
-  record.last_merged.assign(state_.versions.size(), -1);
-  links_[site] = {.connected = true, .deadline_ms = now_ms + rules_.lease_ms};
-  decision.accepted = true;
-  AskForSeed(site, decision.actions);
+  record.last_merged.resize(num_fragments(), -1);
+  Accept(site, decision);
   return decision;
 }
 
@@ -129,13 +157,28 @@ void RoundTable::AskForSeed(const SiteId& joined, Actions& actions) {
   if (!seeder_.empty() && (seeder_ != before || seeder_ == joined)) actions.push_back(RequestSeed{seeder_});
 }
 
-void RoundTable::Heard(const SiteId& site, const SessionId& session, int64_t now_ms) {
-  if (InSession(site, session)) links_[site].deadline_ms = now_ms + rules_.lease_ms;
+Actions RoundTable::Heard(const SiteId& site, const SessionId& session, core::Step step, bool completing,
+                          int64_t now_ms) {
+  SetNow(now_ms);
+  Actions actions;
+  if (!InSession(site, session)) return actions;
+  Link& link = links_[site];
+  link.deadline_ms = now_ms_ + rules_.membership.lease_ms;
+  // A site reports several times within its lease, or it was cut off.
+  if (IsActive(state_.sites[site])) pace_.Heard(site, step, now_ms_, rules_.membership.lease_ms / 2);
+  if (link.completing == completing) return actions;
+  link.completing = completing;
+  CloseRounds(actions);
+  return actions;
 }
 
 void RoundTable::Disconnected(const SiteId& site, const SessionId& session, int64_t now_ms) {
+  SetNow(now_ms);
   if (!InSession(site, session)) return;
-  links_[site] = {.connected = false, .deadline_ms = now_ms + rules_.lease_ms};
+  Link& link = links_[site];
+  link.connected = false;
+  link.deadline_ms = now_ms_ + rules_.membership.lease_ms;
+  pace_.Interrupted(site);
   state_.sites[site].reason = "its control stream broke; expected back within the lease";
 }
 
@@ -151,7 +194,9 @@ absl::Status RoundTable::StartDraining(const SiteId& site, const std::string& re
   return absl::OkStatus();
 }
 
-Actions RoundTable::Leave(const SiteId& site, const SessionId& session, bool finished, const std::string& reason) {
+Actions RoundTable::Leave(const SiteId& site, const SessionId& session, bool finished, const std::string& reason,
+                          int64_t now_ms) {
+  SetNow(now_ms);
   Actions actions;
   if (!InSession(site, session)) return actions;
   state_.finished |= finished;
@@ -164,20 +209,22 @@ void RoundTable::Drop(const SiteId& site, const std::string& reason, Actions& ac
   record.state = SiteState::kGone;
   record.reason = reason;
   links_.erase(site);
+  pace_.Forget(site);
   std::erase(ready_, site);
   actions.push_back(Dropped{site, reason});
   AskForSeed(/*joined=*/"", actions);
-  CloseComplete(actions);
+  CloseRounds(actions);
   DropStranded(actions);
 }
 
-// A joiner does not contribute to rounds that were due before it entered. Where all who should have are gone, with
-// nothing admitted, such a round could never close: whoever is left enters anew, from where somebody can fill it.
+// A joiner of a synchronous run does not contribute to rounds that were due before it entered. Where all who should
+// have are gone, with nothing admitted, such a round could never close: whoever is left enters anew, from where
+// somebody can fill it.
 void RoundTable::DropStranded(Actions& actions) {
   const std::vector<SiteId> active = ActiveSites();
-  if (active.empty()) return;
-  for (FragmentId p = 0; p < rules_.schedule.num_fragments(); ++p) {
-    if (!state_.contributions[p].empty() || !MissingFrom(p).empty()) continue;
+  if (!synchronous() || active.empty()) return;
+  for (FragmentId p = 0; p < num_fragments(); ++p) {
+    if (!state_.contributions[p].empty() || AnyMissingFrom(p)) continue;
     Drop(active.front(), absl::StrCat("nobody is left to contribute to the open round of fragment ", p, "; joins anew"),
          actions);
     return;  // that drop looked after the others
@@ -190,18 +237,18 @@ Actions RoundTable::Seeded() {
 }
 
 Actions RoundTable::Ready(const SiteId& site, const SessionId& session) {
-  if (!InSession(site, session) || !state_.seeded) return {};
+  if (!InSession(site, session) || !state_.seeded || state_.stopped) return {};
   SiteRecord& record = state_.sites[site];
   if (record.state != SiteState::kJoining) return {};
   if (state_.started) return {EnterNow(site)};
-  if (!Contains(ready_, site)) ready_.push_back(site);
+  if (std::find(ready_.begin(), ready_.end(), site) == ready_.end()) ready_.push_back(site);
   record.reason = "ready; waits for the start";
   return StartIfEnough();
 }
 
 Actions RoundTable::StartIfEnough() {
   Actions actions;
-  if (static_cast<int>(ready_.size()) < rules_.min_sites) return actions;
+  if (static_cast<int>(ready_.size()) < rules_.membership.min_sites) return actions;
   state_.started = true;
   std::sort(ready_.begin(), ready_.end());
   for (const SiteId& site : ready_) EnterNow(site);
@@ -214,14 +261,15 @@ Actions RoundTable::StartIfEnough() {
 Enter RoundTable::EnterNow(const SiteId& site) {
   SiteRecord& record = state_.sites[site];
   Enter enter{.site = site, .entry = {}};
-  enter.entry.step = EntryStep(rules_.schedule, state_.versions);
+  enter.entry.step = EntryStep(schedule_, state_.versions);
   enter.entry.versions = state_.versions;
   // With nobody else in the run, the joiner has to fill every open round itself, also one that is behind the others.
-  for (FragmentId p = 0; p < rules_.schedule.num_fragments() && ActiveSites().empty(); ++p) {
-    enter.entry.step = std::min(enter.entry.step, rules_.schedule.SendStep(p, state_.versions[p]) - 1);
+  for (FragmentId p = 0; p < num_fragments() && synchronous() && NumActive() == 0; ++p) {
+    enter.entry.step = std::min(enter.entry.step, schedule_.SendStep(p, state_.versions[p]) - 1);
   }
-  for (FragmentId p = 0; p < rules_.schedule.num_fragments(); ++p) {
-    Version first = std::max(state_.versions[p], rules_.schedule.FirstBaseAfter(p, enter.entry.step));
+  for (FragmentId p = 0; p < num_fragments(); ++p) {
+    Version first = state_.versions[p];
+    if (synchronous()) first = std::max(first, schedule_.FirstBaseAfter(p, enter.entry.step));
     // An earlier stay of this site may have left its contribution in the open round; one a round is enough.
     if (state_.contributions[p].contains(site)) first = std::max(first, state_.versions[p] + 1);
     enter.entry.first_versions.push_back(first);
@@ -233,103 +281,59 @@ Enter RoundTable::EnterNow(const SiteId& site) {
   return enter;
 }
 
-absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& session, FragmentId fragment,
-                                           Version base) const {
-  if (fragment < 0 || fragment >= static_cast<FragmentId>(state_.versions.size())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("expected a fragment from 0 to ", state_.versions.size() - 1, ", got ", fragment));
+Actions RoundTable::Tick(int64_t now_ms) {
+  SetNow(now_ms);
+  Actions actions;
+  std::vector<SiteId> expired;
+  for (const auto& [site, link] : links_) {
+    if (now_ms_ >= link.deadline_ms) expired.push_back(site);
   }
-  if (!InSession(site, session)) {
-    return absl::FailedPreconditionError(absl::StrCat("site ", site, " is not in the run with this session"));
+  for (const SiteId& site : expired) {
+    if (!links_.contains(site)) continue;  // gone with another one
+    Drop(site, absl::StrCat("not heard of for ", rules_.membership.lease_ms, " ms (lease_ms)"), actions);
   }
-  const SiteRecord& record = state_.sites.at(site);
-  if (!IsActive(record)) return absl::FailedPreconditionError(absl::StrCat("site ", site, " has not entered yet"));
-  const Version open = state_.versions[fragment];
-  if (base < record.first_versions[fragment]) {
-    return absl::FailedPreconditionError(absl::StrCat("the site's first contribution to fragment ", fragment,
-                                                      " is of base version ", record.first_versions[fragment],
-                                                      ", this one is of ", base));
+  if (state_.stopped && AnyJoining()) {
+    std::vector<SiteId> joining;
+    for (const auto& [site, record] : state_.sites) {
+      if (record.state == SiteState::kJoining) joining.push_back(site);
+    }
+    for (const SiteId& site : joining) Drop(site, "stopped by an operator", actions);
   }
-  if (record.last_merged[fragment] >= base) return absl::AlreadyExistsError("merged already");
-  if (base != open) {
-    return absl::FailedPreconditionError(absl::StrCat("the open round of fragment ", fragment, " is of base version ",
-                                                      open, ", the contribution is of ", base));
-  }
-  if (state_.contributions[fragment].contains(site)) return absl::AlreadyExistsError("admitted already");
+  CloseRounds(actions);
+  return actions;
+}
+
+absl::Status RoundTable::Pause() {
+  if (state_.paused) return absl::FailedPreconditionError("the run is paused already");
+  if (state_.stopped) return absl::FailedPreconditionError("the run is stopped");
+  if (run_state() == RunState::kDone) return absl::FailedPreconditionError("the run is done");
+  state_.paused = true;
   return absl::OkStatus();
 }
 
-Actions RoundTable::Admit(const SiteId& site, FragmentId fragment, Version base) {
-  CHECK(base == state_.versions[fragment]);
-  auto& contributors = state_.contributions[fragment];
-  CHECK(!contributors.contains(site));
-  contributors[site] = {.base = base};
-  Actions actions;
-  CloseComplete(actions);
-  return actions;
-}
-
-std::vector<SiteId> RoundTable::MissingFrom(FragmentId fragment) const {
-  std::vector<SiteId> missing;
-  for (const auto& [site, record] : state_.sites) {
-    const bool expected = IsActive(record) && record.first_versions[fragment] <= state_.versions[fragment];
-    if (expected && !state_.contributions[fragment].contains(site)) missing.push_back(site);
+absl::Status RoundTable::Resume() {
+  if (!state_.paused && !state_.stopped) {
+    return absl::FailedPreconditionError("the run is neither paused nor stopped by an operator");
   }
-  return missing;
+  state_.paused = state_.stopped = false;
+  pace_.InterruptedAll();  // sites stood still
+  return absl::OkStatus();
 }
 
-void RoundTable::CloseComplete(Actions& actions) {
-  for (FragmentId p = 0; p < rules_.schedule.num_fragments(); ++p) {
-    auto& contributors = state_.contributions[p];
-    if (contributors.empty() || !MissingFrom(p).empty()) continue;
-    CloseRound close{.fragment = p, .base = state_.versions[p]};
-    close.weights.assign(contributors.size(), 1.0);
-    for (const auto& [site, admitted] : contributors) {
-      state_.sites[site].last_merged[p] = close.base;
-      close.contributors.push_back(site);
-    }
-    close.sites = ActiveSites();
-    contributors.clear();
-    ++state_.versions[p];
-    actions.push_back(std::move(close));
+absl::Status RoundTable::Stop() {
+  if (state_.stopped) return absl::FailedPreconditionError("the run is stopped already");
+  if (run_state() == RunState::kDone) return absl::FailedPreconditionError("the run is done");
+  state_.paused = false;  // or the rounds that the sites wait for in order to leave would not close
+  state_.stopped = true;
+  pace_.InterruptedAll();
+  for (auto& [site, record] : state_.sites) {
+    if (record.state != SiteState::kTraining) continue;
+    record.state = SiteState::kDraining;
+    record.reason = "stopped by an operator";
   }
+  return absl::OkStatus();
 }
 
-Actions RoundTable::Tick(int64_t now_ms) {
-  std::vector<SiteId> expired;
-  for (const auto& [site, link] : links_) {
-    if (now_ms >= link.deadline_ms) expired.push_back(site);
-  }
-  Actions actions;
-  for (const SiteId& site : expired) {
-    if (!links_.contains(site)) continue;  // gone with another one
-    Drop(site, absl::StrCat("not heard of for ", rules_.lease_ms, " ms (lease_ms)"), actions);
-  }
-  return actions;
-}
-
-RunState RoundTable::run_state() const {
-  if (!state_.started) return RunState::kWaiting;
-  if (!ActiveSites().empty()) return RunState::kTraining;
-  const bool joining = std::any_of(state_.sites.begin(), state_.sites.end(),
-                                   [](const auto& site) { return site.second.state == SiteState::kJoining; });
-  return state_.finished && !joining ? RunState::kDone : RunState::kPaused;
-}
-
-std::string RoundTable::Reason() const {
-  switch (run_state()) {
-    case RunState::kWaiting:
-      return absl::StrCat(ready_.size(), " of ", rules_.min_sites, " sites are ready (min_sites)");
-    case RunState::kTraining: return "";
-    case RunState::kPaused: return "no site is in the run; it goes on when one joins";
-    case RunState::kDone: return "all steps are done";
-  }
-  return "";
-}
-
-std::string RoundTable::RoundReason(FragmentId fragment) const {
-  if (state_.contributions[fragment].empty()) return "";
-  return absl::StrCat("waiting for ", absl::StrJoin(MissingFrom(fragment), ", "));
-}
+bool RoundTable::held() const { return state_.paused; }
 
 }  // namespace causeway::server

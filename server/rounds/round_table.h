@@ -3,31 +3,37 @@
 //
 //   Join ─► joining ─ Ready ─► training ─ Leave or lease ended ─► gone
 //                                 │
-//   round of fragment p, base v   open ─ all training sites have contributed ─► decided: v + 1, next round open
+//   round of fragment p, base v   open ─ quorum ─► grace ─► decided: v + 1, next round open
 //
-// Synchronous mode (docs/architecture.md): a round needs every active site whose first version it has reached;
-// a contribution once admitted is merged even if its site leaves before the round closes. Sites that wait for a round
-// that nobody is left to fill join anew. Each decision carries its
-// reason: the same words in the log, in /status and in tests. Times are milliseconds of the caller's monotonic clock.
-// One owner at a time.
+// Synchronous mode: a round needs every active site whose first version it has reached. Quorum mode (arXiv 2604.21428):
+// a round needs min_quorum sites, then waits a grace for the others, and rounds keep a distance; a contribution whose
+// base is up to max_staleness versions old joins the round that is open. In both a contribution once admitted is
+// merged, exactly once, even if its site leaves before the round closes; rounds of several fragments are open at once;
+// and below min_quorum active sites no round closes.
+//
+// Each decision carries its reason: the same words in the log, in /status and in tests. Times are milliseconds of the
+// caller's monotonic clock. What a restart must find again is in core::RoundState; estimates of times are not, and
+// start anew. One owner at a time. Source: docs/architecture.md.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/membership.h"
+#include "core/run_config.h"
 #include "core/schedule.h"
+#include "server/rounds/pace.h"
 
 namespace causeway::server {
 
 struct RoundRules {
-  core::FragmentSchedule schedule;
-  int min_sites = 1;
-  int64_t lease_ms = 10000;
+  core::SyncConfig sync;
+  core::MembershipConfig membership;
 };
 
 // ---- What the table asks its owner to do ----
@@ -43,11 +49,16 @@ struct Enter {
 };
 // Merge these contributions: the decision is made, and `base` + 1 is the fragment's version from now on.
 struct CloseRound {
+  struct Contributor {
+    core::SiteId site;
+    core::Version base = 0;  // of its contribution, up to max_staleness behind the round's
+    double weight = 0;       // not normalised, above 0
+  };
   core::FragmentId fragment = 0;
   core::Version base = 0;
-  std::vector<core::SiteId> contributors;  // in bytewise order
-  std::vector<double> weights;             // one for each, not normalised
-  std::vector<core::SiteId> sites;         // that share the data from here on
+  std::vector<Contributor> contributors;  // in bytewise order of site
+  std::vector<core::SiteId> sites;        // that share the data from here on
+  std::string reason;                     // "all 3 active sites have contributed", …
 };
 // Forget what this site has sent but not completed; its name is free.
 struct Dropped {
@@ -60,11 +71,27 @@ using Actions = std::vector<Action>;
 enum class RunState { kWaiting, kTraining, kPaused, kDone };
 const char* RunStateName(RunState state);  // "waiting", …
 
+enum class RoundPhase { kIdle, kOpen, kGrace };  // nobody, somebody has contributed; there is a quorum
+const char* RoundPhaseName(RoundPhase phase);    // "idle", …
+
+struct JoinRequest {
+  core::SiteId site;
+  core::SessionId session;
+  // Versions of the anchors that the site has, empty for one that has not entered yet.
+  std::vector<core::Version> held;
+  // The site goes on from a checkpoint: it repeats steps that its session took before. In synchronous mode that is the
+  // session going on; in quorum mode nobody can repeat what depended on time, so that the site enters anew.
+  bool from_checkpoint = false;
+};
+
 struct JoinDecision {
   bool accepted = false;
   bool resumed = false;        // the session is still in the run
   std::string reason;          // of a refusal
   int64_t retry_after_ms = 0;  // of a refusal that ends by itself; 0 = final
+  // Accepted: of each fragment, the base version of the site's last contribution that was admitted, merged yet or not,
+  // in whatever stay; −1 = none.
+  std::vector<core::Version> last_admitted;
   Actions actions;
 };
 
@@ -73,14 +100,16 @@ class RoundTable {
   // A new run, or one that goes on from a saved state: all leases start anew at `now_ms`.
   RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms);
 
-  // A site asks to join, or to go on with its session after its control stream broke. `held` are the versions of the
-  // anchors it has, empty for a site that has not entered yet.
-  JoinDecision Join(const core::SiteId& site, const core::SessionId& session, const std::vector<core::Version>& held,
-                    int64_t now_ms);
+  // A site asks to join, or to go on with its session after its control stream broke or its process died.
+  JoinDecision Join(const JoinRequest& request, int64_t now_ms);
 
-  void Heard(const core::SiteId& site, const core::SessionId& session, int64_t now_ms);  // renews the lease
+  // The site reports: renews its lease and tells how fast it steps. `completing`: it sends nothing more and waits for
+  // its open rounds, which then need not wait for it.
+  Actions Heard(const core::SiteId& site, const core::SessionId& session, core::Step step, bool completing,
+                int64_t now_ms);
   void Disconnected(const core::SiteId& site, const core::SessionId& session, int64_t now_ms);
-  Actions Leave(const core::SiteId& site, const core::SessionId& session, bool finished, const std::string& reason);
+  Actions Leave(const core::SiteId& site, const core::SessionId& session, bool finished, const std::string& reason,
+                int64_t now_ms);
   // FAILED_PRECONDITION if the site is not training.
   absl::Status StartDraining(const core::SiteId& site, const std::string& reason);
 
@@ -88,41 +117,98 @@ class RoundTable {
   Actions Ready(const core::SiteId& site, const core::SessionId& session);
 
   // Whether this contribution may be taken: OK; ALREADY_EXISTS if it was admitted or merged (a repeat, to be told so);
-  // FAILED_PRECONDITION, with the reason, if it is refused.
+  // FAILED_PRECONDITION, with the reason, if it is refused; INVALID_ARGUMENT if it counts nothing that its weight could
+  // come from.
   absl::Status CheckContribution(const core::SiteId& site, const core::SessionId& session, core::FragmentId fragment,
-                                 core::Version base) const;
+                                 const core::Admitted& contribution) const;
 
-  // A contribution that CheckContribution took is complete and valid: irrevocable from now on.
-  Actions Admit(const core::SiteId& site, core::FragmentId fragment, core::Version base);
+  // A contribution that CheckContribution took is complete and valid: irrevocable from now on. `transfer_ms` is how
+  // long its chunks took.
+  Actions Admit(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
+                int64_t transfer_ms, int64_t now_ms);
 
-  Actions Tick(int64_t now_ms);  // ends leases
+  // ---- The people who run it ----
+  // FAILED_PRECONDITION if there is nothing to do: it is paused, it runs, it has stopped already.
+  absl::Status Pause();   // no round closes, and sites hold
+  absl::Status Resume();  // undoes Pause and Stop
+  absl::Status Stop();    // all active sites drain, joiners are refused; done when all have left
+  bool held() const;      // sites should hold before their next step: paused by an operator
+
+  Actions Tick(int64_t now_ms);  // ends leases and graces; a few dozen times a second
 
   const core::RoundState& state() const { return state_; }
   RunState run_state() const;
-  std::string Reason() const;                                // why the run is in that state; empty while it trains
-  std::string RoundReason(core::FragmentId fragment) const;  // "waiting for asia, us"; empty when nobody contributed
+  std::string Reason() const;  // why the run waits, is paused, stopped or done; empty while it trains
+  RoundPhase Phase(core::FragmentId fragment) const;
+  // What the open round waits for: "waiting for asia, us"; empty when nobody contributed.
+  std::string RoundReason(core::FragmentId fragment) const;
 
  private:
   struct Link {
     bool connected = false;
     int64_t deadline_ms = 0;
+    bool completing = false;
+  };
+  // What is known of an open round beside its contributions. Times are those of this process.
+  struct OpenRound {
+    std::optional<int64_t> first_ms;   // first admission; none if the wait since says nothing about the sites
+    std::optional<int64_t> quorum_ms;  // the quorum was reached, and the grace began
+    int64_t grace_ms = 0;
   };
 
+  static bool IsActive(const core::SiteRecord& record);  // training or draining
+  bool synchronous() const { return rules_.sync.mode == core::SyncMode::kSynchronous; }
+  int num_fragments() const { return schedule_.num_fragments(); }
+  void SetNow(int64_t now_ms);
+
+  // round_table.cc: who is in.
   bool InSession(const core::SiteId& site, const core::SessionId& session) const;
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
-  std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;
+  int NumActive() const;
+  bool AnyJoining() const;
+  bool IsCompleting(const core::SiteId& site) const;
+  std::string WhyHeldIsTooNew(const std::vector<core::Version>& held) const;  // empty if it is not
+  void Refuse(const core::SiteId& site, JoinDecision& decision) const;        // unless the site may join anew
+  void Accept(const core::SiteId& site, JoinDecision& decision);
   Actions StartIfEnough();
   Enter EnterNow(const core::SiteId& site);
   void AskForSeed(const core::SiteId& joined, Actions& actions);
-  void CloseComplete(Actions& actions);
   void Drop(const core::SiteId& site, const std::string& reason, Actions& actions);
   void DropStranded(Actions& actions);
 
+  // round_table_rounds.cc: when rounds close.
+  absl::Status CheckCounts(const core::Admitted& contribution) const;
+  std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;  // whom the open round waits for
+  bool AnyMissingFrom(core::FragmentId fragment) const;
+  bool Misses(core::FragmentId fragment, const core::SiteId& site, const core::SiteRecord& record) const;
+  bool Ending(core::FragmentId fragment) const;
+  int Quorum(core::FragmentId fragment) const;
+  bool EnoughActive(core::FragmentId fragment) const;
+  bool HasQuorum(core::FragmentId fragment) const;
+  bool InGrace(core::FragmentId fragment) const;
+  bool FarEnough(core::FragmentId fragment) const;
+  bool MayClose(core::FragmentId fragment) const;
+  void NoteQuorum(core::FragmentId fragment);
+  void CloseRounds(Actions& actions);
+  CloseRound Close(core::FragmentId fragment);
+  std::string WhyItCloses(core::FragmentId fragment) const;
+
+  // round_table_reasons.cc
+  bool BelowQuorum() const;
+  std::string QuorumReason() const;
+
   RoundRules rules_;
+  core::FragmentSchedule schedule_;
   core::RoundState state_;
-  std::map<core::SiteId, Link> links_;
-  std::vector<core::SiteId> ready_;  // wait for the start
-  core::SiteId seeder_;              // was asked for the initial parameters
+  std::map<core::SiteId, Link> links_;  // of the sites that are not gone
+  std::vector<core::SiteId> ready_;     // wait for the start
+  core::SiteId seeder_;                 // was asked for the initial parameters
+
+  int64_t now_ms_;  // of the latest event
+  Pace pace_;
+  std::vector<OpenRound> open_;                    // of each fragment
+  std::vector<std::optional<int64_t>> closed_ms_;  // when the last round of each fragment closed
+  std::optional<int64_t> last_closed_ms_;          // of all of them
 };
 
 }  // namespace causeway::server

@@ -1,6 +1,7 @@
 // Words for the tests of the rules: a table with a clock that stands still, and the actions of one kind.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <variant>
@@ -13,7 +14,22 @@ namespace causeway::server {
 inline constexpr int64_t kLeaseMs = 1000;
 
 inline RoundRules Rules(int64_t sync_every = 8, int num_fragments = 1, int64_t delay = 0, int min_sites = 1) {
-  return {core::FragmentSchedule(sync_every, num_fragments, delay), min_sites, kLeaseMs};
+  RoundRules rules;
+  rules.sync.sync_every = sync_every;
+  rules.sync.num_fragments = num_fragments;
+  rules.sync.fragment_sync_delay = delay;
+  rules.membership.min_sites = min_sites;
+  rules.membership.lease_ms = kLeaseMs;
+  return rules;
+}
+
+// Quorum mode, starting with `min_quorum` sites; no grace. Leases are long, since nothing here ends by one.
+inline RoundRules QuorumRules(int min_quorum, int num_fragments = 1) {
+  RoundRules rules = Rules(/*sync_every=*/10, num_fragments, /*delay=*/5, /*min_sites=*/min_quorum);
+  rules.sync.mode = core::SyncMode::kQuorum;
+  rules.membership.min_quorum = min_quorum;
+  rules.membership.lease_ms = 1'000'000;
+  return rules;
 }
 
 template <typename T>
@@ -29,20 +45,43 @@ inline core::SessionId SessionOf(const core::SiteId& site) { return site + "-1";
 
 // Joins, seeds if nobody has, and is ready. What the last step asked for.
 inline Actions Arrive(RoundTable& table, const core::SiteId& site, int64_t now_ms = 0) {
-  table.Join(site, SessionOf(site), {}, now_ms);
+  table.Join({.site = site, .session = SessionOf(site), .held = {}}, now_ms);
   table.Seeded();
   return table.Ready(site, SessionOf(site));
 }
 
-// Checked and admitted, as the coordinator does it; a refusal is a failure of the test that calls .value().
-inline Actions Contribute(RoundTable& table, const core::SiteId& site, core::FragmentId fragment, core::Version base) {
-  const absl::Status status = table.CheckContribution(site, SessionOf(site), fragment, base);
-  if (!status.ok()) std::abort();
-  return table.Admit(site, fragment, base);
+inline absl::Status Check(const RoundTable& table, const core::SiteId& site, core::FragmentId fragment,
+                          core::Version base, int64_t tokens = 100, int64_t steps = 10) {
+  return table.CheckContribution(site, SessionOf(site), fragment, {.base = base, .tokens = tokens, .steps = steps});
 }
 
-inline Actions LeaveRun(RoundTable& table, const core::SiteId& site, bool finished = false) {
-  return table.Leave(site, SessionOf(site), finished, "said so");
+// Checked and admitted, as the coordinator does it; a refusal ends the test.
+inline Actions Contribute(RoundTable& table, const core::SiteId& site, core::FragmentId fragment, core::Version base,
+                          int64_t now_ms = 0, int64_t tokens = 100, int64_t steps = 10) {
+  const absl::Status status = Check(table, site, fragment, base, tokens, steps);
+  if (!status.ok()) std::abort();
+  return table.Admit(site, fragment, {.base = base, .tokens = tokens, .steps = steps}, /*transfer_ms=*/0, now_ms);
+}
+
+inline Actions LeaveRun(RoundTable& table, const core::SiteId& site, bool finished = false, int64_t now_ms = 0) {
+  return table.Leave(site, SessionOf(site), finished, "said so", now_ms);
+}
+
+// It has done all its steps, and waits for its open rounds.
+inline Actions Complete(RoundTable& table, const core::SiteId& site, int64_t now_ms = 0) {
+  return table.Heard(site, SessionOf(site), /*step=*/0, /*completing=*/true, now_ms);
+}
+
+inline std::vector<core::SiteId> Names(const CloseRound& close) {
+  std::vector<core::SiteId> names;
+  for (const CloseRound::Contributor& contributor : close.contributors) names.push_back(contributor.site);
+  return names;
+}
+
+inline std::vector<double> Weights(const CloseRound& close) {
+  std::vector<double> weights;
+  for (const CloseRound::Contributor& contributor : close.contributors) weights.push_back(contributor.weight);
+  return weights;
 }
 
 }  // namespace causeway::server

@@ -1,0 +1,90 @@
+// What the run does and why, in the words of the log, the status page and the tests. Whoever logs a reason does so when
+// it changes: none holds a clock that runs.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/rounds/round_table.h"
+
+namespace causeway::server {
+
+using core::FragmentId;
+
+const char* RunStateName(RunState state) {
+  switch (state) {
+    case RunState::kWaiting: return "waiting";
+    case RunState::kTraining: return "training";
+    case RunState::kPaused: return "paused";
+    case RunState::kDone: return "done";
+  }
+  return "unknown";
+}
+
+const char* RoundPhaseName(RoundPhase phase) {
+  switch (phase) {
+    case RoundPhase::kIdle: return "idle";
+    case RoundPhase::kOpen: return "open";
+    case RoundPhase::kGrace: return "grace";
+  }
+  return "unknown";
+}
+
+bool RoundTable::BelowQuorum() const {
+  if (NumActive() >= rules_.membership.min_quorum || state_.finished) return false;
+  for (FragmentId p = 0; p < num_fragments(); ++p) {
+    if (Ending(p)) return false;
+  }
+  return true;
+}
+
+RunState RoundTable::run_state() const {
+  if (state_.paused) return RunState::kPaused;
+  const bool nobody = NumActive() == 0;
+  if ((state_.finished || state_.stopped) && nobody && !AnyJoining()) return RunState::kDone;
+  if (state_.stopped) return RunState::kPaused;
+  if (!state_.started) return RunState::kWaiting;
+  return nobody || BelowQuorum() ? RunState::kPaused : RunState::kTraining;
+}
+
+std::string RoundTable::QuorumReason() const {
+  const int active = NumActive();
+  if (active == 0) return "no site is in the run; it goes on when one joins";
+  return absl::StrCat(active, active == 1 ? " site is active, " : " sites are active, ", rules_.membership.min_quorum,
+                      " are needed (min_quorum)");
+}
+
+std::string RoundTable::Reason() const {
+  if (state_.paused) return "paused by an operator";
+  if (state_.stopped) return "stopped by an operator";
+  switch (run_state()) {
+    case RunState::kWaiting:
+      return absl::StrCat(ready_.size(), " of ", rules_.membership.min_sites, " sites are ready (min_sites)");
+    case RunState::kTraining: return "";
+    case RunState::kPaused: return QuorumReason();
+    case RunState::kDone: return "all steps are done";
+  }
+  return "";
+}
+
+RoundPhase RoundTable::Phase(FragmentId fragment) const {
+  if (state_.contributions[fragment].empty()) return RoundPhase::kIdle;
+  return !synchronous() && HasQuorum(fragment) ? RoundPhase::kGrace : RoundPhase::kOpen;
+}
+
+std::string RoundTable::RoundReason(FragmentId fragment) const {
+  const auto& contributors = state_.contributions[fragment];
+  if (contributors.empty()) return "";
+  if (state_.paused) return "paused by an operator";
+  if (!EnoughActive(fragment)) return QuorumReason();
+  const std::string missing = absl::StrJoin(MissingFrom(fragment), ", ");
+  const std::string waiting = missing.empty() ? "" : absl::StrCat("waiting for ", missing);
+  if (synchronous()) return missing.empty() ? "complete" : waiting;
+  if (!HasQuorum(fragment)) {
+    return absl::StrCat(contributors.size(), " of ", Quorum(fragment), " for a quorum", missing.empty() ? "" : "; ",
+                        waiting);
+  }
+  if (InGrace(fragment)) return absl::StrCat("grace of ", open_[fragment].grace_ms, " ms for ", missing);
+  return FarEnough(fragment) ? "complete" : "keeps its distance to the rounds before";
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,213 @@
+// When rounds close: contributions, quorum, grace, distance.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "server/rounds/round_table.h"
+
+namespace causeway::server {
+
+using core::FragmentId;
+using core::SessionId;
+using core::SiteId;
+using core::SiteRecord;
+using core::Version;
+
+absl::Status RoundTable::CheckCounts(const core::Admitted& contribution) const {
+  const int64_t tokens = contribution.tokens;
+  const int64_t steps = contribution.steps;
+  if (tokens < 0 || steps < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected tokens and steps of at least 0, got ", tokens, " tokens and ", steps, " steps"));
+  }
+  if (rules_.membership.weights != core::WeightRule::kUniform && (tokens == 0 || steps == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("contributions are weighted by tokens (weights): expected at least one token and one step, got ",
+                     tokens, " tokens and ", steps, " steps"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& session, FragmentId fragment,
+                                           const core::Admitted& contribution) const {
+  if (fragment < 0 || fragment >= num_fragments()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("expected a fragment from 0 to ", num_fragments() - 1, ", got ", fragment));
+  }
+  if (!InSession(site, session)) {
+    return absl::FailedPreconditionError(absl::StrCat("site ", site, " is not in the run with this session"));
+  }
+  const SiteRecord& record = state_.sites.at(site);
+  if (!IsActive(record)) return absl::FailedPreconditionError(absl::StrCat("site ", site, " has not entered yet"));
+  RETURN_IF_ERROR(CheckCounts(contribution));
+  const Version open = state_.versions[fragment];
+  const Version base = contribution.base;
+  if (base < record.first_versions[fragment]) {
+    return absl::FailedPreconditionError(absl::StrCat("the site's first contribution to fragment ", fragment,
+                                                      " is of base version ", record.first_versions[fragment],
+                                                      ", this one is of ", base));
+  }
+  if (record.last_merged[fragment] >= base) return absl::AlreadyExistsError("merged already");
+  const auto& contributors = state_.contributions[fragment];
+  if (const auto earlier = contributors.find(site); earlier != contributors.end()) {
+    if (earlier->second.base == base) return absl::AlreadyExistsError("admitted already");
+    return absl::FailedPreconditionError(absl::StrCat("one unresolved contribution for each site and fragment: base ",
+                                                      earlier->second.base, " waits to be merged"));
+  }
+  if (synchronous() ? base != open : base > open) {
+    return absl::FailedPreconditionError(absl::StrCat("the open round of fragment ", fragment, " is of base version ",
+                                                      open, ", the contribution is of ", base));
+  }
+  if (open - base > rules_.membership.max_staleness) {
+    return absl::FailedPreconditionError(absl::StrCat("the contribution to fragment ", fragment, " is of base version ",
+                                                      base, ", ", open - base, " behind version ", open, "; at most ",
+                                                      rules_.membership.max_staleness, " is allowed (max_staleness)"));
+  }
+  return absl::OkStatus();
+}
+
+Actions RoundTable::Admit(const SiteId& site, FragmentId fragment, const core::Admitted& contribution,
+                          int64_t transfer_ms, int64_t now_ms) {
+  SetNow(now_ms);
+  auto& contributors = state_.contributions[fragment];
+  CHECK(contribution.base <= state_.versions[fragment] && !contributors.contains(site));
+  if (contributors.empty()) open_[fragment].first_ms = now_ms_;
+  contributors[site] = contribution;
+  pace_.Transferred(transfer_ms);
+  Actions actions;
+  CloseRounds(actions);
+  return actions;
+}
+
+bool RoundTable::Misses(FragmentId fragment, const SiteId& site, const SiteRecord& record) const {
+  return IsActive(record) && record.first_versions[fragment] <= state_.versions[fragment] &&
+         !state_.contributions[fragment].contains(site) && (synchronous() || !IsCompleting(site));
+}
+
+std::vector<SiteId> RoundTable::MissingFrom(FragmentId fragment) const {
+  std::vector<SiteId> missing;
+  for (const auto& [site, record] : state_.sites) {
+    if (Misses(fragment, site, record)) missing.push_back(site);
+  }
+  return missing;
+}
+
+bool RoundTable::AnyMissingFrom(FragmentId fragment) const {
+  return std::any_of(state_.sites.begin(), state_.sites.end(),
+                     [&](const auto& site) { return Misses(fragment, site.first, site.second); });
+}
+
+// Whether the round is among the last of the run, or of a site that waits for it in order to leave: fewer than
+// min_quorum sites then close it, since nobody may ever come to make up the number.
+bool RoundTable::Ending(FragmentId fragment) const {
+  if (state_.finished || state_.stopped) return true;
+  const auto& contributors = state_.contributions[fragment];
+  return std::any_of(contributors.begin(), contributors.end(),
+                     [this](const auto& contributor) { return IsCompleting(contributor.first); });
+}
+
+// How many contributions the open round needs (quorum mode).
+int RoundTable::Quorum(FragmentId fragment) const {
+  if (!Ending(fragment)) return rules_.membership.min_quorum;
+  const auto& contributors = state_.contributions[fragment];
+  int could = static_cast<int>(contributors.size());
+  for (const auto& [site, record] : state_.sites) {
+    could += IsActive(record) && !IsCompleting(site) && !contributors.contains(site);
+  }
+  return std::min(rules_.membership.min_quorum, std::max(1, could));
+}
+
+// min_quorum 1 is no bound at all: what the last site left behind is merged without waiting for another.
+bool RoundTable::EnoughActive(FragmentId fragment) const {
+  return rules_.membership.min_quorum <= std::max(1, NumActive()) || Ending(fragment);
+}
+
+bool RoundTable::HasQuorum(FragmentId fragment) const {
+  return static_cast<int>(state_.contributions[fragment].size()) >= Quorum(fragment) && EnoughActive(fragment);
+}
+
+bool RoundTable::InGrace(FragmentId fragment) const {
+  const OpenRound& open = open_[fragment];
+  return open.quorum_ms && now_ms_ < *open.quorum_ms + open.grace_ms && AnyMissingFrom(fragment);
+}
+
+// With nobody left who trains there is no pace that the rounds could outrun.
+bool RoundTable::FarEnough(FragmentId fragment) const {
+  if (!last_closed_ms_) return true;
+  const bool trains = std::any_of(state_.sites.begin(), state_.sites.end(), [this](const auto& site) {
+    return IsActive(site.second) && !IsCompleting(site.first);
+  });
+  const double distance_ms = trains ? pace_.DistanceMs(rules_.sync.sync_every) : 0;
+  const auto& same = closed_ms_[fragment];
+  return now_ms_ - *last_closed_ms_ >= distance_ms / num_fragments() && (!same || now_ms_ - *same >= distance_ms);
+}
+
+bool RoundTable::MayClose(FragmentId fragment) const {
+  if (state_.paused || state_.contributions[fragment].empty()) return false;
+  if (synchronous()) return !AnyMissingFrom(fragment) && EnoughActive(fragment);
+  return HasQuorum(fragment) && !InGrace(fragment) && FarEnough(fragment);
+}
+
+void RoundTable::NoteQuorum(FragmentId fragment) {
+  OpenRound& open = open_[fragment];
+  if (state_.contributions[fragment].empty()) return;
+  if (state_.paused || !EnoughActive(fragment)) open.first_ms.reset();
+  if (!HasQuorum(fragment)) {
+    open.quorum_ms.reset();
+  } else if (!open.quorum_ms) {
+    open.quorum_ms = now_ms_;
+    if (open.first_ms) pace_.ReachedQuorum(now_ms_ - *open.first_ms);
+    open.grace_ms = pace_.GraceMs(rules_.membership.grace_ms, rules_.sync.fragment_sync_delay);
+  }
+}
+
+// The round that had its quorum first goes first: the others may have to keep a distance to it.
+void RoundTable::CloseRounds(Actions& actions) {
+  while (true) {
+    std::optional<FragmentId> next;
+    for (FragmentId p = 0; p < num_fragments(); ++p) {
+      if (!synchronous()) NoteQuorum(p);
+      if (MayClose(p) && (!next || open_[p].quorum_ms < open_[*next].quorum_ms)) next = p;
+    }
+    if (!next) return;
+    actions.push_back(Close(*next));
+  }
+}
+
+CloseRound RoundTable::Close(FragmentId fragment) {
+  auto& contributors = state_.contributions[fragment];
+  CloseRound close{.fragment = fragment,
+                   .base = state_.versions[fragment],
+                   .contributors = {},
+                   .sites = ActiveSites(),
+                   .reason = WhyItCloses(fragment)};
+  for (const auto& [site, admitted] : contributors) {
+    state_.sites[site].last_merged[fragment] = admitted.base;
+    const double weight = ContributionWeight(rules_.membership.weights, admitted.tokens, admitted.steps);
+    close.contributors.push_back({.site = site, .base = admitted.base, .weight = weight});
+  }
+  contributors.clear();
+  open_[fragment] = {};
+  ++state_.versions[fragment];
+  closed_ms_[fragment] = now_ms_;
+  last_closed_ms_ = now_ms_;
+  return close;
+}
+
+std::string RoundTable::WhyItCloses(FragmentId fragment) const {
+  if (AnyMissingFrom(fragment)) {
+    const int64_t grace_ms = open_[fragment].grace_ms;
+    const std::string grace = grace_ms > 0 ? absl::StrCat(", and the grace of ", grace_ms, " ms is over") : "";
+    return absl::StrCat("quorum of ", Quorum(fragment), grace);
+  }
+  int contributed = 0;  // of those who are still there
+  for (const auto& [site, record] : state_.sites) {
+    contributed += IsActive(record) && state_.contributions[fragment].contains(site);
+  }
+  if (contributed == 0) return "nobody is left who could contribute";
+  if (contributed < NumActive()) return absl::StrCat("all who could have contributed, ", contributed, " active");
+  return contributed == 1 ? "the only active site has contributed"
+                          : absl::StrCat("all ", contributed, " active sites have contributed");
+}
+
+}  // namespace causeway::server
