@@ -1,5 +1,7 @@
 #include <deque>
+#include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "core/limits.h"
 #include "server/service/grpc_service.h"
 
@@ -9,7 +11,8 @@ namespace {
 // A site's control stream. The coordinator holds it as SitePeer beyond the call's end; the call holds it until OnDone.
 class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>, public SitePeer {
  public:
-  explicit ControlReactor(Coordinator* coordinator) : coordinator_(coordinator) {}
+  ControlReactor(Coordinator* coordinator, Gate* gate, Peer peer)
+      : coordinator_(coordinator), gate_(gate), peer_(std::move(peer)) {}
 
   void Begin(std::shared_ptr<ControlReactor> self) {
     self_ = std::move(self);
@@ -42,6 +45,12 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
       Close();
       return;
     }
+    if (const absl::Status allowed = Check(); !allowed.ok()) {
+      core::MutexLock lock(mutex_);
+      closing_ = true;
+      FinishOnce(ToGrpc(allowed));
+      return;
+    }
     switch (incoming_.kind_case()) {
       case v1::SiteMessage::kJoin: coordinator_->Join(self_, incoming_.join()); break;
       case v1::SiteMessage::kReady: coordinator_->Ready(this); break;
@@ -51,6 +60,19 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
     }
     core::MutexLock lock(mutex_);
     if (!finished_) StartRead(&incoming_);
+  }
+
+  // Asks for every message: a token that is taken back, or a site that floods, ends the stream.
+  absl::Status Check() {
+    if (incoming_.has_join()) {
+      const core::SiteId& site = incoming_.join().context().site();
+      if (site_ && *site_ != site) {
+        return absl::PermissionDeniedError(absl::StrCat("this stream is of site ", *site_, ", and Join names ", site));
+      }
+      site_ = site;
+    }
+    if (!site_) return absl::InvalidArgumentError("expected Join as the first message of a control stream");
+    return gate_->ControlMessage(peer_, *site_);
   }
 
   void OnWriteDone(bool ok) override {
@@ -78,6 +100,9 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
   }
 
   Coordinator* const coordinator_;
+  Gate* const gate_;
+  const Peer peer_;
+  std::optional<core::SiteId> site_;  // of the first message; read and written by OnReadDone alone
   v1::SiteMessage incoming_;
   core::Mutex mutex_;
   std::deque<v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);  // front is being written
@@ -88,8 +113,9 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControlReactor(Coordinator* coordinator) {
-  auto reactor = std::make_shared<ControlReactor>(coordinator);
+grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControlReactor(Coordinator* coordinator,
+                                                                                    Gate* gate, Peer peer) {
+  auto reactor = std::make_shared<ControlReactor>(coordinator, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();
 }

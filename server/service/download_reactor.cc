@@ -8,8 +8,11 @@ namespace {
 // begin, after a write, and when a source wakes it (which may be after the call's end: hence the shared ownership).
 class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessage> {
  public:
-  DownloadReactor(Coordinator* coordinator, const v1::DownloadRequest& request)
-      : coordinator_(coordinator), request_(request), meters_(coordinator->Meters(request.context().site())) {}
+  DownloadReactor(Coordinator* coordinator, SiteLimits::Stream counted, const v1::DownloadRequest& request)
+      : coordinator_(coordinator),
+        counted_(std::move(counted)),
+        request_(request),
+        meters_(coordinator->Meters(request.context().site())) {}
 
   void Begin(const std::shared_ptr<DownloadReactor>& self) {
     self_ = self;
@@ -97,6 +100,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessag
   }
 
   Coordinator* const coordinator_;
+  const SiteLimits::Stream counted_;
   const v1::DownloadRequest request_;
   const std::shared_ptr<SiteMeters> meters_;
   core::Mutex mutex_;  // guards all below
@@ -110,11 +114,22 @@ class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessag
   std::weak_ptr<DownloadReactor> weak_;
 };
 
+class RefusedDownload final : public grpc::ServerWriteReactor<v1::DownloadMessage> {
+ public:
+  explicit RefusedDownload(const absl::Status& status) { Finish(ToGrpc(status)); }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
 }  // namespace
 
-grpc::ServerWriteReactor<v1::DownloadMessage>* NewDownloadReactor(Coordinator* coordinator,
+grpc::ServerWriteReactor<v1::DownloadMessage>* NewDownloadReactor(Coordinator* coordinator, Gate* gate,
+                                                                  const Peer& peer,
                                                                   const v1::DownloadRequest& request) {
-  auto reactor = std::make_shared<DownloadReactor>(coordinator, request);
+  absl::StatusOr<SiteLimits::Stream> allowed = gate->BulkStream(peer, request.context().site());
+  if (!allowed.ok()) return new RefusedDownload(allowed.status());
+  auto reactor = std::make_shared<DownloadReactor>(coordinator, *std::move(allowed), request);
   reactor->Begin(reactor);
   return reactor.get();
 }

@@ -4,14 +4,15 @@
 
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "server/service/coordinator.h"
+#include "server/service/gate.h"
 
 namespace causeway::server {
 
 class GrpcService final : public v1::Coordinator::CallbackService {
  public:
-  // `coordinator` and `status_json` outlive the server.
-  GrpcService(Coordinator* coordinator, std::function<std::string()> status_json)
-      : coordinator_(coordinator), status_json_(std::move(status_json)) {}
+  // `coordinator`, `gate` and what `status_json` refers to outlive the server.
+  GrpcService(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate = Gate::Open())
+      : coordinator_(coordinator), gate_(gate), status_json_(std::move(status_json)) {}
 
  private:
   grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest* request,
@@ -27,6 +28,7 @@ class GrpcService final : public v1::Coordinator::CallbackService {
                                                           const v1::DownloadRequest* request) override;
 
   Coordinator* const coordinator_;
+  Gate* const gate_;
   const std::function<std::string()> status_json_;
 };
 
@@ -36,9 +38,11 @@ inline grpc::Status ToGrpc(const absl::Status& status) {
 }
 
 // One reactor each, in the file of its name.
-grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControlReactor(Coordinator* coordinator);
-grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* NewUploadReactor(Coordinator* coordinator);
-grpc::ServerWriteReactor<v1::DownloadMessage>* NewDownloadReactor(Coordinator* coordinator,
-                                                                  const v1::DownloadRequest& request);
+grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControlReactor(Coordinator* coordinator,
+                                                                                    Gate* gate, Peer peer);
+grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
+                                                                              Peer peer);
+grpc::ServerWriteReactor<v1::DownloadMessage>* NewDownloadReactor(Coordinator* coordinator, Gate* gate,
+                                                                  const Peer& peer, const v1::DownloadRequest& request);
 
 }  // namespace causeway::server

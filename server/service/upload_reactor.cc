@@ -8,7 +8,10 @@ namespace {
 // piles up here: the site's next chunk is read when the last one is spooled.
 class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply> {
  public:
-  explicit UploadReactor(Coordinator* coordinator) : coordinator_(coordinator) { StartRead(&incoming_); }
+  UploadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
+      : coordinator_(coordinator), gate_(gate), peer_(std::move(peer)) {
+    StartRead(&incoming_);
+  }
 
  private:
   void OnReadDone(bool ok) override {
@@ -27,6 +30,12 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
       return;
     }
     header_ = std::move(*incoming_.mutable_header());
+    absl::StatusOr<SiteLimits::Stream> allowed = gate_->BulkStream(peer_, header_.context().site());
+    if (!allowed.ok()) {
+      FinishOnce(ToGrpc(allowed.status()));
+      return;
+    }
+    counted_ = *std::move(allowed);
     absl::StatusOr<Coordinator::Upload> upload = coordinator_->BeginUpload(header_);
     if (!upload.ok()) {
       FinishOnce(ToGrpc(upload.status()));
@@ -96,6 +105,9 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
   void OnDone() override { delete this; }
 
   Coordinator* const coordinator_;
+  Gate* const gate_;
+  const Peer peer_;
+  SiteLimits::Stream counted_;
   v1::UploadMessage incoming_;
   v1::UploadReply outgoing_;
   v1::UploadHeader header_;
@@ -108,8 +120,9 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* NewUploadReactor(Coordinator* coordinator) {
-  return new UploadReactor(coordinator);
+grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
+                                                                              Peer peer) {
+  return new UploadReactor(coordinator, gate, std::move(peer));
 }
 
 }  // namespace causeway::server

@@ -1,0 +1,79 @@
+#include "server/service/site_limits.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+
+namespace causeway::server {
+namespace {
+
+constexpr double kMsPerS = 1000;
+
+}  // namespace
+
+double TokenBucket::LevelAt(int64_t now_ms) const {
+  return std::min(burst_, level_ + per_second_ * static_cast<double>(now_ms - at_ms_) / kMsPerS);
+}
+
+bool TokenBucket::Take(int64_t now_ms) {
+  level_ = LevelAt(now_ms);
+  at_ms_ = now_ms;
+  if (level_ < 1) return false;
+  level_ -= 1;
+  return true;
+}
+
+SiteLimits::SiteLimits(SiteLimitOptions options, std::function<int64_t()> now_ms)
+    : options_(options), now_ms_(std::move(now_ms)) {}
+
+// Whoever has been quiet until its buckets are full again is forgotten when there is no room: nothing is lost with it.
+absl::StatusOr<SiteLimits::Use*> SiteLimits::UseOf(const core::SiteId& site, int64_t now_ms) {
+  const auto known = sites_.find(site);
+  if (known != sites_.end()) return &known->second;
+  if (sites_.size() >= options_.max_sites) {
+    std::erase_if(sites_, [now_ms](const auto& entry) {
+      const Use& use = entry.second;
+      return use.open_streams == 0 && use.control_messages.full(now_ms) && use.bulk_streams.full(now_ms);
+    });
+  }
+  if (sites_.size() >= options_.max_sites) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", options_.max_sites, " names have spoken lately; try again later"));
+  }
+  const Use fresh{{options_.control_messages_per_second, options_.control_messages_burst},
+                  {options_.bulk_streams_per_second, options_.bulk_streams_burst}};
+  return &sites_.emplace(site, fresh).first->second;
+}
+
+absl::Status SiteLimits::TakeControlMessage(const core::SiteId& site) {
+  const int64_t now_ms = now_ms_();
+  core::MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Use* const use, UseOf(site, now_ms));
+  if (use->control_messages.Take(now_ms)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("site ", site, " sends more than ",
+                                                   options_.control_messages_per_second, " control messages a second"));
+}
+
+absl::StatusOr<SiteLimits::Stream> SiteLimits::OpenBulkStream(const core::SiteId& site) {
+  const int64_t now_ms = now_ms_();
+  core::MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Use* const use, UseOf(site, now_ms));
+  if (!use->bulk_streams.Take(now_ms)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("site ", site, " opens more than ", options_.bulk_streams_per_second, " bulk streams a second"));
+  }
+  if (use->open_streams >= options_.bulk_streams_at_once) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("site ", site, " has ", use->open_streams, " bulk streams open, as many as it may"));
+  }
+  ++use->open_streams;
+  return Stream(this, [site](void* limits) { static_cast<SiteLimits*>(limits)->CloseBulkStream(site); });
+}
+
+void SiteLimits::CloseBulkStream(const core::SiteId& site) {
+  core::MutexLock lock(mutex_);
+  --sites_.at(site).open_streams;
+}
+
+}  // namespace causeway::server

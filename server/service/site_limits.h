@@ -1,0 +1,70 @@
+// How much one site may ask of the coordinator (core/limits.h has the figures): whoever goes beyond is refused with
+// RESOURCE_EXHAUSTED, and the others do not notice.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/ids.h"
+#include "core/limits.h"
+#include "core/mutex.h"
+
+namespace causeway::server {
+
+// Lets `per_second` through on average, and `burst` at once. Not thread-safe.
+class TokenBucket {
+ public:
+  TokenBucket(double per_second, double burst) : per_second_(per_second), burst_(burst), level_(burst) {}
+
+  bool Take(int64_t now_ms);
+  bool full(int64_t now_ms) const { return LevelAt(now_ms) >= burst_; }
+
+ private:
+  double LevelAt(int64_t now_ms) const;
+
+  double per_second_;
+  double burst_;
+  double level_;
+  int64_t at_ms_ = 0;
+};
+
+struct SiteLimitOptions {
+  double control_messages_per_second = core::kControlMessagesPerSecond;
+  double control_messages_burst = core::kControlMessagesBurst;
+  double bulk_streams_per_second = core::kBulkStreamsPerSecond;
+  double bulk_streams_burst = core::kBulkStreamsBurst;
+  int bulk_streams_at_once = core::MaxBulkStreams(core::kMaxFragments);
+  size_t max_sites = 4 * core::kMaxSites;  // names are anybody's choice where nobody is authenticated
+};
+
+// Thread-safe. `now_ms` is monotonic.
+class SiteLimits {
+ public:
+  // A bulk stream that counts for as long as this lives.
+  using Stream = std::shared_ptr<void>;
+
+  SiteLimits(SiteLimitOptions options, std::function<int64_t()> now_ms);
+
+  absl::Status TakeControlMessage(const core::SiteId& site);
+  absl::StatusOr<Stream> OpenBulkStream(const core::SiteId& site);
+
+ private:
+  struct Use {
+    TokenBucket control_messages;
+    TokenBucket bulk_streams;
+    int open_streams = 0;
+  };
+  absl::StatusOr<Use*> UseOf(const core::SiteId& site, int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CloseBulkStream(const core::SiteId& site);
+
+  const SiteLimitOptions options_;
+  const std::function<int64_t()> now_ms_;
+  core::Mutex mutex_;
+  std::map<core::SiteId, Use> sites_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace causeway::server
