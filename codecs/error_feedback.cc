@@ -80,4 +80,10 @@ void ErrorFeedback::Restore(std::span<const float> residual) {
   residual_norm_ = std::sqrt(SumOfSquares(residual_.data(), residual_.size()));
 }
 
+void ErrorFeedback::RestorePending(std::span<const float> next_residual) {
+  CHECK(next_residual.size() == next_residual_.size());
+  std::copy(next_residual.begin(), next_residual.end(), next_residual_.begin());
+  pending_ = true;
+}
+
 }  // namespace causeway::codecs

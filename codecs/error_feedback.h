@@ -34,7 +34,9 @@ class ErrorFeedback {
   bool pending() const { return pending_; }
   // As it is, in the codecs' domain; empty when beta = 0.
   std::span<const float> residual() const { return residual_; }
-  void Restore(std::span<const float> residual);          // of the same size and domain
+  std::span<const float> next_residual() const { return next_residual_; }  // counts while it is pending
+  void Restore(std::span<const float> residual);                           // of the same size and domain
+  void RestorePending(std::span<const float> next_residual);
   double ResidualNorm() const { return residual_norm_; }  // Euclidean
 
  private:

@@ -21,20 +21,32 @@
 
 namespace causeway::transport {
 
+struct Standing {
+  std::vector<core::Version> versions;  // of the anchors, empty before the site has entered
+  bool from_checkpoint = false;         // this process repeats steps of its session
+};
+
+struct Welcome {
+  bool resumed = false;  // the session is still in the run
+  core::FragmentMap map;
+  std::vector<core::Version> last_admitted;  // base of the site's last admitted contribution of each fragment; −1 none
+};
+
 // Called on the link's threads, one call at a time; must not block for long.
 class LinkListener {
  public:
   virtual ~LinkListener() = default;
 
-  // Versions of the anchors held, or empty before the site has entered: sent when (re)joining.
-  virtual std::vector<core::Version> HeldVersions() = 0;
+  // What the site holds: sent when (re)joining.
+  virtual Standing GetStanding() = 0;
 
-  // Joined. Not resumed: what was under way was dropped, and the site starts over with the anchors.
-  virtual void OnWelcome(bool resumed, const core::FragmentMap& map) = 0;
+  // Joined. Not resumed: what was under way was dropped, and the site needs a new place.
+  virtual void OnWelcome(const Welcome& welcome) = 0;
   virtual void OnSeedRequest() = 0;  // upload the initial parameters
   virtual void OnEntry(const core::Entry& entry) = 0;
   virtual void OnNotice(const std::string& reason) = 0;  // why nothing happens at the moment
   virtual void OnDrain(const std::string& reason) = 0;   // finish what is in flight and leave
+  virtual void OnHold(bool held) = 0;                    // the run is paused, or goes on
 
   // The end of the link: PERMISSION_DENIED when the coordinator refused the site, UNAVAILABLE when it was not reached
   // within the time allowed.
@@ -57,8 +69,9 @@ struct UploadRequest {
 struct DownloadHeader {
   core::Version version = 0;  // that the site has when it is through
   core::OuterParameters outer;
-  std::vector<core::SiteId> merged;  // in bytewise order
-  std::vector<core::SiteId> sites;   // that share the data from here on
+  std::vector<core::SiteId> merged;         // in bytewise order
+  std::vector<core::Version> merged_bases;  // of each of them: its contribution's base
+  std::vector<core::SiteId> sites;          // that share the data from here on
   int num_chunks = 0;
   bool already_held = false;  // anchors: the digest that was offered is the right one; no chunk follows
 };

@@ -15,6 +15,7 @@
 namespace causeway::transport {
 namespace {
 
+constexpr int kBulkChannels = 4;  // on a long link one TCP connection is slow to fill it
 constexpr auto kLeaveTimeout = std::chrono::seconds(2);     // for the coordinator to see that we left
 constexpr int64_t kStopPollMs = 50;                         // how long a wait for a connection may outlive the link
 constexpr auto kDescribeTimeout = std::chrono::seconds(5);  // for one answer
@@ -33,15 +34,25 @@ uint64_t RandomBits() {
 
 GrpcLink::GrpcLink(LinkOptions options)
     : options_(std::move(options)),
-      session_(absl::StrFormat("%016x", RandomBits())),
+      session_(options_.session.empty() ? absl::StrFormat("%016x", RandomBits()) : options_.session),
       control_channel_(MakeChannel(options_.coordinator, options_.channel, Traffic::kControl)),
       control_stub_(v1::Coordinator::NewStub(control_channel_)),
-      bulk_stub_(v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel, Traffic::kBulk))) {}
+      lineage_(options_.lineage) {
+  for (int i = 0; i < kBulkChannels; ++i) {
+    bulk_stubs_.push_back(
+        v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel, Traffic::kBulk)));
+  }
+}
 
 GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
 
 bool GrpcLink::UnreachableTooLong(int64_t since_ms) const {
   return options_.connect_timeout_s > 0 && NowMs() - since_ms >= options_.connect_timeout_s * 1000;
+}
+
+std::string GrpcLink::lineage() const {
+  core::MutexLock lock(mutex_);
+  return lineage_;
 }
 
 v1::Context GrpcLink::MakeContext() const {
@@ -157,7 +168,9 @@ void GrpcLink::Connect() {
   v1::Join join;
   ToProto(manifest_, join.mutable_manifest());
   for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
-  for (core::Version version : listener_->HeldVersions()) join.add_versions(version);
+  const Standing standing = listener_->GetStanding();
+  join.mutable_versions()->Assign(standing.versions.begin(), standing.versions.end());
+  join.set_from_checkpoint(standing.from_checkpoint);
   join.set_software_version(CAUSEWAY_VERSION);
   core::MutexLock lock(mutex_);
   if (stopping_ || failed_) return;
@@ -191,6 +204,7 @@ void GrpcLink::OnControlMessage(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kEntry: listener_->OnEntry(FromProto(message.entry())); break;
     case v1::CoordinatorMessage::kNotice: listener_->OnNotice(message.notice().reason()); break;
     case v1::CoordinatorMessage::kDrain: listener_->OnDrain(message.drain().reason()); break;
+    case v1::CoordinatorMessage::kHold: listener_->OnHold(message.hold().held()); break;
     case v1::CoordinatorMessage::KIND_NOT_SET: break;  // from a newer coordinator
   }
 }
@@ -207,7 +221,10 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
     lineage_ = welcome.lineage();
   }
   if (!welcome.resumed()) DropTransfers();
-  listener_->OnWelcome(welcome.resumed(), *map);
+  listener_->OnHold(welcome.held());
+  listener_->OnWelcome({.resumed = welcome.resumed(),
+                        .map = *std::move(map),
+                        .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()}});
   {
     core::MutexLock lock(mutex_);
     welcomed_ = true;
@@ -300,7 +317,8 @@ void GrpcLink::LaunchDue() {
     }
   }
   for (const std::shared_ptr<Transfer>& transfer : due) {
-    transfer->Launch(*bulk_stub_, context, [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
+    v1::Coordinator::Stub& stub = *bulk_stubs_[next_bulk_++ % bulk_stubs_.size()];
+    transfer->Launch(stub, context, [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
     // It may have been dropped before there was a stream to cancel.
     core::MutexLock lock(mutex_);
     const auto pending = Find(transfer);

@@ -6,11 +6,13 @@
 // Thread-safe. Callbacks come from gRPC's threads and the link thread, never with the link's mutex held.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <list>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/mutex.h"
@@ -25,6 +27,8 @@ struct LinkOptions {
   Address coordinator;
   ChannelOptions channel;
   core::SiteId site;
+  core::SessionId session;        // of a checkpoint; empty: a new one
+  std::string lineage;            // of the parameters in the checkpoint
   int64_t connect_timeout_s = 0;  // give up when unreached for so long; 0 = never
 };
 
@@ -41,6 +45,9 @@ class GrpcLink final : public CoordinatorLink {
 
   // Asks what run this is, for as long as it takes. UNAVAILABLE after connect_timeout_s, CANCELLED once `cancelled`
   // returns true, PERMISSION_DENIED if what answers is no coordinator that we understand.
+  const core::SessionId& session() const { return session_; }
+  std::string lineage() const;
+
   absl::StatusOr<RunDescription> Describe(const std::function<bool()>& cancelled);
 
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
@@ -80,7 +87,8 @@ class GrpcLink final : public CoordinatorLink {
   const core::SessionId session_;
   const std::shared_ptr<grpc::Channel> control_channel_;
   std::unique_ptr<v1::Coordinator::Stub> control_stub_;
-  std::unique_ptr<v1::Coordinator::Stub> bulk_stub_;
+  std::vector<std::unique_ptr<v1::Coordinator::Stub>> bulk_stubs_;  // transfers take turns
+  std::atomic<size_t> next_bulk_ = 0;
   core::Manifest manifest_;
   LinkListener* listener_ = nullptr;
   std::thread thread_;

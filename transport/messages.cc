@@ -40,6 +40,8 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
   message->set_slack_s(progress.slack_s);
   message->set_contributions_sent(progress.contributions_sent);
   message->set_contributions_merged(progress.contributions_merged);
+  message->set_contributions_skipped(progress.contributions_skipped);
+  message->set_completing(progress.completing);
   message->set_residual_norm(progress.residual_norm);
   for (const auto& [fragment, anchor] : progress.digests) {
     v1::FragmentDigest* digest = message->add_digests();
@@ -57,6 +59,7 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
   message->set_outer_lr(header.outer.lr);
   message->set_outer_momentum(header.outer.momentum);
   message->mutable_merged()->Assign(header.merged.begin(), header.merged.end());
+  message->mutable_merged_bases()->Assign(header.merged_bases.begin(), header.merged_bases.end());
   message->mutable_sites()->Assign(header.sites.begin(), header.sites.end());
   message->set_num_chunks(header.num_chunks);
   message->set_already_held(header.already_held);
@@ -128,6 +131,8 @@ core::Progress FromProto(const v1::Progress& message) {
                           .slack_s = message.slack_s(),
                           .contributions_sent = message.contributions_sent(),
                           .contributions_merged = message.contributions_merged(),
+                          .contributions_skipped = message.contributions_skipped(),
+                          .completing = message.completing(),
                           .residual_norm = message.residual_norm(),
                           .digests = {},
                           .in_flight = {message.in_flight().begin(), message.in_flight().end()},
@@ -144,6 +149,7 @@ DownloadHeader FromProto(const v1::DownloadHeader& message) {
   return {.version = message.version(),
           .outer = {.lr = message.outer_lr(), .momentum = message.outer_momentum()},
           .merged = {message.merged().begin(), message.merged().end()},
+          .merged_bases = {message.merged_bases().begin(), message.merged_bases().end()},
           .sites = {message.sites().begin(), message.sites().end()},
           .num_chunks = message.num_chunks(),
           .already_held = message.already_held()};

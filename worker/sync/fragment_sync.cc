@@ -143,7 +143,7 @@ void FragmentSync::Rebase() {
   }
 }
 
-absl::Status FragmentSync::SetAnchor(core::Version version, const std::vector<std::string>& chunks) {
+absl::Status FragmentSync::SetAnchor(core::Version version, const std::vector<std::string>& chunks, Local local) {
   const std::span<const std::string> both(chunks);
   if (chunks.size() % 2 != 0) {
     return absl::InvalidArgumentError(absl::StrCat("fragment ", id_,
@@ -152,11 +152,45 @@ absl::Status FragmentSync::SetAnchor(core::Version version, const std::vector<st
   }
   ASSIGN_OR_RETURN(const CheckedChunks anchor, Check(codecs::Unencoded(), both.first(chunks.size() / 2)));
   ASSIGN_OR_RETURN(const CheckedChunks momentum, Check(codecs::Unencoded(), both.last(chunks.size() / 2)));
+  if (local == Local::kKeep) AddAnchorToLocal(-1);
   Decode(anchor, anchor_);
   Decode(momentum, momentum_);
   version_ = version;
-  feedback_.Reset();
+  if (local == Local::kKeep) {
+    AddAnchorToLocal(1);
+    Resolve(/*merged=*/false);
+  } else {
+    feedback_.Reset();
+  }
   return absl::OkStatus();
+}
+
+void FragmentSync::AddAnchorToLocal(float sign) {
+  for (const core::TensorPlace& place : fragment().tensors) {
+    const std::span<const float> anchor = PartOf(std::span<const float>(anchor_), place);
+    const std::span<float> local = tensors_[place.tensor];
+    for (size_t i = 0; i < local.size(); ++i) local[i] += sign * anchor[i];
+  }
+}
+
+FragmentArrays FragmentSync::Arrays() const {
+  return {.anchor = anchor_,
+          .momentum = momentum_,
+          .staging = staging_,
+          .residual = feedback_.residual(),
+          .next_residual = feedback_.next_residual(),
+          .last_outer = last_outer_,
+          .pending = feedback_.pending()};
+}
+
+void FragmentSync::Restore(core::Version version, const FragmentArrays& arrays) {
+  version_ = version;
+  std::ranges::copy(arrays.anchor, anchor_.begin());
+  std::ranges::copy(arrays.momentum, momentum_.begin());
+  std::ranges::copy(arrays.staging, staging_.begin());
+  last_outer_ = arrays.last_outer;
+  feedback_.Restore(arrays.residual);
+  if (arrays.pending) feedback_.RestorePending(arrays.next_residual);
 }
 
 void FragmentSync::SetAnchorFromLocal() {

@@ -21,6 +21,7 @@
 #include "core/fragment_map.h"
 #include "core/outer_step.h"
 #include "core/run_config.h"
+#include "worker/sync/sync_checkpoint.h"
 
 namespace causeway::worker {
 
@@ -56,10 +57,19 @@ class FragmentSync {
   void Mix(float alpha);  // θ ← α θ + (1 − α) W
   void Rebase();          // θ moves by the step that W took in the last TakeUpdate
 
-  // Anchor and momentum from the coordinator (a full resync: the residual starts at zero), as its download's chunks.
-  absl::Status SetAnchor(core::Version version, const std::vector<std::string>& chunks);
+  // Anchor and momentum from the coordinator, as its download's chunks. What becomes of θ and the residual:
+  enum class Local {
+    kReset,  // a full resync: the residual starts at zero, θ is to be set from W
+    kKeep,   // θ moves by what W moves, and the residual stays: nothing that was trained is lost
+  };
+  absl::Status SetAnchor(core::Version version, const std::vector<std::string>& chunks, Local local);
+  void ForgetResidual() { feedback_.Reset(); }
   void SetAnchorFromLocal();  // the coordinator holds what we started with: W ← θ, v ← 0, version 0
   void CopyAnchorToLocal();   // θ ← W
+
+  // All arrays, to be written to a checkpoint; and a fragment as it was then.
+  FragmentArrays Arrays() const;
+  void Restore(core::Version version, const FragmentArrays& arrays);
 
   // The part of an array in padded layout that belongs to the i-th tensor of the fragment, without padding.
   std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place) const;
@@ -74,6 +84,7 @@ class FragmentSync {
   absl::StatusOr<CheckedChunks> Check(const codecs::LegCodec& leg, std::span<const std::string> chunks) const;
   static void Decode(const CheckedChunks& chunks, std::span<float> values);  // padding is left as it is
   std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place) const;
+  void AddAnchorToLocal(float sign);
   absl::Status CheckFinite(std::span<const float> padded, const char* what) const;
 
   const core::FragmentMap& map_;

@@ -1,3 +1,4 @@
+// The part of SyncEngine that the step loop calls.
 #include "worker/sync/sync_engine.h"
 
 #include <spdlog/spdlog.h>
@@ -6,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/digest.h"
 
 namespace causeway::worker {
 namespace {
@@ -36,6 +36,16 @@ absl::Status SyncEngine::FailureStatus() const {
   return failure_.ok() ? absl::CancelledError("asked to stop") : failure_;
 }
 
+absl::Status SyncEngine::InterruptedStatus() const {
+  if (Failed()) return FailureStatus();
+  return Dropped() ? absl::AbortedError("dropped from the run") : absl::OkStatus();
+}
+
+absl::Status SyncEngine::Interrupted() const {
+  core::MutexLock lock(mutex_);
+  return InterruptedStatus();
+}
+
 void SyncEngine::SetFailure(const absl::Status& status) {
   core::MutexLock lock(mutex_);
   if (failure_.ok()) failure_ = status;
@@ -58,50 +68,98 @@ void SyncEngine::Post(int64_t generation, std::function<void()> task) {
   });
 }
 
-// ---- Sending ----
-
 bool SyncEngine::Touches(FragmentId p, Step t) const {
-  return schedule_.SendsAt(p, t) >= 0 || schedule_.AppliesAt(p, t) >= 0;
+  if (schedule_.SendsAt(p, t) >= 0 || schedule_.AppliesAt(p, t) >= 0) return true;
+  if (!IsQuorum()) return false;
+  core::MutexLock lock(mutex_);
+  return slots_[p].send_due || slots_[p].version > slots_[p].applied || slots_[p].busy;
+}
+
+absl::Status SyncEngine::HoldWhilePaused() {
+  core::MutexLock lock(mutex_);
+  if (held_) spdlog::info("the run is paused: holds");
+  lock.Wait(changed_, [this] { return !held_ || Dropped() || Failed(); });
+  return Failed() ? FailureStatus() : absl::OkStatus();
 }
 
 absl::StatusOr<Step> SyncEngine::AfterStep(Step t) {
-  trained_ = true;
-  for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
-    const Version base = schedule_.SendsAt(p, t);
-    if (base >= 0) Send(p, base);
+  {
+    core::MutexLock lock(mutex_);
+    ++trained_.steps;
+  }
+  const auto join_if_dropped = [&](const absl::Status& status) -> absl::StatusOr<Step> {
+    if (status.ok()) return t;
+    if (!absl::IsAborted(status)) return status;
+    spdlog::warn("the coordinator had dropped this site; it joins anew");
+    return Join();
+  };
+  // Synchronous: sends come before applies. Quorum: what has arrived is applied before a contribution is made.
+  if (!IsQuorum()) {
+    for (FragmentId p = 0; p < map_->num_fragments(); ++p) SendDue(p, t);
   }
   for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
-    Version applied = 0;
+    bool due = false;
     {
       core::MutexLock lock(mutex_);
       if (Failed()) return FailureStatus();
-      applied = slots_[p].applied;
+      if (Dropped()) break;
+      const Slot& slot = slots_[p];
+      due = IsQuorum() ? slot.version > slot.applied && !slot.busy : schedule_.ApplyStep(p, slot.applied) <= t;
     }
-    if (schedule_.ApplyStep(p, applied) > t) continue;
+    if (!due) continue;
     const absl::Status status = Apply(p);
-    if (absl::IsAborted(status)) {
-      spdlog::warn("the coordinator had dropped this site; it joins anew from the anchors");
-      return Join();
-    }
-    if (!status.ok()) return status;
+    if (!status.ok()) return join_if_dropped(status);
   }
-  return t;
+  if (IsQuorum()) {
+    for (FragmentId p = 0; p < map_->num_fragments(); ++p) SendDue(p, t);
+  }
+  RETURN_IF_ERROR(HoldWhilePaused());
+  return join_if_dropped(Interrupted());
 }
 
-void SyncEngine::Send(FragmentId p, Version base) {
-  int64_t generation = 0;
+// ---- Sending ----
+
+void SyncEngine::SendDue(FragmentId p, Step t) {
+  const Version scheduled = schedule_.SendsAt(p, t);
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[p];
-    if (Dropped() || base < slot.first) return;
-    CHECK(slot.version == base && slot.applied == base);
-    slot.uploading = true;
+    if (Dropped()) return;
+    if (!IsQuorum()) {
+      if (scheduled < 0 || scheduled < slot.first) return;
+      CHECK(slot.version == scheduled && slot.applied == scheduled && !slot.busy);
+    } else {
+      slot.send_due |= scheduled >= 0;
+      if (!slot.send_due) return;
+      if (slot.sent || slot.version < slot.first) {
+        slot.send_due = false;
+        ++progress_.contributions_skipped;
+        return;
+      }
+      if (slot.busy || slot.version != slot.applied) return;  // after the next step
+      slot.send_due = false;
+    }
+  }
+  Send(p);
+}
+
+void SyncEngine::Send(FragmentId p) {
+  int64_t generation = 0;
+  Version base = 0;
+  {
+    core::MutexLock lock(mutex_);
+    Slot& slot = slots_[p];
+    base = slot.version;
+    slot.busy = true;
+    slot.sent = UnresolvedContribution{
+        .base = base,
+        .amount = trained_,
+        .weight = {trained_.tokens - slot.merged_amount.tokens, trained_.steps - slot.merged_amount.steps}};
     generation = generation_;
     ++progress_.contributions_sent;
   }
   slots_[p].sync->CopyLocal();
   Post(generation, [this, p, base, generation] { EncodeAndUpload(p, base, generation); });
-  RequestUpdate(p, base, generation);
 }
 
 void SyncEngine::EncodeAndUpload(FragmentId p, Version base, int64_t generation) {
@@ -110,97 +168,58 @@ void SyncEngine::EncodeAndUpload(FragmentId p, Version base, int64_t generation)
     SetFailure(absl::DataLossError(chunks.status().message()));
     return;
   }
-  link_->Upload({.fragment = p,
-                 .base = base,
-                 .chunks = std::make_shared<const std::vector<std::string>>(*std::move(chunks)),
-                 .done = [this, p, base, generation](const absl::Status& verdict) {
-                   {
-                     core::MutexLock lock(mutex_);
-                     if (generation != generation_) return;
-                     slots_[p].uploading = false;
-                     changed_.notify_all();
-                   }
-                   if (verdict.ok() || absl::IsCancelled(verdict)) return;
-                   spdlog::warn("contribution to fragment {} base {} refused: {}", p, base, verdict.ToString());
-                   if (absl::IsDataLoss(verdict)) SetFailure(absl::InternalError(verdict.message()));
-                   Post(generation, [this, p] { slots_[p].sync->Resolve(/*merged=*/false); });
-                 }});
-}
-
-// ---- Receiving ----
-
-// Downloads into memory, still encoded, and passes the whole to `take` on the task thread.
-void SyncEngine::Fetch(transport::DownloadRequest request, int64_t generation,
-                       std::function<void(const Incoming&, uint64_t digest)> take) {
-  auto incoming = std::make_shared<Incoming>();
-  request.on_header = [incoming](const transport::DownloadHeader& header) {
-    incoming->header = header;
-    incoming->chunks.clear();
-  };
-  request.on_chunk = [incoming](std::string chunk) { incoming->chunks.push_back(std::move(chunk)); };
-  request.done = [this, generation, incoming, take = std::move(take)](const absl::Status& status, uint64_t digest) {
-    if (absl::IsCancelled(status)) return;
-    Post(generation, [this, incoming, take, status, digest] {
-      if (!status.ok()) {
-        SetFailure(absl::InternalError(status.message()));
-      } else {
-        take(*incoming, digest);
-      }
-    });
-  };
-  link_->Download(std::move(request));
-}
-
-void SyncEngine::RequestUpdate(FragmentId p, Version base, int64_t generation) {
-  Fetch({.kind = transport::DownloadKind::kUpdate, .fragment = p, .version = base}, generation,
-        [this, p, generation](const Incoming& incoming, uint64_t digest) {
-          TakeUpdate(p, incoming, digest, generation);
-        });
-}
-
-void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, uint64_t digest, int64_t generation) {
-  FragmentSync& sync = *slots_[p].sync;
-  const transport::DownloadHeader& header = incoming.header;
-  absl::Status status = sync.TakeUpdate(header.outer, incoming.chunks);
-  if (status.ok() && header.version != sync.version()) {
-    status = absl::InternalError(absl::StrCat("fragment ", p, ": expected an update to version ", sync.version(),
-                                              ", got one to ", header.version));
-  }
-  if (!status.ok()) {
-    SetFailure(absl::InternalError(status.message()));
-    return;
-  }
-  bool merged = std::ranges::binary_search(header.merged, site_);
-  {
-    // What an earlier stay of this site left in the round is not ours.
-    core::MutexLock lock(mutex_);
-    merged = merged && header.version - 1 >= slots_[p].first;
-  }
-  sync.Resolve(merged);
-  const uint64_t own_digest = sync.Digest();
-  double residual_norm = 0;
-  for (const Slot& slot : slots_) residual_norm = std::hypot(residual_norm, slot.sync->ResidualNorm());
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[p];
-    slot.merged = merged;
-    slot.sites = header.sites;
-    slot.evaluates = !header.merged.empty() && header.merged.front() == site_;
-    if (merged) ++progress_.contributions_merged;
-    progress_.digests[p] = {header.version, own_digest};
-    progress_.residual_norm = residual_norm;
+    slot.busy = false;
+    if (!slot.sent || slot.sent->base != base) return;
+    slot.sent->chunks = std::make_shared<const std::vector<std::string>>(*std::move(chunks));
+    TakeArrived(p, generation);
+    changed_.notify_all();
   }
-  if (own_digest != digest) {
-    spdlog::error("fragment {} version {}: digest {} differs from the coordinator's {}; fetches the anchor", p,
-                  header.version, core::DigestText(own_digest), core::DigestText(digest));
-    RequestAnchor(p, header.version, /*held_digest=*/0, generation);
-    return;
-  }
-  core::MutexLock lock(mutex_);
-  slots_[p].version = header.version;
-  slots_[p].ready_at = Clock::now();
-  changed_.notify_all();
+  Upload(p, generation);
 }
+
+void SyncEngine::Upload(FragmentId p, int64_t generation) {
+  transport::UploadRequest request{.fragment = p};
+  {
+    core::MutexLock lock(mutex_);
+    const std::optional<UnresolvedContribution>& sent = slots_[p].sent;
+    if (!sent || sent->chunks == nullptr) return;
+    request.base = sent->base;
+    request.tokens = sent->weight.tokens;
+    request.steps = sent->weight.steps;
+    request.chunks = sent->chunks;
+  }
+  request.done = [this, p, base = request.base, generation](const absl::Status& verdict) {
+    OnVerdict(p, base, generation, verdict);
+  };
+  link_->Upload(std::move(request));
+}
+
+void SyncEngine::OnVerdict(FragmentId p, Version base, int64_t generation, const absl::Status& verdict) {
+  {
+    core::MutexLock lock(mutex_);
+    std::optional<UnresolvedContribution>& sent = slots_[p].sent;
+    if (generation != generation_ || !sent || sent->base != base || absl::IsCancelled(verdict)) return;
+    changed_.notify_all();
+    if (verdict.ok()) {
+      sent->admitted = true;
+      sent->chunks.reset();
+      return;
+    }
+  }
+  spdlog::warn("contribution to fragment {} base {} refused: {}", p, base, verdict.ToString());
+  if (absl::IsDataLoss(verdict)) SetFailure(absl::InternalError(verdict.message()));
+  Post(generation, [this, p, base] {
+    slots_[p].sync->Resolve(/*merged=*/false);
+    core::MutexLock lock(mutex_);
+    if (slots_[p].sent && slots_[p].sent->base == base) slots_[p].sent.reset();
+    changed_.notify_all();
+  });
+}
+
+// ---- Applying ----
 
 // Waits for the anchor to be at that version: the only wait of the step loop, and measured. ABORTED if the site was
 // dropped from the run.
@@ -212,7 +231,7 @@ absl::Status SyncEngine::AwaitVersion(FragmentId p, Version version) {
   lock.Wait(changed_, [&] { return slot.version >= version || Dropped() || Failed(); });
   const double stall_s = waited ? Seconds(Clock::now() - begin) : 0;
   progress_.stall_s += stall_s;
-  if (slot.version < version) return Failed() ? FailureStatus() : absl::AbortedError("dropped from the run");
+  if (slot.version < version) return InterruptedStatus();
   slot.slack_s = waited ? -stall_s : Seconds(begin - slot.ready_at);
   return absl::OkStatus();
 }
@@ -229,12 +248,7 @@ absl::Status SyncEngine::Apply(FragmentId p) {
     core::MutexLock lock(mutex_);
     merged = slots_[p].merged;
   }
-  // An update without our contribution moves W and θ alike, so that Δ = W − θ stays whole.
-  if (merged) {
-    slots_[p].sync->Mix(config_.sync.fragment_update_alpha);
-  } else {
-    slots_[p].sync->Rebase();
-  }
+  MoveLocal(p, merged);
   bool evaluates = false;
   {
     core::MutexLock lock(mutex_);
@@ -242,9 +256,19 @@ absl::Status SyncEngine::Apply(FragmentId p) {
     slot.applied = next;
     sites_ = slot.sites;
     evaluates = EvaluatesAfter(slot);
+    TakeArrived(p, generation_);
   }
   if (evaluates) PostEvaluation();
   return absl::OkStatus();
+}
+
+// An update without our contribution moves W and θ alike, so that Δ = W − θ stays whole.
+void SyncEngine::MoveLocal(FragmentId p, bool merged) {
+  if (merged) {
+    slots_[p].sync->Mix(config_.sync.fragment_update_alpha);
+  } else {
+    slots_[p].sync->Rebase();
+  }
 }
 
 // After every so many rounds of all fragments; the site that comes first in the update that completes them.
@@ -274,19 +298,37 @@ AnchorCopy SyncEngine::CopyAnchors() const {
   return copy;
 }
 
+Version SyncEngine::CompletedRounds() const {
+  core::MutexLock lock(mutex_);
+  return std::ranges::min_element(slots_, {}, &Slot::applied)->applied;
+}
+
+// ---- The end ----
+
 absl::Status SyncEngine::CompleteRounds() {
+  std::vector<Version> awaited;
+  core::Progress progress;
+  {
+    core::MutexLock lock(mutex_);
+    phase_ = Phase::kCompleting;
+    progress_.completing = true;
+    progress = MakeProgress();
+    for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+      Slot& slot = slots_[p];
+      slot.keeps_local = false;  // θ does not follow W any more
+      // Synchronous: sent, or waited for as a joiner: the base is what θ has, and the update is one further.
+      const bool open = slot.applied < slot.first || schedule_.SendStep(p, slot.applied) <= progress_.step;
+      awaited.push_back(slot.applied + (open && !IsQuorum() ? 1 : 0));
+      TakeArrived(p, generation_);
+    }
+  }
+  SendProgress(progress);  // at once: rounds need not wait for us any more
   bool evaluates = false;
   for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
-    Version awaited = 0;
-    {
-      core::MutexLock lock(mutex_);
-      const Slot& slot = slots_[p];
-      // Sent, or waited for as a joiner: the base is what θ has, and the update is one further.
-      const bool open = slot.applied < slot.first || schedule_.SendStep(p, slot.applied) <= progress_.step;
-      awaited = slot.applied + (open ? 1 : 0);
-    }
-    RETURN_IF_ERROR(AwaitVersion(p, awaited));
+    RETURN_IF_ERROR(AwaitVersion(p, awaited[p]));
     core::MutexLock lock(mutex_);
+    lock.Wait(changed_, [&] { return (!IsQuorum() || !slots_[p].sent) || Dropped() || Failed(); });
+    RETURN_IF_ERROR(InterruptedStatus());
     evaluates |= slots_[p].evaluates;
   }
   if (evaluates) PostEvaluation();
@@ -299,7 +341,8 @@ absl::Status SyncEngine::DrainUploads() {
   tasks_.Finish();
   core::MutexLock lock(mutex_);
   const bool drained = lock.WaitFor(changed_, kDrainTimeout, [this] {
-    return Dropped() || !failure_.ok() || std::ranges::none_of(slots_, [](const Slot& slot) { return slot.uploading; });
+    return Dropped() || !failure_.ok() ||
+           std::ranges::none_of(slots_, [](const Slot& slot) { return slot.sent && !slot.sent->admitted; });
   });
   if (!failure_.ok()) return failure_;
   return drained ? absl::OkStatus() : absl::DeadlineExceededError("contributions in flight were not taken in time");

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/digest.h"
 #include "worker/sync/sync_engine.h"
 
 namespace causeway::worker {
@@ -18,30 +17,43 @@ using core::Version;
 
 // ---- What the coordinator says ----
 
-std::vector<Version> SyncEngine::HeldVersions() {
+transport::Standing SyncEngine::GetStanding() {
   core::MutexLock lock(mutex_);
-  std::vector<Version> versions;
-  if (!entered_) return versions;
-  for (const Slot& slot : slots_) versions.push_back(slot.version);
-  return versions;
+  transport::Standing standing;
+  if (checkpoint_) {
+    standing.from_checkpoint = true;
+    for (const FragmentCheckpoint& fragment : checkpoint_->fragments) standing.versions.push_back(fragment.version);
+  } else if (entered_) {
+    for (const Slot& slot : slots_) standing.versions.push_back(slot.version);
+  }
+  return standing;
 }
 
-void SyncEngine::OnWelcome(bool resumed, const core::FragmentMap& map) {
+void SyncEngine::OnWelcome(const transport::Welcome& welcome) {
   core::MutexLock lock(mutex_);
   if (map_ == nullptr) {
-    map_ = std::make_unique<core::FragmentMap>(map);
+    map_ = std::make_unique<core::FragmentMap>(welcome.map);
     slots_.resize(map_->num_fragments());
     for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
       slots_[p].sync = std::make_unique<FragmentSync>(*map_, p, config_, tensors_);
     }
   }
-  if (map != *map_ && failure_.ok()) failure_ = absl::InternalError("the coordinator changed its fragment map");
-  if (!resumed) {
+  if (welcome.map != *map_ && failure_.ok()) {
+    failure_ = absl::InternalError("the coordinator changed its fragment map");
+  }
+  const bool starts = generation_ == 0;
+  const bool from_checkpoint = checkpoint_.has_value();
+  if (from_checkpoint) FillFromCheckpoint();
+  last_admitted_ = welcome.last_admitted;
+  last_admitted_.resize(slots_.size(), -1);
+  if (starts || !welcome.resumed) {
     ++generation_;
     entered_ = false;
     seed_requested_ = false;
+    resumed_ = welcome.resumed && from_checkpoint;
     entry_.reset();
   }
+  ready_due_ = true;
   changed_.notify_all();
 }
 
@@ -69,6 +81,12 @@ void SyncEngine::OnDrain(const std::string& reason) {
   RequestStop();
 }
 
+void SyncEngine::OnHold(bool held) {
+  core::MutexLock lock(mutex_);
+  held_ = held;
+  changed_.notify_all();
+}
+
 void SyncEngine::OnFailure(const absl::Status& status) { SetFailure(status); }
 
 // ---- Join ----
@@ -91,23 +109,77 @@ absl::StatusOr<core::Step> SyncEngine::Join() {
 }
 
 absl::StatusOr<core::Step> SyncEngine::TakePlace() {
+  tasks_.Finish();  // of an earlier stay
+  std::optional<core::Step> resumed_at;
+  {
+    core::MutexLock lock(mutex_);
+    if (resumed_) resumed_at = progress_.step;
+  }
+  if (resumed_at) {
+    RETURN_IF_ERROR(ResumeFromCheckpoint());
+    return *resumed_at;
+  }
+  {
+    core::MutexLock lock(mutex_);
+    phase_ = Phase::kJoining;
+    progress_.completing = false;
+    SettleEarlierStay();
+  }
   RETURN_IF_ERROR(GetAnchors());
   ASSIGN_OR_RETURN(const core::Entry entry, AwaitEntry());
   RETURN_IF_ERROR(Enter(entry));
   return entry.step;
 }
 
-// Downloads all anchors, uploading ours first if we are asked for them. ABORTED if we have to join anew.
+// What becomes of θ and of an unresolved contribution when the site has lost its place.
+void SyncEngine::SettleEarlierStay() {
+  for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+    Slot& slot = slots_[p];
+    slot.busy = false;
+    slot.send_due = false;
+    slot.arrived.reset();
+    if (!slot.keeps_local) {
+      slot.sent.reset();
+      slot.sync->ForgetResidual();
+      continue;
+    }
+    if (slot.sync->version() > slot.applied) {  // an update that W has taken and θ has not
+      MoveLocal(p, slot.merged);
+      slot.applied = slot.version = slot.sync->version();
+    }
+    const Version known = slot.sent ? slot.sent->base : slot.resolved;
+    if (last_admitted_[p] > known) {
+      spdlog::warn("fragment {}: a contribution that this site does not know of was merged; starts from the anchor", p);
+      slot.keeps_local = false;
+      slot.sent.reset();
+      slot.sync->ForgetResidual();
+    } else if (slot.sent && last_admitted_[p] < slot.sent->base) {
+      slot.sent.reset();
+      slot.sync->Resolve(/*merged=*/false);
+    }
+  }
+}
+
+// Downloads the anchors that are not here, uploading ours first if we are asked for them; with the others the updates
+// go on. ABORTED if we have to join anew.
 absl::Status SyncEngine::GetAnchors() {
-  tasks_.Finish();  // of an earlier stay
   int64_t generation = 0;
   {
     core::MutexLock lock(mutex_);
     generation = joined_generation_;
   }
   for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+    bool anchored = false;
+    {
+      core::MutexLock lock(mutex_);
+      anchored = slots_[p].anchored;
+    }
+    if (anchored) {
+      RequestUpdate(p, generation);
+      continue;
+    }
     uint64_t held_digest = 0;
-    if (!trained_) {
+    if (stays_ == 0) {
       slots_[p].sync->SetAnchorFromLocal();
       held_digest = slots_[p].sync->Digest();
     }
@@ -120,8 +192,7 @@ absl::Status SyncEngine::GetAnchors() {
         return std::ranges::all_of(slots_, [](const Slot& slot) { return slot.anchored; });
       };
       lock.Wait(changed_, [&] { return seed_requested_ || anchored() || Dropped() || Failed(); });
-      if (Failed()) return FailureStatus();
-      if (Dropped()) return absl::AbortedError("dropped from the run");
+      RETURN_IF_ERROR(InterruptedStatus());
       if (anchored()) return absl::OkStatus();
       seed_requested_ = false;
     }
@@ -145,88 +216,60 @@ void SyncEngine::UploadInitial() {
   }
 }
 
-void SyncEngine::RequestAnchor(FragmentId p, Version at_least, uint64_t held_digest, int64_t generation) {
-  {
-    core::MutexLock lock(mutex_);
-    slots_[p].anchored = false;
-  }
-  Fetch({.kind = transport::DownloadKind::kAnchor, .fragment = p, .version = at_least, .held_digest = held_digest},
-        generation, [this, p](const Incoming& incoming, uint64_t digest) { TakeAnchor(p, incoming, digest); });
-}
-
-void SyncEngine::TakeAnchor(FragmentId p, const Incoming& incoming, uint64_t digest) {
-  FragmentSync& sync = *slots_[p].sync;
-  absl::Status status;
-  if (!incoming.header.already_held) status = sync.SetAnchor(incoming.header.version, incoming.chunks);
-  const uint64_t own_digest = sync.Digest();
-  if (status.ok() && own_digest != digest) {
-    status = absl::InternalError(absl::StrCat("anchor of fragment ", p, ": expected digest ", core::DigestText(digest),
-                                              ", got ", core::DigestText(own_digest)));
-  }
-  if (!status.ok()) return SetFailure(absl::InternalError(status.message()));
-  core::MutexLock lock(mutex_);
-  Slot& slot = slots_[p];
-  slot.version = incoming.header.version;
-  slot.anchored = true;
-  slot.ready_at = Clock::now();
-  progress_.digests[p] = {slot.version, own_digest};
-  changed_.notify_all();
-}
-
-// Asks for our place in the schedule, and fetches again what moved on meanwhile.
+// Asks for our place in the schedule, again whenever the control stream is a new one, and catches up with it.
 absl::StatusOr<core::Entry> SyncEngine::AwaitEntry() {
-  link_->SendReady();
-  core::Entry entry;
-  int64_t generation = 0;
-  std::vector<FragmentId> behind;
-  {
-    core::MutexLock lock(mutex_);
-    lock.Wait(changed_, [this] { return entry_ || Dropped() || Failed(); });
-    if (Failed()) return FailureStatus();
-    if (Dropped()) return absl::AbortedError("dropped from the run");
-    entry = *entry_;
-    generation = joined_generation_;
-    for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
-      if (slots_[p].version < entry.versions[p]) behind.push_back(p);
+  while (true) {
+    {
+      core::MutexLock lock(mutex_);
+      lock.Wait(changed_, [this] { return entry_ || ready_due_ || Dropped() || Failed(); });
+      RETURN_IF_ERROR(InterruptedStatus());
+      if (entry_) break;
+      ready_due_ = false;
     }
+    link_->SendReady();
   }
-  for (FragmentId p : behind) RequestAnchor(p, entry.versions[p], /*held_digest=*/0, generation);
   core::MutexLock lock(mutex_);
-  lock.Wait(changed_, [this] {
-    return std::ranges::all_of(slots_, [](const Slot& slot) { return slot.anchored; }) || Dropped() || Failed();
+  const core::Entry entry = *entry_;
+  lock.Wait(changed_, [&] {
+    bool caught_up = true;
+    for (size_t p = 0; p < slots_.size(); ++p) {
+      caught_up &= slots_[p].anchored && slots_[p].version >= entry.versions[p];
+    }
+    return caught_up || Dropped() || Failed();
   });
-  if (Failed()) return FailureStatus();
-  if (Dropped()) return absl::AbortedError("dropped from the run");
+  RETURN_IF_ERROR(InterruptedStatus());
   return entry;
 }
 
 // Takes the place. ABORTED if the site was dropped before.
 absl::Status SyncEngine::Enter(const core::Entry& entry) {
-  std::vector<FragmentId> open;
-  int64_t generation = 0;
   {
     core::MutexLock lock(mutex_);
-    if (Dropped()) return absl::AbortedError("dropped from the run");
-    generation = joined_generation_;
-    for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
-      Slot& slot = slots_[p];
-      slot.applied = slot.version;
-      slot.first = entry.first_versions[p];
-      slot.uploading = false;
-      // A round that is open without us: its update moves us when it is due.
-      if (slot.version < slot.first) open.push_back(p);
-    }
-    entered_ = true;
-    entered_at_ = Clock::now();
-    progress_.step = entry.step;
-    progress_.compute_s = progress_.stall_s = 0;
+    phase_ = Phase::kEntering;
   }
+  tasks_.Finish();  // an update that is being taken; none follows it
+  core::MutexLock lock(mutex_);
+  if (Dropped()) return absl::AbortedError("dropped from the run");
+  for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+    Slot& slot = slots_[p];
+    slot.first = entry.first_versions[p];
+    if (!slot.keeps_local) {
+      slot.sync->CopyAnchorToLocal();
+      slot.applied = slot.version;
+      slot.merged_amount = trained_;
+      slot.keeps_local = true;
+    }
+  }
+  phase_ = Phase::kTraining;
+  entered_ = true;
+  entered_at_ = Clock::now();
+  progress_.step = entry.step;
+  progress_.compute_s = progress_.stall_s = 0;
   ++stays_;
   sites_ = entry.sites;
+  for (FragmentId p = 0; p < map_->num_fragments(); ++p) TakeArrived(p, joined_generation_);
   spdlog::info("enters after step {} with {} sites", entry.step, sites_.size());
-  for (const Slot& slot : slots_) slot.sync->CopyAnchorToLocal();
   if (entry.step == 0 && !sites_.empty() && sites_.front() == site_) PostEvaluation();  // the loss at the start
-  for (FragmentId p : open) RequestUpdate(p, slots_[p].sync->version(), generation);
   return absl::OkStatus();
 }
 
@@ -234,8 +277,10 @@ absl::Status SyncEngine::Enter(const core::Entry& entry) {
 
 void SyncEngine::Report(const TrainingReport& report) {
   core::MutexLock lock(mutex_);
+  trained_.tokens += report.tokens - reported_tokens_;
+  reported_tokens_ = report.tokens;
   progress_.step = report.step;
-  progress_.tokens = report.tokens;
+  progress_.tokens = trained_.tokens;
   progress_.loss = report.loss;
   progress_.tokens_per_s = report.tokens_per_s;
   progress_.compute_s = report.compute_s;
@@ -251,11 +296,8 @@ core::Progress SyncEngine::MakeProgress() {
   if (entered_) progress_.wall_s = std::chrono::duration<double>(Clock::now() - entered_at_).count();
   progress_.in_flight.clear();
   for (size_t p = 0; entered_ && p < slots_.size(); ++p) {
-    const Slot& slot = slots_[p];
-    if (slot.uploading) progress_.in_flight.push_back(absl::StrCat(p, ":sending"));
-    const auto fragment = static_cast<FragmentId>(p);
-    const bool waits = slot.version == slot.applied && schedule_.SendStep(fragment, slot.version) <= progress_.step;
-    if (!slot.uploading && waits) progress_.in_flight.push_back(absl::StrCat(p, ":waiting"));
+    if (!slots_[p].sent) continue;
+    progress_.in_flight.push_back(absl::StrCat(p, slots_[p].sent->admitted ? ":waiting" : ":sending"));
   }
   if (!slots_.empty()) {
     progress_.slack_s = std::ranges::min_element(slots_, {}, &Slot::slack_s)->slack_s;

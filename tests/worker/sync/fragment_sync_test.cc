@@ -125,7 +125,7 @@ TEST_F(FragmentSyncTest, DamagedUpdateLeavesAnchorUntouched) {
 TEST_F(FragmentSyncTest, AnchorDownloadReplacesAnchorMomentumAndResidual) {
   std::vector<std::string> chunks = UpdateOf(3);                              // W = 3
   for (std::string& chunk : UpdateOf(1)) chunks.push_back(std::move(chunk));  // v = 1
-  ASSERT_TRUE(sync_->SetAnchor(7, chunks).ok());
+  ASSERT_TRUE(sync_->SetAnchor(7, chunks, FragmentSync::Local::kReset).ok());
   sync_->CopyAnchorToLocal();
   EXPECT_THAT(first_, Each(3.0f));
   EXPECT_EQ(sync_->version(), 7);

@@ -116,7 +116,7 @@ class SyncEngineTest : public ::testing::Test {
   absl::StatusOr<core::Step> Join(std::function<absl::StatusOr<core::Step>()> call, float anchor, core::Version version,
                                   core::Step step, core::Version first, int ready) {
     auto joined = std::async(std::launch::async, std::move(call));
-    link_.listener().OnWelcome(/*resumed=*/false, map_);
+    link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
     transport::DownloadRequest request = link_.NextDownload();
     EXPECT_EQ(request.kind, transport::DownloadKind::kAnchor);
     Answer(request, {.version = version}, {anchor, 0}, DigestOf(anchor));
@@ -177,19 +177,67 @@ TEST_F(SyncEngineTest, AnchorThatDiffersFromTheCoordinatorsIsFetched) {
   EXPECT_THAT(value_, ElementsAre(9));
 }
 
-TEST_F(SyncEngineTest, SiteThatWasDroppedJoinsAnewFromTheAnchors) {
+TEST_F(SyncEngineTest, SiteThatWasDroppedCatchesUpByTheUpdatesItMissedAndKeepsWhatItTrained) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;  // trained by 0.5
   ASSERT_TRUE(engine_->AfterStep(2).ok());
   link_.NextUpload();
   const transport::DownloadRequest lost = link_.NextDownload();  // never answered
-  const auto step = Join([this] { return engine_->AfterStep(3); }, /*anchor=*/4, /*version=*/6, /*step=*/12,
-                         /*first=*/6, /*ready=*/2);
-  ASSERT_TRUE(step.ok()) << step.status();
-  EXPECT_EQ(*step, 12);
-  EXPECT_THAT(value_, ElementsAre(4));
+  auto joined = std::async(std::launch::async, [this] { return engine_->AfterStep(3); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  transport::DownloadRequest missed = link_.NextDownload();
+  EXPECT_EQ(missed.kind, transport::DownloadKind::kUpdate);
+  EXPECT_EQ(missed.version, 0);
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 4, .versions = {1}, .first_versions = {1}, .sites = {"eu", "us"}});
+  Answer(missed, {.version = 1, .outer = {1, 0}, .merged = {"us"}, .sites = {"eu", "us"}}, {0.25f}, DigestOf(0.75f));
+  EXPECT_EQ(*joined.get(), 4);
+  EXPECT_THAT(value_, ElementsAre(0.25f));
   EXPECT_EQ(engine_->stays(), 2);
   lost.done(absl::OkStatus(), 0);  // of the earlier stay: without effect
-  ASSERT_TRUE(engine_->AfterStep(13).ok());
+  ASSERT_TRUE(engine_->AfterStep(4).ok());
+  EXPECT_EQ(*link_.NextUpload().chunks, ChunksOf({0.5f}));  // what was not merged is in the next contribution
+}
+
+TEST_F(SyncEngineTest, SiteThatWasDroppedTakesTheAnchorWhereUpdatesAreGoneAndKeepsWhatItTrained) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  ASSERT_TRUE(engine_->AfterStep(2).ok());
+  link_.NextUpload();
+  link_.NextDownload();
+  auto joined = std::async(std::launch::async, [this] { return engine_->AfterStep(3); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  link_.NextDownload().done(absl::NotFoundError("pruned"), 0);
+  transport::DownloadRequest anchor = link_.NextDownload();
+  EXPECT_EQ(anchor.kind, transport::DownloadKind::kAnchor);
+  Answer(anchor, {.version = 6}, {4, 0}, DigestOf(4));
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 12, .versions = {6}, .first_versions = {6}, .sites = {"eu", "us"}});
+  EXPECT_EQ(*joined.get(), 12);
+  EXPECT_THAT(value_, ElementsAre(3.5f));
+}
+
+TEST_F(SyncEngineTest, SiteOfWhichAnUnknownContributionWasMergedStartsFromTheAnchor) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  ASSERT_TRUE(engine_->AfterStep(1).ok());
+  link_.NextDownload();
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {0}});
+  auto joined = std::async(std::launch::async, [this] { return engine_->AfterStep(3); });
+  transport::DownloadRequest update = link_.NextDownload();
+  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 4, .versions = {1}, .first_versions = {1}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 4);
+  EXPECT_THAT(value_, ElementsAre(0.75f));
+}
+
+TEST_F(SyncEngineTest, StepLoopHoldsWhileTheRunIsPaused) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  link_.listener().OnHold(true);
+  auto held = std::async(std::launch::async, [this] { return engine_->AfterStep(1); });
+  link_.listener().OnHold(false);
+  EXPECT_EQ(*held.get(), 1);
 }
 
 TEST_F(SyncEngineTest, OpenRoundWithoutTheJoinerMovesItWhenItIsDue) {
@@ -228,7 +276,7 @@ TEST_F(SyncEngineTest, RoundsThatAreOpenAtTheEndReachTheAnchorAlone) {
   transport::DownloadRequest update = link_.NextDownload();
   Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
   ASSERT_TRUE(engine_->CompleteRounds().ok());
-  EXPECT_THAT(engine_->HeldVersions(), ElementsAre(1));
+  EXPECT_THAT(engine_->GetStanding().versions, ElementsAre(1));
   EXPECT_THAT(value_, ElementsAre(1));
 }
 

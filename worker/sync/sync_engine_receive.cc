@@ -1,0 +1,204 @@
+// The part of SyncEngine that takes anchors and updates in, on the link's threads and the task thread.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "worker/sync/sync_engine.h"
+
+namespace causeway::worker {
+namespace {
+
+using core::FragmentId;
+using core::Version;
+
+}  // namespace
+
+// Downloads into memory, still encoded, and passes the whole to `take` on the link's thread.
+void SyncEngine::Fetch(transport::DownloadRequest request, int64_t generation,
+                       std::function<void(const std::shared_ptr<Incoming>&, const absl::Status&)> take) {
+  const FragmentId p = request.fragment;
+  int64_t fetch = 0;
+  {
+    core::MutexLock lock(mutex_);
+    if (generation != generation_) return;
+    fetch = ++slots_[p].fetch;
+  }
+  auto incoming = std::make_shared<Incoming>();
+  request.on_header = [incoming](const transport::DownloadHeader& header) {
+    incoming->header = header;
+    incoming->chunks.clear();
+  };
+  request.on_chunk = [incoming](std::string chunk) { incoming->chunks.push_back(std::move(chunk)); };
+  request.done = [this, p, fetch, generation, incoming, take = std::move(take)](const absl::Status& status,
+                                                                                uint64_t digest) {
+    if (absl::IsCancelled(status)) return;
+    {
+      core::MutexLock lock(mutex_);
+      if (generation != generation_ || fetch != slots_[p].fetch) return;
+    }
+    incoming->digest = digest;
+    take(incoming, status);
+  };
+  link_->Download(std::move(request));
+}
+
+// ---- Anchors ----
+
+void SyncEngine::RequestAnchor(FragmentId p, Version at_least, uint64_t held_digest, int64_t generation) {
+  {
+    core::MutexLock lock(mutex_);
+    slots_[p].anchored = false;
+    slots_[p].arrived.reset();
+  }
+  Fetch({.kind = transport::DownloadKind::kAnchor, .fragment = p, .version = at_least, .held_digest = held_digest},
+        generation, [this, p, generation](const std::shared_ptr<Incoming>& incoming, const absl::Status& status) {
+          if (!status.ok()) return SetFailure(absl::InternalError(status.message()));
+          Post(generation, [this, p, incoming, generation] {
+            TakeAnchor(p, *incoming);
+            RequestUpdate(p, generation);
+          });
+        });
+}
+
+void SyncEngine::TakeAnchor(FragmentId p, const Incoming& incoming) {
+  FragmentSync& sync = *slots_[p].sync;
+  bool keeps_local = false;
+  {
+    core::MutexLock lock(mutex_);
+    Slot& slot = slots_[p];
+    // What an admitted contribution of ours became is not known any more: it is merged, or will be.
+    if (slot.keeps_local && slot.sent) slot.keeps_local = phase_ != Phase::kJoining;
+    slot.sent.reset();
+    keeps_local = slot.keeps_local;
+  }
+  absl::Status status;
+  if (!incoming.header.already_held) {
+    status = sync.SetAnchor(incoming.header.version, incoming.chunks,
+                            keeps_local ? FragmentSync::Local::kKeep : FragmentSync::Local::kReset);
+  }
+  const uint64_t own_digest = sync.Digest();
+  if (status.ok() && own_digest != incoming.digest) {
+    status =
+        absl::InternalError(absl::StrCat("anchor of fragment ", p, ": expected digest ",
+                                         core::DigestText(incoming.digest), ", got ", core::DigestText(own_digest)));
+  }
+  if (!status.ok()) return SetFailure(absl::InternalError(status.message()));
+  core::MutexLock lock(mutex_);
+  Slot& slot = slots_[p];
+  slot.version = incoming.header.version;
+  if (phase_ == Phase::kJoining) slot.applied = slot.version;
+  slot.anchored = true;
+  slot.ready_at = Clock::now();
+  progress_.digests[p] = {slot.version, own_digest};
+  changed_.notify_all();
+}
+
+// ---- Updates ----
+
+// Of the version that W has: there is always one asked for.
+void SyncEngine::RequestUpdate(FragmentId p, int64_t generation) {
+  const auto arrived = [this, p, generation](const std::shared_ptr<Incoming>& incoming, const absl::Status& status) {
+    Version version = 0;
+    {
+      core::MutexLock lock(mutex_);
+      Slot& slot = slots_[p];
+      version = slot.version;
+      if (status.ok()) {
+        slot.arrived = incoming;
+        TakeArrived(p, generation);
+        return;
+      }
+    }
+    if (!absl::IsNotFound(status)) return SetFailure(absl::InternalError(status.message()));
+    spdlog::warn("{}; fetches the anchor", status.ToString());
+    RequestAnchor(p, version + 1, /*held_digest=*/0, generation);
+  };
+  Fetch({.kind = transport::DownloadKind::kUpdate, .fragment = p, .version = slots_[p].sync->version()}, generation,
+        arrived);
+}
+
+// Lets the task thread take the next update, if it is here and its turn has come.
+void SyncEngine::TakeArrived(FragmentId p, int64_t generation) {
+  Slot& slot = slots_[p];
+  if (slot.arrived == nullptr || slot.busy || phase_ == Phase::kEntering) return;
+  if (phase_ == Phase::kTraining) {
+    // Synchronous: a site that repeats steps from a checkpoint sends first what this update has merged already.
+    const bool sent = IsQuorum() || slot.version < slot.first || (slot.sent && slot.sent->base == slot.version);
+    if (slot.version != slot.applied || !sent) return;
+  }
+  slot.busy = true;
+  Post(generation, [this, p, generation, incoming = std::move(slot.arrived)] { TakeUpdate(p, *incoming, generation); });
+  slot.arrived.reset();
+}
+
+void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t generation) {
+  FragmentSync& sync = *slots_[p].sync;
+  const transport::DownloadHeader& header = incoming.header;
+  absl::Status status = sync.TakeUpdate(header.outer, incoming.chunks);
+  if (status.ok() && header.version != sync.version()) {
+    status = absl::InternalError(absl::StrCat("fragment ", p, ": expected an update to version ", sync.version(),
+                                              ", got one to ", header.version));
+  }
+  if (!status.ok()) {
+    SetFailure(absl::InternalError(status.message()));
+    return;
+  }
+  const bool merged = ResolveBy(p, header);
+  const uint64_t own_digest = sync.Digest();
+  double residual_norm = 0;
+  for (const Slot& slot : slots_) residual_norm = std::hypot(residual_norm, slot.sync->ResidualNorm());
+  bool moves_local = false;
+  {
+    core::MutexLock lock(mutex_);
+    Slot& slot = slots_[p];
+    slot.busy = false;
+    slot.merged = merged;
+    slot.sites = header.sites;
+    slot.evaluates = !header.merged.empty() && header.merged.front() == site_;
+    if (merged) ++progress_.contributions_merged;
+    progress_.digests[p] = {header.version, own_digest};
+    progress_.residual_norm = residual_norm;
+    moves_local = phase_ == Phase::kJoining && slot.keeps_local;
+  }
+  if (moves_local) MoveLocal(p, merged);  // the step loop waits in Join
+  if (own_digest != incoming.digest) {
+    spdlog::error("fragment {} version {}: digest {} differs from the coordinator's {}; fetches the anchor", p,
+                  header.version, core::DigestText(own_digest), core::DigestText(incoming.digest));
+    RequestAnchor(p, header.version, /*held_digest=*/0, generation);
+    return;
+  }
+  {
+    core::MutexLock lock(mutex_);
+    Slot& slot = slots_[p];
+    slot.version = header.version;
+    if (phase_ != Phase::kTraining) slot.applied = slot.version;
+    slot.ready_at = Clock::now();
+    changed_.notify_all();
+  }
+  RequestUpdate(p, generation);
+}
+
+// Whether our unresolved contribution is in this update; if so it is resolved. What an earlier stay of this site left
+// in a round is not ours: it has another base.
+bool SyncEngine::ResolveBy(FragmentId p, const transport::DownloadHeader& header) {
+  const auto own = std::ranges::lower_bound(header.merged, site_);
+  if (own == header.merged.end() || *own != site_) return false;
+  const size_t index = own - header.merged.begin();
+  const Version base = index < header.merged_bases.size() ? header.merged_bases[index] : header.version - 1;
+  {
+    core::MutexLock lock(mutex_);
+    Slot& slot = slots_[p];
+    if (!slot.sent || slot.sent->base != base) return false;
+    slot.resolved = base;
+    slot.merged_amount = slot.sent->amount;
+    slot.sent.reset();
+  }
+  slots_[p].sync->Resolve(/*merged=*/true);
+  return true;
+}
+
+}  // namespace causeway::worker
