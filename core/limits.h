@@ -54,6 +54,8 @@ inline constexpr int kMaxMetadataBytes = 16 << 10;          // gRPC's own header
 inline constexpr size_t kMaxTokenBytes = 4'096;             // a signed web token fits
 inline constexpr size_t kMaxCredentialFileBytes = 1 << 20;  // a bundle of 400 CAs, or 10,000 lines of tokens
 
+inline constexpr int kMaxGrpcLogLines = 20;  // in ten seconds: what is said of failed handshakes, for one
+
 // What one site may take. A worker reports four times in a lease but at most every 20 ms, so 50 messages a second and a
 // few that join or leave; the burst is what has waited while the network was away.
 inline constexpr double kControlMessagesPerSecond = 100;

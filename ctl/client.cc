@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "transport/messages.h"
+#include "transport/tls_probe.h"
 
 namespace causeway::ctl {
 namespace {
@@ -24,13 +25,16 @@ void SetDeadline(grpc::ClientContext& context) { context.set_deadline(std::chron
 }  // namespace
 
 Client::Client(const transport::Address& coordinator, const transport::ChannelOptions& options)
-    : address_(coordinator.Text()),
+    : coordinator_(coordinator),
+      tls_(options.tls),
       stub_(v1::Coordinator::NewStub(transport::MakeChannel(coordinator, options, transport::Traffic::kBulk))) {}
 
 absl::Status Client::Wrong(const grpc::Status& status) const {
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   const char* prefix = code == absl::StatusCode::kUnavailable ? "no coordinator at " : "coordinator at ";
-  return {code, absl::StrCat(prefix, address_, ": ", status.error_message())};
+  const std::string why =
+      code == absl::StatusCode::kUnavailable ? transport::WhyNoConnection(coordinator_, tls_) : std::string();
+  return {code, absl::StrCat(prefix, coordinator_.Text(), ": ", why.empty() ? status.error_message() : why)};
 }
 
 absl::StatusOr<std::string> Client::StatusJson() {

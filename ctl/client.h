@@ -30,7 +30,8 @@ class Client {
  private:
   absl::Status Wrong(const grpc::Status& status) const;
 
-  const std::string address_;
+  const transport::Address coordinator_;
+  const transport::TlsFiles tls_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 

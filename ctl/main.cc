@@ -15,6 +15,10 @@
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
 ABSL_FLAG(bool, insecure, false, "allow plaintext to addresses beyond loopback");
+ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the coordinator's; give all three or none");
+ABSL_FLAG(std::string, tls_cert, "", "TLS: this person's certificate in PEM; read again when it changes");
+ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
+ABSL_FLAG(std::string, token_file, "", "file with the token that the coordinator asks for");
 ABSL_FLAG(bool, use_proxy, false, "use http_proxy and its like from the environment");
 ABSL_FLAG(bool, json, false, "status: the JSON of GET /status; codec-bench: a line of JSON for each row");
 ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
@@ -101,6 +105,17 @@ absl::Status CodecBench() {
                         .json = absl::GetFlag(FLAGS_json)});
 }
 
+// How to reach a coordinator at `address`.
+absl::StatusOr<transport::ChannelOptions> ReadChannelOptions(const transport::Address& address) {
+  return transport::ReadClientFlags({.insecure = absl::GetFlag(FLAGS_insecure),
+                                     .use_proxy = absl::GetFlag(FLAGS_use_proxy),
+                                     .tls_ca = absl::GetFlag(FLAGS_tls_ca),
+                                     .tls_cert = absl::GetFlag(FLAGS_tls_cert),
+                                     .tls_key = absl::GetFlag(FLAGS_tls_key),
+                                     .token_file = absl::GetFlag(FLAGS_token_file)},
+                                    address);
+}
+
 absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return absl::InvalidArgumentError(absl::StrCat("expected a command:\n", kUsage));
   const std::string& command = arguments[0];
@@ -108,9 +123,8 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (arguments.size() > 1) return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
   if (command == "codec-bench") return CodecBench();
   ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(absl::GetFlag(FLAGS_coordinator)));
-  const bool insecure = absl::GetFlag(FLAGS_insecure);
-  RETURN_IF_ERROR(transport::CheckPlaintextAllowed(address, insecure));
-  Client client(address, {.insecure = insecure, .use_proxy = absl::GetFlag(FLAGS_use_proxy)});
+  ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(address));
+  Client client(address, options);
   if (command == "status") return ShowStatus(client);
   if (command == "export") return Export(client);
   if (command == "drain") return Drain(client);
@@ -121,7 +135,9 @@ ExitCode CodeOf(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk: return kDone;
     case absl::StatusCode::kInvalidArgument: return kBadInput;
-    case absl::StatusCode::kFailedPrecondition: return kRefused;
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated: return kRefused;
     case absl::StatusCode::kUnavailable: return kUnreachable;
     default: return kFailed;
   }

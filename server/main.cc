@@ -2,8 +2,11 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/flags/flag.h"
@@ -24,6 +27,11 @@ ABSL_FLAG(std::string, http, "127.0.0.1:7078", "HOST:PORT for GET /status; port 
 ABSL_FLAG(std::string, state_dir, "", "directory that holds the run's state; one coordinator each");
 ABSL_FLAG(bool, exit_when_done, false, "end when all sites have done all their steps");
 ABSL_FLAG(bool, insecure, false, "allow plaintext on addresses beyond loopback");
+ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the sites'; give all three or none");
+ABSL_FLAG(std::string, tls_cert, "", "TLS: this coordinator's certificate in PEM; read again when it changes");
+ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
+ABSL_FLAG(std::string, site_tokens, "",
+          "file of lines `site sha256` (and `operator sha256`): ask everybody for a token");
 
 namespace causeway {
 namespace {
@@ -49,17 +57,31 @@ absl::Status CheckSameRun(const server::SavedState& saved, const core::RunConfig
       absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir), " holds the state of another run: ", difference));
 }
 
-struct Addresses {
+// A site holds two connections, and others may come as well: what the administrator allows is there for them.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
+}
+
+struct Listening {
   transport::Address grpc;
   transport::Address http;
+  transport::TlsFiles tls;
 };
 
-absl::StatusOr<Addresses> ReadAddresses() {
-  Addresses addresses;
-  ASSIGN_OR_RETURN(addresses.grpc, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
-  ASSIGN_OR_RETURN(addresses.http, transport::ParseAddress(absl::GetFlag(FLAGS_http)));
-  RETURN_IF_ERROR(transport::CheckPlaintextAllowed(addresses.grpc, absl::GetFlag(FLAGS_insecure)));
-  return addresses;
+absl::StatusOr<Listening> ReadListening() {
+  Listening listening;
+  ASSIGN_OR_RETURN(listening.grpc, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
+  ASSIGN_OR_RETURN(listening.http, transport::ParseAddress(absl::GetFlag(FLAGS_http)));
+  ASSIGN_OR_RETURN(listening.tls, transport::ReadTlsFlags(absl::GetFlag(FLAGS_tls_ca), absl::GetFlag(FLAGS_tls_cert),
+                                                          absl::GetFlag(FLAGS_tls_key)));
+  if (!listening.tls.given()) {
+    RETURN_IF_ERROR(transport::CheckPlaintextAllowed(listening.grpc, absl::GetFlag(FLAGS_insecure)));
+  }
+  return listening;
 }
 
 // Until SIGTERM, SIGINT, or the end of the run.
@@ -75,7 +97,7 @@ void Serve(server::Coordinator& coordinator) {
   spdlog::info("stopping: saves the state");
 }
 
-int Run(const core::RunConfig& config, Addresses addresses) {
+int Run(const core::RunConfig& config, Listening addresses) {
   for (const std::string& advice : formats::CodecAdvice(config.codec)) spdlog::warn("{}", advice);
   auto store = server::StateStore::Open(absl::GetFlag(FLAGS_state_dir));
   if (!store.ok()) return ctl::Fail(ctl::kBadInput, store.status());
@@ -92,12 +114,20 @@ int Run(const core::RunConfig& config, Addresses addresses) {
                                                  store->get(), *std::move(saved));
   if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
 
+  auto gate = server::Gate::Create(
+      {.authorizer = {.mutual_tls = addresses.tls.given(), .site_tokens = absl::GetFlag(FLAGS_site_tokens)},
+       .limits = {.bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))},
+       .now_ms = NowMs});
+  if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
   const auto status_json = [&] { return server::StatusJson((*coordinator)->Status()); };
-  server::GrpcService service(coordinator->get(), status_json);
+  server::GrpcService service(coordinator->get(), status_json, gate->get());
   grpc::ServerBuilder builder;
   transport::ConfigureServer(builder);
   int grpc_port = 0;
-  builder.AddListeningPort(addresses.grpc.Text(), grpc::InsecureServerCredentials(), &grpc_port);
+  builder.AddListeningPort(
+      addresses.grpc.Text(),
+      addresses.tls.given() ? transport::TlsServerCredentials(addresses.tls) : grpc::InsecureServerCredentials(),
+      &grpc_port);
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> grpc_server = builder.BuildAndStart();
   if (grpc_server == nullptr || grpc_port == 0) {
@@ -146,7 +176,8 @@ int main(int argc, char** argv) {
   }
   const auto config = formats::ReadRunYaml(absl::GetFlag(FLAGS_config));
   if (!config.ok()) return ctl::Fail(ctl::kBadInput, config.status());
-  auto addresses = ReadAddresses();
-  if (!addresses.ok()) return ctl::Fail(ctl::kBadInput, addresses.status());
-  return Run(*config, *std::move(addresses));
+  auto listening = ReadListening();
+  if (!listening.ok()) return ctl::Fail(ctl::kBadInput, listening.status());
+  RaiseDescriptorLimit();
+  return Run(*config, *std::move(listening));
 }

@@ -7,7 +7,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/check.h"
 #include "core/limits.h"
+#include "transport/grpc_log.h"
 
 namespace causeway::transport {
 namespace {
@@ -94,7 +96,17 @@ absl::Status CheckPlaintextAllowed(const Address& address, bool insecure) {
                    "(deploy/certs makes them), or say --insecure if the network is yours"));
 }
 
+absl::StatusOr<ChannelOptions> ReadClientFlags(const ClientFlags& flags, const Address& address) {
+  ChannelOptions options{.insecure = flags.insecure, .use_proxy = flags.use_proxy};
+  ASSIGN_OR_RETURN(options.tls, ReadTlsFlags(flags.tls_ca, flags.tls_cert, flags.tls_key));
+  if (!options.tls.given()) RETURN_IF_ERROR(CheckPlaintextAllowed(address, flags.insecure));
+  if (flags.token_file.empty()) return options;
+  ASSIGN_OR_RETURN(options.token, ReadToken(flags.token_file));
+  return options;
+}
+
 std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic) {
+  RouteGrpcLog();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.use_proxy ? 1 : 0);
@@ -117,6 +129,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
 }
 
 void ConfigureServer(grpc::ServerBuilder& builder) {
+  RouteGrpcLog();
   builder.SetMaxReceiveMessageSize(core::kMaxControlMessageBytes);
   builder.SetMaxSendMessageSize(core::kMaxControlMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);

@@ -33,6 +33,16 @@ struct ChannelOptions {
 // INVALID_ARGUMENT if plaintext would leave the machine without options.insecure. For whoever has no TLS files.
 absl::Status CheckPlaintextAllowed(const Address& address, bool insecure);
 
+// The flags of a program that calls a coordinator.
+struct ClientFlags {
+  bool insecure = false;
+  bool use_proxy = false;
+  std::string tls_ca, tls_cert, tls_key, token_file;  // paths; empty: not given
+};
+
+// INVALID_ARGUMENT if they do not fit together or with the address, or what a file holds is wrong.
+absl::StatusOr<ChannelOptions> ReadClientFlags(const ClientFlags& flags, const Address& address);
+
 // What a connection is for. A ping on a bulk connection waits behind the data that the kernel has taken already, so it
 // gets longer to be answered.
 enum class Traffic { kControl, kBulk };

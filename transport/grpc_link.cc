@@ -11,6 +11,7 @@
 #include "core/limits.h"
 #include "transport/backoff.h"
 #include "transport/messages.h"
+#include "transport/tls_probe.h"
 
 namespace causeway::transport {
 namespace {
@@ -28,6 +29,12 @@ int64_t NowMs() {
 uint64_t RandomBits() {
   static thread_local std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+// The coordinator knows who we are, or wants to, and does not let us in: asking again does not help.
+bool IsRefusal(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+         status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
 }
 
 }  // namespace
@@ -53,6 +60,12 @@ bool GrpcLink::UnreachableTooLong(int64_t since_ms) const {
 std::string GrpcLink::lineage() const {
   core::MutexLock lock(mutex_);
   return lineage_;
+}
+
+// Of a connection that failed: what TLS has to say, or else gRPC's words.
+std::string GrpcLink::Explain(const std::string& error) const {
+  const std::string why = WhyNoConnection(options_.coordinator, options_.channel.tls);
+  return why.empty() ? error : why;
 }
 
 v1::Context GrpcLink::MakeContext() const {
@@ -88,13 +101,14 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
       return absl::PermissionDeniedError(
           absl::StrCat(options_.coordinator.Text(), " is not a coordinator of this version: ", status.error_message()));
     }
+    if (IsRefusal(status)) return absl::PermissionDeniedError(status.error_message());
+    const std::string error = Explain(status.error_message());
     if (UnreachableTooLong(since_ms)) {
       return absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " within ",
-                                                 options_.connect_timeout_s, " s: ", status.error_message()));
+                                                 options_.connect_timeout_s, " s: ", error));
     }
     const int64_t backoff_ms = BackoffMs(attempt, RandomBits());
-    spdlog::warn("no coordinator at {} ({}); trying again in {} ms", options_.coordinator.Text(),
-                 status.error_message(), backoff_ms);
+    spdlog::warn("no coordinator at {} ({}); trying again in {} ms", options_.coordinator.Text(), error, backoff_ms);
     if (cancelled() || WaitForRetry(backoff_ms) || cancelled()) return absl::CancelledError("stopped while connecting");
   }
 }
@@ -130,15 +144,21 @@ void GrpcLink::Start(const core::Manifest& manifest, LinkListener* listener) {
 void GrpcLink::Run() {
   while (true) {
     int64_t wait_ms = 0;
+    std::string error;
+    bool explain = false;
     {
       core::MutexLock lock(mutex_);
       if (stopping_ || failed_) return;
       if (!control_running_ && attempts_ > 0) {
         wait_ms = std::max(retry_after_ms_, BackoffMs(attempts_ - 1, RandomBits()));
         retry_after_ms_ = 0;
-        spdlog::warn("connection to {} lost ({}); joining again in {} ms", options_.coordinator.Text(), last_error_,
-                     wait_ms);
+        error = last_error_;
+        explain = connection_failed_;
       }
+    }
+    if (wait_ms > 0) {
+      spdlog::warn("connection to {} lost ({}); joining again in {} ms", options_.coordinator.Text(),
+                   explain ? Explain(error) : error, wait_ms);
     }
     if (wait_ms > 0 && WaitForRetry(wait_ms)) return;
     Connect();
@@ -151,7 +171,6 @@ void GrpcLink::Run() {
                    [this] { return stopping_ || !control_running_; });
     }
     bool give_up = false;
-    std::string error;
     {
       core::MutexLock lock(mutex_);
       give_up = !stopping_ && !failed_ && UnreachableTooLong(unreached_since_ms_);
@@ -182,7 +201,9 @@ void GrpcLink::Connect() {
 }
 
 void GrpcLink::OnControlEnded(const grpc::Status& status) {
+  if (IsRefusal(status)) Fail(absl::PermissionDeniedError(status.error_message()));
   core::MutexLock lock(mutex_);
+  connection_failed_ = !welcomed_ && status.error_code() == grpc::StatusCode::UNAVAILABLE;
   if (welcomed_ || unreached_since_ms_ == 0) unreached_since_ms_ = NowMs();
   attempts_ = welcomed_ ? 1 : attempts_ + 1;
   welcomed_ = false;

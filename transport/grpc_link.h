@@ -80,6 +80,7 @@ class GrpcLink final : public CoordinatorLink {
   bool WaitForRetry(int64_t backoff_ms);
   bool Stopping() const;
   bool UnreachableTooLong(int64_t since_ms) const;
+  std::string Explain(const std::string& error) const;
   v1::Context MakeContext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool SendOnControl(v1::SiteMessage message);  // false: there is no stream
 
@@ -103,6 +104,7 @@ class GrpcLink final : public CoordinatorLink {
   int64_t retry_after_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // the coordinator asked us to wait so long
   int64_t unreached_since_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string last_error_ ABSL_GUARDED_BY(mutex_);
+  bool connection_failed_ ABSL_GUARDED_BY(mutex_) = false;  // the last time, before it was welcomed
   core::RunId run_id_ ABSL_GUARDED_BY(mutex_);
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string lineage_ ABSL_GUARDED_BY(mutex_);

@@ -26,6 +26,11 @@ ABSL_FLAG(std::string, data, "", "text file, .bin token shard or directory of th
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
 ABSL_FLAG(bool, insecure, false, "allow plaintext to addresses beyond loopback");
+ABSL_FLAG(std::string, tls_ca, "",
+          "TLS: PEM certificates of the CA that signs the coordinator's; give all three or none");
+ABSL_FLAG(std::string, tls_cert, "", "TLS: this site's certificate in PEM; read again when it changes");
+ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
+ABSL_FLAG(std::string, token_file, "", "file with the token that the coordinator asks for");
 ABSL_FLAG(bool, use_proxy, false, "use http_proxy and its like from the environment");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(int64_t, sample_bytes, 200, "with --evaluate: how much text to sample");
@@ -47,7 +52,8 @@ double SecondsSince(Clock::time_point begin) { return std::chrono::duration<doub
 
 int FailWith(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kPermissionDenied: return ctl::Fail(ctl::kRefused, status);
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated: return ctl::Fail(ctl::kRefused, status);
     case absl::StatusCode::kDataLoss: return ctl::Fail(ctl::kNonFinite, status);
     case absl::StatusCode::kUnavailable: return ctl::Fail(ctl::kUnreachable, status);
     case absl::StatusCode::kInvalidArgument: return ctl::Fail(ctl::kBadInput, status);
@@ -257,6 +263,17 @@ int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest&
   return ctl::kDone;
 }
 
+// How to reach a coordinator at `address`.
+absl::StatusOr<transport::ChannelOptions> ReadChannelOptions(const transport::Address& address) {
+  return transport::ReadClientFlags({.insecure = absl::GetFlag(FLAGS_insecure),
+                                     .use_proxy = absl::GetFlag(FLAGS_use_proxy),
+                                     .tls_ca = absl::GetFlag(FLAGS_tls_ca),
+                                     .tls_cert = absl::GetFlag(FLAGS_tls_cert),
+                                     .tls_key = absl::GetFlag(FLAGS_tls_key),
+                                     .token_file = absl::GetFlag(FLAGS_token_file)},
+                                    address);
+}
+
 int Run() {
   if (const int64_t timeout_s = absl::GetFlag(FLAGS_connect_timeout_s); timeout_s < 0) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
@@ -266,12 +283,10 @@ int Run() {
   if (!address.ok())
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(
                                          absl::StrCat("--coordinator: ", std::string(address.status().message()))));
-  const bool insecure = absl::GetFlag(FLAGS_insecure);
-  if (absl::Status status = transport::CheckPlaintextAllowed(*address, insecure); !status.ok()) {
-    return ctl::Fail(ctl::kBadInput, status);
-  }
+  const auto channel = ReadChannelOptions(*address);
+  if (!channel.ok()) return ctl::Fail(ctl::kBadInput, channel.status());
   transport::GrpcLink link({.coordinator = *address,
-                            .channel = {.insecure = insecure, .use_proxy = absl::GetFlag(FLAGS_use_proxy)},
+                            .channel = *channel,
                             .site = absl::GetFlag(FLAGS_site),
                             .connect_timeout_s = absl::GetFlag(FLAGS_connect_timeout_s)});
   StopRequest stop;

@@ -3,6 +3,7 @@
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/security/auth_context.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/strings/match.h"
@@ -48,7 +49,8 @@ Peer PeerOf(const grpc::ServerContextBase& context) {
   if (const auto auth = context.auth_context(); auth != nullptr) {
     for (const char* property : {GRPC_X509_CN_PROPERTY_NAME, GRPC_PEER_DNS_PROPERTY_NAME}) {
       for (const grpc::string_ref& name : auth->FindPropertyValues(property)) {
-        peer.names.emplace_back(name.data(), name.size());
+        std::string text(name.data(), name.size());
+        if (std::ranges::count(peer.names, text) == 0) peer.names.push_back(std::move(text));
       }
     }
   }

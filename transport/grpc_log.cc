@@ -1,0 +1,45 @@
+#include "transport/grpc_log.h"
+
+#include <grpc/support/log.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+
+#include "core/limits.h"
+#include "core/mutex.h"
+
+namespace causeway::transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kWindow = std::chrono::seconds(10);
+
+struct Window {
+  core::Mutex mutex;
+  Clock::time_point begin ABSL_GUARDED_BY(mutex) = Clock::now();
+  int lines ABSL_GUARDED_BY(mutex) = 0;
+};
+
+void Log(gpr_log_func_args* args) {
+  static Window* const window = new Window;  // gRPC's threads may outlive main
+  int left_out = 0;
+  {
+    core::MutexLock lock(window->mutex);
+    if (const Clock::time_point now = Clock::now(); now - window->begin >= kWindow) {
+      left_out = std::max(0, window->lines - core::kMaxGrpcLogLines);
+      window->begin = now;
+      window->lines = 0;
+    }
+    if (++window->lines > core::kMaxGrpcLogLines) return;
+  }
+  if (left_out > 0) spdlog::warn("gRPC: {} more lines were left out", left_out);
+  spdlog::log(args->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::warn : spdlog::level::debug, "gRPC: {}",
+              args->message);
+}
+
+}  // namespace
+
+void RouteGrpcLog() { gpr_set_log_function(Log); }
+
+}  // namespace causeway::transport
