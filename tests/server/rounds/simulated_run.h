@@ -1,0 +1,137 @@
+// A run in virtual time: simulated sites, a network that delays, cuts and repeats, a coordinator that restarts from its
+// saved state, an operator; and the rules between them. After each event the promises of the rules are held against
+// what happened. Everything follows from the seed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <queue>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/server/rounds/simulated_site.h"
+
+namespace causeway::server {
+
+class SimulatedRun {
+ public:
+  explicit SimulatedRun(uint64_t seed);
+
+  // Churn until so many rounds are decided, then peace, in which the run has to get on, then its end. Empty, or the
+  // first promise that was broken.
+  std::string Run(int64_t rounds);
+
+  std::string Describe() const;  // the rules, for a failure
+  int64_t rounds() const { return rounds_; }
+  int64_t events() const { return events_; }
+  const std::map<std::string, int>& drops() const { return drops_; }  // by reason: which rules were met
+
+ private:
+  enum class Kind { kTick, kStep, kHeartbeat, kArrive, kAnswer, kJoin, kReady, kWake, kHeal, kChaos, kResume };
+  struct Event {
+    int64_t at_ms = 0;
+    uint64_t order = 0;  // of events at one time
+    Kind kind = Kind::kTick;
+    int site = -1;
+    uint64_t life = 0;
+    core::FragmentId fragment = 0;
+    core::Admitted contribution = {};
+    absl::StatusCode answer = absl::StatusCode::kOk;
+
+    friend bool operator<(const Event& a, const Event& b) {  // the first is on top
+      return std::tie(a.at_ms, a.order) > std::tie(b.at_ms, b.order);
+    }
+  };
+  struct Waiting {
+    int64_t work = 0;
+    bool orphan = false;  // its site is not in any more, or has joined anew
+  };
+  using Key = std::tuple<core::SiteId, core::FragmentId>;
+
+  uint64_t Random(uint64_t below);
+  bool Chance(uint64_t percent) { return Random(100) < percent; }
+  void Schedule(int64_t in_ms, Kind kind, int site = -1);
+  void Push(Event event);
+  void RunEvent();
+  bool RunUntil(const char* what, int64_t longest_ms, bool (SimulatedRun::*reached)() const);
+  bool GoalReached() const;
+  bool AllRoundsReached() const;
+  bool Done() const { return table_.run_state() == RunState::kDone; }
+  void Expect(bool holds, const std::string& what);
+
+  // Sites.
+  void OnStep(int i);
+  void GoOn(int i);  // applies what is due or there, and takes the next step unless it has to wait
+  void SendWhatIsDue(int i);
+  void Send(int i, core::FragmentId p, int64_t in_ms);
+  bool InSession(const SimulatedSite& site) const;
+  void TryJoin(int i);
+  void OnReady(int i);
+  void OnArrive(const Event& event);
+  void OnAnswer(const Event& event);
+  void OnHeartbeat(int i);
+  void Report(int i);
+  bool Available(const SimulatedSite& site, core::FragmentId p) const;
+  void LoseWork(SimulatedSite& site);  // with the process
+  void Orphan(const SimulatedSite& site, core::FragmentId p);
+
+  // Churn.
+  void Chaos();
+  void Die(int i);
+  void RestartFromCheckpoint(int i);
+  void Cut(int i);
+  void Heal(int i);
+  void RestartCoordinator();
+  void PauseRun();
+  void ResumeRun();
+  void Disconnect(SimulatedSite& site);
+  void MakePeace();
+  void EndRun();
+
+  // What the table decides.
+  void Take(const Actions& actions);
+  void Take(const RequestSeed& action);
+  void Take(const Enter& action);
+  void Take(const CloseRound& action);
+  void Take(const Dropped& action);
+  void CheckDistance(const CloseRound& close);
+  void CheckPromises();
+
+  int IndexOf(const core::SiteId& name) const { return name[0] - 'a'; }
+
+  const uint64_t seed_;
+  uint64_t draws_ = 0;
+  const RoundRules rules_;
+  const core::FragmentSchedule schedule_;
+  RoundTable table_;
+  std::vector<SimulatedSite> sites_;
+  std::priority_queue<Event> queue_;
+  uint64_t pushed_ = 0;
+  int64_t now_ms_ = 0;
+  bool peace_ = false;
+  bool ending_ = false;
+  std::string failure_;
+
+  int64_t goal_ = 0;
+  std::vector<core::Version> goals_;
+  int64_t rounds_ = 0;
+  int64_t events_ = 0;
+  std::map<std::string, int> drops_;
+
+  // The ledger.
+  int64_t done_ = 0;
+  int64_t merged_ = 0;
+  int64_t lost_ = 0;
+  std::map<Key, std::pair<core::Version, Waiting>> waiting_;  // admitted, not merged
+  std::map<Key, core::Version> last_admitted_;
+  struct Closed {
+    int64_t at_ms = 0;
+    std::vector<CloseRound::Contributor> contributors;
+  };
+  std::vector<std::vector<Closed>> closed_;  // of each fragment, by base version
+  std::vector<int64_t> closed_ms_;           // by this coordinator process; −1 = none
+  int64_t last_closed_ms_ = -1;
+};
+
+}  // namespace causeway::server
