@@ -32,6 +32,7 @@
 #include "core/limits.h"
 #include "core/mutex.h"
 #include "server/store/records.h"
+#include "server/store/snapshots.h"
 
 namespace causeway::server {
 
@@ -71,11 +72,17 @@ class Journal {
   // Writes a snapshot of the fragment and prunes what it makes superfluous: older snapshots beyond `keep`,
   // contributions of rounds up to its version, updates up to it beyond max_update_log_bytes (the newest stay), segments
   // without live payload. Blocks; one fragment's calls come from one thread, versions rise (a repeat of the newest does
-  // nothing). Needs everything of the rounds up to its version committed before. RESOURCE_EXHAUSTED ends the journal.
+  // nothing). Needs everything of the rounds up to its version committed before. Too little room for it
+  // (min_free_bytes) ends the journal.
   absl::Status SaveSnapshot(core::FragmentId fragment, const core::FragmentState& state, uint64_t digest);
 
   // DATA_LOSS names the file that is missing or is not what was written.
   absl::StatusOr<core::FragmentState> LoadSnapshot(core::FragmentId fragment, core::Version version) const;
+
+  // Of the newest one it is there; an older one goes with a later SaveSnapshot, whoever has it open may read on.
+  std::string SnapshotPath(core::FragmentId fragment, core::Version version) const {
+    return options_.directory + "/snapshots/" + SnapshotFileName(fragment, version);
+  }
 
   // The bytes as they were committed; chunks carry their own hashes, which are not looked at here. NOT_FOUND: pruned
   // meanwhile.
@@ -92,8 +99,8 @@ class Journal {
 
   Journal(JournalOptions options, std::unique_ptr<Files> files);
   void Run();  // the journal's thread
+  absl::Status WriteAndTell(std::vector<Item>& batch);
   absl::Status Write(std::vector<Item>& batch);
-  void Finish(std::vector<Item>& batch, const absl::Status& written);
   uint64_t Enqueue(Item item);
   absl::Status WaitFor(uint64_t ticket) const;
 

@@ -1,12 +1,6 @@
 #include "server/store/state_store.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-#include <xxhash.h>
-
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +10,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "formats/atomic_file.h"
-#include "formats/safetensors.h"
+#include "server/store/snapshots.h"
 #include "server/store/state_json.h"
 
 namespace causeway::server {
@@ -26,10 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr char kStateFile[] = "state.json";
 constexpr char kHashesFile[] = "hashes.json";
-
-constexpr char kAnchorName[] = "anchor";
-constexpr char kMomentumName[] = "momentum";
-constexpr char kResidualName[] = "residual";
 
 // Far more than the state.json of the largest model that limits.h allows.
 constexpr int64_t kMaxStateJsonBytes = int64_t{1} << 30;
@@ -88,51 +78,6 @@ absl::StatusOr<std::vector<ChunkPtr>> ReadChunks(const std::string& path) {
   return chunks;
 }
 
-absl::Status WriteFragment(const std::string& path, const core::FragmentState& state) {
-  const auto size = static_cast<int64_t>(state.anchor.size());
-  std::vector<formats::TensorData> tensors = {{kAnchorName, {size}, state.anchor},
-                                              {kMomentumName, {size}, state.momentum}};
-  if (!state.residual.empty()) tensors.push_back({kResidualName, {size}, state.residual});
-  return formats::WriteSafetensors(path, tensors, {{"version", absl::StrCat(state.version)}});
-}
-
-absl::StatusOr<std::shared_ptr<const core::FragmentState>> ReadFragment(const std::string& path,
-                                                                        core::Version version) {
-  ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(path));
-  auto state = std::make_shared<core::FragmentState>();
-  state->version = version;
-  const auto read = [&](const char* name, core::AlignedFloats& values) -> absl::Status {
-    const formats::SafetensorsFile::Entry* entry = file.Find(name);
-    if (entry == nullptr) return Wrong(path, absl::StrCat("has no tensor ", name));
-    if (entry->shape.size() != 1) return Wrong(path, absl::StrCat("tensor ", name, " is not one-dimensional"));
-    values.resize(entry->shape[0]);
-    return file.Read(name, values);
-  };
-  RETURN_IF_ERROR(read(kAnchorName, state->anchor));
-  RETURN_IF_ERROR(read(kMomentumName, state->momentum));
-  if (file.Find(kResidualName) != nullptr) RETURN_IF_ERROR(read(kResidualName, state->residual));
-  if (state->momentum.size() != state->anchor.size() ||
-      (!state->residual.empty() && state->residual.size() != state->anchor.size())) {
-    return Wrong(path, "its tensors differ in size");
-  }
-  return state;
-}
-
-absl::StatusOr<uint64_t> HashFile(const std::string& path) {
-  constexpr int64_t kPieceBytes = 1 << 20;
-  ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
-  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), XXH3_freeState);
-  XXH3_64bits_reset(hash.get());
-  std::vector<std::byte> piece(std::min(size, kPieceBytes));
-  for (int64_t at = 0; at < size; at += kPieceBytes) {
-    const std::span<std::byte> bytes = std::span(piece).first(std::min(size - at, kPieceBytes));
-    RETURN_IF_ERROR(formats::ReadAt(file, path, at, bytes));
-    XXH3_64bits_update(hash.get(), bytes.data(), bytes.size());
-  }
-  return XXH3_64bits_digest(hash.get());
-}
-
 absl::Status WriteHashes(const std::string& directory) {
   nlohmann::json hashes = nlohmann::json::object();
   std::error_code error;
@@ -163,7 +108,8 @@ absl::Status CheckHashes(const std::string& directory) {
 absl::Status WriteSnapshot(const std::string& directory, const SavedState& state) {
   for (size_t p = 0; p < state.fragments.size(); ++p) {
     const SavedFragment& fragment = state.fragments[p];
-    RETURN_IF_ERROR(WriteFragment(directory + "/" + FragmentFile(p), *fragment.state));
+    RETURN_IF_ERROR(WriteFragment(directory + "/" + FragmentFile(p), *fragment.state,
+                                  {{"version", absl::StrCat(fragment.state->version)}}));
     for (const SavedUpdate& update : fragment.updates) {
       RETURN_IF_ERROR(WriteChunks(directory + "/" + UpdateFile(p, update.base), update.chunks));
     }
@@ -185,7 +131,9 @@ absl::StatusOr<SavedState> ReadSnapshot(const std::string& directory) {
   for (size_t p = 0; p < state->fragments.size(); ++p) {
     SavedFragment& fragment = state->fragments[p];
     // The rules count decided rounds, and a state is saved when all of them are merged.
-    ASSIGN_OR_RETURN(fragment.state, ReadFragment(directory + "/" + FragmentFile(p), state->rounds.versions[p]));
+    ASSIGN_OR_RETURN(core::FragmentState arrays,
+                     ReadFragment(directory + "/" + FragmentFile(p), state->rounds.versions[p]));
+    fragment.state = std::make_shared<const core::FragmentState>(std::move(arrays));
     for (SavedUpdate& update : fragment.updates) {
       ASSIGN_OR_RETURN(update.chunks, ReadChunks(directory + "/" + UpdateFile(p, update.base)));
     }
@@ -199,32 +147,17 @@ absl::StatusOr<SavedState> ReadSnapshot(const std::string& directory) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StateStore>> StateStore::Open(const std::string& directory) {
+  ASSIGN_OR_RETURN(std::unique_ptr<StateDirectory> state_directory, StateDirectory::Open(directory));
+  std::unique_ptr<StateStore> store(new StateStore(std::move(state_directory)));
   std::error_code error;
-  fs::create_directories(directory + "/snapshots", error);
-  if (error) {
-    return absl::PermissionDeniedError(absl::StrCat("--state_dir: cannot create ", directory, ": ", error.message()));
-  }
-  const std::string path = directory + "/lock";
-  const int lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock < 0) {
-    return absl::PermissionDeniedError(absl::StrCat("--state_dir: cannot write ", path, ": ", strerror(errno)));
-  }
-  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    close(lock);
-    return absl::FailedPreconditionError(
-        absl::StrCat("--state_dir: another coordinator runs on ", directory, "; each needs its own"));
-  }
-  std::unique_ptr<StateStore> store(new StateStore(directory, lock));
   for (const auto& entry : fs::directory_iterator(directory + "/snapshots", error)) {
     if (entry.path().extension() == ".tmp") fs::remove_all(entry.path(), error);  // of a save that was cut short
   }
   return store;
 }
 
-StateStore::~StateStore() { close(lock_); }
-
 absl::StatusOr<std::optional<SavedState>> StateStore::Load() const {
-  const std::string snapshots = directory_ + "/snapshots";
+  const std::string snapshots = directory_->snapshots();
   const std::vector<int64_t> numbers = Snapshots(snapshots);
   if (numbers.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(SavedState state, ReadSnapshot(snapshots + "/" + SnapshotName(numbers.back())));
@@ -232,7 +165,7 @@ absl::StatusOr<std::optional<SavedState>> StateStore::Load() const {
 }
 
 absl::Status StateStore::Save(const SavedState& state, int64_t keep) {
-  const std::string snapshots = directory_ + "/snapshots";
+  const std::string snapshots = directory_->snapshots();
   std::vector<int64_t> numbers = Snapshots(snapshots);
   numbers.push_back(numbers.empty() ? 1 : numbers.back() + 1);
   const std::string path = snapshots + "/" + SnapshotName(numbers.back());
@@ -256,8 +189,7 @@ absl::Status StateStore::Save(const SavedState& state, int64_t keep) {
 }
 
 absl::Status StateStore::WriteAddresses(const std::string& grpc, const std::string& http) const {
-  const nlohmann::json addresses = {{"grpc", grpc}, {"http", http}};
-  return formats::WriteFileAtomically(directory_ + "/addresses.json", addresses.dump() + "\n");
+  return directory_->WriteAddresses(grpc, http);
 }
 
 }  // namespace causeway::server

@@ -26,6 +26,7 @@
 #include "core/membership.h"
 #include "core/outer_step.h"
 #include "server/store/records.h"
+#include "server/store/state_directory.h"
 
 namespace causeway::server {
 
@@ -61,7 +62,6 @@ class StateStore {
   // Creates the directory if needed and takes its lock. FAILED_PRECONDITION if another coordinator runs there;
   // the errno's status if it cannot be written.
   static absl::StatusOr<std::unique_ptr<StateStore>> Open(const std::string& directory);
-  ~StateStore();
 
   // The newest saved state, or nothing in a new directory. DATA_LOSS names the file that is damaged.
   absl::StatusOr<std::optional<SavedState>> Load() const;
@@ -72,10 +72,9 @@ class StateStore {
   absl::Status WriteAddresses(const std::string& grpc, const std::string& http) const;
 
  private:
-  StateStore(std::string directory, int lock) : directory_(std::move(directory)), lock_(lock) {}
+  explicit StateStore(std::unique_ptr<StateDirectory> directory) : directory_(std::move(directory)) {}
 
-  const std::string directory_;
-  const int lock_;  // file descriptor
+  const std::unique_ptr<StateDirectory> directory_;
 };
 
 }  // namespace causeway::server

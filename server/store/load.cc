@@ -1,0 +1,233 @@
+#include "server/store/load.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "server/store/rows.h"
+
+namespace causeway::server {
+namespace {
+
+using nlohmann::json;
+
+// nlohmann::json throws on a missing key or a wrong type; the exception ends here.
+template <typename T, typename Convert>
+absl::StatusOr<T> Parse(const Database& database, const std::string& what, const std::string& text, Convert convert) {
+  try {
+    return convert(json::parse(text));
+  } catch (const std::exception& error) {
+    return database.Damaged(absl::StrCat(what, ": ", error.what()));
+  }
+}
+
+template <typename T>
+absl::Status ParseList(const Database& database, const std::string& what, const std::string& text,
+                       std::vector<T>& list) {
+  ASSIGN_OR_RETURN(
+      list, Parse<std::vector<T>>(database, what, text, [](const json& value) { return value.get<std::vector<T>>(); }));
+  return absl::OkStatus();
+}
+
+core::Manifest ManifestFromJson(const json& value) {
+  core::Manifest manifest;
+  for (const json& tensor : value) {
+    manifest.push_back({.name = tensor.at("name"),
+                        .shape = tensor.at("shape"),
+                        .kind = static_cast<core::TensorKind>(tensor.at("kind").get<int>()),
+                        .layer = tensor.at("layer")});
+  }
+  return manifest;
+}
+
+absl::Status LoadRunRecord(Database& database, RunRecord& run) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> manifest, ReadMeta(database, "manifest"));
+  if (!manifest) return absl::OkStatus();
+  ASSIGN_OR_RETURN(run.manifest, Parse<core::Manifest>(database, "manifest", *manifest, ManifestFromJson));
+  ASSIGN_OR_RETURN(const std::optional<std::string> tensors, ReadMeta(database, "tensors_of_fragment"));
+  return ParseList(database, "tensors_of_fragment", tensors.value_or(""), run.tensors_of_fragment);
+}
+
+absl::Status LoadEvalLoss(Database& database, EvalLoss& loss) {
+  const auto number = [&](std::string_view key, std::optional<double>& out) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadMeta(database, key));
+    double value = 0;
+    if (!text) return absl::OkStatus();
+    if (!absl::SimpleAtod(*text, &value)) return database.Damaged(absl::StrCat(std::string(key), " is ", *text));
+    out = value;
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(number("eval_loss_start", loss.start));
+  RETURN_IF_ERROR(number("eval_loss_latest", loss.latest));
+  ASSIGN_OR_RETURN(const std::optional<std::string> versions, ReadMeta(database, "eval_loss_versions"));
+  return ParseList(database, "eval_loss_versions", versions.value_or("[]"), loss.versions);
+}
+
+absl::StatusOr<core::SiteState> SiteStateFromName(const Database& database, const std::string& name) {
+  using enum core::SiteState;
+  for (const core::SiteState state : {kJoining, kTraining, kDraining, kGone}) {
+    if (name == core::SiteStateName(state)) return state;
+  }
+  return database.Damaged(absl::StrCat("a site has the state ", name));
+}
+
+absl::Status LoadRules(Database& database, core::RoundState& rules) {
+  const auto flag = [&](std::string_view key, bool& out) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::optional<std::string> value, ReadMeta(database, key));
+    out = value.value_or("0") == "1";
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(flag("started", rules.started));
+  RETURN_IF_ERROR(flag("finished", rules.finished));
+  RETURN_IF_ERROR(flag("paused", rules.paused));
+  RETURN_IF_ERROR(flag("stopped", rules.stopped));
+  return database.Query(
+      "SELECT site, session, state, reason, first_versions, last_merged FROM sites", {},
+      [&](const SqlRow& row) -> absl::Status {
+        const std::string site = row.Text(0);
+        core::SiteRecord& record = rules.sites[site];
+        record.session = row.Text(1);
+        ASSIGN_OR_RETURN(record.state, SiteStateFromName(database, row.Text(2)));
+        record.reason = row.Text(3);
+        RETURN_IF_ERROR(ParseList(database, "first_versions of " + site, row.Text(4), record.first_versions));
+        return ParseList(database, "last_merged of " + site, row.Text(5), record.last_merged);
+      });
+}
+
+constexpr char kContributionColumns[] =
+    "SELECT site, base, tokens, steps, segment, offset, chunk_bytes, weight FROM contributions ";
+
+StoredContribution ContributionFrom(const SqlRow& row) {
+  return {.site = row.Text(0),
+          .admitted = {.base = row.Integer(1), .tokens = row.Integer(2), .steps = row.Integer(3)},
+          .extent = {row.Integer(4), row.Integer(5), ChunkBytesFromBlob(row.Text(6))},
+          .weight = static_cast<float>(row.Real(7))};
+}
+
+absl::Status LoadContributors(Database& database, StoredRound& round) {
+  static const std::string sql =
+      absl::StrCat(kContributionColumns, "WHERE fragment = ? AND merged_version = ? ORDER BY site, base");
+  return database.Query(sql, {int64_t{round.record.fragment}, round.record.base + 1}, [&](const SqlRow& row) {
+    StoredContribution contribution = ContributionFrom(row);
+    round.record.contributors.push_back({contribution.site, contribution.admitted.base, contribution.weight});
+    if (contribution.extent.segment != 0) round.contributions.push_back(std::move(contribution));
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId fragment, const SqlRow& row) {
+  StoredRound round;
+  round.record.fragment = fragment;
+  round.record.base = row.Integer(0) - 1;
+  round.record.outer = {.lr = static_cast<float>(row.Real(1)), .momentum = static_cast<float>(row.Real(2))};
+  RETURN_IF_ERROR(ParseList(database, "sites of a round", row.Text(3), round.record.sites));
+  round.record.reason = row.Text(4);
+  round.update = {row.Integer(5), row.Integer(6), ChunkBytesFromBlob(row.Text(7))};
+  return round;
+}
+
+// Rounds after the snapshot, and those up to it whose update is stored.
+absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFragment& stored) {
+  std::vector<StoredRound> rounds;
+  RETURN_IF_ERROR(database.Query(
+      "SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes FROM rounds "
+      "WHERE fragment = ? AND (version > ? OR update_segment <> 0) ORDER BY version",
+      {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
+        ASSIGN_OR_RETURN(StoredRound round, RoundFrom(database, fragment, row));
+        rounds.push_back(std::move(round));
+        return absl::OkStatus();
+      }));
+  for (StoredRound& round : rounds) {
+    const core::Version version = round.record.base + 1;
+    RETURN_IF_ERROR(LoadContributors(database, round));
+    ASSIGN_OR_RETURN(const std::optional<MergedRow> merged, ReadMerged(database, fragment, version));
+    round.digest = merged->digest;
+    if (version <= stored.snapshot) {
+      stored.updates.push_back(std::move(round));
+      continue;
+    }
+    const core::Version expected = stored.snapshot + static_cast<core::Version>(stored.to_replay.size()) + 1;
+    if (version != expected || round.contributions.size() != round.record.contributors.size()) {
+      return database.Damaged(absl::StrCat("expected version ", expected, " of fragment ", fragment,
+                                           " with all of its contributions, got version ", version, " with ",
+                                           round.contributions.size(), " of ", round.record.contributors.size()));
+    }
+    stored.to_replay.push_back(std::move(round));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StoredFragment> LoadFragment(Database& database, core::FragmentId fragment) {
+  StoredFragment stored;
+  bool has_snapshot = false;
+  RETURN_IF_ERROR(database.Query("SELECT max(version) FROM snapshots WHERE fragment = ?", {int64_t{fragment}},
+                                 [&](const SqlRow& row) {
+                                   has_snapshot = !row.IsNull(0);
+                                   stored.snapshot = row.Integer(0);
+                                   return absl::OkStatus();
+                                 }));
+  if (!has_snapshot) return database.Damaged(absl::StrCat("names no snapshot of fragment ", fragment));
+  RETURN_IF_ERROR(LoadRounds(database, fragment, stored));
+  static const std::string open_sql =
+      absl::StrCat(kContributionColumns, "WHERE fragment = ? AND merged_version IS NULL ORDER BY site, base");
+  RETURN_IF_ERROR(database.Query(open_sql, {int64_t{fragment}}, [&](const SqlRow& row) {
+    stored.open.push_back(ContributionFrom(row));
+    return absl::OkStatus();
+  }));
+  return stored;
+}
+
+}  // namespace
+
+absl::StatusOr<StoredRun> LoadRun(Database& database) {
+  StoredRun stored;
+  ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(database, "run_config"));
+  stored.run_config = run_config.value_or("");
+  RETURN_IF_ERROR(LoadRunRecord(database, stored.run));
+  RETURN_IF_ERROR(LoadEvalLoss(database, stored.eval_loss));
+  core::RoundState& rules = stored.rounds;
+  RETURN_IF_ERROR(LoadRules(database, rules));
+  rules.seeded = !stored.run.tensors_of_fragment.empty();
+  for (size_t p = 0; p < stored.run.tensors_of_fragment.size(); ++p) {
+    ASSIGN_OR_RETURN(StoredFragment fragment, LoadFragment(database, static_cast<core::FragmentId>(p)));
+    rules.versions.push_back(fragment.snapshot + static_cast<core::Version>(fragment.to_replay.size()));
+    auto& open = rules.contributions.emplace_back();
+    for (const StoredContribution& contribution : fragment.open) open[contribution.site] = contribution.admitted;
+    stored.fragments.push_back(std::move(fragment));
+  }
+  return stored;
+}
+
+absl::StatusOr<std::map<int64_t, int64_t>> LoadSegmentEnds(Database& database) {
+  std::map<int64_t, int64_t> ends;
+  const auto add = [&](const SqlRow& row) {
+    const Extent extent{row.Integer(0), row.Integer(1), ChunkBytesFromBlob(row.Text(2))};
+    int64_t& end = ends[extent.segment];
+    end = std::max(end, extent.offset + extent.bytes());
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(database.Query("SELECT segment, offset, chunk_bytes FROM contributions WHERE segment <> 0", {}, add));
+  RETURN_IF_ERROR(database.Query(
+      "SELECT update_segment, update_offset, update_chunk_bytes FROM rounds WHERE update_segment <> 0", {}, add));
+  return ends;
+}
+
+absl::StatusOr<std::vector<Event>> LoadEvents(Database& database, int64_t after_id, int64_t limit) {
+  std::vector<Event> events;
+  RETURN_IF_ERROR(
+      database.Query("SELECT id, unix_ms, kind, site, fragment, text FROM events WHERE id > ? ORDER BY id LIMIT ?",
+                     {after_id, limit}, [&](const SqlRow& row) {
+                       events.push_back({.id = row.Integer(0),
+                                         .unix_ms = row.Integer(1),
+                                         .kind = row.Text(2),
+                                         .site = row.Text(3),
+                                         .fragment = static_cast<core::FragmentId>(row.Integer(4)),
+                                         .text = row.Text(5)});
+                       return absl::OkStatus();
+                     }));
+  return events;
+}
+
+}  // namespace causeway::server

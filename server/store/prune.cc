@@ -1,0 +1,121 @@
+#include "server/store/prune.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/limits.h"
+
+namespace causeway::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+// From the oldest on, until the log is small enough. A fragment's updates go in order, so what stays of it is whole.
+absl::Status PruneUpdates(Database& database, int64_t max_bytes) {
+  int64_t total = 0;
+  RETURN_IF_ERROR(
+      database.Query("SELECT sum(update_bytes) FROM rounds WHERE update_segment <> 0", {}, [&](const SqlRow& row) {
+        total = row.Integer(0);
+        return absl::OkStatus();
+      }));
+  if (total <= max_bytes) return absl::OkStatus();
+  std::vector<int64_t> superfluous;
+  RETURN_IF_ERROR(
+      database.Query("SELECT id, update_bytes FROM rounds AS r WHERE update_segment <> 0 AND version <= "
+                     "(SELECT max(version) FROM snapshots AS s WHERE s.fragment = r.fragment) ORDER BY id",
+                     {}, [&](const SqlRow& row) {
+                       if (total > max_bytes) superfluous.push_back(row.Integer(0));
+                       total -= row.Integer(1);
+                       return absl::OkStatus();
+                     }));
+  for (const int64_t id : superfluous) {
+    RETURN_IF_ERROR(database.Run(
+        "UPDATE rounds SET update_segment = 0, update_offset = 0, update_chunk_bytes = NULL, update_bytes = 0 "
+        "WHERE id = ?",
+        {id}));
+  }
+  return absl::OkStatus();
+}
+
+// Rounds whose update is still stored stay with their contributors: a site that comes back asks who was merged.
+absl::Status PruneHistory(Database& database, core::FragmentId fragment, core::Version snapshot) {
+  RETURN_IF_ERROR(
+      database.Run("DELETE FROM rounds WHERE id <= (SELECT max(id) FROM rounds) - ? AND fragment = ? AND version <= ? "
+                   "AND update_segment = 0",
+                   {core::kMaxHistoryEvents, int64_t{fragment}, snapshot}));
+  return database.Run(
+      "DELETE FROM contributions AS c WHERE id <= (SELECT max(id) FROM contributions) - ? AND fragment = ? "
+      "AND merged_version <= ? AND NOT EXISTS (SELECT 1 FROM rounds AS r WHERE r.fragment = c.fragment "
+      "AND r.version = c.merged_version AND r.update_segment <> 0)",
+      {core::kMaxHistoryEvents, int64_t{fragment}, snapshot});
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> PruneRows(Database& database, core::FragmentId fragment,
+                                                   const PruneLimits& limits) {
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
+  core::Version newest = 0;
+  RETURN_IF_ERROR(database.Query("SELECT max(version) FROM snapshots WHERE fragment = ?", {int64_t{fragment}},
+                                 [&](const SqlRow& row) {
+                                   newest = row.Integer(0);
+                                   return absl::OkStatus();
+                                 }));
+  std::vector<std::string> superfluous;
+  RETURN_IF_ERROR(database.Query(
+      "DELETE FROM snapshots WHERE fragment = ?1 AND version NOT IN "
+      "(SELECT version FROM snapshots WHERE fragment = ?1 ORDER BY version DESC LIMIT ?2) RETURNING file",
+      {int64_t{fragment}, std::max<int64_t>(limits.keep, 1)}, [&](const SqlRow& row) {
+        superfluous.push_back(row.Text(0));
+        return absl::OkStatus();
+      }));
+  RETURN_IF_ERROR(
+      database.Run("UPDATE contributions SET segment = 0, offset = 0, chunk_bytes = NULL "
+                   "WHERE segment <> 0 AND fragment = ? AND merged_version <= ?",
+                   {int64_t{fragment}, newest}));
+  RETURN_IF_ERROR(PruneUpdates(database, limits.max_update_log_bytes));
+  RETURN_IF_ERROR(PruneHistory(database, fragment, newest));
+  RETURN_IF_ERROR(transaction.Commit());
+  return superfluous;
+}
+
+absl::StatusOr<std::vector<int64_t>> LiveSegments(Database& database) {
+  std::vector<int64_t> segments;
+  RETURN_IF_ERROR(
+      database.Query("SELECT segment FROM contributions WHERE segment <> 0 "
+                     "UNION SELECT update_segment FROM rounds WHERE update_segment <> 0",
+                     {}, [&](const SqlRow& row) {
+                       segments.push_back(row.Integer(0));
+                       return absl::OkStatus();
+                     }));
+  return segments;
+}
+
+absl::StatusOr<std::vector<std::string>> LiveSnapshots(Database& database) {
+  std::vector<std::string> files;
+  RETURN_IF_ERROR(database.Query("SELECT file FROM snapshots", {}, [&](const SqlRow& row) {
+    files.push_back(row.Text(0));
+    return absl::OkStatus();
+  }));
+  return files;
+}
+
+absl::Status ForgetUnfinishedSeed(Database& database) {
+  return database.Run("DELETE FROM snapshots WHERE NOT EXISTS (SELECT 1 FROM meta WHERE key = 'manifest')");
+}
+
+absl::Status RemoveFilesBut(const std::string& directory, const std::vector<std::string>& live) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename();
+    if (!entry.is_regular_file() || std::find(live.begin(), live.end(), name) != live.end()) continue;
+    if (!fs::remove(entry.path(), error) && error) break;
+  }
+  if (!error) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot remove superfluous files of ", directory, ": ", error.message()));
+}
+
+}  // namespace causeway::server

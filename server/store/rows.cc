@@ -1,0 +1,215 @@
+#include "server/store/rows.h"
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "core/limits.h"
+#include "core/numerics.h"
+#include "server/store/snapshots.h"
+
+namespace causeway::server {
+namespace {
+
+constexpr int64_t kConfigRevision = 1;  // until a run's config can change
+
+template <typename T>
+std::string List(const std::vector<T>& values) {
+  return nlohmann::json(values).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string RoundName(core::FragmentId fragment, core::Version version) {
+  return absl::StrCat("version ", version, " of fragment ", fragment);
+}
+
+absl::StatusOr<uint64_t> DigestFrom(const Database& database, const std::string& text) {
+  uint64_t digest = 0;
+  if (absl::SimpleHexAtoi(text, &digest)) return digest;
+  return database.Damaged(absl::StrCat("expected 16 hexadecimal digits, got ", text));
+}
+
+std::string NumberText(double number) { return absl::StrFormat("%.17g", number); }
+
+}  // namespace
+
+absl::StatusOr<std::optional<std::string>> ReadMeta(Database& database, std::string_view key) {
+  std::optional<std::string> value;
+  RETURN_IF_ERROR(database.Query("SELECT value FROM meta WHERE key = ?", {key}, [&](const SqlRow& row) {
+    if (!row.IsNull(0)) value = row.Text(0);
+    return absl::OkStatus();
+  }));
+  return value;
+}
+
+absl::Status WriteMeta(Database& database, std::string_view key, SqlValue value) {
+  return database.Run("INSERT OR REPLACE INTO meta VALUES (?, ?)", {key, value});
+}
+
+std::string ChunkBytesToBlob(const std::vector<uint32_t>& chunk_bytes) {
+  return std::string(reinterpret_cast<const char*>(chunk_bytes.data()), chunk_bytes.size() * sizeof(uint32_t));
+}
+
+std::vector<uint32_t> ChunkBytesFromBlob(const std::string& blob) {
+  std::vector<uint32_t> chunk_bytes(blob.size() / sizeof(uint32_t));
+  std::memcpy(chunk_bytes.data(), blob.data(), chunk_bytes.size() * sizeof(uint32_t));
+  return chunk_bytes;
+}
+
+absl::StatusOr<std::optional<MergedRow>> ReadMerged(Database& database, core::FragmentId fragment,
+                                                    core::Version version) {
+  std::optional<MergedRow> merged;
+  RETURN_IF_ERROR(database.Query(
+      "SELECT digest, update_segment, update_offset, update_chunk_bytes FROM rounds WHERE fragment = ? AND version = ?",
+      {int64_t{fragment}, version}, [&](const SqlRow& row) -> absl::Status {
+        merged.emplace();
+        merged->update = {row.Integer(1), row.Integer(2), ChunkBytesFromBlob(row.Text(3))};
+        if (row.IsNull(0)) return absl::OkStatus();
+        ASSIGN_OR_RETURN(merged->digest, DigestFrom(database, row.Text(0)));
+        return absl::OkStatus();
+      }));
+  return merged;
+}
+
+absl::Status WriteContribution(Database& database, const ContributionRecord& contribution, const Extent& extent) {
+  const auto& [base, tokens, steps] = contribution.admitted;
+  const absl::Status status = database.Run(
+      "INSERT INTO contributions (fragment, site, base, tokens, steps, segment, offset, chunk_bytes) "
+      "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+      {int64_t{contribution.fragment}, contribution.site, base, tokens, steps, extent.segment, extent.offset,
+       Blob{ChunkBytesToBlob(extent.chunk_bytes)}});
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("contribution of ", contribution.site, " to fragment ", contribution.fragment,
+                                   " from base version ", base, ": ", status.message()));
+}
+
+absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t unix_ms) {
+  const core::Version version = round.base + 1;
+  const std::string name = RoundName(round.fragment, version);
+  const absl::Status status = database.Run(
+      "INSERT INTO rounds (fragment, version, decided_unix_ms, lr, momentum, sites, reason, numerics_version, "
+      "config_revision, update_segment, update_offset, update_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
+      {int64_t{round.fragment}, version, unix_ms, double{round.outer.lr}, double{round.outer.momentum},
+       List(round.sites), round.reason, int64_t{core::kNumericsVersion}, kConfigRevision});
+  if (!status.ok()) return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+  for (const RoundRecord::Contributor& contributor : round.contributors) {
+    CHECK(std::isfinite(contributor.weight));
+    RETURN_IF_ERROR(database.Run(
+        "UPDATE contributions SET merged_version = ?, weight = ? "
+        "WHERE fragment = ? AND site = ? AND base = ? AND merged_version IS NULL",
+        {version, double{contributor.weight}, int64_t{round.fragment}, contributor.site, contributor.base}));
+    if (database.changed_rows() == 1) continue;
+    return absl::InternalError(absl::StrCat(name, " merges the contribution of ", contributor.site,
+                                            " from base version ", contributor.base,
+                                            ", which was not admitted or is merged already"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteMerged(Database& database, const MergedRecord& merged, const Extent& update) {
+  const core::Version version = merged.base + 1;
+  ASSIGN_OR_RETURN(const std::optional<MergedRow> row, ReadMerged(database, merged.fragment, version));
+  const std::string name = RoundName(merged.fragment, version);
+  if (!row) return absl::InternalError(absl::StrCat(name, " was merged without a decision"));
+  if (row->digest && *row->digest != merged.digest) {
+    return absl::DataLossError(absl::StrCat(name, " has digest ", core::DigestText(merged.digest), ", but had ",
+                                            core::DigestText(*row->digest),
+                                            " when it was merged first: a contribution, a snapshot or this machine's "
+                                            "memory is damaged, or the arithmetic changed"));
+  }
+  return database.Run(
+      "UPDATE rounds SET digest = ?, update_segment = ?, update_offset = ?, update_chunk_bytes = ?, update_bytes = ? "
+      "WHERE fragment = ? AND version = ?",
+      {core::DigestText(merged.digest), update.segment, update.offset, Blob{ChunkBytesToBlob(update.chunk_bytes)},
+       update.bytes(), int64_t{merged.fragment}, version});
+}
+
+absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss) {
+  const auto write = [&](std::string_view key, std::optional<double> value) {
+    // A text, because SQLite has no NaN.
+    return value ? WriteMeta(database, key, NumberText(*value)) : WriteMeta(database, key, std::monostate());
+  };
+  RETURN_IF_ERROR(write("eval_loss_start", loss.start));
+  RETURN_IF_ERROR(write("eval_loss_latest", loss.latest));
+  return WriteMeta(database, "eval_loss_versions", List(loss.versions));
+}
+
+absl::Status WriteRun(Database& database, const RunRecord& run) {
+  nlohmann::json manifest = nlohmann::json::array();
+  for (const core::TensorSpec& tensor : run.manifest) {
+    manifest.push_back({{"name", tensor.name},
+                        {"shape", tensor.shape},
+                        {"kind", static_cast<int>(tensor.kind)},
+                        {"layer", tensor.layer}});
+  }
+  const std::string text = manifest.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  RETURN_IF_ERROR(WriteMeta(database, "manifest", text));
+  RETURN_IF_ERROR(WriteMeta(database, "tensors_of_fragment", nlohmann::json(run.tensors_of_fragment).dump()));
+  return WriteMeta(database, "seeded", int64_t{1});
+}
+
+absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms) {
+  RETURN_IF_ERROR(database.Run("INSERT INTO events (unix_ms, kind, site, fragment, text) VALUES (?, ?, ?, ?, ?)",
+                               {unix_ms, event.kind, event.site, int64_t{event.fragment}, event.text}));
+  return database.Run("DELETE FROM events WHERE id <= last_insert_rowid() - ?", {core::kMaxHistoryEvents});
+}
+
+absl::Status WriteSnapshotRow(Database& database, const SnapshotRow& snapshot) {
+  // Replaces: before the run has begun, another seed may take the place of one that was cut short.
+  const auto& [fragment, version, digest, hash] = snapshot;
+  return database.Run("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)",
+                      {int64_t{fragment}, version, SnapshotFileName(fragment, version), core::DigestText(digest),
+                       core::DigestText(hash)});
+}
+
+absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshotRows(Database& database, core::FragmentId fragment) {
+  std::vector<SnapshotRow> snapshots;
+  RETURN_IF_ERROR(
+      database.Query("SELECT version, digest, hash FROM snapshots WHERE fragment = ? ORDER BY version",
+                     {int64_t{fragment}}, [&](const SqlRow& row) -> absl::Status {
+                       SnapshotRow& snapshot = snapshots.emplace_back(SnapshotRow{fragment, row.Integer(0)});
+                       ASSIGN_OR_RETURN(snapshot.digest, DigestFrom(database, row.Text(1)));
+                       ASSIGN_OR_RETURN(snapshot.hash, DigestFrom(database, row.Text(2)));
+                       return absl::OkStatus();
+                     }));
+  return snapshots;
+}
+
+absl::Status RulesRows::Write(Database& database, const core::RoundState& state) {
+  if (!known_) RETURN_IF_ERROR(database.Run("DELETE FROM sites"));
+  const auto flag = [&](std::string_view key, bool core::RoundState::*member) -> absl::Status {
+    if (known_ && written_.*member == state.*member) return absl::OkStatus();
+    written_.*member = state.*member;
+    return WriteMeta(database, key, int64_t{state.*member});
+  };
+  RETURN_IF_ERROR(flag("seeded", &core::RoundState::seeded));
+  RETURN_IF_ERROR(flag("started", &core::RoundState::started));
+  RETURN_IF_ERROR(flag("finished", &core::RoundState::finished));
+  RETURN_IF_ERROR(flag("paused", &core::RoundState::paused));
+  RETURN_IF_ERROR(flag("stopped", &core::RoundState::stopped));
+  for (const auto& [site, record] : state.sites) {
+    const auto written = written_.sites.find(site);
+    if (written != written_.sites.end() && written->second == record) continue;
+    RETURN_IF_ERROR(database.Run("INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?)",
+                                 {site, record.session, core::SiteStateName(record.state), record.reason,
+                                  List(record.first_versions), List(record.last_merged)}));
+    written_.sites[site] = record;
+  }
+  for (auto written = written_.sites.begin(); written != written_.sites.end();) {
+    if (state.sites.contains(written->first)) {
+      ++written;
+      continue;
+    }
+    RETURN_IF_ERROR(database.Run("DELETE FROM sites WHERE site = ?", {written->first}));
+    written = written_.sites.erase(written);
+  }
+  known_ = true;
+  return absl::OkStatus();
+}
+
+}  // namespace causeway::server

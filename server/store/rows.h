@@ -1,0 +1,61 @@
+// The rows of the journal's tables (schema.h), one function for each thing that is written: inside a transaction of the
+// caller. INTERNAL for what only a bug of the coordinator can ask for, DATA_LOSS for digests that differ.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/store/records.h"
+#include "server/store/sqlite.h"
+
+namespace causeway::server {
+
+absl::StatusOr<std::optional<std::string>> ReadMeta(Database& database, std::string_view key);
+absl::Status WriteMeta(Database& database, std::string_view key, SqlValue value);
+
+std::string ChunkBytesToBlob(const std::vector<uint32_t>& chunk_bytes);
+std::vector<uint32_t> ChunkBytesFromBlob(const std::string& blob);
+
+// What a round's row says of its merge.
+struct MergedRow {
+  std::optional<uint64_t> digest;
+  Extent update;
+};
+absl::StatusOr<std::optional<MergedRow>> ReadMerged(Database& database, core::FragmentId fragment,
+                                                    core::Version version);
+
+absl::Status WriteContribution(Database& database, const ContributionRecord& contribution, const Extent& extent);
+absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t unix_ms);
+absl::Status WriteMerged(Database& database, const MergedRecord& merged, const Extent& update);
+absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
+absl::Status WriteRun(Database& database, const RunRecord& run);
+absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms);  // and forgets the oldest
+
+// A snapshot whose file is there.
+struct SnapshotRow {
+  core::FragmentId fragment = 0;
+  core::Version version = 0;
+  uint64_t digest = 0;  // of the anchor
+  uint64_t hash = 0;    // of the file
+};
+absl::Status WriteSnapshotRow(Database& database, const SnapshotRow& snapshot);
+absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshotRows(Database& database,
+                                                          core::FragmentId fragment);  // oldest first
+
+// The sites and flags of the rules. Remembers what was written, so that only what differs is written again.
+class RulesRows {
+ public:
+  absl::Status Write(Database& database, const core::RoundState& state);
+
+ private:
+  bool known_ = false;        // nothing was written in this life: what earlier ones wrote is replaced
+  core::RoundState written_;  // without versions and contributions
+};
+
+}  // namespace causeway::server

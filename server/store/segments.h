@@ -1,0 +1,71 @@
+// Payload bytes on disk, in append-only files. Rows say where each payload lies; a segment goes when no row names it.
+//
+//   segments/000007.segment   |chunk|chunk|chunk|  payload  |chunk|chunk| …     a payload lies in one segment, back to
+//   back
+//
+// Contributions live until the next snapshot and updates until the log is full, so each kind has its own segments.
+// Every life of the coordinator begins new ones. Append, Sync and Remove are for one thread; ReadChunk is for any.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/mutex.h"
+#include "formats/posix_file.h"
+#include "server/store/records.h"
+
+namespace causeway::server {
+
+enum class PayloadKind { kContribution, kUpdate };
+
+class Segments {
+ public:
+  // `ends` has, of each segment that a row names, the end of the last payload. DATA_LOSS names a segment that is
+  // missing or shorter. Changes nothing.
+  static absl::Status Check(const std::string& directory, const std::map<int64_t, int64_t>& ends);
+
+  // After Check: removes what a crash left beyond the ends, and segments that no row names.
+  static absl::StatusOr<std::unique_ptr<Segments>> Open(const std::string& directory, int64_t segment_bytes,
+                                                        const std::map<int64_t, int64_t>& ends);
+
+  absl::StatusOr<Extent> Append(PayloadKind kind, const std::vector<ChunkPtr>& chunks);
+  absl::Status Sync();  // makes everything appended so far durable
+
+  // Removes all segments that are not among `live`, nor being appended to.
+  absl::Status RemoveAllBut(const std::vector<int64_t>& live);
+
+  // NOT_FOUND: the segment was removed.
+  absl::StatusOr<std::string> ReadChunk(const Extent& extent, size_t index) const;
+
+ private:
+  struct Appending {
+    int64_t segment = 0;
+    int64_t bytes = 0;
+    formats::FileDescriptor file;
+    bool dirty = false;
+  };
+  using Descriptor = std::shared_ptr<const formats::FileDescriptor>;
+
+  Segments(std::string directory, int64_t segment_bytes, int64_t next)
+      : directory_(std::move(directory)), segment_bytes_(segment_bytes), next_(next) {}
+  absl::Status BeginSegment(Appending& appending);
+  absl::StatusOr<Descriptor> OpenToRead(int64_t segment) const;
+
+  const std::string directory_;
+  const int64_t segment_bytes_;
+  int64_t next_;
+  Appending appending_[2];  // by kind
+
+  // Guards removing, too: what was opened before must not stay open here, or its space would not come back.
+  mutable core::Mutex mutex_;
+  mutable std::list<std::pair<int64_t, Descriptor>> opened_ ABSL_GUARDED_BY(mutex_);  // last used first
+};
+
+}  // namespace causeway::server

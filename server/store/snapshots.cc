@@ -1,0 +1,111 @@
+#include "server/store/snapshots.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+#include "core/fault_point.h"
+#include "formats/atomic_file.h"
+#include "formats/posix_file.h"
+#include "formats/safetensors.h"
+
+namespace causeway::server {
+namespace {
+
+constexpr char kAnchorName[] = "anchor";
+constexpr char kMomentumName[] = "momentum";
+constexpr char kResidualName[] = "residual";
+
+absl::Status Wrong(const std::string& path, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(path, ": ", what));
+}
+
+}  // namespace
+
+std::string SnapshotFileName(core::FragmentId fragment, core::Version version) {
+  return absl::StrFormat("fragment-%d-%06d.safetensors", fragment, version);
+}
+
+int64_t SnapshotBytes(const core::FragmentState& state) {
+  constexpr int64_t kHeaderBytes = 1 << 10;
+  const size_t values = state.anchor.size() + state.momentum.size() + state.residual.size();
+  return static_cast<int64_t>(values * sizeof(float)) + kHeaderBytes;
+}
+
+absl::Status WriteFragment(const std::string& path, const core::FragmentState& state,
+                           const std::map<std::string, std::string>& metadata) {
+  const auto size = static_cast<int64_t>(state.anchor.size());
+  std::vector<formats::TensorData> tensors = {{kAnchorName, {size}, state.anchor},
+                                              {kMomentumName, {size}, state.momentum}};
+  if (!state.residual.empty()) tensors.push_back({kResidualName, {size}, state.residual});
+  return formats::WriteSafetensors(path, tensors, metadata);
+}
+
+absl::StatusOr<core::FragmentState> ReadFragment(const std::string& path, core::Version version) {
+  ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(path));
+  core::FragmentState state;
+  state.version = version;
+  const auto read = [&](const char* name, core::AlignedFloats& values) -> absl::Status {
+    const formats::SafetensorsFile::Entry* entry = file.Find(name);
+    if (entry == nullptr) return Wrong(path, absl::StrCat("has no tensor ", name));
+    if (entry->shape.size() != 1) return Wrong(path, absl::StrCat("tensor ", name, " is not one-dimensional"));
+    values.resize(entry->shape[0]);
+    return file.Read(name, values);
+  };
+  RETURN_IF_ERROR(read(kAnchorName, state.anchor));
+  RETURN_IF_ERROR(read(kMomentumName, state.momentum));
+  if (file.Find(kResidualName) != nullptr) RETURN_IF_ERROR(read(kResidualName, state.residual));
+  if (state.momentum.size() != state.anchor.size() ||
+      (!state.residual.empty() && state.residual.size() != state.anchor.size())) {
+    return Wrong(path, "its tensors differ in size");
+  }
+  return state;
+}
+
+absl::StatusOr<uint64_t> HashFile(const std::string& path) {
+  constexpr int64_t kPieceBytes = 1 << 20;
+  ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
+  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), XXH3_freeState);
+  XXH3_64bits_reset(hash.get());
+  std::vector<std::byte> piece(std::min(size, kPieceBytes));
+  for (int64_t at = 0; at < size; at += kPieceBytes) {
+    const std::span<std::byte> bytes = std::span(piece).first(std::min(size - at, kPieceBytes));
+    RETURN_IF_ERROR(formats::ReadAt(file, path, at, bytes));
+    XXH3_64bits_update(hash.get(), bytes.data(), bytes.size());
+  }
+  return XXH3_64bits_digest(hash.get());
+}
+
+absl::StatusOr<uint64_t> WriteSnapshot(const std::string& path, core::FragmentId fragment,
+                                       const core::FragmentState& state, uint64_t digest) {
+  const std::string beside = path + ".new";
+  RETURN_IF_ERROR(WriteFragment(beside, state,
+                                {{"fragment", absl::StrCat(fragment)},
+                                 {"version", absl::StrCat(state.version)},
+                                 {"digest", core::DigestText(digest)}}));
+  ASSIGN_OR_RETURN(const uint64_t hash, HashFile(beside));
+  core::FaultPoint("mid_snapshot");
+  if (std::rename(beside.c_str(), path.c_str()) != 0) return formats::FileError("replace", path);
+  RETURN_IF_ERROR(formats::SyncFolderOf(path));
+  return hash;
+}
+
+absl::StatusOr<core::FragmentState> ReadSnapshot(const std::string& path, core::Version version, uint64_t hash) {
+  const absl::StatusOr<uint64_t> got = HashFile(path);
+  if (!got.ok()) return absl::DataLossError(got.status().message());
+  if (*got != hash) {
+    return Wrong(path, absl::StrCat("is damaged: expected hash ", core::DigestText(hash), ", got ",
+                                    core::DigestText(*got), "; restore the whole state directory from a backup"));
+  }
+  return ReadFragment(path, version);
+}
+
+}  // namespace causeway::server

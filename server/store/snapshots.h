@@ -1,0 +1,38 @@
+// Snapshots of a fragment: safetensors files that anyone can load in Python.
+//
+//   fragment-3-000017.safetensors    anchor (W), momentum (v), residual (ē, where there is one); metadata: fragment,
+//   version, digest
+//
+// Stateless; thread-safe on different files.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/fragment_state.h"
+
+namespace causeway::server {
+
+std::string SnapshotFileName(core::FragmentId fragment, core::Version version);
+
+// Not more than the file will take.
+int64_t SnapshotBytes(const core::FragmentState& state);
+
+// Writes the file beside and renames it, durable when it returns OK; gives the hash of its bytes.
+absl::StatusOr<uint64_t> WriteSnapshot(const std::string& path, core::FragmentId fragment,
+                                       const core::FragmentState& state, uint64_t digest);
+
+// DATA_LOSS names the file: it is missing, not what was written, or not of this shape.
+absl::StatusOr<core::FragmentState> ReadSnapshot(const std::string& path, core::Version version, uint64_t hash);
+
+// ---- What these stand on ----
+
+absl::Status WriteFragment(const std::string& path, const core::FragmentState& state,
+                           const std::map<std::string, std::string>& metadata);
+absl::StatusOr<core::FragmentState> ReadFragment(const std::string& path, core::Version version);
+absl::StatusOr<uint64_t> HashFile(const std::string& path);  // XXH3-64
+
+}  // namespace causeway::server

@@ -1,0 +1,55 @@
+#include "server/store/state_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "formats/atomic_file.h"
+
+namespace causeway::server {
+
+absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::string& directory) {
+  for (const char* folder : {"/snapshots", "/segments"}) {
+    std::error_code error;
+    std::filesystem::create_directories(directory + folder, error);
+    if (!error) continue;
+    return absl::PermissionDeniedError(absl::StrCat("--state_dir: cannot create ", directory, ": ", error.message()));
+  }
+  const std::string path = directory + "/lock";
+  formats::FileDescriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.is_open()) {
+    return absl::PermissionDeniedError(absl::StrCat("--state_dir: cannot write ", path, ": ", strerror(errno)));
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--state_dir: another coordinator runs on ", directory, "; each needs its own"));
+  }
+  RETURN_IF_ERROR(formats::SyncFolderOf(path));
+  RETURN_IF_ERROR(formats::SyncFolderOf(directory));
+  return std::unique_ptr<StateDirectory>(new StateDirectory(directory, std::move(lock)));
+}
+
+absl::Status StateDirectory::CheckRoom(int64_t bytes, int64_t min_free_bytes) const {
+  if (min_free_bytes == 0) return absl::OkStatus();
+  struct statvfs disk;
+  if (::statvfs(path_.c_str(), &disk) != 0) return formats::FileError("measure the free space of", path_);
+  const auto free = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
+  if (free - bytes >= min_free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("--state_dir: the disk of ", path_, " has ", free,
+                                                   " bytes free and ", bytes, " are to be written; expected ",
+                                                   min_free_bytes, " to stay free (checkpoint.min_free_bytes)"));
+}
+
+absl::Status StateDirectory::WriteAddresses(const std::string& grpc, const std::string& http) const {
+  const nlohmann::json addresses = {{"grpc", grpc}, {"http", http}};
+  return formats::WriteFileAtomically(path_ + "/addresses.json", addresses.dump() + "\n");
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,127 @@
+#include "core/numerics.h"
+#include "tests/server/store/journal_for_test.h"
+
+namespace causeway::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Damage : public JournalTest {
+ protected:
+  Damage() {
+    const auto journal = Open();
+    Seed(*journal, 1);
+    PlayRound(*journal, 0, 0);
+  }
+
+  std::string At(const std::string& name) const { return options_.directory + "/" + name; }
+  std::string Message(absl::StatusCode code) const {
+    const absl::Status status = OpenStatus();
+    EXPECT_EQ(status.code(), code) << status;
+    return std::string(status.message());
+  }
+};
+
+TEST_F(Damage, SnapshotThatIsNotWhatWasWrittenIsNamed) {
+  const std::string path = At("snapshots/fragment-0-000000.safetensors");
+  const std::string good = ReadAll(path);
+  std::string flipped = good;
+  flipped[good.size() / 2] ^= 4;
+  for (const std::string& bad : {flipped, good.substr(0, good.size() / 2), std::string()}) {
+    std::ofstream(path, std::ios::binary) << bad;
+    const auto loaded = Open()->LoadSnapshot(0, 0);
+    EXPECT_TRUE(absl::IsDataLoss(loaded.status())) << loaded.status();
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(path));
+  }
+  std::filesystem::remove(path);
+  EXPECT_TRUE(absl::IsDataLoss(Open()->LoadSnapshot(0, 0).status()));
+}
+
+TEST_F(Damage, CutSegmentIsNamed) {
+  const std::string path = At("segments/000001.segment");
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), AllOf(HasSubstr(path), HasSubstr("was cut")));
+  std::filesystem::remove(path);
+  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), HasSubstr(path));
+}
+
+TEST_F(Damage, RefusedStartChangesNothing) {
+  const std::string path = At("segments/000001.segment");
+  const std::string good = ReadAll(path);
+  std::filesystem::remove(path);
+  std::ofstream(At("segments/000009.segment")) << "of nobody";
+  EXPECT_FALSE(OpenStatus().ok());
+  EXPECT_TRUE(std::filesystem::exists(At("segments/000009.segment")));
+  std::ofstream(path, std::ios::binary) << good;
+  EXPECT_EQ(Open()->epoch(), 2u);
+  EXPECT_FALSE(std::filesystem::exists(At("segments/000009.segment")));
+}
+
+TEST_F(Damage, DatabaseThatIsNoneIsNamedWithWhatToDo) {
+  const std::string path = At("journal.sqlite");
+  std::ofstream(path, std::ios::binary) << std::string(5000, 'x');
+  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), AllOf(HasSubstr(path), HasSubstr("backup")));
+}
+
+TEST_F(Damage, DatabaseWithABrokenPageIsNamed) {
+  Sql("PRAGMA wal_checkpoint(TRUNCATE)");
+  const std::string path = At("journal.sqlite");
+  std::string bytes = ReadAll(path);
+  ASSERT_GT(bytes.size(), 3u * 4096);
+  bytes.replace(4096, 2 * 4096, std::string(2 * 4096, '\xff'));
+  std::ofstream(path, std::ios::binary) << bytes;
+  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), HasSubstr(path));
+}
+
+TEST_F(Damage, MissingDatabaseBesideSnapshotsIsNotANewRun) {
+  for (const auto& name : FilesIn(options_.directory)) {
+    if (name.starts_with("journal.sqlite")) std::filesystem::remove(At(name));
+  }
+  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), AllOf(HasSubstr("journal.sqlite"), HasSubstr("missing")));
+}
+
+TEST_F(Damage, JournalOfAnotherFormatIsRefused) {
+  Sql("PRAGMA user_version = 2");
+  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 1, got 2"));
+}
+
+TEST_F(Damage, RoundsToReplayOfAnotherNumericsVersionAreRefusedWithWhatToDo) {
+  Sql("UPDATE rounds SET numerics_version = numerics_version + 1");
+  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition),
+              AllOf(HasSubstr("version 1 of fragment 0"), HasSubstr("SIGTERM"),
+                    HasSubstr(absl::StrCat("numerics version ", core::kNumericsVersion + 1))));
+  Sql("UPDATE rounds SET numerics_version = numerics_version - 1");
+  EXPECT_EQ(Open()->epoch(), 2u);
+}
+
+TEST_F(Damage, RoundsOfAnotherNumericsVersionBeforeASnapshotDoNotMatter) {
+  ASSERT_TRUE(Open()->SaveSnapshot(0, State(1), DigestOf(1)).ok());
+  Sql("UPDATE rounds SET numerics_version = numerics_version + 1");
+  EXPECT_TRUE(OpenStatus().ok()) << OpenStatus();
+}
+
+TEST_F(Damage, RowThatCannotBeIsNamed) {
+  for (const char* sql : {"UPDATE rounds SET digest = 'none'", "UPDATE rounds SET sites = '{'", "DELETE FROM snapshots",
+                          "UPDATE rounds SET version = 3", "UPDATE contributions SET segment = 0 WHERE site = 'eu'",
+                          "UPDATE meta SET value = '[' WHERE key = 'manifest'"}) {
+    const std::string path = At("journal.sqlite");
+    const std::string copy = folder_ / "copy";
+    std::filesystem::remove_all(copy);
+    std::filesystem::copy(options_.directory, copy, std::filesystem::copy_options::recursive);
+    {
+      const auto database = *Database::Open(copy + "/journal.sqlite", Database::Mode::kReadWrite);
+      ASSERT_TRUE(database->Script(sql).ok()) << sql;
+    }
+    const absl::Status status = OpenAt(copy)->Load().status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << sql << ": " << status;
+  }
+}
+
+TEST_F(Damage, DirectoryThatCannotBeMadeIsRefusedWithItsName) {
+  options_.directory = folder_.Write("file", "") + "/state";
+  EXPECT_THAT(Message(absl::StatusCode::kPermissionDenied), HasSubstr("cannot create " + options_.directory));
+}
+
+}  // namespace
+}  // namespace causeway::server

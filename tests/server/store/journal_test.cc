@@ -1,0 +1,274 @@
+#include "server/store/journal.h"
+
+#include <atomic>
+#include <future>
+
+#include "tests/server/store/fault_hook.h"
+#include "tests/server/store/journal_for_test.h"
+
+namespace causeway::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(JournalTest, NewDirectoryHoldsNothingAndSaysSo) {
+  const auto journal = Open();
+  EXPECT_EQ(journal->epoch(), 1u);
+  EXPECT_EQ(journal->lineage().size(), 16u);
+  EXPECT_THAT(journal->former_lineages(), IsEmpty());
+  const StoredRun stored = Load(*journal);
+  EXPECT_EQ(stored.run_config, "");
+  EXPECT_EQ(stored.rounds, core::RoundState());
+  EXPECT_THAT(stored.fragments, IsEmpty());
+}
+
+TEST_F(JournalTest, EpochRisesAndLineageStaysWithEachStart) {
+  const std::string lineage = Open()->lineage();
+  const auto journal = Open();
+  EXPECT_EQ(journal->epoch(), 2u);
+  EXPECT_EQ(journal->lineage(), lineage);
+}
+
+TEST_F(JournalTest, NewLineageKeepsTheFormerOnes) {
+  const std::string first = Open()->lineage();
+  options_.new_lineage = true;
+  const std::string second = Open()->lineage();
+  EXPECT_NE(second, first);
+  options_.new_lineage = false;
+  const auto journal = Open();
+  EXPECT_EQ(journal->lineage(), second);
+  EXPECT_THAT(journal->former_lineages(), ElementsAre(first));
+}
+
+TEST_F(JournalTest, SecondCoordinatorOnADirectoryIsRefused) {
+  auto first = Open();
+  const absl::Status second = OpenStatus();
+  EXPECT_TRUE(absl::IsFailedPrecondition(second));
+  EXPECT_THAT(std::string(second.message()), HasSubstr("another coordinator runs on " + options_.directory));
+  first.reset();
+  EXPECT_EQ(Open()->epoch(), 2u);  // the refused one raised nothing
+}
+
+TEST_F(JournalTest, RestartFindsRunSitesFlagsAndLosses) {
+  core::RoundState rules{.seeded = true, .started = true, .finished = true, .paused = true, .stopped = true};
+  rules.sites["eu"] = {"s1", core::SiteState::kDraining, "a \"reason\"", {3, 4}, {-1, 2}};
+  rules.sites["us"] = {"s2", core::SiteState::kTraining, "", {0, 0}, {0, 0}};
+  {
+    const auto journal = Open();
+    Seed(*journal, 2);
+    journal->Commit({.state = rules, .eval_loss = EvalLoss{.start = 5.5, .latest = 0.1, .versions = {3, 4}}});
+    rules.sites["us"].reason = "back";
+    rules.paused = false;
+    journal->Commit({.state = rules});
+  }
+  const auto journal = Open();
+  const StoredRun stored = Load(*journal);
+  EXPECT_EQ(stored.run_config, options_.run_config);
+  EXPECT_EQ(stored.run, RunOf(2));
+  EXPECT_EQ(stored.eval_loss.start, 5.5);
+  EXPECT_EQ(stored.eval_loss.latest, 0.1);
+  EXPECT_THAT(stored.eval_loss.versions, ElementsAre(3, 4));
+  rules.versions = {0, 0};
+  rules.contributions.resize(2);
+  EXPECT_EQ(stored.rounds, rules);
+}
+
+TEST_F(JournalTest, RunConfigStaysTheFormerOneUntilSomethingIsCommitted) {
+  {
+    const auto journal = Open();
+    Seed(*journal, 1);
+  }
+  options_.run_config = "another";
+  EXPECT_EQ(Load(*Open()).run_config, std::string("\x0a\x00\xff", 3));
+  Open()->Commit({.events = {{.kind = "start"}}});
+  EXPECT_EQ(Load(*Open()).run_config, "another");
+}
+
+TEST_F(JournalTest, RoundToReplayHasAllThatTheDecisionNamed) {
+  {
+    const auto journal = Open();
+    Seed(*journal, 2);
+    PlayRound(*journal, 1, 0);
+    journal->Commit({.admitted = {Contribution(1, "eu", 1)}});  // too late for the next one
+    journal->Commit({.admitted = {Contribution(1, "us", 1), Contribution(1, "asia", 0)}});
+    RoundRecord round = Round(1, 1, {"asia", "us"});
+    round.contributors = {{"asia", 0, 0.25f}, {"us", 1, 0.75f}};
+    journal->Commit({.decided = {round}});
+  }
+  const auto journal = Open();
+  const StoredRun stored = Load(*journal);
+  EXPECT_THAT(stored.rounds.versions, ElementsAre(0, 2));
+  const StoredFragment& fragment = stored.fragments[1];
+  EXPECT_EQ(fragment.snapshot, 0);
+  ASSERT_EQ(fragment.to_replay.size(), 2u);
+  const StoredRound& first = fragment.to_replay[0];
+  EXPECT_EQ(first.record, Round(1, 0, {"eu", "us"}));
+  EXPECT_EQ(first.digest, DigestOf(1));
+  EXPECT_EQ(Payload(*journal, first.update), Written(UpdateOf(0)));
+  const StoredRound& second = fragment.to_replay[1];
+  EXPECT_EQ(second.digest, std::nullopt);
+  EXPECT_EQ(second.update.segment, 0);
+  ASSERT_EQ(second.contributions.size(), 2u);
+  EXPECT_EQ(second.contributions[0].site, "asia");
+  EXPECT_EQ(second.contributions[0].admitted, (core::Admitted{.base = 0, .tokens = 640, .steps = 20}));
+  EXPECT_EQ(second.contributions[0].weight, 0.25f);
+  EXPECT_EQ(Payload(*journal, second.contributions[1].extent), Written(PayloadOf("us", 1)));
+  EXPECT_THAT(second.record.contributors,
+              ElementsAre(RoundRecord::Contributor{"asia", 0, 0.25f}, RoundRecord::Contributor{"us", 1, 0.75f}));
+  ASSERT_EQ(fragment.open.size(), 1u);
+  EXPECT_EQ(Payload(*journal, fragment.open[0].extent), Written(PayloadOf("eu", 1)));
+  EXPECT_EQ(stored.rounds.contributions[1].at("eu").tokens, 641);
+  EXPECT_THAT(stored.rounds.contributions[0], IsEmpty());
+}
+
+TEST_F(JournalTest, EntriesBecomeDurableInTheirOrderAndManyInOneTransaction) {
+  const auto journal = Open();
+  Seed(*journal, 1);
+  std::promise<void> first_is_written, all_are_committed;
+  std::atomic<int> transactions = 0;
+  std::vector<int> order;
+  const FaultHook hook([&](const std::string& point) {
+    if (point != "after_row" || ++transactions != 1) return;
+    first_is_written.set_value();
+    all_are_committed.get_future().wait();
+  });
+  const auto commit = [&](int i) {
+    journal->Commit(
+        {.admitted = {Contribution(0, absl::StrCat("site", i), 0)}, .durable = [&order, i] { order.push_back(i); }});
+  };
+  commit(0);
+  first_is_written.get_future().wait();
+  for (int i = 1; i < 50; ++i) commit(i);
+  all_are_committed.set_value();
+  journal->Flush();
+  EXPECT_EQ(transactions, 2);
+  ASSERT_EQ(order.size(), 50u);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_F(JournalTest, EntryCommittedByACallbackIsDurableWhenTheJournalGoes) {
+  {
+    const auto journal = Open();
+    Journal* again = journal.get();
+    journal->Commit({.durable = [again] { again->Commit({.events = {{.kind = "second"}}}); }});
+  }
+  const auto events = Open()->History(0, 10);
+  ASSERT_TRUE(events.ok());
+  ASSERT_EQ(events->size(), 1u);
+  EXPECT_EQ((*events)[0].kind, "second");
+}
+
+TEST_F(JournalTest, UpdateCanBeReadWhenItIsToldToBeStored) {
+  const auto journal = Open();
+  Seed(*journal, 1);
+  journal->Commit({.admitted = {Contribution(0, "eu", 0)}, .decided = {Round(0, 0, {"eu"})}});
+  MergedRecord merged = Merged(0, 0);
+  std::vector<std::string> told;
+  merged.stored = [&](const Extent& extent) { told.push_back(Payload(*journal, extent)); };
+  journal->Commit({.merged = {merged}, .durable = [&] { told.push_back("durable"); }});
+  journal->Flush();
+  EXPECT_THAT(told, ElementsAre(Written(UpdateOf(0)), "durable"));
+}
+
+TEST_F(JournalTest, PayloadIsLetGoWhenItIsWritten) {
+  const auto journal = Open();
+  Seed(*journal, 1);
+  ContributionRecord contribution = Contribution(0, "eu", 0);
+  const std::weak_ptr<const std::string> chunk = contribution.chunks[0];
+  bool gone = false;
+  JournalEntry entry{.durable = [&] { gone = chunk.expired(); }};
+  entry.admitted.push_back(std::move(contribution));
+  journal->Commit(std::move(entry));
+  journal->Flush();
+  EXPECT_TRUE(gone);
+}
+
+TEST_F(JournalTest, ContributionAdmittedTwiceEndsTheJournal) {
+  const auto journal = Open();
+  Seed(*journal, 1);
+  bool durable = false;
+  journal->Commit({.admitted = {Contribution(0, "eu", 0)}});
+  journal->Flush();
+  journal->Commit({.admitted = {Contribution(0, "eu", 0)}, .durable = [&] { durable = true; }});
+  journal->Commit({.durable = [&] { durable = true; }});
+  journal->Flush();
+  EXPECT_FALSE(durable);
+  ASSERT_EQ(failures_.size(), 1u);
+  EXPECT_EQ(journal->status(), failures_[0]);
+  EXPECT_THAT(std::string(failures_[0].message()), HasSubstr("contribution of eu to fragment 0 from base version 0"));
+  EXPECT_FALSE(journal->SaveSnapshot(0, State(1), 1).ok());
+}
+
+TEST_F(JournalTest, RoundOfAContributionThatWasNotAdmittedEndsTheJournal) {
+  const auto journal = Open();
+  Seed(*journal, 1);
+  journal->Commit({.decided = {Round(0, 0, {"eu"})}});
+  journal->Flush();
+  EXPECT_THAT(std::string(journal->status().message()),
+              HasSubstr("version 1 of fragment 0 merges the contribution of eu from base version 0"));
+}
+
+TEST_F(JournalTest, ReplayThatGivesTheSameDigestStoresNothingTwice) {
+  Extent before;
+  {
+    const auto journal = Open();
+    Seed(*journal, 1);
+    PlayRound(*journal, 0, 0);
+    before = Load(*journal).fragments[0].to_replay[0].update;
+  }
+  const auto journal = Open();
+  Extent after;
+  MergedRecord merged = Merged(0, 0);
+  merged.stored = [&](const Extent& extent) { after = extent; };
+  journal->Commit({.merged = {merged}});
+  journal->Flush();
+  EXPECT_TRUE(journal->status().ok()) << journal->status();
+  EXPECT_EQ(after, before);
+}
+
+TEST_F(JournalTest, ReplayThatGivesAnotherDigestIsDataLossWithBoth) {
+  {
+    const auto journal = Open();
+    Seed(*journal, 1);
+    PlayRound(*journal, 0, 0);
+  }
+  const auto journal = Open();
+  MergedRecord merged = Merged(0, 0);
+  merged.digest = 0xabc;
+  journal->Commit({.merged = {merged}});
+  journal->Flush();
+  EXPECT_TRUE(absl::IsDataLoss(journal->status()));
+  const std::string message(journal->status().message());
+  EXPECT_THAT(message, HasSubstr("version 1 of fragment 0 has digest 0000000000000abc"));
+  EXPECT_THAT(message, HasSubstr("fedcba9876543201"));
+}
+
+TEST_F(JournalTest, HistoryComesInPagesAndTheOldestGo) {
+  const auto journal = Open();
+  std::vector<Event> many(core::kMaxHistoryEvents + 10, Event{.kind = "round", .fragment = 2, .text = "text"});
+  many.back() = {.kind = "join", .site = "eu", .text = "a 'quoted' name"};
+  journal->Commit({.events = std::move(many)});
+  journal->Flush();
+  const auto first = *journal->History(0, 3);
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_EQ(first[0].id, 11);
+  EXPECT_EQ(first[0].fragment, 2);
+  EXPECT_GT(first[0].unix_ms, 1'600'000'000'000);
+  EXPECT_EQ(journal->History(first.back().id, 1)->at(0).id, first.back().id + 1);
+  const auto last = *journal->History(core::kMaxHistoryEvents + 9, 100);
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0].site, "eu");
+  EXPECT_EQ(last[0].fragment, -1);
+  EXPECT_EQ(last[0].text, "a 'quoted' name");
+}
+
+TEST_F(JournalTest, AddressesAreWrittenAsJson) {
+  const auto journal = Open();
+  ASSERT_TRUE(journal->WriteAddresses("127.0.0.1:1", "[::1]:2").ok());
+  EXPECT_EQ(ReadAll(options_.directory + "/addresses.json"), "{\"grpc\":\"127.0.0.1:1\",\"http\":\"[::1]:2\"}\n");
+}
+
+}  // namespace
+}  // namespace causeway::server
