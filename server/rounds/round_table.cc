@@ -164,8 +164,9 @@ Actions RoundTable::Heard(const SiteId& site, const SessionId& session, core::St
   if (!InSession(site, session)) return actions;
   Link& link = links_[site];
   link.deadline_ms = now_ms_ + rules_.membership.lease_ms;
+  if (!IsActive(state_.sites[site])) return actions;
   // A site reports several times within its lease, or it was cut off.
-  if (IsActive(state_.sites[site])) pace_.Heard(site, step, now_ms_, rules_.membership.lease_ms / 2);
+  pace_.Heard(site, step, now_ms_, rules_.membership.lease_ms / 2);
   if (link.completing == completing) return actions;
   link.completing = completing;
   CloseRounds(actions);

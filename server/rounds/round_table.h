@@ -178,6 +178,7 @@ class RoundTable {
 
   // round_table_rounds.cc: when rounds close.
   absl::Status CheckCounts(const core::Admitted& contribution) const;
+  absl::Status CheckRepeat(const core::SiteId& site, core::FragmentId fragment, core::Version base) const;
   std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;  // whom the open round waits for
   bool AnyMissingFrom(core::FragmentId fragment) const;
   bool Misses(core::FragmentId fragment, const core::SiteId& site, const core::SiteRecord& record) const;

@@ -28,6 +28,18 @@ absl::Status RoundTable::CheckCounts(const core::Admitted& contribution) const {
   return absl::OkStatus();
 }
 
+absl::Status RoundTable::CheckRepeat(const SiteId& site, FragmentId fragment, Version base) const {
+  const auto waiting = state_.contributions[fragment].find(site);
+  if (waiting != state_.contributions[fragment].end() && waiting->second.base == base) {
+    return absl::AlreadyExistsError("admitted already");
+  }
+  const auto record = state_.sites.find(site);
+  if (record != state_.sites.end() && base >= 0 && record->second.last_merged[fragment] == base) {
+    return absl::AlreadyExistsError("merged already");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& session, FragmentId fragment,
                                            const core::Admitted& contribution) const {
   if (fragment < 0 || fragment >= num_fragments()) {
@@ -35,6 +47,9 @@ absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& 
         absl::StrCat("expected a fragment from 0 to ", num_fragments() - 1, ", got ", fragment));
   }
   if (!InSession(site, session)) {
+    // What a site sends again after it was dropped may have been admitted before. Were it told that it was refused, it
+    // would contribute that work again.
+    RETURN_IF_ERROR(CheckRepeat(site, fragment, contribution.base));
     return absl::FailedPreconditionError(absl::StrCat("site ", site, " is not in the run with this session"));
   }
   const SiteRecord& record = state_.sites.at(site);

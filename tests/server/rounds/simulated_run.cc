@@ -39,6 +39,7 @@ RoundRules RandomRules(uint64_t seed) {
 SimulatedRun::SimulatedRun(uint64_t seed)
     : seed_(seed),
       rules_(RandomRules(seed)),
+      storm_(Draw(seed, 10, 6) == 0),
       schedule_(rules_.sync.Schedule()),
       table_(rules_, {}, 0),
       sites_(1 + Draw(seed, 2, 8)),
@@ -160,7 +161,7 @@ void SimulatedRun::RunEvent() {
     case Kind::kHeal: Heal(event.site); break;
     case Kind::kChaos: Chaos(); break;
     case Kind::kResume:
-      if (table_.held()) ResumeRun();
+      if (!ending_) ResumeRun();
       break;
   }
   CheckPromises();
@@ -186,9 +187,11 @@ void SimulatedRun::Chaos() {
     case 8:
     case 9: RestartCoordinator(); break;
     case 10: PauseRun(); break;
-    case 11: break;
+    case 11:
+      if (Chance(20)) StopRun();
+      break;
   }
-  Schedule(static_cast<int64_t>(Random(800)), Kind::kChaos);
+  Schedule(static_cast<int64_t>(Random(storm_ ? 200 : 800)), Kind::kChaos);
 }
 
 void SimulatedRun::Die(int i) {
@@ -244,8 +247,18 @@ void SimulatedRun::PauseRun() {
   Schedule(static_cast<int64_t>(Random(1500)), Kind::kResume);
 }
 
+void SimulatedRun::StopRun() {
+  if (!table_.Stop().ok()) return;
+  for (SimulatedSite& site : sites_) {
+    site.draining = true;
+    site.heard_steps = 0;
+  }
+  if (!ending_) Schedule(static_cast<int64_t>(Random(3000)), Kind::kResume);
+}
+
 void SimulatedRun::ResumeRun() {
-  Expect(table_.Resume().ok(), "a paused run resumes");
+  if (!table_.state().paused && !table_.state().stopped) return;
+  Expect(table_.Resume().ok(), "a run resumes");
   for (SimulatedSite& site : sites_) site.heard_steps = 0;
 }
 
@@ -257,7 +270,7 @@ void SimulatedRun::Disconnect(SimulatedSite& site) {
 // From here on nobody fails, and everybody is back.
 void SimulatedRun::MakePeace() {
   peace_ = true;
-  if (table_.held()) ResumeRun();
+  ResumeRun();
   for (size_t i = 0; i < sites_.size(); ++i) {
     SimulatedSite& site = sites_[i];
     site.straggle = 1;
@@ -269,11 +282,8 @@ void SimulatedRun::MakePeace() {
 void SimulatedRun::EndRun() {
   ending_ = true;
   if (Chance(50)) {
-    Expect(table_.Stop().ok(), "a run stops");
-    for (SimulatedSite& site : sites_) {
-      site.draining = true;
-      site.heard_steps = 0;
-    }
+    StopRun();
+    Expect(table_.state().stopped, "a run stops");
     return;
   }
   const bool synchronous = rules_.sync.mode == core::SyncMode::kSynchronous;

@@ -84,6 +84,7 @@ class SimulatedRun {
   void Heal(int i);
   void RestartCoordinator();
   void PauseRun();
+  void StopRun();
   void ResumeRun();
   void Disconnect(SimulatedSite& site);
   void MakePeace();
@@ -103,6 +104,7 @@ class SimulatedRun {
   const uint64_t seed_;
   uint64_t draws_ = 0;
   const RoundRules rules_;
+  const bool storm_;  // much fails, and messages overtake each other
   const core::FragmentSchedule schedule_;
   RoundTable table_;
   std::vector<SimulatedSite> sites_;

@@ -107,7 +107,7 @@ void SimulatedRun::SendWhatIsDue(int i) {
     const std::optional<Version> base = site.Due(schedule_, p, synchronous);
     if (!base) continue;
     site.unresolved[p] = {.base = *base, .work = site.outstanding[p]};
-    Send(i, p, site.latency_ms + static_cast<int64_t>(Random(20)));
+    Send(i, p, site.latency_ms + static_cast<int64_t>(Random(Chance(storm_ ? 40 : 10) ? 500 : 20)));
     if (Chance(2)) Send(i, p, site.latency_ms + static_cast<int64_t>(Random(100)));
   }
 }
