@@ -52,14 +52,15 @@ class CoordinatorForTest {
  public:
   using ControlStream = grpc::ClientReaderWriter<v1::SiteMessage, v1::CoordinatorMessage>;
 
-  CoordinatorForTest()
+  explicit CoordinatorForTest(Gate* gate = Gate::Open())
       : map(*core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided)),
         store_(*StateStore::Open(folder_.path())),
         coordinator(*Coordinator::Create({.config = ConfigForTest(), .now_ms = [] { return int64_t{0}; }}, store_.get(),
                                          std::nullopt)),
-        service_(coordinator.get(), [] { return std::string("{}"); }) {
+        service_(
+            coordinator.get(), [] { return std::string("{}"); }, gate) {
     grpc::ServerBuilder builder;
-    int port = 0;
+    transport::ConfigureServer(builder);
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
@@ -170,6 +171,7 @@ class CoordinatorForTest {
  public:
   std::unique_ptr<Coordinator> coordinator;
   std::unique_ptr<v1::Coordinator::Stub> stub;
+  int port = 0;
 
  private:
   GrpcService service_;
