@@ -233,14 +233,21 @@ void Journal::Run() {
     const size_t items = batch.size();
     if (status.ok()) {
       status = WriteAndTell(batch);
-      if (!status.ok() && options_.failed) options_.failed(status);
+      if (!status.ok()) Fail(status);
     }
-    batch.clear();  // callbacks may own what waits below
+    batch.clear();  // what its callbacks hold goes before anyone is told that they are done
     const core::MutexLock lock(mutex_);
-    status_ = status;
     finished_ += items;
     changed_.notify_all();
   }
+}
+
+void Journal::Fail(const absl::Status& status) {
+  {
+    const core::MutexLock lock(mutex_);
+    status_ = status;
+  }
+  if (options_.failed) options_.failed(status);
 }
 
 absl::Status Journal::WriteAndTell(std::vector<Item>& batch) {

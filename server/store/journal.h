@@ -99,6 +99,7 @@ class Journal {
 
   Journal(JournalOptions options, std::unique_ptr<Files> files);
   void Run();  // the journal's thread
+  void Fail(const absl::Status& status);
   absl::Status WriteAndTell(std::vector<Item>& batch);
   absl::Status Write(std::vector<Item>& batch);
   uint64_t Enqueue(Item item);

@@ -140,6 +140,8 @@ absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss) {
 }
 
 absl::Status WriteRun(Database& database, const RunRecord& run) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> earlier, ReadMeta(database, "manifest"));
+  if (earlier) return absl::InternalError(absl::StrCat(database.path(), ": the run has begun already"));
   nlohmann::json manifest = nlohmann::json::array();
   for (const core::TensorSpec& tensor : run.manifest) {
     manifest.push_back({{"name", tensor.name},

@@ -210,6 +210,24 @@ TEST_F(JournalTest, RoundOfAContributionThatWasNotAdmittedEndsTheJournal) {
               HasSubstr("version 1 of fragment 0 merges the contribution of eu from base version 0"));
 }
 
+TEST_F(JournalTest, RunThatBeginsTwiceEndsTheJournal) {
+  const auto journal = Open();
+  Seed(*journal, 1);
+  EXPECT_FALSE(journal->Begin(RunOf(1)).ok());
+  EXPECT_EQ(failures_.size(), 1u);
+}
+
+TEST_F(JournalTest, FailureIsToldWhenTheStatusAlreadySaysIt) {
+  absl::Status seen;
+  std::unique_ptr<Journal> journal;
+  options_.failed = [&](const absl::Status&) { seen = journal->status(); };
+  journal = Open();
+  Seed(*journal, 1);
+  journal->Commit({.decided = {Round(0, 0, {"eu"})}});
+  journal->Flush();
+  EXPECT_FALSE(seen.ok());
+}
+
 TEST_F(JournalTest, ReplayThatGivesTheSameDigestStoresNothingTwice) {
   Extent before;
   {

@@ -175,8 +175,8 @@ TEST_F(Prune, PayloadThatDoesNotFitBesideTheReserveEndsTheJournalBeforeItIsWritt
   const auto journal = Open();
   Seed(*journal, 1);
   ContributionRecord contribution = Contribution(0, "eu", 0);
-  const ChunkPtr chunk = Chunk(std::string(1 << 20, 'x'));
-  contribution.chunks.assign(1 << 24, chunk);  // 16 TiB, of the same MiB
+  const ChunkPtr chunk = Chunk(std::string(64 << 20, 'x'));
+  contribution.chunks.assign(1 << 18, chunk);  // 16 TiB, of the same 64 MiB
   JournalEntry entry{.durable = [] { FAIL(); }};
   entry.admitted.push_back(std::move(contribution));
   journal->Commit(std::move(entry));
