@@ -113,12 +113,14 @@ bool RoundTable::AnyMissingFrom(FragmentId fragment) const {
 }
 
 // Whether the round is among the last of the run, or of a site that waits for it in order to leave: fewer than
-// min_quorum sites then close it, since nobody may ever come to make up the number.
+// min_quorum sites then close it, since nobody may ever come to make up the number. A draining site counts, too: in
+// synchronous mode it may have to wait for the update before it comes to its end.
 bool RoundTable::Ending(FragmentId fragment) const {
   if (state_.finished || state_.stopped) return true;
   const auto& contributors = state_.contributions[fragment];
-  return std::any_of(contributors.begin(), contributors.end(),
-                     [this](const auto& contributor) { return IsCompleting(contributor.first); });
+  return std::any_of(contributors.begin(), contributors.end(), [this](const auto& contributor) {
+    return IsCompleting(contributor.first) || state_.sites.at(contributor.first).state == core::SiteState::kDraining;
+  });
 }
 
 // How many contributions the open round needs (quorum mode).

@@ -234,6 +234,18 @@ TEST(Ending, DrainOfOneSiteLetsNoOtherTrainBelowTheQuorum) {
   EXPECT_EQ(table.RoundReason(0), "1 site is active, 2 are needed (min_quorum)");
 }
 
+TEST(Ending, SitesThatAreDrainedTogetherAllComeToTheirEnd) {
+  RoundRules rules = Rules(8, 1, 0, 2);
+  rules.membership.min_quorum = 2;
+  RoundTable table(rules, {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  Contribute(table, "b", 0, 0);
+  ASSERT_TRUE(table.StartDraining("a", "asked to").ok());
+  ASSERT_TRUE(table.StartDraining("b", "asked to").ok());
+  EXPECT_THAT(Closed(LeaveRun(table, "a")), SizeIs(1));  // b would wait for this update for ever
+}
+
 TEST(Ending, FinishedRunGoesOnWithWhoIsLeft) {
   RoundTable table = ThreeSites(QuorumRules(2));
   LeaveRun(table, "a", /*finished=*/true);

@@ -109,8 +109,10 @@ std::string SimulatedRun::Run(int64_t rounds) {
   if (!RunUntil("no round of some fragment closes in peace", kLongestPeaceMs, &SimulatedRun::AllRoundsReached)) {
     return failure_;
   }
+  const int64_t end_ms = now_ms_ + static_cast<int64_t>(Random(1000));  // anywhere within a round
+  while (failure_.empty() && now_ms_ < end_ms) RunEvent();
   EndRun();
-  if (!RunUntil("the run does not end", kLongestPeaceMs, &SimulatedRun::Done)) return failure_;
+  if (!RunUntil("the run does not end", kLongestPeaceMs, &SimulatedRun::Ended)) return failure_;
   Expect(waiting_.empty(), "the run ended with contributions that were admitted and not merged");
   return failure_;
 }
@@ -122,6 +124,12 @@ bool SimulatedRun::AllRoundsReached() const {
     if (table_.state().versions[p] < goals_[p]) return false;
   }
   return true;
+}
+
+bool SimulatedRun::Ended() const {
+  if (!draining_all_) return table_.run_state() == RunState::kDone;
+  return std::all_of(table_.state().sites.begin(), table_.state().sites.end(),
+                     [](const auto& site) { return site.second.state == core::SiteState::kGone; });
 }
 
 bool SimulatedRun::RunUntil(const char* what, int64_t longest_ms, bool (SimulatedRun::*reached)() const) {
@@ -177,11 +185,7 @@ void SimulatedRun::Chaos() {
     case 2: RestartFromCheckpoint(i); break;
     case 3:
     case 4: Cut(i); break;
-    case 5:
-      if (site.where == SimulatedSite::Where::kIn && table_.StartDraining(site.name, "asked to").ok()) {
-        site.draining = true;
-      }
-      break;
+    case 5: DrainSite(site); break;
     case 6:
     case 7: site.straggle = site.straggle > 1 ? 1 : 2 + static_cast<int64_t>(Random(3)); break;
     case 8:
@@ -203,7 +207,7 @@ void SimulatedRun::Die(int i) {
   ++site.life;
   if (Chance(50)) Disconnect(site);
   // Some stay away until there is peace.
-  if (Chance(85)) site.start_ms = now_ms_ + static_cast<int64_t>(Random(3000));
+  if (!ending_ && Chance(85)) site.start_ms = now_ms_ + static_cast<int64_t>(Random(3000));
 }
 
 void SimulatedRun::RestartFromCheckpoint(int i) {
@@ -279,19 +283,42 @@ void SimulatedRun::MakePeace() {
   }
 }
 
+// All sites finish, or the run is stopped, both also with sites that die meanwhile; or all are drained one by one.
 void SimulatedRun::EndRun() {
   ending_ = true;
-  if (Chance(50)) {
-    StopRun();
-    Expect(table_.state().stopped, "a run stops");
-    return;
+  switch (Random(3)) {
+    case 0:
+      if (Chance(50)) Expect(table_.Pause().ok(), "a run pauses");
+      StopRun();
+      Expect(table_.state().stopped, "a run stops");
+      break;
+    case 1: FinishAll(); break;
+    case 2:
+      draining_all_ = true;
+      for (SimulatedSite& site : sites_) DrainSite(site);
+      return;
   }
-  const bool synchronous = rules_.sync.mode == core::SyncMode::kSynchronous;
+  // A synchronous run below its quorum waits for others to join, and so do those who wait for its rounds in order to
+  // finish.
+  const bool any = table_.state().stopped || rules_.sync.mode == core::SyncMode::kQuorum;
+  for (size_t i = any ? 1 : rules_.membership.min_quorum; i < sites_.size(); ++i) {
+    if (Chance(25)) Die(static_cast<int>(i));
+  }
+}
+
+void SimulatedRun::DrainSite(SimulatedSite& site) {
+  if (site.where != SimulatedSite::Where::kIn) return;
+  if (table_.StartDraining(site.name, "asked to").ok()) site.draining = true;
+}
+
+void SimulatedRun::FinishAll() {
+  const int64_t sync_every = rules_.sync.sync_every;
+  const auto more = [&] { return 1 + static_cast<core::Step>(Random(3 * sync_every)); };
   core::Step last = 0;
   for (const SimulatedSite& site : sites_) last = std::max(last, site.step);
-  last += static_cast<core::Step>(Random(3 * rules_.sync.sync_every));
+  last += more();
   for (SimulatedSite& site : sites_) {
-    site.target = synchronous ? last : site.step + static_cast<core::Step>(Random(3 * rules_.sync.sync_every));
+    site.target = rules_.sync.mode == core::SyncMode::kSynchronous ? last : site.step + more();
   }
 }
 

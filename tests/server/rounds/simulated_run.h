@@ -57,7 +57,7 @@ class SimulatedRun {
   bool RunUntil(const char* what, int64_t longest_ms, bool (SimulatedRun::*reached)() const);
   bool GoalReached() const;
   bool AllRoundsReached() const;
-  bool Done() const { return table_.run_state() == RunState::kDone; }
+  bool Ended() const;
   void Expect(bool holds, const std::string& what);
 
   // Sites.
@@ -89,6 +89,8 @@ class SimulatedRun {
   void Disconnect(SimulatedSite& site);
   void MakePeace();
   void EndRun();
+  void DrainSite(SimulatedSite& site);
+  void FinishAll();
 
   // What the table decides.
   void Take(const Actions& actions);
@@ -113,6 +115,7 @@ class SimulatedRun {
   int64_t now_ms_ = 0;
   bool peace_ = false;
   bool ending_ = false;
+  bool draining_all_ = false;
   std::string failure_;
 
   int64_t goal_ = 0;

@@ -23,6 +23,7 @@ void SimulatedRun::Take(const Enter& action) {
   if (site.cut || !site.running || site.where != Where::kJoining) return;
   site.Enter(action.entry);
   site.stepping = false;
+  if (draining_all_) DrainSite(site);
   Schedule(site.latency_ms, Kind::kWake, IndexOf(action.site));
 }
 
@@ -49,7 +50,7 @@ void SimulatedRun::Take(const CloseRound& close) {
     const int64_t behind = close.base - contributor.base;
     Expect(behind >= 0 && behind <= (synchronous ? 0 : rules_.membership.max_staleness), "staleness is bounded");
     Expect(contributor.weight > 0, "weights are above 0");
-    ending = ending || site.completing;
+    ending = ending || site.completing || site.draining;
     const auto waiting = waiting_.find({contributor.site, p});
     const bool once = waiting != waiting_.end() && waiting->second.first == contributor.base;
     Expect(once, "what is merged was admitted, and not merged before");
