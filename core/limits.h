@@ -56,14 +56,18 @@ inline constexpr size_t kMaxCredentialFileBytes = 1 << 20;  // a bundle of 400 C
 
 inline constexpr int kMaxGrpcLogLines = 20;  // in ten seconds: what is said of failed handshakes, for one
 
+// Refused calls that are logged: the first ones at once, then two a second.
+inline constexpr double kLoggedRefusalsPerSecond = 2;
+inline constexpr double kLoggedRefusalsBurst = 20;
+
 // What one site may take. A worker reports four times in a lease but at most every 20 ms, so 50 messages a second and a
 // few that join or leave; the burst is what has waited while the network was away.
 inline constexpr double kControlMessagesPerSecond = 100;
 inline constexpr double kControlMessagesBurst = 400;
-// A round takes a stream each way for each fragment. Rounds without computation, as in tests, stay under 1,000 a second
-// for each site; a stream costs the coordinator about 0.2 ms, so one site cannot take all of its time.
-inline constexpr double kBulkStreamsPerSecond = 2'000;
-inline constexpr double kBulkStreamsBurst = 4'000;
+// A round takes a stream each way for each fragment. Rounds without computation, as in tests, take a millisecond, so
+// 2,000 streams a second; real ones take seconds.
+inline constexpr double kBulkStreamsPerSecond = 5'000;
+inline constexpr double kBulkStreamsBurst = 10'000;
 // P fragments up and P down, twice: those of a connection that died without a word stay until keepalive notices.
 constexpr int MaxBulkStreams(int fragments) { return 4 * fragments + 16; }
 

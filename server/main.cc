@@ -146,6 +146,9 @@ int Run(const core::RunConfig& config, Listening addresses) {
   addresses.http.port = (*http_server)->port();
   absl::Status status = (*store)->WriteAddresses(addresses.grpc.Text(), addresses.http.Text());
   if (!status.ok()) return ctl::Fail(ctl::kBadInput, status);
+  if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
+    spdlog::warn("--insecure: whoever reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
+  }
   spdlog::info("run {}: sites at {}, status at http://{}/status", config.run_id, addresses.grpc.Text(),
                addresses.http.Text());
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <random>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
@@ -62,8 +63,9 @@ std::string GrpcLink::lineage() const {
   return lineage_;
 }
 
-// Of a connection that failed: what TLS has to say, or else gRPC's words.
+// Of a connection that failed: what TLS has to say, or else gRPC's words, which are clear where nobody answers.
 std::string GrpcLink::Explain(const std::string& error) const {
+  if (absl::StrContains(error, "refused") || absl::StrContains(error, "imeout")) return error;
   const std::string why = WhyNoConnection(options_.coordinator, options_.channel.tls);
   return why.empty() ? error : why;
 }
@@ -102,7 +104,8 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
           absl::StrCat(options_.coordinator.Text(), " is not a coordinator of this version: ", status.error_message()));
     }
     if (IsRefusal(status)) return absl::PermissionDeniedError(status.error_message());
-    const std::string error = Explain(status.error_message());
+    const bool unavailable = status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    const std::string error = unavailable ? Explain(status.error_message()) : status.error_message();
     if (UnreachableTooLong(since_ms)) {
       return absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " within ",
                                                  options_.connect_timeout_s, " s: ", error));

@@ -28,6 +28,7 @@ inline constexpr char kOperator[] = "operator";
 struct Peer {
   std::vector<std::string> names;  // of its certificate: common name and DNS names; empty without TLS
   std::string token;               // empty: none came
+  std::string address;             // for the log
 };
 
 // The lines `site sha256hex` of --site_tokens. A name may stand in several lines, so that tokens can be exchanged one

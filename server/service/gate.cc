@@ -2,6 +2,7 @@
 
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/security/auth_context.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
@@ -30,22 +31,38 @@ Gate* Gate::Open() {
   return open;
 }
 
+absl::Status Gate::Logged(const Peer& peer, absl::Status status) {
+  if (status.ok()) return status;
+  bool log = false;
+  {
+    core::MutexLock lock(mutex_);
+    log = logged_refusals_.Take(now_ms_());
+  }
+  if (log) spdlog::warn("refused {}: {}", peer.address, std::string(status.message()));
+  return status;
+}
+
 absl::Status Gate::ControlMessage(const Peer& peer, const core::SiteId& site) {
-  RETURN_IF_ERROR(authorizer_->CheckSite(peer, site));
-  return limits_.TakeControlMessage(site);
+  absl::Status status = authorizer_->CheckSite(peer, site);
+  if (status.ok()) status = limits_.TakeControlMessage(site);
+  return Logged(peer, std::move(status));
 }
 
 absl::StatusOr<SiteLimits::Stream> Gate::BulkStream(const Peer& peer, const core::SiteId& site) {
   RETURN_IF_ERROR(Question(peer, site));
-  return limits_.OpenBulkStream(site);
+  absl::StatusOr<SiteLimits::Stream> stream = limits_.OpenBulkStream(site);
+  (void)Logged(peer, stream.status());
+  return stream;
 }
 
 absl::Status Gate::Question(const Peer& peer, const core::SiteId& site) {
-  return site.empty() ? authorizer_->CheckAnyone(peer) : authorizer_->CheckSite(peer, site);
+  return Logged(peer, site.empty() ? authorizer_->CheckAnyone(peer) : authorizer_->CheckSite(peer, site));
 }
 
+absl::Status Gate::Command(const Peer& peer) { return Logged(peer, authorizer_->CheckOperator(peer)); }
+
 Peer PeerOf(const grpc::ServerContextBase& context) {
-  Peer peer;
+  Peer peer{.address = context.peer()};
   if (const auto auth = context.auth_context(); auth != nullptr) {
     for (const char* property : {GRPC_X509_CN_PROPERTY_NAME, GRPC_PEER_DNS_PROPERTY_NAME}) {
       for (const grpc::string_ref& name : auth->FindPropertyValues(property)) {

@@ -38,14 +38,19 @@ class Gate {
   // A question that anyone may ask who is known; `site` is the name that was given, "" for none.
   absl::Status Question(const Peer& peer, const core::SiteId& site);
 
-  absl::Status Command(const Peer& peer) { return authorizer_->CheckOperator(peer); }
+  // A call that changes what the run does (pause, resume, stop, drain).
+  absl::Status Command(const Peer& peer);
 
  private:
   Gate(std::unique_ptr<Authorizer> authorizer, SiteLimitOptions limits, std::function<int64_t()> now_ms)
-      : authorizer_(std::move(authorizer)), limits_(limits, std::move(now_ms)) {}
+      : authorizer_(std::move(authorizer)), now_ms_(now_ms), limits_(limits, std::move(now_ms)) {}
+  absl::Status Logged(const Peer& peer, absl::Status status);
 
   const std::unique_ptr<Authorizer> authorizer_;
+  const std::function<int64_t()> now_ms_;
   SiteLimits limits_;
+  core::Mutex mutex_;
+  TokenBucket logged_refusals_ ABSL_GUARDED_BY(mutex_){core::kLoggedRefusalsPerSecond, core::kLoggedRefusalsBurst};
 };
 
 // The certificate and the token of a call.

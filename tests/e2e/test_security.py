@@ -35,9 +35,9 @@ class SecurityTest(EndToEndTest):
     def identity(self, name):
         return [*self.tls(name), f"--token_file={self.ours}/{name}.token"]
 
-    def secure_run(self, steps, step_ms=0):
+    def secure_run(self, steps, step_ms=0, **options):
         run = self.new_run(synthetic(SITES, [[1000]], run={"steps": steps}, model={"step_ms": step_ms}))
-        run.start_coordinator(*self.tls("coordinator"), f"--site_tokens={self.ours}/site_tokens")
+        run.start_coordinator(*self.tls("coordinator"), f"--site_tokens={self.ours}/site_tokens", **options)
         return run
 
     def expire(self, name):
@@ -113,7 +113,9 @@ class IntruderTest(SecurityTest):
     def test_strangers_are_refused_while_the_run_completes_undisturbed(self):
         self.make_identities()
         foreign = self.certs("--site", "a", out="foreign")
-        run = self.secure_run(steps=3_000, step_ms=4)
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        run = self.secure_run(steps=3_000, step_ms=4, preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_NOFILE, (min(256, hard), hard)))  # the coordinator raises it by itself
         for site in SITES:
             run.start_worker(site, *self.identity(site))
         run.await_rounds(1)
@@ -146,6 +148,7 @@ class IntruderTest(SecurityTest):
         for worker in run.workers.values():
             self.assertNotIn("joining again", worker.log(), "its connections held")
         run.stop_coordinator()
+        self.assertIn("the token is that of b, not of c", run.coordinator.log())
         self.assertLess(len(run.coordinator.log().splitlines()), 1_000, "strangers do not fill the log")
 
     def open_idle_connections(self, run):
