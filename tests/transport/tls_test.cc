@@ -110,8 +110,6 @@ TEST(Tls, CertificatesOfOneCaShakeHands) {
   const Answer answer = Call(server.address(), Ours().Of("a"));
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(WhyNoConnection(server.address(), Ours().Of("a")), "");
-  const Address by_name{"localhost", server.address().port};
-  EXPECT_TRUE(Call(by_name, Ours().Of("a")).status.ok());
 }
 
 TEST(Tls, TokenGoesWithEveryCallOverTlsAndPlaintext) {
