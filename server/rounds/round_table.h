@@ -9,7 +9,7 @@
 // a round needs min_quorum sites, then waits a grace for the others, and rounds keep a distance; a contribution whose
 // base is up to max_staleness versions old joins the round that is open. In both a contribution once admitted is
 // merged, exactly once, even if its site leaves before the round closes; rounds of several fragments are open at once;
-// and below min_quorum active sites no round closes.
+// and below min_quorum active sites no round closes but those that sites wait for in order to leave, and a run's last.
 //
 // Each decision carries its reason: the same words in the log, in /status and in tests. Times are milliseconds of the
 // caller's monotonic clock. What a restart must find again is in core::RoundState; estimates of times are not, and
@@ -116,9 +116,9 @@ class RoundTable {
   Actions Seeded();  // the initial parameters are complete
   Actions Ready(const core::SiteId& site, const core::SessionId& session);
 
-  // Whether this contribution may be taken: OK; ALREADY_EXISTS if it was admitted or merged (a repeat, to be told so);
-  // FAILED_PRECONDITION, with the reason, if it is refused; INVALID_ARGUMENT if it counts nothing that its weight could
-  // come from.
+  // Whether this contribution may be taken: OK; ALREADY_EXISTS if it was admitted or merged (a repeat, to be told so,
+  // also after its session ended); FAILED_PRECONDITION, with the reason, if it is refused; INVALID_ARGUMENT if it
+  // counts nothing that its weight could come from.
   absl::Status CheckContribution(const core::SiteId& site, const core::SessionId& session, core::FragmentId fragment,
                                  const core::Admitted& contribution) const;
 
@@ -128,11 +128,13 @@ class RoundTable {
                 int64_t transfer_ms, int64_t now_ms);
 
   // ---- The people who run it ----
-  // FAILED_PRECONDITION if there is nothing to do: it is paused, it runs, it has stopped already.
+  // FAILED_PRECONDITION if there is nothing to do. Rounds that a Resume lets close do so at the next Tick.
   absl::Status Pause();   // no round closes, and sites hold
-  absl::Status Resume();  // undoes Pause and Stop
-  absl::Status Stop();    // all active sites drain, joiners are refused; done when all have left
-  bool held() const;      // sites should hold before their next step: paused by an operator
+  absl::Status Resume();  // undoes Pause and Stop; who was told to drain still leaves, and may join again
+  // All active sites drain (the owner tells them), joiners are refused, and it is done when all have left. Ends a
+  // pause: sites leave when their open rounds have closed.
+  absl::Status Stop();
+  bool held() const;  // sites should hold before their next step: paused by an operator
 
   Actions Tick(int64_t now_ms);  // ends leases and graces; a few dozen times a second
 
@@ -140,7 +142,7 @@ class RoundTable {
   RunState run_state() const;
   std::string Reason() const;  // why the run waits, is paused, stopped or done; empty while it trains
   RoundPhase Phase(core::FragmentId fragment) const;
-  // What the open round waits for: "waiting for asia, us"; empty when nobody contributed.
+  // What the open round waits for: "1 of 2 for a quorum; waiting for asia, us"; empty when nobody contributed.
   std::string RoundReason(core::FragmentId fragment) const;
 
  private:

@@ -222,7 +222,7 @@ std::string RoundTable::WhyItCloses(FragmentId fragment) const {
     contributed += IsActive(record) && state_.contributions[fragment].contains(site);
   }
   if (contributed == 0) return "nobody is left who could contribute";
-  if (contributed < NumActive()) return absl::StrCat("all who could have contributed, ", contributed, " active");
+  if (contributed < NumActive()) return "nobody else is left who could contribute";
   return contributed == 1 ? "the only active site has contributed"
                           : absl::StrCat("all ", contributed, " active sites have contributed");
 }

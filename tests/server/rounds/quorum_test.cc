@@ -209,7 +209,7 @@ TEST(Ending, CompletingSiteIsNotWaitedFor) {
   Contribute(table, "b", 0, 0);
   const auto closed = Closed(Complete(table, "c"));
   ASSERT_THAT(closed, SizeIs(1));
-  EXPECT_EQ(closed[0].reason, "all who could have contributed, 2 active");
+  EXPECT_EQ(closed[0].reason, "nobody else is left who could contribute");
 }
 
 TEST(Ending, LastRoundsCloseBelowTheQuorum) {
