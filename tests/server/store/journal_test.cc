@@ -210,6 +210,18 @@ TEST_F(JournalTest, RoundOfAContributionThatWasNotAdmittedEndsTheJournal) {
               HasSubstr("version 1 of fragment 0 merges the contribution of eu from base version 0"));
 }
 
+TEST_F(JournalTest, ContributionMergedTwiceEndsTheJournal) {
+  const auto journal = Open();
+  Seed(*journal, 1);
+  PlayRound(*journal, 0, 0);
+  RoundRecord again = Round(0, 1, {"eu"});
+  again.contributors[0].base = 0;
+  journal->Commit({.decided = {again}});
+  journal->Flush();
+  EXPECT_THAT(std::string(journal->status().message()),
+              HasSubstr("version 2 of fragment 0 merges the contribution of eu from base version 0"));
+}
+
 TEST_F(JournalTest, RunThatBeginsTwiceEndsTheJournal) {
   const auto journal = Open();
   Seed(*journal, 1);
