@@ -1,12 +1,11 @@
 // What the coordinator must find again after `kill -9` at any instant, and the lock that keeps a second one out.
 //
-//   <state_dir>/lock, addresses.json          held while a coordinator runs here; where it listens
-//   <state_dir>/journal.sqlite                rows: sites, contributions, rounds, snapshots, events (any sqlite3 opens
-//   it) <state_dir>/segments/000001.segment       payloads: encoded contributions or updates, append-only
-//   <state_dir>/snapshots/fragment-3-000017.safetensors     W, v, ē of fragment 3 at version 17
+//   <state_dir>/lock, addresses.json         held while a coordinator runs here; where it listens
+//   <state_dir>/journal.sqlite               rows: sites, contributions, rounds, snapshots, events (schema.h)
+//   <state_dir>/segments/000001.segment      payloads: encoded contributions or updates, append-only
+//   <state_dir>/snapshots/fragment-3-000017.safetensors      W, v, ē of fragment 3 at version 17
 //
-//   Commit ─► queue ─► journal thread: append payloads ─ fdatasync ─ one SQLite transaction ─► `durable` of each, in
-//   order
+//   Commit ─► queue ─► journal thread: append payloads ─ fdatasync ─ one SQLite transaction ─► `durable` of each
 //
 // A row is durable only after the payload it names. Entries are taken in the order of Commit, several at once where
 // they pile up, so that one flush of the disk serves all. A failed write ends the journal: nothing after it becomes

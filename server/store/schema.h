@@ -2,15 +2,14 @@
 // versions and site names in lists are JSON, chunk_bytes holds the lengths of a payload's chunks as 32-bit
 // little-endian numbers.
 //
-//   meta           key, value: lineage, former_lineages, epoch, run_config, manifest, tensors_of_fragment, seeded,
-//   started,
-//                  finished, paused, stopped, eval_loss_start, eval_loss_latest, eval_loss_versions
+//   meta           key, value: lineage, former_lineages, epoch, run_config, manifest, tensors_of_fragment; flags
+//   seeded,
+//                  started, finished, paused, stopped; eval_loss_start, eval_loss_latest, eval_loss_versions
 //   sites          every site that ever joined, with the base version of its last merged contribution
 //   contributions  what was admitted. segment 0: the payload was pruned. merged_version: the round that merged it, NULL
 //                  while there is none; weight: what it counted there
 //   rounds         what was decided: the outer step, the sites that share the data, why. digest: of the anchor, NULL
-//   until
-//                  merged. update_segment 0: no update is stored. config_revision: reserved, 1
+//                  until merged. update_segment 0: no update is stored. config_revision: reserved, 1
 //   snapshots      files in snapshots/. digest: of the anchor; hash: XXH3-64 of the file
 //   events         what happened, with rising ids
 #pragma once

@@ -1,7 +1,7 @@
 // Payload bytes on disk, in append-only files. Rows say where each payload lies; a segment goes when no row names it.
 //
-//   segments/000007.segment   |chunk|chunk|chunk|  payload  |chunk|chunk| …     a payload lies in one segment, back to
-//   back
+//   segments/000007.segment   |chunk|chunk|chunk|chunk|chunk| …     a payload lies back to back in one segment
+//                             |    payload A    | payload B |
 //
 // Contributions live until the next snapshot and updates until the log is full, so each kind has its own segments.
 // Every life of the coordinator begins new ones. Append, Sync and Remove are for one thread; ReadChunk is for any.

@@ -1,7 +1,7 @@
 // Snapshots of a fragment: safetensors files that anyone can load in Python.
 //
-//   fragment-3-000017.safetensors    anchor (W), momentum (v), residual (ē, where there is one); metadata: fragment,
-//   version, digest
+//   fragment-3-000017.safetensors    tensors anchor (W), momentum (v), residual (ē, where there is one)
+//                                    metadata fragment, version, digest
 //
 // Stateless; thread-safe on different files.
 #pragma once
