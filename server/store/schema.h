@@ -2,9 +2,8 @@
 // versions and site names in lists are JSON, chunk_bytes holds the lengths of a payload's chunks as 32-bit
 // little-endian numbers.
 //
-//   meta           key, value: lineage, former_lineages, epoch, run_config, manifest, tensors_of_fragment; flags
-//   seeded,
-//                  started, finished, paused, stopped; eval_loss_start, eval_loss_latest, eval_loss_versions
+//   meta           key, value: lineage, former_lineages, epoch, run_config, manifest, tensors_of_fragment; flags:
+//                  seeded, started, finished, paused, stopped; eval_loss_start, eval_loss_latest, eval_loss_versions
 //   sites          every site that ever joined, with the base version of its last merged contribution
 //   contributions  what was admitted. segment 0: the payload was pruned. merged_version: the round that merged it, NULL
 //                  while there is none; weight: what it counted there
