@@ -24,9 +24,9 @@ inline constexpr int kMaxSites = 1024;      // a status row and a round's bitmap
 inline constexpr float kMaxMagnitude = 0x1p100f;
 inline constexpr float kMinScale = 0x1p-100f;
 
-// Updates that the coordinator keeps encoded, per fragment. In synchronous mode no active site is further behind than
-// one round, since the next one needs its contribution; one more serves a site that reconnects meanwhile.
-inline constexpr int kRetainedUpdates = 2;
+// Updates that the coordinator remembers, per fragment; their bytes are on disk. A site that is further behind takes
+// the anchor, which is cheaper by then.
+inline constexpr int kRetainedUpdates = 1000;
 
 // Where the journal begins a new segment file. Space is given back in whole segments, so that one of each kind may hold
 // nothing but pruned payload; and the update log's default of 4 GiB is 16 files.
@@ -38,6 +38,7 @@ inline constexpr size_t kMaxOpenSegments = 64;
 // Events, rounds and contributions that the journal keeps as history, of each: about 20 MB of rows, and a week of
 // 4 fragments with a round every 30 s.
 inline constexpr int64_t kMaxHistoryEvents = 100'000;
+inline constexpr int kMaxHistoryAnswer = 10'000;  // events in one answer: under 2 MB, within a control message
 
 // Events queued for a site whose control stream is slow. Beyond it the stream is closed and the site reconnects.
 inline constexpr size_t kMaxQueuedControlMessages = 4096;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "codecs/chunk.h"
+#include "codecs/compression.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "transport/messages.h"
@@ -71,12 +72,12 @@ absl::Status Client::Drain(const std::string& site) {
 }
 
 // The anchor's chunks come first; the momentum's are read and left alone, because the digest comes after them.
-absl::StatusOr<Client::Anchor> Client::DownloadAnchor(const core::Fragment& fragment) {
+absl::StatusOr<Client::Anchor> Client::DownloadAnchor(const core::Fragment& fragment, core::Version at_least) {
   grpc::ClientContext context;
   v1::DownloadRequest request;
   *request.mutable_context() = MakeContext();
   request.set_fragment(fragment.id);
-  request.set_anchor_version(0);
+  request.set_anchor_version(at_least);
   const auto stream = stub_->Download(&context, request);
   Anchor anchor{.values = std::vector<float>(fragment.padded_values())};
   const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment, codecs::Unencoded());
@@ -86,7 +87,8 @@ absl::StatusOr<Client::Anchor> Client::DownloadAnchor(const core::Fragment& frag
     if (message.has_header()) {
       anchor.version = message.header().version();
     } else if (message.has_chunk() && next < plan.size()) {
-      ASSIGN_OR_RETURN(const codecs::ChunkView chunk, codecs::ChunkView::Parse(message.chunk()));
+      ASSIGN_OR_RETURN(const std::string bytes, codecs::ExpandChunk(std::move(*message.mutable_chunk())));
+      ASSIGN_OR_RETURN(const codecs::ChunkView chunk, codecs::ChunkView::Parse(bytes));
       const codecs::ChunkSpan& span = plan[next++];
       if (chunk.span() != span) return absl::InternalError("the coordinator sent another chunk than the planned one");
       chunk.Decode(span.first_unit, std::span(anchor.values).subspan(span.first_value(), span.values));

@@ -25,7 +25,7 @@ class Client {
     std::vector<float> values;
     core::Version version = 0;
   };
-  absl::StatusOr<Anchor> DownloadAnchor(const core::Fragment& fragment);
+  absl::StatusOr<Anchor> DownloadAnchor(const core::Fragment& fragment, core::Version at_least);
 
  private:
   absl::Status Wrong(const grpc::Status& status) const;

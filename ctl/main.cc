@@ -8,14 +8,15 @@
 #include "ctl/codec_bench.h"
 #include "ctl/program.h"
 #include "ctl/status_text.h"
-#include "formats/model_export.h"
 #include "formats/codec_advice.h"
+#include "formats/model_export.h"
 #include "formats/run_yaml.h"
 #include "transport/messages.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
 ABSL_FLAG(bool, insecure, false, "allow plaintext to addresses beyond loopback");
-ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the coordinator's; give all three or none");
+ABSL_FLAG(std::string, tls_ca, "",
+          "TLS: PEM certificates of the CA that signs the coordinator's; give all three or none");
 ABSL_FLAG(std::string, tls_cert, "", "TLS: this person's certificate in PEM; read again when it changes");
 ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
 ABSL_FLAG(std::string, token_file, "", "file with the token that the coordinator asks for");
@@ -71,7 +72,7 @@ absl::Status Export(Client& client) {
   std::vector<std::span<const float>> values;
   std::vector<core::Version> versions;
   for (const core::Fragment& fragment : map.fragments()) {
-    ASSIGN_OR_RETURN(Client::Anchor anchor, client.DownloadAnchor(fragment));
+    ASSIGN_OR_RETURN(Client::Anchor anchor, client.DownloadAnchor(fragment, description.versions(fragment.id)));
     anchors.push_back(std::move(anchor));
   }
   for (const Client::Anchor& anchor : anchors) {
@@ -93,7 +94,8 @@ absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(arguments[1]));
   std::printf("%s\n", formats::RunConfigJson(config).c_str());
-  for (const std::string& advice : formats::CodecAdvice(config.codec)) std::fprintf(stderr, "note: %s\n", advice.c_str());
+  for (const std::string& advice : formats::CodecAdvice(config.codec))
+    std::fprintf(stderr, "note: %s\n", advice.c_str());
   return absl::OkStatus();
 }
 

@@ -215,6 +215,19 @@ absl::Status SafetensorsFile::Read(const std::string& name, std::span<float> out
   return ReadHalves(*entry, out);
 }
 
+absl::Status SafetensorsFile::ReadPart(const std::string& name, int64_t first, std::span<float> out) const {
+  const Entry* entry = Find(name);
+  if (entry == nullptr) return Wrong(absl::StrCat("tensor ", name, " is missing"));
+  if (entry->dtype != "F32") return Wrong(absl::StrCat("tensor ", name, ": expected F32, got ", entry->dtype));
+  const int64_t values = entry->bytes / static_cast<int64_t>(sizeof(float));
+  if (first < 0 || first > values - std::ssize(out)) {
+    return Wrong(absl::StrCat("tensor ", name, ": expected values ", first, " to ", first + std::ssize(out),
+                              " in it, got ", values));
+  }
+  const int64_t offset = entry->offset + first * static_cast<int64_t>(sizeof(float));
+  return ReadAt(file_, path_, offset, std::as_writable_bytes(out));
+}
+
 absl::Status SafetensorsFile::ReadHalves(const Entry& entry, std::span<float> out) const {
   constexpr size_t kValuesAtOnce = 1 << 16;
   std::vector<uint16_t> halves(std::min(kValuesAtOnce, out.size()));

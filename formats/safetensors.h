@@ -51,6 +51,9 @@ class SafetensorsFile {
   // Reads a whole F32, F16 or BF16 tensor as float32. `out` has as many values as the tensor, else INVALID_ARGUMENT.
   absl::Status Read(const std::string& name, std::span<float> out) const;
 
+  // Reads values from the `first`-th on of an F32 tensor, of any shape. INVALID_ARGUMENT if it has fewer.
+  absl::Status ReadPart(const std::string& name, int64_t first, std::span<float> out) const;
+
  private:
   SafetensorsFile() = default;
   absl::Status ReadHeader();

@@ -18,13 +18,15 @@
 #include "server/service/coordinator.h"
 #include "server/service/grpc_service.h"
 #include "server/status/http_server.h"
-#include "server/store/state_store.h"
+#include "server/store/journal.h"
 #include "transport/channel.h"
 
 ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7077", "HOST:PORT for sites and causewayctl; port 0 takes a free one");
 ABSL_FLAG(std::string, http, "127.0.0.1:7078", "HOST:PORT for GET /status; port 0 takes a free one");
 ABSL_FLAG(std::string, state_dir, "", "directory that holds the run's state; one coordinator each");
+ABSL_FLAG(bool, new_lineage, false,
+          "the state directory was restored from a backup: sites that are ahead of it take the anchors anew");
 ABSL_FLAG(bool, exit_when_done, false, "end when all sites have done all their steps");
 ABSL_FLAG(bool, insecure, false, "allow plaintext on addresses beyond loopback");
 ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the sites'; give all three or none");
@@ -40,7 +42,7 @@ constexpr char kUsage[] =
     "causeway-coordinator --config=run.yaml --state_dir=DIR [--listen=HOST:PORT] [--http=HOST:PORT]\n"
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
-constexpr int64_t kTickMs = 250;                                 // leases, byte rates, the end of the run
+constexpr int64_t kTickMs = 25;                                  // leases, graces, the end of the run
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers under way
 
 int64_t NowMs() {
@@ -48,9 +50,10 @@ int64_t NowMs() {
       .count();
 }
 
-// Whether the saved state is of the run that the config describes.
-absl::Status CheckSameRun(const server::SavedState& saved, const core::RunConfig& now) {
-  ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(saved.run_config));
+// Whether the stored state is of the run that the config describes.
+absl::Status CheckSameRun(const server::StoredRun& stored, const core::RunConfig& now) {
+  if (stored.run_config.empty()) return absl::OkStatus();  // the first start
+  ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(stored.run_config));
   const std::string difference = formats::FixedConfigDifference(before, now);
   if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -84,41 +87,45 @@ absl::StatusOr<Listening> ReadListening() {
   return listening;
 }
 
-// Until SIGTERM, SIGINT, or the end of the run.
+// Until SIGTERM, SIGINT, the end of the run, or a failure that the coordinator's status tells of.
 void Serve(server::Coordinator& coordinator) {
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   while (!ctl::WaitForStopSignal(kTickMs)) {
     coordinator.Tick();
+    if (!coordinator.status().ok()) return;
     if (exit_when_done && coordinator.done()) {
       spdlog::info("the run is done");
       return;
     }
   }
-  spdlog::info("stopping: saves the state");
+  spdlog::info("stopping: saves snapshots");
 }
 
 int Run(const core::RunConfig& config, Listening addresses) {
   for (const std::string& advice : formats::CodecAdvice(config.codec)) spdlog::warn("{}", advice);
-  auto store = server::StateStore::Open(absl::GetFlag(FLAGS_state_dir));
-  if (!store.ok()) return ctl::Fail(ctl::kBadInput, store.status());
-  auto saved = (*store)->Load();
-  if (!saved.ok()) return ctl::Fail(ctl::kBadInput, saved.status());
-  if (*saved) {
-    if (absl::Status same = CheckSameRun(**saved, config); !same.ok()) return ctl::Fail(ctl::kBadInput, same);
-    spdlog::info("goes on with the saved state of run {}", config.run_id);
-  }
-  auto coordinator = server::Coordinator::Create({.config = config,
-                                                  .run_config = formats::SerializeRunConfig(config),
-                                                  .config_json = formats::RunConfigJson(config),
-                                                  .now_ms = NowMs},
-                                                 store->get(), *std::move(saved));
-  if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
-
   auto gate = server::Gate::Create(
       {.authorizer = {.mutual_tls = addresses.tls.given(), .site_tokens = absl::GetFlag(FLAGS_site_tokens)},
        .limits = {.bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))},
        .now_ms = NowMs});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
+  const std::string run_config = formats::SerializeRunConfig(config);
+  auto journal = server::Journal::Open({.directory = absl::GetFlag(FLAGS_state_dir),
+                                        .run_config = run_config,
+                                        .keep = config.checkpoint.keep,
+                                        .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
+                                        .min_free_bytes = config.checkpoint.min_free_bytes,
+                                        .new_lineage = absl::GetFlag(FLAGS_new_lineage),
+                                        .failed = nullptr});
+  if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
+  auto stored = (*journal)->Load();
+  if (!stored.ok()) return ctl::Fail(ctl::kBadInput, stored.status());
+  if (absl::Status same = CheckSameRun(*stored, config); !same.ok()) return ctl::Fail(ctl::kBadInput, same);
+  if (stored->rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
+  auto coordinator = server::Coordinator::Create(
+      {.config = config, .run_config = run_config, .config_json = formats::RunConfigJson(config), .now_ms = NowMs},
+      journal->get(), *std::move(stored));
+  if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
+
   const auto status_json = [&] { return server::StatusJson((*coordinator)->Status()); };
   server::GrpcService service(coordinator->get(), status_json, gate->get());
   grpc::ServerBuilder builder;
@@ -144,7 +151,7 @@ int Run(const core::RunConfig& config, Listening addresses) {
   if (!http_server.ok()) return ctl::Fail(ctl::kBadInput, http_server.status());
   addresses.grpc.port = grpc_port;
   addresses.http.port = (*http_server)->port();
-  absl::Status status = (*store)->WriteAddresses(addresses.grpc.Text(), addresses.http.Text());
+  absl::Status status = (*journal)->WriteAddresses(addresses.grpc.Text(), addresses.http.Text());
   if (!status.ok()) return ctl::Fail(ctl::kBadInput, status);
   if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
     spdlog::warn("--insecure: whoever reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
@@ -155,11 +162,13 @@ int Run(const core::RunConfig& config, Listening addresses) {
   Serve(**coordinator);
   grpc_server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   grpc_server->Wait();
-  status = (*coordinator)->Finish();
+  status = (*coordinator)->status();
+  if (status.ok()) status = (*coordinator)->Finish();
   if (!status.ok()) {
-    return ctl::Fail(ctl::kFailed, absl::Status(status.code(), absl::StrCat("the state was not saved; what was saved "
-                                                                            "before is as it was: ",
-                                                                            std::string(status.message()))));
+    return ctl::Fail(ctl::kFailed,
+                     absl::Status(status.code(), absl::StrCat(std::string(status.message()),
+                                                              "; what was acknowledged before is safe, and the next "
+                                                              "start goes on from there")));
   }
   return ctl::kDone;
 }

@@ -17,7 +17,7 @@
 namespace causeway::transport {
 namespace {
 
-constexpr int kBulkChannels = 4;  // on a long link one TCP connection is slow to fill it
+constexpr int kBulkChannels = 4;                            // on a long link one TCP connection is slow to fill it
 constexpr auto kLeaveTimeout = std::chrono::seconds(2);     // for the coordinator to see that we left
 constexpr int64_t kStopPollMs = 50;                         // how long a wait for a connection may outlive the link
 constexpr auto kDescribeTimeout = std::chrono::seconds(5);  // for one answer

@@ -2,25 +2,35 @@
 
 #include <utility>
 
+#include "codecs/compression.h"
 #include "core/check.h"
 
 namespace causeway::server {
+namespace {
 
-Update::Update(const SavedUpdate& saved)
-    : header_(transport::DownloadHeader{.version = saved.base + 1,
-                                        .outer = saved.outer,
-                                        .merged = saved.merged,
-                                        .sites = saved.sites,
-                                        .num_chunks = static_cast<int>(saved.chunks.size()),
-                                        .already_held = false}),
-      chunks_(saved.chunks),
-      digest_(saved.digest) {}
+transport::DownloadHeader HeaderOf(const RoundRecord& round, int num_chunks) {
+  transport::DownloadHeader header{
+      .version = round.base + 1, .outer = round.outer, .sites = round.sites, .num_chunks = num_chunks};
+  for (const RoundRecord::Contributor& contributor : round.contributors) {
+    header.merged.push_back(contributor.site);
+    header.merged_bases.push_back(contributor.base);
+  }
+  return header;
+}
 
-void Update::Begin(transport::DownloadHeader header) {
+}  // namespace
+
+Update::Update(const Journal* journal, const StoredRound& stored)
+    : journal_(journal),
+      header_(HeaderOf(stored.record, static_cast<int>(stored.update.chunk_bytes.size()))),
+      extent_(std::make_shared<const Extent>(stored.update)),
+      digest_(stored.digest) {}
+
+void Update::Begin(const RoundRecord& round, int num_chunks) {
   {
     core::MutexLock lock(mutex_);
     CHECK(!header_);
-    header_ = std::move(header);
+    header_ = HeaderOf(round, num_chunks);
   }
   Wake();
 }
@@ -42,6 +52,18 @@ void Update::End(uint64_t digest) {
   Wake();
 }
 
+void Update::MoveTo(const Extent& extent) {
+  core::MutexLock lock(mutex_);
+  CHECK(digest_ && extent.chunk_bytes.size() == chunks_.size());
+  extent_ = std::make_shared<const Extent>(extent);
+  chunks_ = {};
+}
+
+std::vector<ChunkPtr> Update::chunks() const {
+  core::MutexLock lock(mutex_);
+  return chunks_;
+}
+
 void Update::Wake() {
   std::vector<std::function<void()>> waiting;
   {
@@ -51,17 +73,6 @@ void Update::Wake() {
   for (const auto& wake : waiting) wake();
 }
 
-std::optional<SavedUpdate> Update::Save() const {
-  core::MutexLock lock(mutex_);
-  if (!digest_) return std::nullopt;
-  return SavedUpdate{.base = header_->version - 1,
-                     .outer = header_->outer,
-                     .merged = header_->merged,
-                     .sites = header_->sites,
-                     .digest = *digest_,
-                     .chunks = chunks_};
-}
-
 std::optional<transport::DownloadHeader> Update::Header(std::function<void()> wake) {
   core::MutexLock lock(mutex_);
   if (!header_) waiting_.push_back(std::move(wake));
@@ -69,33 +80,44 @@ std::optional<transport::DownloadHeader> Update::Header(std::function<void()> wa
 }
 
 ChunkSource::Item Update::Get(size_t index, std::function<void()> wake) {
-  core::MutexLock lock(mutex_);
-  if (index < chunks_.size()) return {.chunk = chunks_[index]};
-  if (digest_) return {.end = digest_};
-  waiting_.push_back(std::move(wake));
-  return {};
+  std::shared_ptr<const Extent> extent;
+  {
+    core::MutexLock lock(mutex_);
+    if (index < chunks_.size()) return {.chunk = chunks_[index]};
+    if (extent_ == nullptr || index >= extent_->chunk_bytes.size()) {
+      if (digest_) return {.end = digest_};
+      waiting_.push_back(std::move(wake));
+      return {};
+    }
+    extent = extent_;
+  }
+  absl::StatusOr<std::string> chunk = journal_->ReadChunk(*extent, index);
+  if (!chunk.ok()) return {.error = chunk.status()};
+  return {.chunk = std::make_shared<const std::string>(*std::move(chunk))};
 }
 
-Anchor::Anchor(std::shared_ptr<const core::FragmentState> state, const core::Fragment& fragment, bool already_held)
-    : state_(std::move(state)), plan_(codecs::PlanChunks(fragment, codecs::Unencoded())), already_held_(already_held) {}
+Anchor::Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held)
+    : snapshot_(std::move(snapshot)),
+      plan_(codecs::PlanChunks(fragment, codecs::Unencoded())),
+      digest_(digest),
+      already_held_(already_held) {}
 
 std::optional<transport::DownloadHeader> Anchor::Header(std::function<void()>) {
-  return transport::DownloadHeader{.version = state_->version,
-                                   .outer = {},
-                                   .merged = {},
-                                   .sites = {},
+  return transport::DownloadHeader{.version = digest_.version,
                                    .num_chunks = already_held_ ? 0 : static_cast<int>(2 * plan_.size()),
                                    .already_held = already_held_};
 }
 
 ChunkSource::Item Anchor::Get(size_t index, std::function<void()>) {
-  if (already_held_ || index >= 2 * plan_.size()) return {.end = state_->Digest()};
-  const core::AlignedFloats& values = index < plan_.size() ? state_->anchor : state_->momentum;
+  if (already_held_ || index >= 2 * plan_.size()) return {.end = digest_.digest};
   const codecs::ChunkSpan& span = plan_[index % plan_.size()];
-  const std::span<const float> chunk_values(&values[span.first_value()], span.values);
-  absl::StatusOr<std::string> chunk = codecs::EncodeChunk(span, chunk_values, {});
+  std::vector<float> values(span.values);
+  const absl::Status status = index < plan_.size() ? snapshot_.ReadAnchor(span.first_value(), values)
+                                                   : snapshot_.ReadMomentum(span.first_value(), values);
+  if (!status.ok()) return {.error = status};
+  absl::StatusOr<std::string> chunk = codecs::EncodeChunk(span, values, {});
   if (!chunk.ok()) return {.error = chunk.status()};  // a run that has diverged beyond what a codec can carry
-  return {.chunk = std::make_shared<const std::string>(*std::move(chunk))};
+  return {.chunk = std::make_shared<const std::string>(codecs::CompressChunk(*std::move(chunk)))};
 }
 
 }  // namespace causeway::server

@@ -1,7 +1,7 @@
 // Where the chunks of a download come from.
 //
-//   Update   appended by the merge while sites already read: encoded once, sent to all
-//   Anchor   encoded from the fragment's state as it is asked for; the state is shared, not copied
+//   Update   appended by the merge while sites already read: encoded once, sent to all; from the journal once it is
+//   there Anchor   encoded from a snapshot's file as it is asked for, so that merging never waits for a joiner
 //
 // A reader asks for chunk i; if it is not there yet its `wake` is called once, as soon as asking again makes sense.
 // Thread-safe; `wake` is called without a lock held.
@@ -15,9 +15,9 @@
 
 #include "absl/status/status.h"
 #include "codecs/chunk.h"
-#include "core/fragment_state.h"
+#include "core/fragment_map.h"
 #include "core/mutex.h"
-#include "server/store/state_store.h"
+#include "server/store/journal.h"
 #include "transport/coordinator_link.h"
 
 namespace causeway::server {
@@ -39,13 +39,15 @@ class ChunkSource {
 
 class Update final : public ChunkSource {
  public:
-  Update() = default;
-  explicit Update(const SavedUpdate& saved);  // complete
+  explicit Update(const Journal* journal) : journal_(journal) {}
+  Update(const Journal* journal, const StoredRound& stored);  // complete, in the journal
 
-  void Begin(transport::DownloadHeader header);  // the round was decided
+  void Begin(const RoundRecord& round, int num_chunks);  // the round was decided
   void Append(std::string chunk);
   void End(uint64_t digest);
-  std::optional<SavedUpdate> Save() const;  // nothing before it has ended
+  void MoveTo(const Extent& extent);  // it can be read from the journal; memory is let go
+
+  std::vector<ChunkPtr> chunks() const;  // in memory
 
   std::optional<transport::DownloadHeader> Header(std::function<void()> wake) override;
   Item Get(size_t index, std::function<void()> wake) override;
@@ -53,25 +55,29 @@ class Update final : public ChunkSource {
  private:
   void Wake();
 
+  const Journal* const journal_;
   mutable core::Mutex mutex_;
   std::optional<transport::DownloadHeader> header_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkPtr> chunks_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const Extent> extent_ ABSL_GUARDED_BY(mutex_);  // instead of them
   std::optional<uint64_t> digest_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Anchor and momentum of one version as float32 chunks, anchor first.
+// Anchor and momentum of a snapshot as float32 chunks, anchor first, compressed where it pays. Reading goes on when the
+// file has been replaced meanwhile.
 class Anchor final : public ChunkSource {
  public:
-  // `state` stays as it is. With `already_held` no chunk is sent.
-  Anchor(std::shared_ptr<const core::FragmentState> state, const core::Fragment& fragment, bool already_held);
+  // With `already_held` no chunk is sent.
+  Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held);
 
   std::optional<transport::DownloadHeader> Header(std::function<void()> wake) override;
   Item Get(size_t index, std::function<void()> wake) override;
 
  private:
-  const std::shared_ptr<const core::FragmentState> state_;
+  const SnapshotReader snapshot_;
   const std::vector<codecs::ChunkSpan> plan_;
+  const core::AnchorDigest digest_;
   const bool already_held_;
 };
 

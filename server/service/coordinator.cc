@@ -4,46 +4,41 @@
 
 #include <algorithm>
 #include <iterator>
-#include <random>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
-namespace {
-
-std::string NewLineage() {
-  std::random_device device;
-  return absl::StrFormat("%08x%08x", device(), device());
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOptions options, StateStore* store,
-                                                                 std::optional<SavedState> saved) {
-  std::unique_ptr<Coordinator> coordinator(new Coordinator(std::move(options), store));
-  if (saved) RETURN_IF_ERROR(coordinator->Restore(*std::move(saved)));
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOptions options, Journal* journal,
+                                                                 StoredRun stored) {
+  std::unique_ptr<Coordinator> coordinator(new Coordinator(std::move(options), journal));
+  RETURN_IF_ERROR(coordinator->Restore(std::move(stored)));
   return coordinator;
 }
 
-Coordinator::Coordinator(CoordinatorOptions options, StateStore* store)
-    : options_(std::move(options)), store_(store), started_ms_(options_.now_ms()), lineage_(NewLineage()) {
-  const core::RunConfig& config = options_.config;
-  rounds_ = std::make_unique<RoundTable>(
-      RoundRules{config.sync.Schedule(), config.membership.min_sites, config.membership.lease_ms}, core::RoundState{},
-      started_ms_);
+Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
+    : options_(std::move(options)), journal_(journal), started_ms_(options_.now_ms()) {}
+
+Coordinator::~Coordinator() {
+  parameters_.reset();
+  journal_->Flush();  // its callbacks speak of us
 }
 
 void Coordinator::SetMap(core::FragmentMap map) {
   map_ = std::move(map);
   open_.resize(map_->num_fragments());
   const core::RunConfig& config = options_.config;
-  parameters_ = std::make_unique<Parameters>(
-      *map_, MergeSettings{config.outer, codecs::DownLeg(config), config.codec.feedback_down, config.codec.zstd},
-      [this](core::FragmentId fragment, core::AnchorDigest committed) { OnMerged(fragment, committed); });
+  parameters_ = std::make_unique<Parameters>(ParametersOptions{
+      .map = *map_,
+      .merge = {.outer = config.outer,
+                .down = codecs::DownLeg(config),
+                .feedback_down = config.codec.feedback_down,
+                .zstd = config.codec.zstd},
+      .snapshot_every = config.checkpoint.every_rounds,
+      .journal = journal_,
+      .merged = [this](core::FragmentId fragment, core::AnchorDigest committed) { OnMerged(fragment, committed); },
+      .failed = [this](const absl::Status& status) { Fail(status); }});
 }
 
 v1::RunDescription Coordinator::Describe() const {
@@ -51,8 +46,8 @@ v1::RunDescription Coordinator::Describe() const {
   v1::RunDescription description;
   description.set_protocol(transport::kProtocol);
   description.set_run_id(options_.config.run_id);
-  description.set_epoch(epoch_);
-  description.set_lineage(lineage_);
+  description.set_epoch(journal_->epoch());
+  description.set_lineage(journal_->lineage());
   description.set_run_config(options_.run_config);
   description.set_num_shards(1);
   if (!map_) return description;
@@ -61,6 +56,11 @@ v1::RunDescription Coordinator::Describe() const {
   if (!parameters_->is_set()) return description;
   for (int p = 0; p < map_->num_fragments(); ++p) description.add_versions(parameters_->Committed(p).version);
   return description;
+}
+
+// The state was restored from a backup since: the site takes the anchors anew.
+bool Coordinator::IsFormerLineage(const std::string& lineage) const {
+  return std::ranges::count(journal_->former_lineages(), lineage) > 0;
 }
 
 absl::Status Coordinator::CheckContext(const v1::Context& context) const {
@@ -72,15 +72,17 @@ absl::Status Coordinator::CheckContext(const v1::Context& context) const {
     return absl::FailedPreconditionError(
         absl::StrCat("expected run ", options_.config.run_id, ", got ", context.run_id()));
   }
-  if (context.epoch() > epoch_) {
+  const bool same_lineage = context.lineage().empty() || context.lineage() == journal_->lineage();
+  if (same_lineage && context.epoch() > journal_->epoch()) {
     return absl::FailedPreconditionError(absl::StrCat("the site has seen epoch ", context.epoch(),
-                                                      " of this run, this coordinator is at ", epoch_,
+                                                      " of this run, this coordinator is at ", journal_->epoch(),
                                                       ": it is not the latest one"));
   }
-  if (!context.lineage().empty() && context.lineage() != lineage_) {
-    return absl::FailedPreconditionError(absl::StrCat("the site holds parameters of lineage ", context.lineage(),
-                                                      ", this coordinator's state is of lineage ", lineage_,
-                                                      " (a new or another state directory); start the site afresh"));
+  if (!same_lineage && !IsFormerLineage(context.lineage())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the site holds parameters of lineage ", context.lineage(),
+                     ", this coordinator's state is of lineage ", journal_->lineage(),
+                     " (a new or another state directory); start the site afresh, or the coordinator on its state"));
   }
   return absl::OkStatus();
 }
@@ -110,47 +112,55 @@ absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
 void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
   core::MutexLock lock(mutex_);
   const core::SiteId& site = join.context().site();
-  v1::CoordinatorMessage answer;
   JoinDecision decision;
   absl::StatusOr<core::FragmentMap> map = CheckJoin(join);
   if (!map.ok()) {
     decision.reason = std::string(map.status().message());
   } else {
-    decision = rounds_->Join(site, join.context().session(), {join.versions().begin(), join.versions().end()},
-                             options_.now_ms());
+    JoinRequest request{.site = site, .session = join.context().session(), .from_checkpoint = join.from_checkpoint()};
+    if (!IsFormerLineage(join.context().lineage())) request.held = {join.versions().begin(), join.versions().end()};
+    decision = rounds_->Join(request, options_.now_ms());
   }
   // What an earlier stay left behind goes first, with its stream; the seed is asked for when there is the new one.
   Actions before;
   std::copy_if(decision.actions.begin(), decision.actions.end(), std::back_inserter(before),
                [](const Action& action) { return !std::holds_alternative<RequestSeed>(action); });
   Perform(before);
+  v1::CoordinatorMessage answer;
   if (!decision.accepted) {
     spdlog::warn("site {}: refused: {}", site, decision.reason);
     answer.mutable_refused()->set_reason(decision.reason);
     answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
-    peer->Send(answer);
-    peer->Close();
+    Then([peer, answer] {
+      peer->Send(answer);
+      peer->Close();
+    });
+    Publish();
     return;
   }
   if (!map_) SetMap(*std::move(map));  // the first site of a run says what the model is
   Member& member = members_[site];
-  if (member.peer != nullptr) member.peer->Close();
+  if (member.peer != nullptr && member.peer != peer) member.peer->Close();
   member.peer = peer;
   member.session = join.context().session();
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
+  state_changed_ = true;
+  if (!decision.resumed) Note("join", site, -1, absl::StrCat("version ", join.software_version()));
   v1::Welcome* welcome = answer.mutable_welcome();
-  welcome->set_epoch(epoch_);
-  welcome->set_lineage(lineage_);
+  welcome->set_epoch(journal_->epoch());
+  welcome->set_lineage(journal_->lineage());
   welcome->set_resumed(decision.resumed);
+  welcome->set_held(rounds_->held());
+  welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
   transport::ToProto(map_->manifest(), welcome->mutable_manifest());
   transport::ToProto(*map_, welcome->mutable_fragments());
-  peer->Send(answer);
+  SendTo(site, answer);
   if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);  // it may not know
   for (const Action& action : decision.actions) {
     if (const auto* seed = std::get_if<RequestSeed>(&action)) Perform(*seed);
   }
   noted_reason_.clear();  // a newcomer wants to know why it waits
-  NoteReasons();
+  Publish();
 }
 
 core::SiteId Coordinator::SiteOf(const SitePeer* peer) const {
@@ -165,7 +175,7 @@ void Coordinator::Ready(const SitePeer* peer) {
   const core::SiteId site = SiteOf(peer);
   if (site.empty()) return;
   Perform(rounds_->Ready(site, members_[site].session));
-  NoteReasons();
+  Publish();
 }
 
 void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
@@ -173,22 +183,25 @@ void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   const core::SiteId site = SiteOf(peer);
   if (site.empty()) return;
   Member& member = members_[site];
-  rounds_->Heard(site, member.session, options_.now_ms());
+  Perform(rounds_->Heard(site, member.session, message.step(), message.completing(), options_.now_ms()));
   const double loss = member.progress.loss;
   member.progress = transport::FromProto(message);
   if (std::isnan(member.progress.loss)) member.progress.loss = loss;  // nothing new to say
-  if (!member.progress.eval_loss) return;
-  eval_loss_.latest = member.progress.eval_loss;
-  eval_loss_.versions = member.progress.eval_versions;
-  if (!eval_loss_.start) eval_loss_.start = eval_loss_.latest;
+  if (member.progress.eval_loss) {
+    eval_loss_.latest = member.progress.eval_loss;
+    eval_loss_.versions = member.progress.eval_versions;
+    if (!eval_loss_.start) eval_loss_.start = eval_loss_.latest;
+    entry_.eval_loss = eval_loss_;
+  }
+  Publish();
 }
 
 void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
   core::MutexLock lock(mutex_);
   const core::SiteId site = SiteOf(peer);
   if (site.empty()) return;
-  Perform(rounds_->Leave(site, members_[site].session, leave.finished(), leave.reason()));
-  NoteReasons();
+  Perform(rounds_->Leave(site, members_[site].session, leave.finished(), leave.reason(), options_.now_ms()));
+  Publish();
 }
 
 void Coordinator::Disconnected(const SitePeer* peer) {
@@ -200,74 +213,6 @@ void Coordinator::Disconnected(const SitePeer* peer) {
   rounds_->Disconnected(site, member.session, options_.now_ms());
   spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
                options_.config.membership.lease_ms);
-}
-
-void Coordinator::SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) {
-  if (const auto& peer = members_[site].peer; peer != nullptr) peer->Send(message);
-}
-
-void Coordinator::Perform(const Actions& actions) {
-  // Rounds first: they take the contributions that sites which are gone leave behind.
-  for (const Action& action : actions) {
-    if (const auto* close = std::get_if<CloseRound>(&action)) Perform(*close);
-  }
-  for (const Action& action : actions) {
-    if (std::holds_alternative<CloseRound>(action)) continue;
-    std::visit([this](const auto& chosen) { Perform(chosen); }, action);
-  }
-}
-
-void Coordinator::Perform(const RequestSeed& action) {
-  const core::SessionId& session = members_[action.site].session;
-  if (action.site != seeder_ || session != seeder_session_) seeds_.assign(map_->num_fragments(), nullptr);
-  seeder_ = action.site;
-  seeder_session_ = session;
-  spdlog::info("site {}: is asked for the initial parameters", action.site);
-  v1::CoordinatorMessage message;
-  message.mutable_seed_request();
-  SendTo(action.site, message);
-}
-
-void Coordinator::Perform(const Enter& action) {
-  spdlog::info("site {}: enters after step {}", action.site, action.entry.step);
-  v1::CoordinatorMessage message;
-  transport::ToProto(action.entry, message.mutable_entry());
-  SendTo(action.site, message);
-}
-
-void Coordinator::Perform(const CloseRound& action) {
-  MergeJob job{.fragment = action.fragment,
-               .base = action.base,
-               .contributors = action.contributors,
-               .weights = action.weights,
-               .sites = action.sites};
-  for (const core::SiteId& site : action.contributors) {
-    job.contributions.push_back(open_[action.fragment].at(site));
-  }
-  open_[action.fragment].clear();
-  parameters_->Merge(std::move(job));
-}
-
-void Coordinator::Perform(const Dropped& action) {
-  spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
-  for (size_t p = 0; p < open_.size(); ++p) {
-    if (!rounds_->state().contributions[p].contains(action.site)) open_[p].erase(action.site);
-  }
-  Member& member = members_[action.site];
-  member.progress.in_flight.clear();
-  if (member.peer != nullptr) member.peer->Close();
-  member.peer.reset();
-}
-
-void Coordinator::NoteReasons() {
-  const std::string reason = rounds_->Reason();
-  if (reason == noted_reason_) return;
-  noted_reason_ = reason;
-  if (reason.empty()) return;
-  spdlog::info("{}: {}", RunStateName(rounds_->run_state()), reason);
-  v1::CoordinatorMessage message;
-  message.mutable_notice()->set_reason(reason);
-  for (const auto& [site, member] : members_) SendTo(site, message);
 }
 
 }  // namespace causeway::server

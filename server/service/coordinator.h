@@ -2,10 +2,16 @@
 // files. It decides nothing itself.
 //
 //   reactors ── Join, Ready, chunks … ──► Coordinator ──► RoundTable (rules)
-//      ▲                                     │    └─────► Parameters (merge thread) ──► updates
-//      └────────── SitePeer::Send ◄──────────┘    └─────► StateStore (snapshots)
+//      ▲                                     │ what was decided, and what follows from it
+//      │                                     ▼
+//      ├── SitePeer::Send, verdicts ◄──── Journal (durable first)
+//      └── updates ◄──── Parameters (merge thread) ◄──┘
 //
-// Thread-safe: one mutex around the rules and the open contributions; merging and encoding happen outside it.
+// Nothing leaves before it is durable: an event changes the rules' state at once, and everything that others would see
+// of it (messages, verdicts, merges) follows when the journal has it, in the order of the events. A crash in between
+// loses only what nobody has heard of.
+//
+// Thread-safe: one mutex around the rules and the open contributions; writing, merging and encoding happen outside it.
 #pragma once
 
 #include <functional>
@@ -22,7 +28,7 @@
 #include "server/rounds/round_table.h"
 #include "server/service/parameters.h"
 #include "server/status/status_snapshot.h"
-#include "server/store/state_store.h"
+#include "server/store/journal.h"
 #include "transport/byte_meter.h"
 
 namespace causeway::server {
@@ -50,10 +56,11 @@ struct CoordinatorOptions {
 
 class Coordinator {
  public:
-  // Begins a new run, or goes on from a saved state of the same one (the caller has checked that it is).
-  // DATA_LOSS if the saved state does not fit together.
-  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(CoordinatorOptions options, StateStore* store,
-                                                             std::optional<SavedState> saved);
+  // Begins a new run, or goes on with the journal's (the caller has checked that it is the same one): rounds that were
+  // decided and not merged are merged again. DATA_LOSS if what is stored does not fit together. `journal` outlives it.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(CoordinatorOptions options, Journal* journal,
+                                                             StoredRun stored);
+  ~Coordinator();
 
   v1::RunDescription Describe() const;
 
@@ -71,13 +78,13 @@ class Coordinator {
 
   // A contribution (or initial parameters) that is being received.
   struct Upload {
-    std::shared_ptr<Contribution> contribution;
+    std::shared_ptr<Contribution> contribution;  // nullptr: its verdict needs no chunk
     std::shared_ptr<SiteMeters> meters;
-    std::optional<v1::Verdict> verdict;  // known already: no chunk is needed
   };
+  using OnVerdict = std::function<void(const v1::Verdict&)>;
   absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
-  // After every chunk is there: admits it.
-  v1::Verdict CompleteUpload(const v1::UploadHeader& header, const std::shared_ptr<Contribution>& contribution);
+  // After every chunk is there, or none is needed: admits it. The verdict comes when it is durable, on another thread.
+  void CompleteUpload(const v1::UploadHeader& header, const Upload& upload, OnVerdict verdict);
 
   // The source of a download, or nullptr when it has to wait for `wake`.
   absl::StatusOr<std::shared_ptr<ChunkSource>> BeginDownload(const v1::DownloadRequest& request,
@@ -85,13 +92,16 @@ class Coordinator {
   std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
 
   // ---- The people who run it ----
-  absl::Status Drain(const core::SiteId& site);  // FAILED_PRECONDITION if it is not in the run
+  absl::Status Drain(const core::SiteId& site);                 // FAILED_PRECONDITION if it is not in the run
+  absl::Status ChangeRun(v1::ChangeRunRequest::Change change);  // FAILED_PRECONDITION if it changes nothing
+  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit) const;
   StatusSnapshot Status() const;
 
   // ---- The owner of the process ----
-  void Tick();            // a few times a second
-  absl::Status Finish();  // no more calls come: merges what was decided and saves
+  void Tick();            // a few dozen times a second
+  absl::Status Finish();  // no more calls come: merges what was decided and saves snapshots
   bool done() const;
+  absl::Status status() const;  // not OK: it cannot go on, and why
 
  private:
   struct Member {
@@ -99,48 +109,73 @@ class Coordinator {
     core::SessionId session;
     core::Progress progress;
     std::shared_ptr<SiteMeters> meters = std::make_shared<SiteMeters>();
-    std::string logged_reason;
+    double merged_weight = 0;  // of all rounds of this life, each counting 1
+  };
+  struct Arriving {
+    std::shared_ptr<Contribution> contribution;
+    core::Version base = 0;
+    int64_t begun_ms = 0;
   };
 
-  Coordinator(CoordinatorOptions options, StateStore* store);
-  absl::Status Restore(SavedState saved);
+  Coordinator(CoordinatorOptions options, Journal* journal);
+  absl::Status Restore(StoredRun stored);
+  void MergeAgain(const std::vector<StoredFragment>& fragments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Contributions> ReadContributions(core::FragmentId fragment,
+                                                  const std::vector<StoredContribution>& stored) const;
 
   // The run's fragment map, if the site may join as far as the rules are not concerned.
   absl::StatusOr<core::FragmentMap> CheckJoin(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsFormerLineage(const std::string& lineage) const;
   void SetMap(core::FragmentMap map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // coordinator_actions.cc: what follows from an event. All is gathered, and goes to the journal with Publish.
   void Perform(const Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const RequestSeed& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Enter& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Note(const std::string& kind, const core::SiteId& site, core::FragmentId fragment, const std::string& text)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);                                      // to the history
+  void Then(std::function<void()> effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // once it is durable
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   core::SiteId SiteOf(const SitePeer* peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // empty: none
   void SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendDrain(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  v1::Verdict CompleteSeed();
+  void CompleteSeed(const OnVerdict& verdict);
+  core::FragmentState DecodeSeed(const core::Fragment& fragment, const Contribution& seed) const;
+  absl::Status SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const;
+  void Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnMerged(core::FragmentId fragment, core::AnchorDigest committed);
-  std::optional<SavedState> CaptureState() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Fail(const absl::Status& status);
 
   const CoordinatorOptions options_;
-  StateStore* const store_;
+  Journal* const journal_;
   const int64_t started_ms_;
-  uint64_t epoch_ = 1;
-  std::string lineage_;
 
   mutable core::Mutex mutex_;
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
   std::optional<core::FragmentMap> map_ ABSL_GUARDED_BY(mutex_);  // from the first manifest on
   std::map<core::SiteId, Member> members_ ABSL_GUARDED_BY(mutex_);
   // Contributions to the open round of each fragment, arriving and admitted.
-  std::vector<std::map<core::SiteId, std::shared_ptr<Contribution>>> open_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::map<core::SiteId, Arriving>> open_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Contribution>> seeds_ ABSL_GUARDED_BY(mutex_);  // initial parameters, arriving
   core::SessionId seeder_session_ ABSL_GUARDED_BY(mutex_);
   core::SiteId seeder_ ABSL_GUARDED_BY(mutex_);  // was asked for them
   EvalLoss eval_loss_ ABSL_GUARDED_BY(mutex_);
+  bool seeding_ ABSL_GUARDED_BY(mutex_) = false;  // the initial parameters are being saved
   std::string noted_reason_ ABSL_GUARDED_BY(mutex_);
-  core::Version saved_round_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::unique_ptr<Parameters> parameters_;  // from the first manifest on
+  std::map<core::FragmentId, std::string> noted_round_reasons_ ABSL_GUARDED_BY(mutex_);
+  bool noted_held_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t rounds_closed_ ABSL_GUARDED_BY(mutex_) = 0;  // in this life
+  int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  JournalEntry entry_ ABSL_GUARDED_BY(mutex_);  // what is gathered for Publish
+  bool state_changed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::function<void()>> effects_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Parameters> parameters_;  // from the first manifest on; last: its thread calls us
 };
 
 }  // namespace causeway::server

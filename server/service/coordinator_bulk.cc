@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -20,6 +21,10 @@ v1::Verdict Refused(absl::string_view reason) {
   v1::Verdict verdict;
   verdict.set_reason(std::string(reason));
   return verdict;
+}
+
+core::Admitted AdmittedOf(const v1::UploadHeader& header) {
+  return {.base = header.base_version(), .tokens = header.tokens(), .steps = header.steps()};
 }
 
 // A repeat of what was admitted is answered like the first; anything else that fails is a refusal.
@@ -42,23 +47,24 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   if (header.initial()) return BeginSeed(header);
   const core::SiteId& site = header.context().site();
   const absl::Status status =
-      rounds_->CheckContribution(site, header.context().session(), header.fragment(), header.base_version());
-  if (!status.ok()) return Upload{.verdict = VerdictOf(status)};
-  std::shared_ptr<Contribution>& contribution = open_[header.fragment()][site];
-  if (contribution == nullptr) {
-    contribution = std::make_shared<Contribution>(
-        codecs::PlanChunks(map_->fragment(header.fragment()), codecs::UpLeg(options_.config)));
+      rounds_->CheckContribution(site, header.context().session(), header.fragment(), AdmittedOf(header));
+  if (!status.ok()) return Upload{};
+  Arriving& arriving = open_[header.fragment()][site];
+  if (arriving.contribution == nullptr || arriving.base != header.base_version()) {
+    arriving = {std::make_shared<Contribution>(
+                    codecs::PlanChunks(map_->fragment(header.fragment()), codecs::UpLeg(options_.config))),
+                header.base_version(), options_.now_ms()};
   }
-  return Upload{.contribution = contribution, .meters = members_[site].meters};
+  return Upload{.contribution = arriving.contribution, .meters = members_[site].meters};
 }
 
 absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeader& header) {
   const core::SiteId& site = header.context().site();
   const auto member = members_.find(site);
-  if (rounds_->state().seeded) return Upload{.verdict = Admitted()};  // a repeat
+  if (rounds_->state().seeded || seeding_) return Upload{};  // a repeat
   if (member == members_.end() || member->second.session != header.context().session() || site != seeder_ ||
       seeds_.empty() || header.fragment() < 0 || header.fragment() >= static_cast<int>(seeds_.size())) {
-    return Upload{.verdict = Refused("the coordinator did not ask this site for that fragment")};
+    return absl::FailedPreconditionError("the coordinator did not ask this site for that fragment");
   }
   std::shared_ptr<Contribution>& seed = seeds_[header.fragment()];
   if (seed == nullptr) {
@@ -67,45 +73,93 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
   return Upload{.contribution = seed, .meters = member->second.meters};
 }
 
-v1::Verdict Coordinator::CompleteUpload(const v1::UploadHeader& header,
-                                        const std::shared_ptr<Contribution>& contribution) {
-  if (header.initial()) return CompleteSeed();
+void Coordinator::CompleteUpload(const v1::UploadHeader& header, const Upload& upload, OnVerdict verdict) {
+  if (header.initial()) return CompleteSeed(verdict);
   core::MutexLock lock(mutex_);
   const core::SiteId& site = header.context().site();
-  const absl::Status status =
-      rounds_->CheckContribution(site, header.context().session(), header.fragment(), header.base_version());
-  if (!status.ok()) return VerdictOf(status);
-  if (open_[header.fragment()][site] != contribution) return Refused("the site has begun this contribution anew");
-  Perform(rounds_->Admit(site, header.fragment(), header.base_version()));
-  return Admitted();
+  const core::Admitted admitted = AdmittedOf(header);
+  const absl::Status status = rounds_->CheckContribution(site, header.context().session(), header.fragment(), admitted);
+  if (!status.ok()) {
+    // Also a repeat of what was admitted is told when that is durable: it may be on its way to the journal.
+    Then([verdict, answer = VerdictOf(status)] { verdict(answer); });
+    if (upload.contribution != nullptr && !absl::IsAlreadyExists(status)) Forget(header.fragment(), site, upload);
+    return Publish();
+  }
+  const auto arriving = open_[header.fragment()].find(site);
+  if (upload.contribution == nullptr || arriving == open_[header.fragment()].end() ||
+      arriving->second.contribution != upload.contribution) {
+    Then([verdict] { verdict(Refused("the site has begun this contribution anew")); });
+    return Publish();
+  }
+  ContributionRecord record{.fragment = header.fragment(), .site = site, .admitted = admitted};
+  for (const std::string& chunk : upload.contribution->chunks()) {
+    record.chunks.push_back(ChunkPtr(upload.contribution, &chunk));  // shares the contribution's life
+  }
+  entry_.admitted.push_back(std::move(record));
+  const int64_t now_ms = options_.now_ms();
+  Perform(rounds_->Admit(site, header.fragment(), admitted, now_ms - arriving->second.begun_ms, now_ms));
+  Then([verdict] { verdict(Admitted()); });
+  Publish();
 }
 
-v1::Verdict Coordinator::CompleteSeed() {
-  std::vector<SavedFragment> fragments;
+// Of a contribution that was refused: its site may send another one of the same base.
+void Coordinator::Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload) {
+  const auto arriving = open_[fragment].find(site);
+  if (arriving != open_[fragment].end() && arriving->second.contribution == upload.contribution) {
+    open_[fragment].erase(arriving);
+  }
+}
+
+void Coordinator::CompleteSeed(const OnVerdict& verdict) {
+  std::vector<StartingFragment> fragments;
+  RunRecord run;
   {
     core::MutexLock lock(mutex_);
-    const bool whole = !rounds_->state().seeded && std::all_of(seeds_.begin(), seeds_.end(), [](const auto& seed) {
-      return seed != nullptr && seed->complete();
-    });
-    if (!whole) return Admitted();
-    for (int p = 0; p < map_->num_fragments(); ++p) {
-      auto state = std::make_shared<core::FragmentState>();
-      const int64_t padded = map_->fragment(p).padded_values();
-      state->anchor.resize(padded);
-      state->momentum.resize(padded);
-      if (options_.config.codec.feedback_down > 0) state->residual.resize(padded);
-      for (const codecs::ChunkView& view : seeds_[p]->Views()) {
-        view.Decode(view.span().first_unit,
-                    std::span(state->anchor).subspan(view.span().first_value(), view.span().values));
+    const bool whole =
+        !rounds_->state().seeded && !seeding_ &&
+        std::all_of(seeds_.begin(), seeds_.end(), [](const auto& seed) { return seed != nullptr && seed->complete(); });
+    if (whole) {
+      seeding_ = true;
+      run.manifest = map_->manifest();
+      for (int p = 0; p < map_->num_fragments(); ++p) {
+        auto& tensors = run.tensors_of_fragment.emplace_back();
+        for (const core::TensorPlace& place : map_->fragment(p).tensors) tensors.push_back(place.tensor);
+        fragments.push_back({.state = DecodeSeed(map_->fragment(p), *std::exchange(seeds_[p], nullptr))});
       }
-      fragments.push_back({.state = std::move(state)});
     }
-    seeds_.clear();
+  }
+  if (run.manifest.empty()) return verdict(Admitted());
+  const absl::Status saved = SaveSeed(run, fragments);
+  if (!saved.ok()) return Fail(saved);
+  {
+    core::MutexLock lock(mutex_);
     Perform(rounds_->Seeded());
+    state_changed_ = true;
+    Note("seed", seeder_, -1, absl::StrCat(core::NumParameters(map_->manifest()), " initial parameters"));
+    Publish();
     spdlog::info("the initial parameters are here: {} values", core::NumParameters(map_->manifest()));
   }
   parameters_->Set(std::move(fragments));  // wakes downloads, which ask us: not under the lock
-  return Admitted();
+  verdict(Admitted());
+}
+
+core::FragmentState Coordinator::DecodeSeed(const core::Fragment& fragment, const Contribution& seed) const {
+  core::FragmentState state;
+  state.anchor.resize(fragment.padded_values());
+  state.momentum.resize(fragment.padded_values());
+  if (options_.config.codec.feedback_down > 0) state.residual.resize(fragment.padded_values());
+  for (const codecs::ChunkView& view : seed.Views()) {
+    view.Decode(view.span().first_unit, std::span(state.anchor).subspan(view.span().first_value(), view.span().values));
+  }
+  return state;
+}
+
+absl::Status Coordinator::SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const {
+  for (size_t p = 0; p < fragments.size(); ++p) {
+    fragments[p].digest = fragments[p].state.Digest();
+    RETURN_IF_ERROR(journal_->SaveSnapshot(static_cast<core::FragmentId>(p), fragments[p].state, fragments[p].digest));
+  }
+  return journal_->Begin(run);
 }
 
 absl::StatusOr<std::shared_ptr<ChunkSource>> Coordinator::BeginDownload(const v1::DownloadRequest& request,

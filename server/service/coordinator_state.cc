@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
@@ -11,102 +12,110 @@
 
 namespace causeway::server {
 
-absl::Status Coordinator::Restore(SavedState saved) {
+absl::Status Coordinator::Restore(StoredRun stored) {
   core::MutexLock lock(mutex_);
-  epoch_ = saved.epoch + 1;
-  lineage_ = saved.lineage;
-  eval_loss_ = saved.eval_loss;
-  for (const auto& [site, record] : saved.rounds.sites) members_[site].session = record.session;
-  if (!saved.manifest.empty()) SetMap(core::FragmentMap(saved.manifest, saved.tensors_of_fragment));
   const core::RunConfig& config = options_.config;
-  const bool seeded = saved.rounds.seeded;
-  rounds_ = std::make_unique<RoundTable>(
-      RoundRules{config.sync.Schedule(), config.membership.min_sites, config.membership.lease_ms},
-      std::move(saved.rounds), started_ms_);
+  eval_loss_ = stored.eval_loss;
+  for (const auto& [site, record] : stored.rounds.sites) members_[site].session = record.session;
+  if (!stored.run.manifest.empty()) SetMap(core::FragmentMap(stored.run.manifest, stored.run.tensors_of_fragment));
+  const bool seeded = stored.rounds.seeded;
+  rounds_ =
+      std::make_unique<RoundTable>(RoundRules{config.sync, config.membership}, std::move(stored.rounds), started_ms_);
+  Note("start", "", -1, absl::StrCat("epoch ", journal_->epoch()));
+  Publish();
   if (!seeded) return absl::OkStatus();
-  if (!map_ || saved.fragments.size() != open_.size()) {
+  if (!map_ || stored.fragments.size() != open_.size()) {
     return absl::DataLossError(
-        absl::StrCat("saved state: expected ", open_.size(), " fragments, found ", saved.fragments.size()));
+        absl::StrCat("stored state: expected ", open_.size(), " fragments, found ", stored.fragments.size()));
   }
-  for (size_t p = 0; p < saved.fragments.size(); ++p) {
-    const auto plan = codecs::PlanChunks(map_->fragment(p), codecs::UpLeg(config));
-    for (auto& [site, chunks] : saved.fragments[p].contributions) {
-      auto contribution = std::make_shared<Contribution>(plan);
-      const bool valid =
-          std::ranges::all_of(chunks, [&](const ChunkPtr& chunk) { return contribution->Add(*chunk).ok(); });
-      if (!valid || !contribution->complete()) {
-        return absl::DataLossError(
-            absl::StrCat("saved state: the contribution of ", site, " to fragment ", p, " is not whole"));
-      }
-      open_[p][site] = std::move(contribution);
+  std::vector<StartingFragment> fragments;
+  for (size_t p = 0; p < stored.fragments.size(); ++p) {
+    const StoredFragment& fragment = stored.fragments[p];
+    const auto id = static_cast<core::FragmentId>(p);
+    ASSIGN_OR_RETURN(core::FragmentState state, journal_->LoadSnapshot(id, fragment.snapshot));
+    const uint64_t digest = state.Digest();
+    fragments.push_back({.state = std::move(state), .digest = digest, .updates = fragment.updates});
+    ASSIGN_OR_RETURN(const Contributions open, ReadContributions(id, fragment.open));
+    for (size_t i = 0; i < open.size(); ++i) {
+      open_[p][fragment.open[i].site] = {open[i], fragment.open[i].admitted.base, started_ms_};
     }
   }
-  saved_round_ = *std::min_element(rounds_->state().versions.begin(), rounds_->state().versions.end());
-  parameters_->Set(std::move(saved.fragments));
+  parameters_->Set(std::move(fragments));
+  MergeAgain(stored.fragments);
   return absl::OkStatus();
+}
+
+// Rounds that were decided after the snapshots.
+void Coordinator::MergeAgain(const std::vector<StoredFragment>& fragments) {
+  size_t rounds = 0;
+  for (size_t p = 0; p < fragments.size(); ++p) {
+    for (const StoredRound& round : fragments[p].to_replay) {
+      parameters_->Merge(
+          {.round = round.record, .contributions = {}, .load = [this, p, contributions = round.contributions] {
+             return ReadContributions(static_cast<core::FragmentId>(p), contributions);
+           }});
+      ++rounds;
+    }
+  }
+  spdlog::info("merges {} rounds since the last snapshots again", rounds);
+}
+
+absl::StatusOr<Contributions> Coordinator::ReadContributions(core::FragmentId fragment,
+                                                             const std::vector<StoredContribution>& stored) const {
+  const auto plan = codecs::PlanChunks(map_->fragment(fragment), codecs::UpLeg(options_.config));
+  Contributions contributions;
+  for (const StoredContribution& one : stored) {
+    auto contribution = std::make_shared<Contribution>(plan);
+    for (size_t i = 0; i < one.extent.chunk_bytes.size(); ++i) {
+      ASSIGN_OR_RETURN(std::string chunk, journal_->ReadChunk(one.extent, i));
+      if (absl::Status status = contribution->Add(std::move(chunk)); !status.ok()) {
+        return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": contribution of ", one.site,
+                                                " to fragment ", fragment, ": ", std::string(status.message())));
+      }
+    }
+    if (!contribution->complete()) {
+      return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": the contribution of ", one.site,
+                                              " to fragment ", fragment, " is not whole"));
+    }
+    contributions.push_back(std::move(contribution));
+  }
+  return contributions;
 }
 
 void Coordinator::OnMerged(core::FragmentId fragment, core::AnchorDigest committed) {
   spdlog::info("fragment {}: version {}, digest {}", fragment, committed.version, core::DigestText(committed.digest));
-  std::optional<SavedState> state;
-  {
-    core::MutexLock lock(mutex_);
-    const auto& versions = rounds_->state().versions;
-    const core::Version rounds = *std::min_element(versions.begin(), versions.end());
-    const int64_t every = options_.config.checkpoint.every_rounds;
-    if (every == 0 || rounds < saved_round_ + every) return;
-    state = CaptureState();
-    if (!state) return;  // more rounds are decided already: after the last of them
-    saved_round_ = rounds;
-  }
-  const absl::Status status = store_->Save(*state, options_.config.checkpoint.keep);
-  if (!status.ok()) spdlog::error("cannot save the state, going on without: {}", status.ToString());
 }
 
-std::optional<SavedState> Coordinator::CaptureState() const {
-  SavedState state{.run_config = options_.run_config, .epoch = epoch_, .lineage = lineage_, .eval_loss = eval_loss_};
-  state.rounds = rounds_->state();
-  if (!map_) return state;
-  state.manifest = map_->manifest();
-  for (const core::Fragment& fragment : map_->fragments()) {
-    auto& tensors = state.tensors_of_fragment.emplace_back();
-    for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
-  }
-  if (!state.rounds.seeded) return state;
-  auto fragments = parameters_->Save();
-  if (!fragments) return std::nullopt;
-  state.fragments = *std::move(fragments);
-  for (size_t p = 0; p < open_.size(); ++p) {
-    for (const auto& [site, admitted] : state.rounds.contributions[p]) {
-      auto& chunks = state.fragments[p].contributions[site];
-      for (const std::string& chunk : open_[p].at(site)->chunks()) {
-        chunks.push_back(ChunkPtr(open_[p].at(site), &chunk));  // shares the contribution's life
-      }
-    }
-  }
-  return state;
+void Coordinator::Fail(const absl::Status& status) {
+  core::MutexLock lock(mutex_);
+  if (status_.ok()) status_ = status;
+}
+
+absl::Status Coordinator::status() const {
+  if (absl::Status status = journal_->status(); !status.ok()) return status;
+  core::MutexLock lock(mutex_);
+  return status_;
 }
 
 void Coordinator::Tick() {
+  constexpr int64_t kSampleMs = 250;
   core::MutexLock lock(mutex_);
   const int64_t now_ms = options_.now_ms();
+  Perform(rounds_->Tick(now_ms));
+  Publish();
+  if (now_ms < sampled_ms_ + kSampleMs) return;
+  sampled_ms_ = now_ms;
   for (auto& [site, member] : members_) {
     member.meters->up.Sample(now_ms);
     member.meters->down.Sample(now_ms);
   }
-  Perform(rounds_->Tick(now_ms));
-  NoteReasons();
 }
 
 absl::Status Coordinator::Finish() {
-  if (parameters_ != nullptr) parameters_->Finish();
-  std::optional<SavedState> state;
-  {
-    core::MutexLock lock(mutex_);
-    state = CaptureState();
-  }
-  CHECK(state.has_value());
-  return store_->Save(*state, options_.config.checkpoint.keep);
+  journal_->Flush();  // rounds decided last are merged now
+  if (parameters_ != nullptr) RETURN_IF_ERROR(parameters_->Finish());
+  journal_->Flush();
+  return status();
 }
 
 bool Coordinator::done() const {
@@ -116,10 +125,33 @@ bool Coordinator::done() const {
 
 absl::Status Coordinator::Drain(const core::SiteId& site) {
   core::MutexLock lock(mutex_);
-  const absl::Status status = rounds_->StartDraining(site, "asked to leave");
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(rounds_->StartDraining(site, "asked to leave"));
+  state_changed_ = true;
+  Note("drain", site, -1, "asked to leave");
   SendDrain(site);
+  Publish();
   return absl::OkStatus();
+}
+
+absl::Status Coordinator::ChangeRun(v1::ChangeRunRequest::Change change) {
+  core::MutexLock lock(mutex_);
+  switch (change) {
+    case v1::ChangeRunRequest::PAUSE: RETURN_IF_ERROR(rounds_->Pause()); break;
+    case v1::ChangeRunRequest::RESUME: RETURN_IF_ERROR(rounds_->Resume()); break;
+    case v1::ChangeRunRequest::STOP: RETURN_IF_ERROR(rounds_->Stop()); break;
+    default: return absl::InvalidArgumentError(absl::StrCat("expected pause, resume or stop, got ", change));
+  }
+  state_changed_ = true;
+  Note(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change)), "", -1, "by an operator");
+  for (const auto& [site, record] : rounds_->state().sites) {
+    if (record.state == core::SiteState::kDraining) SendDrain(site);
+  }
+  Publish();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_t limit) const {
+  return journal_->History(after_id, limit);
 }
 
 void Coordinator::SendDrain(const core::SiteId& site) {
@@ -132,7 +164,7 @@ StatusSnapshot Coordinator::Status() const {
   core::MutexLock lock(mutex_);
   StatusSnapshot snapshot{.run_id = options_.config.run_id,
                           .protocol = transport::kProtocol,
-                          .epoch = epoch_,
+                          .epoch = journal_->epoch(),
                           .state = RunStateName(rounds_->run_state()),
                           .reason = rounds_->Reason(),
                           .uptime_s = static_cast<double>(options_.now_ms() - started_ms_) / 1000.0,
@@ -154,6 +186,7 @@ StatusSnapshot Coordinator::Status() const {
     status.down_bytes = member->second.meters->down.total();
     status.up_bytes_per_s = member->second.meters->up.bytes_per_s();
     status.down_bytes_per_s = member->second.meters->down.bytes_per_s();
+    if (rounds_closed_ > 0) status.merged_weight = member->second.merged_weight / static_cast<double>(rounds_closed_);
   }
   if (!map_) return snapshot;
   for (const core::Fragment& fragment : map_->fragments()) {
@@ -163,7 +196,7 @@ StatusSnapshot Coordinator::Status() const {
     for (const auto& [site, admitted] : rounds_->state().contributions[fragment.id])
       status.contributors.push_back(site);
     status.reason = rounds_->RoundReason(fragment.id);
-    status.state = parameters_->Merging(fragment.id) ? "merging" : status.contributors.empty() ? "idle" : "open";
+    status.state = parameters_->Merging(fragment.id) ? "merging" : RoundPhaseName(rounds_->Phase(fragment.id));
   }
   return snapshot;
 }

@@ -1,3 +1,4 @@
+#include "core/fault_point.h"
 #include "server/service/grpc_service.h"
 #include "transport/messages.h"
 
@@ -74,6 +75,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessag
     if (item.chunk != nullptr) {
       ++next_;
       outgoing_.set_chunk(*item.chunk);
+      core::FaultPoint("mid_broadcast");
       Write();
     } else if (item.end) {
       outgoing_.mutable_end()->set_digest(*item.end);

@@ -1,5 +1,10 @@
 #include "server/service/grpc_service.h"
 
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/limits.h"
+
 namespace causeway::server {
 
 grpc::ServerUnaryReactor* GrpcService::Describe(grpc::CallbackServerContext* context,
@@ -29,6 +34,42 @@ grpc::ServerUnaryReactor* GrpcService::DrainSite(grpc::CallbackServerContext* co
   if (status.ok()) status = coordinator_->Drain(request->site());
   reactor->Finish(ToGrpc(status));
   return reactor;
+}
+
+grpc::ServerUnaryReactor* GrpcService::ChangeRun(grpc::CallbackServerContext* context,
+                                                 const v1::ChangeRunRequest* request, v1::ChangeRunResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::Status status = gate_->Command(PeerOf(*context));
+  if (status.ok()) status = coordinator_->CheckContext(request->context());
+  if (status.ok()) status = coordinator_->ChangeRun(request->change());
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* GrpcService::GetHistory(grpc::CallbackServerContext* context,
+                                                  const v1::HistoryRequest* request, v1::HistoryResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::Status status = gate_->Question(PeerOf(*context), request->context().site());
+  if (status.ok()) status = coordinator_->CheckContext(request->context());
+  if (status.ok()) status = History(*request, *response);
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+absl::Status GrpcService::History(const v1::HistoryRequest& request, v1::HistoryResponse& response) const {
+  const int64_t most = core::kMaxHistoryAnswer;
+  const int64_t limit = request.limit() > 0 ? std::min<int64_t>(request.limit(), most) : most;
+  ASSIGN_OR_RETURN(const std::vector<Event> events, coordinator_->History(request.after_id(), limit));
+  for (const Event& event : events) {
+    v1::HistoryEvent& message = *response.add_events();
+    message.set_id(event.id);
+    message.set_unix_ms(event.unix_ms);
+    message.set_kind(event.kind);
+    message.set_site(event.site);
+    message.set_fragment(event.fragment);
+    message.set_text(event.text);
+  }
+  return absl::OkStatus();
 }
 
 grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* GrpcService::Control(

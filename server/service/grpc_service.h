@@ -15,12 +15,18 @@ class GrpcService final : public v1::Coordinator::CallbackService {
       : coordinator_(coordinator), gate_(gate), status_json_(std::move(status_json)) {}
 
  private:
+  absl::Status History(const v1::HistoryRequest& request, v1::HistoryResponse& response) const;
+
   grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest* request,
                                      v1::RunDescription* response) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
                                       v1::StatusResponse* response) override;
   grpc::ServerUnaryReactor* DrainSite(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
                                       v1::DrainResponse* response) override;
+  grpc::ServerUnaryReactor* ChangeRun(grpc::CallbackServerContext* context, const v1::ChangeRunRequest* request,
+                                      v1::ChangeRunResponse* response) override;
+  grpc::ServerUnaryReactor* GetHistory(grpc::CallbackServerContext* context, const v1::HistoryRequest* request,
+                                       v1::HistoryResponse* response) override;
   grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
       grpc::CallbackServerContext* context) override;
   grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* Upload(grpc::CallbackServerContext* context) override;

@@ -1,15 +1,17 @@
 #include "server/service/parameters.h"
 
+#include <spdlog/spdlog.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/fault_point.h"
 #include "core/limits.h"
 
 namespace causeway::server {
 
-Parameters::Parameters(core::FragmentMap map, MergeSettings settings, OnMerged merged)
-    : map_(std::move(map)), settings_(settings), merged_(std::move(merged)), slots_(map_.num_fragments()) {
+Parameters::Parameters(ParametersOptions options) : options_(std::move(options)), slots_(options_.map.num_fragments()) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -22,23 +24,22 @@ Parameters::~Parameters() {
   thread_.join();
 }
 
-void Parameters::Set(std::vector<SavedFragment> fragments) {
-  std::vector<std::function<void()>> waiting;
+void Parameters::Set(std::vector<StartingFragment> fragments) {
   {
     core::MutexLock lock(mutex_);
     CHECK(!set_ && fragments.size() == slots_.size());
     for (size_t p = 0; p < slots_.size(); ++p) {
       Slot& slot = slots_[p];
-      slot.state = std::make_shared<core::FragmentState>(*fragments[p].state);
-      fragments[p].state.reset();
-      slot.committed = {slot.state->version, slot.state->Digest()};
-      for (const SavedUpdate& saved : fragments[p].updates) slot.updates[saved.base] = std::make_shared<Update>(saved);
-      slot.updates[slot.state->version] = std::make_shared<Update>();
+      slot.state = std::move(fragments[p].state);
+      slot.committed = slot.snapshot = {slot.state.version, fragments[p].digest};
+      for (const StoredRound& stored : fragments[p].updates) {
+        slot.updates[stored.record.base] = std::make_shared<Update>(options_.journal, stored);
+      }
+      slot.updates[slot.state.version] = std::make_shared<Update>(options_.journal);
     }
     set_ = true;
-    waiting.swap(waiting_);
   }
-  for (const auto& wake : waiting) wake();
+  WakeWaiting();
 }
 
 bool Parameters::is_set() const {
@@ -46,85 +47,146 @@ bool Parameters::is_set() const {
   return set_;
 }
 
+void Parameters::WakeWaiting() {
+  std::vector<std::function<void()>> waiting;
+  {
+    core::MutexLock lock(mutex_);
+    waiting.swap(waiting_);
+  }
+  for (const auto& wake : waiting) wake();
+}
+
 void Parameters::Merge(MergeJob job) {
   core::MutexLock lock(mutex_);
-  Slot& slot = slots_[job.fragment];
-  CHECK(slot.updates.contains(job.base));
-  slot.updates[job.base + 1] = std::make_shared<Update>();
+  Slot& slot = slots_[job.round.fragment];
+  CHECK(slot.updates.contains(job.round.base));
+  slot.updates[job.round.base + 1] = std::make_shared<Update>(options_.journal);
   ++slot.queued;
   queue_.push_back(std::move(job));
   changed_.notify_all();
 }
 
-void Parameters::Finish() {
-  core::MutexLock lock(mutex_);
-  lock.Wait(changed_, [this] { return queue_.empty() && !working_; });
+bool Parameters::NextSnapshot(core::FragmentId* fragment) const {
+  for (size_t p = 0; p < slots_.size(); ++p) {
+    if (!slots_[p].snapshot_wanted) continue;
+    *fragment = static_cast<core::FragmentId>(p);
+    return true;
+  }
+  return false;
 }
 
 void Parameters::Run() {
   while (true) {
     MergeJob* job = nullptr;
+    core::FragmentId fragment = 0;
+    bool snapshot = false;
     {
       core::MutexLock lock(mutex_);
-      lock.Wait(changed_, [this] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      job = &queue_.front();  // stays in place: others only append
+      lock.Wait(changed_, [&] { return stopping_ || !queue_.empty() || NextSnapshot(&fragment); });
+      if (stopping_ || !status_.ok()) return;
+      // Joiners before merges: a snapshot is short, and they hold nobody up.
+      snapshot = NextSnapshot(&fragment);
+      if (!snapshot) job = &queue_.front();  // stays in place: others only append
       working_ = true;
     }
-    MergeOne(*job);
-    std::vector<std::function<void()>> waiting;
+    absl::Status status = snapshot ? Snapshot(fragment) : MergeOne(*job);
     core::AnchorDigest committed;
-    const core::FragmentId fragment = job->fragment;
     {
       core::MutexLock lock(mutex_);
+      if (!snapshot) fragment = job->round.fragment;
       committed = slots_[fragment].committed;
-      queue_.pop_front();
-      waiting.swap(waiting_);
+      if (!snapshot) queue_.pop_front();
+      status_ = status;
     }
-    for (const auto& wake : waiting) wake();
-    merged_(fragment, committed);
+    WakeWaiting();
+    if (!status.ok()) {
+      options_.failed(status);
+    } else if (!snapshot) {
+      options_.merged(fragment, committed);
+    }
     core::MutexLock lock(mutex_);
     working_ = false;
     changed_.notify_all();
   }
 }
 
-void Parameters::MergeOne(const MergeJob& job) {
-  std::shared_ptr<core::FragmentState> state;
+absl::Status Parameters::MergeOne(MergeJob& job) {
+  const RoundRecord& round = job.round;
+  Slot& slot = slots_[round.fragment];
+  if (job.contributions.empty()) {
+    ASSIGN_OR_RETURN(job.contributions, job.load());
+  }
   std::shared_ptr<Update> update;
   {
     core::MutexLock lock(mutex_);
-    Slot& slot = slots_[job.fragment];
-    CHECK(slot.state->version == job.base);
-    state = std::exchange(slot.state, nullptr);
-    update = slot.updates.at(job.base);
-    while (slot.updates.begin()->first <= job.base - core::kRetainedUpdates) slot.updates.erase(slot.updates.begin());
+    CHECK(slot.state.version == round.base);
+    update = slot.updates.at(round.base);
+    while (slot.updates.begin()->first <= round.base - core::kRetainedUpdates) slot.updates.erase(slot.updates.begin());
   }
+  const core::Fragment& fragment = options_.map.fragment(round.fragment);
+  const auto num_chunks = static_cast<int>(codecs::PlanChunks(fragment, options_.merge.down).size());
   // Here, and not when the round is decided: readers are woken without the lock that decisions are made under.
-  const auto num_chunks = codecs::PlanChunks(map_.fragment(job.fragment), settings_.down).size();
-  update->Begin({.version = job.base + 1,
-                 .outer = settings_.outer,
-                 .merged = job.contributors,
-                 .sites = job.sites,
-                 .num_chunks = static_cast<int>(num_chunks)});
-  // New readers find no state now; one who holds it still gets to read it as it is.
-  if (state.use_count() > 1) state = std::make_shared<core::FragmentState>(*state);
+  update->Begin(round, num_chunks);
 
-  const std::vector<float> weights = NormalizedWeights(job.weights);
   std::vector<std::vector<codecs::ChunkView>> views;
   std::vector<MergeInput> inputs;
   for (const auto& contribution : job.contributions) views.push_back(contribution->Views());
-  for (size_t i = 0; i < views.size(); ++i) inputs.push_back({job.contributors[i], weights[i], views[i]});
-  const uint64_t digest = server::Merge(map_.fragment(job.fragment), inputs, settings_, *state,
-                                        [&](std::string chunk) { update->Append(std::move(chunk)); });
+  for (size_t i = 0; i < views.size(); ++i) {
+    inputs.push_back({round.contributors[i].site, round.contributors[i].weight, views[i]});
+  }
+  MergeSettings settings = options_.merge;
+  settings.outer = round.outer;
+  int emitted = 0;
+  int64_t bytes = 0;
+  const uint64_t digest = server::Merge(fragment, inputs, settings, slot.state, [&](std::string chunk) {
+    bytes += static_cast<int64_t>(chunk.size());
+    update->Append(std::move(chunk));
+    if (++emitted == (num_chunks + 1) / 2) core::FaultPoint("mid_merge");
+  });
+  job.contributions.clear();
+  update->End(digest);
+  options_.journal->Commit({.merged = {{.fragment = round.fragment,
+                                        .base = round.base,
+                                        .digest = digest,
+                                        .update = update->chunks(),
+                                        .stored = [update](const Extent& extent) { update->MoveTo(extent); }}}});
+  bool snapshot = false;
   {
     core::MutexLock lock(mutex_);
-    Slot& slot = slots_[job.fragment];
-    slot.committed = {state->version, digest};
-    slot.state = std::move(state);
+    slot.committed = {slot.state.version, digest};
+    slot.bytes_since_snapshot += bytes;
     --slot.queued;
+    snapshot = options_.snapshot_every > 0 && slot.committed.version >= slot.snapshot.version + options_.snapshot_every;
   }
-  update->End(digest);
+  return snapshot ? Snapshot(round.fragment) : absl::OkStatus();
+}
+
+absl::Status Parameters::Snapshot(core::FragmentId fragment) {
+  Slot& slot = slots_[fragment];
+  core::AnchorDigest committed;
+  {
+    core::MutexLock lock(mutex_);
+    committed = slot.committed;
+  }
+  const absl::Status status = options_.journal->SaveSnapshot(fragment, slot.state, committed.digest);
+  core::MutexLock lock(mutex_);
+  slot.snapshot_wanted = false;
+  if (!status.ok()) return status;
+  slot.snapshot = committed;
+  slot.bytes_since_snapshot = 0;
+  return absl::OkStatus();
+}
+
+absl::Status Parameters::Finish() {
+  core::MutexLock lock(mutex_);
+  if (!set_) return status_;
+  const auto idle = [this] { return !status_.ok() || (queue_.empty() && !working_); };
+  lock.Wait(changed_, idle);
+  for (Slot& slot : slots_) slot.snapshot_wanted = slot.committed.version > slot.snapshot.version;
+  changed_.notify_all();
+  core::FragmentId unused = 0;
+  lock.Wait(changed_, [&] { return !status_.ok() || (idle() && !NextSnapshot(&unused)); });
+  return status_;
 }
 
 absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::UpdateSource(core::FragmentId fragment,
@@ -132,21 +194,30 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::UpdateSource(core::Frag
   core::MutexLock lock(mutex_);
   const auto found = slots_[fragment].updates.find(base);
   if (found != slots_[fragment].updates.end()) return found->second;
-  return absl::NotFoundError(absl::StrCat(
-      "the update of fragment ", fragment, " from version ", base, " is not kept; the open round is of version ",
-      slots_[fragment].updates.empty() ? 0 : slots_[fragment].updates.rbegin()->first));
+  return absl::NotFoundError(absl::StrCat("the update of fragment ", fragment, " from version ", base, " is not kept"));
 }
 
-std::shared_ptr<ChunkSource> Parameters::AnchorSource(core::FragmentId fragment, core::Version at_least,
-                                                      uint64_t held_digest, std::function<void()> wake) {
-  core::MutexLock lock(mutex_);
-  const Slot& slot = slots_[fragment];
-  if (slot.state == nullptr || slot.state->version < at_least) {
-    waiting_.push_back(std::move(wake));
-    return nullptr;
+absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::FragmentId fragment, core::Version at_least,
+                                                                      uint64_t held_digest,
+                                                                      std::function<void()> wake) {
+  core::AnchorDigest snapshot;
+  {
+    core::MutexLock lock(mutex_);
+    Slot& slot = slots_[fragment];
+    // Catching up by the updates since must be cheaper than a newer anchor.
+    const bool far_behind = slot.bytes_since_snapshot > options_.map.fragment(fragment).parameters * int64_t{4};
+    if (!set_ || slot.snapshot.version < at_least || far_behind) {
+      slot.snapshot_wanted = set_ && slot.committed.version >= at_least;
+      waiting_.push_back(std::move(wake));
+      changed_.notify_all();
+      return nullptr;
+    }
+    snapshot = slot.snapshot;
   }
-  const bool already_held = slot.committed.version == 0 && held_digest != 0 && held_digest == slot.committed.digest;
-  return std::make_shared<Anchor>(slot.state, map_.fragment(fragment), already_held);
+  auto reader = SnapshotReader::Open(options_.journal->SnapshotPath(fragment, snapshot.version));
+  if (!reader.ok()) return absl::UnavailableError(reader.status().message());  // replaced just now: the site asks again
+  const bool already_held = snapshot.version == 0 && held_digest != 0 && held_digest == snapshot.digest;
+  return std::make_shared<Anchor>(*std::move(reader), options_.map.fragment(fragment), snapshot, already_held);
 }
 
 core::AnchorDigest Parameters::Committed(core::FragmentId fragment) const {
@@ -157,20 +228,6 @@ core::AnchorDigest Parameters::Committed(core::FragmentId fragment) const {
 bool Parameters::Merging(core::FragmentId fragment) const {
   core::MutexLock lock(mutex_);
   return slots_[fragment].queued > 0;
-}
-
-std::optional<std::vector<SavedFragment>> Parameters::Save() const {
-  core::MutexLock lock(mutex_);
-  if (!set_ || !queue_.empty()) return std::nullopt;
-  std::vector<SavedFragment> fragments;
-  for (const Slot& slot : slots_) {
-    SavedFragment& fragment = fragments.emplace_back();
-    fragment.state = slot.state;
-    for (const auto& [base, update] : slot.updates) {
-      if (auto saved = update->Save()) fragment.updates.push_back(*std::move(saved));
-    }
-  }
-  return fragments;
 }
 
 }  // namespace causeway::server

@@ -1,10 +1,12 @@
-// The run's parameters at the coordinator, and the thread that merges rounds into them.
+// The run's parameters at the coordinator, and the thread that merges into them.
 //
-//   decided rounds ─► queue ─► merge thread ─► fragment state (W, v, ē)  ─► anchors for joiners
-//                                    └──────► Update, chunk by chunk     ─► all sites
+//   decided rounds ─► queue ─► merge thread: Merge ─► W, v, ē of a fragment ─► journal: digest, update; now and then a
+//                                    │                                          snapshot
+//                                    └─► Update, chunk by chunk ─► downloads
 //
-// A joiner reads a fragment's state while a merge may want to change it: the merge then goes on in a copy, so memory
-// stays at 12 bytes a parameter unless somebody joins. Thread-safe; `wake` and `merged` are called without the lock.
+// A fragment's state belongs to the merge thread alone: downloads read updates, and anchors from snapshots' files. A
+// joiner for whom the newest snapshot is too old has one made between two merges. Thread-safe; callbacks without a
+// lock.
 #pragma once
 
 #include <condition_variable>
@@ -12,77 +14,92 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/fragment_state.h"
+#include "core/membership.h"
 #include "core/mutex.h"
 #include "server/merge/contribution.h"
 #include "server/merge/merge.h"
 #include "server/service/chunk_source.h"
-#include "server/store/state_store.h"
+#include "server/store/journal.h"
 
 namespace causeway::server {
 
+using Contributions = std::vector<std::shared_ptr<Contribution>>;
+
 // A decided round, ready to merge.
 struct MergeJob {
-  core::FragmentId fragment = 0;
-  core::Version base = 0;
-  std::vector<core::SiteId> contributors;  // in bytewise order
-  std::vector<double> weights;
-  std::vector<std::shared_ptr<Contribution>> contributions;
-  std::vector<core::SiteId> sites;
+  RoundRecord round;
+  Contributions contributions;  // of each contributor; or, of a round that an earlier life decided:
+  std::function<absl::StatusOr<Contributions>()> load;
+};
+
+// A fragment as a start finds it: the newest snapshot, and the updates that are still there.
+struct StartingFragment {
+  core::FragmentState state;
+  uint64_t digest = 0;
+  std::vector<StoredRound> updates;
+};
+
+struct ParametersOptions {
+  core::FragmentMap map;
+  MergeSettings merge;
+  int64_t snapshot_every = 0;  // rounds; 0 = only when asked for
+  Journal* journal = nullptr;
+  std::function<void(core::FragmentId, core::AnchorDigest)> merged;  // on the merge thread, after each round
+  std::function<void(const absl::Status&)> failed;                   // on the merge thread; it merges no more then
 };
 
 class Parameters {
  public:
-  // `merged(fragment, version, digest)` runs on the merge thread after each round.
-  using OnMerged = std::function<void(core::FragmentId, core::AnchorDigest)>;
+  explicit Parameters(ParametersOptions options);
+  ~Parameters();  // the round that is being merged is completed, the others are left to the next start
 
-  Parameters(core::FragmentMap map, MergeSettings settings, OnMerged merged);
-  ~Parameters();  // merges what is queued first
-
-  // Once: the initial parameters, or those of a saved state with its retained updates. `versions` are the open rounds.
-  void Set(std::vector<SavedFragment> fragments);
+  void Set(std::vector<StartingFragment> fragments);  // once
   bool is_set() const;
 
-  void Merge(MergeJob job);
-  void Finish();  // returns when nothing is queued and OnMerged was told of all
+  void Merge(MergeJob job);  // rounds of a fragment in order
+  absl::Status Finish();     // merges what is queued and saves snapshots of what has moved since the last
 
   // The update of `base`, whether it is complete, being merged or still to come; NOT_FOUND if it was dropped.
   absl::StatusOr<std::shared_ptr<ChunkSource>> UpdateSource(core::FragmentId fragment, core::Version base) const;
 
   // Anchor and momentum of at least that version, or nullptr: `wake` is called when asking again makes sense.
-  std::shared_ptr<ChunkSource> AnchorSource(core::FragmentId fragment, core::Version at_least, uint64_t held_digest,
-                                            std::function<void()> wake);
+  absl::StatusOr<std::shared_ptr<ChunkSource>> AnchorSource(core::FragmentId fragment, core::Version at_least,
+                                                            uint64_t held_digest, std::function<void()> wake);
 
   core::AnchorDigest Committed(core::FragmentId fragment) const;
   bool Merging(core::FragmentId fragment) const;  // decided, not yet committed
 
-  // Everything to save, without contributions. Only from OnMerged or after Finish, when no merge is under way; nothing
-  // while decided rounds wait.
-  std::optional<std::vector<SavedFragment>> Save() const;
-
  private:
   struct Slot {
-    std::shared_ptr<core::FragmentState> state;  // nullptr while it is merged into
+    core::FragmentState state;  // of the merge thread
     core::AnchorDigest committed;
+    core::AnchorDigest snapshot;
+    int64_t bytes_since_snapshot = 0;  // of updates
+    bool snapshot_wanted = false;
     std::map<core::Version, std::shared_ptr<Update>> updates;  // by base; the last is of the open round
     int queued = 0;
   };
 
   void Run();
-  void MergeOne(const MergeJob& job);
+  absl::Status MergeOne(MergeJob& job);
+  absl::Status Snapshot(core::FragmentId fragment);
+  bool NextSnapshot(core::FragmentId* fragment) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeWaiting();
 
-  const core::FragmentMap map_;
-  const MergeSettings settings_;
-  const OnMerged merged_;
+  const ParametersOptions options_;
   mutable core::Mutex mutex_;
   std::condition_variable changed_;
   bool set_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool working_ ABSL_GUARDED_BY(mutex_) = false;  // merges, or tells of it
-  std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  bool working_ ABSL_GUARDED_BY(mutex_) = false;  // merges or saves, or tells of it
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Slot> slots_;                             // as Slot says, the rest under mutex_
   std::deque<MergeJob> queue_ ABSL_GUARDED_BY(mutex_);  // front is being merged
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "core/fault_point.h"
 #include "server/service/grpc_service.h"
 
 namespace causeway::server {
@@ -9,7 +10,10 @@ namespace {
 class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply> {
  public:
   UploadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
-      : coordinator_(coordinator), gate_(gate), peer_(std::move(peer)) {
+      : coordinator_(coordinator), gate_(gate), peer_(std::move(peer)) {}
+
+  void Begin(std::shared_ptr<UploadReactor> self) {
+    self_ = std::move(self);
     StartRead(&incoming_);
   }
 
@@ -42,15 +46,9 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
       return;
     }
     upload_ = *std::move(upload);
-    if (upload_.verdict) {
-      WriteVerdict(*upload_.verdict);
-      return;
-    }
+    if (upload_.contribution == nullptr) return Complete();
     const std::vector<int> missing = upload_.contribution->Missing();
-    if (missing.empty()) {
-      WriteVerdict(coordinator_->CompleteUpload(header_, upload_.contribution));
-      return;
-    }
+    if (missing.empty()) return Complete();
     outgoing_.mutable_missing()->mutable_chunks()->Assign(missing.begin(), missing.end());
     core::MutexLock lock(mutex_);
     if (finished_) return;  // cancelled meanwhile
@@ -67,12 +65,19 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
           absl::StrCat("fragment ", header_.fragment(), " from ", header_.context().site(), ": ", status.message()))));
       return;
     }
+    core::FaultPoint("after_chunk");
     if (upload_.contribution->complete()) {
-      WriteVerdict(coordinator_->CompleteUpload(header_, upload_.contribution));
+      Complete();
     } else {
       core::MutexLock lock(mutex_);
       if (!finished_) StartRead(&incoming_);
     }
+  }
+
+  // The verdict comes on another thread, and may come when the call is over.
+  void Complete() {
+    coordinator_->CompleteUpload(header_, upload_,
+                                 [self = self_](const v1::Verdict& verdict) { self->WriteVerdict(verdict); });
   }
 
   // The site may have sent all chunks before we are told that the list of them is written.
@@ -102,7 +107,7 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
   }
 
   void OnCancel() override { FinishOnce(grpc::Status::CANCELLED); }
-  void OnDone() override { delete this; }
+  void OnDone() override { const std::shared_ptr<UploadReactor> self = std::move(self_); }
 
   Coordinator* const coordinator_;
   Gate* const gate_;
@@ -116,13 +121,16 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
   v1::UploadReply verdict_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<UploadReactor> self_;  // until OnDone
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
                                                                               Peer peer) {
-  return new UploadReactor(coordinator, gate, std::move(peer));
+  auto reactor = std::make_shared<UploadReactor>(coordinator, gate, std::move(peer));
+  reactor->Begin(reactor);
+  return reactor.get();
 }
 
 }  // namespace causeway::server

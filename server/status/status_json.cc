@@ -41,6 +41,8 @@ json SiteJson(const SiteStatus& site) {
           {"down_bytes_per_s", Number(site.down_bytes_per_s)},
           {"contributions_sent", progress.contributions_sent},
           {"contributions_merged", progress.contributions_merged},
+          {"contributions_skipped", progress.contributions_skipped},
+          {"merged_weight", Number(site.merged_weight)},
           {"residual_norm", Number(progress.residual_norm)},
           {"in_flight", progress.in_flight},
           {"digests", DigestsOf(progress)}};

@@ -20,12 +20,13 @@ struct SiteStatus {
   int64_t down_bytes = 0;
   double up_bytes_per_s = 0;
   double down_bytes_per_s = 0;
+  double merged_weight = 0;  // mean of its share of a round's weight, over the rounds since the coordinator's start
 };
 
 struct FragmentStatus {
   int64_t parameters = 0;
   core::AnchorDigest committed;
-  std::string state;  // idle | open | merging
+  std::string state;  // idle | open | grace | merging
   std::string reason;
   std::vector<core::SiteId> contributors;  // to the open round
 };

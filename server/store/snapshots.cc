@@ -108,4 +108,17 @@ absl::StatusOr<core::FragmentState> ReadSnapshot(const std::string& path, core::
   return ReadFragment(path, version);
 }
 
+absl::StatusOr<SnapshotReader> SnapshotReader::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(formats::SafetensorsFile file, formats::SafetensorsFile::Open(path));
+  return SnapshotReader(std::move(file));
+}
+
+absl::Status SnapshotReader::ReadAnchor(int64_t first, std::span<float> out) const {
+  return file_.ReadPart(kAnchorName, first, out);
+}
+
+absl::Status SnapshotReader::ReadMomentum(int64_t first, std::span<float> out) const {
+  return file_.ReadPart(kMomentumName, first, out);
+}
+
 }  // namespace causeway::server

@@ -8,11 +8,14 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/fragment_state.h"
+#include "formats/safetensors.h"
 
 namespace causeway::server {
 
@@ -27,6 +30,21 @@ absl::StatusOr<uint64_t> WriteSnapshot(const std::string& path, core::FragmentId
 
 // DATA_LOSS names the file: it is missing, not what was written, or not of this shape.
 absl::StatusOr<core::FragmentState> ReadSnapshot(const std::string& path, core::Version version, uint64_t hash);
+
+// A snapshot that is read in parts, by many at once. Reading goes on when the file has been unlinked meanwhile.
+class SnapshotReader {
+ public:
+  static absl::StatusOr<SnapshotReader> Open(const std::string& path);
+
+  // Values from the `first`-th of the padded layout on.
+  absl::Status ReadAnchor(int64_t first, std::span<float> out) const;
+  absl::Status ReadMomentum(int64_t first, std::span<float> out) const;
+
+ private:
+  explicit SnapshotReader(formats::SafetensorsFile file) : file_(std::move(file)) {}
+
+  formats::SafetensorsFile file_;
+};
 
 // ---- What these stand on ----
 

@@ -151,7 +151,7 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
   const uint64_t own_digest = sync.Digest();
   double residual_norm = 0;
   for (const Slot& slot : slots_) residual_norm = std::hypot(residual_norm, slot.sync->ResidualNorm());
-  bool moves_local = false;
+  bool joining = false, keeps_local = false;
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[p];
@@ -162,9 +162,10 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
     if (merged) ++progress_.contributions_merged;
     progress_.digests[p] = {header.version, own_digest};
     progress_.residual_norm = residual_norm;
-    moves_local = phase_ == Phase::kJoining && slot.keeps_local;
+    joining = phase_ == Phase::kJoining || phase_ == Phase::kEntering;  // the step loop waits for us then
+    keeps_local = slot.keeps_local;
   }
-  if (moves_local) MoveLocal(p, merged);  // the step loop waits in Join
+  if (joining && keeps_local) MoveLocal(p, merged);
   if (own_digest != incoming.digest) {
     spdlog::error("fragment {} version {}: digest {} differs from the coordinator's {}; fetches the anchor", p,
                   header.version, core::DigestText(own_digest), core::DigestText(incoming.digest));
@@ -175,7 +176,7 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[p];
     slot.version = header.version;
-    if (phase_ != Phase::kTraining) slot.applied = slot.version;
+    if (joining || phase_ == Phase::kCompleting) slot.applied = slot.version;
     slot.ready_at = Clock::now();
     changed_.notify_all();
   }
@@ -183,22 +184,28 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
 }
 
 // Whether our unresolved contribution is in this update; if so it is resolved. What an earlier stay of this site left
-// in a round is not ours: it has another base.
+// in a round is not ours: it has another base. In synchronous mode this is its only round, merged or not.
 bool SyncEngine::ResolveBy(FragmentId p, const transport::DownloadHeader& header) {
-  const auto own = std::ranges::lower_bound(header.merged, site_);
-  if (own == header.merged.end() || *own != site_) return false;
-  const size_t index = own - header.merged.begin();
-  const Version base = index < header.merged_bases.size() ? header.merged_bases[index] : header.version - 1;
+  bool merged = false;
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[p];
-    if (!slot.sent || slot.sent->base != base) return false;
-    slot.resolved = base;
-    slot.merged_amount = slot.sent->amount;
+    if (!slot.sent) return false;
+    const auto own = std::ranges::lower_bound(header.merged, site_);
+    if (own != header.merged.end() && *own == site_) {
+      const size_t index = own - header.merged.begin();
+      merged =
+          slot.sent->base == (index < header.merged_bases.size() ? header.merged_bases[index] : header.version - 1);
+    }
+    if (!merged && IsQuorum()) return false;
+    if (merged) {
+      slot.resolved = slot.sent->base;
+      slot.merged_amount = slot.sent->amount;
+    }
     slot.sent.reset();
   }
-  slots_[p].sync->Resolve(/*merged=*/true);
-  return true;
+  slots_[p].sync->Resolve(merged);
+  return merged;
 }
 
 }  // namespace causeway::worker

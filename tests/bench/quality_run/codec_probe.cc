@@ -1,6 +1,7 @@
 #include "tests/bench/quality_run/codec_probe.h"
 
 #include <cmath>
+#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,12 +44,18 @@ std::vector<float> FetchAnchor(server::Coordinator& coordinator, const core::Fra
   request.mutable_context()->set_protocol(transport::kProtocol);
   request.set_fragment(fragment.id);
   request.set_anchor_version(version);
-  const auto source = coordinator.BeginDownload(request, [] {});
-  CHECK(source.ok() && *source != nullptr);
-  const auto header = (*source)->Header([] {});
+  std::shared_ptr<server::ChunkSource> found;
+  while (found == nullptr) {  // until there is a snapshot of that version
+    auto woken = std::make_shared<std::promise<void>>();
+    const auto begun = coordinator.BeginDownload(request, [woken] { woken->set_value(); });
+    CHECK(begun.ok());
+    found = *begun;
+    if (found == nullptr) woken->get_future().wait();
+  }
+  const auto header = found->Header([] {});
   CHECK(header && header->version == version);
   std::vector<std::string> chunks;  // the first half is W, the second v
-  for (int i = 0; i < header->num_chunks / 2; ++i) chunks.push_back(*(*source)->Get(i, [] {}).chunk);
+  for (int i = 0; i < header->num_chunks / 2; ++i) chunks.push_back(*found->Get(i, [] {}).chunk);
   return Decode(chunks, fragment.padded_values());
 }
 

@@ -68,7 +68,7 @@ void LocalLink::Deliver(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kWelcome: {
       const auto map = transport::FromProto(message.welcome().manifest(), message.welcome().fragments());
       CHECK(map.ok());
-      listener_->OnWelcome(message.welcome().resumed(), *map);
+      listener_->OnWelcome({.resumed = message.welcome().resumed(), .map = *map, .last_admitted = {}});
       break;
     }
     case v1::CoordinatorMessage::kRefused:
@@ -78,6 +78,7 @@ void LocalLink::Deliver(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kEntry: listener_->OnEntry(transport::FromProto(message.entry())); break;
     case v1::CoordinatorMessage::kNotice: listener_->OnNotice(message.notice().reason()); break;
     case v1::CoordinatorMessage::kDrain: listener_->OnDrain(message.drain().reason()); break;
+    case v1::CoordinatorMessage::kHold: break;  // nobody pauses it
     case v1::CoordinatorMessage::KIND_NOT_SET: break;
   }
 }
@@ -112,17 +113,16 @@ void LocalLink::Offer(const transport::UploadRequest& request) {
   }
   const auto upload = coordinator_->BeginUpload(header);
   if (!upload.ok()) return request.done(absl::DataLossError(upload.status().message()));
-  v1::Verdict verdict;
-  if (upload->verdict) {
-    verdict = *upload->verdict;
-  } else {
+  if (upload->contribution != nullptr) {
     for (const std::string& chunk : *request.chunks) {
       const absl::Status added = upload->contribution->Add(chunk);
       if (!added.ok()) return request.done(absl::DataLossError(added.message()));
     }
-    verdict = coordinator_->CompleteUpload(header, upload->contribution);
   }
-  request.done(verdict.admitted() ? absl::OkStatus() : absl::FailedPreconditionError(verdict.reason()));
+  coordinator_->CompleteUpload(header, *upload, [this, request](const v1::Verdict& verdict) {
+    const absl::Status status = verdict.admitted() ? absl::OkStatus() : absl::FailedPreconditionError(verdict.reason());
+    tasks_.Post([request, status] { request.done(status); });
+  });
 }
 
 void LocalLink::Download(transport::DownloadRequest request) {

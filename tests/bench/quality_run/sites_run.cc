@@ -12,6 +12,7 @@
 #include "tests/bench/quality_run/loss_curve.h"
 #include "tests/bench/quality_run/quality_run.h"
 #include "tests/bench/quality_run/site.h"
+#include "tests/formats/temporary_folder.h"
 
 namespace causeway::bench {
 namespace {
@@ -135,11 +136,13 @@ std::vector<core::SiteId> SiteNames(int count) {
 absl::StatusOr<QualityResult> RunSites(const QualityOptions& given) {
   QualityOptions options = given;
   options.config.eval.every_rounds = 1;
-  options.config.checkpoint.every_rounds = 0;  // there is no store
+  options.config.checkpoint.every_rounds = 0;
   const core::RunConfig& config = options.config;
   ASSIGN_OR_RETURN(const auto curve, LossCurve::Make(options, RoundsOf(config)));
   AnchorKeeper keeper(curve->points());
 
+  const TemporaryFolder folder;
+  ASSIGN_OR_RETURN(const auto journal, server::Journal::Open({.directory = folder.path(), .failed = nullptr}));
   Sites sites;  // outlive the coordinator, which wakes their links
   core::Mutex turn;
   ASSIGN_OR_RETURN(const auto coordinator,
@@ -147,7 +150,7 @@ absl::StatusOr<QualityResult> RunSites(const QualityOptions& given) {
                                                 .run_config = formats::SerializeRunConfig(config),
                                                 .config_json = formats::RunConfigJson(config),
                                                 .now_ms = NowMs},
-                                               /*store=*/nullptr, /*saved=*/std::nullopt));
+                                               journal.get(), server::StoredRun{}));
   ASSIGN_OR_RETURN(sites, MakeSites(options, curve->rounds(), coordinator.get(), &turn));
   sites.front()->engine().SetEvaluate([&](worker::AnchorCopy copy) { keeper.Keep(std::move(copy)); });
 

@@ -54,9 +54,9 @@ class CoordinatorForTest {
 
   explicit CoordinatorForTest(Gate* gate = Gate::Open())
       : map(*core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided)),
-        store_(*StateStore::Open(folder_.path())),
-        coordinator(*Coordinator::Create({.config = ConfigForTest(), .now_ms = [] { return int64_t{0}; }}, store_.get(),
-                                         std::nullopt)),
+        journal_(*Journal::Open({.directory = folder_.path(), .failed = nullptr})),
+        coordinator(*Coordinator::Create({.config = ConfigForTest(), .now_ms = [] { return int64_t{0}; }},
+                                         journal_.get(), *journal_->Load())),
         service_(
             coordinator.get(), [] { return std::string("{}"); }, gate) {
     grpc::ServerBuilder builder;
@@ -166,7 +166,7 @@ class CoordinatorForTest {
   const core::FragmentMap map;
 
  private:
-  std::unique_ptr<StateStore> store_;
+  std::unique_ptr<Journal> journal_;
 
  public:
   std::unique_ptr<Coordinator> coordinator;

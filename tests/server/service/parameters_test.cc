@@ -11,91 +11,131 @@
 namespace causeway::server {
 namespace {
 
-core::FragmentMap Map() { return *core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided); }
-
-std::vector<SavedFragment> Zeros(const core::FragmentMap& map) {
-  std::vector<SavedFragment> fragments;
-  for (const core::Fragment& fragment : map.fragments()) {
-    auto state = std::make_shared<core::FragmentState>();
-    state->anchor.resize(fragment.padded_values());
-    state->momentum.resize(fragment.padded_values());
-    fragments.push_back({.state = std::move(state)});
+// Fragment 0 of a run with a journal, merged into by one site.
+class ParametersTest : public ::testing::Test {
+ protected:
+  ParametersTest()
+      : map_(*core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided)),
+        journal_(*Journal::Open({.directory = folder_.path(), .failed = nullptr})) {
+    RunRecord run{.manifest = ManifestForTest(), .tensors_of_fragment = {}};
+    for (const core::Fragment& fragment : map_.fragments()) {
+      StartingFragment& zeros = zeros_.emplace_back();
+      zeros.state.anchor.resize(fragment.padded_values());
+      zeros.state.momentum.resize(fragment.padded_values());
+      zeros.digest = zeros.state.Digest();
+      EXPECT_TRUE(journal_->SaveSnapshot(fragment.id, zeros.state, zeros.digest).ok());
+      auto& tensors = run.tensors_of_fragment.emplace_back();
+      for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
+    }
+    EXPECT_TRUE(journal_->Begin(run).ok());
+    Make([](core::FragmentId, core::AnchorDigest) {});
   }
-  return fragments;
-}
 
-MergeJob JobOf(const core::FragmentMap& map, core::Version base) {
-  auto contribution = std::make_shared<Contribution>(codecs::PlanChunks(map.fragment(0), {core::CodecId::kInt4}));
-  for (const std::string& chunk : ChunksOf(map.fragment(0), core::CodecId::kInt4, 1)) {
-    if (!contribution->Add(chunk).ok()) std::abort();
+  void Make(std::function<void(core::FragmentId, core::AnchorDigest)> merged) {
+    parameters_ = std::make_unique<Parameters>(ParametersOptions{.map = map_,
+                                                                 .merge = {},
+                                                                 .journal = journal_.get(),
+                                                                 .merged = std::move(merged),
+                                                                 .failed = [](const absl::Status&) {}});
   }
-  return {.base = base, .contributors = {"a"}, .weights = {1}, .contributions = {contribution}, .sites = {"a"}};
-}
 
-TEST(Parameters, ReaderOfAnAnchorSeesOneVersionWhileRoundsAreMerged) {
-  const core::FragmentMap map = Map();
-  Parameters parameters(map, {}, [](core::FragmentId, core::AnchorDigest) {});
-  parameters.Set(Zeros(map));
-  const auto source = parameters.AnchorSource(0, 0, 0, [] {});
+  // Decides the round of that base, as if `a` had contributed ones.
+  void MergeRound(core::Version base) {
+    auto contribution = std::make_shared<Contribution>(codecs::PlanChunks(map_.fragment(0), {core::CodecId::kInt4}));
+    ContributionRecord record{.fragment = 0, .site = "a", .admitted = {.base = base}, .chunks = {}};
+    for (const std::string& chunk : ChunksOf(map_.fragment(0), core::CodecId::kInt4, 1)) {
+      EXPECT_TRUE(contribution->Add(chunk).ok());
+      record.chunks.push_back(std::make_shared<const std::string>(chunk));
+    }
+    const RoundRecord round{.base = base, .contributors = {{"a", base, 1}}, .sites = {"a"}, .reason = ""};
+    journal_->Commit({.admitted = {record}, .decided = {round}});
+    parameters_->Merge({.round = round, .contributions = {contribution}, .load = nullptr});
+  }
+
+  std::shared_ptr<ChunkSource> AnchorSource(core::Version at_least, uint64_t held, std::function<void()> wake) {
+    return *parameters_->AnchorSource(0, at_least, held, std::move(wake));
+  }
+  // Waits until a snapshot of that version was made for it.
+  std::shared_ptr<ChunkSource> AwaitAnchor(core::Version at_least) {
+    while (true) {
+      auto woken = std::make_shared<std::promise<void>>();
+      auto source = AnchorSource(at_least, 0, [woken] { woken->set_value(); });
+      if (source != nullptr) return source;
+      woken->get_future().wait();
+    }
+  }
+
+  const TemporaryFolder folder_;
+  const core::FragmentMap map_;
+  const std::unique_ptr<Journal> journal_;
+  std::vector<StartingFragment> zeros_;
+  std::unique_ptr<Parameters> parameters_;
+};
+
+TEST_F(ParametersTest, ReaderOfAnAnchorSeesOneVersionWhileRoundsAreMerged) {
+  parameters_->Set(zeros_);
+  const auto source = AnchorSource(0, 0, [] {});
   ASSERT_NE(source, nullptr);
   const std::string first = *source->Get(0, [] {}).chunk;
-  const uint64_t before = parameters.Committed(0).digest;
-  parameters.Merge(JobOf(map, 0));
-  parameters.Finish();
-  EXPECT_EQ(parameters.Committed(0).version, 1);
-  EXPECT_NE(parameters.Committed(0).digest, before);
+  const uint64_t before = parameters_->Committed(0).digest;
+  MergeRound(0);
+  EXPECT_EQ(AwaitAnchor(1)->Header([] {})->version, 1);
+  EXPECT_EQ(parameters_->Committed(0).version, 1);
+  EXPECT_NE(parameters_->Committed(0).digest, before);
   EXPECT_EQ(*source->Get(0, [] {}).chunk, first);
   EXPECT_EQ(source->Get(100, [] {}).end, before);
-  EXPECT_EQ(parameters.AnchorSource(0, 1, 0, [] {})->Header([] {})->version, 1);
 }
 
-TEST(Parameters, WhoWaitsIsWokenWhenItIsThere) {
-  const core::FragmentMap map = Map();
-  Parameters parameters(map, {}, [](core::FragmentId, core::AnchorDigest) {});
+TEST_F(ParametersTest, WhoWaitsIsWokenWhenItIsThere) {
   std::promise<void> set;
-  EXPECT_EQ(parameters.AnchorSource(0, 0, 0, [&] { set.set_value(); }), nullptr);
-  parameters.Set(Zeros(map));
+  EXPECT_EQ(AnchorSource(0, 0, [&] { set.set_value(); }), nullptr);
+  parameters_->Set(zeros_);
   set.get_future().wait();
 
-  std::promise<void> anchored, begun;
-  EXPECT_EQ(parameters.AnchorSource(0, 1, 0, [&] { anchored.set_value(); }), nullptr);
-  const auto update = *parameters.UpdateSource(0, 0);
+  std::promise<void> begun;
+  const auto update = *parameters_->UpdateSource(0, 0);
   EXPECT_FALSE(update->Header([&] { begun.set_value(); }));
-  parameters.Merge(JobOf(map, 0));
+  MergeRound(0);
   begun.get_future().wait();
   EXPECT_EQ(update->Header([] {})->num_chunks, 3);
-  anchored.get_future().wait();
-  EXPECT_NE(parameters.AnchorSource(0, 1, 0, [] {}), nullptr);
-  EXPECT_EQ(update->Get(3, [] {}).end, parameters.Committed(0).digest);
+  AwaitAnchor(1);
+  EXPECT_EQ(update->Get(3, [] {}).end, parameters_->Committed(0).digest);
 }
 
-TEST(Parameters, FinishReturnsAfterTheLastRoundWasToldOf) {
-  const core::FragmentMap map = Map();
+TEST_F(ParametersTest, UpdateIsReadFromTheJournalOnceItIsThere) {
+  parameters_->Set(zeros_);
+  MergeRound(0);
+  ASSERT_TRUE(parameters_->Finish().ok());
+  journal_->Flush();
+  const auto source = *parameters_->UpdateSource(0, 0);
+  EXPECT_TRUE(static_cast<Update&>(*source).chunks().empty());
+  EXPECT_TRUE(codecs::ChunkView::Parse(*source->Get(2, [] {}).chunk).ok());
+}
+
+TEST_F(ParametersTest, FinishReturnsAfterTheLastRoundWasToldOfAndSavesSnapshots) {
   std::promise<void> go;
   std::shared_future<void> may_return = go.get_future().share();
   std::atomic<int> told = 0;
-  Parameters parameters(map, {}, [&](core::FragmentId, core::AnchorDigest) {
+  Make([&](core::FragmentId, core::AnchorDigest) {
     may_return.wait();
     ++told;
   });
-  parameters.Set(Zeros(map));
-  for (core::Version base = 0; base < 5; ++base) parameters.Merge(JobOf(map, base));
-  auto finished = std::async(std::launch::async, [&] { parameters.Finish(); });
+  parameters_->Set(zeros_);
+  for (core::Version base = 0; base < 5; ++base) MergeRound(base);
+  auto finished = std::async(std::launch::async, [&] { return parameters_->Finish(); });
   go.set_value();
-  finished.get();
+  EXPECT_TRUE(finished.get().ok());
   EXPECT_EQ(told, 5);
-  EXPECT_TRUE(absl::IsNotFound(parameters.UpdateSource(0, 2).status()));
-  EXPECT_TRUE(parameters.UpdateSource(0, 3).ok());
-  EXPECT_TRUE(parameters.UpdateSource(0, 5).ok());  // to come
+  EXPECT_TRUE(journal_->LoadSnapshot(0, 5).ok());
+  EXPECT_TRUE(parameters_->UpdateSource(0, 5).ok());  // to come
+  EXPECT_TRUE(absl::IsNotFound(parameters_->UpdateSource(0, 6).status()));
 }
 
-TEST(Parameters, SiteThatHoldsTheInitialParametersIsSentNothing) {
-  const core::FragmentMap map = Map();
-  Parameters parameters(map, {}, [](core::FragmentId, core::AnchorDigest) {});
-  parameters.Set(Zeros(map));
-  const uint64_t digest = parameters.Committed(0).digest;
-  EXPECT_TRUE(parameters.AnchorSource(0, 0, digest, [] {})->Header([] {})->already_held);
-  EXPECT_FALSE(parameters.AnchorSource(0, 0, digest + 1, [] {})->Header([] {})->already_held);
+TEST_F(ParametersTest, SiteThatHoldsTheInitialParametersIsSentNothing) {
+  parameters_->Set(zeros_);
+  const uint64_t digest = parameters_->Committed(0).digest;
+  EXPECT_TRUE(AnchorSource(0, digest, [] {})->Header([] {})->already_held);
+  EXPECT_FALSE(AnchorSource(0, digest + 1, [] {})->Header([] {})->already_held);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "tests/server/service/coordinator_for_test.h"
 
 namespace causeway::server {
@@ -98,9 +100,9 @@ TEST(Join, OfAnotherRunIsRefused) {
 TEST(Leases, ThatEndTogetherDoNotLoseAnAdmittedContribution) {
   int64_t now_ms = 0;
   const TemporaryFolder folder;
-  auto store = *StateStore::Open(folder.path());
+  auto journal = *Journal::Open({.directory = folder.path(), .failed = nullptr});
   auto coordinator =
-      *Coordinator::Create({.config = ConfigForTest(), .now_ms = [&] { return now_ms; }}, store.get(), {});
+      *Coordinator::Create({.config = ConfigForTest(), .now_ms = [&] { return now_ms; }}, journal.get(), {});
   struct Silent final : SitePeer {
     void Send(const v1::CoordinatorMessage&) override {}
     void Close() override {}
@@ -121,7 +123,10 @@ TEST(Leases, ThatEndTogetherDoNotLoseAnAdmittedContribution) {
     for (const std::string& chunk : ChunksOf(map.fragment(p), codec, 1)) {
       ASSERT_TRUE(begun->contribution->Add(chunk).ok());
     }
-    EXPECT_TRUE(coordinator->CompleteUpload(header, begun->contribution).admitted());
+    std::promise<bool> admitted;
+    coordinator->CompleteUpload(header, *begun,
+                                [&](const v1::Verdict& verdict) { admitted.set_value(verdict.admitted()); });
+    EXPECT_TRUE(admitted.get_future().get());
   };
   for (int p = 0; p < 2; ++p) upload(/*initial=*/true, p, core::CodecId::kFloat32);
   for (const auto& peer : peers) coordinator->Ready(peer.get());

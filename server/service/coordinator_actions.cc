@@ -1,0 +1,135 @@
+// The part of Coordinator that does what the rules decided: gathers rows and effects, and publishes them.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "server/service/coordinator.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+
+void Coordinator::Note(const std::string& kind, const core::SiteId& site, core::FragmentId fragment,
+                       const std::string& text) {
+  entry_.events.push_back({.kind = kind, .site = site, .fragment = fragment, .text = text});
+}
+
+void Coordinator::Then(std::function<void()> effect) { effects_.push_back(std::move(effect)); }
+
+void Coordinator::Publish() {
+  NoteReasons();
+  const bool rows = state_changed_ || entry_.eval_loss || !entry_.admitted.empty() || !entry_.decided.empty() ||
+                    !entry_.events.empty();
+  if (!rows && effects_.empty()) return;
+  if (state_changed_) entry_.state = rounds_->state();
+  entry_.durable = [effects = std::move(effects_)] {
+    for (const auto& effect : effects) effect();
+  };
+  journal_->Commit(std::move(entry_));
+  entry_ = {};
+  effects_ = {};
+  state_changed_ = false;
+}
+
+void Coordinator::SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) {
+  if (const auto& peer = members_[site].peer; peer != nullptr) Then([peer, message] { peer->Send(message); });
+}
+
+void Coordinator::Perform(const Actions& actions) {
+  // Rounds first: they take the contributions that sites which are gone leave behind.
+  for (const Action& action : actions) {
+    if (const auto* close = std::get_if<CloseRound>(&action)) Perform(*close);
+  }
+  for (const Action& action : actions) {
+    if (std::holds_alternative<CloseRound>(action)) continue;
+    std::visit([this](const auto& chosen) { Perform(chosen); }, action);
+  }
+}
+
+void Coordinator::Perform(const RequestSeed& action) {
+  const core::SessionId& session = members_[action.site].session;
+  if (action.site != seeder_ || session != seeder_session_) seeds_.assign(map_->num_fragments(), nullptr);
+  seeder_ = action.site;
+  seeder_session_ = session;
+  spdlog::info("site {}: is asked for the initial parameters", action.site);
+  v1::CoordinatorMessage message;
+  message.mutable_seed_request();
+  SendTo(action.site, message);
+}
+
+void Coordinator::Perform(const Enter& action) {
+  spdlog::info("site {}: enters after step {}", action.site, action.entry.step);
+  state_changed_ = true;
+  Note("enter", action.site, -1, absl::StrCat("after step ", action.entry.step));
+  v1::CoordinatorMessage message;
+  transport::ToProto(action.entry, message.mutable_entry());
+  SendTo(action.site, message);
+}
+
+void Coordinator::Perform(const CloseRound& action) {
+  RoundRecord round{.fragment = action.fragment,
+                    .base = action.base,
+                    .outer = options_.config.outer,
+                    .sites = action.sites,
+                    .reason = action.reason};
+  std::vector<double> weights;
+  for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);
+  const std::vector<float> normalized = NormalizedWeights(weights);
+  auto& open = open_[action.fragment];
+  MergeJob job;
+  for (size_t i = 0; i < action.contributors.size(); ++i) {
+    const CloseRound::Contributor& contributor = action.contributors[i];
+    round.contributors.push_back({contributor.site, contributor.base, normalized[i]});
+    job.contributions.push_back(open.at(contributor.site).contribution);
+    open.erase(contributor.site);
+    members_[contributor.site].merged_weight += normalized[i];
+  }
+  ++rounds_closed_;
+  std::string& noted = noted_round_reasons_[action.fragment];
+  if (noted != action.reason) spdlog::info("fragment {}: rounds close as {}", action.fragment, action.reason);
+  noted = action.reason;
+  Note("round", "", action.fragment,
+       absl::StrCat("version ", action.base + 1, ": ", action.reason, ": ",
+                    absl::StrJoin(round.contributors, ", ", [](std::string* out, const RoundRecord::Contributor& c) {
+                      absl::StrAppend(out, c.site, " (base ", c.base, ", weight ", c.weight, ")");
+                    })));
+  state_changed_ = true;
+  job.round = round;
+  entry_.decided.push_back(std::move(round));
+  Then([this, job = std::make_shared<MergeJob>(std::move(job))] { parameters_->Merge(std::move(*job)); });
+}
+
+void Coordinator::Perform(const Dropped& action) {
+  spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
+  state_changed_ = true;
+  Note("drop", action.site, -1, action.reason);
+  for (size_t p = 0; p < open_.size(); ++p) {
+    if (!rounds_->state().contributions[p].contains(action.site)) open_[p].erase(action.site);
+  }
+  Member& member = members_[action.site];
+  member.progress.in_flight.clear();
+  if (member.peer != nullptr) Then([peer = member.peer] { peer->Close(); });
+  member.peer.reset();
+}
+
+void Coordinator::NoteReasons() {
+  if (const bool held = rounds_->held(); held != noted_held_) {
+    noted_held_ = held;
+    v1::CoordinatorMessage message;
+    message.mutable_hold()->set_held(held);
+    for (const auto& [site, member] : members_) SendTo(site, message);
+  }
+  const std::string reason = rounds_->Reason();
+  if (reason == noted_reason_) return;
+  noted_reason_ = reason;
+  if (reason.empty()) return;
+  spdlog::info("{}: {}", RunStateName(rounds_->run_state()), reason);
+  Note("run", "", -1, absl::StrCat(RunStateName(rounds_->run_state()), ": ", reason));
+  v1::CoordinatorMessage message;
+  message.mutable_notice()->set_reason(reason);
+  for (const auto& [site, member] : members_) SendTo(site, message);
+}
+
+}  // namespace causeway::server
