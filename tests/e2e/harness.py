@@ -14,12 +14,14 @@ a deadline. When a test fails, the ends of its programs' logs are printed; no pr
 """
 
 import concurrent.futures
+import contextlib
 import copy
 import itertools
 import json
 import os
 import pathlib
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -109,14 +111,14 @@ def read_safetensors(path):
 class Program:
     """One process, with its log."""
 
-    def __init__(self, folder, label, program, *arguments, preexec_fn=None):
+    def __init__(self, folder, label, program, *arguments, preexec_fn=None, environment=None):
         self.label = label
         self.log_path = folder / f"{label}.log"
         self.stdout_path = folder / f"{label}.out"
         command = [str(BIN_DIR / program), *arguments]
         with open(self.log_path, "ab") as log, open(self.stdout_path, "wb") as stdout:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=log,
-                                            preexec_fn=preexec_fn)
+                                            preexec_fn=preexec_fn, env=os.environ | (environment or {}))
 
     def log(self):
         return self.log_path.read_text(errors="replace")
@@ -165,11 +167,11 @@ class Run:
     def program(self, label, program, *arguments, **options):
         return self.test.program(self.folder, label, program, *arguments, **options)
 
-    def start_coordinator(self, *flags, **options):
+    def start_coordinator(self, *flags, program="causeway-coordinator", **options):
         """Starts it, or starts it again at the address it had, and waits until it listens."""
         addresses = self.state_dir / "addresses.json"
         addresses.unlink(missing_ok=True)
-        self.coordinator = self.program("coordinator", "causeway-coordinator", f"--config={self.config_path}",
+        self.coordinator = self.program("coordinator", program, f"--config={self.config_path}",
                                         f"--state_dir={self.state_dir}", f"--listen={self.grpc or '127.0.0.1:0'}",
                                         f"--http={self.http or '127.0.0.1:0'}", *flags, **options)
         eventually(lambda: addresses.exists() or not self.coordinator.running(), "the coordinator listens")
@@ -221,6 +223,17 @@ class Run:
         exporter = self.program("export", "causewayctl", "export", f"--coordinator={self.grpc}", f"--out={out}")
         self.test.assertEqual(exporter.wait(), DONE, exporter.log())
         return read_safetensors(out / "model.safetensors")
+
+    def journal(self, query):
+        """What the rows of the coordinator's journal say, running or not."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.state_dir / 'journal.sqlite'}?mode=ro", uri=True)) as rows:
+            return rows.execute(query).fetchall()
+
+    def snapshots(self):
+        """W, v and ē of every fragment as the newest snapshots hold them: after stop_coordinator the latest."""
+        newest = self.journal("SELECT fragment, file, max(version) FROM snapshots GROUP BY fragment ORDER BY fragment")
+        return {f"{fragment}.{name}": values for fragment, file, _ in newest
+                for name, values in read_safetensors(self.state_dir / "snapshots" / file).items()}
 
     def stop_coordinator(self):
         self.test.assertEqual(self.coordinator.terminate(), DONE, self.coordinator.log()[-2000:])
