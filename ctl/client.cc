@@ -71,6 +71,29 @@ absl::Status Client::Drain(const std::string& site) {
   return status.ok() ? absl::OkStatus() : Wrong(status);
 }
 
+absl::Status Client::ChangeRun(v1::ChangeRunRequest::Change change) {
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::ChangeRunRequest request;
+  *request.mutable_context() = MakeContext();
+  request.set_change(change);
+  v1::ChangeRunResponse response;
+  const grpc::Status status = stub_->ChangeRun(&context, request, &response);
+  return status.ok() ? absl::OkStatus() : Wrong(status);
+}
+
+absl::StatusOr<v1::HistoryResponse> Client::History(int64_t after_id) {
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::HistoryRequest request;
+  *request.mutable_context() = MakeContext();
+  request.set_after_id(after_id);
+  v1::HistoryResponse response;
+  const grpc::Status status = stub_->GetHistory(&context, request, &response);
+  if (!status.ok()) return Wrong(status);
+  return response;
+}
+
 // The anchor's chunks come first; the momentum's are read and left alone, because the digest comes after them.
 absl::StatusOr<Client::Anchor> Client::DownloadAnchor(const core::Fragment& fragment, core::Version at_least) {
   grpc::ClientContext context;

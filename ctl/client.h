@@ -18,6 +18,9 @@ class Client {
 
   absl::StatusOr<std::string> StatusJson();
   absl::StatusOr<v1::RunDescription> Describe();
+  absl::Status ChangeRun(v1::ChangeRunRequest::Change change);
+  // Events with an id above `after_id`, oldest first, as many as fit an answer; none: there are no more.
+  absl::StatusOr<v1::HistoryResponse> History(int64_t after_id);
   absl::Status Drain(const std::string& site);
 
   // A fragment's anchor in padded layout, and its version.

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "ctl/client.h"
 #include "ctl/codec_bench.h"
+#include "ctl/history_text.h"
 #include "ctl/program.h"
 #include "ctl/status_text.h"
 #include "formats/codec_advice.h"
@@ -21,7 +22,8 @@ ABSL_FLAG(std::string, tls_cert, "", "TLS: this person's certificate in PEM; rea
 ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
 ABSL_FLAG(std::string, token_file, "", "file with the token that the coordinator asks for");
 ABSL_FLAG(bool, use_proxy, false, "use http_proxy and its like from the environment");
-ABSL_FLAG(bool, json, false, "status: the JSON of GET /status; codec-bench: a line of JSON for each row");
+ABSL_FLAG(bool, json, false,
+          "status: the JSON of GET /status; history, codec-bench: a line of JSON for each event or row");
 ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
 ABSL_FLAG(std::string, out, "", "export: directory to write");
 ABSL_FLAG(std::string, site, "", "drain: the site's name");
@@ -37,6 +39,9 @@ constexpr char kUsage[] =
     "causewayctl status [--watch|--json]     what the run does\n"
     "causewayctl export --out=DIR            the global parameters as safetensors, with config.json for Llama\n"
     "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
+    "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
+    "causewayctl stop                        all sites finish what is in flight and leave\n"
+    "causewayctl history                     what happened, from the coordinator's journal, oldest first\n"
     "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
     "causewayctl codec-bench [--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…] [--json]\n"
     "                                        how fast the codecs are here, beside this machine's memory\n"
@@ -90,6 +95,22 @@ absl::Status Drain(Client& client) {
   return client.Drain(site);
 }
 
+absl::Status ShowHistory(Client& client) {
+  int64_t after_id = 0;
+  while (true) {
+    ASSIGN_OR_RETURN(const v1::HistoryResponse history, client.History(after_id));
+    if (history.events().empty()) return absl::OkStatus();
+    for (const v1::HistoryEvent& event : history.events()) {
+      if (absl::GetFlag(FLAGS_json)) {
+        std::printf("%s\n", HistoryJson(event).c_str());
+      } else {
+        std::printf("%s\n", HistoryText(event).c_str());
+      }
+      after_id = event.id();
+    }
+  }
+}
+
 absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(arguments[1]));
@@ -130,6 +151,10 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "status") return ShowStatus(client);
   if (command == "export") return Export(client);
   if (command == "drain") return Drain(client);
+  if (command == "pause") return client.ChangeRun(v1::ChangeRunRequest::PAUSE);
+  if (command == "resume") return client.ChangeRun(v1::ChangeRunRequest::RESUME);
+  if (command == "stop") return client.ChangeRun(v1::ChangeRunRequest::STOP);
+  if (command == "history") return ShowHistory(client);
   return absl::InvalidArgumentError(absl::StrCat("unknown command '", command, "'; expected one of:\n", kUsage));
 }
 

@@ -27,7 +27,8 @@ struct Standing {
 };
 
 struct Welcome {
-  bool resumed = false;  // the session is still in the run
+  bool resumed = false;      // the session is still in the run
+  bool same_lineage = true;  // false: the coordinator's state was restored from a backup; what the site holds is void
   core::FragmentMap map;
   std::vector<core::Version> last_admitted;  // base of the site's last admitted contribution of each fragment; −1 none
 };

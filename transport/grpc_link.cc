@@ -42,10 +42,9 @@ bool IsRefusal(const grpc::Status& status) {
 
 GrpcLink::GrpcLink(LinkOptions options)
     : options_(std::move(options)),
-      session_(options_.session.empty() ? absl::StrFormat("%016x", RandomBits()) : options_.session),
+      session_(absl::StrFormat("%016x", RandomBits())),
       control_channel_(MakeChannel(options_.coordinator, options_.channel, Traffic::kControl)),
-      control_stub_(v1::Coordinator::NewStub(control_channel_)),
-      lineage_(options_.lineage) {
+      control_stub_(v1::Coordinator::NewStub(control_channel_)) {
   for (int i = 0; i < kBulkChannels; ++i) {
     bulk_stubs_.push_back(
         v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel, Traffic::kBulk)));
@@ -56,6 +55,13 @@ GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
 
 bool GrpcLink::UnreachableTooLong(int64_t since_ms) const {
   return options_.connect_timeout_s > 0 && NowMs() - since_ms >= options_.connect_timeout_s * 1000;
+}
+
+void GrpcLink::Resume(const core::SessionId& session, const std::string& lineage) {
+  CHECK(listener_ == nullptr);
+  session_ = session;
+  core::MutexLock lock(mutex_);
+  lineage_ = lineage;
 }
 
 std::string GrpcLink::lineage() const {
@@ -239,14 +245,17 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
     Fail(absl::PermissionDeniedError(map.status().message()));
     return;
   }
+  bool same_lineage = true;
   {
     core::MutexLock lock(mutex_);
-    epoch_ = std::max<uint64_t>(epoch_, welcome.epoch());
+    same_lineage = lineage_.empty() || lineage_ == welcome.lineage();
+    epoch_ = same_lineage ? std::max<uint64_t>(epoch_, welcome.epoch()) : welcome.epoch();
     lineage_ = welcome.lineage();
   }
   if (!welcome.resumed()) DropTransfers();
   listener_->OnHold(welcome.held());
   listener_->OnWelcome({.resumed = welcome.resumed(),
+                        .same_lineage = same_lineage,
                         .map = *std::move(map),
                         .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()}});
   {

@@ -27,8 +27,6 @@ struct LinkOptions {
   Address coordinator;
   ChannelOptions channel;
   core::SiteId site;
-  core::SessionId session;        // of a checkpoint; empty: a new one
-  std::string lineage;            // of the parameters in the checkpoint
   int64_t connect_timeout_s = 0;  // give up when unreached for so long; 0 = never
 };
 
@@ -45,6 +43,8 @@ class GrpcLink final : public CoordinatorLink {
 
   // Asks what run this is, for as long as it takes. UNAVAILABLE after connect_timeout_s, CANCELLED once `cancelled`
   // returns true, PERMISSION_DENIED if what answers is no coordinator that we understand.
+  // Before Start: goes on with a session of an earlier process, which held parameters of that lineage ("" for none).
+  void Resume(const core::SessionId& session, const std::string& lineage);
   const core::SessionId& session() const { return session_; }
   std::string lineage() const;
 
@@ -85,7 +85,7 @@ class GrpcLink final : public CoordinatorLink {
   bool SendOnControl(v1::SiteMessage message);  // false: there is no stream
 
   const LinkOptions options_;
-  const core::SessionId session_;
+  core::SessionId session_;  // constant from Start on
   const std::shared_ptr<grpc::Channel> control_channel_;
   std::unique_ptr<v1::Coordinator::Stub> control_stub_;
   std::vector<std::unique_ptr<v1::Coordinator::Stub>> bulk_stubs_;  // transfers take turns

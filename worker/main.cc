@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "formats/model_export.h"
 #include "formats/run_yaml.h"
 #include "transport/grpc_link.h"
+#include "worker/sync/checkpoint_store.h"
 #include "worker/sync/sync_engine.h"
 #include "worker/train/blas_kernels.h"
 #include "worker/train/evaluation.h"
@@ -24,6 +26,8 @@ ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordina
 ABSL_FLAG(std::string, site, "", "this site's name, unique in the run");
 ABSL_FLAG(std::string, data, "", "text file, .bin token shard or directory of them (not for a synthetic model)");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
+ABSL_FLAG(std::string, checkpoint_dir, "",
+          "directory of this site's checkpoints: a worker that starts again there goes on with its session");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
 ABSL_FLAG(bool, insecure, false, "allow plaintext to addresses beyond loopback");
 ABSL_FLAG(std::string, tls_ca, "",
@@ -158,10 +162,60 @@ class Pace {
   Clock::time_point logged_ = Clock::now();
 };
 
+// Where a site saves what it has; with no directory it does not.
+class Checkpoints {
+ public:
+  Checkpoints(worker::CheckpointStore* store, const transport::GrpcLink& link, const core::RunConfig& config)
+      : store_(store), link_(link), config_(config) {}
+
+  // Rounds that are in the newest checkpoint, or that the site entered with.
+  void Begin(core::Version rounds) { saved_rounds_ = rounds; }
+
+  bool Due(core::Version rounds) const {
+    return store_ != nullptr && config_.checkpoint.every_rounds > 0 &&
+           rounds >= saved_rounds_ + config_.checkpoint.every_rounds;
+  }
+
+  // After that step. The step loop waits for it.
+  void Save(core::Step step, worker::Trainer& trainer, worker::SyncEngine& engine) {
+    if (store_ == nullptr) return;
+    const Clock::time_point begin = Clock::now();
+    std::vector<int> all(trainer.manifest().size());
+    std::iota(all.begin(), all.end(), 0);
+    trainer.CatchUp(all, step);
+    saved_rounds_ = engine.CompletedRounds();
+    absl::Status status;
+    engine.Checkpoint(step, [&](const worker::SyncCheckpoint& checkpoint) {
+      status = store_->Save(
+          {.run = config_.run_id,
+           .site = absl::GetFlag(FLAGS_site),
+           .session = link_.session(),
+           .lineage = link_.lineage()},
+          checkpoint, [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
+    });
+    if (!status.ok()) {
+      spdlog::error("no checkpoint after step {}, goes on without: {}", step, status.ToString());
+    } else {
+      spdlog::info("checkpoint after step {}, in {:.1f} s", step, SecondsSince(begin));
+    }
+  }
+
+ private:
+  worker::CheckpointStore* const store_;
+  const transport::GrpcLink& link_;
+  const core::RunConfig& config_;
+  core::Version saved_rounds_ = 0;
+};
+
 class SiteLoop {
  public:
-  SiteLoop(const core::RunConfig& config, worker::Trainer& trainer, worker::SyncEngine& engine)
-      : config_(config), trainer_(trainer), engine_(engine), evaluations_(trainer.NewEvaluator(), engine) {
+  SiteLoop(const core::RunConfig& config, worker::Trainer& trainer, worker::SyncEngine& engine,
+           Checkpoints& checkpoints)
+      : config_(config),
+        trainer_(trainer),
+        engine_(engine),
+        checkpoints_(checkpoints),
+        evaluations_(trainer.NewEvaluator(), engine) {
     engine.SetEvaluate([this](worker::AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
   }
 
@@ -178,12 +232,15 @@ class SiteLoop {
         continue;
       }
       if (engine_.stop_requested()) return absl::CancelledError("asked to stop");
+      if (checkpoints_.Due(engine_.CompletedRounds())) checkpoints_.Save(step, trainer_, engine_);
       RETURN_IF_ERROR(TakeStep(step + 1));
       ASSIGN_OR_RETURN(step, engine_.AfterStep(step + 1));
     }
     evaluations_.Finish();
     return absl::OkStatus();
   }
+
+  void SaveCheckpoint() { checkpoints_.Save(step_, trainer_, engine_); }
 
   absl::Status DumpLocal(const std::string& path) {
     std::vector<std::span<const float>> tensors;
@@ -218,6 +275,7 @@ class SiteLoop {
       step_ = step;
       trainer_.EnterAfter(step);
       pace_.Enter();
+      checkpoints_.Begin(engine_.CompletedRounds());
     }
     if (engine_.sites() != sites_) {
       sites_ = engine_.sites();
@@ -228,12 +286,35 @@ class SiteLoop {
   const core::RunConfig& config_;
   worker::Trainer& trainer_;
   worker::SyncEngine& engine_;
+  Checkpoints& checkpoints_;
   Evaluations evaluations_;
   Pace pace_;
   std::vector<core::SiteId> sites_;
   core::Step step_ = 0;
   int64_t stays_ = 0;
 };
+
+struct SavedSite {
+  std::unique_ptr<worker::CheckpointStore> store;  // none without --checkpoint_dir
+  std::optional<worker::LoadedCheckpoint> checkpoint;
+};
+
+// What an earlier process of this site left, and its session for the link.
+absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transport::GrpcLink& link) {
+  SavedSite saved;
+  const std::string directory = absl::GetFlag(FLAGS_checkpoint_dir);
+  if (directory.empty()) return saved;
+  const core::SiteId site = absl::GetFlag(FLAGS_site);
+  ASSIGN_OR_RETURN(saved.store, worker::CheckpointStore::Open(directory));
+  ASSIGN_OR_RETURN(saved.checkpoint, saved.store->Load(config.run_id, site));
+  if (saved.checkpoint) {
+    link.Resume(saved.checkpoint->identity.session, saved.checkpoint->identity.lineage);
+  } else if (const core::SessionId session = saved.store->LoadSession(config.run_id, site); !session.empty()) {
+    link.Resume(session, /*lineage=*/"");
+  }
+  RETURN_IF_ERROR(saved.store->SaveSession({.run = config.run_id, .site = site, .session = link.session()}));
+  return saved;
+}
 
 int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest& stop) {
   const core::SiteId site = absl::GetFlag(FLAGS_site);
@@ -244,15 +325,24 @@ int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest&
   if (!trainer.ok()) return ctl::Fail(ctl::kBadInput, trainer.status());
   std::vector<std::span<float>> tensors;
   for (size_t i = 0; i < (*trainer)->manifest().size(); ++i) tensors.push_back((*trainer)->tensor(static_cast<int>(i)));
+  auto saved = OpenCheckpoints(config, link);
+  if (!saved.ok()) return ctl::Fail(ctl::kBadInput, saved.status());
   worker::SyncEngine engine(config, site, (*trainer)->manifest(), std::move(tensors), &link);
+  if (saved->checkpoint) {
+    absl::Status loaded = (*trainer)->Load(saved->checkpoint->trainer_path);
+    if (!loaded.ok()) return ctl::Fail(ctl::kBadInput, loaded);
+    engine.Restore(std::move(saved->checkpoint->sync));
+  }
   stop.Attach(&engine);
-  SiteLoop loop(config, **trainer, engine);
+  Checkpoints checkpoints(saved->store.get(), link, config);
+  SiteLoop loop(config, **trainer, engine, checkpoints);
   absl::Status status = loop.Run();
   stop.Attach(nullptr);
   const bool finished = status.ok();
   if (absl::IsCancelled(status)) {
     spdlog::info("stopping: drains what is in flight");
     status = engine.DrainUploads();
+    if (status.ok() && engine.stays() > 0) loop.SaveCheckpoint();
   }
   if (const std::string path = absl::GetFlag(FLAGS_dump_local); status.ok() && !path.empty()) {
     status = loop.DumpLocal(path);

@@ -26,8 +26,8 @@ std::string ChunkOf(CodecId codec, std::span<const float> values) {
   return *EncodeChunk({codec, 3, static_cast<int64_t>(values.size()), seed}, values, {});
 }
 
-constexpr CodecId kPaying[] = {CodecId::kBfloat16, CodecId::kInt8, CodecId::kInt4, CodecId::kE3m0,
-                               CodecId::kRotatedLm4};
+constexpr CodecId kPaying[] = {CodecId::kFloat32, CodecId::kBfloat16, CodecId::kInt8,
+                               CodecId::kInt4,    CodecId::kE3m0,     CodecId::kRotatedLm4};
 bool Pays(CodecId codec) { return std::ranges::find(kPaying, codec) != std::end(kPaying); }
 
 void Rehash(std::string& bytes) {

@@ -44,6 +44,9 @@ void SyncEngine::OnWelcome(const transport::Welcome& welcome) {
   const bool starts = generation_ == 0;
   const bool from_checkpoint = checkpoint_.has_value();
   if (from_checkpoint) FillFromCheckpoint();
+  for (Slot& slot : slots_) {
+    if (!welcome.same_lineage) slot.anchored = slot.keeps_local = false;
+  }
   last_admitted_ = welcome.last_admitted;
   last_admitted_.resize(slots_.size(), -1);
   if (starts || !welcome.resumed) {

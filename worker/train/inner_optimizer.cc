@@ -4,12 +4,21 @@
 #include <cmath>
 #include <numbers>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/multiversion.h"
 #include "offload/adamw.h"
 
 namespace causeway::worker {
+namespace {
+
+constexpr char kStepsTaken[] = "steps_taken";
+const std::string kFirstMoment = "first_moment.";
+const std::string kSecondMoment = "second_moment.";
+
+}  // namespace
 
 double LearningRate(const core::InnerConfig& config, core::Step total_steps, core::Step t) {
   const core::Step warmup = config.warmup_steps;
@@ -60,6 +69,29 @@ absl::Status InnerOptimizer::Clip(core::Step t, TensorValues& gradients) const {
   if (config_.clip == 0 || norm <= config_.clip) return absl::OkStatus();
   const float factor = static_cast<float>(config_.clip / norm);
   for (int i = 0; i < gradients.size(); ++i) ScaleValues(factor, gradients[i].data(), gradients[i].size());
+  return absl::OkStatus();
+}
+
+void InnerOptimizer::AppendState(std::vector<formats::TensorData>& tensors,
+                                 std::map<std::string, std::string>& metadata) const {
+  metadata[kStepsTaken] = absl::StrCat(steps_taken_);
+  for (size_t i = 0; first_moments_ && i < manifest_.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    tensors.push_back({kFirstMoment + manifest_[i].name, manifest_[i].shape, (*first_moments_)[index]});
+    tensors.push_back({kSecondMoment + manifest_[i].name, manifest_[i].shape, (*second_moments_)[index]});
+  }
+}
+
+absl::Status InnerOptimizer::LoadState(const formats::SafetensorsFile& file) {
+  const auto steps = file.metadata().find(kStepsTaken);
+  if (steps == file.metadata().end() || !absl::SimpleAtoi(steps->second, &steps_taken_)) {
+    return absl::DataLossError(absl::StrCat(file.path(), ": its metadata has no ", kStepsTaken));
+  }
+  for (size_t i = 0; first_moments_ && i < manifest_.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    RETURN_IF_ERROR(file.Read(kFirstMoment + manifest_[i].name, (*first_moments_)[index]));
+    RETURN_IF_ERROR(file.Read(kSecondMoment + manifest_[i].name, (*second_moments_)[index]));
+  }
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "core/manifest.h"
 #include "core/run_config.h"
+#include "formats/safetensors.h"
 #include "worker/train/tensor_values.h"
 
 namespace causeway::worker {
@@ -30,6 +31,10 @@ class InnerOptimizer {
   // Takes step t. Gradients are clipped in place. DATA_LOSS names the first value that is not finite; then neither
   // parameters nor state have changed.
   absl::Status Step(core::Step t, TensorValues& gradients, TensorValues& parameters);
+
+  // To and from a checkpoint, beside the parameters.
+  void AppendState(std::vector<formats::TensorData>& tensors, std::map<std::string, std::string>& metadata) const;
+  absl::Status LoadState(const formats::SafetensorsFile& file);
 
  private:
   absl::Status Clip(core::Step t, TensorValues& gradients) const;

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "formats/model_directory.h"
+#include "worker/train/trainer_file.h"
 
 namespace causeway::worker {
 
@@ -43,6 +44,14 @@ absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
   model_.Backward(weights, batch, gradients_.MutableView());
   RETURN_IF_ERROR(optimizer_.Step(t, gradients_, parameters_));
   return StepResult{.loss = loss, .tokens = static_cast<int64_t>(batch.tokens.size())};
+}
+
+absl::Status LlamaTrainer::Save(const std::string& path) const {
+  return SaveTrainer(path, manifest_, parameters_, &optimizer_);
+}
+
+absl::Status LlamaTrainer::Load(const std::string& path) {
+  return LoadTrainer(path, manifest_, parameters_, &optimizer_);
 }
 
 std::unique_ptr<Evaluator> LlamaTrainer::NewEvaluator() const {

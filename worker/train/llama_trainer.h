@@ -27,6 +27,8 @@ class LlamaTrainer : public Trainer {
   std::span<float> tensor(int i) override { return parameters_[i]; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>& names) override { data_status_ = batches_.SetSites(names); }
+  absl::Status Save(const std::string& path) const override;
+  absl::Status Load(const std::string& path) override;
   std::unique_ptr<Evaluator> NewEvaluator() const override;
 
  private:

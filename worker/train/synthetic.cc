@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/random.h"
 #include "offload/adamw.h"
+#include "worker/train/trainer_file.h"
 
 namespace causeway::worker {
 namespace {
@@ -93,6 +94,14 @@ void SyntheticTrainer::CatchUp(std::span<const int> tensors, core::Step t) {
 }
 
 void SyntheticTrainer::EnterAfter(core::Step t) { std::ranges::fill(applied_, t); }
+
+absl::Status SyntheticTrainer::Save(const std::string& path) const {
+  return SaveTrainer(path, manifest_, parameters_, optimizer_ ? &*optimizer_ : nullptr);
+}
+
+absl::Status SyntheticTrainer::Load(const std::string& path) {
+  return LoadTrainer(path, manifest_, parameters_, optimizer_ ? &*optimizer_ : nullptr);
+}
 
 void SyntheticTrainer::FillGradients(core::Step t) {
   const uint64_t site = core::HashCombine(config_.seed, site_);

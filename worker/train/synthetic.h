@@ -33,6 +33,8 @@ class SyntheticTrainer : public Trainer {
   void SetSites(const std::vector<core::SiteId>&) override {}  // there is no data to share
   void CatchUp(std::span<const int> tensors, core::Step t) override;
   void EnterAfter(core::Step t) override;
+  absl::Status Save(const std::string& path) const override;
+  absl::Status Load(const std::string& path) override;
 
  private:
   SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site);

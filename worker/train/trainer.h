@@ -55,6 +55,11 @@ class Trainer {
   // θ of all tensors was set from outside, to what a site has after step t: it has joined the run (anew).
   virtual void EnterAfter(core::Step t) { static_cast<void>(t); }
 
+  // θ and the inner optimizer, to a file of safetensors and back: with them the steps that follow are the same to the
+  // last bit. Every tensor is caught up. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
+  virtual absl::Status Save(const std::string& path) const = 0;
+  virtual absl::Status Load(const std::string& path) = 0;
+
   // Measures the loss of any values of these tensors on held-out data, with buffers of its own, so that it may run on
   // another thread than Step. Null where the model has no loss or the run holds no data out.
   virtual std::unique_ptr<Evaluator> NewEvaluator() const { return nullptr; }

@@ -1,0 +1,28 @@
+#include "ctl/history_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+
+namespace causeway::ctl {
+
+std::string HistoryText(const v1::HistoryEvent& event) {
+  const std::string time =
+      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(event.unix_ms()), absl::UTCTimeZone());
+  const std::string whose = !event.site().empty()   ? event.site()
+                            : event.fragment() >= 0 ? absl::StrCat("fragment ", event.fragment())
+                                                    : "";
+  return absl::StrFormat("%s  %-8s %-16s %s", time, event.kind(), whose, event.text());
+}
+
+std::string HistoryJson(const v1::HistoryEvent& event) {
+  nlohmann::ordered_json json = {{"id", event.id()},     {"unix_ms", event.unix_ms()}, {"kind", event.kind()},
+                                 {"site", event.site()}, {"fragment", nullptr},        {"text", event.text()}};
+  if (event.site().empty()) json["site"] = nullptr;
+  if (event.fragment() >= 0) json["fragment"] = event.fragment();
+  return json.dump();
+}
+
+}  // namespace causeway::ctl

@@ -1,0 +1,28 @@
+#include "worker/train/trainer_file.h"
+
+#include "core/check.h"
+#include "formats/safetensors.h"
+
+namespace causeway::worker {
+
+absl::Status SaveTrainer(const std::string& path, const core::Manifest& manifest, const TensorValues& parameters,
+                         const InnerOptimizer* optimizer) {
+  std::vector<formats::TensorData> tensors;
+  std::map<std::string, std::string> metadata;
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    tensors.push_back({manifest[i].name, manifest[i].shape, parameters[static_cast<int>(i)]});
+  }
+  if (optimizer != nullptr) optimizer->AppendState(tensors, metadata);
+  return formats::WriteSafetensors(path, tensors, metadata);
+}
+
+absl::Status LoadTrainer(const std::string& path, const core::Manifest& manifest, TensorValues& parameters,
+                         InnerOptimizer* optimizer) {
+  ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(path));
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    RETURN_IF_ERROR(file.Read(manifest[i].name, parameters[static_cast<int>(i)]));
+  }
+  return optimizer == nullptr ? absl::OkStatus() : optimizer->LoadState(file);
+}
+
+}  // namespace causeway::worker
