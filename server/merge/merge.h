@@ -7,6 +7,10 @@
 // Where both legs rotate, acc, x and ē stay in the rotated domain and g alone is rotated back: once a round instead of
 // once for each site. Where only the up leg rotates, acc is rotated back before it is encoded.
 //
+// That is `merge: average`. With `radial_directional` the weights are a tensor's own
+// (server/merge/radial_directional.h) and each tensor is read twice ahead, right before it is merged; all else is the
+// same.
+//
 // A tile is a few units of one chunk of the update, small enough that all of it stays in cache; a chunk leaves as soon
 // as it is whole, while later ones are still merged. Determinism (invariant 3): sites in bytewise order of name, blocks
 // independent, arithmetic of core/outer_step.h.
@@ -27,6 +31,7 @@
 #include "core/fragment_state.h"
 #include "core/ids.h"
 #include "core/outer_step.h"
+#include "core/run_config.h"
 
 namespace causeway::server {
 
@@ -43,7 +48,8 @@ struct MergeSettings {
   core::OuterParameters outer;
   codecs::LegCodec down;
   float feedback_down = 0;
-  bool zstd = false;  // chunks of the update are compressed where it pays
+  bool zstd = false;                                 // chunks of the update are compressed where it pays
+  core::MergeRule rule = core::MergeRule::kAverage;  // fixed for a run: a replay takes it from there
 };
 
 // λ_m = float(w_m / Σ w), computed in double. Needs Σ w > 0.

@@ -10,6 +10,7 @@
 #include "codecs/compression.h"
 #include "core/random.h"
 #include "tests/codecs/by_specification.h"
+#include "tests/server/merge/radial_by_specification.h"
 
 namespace causeway::server {
 namespace {
@@ -87,18 +88,19 @@ class TensorReplay {
  private:
   int64_t At(int64_t i) const { return tensor_.first_unit * core::kUnitValues + i; }
 
-  // acc = Σ λ_m d_m in the up codec's domain, then brought to the down codec's.
+  // acc = Σ w_m d_m in the up codec's domain, then brought to the down codec's.
   std::vector<float> Mean() const {
-    std::vector<float> acc(Rotates(up_) ? InBlocks(tensor_.values) : tensor_.values, 0.0f);
+    std::vector<std::vector<float>> d;
+    std::vector<float> weights;
     for (const MergeInput& input : round_.inputs) {
-      std::vector<float> d(acc.size(), 0.0f);
-      for (const ChunkView& chunk : input.chunks) {
-        const int64_t at = chunk.span().first_value() - At(0);
-        if (at < 0 || at >= tensor_.values) continue;
-        const std::span<float> part = std::span(d).subspan(at, codecs::ResidualValues(chunk.span()));
-        chunk.DecodeAddInDomain(chunk.span().first_unit, 1.0f, part);
-      }
-      for (size_t i = 0; i < acc.size(); ++i) acc[i] = std::fma(input.weight, d[i], acc[i]);
+      d.push_back(DecodeInDomain(tensor_, input));
+      weights.push_back(input.weight);
+    }
+    const bool averages = settings_.rule == core::MergeRule::kAverage || tensor_.kind == core::TensorKind::kEmbedding;
+    if (!averages) weights = RadialBySpecification(d, weights);
+    std::vector<float> acc(d[0].size(), 0.0f);
+    for (size_t m = 0; m < d.size(); ++m) {
+      for (size_t i = 0; i < acc.size(); ++i) acc[i] = std::fma(weights[m], d[m][i], acc[i]);
     }
     if (Rotates(up_) && !Rotates(down_)) acc = codecs::RotatedBackBySpecification(rotation_, acc);
     if (Rotates(down_) && !Rotates(up_)) acc = codecs::RotatedBySpecification(rotation_, acc);
@@ -172,25 +174,33 @@ FragmentState RandomState(const core::Fragment& fragment, const MergeSettings& s
   return state;
 }
 
-Round MakeRound(const core::Fragment& fragment, int sites, const codecs::LegCodec& up, int64_t units_per_chunk) {
+Round MakeRoundOf(const core::Fragment& fragment, const std::vector<std::vector<float>>& steps,
+                  const std::vector<double>& weights, const codecs::LegCodec& up, int64_t units_per_chunk) {
   Round round = {.up = up};
-  round.views.resize(sites);
-  std::vector<double> weights;
-  for (int m = 0; m < sites; ++m) weights.push_back(1 + m);
+  round.views.resize(steps.size());
   const std::vector<float> lambda = NormalizedWeights(weights);
   const std::vector<ChunkSpan> plan =
       units_per_chunk > 0 ? EvenPlan(fragment, up, units_per_chunk) : codecs::PlanChunks(fragment, up);
-  for (int m = 0; m < sites; ++m) {
-    const std::vector<float> values = RandomPadded(fragment, 100 + m, 0.5);
+  for (size_t m = 0; m < steps.size(); ++m) {
     round.chunks.emplace_back();
     for (const ChunkSpan& span : plan) {
-      const std::span<const float> part = std::span(values).subspan(span.first_value(), span.values);
+      const std::span<const float> part = std::span(steps[m]).subspan(span.first_value(), span.values);
       round.chunks.back().push_back(*codecs::EncodeChunk(span, part, {}));
     }
     round.views[m] = ParseAll(round.chunks.back());
     round.inputs.push_back({std::string(1, static_cast<char>('a' + m)), lambda[m], round.views[m]});
   }
   return round;
+}
+
+Round MakeRound(const core::Fragment& fragment, int sites, const codecs::LegCodec& up, int64_t units_per_chunk) {
+  std::vector<std::vector<float>> steps;
+  std::vector<double> weights;
+  for (int m = 0; m < sites; ++m) {
+    steps.push_back(RandomPadded(fragment, 100 + m, 0.5));
+    weights.push_back(1 + m);
+  }
+  return MakeRoundOf(fragment, steps, weights, up, units_per_chunk);
 }
 
 Result RunMerge(const core::Fragment& fragment, const Round& round, const MergeSettings& settings) {
@@ -212,6 +222,17 @@ std::vector<float> DecodeAll(const std::vector<ChunkView>& views, int64_t padded
     view.Decode(view.span().first_unit, std::span(values).subspan(view.span().first_value(), view.span().values));
   }
   return values;
+}
+
+std::vector<float> DecodeInDomain(const core::TensorPlace& tensor, const MergeInput& input) {
+  std::vector<float> d;
+  for (const ChunkView& chunk : input.chunks) {
+    const int64_t unit = chunk.span().first_unit - tensor.first_unit;
+    if (unit < 0 || unit >= tensor.units()) continue;
+    d.resize(unit * core::kUnitValues + codecs::ResidualValues(chunk.span()), 0.0f);
+    chunk.DecodeAddInDomain(chunk.span().first_unit, 1.0f, std::span(d).subspan(unit * core::kUnitValues));
+  }
+  return d;
 }
 
 void ExpectEqualsReplay(const core::Fragment& fragment, const Round& round, const MergeSettings& settings,

@@ -1,0 +1,58 @@
+// Contributions as a merge reads them: tile by tile, in unit order, each in the domain of its codec.
+//
+//   tensor          |unit 0|unit 1|unit 2|unit 3|unit 4|      starts on a new unit
+//   tiles           |          tile 0           | 1    |      four units, small enough for the cache
+//   a contribution  |  chunk 0    |  chunk 1    |  2   |      its chunks may end elsewhere than the update's
+//
+// A copy of a reader reads on from where the original stands and leaves that where it is. Owned by one thread at a
+// time; the chunks live elsewhere.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "codecs/chunk.h"
+#include "core/layout.h"
+
+namespace causeway::server {
+
+// Four units: W, v, ē, x and g of a tile are 5 · 64 KiB and stay in the second-level cache.
+inline constexpr int64_t kTileUnits = 4;
+inline constexpr int64_t kTileValues = kTileUnits * core::kUnitValues;
+
+// Where a tile lies in the fragment: whole units, but for a tensor's end.
+struct Tile {
+  int64_t first_unit = 0;
+  int64_t values = 0;
+
+  int64_t first_value() const { return first_unit * core::kUnitValues; }
+  int64_t end_value() const { return first_value() + values; }
+  int64_t padded_values() const { return core::UnitsFor(values) * core::kUnitValues; }
+  int64_t values_in_blocks() const { return core::BlocksFor(values) * core::kBlockValues; }
+};
+
+// The tile at unit `unit` of `values` values that begin at unit `first_unit` of the fragment.
+inline Tile TileAt(int64_t first_unit, int64_t values, int64_t unit) {
+  return {first_unit + unit, std::min(values - unit * core::kUnitValues, kTileValues)};
+}
+
+class ContributionReader {
+ public:
+  explicit ContributionReader(std::span<const codecs::ChunkView> chunks) : chunks_(chunks) {}
+
+  // sum ← fma(weight, d, sum) over the tile, in the domain of its codec: `sum` has whole blocks. Tiles come in unit
+  // order.
+  void DecodeAdd(const Tile& tile, float weight, std::span<float> sum);
+
+  // Of the tile that comes next, if its codec rotates. All contributions have the round's codec for a tensor.
+  std::optional<uint64_t> rotation_seed() const;
+  bool at_end() const { return next_ == chunks_.size(); }
+
+ private:
+  const std::span<const codecs::ChunkView> chunks_;
+  size_t next_ = 0;
+};
+
+}  // namespace causeway::server
