@@ -49,7 +49,7 @@ struct MergeSettings {
   codecs::LegCodec down;
   float feedback_down = 0;
   bool zstd = false;                                 // chunks of the update are compressed where it pays
-  core::MergeRule rule = core::MergeRule::kAverage;  // fixed for a run: a replay takes it from there
+  core::MergeRule rule = core::MergeRule::kAverage;  // a replay needs the one that its round was merged with
 };
 
 // λ_m = float(w_m / Σ w), computed in double. Needs Σ w > 0.

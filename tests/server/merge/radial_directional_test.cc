@@ -249,6 +249,10 @@ TEST(RadialDirectional, EmbeddingsAreAveraged) {
 TEST(RadialDirectional, SiteWithoutWeightDoesNotCount) {
   const std::vector<float> with = StepOf({{3, 0}, {0, 1}, {5, 5}}, MergeRule::kRadialDirectional, {1, 1, 1e-300});
   EXPECT_EQ(with, StepOf({{3, 0}, {0, 1}}));
+  for (int i = 1; i < 50; ++i) {  // 1 / ‖d‖ · ‖d‖ in float is not 1 for some of them
+    const std::vector<float> d = {0.1f, static_cast<float>(i) / 7};
+    EXPECT_EQ(StepOf({d, Scaled(d, -5)}, MergeRule::kRadialDirectional, {1, 1e-300}), d) << i;
+  }
 }
 
 TEST(RadialDirectional, IncompleteContributionIsTheCallersBug) {
