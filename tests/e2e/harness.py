@@ -235,6 +235,15 @@ class Run:
         return {f"{fragment}.{name}": values for fragment, file, _ in newest
                 for name, values in read_safetensors(self.state_dir / "snapshots" / file).items()}
 
+    def newest(self):
+        """The version of the fragment that is ahead."""
+        return max((fragment["version"] for fragment in self.status()["fragments"]), default=-1)
+
+    def control(self, command):
+        """causewayctl COMMAND."""
+        controller = self.program(f"ctl-{command}", "causewayctl", command, f"--coordinator={self.grpc}")
+        self.test.assertEqual(controller.wait(), DONE, controller.log())
+
     def stop_coordinator(self):
         self.test.assertEqual(self.coordinator.terminate(), DONE, self.coordinator.log()[-2000:])
 
@@ -265,6 +274,23 @@ class DigestBook:
             if digest != expected:
                 raise AssertionError(f"site {site}, fragment {fragment}, version {version}: digest {digest}, "
                                      f"the coordinator's is {expected}")
+
+    def note_run(self, run):
+        """Adds what a run's status says now, and returns it; of versions between two looks its journal has digests."""
+        rows = run.journal("SELECT fragment, version, digest FROM rounds WHERE digest IS NOT NULL")
+        self.committed |= {(fragment, version): digest for fragment, version, digest in rows}
+        status = run.status()
+        self.note(status)
+        return status
+
+    def await_agreement(self, run, sites, beyond=-1):
+        """Waits until each site has reported the coordinator's digest of a version beyond that, of every fragment."""
+
+        def agreed():
+            fragments = range(len(self.note_run(run)["fragments"]))  # none before the seed
+            return fragments and all(self.agreed(site, p) > beyond for site in sites for p in fragments)
+
+        eventually(agreed, f"digests of {', '.join(sites)} beyond version {beyond} agree")
 
     def agreed(self, site, fragment):
         """The latest version of the fragment of which the site's digest was seen to be the coordinator's; −1: none."""
