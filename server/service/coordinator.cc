@@ -21,8 +21,9 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
     : options_(std::move(options)), journal_(journal), started_ms_(options_.now_ms()) {}
 
 Coordinator::~Coordinator() {
+  journal_->Flush();  // what it still has to tell speaks of us, and of the parameters
   parameters_.reset();
-  journal_->Flush();  // its callbacks speak of us
+  journal_->Flush();
 }
 
 void Coordinator::SetMap(core::FragmentMap map) {
@@ -160,7 +161,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   for (const Action& action : decision.actions) {
     if (const auto* seed = std::get_if<RequestSeed>(&action)) Perform(*seed);
   }
-  noted_reason_.clear();  // a newcomer wants to know why it waits
+  if (!rounds_->Reason().empty()) SendTo(site, NoticeOf(rounds_->Reason()));  // a newcomer wants to know why it waits
   Publish();
 }
 

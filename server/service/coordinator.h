@@ -134,6 +134,7 @@ class Coordinator {
   void Perform(const Enter& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static v1::CoordinatorMessage NoticeOf(const std::string& reason);
   void Note(const std::string& kind, const core::SiteId& site, core::FragmentId fragment, const std::string& text)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);                                      // to the history
   void Then(std::function<void()> effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // once it is durable

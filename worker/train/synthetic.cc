@@ -65,7 +65,7 @@ absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
   const Clock::time_point end = Clock::now() + std::chrono::milliseconds(config_.synthetic.step_ms);
   RETURN_IF_ERROR(PutsOff() ? PutOff(t) : Apply(t));
   std::this_thread::sleep_until(end);
-  return StepResult{.loss = std::numeric_limits<double>::quiet_NaN(), .tokens = 0};
+  return StepResult{.loss = std::numeric_limits<double>::quiet_NaN(), .tokens = config_.inner.batch_size};
 }
 
 absl::Status SyntheticTrainer::Apply(core::Step t) {

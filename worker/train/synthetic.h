@@ -10,7 +10,7 @@
 // θ ← fma(g, −Σ lr, θ), so that a step costs nothing however many the parameters. One rounding instead of one per step:
 // its bits differ from `every_step`. It needs a constant gradient, sgd, no clipping and no weight decay.
 //
-// Tensor i counts as layer i. The loss is NaN. One owner thread.
+// Tensor i counts as layer i. A step counts as batch_size tokens. The loss is NaN. One owner thread.
 #pragma once
 
 #include <memory>
