@@ -100,7 +100,7 @@ Json FixedPart(const core::RunConfig& config) {
   Json fixed = ConfigJson(config);
   fixed.erase("outer");  // every update says with which
   fixed.erase("checkpoint");
-  for (const char* key : {"min_sites", "min_quorum", "grace_ms", "max_staleness", "weights", "merge"}) {
+  for (const char* key : {"min_sites", "min_quorum", "grace_ms", "max_staleness", "weights"}) {
     fixed["membership"].erase(key);  // the coordinator's alone
   }
   return fixed;

@@ -30,7 +30,7 @@ absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes);
 std::string RunConfigJson(const core::RunConfig& config);
 
 // What a run cannot change between two starts of its coordinator: everything that sites have fetched and go by, which
-// is all but outer, checkpoint, and of membership all but lease_ms. Empty, or the first key that differs:
+// is all but outer, checkpoint, and of membership all but lease_ms and merge. Empty, or the first key that differs:
 // "model.hidden_size: expected 128, got 256".
 std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now);
 
