@@ -114,6 +114,23 @@ class FaultsTest(EndToEndTest):
         self.assertEqual(len(rows[ROUND_EVENTS]), len(rows[ROUNDS]))
         self.assertTrue(all(digest for *_, digest in rows[ROUNDS]))
 
+    def test_contributions_that_wait_for_a_slower_site_survive_too(self):
+        expected = self.undisturbed()
+        run = self.new_run(CONFIG)
+        run.start_coordinator()
+        run.start_workers(*SITES)
+        run.await_rounds(1)
+        run.workers["us"].send(signal.SIGSTOP)
+
+        waiting = ("SELECT fragment FROM contributions WHERE merged_version IS NULL GROUP BY fragment "
+                   "HAVING min(site) = 'asia' AND max(site) = 'eu'")
+        fragment = eventually(lambda: run.journal(waiting), "asia and eu wait for us")[0][0]
+        run.coordinator.kill()
+        run.start_coordinator()
+        self.assertEqual(run.status()["fragments"][fragment]["contributors"], ["asia", "eu"])
+        run.workers["us"].send(signal.SIGCONT)
+        self.check_same(expected, run, "killed while two of three had contributed")
+
     def test_a_coordinator_that_is_killed_again_and_again_too(self):
         expected = self.undisturbed()
         run = self.new_run(CONFIG)
