@@ -24,10 +24,12 @@ namespace causeway::transport {
 struct Standing {
   std::vector<core::Version> versions;  // of the anchors, empty before the site has entered
   bool from_checkpoint = false;         // this process repeats steps of its session
+  bool joining = false;                 // it has no place yet: what it downloads is of use whatever became of its stay
 };
 
 struct Welcome {
-  bool resumed = false;      // the session is still in the run
+  bool resumed = false;         // the session is still in the run
+  bool kept_transfers = false;  // what was under way goes on: resumed, or still joining
   bool same_lineage = true;  // false: the coordinator's state was restored from a backup; what the site holds is void
   core::FragmentMap map;
   std::vector<core::Version> last_admitted;  // base of the site's last admitted contribution of each fragment; −1 none
@@ -95,7 +97,7 @@ class CoordinatorLink {
  public:
   virtual ~CoordinatorLink() = default;
 
-  // Joins as soon as possible and stays joined. Call once; the listener outlives the link's Stop.
+  // Joins as soon as possible and stays joined. Call once; the listener outlives Leave.
   virtual void Start(const core::Manifest& manifest, LinkListener* listener) = 0;
 
   virtual void SendReady() = 0;
@@ -104,9 +106,12 @@ class CoordinatorLink {
   // Start transfers; they survive broken connections. `done` is called exactly once.
   virtual void Upload(UploadRequest request) = 0;
   virtual void Download(DownloadRequest request) = 0;
-  virtual void DropTransfers() = 0;  // all of them end with CANCELLED
 
-  // Leaves the run and stops: no call to the listener after it. Drops transfers.
+  // Joins again, on a new control stream: the site has lost what its place stood on, and its standing says so.
+  virtual void Rejoin() = 0;
+
+  // Leaves the run and ends: no call to the listener after it. Drops transfers. That all steps are done is said until
+  // the coordinator has heard it, for a while; otherwise its run would wait for this site.
   virtual void Leave(bool finished, const std::string& reason) = 0;
 };
 

@@ -18,7 +18,8 @@ namespace causeway::transport {
 namespace {
 
 constexpr int kBulkChannels = 4;                            // on a long link one TCP connection is slow to fill it
-constexpr auto kLeaveTimeout = std::chrono::seconds(2);     // for the coordinator to see that we left
+constexpr auto kLeaveTimeout = std::chrono::seconds(2);     // for the coordinator to hear that we leave
+constexpr auto kFinishTimeout = std::chrono::seconds(30);   // the same, once all is done: a restart of it fits in
 constexpr int64_t kStopPollMs = 50;                         // how long a wait for a connection may outlive the link
 constexpr auto kDescribeTimeout = std::chrono::seconds(5);  // for one answer
 
@@ -202,6 +203,7 @@ void GrpcLink::Connect() {
   join.set_software_version(CAUSEWAY_VERSION);
   core::MutexLock lock(mutex_);
   if (stopping_ || failed_) return;
+  joining_ = standing.joining;
   *join.mutable_context() = MakeContext();
   control_running_ = true;
   control_ = ControlStream::Start(
@@ -215,6 +217,7 @@ void GrpcLink::OnControlEnded(const grpc::Status& status) {
   connection_failed_ = !welcomed_ && status.error_code() == grpc::StatusCode::UNAVAILABLE;
   if (welcomed_ || unreached_since_ms_ == 0) unreached_since_ms_ = NowMs();
   attempts_ = welcomed_ ? 1 : attempts_ + 1;
+  if (leave_ && welcomed_ && status.ok()) left_ = stopping_ = true;  // it ends the stream when that is durable
   welcomed_ = false;
   control_running_ = false;
   control_.reset();
@@ -245,25 +248,31 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
     Fail(absl::PermissionDeniedError(map.status().message()));
     return;
   }
-  bool same_lineage = true;
+  bool same_lineage = true, joining = false;
   {
     core::MutexLock lock(mutex_);
+    joining = joining_;
     same_lineage = lineage_.empty() || lineage_ == welcome.lineage();
     epoch_ = same_lineage ? std::max<uint64_t>(epoch_, welcome.epoch()) : welcome.epoch();
     lineage_ = welcome.lineage();
   }
-  if (!welcome.resumed()) DropTransfers();
+  const bool keeps = welcome.resumed() || (joining && same_lineage);
+  if (!keeps) DropTransfers();
   listener_->OnHold(welcome.held());
   listener_->OnWelcome({.resumed = welcome.resumed(),
+                        .kept_transfers = keeps,
                         .same_lineage = same_lineage,
                         .map = *std::move(map),
                         .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()}});
+  std::optional<v1::SiteMessage> leave;
   {
     core::MutexLock lock(mutex_);
     welcomed_ = true;
     attempts_ = 0;
+    leave = leave_;
     changed_.notify_all();
   }
+  if (leave) SendOnControl(*std::move(leave));
   LaunchDue();
 }
 
@@ -401,19 +410,28 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
   v1::SiteMessage message;
   message.mutable_leave()->set_finished(finished);
   message.mutable_leave()->set_reason(reason);
+  {
+    core::MutexLock lock(mutex_);
+    leave_ = message;
+  }
   SendOnControl(std::move(message));
   {
-    // The coordinator ends the stream when it has seen the message.
     core::MutexLock lock(mutex_);
+    const auto heard = [&] { return left_ || failed_ || (!finished && !control_running_); };
+    lock.WaitFor(changed_, finished ? kFinishTimeout : kLeaveTimeout, heard);
     stopping_ = true;
     changed_.notify_all();
-    if (welcomed_) lock.WaitFor(changed_, kLeaveTimeout, [this] { return !control_running_; });
     if (control_ != nullptr) control_->Cancel();
   }
   thread_.join();
   DropTransfers();
   core::MutexLock lock(mutex_);
   lock.Wait(changed_, [this] { return !control_running_ && transfers_.empty(); });
+}
+
+void GrpcLink::Rejoin() {
+  core::MutexLock lock(mutex_);
+  if (control_ != nullptr) control_->Cancel();
 }
 
 }  // namespace causeway::transport

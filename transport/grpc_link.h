@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,10 +56,11 @@ class GrpcLink final : public CoordinatorLink {
   bool SendProgress(const core::Progress& progress) override;
   void Upload(UploadRequest request) override;
   void Download(DownloadRequest request) override;
-  void DropTransfers() override;
+  void Rejoin() override;
   void Leave(bool finished, const std::string& reason) override;
 
  private:
+  void DropTransfers();  // all of them end with CANCELLED
   struct Pending {
     std::shared_ptr<Transfer> transfer;
     bool running = false;
@@ -98,8 +100,11 @@ class GrpcLink final : public CoordinatorLink {
   std::condition_variable changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<v1::SiteMessage> leave_ ABSL_GUARDED_BY(mutex_);  // on its way
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;                     // the coordinator has heard it
   bool control_running_ ABSL_GUARDED_BY(mutex_) = false;
   bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool joining_ ABSL_GUARDED_BY(mutex_) = false;  // as the last Join said
   int attempts_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t retry_after_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // the coordinator asked us to wait so long
   int64_t unreached_since_ms_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -125,9 +125,14 @@ class DownloadTransfer final : public Transfer {
     ++attempts_;
     spdlog::log(LevelOf(attempts_), "download of fragment {} version {} broke after {} chunks: {}", request_.fragment,
                 request_.version, chunks_, status.error_message());
-    // Pruned or never made: asking again does not help.
-    if (status.error_code() != grpc::StatusCode::NOT_FOUND) return false;
-    Finish(absl::NotFoundError(status.error_message()));
+    // Pruned or never made, or not what can be sent: asking again does not help.
+    if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
+      Finish(absl::NotFoundError(status.error_message()));
+    } else if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
+      Finish(absl::InvalidArgumentError(status.error_message()));
+    } else {
+      return false;
+    }
     return true;
   }
 

@@ -185,7 +185,7 @@ class Checkpoints {
     trainer.CatchUp(all, step);
     saved_rounds_ = engine.CompletedRounds();
     absl::Status status;
-    engine.Checkpoint(step, [&](const worker::SyncCheckpoint& checkpoint) {
+    const bool saved = engine.Checkpoint(step, [&](const worker::SyncCheckpoint& checkpoint) {
       status = store_->Save(
           {.run = config_.run_id,
            .site = absl::GetFlag(FLAGS_site),
@@ -193,6 +193,7 @@ class Checkpoints {
            .lineage = link_.lineage()},
           checkpoint, [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
     });
+    if (!saved) return;
     if (!status.ok()) {
       spdlog::error("no checkpoint after step {}, goes on without: {}", step, status.ToString());
     } else {
@@ -341,8 +342,8 @@ int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest&
   const bool finished = status.ok();
   if (absl::IsCancelled(status)) {
     spdlog::info("stopping: drains what is in flight");
+    loop.SaveCheckpoint();
     status = engine.DrainUploads();
-    if (status.ok() && engine.stays() > 0) loop.SaveCheckpoint();
   }
   if (const std::string path = absl::GetFlag(FLAGS_dump_local); status.ok() && !path.empty()) {
     status = loop.DumpLocal(path);

@@ -6,6 +6,11 @@
 #include "core/limits.h"
 
 namespace causeway::server {
+namespace {
+
+constexpr int64_t kAliveMs = 2'500;  // two heartbeats, and their way
+
+}  // namespace
 
 using core::FragmentId;
 using core::SessionId;
@@ -83,7 +88,10 @@ void RoundTable::Refuse(const SiteId& site, JoinDecision& decision) const {
   if (found != state_.sites.end() && found->second.state != SiteState::kGone) {
     const Link& link = links_.at(site);
     decision.reason = absl::StrCat("site ", site, " is in the run already");
-    if (!link.connected) {
+    // A heartbeat comes every second, or every quarter of a lease: a process whose host died is not alive any more.
+    const int64_t heard_ms = rules_.membership.lease_ms - (link.deadline_ms - now_ms_);
+    const bool alive = link.connected && heard_ms < std::min<int64_t>(kAliveMs, rules_.membership.lease_ms / 2);
+    if (!alive) {
       decision.retry_after_ms = std::max<int64_t>(1, link.deadline_ms - now_ms_);
       absl::StrAppend(&decision.reason, "; its name is free in ", decision.retry_after_ms, " ms unless it returns");
     } else {

@@ -1,6 +1,7 @@
 #include "worker/sync/checkpoint_store.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/file.h>
 
 #include <algorithm>
@@ -155,7 +156,13 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::Load(const core
                                                                       const core::SiteId& site) const {
   const std::vector<int64_t> numbers = Numbers(directory_);
   if (numbers.empty()) return std::nullopt;
-  ASSIGN_OR_RETURN(LoadedCheckpoint loaded, ReadFolder(FolderOf(directory_, numbers.back())));
+  absl::StatusOr<LoadedCheckpoint> newest = absl::NotFoundError("");
+  for (size_t i = numbers.size(); i > 0 && !newest.ok(); --i) {
+    auto read = ReadFolder(FolderOf(directory_, numbers[i - 1]));
+    if (!read.ok()) spdlog::error("passes over a damaged checkpoint: {}", read.status().ToString());
+    if (read.ok() || i == numbers.size()) newest = std::move(read);  // if all are, the newest is named
+  }
+  ASSIGN_OR_RETURN(LoadedCheckpoint loaded, std::move(newest));
   if (loaded.identity.run != run || loaded.identity.site != site) {
     return absl::InvalidArgumentError(absl::StrCat("--checkpoint_dir=", directory_, " holds checkpoints of site ",
                                                    loaded.identity.site, " in run ", loaded.identity.run,

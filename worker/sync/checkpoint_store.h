@@ -43,8 +43,8 @@ class CheckpointStore {
   // FAILED_PRECONDITION: another worker runs there. PERMISSION_DENIED: it cannot be written.
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& directory);
 
-  // The newest checkpoint, or nothing. INVALID_ARGUMENT if it is of another run or site; DATA_LOSS names the damaged
-  // file.
+  // The newest checkpoint that is whole, or nothing. INVALID_ARGUMENT if it is of another run or site; DATA_LOSS, or
+  // what reading said, if all are damaged.
   absl::StatusOr<std::optional<LoadedCheckpoint>> Load(const core::RunId& run, const core::SiteId& site) const;
 
   // `save_trainer` writes the file of that path. On failure the checkpoints before stay; otherwise all but the newest

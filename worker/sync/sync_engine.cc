@@ -300,7 +300,7 @@ AnchorCopy SyncEngine::CopyAnchors() const {
 
 Version SyncEngine::CompletedRounds() const {
   core::MutexLock lock(mutex_);
-  return std::ranges::min_element(slots_, {}, &Slot::applied)->applied;
+  return slots_.empty() ? 0 : std::ranges::min_element(slots_, {}, &Slot::applied)->applied;
 }
 
 // ---- The end ----

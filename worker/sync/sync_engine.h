@@ -79,8 +79,9 @@ class SyncEngine final : public transport::LinkListener {
   bool Touches(core::FragmentId fragment, core::Step t) const;
 
   // Calls `save` with what a process that starts again needs, at the end of step t, and returns when it has. θ and the
-  // inner optimizer are the caller's. Runs on the task thread, while no array changes.
-  void Checkpoint(core::Step t, const std::function<void(const SyncCheckpoint&)>& save);
+  // inner optimizer are the caller's. Runs on the task thread, while no array changes. False, and nothing is saved,
+  // where θ is not W and what was trained: before the site has its place, and once it only completes rounds.
+  bool Checkpoint(core::Step t, const std::function<void(const SyncCheckpoint&)>& save);
   // Rounds of all fragments that θ has: checkpoints are counted in them.
   core::Version CompletedRounds() const;
 
@@ -161,6 +162,7 @@ class SyncEngine final : public transport::LinkListener {
   bool IsQuorum() const { return config_.sync.mode == core::SyncMode::kQuorum; }
 
   // Joining.
+  bool IsJoining() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // without a place
   absl::StatusOr<core::Step> TakePlace();
   void SettleEarlierStay() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status GetAnchors();
@@ -185,6 +187,7 @@ class SyncEngine final : public transport::LinkListener {
   void RequestUpdate(core::FragmentId p, int64_t generation);
   void RequestAnchor(core::FragmentId p, core::Version at_least, uint64_t held_digest, int64_t generation);
   void TakeAnchor(core::FragmentId p, const Incoming& incoming);
+  void LoseAnchor(core::FragmentId p, const std::string& why, int64_t generation);
   void TakeArrived(core::FragmentId p, int64_t generation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakeUpdate(core::FragmentId p, const Incoming& incoming, int64_t generation);
   bool ResolveBy(core::FragmentId p, const transport::DownloadHeader& header);

@@ -53,7 +53,6 @@ void SyncEngine::FillFromCheckpoint() {
 // The session is still in the run: the steps since the checkpoint are taken again, with the updates that the
 // coordinator has kept, and what was merged then is recognised when it is sent.
 absl::Status SyncEngine::ResumeFromCheckpoint() {
-  std::vector<FragmentId> unsent;
   int64_t generation = 0;
   {
     core::MutexLock lock(mutex_);
@@ -69,12 +68,27 @@ absl::Status SyncEngine::ResumeFromCheckpoint() {
     RequestUpdate(p, generation);
     Upload(p, generation);  // if its chunks are not admitted yet
   }
+  if (IsQuorum()) return absl::OkStatus();
+  // A checkpoint on the way out may lie between the sends and the applies of its step.
+  for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+    bool due = false;
+    {
+      core::MutexLock lock(mutex_);
+      due = schedule_.ApplyStep(p, slots_[p].applied) <= progress_.step;
+    }
+    if (due) RETURN_IF_ERROR(Apply(p));
+  }
   return absl::OkStatus();
 }
 
-void SyncEngine::Checkpoint(core::Step t, const std::function<void(const SyncCheckpoint&)>& save) {
+bool SyncEngine::Checkpoint(core::Step t, const std::function<void(const SyncCheckpoint&)>& save) {
+  {
+    core::MutexLock lock(mutex_);
+    if (!entered_ || Dropped() || phase_ != Phase::kTraining) return false;
+  }
   tasks_.Post([&] { save(Capture(t)); });
   tasks_.Finish();
+  return true;
 }
 
 SyncCheckpoint SyncEngine::Capture(core::Step t) const {

@@ -20,6 +20,7 @@ using core::Version;
 transport::Standing SyncEngine::GetStanding() {
   core::MutexLock lock(mutex_);
   transport::Standing standing;
+  standing.joining = IsJoining();
   if (checkpoint_) {
     standing.from_checkpoint = true;
     for (const FragmentCheckpoint& fragment : checkpoint_->fragments) standing.versions.push_back(fragment.version);
@@ -27,6 +28,10 @@ transport::Standing SyncEngine::GetStanding() {
     for (const Slot& slot : slots_) standing.versions.push_back(slot.version);
   }
   return standing;
+}
+
+bool SyncEngine::IsJoining() const {
+  return generation_ > 0 && generation_ == joined_generation_ && phase_ == Phase::kJoining && !entry_;
 }
 
 void SyncEngine::OnWelcome(const transport::Welcome& welcome) {
@@ -49,7 +54,9 @@ void SyncEngine::OnWelcome(const transport::Welcome& welcome) {
   }
   last_admitted_ = welcome.last_admitted;
   last_admitted_.resize(slots_.size(), -1);
-  if (starts || !welcome.resumed) {
+  // A joiner's downloads are of use whatever became of its stay, as long as it has no place that it could miss.
+  const bool goes_on = welcome.resumed || (welcome.kept_transfers && IsJoining());
+  if (starts || !goes_on) {
     ++generation_;
     entered_ = false;
     seed_requested_ = false;
@@ -159,6 +166,9 @@ void SyncEngine::SettleEarlierStay() {
     } else if (slot.sent && last_admitted_[p] < slot.sent->base) {
       slot.sent.reset();
       slot.sync->Resolve(/*merged=*/false);
+    } else if (slot.sent) {
+      slot.sent->admitted = true;
+      slot.sent->chunks.reset();
     }
   }
 }
@@ -260,6 +270,7 @@ absl::Status SyncEngine::Enter(const core::Entry& entry) {
       slot.sync->CopyAnchorToLocal();
       slot.applied = slot.version;
       slot.merged_amount = trained_;
+      slot.resolved = last_admitted_[p];
       slot.keeps_local = true;
     }
   }

@@ -71,7 +71,7 @@ void SyncEngine::TakeAnchor(FragmentId p, const Incoming& incoming) {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[p];
     // What an admitted contribution of ours became is not known any more: it is merged, or will be.
-    if (slot.keeps_local && slot.sent) slot.keeps_local = phase_ != Phase::kJoining;
+    slot.keeps_local &= !slot.sent.has_value();
     slot.sent.reset();
     keeps_local = slot.keeps_local;
   }
@@ -89,8 +89,7 @@ void SyncEngine::TakeAnchor(FragmentId p, const Incoming& incoming) {
   if (!status.ok()) return SetFailure(absl::InternalError(status.message()));
   core::MutexLock lock(mutex_);
   Slot& slot = slots_[p];
-  slot.version = incoming.header.version;
-  if (phase_ == Phase::kJoining) slot.applied = slot.version;
+  slot.applied = slot.version = incoming.header.version;
   slot.anchored = true;
   slot.ready_at = Clock::now();
   progress_.digests[p] = {slot.version, own_digest};
@@ -99,23 +98,39 @@ void SyncEngine::TakeAnchor(FragmentId p, const Incoming& incoming) {
 
 // ---- Updates ----
 
+// W is not the run's, or the updates from it on are gone. While the step loop trains, nobody else may move θ: the site
+// gives up its place and takes a new one.
+void SyncEngine::LoseAnchor(FragmentId p, const std::string& why, int64_t generation) {
+  spdlog::warn("fragment {}: {}; takes the anchor", p, why);
+  bool joining = false;
+  Version version = 0;
+  {
+    core::MutexLock lock(mutex_);
+    if (generation != generation_) return;
+    slots_[p].anchored = false;
+    version = slots_[p].sync->version();
+    joining = phase_ == Phase::kJoining;
+    if (!joining) entered_ = false;
+  }
+  if (joining) {
+    RequestAnchor(p, version, /*held_digest=*/0, generation);
+  } else {
+    link_->Rejoin();
+  }
+}
+
 // Of the version that W has: there is always one asked for.
 void SyncEngine::RequestUpdate(FragmentId p, int64_t generation) {
   const auto arrived = [this, p, generation](const std::shared_ptr<Incoming>& incoming, const absl::Status& status) {
-    Version version = 0;
-    {
+    if (status.ok()) {
       core::MutexLock lock(mutex_);
-      Slot& slot = slots_[p];
-      version = slot.version;
-      if (status.ok()) {
-        slot.arrived = incoming;
-        TakeArrived(p, generation);
-        return;
-      }
+      slots_[p].arrived = incoming;
+      TakeArrived(p, generation);
+    } else if (absl::IsNotFound(status)) {
+      LoseAnchor(p, std::string(status.message()), generation);
+    } else {
+      SetFailure(absl::InternalError(status.message()));
     }
-    if (!absl::IsNotFound(status)) return SetFailure(absl::InternalError(status.message()));
-    spdlog::warn("{}; fetches the anchor", status.ToString());
-    RequestAnchor(p, version + 1, /*held_digest=*/0, generation);
   };
   Fetch({.kind = transport::DownloadKind::kUpdate, .fragment = p, .version = slots_[p].sync->version()}, generation,
         arrived);
@@ -167,9 +182,10 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
   }
   if (joining && keeps_local) MoveLocal(p, merged);
   if (own_digest != incoming.digest) {
-    spdlog::error("fragment {} version {}: digest {} differs from the coordinator's {}; fetches the anchor", p,
-                  header.version, core::DigestText(own_digest), core::DigestText(incoming.digest));
-    RequestAnchor(p, header.version, /*held_digest=*/0, generation);
+    LoseAnchor(p,
+               absl::StrCat("version ", header.version, ": digest ", core::DigestText(own_digest),
+                            " differs from the coordinator's ", core::DigestText(incoming.digest)),
+               generation);
     return;
   }
   {

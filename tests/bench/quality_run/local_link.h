@@ -43,7 +43,7 @@ class LocalLink final : public transport::CoordinatorLink {
   bool SendProgress(const core::Progress& progress) override;
   void Upload(transport::UploadRequest request) override;
   void Download(transport::DownloadRequest request) override;
-  void DropTransfers() override;
+  void Rejoin() override {}  // nothing is pruned here
   void Leave(bool finished, const std::string& reason) override;
 
   // After Leave: bytes of chunks of contributions and updates, and the last progress the site reported.
@@ -62,6 +62,7 @@ class LocalLink final : public transport::CoordinatorLink {
     std::vector<std::string> chunks;  // so far
   };
 
+  void DropTransfers();
   v1::Context MakeContext() const;
   void Deliver(const v1::CoordinatorMessage& message);
   void Offer(const transport::UploadRequest& request);

@@ -39,7 +39,11 @@ class FakeLink final : public transport::CoordinatorLink {
     downloads_.push_back(std::move(request));
     changed_.notify_all();
   }
-  void DropTransfers() override {}
+  void Rejoin() override {
+    core::MutexLock lock(mutex_);
+    ++rejoins_;
+    changed_.notify_all();
+  }
   void Leave(bool, const std::string&) override {}
 
   transport::UploadRequest NextUpload() { return Next(uploads_); }
@@ -47,6 +51,10 @@ class FakeLink final : public transport::CoordinatorLink {
   void AwaitReady(int count) {
     core::MutexLock lock(mutex_);
     lock.Wait(changed_, [&] { return ready_ >= count; });
+  }
+  void AwaitRejoin() {
+    core::MutexLock lock(mutex_);
+    lock.Wait(changed_, [&] { return rejoins_ > 0; });
   }
   size_t num_uploads() {
     core::MutexLock lock(mutex_);
@@ -80,6 +88,7 @@ class FakeLink final : public transport::CoordinatorLink {
   std::deque<transport::DownloadRequest> downloads_;
   core::Progress progress_;
   int ready_ = 0;
+  int rejoins_ = 0;
 };
 
 class SyncEngineTest : public ::testing::Test {

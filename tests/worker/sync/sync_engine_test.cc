@@ -34,18 +34,40 @@ TEST_F(SyncEngineTest, SendsAtItsStepAndMixesAfterTheDelay) {
   EXPECT_THAT(value_, ElementsAre(0.75f));
 }
 
-TEST_F(SyncEngineTest, AnchorThatDiffersFromTheCoordinatorsIsFetched) {
+TEST_F(SyncEngineTest, SiteWhoseAnchorDiffersFromTheCoordinatorsTakesANewPlaceWithTheRightOne) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   ASSERT_TRUE(engine_->AfterStep(2).ok());
   link_.NextUpload().done(absl::OkStatus());
   transport::DownloadRequest update = link_.NextDownload();
   Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(9));
+  link_.AwaitRejoin();
+  EXPECT_THAT(engine_->GetStanding().versions, ElementsAre());
+  auto joined = std::async(std::launch::async, [this] { return engine_->AfterStep(3); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {0}});
   transport::DownloadRequest anchor = link_.NextDownload();
   EXPECT_EQ(anchor.kind, transport::DownloadKind::kAnchor);
-  EXPECT_EQ(anchor.version, 1);
   Answer(anchor, {.version = 1}, {9, 0}, DigestOf(9));
-  ASSERT_TRUE(engine_->AfterStep(3).ok());
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 4, .versions = {1}, .first_versions = {1}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 4);
   EXPECT_THAT(value_, ElementsAre(9));
+}
+
+TEST_F(SyncEngineTest, SiteThatIsBehindTheUpdatesThatAreKeptTakesANewPlaceAndKeepsWhatItTrained) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  ASSERT_TRUE(engine_->AfterStep(1).ok());
+  link_.NextDownload().done(absl::NotFoundError("pruned"), 0);
+  link_.AwaitRejoin();
+  EXPECT_THAT(value_, ElementsAre(0.5f));  // the step loop's, until it waits in Join
+  auto joined = std::async(std::launch::async, [this] { return engine_->AfterStep(2); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  transport::DownloadRequest anchor = link_.NextDownload();
+  Answer(anchor, {.version = 6}, {4, 0}, DigestOf(4));
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 12, .versions = {6}, .first_versions = {6}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 12);
+  EXPECT_THAT(value_, ElementsAre(3.5f));
 }
 
 TEST_F(SyncEngineTest, SiteThatWasDroppedCatchesUpByTheUpdatesItMissedAndKeepsWhatItTrained) {
@@ -120,6 +142,19 @@ TEST_F(SyncEngineTest, OpenRoundWithoutTheJoinerMovesItWhenItIsDue) {
   Answer(update, {.version = 4, .outer = {1, 0}, .merged = {"us"}, .sites = {"eu", "us"}}, {0.25f}, DigestOf(1.75f));
   ASSERT_TRUE(engine_->AfterStep(9).ok());
   EXPECT_THAT(value_, ElementsAre(1.25f));  // Δ = 0.5 as before
+}
+
+TEST_F(SyncEngineTest, JoinerWhoseConnectionBreaksGoesOnWithWhatItDownloads) {
+  auto joined = std::async(std::launch::async, [this] { return engine_->Join(); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  transport::DownloadRequest anchor = link_.NextDownload();
+  EXPECT_TRUE(link_.listener().GetStanding().joining);
+  link_.listener().OnWelcome({.resumed = false, .kept_transfers = true, .map = map_, .last_admitted = {}});
+  Answer(anchor, {.version = 3}, {5, 0}, DigestOf(5));
+  link_.AwaitReady(1);
+  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 8);
+  EXPECT_THAT(value_, ElementsAre(5));
 }
 
 TEST_F(SyncEngineTest, NonFiniteValueEndsTheLoopAndIsNotSent) {
