@@ -24,8 +24,10 @@ namespace causeway::server {
 inline constexpr double kGraceShare = 0.8;
 
 // Share of the sites' own pace that rounds keep as their distance. Below 1: an overestimate of the step time would make
-// each round a little later than the sites are ready for it, until they skip a send.
-inline constexpr double kDistanceShare = 0.9;
+// each round a little later than the sites are ready for it, until they skip a send. But close to it: while somebody is
+// missing, nothing else holds a round back, and a site sends only once in an interval, so that no larger share of the
+// sites can contribute to each.
+inline constexpr double kDistanceShare = 0.95;
 
 // Weight of the newest observation. Ten of them are enough to follow a change, and one odd one does not matter.
 inline constexpr double kNewestWeight = 0.1;

@@ -68,7 +68,7 @@ TEST(Pace, DistanceIsAShareOfASyncInterval) {
   EXPECT_EQ(pace.DistanceMs(/*sync_every=*/20), 0);
   pace.Heard("a", 0, 0, kLongestGapMs);
   pace.Heard("a", 1, 100, kLongestGapMs);
-  EXPECT_DOUBLE_EQ(pace.DistanceMs(20), 1800);
+  EXPECT_DOUBLE_EQ(pace.DistanceMs(20), 1900);
 }
 
 }  // namespace

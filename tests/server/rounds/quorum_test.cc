@@ -181,12 +181,12 @@ TEST(Distance, RoundsKeepTheSitesOwnPace) {
   EXPECT_THAT(table.state().versions, ElementsAre(1, 0));
   EXPECT_EQ(table.RoundReason(1), "keeps its distance to the rounds before");
   EXPECT_EQ(table.Phase(1), RoundPhase::kGrace);
-  EXPECT_THAT(Closed(table.Tick(1449)), IsEmpty());
-  EXPECT_THAT(Closed(table.Tick(1450)), SizeIs(1));  // 0.9 · 10 · 100 / 2
+  EXPECT_THAT(Closed(table.Tick(1474)), IsEmpty());
+  EXPECT_THAT(Closed(table.Tick(1475)), SizeIs(1));  // 0.95 · 10 · 100 / 2
   Contribute(table, "a", 0, 1, 1500);
   EXPECT_THAT(Contribute(table, "b", 0, 1, 1500), IsEmpty());
-  EXPECT_THAT(Closed(table.Tick(1899)), IsEmpty());
-  EXPECT_THAT(Closed(table.Tick(1900)), SizeIs(1));  // of the same fragment: 0.9 · 10 · 100
+  EXPECT_THAT(Closed(table.Tick(1949)), IsEmpty());
+  EXPECT_THAT(Closed(table.Tick(1950)), SizeIs(1));  // of the same fragment: 0.95 · 10 · 100
 }
 
 TEST(Distance, IsNotKeptWhenNobodyTrainsAnyMore) {
