@@ -20,6 +20,11 @@ transport::DownloadHeader HeaderOf(const RoundRecord& round, int num_chunks) {
 
 }  // namespace
 
+void AddWaiting(Wake wake, std::vector<Wake>& waiting) {
+  std::erase_if(waiting, [](const Wake& earlier) { return earlier.gone(); });
+  waiting.push_back(std::move(wake));
+}
+
 Update::Update(const Journal* journal, const StoredRound& stored)
     : journal_(journal),
       header_(HeaderOf(stored.record, static_cast<int>(stored.update.chunk_bytes.size()))),
@@ -32,7 +37,7 @@ void Update::Begin(const RoundRecord& round, int num_chunks) {
     CHECK(!header_);
     header_ = HeaderOf(round, num_chunks);
   }
-  Wake();
+  WakeAll();
 }
 
 void Update::Append(std::string chunk) {
@@ -40,7 +45,7 @@ void Update::Append(std::string chunk) {
     core::MutexLock lock(mutex_);
     chunks_.push_back(std::make_shared<const std::string>(std::move(chunk)));
   }
-  Wake();
+  WakeAll();
 }
 
 void Update::End(uint64_t digest) {
@@ -49,7 +54,7 @@ void Update::End(uint64_t digest) {
     CHECK(header_ && header_->num_chunks == static_cast<int>(chunks_.size()));
     digest_ = digest;
   }
-  Wake();
+  WakeAll();
 }
 
 void Update::MoveTo(const Extent& extent) {
@@ -64,29 +69,29 @@ std::vector<ChunkPtr> Update::chunks() const {
   return chunks_;
 }
 
-void Update::Wake() {
-  std::vector<std::function<void()>> waiting;
+void Update::WakeAll() {
+  std::vector<Wake> waiting;
   {
     core::MutexLock lock(mutex_);
     waiting.swap(waiting_);
   }
-  for (const auto& wake : waiting) wake();
+  for (const Wake& wake : waiting) wake();
 }
 
-std::optional<transport::DownloadHeader> Update::Header(std::function<void()> wake) {
+std::optional<transport::DownloadHeader> Update::Header(Wake wake) {
   core::MutexLock lock(mutex_);
-  if (!header_) waiting_.push_back(std::move(wake));
+  if (!header_) AddWaiting(std::move(wake), waiting_);
   return header_;
 }
 
-ChunkSource::Item Update::Get(size_t index, std::function<void()> wake) {
+ChunkSource::Item Update::Get(size_t index, Wake wake) {
   std::shared_ptr<const Extent> extent;
   {
     core::MutexLock lock(mutex_);
     if (index < chunks_.size()) return {.chunk = chunks_[index]};
     if (extent_ == nullptr || index >= extent_->chunk_bytes.size()) {
       if (digest_) return {.end = digest_};
-      waiting_.push_back(std::move(wake));
+      AddWaiting(std::move(wake), waiting_);
       return {};
     }
     extent = extent_;
@@ -102,13 +107,13 @@ Anchor::Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::An
       digest_(digest),
       already_held_(already_held) {}
 
-std::optional<transport::DownloadHeader> Anchor::Header(std::function<void()>) {
+std::optional<transport::DownloadHeader> Anchor::Header(Wake) {
   return transport::DownloadHeader{.version = digest_.version,
                                    .num_chunks = already_held_ ? 0 : static_cast<int>(2 * plan_.size()),
                                    .already_held = already_held_};
 }
 
-ChunkSource::Item Anchor::Get(size_t index, std::function<void()>) {
+ChunkSource::Item Anchor::Get(size_t index, Wake) {
   if (already_held_ || index >= 2 * plan_.size()) return {.end = digest_.digest};
   const codecs::ChunkSpan& span = plan_[index % plan_.size()];
   std::vector<float> values(span.values);

@@ -1,7 +1,8 @@
 // Where the chunks of a download come from.
 //
-//   Update   appended by the merge while sites already read: encoded once, sent to all; from the journal once it is
-//   there Anchor   encoded from a snapshot's file as it is asked for, so that merging never waits for a joiner
+//   Update   appended by the merge while sites already read: encoded once, sent to all; read from the journal once it
+//            is there
+//   Anchor   encoded from a snapshot's file as it is asked for, so that merging never waits for a joiner
 //
 // A reader asks for chunk i; if it is not there yet its `wake` is called once, as soon as asking again makes sense.
 // Thread-safe; `wake` is called without a lock held.
@@ -22,6 +23,26 @@
 
 namespace causeway::server {
 
+// Tells a reader to ask again. One whose owner is gone is forgotten.
+class Wake {
+ public:
+  template <typename Call>
+  Wake(Call call) : call_(std::move(call)) {}  // NOLINT: of an owner that outlives the source
+  Wake(std::weak_ptr<const void> owner, std::function<void()> call)
+      : owned_(true), owner_(std::move(owner)), call_(std::move(call)) {}
+
+  bool gone() const { return owned_ && owner_.expired(); }
+  void operator()() const { call_(); }
+
+ private:
+  bool owned_ = false;
+  std::weak_ptr<const void> owner_;
+  std::function<void()> call_;
+};
+
+// Adds one, and drops those that nobody waits for any more.
+void AddWaiting(Wake wake, std::vector<Wake>& waiting);
+
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
@@ -33,8 +54,8 @@ class ChunkSource {
     absl::Status error;
   };
   // Asked first; nothing while it waits.
-  virtual std::optional<transport::DownloadHeader> Header(std::function<void()> wake) = 0;
-  virtual Item Get(size_t index, std::function<void()> wake) = 0;
+  virtual std::optional<transport::DownloadHeader> Header(Wake wake) = 0;
+  virtual Item Get(size_t index, Wake wake) = 0;
 };
 
 class Update final : public ChunkSource {
@@ -49,11 +70,11 @@ class Update final : public ChunkSource {
 
   std::vector<ChunkPtr> chunks() const;  // in memory
 
-  std::optional<transport::DownloadHeader> Header(std::function<void()> wake) override;
-  Item Get(size_t index, std::function<void()> wake) override;
+  std::optional<transport::DownloadHeader> Header(Wake wake) override;
+  Item Get(size_t index, Wake wake) override;
 
  private:
-  void Wake();
+  void WakeAll();
 
   const Journal* const journal_;
   mutable core::Mutex mutex_;
@@ -61,7 +82,7 @@ class Update final : public ChunkSource {
   std::vector<ChunkPtr> chunks_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Extent> extent_ ABSL_GUARDED_BY(mutex_);  // instead of them
   std::optional<uint64_t> digest_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Wake> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Anchor and momentum of a snapshot as float32 chunks, anchor first, compressed where it pays. Reading goes on when the
@@ -71,8 +92,8 @@ class Anchor final : public ChunkSource {
   // With `already_held` no chunk is sent.
   Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held);
 
-  std::optional<transport::DownloadHeader> Header(std::function<void()> wake) override;
-  Item Get(size_t index, std::function<void()> wake) override;
+  std::optional<transport::DownloadHeader> Header(Wake wake) override;
+  Item Get(size_t index, Wake wake) override;
 
  private:
   const SnapshotReader snapshot_;

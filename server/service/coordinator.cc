@@ -146,6 +146,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   member.peer = peer;
   member.session = join.context().session();
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
+  if (join.from_checkpoint()) ForgetArriving(site);  // another process made those chunks
   state_changed_ = true;
   if (!decision.resumed) Note("join", site, -1, absl::StrCat("version ", join.software_version()));
   v1::Welcome* welcome = answer.mutable_welcome();

@@ -84,11 +84,10 @@ class Coordinator {
   using OnVerdict = std::function<void(const v1::Verdict&)>;
   absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
   // After every chunk is there, or none is needed: admits it. The verdict comes when it is durable, on another thread.
-  void CompleteUpload(const v1::UploadHeader& header, const Upload& upload, OnVerdict verdict);
+  void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
 
   // The source of a download, or nullptr when it has to wait for `wake`.
-  absl::StatusOr<std::shared_ptr<ChunkSource>> BeginDownload(const v1::DownloadRequest& request,
-                                                             std::function<void()> wake);
+  absl::StatusOr<std::shared_ptr<ChunkSource>> BeginDownload(const v1::DownloadRequest& request, Wake wake);
   std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
 
   // ---- The people who run it ----
@@ -139,13 +138,16 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);                                      // to the history
   void Then(std::function<void()> effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // once it is durable
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TellRules(v1::ChangeRunRequest::Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   core::SiteId SiteOf(const SitePeer* peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // empty: none
   void SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendDrain(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetArriving(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // but what was admitted
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteSeed(const OnVerdict& verdict);
-  core::FragmentState DecodeSeed(const core::Fragment& fragment, const Contribution& seed) const;
+  std::vector<StartingFragment> DecodeSeed(const core::FragmentMap& map,
+                                           std::vector<std::shared_ptr<Contribution>> seeds) const;
   absl::Status SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const;
   void Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

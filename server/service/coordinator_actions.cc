@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
@@ -55,8 +56,11 @@ void Coordinator::Perform(const Actions& actions) {
 }
 
 void Coordinator::Perform(const RequestSeed& action) {
+  if (!map_) return;  // started again before the seed: it is asked when it is back and says what the model is
   const core::SessionId& session = members_[action.site].session;
-  if (action.site != seeder_ || session != seeder_session_) seeds_.assign(map_->num_fragments(), nullptr);
+  if (action.site != seeder_ || session != seeder_session_ || seeds_.empty()) {
+    seeds_.assign(map_->num_fragments(), nullptr);
+  }
   seeder_ = action.site;
   seeder_session_ = session;
   spdlog::info("site {}: is asked for the initial parameters", action.site);
@@ -93,9 +97,12 @@ void Coordinator::Perform(const CloseRound& action) {
     members_[contributor.site].merged_weight += normalized[i];
   }
   ++rounds_closed_;
+  // Without its numbers a reason changes when something else than the time does.
+  std::string reason = action.reason;
+  std::erase_if(reason, [](char c) { return absl::ascii_isdigit(c); });
   std::string& noted = noted_round_reasons_[action.fragment];
-  if (noted != action.reason) spdlog::info("fragment {}: rounds close as {}", action.fragment, action.reason);
-  noted = action.reason;
+  if (noted != reason) spdlog::info("fragment {}: rounds close as {}", action.fragment, action.reason);
+  noted = std::move(reason);
   Note("round", "", action.fragment,
        absl::StrCat("version ", action.base + 1, ": ", action.reason, ": ",
                     absl::StrJoin(round.contributors, ", ", [](std::string* out, const RoundRecord::Contributor& c) {
@@ -111,13 +118,17 @@ void Coordinator::Perform(const Dropped& action) {
   spdlog::info("site {}: is out of the run: {}", action.site, action.reason);
   state_changed_ = true;
   Note("drop", action.site, -1, action.reason);
-  for (size_t p = 0; p < open_.size(); ++p) {
-    if (!rounds_->state().contributions[p].contains(action.site)) open_[p].erase(action.site);
-  }
+  ForgetArriving(action.site);
   Member& member = members_[action.site];
   member.progress.in_flight.clear();
   if (member.peer != nullptr) Then([peer = member.peer] { peer->Close(); });
   member.peer.reset();
+}
+
+void Coordinator::ForgetArriving(const core::SiteId& site) {
+  for (size_t p = 0; p < open_.size(); ++p) {
+    if (!rounds_->state().contributions[p].contains(site)) open_[p].erase(site);
+  }
 }
 
 void Coordinator::NoteReasons() {

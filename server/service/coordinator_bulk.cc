@@ -73,8 +73,11 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
   return Upload{.contribution = seed, .meters = member->second.meters};
 }
 
-void Coordinator::CompleteUpload(const v1::UploadHeader& header, const Upload& upload, OnVerdict verdict) {
-  if (header.initial()) return CompleteSeed(verdict);
+void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict) {
+  if (header.initial()) {
+    upload.contribution.reset();  // seeds_ has it, and lets go of it as soon as it is decoded
+    return CompleteSeed(verdict);
+  }
   core::MutexLock lock(mutex_);
   const core::SiteId& site = header.context().site();
   const core::Admitted admitted = AdmittedOf(header);
@@ -105,13 +108,15 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, const Upload& u
 // Of a contribution that was refused: its site may send another one of the same base.
 void Coordinator::Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload) {
   const auto arriving = open_[fragment].find(site);
-  if (arriving != open_[fragment].end() && arriving->second.contribution == upload.contribution) {
+  const bool admitted = rounds_->state().contributions[fragment].contains(site);
+  if (!admitted && arriving != open_[fragment].end() && arriving->second.contribution == upload.contribution) {
     open_[fragment].erase(arriving);
   }
 }
 
 void Coordinator::CompleteSeed(const OnVerdict& verdict) {
-  std::vector<StartingFragment> fragments;
+  std::vector<std::shared_ptr<Contribution>> seeds;
+  core::FragmentMap map;
   RunRecord run;
   {
     core::MutexLock lock(mutex_);
@@ -120,15 +125,17 @@ void Coordinator::CompleteSeed(const OnVerdict& verdict) {
         std::all_of(seeds_.begin(), seeds_.end(), [](const auto& seed) { return seed != nullptr && seed->complete(); });
     if (whole) {
       seeding_ = true;
-      run.manifest = map_->manifest();
-      for (int p = 0; p < map_->num_fragments(); ++p) {
+      map = *map_;
+      run.manifest = map.manifest();
+      for (const core::Fragment& fragment : map.fragments()) {
         auto& tensors = run.tensors_of_fragment.emplace_back();
-        for (const core::TensorPlace& place : map_->fragment(p).tensors) tensors.push_back(place.tensor);
-        fragments.push_back({.state = DecodeSeed(map_->fragment(p), *std::exchange(seeds_[p], nullptr))});
+        for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
       }
+      seeds.swap(seeds_);
     }
   }
   if (run.manifest.empty()) return verdict(Admitted());
+  std::vector<StartingFragment> fragments = DecodeSeed(map, std::move(seeds));
   const absl::Status saved = SaveSeed(run, fragments);
   if (!saved.ok()) return Fail(saved);
   {
@@ -143,15 +150,23 @@ void Coordinator::CompleteSeed(const OnVerdict& verdict) {
   verdict(Admitted());
 }
 
-core::FragmentState Coordinator::DecodeSeed(const core::Fragment& fragment, const Contribution& seed) const {
-  core::FragmentState state;
-  state.anchor.resize(fragment.padded_values());
-  state.momentum.resize(fragment.padded_values());
-  if (options_.config.codec.feedback_down > 0) state.residual.resize(fragment.padded_values());
-  for (const codecs::ChunkView& view : seed.Views()) {
-    view.Decode(view.span().first_unit, std::span(state.anchor).subspan(view.span().first_value(), view.span().values));
+// All anchors before the rest: what arrived takes as much as they do, and is gone by then.
+std::vector<StartingFragment> Coordinator::DecodeSeed(const core::FragmentMap& map,
+                                                      std::vector<std::shared_ptr<Contribution>> seeds) const {
+  std::vector<StartingFragment> fragments(seeds.size());
+  for (size_t p = 0; p < seeds.size(); ++p) {
+    core::AlignedFloats& anchor = fragments[p].state.anchor;
+    anchor.resize(map.fragment(static_cast<core::FragmentId>(p)).padded_values());
+    for (const codecs::ChunkView& view : seeds[p]->Views()) {
+      view.Decode(view.span().first_unit, std::span(anchor).subspan(view.span().first_value(), view.span().values));
+    }
+    seeds[p].reset();
   }
-  return state;
+  for (StartingFragment& fragment : fragments) {
+    fragment.state.momentum.resize(fragment.state.anchor.size());
+    if (options_.config.codec.feedback_down > 0) fragment.state.residual.resize(fragment.state.anchor.size());
+  }
+  return fragments;
 }
 
 absl::Status Coordinator::SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const {
@@ -162,8 +177,7 @@ absl::Status Coordinator::SaveSeed(const RunRecord& run, std::vector<StartingFra
   return journal_->Begin(run);
 }
 
-absl::StatusOr<std::shared_ptr<ChunkSource>> Coordinator::BeginDownload(const v1::DownloadRequest& request,
-                                                                        std::function<void()> wake) {
+absl::StatusOr<std::shared_ptr<ChunkSource>> Coordinator::BeginDownload(const v1::DownloadRequest& request, Wake wake) {
   RETURN_IF_ERROR(CheckContext(request.context()));
   core::MutexLock lock(mutex_);
   if (!map_ || request.fragment() < 0 || request.fragment() >= map_->num_fragments()) {

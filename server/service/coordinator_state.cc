@@ -124,30 +124,40 @@ bool Coordinator::done() const {
 }
 
 absl::Status Coordinator::Drain(const core::SiteId& site) {
-  core::MutexLock lock(mutex_);
-  RETURN_IF_ERROR(rounds_->StartDraining(site, "asked to leave"));
-  state_changed_ = true;
-  Note("drain", site, -1, "asked to leave");
-  SendDrain(site);
-  Publish();
-  return absl::OkStatus();
+  {
+    core::MutexLock lock(mutex_);
+    RETURN_IF_ERROR(rounds_->StartDraining(site, "asked to leave"));
+    state_changed_ = true;
+    Note("drain", site, -1, "asked to leave");
+    SendDrain(site);
+    Publish();
+  }
+  journal_->Flush();
+  return status();
 }
 
 absl::Status Coordinator::ChangeRun(v1::ChangeRunRequest::Change change) {
-  core::MutexLock lock(mutex_);
+  {
+    core::MutexLock lock(mutex_);
+    RETURN_IF_ERROR(TellRules(change));
+    state_changed_ = true;
+    Note(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change)), "", -1, "by an operator");
+    for (const auto& [site, record] : rounds_->state().sites) {
+      if (record.state == core::SiteState::kDraining) SendDrain(site);
+    }
+    Publish();
+  }
+  journal_->Flush();
+  return status();
+}
+
+absl::Status Coordinator::TellRules(v1::ChangeRunRequest::Change change) {
   switch (change) {
-    case v1::ChangeRunRequest::PAUSE: RETURN_IF_ERROR(rounds_->Pause()); break;
-    case v1::ChangeRunRequest::RESUME: RETURN_IF_ERROR(rounds_->Resume()); break;
-    case v1::ChangeRunRequest::STOP: RETURN_IF_ERROR(rounds_->Stop()); break;
+    case v1::ChangeRunRequest::PAUSE: return rounds_->Pause();
+    case v1::ChangeRunRequest::RESUME: return rounds_->Resume();
+    case v1::ChangeRunRequest::STOP: return rounds_->Stop();
     default: return absl::InvalidArgumentError(absl::StrCat("expected pause, resume or stop, got ", change));
   }
-  state_changed_ = true;
-  Note(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change)), "", -1, "by an operator");
-  for (const auto& [site, record] : rounds_->state().sites) {
-    if (record.state == core::SiteState::kDraining) SendDrain(site);
-  }
-  Publish();
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_t limit) const {

@@ -37,17 +37,17 @@ class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessag
   void OnCancel() override { FinishOnce(grpc::Status::CANCELLED); }
   void OnDone() override { const std::shared_ptr<DownloadReactor> self = std::move(self_); }
 
-  std::function<void()> Wake() {
-    return [weak = weak_] {
+  Wake AskAgain() {
+    return Wake(weak_, [weak = weak_] {
       if (const auto self = weak.lock()) self->Advance();
-    };
+    });
   }
 
   void Advance() {
     core::MutexLock lock(mutex_);
     if (writing_ || finished_) return;
     if (source_ == nullptr) {
-      auto source = coordinator_->BeginDownload(request_, Wake());
+      auto source = coordinator_->BeginDownload(request_, AskAgain());
       if (!source.ok()) return FinishLocked(ToGrpc(source.status()));
       source_ = *std::move(source);
       if (source_ == nullptr) return;  // will be woken
@@ -57,7 +57,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessag
   }
 
   void WriteHeader() {
-    const auto header = source_->Header(Wake());
+    const auto header = source_->Header(AskAgain());
     if (!header) return;
     header_sent_ = true;
     // Chunks of another version are of no use; the site starts over when it sees the header.
@@ -69,7 +69,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessag
   }
 
   void WriteNext() {
-    ChunkSource::Item item = source_->Get(next_, Wake());
+    ChunkSource::Item item = source_->Get(next_, AskAgain());
     if (!item.error.ok()) return FinishLocked(ToGrpc(item.error));
     outgoing_.Clear();
     if (item.chunk != nullptr) {

@@ -48,12 +48,12 @@ bool Parameters::is_set() const {
 }
 
 void Parameters::WakeWaiting() {
-  std::vector<std::function<void()>> waiting;
+  std::vector<Wake> waiting;
   {
     core::MutexLock lock(mutex_);
     waiting.swap(waiting_);
   }
-  for (const auto& wake : waiting) wake();
+  for (const Wake& wake : waiting) wake();
 }
 
 void Parameters::Merge(MergeJob job) {
@@ -198,8 +198,7 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::UpdateSource(core::Frag
 }
 
 absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::FragmentId fragment, core::Version at_least,
-                                                                      uint64_t held_digest,
-                                                                      std::function<void()> wake) {
+                                                                      uint64_t held_digest, Wake wake) {
   core::AnchorDigest snapshot;
   {
     core::MutexLock lock(mutex_);
@@ -207,8 +206,8 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::Frag
     // Catching up by the updates since must be cheaper than a newer anchor.
     const bool far_behind = slot.bytes_since_snapshot > options_.map.fragment(fragment).parameters * int64_t{4};
     if (!set_ || slot.snapshot.version < at_least || far_behind) {
-      slot.snapshot_wanted = set_ && slot.committed.version >= at_least;
-      waiting_.push_back(std::move(wake));
+      slot.snapshot_wanted |= set_ && slot.committed.version >= at_least;
+      AddWaiting(std::move(wake), waiting_);
       changed_.notify_all();
       return nullptr;
     }

@@ -70,7 +70,7 @@ class Parameters {
 
   // Anchor and momentum of at least that version, or nullptr: `wake` is called when asking again makes sense.
   absl::StatusOr<std::shared_ptr<ChunkSource>> AnchorSource(core::FragmentId fragment, core::Version at_least,
-                                                            uint64_t held_digest, std::function<void()> wake);
+                                                            uint64_t held_digest, Wake wake);
 
   core::AnchorDigest Committed(core::FragmentId fragment) const;
   bool Merging(core::FragmentId fragment) const;  // decided, not yet committed
@@ -101,7 +101,7 @@ class Parameters {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::vector<Slot> slots_;                             // as Slot says, the rest under mutex_
   std::deque<MergeJob> queue_ ABSL_GUARDED_BY(mutex_);  // front is being merged
-  std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Wake> waiting_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -76,7 +76,8 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
 
   // The verdict comes on another thread, and may come when the call is over.
   void Complete() {
-    coordinator_->CompleteUpload(header_, upload_,
+    // Nothing is kept here: the contribution is let go of when it is merged, not when the site has read its verdict.
+    coordinator_->CompleteUpload(header_, std::move(upload_),
                                  [self = self_](const v1::Verdict& verdict) { self->WriteVerdict(verdict); });
   }
 
