@@ -1,4 +1,5 @@
 // The part of Coordinator that bulk streams call.
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -162,6 +163,9 @@ std::vector<StartingFragment> Coordinator::DecodeSeed(const core::FragmentMap& m
     }
     seeds[p].reset();
   }
+#if defined(__GLIBC__)
+  malloc_trim(0);  // what gRPC received it in: nothing that large comes again
+#endif
   for (StartingFragment& fragment : fragments) {
     fragment.state.momentum.resize(fragment.state.anchor.size());
     if (options_.config.codec.feedback_down > 0) fragment.state.residual.resize(fragment.state.anchor.size());
