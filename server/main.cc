@@ -1,6 +1,7 @@
 // causeway-coordinator: serves one run. Reads flags, wires the objects, and lives until SIGTERM.
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
@@ -67,6 +68,16 @@ void RaiseDescriptorLimit() {
   limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
     spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
+}
+
+// Chunks come and go on all of gRPC's threads. With glibc's defaults they live in an arena of each thread, which keeps
+// what was freed there: 0.4 GB at 250 M parameters. Mapped, a chunk's memory goes with it, at the same cost; a
+// threshold that is set stays, where glibc would raise it with the first chunk.
+void SetUpHeap() {
+#if defined(M_MMAP_THRESHOLD) && defined(M_ARENA_MAX)
+  mallopt(M_MMAP_THRESHOLD, 128 << 10);
+  mallopt(M_ARENA_MAX, 1);
+#endif
 }
 
 struct Listening {
@@ -178,6 +189,7 @@ int Run(const core::RunConfig& config, Listening addresses) {
 
 int main(int argc, char** argv) {
   using namespace causeway;
+  SetUpHeap();
   ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {
