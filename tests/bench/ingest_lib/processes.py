@@ -1,0 +1,105 @@
+"""A coordinator and light sites as processes, and what /proc and /status say of them."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import urllib.request
+
+DEADLINE_S = 180
+BENCH = pathlib.Path("tests", "bench")  # below the build folder
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def machine():
+    return {"processor": processor(), "load": os.getloadavg()[0]}
+
+
+def free_memory():
+    for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def run_yaml(parameters, tensors, fragments, sites, codec, every_rounds=0, feedback_down=1):
+    """A synthetic run of `parameters` values in equal tensors. JSON is YAML."""
+    return json.dumps({
+        "run_id": "light",
+        "model": {"kind": "synthetic",
+                  "tensors": [{"name": f"t{i}", "shape": [parameters // tensors], "init": 0} for i in range(tensors)]},
+        "inner": {"optimizer": "sgd", "warmup_steps": 0, "schedule": "constant", "weight_decay": 0, "clip": 0},
+        "sync": {"sync_every": max(20, fragments), "num_fragments": fragments},
+        "codec": {"up": codec, "down": codec, "feedback_up": 0, "feedback_down": feedback_down},
+        "membership": {"min_sites": sites, "lease_ms": 120000},
+        "eval": {"every_rounds": 0},
+        "checkpoint": {"every_rounds": every_rounds},
+    })
+
+
+class Coordinator:
+    """causeway-coordinator on a state directory; the log goes to log_path."""
+
+    def __init__(self, build, config, state_dir, log_path):
+        self.state_dir, self.log_path = state_dir, log_path
+        self.command = [str(build / "causeway-coordinator"), f"--config={config}", f"--state_dir={state_dir}",
+                        "--listen=127.0.0.1:0", "--http=127.0.0.1:0"]
+        self.address = None
+        self.start()
+
+    def start(self):
+        """Also again after kill(): on the port it had."""
+        if self.address:
+            self.command[3] = f"--listen={self.address}"
+        (self.state_dir / "addresses.json").unlink(missing_ok=True)
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.started = time.monotonic()
+
+    def await_address(self):
+        path = self.state_dir / "addresses.json"
+        deadline = time.monotonic() + DEADLINE_S
+        while not path.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"error: the coordinator did not start: {self.log_path.read_text()[-2000:]}")
+            time.sleep(0.002)
+        addresses = json.loads(path.read_text())
+        self.address, self.http = addresses["grpc"], addresses["http"]
+        return self.address
+
+    def status(self):
+        with urllib.request.urlopen(f"http://{self.http}/status", timeout=DEADLINE_S) as answer:
+            return json.loads(answer.read())
+
+    def memory(self):
+        """Bytes: resident at most ever (or since reset_peak), now, and of that what is no file's."""
+        fields = {}
+        for line in pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key in ("VmHWM", "VmRSS", "RssAnon"):
+                fields[key] = int(value.split()[0]) << 10
+        return fields
+
+    def reset_peak(self):
+        pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+
+def light_sites(build, address, *arguments, log):
+    return subprocess.Popen([str(build / BENCH / "ingest_run" / "light_sites"), f"--coordinator={address}", *arguments],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)

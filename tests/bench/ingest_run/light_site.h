@@ -1,0 +1,85 @@
+// A site that holds no parameters: it joins, sends and receives what a site would, over the real wire, and throws away
+// what it gets. So one small machine plays many large sites.
+//
+//   OnEntry, update of base v is here ─► Advance: upload to base v + 1, as far as Allow lets it ─► verdict
+//                                               download the update of base v + 1 ─► thrown away ─┘
+//
+// Synchronous mode. Fragments are independent and go as fast as the coordinator; at most `in_flight` uploads at a time,
+// lowest base first. What breaks the protocol ends the program with a message. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/mutex.h"
+#include "core/run_config.h"
+#include "tests/bench/ingest_run/light_payloads.h"
+#include "transport/grpc_link.h"
+
+namespace causeway::bench {
+
+// What the sites of one process share.
+struct LightRun {
+  core::RunConfig config;
+  core::FragmentMap map;
+  std::vector<Chunks> contributions;      // of each fragment
+  std::vector<uint64_t> initial_digests;  // offered, so that nobody downloads what it could make; 0: none
+  core::Version rounds = 0;               // of each fragment
+  int in_flight = 0;
+};
+
+class LightSite final : public transport::LinkListener {
+ public:
+  LightSite(std::shared_ptr<const LightRun> run, const transport::LinkOptions& options);
+
+  void Start();                       // after Describe of the link
+  void Allow(core::Version bases);    // sends contributions to bases below it alone
+  void WaitEntered();                 // it has its place
+  void WaitAdmitted(int64_t count);   // verdicts ever
+  void WaitHolds(core::Version all);  // of each fragment at least that version
+  void ReportProgress();              // keeps its lease
+  void Leave();
+
+  transport::GrpcLink& link() { return link_; }
+  int64_t received_bytes() const { return received_bytes_; }
+
+  transport::Standing GetStanding() override;
+  void OnWelcome(const transport::Welcome& welcome) override;
+  void OnSeedRequest() override;
+  void OnEntry(const core::Entry& entry) override;
+  void OnNotice(const std::string&) override {}
+  void OnDrain(const std::string&) override {}
+  void OnHold(bool) override {}
+  void OnFailure(const absl::Status& status) override;
+
+ private:
+  struct Slot {
+    core::Version version = -1;  // held, as it were
+    core::Version next = 0;      // base of the next contribution
+    bool sending = false;
+  };
+
+  void GetAnchor(core::FragmentId p);
+  void GetUpdate(core::FragmentId p, core::Version base);
+  void Advance();
+  void Send(core::FragmentId p, core::Version base);
+  void Hold(core::FragmentId p, core::Version version);
+
+  const std::shared_ptr<const LightRun> run_;
+  transport::GrpcLink link_;
+  std::atomic<int64_t> received_bytes_ = 0;
+
+  core::Mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool entered_ ABSL_GUARDED_BY(mutex_) = false;
+  core::Version allowed_ ABSL_GUARDED_BY(mutex_) = 0;
+  int sending_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t admitted_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace causeway::bench
