@@ -13,6 +13,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/limits.h"
 #include "ctl/program.h"
 #include "formats/codec_advice.h"
 #include "formats/run_yaml.h"
@@ -70,13 +71,15 @@ void RaiseDescriptorLimit() {
     spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
 }
 
-// Chunks come and go on all of gRPC's threads. With glibc's defaults they live in an arena of each thread, which keeps
-// what was freed there: 0.4 GB at 250 M parameters. Mapped, a chunk's memory goes with it, at the same cost; a
-// threshold that is set stays, where glibc would raise it with the first chunk.
+// Chunks come and go on all of gRPC's threads. With glibc's defaults each thread's arena keeps what was freed there
+// (0.4 GB at 250 M parameters), and the rest is returned to the system and faulted in again page by page. Here chunks
+// share one arena, which stays, and arrays of parameters are mapped.
 void SetUpHeap() {
-#if defined(M_MMAP_THRESHOLD) && defined(M_ARENA_MAX)
-  mallopt(M_MMAP_THRESHOLD, 128 << 10);
+#if defined(__GLIBC__)
   mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 4 * core::kMaxChunkBytes);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);  // contributions in flight, of most runs
+  mallopt(M_TOP_PAD, 16 * core::kMaxChunkBytes);
 #endif
 }
 
