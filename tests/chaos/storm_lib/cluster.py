@@ -113,9 +113,11 @@ class Cluster:
         self.coordinator = Process("coordinator", self.coordinator_command(grpc, http), self.folder / "coordinator.log")
         self.coordinator.start()
 
-    def start_site(self, site, coordinator=None):
+    def start_site(self, site, coordinator=None, data=None):
         """`coordinator`: where it reaches it, if not directly."""
         command = [self.bin_dir / "causeway-worker", f"--coordinator={coordinator or self.grpc}", f"--site={site}"]
+        if data:
+            command.append(f"--data={data}")
         if self.checkpoints:
             command.append(f"--checkpoint_dir={self.folder / 'checkpoints' / site}")
         self.sites[site] = Process(site, command, self.folder / f"site-{site}.log")
