@@ -27,8 +27,9 @@ ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7077", "HOST:PORT for sites and causewayctl; port 0 takes a free one");
 ABSL_FLAG(std::string, http, "127.0.0.1:7078", "HOST:PORT for GET /status; port 0 takes a free one");
 ABSL_FLAG(std::string, state_dir, "", "directory that holds the run's state; one coordinator each");
-ABSL_FLAG(bool, new_lineage, false,
-          "the state directory was restored from a backup: sites that are ahead of it take the anchors anew");
+ABSL_FLAG(
+    bool, new_lineage, false,
+    "for one start, when the state directory was restored from a backup: sites that are ahead take the anchors anew");
 ABSL_FLAG(bool, exit_when_done, false, "end when all sites have done all their steps");
 ABSL_FLAG(bool, insecure, false, "allow plaintext on addresses beyond loopback");
 ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the sites'; give all three or none");
@@ -53,9 +54,8 @@ int64_t NowMs() {
 }
 
 // Whether the stored state is of the run that the config describes.
-absl::Status CheckSameRun(const server::StoredRun& stored, const core::RunConfig& now) {
-  if (stored.run_config.empty()) return absl::OkStatus();  // the first start
-  ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(stored.run_config));
+absl::Status CheckSameRun(const std::string& stored, const core::RunConfig& now) {
+  ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(stored));
   const std::string difference = formats::FixedConfigDifference(before, now);
   if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -123,17 +123,18 @@ int Run(const core::RunConfig& config, Listening addresses) {
        .now_ms = NowMs});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
   const std::string run_config = formats::SerializeRunConfig(config);
-  auto journal = server::Journal::Open({.directory = absl::GetFlag(FLAGS_state_dir),
-                                        .run_config = run_config,
-                                        .keep = config.checkpoint.keep,
-                                        .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
-                                        .min_free_bytes = config.checkpoint.min_free_bytes,
-                                        .new_lineage = absl::GetFlag(FLAGS_new_lineage),
-                                        .failed = nullptr});
+  auto journal =
+      server::Journal::Open({.directory = absl::GetFlag(FLAGS_state_dir),
+                             .run_config = run_config,
+                             .keep = config.checkpoint.keep,
+                             .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
+                             .min_free_bytes = config.checkpoint.min_free_bytes,
+                             .new_lineage = absl::GetFlag(FLAGS_new_lineage),
+                             .accept = [&](const std::string& stored) { return CheckSameRun(stored, config); },
+                             .failed = nullptr});
   if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
   auto stored = (*journal)->Load();
   if (!stored.ok()) return ctl::Fail(ctl::kBadInput, stored.status());
-  if (absl::Status same = CheckSameRun(*stored, config); !same.ok()) return ctl::Fail(ctl::kBadInput, same);
   if (stored->rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
   auto coordinator = server::Coordinator::Create(
       {.config = config, .run_config = run_config, .config_json = formats::RunConfigJson(config), .now_ms = NowMs},

@@ -91,6 +91,8 @@ absl::Status Journal::Files::OpenAll(const JournalOptions& options) {
   const std::string path = directory->path() + "/journal.sqlite";
   ASSIGN_OR_RETURN(database, OpenJournalDatabase(path, new_journal));
   // First everything that may refuse, then what changes something.
+  ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(*database, "run_config"));
+  if (run_config && options.accept) RETURN_IF_ERROR(options.accept(*run_config));
   RETURN_IF_ERROR(CheckNumerics(*database));
   ASSIGN_OR_RETURN(const auto ends, LoadSegmentEnds(*database));
   RETURN_IF_ERROR(Segments::Check(directory->segments(), ends));

@@ -43,6 +43,8 @@ struct JournalOptions {
   int64_t min_free_bytes = 0;        // the journal ends before its disk has less; 0: it does not look
   bool new_lineage = false;          // the directory was restored from a backup
   int64_t segment_bytes = core::kSegmentBytes;
+  // Whether the run of the life before is this one; a status that it gives is Open's, and nothing has changed then.
+  std::function<absl::Status(const std::string& run_config)> accept;
   std::function<void(const absl::Status&)> failed;  // once, on the journal's thread
 };
 

@@ -300,5 +300,20 @@ TEST_F(JournalTest, AddressesAreWrittenAsJson) {
   EXPECT_EQ(ReadAll(options_.directory + "/addresses.json"), "{\"grpc\":\"127.0.0.1:1\",\"http\":\"[::1]:2\"}\n");
 }
 
+TEST(Journal, RunThatIsNotAcceptedChangesNothing) {
+  const TemporaryFolder folder;
+  {
+    auto first = *Journal::Open({.directory = folder.path(), .run_config = "first", .failed = nullptr});
+    first->Commit({.events = {{.kind = "start", .site = "", .text = ""}}});
+  }
+  const auto refuse = [](const std::string& stored) { return absl::FailedPreconditionError("not " + stored); };
+  const auto refused = Journal::Open(
+      {.directory = folder.path(), .run_config = "second", .new_lineage = true, .accept = refuse, .failed = nullptr});
+  EXPECT_EQ(refused.status().message(), "not first");
+  const auto again = *Journal::Open({.directory = folder.path(), .run_config = "first", .failed = nullptr});
+  EXPECT_EQ(again->epoch(), 2u);
+  EXPECT_TRUE(again->former_lineages().empty());
+}
+
 }  // namespace
 }  // namespace causeway::server
