@@ -143,6 +143,7 @@ class Coordinator {
   void SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendDrain(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetArriving(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // but what was admitted
+  void ForgetModelOfNobody() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteSeed(const OnVerdict& verdict);

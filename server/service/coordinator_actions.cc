@@ -123,6 +123,18 @@ void Coordinator::Perform(const Dropped& action) {
   member.progress.in_flight.clear();
   if (member.peer != nullptr) Then([peer = member.peer] { peer->Close(); });
   member.peer.reset();
+  ForgetModelOfNobody();
+}
+
+// Before the seed, the model is what the sites that are in say it is. The last of them may have been mistaken.
+void Coordinator::ForgetModelOfNobody() {
+  const auto& sites = rounds_->state().sites;
+  const auto is_in = [](const auto& site) { return site.second.state != core::SiteState::kGone; };
+  if (!map_ || rounds_->state().seeded || seeding_ || std::ranges::any_of(sites, is_in)) return;
+  map_.reset();
+  parameters_.reset();
+  open_.clear();
+  seeds_.clear();
 }
 
 void Coordinator::ForgetArriving(const core::SiteId& site) {

@@ -96,6 +96,14 @@ class CoordinatorForTest {
     return Read(site);
   }
 
+  // Returns when the coordinator has ended the stream.
+  void Leave(const std::string& site) {
+    v1::SiteMessage message;
+    message.mutable_leave();
+    controls_[site].stream->Write(message);
+    for (v1::CoordinatorMessage ignored; controls_[site].stream->Read(&ignored);) continue;
+  }
+
   v1::CoordinatorMessage Read(const std::string& site) {
     v1::CoordinatorMessage message;
     controls_[site].stream->Read(&message);

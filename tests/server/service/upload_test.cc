@@ -90,6 +90,15 @@ TEST(Join, ModelThatDiffersIsRefusedWithTheFirstDifference) {
   EXPECT_EQ(answer.refused().retry_after_ms(), 0);
 }
 
+TEST(Join, ModelOfAFirstSiteThatIsGoneBeforeTheSeedBindsNobody) {
+  CoordinatorForTest run;
+  core::Manifest mistaken = ManifestForTest();
+  mistaken[2].shape = {10, 11};
+  EXPECT_TRUE(run.Join("a", mistaken).has_welcome());
+  run.Leave("a");
+  EXPECT_TRUE(run.Join("b").has_welcome());
+}
+
 TEST(Join, OfAnotherRunIsRefused) {
   CoordinatorForTest run;
   const auto answer = run.Join("a", ManifestForTest(), [](v1::Context& context) { context.set_run_id("other"); });
