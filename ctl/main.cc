@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "ctl/client.h"
+#include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
 #include "ctl/history_text.h"
 #include "ctl/program.h"
@@ -15,13 +16,6 @@
 #include "transport/messages.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
-ABSL_FLAG(bool, insecure, false, "allow plaintext to addresses beyond loopback");
-ABSL_FLAG(std::string, tls_ca, "",
-          "TLS: PEM certificates of the CA that signs the coordinator's; give all three or none");
-ABSL_FLAG(std::string, tls_cert, "", "TLS: this person's certificate in PEM; read again when it changes");
-ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
-ABSL_FLAG(std::string, token_file, "", "file with the token that the coordinator asks for");
-ABSL_FLAG(bool, use_proxy, false, "use http_proxy and its like from the environment");
 ABSL_FLAG(bool, json, false,
           "status: the JSON of GET /status; history, codec-bench: a line of JSON for each event or row");
 ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
@@ -126,17 +120,6 @@ absl::Status CodecBench() {
                         .codecs = absl::GetFlag(FLAGS_codecs),
                         .targets = absl::GetFlag(FLAGS_targets),
                         .json = absl::GetFlag(FLAGS_json)});
-}
-
-// How to reach a coordinator at `address`.
-absl::StatusOr<transport::ChannelOptions> ReadChannelOptions(const transport::Address& address) {
-  return transport::ReadClientFlags({.insecure = absl::GetFlag(FLAGS_insecure),
-                                     .use_proxy = absl::GetFlag(FLAGS_use_proxy),
-                                     .tls_ca = absl::GetFlag(FLAGS_tls_ca),
-                                     .tls_cert = absl::GetFlag(FLAGS_tls_cert),
-                                     .tls_key = absl::GetFlag(FLAGS_tls_key),
-                                     .token_file = absl::GetFlag(FLAGS_token_file)},
-                                    address);
 }
 
 absl::Status RunCommand(const std::vector<std::string>& arguments) {

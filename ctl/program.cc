@@ -45,7 +45,8 @@ class JsonMessage final : public spdlog::custom_flag_formatter {
 // Our own flags, not those that libraries define.
 bool IsOurs(const absl::CommandLineFlag& flag) {
   const std::string file = flag.Filename();
-  return absl::EndsWith(file, "main.cc") || absl::EndsWith(file, "program.cc");
+  return absl::EndsWith(file, "main.cc") || absl::EndsWith(file, "program.cc") ||
+         absl::EndsWith(file, "client_flags.cc");
 }
 
 [[noreturn]] void PrintHelp(const std::string& usage) {

@@ -23,16 +23,6 @@ constexpr auto kFinishTimeout = std::chrono::seconds(30);   // the same, once al
 constexpr int64_t kStopPollMs = 50;                         // how long a wait for a connection may outlive the link
 constexpr auto kDescribeTimeout = std::chrono::seconds(5);  // for one answer
 
-int64_t NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-uint64_t RandomBits() {
-  static thread_local std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
-
 // The coordinator knows who we are, or wants to, and does not let us in: asking again does not help.
 bool IsRefusal(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
@@ -40,6 +30,16 @@ bool IsRefusal(const grpc::Status& status) {
 }
 
 }  // namespace
+
+int64_t GrpcLink::NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+uint64_t GrpcLink::RandomBits() {
+  static thread_local std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
 
 GrpcLink::GrpcLink(LinkOptions options)
     : options_(std::move(options)),
@@ -318,91 +318,6 @@ bool GrpcLink::SendProgress(const core::Progress& progress) {
   v1::SiteMessage message;
   ToProto(progress, message.mutable_progress());
   return SendOnControl(std::move(message));
-}
-
-void GrpcLink::Upload(UploadRequest request) { Add(MakeUpload(std::move(request))); }
-
-void GrpcLink::Download(DownloadRequest request) { Add(MakeDownload(std::move(request))); }
-
-void GrpcLink::Add(std::shared_ptr<Transfer> transfer) {
-  {
-    core::MutexLock lock(mutex_);
-    if (!stopping_ && !failed_) {
-      transfers_.push_back({.transfer = std::move(transfer)});
-      transfer = nullptr;
-    }
-  }
-  if (transfer != nullptr) {
-    transfer->Finish(absl::CancelledError("the link has ended"));
-  } else {
-    LaunchDue();
-  }
-}
-
-std::list<GrpcLink::Pending>::iterator GrpcLink::Find(const std::shared_ptr<Transfer>& transfer) {
-  return std::find_if(transfers_.begin(), transfers_.end(),
-                      [&](const Pending& pending) { return pending.transfer == transfer; });
-}
-
-void GrpcLink::LaunchDue() {
-  std::vector<std::shared_ptr<Transfer>> due;
-  v1::Context context;
-  {
-    core::MutexLock lock(mutex_);
-    if (!welcomed_ || stopping_) return;
-    context = MakeContext();
-    const int64_t now_ms = NowMs();
-    for (Pending& pending : transfers_) {
-      if (pending.running || now_ms < pending.retry_at_ms) continue;
-      pending.running = true;
-      due.push_back(pending.transfer);
-    }
-  }
-  for (const std::shared_ptr<Transfer>& transfer : due) {
-    v1::Coordinator::Stub& stub = *bulk_stubs_[next_bulk_++ % bulk_stubs_.size()];
-    transfer->Launch(stub, context, [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
-    // It may have been dropped before there was a stream to cancel.
-    core::MutexLock lock(mutex_);
-    const auto pending = Find(transfer);
-    if (pending != transfers_.end() && (pending->dropped || stopping_ || failed_)) transfer->Cancel();
-  }
-}
-
-void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished) {
-  {
-    core::MutexLock lock(mutex_);
-    Pending& pending = *Find(transfer);
-    if (!finished && !pending.dropped && !stopping_ && !failed_) {
-      pending.running = false;
-      pending.retry_at_ms = NowMs() + BackoffMs(transfer->attempts(), RandomBits());
-      return;
-    }
-  }
-  // It counts as running until its owner has been told, so that Leave does not return before.
-  if (!finished) transfer->Finish(absl::CancelledError("the transfer was dropped"));
-  core::MutexLock lock(mutex_);
-  transfers_.erase(Find(transfer));
-  changed_.notify_all();
-}
-
-void GrpcLink::DropTransfers() {
-  std::vector<std::shared_ptr<Transfer>> running;
-  std::vector<std::shared_ptr<Transfer>> idle;
-  {
-    core::MutexLock lock(mutex_);
-    for (auto pending = transfers_.begin(); pending != transfers_.end();) {
-      if (pending->running) {
-        pending->dropped = true;
-        running.push_back(pending->transfer);
-        ++pending;
-      } else {
-        idle.push_back(pending->transfer);
-        pending = transfers_.erase(pending);
-      }
-    }
-  }
-  for (const auto& transfer : running) transfer->Cancel();
-  for (const auto& transfer : idle) transfer->Finish(absl::CancelledError("the transfer was dropped"));
 }
 
 void GrpcLink::Leave(bool finished, const std::string& reason) {

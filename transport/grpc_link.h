@@ -42,13 +42,13 @@ class GrpcLink final : public CoordinatorLink {
   explicit GrpcLink(LinkOptions options);
   ~GrpcLink() override;
 
-  // Asks what run this is, for as long as it takes. UNAVAILABLE after connect_timeout_s, CANCELLED once `cancelled`
-  // returns true, PERMISSION_DENIED if what answers is no coordinator that we understand.
   // Before Start: goes on with a session of an earlier process, which held parameters of that lineage ("" for none).
   void Resume(const core::SessionId& session, const std::string& lineage);
   const core::SessionId& session() const { return session_; }
   std::string lineage() const;
 
+  // Asks what run this is, for as long as it takes. UNAVAILABLE after connect_timeout_s, CANCELLED once `cancelled`
+  // returns true, PERMISSION_DENIED if what answers is no coordinator that we understand.
   absl::StatusOr<RunDescription> Describe(const std::function<bool()>& cancelled);
 
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
@@ -60,13 +60,15 @@ class GrpcLink final : public CoordinatorLink {
   void Leave(bool finished, const std::string& reason) override;
 
  private:
-  void DropTransfers();  // all of them end with CANCELLED
   struct Pending {
     std::shared_ptr<Transfer> transfer;
     bool running = false;
     bool dropped = false;
     int64_t retry_at_ms = 0;
   };
+
+  static int64_t NowMs();  // monotonic
+  static uint64_t RandomBits();
 
   void Run();
   void Connect();
@@ -77,6 +79,7 @@ class GrpcLink final : public CoordinatorLink {
   void Add(std::shared_ptr<Transfer> transfer);
   std::list<Pending>::iterator Find(const std::shared_ptr<Transfer>& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LaunchDue();
+  void DropTransfers();  // all of them end with CANCELLED
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
   void Fail(const absl::Status& status);
   bool WaitForRetry(int64_t backoff_ms);

@@ -12,6 +12,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "ctl/client_flags.h"
 #include "ctl/program.h"
 #include "formats/model_export.h"
 #include "formats/run_yaml.h"
@@ -29,13 +30,6 @@ ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parame
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
-ABSL_FLAG(bool, insecure, false, "allow plaintext to addresses beyond loopback");
-ABSL_FLAG(std::string, tls_ca, "",
-          "TLS: PEM certificates of the CA that signs the coordinator's; give all three or none");
-ABSL_FLAG(std::string, tls_cert, "", "TLS: this site's certificate in PEM; read again when it changes");
-ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
-ABSL_FLAG(std::string, token_file, "", "file with the token that the coordinator asks for");
-ABSL_FLAG(bool, use_proxy, false, "use http_proxy and its like from the environment");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(int64_t, sample_bytes, 200, "with --evaluate: how much text to sample");
 ABSL_FLAG(uint64_t, seed, 1, "with --evaluate: of the sample");
@@ -354,17 +348,6 @@ int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest&
   return ctl::kDone;
 }
 
-// How to reach a coordinator at `address`.
-absl::StatusOr<transport::ChannelOptions> ReadChannelOptions(const transport::Address& address) {
-  return transport::ReadClientFlags({.insecure = absl::GetFlag(FLAGS_insecure),
-                                     .use_proxy = absl::GetFlag(FLAGS_use_proxy),
-                                     .tls_ca = absl::GetFlag(FLAGS_tls_ca),
-                                     .tls_cert = absl::GetFlag(FLAGS_tls_cert),
-                                     .tls_key = absl::GetFlag(FLAGS_tls_key),
-                                     .token_file = absl::GetFlag(FLAGS_token_file)},
-                                    address);
-}
-
 int Run() {
   if (const int64_t timeout_s = absl::GetFlag(FLAGS_connect_timeout_s); timeout_s < 0) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
@@ -374,7 +357,7 @@ int Run() {
   if (!address.ok())
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(
                                          absl::StrCat("--coordinator: ", std::string(address.status().message()))));
-  const auto channel = ReadChannelOptions(*address);
+  const auto channel = ctl::ReadChannelOptions(*address);
   if (!channel.ok()) return ctl::Fail(ctl::kBadInput, channel.status());
   transport::GrpcLink link({.coordinator = *address,
                             .channel = *channel,

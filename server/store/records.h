@@ -75,7 +75,7 @@ struct MergedRecord {
 struct Event {
   int64_t id = 0;                  // given by the journal, rising
   int64_t unix_ms = 0;             // given by the journal
-  std::string kind;                // "start", "join", "enter", "leave", "drop", "round", "snapshot", "pause", …
+  std::string kind;                // "start", "seed", "join", "enter", "drain", "drop", "round", "run", "pause", …
   core::SiteId site;               // empty: of no site
   core::FragmentId fragment = -1;  // −1: of none
   std::string text;

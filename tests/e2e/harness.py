@@ -244,6 +244,14 @@ class Run:
         controller = self.program(f"ctl-{command}", "causewayctl", command, f"--coordinator={self.grpc}")
         self.test.assertEqual(controller.wait(), DONE, controller.log())
 
+    def stop_all(self):
+        """Sites at once, then the coordinator; each has to end with 0."""
+        for worker in self.workers.values():
+            worker.send(signal.SIGTERM)
+        for worker in self.workers.values():
+            self.test.assertEqual(worker.wait(), DONE, worker.log()[-2000:])
+        self.stop_coordinator()
+
     def stop_coordinator(self):
         self.test.assertEqual(self.coordinator.terminate(), DONE, self.coordinator.log()[-2000:])
 

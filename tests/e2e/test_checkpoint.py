@@ -35,14 +35,7 @@ class CheckpointTest(EndToEndTest):
 
     def assert_agreement(self, run):
         """All sites report the coordinator's digests of versions that were made from now on."""
-        book = DigestBook()
-        newest = max(fragment["version"] for fragment in run.status()["fragments"])
-
-        def agreed():
-            book.note(run.status())
-            return all(book.agreed(site, p) > newest for site in SITES for p in range(FRAGMENTS))
-
-        eventually(agreed, "all sites report the coordinator's digests")
+        DigestBook().await_agreement(run, SITES, beyond=run.newest())
 
     def test_a_killed_worker_goes_on_with_its_session_to_the_bits_of_an_undisturbed_run(self):
         config = config_of(run={"steps": 200})

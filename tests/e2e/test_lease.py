@@ -29,15 +29,7 @@ class LeaseTest(EndToEndTest):
 
         run.workers["eu"].send(signal.SIGCONT)
         eventually(lambda: run.site("eu")["state"] == "training", "eu trains again")
-        book = DigestBook()
-        book.note(run.status())
-        newest = max(fragment["version"] for fragment in run.status()["fragments"])
-
-        def agreed():
-            book.note(run.status())
-            return all(book.agreed(site, p) > newest for site in SITES for p in range(FRAGMENTS))
-
-        eventually(agreed, "all sites report the coordinator's digests of versions that eu helped to make")
+        DigestBook().await_agreement(run, SITES, beyond=run.newest())  # of versions that eu helped to make
         self.assertIn("joins anew", run.workers["eu"].log())
         for worker in run.workers.values():
             self.assertEqual(worker.terminate(), DONE, worker.log()[-2000:])

@@ -1,11 +1,14 @@
 """Quorum mode: nobody waits for anybody; sites are slow, leave, die and come back, and so does the coordinator."""
 
-import contextlib
-import signal
-import threading
+import pathlib
+import sys
 import unittest
 
 from harness import DONE, REFUSED, DigestBook, EndToEndTest, eventually, synthetic
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "chaos"))
+
+from storm_lib.cluster import slowed  # noqa: E402
 
 SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
 FRAGMENTS, SYNC_EVERY, LEASE_MS = 2, 10, 500
@@ -19,26 +22,6 @@ def config_of(min_quorum, **sections):
                      codec={"up": "int4", "down": "int4", "feedback_up": 1, "feedback_down": 1},
                      membership={"min_quorum": min_quorum, "grace_ms": 20, "lease_ms": LEASE_MS, "max_staleness": 4,
                                  **sections})
-
-
-@contextlib.contextmanager
-def slowed(program, run_s, stop_s):
-    """The program runs and stands still by turns."""
-    over = threading.Event()
-
-    def take_turns():
-        while not over.wait(run_s):
-            program.send(signal.SIGSTOP)
-            over.wait(stop_s)
-            program.send(signal.SIGCONT)
-
-    thread = threading.Thread(target=take_turns)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class QuorumTest(EndToEndTest):
@@ -69,13 +52,6 @@ class QuorumTest(EndToEndTest):
         """Sites agree on versions that come from now on."""
         self.book.await_agreement(self.live, sites, beyond=self.live.newest())
 
-    def stop_all(self):
-        for worker in self.live.workers.values():
-            worker.send(signal.SIGTERM)
-        for worker in self.live.workers.values():
-            self.assertEqual(worker.wait(), DONE, worker.log()[-2000:])
-        self.live.stop_coordinator()
-
     def test_a_slow_site_is_never_waited_for_and_its_work_is_merged(self):
         self.start(config_of(min_quorum=2), *SITES)
         with slowed(self.live.workers["eu"], run_s=0.025, stop_s=0.075):
@@ -86,7 +62,7 @@ class QuorumTest(EndToEndTest):
         merged = dict(self.live.journal("SELECT site, count(*) FROM contributions WHERE merged_version GROUP BY site"))
         self.assertLess(merged["eu"], merged["asia"], "there were rounds without eu")
         self.assertGreater(self.live.site("eu")["merged_weight"], 0)
-        self.stop_all()
+        self.live.stop_all()
 
     def test_below_the_quorum_it_pauses_and_goes_on_when_a_site_joins(self):
         self.start(config_of(min_quorum=3), *SITES)
@@ -103,7 +79,7 @@ class QuorumTest(EndToEndTest):
         self.live.start_worker("africa")
         self.await_progress("africa", "asia", "us")
         self.assertEqual(self.live.status()["state"], "training")
-        self.stop_all()
+        self.live.stop_all()
 
     def test_after_its_last_site_was_killed_it_pauses_and_a_new_one_goes_on_from_the_state(self):
         self.start(config_of(min_quorum=1), *SITES)
@@ -117,7 +93,7 @@ class QuorumTest(EndToEndTest):
         self.await_progress("africa")
         first = "SELECT fragment, min(base) FROM contributions WHERE site = 'africa' GROUP BY fragment ORDER BY fragment"
         self.assertEqual(self.live.journal(first), list(enumerate(versions)))
-        self.stop_all()
+        self.live.stop_all()
 
     def test_an_empty_site_that_is_killed_and_restarted_over_and_over_changes_nothing(self):
         self.start(config_of(min_quorum=3), *SITES)
@@ -139,7 +115,7 @@ class QuorumTest(EndToEndTest):
         self.live.start_workers("eu", "us")
         self.await_progress(*SITES)
         self.assertNotIn(None, dict(self.merged("empty")), "what was admitted is merged when the run goes on")
-        self.stop_all()
+        self.live.stop_all()
 
     def merged(self, site):
         """(merged, contributions) of all that were admitted."""
@@ -174,7 +150,7 @@ class QuorumTest(EndToEndTest):
         self.assertEqual({site["state"] for site in self.live.status()["sites"]}, {"training"})
         joined = self.live.journal("SELECT site, count(*) FROM events WHERE kind = 'join' GROUP BY site ORDER BY site")
         self.assertEqual(joined, [(site, 1) for site in SITES], "a site lost its place")
-        self.stop_all()
+        self.live.stop_all()
 
     def test_an_operator_pauses_resumes_and_stops_it(self):
         self.start(config_of(min_quorum=2), *SITES)

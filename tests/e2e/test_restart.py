@@ -1,7 +1,6 @@
 """Programs are stopped and started again in the middle of a run; the others go on, and no bit differs."""
 
 import random
-import signal
 import time
 import unittest
 
@@ -69,49 +68,30 @@ class WorkerRestartTest(EndToEndTest):
         self.live.start_workers(*SITES)
         self.await_agreement(SITES, beyond=0)
 
-    def look(self):
-        status = self.live.status()
-        self.book.note(status)
-        return status
-
     def await_agreement(self, sites, beyond):
-        """Waits until each site has reported the coordinator's digest of a version beyond that, of every fragment."""
-
-        def agreed():
-            self.look()
-            return all(self.book.agreed(site, p) > beyond for site in sites for p in range(4))
-
-        eventually(agreed, f"digests of {', '.join(sites)} beyond version {beyond} agree")
+        self.book.await_agreement(self.live, sites, beyond)
 
     def await_rejoin(self):
         """Starts eu again and waits until it trains and agrees on versions that came after."""
         self.live.start_worker("eu")
         eventually(lambda: self.live.site("eu")["state"] == "training", "eu trains again")
-        newest = max(fragment["version"] for fragment in self.look()["fragments"])
-        self.await_agreement(SITES, beyond=newest)
+        self.await_agreement(SITES, beyond=self.live.newest())
         self.assertGreater(self.live.site("eu")["contributions_merged"], 0)
-
-    def stop_all(self):
-        for worker in self.live.workers.values():
-            worker.send(signal.SIGTERM)
-        for worker in self.live.workers.values():
-            self.assertEqual(worker.wait(), DONE, worker.log()[-2000:])
-        self.live.stop_coordinator()
 
     def test_a_worker_that_is_stopped_drains_and_rejoins_from_the_anchors(self):
         self.assertEqual(self.live.workers["eu"].terminate(), DONE)
         eventually(lambda: self.live.site("eu")["state"] == "gone", "eu is out of the run")
-        self.await_agreement(["asia", "us"], beyond=max(fragment["version"] for fragment in self.look()["fragments"]))
+        self.await_agreement(["asia", "us"], beyond=self.live.newest())
         self.await_rejoin()
-        self.stop_all()
+        self.live.stop_all()
 
     def test_a_worker_that_is_killed_is_dropped_after_its_lease_and_rejoins(self):
         self.live.workers["eu"].kill()
         gone = eventually(lambda: self.live.site("eu")["state"] == "gone" and self.live.site("eu"), "eu's lease ends")
         self.assertIn("500 ms (lease_ms)", gone["reason"])
-        self.await_agreement(["asia", "us"], beyond=max(fragment["version"] for fragment in self.look()["fragments"]))
+        self.await_agreement(["asia", "us"], beyond=self.live.newest())
         self.await_rejoin()
-        self.stop_all()
+        self.live.stop_all()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,12 @@
+// The flags of a program that calls a coordinator, worker and causewayctl alike: how to reach it, and who one is.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "transport/channel.h"
+
+namespace causeway::ctl {
+
+// What the flags say of a channel to a coordinator at `address`. INVALID_ARGUMENT as transport::ReadClientFlags.
+absl::StatusOr<transport::ChannelOptions> ReadChannelOptions(const transport::Address& address);
+
+}  // namespace causeway::ctl
