@@ -32,6 +32,7 @@ json SiteJson(const SiteStatus& site) {
           {"loss", Number(progress.loss)},
           {"tokens_per_s", Number(progress.tokens_per_s)},
           {"utilization", progress.wall_s > 0 ? Number(progress.compute_s / progress.wall_s) : json(nullptr)},
+          {"compute_s", Number(progress.compute_s)},
           {"wall_s", Number(progress.wall_s)},
           {"stall_s", Number(progress.stall_s)},
           {"slack_s", Number(progress.slack_s)},
