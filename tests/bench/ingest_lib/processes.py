@@ -1,5 +1,6 @@
 """A coordinator and light sites as processes, and what /proc and /status say of them."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -21,6 +22,12 @@ def processor():
 
 def machine():
     return {"processor": processor(), "load": os.getloadavg()[0]}
+
+
+def ends_with_us(signal_number=signal.SIGKILL):
+    """In a child before its program: it gets the signal when this process is gone, however that ended."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal_number)
 
 
 def free_memory():
@@ -48,10 +55,10 @@ def run_yaml(parameters, tensors, fragments, sites, codec, every_rounds=0, feedb
 class Coordinator:
     """causeway-coordinator on a state directory; the log goes to log_path."""
 
-    def __init__(self, build, config, state_dir, log_path):
+    def __init__(self, build, config, state_dir, log_path, *flags, listen="127.0.0.1:0"):
         self.state_dir, self.log_path = state_dir, log_path
         self.command = [str(build / "causeway-coordinator"), f"--config={config}", f"--state_dir={state_dir}",
-                        "--listen=127.0.0.1:0", "--http=127.0.0.1:0"]
+                        f"--listen={listen}", "--http=127.0.0.1:0", *flags]
         self.address = None
         self.start()
 
@@ -61,7 +68,8 @@ class Coordinator:
             self.command[3] = f"--listen={self.address}"
         (self.state_dir / "addresses.json").unlink(missing_ok=True)
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            preexec_fn=ends_with_us)
         self.started = time.monotonic()
 
     def await_address(self):

@@ -1,0 +1,183 @@
+// wanemu: a wide-area network in user space, for kernels without netem. Real TCP runs across it from end to end.
+//
+//   wanemu --dcs=3 --rate_mbit=1000 --rtt_ms=100 [--loss=1e-4] [--jitter_ms=2] [--queue_ms=100] [--no_gso] [--access]
+//          [--pair=1:2:RATE_MBIT:RTT_MS:LOSS,…]
+//
+//   dc1 10.77.1.1 ◄─ wan0 ─► │ EmulatedNetwork: rate, delay, queue, loss │ ◄─ wan0 ─► dc2 10.77.2.1 …
+//
+// Run things in the namespaces with `ip netns exec dc1 …`. Prints a JSON line when the network is up, on SIGUSR1, and
+// at the end (SIGTERM, SIGINT), which also removes the namespaces:
+//
+//   {"wall_s": …, "cpu_s": …, "links": [{"from": 1, "to": 2, "packets": …, "ip_bytes": …, "dropped": …, "lost": …}]}
+//
+// cpu_s is its own processor time: where it nears one core, what is measured is the emulator. GSO keeps it low; with
+// loss say --no_gso, so that loss is of segments. A namespace inherits its congestion control from the root namespace
+// when it is created, and it cannot be changed inside. Ends with 2 if it may not or cannot do this here.
+#include <linux/if_tun.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/check.h"
+#include "tests/bench/wanemu/emulated_network.h"
+#include "tests/bench/wanemu/namespaces.h"
+
+ABSL_FLAG(int, dcs, 3, "datacenters, from 2 to 250");
+ABSL_FLAG(double, rate_mbit, 1000, "of each ordered pair, or of each datacenter's access link (--access)");
+ABSL_FLAG(double, rtt_ms, 100, "round trip of an empty link");
+ABSL_FLAG(double, loss, 0, "share of segments that are lost");
+ABSL_FLAG(double, jitter_ms, 0, "the delay varies by as much either way; deliveries are never reordered");
+ABSL_FLAG(double, queue_ms, 0, "drop-tail queue, in time at the link's rate; 0: one round trip, 10 ms at least");
+ABSL_FLAG(bool, no_gso, false, "one packet for each segment");
+ABSL_FLAG(bool, access, false, "the rate is each datacenter's own link, out and in, which all its peers share");
+ABSL_FLAG(std::vector<std::string>, pair, {}, "A:B:RATE_MBIT:RTT_MS:LOSS of single pairs, separated by commas");
+ABSL_FLAG(std::string, prefix, "dc", "of the namespaces' names");
+
+namespace causeway::bench {
+namespace {
+
+constexpr int kPacketsAtOnce = 64;  // read from one device before the others have their turn
+constexpr int64_t kIdleNs = 50'000'000;
+constexpr ssize_t kHeaderBytes = sizeof(VirtioNetHeader);
+constexpr size_t kMaxPacketBytes = 70'000;
+
+volatile sig_atomic_t stop_requested = 0;
+volatile sig_atomic_t report_requested = 0;
+
+int64_t NowNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+LinkOptions OptionsOf(double rate_mbit, double rtt_ms, double loss) {
+  const double queue_ms = absl::GetFlag(FLAGS_queue_ms);
+  return {.bits_per_s = rate_mbit * 1e6,
+          .delay_ns = static_cast<int64_t>(rtt_ms / 2 * 1e6),
+          .jitter_ns = static_cast<int64_t>(absl::GetFlag(FLAGS_jitter_ms) * 1e6),
+          .loss = loss,
+          .queue_s = (queue_ms > 0 ? queue_ms : std::max(10.0, rtt_ms)) * 1e-3};
+}
+
+absl::StatusOr<EmulatedNetwork> MakeNetwork(int dcs) {
+  const double rate_mbit = absl::GetFlag(FLAGS_rate_mbit);
+  if (dcs < 2 || dcs > 250 || rate_mbit <= 0) return absl::InvalidArgumentError("--dcs or --rate_mbit out of range");
+  EmulatedNetwork network(dcs, OptionsOf(rate_mbit, absl::GetFlag(FLAGS_rtt_ms), absl::GetFlag(FLAGS_loss)),
+                          absl::GetFlag(FLAGS_access));
+  for (const std::string& pair : absl::GetFlag(FLAGS_pair)) {
+    int a = 0, b = 0;
+    double mbit = 0, rtt_ms = 0, loss = 0;
+    if (std::sscanf(pair.c_str(), "%d:%d:%lf:%lf:%lf", &a, &b, &mbit, &rtt_ms, &loss) != 5 || std::min(a, b) < 1 ||
+        std::max(a, b) > dcs || a == b || mbit <= 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--pair: expected A:B:RATE_MBIT:RTT_MS:LOSS, got '", pair, "'"));
+    }
+    network.SetPair(a - 1, b - 1, OptionsOf(mbit, rtt_ms, loss));
+  }
+  return network;
+}
+
+void PrintReport(const EmulatedNetwork& network, int64_t begin_ns) {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  std::vector<std::string> links;
+  for (int from = 0; from < network.datacenters(); ++from) {
+    for (int to = 0; to < network.datacenters(); ++to) {
+      const LinkCounters& counters = network.counters(from, to);
+      if (counters.packets == 0) continue;
+      links.push_back(absl::StrCat(R"({"from": )", from + 1, R"(, "to": )", to + 1, R"(, "packets": )",
+                                   counters.packets, R"(, "ip_bytes": )", counters.ip_bytes, R"(, "dropped": )",
+                                   counters.dropped, R"(, "lost": )", counters.lost, "}"));
+    }
+  }
+  std::printf(R"({"wall_s": %.3f, "cpu_s": %.3f, "links": [%s]})"
+              "\n",
+              static_cast<double>(NowNs() - begin_ns) * 1e-9, seconds(usage.ru_utime) + seconds(usage.ru_stime),
+              absl::StrJoin(links, ", ").c_str());
+  std::fflush(stdout);
+}
+
+// Reads what a datacenter sends. Addresses tell where it goes: 10.77.TO.1; everything else is dropped.
+void TakePackets(int tun, int from, EmulatedNetwork& network, std::vector<char>& buffer) {
+  for (int i = 0; i < kPacketsAtOnce; ++i) {
+    const ssize_t size = read(tun, buffer.data(), buffer.size());
+    if (size < kHeaderBytes + 20) return;
+    const auto* ip = reinterpret_cast<const unsigned char*>(buffer.data()) + kHeaderBytes;
+    const int to = ip[18] - 1;
+    if ((ip[0] >> 4) != 4 || ip[16] != 10 || ip[17] != 77) continue;
+    if (to < 0 || to >= network.datacenters() || to == from) continue;
+    const auto* header = reinterpret_cast<const VirtioNetHeader*>(buffer.data());
+    const ssize_t ip_bytes = size - kHeaderBytes;
+    const ssize_t segments = header->gso_size == 0 ? 1 : (ip_bytes + header->gso_size - 1) / header->gso_size;
+    network.Send(from, to, std::span(buffer).first(size), ip_bytes, static_cast<int>(segments), NowNs());
+  }
+}
+
+void Run(const std::vector<int>& tuns, EmulatedNetwork& network) {
+  const int64_t begin_ns = NowNs();
+  PrintReport(network, begin_ns);
+  std::vector<char> buffer(kMaxPacketBytes);
+  std::vector<pollfd> polls;
+  for (int tun : tuns) polls.push_back({.fd = tun, .events = POLLIN, .revents = 0});
+  const auto deliver = [&](int to, std::span<const char> packet) {
+    // A receiver that has no room drops it, as a network card would.
+    [[maybe_unused]] const ssize_t written = write(tuns[to], packet.data(), packet.size());
+  };
+  while (stop_requested == 0) {
+    if (report_requested != 0) {
+      report_requested = 0;
+      PrintReport(network, begin_ns);
+    }
+    network.Deliver(NowNs(), deliver);
+    const int64_t wait_ns = std::clamp<int64_t>(network.NextDeliveryNs() - NowNs(), 0, kIdleNs);
+    const timespec timeout{.tv_sec = 0, .tv_nsec = wait_ns};
+    if (ppoll(polls.data(), polls.size(), &timeout, nullptr) <= 0) continue;
+    for (size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].revents & POLLIN) TakePackets(tuns[i], static_cast<int>(i), network, buffer);
+    }
+  }
+  PrintReport(network, begin_ns);
+}
+
+absl::Status Main() {
+  auto network = MakeNetwork(absl::GetFlag(FLAGS_dcs));
+  RETURN_IF_ERROR(network.status());
+  const auto stop = [](int) { stop_requested = 1; };
+  signal(SIGTERM, stop);
+  signal(SIGINT, stop);
+  signal(SIGUSR1, [](int) { report_requested = 1; });
+  signal(SIGPIPE, SIG_IGN);  // whoever read our reports is gone; the namespaces still have to go
+  prctl(PR_SET_TIMERSLACK, 1);
+  const auto namespaces = Namespaces::Create(
+      {.prefix = absl::GetFlag(FLAGS_prefix), .count = absl::GetFlag(FLAGS_dcs), .gso = !absl::GetFlag(FLAGS_no_gso)});
+  RETURN_IF_ERROR(namespaces.status());
+  Run(namespaces->tuns(), *network);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace causeway::bench
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("wanemu --dcs=N --rate_mbit=R --rtt_ms=T [--access]\n");
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = causeway::bench::Main();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "error: %s\n", status.ToString().c_str());
+  return 2;
+}
