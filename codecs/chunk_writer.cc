@@ -21,13 +21,14 @@ ChunkWriter::ChunkWriter(const ChunkSpan& span, float gain) : span_(span), codec
   bytes_.resize(layout.size, '\0');
 }
 
-EncodeJob ChunkWriter::NextJob(int64_t count, const ChunkFeedback& feedback) {
-  CHECK(appended_ % core::kUnitValues == 0 && appended_ + count <= span_.values);
+EncodeJob ChunkWriter::JobAt(int64_t first, int64_t count, const ChunkFeedback& feedback) {
+  CHECK(first % core::kUnitValues == 0 && first + count <= span_.values);
+  CHECK(count % core::kUnitValues == 0 || first + count == span_.values);
   const ChunkSpan piece = {span_.codec, 0, count};
   const size_t residual_values = feedback.beta > 0 ? ResidualValues(piece) : 0;
   CHECK(feedback.residual.size() == residual_values && feedback.next_residual.size() == residual_values);
   const ChunkLayout layout(span_.codec, span_.values);
-  const int64_t unit = appended_ / core::kUnitValues;
+  const int64_t unit = first / core::kUnitValues;
   EncodeJob job = {.count = count,
                    .beta = feedback.beta,
                    .gain = gain_,
@@ -41,31 +42,33 @@ EncodeJob ChunkWriter::NextJob(int64_t count, const ChunkFeedback& feedback) {
 }
 
 bool ChunkWriter::Append(std::span<const float> values, const ChunkFeedback& feedback) {
-  EncodeJob job = NextJob(values.size(), feedback);
+  const int64_t first = written_.load(std::memory_order_relaxed);
+  EncodeJob job = JobAt(first, std::ssize(values), feedback);
   CHECK(span_.codec != core::CodecId::kOnebitAdamSign || job.count == span_.values);  // one scale for all of them
   job.values = values.data();
-  if (codec_.rotates()) job.rotation = RotationAt(appended_);
-  appended_ += job.count;
+  if (codec_.rotates()) job.rotation = RotationAt(first);
+  written_.store(first + job.count, std::memory_order_relaxed);
   return codec_.Encode(job);
 }
 
-void ChunkWriter::AppendMean(std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback,
-                             std::span<float> decoded) {
-  EncodeJob job = NextJob(decoded.size(), feedback);
+void ChunkWriter::WriteMean(int64_t unit, std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback,
+                            std::span<float> decoded) {
+  const int64_t first = unit * core::kUnitValues;
+  EncodeJob job = JobAt(first, std::ssize(decoded), feedback);
   CHECK(span_.codec != core::CodecId::kOnebitAdamSign);  // its scale is the whole chunk's
   CHECK(static_cast<int64_t>(mean.size()) == (in_domain ? ResidualValues({span_.codec, 0, job.count}) : job.count));
   job.values = mean.data();
   job.saturate = true;
-  if (codec_.rotates() && !in_domain) job.rotation = RotationAt(appended_);
+  if (codec_.rotates() && !in_domain) job.rotation = RotationAt(first);
   CHECK(codec_.Encode(job));
   DecodeJob back = {.scales = job.scales, .codes = job.codes, .values = decoded.data(), .count = job.count};
-  if (codec_.rotates()) back.rotation = RotationAt(appended_);
+  if (codec_.rotates()) back.rotation = RotationAt(first);
   codec_.Decode(back);
-  appended_ += job.count;
+  written_.fetch_add(job.count, std::memory_order_relaxed);
 }
 
 std::string ChunkWriter::Finish() {
-  CHECK(appended_ == span_.values);
+  CHECK(written_ == span_.values);
   char* header = bytes_.data();
   StoreField(header, kMagicOffset, kChunkMagic);
   StoreField(header, kCodecOffset, static_cast<uint8_t>(span_.codec));

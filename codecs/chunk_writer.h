@@ -1,11 +1,12 @@
 // Writes a chunk piece by piece, for whoever has its values piece by piece: a merge makes a few units at a time, in
 // cache, and takes its outer step with what they decode to before it makes the next ones.
 //
-//   AppendMean(units 0…3) ─► scales, codes ─► decoded      AppendMean(units 4…7) …      Finish() ─► header, hash, bytes
+//   WriteMean(units 0…3) ─► scales, codes ─► decoded      WriteMean(units 4…7) …      Finish() ─► header, hash, bytes
 //
-// Owned by one thread at a time.
+// Owned by one thread at a time, but for WriteMean: pieces that share no unit may be written at once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -28,16 +29,18 @@ class ChunkWriter {
   // out of range (Codec::Encode); the writer is of no use then.
   bool Append(std::span<const float> values, const ChunkFeedback& feedback);
 
-  // A merge's mean: brought into range where it is beyond, and, with `in_domain`, rotated already (whole blocks then,
-  // if the codec rotates). `decoded` gets what the piece's values decode to, without padding.
-  void AppendMean(std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback, std::span<float> decoded);
+  // A merge's mean from unit `unit` of the chunk on, in any order: brought into range where it is beyond, and, with
+  // `in_domain`, rotated already (whole blocks then, if the codec rotates). `decoded` gets what the piece's values
+  // decode to, without padding.
+  void WriteMean(int64_t unit, std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback,
+                 std::span<float> decoded);
 
-  // The chunk's bytes, once all its values were appended.
+  // The chunk's bytes, once all its values were appended or written.
   std::string Finish();
 
  private:
-  // The job for the next `count` values, but for the values.
-  EncodeJob NextJob(int64_t count, const ChunkFeedback& feedback);
+  // The job for `count` values from value `first` on, but for the values.
+  EncodeJob JobAt(int64_t first, int64_t count, const ChunkFeedback& feedback);
   Rotation RotationAt(int64_t value) const {
     return {span_.rotation_seed, (span_.first_value() + value) / core::kBlockValues};
   }
@@ -45,7 +48,7 @@ class ChunkWriter {
   const ChunkSpan span_;
   const Codec& codec_;
   const float gain_;
-  int64_t appended_ = 0;
+  std::atomic<int64_t> written_ = 0;  // values
   std::string bytes_;
 };
 

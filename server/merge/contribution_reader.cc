@@ -4,6 +4,26 @@
 
 namespace causeway::server {
 
+bool Cover(std::span<const codecs::ChunkView> chunks, const core::Fragment& fragment) {
+  auto chunk = chunks.begin();
+  for (const core::TensorPlace& tensor : fragment.tensors) {
+    for (int64_t at = 0; at < tensor.values; ++chunk) {
+      const int64_t unit = tensor.first_unit + at / core::kUnitValues;
+      if (at % core::kUnitValues != 0 || chunk == chunks.end() || chunk->span().first_unit != unit) return false;
+      at += chunk->span().values;
+      if (at > tensor.values) return false;
+    }
+  }
+  return chunk == chunks.end();
+}
+
+void ContributionReader::SeekTo(int64_t unit) {
+  const auto after = std::ranges::upper_bound(chunks_, unit, {},
+                                              [](const codecs::ChunkView& chunk) { return chunk.span().first_unit; });
+  CHECK(after != chunks_.begin());
+  next_ = after - chunks_.begin() - 1;
+}
+
 void ContributionReader::DecodeAdd(const Tile& tile, float weight, std::span<float> sum) {
   int64_t at = tile.first_value();
   while (at < tile.end_value()) {

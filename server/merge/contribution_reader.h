@@ -4,7 +4,7 @@
 //   tiles           |          tile 0           | 1    |      four units, small enough for the cache
 //   a contribution  |  chunk 0    |  chunk 1    |  2   |      its chunks may end elsewhere than the update's
 //
-// A copy of a reader reads on from where the original stands and leaves that where it is. Owned by one thread at a
+// Each thread of a merge has readers of its own and places them at the tiles that it takes. Owned by one thread at a
 // time; the chunks live elsewhere.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <span>
 
 #include "codecs/chunk.h"
+#include "core/fragment_map.h"
 #include "core/layout.h"
 
 namespace causeway::server {
@@ -38,9 +39,15 @@ inline Tile TileAt(int64_t first_unit, int64_t values, int64_t unit) {
   return {first_unit + unit, std::min(values - unit * core::kUnitValues, kTileValues)};
 }
 
+// Whether the chunks are the whole fragment, each value once, in unit order.
+bool Cover(std::span<const codecs::ChunkView> chunks, const core::Fragment& fragment);
+
 class ContributionReader {
  public:
   explicit ContributionReader(std::span<const codecs::ChunkView> chunks) : chunks_(chunks) {}
+
+  // The tile that comes next begins at this unit of the fragment. As cheap as a search among the chunks.
+  void SeekTo(int64_t unit);
 
   // sum ← fma(weight, d, sum) over the tile, in the domain of its codec: `sum` has whole blocks. Tiles come in unit
   // order.
@@ -48,10 +55,9 @@ class ContributionReader {
 
   // Of the tile that comes next, if its codec rotates. All contributions have the round's codec for a tensor.
   std::optional<uint64_t> rotation_seed() const;
-  bool at_end() const { return next_ == chunks_.size(); }
 
  private:
-  const std::span<const codecs::ChunkView> chunks_;
+  std::span<const codecs::ChunkView> chunks_;
   size_t next_ = 0;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <mutex>
 #include <optional>
 
 #include "codecs/chunk_writer.h"
@@ -9,19 +11,69 @@
 #include "core/check.h"
 #include "server/merge/contribution_reader.h"
 #include "server/merge/radial_directional.h"
+#include "server/merge/work_items.h"
 
 namespace causeway::server {
 namespace {
 
-// The contributions of a round, each read as far as the tile that comes next, and what they weigh in its tensor.
-struct WeightedReaders {
-  std::vector<ContributionReader> readers;
-  std::vector<float> weights;
+// With weights of their own tensors are merged in groups: first their weights, then they. A group is work for all
+// threads many times over, so that waiting for each other between the two costs nothing, and small beside a fragment,
+// so that the first chunks need not wait for all of it.
+constexpr int64_t kGroupUnitsPerThread = 16 * kItemUnits;
+
+// A chunk of the update on its way: pieces of it come from several threads.
+struct OpenChunk {
+  std::once_flag begun;
+  std::optional<codecs::ChunkWriter> writer;
+  std::atomic<int64_t> units_left = 0;
+  std::string bytes;  // once there are none left
+};
+
+// One round on its way into a fragment's state.
+class RoundMerge {
+ public:
+  RoundMerge(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
+             MergeThreads& threads, FragmentState& state)
+      : fragment_(fragment),
+        settings_(settings),
+        threads_(threads),
+        state_(state),
+        plan_(codecs::PlanChunks(fragment, settings.down)),
+        open_(plan_.size()) {
+    std::vector<ContributionReader> readers;
+    for (const MergeInput& input : inputs) {
+      weights_.push_back(input.weight);
+      readers.emplace_back(input.chunks);
+    }
+    readers_.assign(threads.threads(), readers);
+  }
+
+  // Returns the digest.
+  uint64_t Run(const std::function<void(std::string chunk)>& emit);
+
+ private:
+  void MergeTensors(std::span<const core::TensorPlace> tensors, std::span<const std::vector<float>> weights,
+                    const std::function<void(std::string chunk)>& emit);
+  void MergePiece(const Piece& piece, size_t chunk, std::span<const float> weights,
+                  std::span<ContributionReader> readers);
+  uint64_t MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk, std::span<const float> weights,
+                     std::span<ContributionReader> readers, codecs::ChunkWriter& update);
+
+  const core::Fragment& fragment_;
+  const MergeSettings& settings_;
+  MergeThreads& threads_;
+  FragmentState& state_;
+  const std::vector<codecs::ChunkSpan> plan_;
+  std::vector<OpenChunk> open_;                           // of plan_
+  std::vector<float> weights_;                            // λ_m
+  std::vector<std::vector<ContributionReader>> readers_;  // of each thread
+  size_t next_chunk_ = 0;                                 // of plan_, the first that is not merged
+  std::atomic<uint64_t> digest_ = 0;
 };
 
 // One tile: contributions in, encoded bytes, W, v and ē out. Returns the digest of the tile's units.
-uint64_t MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk, WeightedReaders& contributions,
-                   const MergeSettings& settings, FragmentState& state, codecs::ChunkWriter& update) {
+uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk, std::span<const float> weights,
+                               std::span<ContributionReader> readers, codecs::ChunkWriter& update) {
   alignas(core::kCacheLineBytes) std::array<float, kTileValues> x_buffer, g_buffer;
   const std::span<float> blocks(x_buffer.data(), tile.values_in_blocks());
   const std::span<float> g(g_buffer.data(), tile.values);
@@ -29,23 +81,87 @@ uint64_t MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk, WeightedRea
     return std::span<float>(values).subspan(tile.first_value(), count);
   };
 
-  const std::optional<uint64_t> rotated = contributions.readers.front().rotation_seed();
+  const std::optional<uint64_t> rotated = readers.front().rotation_seed();
   std::fill(blocks.begin(), blocks.end(), 0.0f);
-  for (size_t m = 0; m < contributions.readers.size(); ++m) {
-    contributions.readers[m].DecodeAdd(tile, contributions.weights[m], blocks);
-  }
+  for (size_t m = 0; m < readers.size(); ++m) readers[m].DecodeAdd(tile, weights[m], blocks);
   const int64_t residual_values = codecs::ResidualValues({chunk.codec, 0, tile.values});
   const bool stays_rotated = rotated && codecs::GetCodec(chunk.codec).rotates();
   if (rotated && !stays_rotated) codecs::Unrotate({*rotated, tile.first_unit * core::kBlocksPerUnit}, blocks);
   codecs::ChunkFeedback feedback;
-  if (settings.feedback_down > 0) {
-    const std::span<float> residual = of_tile(state.residual, residual_values);
-    feedback = {settings.feedback_down, residual, residual};
+  if (settings_.feedback_down > 0) {
+    const std::span<float> residual = of_tile(state_.residual, residual_values);
+    feedback = {settings_.feedback_down, residual, residual};
   }
-  update.AppendMean(stays_rotated ? blocks : blocks.first(tile.values), stays_rotated, feedback, g);
-  core::OuterStep(settings.outer, g, of_tile(state.momentum, tile.values), of_tile(state.anchor, tile.values));
-  const auto units = std::span<const float>(state.anchor).subspan(tile.first_value(), tile.padded_values());
+  update.WriteMean(tile.first_unit - chunk.first_unit, stays_rotated ? blocks : blocks.first(tile.values),
+                   stays_rotated, feedback, g);
+  core::OuterStep(settings_.outer, g, of_tile(state_.momentum, tile.values), of_tile(state_.anchor, tile.values));
+  const auto units = std::span<const float>(state_.anchor).subspan(tile.first_value(), tile.padded_values());
   return core::DigestUnits(units, tile.first_unit);
+}
+
+// Tile by tile. Whoever merges the last piece of a chunk seals it.
+void RoundMerge::MergePiece(const Piece& piece, size_t chunk, std::span<const float> weights,
+                            std::span<ContributionReader> readers) {
+  const codecs::ChunkSpan& span = plan_[chunk];
+  OpenChunk& open = open_[chunk];
+  std::call_once(open.begun, [&] {
+    open.units_left = span.units();
+    open.writer.emplace(span, codecs::GainFor(settings_.feedback_down));
+  });
+  for (ContributionReader& reader : readers) reader.SeekTo(span.first_unit + piece.first_unit);
+  uint64_t digest = 0;
+  const int64_t end_unit = piece.first_unit + piece.units;
+  for (int64_t unit = piece.first_unit; unit < end_unit; unit += kTileUnits) {
+    digest += MergeTile(TileAt(span.first_unit, span.values, unit), span, weights, readers, *open.writer);
+  }
+  digest_.fetch_add(digest, std::memory_order_relaxed);  // a sum modulo 2^64 has no order
+  if (open.units_left.fetch_sub(piece.units) > piece.units) return;
+  open.bytes = open.writer->Finish();
+  if (settings_.zstd) open.bytes = codecs::CompressChunk(std::move(open.bytes));
+  open.writer.reset();
+}
+
+// The next tensors of the fragment, with the weights of each.
+void RoundMerge::MergeTensors(std::span<const core::TensorPlace> tensors, std::span<const std::vector<float>> weights,
+                              const std::function<void(std::string chunk)>& emit) {
+  const size_t first = next_chunk_;
+  std::vector<int64_t> units;
+  std::vector<size_t> tensor_of;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const int64_t end_unit = tensors[t].first_unit + tensors[t].units();
+    for (; next_chunk_ < plan_.size() && plan_[next_chunk_].first_unit < end_unit; ++next_chunk_) {
+      units.push_back(plan_[next_chunk_].units());
+      tensor_of.push_back(t);
+    }
+  }
+  const WorkItems items(units);
+  threads_.RunInOrder(
+      items.size(),
+      [&](int worker, int64_t item) {
+        for (const Piece& piece : items[item]) {
+          MergePiece(piece, first + piece.source, weights[tensor_of[piece.source]], readers_[worker]);
+        }
+      },
+      [&](int64_t item) {
+        for (const Piece& piece : items[item]) {
+          if (piece.first_unit + piece.units == units[piece.source]) emit(std::move(open_[first + piece.source].bytes));
+        }
+      });
+}
+
+uint64_t RoundMerge::Run(const std::function<void(std::string chunk)>& emit) {
+  const std::span<const core::TensorPlace> tensors = fragment_.tensors;
+  if (settings_.rule == core::MergeRule::kAverage) {
+    MergeTensors(tensors, std::vector(tensors.size(), weights_), emit);
+    return digest_;
+  }
+  for (size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
+    int64_t units = 0;
+    while (end < tensors.size() && units < kGroupUnitsPerThread * threads_.threads()) units += tensors[end++].units();
+    const auto group = tensors.subspan(begin, end - begin);
+    MergeTensors(group, RadialDirectionalWeights(group, readers_.front(), weights_, threads_), emit);
+  }
+  return digest_;
 }
 
 void CheckArguments(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
@@ -53,6 +169,7 @@ void CheckArguments(const core::Fragment& fragment, std::span<const MergeInput> 
   CHECK(!inputs.empty());
   for (size_t i = 1; i < inputs.size(); ++i) CHECK(inputs[i - 1].site < inputs[i].site);
   for (const MergeInput& input : inputs) CHECK(input.weight >= 0 && input.weight <= 1);
+  for (const MergeInput& input : inputs) CHECK(Cover(input.chunks, fragment));
   const size_t padded = fragment.padded_values();
   CHECK(state.anchor.size() == padded && state.momentum.size() == padded);
   CHECK(state.residual.size() == (settings.feedback_down > 0 ? padded : 0));
@@ -72,28 +189,9 @@ std::vector<float> NormalizedWeights(std::span<const double> weights) {
 uint64_t Merge(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
                FragmentState& state, const std::function<void(std::string chunk)>& emit) {
   CheckArguments(fragment, inputs, settings, state);
-  std::vector<float> round_weights;
-  WeightedReaders contributions;
-  for (const MergeInput& input : inputs) {
-    round_weights.push_back(input.weight);
-    contributions.readers.emplace_back(input.chunks);
-  }
-  contributions.weights = round_weights;
-  uint64_t digest = 0;
-  auto tensor = fragment.tensors.begin();
-  for (const codecs::ChunkSpan& chunk : codecs::PlanChunks(fragment, settings.down)) {
-    while (chunk.first_unit >= tensor->first_unit + tensor->units()) ++tensor;
-    if (settings.rule == core::MergeRule::kRadialDirectional && chunk.first_unit == tensor->first_unit) {
-      contributions.weights = RadialDirectionalWeights(*tensor, contributions.readers, round_weights);
-    }
-    codecs::ChunkWriter update(chunk, codecs::GainFor(settings.feedback_down));
-    for (int64_t unit = 0; unit < chunk.units(); unit += kTileUnits) {
-      const Tile tile = TileAt(chunk.first_unit, chunk.values, unit);
-      digest += MergeTile(tile, chunk, contributions, settings, state, update);
-    }
-    emit(settings.zstd ? codecs::CompressChunk(update.Finish()) : update.Finish());
-  }
-  for (const ContributionReader& contribution : contributions.readers) CHECK(contribution.at_end());
+  std::optional<MergeThreads> alone;
+  MergeThreads& threads = settings.threads != nullptr ? *settings.threads : alone.emplace(1);
+  const uint64_t digest = RoundMerge(fragment, inputs, settings, threads, state).Run(emit);
   ++state.version;
   return digest;
 }

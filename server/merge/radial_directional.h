@@ -7,7 +7,7 @@
 // So a merge stays the weighted sum that it is for the average, and only the weights take reading a tensor twice ahead:
 //
 //   pass 1a   n_m = ‖d_m‖                       for each site
-//   pass 1b   r = ‖Σ a_m d_m‖                   all sites, tile by tile in one buffer; nothing is stored
+//   pass 1b   r = ‖Σ a_m d_m‖                   all sites, tile by tile in one buffer; of a block its sum alone is kept
 //   pass 2    the merge (server/merge/merge.h) with w_m
 //
 // Every rounding, sites in the merge's order, R the sum of λ_m over the sites that count (λ_m > 0, n_m > 0):
@@ -26,7 +26,8 @@
 //   - where fewer than two sites count: both formulas then say the same (one site alone: exactly its d);
 //   - where the mean direction degenerates: r < kSmallestMeanDirection;
 //   - where L / r or a w_m is 2^100 or more, which only absurd contributions reach: sums could leave float's range.
-// Source: arXiv 2604.21428; docs/decisions/0008-radial-directional-merge.md. Pure, thread-safe.
+// Source: arXiv 2604.21428; docs/decisions/0008-radial-directional-merge.md. Pure, and the same
+// bits with any number of threads: blocks' sums are made by all of them and added in order.
 #pragma once
 
 #include <span>
@@ -34,6 +35,7 @@
 
 #include "core/fragment_map.h"
 #include "server/merge/contribution_reader.h"
+#include "server/merge/merge_threads.h"
 
 namespace causeway::server {
 
@@ -41,9 +43,9 @@ namespace causeway::server {
 // of so many sums in float are under 2^-14. In between, what is left of the directions is still direction.
 inline constexpr double kSmallestMeanDirection = 0x1p-10;
 
-// w_m of the tensor, from λ_m of the round. The contributions stand at the tensor's first unit, and stay there.
-std::vector<float> RadialDirectionalWeights(const core::TensorPlace& tensor,
-                                            std::span<const ContributionReader> contributions,
-                                            std::span<const float> weights);
+// w_m of each tensor, from λ_m of the round.
+std::vector<std::vector<float>> RadialDirectionalWeights(std::span<const core::TensorPlace> tensors,
+                                                         std::span<const ContributionReader> contributions,
+                                                         std::span<const float> weights, MergeThreads& threads);
 
 }  // namespace causeway::server

@@ -11,7 +11,8 @@
 
 namespace causeway::server {
 
-Parameters::Parameters(ParametersOptions options) : options_(std::move(options)), slots_(options_.map.num_fragments()) {
+Parameters::Parameters(ParametersOptions options)
+    : options_(std::move(options)), merge_threads_(options_.merge_threads), slots_(options_.map.num_fragments()) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -136,6 +137,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   }
   MergeSettings settings = options_.merge;
   settings.outer = round.outer;
+  settings.threads = &merge_threads_;
   int emitted = 0;
   int64_t bytes = 0;
   const uint64_t digest = server::Merge(fragment, inputs, settings, slot.state, [&](std::string chunk) {

@@ -1,10 +1,11 @@
-// The run's parameters at the coordinator, and the thread that merges into them.
+// The run's parameters at the coordinator, and the threads that merge into them.
 //
 //   decided rounds ─► queue ─► merge thread: Merge ─► W, v, ē of a fragment ─► journal: digest, update; now and then a
 //                                    │                                          snapshot
 //                                    └─► Update, chunk by chunk ─► downloads
 //
-// A fragment's state belongs to the merge thread alone: downloads read updates, and anchors from snapshots' files. A
+// A round is merged on all cores, one at a time; the merge thread is one of them and waits for the others, so that a
+// fragment's state belongs to it alone: downloads read updates, and anchors from snapshots' files. A
 // joiner for whom the newest snapshot is too old has one made between two merges. Thread-safe; callbacks without a
 // lock.
 #pragma once
@@ -47,7 +48,8 @@ struct StartingFragment {
 
 struct ParametersOptions {
   core::FragmentMap map;
-  MergeSettings merge;
+  MergeSettings merge;  // without threads: they are made here
+  int merge_threads = MergeThreads::AllCores();
   int64_t snapshot_every = 0;  // rounds; 0 = only when asked for
   Journal* journal = nullptr;
   std::function<void(core::FragmentId, core::AnchorDigest)> merged;  // on the merge thread, after each round
@@ -93,6 +95,7 @@ class Parameters {
   void WakeWaiting();
 
   const ParametersOptions options_;
+  MergeThreads merge_threads_;  // of the merge thread
   mutable core::Mutex mutex_;
   std::condition_variable changed_;
   bool set_ ABSL_GUARDED_BY(mutex_) = false;

@@ -62,7 +62,7 @@ TEST_P(ChunkWriterOf, MeanGivesTheSameBytesRotatedOrNotAndIsDecoded) {
     size_t at = 0;
     for (size_t piece : kPieces) {
       const auto part = in_domain ? InDomain(GetParam(), mean, at, piece) : std::span(mean).subspan(at, piece);
-      writer.AppendMean(part, in_domain, {}, std::span(decoded).subspan(at, piece));
+      writer.WriteMean(at / core::kUnitValues, part, in_domain, {}, std::span(decoded).subspan(at, piece));
       at += piece;
     }
     EXPECT_EQ(writer.Finish(), expected);
@@ -76,12 +76,24 @@ TEST_P(ChunkWriterOf, MeanBeyondTheRangeIsBroughtIntoIt) {
   const ChunkSpan span = {GetParam(), 0, 300, GetCodec(GetParam()).rotates() ? uint64_t{5} : 0};
   std::vector<float> residual(ResidualValues(span), 0.0f);
   ChunkWriter writer(span, 1.25f);
-  writer.AppendMean(mean, /*in_domain=*/false, {1.0f, residual, residual}, decoded);
+  writer.WriteMean(0, mean, /*in_domain=*/false, {1.0f, residual, residual}, decoded);
   const std::string bytes = writer.Finish();
   const auto view = ChunkView::Parse(bytes);
   ASSERT_TRUE(view.ok()) << view.status();
   for (float value : decoded) ASSERT_LT(std::abs(value), core::kMaxMagnitude);
   for (float value : residual) ASSERT_LE(std::abs(value), 2 * core::kMaxMagnitude);
+}
+
+TEST_P(ChunkWriterOf, MeanInAnyOrderGivesTheSameBytes) {
+  const ChunkSpan span = SpanOf(GetParam());
+  const std::vector<float> values = UniformValues(kValues, 1);
+  ChunkWriter writer(span, 1.0f);
+  std::vector<float> decoded(kValues);
+  for (int64_t unit : {3, 0, 4, 1, 2}) {
+    const int64_t at = unit * core::kUnitValues, count = std::min(core::kUnitValues, kValues - at);
+    writer.WriteMean(unit, std::span(values).subspan(at, count), false, {}, std::span(decoded).subspan(at, count));
+  }
+  EXPECT_EQ(writer.Finish(), *EncodeChunk(span, values, {}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, ChunkWriterOf,
@@ -93,6 +105,8 @@ TEST(ChunkWriter, UnfinishedOrOverfullChunkIsTheCallersBug) {
   ChunkWriter writer({CodecId::kInt4, 0, 4096}, 1.0f);
   EXPECT_DEATH(writer.Finish(), "CHECK failed");
   EXPECT_DEATH(writer.Append(values, {}), "CHECK failed");
+  std::vector<float> decoded(10);
+  EXPECT_DEATH(writer.WriteMean(0, std::span(values).first(10), false, {}, decoded), "CHECK failed");  // within a unit
 }
 
 TEST(ChunkWriter, MeanWithOneScaleForTheWholeChunkIsTheCallersBug) {
@@ -100,7 +114,7 @@ TEST(ChunkWriter, MeanWithOneScaleForTheWholeChunkIsTheCallersBug) {
   const std::vector<float> mean(300);
   std::vector<float> decoded(300);
   ChunkWriter writer({CodecId::kOnebitAdamSign, 0, 300}, 1.0f);
-  EXPECT_DEATH(writer.AppendMean(mean, /*in_domain=*/false, {}, decoded), "CHECK failed");
+  EXPECT_DEATH(writer.WriteMean(0, mean, /*in_domain=*/false, {}, decoded), "CHECK failed");
 }
 
 TEST(FirstOutOfRange, FindsTheFirstOfSeveral) {
