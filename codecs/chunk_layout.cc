@@ -1,7 +1,5 @@
 #include "codecs/chunk_layout.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <optional>
 
@@ -9,13 +7,14 @@
 #include "absl/strings/str_format.h"
 #include "codecs/chunk.h"
 #include "core/limits.h"
+#include "core/xxh3.h"
 
 namespace causeway::codecs {
 namespace {
 
 int64_t PadTo64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-uint64_t HashOf(const char* bytes, int64_t size) { return XXH3_64bits(bytes + kMagicOffset, size - kMagicOffset); }
+uint64_t HashOf(const char* bytes, int64_t size) { return core::Xxh3(bytes + kMagicOffset, size - kMagicOffset); }
 
 }  // namespace
 

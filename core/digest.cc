@@ -1,10 +1,9 @@
 #include "core/digest.h"
 
-#include <xxhash.h>
-
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/layout.h"
+#include "core/xxh3.h"
 
 namespace causeway::core {
 
@@ -13,7 +12,7 @@ uint64_t DigestUnits(std::span<const float> values, int64_t first_unit) {
   uint64_t sum = 0;
   for (size_t at = 0; at < values.size(); at += kUnitValues) {
     const uint64_t unit = first_unit + at / kUnitValues;
-    sum += XXH3_64bits_withSeed(&values[at], kUnitValues * sizeof(float), unit);
+    sum += Xxh3(&values[at], kUnitValues * sizeof(float), unit);
   }
   return sum;
 }

@@ -3,17 +3,22 @@
 //   Merge    decode-add of all sites, encode for the way back with feedback, outer step, digest:   W, v, ē in and out
 //   ceiling  memcpy of 12 bytes a value: 24 bytes a value in and out
 //
-// Contributions and the update come on top and count against the merge. Prints one JSON line; one thread.
+// Contributions and the update come on top and count against the merge. Each turn is a copy and a merge on one thread,
+// then on two, and so on; ratios are made within a turn. Prints a JSON line for each number of threads.
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "codecs/chunk.h"
 #include "core/check.h"
+#include "core/limits.h"
 #include "core/random.h"
 #include "ctl/program.h"
 #include "nlohmann/json.hpp"
@@ -23,6 +28,8 @@ ABSL_FLAG(std::string, codec, "int4", "of both legs");
 ABSL_FLAG(int, sites, 4, "that contribute");
 ABSL_FLAG(int64_t, values, 1 << 24, "of the fragment");
 ABSL_FLAG(int, pairs, 15, "copy and merge, one after the other");
+ABSL_FLAG(int, threads, 2, "at most");
+ABSL_FLAG(bool, radial, false, "merge: radial_directional instead of average");
 ABSL_FLAG(double, feedback, 1, "of the way back; 0 = off");
 
 namespace causeway::bench {
@@ -62,59 +69,130 @@ Encoded Encode(const core::Fragment& fragment, const codecs::LegCodec& leg, uint
   return encoded;
 }
 
+// A fragment of one tensor, what the sites send, and the coordinator's state.
+struct Case {
+  core::FragmentMap map;
+  std::vector<Encoded> encoded;
+  std::vector<server::MergeInput> inputs;
+  server::MergeSettings settings;
+  core::FragmentState state;
+};
+
+Case MakeCase(core::CodecId codec, int64_t values, size_t sites, float feedback) {
+  Case made;
+  made.map = core::FragmentMap({{"w", {values}, core::TensorKind::kMatrix, 0}}, {{0}});
+  const core::Fragment& fragment = made.map.fragment(0);
+  const codecs::LegCodec leg{.codec = codec, .exempt = {}, .run_seed = 1};
+  for (size_t i = 0; i < sites; ++i) made.encoded.push_back(Encode(fragment, leg, i + 1));
+  for (size_t i = 0; i < sites; ++i) {
+    made.inputs.push_back({absl::StrCat("site-", i), 1.0f / static_cast<float>(sites), made.encoded[i].views});
+  }
+  made.settings = {.outer = {.lr = 0.7f, .momentum = 0.9f}, .down = leg, .feedback_down = feedback};
+  if (absl::GetFlag(FLAGS_radial)) made.settings.rule = core::MergeRule::kRadialDirectional;
+  for (core::AlignedFloats* array : {&made.state.anchor, &made.state.momentum, &made.state.residual}) {
+    if (array != &made.state.residual || feedback > 0) array->resize(fragment.padded_values());
+  }
+  Fill(0, 0.02f, made.state.anchor);
+  return made;
+}
+
+// With one number of threads, in seconds, a copy and a merge in each turn.
+struct Timed {
+  explicit Timed(int count) : threads(count) {}
+
+  server::MergeThreads threads;
+  std::vector<double> copies, merges, first_chunks;
+  int64_t update_bytes = 0;
+};
+
+// A share of the memory for each thread.
+double TimeCopy(const core::AlignedFloats& from, core::AlignedFloats& to, server::MergeThreads& threads) {
+  const auto values = static_cast<int64_t>(from.size());
+  const Clock::time_point begin = Clock::now();
+  threads.RunInOrder(
+      threads.threads(),
+      [&](int, int64_t share) {
+        const int64_t first = values * share / threads.threads(), end = values * (share + 1) / threads.threads();
+        std::memcpy(&to[first], &from[first], (end - first) * sizeof(float));
+      },
+      [](int64_t) {});
+  return SecondsSince(begin);
+}
+
+void TimeMerge(Case& of, Timed& timed) {
+  of.settings.threads = &timed.threads;
+  std::vector<std::string> update;
+  double first_chunk = 0;
+  const Clock::time_point begin = Clock::now();
+  server::Merge(of.map.fragment(0), of.inputs, of.settings, of.state, [&](std::string chunk) {
+    if (update.empty()) first_chunk = SecondsSince(begin);
+    update.push_back(std::move(chunk));
+  });
+  timed.merges.push_back(SecondsSince(begin));
+  timed.first_chunks.push_back(first_chunk);
+  timed.update_bytes = 0;
+  for (const std::string& chunk : update) timed.update_bytes += static_cast<int64_t>(chunk.size());
+}
+
+// Of each turn a / b, and of those the median.
+double MedianRatio(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
+  return Median(ratios);
+}
+
+// As server/main.cc: the update's chunks are not mapped one by one.
+void SetUpHeap() {
+#if defined(__GLIBC__)
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 4 * core::kMaxChunkBytes);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 * core::kMaxChunkBytes);
+#endif
+}
+
 int Run() {
   const auto codec = core::CodecFromName(absl::GetFlag(FLAGS_codec));
   if (!codec) return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("--codec: no such codec"));
   const int64_t values = absl::GetFlag(FLAGS_values);
-  const core::FragmentMap map({{"w", {values}, core::TensorKind::kMatrix, 0}}, {{0}});
-  const core::Fragment& fragment = map.fragment(0);
-  const codecs::LegCodec leg{.codec = *codec, .exempt = {}, .run_seed = 1};
-  const auto sites = static_cast<size_t>(absl::GetFlag(FLAGS_sites));
-  std::vector<Encoded> encoded;
-  for (size_t i = 0; i < sites; ++i) encoded.push_back(Encode(fragment, leg, i + 1));
-  std::vector<server::MergeInput> inputs;
-  for (size_t i = 0; i < sites; ++i) {
-    inputs.push_back({absl::StrCat("site-", i), 1.0f / static_cast<float>(sites), encoded[i].views});
-  }
+  const int sites = absl::GetFlag(FLAGS_sites);
   const auto feedback = static_cast<float>(absl::GetFlag(FLAGS_feedback));
-  server::MergeSettings settings{.outer = {.lr = 0.7f, .momentum = 0.9f}, .down = leg, .feedback_down = feedback};
-  core::FragmentState state;
-  for (core::AlignedFloats* array : {&state.anchor, &state.momentum, &state.residual}) {
-    if (array != &state.residual || feedback > 0) array->resize(fragment.padded_values());
-  }
-  Fill(0, 0.02f, state.anchor);
-
-  const size_t copied = 3 * sizeof(float) * values;
+  SetUpHeap();
+  Case merged = MakeCase(*codec, values, sites, feedback);
   core::AlignedFloats from(3 * values, 1.0f), to(3 * values, 2.0f);
-  std::vector<double> copies, merges, ratios;
-  int64_t update_bytes = 0;
+  std::deque<Timed> timed;
+  for (int threads = 1; threads <= absl::GetFlag(FLAGS_threads); ++threads) timed.emplace_back(threads);
   for (int i = 0; i <= absl::GetFlag(FLAGS_pairs); ++i) {
-    const Clock::time_point begin = Clock::now();
-    std::memcpy(to.data(), from.data(), copied);
-    const double copy = SecondsSince(begin);
-    if (to[static_cast<size_t>(i)] != 1.0f) return ctl::kFailed;  // so that the copy is not left out
-    std::vector<std::string> update;
-    const Clock::time_point begin_merge = Clock::now();
-    server::Merge(fragment, inputs, settings, state, [&](std::string chunk) { update.push_back(std::move(chunk)); });
-    const double merge = SecondsSince(begin_merge);
-    if (i == 0) continue;  // the first touches what nobody has touched
-    update_bytes = 0;
-    for (const std::string& chunk : update) update_bytes += static_cast<int64_t>(chunk.size());
-    copies.push_back(copy);
-    merges.push_back(merge);
-    ratios.push_back(copy / merge);
+    for (Timed& with : timed) {
+      with.copies.push_back(TimeCopy(from, to, with.threads));
+      if (to[static_cast<size_t>(i)] != 1.0f) return ctl::kFailed;  // so that the copy is not left out
+      TimeMerge(merged, with);
+    }
+    if (i > 0) continue;  // the first touches what nobody has touched
+    for (Timed& with : timed) with.copies = with.merges = with.first_chunks = {};
   }
-  const nlohmann::ordered_json row = {{"codec", absl::GetFlag(FLAGS_codec)},
-                                      {"target", codecs::TargetName(codecs::ActiveTarget())},
-                                      {"sites", sites},
-                                      {"values", values},
-                                      {"feedback", feedback},
-                                      {"pairs", ratios.size()},
-                                      {"copy_gigabytes_per_s", 24e-9 * static_cast<double>(values) / Median(copies)},
-                                      {"merge_seconds", Median(merges)},
-                                      {"update_bytes", update_bytes},
-                                      {"ratio", Median(ratios)}};
-  std::printf("%s\n", row.dump().c_str());
+  for (const Timed& with : timed) {
+    const double scaling = MedianRatio(timed.front().merges, with.merges);
+    const double copy_scaling = MedianRatio(timed.front().copies, with.copies);
+    const nlohmann::ordered_json row = {
+        {"codec", absl::GetFlag(FLAGS_codec)},
+        {"threads", with.threads.threads()},
+        {"target", codecs::TargetName(codecs::ActiveTarget())},
+        {"sites", sites},
+        {"values", values},
+        {"feedback", feedback},
+        {"radial", absl::GetFlag(FLAGS_radial)},
+        {"pairs", with.merges.size()},
+        {"copy_gigabytes_per_s", 24e-9 * static_cast<double>(values) / Median(with.copies)},
+        {"merge_seconds", Median(with.merges)},
+        {"first_chunk_share", MedianRatio(with.first_chunks, with.merges)},
+        {"update_bytes", with.update_bytes},
+        {"ratio", MedianRatio(with.copies, with.merges)},
+        {"scaling", scaling},
+        {"copy_scaling", copy_scaling},
+        {"scaling_ratio", scaling / copy_scaling}};
+    std::printf("%s\n", row.dump().c_str());
+  }
   return ctl::kDone;
 }
 
