@@ -83,6 +83,13 @@ class Coordinator:
         self.address, self.http = addresses["grpc"], addresses["http"]
         return self.address
 
+    def await_seed(self, site=None):
+        """Until the initial parameters are saved; the process that supplies them must not end before."""
+        while "the initial parameters are here" not in self.log_path.read_text():
+            if self.process.poll() is not None or (site is not None and site.poll() is not None):
+                raise SystemExit(f"error: no initial parameters: {self.log_path.read_text()[-2000:]}")
+            time.sleep(0.02)
+
     def status(self):
         with urllib.request.urlopen(f"http://{self.http}/status", timeout=DEADLINE_S) as answer:
             return json.loads(answer.read())

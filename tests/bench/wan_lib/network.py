@@ -1,0 +1,113 @@
+"""An emulated wide-area network (tests/bench/wanemu), and what runs in its namespaces.
+
+    with Network(build, dcs=5, rate_mbit=10, rtt_ms=50, flags=["--access"]) as network:
+        with network.inside(1):           this thread's sockets and children are datacenter 1's, 10.77.1.1
+            subprocess.Popen(…)
+
+Namespaces go with the network, whatever ends it; processes in them are for their owners to end.
+"""
+
+import contextlib
+import ctypes
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+
+from ingest_lib import processes
+
+CLONE_NEWNET = 0x40000000
+PREFIXES = (f"cw{os.getpid()}x{number}d" for number in itertools.count())  # of one network after the other
+
+
+def program(build):
+    return build / processes.BENCH / "wanemu" / "wanemu"
+
+
+def why_not(build):
+    """What this machine or build lacks; None if a network can be made."""
+    if os.geteuid() != 0:
+        return "needs root, for network namespaces"
+    if shutil.which("ip") is None:
+        return "needs ip (package iproute2)"
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return "needs /dev/net/tun"
+    if not program(build).exists():
+        return f"needs {program(build)}; build it first"
+    try:
+        Network(build, 2, 1000, 10).close()
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def address(dc):
+    return f"10.77.{dc}.1"
+
+
+def congestion_control():
+    """What namespaces that are made now will use."""
+    return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+
+
+class Network:
+    def __init__(self, build, dcs, rate_mbit, rtt_ms, flags=()):
+        self.prefix = next(PREFIXES)
+        command = [str(program(build)), f"--dcs={dcs}", f"--rate_mbit={rate_mbit}", f"--rtt_ms={rtt_ms}",
+                   f"--prefix={self.prefix}", *flags]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        preexec_fn=lambda: processes.ends_with_us(signal.SIGTERM))
+        if not self.process.stdout.readline():
+            raise OSError(self.process.communicate()[1].strip())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @contextlib.contextmanager
+    def inside(self, dc):
+        """This thread, and what it starts, is in that datacenter's namespace."""
+        with open("/proc/thread-self/ns/net", "rb") as ours, open(f"/run/netns/{self.prefix}{dc}", "rb") as theirs:
+            enter(theirs)
+            try:
+                yield
+            finally:
+                enter(ours)
+
+    def interface_bytes(self, dc):
+        """(sent, received) by wan0, IP headers included; those of a super-packet count once."""
+        with self.inside(dc):
+            for line in pathlib.Path("/proc/thread-self/net/dev").read_text().splitlines():
+                name, _, fields = line.partition(":")
+                if name.strip() == "wan0":
+                    received, sent = fields.split()[0], fields.split()[8]
+                    return int(sent), int(received)
+        raise OSError("wan0 is gone")
+
+    def report(self):
+        """What the emulator says of itself: {"wall_s", "cpu_s", "links"}."""
+        self.process.send_signal(signal.SIGUSR1)
+        line = self.process.stdout.readline()
+        if not line:
+            raise OSError(f"wanemu ended: {self.process.stderr.read().strip()}")
+        return json.loads(line)
+
+    def close(self):
+        self.process.terminate()
+        self.process.communicate()
+
+
+def enter(namespace):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace.fileno(), CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def cores(begin, end):
+    """What the emulator took of one between two of its reports."""
+    return (end["cpu_s"] - begin["cpu_s"]) / (end["wall_s"] - begin["wall_s"])
