@@ -28,15 +28,15 @@ def program(build):
 
 
 def why_not(build):
-    """What this machine or build lacks; None if a network can be made."""
+    """What this machine lacks, or does not allow; None if a network can be made. Ends the program if it is not built."""
+    if not program(build).exists():
+        raise SystemExit(f"error: expected {program(build)}; build it first, or say --build=DIR")
     if os.geteuid() != 0:
         return "needs root, for network namespaces"
     if shutil.which("ip") is None:
         return "needs ip (package iproute2)"
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "needs /dev/net/tun"
-    if not program(build).exists():
-        return f"needs {program(build)}; build it first"
     try:
         Network(build, 2, 1000, 10).close()
     except OSError as error:
