@@ -20,6 +20,7 @@ struct Entry {
   std::vector<Version> versions;
   std::vector<Version> first_versions;
   std::vector<SiteId> sites;  // that share the data
+  int64_t stay = 0;           // of the site, as SiteRecord counts them
 
   friend bool operator==(const Entry&, const Entry&) = default;
 };
@@ -82,6 +83,7 @@ struct RoundState {
   bool paused = false;                                    // by an operator
   bool stopped = false;                                   // by an operator: sites leave, none joins
   std::vector<Version> versions;                          // decided rounds of each fragment
+  int64_t stay = 0;                     // how often the name has joined anew: with the session it names a stay
   std::vector<std::map<SiteId, Admitted>> contributions;  // admitted to the open round of each fragment
   std::map<SiteId, SiteRecord> sites;                     // every site that ever joined
 
@@ -89,3 +91,24 @@ struct RoundState {
 };
 
 }  // namespace causeway::core
+// What the other shards of a run follow: who is in, and what shard 0 and its operators have decided for all.
+struct Member {
+  SessionId session;
+  int64_t stay = 0;
+  SiteState state = SiteState::kGone;
+  std::string reason;
+  std::vector<Version> first_versions;  // by the schedule alone for fragments of other shards, which know better
+
+  friend bool operator==(const Member&, const Member&) = default;
+};
+struct Membership {
+  bool started = false;
+  bool finished = false;
+  bool paused = false;
+  bool stopped = false;
+  SiteId seeder;  // was asked for the initial parameters; empty once all shards have them
+  std::map<SiteId, Member> sites;
+
+  friend bool operator==(const Membership&, const Membership&) = default;
+};
+

@@ -31,6 +31,12 @@ RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t 
     links_[site] = {.connected = false, .deadline_ms = now_ms + rules_.membership.lease_ms};
     record.reason = "expected back after the coordinator's restart";
   }
+  seeded_here_ = state_.seeded;
+  heard_of_shard_.assign(rules_.shard.count, false);
+  seeded_shard_.assign(rules_.shard.count, false);
+  heard_of_shard_[rules_.shard.index] = true;
+  // Of the others shard 0 knows it for certain only once sites have entered.
+  if (rules_.shard.leads() && !rules_.shard.alone()) state_.seeded = seeded_here_ && state_.started;
   for (FragmentId p = 0; p < num_fragments() && !synchronous(); ++p) NoteQuorum(p);  // graces start anew, too
 }
 
@@ -70,7 +76,7 @@ bool RoundTable::IsCompleting(const SiteId& site) const {
 
 std::string RoundTable::WhyHeldIsTooNew(const std::vector<Version>& held) const {
   for (size_t p = 0; p < held.size() && p < state_.versions.size(); ++p) {
-    if (held[p] <= state_.versions[p]) continue;
+    if (!Owns(static_cast<FragmentId>(p)) || held[p] <= state_.versions[p]) continue;
     return absl::StrCat("the site holds version ", held[p], " of fragment ", p, ", the coordinator only version ",
                         state_.versions[p],
                         ": its state is older than the run's; start the coordinator on the newer state, or the site "
@@ -122,6 +128,7 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
   JoinDecision decision;
   decision.reason = WhyHeldIsTooNew(request.held);
   if (!decision.reason.empty()) return decision;
+  if (follows()) return JoinFollowed(request);
   const bool in_session = InSession(site, request.session);
   bool goes_on = in_session;
   if (in_session && IsActive(state_.sites[site])) {
@@ -145,6 +152,7 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
   if (!decision.reason.empty()) return decision;
   SiteRecord& record = state_.sites[site];
   record.session = request.session;
+  ++record.stay;
   record.state = SiteState::kJoining;
   record.reason = "downloads the anchors";
   record.first_versions.clear();
@@ -154,7 +162,7 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
 }
 
 void RoundTable::AskForSeed(const SiteId& joined, Actions& actions) {
-  if (state_.seeded) return;
+  if (state_.seeded || follows()) return;
   const SiteId before = seeder_;
   const auto joining = [](const auto& site) { return site.second.state == SiteState::kJoining; };
   const auto seeder = state_.sites.find(seeder_);
@@ -230,29 +238,43 @@ void RoundTable::Drop(const SiteId& site, const std::string& reason, Actions& ac
 // have are gone, with nothing admitted, such a round could never close: whoever is left enters anew, from where
 // somebody can fill it.
 void RoundTable::DropStranded(Actions& actions) {
-  const std::vector<SiteId> active = ActiveSites();
-  if (!synchronous() || active.empty()) return;
+  const std::optional<FragmentId> fragment = StrandedFragment();
+  if (!fragment) return;
+  // That drop looks after the others.
+  Drop(ActiveSites().front(),
+       absl::StrCat("nobody is left to contribute to the open round of fragment ", *fragment, "; joins anew"), actions);
+}
+
+std::optional<FragmentId> RoundTable::StrandedFragment() const {
+  if (!synchronous() || NumActive() == 0) return std::nullopt;
   for (FragmentId p = 0; p < num_fragments(); ++p) {
-    if (!state_.contributions[p].empty() || AnyMissingFrom(p)) continue;
-    Drop(active.front(), absl::StrCat("nobody is left to contribute to the open round of fragment ", p, "; joins anew"),
-         actions);
-    return;  // that drop looked after the others
+    if (Owns(p) && state_.contributions[p].empty() && !AnyMissingFrom(p)) return p;
   }
+  return std::nullopt;
 }
 
 Actions RoundTable::Seeded() {
-  state_.seeded = true;
-  return {};
+  seeded_here_ = true;
+  return UpdateSeeded();
 }
 
 Actions RoundTable::Ready(const SiteId& site, const SessionId& session) {
-  if (!InSession(site, session) || !state_.seeded || state_.stopped) return {};
+  if (!InSession(site, session) || !seeded_here_ || state_.stopped || follows()) return {};
   SiteRecord& record = state_.sites[site];
   if (record.state != SiteState::kJoining) return {};
-  if (state_.started) return {EnterNow(site)};
   if (std::find(ready_.begin(), ready_.end(), site) == ready_.end()) ready_.push_back(site);
-  record.reason = "ready; waits for the start";
-  return StartIfEnough();
+  record.reason = state_.started ? "ready; waits for all shards" : "ready; waits for the start";
+  return EnterReady();
+}
+
+// Where the others of the run's shards are is known, so that nobody enters before a round that one has decided.
+Actions RoundTable::EnterReady() {
+  if (!state_.seeded || !HeardOfAllShards()) return {};
+  if (!state_.started) return StartIfEnough();
+  Actions actions;
+  for (const SiteId& site : ready_) actions.push_back(EnterNow(site));
+  ready_.clear();
+  return actions;
 }
 
 Actions RoundTable::StartIfEnough() {
@@ -287,6 +309,7 @@ Enter RoundTable::EnterNow(const SiteId& site) {
   record.reason.clear();
   record.first_versions = enter.entry.first_versions;
   enter.entry.sites = ActiveSites();
+  enter.entry.stay = record.stay;
   return enter;
 }
 
@@ -295,13 +318,13 @@ Actions RoundTable::Tick(int64_t now_ms) {
   Actions actions;
   std::vector<SiteId> expired;
   for (const auto& [site, link] : links_) {
-    if (now_ms_ >= link.deadline_ms) expired.push_back(site);
+    if (now_ms_ >= link.deadline_ms && !follows()) expired.push_back(site);
   }
   for (const SiteId& site : expired) {
     if (!links_.contains(site)) continue;  // gone with another one
     Drop(site, absl::StrCat("not heard of for ", rules_.membership.lease_ms, " ms (lease_ms)"), actions);
   }
-  if (state_.stopped && AnyJoining()) {
+  if (state_.stopped && AnyJoining() && !follows()) {
     std::vector<SiteId> joining;
     for (const auto& [site, record] : state_.sites) {
       if (record.state == SiteState::kJoining) joining.push_back(site);

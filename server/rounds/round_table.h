@@ -11,6 +11,12 @@
 // merged, exactly once, even if its site leaves before the round closes; rounds of several fragments are open at once;
 // and below min_quorum active sites no round closes but those that sites wait for in order to leave, and a run's last.
 //
+// A run may have several coordinators, each with fragments of its own (core/shard.h). Shard 0 decides who is in; the
+// others follow it, and close the rounds of their fragments by the same rules (round_table_shards.cc):
+//
+//   shard 0   Join, Ready, Leave, leases ─► membership() ─► Follow   shard i
+//             HeardOfShard ◄── seeded, versions, who is stranded ── report()
+//
 // Each decision carries its reason: the same words in the log, in /status and in tests. Times are milliseconds of the
 // caller's monotonic clock. What a restart must find again is in core::RoundState; estimates of times are not, and
 // start anew. One owner at a time. Source: docs/architecture.md.
@@ -27,6 +33,7 @@
 #include "core/membership.h"
 #include "core/run_config.h"
 #include "core/schedule.h"
+#include "core/shard.h"
 #include "server/rounds/pace.h"
 
 namespace causeway::server {
@@ -34,6 +41,7 @@ namespace causeway::server {
 struct RoundRules {
   core::SyncConfig sync;
   core::MembershipConfig membership;
+  core::Shard shard;
 };
 
 // ---- What the table asks its owner to do ----
@@ -82,6 +90,7 @@ struct JoinRequest {
   // The site goes on from a checkpoint: it repeats steps that its session took before. In synchronous mode that is the
   // session going on; in quorum mode nobody can repeat what depended on time, so that the site enters anew.
   bool from_checkpoint = false;
+  int64_t stay = 0;  // to a shard beyond the first: the stay that shard 0 has welcomed the site to
 };
 
 struct JoinDecision {
@@ -93,6 +102,17 @@ struct JoinDecision {
   // in whatever stay; −1 = none.
   std::vector<core::Version> last_admitted;
   Actions actions;
+};
+
+// What a shard beyond the first tells shard 0: it cannot decide what follows from it.
+struct ShardReport {
+  bool seeded = false;                  // the initial parameters of its fragments are there
+  std::vector<core::Version> versions;  // decided rounds; of its own fragments, the others are 0
+  // A site that has to join anew, in that stay: nobody is left to contribute to an open round of this shard.
+  core::SiteId stranded;
+  int64_t stranded_stay = 0;
+
+  friend bool operator==(const ShardReport&, const ShardReport&) = default;
 };
 
 class RoundTable {
@@ -113,7 +133,7 @@ class RoundTable {
   // FAILED_PRECONDITION if the site is not training.
   absl::Status StartDraining(const core::SiteId& site, const std::string& reason);
 
-  Actions Seeded();  // the initial parameters are complete
+  Actions Seeded();  // the initial parameters of the shard's own fragments are complete
   Actions Ready(const core::SiteId& site, const core::SessionId& session);
 
   // Whether this contribution may be taken: OK; ALREADY_EXISTS if it was admitted or merged (a repeat, to be told so,
@@ -126,6 +146,13 @@ class RoundTable {
   // long its chunks took.
   Actions Admit(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
                 int64_t transfer_ms, int64_t now_ms);
+
+  // ---- Shards ----
+  core::Membership membership() const;                                 // shard 0: what the others follow
+  Actions HeardOfShard(int shard, const ShardReport& report);          // shard 0
+  Actions Follow(const core::Membership& membership, int64_t now_ms);  // a shard beyond the first
+  ShardReport report() const;                                          // the same
+  bool follows() const { return !rules_.shard.leads(); }
 
   // ---- The people who run it ----
   // FAILED_PRECONDITION if there is nothing to do. Rounds that a Resume lets close do so at the next Tick.
@@ -177,6 +204,17 @@ class RoundTable {
   void AskForSeed(const core::SiteId& joined, Actions& actions);
   void Drop(const core::SiteId& site, const std::string& reason, Actions& actions);
   void DropStranded(Actions& actions);
+  std::optional<core::FragmentId> StrandedFragment() const;
+  Actions EnterReady();
+
+  // round_table_shards.cc
+  bool Owns(core::FragmentId fragment) const { return rules_.shard.Owns(fragment); }
+  bool HeardOfAllShards() const;
+  std::string MissingShards() const;
+  Actions UpdateSeeded();
+  JoinDecision JoinFollowed(const JoinRequest& request);
+  Enter FollowEntry(const core::SiteId& site) const;
+  void DropFollowed(const core::SiteId& site, const std::string& reason, Actions& actions);
 
   // round_table_rounds.cc: when rounds close.
   absl::Status CheckCounts(const core::Admitted& contribution) const;
@@ -206,6 +244,9 @@ class RoundTable {
   std::map<core::SiteId, Link> links_;  // of the sites that are not gone
   std::vector<core::SiteId> ready_;     // wait for the start
   core::SiteId seeder_;                 // was asked for the initial parameters
+  bool seeded_here_ = false;            // they are there, of the shard's own fragments
+  std::vector<bool> heard_of_shard_;    // shard 0: since it was started; its own counts
+  std::vector<bool> seeded_shard_;      // shard 0: as they said last
 
   int64_t now_ms_;  // of the latest event
   Pace pace_;

@@ -58,6 +58,8 @@ std::string RoundTable::Reason() const {
   if (state_.stopped) return "stopped by an operator";
   switch (run_state()) {
     case RunState::kWaiting:
+      if (follows()) return "shard 0 has not started the run";
+      if (static_cast<int>(ready_.size()) >= rules_.membership.min_sites) return MissingShards();
       return absl::StrCat(ready_.size(), " of ", rules_.membership.min_sites, " sites are ready (min_sites)");
     case RunState::kTraining: return "";
     case RunState::kPaused: return QuorumReason();

@@ -1,0 +1,176 @@
+// What the shards of a run tell each other: shard 0 decides who is in, the others follow.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "server/rounds/round_table.h"
+
+namespace causeway::server {
+namespace {
+
+constexpr int64_t kNotToldMs = 200;  // until shard 0's word is here: a moment, or as long as it is away
+
+}  // namespace
+
+using core::FragmentId;
+using core::Member;
+using core::Membership;
+using core::SiteId;
+using core::SiteRecord;
+using core::SiteState;
+using core::Version;
+
+// ---- Shard 0 ----
+
+Membership RoundTable::membership() const {
+  Membership membership{.started = state_.started,
+                        .finished = state_.finished,
+                        .paused = state_.paused,
+                        .stopped = state_.stopped,
+                        .seeder = state_.seeded ? "" : seeder_,
+                        .sites = {}};
+  for (const auto& [site, record] : state_.sites) {
+    membership.sites[site] = {.session = record.session,
+                              .stay = record.stay,
+                              .state = record.state,
+                              .reason = record.reason,
+                              .first_versions = record.first_versions};
+  }
+  return membership;
+}
+
+bool RoundTable::HeardOfAllShards() const { return std::ranges::count(heard_of_shard_, false) == 0; }
+
+std::string RoundTable::MissingShards() const {
+  for (int i = 0; i < rules_.shard.count; ++i) {
+    if (!heard_of_shard_[i]) return absl::StrCat("waiting for shard ", i);
+    if (i > 0 && !seeded_shard_[i]) return absl::StrCat("waiting for the initial parameters of shard ", i);
+  }
+  return "";
+}
+
+Actions RoundTable::UpdateSeeded() {
+  bool all = seeded_here_;
+  for (int i = 1; i < rules_.shard.count && !follows(); ++i) all &= seeded_shard_[i];
+  state_.seeded |= all;
+  return state_.seeded && !follows() ? EnterReady() : Actions();
+}
+
+// A shard that was started again may have less than it said before the crash, so that its latest word counts.
+Actions RoundTable::HeardOfShard(int shard, const ShardReport& report) {
+  CHECK(rules_.shard.leads() && shard > 0 && shard < rules_.shard.count);
+  heard_of_shard_[shard] = true;
+  seeded_shard_[shard] = report.seeded;
+  for (FragmentId p = 0; p < num_fragments() && p < static_cast<FragmentId>(report.versions.size()); ++p) {
+    if (rules_.shard.OwnerOf(p) == shard) state_.versions[p] = report.versions[p];
+  }
+  Actions actions = UpdateSeeded();
+  const auto stranded = state_.sites.find(report.stranded);
+  if (stranded != state_.sites.end() && IsActive(stranded->second) && stranded->second.stay == report.stranded_stay) {
+    Drop(report.stranded,
+         absl::StrCat("nobody is left to contribute to an open round of shard ", shard, "; joins anew"), actions);
+  }
+  return actions;
+}
+
+// ---- The others ----
+
+ShardReport RoundTable::report() const {
+  ShardReport report{.seeded = seeded_here_, .versions = state_.versions, .stranded = "", .stranded_stay = 0};
+  if (!StrandedFragment()) return report;
+  report.stranded = ActiveSites().front();
+  report.stranded_stay = state_.sites.at(report.stranded).stay;
+  return report;
+}
+
+// The site takes its place where shard 0 has put it; of rounds that were decided here meanwhile it is no part.
+Enter RoundTable::FollowEntry(const SiteId& site) const {
+  const SiteRecord& record = state_.sites.at(site);
+  return {.site = site,
+          .entry = {.step = 0,  // shard 0 tells it
+                    .versions = state_.versions,
+                    .first_versions = record.first_versions,
+                    .sites = ActiveSites(),
+                    .stay = record.stay}};
+}
+
+void RoundTable::DropFollowed(const SiteId& site, const std::string& reason, Actions& actions) {
+  SiteRecord& record = state_.sites[site];
+  record.state = SiteState::kGone;
+  record.reason = reason;
+  links_.erase(site);
+  pace_.Forget(site);
+  actions.push_back(Dropped{site, reason});
+}
+
+Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
+  CHECK(follows());
+  SetNow(now_ms);
+  Actions actions;
+  const auto goes_on = [](const SiteRecord& record, const Member& member) {
+    return member.state != SiteState::kGone && member.stay == record.stay && member.session == record.session;
+  };
+  std::vector<std::pair<SiteId, std::string>> ended;
+  for (const auto& [site, record] : state_.sites) {
+    if (record.state == SiteState::kGone) continue;
+    const auto member = membership.sites.find(site);
+    if (member == membership.sites.end()) {
+      ended.emplace_back(site, "shard 0 does not know it");
+    } else if (!goes_on(record, member->second)) {
+      ended.emplace_back(site, member->second.state == SiteState::kGone ? member->second.reason : "joins anew");
+    }
+  }
+  for (const auto& [site, reason] : ended) DropFollowed(site, reason, actions);
+  std::vector<SiteId> entered;
+  for (const auto& [site, member] : membership.sites) {
+    SiteRecord& record = state_.sites[site];
+    const bool was_active = IsActive(record);  // in this stay: otherwise it is gone by now
+    record.session = member.session;
+    record.stay = member.stay;
+    record.state = member.state;
+    record.reason = member.reason;
+    record.last_merged.resize(num_fragments(), -1);
+    if (member.state == SiteState::kGone) continue;
+    links_.try_emplace(site);
+    if (!IsActive(record)) {
+      record.first_versions.clear();
+    } else if (!was_active) {
+      record.first_versions = member.first_versions;
+      record.first_versions.resize(num_fragments(), 0);
+      for (FragmentId p = 0; p < num_fragments(); ++p) {
+        Version& first = record.first_versions[p];
+        first = std::max(first, state_.versions[p]);
+        // An earlier stay may have left its contribution in the open round; one a round is enough.
+        if (state_.contributions[p].contains(site)) first = std::max(first, state_.versions[p] + 1);
+      }
+      entered.push_back(site);
+    }
+  }
+  if ((state_.paused && !membership.paused) || (state_.stopped != membership.stopped)) pace_.InterruptedAll();
+  state_.started = membership.started;
+  state_.finished = membership.finished;
+  state_.paused = membership.paused;
+  state_.stopped = membership.stopped;
+  for (const SiteId& site : entered) actions.push_back(FollowEntry(site));
+  CloseRounds(actions);
+  return actions;
+}
+
+JoinDecision RoundTable::JoinFollowed(const JoinRequest& request) {
+  JoinDecision decision;
+  const auto found = state_.sites.find(request.site);
+  const bool told = found != state_.sites.end() && found->second.session == request.session &&
+                    found->second.stay == request.stay && found->second.state != SiteState::kGone;
+  if (!told) {
+    decision.reason = "shard 0 has not told this shard of the site's stay yet";
+    decision.retry_after_ms = kNotToldMs;
+    return decision;
+  }
+  decision.resumed = true;  // what becomes of the site's transfers was decided with shard 0's welcome
+  Accept(request.site, decision);
+  // It may have missed it. One that has its place already knows.
+  if (IsActive(found->second)) decision.actions.push_back(FollowEntry(request.site));
+  return decision;
+}
+
+}  // namespace causeway::server
