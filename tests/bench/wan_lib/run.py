@@ -8,7 +8,6 @@ so that the link carries contributions and updates alone.
 
 import contextlib
 import json
-import shutil
 import sqlite3
 import subprocess
 import time
@@ -48,51 +47,35 @@ def run_config(cell, steps, auto_delay):
     }
 
 
-class Seeds:
-    """State directories of coordinators that have the initial parameters, one for each codec and fragment map."""
-
-    def __init__(self, build, folder):
-        self.build, self.folder, self.made = build, folder, {}
-
-    def copy_to(self, target, config):
-        key = json.dumps([config["codec"], config["sync"]["num_fragments"]])
-        if key not in self.made:
-            for folder in self.made.values():
-                shutil.rmtree(folder)
-            self.made = {key: self.make(config)}
-        shutil.copytree(self.made[key], target)
-
-    def make(self, config):
-        state = self.folder / "seed"
-        path = self.folder / "seed.yaml"
-        path.write_text(json.dumps(config))
-        coordinator = processes.Coordinator(self.build, path, state, self.folder / "seed.log")
-        worker = None
-        try:
-            command = [str(self.build / "causeway-worker"), f"--coordinator={coordinator.await_address()}",
-                       f"--site={figures.SITES[0]}"]
-            with open(self.folder / "seed.log", "ab") as log:
-                worker = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=processes.ends_with_us)
-            coordinator.await_seed(worker)
-        finally:
-            if worker is not None:
-                worker.terminate()
-                worker.wait()
-            coordinator.stop()  # saves snapshots
-        return state
+def seed(build, folder):
+    """A state that has the initial parameters, made over loopback with folder / "run.yaml"."""
+    log_path = folder / "seed.log"
+    coordinator = processes.Coordinator(build, folder / "run.yaml", folder / "state", log_path)
+    worker = None
+    try:
+        command = [str(build / "causeway-worker"), f"--coordinator={coordinator.await_address()}",
+                   f"--site={figures.SITES[0]}"]
+        with open(log_path, "ab") as log:
+            worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                      preexec_fn=processes.ends_with_us)
+        coordinator.await_seed(worker)
+    finally:
+        if worker is not None:
+            worker.terminate()
+            worker.wait()
+        coordinator.stop()  # saves snapshots
 
 
 class Run:
     """The processes of one cell, which end with it."""
 
-    def __init__(self, build, folder, net, config):
+    def __init__(self, build, folder, net):
         self.net, self.folder, self.build = net, folder, build
         self.workers = {}
-        path = folder / "run.yaml"
-        path.write_text(json.dumps(config, indent=1))
         with net.inside(1):
-            self.coordinator = processes.Coordinator(build, path, folder / "state", folder / "coordinator.log",
-                                                     "--insecure", listen=f"{network.address(1)}:0")
+            self.coordinator = processes.Coordinator(build, folder / "run.yaml", folder / "state",
+                                                     folder / "coordinator.log", "--insecure",
+                                                     listen=f"{network.address(1)}:0")
 
     def __enter__(self):
         return self
@@ -169,14 +152,15 @@ class Watch:
         self.look()
 
 
-def measure(build, folder, seeds, cell, window, auto_delay):
+def measure(build, folder, cell, window, auto_delay):
     """A row of figures, and of each site the bytes it had sent, four times a second of the window. RuntimeError with
     what went wrong."""
     config = run_config(cell, window.end + 1, auto_delay)
-    seeds.copy_to(folder / "state", config)
+    (folder / "run.yaml").write_text(json.dumps(config, indent=1))
+    seed(build, folder)
     limit_s = START_S + SLOWNESS * figures.predicted_cell_s(cell, window)
     with network.Network(build, 1 + len(figures.SITES), cell.rate_mbit, figures.RTT_MS, ["--access"]) as net:
-        with Run(build, folder, net, config) as run:
+        with Run(build, folder, net) as run:
             run.coordinator.await_address()
             before = [net.interface_bytes(dc) for dc in SITE_DCS]
             run.start_workers()
