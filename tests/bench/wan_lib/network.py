@@ -20,6 +20,8 @@ import subprocess
 from ingest_lib import processes
 
 CLONE_NEWNET = 0x40000000
+CONGESTION_CONTROL = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
+AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 PREFIXES = (f"cw{os.getpid()}x{number}d" for number in itertools.count())  # of one network after the other
 
 
@@ -48,9 +50,18 @@ def address(dc):
     return f"10.77.{dc}.1"
 
 
-def congestion_control():
-    """What namespaces that are made now will use."""
-    return pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+@contextlib.contextmanager
+def congestion_control(wanted=None):
+    """Sets that of networks that are made meanwhile, and tells which it is; what the kernel has not stays."""
+    before = CONGESTION_CONTROL.read_text().strip()
+    change = wanted is not None and wanted != before and wanted in AVAILABLE.read_text().split()
+    if change:
+        CONGESTION_CONTROL.write_text(wanted)
+    try:
+        yield CONGESTION_CONTROL.read_text().strip()
+    finally:
+        if change:
+            CONGESTION_CONTROL.write_text(before)
 
 
 class Network:

@@ -152,14 +152,15 @@ class Watch:
         self.look()
 
 
-def measure(build, folder, cell, window, auto_delay):
+def measure(build, folder, cell, window, auto_delay, queue_ms=0):
     """A row of figures, and of each site the bytes it had sent, four times a second of the window. RuntimeError with
     what went wrong."""
     config = run_config(cell, window.end + 1, auto_delay)
     (folder / "run.yaml").write_text(json.dumps(config, indent=1))
     seed(build, folder)
     limit_s = START_S + SLOWNESS * figures.predicted_cell_s(cell, window)
-    with network.Network(build, 1 + len(figures.SITES), cell.rate_mbit, figures.RTT_MS, ["--access"]) as net:
+    with network.Network(build, 1 + len(figures.SITES), cell.rate_mbit, figures.RTT_MS,
+                         ["--access", f"--queue_ms={queue_ms}"]) as net:
         with Run(build, folder, net) as run:
             run.coordinator.await_address()
             before = [net.interface_bytes(dc) for dc in SITE_DCS]
@@ -175,7 +176,7 @@ def measure(build, folder, cell, window, auto_delay):
            **bytes_of(cell, watch.status, before, after), "dropped": drops,
            "emulator_cores": emulator_share, "valid": emulator_share <= EMULATOR_SHARE,
            "queue_drops": sum(link["dropped"] for link in end["links"]),
-           "congestion_control": network.congestion_control(), "fragment_sync_delay": config["sync"]["fragment_sync_delay"]}
+           "fragment_sync_delay": config["sync"]["fragment_sync_delay"]}
     return row, watch.sent_in(window)
 
 
