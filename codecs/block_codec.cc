@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "codecs/encode_input.h"
@@ -54,6 +55,19 @@ void DecodeReference(const BlockFormat& format, const DecodeRun& run) {
   }
 }
 
+void SumReference(const BlockFormat& format, const SumRun& run) {
+  for (int64_t b = 0; b < run.blocks; ++b) {
+    float* sum = run.sum + b * core::kBlockValues;
+    std::fill_n(sum, core::kBlockValues, 0.0f);
+    for (int64_t n = 0; n < run.num_terms; ++n) {
+      const DecodeTerm& term = run.terms[n];
+      BlockBuffer decoded;
+      format.decode(term.scales + b * format.scale_bytes, term.codes + b * format.code_bytes, decoded);
+      AddWeighted(term.weight, decoded.data(), sum);
+    }
+  }
+}
+
 bool BlockCodec::EncodeLoops(const EncodeRun& run) const {
   return loops_.encode != nullptr ? loops_.encode(run) : EncodeReference(format_, run);
 }
@@ -63,6 +77,14 @@ void BlockCodec::DecodeLoops(const DecodeRun& run) const {
     loops_.decode(run);
   } else {
     DecodeReference(format_, run);
+  }
+}
+
+void BlockCodec::SumLoops(const SumRun& run) const {
+  if (loops_.sum != nullptr) {
+    loops_.sum(run);
+  } else {
+    SumReference(format_, run);
   }
 }
 
@@ -139,6 +161,20 @@ void BlockCodec::DecodeLast(const DecodeJob& job, const DecodeRun& whole, int64_
   last.codes += whole.blocks * format_.code_bytes;
   DecodeLoops(last);
   std::copy_n(values.begin(), valid, job.values + at);
+}
+
+void BlockCodec::DecodeSum(std::span<const DecodeTerm> terms, int64_t count, float* sum) const {
+  const Parts parts = PartsOf(count, /*in_domain=*/true);
+  if (parts.blocks > 0) SumLoops({parts.blocks, terms.data(), std::ssize(terms), sum});
+  if (parts.rest == 0) return;
+  std::vector<DecodeTerm> last(terms.begin(), terms.end());
+  for (DecodeTerm& term : last) {
+    term.scales += parts.blocks * format_.scale_bytes;
+    term.codes += parts.blocks * format_.code_bytes;
+  }
+  BlockBuffer values;
+  SumLoops({1, last.data(), std::ssize(last), values.data()});
+  std::copy_n(values.begin(), parts.rest, sum + parts.blocks * core::kBlockValues);
 }
 
 absl::Status BlockCodec::Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const {

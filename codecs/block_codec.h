@@ -28,6 +28,7 @@ class BlockCodec final : public Codec {
 
   bool Encode(const EncodeJob& job) const override;
   void Decode(const DecodeJob& job) const override;
+  void DecodeSum(std::span<const DecodeTerm> terms, int64_t count, float* sum) const override;
   absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const override;
 
  private:
@@ -40,6 +41,7 @@ class BlockCodec final : public Codec {
   Parts PartsOf(int64_t count, bool in_domain) const;
   bool EncodeLoops(const EncodeRun& run) const;
   void DecodeLoops(const DecodeRun& run) const;
+  void SumLoops(const SumRun& run) const;
   bool EncodeLast(const EncodeJob& job, const EncodeRun& whole, int64_t valid) const;
   void DecodeLast(const DecodeJob& job, const DecodeRun& whole, int64_t valid) const;
 

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "codecs/decode_term.h"
 #include "codecs/rotation.h"
 #include "core/codec_id.h"
 #include "core/layout.h"
@@ -45,10 +46,19 @@ struct DecodeRun {
   float weight = 0;  // if `add`
 };
 
+// Σ of the terms in the codec's domain: fma(w_n, d_n, … fma(w_1, d_1, 0) …).
+struct SumRun {
+  int64_t blocks = 0;
+  const DecodeTerm* terms = nullptr;
+  int64_t num_terms = 0;
+  float* sum = nullptr;
+};
+
 // Loops over the blocks of a run, in any order. `encode` is false if some block is out of range (Codec::Encode).
 struct BlockLoops {
   bool (*encode)(const EncodeRun& run) = nullptr;
   void (*decode)(const DecodeRun& run) = nullptr;
+  void (*sum)(const SumRun& run) = nullptr;
 };
 
 struct BlockFormat {
@@ -70,5 +80,6 @@ extern const BlockFormat kFloat32Format, kBfloat16Format, kInt8Format, kInt4Form
 // The specification's loops: block by block with the functions above.
 bool EncodeReference(const BlockFormat& format, const EncodeRun& run);
 void DecodeReference(const BlockFormat& format, const DecodeRun& run);
+void SumReference(const BlockFormat& format, const SumRun& run);
 
 }  // namespace causeway::codecs

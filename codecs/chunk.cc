@@ -100,6 +100,12 @@ DecodeJob ChunkView::JobAt(int64_t first_unit, std::span<float> values, bool in_
   return job;
 }
 
+DecodeTerm ChunkView::TermAt(int64_t first_unit, int64_t count, float weight) const {
+  const int64_t unit = first_unit - span_.first_unit;
+  CHECK(unit >= 0 && count >= 0 && unit * core::kUnitValues + count <= span_.values);
+  return {scales_ + codec_->ScaleOffset(unit), codes_ + codec_->CodeOffset(unit), weight};
+}
+
 void ChunkView::Decode(int64_t first_unit, std::span<float> values) const {
   codec_->Decode(JobAt(first_unit, values, /*in_domain=*/false));
 }

@@ -57,6 +57,10 @@ class ChunkView {
   // The same in the codec's domain, where `sum` has whole blocks if it rotates.
   void DecodeAddInDomain(int64_t first_unit, float weight, std::span<float> sum) const;
 
+  // As a term of Codec::DecodeSum, from unit `first_unit` of the fragment on, with `count` values after it.
+  DecodeTerm TermAt(int64_t first_unit, int64_t count, float weight) const;
+  const Codec& codec() const { return *codec_; }
+
  private:
   // What decodes into `values`; those that are beyond the chunk belong to its last block.
   DecodeJob JobAt(int64_t first_unit, std::span<float> values, bool in_domain) const;

@@ -64,6 +64,13 @@ Target ChooseTarget() {
 
 }  // namespace
 
+void Codec::DecodeSum(std::span<const DecodeTerm> terms, int64_t count, float* sum) const {
+  std::fill_n(sum, rotates() ? core::BlocksFor(count) * core::kBlockValues : count, 0.0f);
+  for (const DecodeTerm& term : terms) {
+    Decode({.scales = term.scales, .codes = term.codes, .values = sum, .count = count, .add = term.weight});
+  }
+}
+
 const char* TargetName(Target target) {
   constexpr const char* kNames[] = {"scalar", "avx2", "avx512"};
   return kNames[static_cast<size_t>(target)];

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "codecs/decode_term.h"
 #include "codecs/rotation.h"
 #include "core/codec_id.h"
 
@@ -65,6 +66,10 @@ class Codec {
   // that rotates takes all blocks of values below kMaxRotatedMagnitude, and refuses NaN and infinity like the others.
   virtual bool Encode(const EncodeJob& job) const = 0;
   virtual void Decode(const DecodeJob& job) const = 0;
+
+  // sum = fma(w_n, d_n, … fma(w_1, d_1, 0) …) of `count` values in the codec's domain, as whole blocks if it rotates:
+  // what Decode adds one after the other, in one pass over memory.
+  virtual void DecodeSum(std::span<const DecodeTerm> terms, int64_t count, float* sum) const;
 
   // INVALID_ARGUMENT if some block of `values` values would decode to a value that is not finite or not below
   // core::kMaxMagnitude, or a code is not one that Encode writes, in the padding of the last block too.

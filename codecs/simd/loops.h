@@ -10,7 +10,7 @@ namespace causeway::codecs::simd {
 
 template <class L, class K, bool kRotates = false>
 CAUSEWAY_LANES BlockLoops LoopsOf() {
-  return {.encode = Encode<L, K, kRotates>, .decode = Decode<L, K, kRotates>};
+  return {.encode = Encode<L, K, kRotates>, .decode = Decode<L, K, kRotates>, .sum = Sum<L, K>};
 }
 
 template <class L>

@@ -278,4 +278,29 @@ void Decode(const DecodeRun& run) {
   DecodeTurned<L, K, false>(run);
 }
 
+// Σ of several sites' blocks, which stays in registers until all are in it.
+template <class L>
+struct SumIn {
+  CAUSEWAY_LANES void operator()(int v, typename L::Float x) const { sum.v[v] = L::Fma(weight, x, sum.v[v]); }
+  Block<L>& sum;
+  typename L::Float weight;
+};
+
+template <class L, class K>
+void Sum(const SumRun& run) {
+  for (int64_t block = 0; block < run.blocks; ++block) {
+    Block<L> sum;
+    CAUSEWAY_UNROLL
+    for (int v = 0; v < kVectors; ++v) sum.v[v] = L::Set(0);
+    for (int64_t n = 0; n < run.num_terms; ++n) {
+      const DecodeTerm& term = run.terms[n];
+      const uint8_t* codes = term.codes + block * K::kCodeBytes;
+      Prefetch<K::kCodeBytes>(codes + kAddAhead * K::kCodeBytes);  // beyond the end it is no fault
+      K::Decode(term.scales + block * K::kScaleBytes, codes, SumIn<L>{sum, L::Set(term.weight)});
+    }
+    CAUSEWAY_UNROLL
+    for (int v = 0; v < kVectors; ++v) L::Store(run.sum + block * kBlock + kLanes * v, sum.v[v]);
+  }
+}
+
 }  // namespace causeway::codecs::simd

@@ -1,5 +1,7 @@
 #include "server/merge/contribution_reader.h"
 
+#include <vector>
+
 #include "core/check.h"
 
 namespace causeway::server {
@@ -37,6 +39,38 @@ void ContributionReader::DecodeAdd(const Tile& tile, float weight, std::span<flo
     if (end == chunk_end) ++next_;
     at = end;
   }
+}
+
+const codecs::ChunkView* ContributionReader::ChunkOf(const Tile& tile) const {
+  CHECK(next_ < chunks_.size());
+  const codecs::ChunkSpan& span = chunks_[next_].span();
+  const bool whole = span.first_unit <= tile.first_unit && tile.end_value() <= span.first_value() + span.values;
+  return whole ? &chunks_[next_] : nullptr;
+}
+
+void ContributionReader::Skip(const Tile& tile) {
+  const codecs::ChunkSpan& span = chunks_[next_].span();
+  if (tile.end_value() == span.first_value() + span.values) ++next_;
+}
+
+void DecodeSum(const Tile& tile, std::span<ContributionReader> readers, std::span<const float> weights,
+               std::span<float> sum) {
+  std::vector<codecs::DecodeTerm> terms;
+  const codecs::Codec* codec = nullptr;
+  for (size_t m = 0; m < readers.size(); ++m) {
+    const codecs::ChunkView* chunk = readers[m].ChunkOf(tile);
+    if (chunk == nullptr || (m > 0 && &chunk->codec() != codec)) break;
+    codec = &chunk->codec();
+    terms.push_back(chunk->TermAt(tile.first_unit, tile.values, weights[m]));
+  }
+  if (terms.size() < readers.size()) {
+    std::fill(sum.begin(), sum.end(), 0.0f);
+    for (size_t m = 0; m < readers.size(); ++m) readers[m].DecodeAdd(tile, weights[m], sum);
+    return;
+  }
+  codec->DecodeSum(terms, tile.values, sum.data());
+  if (!codec->rotates()) std::fill(sum.begin() + tile.values, sum.end(), 0.0f);
+  for (ContributionReader& reader : readers) reader.Skip(tile);
 }
 
 std::optional<uint64_t> ContributionReader::rotation_seed() const {

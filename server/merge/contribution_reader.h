@@ -53,6 +53,10 @@ class ContributionReader {
   // order.
   void DecodeAdd(const Tile& tile, float weight, std::span<float> sum);
 
+  // The chunk that holds all of the tile that comes next, or null; and going on behind that tile.
+  const codecs::ChunkView* ChunkOf(const Tile& tile) const;
+  void Skip(const Tile& tile);
+
   // Of the tile that comes next, if its codec rotates. All contributions have the round's codec for a tensor.
   std::optional<uint64_t> rotation_seed() const;
 
@@ -60,5 +64,10 @@ class ContributionReader {
   std::span<const codecs::ChunkView> chunks_;
   size_t next_ = 0;
 };
+
+// sum = Σ weight d over the tile, site by site in the order of the readers: `sum` has whole blocks, zero behind the
+// values of a codec that does not rotate. Where the tile lies within one chunk of each, as nearly all do, in one pass.
+void DecodeSum(const Tile& tile, std::span<ContributionReader> readers, std::span<const float> weights,
+               std::span<float> sum);
 
 }  // namespace causeway::server

@@ -82,8 +82,7 @@ uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk,
   };
 
   const std::optional<uint64_t> rotated = readers.front().rotation_seed();
-  std::fill(blocks.begin(), blocks.end(), 0.0f);
-  for (size_t m = 0; m < readers.size(); ++m) readers[m].DecodeAdd(tile, weights[m], blocks);
+  DecodeSum(tile, readers, weights, blocks);
   const int64_t residual_values = codecs::ResidualValues({chunk.codec, 0, tile.values});
   const bool stays_rotated = rotated && codecs::GetCodec(chunk.codec).rotates();
   if (rotated && !stays_rotated) codecs::Unrotate({*rotated, tile.first_unit * core::kBlocksPerUnit}, blocks);

@@ -1,0 +1,14 @@
+// One term of a sum of what several sites sent: the bytes of the same values, and a weight.
+#pragma once
+
+#include <cstdint>
+
+namespace causeway::codecs {
+
+struct DecodeTerm {
+  const uint8_t* scales = nullptr;  // of the first block
+  const uint8_t* codes = nullptr;
+  float weight = 0;
+};
+
+}  // namespace causeway::codecs
