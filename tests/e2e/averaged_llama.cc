@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/fragment_map.h"
+#include "core/model_manifest.h"
 #include "formats/model_export.h"
 #include "formats/run_yaml.h"
 #include "worker/train/llama_model.h"
@@ -26,7 +27,7 @@ void Descend(double lr, const std::vector<worker::TensorValues>& site_gradients,
 
 absl::Status Export(const core::RunConfig& config, const worker::TensorValues& parameters, const std::string& out) {
   ASSIGN_OR_RETURN(const core::FragmentMap map,
-                   core::BuildFragmentMap(worker::LlamaManifest(config.llama), 1, config.sync.fragment_assignment));
+                   core::BuildFragmentMap(core::LlamaManifest(config.llama), 1, config.sync.fragment_assignment));
   std::vector<float> padded(map.fragment(0).padded_values());
   for (const core::TensorPlace& place : map.fragment(0).tensors) {
     std::ranges::copy(parameters[place.tensor], padded.begin() + place.first_unit * core::kUnitValues);
@@ -40,7 +41,7 @@ absl::Status Run(const std::string& run_yaml, const std::string& data, const std
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(run_yaml));
   ASSIGN_OR_RETURN(const auto corpus, worker::Corpus::Open(data, config.llama.vocab_size,
                                                            config.llama.max_position_embeddings, config.eval.held_out));
-  const core::Manifest manifest = worker::LlamaManifest(config.llama);
+  const core::Manifest manifest = core::LlamaManifest(config.llama);
   worker::TensorValues parameters(manifest);
   worker::InitializeLlama(config.llama, config.seed, parameters);
   worker::LlamaModel model(config.llama, config.inner.batch_size, worker::LlamaModel::Use::kTraining);

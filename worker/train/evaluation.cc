@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/check.h"
+#include "core/model_manifest.h"
 #include "core/random.h"
 #include "formats/hf_config.h"
 #include "formats/model_directory.h"
@@ -115,7 +116,7 @@ std::vector<int32_t> Sample(const core::LlamaConfig& config, const Tensors& weig
 absl::StatusOr<std::string> EvaluateDirectory(const std::string& dir, const std::string& data_path,
                                               const EvaluateOptions& options) {
   ASSIGN_OR_RETURN(const core::LlamaConfig config, formats::ReadHfConfig(dir + "/config.json"));
-  const core::Manifest manifest = LlamaManifest(config);
+  const core::Manifest manifest = core::LlamaManifest(config);
   TensorValues parameters(manifest);
   RETURN_IF_ERROR(formats::ReadModelDirectory(dir, manifest, parameters.MutableView()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Corpus> corpus,

@@ -5,27 +5,10 @@
 #include <string>
 
 #include "core/check.h"
+#include "core/model_manifest.h"
 
 namespace causeway::worker {
 namespace {
-
-void AppendBlock(const core::LlamaConfig& config, int layer, core::Manifest& manifest) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t kv_hidden = hidden / config.num_attention_heads * config.num_key_value_heads;
-  const auto add = [&](const char* name, std::vector<int64_t> shape) {
-    const auto kind = shape.size() == 1 ? core::TensorKind::kNorm : core::TensorKind::kMatrix;
-    manifest.push_back({"model.layers." + std::to_string(layer) + "." + name + ".weight", shape, kind, layer});
-  };
-  add("self_attn.q_proj", {hidden, hidden});
-  add("self_attn.k_proj", {kv_hidden, hidden});
-  add("self_attn.v_proj", {kv_hidden, hidden});
-  add("self_attn.o_proj", {hidden, hidden});
-  add("mlp.gate_proj", {config.intermediate_size, hidden});
-  add("mlp.up_proj", {config.intermediate_size, hidden});
-  add("mlp.down_proj", {hidden, config.intermediate_size});
-  add("input_layernorm", {hidden});
-  add("post_attention_layernorm", {hidden});
-}
 
 bool EndsInResidualStream(const core::TensorSpec& spec) {
   return spec.name.ends_with("o_proj.weight") || spec.name.ends_with("down_proj.weight");
@@ -33,22 +16,8 @@ bool EndsInResidualStream(const core::TensorSpec& spec) {
 
 }  // namespace
 
-core::Manifest LlamaManifest(const core::LlamaConfig& config) {
-  using core::TensorKind;
-  const int64_t hidden = config.hidden_size;
-  core::Manifest manifest;
-  manifest.push_back(
-      {"model.embed_tokens.weight", {config.vocab_size, hidden}, TensorKind::kEmbedding, core::kNoLayer});
-  for (int layer = 0; layer < config.num_hidden_layers; ++layer) AppendBlock(config, layer, manifest);
-  manifest.push_back({"model.norm.weight", {hidden}, TensorKind::kNorm, core::kNoLayer});
-  if (!config.tie_word_embeddings) {
-    manifest.push_back({"lm_head.weight", {config.vocab_size, hidden}, TensorKind::kHead, core::kNoLayer});
-  }
-  return manifest;
-}
-
 void InitializeLlama(const core::LlamaConfig& config, uint64_t seed, TensorValues& parameters) {
-  const core::Manifest manifest = LlamaManifest(config);
+  const core::Manifest manifest = core::LlamaManifest(config);
   for (int i = 0; i < parameters.size(); ++i) {
     if (manifest[i].kind == core::TensorKind::kNorm) {
       std::ranges::fill(parameters[i], 1.0f);

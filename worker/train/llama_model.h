@@ -1,26 +1,21 @@
-// A decoder-only Llama: which tensors it has, and forward and backward through all of it.
+// A decoder-only Llama: forward and backward through all of it.
 //
 //   tokens ─► embedding ─► block 0 ─► … ─► block L−1 ─► norm ─► head ─► cross-entropy ─► mean loss (nats per token)
 //
-// Tensor names, shapes and meaning are Hugging Face's LlamaForCausalLM's, so that an export loads there and gives the
-// same loss. The weights are the caller's (a trainer's θ, or the anchors for an evaluation); a LlamaModel is only the
-// buffers that one pass needs, and belongs to one thread.
+// Tensors are those of core::LlamaManifest: names, shapes and meaning are Hugging Face's LlamaForCausalLM's, so that an
+// export loads there and gives the same loss. The weights are the caller's (a trainer's θ, or the anchors for an
+// evaluation); a LlamaModel is only the buffers that one pass needs, and belongs to one thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "core/manifest.h"
 #include "core/run_config.h"
 #include "worker/train/llama_block.h"
 #include "worker/train/tensor_values.h"
 
 namespace causeway::worker {
-
-// Embedding, nine tensors for each layer in the order of BlockTensor, final norm, and the head unless it is tied to the
-// embedding.
-core::Manifest LlamaManifest(const core::LlamaConfig& config);
 
 // Where training starts: normal with standard deviation 0.02, the two projections that end in the residual stream (o,
 // down) divided by √(2L) so that its variance does not grow with depth (GPT-2, section 2.3); norms 1.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/model_manifest.h"
 #include "formats/model_directory.h"
 #include "worker/train/trainer_file.h"
 
@@ -29,7 +30,7 @@ LlamaTrainer::LlamaTrainer(const core::RunConfig& config, const core::SiteId& si
     : config_(config),
       corpus_(std::move(corpus)),
       batches_(corpus_, config.seed, site, config.inner.batch_size),
-      manifest_(LlamaManifest(config.llama)),
+      manifest_(core::LlamaManifest(config.llama)),
       parameters_(manifest_),
       gradients_(manifest_),
       model_(config.llama, config.inner.batch_size, LlamaModel::Use::kTraining),

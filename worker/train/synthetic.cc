@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "core/model_manifest.h"
 #include "core/random.h"
 #include "offload/adamw.h"
 #include "worker/train/trainer_file.h"
@@ -14,15 +15,6 @@ namespace causeway::worker {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-core::Manifest SyntheticManifest(const core::SyntheticConfig& config) {
-  core::Manifest manifest;
-  for (const core::SyntheticTensor& tensor : config.tensors) {
-    const int layer = static_cast<int>(manifest.size());
-    manifest.push_back({tensor.name, tensor.shape, core::TensorKind::kMatrix, layer});
-  }
-  return manifest;
-}
 
 absl::Status CheckCanPutOff(const core::RunConfig& config) {
   if (config.synthetic.gradient != core::SyntheticGradient::kConstant) {
@@ -40,13 +32,13 @@ absl::Status CheckCanPutOff(const core::RunConfig& config) {
 
 absl::StatusOr<std::unique_ptr<Trainer>> SyntheticTrainer::Make(const core::RunConfig& config,
                                                                 const core::SiteId& site) {
-  RETURN_IF_ERROR(core::ValidateManifest(SyntheticManifest(config.synthetic)));
+  RETURN_IF_ERROR(core::ValidateManifest(core::SyntheticManifest(config.synthetic)));
   if (config.synthetic.apply == core::SyntheticApply::kOnSend) RETURN_IF_ERROR(CheckCanPutOff(config));
   return std::unique_ptr<Trainer>(new SyntheticTrainer(config, site));
 }
 
 SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site)
-    : config_(config), site_(site), manifest_(SyntheticManifest(config.synthetic)), parameters_(manifest_) {
+    : config_(config), site_(site), manifest_(core::SyntheticManifest(config.synthetic)), parameters_(manifest_) {
   const auto amplitude = config.synthetic.gradient_by_site.find(site);
   if (amplitude != config.synthetic.gradient_by_site.end()) amplitude_ = amplitude->second;
   for (int i = 0; i < parameters_.size(); ++i) {

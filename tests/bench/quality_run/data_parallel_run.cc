@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/model_manifest.h"
 #include "tests/bench/quality_run/loss_curve.h"
 #include "tests/bench/quality_run/quality_run.h"
 #include "worker/train/inner_optimizer.h"
@@ -46,7 +47,7 @@ class AllBatches {
 
 absl::StatusOr<QualityResult> RunDataParallel(const QualityOptions& options) {
   const core::RunConfig& config = options.config;
-  const core::Manifest manifest = worker::LlamaManifest(config.llama);
+  const core::Manifest manifest = core::LlamaManifest(config.llama);
   worker::TensorValues parameters(manifest), gradients(manifest);
   worker::InitializeLlama(config.llama, config.seed, parameters);
   ASSIGN_OR_RETURN(const AllBatches batches, AllBatches::Make(options));

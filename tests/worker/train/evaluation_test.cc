@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/model_manifest.h"
 #include "formats/hf_config.h"
 #include "formats/model_export.h"
 #include "tests/worker/train/test_values.h"
@@ -14,7 +15,7 @@ namespace {
 
 // A model with weights large enough for every part of it to matter, as Hugging Face's files.
 std::string ExportedModel(const std::string& name, const core::LlamaConfig& config) {
-  const core::Manifest manifest = LlamaManifest(config);
+  const core::Manifest manifest = core::LlamaManifest(config);
   TensorValues weights(manifest);
   for (int i = 0; i < weights.size(); ++i) FillNormal(5, manifest[i].name, 0.3, weights[i]);
   const std::string dir = testing::TempDir() + "/" + std::to_string(getpid()) + "_" + name;
@@ -110,7 +111,7 @@ TEST(Bigram, VocabularyTooLargeForATableIsRefused) {
 
 TEST(Sample, APromptLongerThanTheSequenceCountsByItsEnd) {
   const core::LlamaConfig config = TinyLlama();
-  const core::Manifest manifest = LlamaManifest(config);
+  const core::Manifest manifest = core::LlamaManifest(config);
   TensorValues weights(manifest);
   for (int i = 0; i < weights.size(); ++i) FillNormal(5, manifest[i].name, 0.3, weights[i]);
   std::vector<int32_t> prompt(12, 'x'), longer(30, 'y');

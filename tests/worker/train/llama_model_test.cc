@@ -1,5 +1,6 @@
 #include "worker/train/llama_model.h"
 
+#include "core/model_manifest.h"
 #include "tests/worker/train/test_values.h"
 
 namespace causeway::worker {
@@ -18,7 +19,7 @@ Batch RandomBatch(const core::LlamaConfig& config) {
 
 // Weights as large as after some training, so that no gradient is lost in rounding.
 TensorValues LargeWeights(const core::LlamaConfig& config) {
-  const core::Manifest manifest = LlamaManifest(config);
+  const core::Manifest manifest = core::LlamaManifest(config);
   TensorValues weights(manifest);
   for (int i = 0; i < weights.size(); ++i) FillNormal(5, manifest[i].name, 0.4, weights[i]);
   return weights;
@@ -27,7 +28,7 @@ TensorValues LargeWeights(const core::LlamaConfig& config) {
 // The loss's slope along the gradient of each tensor must be the gradient's squared length: one difference quotient
 // tests all values of a tensor at once.
 void ExpectModelGradients(const core::LlamaConfig& config) {
-  const core::Manifest manifest = LlamaManifest(config);
+  const core::Manifest manifest = core::LlamaManifest(config);
   const Batch batch = RandomBatch(config);
   TensorValues weights = LargeWeights(config);
   TensorValues gradients(manifest);
@@ -67,7 +68,7 @@ TEST(LlamaModel, GradientsMatchDifferencesWithAnUntiedHead) {
 
 TEST(LlamaModel, WeightGradientsOfABlockMayComeAfterAllInputGradients) {
   const core::LlamaConfig config = TinyLlama();
-  const core::Manifest manifest = LlamaManifest(config);
+  const core::Manifest manifest = core::LlamaManifest(config);
   const LlamaShape shape(config, kBatchRows);
   const Rope rope(config.max_position_embeddings, shape.attention.head_size, config.rope_theta);
   TensorValues weights = LargeWeights(config);
@@ -96,7 +97,7 @@ TEST(LlamaModel, WeightGradientsOfABlockMayComeAfterAllInputGradients) {
 TEST(LlamaModel, ManifestHasHuggingFacesNamesInItsOrder) {
   core::LlamaConfig config = TinyLlama();
   config.tie_word_embeddings = false;
-  const core::Manifest manifest = LlamaManifest(config);
+  const core::Manifest manifest = core::LlamaManifest(config);
   ASSERT_EQ(manifest.size(), 1u + 2 * 9 + 2);
   EXPECT_EQ(core::Describe(manifest[0]), "model.embed_tokens.weight [256,16] embedding");
   EXPECT_EQ(manifest[0].layer, core::kNoLayer);
@@ -120,7 +121,7 @@ TEST(LlamaModel, ForwardOnlyModelGivesTheLossOfATrainingOne) {
 TEST(LlamaModel, ATensorsStartDependsOnSeedAndNameOnly) {
   core::LlamaConfig small = TinyLlama(), deep = TinyLlama();
   deep.tie_word_embeddings = false;
-  TensorValues a(LlamaManifest(small)), b(LlamaManifest(deep)), other(LlamaManifest(small));
+  TensorValues a(core::LlamaManifest(small)), b(core::LlamaManifest(deep)), other(core::LlamaManifest(small));
   InitializeLlama(small, 1, a);
   InitializeLlama(deep, 1, b);
   InitializeLlama(small, 2, other);
