@@ -79,6 +79,7 @@ struct Journal::Files {
   }
 
   absl::Status OpenAll(const JournalOptions& options);
+  absl::Status CheckShard(const JournalOptions& options) const;
   absl::Status AppendPayloads(Item& item);
   absl::Status WriteRows(const Item& item, const JournalOptions& options);
   absl::Status Prune(core::FragmentId fragment, const JournalOptions& options);
@@ -93,6 +94,7 @@ absl::Status Journal::Files::OpenAll(const JournalOptions& options) {
   // First everything that may refuse, then what changes something.
   ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(*database, "run_config"));
   if (run_config && options.accept) RETURN_IF_ERROR(options.accept(*run_config));
+  if (run_config) RETURN_IF_ERROR(CheckShard(options));
   RETURN_IF_ERROR(CheckNumerics(*database));
   ASSIGN_OR_RETURN(const auto ends, LoadSegmentEnds(*database));
   RETURN_IF_ERROR(Segments::Check(directory->segments(), ends));
@@ -104,6 +106,16 @@ absl::Status Journal::Files::OpenAll(const JournalOptions& options) {
   const core::MutexLock lock(reader_mutex);
   ASSIGN_OR_RETURN(reader, Database::Open(path, Database::Mode::kReadOnly));
   return formats::SyncFolderOf(path);
+}
+
+// Of a directory that is in use. Before there were shards nothing said so.
+absl::Status Journal::Files::CheckShard(const JournalOptions& options) const {
+  ASSIGN_OR_RETURN(const std::optional<std::string> stored, ReadMeta(*database, "shard"));
+  const std::string of = stored.value_or(core::Shard().Text());
+  if (of == options.shard.Text()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(options.directory, " holds the state of ", of, ", this is ",
+                                                    options.shard.Text(),
+                                                    ": the number of shards stays the same for a run"));
 }
 
 absl::Status Journal::Files::AppendPayloads(Item& item) {
@@ -131,6 +143,7 @@ absl::Status Journal::Files::WriteRows(const Item& item, const JournalOptions& o
   const JournalEntry& entry = item.entry;
   if (!run_config_written) {
     RETURN_IF_ERROR(WriteMeta(*database, "run_config", Blob{options.run_config}));
+    RETURN_IF_ERROR(WriteMeta(*database, "shard", options.shard.Text()));
     run_config_written = true;
   }
   if (item.run) RETURN_IF_ERROR(WriteRun(*database, *item.run));
@@ -182,7 +195,7 @@ const std::vector<std::string>& Journal::former_lineages() const { return files_
 
 absl::StatusOr<StoredRun> Journal::Load() const {
   const core::MutexLock lock(files_->reader_mutex);
-  return LoadRun(*files_->reader);
+  return LoadRun(*files_->reader, options_.shard);
 }
 
 // ---- The queue ----

@@ -30,6 +30,7 @@
 #include "core/fragment_state.h"
 #include "core/limits.h"
 #include "core/mutex.h"
+#include "core/shard.h"
 #include "server/store/records.h"
 #include "server/store/snapshots.h"
 
@@ -42,6 +43,7 @@ struct JournalOptions {
   int64_t max_update_log_bytes = 0;  // of all fragments; 0: no update from before a snapshot stays
   int64_t min_free_bytes = 0;        // the journal ends before its disk has less; 0: it does not look
   bool new_lineage = false;          // the directory was restored from a backup
+  core::Shard shard;                 // whose fragments are stored here; another one's directory is refused
   int64_t segment_bytes = core::kSegmentBytes;
   // Whether the run of the life before is this one; a status that it gives is Open's, and nothing has changed then.
   std::function<absl::Status(const std::string& run_config)> accept;
@@ -51,8 +53,9 @@ struct JournalOptions {
 class Journal {
  public:
   // Takes the lock, opens or makes the files, raises the epoch (durably). FAILED_PRECONDITION: another coordinator runs
-  // there, or rounds to replay were decided by another numerics version; DATA_LOSS names the damaged file;
-  // RESOURCE_EXHAUSTED: less than min_free_bytes are free. A call that fails changes nothing of what was stored.
+  // there, its files are another shard's, or rounds to replay were decided by another numerics version; DATA_LOSS names
+  // the damaged file; RESOURCE_EXHAUSTED: less than min_free_bytes are free. A call that fails changes nothing of what
+  // was stored.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(JournalOptions options);
   ~Journal();  // what was committed becomes durable first
 

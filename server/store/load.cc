@@ -84,7 +84,7 @@ absl::Status LoadRules(Database& database, core::RoundState& rules) {
   RETURN_IF_ERROR(flag("paused", rules.paused));
   RETURN_IF_ERROR(flag("stopped", rules.stopped));
   return database.Query(
-      "SELECT site, session, state, reason, first_versions, last_merged FROM sites", {},
+      "SELECT site, session, state, reason, first_versions, last_merged, stay FROM sites", {},
       [&](const SqlRow& row) -> absl::Status {
         const std::string site = row.Text(0);
         core::SiteRecord& record = rules.sites[site];
@@ -92,6 +92,7 @@ absl::Status LoadRules(Database& database, core::RoundState& rules) {
         ASSIGN_OR_RETURN(record.state, SiteStateFromName(database, row.Text(2)));
         record.reason = row.Text(3);
         RETURN_IF_ERROR(ParseList(database, "first_versions of " + site, row.Text(4), record.first_versions));
+        record.stay = row.Integer(6);
         return ParseList(database, "last_merged of " + site, row.Text(5), record.last_merged);
       });
 }
@@ -181,7 +182,7 @@ absl::StatusOr<StoredFragment> LoadFragment(Database& database, core::FragmentId
 
 }  // namespace
 
-absl::StatusOr<StoredRun> LoadRun(Database& database) {
+absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) {
   StoredRun stored;
   ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(database, "run_config"));
   stored.run_config = run_config.value_or("");
@@ -191,7 +192,10 @@ absl::StatusOr<StoredRun> LoadRun(Database& database) {
   RETURN_IF_ERROR(LoadRules(database, rules));
   rules.seeded = !stored.run.tensors_of_fragment.empty();
   for (size_t p = 0; p < stored.run.tensors_of_fragment.size(); ++p) {
-    ASSIGN_OR_RETURN(StoredFragment fragment, LoadFragment(database, static_cast<core::FragmentId>(p)));
+    StoredFragment fragment;  // nothing is stored of another shard's
+    if (shard.Owns(static_cast<core::FragmentId>(p))) {
+      ASSIGN_OR_RETURN(fragment, LoadFragment(database, static_cast<core::FragmentId>(p)));
+    }
     rules.versions.push_back(fragment.snapshot + static_cast<core::Version>(fragment.to_replay.size()));
     auto& open = rules.contributions.emplace_back();
     for (const StoredContribution& contribution : fragment.open) open[contribution.site] = contribution.admitted;

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/shard.h"
 #include "server/store/records.h"
 #include "server/store/sqlite.h"
 
 namespace causeway::server {
 
-absl::StatusOr<StoredRun> LoadRun(Database& database);
+absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard);
 
 // Of each segment that a row names, where its last payload ends.
 absl::StatusOr<std::map<int64_t, int64_t>> LoadSegmentEnds(Database& database);

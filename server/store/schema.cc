@@ -12,12 +12,15 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kFormat = 1;  // PRAGMA user_version; rises when an older coordinator could not read it
+constexpr int64_t kFormat = 2;  // PRAGMA user_version; rises when an older coordinator could not read it
+
+// Of format 1: before sites' stays were counted.
+constexpr char kFromFormat1[] = "ALTER TABLE sites ADD COLUMN stay INTEGER DEFAULT 1; PRAGMA user_version = 2;";
 
 constexpr char kTables[] = R"sql(
 CREATE TABLE meta (key TEXT PRIMARY KEY, value);
 CREATE TABLE sites (
-  site TEXT PRIMARY KEY, session TEXT, state TEXT, reason TEXT, first_versions TEXT, last_merged TEXT);
+  site TEXT PRIMARY KEY, session TEXT, state TEXT, reason TEXT, first_versions TEXT, last_merged TEXT, stay INTEGER);
 CREATE TABLE contributions (
   id INTEGER PRIMARY KEY, fragment INTEGER, site TEXT, base INTEGER, tokens INTEGER, steps INTEGER,
   segment INTEGER, offset INTEGER, chunk_bytes BLOB, merged_version INTEGER, weight REAL,
@@ -34,7 +37,7 @@ CREATE TABLE events (
 CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);
 CREATE INDEX contributions_stored ON contributions (fragment, merged_version, segment) WHERE segment <> 0;
 CREATE INDEX updates_stored ON rounds (update_segment, update_bytes) WHERE update_segment <> 0;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 )sql";
 
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
@@ -66,15 +69,15 @@ absl::StatusOr<std::unique_ptr<Database>> OpenJournalDatabase(const std::string&
   if (format == 0 && !new_journal) {
     return database->Damaged("is missing or empty, but there are snapshots or segments beside it");
   }
-  if (format != 0 && format != kFormat) {
+  if (format != 0 && format != 1 && format != kFormat) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": expected format ", kFormat, ", got ", format,
                                                       ": written by another version of the coordinator"));
   }
   RETURN_IF_ERROR(CheckIntegrity(*database));
   RETURN_IF_ERROR(database->Script("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"));
-  if (format == 0) {
+  if (format != kFormat) {
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(*database));
-    RETURN_IF_ERROR(database->Script(kTables));
+    RETURN_IF_ERROR(database->Script(format == 0 ? kTables : kFromFormat1));
     RETURN_IF_ERROR(transaction.Commit());
   }
   return database;

@@ -82,8 +82,8 @@ TEST_F(Damage, MissingDatabaseBesideSnapshotsIsNotANewRun) {
 }
 
 TEST_F(Damage, JournalOfAnotherFormatIsRefused) {
-  Sql("PRAGMA user_version = 2");
-  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 1, got 2"));
+  Sql("PRAGMA user_version = 3");
+  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 2, got 3"));
 }
 
 TEST_F(Damage, RoundsToReplayOfAnotherNumericsVersionAreRefusedWithWhatToDo) {

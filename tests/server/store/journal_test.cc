@@ -9,9 +9,11 @@
 namespace causeway::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 TEST_F(JournalTest, NewDirectoryHoldsNothingAndSaysSo) {
   const auto journal = Open();
@@ -53,7 +55,7 @@ TEST_F(JournalTest, SecondCoordinatorOnADirectoryIsRefused) {
 
 TEST_F(JournalTest, RestartFindsRunSitesFlagsAndLosses) {
   core::RoundState rules{.seeded = true, .started = true, .finished = true, .paused = true, .stopped = true};
-  rules.sites["eu"] = {"s1", core::SiteState::kDraining, "a \"reason\"", {3, 4}, {-1, 2}};
+  rules.sites["eu"] = {"s1", core::SiteState::kDraining, "a \"reason\"", {3, 4}, {-1, 2}, 7};
   rules.sites["us"] = {"s2", core::SiteState::kTraining, "", {0, 0}, {0, 0}};
   {
     const auto journal = Open();
@@ -73,6 +75,43 @@ TEST_F(JournalTest, RestartFindsRunSitesFlagsAndLosses) {
   rules.versions = {0, 0};
   rules.contributions.resize(2);
   EXPECT_EQ(stored.rounds, rules);
+}
+
+TEST_F(JournalTest, DirectoryOfAnotherShardIsRefused) {
+  options_.shard = {1, 2};
+  Seed(*Open(), 1);
+  options_.shard = {1, 3};
+  const absl::Status status = Journal::Open(options_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("shard 1 of 2"), HasSubstr("shard 1 of 3")));
+  options_.shard = {1, 2};
+  EXPECT_EQ(Open()->epoch(), 2u);
+}
+
+TEST_F(JournalTest, NothingIsReadOfTheFragmentsOfOtherShards) {
+  options_.shard = {1, 2};
+  {
+    const auto journal = Open();
+    ASSERT_TRUE(journal->SaveSnapshot(1, State(0), DigestOf(0)).ok());
+    ASSERT_TRUE(journal->Begin(RunOf(3)).ok());
+    journal->Commit({.admitted = {Contribution(1, "eu", 0)}, .decided = {Round(1, 0, {"eu"})}});
+  }
+  const StoredRun stored = Load(*Open());
+  EXPECT_THAT(stored.rounds.versions, ElementsAre(0, 1, 0));
+  EXPECT_THAT(stored.fragments, SizeIs(3));
+}
+
+TEST_F(JournalTest, JournalOfTheFormerFormatGoesOn) {
+  core::RoundState rules{.started = true};
+  rules.sites["eu"] = {"s1", core::SiteState::kTraining, "", {0}, {0}, 1};
+  {
+    const auto journal = Open();
+    Seed(*journal, 1);
+    journal->Commit({.state = rules});
+  }
+  const auto database = *Database::Open(options_.directory + "/journal.sqlite", Database::Mode::kReadWrite);
+  ASSERT_TRUE(database->Script("ALTER TABLE sites DROP COLUMN stay; PRAGMA user_version = 1;").ok());
+  EXPECT_EQ(Load(*Open()).rounds.sites, rules.sites);
 }
 
 TEST_F(JournalTest, RunConfigStaysTheFormerOneUntilSomethingIsCommitted) {
