@@ -29,10 +29,12 @@ struct Queue {
   // the last of what it works on is there.
   double Serve(double arrival_s, double service_s, double input_s = 0) {
     begin_s = std::max(arrival_s, free_s);
+    served_s += service_s;
     free_s = std::max(begin_s + service_s, input_s);
     return free_s;
   }
-  double begin_s = 0;  // of the one served last
+  double begin_s = 0;   // of the one served last
+  double served_s = 0;  // all together
 };
 
 class Simulation {
@@ -199,6 +201,10 @@ double Simulation::Run() {
   }
   const double compute_s = static_cast<double>(input_.sync_every) * input_.step_s;
   round_s_ = (now_s_ - steady_from_s) / kSteadyRounds;
+  // Where links are a little too slow and τ is large, queues still grow after the first rounds: the stall is to come.
+  for (const Queue* queue : {&encode_, &site_up_, &hub_in_, &merge_, &hub_out_, &site_down_, &decode_}) {
+    if (input_.waits) round_s_ = std::max(round_s_, queue->served_s / (kFirstRounds + kSteadyRounds));
+  }
   if (round_s_ < compute_s * (1 + kNoStall)) round_s_ = compute_s;
   return round_s_;
 }

@@ -97,6 +97,18 @@ TEST(RoundTime, FragmentsInFlightQueueForTheLink) {
   EXPECT_GT(round.fragments[0].in_flight_s, 2.9);  // it waited for another one
 }
 
+// A link that is 2 % too slow, and a delay of nearly a round, take many rounds until queues are full.
+TEST(RoundTime, TheUtilizationNeverExceedsTheBound) {
+  for (double mbit : {1180, 1200, 1220, 1228}) {
+    RoundTimeInput input = FourSites(mbit, 32);
+    input.delay = 127;
+    const RoundTime round = PredictRound(input);
+    EXPECT_LT(round.bound, 1);
+    EXPECT_LE(round.utilization, round.bound * (1 + 1e-9)) << mbit;
+    EXPECT_GE(round.utilization, round.bound * 0.99) << mbit;
+  }
+}
+
 TEST(RoundTime, FasterLinksFewerBitsAndMoreDelayNeverStallMore) {
   double before = 0;
   for (double mbit : {5, 10, 20, 50, 100, 200, 500, 1000, 2000}) {
