@@ -8,6 +8,7 @@
 #include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
 #include "ctl/history_text.h"
+#include "ctl/plan_command.h"
 #include "ctl/program.h"
 #include "ctl/status_text.h"
 #include "formats/codec_advice.h"
@@ -17,7 +18,8 @@
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
 ABSL_FLAG(bool, json, false,
-          "status: the JSON of GET /status; history, codec-bench: a line of JSON for each event or row");
+          "status: the JSON of GET /status; plan: JSON; history, codec-bench, tables of plan: a line of JSON for each "
+          "event or row");
 ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
 ABSL_FLAG(std::string, out, "", "export: directory to write");
 ABSL_FLAG(std::string, site, "", "drain: the site's name");
@@ -39,7 +41,10 @@ constexpr char kUsage[] =
     "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
     "causewayctl codec-bench [--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…] [--json]\n"
     "                                        how fast the codecs are here, beside this machine's memory\n"
-    "each but the last two with --coordinator=HOST:PORT\n";
+    "causewayctl plan --config=FILE --link_mbit=… --rtt_ms=… --step_ms=… --sites=… [--hub_mbit=…] [--sweep] [--json]\n"
+    "                                        what a run will do to its links, before it is started\n"
+    "causewayctl plan --table4               what Streaming DiLoCo's paper predicts for data centers\n"
+    "each but the last four with --coordinator=HOST:PORT\n";
 
 constexpr int64_t kWatchMs = 1000;
 
@@ -128,6 +133,7 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "config-check") return CheckConfig(arguments);
   if (arguments.size() > 1) return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
   if (command == "codec-bench") return CodecBench();
+  if (command == "plan") return RunPlanCommand(absl::GetFlag(FLAGS_json));
   ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(absl::GetFlag(FLAGS_coordinator)));
   ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(address));
   Client client(address, options);

@@ -21,28 +21,9 @@ bool Overlaps(ReductionMethod method) {
   return method == ReductionMethod::kStreamingOverlap || method == ReductionMethod::kStreamingOverlapFp4;
 }
 
-// Whether a layer is reduced in step t, counted from 1.
-class ReductionSchedule {
- public:
-  explicit ReductionSchedule(const UtilizationCase& that)
-      : method_(that.method),
-        sync_every_(that.sync_every),
-        fragments_(Streams() ? (that.layers + kLayersPerFragment - 1) / kLayersPerFragment : 1),
-        offsets_(that.method == ReductionMethod::kDataParallel ? 1 : that.sync_every, fragments_, 0) {}
-
-  bool Reduces(int layer, int64_t t) const {
-    if (method_ == ReductionMethod::kDataParallel) return true;
-    return (t - offsets_.Offset(layer % fragments_)) % sync_every_ == 0;
-  }
-
- private:
-  bool Streams() const { return method_ != ReductionMethod::kDataParallel && method_ != ReductionMethod::kDiloco; }
-
-  const ReductionMethod method_;
-  const int64_t sync_every_;
-  const int fragments_;
-  const core::FragmentSchedule offsets_;
-};
+bool Streams(ReductionMethod method) {
+  return method != ReductionMethod::kDataParallel && method != ReductionMethod::kDiloco;
+}
 
 constexpr struct {
   ReductionMethod method;
@@ -69,9 +50,15 @@ std::optional<ReductionMethod> ReductionMethodFromName(std::string_view name) {
   return std::nullopt;
 }
 
+int LeastSyncEvery(const UtilizationCase& that) {
+  return Streams(that.method) ? (that.layers + kLayersPerFragment - 1) / kLayersPerFragment : 1;
+}
+
 double ComputeUtilization(const UtilizationCase& that, double bandwidth_gbit_per_s) {
   CHECK(that.layers >= 1 && that.step_s > 0 && bandwidth_gbit_per_s > 0);
-  const ReductionSchedule schedule(that);
+  const int fragments = LeastSyncEvery(that);  // layer i is in fragment i mod fragments
+  const int interval = that.method == ReductionMethod::kDataParallel ? 1 : that.sync_every;
+  const core::FragmentSchedule schedule(interval, fragments, 0);
   const double part_s = that.step_s / (3.0 * that.layers);
   const double bits = that.method == ReductionMethod::kStreamingOverlapFp4 ? 4 : 16;
   const double reduction_s = bits * that.parameters / that.layers * kReducedShare / (bandwidth_gbit_per_s * 1e9);
@@ -87,7 +74,7 @@ double ComputeUtilization(const UtilizationCase& that, double bandwidth_gbit_per
     for (int layer = 0; layer < that.layers; ++layer) compute_s = std::max(compute_s, due_s[layer]) + part_s;
     for (int layer = that.layers; layer-- > 0;) {
       compute_s += 2 * part_s;
-      if (!schedule.Reduces(layer, t)) continue;
+      if ((t - schedule.Offset(layer % fragments)) % interval != 0) continue;
       network_s = std::max(network_s, compute_s) + reduction_s;
       reduced_s[t % 2][layer] = network_s;
     }

@@ -33,8 +33,11 @@ struct UtilizationCase {
   int layers = 0;
   double step_s = 0;
   ReductionMethod method = ReductionMethod::kDataParallel;
-  int sync_every = 100;  // H; streaming methods need at least ceil(layers / 3), which is how many fragments there are
+  int sync_every = 100;  // H
 };
+
+// The fragments that a method has, ceil(layers / 3) where it streams: H must not be less.
+int LeastSyncEvery(const UtilizationCase& that);
 
 // Computing ÷ wall time with that bandwidth.
 double ComputeUtilization(const UtilizationCase& that, double bandwidth_gbit_per_s);

@@ -1,0 +1,175 @@
+#include "ctl/plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "codecs/chunk_plan.h"
+#include "core/check.h"
+#include "core/fragment_map.h"
+#include "core/model_manifest.h"
+
+namespace causeway::ctl {
+namespace {
+
+// docs/performance.md, "Coordinator": W, v, and with feedback on the way back ē; contributions with what the heap adds;
+// program, connections and updates on their way to the disk.
+constexpr double kStateBytesPerParameter = 8;
+constexpr double kResidualBytesPerParameter = 4;
+constexpr double kHeldShare = 1.1;
+constexpr double kOtherBytes = 150e6;
+
+constexpr double kNegligible = 0.005;    // stall as a share of the round that is not worth a word
+constexpr double kSaturated = 0.97;      // share of the round that a link is busy when it is the reason for the stall
+constexpr double kHubUnnoticed = 0.001;  // utilization that a hub may cost and still count as free
+
+constexpr core::CodecId kSweptCodecs[] = {core::CodecId::kFloat32,    core::CodecId::kBfloat16,
+                                          core::CodecId::kInt8,       core::CodecId::kInt4,
+                                          core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign};
+
+int64_t EncodedBytes(const core::Fragment& fragment, const codecs::LegCodec& leg) {
+  int64_t bytes = 0;
+  for (const codecs::ChunkSpan& chunk : codecs::PlanChunks(fragment, leg)) {
+    bytes += codecs::ChunkBytes(chunk.codec, chunk.values);
+  }
+  return bytes;
+}
+
+absl::StatusOr<core::RoundTimeInput> InputOf(const core::RunConfig& config, const PlanSetting& setting) {
+  ASSIGN_OR_RETURN(
+      const core::FragmentMap map,
+      core::BuildFragmentMap(core::ModelManifest(config), config.sync.num_fragments, config.sync.fragment_assignment));
+  core::RoundTimeInput input{.sites = setting.sites,
+                             .sync_every = config.sync.sync_every,
+                             .waits = config.sync.mode == core::SyncMode::kSynchronous,
+                             .step_s = setting.step_s,
+                             .site_link = setting.site_link,
+                             .hub_link = setting.hub_link,
+                             .payload_share = setting.payload_share,
+                             .round_trip_s = setting.round_trip_s,
+                             .codec_s_per_value = setting.codec_s_per_value,
+                             .merge_s_per_value = setting.merge_s_per_value};
+  if (!config.sync.auto_delay()) input.delay = config.sync.fragment_sync_delay;
+  for (const core::Fragment& fragment : map.fragments()) {
+    input.fragments.push_back({fragment.parameters, EncodedBytes(fragment, codecs::UpLeg(config)),
+                               EncodedBytes(fragment, codecs::DownLeg(config))});
+  }
+  return input;
+}
+
+struct BusyLink {
+  const char* name;
+  double busy_s;
+};
+
+BusyLink BusiestLink(const core::RoundTime& round) {
+  const BusyLink links[] = {{"a site's link, upwards", round.site_up_busy_s},
+                            {"a site's link, downwards", round.site_down_busy_s},
+                            {"the coordinator's link, inwards", round.hub_in_busy_s},
+                            {"the coordinator's link, outwards", round.hub_out_busy_s}};
+  return *std::ranges::max_element(links, {}, &BusyLink::busy_s);
+}
+
+std::string QuorumBottleneck(const core::RoundTime& round) {
+  if (round.sent_share > 1 - kNegligible) return "none: nobody waits in quorum mode, and every send goes out.";
+  return absl::StrFormat(
+      "%s. Nobody waits in quorum mode, but only %.0f %% of the sends go out; what the others would have carried is in "
+      "the next one. Fewer bits a value or a larger sync_every would help.",
+      BusiestLink(round).name, 100 * round.sent_share);
+}
+
+std::string Bottleneck(const core::RoundTimeInput& input, const core::RoundTime& round) {
+  if (!input.waits) return QuorumBottleneck(round);
+  const auto tightest = std::ranges::min_element(round.fragments, {}, &core::FragmentTime::slack_s);
+  if (round.stall_s < kNegligible * round.round_s) {
+    return absl::StrFormat("none: every update is there when it is due, the latest %.3f s before.",
+                           std::max(0.0, tightest->slack_s));
+  }
+  const BusyLink busiest = BusiestLink(round);
+  if (busiest.busy_s > kSaturated * round.round_s) {
+    return absl::StrFormat(
+        "%s: it is busy all the time, %.3g s for the bytes of %.3g s of computing. Fewer bits a value or a larger "
+        "sync_every would help.",
+        busiest.name, busiest.busy_s, round.compute_s);
+  }
+  const double overlap_s = static_cast<double>(round.delay) * input.step_s;
+  const auto longest = std::ranges::max_element(round.fragments, {}, &core::FragmentTime::in_flight_s);
+  std::string text = absl::StrFormat(
+      "the overlap: fragment_sync_delay %d gives an update %.3f s, and it takes up to %.3f s from send to ready.",
+      round.delay, overlap_s, longest->in_flight_s);
+  core::RoundTimeInput other = input;
+  other.delay = core::LeastDelay(input);
+  if (*other.delay == round.delay) {
+    absl::StrAppend(&text, " No larger delay helps; more fragments or fewer bits a value would.");
+  } else {
+    absl::StrAppend(&text, absl::StrFormat(" With %d the utilization would be %.3f.", *other.delay,
+                                           core::PredictRound(other).utilization));
+  }
+  return text;
+}
+
+// The least rate of the coordinator's link that costs the run (next to) nothing.
+std::optional<double> HubRate(core::RoundTimeInput input) {
+  input.waits = true;
+  input.hub_link = {};
+  if (!input.delay.has_value()) input.delay = input.sync_every - 1;
+  const double best = core::PredictRound(input).utilization;
+  return core::LeastRate(input, core::PlannedLink::kHub, best - kHubUnnoticed);
+}
+
+std::optional<double> SiteRate(core::RoundTimeInput input) {
+  input.waits = true;
+  return core::LeastRate(input, core::PlannedLink::kSite, kPlannedUtilization);
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(const core::RunConfig& config, const PlanSetting& setting) {
+  Plan plan{.config = config, .setting = setting};
+  ASSIGN_OR_RETURN(plan.input, InputOf(config, setting));
+  plan.round = core::PredictRound(plan.input);
+  for (const core::FragmentTraffic& fragment : plan.input.fragments) plan.parameters += fragment.parameters;
+  const bool residual = config.codec.feedback_down != 0;
+  plan.state_bytes =
+      static_cast<double>(plan.parameters) * (kStateBytesPerParameter + (residual ? kResidualBytesPerParameter : 0));
+  plan.contributions_bytes = kHeldShare * plan.round.contributions_bytes;
+  plan.other_bytes = kOtherBytes;
+  plan.hub_bytes_per_s = HubRate(plan.input);
+  plan.site_bytes_per_s = SiteRate(plan.input);
+  plan.bottleneck = Bottleneck(plan.input, plan.round);
+  return plan;
+}
+
+absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, const PlanSetting& setting) {
+  const int64_t given = config.sync.sync_every;
+  std::vector<SweepRow> rows;
+  for (int64_t sync_every : {given / 2, given, 2 * given, 4 * given}) {
+    if (sync_every < config.sync.num_fragments) continue;
+    for (core::CodecId codec : kSweptCodecs) {
+      core::RunConfig swept = config;
+      swept.sync.mode = core::SyncMode::kSynchronous;
+      swept.sync.sync_every = sync_every;
+      swept.sync.fragment_sync_delay = core::kAutoDelay;
+      swept.codec.up = swept.codec.down = codec;
+      ASSIGN_OR_RETURN(core::RoundTimeInput input, InputOf(swept, setting));
+      const core::RoundTime best = core::PredictRound(input);
+      SweepRow row{.sync_every = sync_every, .codec = codec, .least_delay = best.delay};
+      row.bytes = std::max(best.up_bytes, best.down_bytes);
+      row.site_bytes_per_s = row.bytes / best.compute_s;
+      row.hub_bytes_per_s = row.site_bytes_per_s * setting.sites;
+      for (int64_t delay : kSweepDelays) {
+        if (delay >= sync_every) {
+          row.utilization.push_back(std::nullopt);
+          continue;
+        }
+        input.delay = delay;
+        row.utilization.push_back(core::PredictRound(input).utilization);
+      }
+      row.best_utilization = best.utilization;
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+}  // namespace causeway::ctl

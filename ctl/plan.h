@@ -1,0 +1,69 @@
+// causewayctl plan: what a run will do to its links before it is started.
+//
+//   run.yaml ─► fragment map, chunks of each leg ─┐
+//   links, step time, number of sites ────────────┴─► core::PredictRound ─► Plan ─► text, JSON (ctl/plan_text.h)
+//
+// Bytes are exact: those of the chunks that a site sends and gets. Times are predictions. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/round_time.h"
+#include "core/run_config.h"
+
+namespace causeway::ctl {
+
+// What a plan needs beside the config. Rates are those of the wire.
+struct PlanSetting {
+  int sites = 1;
+  double step_s = 0;
+  double round_trip_s = 0;
+  core::LinkRate site_link, hub_link;
+  double payload_share = core::kPayloadShare;
+  double codec_s_per_value = 0;
+  double merge_s_per_value = 0;
+};
+
+struct Plan {
+  core::RunConfig config;
+  PlanSetting setting;
+  core::RoundTimeInput input;
+  core::RoundTime round;
+  int64_t parameters = 0;
+  // Of the coordinator: parameters with momentum (and residual), contributions that it holds at once, all else.
+  double state_bytes = 0, contributions_bytes = 0, other_bytes = 0;
+  // Wire rates, alike in both directions. Of the coordinator's link, so that it costs the run nothing; of a site's, for
+  // kPlannedUtilization with the coordinator's link as it is. None: no rate does, other parts take longer.
+  std::optional<double> hub_bytes_per_s, site_bytes_per_s;
+  std::string bottleneck;  // what keeps the sites from computing, and what would help: sentences
+
+  double memory_bytes() const { return state_bytes + contributions_bytes + other_bytes; }
+};
+
+inline constexpr double kPlannedUtilization = 0.99;
+
+// INVALID_ARGUMENT if the config's fragments do not fit its model.
+absl::StatusOr<Plan> MakePlan(const core::RunConfig& config, const PlanSetting& setting);
+
+// One row of a sweep: the config with another H and codec on both legs.
+struct SweepRow {
+  int64_t sync_every = 0;
+  core::CodecId codec = core::CodecId::kFloat32;
+  double bytes = 0;             // one site, one leg (the larger), a round
+  double site_bytes_per_s = 0;  // of payload, where nothing stalls
+  double hub_bytes_per_s = 0;   // M times that
+  // For each of kSweepDelays; none where it is not below H.
+  std::vector<std::optional<double>> utilization;
+  double best_utilization = 0;  // with the least delay that reaches it
+  int64_t least_delay = 0;
+};
+inline constexpr int64_t kSweepDelays[] = {0, 1, 5};
+
+// H: a half, one, two and four times the config's, as far as fragments fit; codecs: those that both legs take.
+absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, const PlanSetting& setting);
+
+}  // namespace causeway::ctl

@@ -1,0 +1,186 @@
+#include "ctl/plan_command.h"
+
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+#include "core/limits.h"
+#include "ctl/plan.h"
+#include "ctl/plan_text.h"
+#include "ctl/utilization_model.h"
+#include "ctl/utilization_text.h"
+#include "formats/run_yaml.h"
+
+ABSL_FLAG(std::string, config, "", "plan: the run.yaml");
+ABSL_FLAG(std::optional<double>, link_mbit, std::nullopt, "plan: Mbit/s of a site's link, each direction");
+ABSL_FLAG(std::optional<double>, hub_mbit, std::nullopt,
+          "plan: Mbit/s of the coordinator's link, each direction; unlimited without");
+ABSL_FLAG(std::optional<double>, rtt_ms, std::nullopt, "plan: round trip between a site and the coordinator");
+ABSL_FLAG(std::optional<double>, step_ms, std::nullopt,
+          "plan: how long an inner step takes; a synthetic model's own without");
+ABSL_FLAG(std::optional<int>, sites, std::nullopt, "plan: how many sites take part");
+ABSL_FLAG(std::string, codec, "", "plan: on both legs, instead of the config's");
+ABSL_FLAG(std::string, fragment_sync_delay, "", "plan: steps or auto, instead of the config's");
+ABSL_FLAG(double, payload_share, causeway::core::kPayloadShare, "plan: what headers leave of a link's rate");
+ABSL_FLAG(double, codec_ns, 1, "plan: nanoseconds per value to encode, and again to decode and step, at a site");
+ABSL_FLAG(double, merge_ns, 2, "plan: nanoseconds per value to merge all sites' contributions");
+ABSL_FLAG(bool, sweep, false, "plan: a table over sync_every, codecs and fragment_sync_delay");
+ABSL_FLAG(bool, table4, false, "plan: Table 4 of the Streaming DiLoCo paper (arXiv 2501.18512)");
+ABSL_FLAG(std::string, utilization_model, "", "plan: paper, the model behind that table, for one case:");
+ABSL_FLAG(std::optional<double>, parameters, std::nullopt, "plan, paper's model: how many, like 1e9");
+ABSL_FLAG(std::optional<int>, layers, std::nullopt, "plan, paper's model");
+ABSL_FLAG(std::optional<double>, step_s, std::nullopt, "plan, paper's model: how long a step takes");
+ABSL_FLAG(std::string, method, "",
+          "plan, paper's model: data-parallel, diloco, streaming, streaming-overlap or streaming-overlap-fp4");
+ABSL_FLAG(int, sync_every, 100, "plan, paper's model: steps between two reductions of a layer");
+ABSL_FLAG(double, target, 0.95, "plan, paper's model: compute utilization to reach");
+
+namespace causeway::ctl {
+namespace {
+
+constexpr double kBytesPerMbit = 1e6 / 8;
+constexpr int kMaxLayers = 100'000;         // beyond it the paper's model takes minutes; real ones have some hundred
+constexpr int kMaxSimulatedSteps = 10'000;  // the same
+
+template <typename... Parts>
+absl::Status BadFlag(const char* flag, const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("plan: --", flag, ": expected ", parts...));
+}
+
+// A flag that must be given and lie above `least` (or be it).
+enum class Bound { kAbove, kFrom };
+absl::StatusOr<double> Required(const char* flag, const absl::Flag<std::optional<double>>& value, Bound bound,
+                                double least) {
+  const std::optional<double> given = absl::GetFlag(value);
+  const std::string expected = absl::StrCat("a number ", bound == Bound::kAbove ? "above " : "from ", least);
+  if (!given.has_value()) return BadFlag(flag, expected, ", got none");
+  if (!std::isfinite(*given) || *given < least || (bound == Bound::kAbove && *given == least)) {
+    return BadFlag(flag, expected, ", got ", *given);
+  }
+  return *given;
+}
+
+absl::StatusOr<int> RequiredCount(const char* flag, const absl::Flag<std::optional<int>>& value, int most) {
+  const std::optional<int> given = absl::GetFlag(value);
+  if (!given.has_value()) return BadFlag(flag, "1 to ", most, ", got none");
+  if (*given < 1 || *given > most) return BadFlag(flag, "1 to ", most, ", got ", *given);
+  return *given;
+}
+
+absl::StatusOr<double> ShareFlag(const char* flag, const absl::Flag<double>& value) {
+  const double given = absl::GetFlag(value);
+  if (!(given > 0 && given <= 1)) return BadFlag(flag, "above 0 and at most 1, got ", given);
+  return given;
+}
+
+absl::StatusOr<double> NanosecondsFlag(const char* flag, const absl::Flag<double>& value) {
+  const double given = absl::GetFlag(value);
+  if (!std::isfinite(given) || given < 0) return BadFlag(flag, "a number from 0, got ", given);
+  return given * 1e-9;
+}
+
+// The file's config with what flags override, checked as a whole again.
+absl::StatusOr<core::RunConfig> ReadConfig() {
+  const std::string path = absl::GetFlag(FLAGS_config);
+  if (path.empty()) return BadFlag("config", "a run.yaml, got none");
+  ASSIGN_OR_RETURN(core::RunConfig config, formats::ReadRunYaml(path));
+  if (const std::string name = absl::GetFlag(FLAGS_codec); !name.empty()) {
+    const std::optional<core::CodecId> codec = core::CodecFromName(name);
+    if (!codec.has_value()) return BadFlag("codec", "one of ", core::AllCodecNames(), ", got '", name, "'");
+    config.codec.up = config.codec.down = *codec;
+  }
+  if (const std::string delay = absl::GetFlag(FLAGS_fragment_sync_delay); delay == "auto") {
+    config.sync.fragment_sync_delay = core::kAutoDelay;
+  } else if (!delay.empty() &&
+             (!absl::SimpleAtoi(delay, &config.sync.fragment_sync_delay) || config.sync.fragment_sync_delay < 0)) {
+    return BadFlag("fragment_sync_delay", "auto or a number of steps from 0, got '", delay, "'");
+  }
+  return formats::ParseRunConfig(formats::SerializeRunConfig(config));
+}
+
+absl::StatusOr<PlanSetting> ReadSetting(const core::RunConfig& config) {
+  PlanSetting setting;
+  ASSIGN_OR_RETURN(const double link_mbit, Required("link_mbit", FLAGS_link_mbit, Bound::kAbove, 0));
+  setting.site_link = {link_mbit * kBytesPerMbit, link_mbit * kBytesPerMbit};
+  if (absl::GetFlag(FLAGS_hub_mbit).has_value()) {
+    ASSIGN_OR_RETURN(const double hub_mbit, Required("hub_mbit", FLAGS_hub_mbit, Bound::kAbove, 0));
+    setting.hub_link = {hub_mbit * kBytesPerMbit, hub_mbit * kBytesPerMbit};
+  }
+  ASSIGN_OR_RETURN(const double rtt_ms, Required("rtt_ms", FLAGS_rtt_ms, Bound::kFrom, 0));
+  setting.round_trip_s = rtt_ms / 1000;
+  const bool own_step = config.model_kind == core::ModelKind::kSynthetic && config.synthetic.step_ms > 0;
+  if (own_step && !absl::GetFlag(FLAGS_step_ms).has_value()) {
+    setting.step_s = static_cast<double>(config.synthetic.step_ms) / 1000;
+  } else {
+    ASSIGN_OR_RETURN(const double step_ms, Required("step_ms", FLAGS_step_ms, Bound::kAbove, 0));
+    setting.step_s = step_ms / 1000;
+  }
+  ASSIGN_OR_RETURN(setting.sites, RequiredCount("sites", FLAGS_sites, core::kMaxSites));
+  ASSIGN_OR_RETURN(setting.payload_share, ShareFlag("payload_share", FLAGS_payload_share));
+  ASSIGN_OR_RETURN(setting.codec_s_per_value, NanosecondsFlag("codec_ns", FLAGS_codec_ns));
+  ASSIGN_OR_RETURN(setting.merge_s_per_value, NanosecondsFlag("merge_ns", FLAGS_merge_ns));
+  return setting;
+}
+
+absl::Status PrintPaperCase(bool json) {
+  if (const std::string model = absl::GetFlag(FLAGS_utilization_model); model != "paper") {
+    return BadFlag("utilization_model", "paper, got '", model, "'");
+  }
+  UtilizationCase that;
+  ASSIGN_OR_RETURN(that.parameters, Required("parameters", FLAGS_parameters, Bound::kAbove, 0));
+  ASSIGN_OR_RETURN(that.layers, RequiredCount("layers", FLAGS_layers, kMaxLayers));
+  ASSIGN_OR_RETURN(that.step_s, Required("step_s", FLAGS_step_s, Bound::kAbove, 0));
+  const std::string method = absl::GetFlag(FLAGS_method);
+  const std::optional<ReductionMethod> known = ReductionMethodFromName(method);
+  if (!known.has_value()) {
+    std::string names;
+    for (ReductionMethod one : kAllReductionMethods) {
+      absl::StrAppend(&names, names.empty() ? "" : ", ", ReductionMethodName(one));
+    }
+    return BadFlag("method", "one of ", names, ", got '", method, "'");
+  }
+  that.method = *known;
+  that.sync_every = absl::GetFlag(FLAGS_sync_every);
+  if (const int least = LeastSyncEvery(that); that.sync_every < least || that.sync_every > kMaxSimulatedSteps) {
+    return BadFlag("sync_every", least, " to ", kMaxSimulatedSteps, ", got ", that.sync_every);
+  }
+  ASSIGN_OR_RETURN(const double target, ShareFlag("target", FLAGS_target));
+  const std::optional<double> gbit = LeastBandwidthGbit(that, target);
+  if (json) {
+    std::printf("{\"gbit_per_s\": %s, \"utilization\": %g}\n",
+                gbit.has_value() ? absl::StrFormat("%.9g", *gbit).c_str() : "null", target);
+  } else {
+    std::printf("%s Gbit/s for a compute utilization of %g\n",
+                gbit.has_value() ? PaperGbit(*gbit).c_str() : "more than 1000", target);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunPlanCommand(bool json) {
+  if (absl::GetFlag(FLAGS_table4)) {
+    std::fputs((json ? Table4Json() : Table4Text()).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  if (!absl::GetFlag(FLAGS_utilization_model).empty()) return PrintPaperCase(json);
+  ASSIGN_OR_RETURN(const core::RunConfig config, ReadConfig());
+  ASSIGN_OR_RETURN(const PlanSetting setting, ReadSetting(config));
+  if (absl::GetFlag(FLAGS_sweep)) {
+    ASSIGN_OR_RETURN(const std::vector<SweepRow> rows, MakeSweep(config, setting));
+    std::fputs((json ? SweepJson(rows) : SweepText(rows, setting)).c_str(), stdout);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Plan plan, MakePlan(config, setting));
+  std::printf("%s", json ? (PlanJson(plan) + "\n").c_str() : PlanText(plan).c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace causeway::ctl

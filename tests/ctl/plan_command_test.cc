@@ -1,0 +1,125 @@
+#include "ctl/plan_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+
+ABSL_DECLARE_FLAG(std::string, config);
+ABSL_DECLARE_FLAG(std::string, codec);
+ABSL_DECLARE_FLAG(std::string, fragment_sync_delay);
+ABSL_DECLARE_FLAG(std::optional<double>, link_mbit);
+ABSL_DECLARE_FLAG(std::optional<double>, rtt_ms);
+ABSL_DECLARE_FLAG(std::optional<double>, step_ms);
+ABSL_DECLARE_FLAG(std::optional<int>, sites);
+ABSL_DECLARE_FLAG(bool, table4);
+ABSL_DECLARE_FLAG(std::string, utilization_model);
+ABSL_DECLARE_FLAG(std::optional<double>, parameters);
+ABSL_DECLARE_FLAG(std::optional<int>, layers);
+ABSL_DECLARE_FLAG(std::optional<double>, step_s);
+ABSL_DECLARE_FLAG(std::string, method);
+ABSL_DECLARE_FLAG(int, sync_every);
+
+namespace causeway::ctl {
+namespace {
+
+using testing::HasSubstr;
+
+class PlanCommand : public testing::Test {
+ protected:
+  PlanCommand() {
+    absl::SetFlag(&FLAGS_config, CAUSEWAY_SOURCE_DIR "/deploy/run.yaml");
+    absl::SetFlag(&FLAGS_link_mbit, 100);
+    absl::SetFlag(&FLAGS_rtt_ms, 50);
+    absl::SetFlag(&FLAGS_step_ms, 100);
+    absl::SetFlag(&FLAGS_sites, 3);
+  }
+
+  void ExpectRefused(const std::string& part) {
+    const absl::Status status = RunPlanCommand(false);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+  }
+
+  std::string Output(bool json) {
+    testing::internal::CaptureStdout();
+    const absl::Status status = RunPlanCommand(json);
+    EXPECT_TRUE(status.ok()) << status;
+    return testing::internal::GetCapturedStdout();
+  }
+
+  absl::FlagSaver saver_;
+};
+
+TEST_F(PlanCommand, TheExampleOfRunYamlCanBePlanned) {
+  const auto json = nlohmann::json::parse(Output(true));
+  EXPECT_EQ(json["sync_every"], 20);
+  EXPECT_EQ(json["up"]["codec"], "int4");
+  EXPECT_TRUE(json["hub_mbit"].is_null());  // unlimited
+}
+
+TEST_F(PlanCommand, FlagsOverrideTheConfig) {
+  absl::SetFlag(&FLAGS_codec, "rotated_sign");
+  absl::SetFlag(&FLAGS_fragment_sync_delay, "7");
+  const auto json = nlohmann::json::parse(Output(true));
+  EXPECT_EQ(json["down"]["codec"], "rotated_sign");
+  EXPECT_EQ(json["fragment_sync_delay"], 7);
+}
+
+TEST_F(PlanCommand, ABadFlagIsNamedWithWhatWasExpectedAndWhatCame) {
+  absl::SetFlag(&FLAGS_link_mbit, -1);
+  ExpectRefused("--link_mbit: expected a number above 0, got -1");
+  absl::SetFlag(&FLAGS_link_mbit, std::nullopt);
+  ExpectRefused("--link_mbit: expected a number above 0, got none");
+  absl::SetFlag(&FLAGS_link_mbit, 100);
+  absl::SetFlag(&FLAGS_sites, 0);
+  ExpectRefused("--sites: expected 1 to 1024, got 0");
+  absl::SetFlag(&FLAGS_sites, 3);
+  absl::SetFlag(&FLAGS_codec, "int5");
+  ExpectRefused("got 'int5'");
+  absl::SetFlag(&FLAGS_codec, "onebit_adam_sign");  // up leg only: the config's own rules hold for overrides
+  ExpectRefused("codec.down");
+  absl::SetFlag(&FLAGS_codec, "");
+  absl::SetFlag(&FLAGS_fragment_sync_delay, "20");
+  ExpectRefused("sync.fragment_sync_delay: expected 0 to 19");
+  absl::SetFlag(&FLAGS_fragment_sync_delay, "soon");
+  ExpectRefused("got 'soon'");
+}
+
+TEST_F(PlanCommand, Table4HasSeventyFiveCells) {
+  absl::SetFlag(&FLAGS_table4, true);
+  const std::string lines = Output(true);
+  int cells = 0;
+  for (size_t at = 0; at < lines.size();) {
+    const size_t end = lines.find('\n', at);
+    const auto row = nlohmann::json::parse(lines.substr(at, end - at));
+    for (const auto& [key, value] : row.items()) {
+      cells += key.starts_with("gbit_at_") && value.is_number();
+    }
+    at = end + 1;
+  }
+  EXPECT_EQ(cells, 75);
+  EXPECT_THAT(Output(false), HasSubstr("streaming-overlap-fp4"));
+}
+
+TEST_F(PlanCommand, ThePapersModelAnswersOneCase) {
+  absl::SetFlag(&FLAGS_utilization_model, "paper");
+  absl::SetFlag(&FLAGS_parameters, 1e9);
+  absl::SetFlag(&FLAGS_layers, 24);
+  absl::SetFlag(&FLAGS_step_s, 0.1);
+  absl::SetFlag(&FLAGS_method, "streaming");
+  EXPECT_EQ(Output(false), "16.0 Gbit/s for a compute utilization of 0.95\n");
+  absl::SetFlag(&FLAGS_sync_every, 7);  // 24 layers are 8 fragments
+  ExpectRefused("--sync_every: expected 8 to 10000, got 7");
+  absl::SetFlag(&FLAGS_method, "stream");
+  ExpectRefused("got 'stream'");
+}
+
+}  // namespace
+}  // namespace causeway::ctl
