@@ -20,6 +20,8 @@ import subprocess
 from ingest_lib import processes
 
 CLONE_NEWNET = 0x40000000
+MOST_CORES = 0.5
+MOST_LATE_MS = 2
 CONGESTION_CONTROL = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
 AVAILABLE = pathlib.Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 PREFIXES = (f"cw{os.getpid()}x{number}d" for number in itertools.count())  # of one network after the other
@@ -119,6 +121,10 @@ def enter(namespace):
         raise OSError(ctypes.get_errno(), "setns")
 
 
-def cores(begin, end):
-    """What the emulator took of one between two of its reports."""
-    return (end["cpu_s"] - begin["cpu_s"]) / (end["wall_s"] - begin["wall_s"])
+def emulator_figures(begin, end):
+    """What the emulator took of a core between two of its reports, and how late it handed packets over on average. Beyond the
+    limits a figure is one of the emulator, or of a machine that had no time for it."""
+    cores = (end["cpu_s"] - begin["cpu_s"]) / (end["wall_s"] - begin["wall_s"])
+    late_ms = 1000 * (end["late_s"] - begin["late_s"]) / max(1, end["delivered"] - begin["delivered"])
+    return {"emulator_cores": cores, "emulator_late_ms": late_ms, "emulator_latest_ms": 1000 * end["latest_s"],
+            "valid": cores <= MOST_CORES and late_ms <= MOST_LATE_MS}

@@ -18,7 +18,6 @@ from wan_lib import figures, network
 LOOK_S = 0.25
 START_S = 120
 SLOWNESS = 3  # a cell may take so many times as long as predicted
-EMULATOR_SHARE = 0.5  # of a core; beyond it the emulator is what was measured
 DONE = "all steps are done"  # why a worker leaves in the end
 SITE_DCS = range(2, 2 + len(figures.SITES))
 # Settings of docs/codecs.md: 1 bit without feedback, at its own outer learning rate.
@@ -45,6 +44,11 @@ def run_config(cell, steps, auto_delay):
         "eval": {"every_rounds": 0},
         "checkpoint": {"every_rounds": 0},
     }
+
+
+def write_config(path, config):
+    """JSON is YAML, but for `auto`, which stands where a number may and so has no quotes."""
+    path.write_text(json.dumps(config, indent=1).replace('"auto"', "auto"))
 
 
 def seed(build, folder):
@@ -156,7 +160,7 @@ def measure(build, folder, cell, window, auto_delay, queue_ms=0):
     """A row of figures, and of each site the bytes it had sent, four times a second of the window. RuntimeError with
     what went wrong."""
     config = run_config(cell, window.end + 1, auto_delay)
-    (folder / "run.yaml").write_text(json.dumps(config, indent=1))
+    write_config(folder / "run.yaml", config)
     seed(build, folder)
     limit_s = START_S + SLOWNESS * figures.predicted_cell_s(cell, window)
     with network.Network(build, 1 + len(figures.SITES), cell.rate_mbit, figures.RTT_MS,
@@ -170,11 +174,10 @@ def measure(build, folder, cell, window, auto_delay, queue_ms=0):
             after = [net.interface_bytes(dc) for dc in SITE_DCS]
             end = net.report()
             drops = run.drops()
-    emulator_share = network.cores(watch.emulator, end)
     row = {"rounds": window.fragments / cell.fragments, "fragment_rounds": window.fragments,
            **figures.utilization(watch.traces.values(), window),
            **bytes_of(cell, watch.status, before, after), "dropped": drops,
-           "emulator_cores": emulator_share, "valid": emulator_share <= EMULATOR_SHARE,
+           **network.emulator_figures(watch.emulator, end),
            "queue_drops": sum(link["dropped"] for link in end["links"]),
            "fragment_sync_delay": config["sync"]["fragment_sync_delay"]}
     return row, watch.sent_in(window)

@@ -75,6 +75,10 @@ void EmulatedNetwork::Deliver(int64_t now_ns, const std::function<void(int, std:
     for (int to = 0; to < datacenters_; ++to) {
       std::deque<Packet>& under_way = link(from, to).under_way;
       while (!under_way.empty() && under_way.front().deliver_at_ns <= now_ns) {
+        const int64_t late_ns = now_ns - under_way.front().deliver_at_ns;
+        ++lateness_.packets;
+        lateness_.total_ns += late_ns;
+        lateness_.worst_ns = std::max(lateness_.worst_ns, late_ns);
         deliver(to, under_way.front().bytes);
         if (spare_.size() < kMaxSpareBuffers) spare_.push_back(std::move(under_way.front().bytes));
         under_way.pop_front();

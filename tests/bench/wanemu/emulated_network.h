@@ -35,6 +35,13 @@ struct LinkCounters {
   int64_t lost = 0;     // by chance
 };
 
+// How much later than due packets were handed over: what the machine took from the emulator.
+struct Lateness {
+  int64_t packets = 0;
+  int64_t total_ns = 0;
+  int64_t worst_ns = 0;
+};
+
 class EmulatedNetwork {
  public:
   EmulatedNetwork(int datacenters, const LinkOptions& options, bool shared_access);
@@ -49,6 +56,7 @@ class EmulatedNetwork {
   int64_t NextDeliveryNs() const;  // INT64_MAX: nothing is under way
 
   int datacenters() const { return datacenters_; }
+  const Lateness& lateness() const { return lateness_; }
   const LinkCounters& counters(int from, int to) const { return links_[from * datacenters_ + to].counters; }
 
  private:
@@ -72,6 +80,7 @@ class EmulatedNetwork {
   std::vector<Link> links_;               // from · datacenters + to
   std::vector<int64_t> egress_free_ns_;   // shared access alone
   std::vector<int64_t> ingress_free_ns_;  // shared access alone; in the receiver's time
+  Lateness lateness_;
   std::vector<std::vector<char>> spare_;  // buffers of delivered packets, for the next ones
 };
 

@@ -88,6 +88,16 @@ TEST(EmulatedNetwork, APairMayDifferFromTheOthers) {
   EXPECT_EQ(network.NextDeliveryNs(), kMs + kMs / 10);
 }
 
+TEST(EmulatedNetwork, WhatIsHandedOverTooLateIsToldOf) {
+  EmulatedNetwork network(2, kSlow, /*shared_access=*/false);
+  SendFrame(network, 0, 1, 0);
+  SendFrame(network, 0, 1, 0);
+  DeliveredAt(network, 24 * kMs);  // due at 21 and 22
+  EXPECT_EQ(network.lateness().packets, 2);
+  EXPECT_EQ(network.lateness().total_ns, 5 * kMs);
+  EXPECT_EQ(network.lateness().worst_ns, 3 * kMs);
+}
+
 TEST(EmulatedNetwork, LossTakesItsShareOfPackets) {
   LinkOptions lossy = kSlow;
   lossy.loss = 0.25;

@@ -8,11 +8,14 @@
 // Run things in the namespaces with `ip netns exec dc1 …`. Prints a JSON line when the network is up, on SIGUSR1, and
 // at the end (SIGTERM, SIGINT), which also removes the namespaces:
 //
-//   {"wall_s": …, "cpu_s": …, "links": [{"from": 1, "to": 2, "packets": …, "ip_bytes": …, "dropped": …, "lost": …}]}
+//   {"wall_s": …, "cpu_s": …, "delivered": …, "late_s": …, "latest_s": …,
+//    "links": [{"from": 1, "to": 2, "packets": …, "ip_bytes": …, "dropped": …, "lost": …}]}
 //
-// cpu_s is its own processor time: where it nears one core, what is measured is the emulator. GSO keeps it low; with
-// loss say --no_gso, so that loss is of segments. A namespace inherits its congestion control from the root namespace
-// when it is created, and it cannot be changed inside. Ends with 2 if it may not or cannot do this here.
+// cpu_s is its own processor time: where it nears one core, what is measured is the emulator. late_s is the sum over
+// packets of how much later than due they were handed over, latest_s the worst: where it nears the delay, the machine
+// had no time for the emulator. GSO keeps cpu_s low; with loss say --no_gso, so that loss is of segments. A namespace
+// inherits its congestion control from the root namespace when it is created, and it cannot be changed inside. Ends
+// with 2 if it may not or cannot do this here.
 #include <linux/if_tun.h>
 #include <poll.h>
 #include <signal.h>
@@ -50,6 +53,7 @@ namespace causeway::bench {
 namespace {
 
 constexpr int kPacketsAtOnce = 64;  // read from one device before the others have their turn
+constexpr int kPriority = -15;
 constexpr int64_t kIdleNs = 50'000'000;
 constexpr ssize_t kHeaderBytes = sizeof(VirtioNetHeader);
 constexpr size_t kMaxPacketBytes = 70'000;
@@ -105,9 +109,11 @@ void PrintReport(const EmulatedNetwork& network, int64_t begin_ns) {
                                    counters.dropped, R"(, "lost": )", counters.lost, "}"));
     }
   }
-  std::printf(R"({"wall_s": %.3f, "cpu_s": %.3f, "links": [%s]})"
+  const Lateness& late = network.lateness();
+  std::printf(R"({"wall_s": %.3f, "cpu_s": %.3f, "delivered": %ld, "late_s": %.6f, "latest_s": %.6f, "links": [%s]})"
               "\n",
               static_cast<double>(NowNs() - begin_ns) * 1e-9, seconds(usage.ru_utime) + seconds(usage.ru_stime),
+              late.packets, static_cast<double>(late.total_ns) * 1e-9, static_cast<double>(late.worst_ns) * 1e-9,
               absl::StrJoin(links, ", ").c_str());
   std::fflush(stdout);
 }
@@ -163,6 +169,7 @@ absl::Status Main() {
   signal(SIGUSR1, [](int) { report_requested = 1; });
   signal(SIGPIPE, SIG_IGN);  // whoever read our reports is gone; the namespaces still have to go
   prctl(PR_SET_TIMERSLACK, 1);
+  setpriority(PRIO_PROCESS, 0, kPriority);  // a network does not wait for the machines at its ends
   const auto namespaces = Namespaces::Create(
       {.prefix = absl::GetFlag(FLAGS_prefix), .count = absl::GetFlag(FLAGS_dcs), .gso = !absl::GetFlag(FLAGS_no_gso)});
   RETURN_IF_ERROR(namespaces.status());
