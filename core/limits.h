@@ -69,7 +69,14 @@ inline constexpr double kControlMessagesBurst = 400;
 // 2,000 streams a second; real ones take seconds.
 inline constexpr double kBulkStreamsPerSecond = 5'000;
 inline constexpr double kBulkStreamsBurst = 10'000;
-// P fragments up and P down, twice: those of a connection that died without a word stay until keepalive notices.
-constexpr int MaxBulkStreams(int fragments) { return 4 * fragments + 16; }
+// P fragments up and P down, twice: those of a connection that died without a word stay until keepalive notices. Each
+// transfer may be spread over so many streams.
+inline constexpr int kMaxStripes = 16;
+constexpr int MaxBulkStreams(int fragments) { return kMaxStripes * (4 * fragments + 16); }
+
+// What a stream of HTTP/2 may hold that its reader has not asked for: the credit of the bulk path, which bounds what a
+// coordinator buffers for a slow disk or a site for a slow decoder. More than one connection moves in a round trip with
+// the kernel's default buffers (2.8 MB), so that it is never the limit there.
+inline constexpr int kStreamWindowBytes = 4 << 20;
 
 }  // namespace causeway::core

@@ -30,6 +30,25 @@ struct AnchorDigest {
   uint64_t digest = 0;
 };
 
+// The last round of a fragment at a site.
+struct FragmentProgress {
+  double slack_s = 0;  // between the update's arrival and its need; negative: it was waited for
+  Step delay = 0;      // τ of the last contribution
+  std::string reason;  // of that delay, where it was chosen by measurement
+
+  friend bool operator==(const FragmentProgress&, const FragmentProgress&) = default;
+};
+
+// What a site has measured of its link to the coordinator; 0 = nothing yet.
+struct LinkProgress {
+  double up_bytes_per_s = 0;  // of transfers, while they went on
+  double down_bytes_per_s = 0;
+  double round_trip_s = 0;
+  int channels = 0;  // TCP connections that a transfer is spread over
+
+  friend bool operator==(const LinkProgress&, const LinkProgress&) = default;
+};
+
 // What a site reports of itself, about once a second.
 struct Progress {
   Step step = 0;
@@ -49,6 +68,8 @@ struct Progress {
   std::vector<std::string> in_flight;
   std::optional<double> eval_loss;
   std::vector<Version> eval_versions;
+  std::map<FragmentId, FragmentProgress> fragments;
+  LinkProgress link;
 };
 
 enum class SiteState { kJoining, kTraining, kDraining, kGone };
@@ -62,6 +83,7 @@ struct SiteRecord {
   std::string reason;                   // why it is in that state
   std::vector<Version> first_versions;  // see Entry; empty before the site has entered
   std::vector<Version> last_merged;     // base version of its last merged contribution, −1 = none
+  int64_t stay = 0;                     // how often the name has joined anew: with the session it names a stay
 
   friend bool operator==(const SiteRecord&, const SiteRecord&) = default;
 };
@@ -83,14 +105,12 @@ struct RoundState {
   bool paused = false;                                    // by an operator
   bool stopped = false;                                   // by an operator: sites leave, none joins
   std::vector<Version> versions;                          // decided rounds of each fragment
-  int64_t stay = 0;                     // how often the name has joined anew: with the session it names a stay
   std::vector<std::map<SiteId, Admitted>> contributions;  // admitted to the open round of each fragment
   std::map<SiteId, SiteRecord> sites;                     // every site that ever joined
 
   friend bool operator==(const RoundState&, const RoundState&) = default;
 };
 
-}  // namespace causeway::core
 // What the other shards of a run follow: who is in, and what shard 0 and its operators have decided for all.
 struct Member {
   SessionId session;
@@ -112,3 +132,4 @@ struct Membership {
   friend bool operator==(const Membership&, const Membership&) = default;
 };
 
+}  // namespace causeway::core

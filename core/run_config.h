@@ -81,15 +81,20 @@ enum class FragmentAssignment { kStrided, kSequential, kBalanced };
 // Quorum: a round takes min_quorum sites and whoever comes within the grace; nobody waits.
 enum class SyncMode { kSynchronous, kQuorum };
 
+inline constexpr int64_t kAutoDelay = -1;  // fragment_sync_delay: auto
+
 struct SyncConfig {
   SyncMode mode = SyncMode::kSynchronous;
   int64_t sync_every = 20;  // H
   int num_fragments = 4;    // P
   FragmentAssignment fragment_assignment = FragmentAssignment::kStrided;
-  int64_t fragment_sync_delay = 1;     // τ
+  int64_t fragment_sync_delay = 1;     // τ; kAutoDelay: each site chooses its own, at each send
   float fragment_update_alpha = 0.5f;  // α
 
-  FragmentSchedule Schedule() const { return FragmentSchedule(sync_every, num_fragments, fragment_sync_delay); }
+  bool auto_delay() const { return fragment_sync_delay == kAutoDelay; }
+  FragmentSchedule Schedule() const {
+    return FragmentSchedule(sync_every, num_fragments, auto_delay() ? 0 : fragment_sync_delay);
+  }
   friend bool operator==(const SyncConfig&, const SyncConfig&) = default;
 };
 

@@ -1,9 +1,12 @@
 // causewayctl: looks at a run and asks things of it.
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "core/shard.h"
 #include "ctl/client.h"
 #include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
@@ -16,7 +19,7 @@
 #include "formats/run_yaml.h"
 #include "transport/messages.h"
 
-ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator; export: of all shards, A,B,…");
 ABSL_FLAG(bool, json, false,
           "status: the JSON of GET /status; plan: JSON; history, codec-bench, tables of plan: a line of JSON for each "
           "event or row");
@@ -33,7 +36,9 @@ namespace {
 
 constexpr char kUsage[] =
     "causewayctl status [--watch|--json]     what the run does\n"
-    "causewayctl export --out=DIR            the global parameters as safetensors, with config.json for Llama\n"
+    "causewayctl export --out=DIR            the global parameters as safetensors, with config.json for Llama; of a "
+    "run\n"
+    "                                        with shards from --coordinator=A,B,… in their order\n"
     "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
     "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
     "causewayctl stop                        all sites finish what is in flight and leave\n"
@@ -63,20 +68,38 @@ absl::Status ShowStatus(Client& client) {
   return absl::OkStatus();
 }
 
-absl::Status Export(Client& client) {
+// What the shards are, in the order of the list: each fragment is at its owner.
+absl::StatusOr<std::vector<v1::RunDescription>> DescribeShards(std::vector<Client>& clients) {
+  std::vector<v1::RunDescription> descriptions;
+  for (Client& client : clients) {
+    ASSIGN_OR_RETURN(v1::RunDescription one, client.Describe());
+    const core::Shard expected{static_cast<int>(descriptions.size()), static_cast<int>(clients.size())};
+    if (const core::Shard there{one.shard(), std::max(1, one.num_shards())}; there != expected) {
+      return absl::InvalidArgumentError(absl::StrCat("--coordinator: expected ", expected.Text(), ", got ",
+                                                     there.Text(), ": it names all shards of the run, in their order"));
+    }
+    if (one.versions().empty()) {
+      return absl::FailedPreconditionError("the run has no parameters yet: its first site supplies them");
+    }
+    descriptions.push_back(std::move(one));
+  }
+  return descriptions;
+}
+
+absl::Status Export(std::vector<Client>& clients) {
   const std::string out = absl::GetFlag(FLAGS_out);
   if (out.empty()) return absl::InvalidArgumentError("export: expected --out=DIR");
-  ASSIGN_OR_RETURN(const v1::RunDescription description, client.Describe());
-  if (description.versions().empty()) {
-    return absl::FailedPreconditionError("the run has no parameters yet: its first site supplies them");
-  }
+  ASSIGN_OR_RETURN(const std::vector<v1::RunDescription> shards, DescribeShards(clients));
+  const v1::RunDescription& description = shards.front();
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(description.run_config()));
   ASSIGN_OR_RETURN(const core::FragmentMap map, transport::FromProto(description.manifest(), description.fragments()));
   std::vector<Client::Anchor> anchors;
   std::vector<std::span<const float>> values;
   std::vector<core::Version> versions;
   for (const core::Fragment& fragment : map.fragments()) {
-    ASSIGN_OR_RETURN(Client::Anchor anchor, client.DownloadAnchor(fragment, description.versions(fragment.id)));
+    const size_t owner = fragment.id % clients.size();
+    ASSIGN_OR_RETURN(Client::Anchor anchor,
+                     clients[owner].DownloadAnchor(fragment, shards[owner].versions(fragment.id)));
     anchors.push_back(std::move(anchor));
   }
   for (const Client::Anchor& anchor : anchors) {
@@ -134,11 +157,15 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (arguments.size() > 1) return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
   if (command == "codec-bench") return CodecBench();
   if (command == "plan") return RunPlanCommand(absl::GetFlag(FLAGS_json));
-  ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(absl::GetFlag(FLAGS_coordinator)));
-  ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(address));
-  Client client(address, options);
+  std::vector<Client> clients;
+  for (const absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',')) {
+    ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(std::string(text)));
+    ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(address));
+    clients.emplace_back(address, options);
+  }
+  Client& client = clients.front();
   if (command == "status") return ShowStatus(client);
-  if (command == "export") return Export(client);
+  if (command == "export") return Export(clients);
   if (command == "drain") return Drain(client);
   if (command == "pause") return client.ChangeRun(v1::ChangeRunRequest::PAUSE);
   if (command == "resume") return client.ChangeRun(v1::ChangeRunRequest::RESUME);

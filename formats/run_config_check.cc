@@ -126,8 +126,15 @@ core::SyncConfig ReadSync(const v1::Sync& sync, FieldCheck& check) {
   result.num_fragments = static_cast<int>(
       check.Integer("sync.num_fragments", sync.num_fragments(), 1, result.sync_every, "at most sync_every"));
   result.fragment_assignment = check.OneOf("sync.fragment_assignment", sync.fragment_assignment(), kAssignments);
-  result.fragment_sync_delay = check.Integer("sync.fragment_sync_delay", sync.fragment_sync_delay(), 0,
-                                             result.sync_every - 1, "less than sync_every");
+  if (sync.fragment_sync_delay() == core::kAutoDelay) {
+    // Quorum mode applies an update at the first step boundary after it is there: there is nothing to choose.
+    check.Expect(result.mode == core::SyncMode::kSynchronous, "sync.fragment_sync_delay",
+                 "a number of steps (auto is for mode: synchronous)", "auto");
+    result.fragment_sync_delay = core::kAutoDelay;
+  } else {
+    result.fragment_sync_delay = check.Integer("sync.fragment_sync_delay", sync.fragment_sync_delay(), 0,
+                                               result.sync_every - 1, "less than sync_every");
+  }
   result.fragment_update_alpha =
       static_cast<float>(check.Share("sync.fragment_update_alpha", sync.fragment_update_alpha()));
   return result;

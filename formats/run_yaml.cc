@@ -35,7 +35,10 @@ Json ScalarJson(const Message& message, const FieldDescriptor& field) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING: return reflection.GetString(message, &field);
     case FieldDescriptor::CPPTYPE_BOOL: return reflection.GetBool(message, &field);
-    case FieldDescriptor::CPPTYPE_INT64: return reflection.GetInt64(message, &field);
+    case FieldDescriptor::CPPTYPE_INT64: {
+      const int64_t value = reflection.GetInt64(message, &field);
+      return field.options().GetExtension(v1::may_be_auto) && value == -1 ? Json("auto") : Json(value);
+    }
     case FieldDescriptor::CPPTYPE_UINT64: return reflection.GetUInt64(message, &field);
     case FieldDescriptor::CPPTYPE_FLOAT: return Shortest(reflection.GetFloat(message, &field));
     case FieldDescriptor::CPPTYPE_DOUBLE: return reflection.GetDouble(message, &field);
@@ -137,6 +140,13 @@ std::string RunConfigJson(const core::RunConfig& config) {
 
 std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now) {
   return FirstDifference("", FixedPart(saved), FixedPart(now));
+}
+
+std::string ShardConfigDifference(const core::RunConfig& lead, const core::RunConfig& own) {
+  Json expected = ConfigJson(lead);
+  Json got = ConfigJson(own);
+  for (Json* json : {&expected, &got}) json->erase("checkpoint");
+  return FirstDifference("", expected, got);
 }
 
 }  // namespace causeway::formats

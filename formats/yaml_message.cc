@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "causeway/v1/run_config.pb.h"
 #include "core/check.h"
 
 namespace causeway::formats {
@@ -168,8 +169,11 @@ class YamlReader {
             : reflection.SetBool(&message, &field, text == "true");
         return absl::OkStatus();
       case FieldDescriptor::CPPTYPE_INT64: {
-        int64_t value;
-        if (!plain || !absl::SimpleAtoi(text, &value)) return WrongType(node, path, "an integer of 64 bits");
+        int64_t value = -1;
+        const bool may_be_auto = field.options().GetExtension(v1::may_be_auto);
+        if (!plain || (!(may_be_auto && text == "auto") && !absl::SimpleAtoi(text, &value))) {
+          return WrongType(node, path, may_be_auto ? "auto or an integer of 64 bits" : "an integer of 64 bits");
+        }
         add ? reflection.AddInt64(&message, &field, value) : reflection.SetInt64(&message, &field, value);
         return absl::OkStatus();
       }

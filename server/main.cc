@@ -1,17 +1,19 @@
 // causeway-coordinator: serves one run. Reads flags, wires the objects, and lives until SIGTERM.
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/limits.h"
 #include "ctl/program.h"
@@ -19,9 +21,11 @@
 #include "formats/run_yaml.h"
 #include "server/service/coordinator.h"
 #include "server/service/grpc_service.h"
+#include "server/service/membership_follower.h"
 #include "server/status/http_server.h"
 #include "server/store/journal.h"
 #include "transport/channel.h"
+#include "transport/heap.h"
 
 ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7077", "HOST:PORT for sites and causewayctl; port 0 takes a free one");
@@ -30,6 +34,12 @@ ABSL_FLAG(std::string, state_dir, "", "directory that holds the run's state; one
 ABSL_FLAG(
     bool, new_lineage, false,
     "for one start, when the state directory was restored from a backup: sites that are ahead take the anchors anew");
+ABSL_FLAG(std::string, shard, "0/1",
+          "i/n: one of n coordinators of the run, which owns the fragments f with f mod n = i; 0/n decides who is in");
+ABSL_FLAG(std::string, membership, "", "HOST:PORT of the coordinator with --shard=0/n; the others follow it");
+ABSL_FLAG(std::string, membership_token_file, "", "file with the operator's token, where --membership asks for one");
+ABSL_FLAG(std::string, membership_tls_cert, "", "TLS: the operator's certificate, to show at --membership");
+ABSL_FLAG(std::string, membership_tls_key, "", "TLS: that certificate's private key");
 ABSL_FLAG(bool, exit_when_done, false, "end when all sites have done all their steps");
 ABSL_FLAG(bool, insecure, false, "allow plaintext on addresses beyond loopback");
 ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the sites'; give all three or none");
@@ -43,6 +53,7 @@ namespace {
 
 constexpr char kUsage[] =
     "causeway-coordinator --config=run.yaml --state_dir=DIR [--listen=HOST:PORT] [--http=HOST:PORT]\n"
+    "                     [--shard=i/n --membership=HOST:PORT]\n"
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
 constexpr int64_t kTickMs = 25;                                  // leases, graces, the end of the run
@@ -71,23 +82,50 @@ void RaiseDescriptorLimit() {
     spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
 }
 
-// Chunks come and go on all of gRPC's threads. With glibc's defaults each thread's arena keeps what was freed there
-// (0.4 GB at 250 M parameters), and the rest is returned to the system and faulted in again page by page. Here chunks
-// share one arena, which stays, and arrays of parameters are mapped.
-void SetUpHeap() {
-#if defined(__GLIBC__)
-  mallopt(M_ARENA_MAX, 1);
-  mallopt(M_MMAP_THRESHOLD, 4 * core::kMaxChunkBytes);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);  // contributions in flight, of most runs
-  mallopt(M_TOP_PAD, 16 * core::kMaxChunkBytes);
-#endif
-}
-
+// What the flags say of addresses, and of the other coordinators of the run.
 struct Listening {
   transport::Address grpc;
   transport::Address http;
   transport::TlsFiles tls;
+  core::Shard shard;
+  transport::Address lead;  // of a shard beyond the first: where shard 0 is
+  transport::ChannelOptions lead_channel;
 };
+
+absl::Status ReadShardFlags(Listening& listening) {
+  const std::string text = absl::GetFlag(FLAGS_shard);
+  const std::vector<std::string> parts = absl::StrSplit(text, '/');
+  core::Shard& shard = listening.shard;
+  const bool parsed =
+      parts.size() == 2 && absl::SimpleAtoi(parts[0], &shard.index) && absl::SimpleAtoi(parts[1], &shard.count);
+  if (!parsed || shard.index < 0 || shard.index >= shard.count) {
+    return absl::InvalidArgumentError(absl::StrCat("--shard: expected i/n with i from 0 to n - 1, got ", text));
+  }
+  const std::string lead = absl::GetFlag(FLAGS_membership);
+  if (shard.leads() != lead.empty()) {
+    return absl::InvalidArgumentError(
+        shard.leads() ? absl::StrCat("--membership: shard 0 follows nobody, got ", lead)
+                      : absl::StrCat("--membership: expected HOST:PORT of shard 0, which ", shard.Text(), " follows"));
+  }
+  if (shard.leads()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(listening.lead, transport::ParseAddress(lead));
+  ASSIGN_OR_RETURN(listening.lead_channel,
+                   transport::ReadClientFlags({.insecure = absl::GetFlag(FLAGS_insecure),
+                                               .tls_ca = absl::GetFlag(FLAGS_tls_ca),
+                                               .tls_cert = absl::GetFlag(FLAGS_membership_tls_cert),
+                                               .tls_key = absl::GetFlag(FLAGS_membership_tls_key),
+                                               .token_file = absl::GetFlag(FLAGS_membership_token_file)},
+                                              listening.lead));
+  return absl::OkStatus();
+}
+
+// Whether shard 0 merges by the same config.
+absl::Status CheckShardConfig(const std::string& lead, const core::RunConfig& own) {
+  ASSIGN_OR_RETURN(const core::RunConfig expected, formats::ParseRunConfig(lead));
+  const std::string difference = formats::ShardConfigDifference(expected, own);
+  if (difference.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("--config differs from that of shard 0: ", difference));
+}
 
 absl::StatusOr<Listening> ReadListening() {
   Listening listening;
@@ -95,6 +133,7 @@ absl::StatusOr<Listening> ReadListening() {
   ASSIGN_OR_RETURN(listening.http, transport::ParseAddress(absl::GetFlag(FLAGS_http)));
   ASSIGN_OR_RETURN(listening.tls, transport::ReadTlsFlags(absl::GetFlag(FLAGS_tls_ca), absl::GetFlag(FLAGS_tls_cert),
                                                           absl::GetFlag(FLAGS_tls_key)));
+  RETURN_IF_ERROR(ReadShardFlags(listening));
   if (!listening.tls.given()) {
     RETURN_IF_ERROR(transport::CheckPlaintextAllowed(listening.grpc, absl::GetFlag(FLAGS_insecure)));
   }
@@ -130,6 +169,7 @@ int Run(const core::RunConfig& config, Listening addresses) {
                              .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
                              .min_free_bytes = config.checkpoint.min_free_bytes,
                              .new_lineage = absl::GetFlag(FLAGS_new_lineage),
+                             .shard = addresses.shard,
                              .accept = [&](const std::string& stored) { return CheckSameRun(stored, config); },
                              .failed = nullptr});
   if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
@@ -137,7 +177,13 @@ int Run(const core::RunConfig& config, Listening addresses) {
   if (!stored.ok()) return ctl::Fail(ctl::kBadInput, stored.status());
   if (stored->rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
   auto coordinator = server::Coordinator::Create(
-      {.config = config, .run_config = run_config, .config_json = formats::RunConfigJson(config), .now_ms = NowMs},
+      {.config = config,
+       .run_config = run_config,
+       .config_json = formats::RunConfigJson(config),
+       .now_ms = NowMs,
+       .shard = addresses.shard,
+       .lead = addresses.lead.Text(),
+       .check_config = [&](const std::string& lead) { return CheckShardConfig(lead, config); }},
       journal->get(), *std::move(stored));
   if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
 
@@ -171,16 +217,26 @@ int Run(const core::RunConfig& config, Listening addresses) {
   if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
     spdlog::warn("--insecure: whoever reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
   }
-  spdlog::info("run {}: sites at {}, status at http://{}/status", config.run_id, addresses.grpc.Text(),
-               addresses.http.Text());
+  spdlog::info("run {}, {}: sites at {}, status at http://{}/status", config.run_id, addresses.shard.Text(),
+               addresses.grpc.Text(), addresses.http.Text());
+
+  std::optional<server::MembershipFollower> follower;
+  if (!addresses.shard.leads()) {
+    follower.emplace(server::MembershipFollowerOptions{.lead = addresses.lead,
+                                                       .channel = addresses.lead_channel,
+                                                       .shard = addresses.shard,
+                                                       .run_id = config.run_id},
+                     coordinator->get());
+  }
 
   Serve(**coordinator);
+  follower.reset();
   grpc_server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   grpc_server->Wait();
   status = (*coordinator)->status();
   if (status.ok()) status = (*coordinator)->Finish();
   if (!status.ok()) {
-    return ctl::Fail(ctl::kFailed,
+    return ctl::Fail(absl::IsFailedPrecondition(status) ? ctl::kRefused : ctl::kFailed,
                      absl::Status(status.code(), absl::StrCat(std::string(status.message()),
                                                               "; what was acknowledged before is safe, and the next "
                                                               "start goes on from there")));
@@ -193,7 +249,7 @@ int Run(const core::RunConfig& config, Listening addresses) {
 
 int main(int argc, char** argv) {
   using namespace causeway;
-  SetUpHeap();
+  transport::SetUpHeap();
   ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {

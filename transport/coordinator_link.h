@@ -31,6 +31,7 @@ struct Welcome {
   bool resumed = false;         // the session is still in the run
   bool kept_transfers = false;  // what was under way goes on: resumed, or still joining
   bool same_lineage = true;  // false: the coordinator's state was restored from a backup; what the site holds is void
+  int64_t stay = 0;          // of the site: another one when it has joined anew
   core::FragmentMap map;
   std::vector<core::Version> last_admitted;  // base of the site's last admitted contribution of each fragment; −1 none
 };
@@ -81,15 +82,16 @@ struct DownloadHeader {
 
 enum class DownloadKind { kUpdate, kAnchor };
 
-// A payload to fetch: chunks come in order, on_header first (again, with everything starting over, if the coordinator
-// could not go on where the connection broke).
+// A payload to fetch: on_header first (again, with everything starting over, if the coordinator could not go on where
+// the connection broke), then each chunk once, with its index, in any order. One call at a time.
 struct DownloadRequest {
   DownloadKind kind = DownloadKind::kUpdate;
   core::FragmentId fragment = 0;
   core::Version version = 0;  // of the base of an update; the least version of an anchor
   uint64_t held_digest = 0;   // anchors: of the initial parameters as the site would make them; 0 = none
+  size_t num_chunks = 1;      // about so many will come: few chunks take few connections
   std::function<void(const DownloadHeader&)> on_header;
-  std::function<void(std::string chunk)> on_chunk;
+  std::function<void(int index, std::string chunk)> on_chunk;
   std::function<void(absl::Status status, uint64_t digest)> done;
 };
 
@@ -102,6 +104,7 @@ class CoordinatorLink {
 
   virtual void SendReady() = 0;
   virtual bool SendProgress(const core::Progress& progress) = 0;  // false: not connected
+  virtual core::LinkProgress Measured() const = 0;                // of the link so far
 
   // Start transfers; they survive broken connections. `done` is called exactly once.
   virtual void Upload(UploadRequest request) = 0;

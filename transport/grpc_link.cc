@@ -17,11 +17,11 @@
 namespace causeway::transport {
 namespace {
 
-constexpr int kBulkChannels = 4;                            // on a long link one TCP connection is slow to fill it
 constexpr auto kLeaveTimeout = std::chrono::seconds(2);     // for the coordinator to hear that we leave
 constexpr auto kFinishTimeout = std::chrono::seconds(30);   // the same, once all is done: a restart of it fits in
 constexpr int64_t kStopPollMs = 50;                         // how long a wait for a connection may outlive the link
 constexpr auto kDescribeTimeout = std::chrono::seconds(5);  // for one answer
+constexpr int64_t kPingMs = 500;
 
 // The coordinator knows who we are, or wants to, and does not let us in: asking again does not help.
 bool IsRefusal(const grpc::Status& status) {
@@ -31,10 +31,12 @@ bool IsRefusal(const grpc::Status& status) {
 
 }  // namespace
 
-int64_t GrpcLink::NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+int64_t GrpcLink::NowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+
+int64_t GrpcLink::NowMs() { return NowUs() / 1000; }
 
 uint64_t GrpcLink::RandomBits() {
   static thread_local std::random_device device;
@@ -45,12 +47,9 @@ GrpcLink::GrpcLink(LinkOptions options)
     : options_(std::move(options)),
       session_(absl::StrFormat("%016x", RandomBits())),
       control_channel_(MakeChannel(options_.coordinator, options_.channel, Traffic::kControl)),
-      control_stub_(v1::Coordinator::NewStub(control_channel_)) {
-  for (int i = 0; i < kBulkChannels; ++i) {
-    bulk_stubs_.push_back(
-        v1::Coordinator::NewStub(MakeChannel(options_.coordinator, options_.channel, Traffic::kBulk)));
-  }
-}
+      control_stub_(v1::Coordinator::NewStub(control_channel_)),
+      up_(options_.max_up_bytes_per_s),
+      down_(options_.max_down_bytes_per_s) {}
 
 GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
 
@@ -85,9 +84,18 @@ v1::Context GrpcLink::MakeContext() const {
   context.set_session(session_);
   context.set_epoch(epoch_);
   context.set_lineage(lineage_);
-  context.set_num_shards(1);
+  context.set_shard(options_.shard.index);
+  context.set_num_shards(options_.shard.count);
   context.set_world(1);
   return context;
+}
+
+absl::Status GrpcLink::CheckShard(const v1::RunDescription& description) const {
+  const core::Shard there{description.shard(), std::max(1, description.num_shards())};
+  if (there == options_.shard) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("expected ", options_.shard.Text(), " at ",
+                                                  options_.coordinator.Text(), ", this is ", there.Text(),
+                                                  ": --coordinator names all shards of the run, in their order"));
 }
 
 absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& cancelled) {
@@ -101,6 +109,7 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
     v1::RunDescription description;
     const grpc::Status status = control_stub_->Describe(&context, request, &description);
     if (status.ok()) {
+      RETURN_IF_ERROR(CheckShard(description));
       core::MutexLock lock(mutex_);
       run_id_ = description.run_id();
       return RunDescription{description.run_id(), description.run_config()};
@@ -204,6 +213,7 @@ void GrpcLink::Connect() {
   core::MutexLock lock(mutex_);
   if (stopping_ || failed_) return;
   joining_ = standing.joining;
+  join.set_stay(stay_);
   *join.mutable_context() = MakeContext();
   control_running_ = true;
   control_ = ControlStream::Start(
@@ -238,6 +248,9 @@ void GrpcLink::OnControlMessage(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kNotice: listener_->OnNotice(message.notice().reason()); break;
     case v1::CoordinatorMessage::kDrain: listener_->OnDrain(message.drain().reason()); break;
     case v1::CoordinatorMessage::kHold: listener_->OnHold(message.hold().held()); break;
+    case v1::CoordinatorMessage::kPong:
+      meter_.RoundTrip(static_cast<double>(NowUs() - static_cast<int64_t>(message.pong().sent_us())) * 1e-6);
+      break;
     case v1::CoordinatorMessage::KIND_NOT_SET: break;  // from a newer coordinator
   }
 }
@@ -262,6 +275,7 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
   listener_->OnWelcome({.resumed = welcome.resumed(),
                         .kept_transfers = keeps,
                         .same_lineage = same_lineage,
+                        .stay = welcome.stay(),
                         .map = *std::move(map),
                         .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()}});
   std::optional<v1::SiteMessage> leave;
@@ -317,7 +331,20 @@ void GrpcLink::SendReady() {
 bool GrpcLink::SendProgress(const core::Progress& progress) {
   v1::SiteMessage message;
   ToProto(progress, message.mutable_progress());
+  Ping();
   return SendOnControl(std::move(message));
+}
+
+// Measures the round trip, with the reports, which come a few times in a lease.
+void GrpcLink::Ping() {
+  {
+    core::MutexLock lock(mutex_);
+    if (!welcomed_ || NowMs() - pinged_ms_ < kPingMs) return;
+    pinged_ms_ = NowMs();
+  }
+  v1::SiteMessage message;
+  message.mutable_ping()->set_sent_us(NowUs());
+  SendOnControl(std::move(message));
 }
 
 void GrpcLink::Leave(bool finished, const std::string& reason) {
@@ -342,6 +369,12 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
   DropTransfers();
   core::MutexLock lock(mutex_);
   lock.Wait(changed_, [this] { return !control_running_ && transfers_.empty(); });
+}
+
+void GrpcLink::JoinStay(int64_t stay) {
+  core::MutexLock lock(mutex_);
+  stay_ = stay;
+  if (control_ != nullptr) control_->Cancel();
 }
 
 void GrpcLink::Rejoin() {

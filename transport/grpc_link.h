@@ -1,4 +1,5 @@
-// CoordinatorLink over gRPC: one connection for control, others for bulk, and one thread that mends what breaks.
+// A link over gRPC to one coordinator: one connection for control, others for bulk, and one thread that mends what
+// breaks.
 //
 //   link thread    join ─► welcomed ─► (broke) ─► wait, longer each time ─► join again with the same session …
 //   transfers      launched while welcomed; an attempt that broke is launched again where it stopped
@@ -17,9 +18,12 @@
 
 #include "absl/status/statusor.h"
 #include "core/mutex.h"
+#include "core/shard.h"
 #include "transport/channel.h"
-#include "transport/client_streams.h"
-#include "transport/coordinator_link.h"
+#include "transport/control_stream.h"
+#include "transport/link_meter.h"
+#include "transport/pacer.h"
+#include "transport/session_link.h"
 #include "transport/transfer.h"
 
 namespace causeway::transport {
@@ -28,46 +32,45 @@ struct LinkOptions {
   Address coordinator;
   ChannelOptions channel;
   core::SiteId site;
+  core::Shard shard;              // that is expected there
   int64_t connect_timeout_s = 0;  // give up when unreached for so long; 0 = never
+  double max_up_bytes_per_s = 0;  // of payload; 0 = as fast as it goes
+  double max_down_bytes_per_s = 0;
+  int channels = 0;  // TCP connections that a transfer is spread over; 0 = by measurement
 };
 
-// What a site needs before it can join.
-struct RunDescription {
-  core::RunId run_id;
-  std::string run_config;  // serialized; formats::ParseRunConfig reads it
-};
-
-class GrpcLink final : public CoordinatorLink {
+class GrpcLink final : public ShardLink {
  public:
   explicit GrpcLink(LinkOptions options);
   ~GrpcLink() override;
 
-  // Before Start: goes on with a session of an earlier process, which held parameters of that lineage ("" for none).
-  void Resume(const core::SessionId& session, const std::string& lineage);
-  const core::SessionId& session() const { return session_; }
-  std::string lineage() const;
-
-  // Asks what run this is, for as long as it takes. UNAVAILABLE after connect_timeout_s, CANCELLED once `cancelled`
-  // returns true, PERMISSION_DENIED if what answers is no coordinator that we understand.
-  absl::StatusOr<RunDescription> Describe(const std::function<bool()>& cancelled);
+  void Resume(const core::SessionId& session, const std::string& lineage) override;
+  const core::SessionId& session() const override { return session_; }
+  std::string lineage() const override;
+  absl::StatusOr<RunDescription> Describe(const std::function<bool()>& cancelled) override;
 
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
   void SendReady() override;
   bool SendProgress(const core::Progress& progress) override;
+  core::LinkProgress Measured() const override { return meter_.progress(); }
   void Upload(UploadRequest request) override;
   void Download(DownloadRequest request) override;
   void Rejoin() override;
   void Leave(bool finished, const std::string& reason) override;
+  void JoinStay(int64_t stay) override;
+  void DropTransfers() override;
 
  private:
   struct Pending {
     std::shared_ptr<Transfer> transfer;
     bool running = false;
+    bool writing = false;  // an upload that has not given gRPC all of it
     bool dropped = false;
     int64_t retry_at_ms = 0;
   };
 
-  static int64_t NowMs();  // monotonic
+  static int64_t NowUs();  // monotonic
+  static int64_t NowMs();
   static uint64_t RandomBits();
 
   void Run();
@@ -75,11 +78,15 @@ class GrpcLink final : public CoordinatorLink {
   void OnControlMessage(const v1::CoordinatorMessage& message);
   void OnControlEnded(const grpc::Status& status);
   void OnWelcome(const v1::Welcome& welcome);
+  void Ping();
   void OnRefused(const v1::Refused& refused);
   void Add(std::shared_ptr<Transfer> transfer);
+  bool MayLaunch(const Pending& pending, int64_t now_ms) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Lanes LanesFor(const Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckShard(const v1::RunDescription& description) const;
+  void OnTransferWritten(const std::shared_ptr<Transfer>& transfer);
   std::list<Pending>::iterator Find(const std::shared_ptr<Transfer>& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LaunchDue();
-  void DropTransfers();  // all of them end with CANCELLED
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
   void Fail(const absl::Status& status);
   bool WaitForRetry(int64_t backoff_ms);
@@ -93,8 +100,8 @@ class GrpcLink final : public CoordinatorLink {
   core::SessionId session_;  // constant from Start on
   const std::shared_ptr<grpc::Channel> control_channel_;
   std::unique_ptr<v1::Coordinator::Stub> control_stub_;
-  std::vector<std::unique_ptr<v1::Coordinator::Stub>> bulk_stubs_;  // transfers take turns
-  std::atomic<size_t> next_bulk_ = 0;
+  LinkMeter meter_;
+  Pacer up_, down_;
   core::Manifest manifest_;
   LinkListener* listener_ = nullptr;
   std::thread thread_;
@@ -114,9 +121,12 @@ class GrpcLink final : public CoordinatorLink {
   std::string last_error_ ABSL_GUARDED_BY(mutex_);
   bool connection_failed_ ABSL_GUARDED_BY(mutex_) = false;  // the last time, before it was welcomed
   core::RunId run_id_ ABSL_GUARDED_BY(mutex_);
+  int64_t stay_ ABSL_GUARDED_BY(mutex_) = 0;  // that another shard than 0 is told
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string lineage_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ControlStream> control_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<grpc::GenericStub>> bulk_stubs_ ABSL_GUARDED_BY(mutex_);  // grows, and stays in place
+  int64_t pinged_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   std::list<Pending> transfers_ ABSL_GUARDED_BY(mutex_);
 };
 

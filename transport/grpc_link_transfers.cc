@@ -1,4 +1,7 @@
 // The part of GrpcLink that looks after transfers: launched while welcomed, and again where they broke.
+//
+// Uploads go one after the other, each over all connections: the fragment that was sent first is needed first. The next
+// one begins when the last one's bytes are with gRPC, so that the link is not idle in between.
 #include <algorithm>
 
 #include "transport/backoff.h"
@@ -30,8 +33,31 @@ std::list<GrpcLink::Pending>::iterator GrpcLink::Find(const std::shared_ptr<Tran
                       [&](const Pending& pending) { return pending.transfer == transfer; });
 }
 
+bool GrpcLink::MayLaunch(const Pending& pending, int64_t now_ms) const {
+  if (pending.running || now_ms < pending.retry_at_ms) return false;
+  return !pending.transfer->is_upload() ||
+         std::none_of(transfers_.begin(), transfers_.end(), [](const Pending& other) { return other.writing; });
+}
+
+Lanes GrpcLink::LanesFor(const Transfer& transfer) {
+  const int wanted = options_.channels > 0 ? options_.channels : meter_.channels();
+  Lanes lanes{.pacer = transfer.is_upload() ? &up_ : &down_, .meter = &meter_};
+  for (int i = 0; i < wanted; ++i) {
+    if (static_cast<size_t>(i) == bulk_stubs_.size()) {
+      bulk_stubs_.push_back(
+          std::make_unique<grpc::GenericStub>(MakeChannel(options_.coordinator, options_.channel, Traffic::kBulk)));
+    }
+    lanes.stubs.push_back(bulk_stubs_[i].get());
+  }
+  return lanes;
+}
+
 void GrpcLink::LaunchDue() {
-  std::vector<std::shared_ptr<Transfer>> due;
+  struct Launched {
+    std::shared_ptr<Transfer> transfer;
+    Lanes lanes;
+  };
+  std::vector<Launched> due;
   v1::Context context;
   {
     core::MutexLock lock(mutex_);
@@ -39,14 +65,17 @@ void GrpcLink::LaunchDue() {
     context = MakeContext();
     const int64_t now_ms = NowMs();
     for (Pending& pending : transfers_) {
-      if (pending.running || now_ms < pending.retry_at_ms) continue;
+      if (!MayLaunch(pending, now_ms)) continue;
       pending.running = true;
-      due.push_back(pending.transfer);
+      pending.writing = pending.transfer->is_upload();
+      due.push_back({pending.transfer, LanesFor(*pending.transfer)});
     }
   }
-  for (const std::shared_ptr<Transfer>& transfer : due) {
-    v1::Coordinator::Stub& stub = *bulk_stubs_[next_bulk_++ % bulk_stubs_.size()];
-    transfer->Launch(stub, context, [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
+  for (const auto& [launched, lanes] : due) {
+    const std::shared_ptr<Transfer> transfer = launched;
+    transfer->Launch(
+        lanes, context, [this, transfer] { OnTransferWritten(transfer); },
+        [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
     // It may have been dropped before there was a stream to cancel.
     core::MutexLock lock(mutex_);
     const auto pending = Find(transfer);
@@ -54,18 +83,30 @@ void GrpcLink::LaunchDue() {
   }
 }
 
+void GrpcLink::OnTransferWritten(const std::shared_ptr<Transfer>& transfer) {
+  {
+    core::MutexLock lock(mutex_);
+    const auto pending = Find(transfer);
+    if (pending != transfers_.end()) pending->writing = false;
+  }
+  LaunchDue();
+}
+
 void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished) {
   {
     core::MutexLock lock(mutex_);
     Pending& pending = *Find(transfer);
+    pending.writing = false;
     if (!finished && !pending.dropped && !stopping_ && !failed_) {
       pending.running = false;
       pending.retry_at_ms = NowMs() + BackoffMs(transfer->attempts(), RandomBits());
       return;
     }
   }
-  // It counts as running until its owner has been told, so that Leave does not return before.
+  // It counts as running until its owner has been told and the next one is launched, so that Leave does not return
+  // before.
   if (!finished) transfer->Finish(absl::CancelledError("the transfer was dropped"));
+  LaunchDue();
   core::MutexLock lock(mutex_);
   transfers_.erase(Find(transfer));
   changed_.notify_all();

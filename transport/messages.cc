@@ -27,6 +27,7 @@ void ToProto(const core::Entry& entry, v1::Entry* message) {
   message->mutable_versions()->Assign(entry.versions.begin(), entry.versions.end());
   message->mutable_first_versions()->Assign(entry.first_versions.begin(), entry.first_versions.end());
   message->mutable_sites()->Assign(entry.sites.begin(), entry.sites.end());
+  message->set_stay(entry.stay);
 }
 
 void ToProto(const core::Progress& progress, v1::Progress* message) {
@@ -49,6 +50,17 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
     digest->set_version(anchor.version);
     digest->set_digest(anchor.digest);
   }
+  for (const auto& [id, progressed] : progress.fragments) {
+    v1::FragmentProgress* fragment = message->add_fragments();
+    fragment->set_fragment(id);
+    fragment->set_slack_s(progressed.slack_s);
+    fragment->set_delay(progressed.delay);
+    fragment->set_reason(progressed.reason);
+  }
+  message->mutable_link()->set_up_bytes_per_s(progress.link.up_bytes_per_s);
+  message->mutable_link()->set_down_bytes_per_s(progress.link.down_bytes_per_s);
+  message->mutable_link()->set_round_trip_s(progress.link.round_trip_s);
+  message->mutable_link()->set_channels(progress.link.channels);
   message->mutable_in_flight()->Assign(progress.in_flight.begin(), progress.in_flight.end());
   if (progress.eval_loss) message->set_eval_loss(*progress.eval_loss);
   message->mutable_eval_versions()->Assign(progress.eval_versions.begin(), progress.eval_versions.end());
@@ -117,7 +129,8 @@ core::Entry FromProto(const v1::Entry& message) {
   return {.step = message.step(),
           .versions = {message.versions().begin(), message.versions().end()},
           .first_versions = {message.first_versions().begin(), message.first_versions().end()},
-          .sites = {message.sites().begin(), message.sites().end()}};
+          .sites = {message.sites().begin(), message.sites().end()},
+          .stay = message.stay()};
 }
 
 core::Progress FromProto(const v1::Progress& message) {
@@ -137,10 +150,17 @@ core::Progress FromProto(const v1::Progress& message) {
                           .digests = {},
                           .in_flight = {message.in_flight().begin(), message.in_flight().end()},
                           .eval_loss = std::nullopt,
-                          .eval_versions = {message.eval_versions().begin(), message.eval_versions().end()}};
+                          .eval_versions = {message.eval_versions().begin(), message.eval_versions().end()},
+                          .fragments = {},
+                          .link = {}};
   for (const v1::FragmentDigest& digest : message.digests()) {
     progress.digests[digest.fragment()] = {digest.version(), digest.digest()};
   }
+  for (const v1::FragmentProgress& fragment : message.fragments()) {
+    progress.fragments[fragment.fragment()] = {fragment.slack_s(), fragment.delay(), fragment.reason()};
+  }
+  progress.link = {message.link().up_bytes_per_s(), message.link().down_bytes_per_s(), message.link().round_trip_s(),
+                   message.link().channels()};
   if (message.has_eval_loss()) progress.eval_loss = message.eval_loss();
   return progress;
 }

@@ -2,12 +2,17 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <chrono>
+
+#include "core/check.h"
 #include "core/mutex.h"
-#include "transport/client_streams.h"
 #include "transport/messages.h"
 
 namespace causeway::transport {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // A chunk that the coordinator finds damaged is sent again so often before the contribution is given up: one damaged by
 // chance is right the next time, one that we damaged ourselves never is.
@@ -21,11 +26,31 @@ spdlog::level::level_enum LevelOf(int attempts) {
   return attempts < kQuietAttempts ? spdlog::level::debug : spdlog::level::warn;
 }
 
+// As many as there are connections, and no more than chunks.
+int NumStripes(size_t chunks, const Lanes& lanes) {
+  return static_cast<int>(std::clamp<size_t>(chunks, 1, lanes.stubs.size()));
+}
+
+double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// The streams of an attempt, of which some may be over.
+using Streams = std::vector<std::weak_ptr<BulkStream>>;
+
+void CancelAll(const Streams& streams) {
+  for (const std::weak_ptr<BulkStream>& weak : streams) {
+    if (const auto stream = weak.lock()) stream->Cancel();
+  }
+}
+
 class UploadTransfer final : public Transfer {
  public:
   explicit UploadTransfer(UploadRequest request) : request_(std::move(request)) {}
 
-  void Launch(v1::Coordinator::Stub& stub, const v1::Context& context, std::function<void(bool)> ended) override {
+  bool is_upload() const override { return true; }
+
+  void Launch(const Lanes& lanes, const v1::Context& context, std::function<void()> written,
+              std::function<void(bool)> ended) override {
+    const int stripes = NumStripes(request_.chunks->size(), lanes);
     v1::UploadHeader header;
     *header.mutable_context() = context;
     header.set_initial(request_.initial);
@@ -33,47 +58,109 @@ class UploadTransfer final : public Transfer {
     header.set_base_version(request_.base);
     header.set_tokens(request_.tokens);
     header.set_steps(request_.steps);
-    auto stream = UploadStream::Start(
-        stub, std::move(header), request_.chunks,
-        [this, ended = std::move(ended)](const grpc::Status& status, const std::optional<v1::Verdict>& verdict) {
-          ended(Ended(status, verdict));
-        });
-    core::MutexLock lock(mutex_);
-    stream_ = stream;
+    header.set_num_stripes(stripes);
+    header.set_sends_all(std::exchange(first_attempt_, false));
+    {
+      core::MutexLock lock(mutex_);
+      meter_ = lanes.meter;
+      begun_ = Clock::now();
+      sends_all_ = header.sends_all();
+      running_ = unwritten_ = stripes;
+      status_ = grpc::Status::OK;
+      written_ = std::move(written);
+      ended_ = std::move(ended);
+      streams_.clear();
+    }
+    for (int i = 0; i < stripes; ++i) {
+      header.set_stripe(i);
+      UploadStream::Events events{
+          .written = [this] { Written(); },
+          .ended = [this](const grpc::Status& status,
+                          const std::optional<v1::Verdict>& verdict) { Ended(status, verdict); }};
+      const auto stream =
+          UploadStream::Start(*lanes.stubs[i], header, request_.chunks, *lanes.pacer, std::move(events));
+      core::MutexLock lock(mutex_);
+      streams_.push_back(stream);
+    }
   }
 
   void Cancel() override {
     core::MutexLock lock(mutex_);
-    if (auto stream = stream_.lock()) stream->Cancel();
+    CancelAll(streams_);
   }
 
   void Finish(const absl::Status& status) override { request_.done(status); }
 
  private:
-  bool Ended(const grpc::Status& status, const std::optional<v1::Verdict>& verdict) {
-    if (verdict) {
-      Finish(verdict->admitted() ? absl::OkStatus() : absl::FailedPreconditionError(verdict->reason()));
+  void Written() {
+    std::function<void()> written;
+    {
+      core::MutexLock lock(mutex_);
+      if (--unwritten_ == 0) written = std::move(written_);
+    }
+    if (written) written();
+  }
+
+  // One stripe's stream. The one that completes the contribution has the verdict.
+  void Ended(const grpc::Status& status, const std::optional<v1::Verdict>& verdict) {
+    std::function<void(bool)> ended;
+    {
+      core::MutexLock lock(mutex_);
+      if (verdict) verdict_ = verdict;
+      if (!status.ok() && (status_.ok() || IsDamaged(status))) status_ = status;
+      if (--running_ > 0) return;
+      if (verdict_ && sends_all_) Measure();
+      ended = std::move(ended_);
+    }
+    ended(TakeOutcome());
+  }
+
+  // All was sent, and the verdict took a round trip after the last byte.
+  void Measure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    int64_t bytes = 0;
+    for (const std::string& chunk : *request_.chunks) bytes += static_cast<int64_t>(chunk.size());
+    const double seconds = SecondsSince(begun_);
+    meter_->Moved(LinkMeter::Direction::kUp, bytes, std::max(seconds - meter_->round_trip_s(), seconds / 4));
+  }
+
+  bool TakeOutcome() {
+    if (verdict_) {
+      Finish(verdict_->admitted() ? absl::OkStatus() : absl::FailedPreconditionError(verdict_->reason()));
       return true;
     }
     ++attempts_;
     spdlog::log(LevelOf(attempts_), "upload of fragment {} base {} broke: {}", request_.fragment, request_.base,
-                status.error_message());
-    if (!IsDamaged(status) || ++damaged_ < kDamagedAttempts) return false;
-    Finish(absl::DataLossError(status.error_message()));
+                status_.error_message());
+    if (!IsDamaged(status_) || ++damaged_ < kDamagedAttempts) return false;
+    Finish(absl::DataLossError(status_.error_message()));
     return true;
   }
 
   const UploadRequest request_;
+  bool first_attempt_ = true;
   int damaged_ = 0;
   core::Mutex mutex_;
-  std::weak_ptr<UploadStream> stream_ ABSL_GUARDED_BY(mutex_);
+  LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Clock::time_point begun_ ABSL_GUARDED_BY(mutex_);
+  bool sends_all_ ABSL_GUARDED_BY(mutex_) = false;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;    // streams
+  int unwritten_ ABSL_GUARDED_BY(mutex_) = 0;  // of them
+  std::function<void()> written_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(bool)> ended_ ABSL_GUARDED_BY(mutex_);
+  Streams streams_ ABSL_GUARDED_BY(mutex_);
+  // Of the attempt; read without the lock once no stream is running.
+  grpc::Status status_;
+  std::optional<v1::Verdict> verdict_;
 };
 
 class DownloadTransfer final : public Transfer {
  public:
   explicit DownloadTransfer(DownloadRequest request) : request_(std::move(request)) {}
 
-  void Launch(v1::Coordinator::Stub& stub, const v1::Context& context, std::function<void(bool)> ended) override {
+  bool is_upload() const override { return false; }
+
+  void Launch(const Lanes& lanes, const v1::Context& context, std::function<void()>,
+              std::function<void(bool)> ended) override {
     v1::DownloadRequest request;
     *request.mutable_context() = context;
     request.set_fragment(request_.fragment);
@@ -82,54 +169,114 @@ class DownloadTransfer final : public Transfer {
     } else {
       request.set_anchor_version(request_.version);
     }
-    request.set_first_chunk(chunks_);
-    request.set_held_version(version_);
     request.set_held_digest(request_.held_digest);
-    auto stream = DownloadStream::Start(
-        stub, std::move(request), [this](v1::DownloadMessage& message) { Take(message); },
-        [this, ended = std::move(ended)](const grpc::Status& status) { ended(Ended(status)); });
-    core::MutexLock lock(mutex_);
-    stream_ = stream;
+    std::vector<int> held;
+    {
+      core::MutexLock lock(mutex_);
+      // What is held is held by stripes, so that their number stays.
+      if (stripes_.empty()) stripes_.resize(NumStripes(request_.num_chunks, lanes));
+      for (Stripe& stripe : stripes_) {
+        stripe.of_version = false;
+        held.push_back(stripe.chunks);
+      }
+      request.set_num_stripes(static_cast<int>(stripes_.size()));
+      request.set_held_version(version_);
+      meter_ = lanes.meter;
+      running_ = static_cast<int>(stripes_.size());
+      status_ = grpc::Status::OK;
+      measured_bytes_ = 0;
+      first_chunk_.reset();
+      ended_ = std::move(ended);
+      streams_.clear();
+    }
+    for (size_t i = 0; i < held.size(); ++i) {
+      request.set_stripe(static_cast<int>(i));
+      request.set_first_chunk(held[i]);
+      DownloadStream::Events events{.chunk = [this, i](std::string chunk) { TakeChunk(i, std::move(chunk)); },
+                                    .message = [this, i](const v1::DownloadMessage& m) { TakeMessage(i, m); },
+                                    .ended = [this](const grpc::Status& status) { Ended(status); }};
+      const auto stream =
+          DownloadStream::Start(*lanes.stubs[i % lanes.stubs.size()], request, *lanes.pacer, std::move(events));
+      core::MutexLock lock(mutex_);
+      streams_.push_back(stream);
+    }
   }
 
   void Cancel() override {
     core::MutexLock lock(mutex_);
-    if (auto stream = stream_.lock()) stream->Cancel();
+    CancelAll(streams_);
   }
 
-  void Finish(const absl::Status& status) override { request_.done(status, digest_); }
+  void Finish(const absl::Status& status) override { request_.done(status, digest_.value_or(0)); }
 
  private:
-  void Take(v1::DownloadMessage& message) {
+  struct Stripe {
+    int chunks = 0;           // held so far
+    bool of_version = false;  // what its stream sends is of version_
+  };
+
+  // An anchor may have been replaced by a newer one between two streams: the newest counts, and all starts over.
+  void TakeMessage(size_t stripe, const v1::DownloadMessage& message) {
+    core::MutexLock lock(mutex_);
     attempts_ = 0;
     if (message.has_header()) {
       const DownloadHeader header = FromProto(message.header());
-      if (chunks_ > 0 && header.version == version_) return;  // goes on where the last attempt broke
-      version_ = header.version;
-      chunks_ = 0;
-      request_.on_header(header);
-    } else if (message.has_chunk()) {
-      ++chunks_;
-      request_.on_chunk(std::move(*message.mutable_chunk()));
-    } else if (message.has_end()) {
-      complete_ = true;
+      if (!begun_ || header.version > version_) {
+        begun_ = true;
+        version_ = header.version;
+        num_chunks_ = header.num_chunks;
+        digest_.reset();
+        for (Stripe& other : stripes_) other = {};
+        request_.on_header(header);
+      }
+      stripes_[stripe].of_version = header.version == version_;
+    } else if (message.has_end() && stripes_[stripe].of_version) {
       digest_ = message.end().digest();
     }
   }
 
-  bool Ended(const grpc::Status& status) {
-    if (complete_) {
+  void TakeChunk(size_t stripe, std::string chunk) {
+    core::MutexLock lock(mutex_);
+    attempts_ = 0;
+    if (!stripes_[stripe].of_version) return;
+    const int index = static_cast<int>(stripe + stripes_.size() * stripes_[stripe].chunks);
+    if (index >= num_chunks_) return;
+    ++stripes_[stripe].chunks;
+    if (first_chunk_) {
+      measured_bytes_ += static_cast<int64_t>(chunk.size());
+    } else {
+      first_chunk_ = Clock::now();
+    }
+    request_.on_chunk(index, std::move(chunk));
+  }
+
+  void Ended(const grpc::Status& status) {
+    std::function<void(bool)> ended;
+    {
+      core::MutexLock lock(mutex_);
+      if (!status.ok() && status_.ok()) status_ = status;
+      if (--running_ > 0) return;
+      if (first_chunk_) meter_->Moved(LinkMeter::Direction::kDown, measured_bytes_, SecondsSince(*first_chunk_));
+      ended = std::move(ended_);
+    }
+    ended(TakeOutcome());
+  }
+
+  bool TakeOutcome() {
+    int held = 0;
+    for (const Stripe& stripe : stripes_) held += stripe.chunks;
+    if (digest_ && held == num_chunks_) {
       Finish(absl::OkStatus());
       return true;
     }
     ++attempts_;
     spdlog::log(LevelOf(attempts_), "download of fragment {} version {} broke after {} chunks: {}", request_.fragment,
-                request_.version, chunks_, status.error_message());
+                request_.version, held, status_.error_message());
     // Pruned or never made, or not what can be sent: asking again does not help.
-    if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
-      Finish(absl::NotFoundError(status.error_message()));
-    } else if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
-      Finish(absl::InvalidArgumentError(status.error_message()));
+    if (status_.error_code() == grpc::StatusCode::NOT_FOUND) {
+      Finish(absl::NotFoundError(status_.error_message()));
+    } else if (status_.error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
+      Finish(absl::InvalidArgumentError(status_.error_message()));
     } else {
       return false;
     }
@@ -137,12 +284,20 @@ class DownloadTransfer final : public Transfer {
   }
 
   const DownloadRequest request_;
-  int chunks_ = 0;             // held so far, of
-  core::Version version_ = 0;  // this version
-  bool complete_ = false;
-  uint64_t digest_ = 0;
   core::Mutex mutex_;
-  std::weak_ptr<DownloadStream> stream_ ABSL_GUARDED_BY(mutex_);
+  LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;  // streams
+  int64_t measured_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<Clock::time_point> first_chunk_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(bool)> ended_ ABSL_GUARDED_BY(mutex_);
+  Streams streams_ ABSL_GUARDED_BY(mutex_);
+  // Under the lock, too; read without it once no stream is running.
+  std::vector<Stripe> stripes_;
+  bool begun_ = false;
+  core::Version version_ = 0;  // of what is held
+  int num_chunks_ = 0;
+  std::optional<uint64_t> digest_;
+  grpc::Status status_;
 };
 
 }  // namespace

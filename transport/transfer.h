@@ -1,6 +1,8 @@
 // An upload or a download from the first attempt to its end: what was asked for, how far it is, and what to do when an
 // attempt breaks (start the next one where this one stopped).
 //
+//   attempt   one stream a stripe, each on a connection of its own; over when all of them are
+//
 // Launch is called by the link while no attempt is running; everything else is thread-safe.
 #pragma once
 
@@ -8,21 +10,32 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "causeway/v1/coordinator.grpc.pb.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "transport/bulk_streams.h"
 #include "transport/coordinator_link.h"
+#include "transport/link_meter.h"
 
 namespace causeway::transport {
+
+// What an attempt goes over. All outlive it.
+struct Lanes {
+  std::vector<grpc::GenericStub*> stubs;  // one for each connection; a transfer of few chunks takes as few of them
+  Pacer* pacer = nullptr;                 // of the transfer's direction
+  LinkMeter* meter = nullptr;
+};
 
 class Transfer {
  public:
   virtual ~Transfer() = default;
 
-  // Starts an attempt. `ended(finished)` is called once when it is over; if it is not finished, Launch it again later.
-  virtual void Launch(v1::Coordinator::Stub& stub, const v1::Context& context,
+  // Starts an attempt. `written`, for uploads: all is with gRPC, the next one may begin; called once at most.
+  // `ended(finished)` is called once when the attempt is over; if it is not finished, Launch it again later.
+  virtual void Launch(const Lanes& lanes, const v1::Context& context, std::function<void()> written,
                       std::function<void(bool finished)> ended) = 0;
   virtual void Cancel() = 0;                            // ends the running attempt
   virtual void Finish(const absl::Status& status) = 0;  // tells the owner, when no attempt is running
 
+  virtual bool is_upload() const = 0;
   int attempts() const { return attempts_; }
 
  protected:

@@ -11,24 +11,30 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "ctl/client_flags.h"
 #include "ctl/program.h"
 #include "formats/model_export.h"
 #include "formats/run_yaml.h"
 #include "transport/grpc_link.h"
+#include "transport/heap.h"
+#include "transport/sharded_link.h"
 #include "worker/sync/checkpoint_store.h"
 #include "worker/sync/sync_engine.h"
 #include "worker/train/blas_kernels.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/trainer.h"
 
-ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
+          "HOST:PORT of the coordinator; of several the list A,B,… in the order of their shards");
 ABSL_FLAG(std::string, site, "", "this site's name, unique in the run");
 ABSL_FLAG(std::string, data, "", "text file, .bin token shard or directory of them (not for a synthetic model)");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
+ABSL_FLAG(double, max_up_mbit, 0, "send payload at no more than so many Mbit/s; 0 = as fast as it goes");
+ABSL_FLAG(double, max_down_mbit, 0, "receive payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(int64_t, sample_bytes, 200, "with --evaluate: how much text to sample");
@@ -40,8 +46,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kUsage[] =
-    "causeway-worker --coordinator=HOST:PORT --site=NAME --data=PATH     trains one site\n"
-    "causeway-worker --evaluate=DIR --data=PATH                          evaluates an export\n";
+    "causeway-worker --coordinator=HOST:PORT[,…] --site=NAME --data=PATH     trains one site\n"
+    "causeway-worker --evaluate=DIR --data=PATH                              evaluates an export\n";
 
 constexpr double kReportSeconds = 1;  // tokens/s is measured over so long
 constexpr double kLogSeconds = 10;    // between two progress lines
@@ -159,7 +165,7 @@ class Pace {
 // Where a site saves what it has; with no directory it does not.
 class Checkpoints {
  public:
-  Checkpoints(worker::CheckpointStore* store, const transport::GrpcLink& link, const core::RunConfig& config)
+  Checkpoints(worker::CheckpointStore* store, const transport::SessionLink& link, const core::RunConfig& config)
       : store_(store), link_(link), config_(config) {}
 
   // Rounds that are in the newest checkpoint, or that the site entered with.
@@ -197,7 +203,7 @@ class Checkpoints {
 
  private:
   worker::CheckpointStore* const store_;
-  const transport::GrpcLink& link_;
+  const transport::SessionLink& link_;
   const core::RunConfig& config_;
   core::Version saved_rounds_ = 0;
 };
@@ -253,13 +259,13 @@ class SiteLoop {
     const Clock::time_point begin = Clock::now();
     ASSIGN_OR_RETURN(const worker::StepResult result, trainer_.Step(step));
     step_ = step;
-    engine_.Report(pace_.Count(step, result, SecondsSince(begin)));
     for (const core::Fragment& fragment : engine_.map().fragments()) {
       if (!engine_.Touches(fragment.id, step)) continue;
       std::vector<int> tensors;
       for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
       trainer_.CatchUp(tensors, step);
     }
+    engine_.Report(pace_.Count(step, result, SecondsSince(begin)));
     return absl::OkStatus();
   }
 
@@ -295,7 +301,7 @@ struct SavedSite {
 };
 
 // What an earlier process of this site left, and its session for the link.
-absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transport::GrpcLink& link) {
+absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transport::SessionLink& link) {
   SavedSite saved;
   const std::string directory = absl::GetFlag(FLAGS_checkpoint_dir);
   if (directory.empty()) return saved;
@@ -311,7 +317,7 @@ absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transpo
   return saved;
 }
 
-int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest& stop) {
+int Train(transport::SessionLink& link, const core::RunConfig& config, StopRequest& stop) {
   const core::SiteId site = absl::GetFlag(FLAGS_site);
   if (config.model_kind == core::ModelKind::kSynthetic && !absl::GetFlag(FLAGS_data).empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("--data: the run's model is synthetic and takes none"));
@@ -348,30 +354,59 @@ int Train(transport::GrpcLink& link, const core::RunConfig& config, StopRequest&
   return ctl::kDone;
 }
 
+constexpr double kBytesPerMbit = 1e6 / 8;
+
+// A negative or infinite rate is a typing error.
+absl::Status CheckRate(const char* flag, double mbit) {
+  if (mbit >= 0 && std::isfinite(mbit)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 0 or more Mbit/s, got ", mbit));
+}
+
+// One to the coordinator, or to all shards of the run.
+absl::StatusOr<std::unique_ptr<transport::SessionLink>> MakeLink() {
+  const std::vector<std::string> texts = absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',');
+  const auto shards = static_cast<double>(texts.size());
+  std::vector<std::unique_ptr<transport::ShardLink>> links;
+  for (const std::string& text : texts) {
+    const absl::StatusOr<transport::Address> address = transport::ParseAddress(text);
+    if (!address.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--coordinator: ", std::string(address.status().message())));
+    }
+    ASSIGN_OR_RETURN(const transport::ChannelOptions channel, ctl::ReadChannelOptions(*address));
+    links.push_back(std::make_unique<transport::GrpcLink>(
+        transport::LinkOptions{.coordinator = *address,
+                               .channel = channel,
+                               .site = absl::GetFlag(FLAGS_site),
+                               .shard = {static_cast<int>(links.size()), static_cast<int>(texts.size())},
+                               .connect_timeout_s = absl::GetFlag(FLAGS_connect_timeout_s),
+                               .max_up_bytes_per_s = absl::GetFlag(FLAGS_max_up_mbit) * kBytesPerMbit / shards,
+                               .max_down_bytes_per_s = absl::GetFlag(FLAGS_max_down_mbit) * kBytesPerMbit / shards}));
+  }
+  if (links.size() == 1) return std::move(links.front());
+  return std::make_unique<transport::ShardedLink>(std::move(links));
+}
+
 int Run() {
+  for (const auto& [flag, mbit] : {std::pair("--max_up_mbit", absl::GetFlag(FLAGS_max_up_mbit)),
+                                   std::pair("--max_down_mbit", absl::GetFlag(FLAGS_max_down_mbit))}) {
+    if (const absl::Status status = CheckRate(flag, mbit); !status.ok()) return ctl::Fail(ctl::kBadInput, status);
+  }
   if (const int64_t timeout_s = absl::GetFlag(FLAGS_connect_timeout_s); timeout_s < 0) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
                                          "--connect_timeout_s: expected 0 or more seconds, got ", timeout_s)));
   }
-  auto address = transport::ParseAddress(absl::GetFlag(FLAGS_coordinator));
-  if (!address.ok())
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(
-                                         absl::StrCat("--coordinator: ", std::string(address.status().message()))));
-  const auto channel = ctl::ReadChannelOptions(*address);
-  if (!channel.ok()) return ctl::Fail(ctl::kBadInput, channel.status());
-  transport::GrpcLink link({.coordinator = *address,
-                            .channel = *channel,
-                            .site = absl::GetFlag(FLAGS_site),
-                            .connect_timeout_s = absl::GetFlag(FLAGS_connect_timeout_s)});
+  const auto link = MakeLink();
+  if (!link.ok()) return ctl::Fail(ctl::kBadInput, link.status());
   StopRequest stop;
   const ctl::StopSignals signals([&] { stop.Stop(); });
-  const auto description = link.Describe([&] { return stop.stopped(); });
+  const auto description = (*link)->Describe([&] { return stop.stopped(); });
   if (absl::IsCancelled(description.status())) return ctl::kDone;
   if (!description.ok()) return FailWith(description.status());
   const auto config = formats::ParseRunConfig(description->run_config);
   if (!config.ok()) return ctl::Fail(ctl::kRefused, config.status());
-  spdlog::info("site {} takes part in run {} at {}", absl::GetFlag(FLAGS_site), config->run_id, address->Text());
-  return Train(link, *config, stop);
+  spdlog::info("site {} takes part in run {} at {}", absl::GetFlag(FLAGS_site), config->run_id,
+               absl::GetFlag(FLAGS_coordinator));
+  return Train(**link, *config, stop);
 }
 
 }  // namespace
@@ -380,6 +415,7 @@ int Run() {
 int main(int argc, char** argv) {
   using namespace causeway;
   worker::StartAgainWithBestBlasKernels(argv);
+  transport::SetUpHeap();
   ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {

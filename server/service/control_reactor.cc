@@ -56,10 +56,17 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
       case v1::SiteMessage::kReady: coordinator_->Ready(this); break;
       case v1::SiteMessage::kProgress: coordinator_->Progress(this, incoming_.progress()); break;
       case v1::SiteMessage::kLeave: coordinator_->Leave(this, incoming_.leave()); break;
+      case v1::SiteMessage::kPing: Answer(incoming_.ping()); break;
       case v1::SiteMessage::KIND_NOT_SET: break;  // from a newer site
     }
     core::MutexLock lock(mutex_);
     if (!finished_) StartRead(&incoming_);
+  }
+
+  void Answer(const v1::Ping& ping) {
+    v1::CoordinatorMessage message;
+    message.mutable_pong()->set_sent_us(ping.sent_us());
+    Send(message);
   }
 
   // Asks for every message: a token that is taken back, or a site that floods, ends the stream.

@@ -3,13 +3,19 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
+namespace {
+
+constexpr int64_t kNotToldMs = 200;  // until shard 0's word is here
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOptions options, Journal* journal,
                                                                  StoredRun stored) {
   std::unique_ptr<Coordinator> coordinator(new Coordinator(std::move(options), journal));
@@ -30,13 +36,14 @@ void Coordinator::SetMap(core::FragmentMap map) {
   map_ = std::move(map);
   open_.resize(map_->num_fragments());
   const core::RunConfig& config = options_.config;
+  const MergeSettings merge{.outer = config.outer,
+                            .down = codecs::DownLeg(config),
+                            .feedback_down = config.codec.feedback_down,
+                            .zstd = config.codec.zstd,
+                            .rule = config.membership.merge};
   parameters_ = std::make_unique<Parameters>(ParametersOptions{
       .map = *map_,
-      .merge = {.outer = config.outer,
-                .down = codecs::DownLeg(config),
-                .feedback_down = config.codec.feedback_down,
-                .zstd = config.codec.zstd,
-                .rule = config.membership.merge},
+      .merge = merge,
       .snapshot_every = config.checkpoint.every_rounds,
       .journal = journal_,
       .merged = [this](core::FragmentId fragment, core::AnchorDigest committed) { OnMerged(fragment, committed); },
@@ -51,7 +58,8 @@ v1::RunDescription Coordinator::Describe() const {
   description.set_epoch(journal_->epoch());
   description.set_lineage(journal_->lineage());
   description.set_run_config(options_.run_config);
-  description.set_num_shards(1);
+  description.set_shard(options_.shard.index);
+  description.set_num_shards(options_.shard.count);
   if (!map_) return description;
   transport::ToProto(map_->manifest(), description.mutable_manifest());
   transport::ToProto(*map_, description.mutable_fragments());
@@ -73,6 +81,12 @@ absl::Status Coordinator::CheckContext(const v1::Context& context) const {
   if (!context.run_id().empty() && context.run_id() != options_.config.run_id) {
     return absl::FailedPreconditionError(
         absl::StrCat("expected run ", options_.config.run_id, ", got ", context.run_id()));
+  }
+  // Who only looks does not say which shard it expects.
+  if (const core::Shard expected{context.shard(), context.num_shards()};
+      expected.count > 0 && expected != options_.shard) {
+    return absl::FailedPreconditionError(absl::StrCat("expected ", expected.Text(), ", this is ", options_.shard.Text(),
+                                                      ": --coordinator names all shards of the run, in their order"));
   }
   const bool same_lineage = context.lineage().empty() || context.lineage() == journal_->lineage();
   if (same_lineage && context.epoch() > journal_->epoch()) {
@@ -118,15 +132,24 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   absl::StatusOr<core::FragmentMap> map = CheckJoin(join);
   if (!map.ok()) {
     decision.reason = std::string(map.status().message());
+  } else if (rounds_->follows() && !map_) {
+    decision.reason = "shard 0 has not told this shard of the model yet";
+    decision.retry_after_ms = kNotToldMs;
   } else {
-    JoinRequest request{.site = site, .session = join.context().session(), .from_checkpoint = join.from_checkpoint()};
+    JoinRequest request{.site = site,
+                        .session = join.context().session(),
+                        .held = {},
+                        .from_checkpoint = join.from_checkpoint(),
+                        .stay = join.stay()};
     if (!IsFormerLineage(join.context().lineage())) request.held = {join.versions().begin(), join.versions().end()};
     decision = rounds_->Join(request, options_.now_ms());
   }
-  // What an earlier stay left behind goes first, with its stream; the seed is asked for when there is the new one.
-  Actions before;
-  std::copy_if(decision.actions.begin(), decision.actions.end(), std::back_inserter(before),
-               [](const Action& action) { return !std::holds_alternative<RequestSeed>(action); });
+  // What an earlier stay left behind goes first, with its stream; what is told to the site when there is the new one.
+  const auto is_told = [](const Action& action) {
+    return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
+  };
+  Actions before, told;
+  for (const Action& action : decision.actions) (is_told(action) ? told : before).push_back(action);
   Perform(before);
   v1::CoordinatorMessage answer;
   if (!decision.accepted) {
@@ -154,14 +177,13 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   welcome->set_lineage(journal_->lineage());
   welcome->set_resumed(decision.resumed);
   welcome->set_held(rounds_->held());
+  welcome->set_stay(rounds_->state().sites.at(site).stay);
   welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
   transport::ToProto(map_->manifest(), welcome->mutable_manifest());
   transport::ToProto(*map_, welcome->mutable_fragments());
   SendTo(site, answer);
   if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);  // it may not know
-  for (const Action& action : decision.actions) {
-    if (const auto* seed = std::get_if<RequestSeed>(&action)) Perform(*seed);
-  }
+  Perform(told);
   if (!rounds_->Reason().empty()) SendTo(site, NoticeOf(rounds_->Reason()));  // a newcomer wants to know why it waits
   Publish();
 }
@@ -203,6 +225,10 @@ void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
   core::MutexLock lock(mutex_);
   const core::SiteId site = SiteOf(peer);
   if (site.empty()) return;
+  if (rounds_->follows()) {  // shard 0 will tell what it means
+    Then([peer = std::exchange(members_[site].peer, nullptr)] { peer->Close(); });
+    return Publish();
+  }
   Perform(rounds_->Leave(site, members_[site].session, leave.finished(), leave.reason(), options_.now_ms()));
   Publish();
 }

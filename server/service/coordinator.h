@@ -41,6 +41,13 @@ class SitePeer {
   virtual void Close() = 0;  // after what was sent
 };
 
+// Another shard's end of a Follow stream, as shard 0 sees it. Thread-safe, does not block.
+class ShardPeer {
+ public:
+  virtual ~ShardPeer() = default;
+  virtual void Send(const v1::MembershipUpdate& update) = 0;
+};
+
 // Payload bytes of one site, from and to it.
 struct SiteMeters {
   transport::ByteMeter up;
@@ -52,6 +59,11 @@ struct CoordinatorOptions {
   std::string run_config;           // the same, serialized, for sites
   std::string config_json;          // the same, for /status
   std::function<int64_t()> now_ms;  // monotonic
+  // Of several coordinators of the run; a shard beyond the first follows the one at `lead`.
+  core::Shard shard;
+  std::string lead;  // HOST:PORT, for words
+  // Whether shard 0's config, serialized, is this one's.
+  std::function<absl::Status(const std::string& run_config)> check_config;
 };
 
 class Coordinator {
@@ -90,6 +102,16 @@ class Coordinator {
   absl::StatusOr<std::shared_ptr<ChunkSource>> BeginDownload(const v1::DownloadRequest& request, Wake wake);
   std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
 
+  // ---- Shards (coordinator_shards.cc) ----
+  // Shard 0: what the other shards' streams bring. FAILED_PRECONDITION if it is no shard that belongs here.
+  absl::Status BeginFollow(const v1::Context& context, const std::shared_ptr<ShardPeer>& peer);
+  void HeardOfShard(int shard, const v1::ShardReport& report);
+  void EndFollow(const ShardPeer* peer);
+  // A shard beyond the first: what shard 0 says, and what it is to know. A report tells of what is durable.
+  void Follow(const v1::MembershipUpdate& update);
+  v1::ShardReport Report() const;
+  void Fail(const absl::Status& status);  // it cannot go on
+
   // ---- The people who run it ----
   absl::Status Drain(const core::SiteId& site);                 // FAILED_PRECONDITION if it is not in the run
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);  // FAILED_PRECONDITION if it changes nothing
@@ -97,9 +119,9 @@ class Coordinator {
   StatusSnapshot Status() const;
 
   // ---- The owner of the process ----
-  void Tick();            // a few dozen times a second
-  absl::Status Finish();  // no more calls come: merges what was decided and saves snapshots
-  bool done() const;
+  void Tick();                  // a few dozen times a second
+  absl::Status Finish();        // no more calls come: merges what was decided and saves snapshots
+  bool done() const;            // and everybody has been told
   absl::Status status() const;  // not OK: it cannot go on, and why
 
  private:
@@ -153,7 +175,17 @@ class Coordinator {
   void Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnMerged(core::FragmentId fragment, core::AnchorDigest committed);
-  void Fail(const absl::Status& status);
+  bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
+  absl::Status CheckOwned(core::FragmentId fragment) const;
+  absl::Status CheckLeads(const std::string& what) const;       // FAILED_PRECONDITION, with where to go instead
+  bool HasModel() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the parameters of its own fragments, or soon
+  void ForgetModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::MembershipUpdate MakeUpdate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TakeUpdate(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status FollowModel(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FollowSeeder(const core::Membership& membership) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CoordinatorOptions options_;
   Journal* const journal_;
@@ -179,6 +211,12 @@ class Coordinator {
   JournalEntry entry_ ABSL_GUARDED_BY(mutex_);  // what is gathered for Publish
   bool state_changed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::function<void()>> effects_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<ShardPeer>> followers_ ABSL_GUARDED_BY(mutex_);
+  core::Membership membership_ ABSL_GUARDED_BY(mutex_);  // as it was told to followers, or by shard 0
+  bool told_map_ ABSL_GUARDED_BY(mutex_) = false;        // to followers
+  ShardReport noted_report_ ABSL_GUARDED_BY(mutex_);
+  mutable core::Mutex report_mutex_;  // the last of all
+  ShardReport durable_report_ ABSL_GUARDED_BY(report_mutex_);
   std::unique_ptr<Parameters> parameters_;  // from the first manifest on; last: its thread calls us
 };
 

@@ -27,6 +27,8 @@ void Coordinator::Then(std::function<void()> effect) { effects_.push_back(std::m
 
 void Coordinator::Publish() {
   NoteReasons();
+  NoteMembership();
+  NoteReport();
   const bool rows = state_changed_ || entry_.eval_loss || !entry_.admitted.empty() || !entry_.decided.empty() ||
                     !entry_.events.empty();
   if (!rows && effects_.empty()) return;
@@ -70,9 +72,11 @@ void Coordinator::Perform(const RequestSeed& action) {
 }
 
 void Coordinator::Perform(const Enter& action) {
-  spdlog::info("site {}: enters after step {}", action.site, action.entry.step);
+  const std::string where =
+      rounds_->follows() ? "where shard 0 has put it" : absl::StrCat("after step ", action.entry.step);
+  spdlog::info("site {}: enters {}", action.site, where);
   state_changed_ = true;
-  Note("enter", action.site, -1, absl::StrCat("after step ", action.entry.step));
+  Note("enter", action.site, -1, where);
   v1::CoordinatorMessage message;
   transport::ToProto(action.entry, message.mutable_entry());
   SendTo(action.site, message);
@@ -130,7 +134,11 @@ void Coordinator::Perform(const Dropped& action) {
 void Coordinator::ForgetModelOfNobody() {
   const auto& sites = rounds_->state().sites;
   const auto is_in = [](const auto& site) { return site.second.state != core::SiteState::kGone; };
-  if (!map_ || rounds_->state().seeded || seeding_ || std::ranges::any_of(sites, is_in)) return;
+  if (!map_ || HasModel() || rounds_->follows() || std::ranges::any_of(sites, is_in)) return;
+  ForgetModel();
+}
+
+void Coordinator::ForgetModel() {
   map_.reset();
   parameters_.reset();
   open_.clear();

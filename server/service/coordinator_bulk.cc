@@ -44,6 +44,7 @@ std::shared_ptr<SiteMeters> Coordinator::Meters(const core::SiteId& site) {
 
 absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHeader& header) {
   RETURN_IF_ERROR(CheckContext(header.context()));
+  RETURN_IF_ERROR(CheckOwned(header.fragment()));
   core::MutexLock lock(mutex_);
   if (header.initial()) return BeginSeed(header);
   const core::SiteId& site = header.context().site();
@@ -62,7 +63,10 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
 absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeader& header) {
   const core::SiteId& site = header.context().site();
   const auto member = members_.find(site);
-  if (rounds_->state().seeded || seeding_) return Upload{};  // a repeat
+  if (HasModel()) return Upload{};  // a repeat
+  if (rounds_->follows() && site != seeder_) {
+    return absl::UnavailableError("shard 0 has not told this shard that it asked this site");
+  }
   if (member == members_.end() || member->second.session != header.context().session() || site != seeder_ ||
       seeds_.empty() || header.fragment() < 0 || header.fragment() >= static_cast<int>(seeds_.size())) {
     return absl::FailedPreconditionError("the coordinator did not ask this site for that fragment");
@@ -121,9 +125,11 @@ void Coordinator::CompleteSeed(const OnVerdict& verdict) {
   RunRecord run;
   {
     core::MutexLock lock(mutex_);
-    const bool whole =
-        !rounds_->state().seeded && !seeding_ &&
-        std::all_of(seeds_.begin(), seeds_.end(), [](const auto& seed) { return seed != nullptr && seed->complete(); });
+    const bool whole = !HasModel() && !seeds_.empty() &&
+                       std::ranges::all_of(map_->fragments(), [this](const core::Fragment& fragment) {
+                         const auto& seed = seeds_[fragment.id];
+                         return !Owns(fragment.id) || (seed != nullptr && seed->complete());
+                       });
     if (whole) {
       seeding_ = true;
       map = *map_;
@@ -156,6 +162,7 @@ std::vector<StartingFragment> Coordinator::DecodeSeed(const core::FragmentMap& m
                                                       std::vector<std::shared_ptr<Contribution>> seeds) const {
   std::vector<StartingFragment> fragments(seeds.size());
   for (size_t p = 0; p < seeds.size(); ++p) {
+    if (seeds[p] == nullptr) continue;  // another shard's
     core::AlignedFloats& anchor = fragments[p].state.anchor;
     anchor.resize(map.fragment(static_cast<core::FragmentId>(p)).padded_values());
     for (const codecs::ChunkView& view : seeds[p]->Views()) {
@@ -175,6 +182,7 @@ std::vector<StartingFragment> Coordinator::DecodeSeed(const core::FragmentMap& m
 
 absl::Status Coordinator::SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const {
   for (size_t p = 0; p < fragments.size(); ++p) {
+    if (!Owns(static_cast<core::FragmentId>(p))) continue;
     fragments[p].digest = fragments[p].state.Digest();
     RETURN_IF_ERROR(journal_->SaveSnapshot(static_cast<core::FragmentId>(p), fragments[p].state, fragments[p].digest));
   }
@@ -183,6 +191,7 @@ absl::Status Coordinator::SaveSeed(const RunRecord& run, std::vector<StartingFra
 
 absl::StatusOr<std::shared_ptr<ChunkSource>> Coordinator::BeginDownload(const v1::DownloadRequest& request, Wake wake) {
   RETURN_IF_ERROR(CheckContext(request.context()));
+  RETURN_IF_ERROR(CheckOwned(request.fragment()));
   core::MutexLock lock(mutex_);
   if (!map_ || request.fragment() < 0 || request.fragment() >= map_->num_fragments()) {
     return absl::InvalidArgumentError(absl::StrCat("expected a fragment of the run, got ", request.fragment()));

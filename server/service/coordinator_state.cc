@@ -19,10 +19,14 @@ absl::Status Coordinator::Restore(StoredRun stored) {
   for (const auto& [site, record] : stored.rounds.sites) members_[site].session = record.session;
   if (!stored.run.manifest.empty()) SetMap(core::FragmentMap(stored.run.manifest, stored.run.tensors_of_fragment));
   const bool seeded = stored.rounds.seeded;
-  rounds_ =
-      std::make_unique<RoundTable>(RoundRules{config.sync, config.membership}, std::move(stored.rounds), started_ms_);
+  rounds_ = std::make_unique<RoundTable>(RoundRules{config.sync, config.membership, options_.shard},
+                                         std::move(stored.rounds), started_ms_);
   Note("start", "", -1, absl::StrCat("epoch ", journal_->epoch()));
   Publish();
+  {
+    core::MutexLock report_lock(report_mutex_);
+    durable_report_ = noted_report_;  // of what was stored
+  }
   if (!seeded) return absl::OkStatus();
   if (!map_ || stored.fragments.size() != open_.size()) {
     return absl::DataLossError(
@@ -32,6 +36,10 @@ absl::Status Coordinator::Restore(StoredRun stored) {
   for (size_t p = 0; p < stored.fragments.size(); ++p) {
     const StoredFragment& fragment = stored.fragments[p];
     const auto id = static_cast<core::FragmentId>(p);
+    if (!Owns(id)) {
+      fragments.emplace_back();
+      continue;
+    }
     ASSIGN_OR_RETURN(core::FragmentState state, journal_->LoadSnapshot(id, fragment.snapshot));
     const uint64_t digest = state.Digest();
     fragments.push_back({.state = std::move(state), .digest = digest, .updates = fragment.updates});
@@ -119,11 +127,16 @@ absl::Status Coordinator::Finish() {
 }
 
 bool Coordinator::done() const {
-  core::MutexLock lock(mutex_);
-  return rounds_->run_state() == RunState::kDone;
+  {
+    core::MutexLock lock(mutex_);
+    if (rounds_->run_state() != RunState::kDone) return false;
+  }
+  journal_->Flush();  // the others are told once it is durable
+  return true;
 }
 
 absl::Status Coordinator::Drain(const core::SiteId& site) {
+  RETURN_IF_ERROR(CheckLeads("drain"));
   {
     core::MutexLock lock(mutex_);
     RETURN_IF_ERROR(rounds_->StartDraining(site, "asked to leave"));
@@ -137,6 +150,7 @@ absl::Status Coordinator::Drain(const core::SiteId& site) {
 }
 
 absl::Status Coordinator::ChangeRun(v1::ChangeRunRequest::Change change) {
+  RETURN_IF_ERROR(CheckLeads(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change))));
   {
     core::MutexLock lock(mutex_);
     RETURN_IF_ERROR(TellRules(change));
@@ -175,6 +189,7 @@ StatusSnapshot Coordinator::Status() const {
   StatusSnapshot snapshot{.run_id = options_.config.run_id,
                           .protocol = transport::kProtocol,
                           .epoch = journal_->epoch(),
+                          .shard = options_.shard,
                           .state = RunStateName(rounds_->run_state()),
                           .reason = rounds_->Reason(),
                           .uptime_s = static_cast<double>(options_.now_ms() - started_ms_) / 1000.0,
@@ -200,7 +215,9 @@ StatusSnapshot Coordinator::Status() const {
   }
   if (!map_) return snapshot;
   for (const core::Fragment& fragment : map_->fragments()) {
+    if (!Owns(fragment.id)) continue;
     FragmentStatus& status = snapshot.fragments.emplace_back();
+    status.id = fragment.id;
     status.parameters = fragment.parameters;
     status.committed = parameters_->Committed(fragment.id);
     for (const auto& [site, admitted] : rounds_->state().contributions[fragment.id])

@@ -1,5 +1,10 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "core/fault_point.h"
+#include "core/limits.h"
 #include "server/service/grpc_service.h"
+#include "transport/bulk_message.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
@@ -7,7 +12,7 @@ namespace {
 
 // Waits for a source, then header ─► chunks … ─► end. Advance takes the next step whenever one may be possible: at the
 // begin, after a write, and when a source wakes it (which may be after the call's end: hence the shared ownership).
-class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessage> {
+class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   DownloadReactor(Coordinator* coordinator, SiteLimits::Stream counted, const v1::DownloadRequest& request)
       : coordinator_(coordinator),
@@ -62,31 +67,35 @@ class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessag
     header_sent_ = true;
     // Chunks of another version are of no use; the site starts over when it sees the header.
     const bool anchor = request_.source_case() == v1::DownloadRequest::kAnchorVersion;
-    if (!anchor || request_.held_version() == header->version) next_ = request_.first_chunk();
-    outgoing_.Clear();
-    transport::ToProto(*header, outgoing_.mutable_header());
-    Write();
+    const bool goes_on = !anchor || request_.held_version() == header->version;
+    next_ = request_.stripe() + (goes_on ? Stripes() * request_.first_chunk() : 0);
+    v1::DownloadMessage message;
+    transport::ToProto(*header, message.mutable_header());
+    Write(transport::ToBytes(message));
   }
 
   void WriteNext() {
     ChunkSource::Item item = source_->Get(next_, AskAgain());
     if (!item.error.ok()) return FinishLocked(ToGrpc(item.error));
-    outgoing_.Clear();
     if (item.chunk != nullptr) {
-      ++next_;
-      outgoing_.set_chunk(*item.chunk);
+      next_ += Stripes();
       core::FaultPoint("mid_broadcast");
-      Write();
+      Write(transport::ChunkMessage(std::move(item.chunk)));
     } else if (item.end) {
-      outgoing_.mutable_end()->set_digest(*item.end);
+      v1::DownloadMessage message;
+      message.mutable_end()->set_digest(*item.end);
+      outgoing_ = transport::ToBytes(message);
       finished_ = true;
       StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), grpc::Status::OK);
     }
   }
 
-  void Write() {
+  size_t Stripes() const { return std::max(1, request_.num_stripes()); }
+
+  void Write(grpc::ByteBuffer message) {
     writing_ = true;
-    meters_->down.Add(static_cast<int64_t>(outgoing_.ByteSizeLong()));
+    outgoing_ = std::move(message);
+    meters_->down.Add(static_cast<int64_t>(outgoing_.Length()));
     StartWrite(&outgoing_);
   }
 
@@ -111,12 +120,12 @@ class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessag
   bool writing_ = false;
   bool finished_ = false;
   size_t next_ = 0;
-  v1::DownloadMessage outgoing_;
+  grpc::ByteBuffer outgoing_;
   std::shared_ptr<DownloadReactor> self_;
   std::weak_ptr<DownloadReactor> weak_;
 };
 
-class RefusedDownload final : public grpc::ServerWriteReactor<v1::DownloadMessage> {
+class RefusedDownload final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   explicit RefusedDownload(const absl::Status& status) { Finish(ToGrpc(status)); }
 
@@ -126,9 +135,18 @@ class RefusedDownload final : public grpc::ServerWriteReactor<v1::DownloadMessag
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::DownloadMessage>* NewDownloadReactor(Coordinator* coordinator, Gate* gate,
-                                                                  const Peer& peer,
-                                                                  const v1::DownloadRequest& request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownloadReactor(Coordinator* coordinator, Gate* gate, const Peer& peer,
+                                                               grpc::ByteBuffer request_bytes) {
+  v1::DownloadRequest request;
+  if (!transport::FromBytes(request_bytes, &request)) {
+    return new RefusedDownload(absl::InvalidArgumentError("expected a DownloadRequest, got something else"));
+  }
+  if (request.num_stripes() > core::kMaxStripes || request.first_chunk() < 0 || request.stripe() < 0 ||
+      request.stripe() >= std::max(1, request.num_stripes())) {
+    return new RefusedDownload(absl::InvalidArgumentError(
+        absl::StrCat("expected a stripe of 1 to ", core::kMaxStripes, ", got stripe ", request.stripe(), " of ",
+                     request.num_stripes(), " from its chunk ", request.first_chunk())));
+  }
   absl::StatusOr<SiteLimits::Stream> allowed = gate->BulkStream(peer, request.context().site());
   if (!allowed.ok()) return new RefusedDownload(allowed.status());
   auto reactor = std::make_shared<DownloadReactor>(coordinator, *std::move(allowed), request);

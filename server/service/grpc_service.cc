@@ -77,12 +77,17 @@ grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* GrpcService::C
   return NewControlReactor(coordinator_, gate_, PeerOf(*context));
 }
 
-grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* GrpcService::Upload(grpc::CallbackServerContext* context) {
+grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* GrpcService::Follow(
+    grpc::CallbackServerContext* context) {
+  return NewFollowReactor(coordinator_, gate_, PeerOf(*context));
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* GrpcService::Upload(grpc::CallbackServerContext* context) {
   return NewUploadReactor(coordinator_, gate_, PeerOf(*context));
 }
 
-grpc::ServerWriteReactor<v1::DownloadMessage>* GrpcService::Download(grpc::CallbackServerContext* context,
-                                                                     const v1::DownloadRequest* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GrpcService::Download(grpc::CallbackServerContext* context,
+                                                                  const grpc::ByteBuffer* request) {
   return NewDownloadReactor(coordinator_, gate_, PeerOf(*context), *request);
 }
 

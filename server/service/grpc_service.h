@@ -8,7 +8,15 @@
 
 namespace causeway::server {
 
-class GrpcService final : public v1::Coordinator::CallbackService {
+// Bulk is read and written as raw bytes (transport/bulk_message.h), everything else as messages.
+using RawBulk = v1::Coordinator::WithRawCallbackMethod_Upload<
+    v1::Coordinator::WithRawCallbackMethod_Download<v1::Coordinator::Service>>;
+using CoordinatorService = v1::Coordinator::WithCallbackMethod_Describe<
+    v1::Coordinator::WithCallbackMethod_Control<v1::Coordinator::WithCallbackMethod_GetStatus<
+        v1::Coordinator::WithCallbackMethod_DrainSite<v1::Coordinator::WithCallbackMethod_ChangeRun<
+            v1::Coordinator::WithCallbackMethod_GetHistory<v1::Coordinator::WithCallbackMethod_Follow<RawBulk>>>>>>>;
+
+class GrpcService final : public CoordinatorService {
  public:
   // `coordinator`, `gate` and what `status_json` refers to outlive the server.
   GrpcService(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate = Gate::Open())
@@ -29,9 +37,11 @@ class GrpcService final : public v1::Coordinator::CallbackService {
                                        v1::HistoryResponse* response) override;
   grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* Upload(grpc::CallbackServerContext* context) override;
-  grpc::ServerWriteReactor<v1::DownloadMessage>* Download(grpc::CallbackServerContext* context,
-                                                          const v1::DownloadRequest* request) override;
+  grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* Follow(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Download(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
 
   Coordinator* const coordinator_;
   Gate* const gate_;
@@ -46,9 +56,11 @@ inline grpc::Status ToGrpc(const absl::Status& status) {
 // One reactor each, in the file of its name.
 grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControlReactor(Coordinator* coordinator,
                                                                                     Gate* gate, Peer peer);
-grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
+grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollowReactor(Coordinator* coordinator, Gate* gate,
+                                                                                   Peer peer);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
                                                                               Peer peer);
-grpc::ServerWriteReactor<v1::DownloadMessage>* NewDownloadReactor(Coordinator* coordinator, Gate* gate,
-                                                                  const Peer& peer, const v1::DownloadRequest& request);
+grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownloadReactor(Coordinator* coordinator, Gate* gate, const Peer& peer,
+                                                               grpc::ByteBuffer request);
 
 }  // namespace causeway::server

@@ -1,13 +1,18 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "core/fault_point.h"
+#include "core/limits.h"
 #include "server/service/grpc_service.h"
+#include "transport/bulk_message.h"
 
 namespace causeway::server {
 namespace {
 
 // header ─► what is missing ─► chunks … ─► verdict. One message is under way in each direction at most, so nothing
-// piles up here: the site's next chunk is read when the last one is spooled.
-class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply> {
+// piles up here: the site's next chunk is read when the last one is spooled. Of a contribution that comes in stripes,
+// the stream that completes it has the verdict; the others end without.
+class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   UploadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
       : coordinator_(coordinator), gate_(gate), peer_(std::move(peer)) {}
@@ -20,8 +25,8 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
  private:
   void OnReadDone(bool ok) override {
     if (!ok) {
-      FinishOnce(grpc::Status(grpc::StatusCode::ABORTED, "the upload ended before it was complete"));
-    } else if (upload_.contribution == nullptr) {
+      TakeEnd();
+    } else if (!has_header_) {
       TakeHeader();
     } else {
       TakeChunk();
@@ -29,11 +34,20 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
   }
 
   void TakeHeader() {
-    if (!incoming_.has_header()) {
+    v1::UploadMessage message;
+    if (!transport::FromBytes(incoming_, &message) || !message.has_header()) {
       FinishOnce(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "expected a header first, got a chunk"));
       return;
     }
-    header_ = std::move(*incoming_.mutable_header());
+    header_ = std::move(*message.mutable_header());
+    has_header_ = true;
+    const int stripes = std::max(1, header_.num_stripes());
+    if (stripes > core::kMaxStripes || header_.stripe() < 0 || header_.stripe() >= stripes) {
+      FinishOnce(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                              absl::StrCat("expected a stripe of 1 to ", core::kMaxStripes, ", got stripe ",
+                                           header_.stripe(), " of ", header_.num_stripes())));
+      return;
+    }
     absl::StatusOr<SiteLimits::Stream> allowed = gate_->BulkStream(peer_, header_.context().site());
     if (!allowed.ok()) {
       FinishOnce(ToGrpc(allowed.status()));
@@ -49,17 +63,36 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
     if (upload_.contribution == nullptr) return Complete();
     const std::vector<int> missing = upload_.contribution->Missing();
     if (missing.empty()) return Complete();
-    outgoing_.mutable_missing()->mutable_chunks()->Assign(missing.begin(), missing.end());
     core::MutexLock lock(mutex_);
     if (finished_) return;  // cancelled meanwhile
-    writing_ = true;
-    StartWrite(&outgoing_);
+    if (!header_.sends_all()) {
+      v1::UploadReply reply;
+      for (int index : missing) {
+        if (InStripe(index)) reply.mutable_missing()->add_chunks(index);
+      }
+      outgoing_ = transport::ToBytes(reply);
+      writing_ = true;
+      StartWrite(&outgoing_);
+    }
     StartRead(&incoming_);
   }
 
+  bool InStripe(int index) const { return index % std::max(1, header_.num_stripes()) == header_.stripe(); }
+
+  // The site has sent all of its stripe, or the stream broke.
+  void TakeEnd() {
+    const bool whole = upload_.contribution != nullptr &&
+                       std::ranges::none_of(upload_.contribution->Missing(), [this](int i) { return InStripe(i); });
+    FinishOnce(whole ? grpc::Status::OK
+                     : grpc::Status(grpc::StatusCode::ABORTED, "the upload ended before it was complete"));
+  }
+
   void TakeChunk() {
-    upload_.meters->up.Add(static_cast<int64_t>(incoming_.ByteSizeLong()));
-    const absl::Status status = upload_.contribution->Add(std::move(*incoming_.mutable_chunk()));
+    upload_.meters->up.Add(static_cast<int64_t>(incoming_.Length()));
+    std::optional<std::string> chunk = transport::TakeChunk(incoming_);
+    incoming_.Clear();
+    const absl::Status status = chunk ? upload_.contribution->Add(*std::move(chunk))
+                                      : absl::InvalidArgumentError("expected a chunk, got something else");
     if (!status.ok()) {
       FinishOnce(ToGrpc(absl::InvalidArgumentError(
           absl::StrCat("fragment ", header_.fragment(), " from ", header_.context().site(), ": ", status.message()))));
@@ -85,12 +118,14 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
   void OnWriteDone(bool ok) override {
     core::MutexLock lock(mutex_);
     writing_ = false;
-    if (ok && verdict_.has_verdict()) FinishWithVerdict();
+    if (ok && verdict_.Valid()) FinishWithVerdict();
   }
 
   void WriteVerdict(const v1::Verdict& verdict) {
     core::MutexLock lock(mutex_);
-    *verdict_.mutable_verdict() = verdict;
+    v1::UploadReply reply;
+    *reply.mutable_verdict() = verdict;
+    verdict_ = transport::ToBytes(reply);
     if (!writing_) FinishWithVerdict();
   }
 
@@ -114,12 +149,13 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
   Gate* const gate_;
   const Peer peer_;
   SiteLimits::Stream counted_;
-  v1::UploadMessage incoming_;
-  v1::UploadReply outgoing_;
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer outgoing_;
+  bool has_header_ = false;
   v1::UploadHeader header_;
   Coordinator::Upload upload_;
   core::Mutex mutex_;
-  v1::UploadReply verdict_ ABSL_GUARDED_BY(mutex_);
+  grpc::ByteBuffer verdict_ ABSL_GUARDED_BY(mutex_);  // valid once it is there
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<UploadReactor> self_;  // until OnDone
@@ -127,7 +163,7 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
                                                                               Peer peer) {
   auto reactor = std::make_shared<UploadReactor>(coordinator, gate, std::move(peer));
   reactor->Begin(reactor);

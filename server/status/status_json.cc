@@ -22,6 +22,25 @@ json DigestsOf(const core::Progress& progress) {
   return digests;
 }
 
+json FragmentsOf(const core::Progress& progress) {
+  json fragments = json::array();
+  for (const auto& [id, fragment] : progress.fragments) {
+    fragments.push_back({{"id", id},
+                         {"slack_s", Number(fragment.slack_s)},
+                         {"fragment_sync_delay", fragment.delay},
+                         {"reason", fragment.reason}});
+  }
+  return fragments;
+}
+
+json LinkOf(const core::LinkProgress& link) {
+  const auto measured = [](double value) { return value > 0 ? Number(value) : json(nullptr); };
+  return {{"up_bytes_per_s", measured(link.up_bytes_per_s)},
+          {"down_bytes_per_s", measured(link.down_bytes_per_s)},
+          {"round_trip_s", measured(link.round_trip_s)},
+          {"channels", link.channels}};
+}
+
 json SiteJson(const SiteStatus& site) {
   const core::Progress& progress = site.progress;
   return {{"name", site.name},
@@ -46,11 +65,13 @@ json SiteJson(const SiteStatus& site) {
           {"merged_weight", Number(site.merged_weight)},
           {"residual_norm", Number(progress.residual_norm)},
           {"in_flight", progress.in_flight},
+          {"fragments", FragmentsOf(progress)},
+          {"link", LinkOf(progress.link)},
           {"digests", DigestsOf(progress)}};
 }
 
-json FragmentJson(const FragmentStatus& fragment, size_t id) {
-  return {{"id", id},
+json FragmentJson(const FragmentStatus& fragment) {
+  return {{"id", fragment.id},
           {"parameters", fragment.parameters},
           {"version", fragment.committed.version},
           {"digest", core::DigestText(fragment.committed.digest)},
@@ -66,6 +87,8 @@ std::string StatusJson(const StatusSnapshot& snapshot) {
                  {"run_id", snapshot.run_id},
                  {"protocol", snapshot.protocol},
                  {"epoch", snapshot.epoch},
+                 {"shard", snapshot.shard.index},
+                 {"num_shards", snapshot.shard.count},
                  {"state", snapshot.state},
                  {"reason", snapshot.reason},
                  {"uptime_s", Number(snapshot.uptime_s)},
@@ -83,9 +106,7 @@ std::string StatusJson(const StatusSnapshot& snapshot) {
                  {"sites", json::array()},
                  {"fragments", json::array()}};
   for (const SiteStatus& site : snapshot.sites) status["sites"].push_back(SiteJson(site));
-  for (size_t p = 0; p < snapshot.fragments.size(); ++p) {
-    status["fragments"].push_back(FragmentJson(snapshot.fragments[p], p));
-  }
+  for (const FragmentStatus& fragment : snapshot.fragments) status["fragments"].push_back(FragmentJson(fragment));
   // Strings that are not UTF-8 (a reason that quotes a peer) are shown with replacement characters.
   return status.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -8,6 +8,7 @@
 
 #include "core/membership.h"
 #include "core/run_config.h"
+#include "core/shard.h"
 
 namespace causeway::server {
 
@@ -24,6 +25,7 @@ struct SiteStatus {
 };
 
 struct FragmentStatus {
+  core::FragmentId id = 0;
   int64_t parameters = 0;
   core::AnchorDigest committed;
   std::string state;  // idle | open | grace | merging
@@ -35,6 +37,7 @@ struct StatusSnapshot {
   core::RunId run_id;
   uint32_t protocol = 0;
   uint64_t epoch = 0;
+  core::Shard shard;
   std::string state;
   std::string reason;
   double uptime_s = 0;
@@ -45,7 +48,7 @@ struct StatusSnapshot {
   std::optional<double> eval_loss_latest;
   std::vector<core::Version> eval_loss_versions;
   std::vector<SiteStatus> sites;
-  std::vector<FragmentStatus> fragments;
+  std::vector<FragmentStatus> fragments;  // of the shard
 };
 
 // The JSON of GET /status (INTERFACE: docs/operating the fields); numbers that are not finite are null. Thread-safe.

@@ -110,6 +110,11 @@ INSTANTIATE_TEST_SUITE_P(
              "run.yaml:2: sync.fragment_assignment: expected strided | sequential | balanced, got random"},
         Case{"DelayBeyondInterval", "sync:\n  sync_every: 20\n  fragment_sync_delay: 25\n",
              "run.yaml:4: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25"},
+        Case{"AutoDelayInQuorumMode", "sync: {mode: quorum, fragment_sync_delay: auto}\n",
+             "run.yaml:2: sync.fragment_sync_delay: expected a number of steps (auto is for mode: synchronous), got "
+             "auto"},
+        Case{"AutoWhereThereIsNothingToChoose", "sync: {sync_every: auto}\n",
+             "run.yaml:2: sync.sync_every: expected an integer of 64 bits, got auto"},
         Case{"DelayOfInterval", "sync: {fragment_sync_delay: 20}\n",
              "run.yaml:2: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 20"},
         Case{"Alpha", "sync: {fragment_update_alpha: 1.5}\n",

@@ -58,6 +58,8 @@ TEST(Messages, ProgressComesBackAsItWas) {
                           .residual_norm = 10};
   progress.digests[3] = {11, 0xffffffffffffffff};
   progress.in_flight = {"2:sending"};
+  progress.fragments[2] = {-0.25, 12, "updates take 11 steps"};
+  progress.link = {1e6, 2e6, 0.05, 3};
   v1::Progress message;
   ToProto(progress, &message);
   core::Progress back = FromProto(message);
@@ -75,6 +77,8 @@ TEST(Messages, ProgressComesBackAsItWas) {
   EXPECT_EQ(back.digests.at(3).version, 11);
   EXPECT_EQ(back.digests.at(3).digest, 0xffffffffffffffff);
   EXPECT_EQ(back.in_flight, progress.in_flight);
+  EXPECT_EQ(back.fragments, progress.fragments);
+  EXPECT_EQ(back.link, progress.link);
   EXPECT_EQ(back.eval_loss, std::nullopt);
 
   progress.eval_loss = 0;  // measured to be 0 is not the same as not measured

@@ -41,6 +41,7 @@ json FragmentToJson(const FragmentCheckpoint& fragment) {
           {"sites", fragment.sites},
           {"sent", SentToJson(fragment.sent)},
           {"merged_amount", AmountToJson(fragment.merged_amount)},
+          {"delay", fragment.delay},
           {"outer_lr", fragment.arrays.last_outer.lr},
           {"outer_momentum", fragment.arrays.last_outer.momentum},
           {"pending", fragment.arrays.pending}};
@@ -55,6 +56,7 @@ FragmentCheckpoint FragmentFromJson(const json& value) {
                               .sites = value.at("sites"),
                               .sent = SentFromJson(value.at("sent")),
                               .merged_amount = AmountFromJson(value.at("merged_amount")),
+                              .delay = value.value("delay", core::Step{0}),
                               .arrays = {}};
   fragment.arrays.last_outer = {.lr = value.at("outer_lr"), .momentum = value.at("outer_momentum")};
   fragment.arrays.pending = value.at("pending");

@@ -47,6 +47,7 @@ struct FragmentCheckpoint {
   std::vector<core::SiteId> sites;
   std::optional<UnresolvedContribution> sent;
   TrainedAmount merged_amount;
+  core::Step delay = 0;  // τ of the round that θ applies next, where sites choose it
   FragmentArrays arrays;
 };
 

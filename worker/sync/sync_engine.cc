@@ -26,7 +26,8 @@ SyncEngine::SyncEngine(const core::RunConfig& config, core::SiteId site, const c
       manifest_(manifest),
       schedule_(config.sync.Schedule()),
       tensors_(std::move(tensors)),
-      link_(link) {}
+      link_(link),
+      delay_(config.sync.sync_every) {}
 
 SyncEngine::~SyncEngine() { Leave(/*finished=*/false, "the program ends"); }
 
@@ -69,15 +70,18 @@ void SyncEngine::Post(int64_t generation, std::function<void()> task) {
 }
 
 bool SyncEngine::Touches(FragmentId p, Step t) const {
-  if (schedule_.SendsAt(p, t) >= 0 || schedule_.AppliesAt(p, t) >= 0) return true;
-  if (!IsQuorum()) return false;
+  if (schedule_.SendsAt(p, t) >= 0) return true;
   core::MutexLock lock(mutex_);
+  if (!IsQuorum()) return ApplyStep(p) <= t;
   return slots_[p].send_due || slots_[p].version > slots_[p].applied || slots_[p].busy;
 }
 
 absl::Status SyncEngine::HoldWhilePaused() {
   core::MutexLock lock(mutex_);
-  if (held_) spdlog::info("the run is paused: holds");
+  if (held_) {
+    spdlog::info("the run is paused: holds");
+    stepped_at_ = {};
+  }
   lock.Wait(changed_, [this] { return !held_ || Dropped() || Failed(); });
   return Failed() ? FailureStatus() : absl::OkStatus();
 }
@@ -86,6 +90,10 @@ absl::StatusOr<Step> SyncEngine::AfterStep(Step t) {
   {
     core::MutexLock lock(mutex_);
     ++trained_.steps;
+    const Clock::time_point now = Clock::now();
+    const double waited_s = progress_.stall_s - std::exchange(stalled_s_, progress_.stall_s);
+    if (stepped_at_ != Clock::time_point()) delay_.Stepped(std::max(0.0, Seconds(now - stepped_at_) - waited_s));
+    stepped_at_ = now;
   }
   const auto join_if_dropped = [&](const absl::Status& status) -> absl::StatusOr<Step> {
     if (status.ok()) return t;
@@ -104,7 +112,7 @@ absl::StatusOr<Step> SyncEngine::AfterStep(Step t) {
       if (Failed()) return FailureStatus();
       if (Dropped()) break;
       const Slot& slot = slots_[p];
-      due = IsQuorum() ? slot.version > slot.applied && !slot.busy : schedule_.ApplyStep(p, slot.applied) <= t;
+      due = IsQuorum() ? slot.version > slot.applied && !slot.busy : ApplyStep(p) <= t;
     }
     if (!due) continue;
     const absl::Status status = Apply(p);
@@ -155,11 +163,24 @@ void SyncEngine::Send(FragmentId p) {
         .base = base,
         .amount = trained_,
         .weight = {trained_.tokens - slot.merged_amount.tokens, trained_.steps - slot.merged_amount.steps}};
+    slot.sent_at = Clock::now();
+    ChooseDelay(p);
     generation = generation_;
     ++progress_.contributions_sent;
   }
   slots_[p].sync->CopyLocal();
   Post(generation, [this, p, base, generation] { EncodeAndUpload(p, base, generation); });
+}
+
+void SyncEngine::ChooseDelay(FragmentId p) {
+  Slot& slot = slots_[p];
+  if (!config_.sync.auto_delay()) {
+    slot.delay = schedule_.delay();
+    return;
+  }
+  const SyncDelay::Choice choice = delay_.Choose(p);
+  slot.delay = choice.delay;
+  slot.delay_reason = choice.reason;
 }
 
 void SyncEngine::EncodeAndUpload(FragmentId p, Version base, int64_t generation) {

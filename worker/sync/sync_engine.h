@@ -36,6 +36,7 @@
 #include "transport/coordinator_link.h"
 #include "worker/sync/fragment_sync.h"
 #include "worker/sync/sync_checkpoint.h"
+#include "worker/sync/sync_delay.h"
 #include "worker/sync/task_thread.h"
 
 namespace causeway::worker {
@@ -140,6 +141,9 @@ class SyncEngine final : public transport::LinkListener {
     bool merged = false;              // the update that waits to be applied has our contribution
     std::vector<core::SiteId> sites;  // that update's
     bool evaluates = false;           // that update makes this site the one that evaluates
+    core::Step delay = 0;             // τ of the round that θ applies next
+    std::string delay_reason;         // where it was chosen
+    Clock::time_point sent_at;        // of `sent`
     Clock::time_point ready_at;
     double slack_s = 0;
   };
@@ -159,6 +163,10 @@ class SyncEngine final : public transport::LinkListener {
   absl::Status InterruptedStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // failed or dropped
   absl::Status Interrupted() const;
   void SetFailure(const absl::Status& status);
+  core::Step ApplyStep(core::FragmentId p) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return schedule_.SendStep(p, slots_[p].applied) + slots_[p].delay;
+  }
+  void ChooseDelay(core::FragmentId p) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsQuorum() const { return config_.sync.mode == core::SyncMode::kQuorum; }
 
   // Joining.
@@ -234,6 +242,9 @@ class SyncEngine final : public transport::LinkListener {
   TrainedAmount trained_ ABSL_GUARDED_BY(mutex_);  // in all
   int64_t reported_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   core::Progress progress_ ABSL_GUARDED_BY(mutex_);
+  SyncDelay delay_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point stepped_at_ ABSL_GUARDED_BY(mutex_);  // the end of the last step; none: it says nothing
+  double stalled_s_ ABSL_GUARDED_BY(mutex_) = 0;          // by then
   Clock::time_point entered_at_ ABSL_GUARDED_BY(mutex_);
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
 

@@ -44,6 +44,7 @@ void SyncEngine::FillFromCheckpoint() {
     slot.sites = saved.sites;
     slot.sent = saved.sent;
     slot.merged_amount = saved.merged_amount;
+    slot.delay = config_.sync.auto_delay() ? saved.delay : schedule_.delay();
     slot.anchored = slot.keeps_local = true;
   }
   checkpoint_.reset();
@@ -74,7 +75,7 @@ absl::Status SyncEngine::ResumeFromCheckpoint() {
     bool due = false;
     {
       core::MutexLock lock(mutex_);
-      due = schedule_.ApplyStep(p, slots_[p].applied) <= progress_.step;
+      due = ApplyStep(p) <= progress_.step;
     }
     if (due) RETURN_IF_ERROR(Apply(p));
   }
@@ -103,6 +104,7 @@ SyncCheckpoint SyncEngine::Capture(core::Step t) const {
                                     .sites = slot.sites,
                                     .sent = slot.sent,
                                     .merged_amount = slot.merged_amount,
+                                    .delay = slot.delay,
                                     .arrays = slot.sync->Arrays()});
   }
   return checkpoint;

@@ -273,7 +273,10 @@ absl::Status SyncEngine::Enter(const core::Entry& entry) {
       slot.resolved = last_admitted_[p];
       slot.keeps_local = true;
     }
+    ChooseDelay(p);
   }
+  stepped_at_ = {};
+  stalled_s_ = 0;
   phase_ = Phase::kTraining;
   entered_ = true;
   entered_at_ = Clock::now();
@@ -316,6 +319,11 @@ core::Progress SyncEngine::MakeProgress() {
   if (!slots_.empty()) {
     progress_.slack_s = std::ranges::min_element(slots_, {}, &Slot::slack_s)->slack_s;
   }
+  for (size_t p = 0; p < slots_.size(); ++p) {
+    const Slot& slot = slots_[p];
+    progress_.fragments[static_cast<FragmentId>(p)] = {slot.slack_s, slot.delay, slot.delay_reason};
+  }
+  progress_.link = link_->Measured();
   return progress_;
 }
 

@@ -30,9 +30,9 @@ void SyncEngine::Fetch(transport::DownloadRequest request, int64_t generation,
   auto incoming = std::make_shared<Incoming>();
   request.on_header = [incoming](const transport::DownloadHeader& header) {
     incoming->header = header;
-    incoming->chunks.clear();
+    incoming->chunks.assign(std::max(0, header.num_chunks), "");
   };
-  request.on_chunk = [incoming](std::string chunk) { incoming->chunks.push_back(std::move(chunk)); };
+  request.on_chunk = [incoming](int index, std::string chunk) { incoming->chunks[index] = std::move(chunk); };
   request.done = [this, p, fetch, generation, incoming, take = std::move(take)](const absl::Status& status,
                                                                                 uint64_t digest) {
     if (absl::IsCancelled(status)) return;
@@ -54,7 +54,11 @@ void SyncEngine::RequestAnchor(FragmentId p, Version at_least, uint64_t held_dig
     slots_[p].anchored = false;
     slots_[p].arrived.reset();
   }
-  Fetch({.kind = transport::DownloadKind::kAnchor, .fragment = p, .version = at_least, .held_digest = held_digest},
+  Fetch({.kind = transport::DownloadKind::kAnchor,
+         .fragment = p,
+         .version = at_least,
+         .held_digest = held_digest,
+         .num_chunks = 2 * codecs::PlanChunks(map_->fragment(p), codecs::Unencoded()).size()},
         generation, [this, p, generation](const std::shared_ptr<Incoming>& incoming, const absl::Status& status) {
           if (!status.ok()) return SetFailure(absl::InternalError(status.message()));
           Post(generation, [this, p, incoming, generation] {
@@ -132,8 +136,11 @@ void SyncEngine::RequestUpdate(FragmentId p, int64_t generation) {
       SetFailure(absl::InternalError(status.message()));
     }
   };
-  Fetch({.kind = transport::DownloadKind::kUpdate, .fragment = p, .version = slots_[p].sync->version()}, generation,
-        arrived);
+  Fetch({.kind = transport::DownloadKind::kUpdate,
+         .fragment = p,
+         .version = slots_[p].sync->version(),
+         .num_chunks = codecs::PlanChunks(map_->fragment(p), codecs::DownLeg(config_)).size()},
+        generation, arrived);
 }
 
 // Lets the task thread take the next update, if it is here and its turn has come.
@@ -194,6 +201,9 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
     slot.version = header.version;
     if (joining || phase_ == Phase::kCompleting) slot.applied = slot.version;
     slot.ready_at = Clock::now();
+    if (merged && phase_ == Phase::kTraining) {
+      delay_.Arrived(p, std::chrono::duration<double>(slot.ready_at - slot.sent_at).count());
+    }
     changed_.notify_all();
   }
   RequestUpdate(p, generation);

@@ -114,7 +114,7 @@ void LightSite::GetAnchor(FragmentId p) {
        .fragment = p,
        .held_digest = run_->initial_digests[p],
        .on_header = [version](const transport::DownloadHeader& header) { *version = header.version; },
-       .on_chunk = [this](const std::string& chunk) { received_bytes_ += static_cast<int64_t>(chunk.size()); },
+       .on_chunk = [this](int, const std::string& chunk) { received_bytes_ += static_cast<int64_t>(chunk.size()); },
        .done =
            [this, p, version](const absl::Status& status, uint64_t) {
              if (absl::IsCancelled(status)) return;  // it leaves
@@ -129,7 +129,7 @@ void LightSite::GetUpdate(FragmentId p, Version base) {
        .fragment = p,
        .version = base,
        .on_header = [](const transport::DownloadHeader&) {},
-       .on_chunk = [this](const std::string& chunk) { received_bytes_ += static_cast<int64_t>(chunk.size()); },
+       .on_chunk = [this](int, const std::string& chunk) { received_bytes_ += static_cast<int64_t>(chunk.size()); },
        .done =
            [this, p, base](const absl::Status& status, uint64_t) {
              if (absl::IsCancelled(status)) return;  // it leaves

@@ -1,30 +1,42 @@
 // transport_alone: takes contributions as the coordinator does and drops them. The ceiling of an ingest.
 //
-//   chunk ─► gRPC, protobuf ─► Contribution::Add: expanded, hashed, validated, spooled ─► whole: verdict, dropped
+//   chunk ─► gRPC, raw bytes ─► Contribution::Add: expanded, hashed, validated, spooled ─► whole: verdict, dropped
+//                            └► --nocheck: dropped
 //
-// Upload is the coordinator's method with the same messages, read one at a time; nothing is journaled, merged or sent
-// back. The other methods say as little as light sites (light_site.h) need: an update "is there", without chunks, once
-// --sites sites have contributed.
+// Upload is the coordinator's method with the same messages, in as many stripes as the site likes, each read one
+// message at a time; nothing is journaled, merged or sent back. The other methods say as little as light sites
+// (light_site.h) need: an update "is there", without chunks, once --sites sites have contributed.
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <malloc.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
-#include <deque>
 #include <map>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "codecs/chunk_plan.h"
+#include "core/check.h"
+#include "core/limits.h"
 #include "core/mutex.h"
 #include "ctl/program.h"
 #include "formats/run_yaml.h"
 #include "server/merge/contribution.h"
 #include "tests/bench/ingest_run/light_payloads.h"
+#include "transport/bulk_message.h"
 #include "transport/channel.h"
 #include "transport/messages.h"
 
 ABSL_FLAG(std::string, config, "", "run.yaml");
 ABSL_FLAG(size_t, sites, 1, "that contribute to each round");
+ABSL_FLAG(std::string, listen, "127.0.0.1:0", "HOST:PORT; port 0 takes a free one");
+ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the sites'; give all three or none");
+ABSL_FLAG(std::string, tls_cert, "", "TLS: this receiver's certificate in PEM");
+ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
+ABSL_FLAG(bool, check, true, "hash, validate and spool chunks; without, they are dropped unseen");
 
 namespace causeway::bench {
 namespace {
@@ -58,32 +70,86 @@ class Rounds {
   std::map<Round, std::vector<std::function<void()>>> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
+// A contribution that is on its way, in one stripe or several.
+struct Arriving {
+  explicit Arriving(const std::vector<codecs::ChunkSpan>& plan) : contribution(plan), missing(plan.size()) {}
+
+  server::Contribution contribution;  // empty without --check
+  std::atomic<size_t> missing;
+};
+
+class Arrivals {
+ public:
+  using Key = std::pair<std::string, Round>;  // site
+
+  std::shared_ptr<Arriving> Get(const Key& key, const std::vector<codecs::ChunkSpan>& plan) {
+    core::MutexLock lock(mutex_);
+    std::shared_ptr<Arriving>& arriving = arriving_[key];
+    if (arriving == nullptr) arriving = std::make_shared<Arriving>(plan);
+    return arriving;
+  }
+
+  void Forget(const Key& key) {
+    core::MutexLock lock(mutex_);
+    arriving_.erase(key);
+  }
+
+ private:
+  core::Mutex mutex_;
+  std::map<Key, std::shared_ptr<Arriving>> arriving_ ABSL_GUARDED_BY(mutex_);
+};
+
 struct Shared {
   core::RunConfig config;
   core::FragmentMap map;
   Rounds rounds;
+  Arrivals arrivals;
 };
 
-class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply> {
+class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   explicit UploadReactor(Shared& shared) : shared_(shared) { StartRead(&incoming_); }
 
  private:
   void OnReadDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::CANCELLED);
-    if (incoming_.has_header()) {
-      round_ = {incoming_.header().fragment(), incoming_.header().base_version()};
-      const auto plan = codecs::PlanChunks(shared_.map.fragment(round_.first), codecs::UpLeg(shared_.config));
-      contribution_ = std::make_unique<server::Contribution>(plan);
-      for (int missing : contribution_->Missing()) reply_.mutable_missing()->add_chunks(missing);
-      return StartWrite(&reply_);
+    // The end of a stripe, of which another one completes the contribution.
+    if (!ok) return Finish(arriving_ == nullptr ? grpc::Status::CANCELLED : grpc::Status::OK);
+    if (arriving_ == nullptr) return TakeHeader();
+    if (!TakeChunk()) return Finish(grpc::Status::CANCELLED);
+    if (--arriving_->missing > 0) return StartRead(&incoming_);
+    shared_.arrivals.Forget(key_);
+    shared_.rounds.Contributed(key_.second);
+    v1::UploadReply reply;
+    reply.mutable_verdict()->set_admitted(true);
+    outgoing_ = transport::ToBytes(reply);
+    StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+
+  void TakeHeader() {
+    v1::UploadMessage message;
+    if (!transport::FromBytes(incoming_, &message) || !message.has_header()) return Finish(grpc::Status::CANCELLED);
+    const v1::UploadHeader& header = message.header();
+    key_ = {header.context().site(), {header.fragment(), header.base_version()}};
+    const auto plan = codecs::PlanChunks(shared_.map.fragment(header.fragment()), codecs::UpLeg(shared_.config));
+    arriving_ = shared_.arrivals.Get(key_, plan);
+    if (header.sends_all()) return StartRead(&incoming_);
+    v1::UploadReply reply;
+    const int stripes = std::max(1, header.num_stripes());
+    for (int i = header.stripe(); i < static_cast<int>(plan.size()); i += stripes) {
+      reply.mutable_missing()->add_chunks(i);
     }
-    if (!contribution_->Add(std::move(*incoming_.mutable_chunk())).ok()) return Finish(grpc::Status::CANCELLED);
-    if (!contribution_->complete()) return StartRead(&incoming_);
-    contribution_.reset();
-    shared_.rounds.Contributed(round_);
-    reply_.mutable_verdict()->set_admitted(true);
-    StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
+    outgoing_ = transport::ToBytes(reply);
+    StartWrite(&outgoing_);
+  }
+
+  bool TakeChunk() {
+    if (!absl::GetFlag(FLAGS_check)) {
+      incoming_.Clear();
+      return true;
+    }
+    std::optional<std::string> chunk = transport::TakeChunk(incoming_);
+    incoming_.Clear();
+    return chunk && arriving_->contribution.Add(*std::move(chunk)).ok();
   }
 
   void OnWriteDone(bool ok) override {
@@ -93,10 +159,10 @@ class UploadReactor final : public grpc::ServerBidiReactor<v1::UploadMessage, v1
   void OnDone() override { delete this; }
 
   Shared& shared_;
-  Round round_;
-  std::unique_ptr<server::Contribution> contribution_;
-  v1::UploadMessage incoming_;
-  v1::UploadReply reply_;
+  Arrivals::Key key_;
+  std::shared_ptr<Arriving> arriving_;  // from the header on
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer outgoing_;
 };
 
 class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessage> {
@@ -153,7 +219,11 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
   v1::CoordinatorMessage outgoing_;
 };
 
-class Service final : public v1::Coordinator::CallbackService {
+using RawUpload = v1::Coordinator::WithRawCallbackMethod_Upload<v1::Coordinator::Service>;
+using RawUploadService = v1::Coordinator::WithCallbackMethod_Describe<
+    v1::Coordinator::WithCallbackMethod_Control<v1::Coordinator::WithCallbackMethod_Download<RawUpload>>>;
+
+class Service final : public RawUploadService {
  public:
   explicit Service(Shared& shared) : shared_(shared) {}
 
@@ -170,7 +240,7 @@ class Service final : public v1::Coordinator::CallbackService {
   grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(grpc::CallbackServerContext*) override {
     return new ControlReactor(shared_);
   }
-  grpc::ServerBidiReactor<v1::UploadMessage, v1::UploadReply>* Upload(grpc::CallbackServerContext*) override {
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext*) override {
     return new UploadReactor(shared_);
   }
   grpc::ServerWriteReactor<v1::DownloadMessage>* Download(grpc::CallbackServerContext*,
@@ -181,22 +251,34 @@ class Service final : public v1::Coordinator::CallbackService {
   Shared& shared_;
 };
 
-int Run() {
+// As the coordinator's (server/main.cc), so that a received byte costs what it costs there.
+void SetUpHeap() {
+#if defined(__GLIBC__)
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 4 * core::kMaxChunkBytes);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 * core::kMaxChunkBytes);
+#endif
+}
+
+absl::Status Run() {
   Shared shared;
-  auto config = formats::ReadRunYaml(absl::GetFlag(FLAGS_config));
-  if (!config.ok()) return ctl::Fail(ctl::kBadInput, config.status());
-  shared.config = *std::move(config);
-  auto map = MapOf(shared.config);
-  if (!map.ok()) return ctl::Fail(ctl::kBadInput, map.status());
-  shared.map = *std::move(map);
+  ASSIGN_OR_RETURN(shared.config, formats::ReadRunYaml(absl::GetFlag(FLAGS_config)));
+  ASSIGN_OR_RETURN(shared.map, MapOf(shared.config));
+  ASSIGN_OR_RETURN(transport::Address address, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
+  ASSIGN_OR_RETURN(const transport::TlsFiles tls,
+                   transport::ReadTlsFlags(absl::GetFlag(FLAGS_tls_ca), absl::GetFlag(FLAGS_tls_cert),
+                                           absl::GetFlag(FLAGS_tls_key)));
   Service service(shared);
   grpc::ServerBuilder builder;
   transport::ConfigureServer(builder);
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(address.Text(),
+                           tls.given() ? transport::TlsServerCredentials(tls) : grpc::InsecureServerCredentials(),
+                           &address.port);
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  std::printf("127.0.0.1:%d\n", port);
+  if (server == nullptr) return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", address.Text()));
+  std::printf("%s\n", address.Text().c_str());
   std::fflush(stdout);
   while (!ctl::WaitForStopSignal(1000)) {
   }
@@ -208,7 +290,8 @@ int Run() {
 
 int main(int argc, char** argv) {
   using namespace causeway;
+  bench::SetUpHeap();
   ctl::CatchStopSignals();
   ctl::StartProgram(argc, argv, "transport_alone --config=run.yaml --sites=N\n");
-  return bench::Run();
+  return ctl::Fail(ctl::kBadInput, bench::Run());
 }

@@ -168,7 +168,7 @@ void LocalLink::Advance(const std::shared_ptr<Incoming>& incoming) {
     if (item.chunk == nullptr) return;
     incoming->chunks.push_back(*item.chunk);
     if (update) down_bytes_ += static_cast<int64_t>(item.chunk->size());
-    request.on_chunk(*item.chunk);
+    request.on_chunk(static_cast<int>(incoming->chunks.size()) - 1, *item.chunk);
   }
 }
 

@@ -43,6 +43,7 @@ class LocalLink final : public transport::CoordinatorLink {
   bool SendProgress(const core::Progress& progress) override;
   void Upload(transport::UploadRequest request) override;
   void Download(transport::DownloadRequest request) override;
+  core::LinkProgress Measured() const override { return {}; }
   void Rejoin() override {}  // nothing is pruned here
   void Leave(bool finished, const std::string& reason) override;
 

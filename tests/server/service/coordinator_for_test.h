@@ -152,7 +152,7 @@ class CoordinatorForTest {
         message.set_chunk(chunks[outcome.missing[i]]);
         stream->Write(message);
       }
-      if (outcome.missing.size() > limit) stream->WritesDone();
+      if (outcome.missing.size() > limit || header.num_stripes() > 1) stream->WritesDone();
     }
     outcome.status = stream->Finish();
     return outcome;

@@ -69,5 +69,29 @@ TEST(Download, ParksUntilTheRoundClosesAndGoesOnAtTheFirstChunkAskedFor) {
   EXPECT_EQ(resumed.digest, whole.digest);
 }
 
+TEST(Download, StripesCarryEveryChunkOnce) {
+  CoordinatorForTest run;
+  run.Start();
+  run.Contribute("a", 0);
+  run.Contribute("b", 0);
+  const auto download = [&](int stripe, int stripes, int first_chunk) {
+    v1::DownloadRequest request = UpdateOf(0, 0);
+    request.set_stripe(stripe);
+    request.set_num_stripes(stripes);
+    request.set_first_chunk(first_chunk);
+    grpc::ClientContext context;
+    return ReadAllOf(*run.stub->Download(&context, request));
+  };
+  const Downloaded whole = download(0, 1, 0);
+  const Downloaded even = download(0, 2, 0), odd = download(1, 2, 0);
+  EXPECT_THAT(even.chunks, ElementsAre(whole.chunks[0], whole.chunks[2]));
+  EXPECT_THAT(odd.chunks, ElementsAre(whole.chunks[1]));
+  EXPECT_EQ(even.digest, whole.digest);
+  EXPECT_EQ(odd.digest, whole.digest);
+  EXPECT_THAT(download(0, 2, 1).chunks, ElementsAre(whole.chunks[2]));  // one of the stripe is held
+  EXPECT_EQ(download(2, 2, 0).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(download(0, 1, -1).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 }  // namespace
 }  // namespace causeway::server

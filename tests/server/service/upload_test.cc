@@ -58,6 +58,57 @@ TEST_F(Upload, GoesOnWhereItWasCut) {
   EXPECT_TRUE(rest.admitted());
 }
 
+TEST_F(Upload, StripesCarryTheirChunksAndTheLastOneHasTheVerdict) {
+  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  header.set_num_stripes(2);
+  const UploadOutcome even = run_.Upload(header, Good());
+  EXPECT_THAT(even.missing, ElementsAre(0, 2));
+  EXPECT_TRUE(even.status.ok());
+  EXPECT_FALSE(even.verdict);
+  header.set_stripe(1);
+  const UploadOutcome odd = run_.Upload(header, Good());
+  EXPECT_THAT(odd.missing, ElementsAre(1));
+  EXPECT_TRUE(odd.admitted());
+}
+
+TEST_F(Upload, StripeThatIsThereEndsAtOnceAndOneThatIsCutIsToldSo) {
+  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  header.set_num_stripes(2);
+  EXPECT_EQ(run_.Upload(header, Good(), /*limit=*/1).status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(run_.Upload(header, Good()).missing, ElementsAre(2));
+  const UploadOutcome again = run_.Upload(header, Good());
+  EXPECT_THAT(again.missing, IsEmpty());
+  EXPECT_TRUE(again.status.ok());
+  EXPECT_FALSE(again.verdict);
+}
+
+TEST_F(Upload, StripeThatThereIsNotIsRefused) {
+  for (const auto& [stripe, stripes] : {std::pair(2, 2), std::pair(-1, 2), std::pair(0, 17), std::pair(1, 0)}) {
+    v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+    header.set_stripe(stripe);
+    header.set_num_stripes(stripes);
+    EXPECT_EQ(run_.Upload(header, Good()).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+}
+
+TEST_F(Upload, ThatSendsAllIsNotAskedToWait) {
+  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  header.set_sends_all(true);
+  grpc::ClientContext context;
+  const auto stream = run_.stub->Upload(&context);
+  v1::UploadMessage message;
+  *message.mutable_header() = header;
+  stream->Write(message);
+  for (const std::string& chunk : Good()) {
+    message.set_chunk(chunk);
+    stream->Write(message);
+  }
+  v1::UploadReply reply;
+  ASSERT_TRUE(stream->Read(&reply));
+  EXPECT_TRUE(reply.has_verdict());
+  EXPECT_TRUE(reply.verdict().admitted());
+}
+
 TEST_F(Upload, OfAnotherRunOrLifeIsRefusedWithBothValues) {
   const auto refusal = [&](const std::function<void(v1::Context&)>& change) {
     v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);

@@ -47,25 +47,31 @@ StatusSnapshot Snapshot() {
                    .contributions_merged = 4,
                    .residual_norm = 0.5};
   site.progress.digests[0] = {2, 0xab};
-  snapshot.fragments = {{600, {2, 0xab}, "open", "waiting for us", {"asia", "eu"}}, {400, {1, 0}, "idle", "", {}}};
+  site.progress.fragments[1] = {0.5, 3, "updates take 2 steps"};
+  site.progress.link = {1e6, 0, 0.05, 2};
+  snapshot.shard = {1, 2};  // its fragments are 1 and 3
+  snapshot.fragments = {{1, 600, {2, 0xab}, "open", "waiting for us", {"asia", "eu"}},
+                        {3, 400, {1, 0}, "idle", "", {}}};
   return snapshot;
 }
 
 TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
   const json expected = json::parse(R"({
-    "schema_version": 1, "run_id": "demo", "protocol": 1, "epoch": 3, "state": "waiting", "reason": "1 of 2",
+    "schema_version": 1, "run_id": "demo", "protocol": 1, "epoch": 3, "shard": 1, "num_shards": 2, "state": "waiting", "reason": "1 of 2",
     "uptime_s": 1.5, "parameters": 1000, "config": {"run_id": "demo"},
     "codec": {"up": "int4", "down": "int8", "feedback_up": 1.0, "feedback_down": 0.5},
     "eval_loss": {"start": 5.5, "latest": 4.25, "versions": [2, 1]},
     "fragments": [
-      {"id": 0, "parameters": 600, "version": 2, "digest": "00000000000000ab", "state": "open",
+      {"id": 1, "parameters": 600, "version": 2, "digest": "00000000000000ab", "state": "open",
        "reason": "waiting for us", "contributors": ["asia", "eu"]},
-      {"id": 1, "parameters": 400, "version": 1, "digest": "0000000000000000", "state": "idle", "reason": "",
+      {"id": 3, "parameters": 400, "version": 1, "digest": "0000000000000000", "state": "idle", "reason": "",
        "contributors": []}]})");
   const json site = json::parse(R"(
       {"name": "eu", "state": "training", "reason": "why", "step": 7, "tokens": 70, "loss": 2.5, "tokens_per_s": 100.0,
        "utilization": 0.75, "stall_s": 1.0, "slack_s": -0.25, "up_bytes": 10, "down_bytes": 20, "up_bytes_per_s": 1.25,
        "down_bytes_per_s": 2.5, "contributions_sent": 5, "contributions_merged": 4, "residual_norm": 0.5,
+       "fragments": [{"id": 1, "slack_s": 0.5, "fragment_sync_delay": 3, "reason": "updates take 2 steps"}],
+       "link": {"up_bytes_per_s": 1000000.0, "down_bytes_per_s": null, "round_trip_s": 0.05, "channels": 2},
        "digests": {"0": {"version": 2, "digest": "00000000000000ab"}}})");
   const json status = json::parse(StatusJson(Snapshot()));
   for (const auto& [key, value] : expected.items()) EXPECT_EQ(status.at(key), value) << key;

@@ -39,6 +39,7 @@ class FakeLink final : public transport::CoordinatorLink {
     downloads_.push_back(std::move(request));
     changed_.notify_all();
   }
+  core::LinkProgress Measured() const override { return {.up_bytes_per_s = 1e6, .channels = 2}; }
   void Rejoin() override {
     core::MutexLock lock(mutex_);
     ++rejoins_;
@@ -119,7 +120,8 @@ class SyncEngineTest : public ::testing::Test {
               uint64_t digest) {
     header.num_chunks = static_cast<int>(values.size());
     request.on_header(header);
-    for (std::string& chunk : ChunksOf(std::move(values))) request.on_chunk(std::move(chunk));
+    int index = 0;
+    for (std::string& chunk : ChunksOf(std::move(values))) request.on_chunk(index++, std::move(chunk));
     request.done(absl::OkStatus(), digest);
   }
 

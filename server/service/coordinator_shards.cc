@@ -1,0 +1,160 @@
+// The part of Coordinator that keeps the shards of a run together: shard 0 tells what it has decided, the others follow
+// and report. The rules are RoundTable's.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "server/service/coordinator.h"
+#include "transport/messages.h"
+#include "transport/shard_messages.h"
+
+namespace causeway::server {
+
+absl::Status Coordinator::CheckOwned(core::FragmentId fragment) const {
+  if (fragment < 0 || Owns(fragment)) return absl::OkStatus();  // the run's fragments are looked at elsewhere
+  return absl::InvalidArgumentError(absl::StrCat(
+      "fragment ", fragment, " is of shard ", options_.shard.OwnerOf(fragment), ", this is ", options_.shard.Text()));
+}
+
+absl::Status Coordinator::CheckLeads(const std::string& what) const {
+  if (options_.shard.leads()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, ": this is ", options_.shard.Text(), "; ask shard 0, at ", options_.lead));
+}
+
+bool Coordinator::HasModel() const { return seeding_ || (parameters_ != nullptr && parameters_->is_set()); }
+
+// ---- Shard 0 ----
+
+v1::MembershipUpdate Coordinator::MakeUpdate() const {
+  v1::MembershipUpdate update;
+  update.set_run_id(options_.config.run_id);
+  transport::ToProto(membership_, &update);
+  if (!map_) return update;
+  transport::ToProto(map_->manifest(), update.mutable_manifest());
+  transport::ToProto(*map_, update.mutable_fragments());
+  return update;
+}
+
+// Told when it is durable, like everything.
+void Coordinator::NoteMembership() {
+  if (rounds_->follows() || options_.shard.alone()) return;
+  core::Membership membership = rounds_->membership();
+  if (membership == membership_ && told_map_ == map_.has_value()) return;
+  membership_ = std::move(membership);
+  told_map_ = map_.has_value();
+  state_changed_ = true;
+  const auto update = std::make_shared<const v1::MembershipUpdate>(MakeUpdate());
+  for (const auto& peer : followers_) Then([peer, update] { peer->Send(*update); });
+}
+
+absl::Status Coordinator::BeginFollow(const v1::Context& context, const std::shared_ptr<ShardPeer>& peer) {
+  const core::Shard shard{context.shard(), context.num_shards()};
+  if (context.protocol() != transport::kProtocol || context.run_id() != options_.config.run_id) {
+    return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, " and run ",
+                                                      options_.config.run_id, ", got ", context.protocol(), " and ",
+                                                      context.run_id()));
+  }
+  if (!options_.shard.leads() || shard.count != options_.shard.count || shard.leads() || shard.index >= shard.count) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("what asks to follow is ", shard.Text(), ", this is ", options_.shard.Text()));
+  }
+  core::MutexLock lock(mutex_);
+  spdlog::info("shard {} follows", shard.index);
+  NoteMembership();
+  followers_.push_back(peer);
+  v1::MembershipUpdate first = MakeUpdate();
+  first.set_run_config(options_.run_config);
+  Then([peer, first = std::move(first)] { peer->Send(first); });
+  Publish();
+  return absl::OkStatus();
+}
+
+void Coordinator::HeardOfShard(int shard, const v1::ShardReport& report) {
+  core::MutexLock lock(mutex_);
+  Perform(rounds_->HeardOfShard(shard, {.seeded = report.seeded(),
+                                        .versions = {report.versions().begin(), report.versions().end()},
+                                        .stranded = report.stranded(),
+                                        .stranded_stay = report.stranded_stay()}));
+  Publish();
+}
+
+void Coordinator::EndFollow(const ShardPeer* peer) {
+  core::MutexLock lock(mutex_);
+  std::erase_if(followers_, [peer](const auto& follower) { return follower.get() == peer; });
+}
+
+// ---- The others ----
+
+v1::ShardReport Coordinator::Report() const {
+  core::MutexLock lock(report_mutex_);
+  v1::ShardReport message;
+  message.set_seeded(durable_report_.seeded);
+  message.mutable_versions()->Assign(durable_report_.versions.begin(), durable_report_.versions.end());
+  message.set_stranded(durable_report_.stranded);
+  message.set_stranded_stay(durable_report_.stranded_stay);
+  return message;
+}
+
+void Coordinator::NoteReport() {
+  if (!rounds_->follows()) return;
+  ShardReport report = rounds_->report();
+  if (report == noted_report_) return;
+  noted_report_ = report;
+  Then([this, report = std::move(report)] {
+    core::MutexLock lock(report_mutex_);
+    durable_report_ = report;
+  });
+}
+
+void Coordinator::Follow(const v1::MembershipUpdate& update) {
+  core::MutexLock lock(mutex_);
+  if (const absl::Status status = TakeUpdate(update); !status.ok() && status_.ok()) status_ = status;
+}
+
+absl::Status Coordinator::TakeUpdate(const v1::MembershipUpdate& update) {
+  if (!update.run_config().empty() && options_.check_config) {
+    RETURN_IF_ERROR(options_.check_config(update.run_config()));
+  }
+  ASSIGN_OR_RETURN(core::Membership membership, transport::FromProto(update));
+  RETURN_IF_ERROR(FollowModel(update));
+  FollowSeeder(membership);
+  state_changed_ |= membership != membership_;
+  membership_ = std::move(membership);
+  Perform(rounds_->Follow(membership_, options_.now_ms()));
+  Publish();
+  return absl::OkStatus();
+}
+
+// Before the seed the model is what shard 0 says it is; after that it stays.
+absl::Status Coordinator::FollowModel(const v1::MembershipUpdate& update) {
+  std::optional<core::FragmentMap> map;
+  if (update.has_manifest()) {
+    ASSIGN_OR_RETURN(map, transport::FromProto(update.manifest(), update.fragments()));
+  }
+  if (map == map_ || (!map && HasModel())) return absl::OkStatus();
+  if (HasModel()) {
+    const absl::Status difference = core::CompareManifests(map_->manifest(), map->manifest());
+    return absl::FailedPreconditionError(
+        absl::StrCat("shard 0 has another model than this shard's state: ",
+                     difference.ok() ? "another fragment map" : std::string(difference.message())));
+  }
+  ForgetModel();
+  if (map) SetMap(*std::move(map));
+  return absl::OkStatus();
+}
+
+void Coordinator::FollowSeeder(const core::Membership& membership) {
+  const auto seeder = membership.sites.find(membership.seeder);
+  if (!map_ || HasModel() || seeder == membership.sites.end()) return;
+  const core::SessionId& session = seeder->second.session;
+  if (seeder->first != seeder_ || session != seeder_session_ || seeds_.empty()) {
+    seeds_.assign(map_->num_fragments(), nullptr);
+  }
+  seeder_ = seeder->first;
+  seeder_session_ = session;
+}
+
+}  // namespace causeway::server

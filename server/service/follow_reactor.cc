@@ -1,0 +1,96 @@
+#include <optional>
+
+#include "server/service/grpc_service.h"
+
+namespace causeway::server {
+namespace {
+
+// The stream of a shard that follows this one. Every update is whole, so that of those that wait only the last is sent.
+class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>, public ShardPeer {
+ public:
+  FollowReactor(Coordinator* coordinator, Gate* gate, Peer peer)
+      : coordinator_(coordinator), gate_(gate), peer_(std::move(peer)) {}
+
+  void Begin(std::shared_ptr<FollowReactor> self) {
+    self_ = std::move(self);
+    StartRead(&incoming_);
+  }
+
+  // ---- ShardPeer ----
+
+  void Send(const v1::MembershipUpdate& update) override {
+    core::MutexLock lock(mutex_);
+    if (finished_) return;
+    std::string run_config = waiting_ ? waiting_->run_config() : "";
+    waiting_ = update;
+    if (!run_config.empty()) waiting_->set_run_config(std::move(run_config));
+    WriteNext();
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return FinishOnce(grpc::Status::OK);
+    if (!begun_) {
+      absl::Status status = gate_->Command(peer_);
+      if (status.ok()) status = coordinator_->BeginFollow(incoming_.context(), self_);
+      if (!status.ok()) return FinishOnce(ToGrpc(status));
+      begun_ = true;
+      shard_ = incoming_.context().shard();
+    }
+    coordinator_->HeardOfShard(shard_, incoming_.report());
+    core::MutexLock lock(mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    core::MutexLock lock(mutex_);
+    writing_ = false;
+    if (ok && !finished_) WriteNext();
+  }
+
+  void OnCancel() override { FinishOnce(grpc::Status::OK); }
+
+  void OnDone() override {
+    const std::shared_ptr<FollowReactor> self = std::move(self_);
+    coordinator_->EndFollow(this);
+  }
+
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (writing_ || !waiting_) return;
+    writing_ = true;
+    outgoing_ = *std::move(waiting_);
+    waiting_.reset();
+    StartWrite(&outgoing_);
+  }
+
+  void FinishOnce(const grpc::Status& status) {
+    core::MutexLock lock(mutex_);
+    if (finished_) return;
+    finished_ = true;
+    Finish(status);
+  }
+
+  Coordinator* const coordinator_;
+  Gate* const gate_;
+  const Peer peer_;
+  v1::FollowMessage incoming_;
+  bool begun_ = false;  // it and the next: read and written by OnReadDone alone
+  int shard_ = 0;
+  core::Mutex mutex_;
+  v1::MembershipUpdate outgoing_;  // is being written
+  std::optional<v1::MembershipUpdate> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<FollowReactor> self_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollowReactor(Coordinator* coordinator, Gate* gate,
+                                                                                   Peer peer) {
+  auto reactor = std::make_shared<FollowReactor>(coordinator, gate, std::move(peer));
+  reactor->Begin(reactor);
+  return reactor.get();
+}
+
+}  // namespace causeway::server

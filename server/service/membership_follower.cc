@@ -1,0 +1,130 @@
+#include "server/service/membership_follower.h"
+
+#include <spdlog/spdlog.h>
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "transport/backoff.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+constexpr auto kReportInterval = std::chrono::milliseconds(50);  // shard 0 may know less for so long
+
+// Shard 0 knows who asks, or what, and does not agree.
+bool IsRefusal(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::UNIMPLEMENTED: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+MembershipFollower::MembershipFollower(MembershipFollowerOptions options, Coordinator* coordinator)
+    : options_(std::move(options)),
+      coordinator_(coordinator),
+      stub_(v1::Coordinator::NewStub(
+          transport::MakeChannel(options_.lead, options_.channel, transport::Traffic::kControl))),
+      thread_([this] { Run(); }) {}
+
+MembershipFollower::~MembershipFollower() {
+  {
+    core::MutexLock lock(mutex_);
+    stopping_ = true;
+    if (context_ != nullptr) context_->TryCancel();
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+bool MembershipFollower::WaitToAskAgain(int64_t wait_ms) {
+  core::MutexLock lock(mutex_);
+  lock.WaitFor(changed_, std::chrono::milliseconds(wait_ms), [this] { return stopping_; });
+  return !stopping_;
+}
+
+void MembershipFollower::Run() {
+  std::random_device random;
+  for (int attempt = 0;; ++attempt) {
+    const bool had_followed = std::exchange(has_followed_, false);
+    const grpc::Status status = FollowOnce();
+    if (has_followed_) attempt = 0;
+    has_followed_ |= had_followed;
+    const int64_t wait_ms = transport::BackoffMs(attempt, (uint64_t{random()} << 32) | random());
+    {
+      core::MutexLock lock(mutex_);
+      if (stopping_) return;
+    }
+    if (!has_followed_ && IsRefusal(status)) {
+      coordinator_->Fail(absl::FailedPreconditionError(
+          absl::StrCat("shard 0 at ", options_.lead.Text(), ": ", status.error_message())));
+      return;
+    }
+    spdlog::warn("shard 0 at {}: {}; goes on with the membership that it knows, asks again in {} ms",
+                 options_.lead.Text(), status.ok() ? "it ended the stream" : status.error_message(), wait_ms);
+    if (!WaitToAskAgain(wait_ms)) return;
+  }
+}
+
+grpc::Status MembershipFollower::FollowOnce() {
+  grpc::ClientContext context;
+  {
+    core::MutexLock lock(mutex_);
+    if (stopping_) return grpc::Status::CANCELLED;
+    context_ = &context;
+    stream_ended_ = false;
+  }
+  const auto stream = stub_->Follow(&context);
+  v1::FollowMessage first;
+  first.mutable_context()->set_protocol(transport::kProtocol);
+  first.mutable_context()->set_run_id(options_.run_id);
+  first.mutable_context()->set_shard(options_.shard.index);
+  first.mutable_context()->set_num_shards(options_.shard.count);
+  *first.mutable_report() = coordinator_->Report();
+  std::thread reporter;
+  if (stream->Write(first)) {
+    reporter = std::thread([&, reported = first.report().SerializeAsString()] { SendReports(*stream, reported); });
+  }
+  v1::MembershipUpdate update;
+  while (stream->Read(&update)) {
+    if (!has_followed_) spdlog::info("follows shard 0 at {}", options_.lead.Text());
+    has_followed_ = true;
+    coordinator_->Follow(update);
+  }
+  {
+    core::MutexLock lock(mutex_);
+    stream_ended_ = true;
+    changed_.notify_all();
+  }
+  if (reporter.joinable()) reporter.join();
+  const grpc::Status status = stream->Finish();
+  core::MutexLock lock(mutex_);
+  context_ = nullptr;
+  return status;
+}
+
+void MembershipFollower::SendReports(grpc::ClientReaderWriter<v1::FollowMessage, v1::MembershipUpdate>& stream,
+                                     const std::string& reported) {
+  std::string last = reported;
+  while (true) {
+    {
+      core::MutexLock lock(mutex_);
+      lock.WaitFor(changed_, kReportInterval, [this] { return stream_ended_ || stopping_; });
+      if (stream_ended_ || stopping_) return;
+    }
+    v1::FollowMessage message;
+    *message.mutable_report() = coordinator_->Report();
+    std::string next = message.report().SerializeAsString();
+    if (next == last) continue;
+    last = std::move(next);
+    if (!stream.Write(message)) return;  // the reader hears of it
+  }
+}
+
+}  // namespace causeway::server

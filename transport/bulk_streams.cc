@@ -1,0 +1,154 @@
+#include "transport/bulk_streams.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "transport/bulk_message.h"
+
+namespace causeway::transport {
+namespace {
+
+constexpr char kUpload[] = "/causeway.v1.Coordinator/Upload";
+constexpr char kDownload[] = "/causeway.v1.Coordinator/Download";
+
+using Clock = std::chrono::system_clock;  // what gRPC's timers take
+
+int64_t NowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+void BulkStream::Cancel() {
+  context_.TryCancel();
+  core::MutexLock lock(mutex_);
+  if (alarm_ != nullptr) alarm_->Cancel();
+}
+
+void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
+  const int64_t now_us = NowUs();
+  const int64_t at_us = pacer_.Reserve(bytes, now_us);
+  if (at_us <= now_us) return next();
+  AddHold();
+  core::MutexLock lock(mutex_);
+  alarm_ = std::make_unique<grpc::Alarm>();
+  alarm_->Set(Clock::now() + std::chrono::microseconds(at_us - now_us), [this, next = std::move(next)](bool) {
+    next();  // also when it was cancelled: the operation fails then, as the stream's others do
+    RemoveHold();
+  });
+}
+
+// ---- Upload ----
+
+std::shared_ptr<UploadStream> UploadStream::Start(grpc::GenericStub& stub, const v1::UploadHeader& header,
+                                                  Chunks chunks, Pacer& pacer, Events events) {
+  std::shared_ptr<UploadStream> stream(new UploadStream(header, std::move(chunks), pacer, std::move(events)));
+  stream->self_ = stream;
+  stub.PrepareBidiStreamingCall(&stream->context_, kUpload, {}, stream.get());
+  // Chunks are written from OnReadDone and OnWriteDone alone; the hold keeps the call open between them.
+  stream->AddHold();
+  stream->StartWrite(&stream->outgoing_);
+  stream->StartRead(&stream->incoming_);
+  stream->StartCall();
+  return stream;
+}
+
+UploadStream::UploadStream(const v1::UploadHeader& header, Chunks chunks, Pacer& pacer, Events events)
+    : BulkStream(pacer),
+      chunks_(std::move(chunks)),
+      sends_all_(header.sends_all()),
+      events_(std::move(events)),
+      ready_to_write_(sends_all_ ? 1 : 0) {
+  v1::UploadMessage first;
+  *first.mutable_header() = header;
+  outgoing_ = ToBytes(first);
+  if (!sends_all_) return;
+  const int step = std::max(1, header.num_stripes());
+  for (size_t i = header.stripe(); i < chunks_->size(); i += step) missing_.push_back(static_cast<int>(i));
+}
+
+void UploadStream::WriteNext() {
+  if (missing_.empty()) {
+    events_.written();
+    StartWritesDone();
+    return;
+  }
+  const std::string& chunk = (*chunks_)[missing_.front()];
+  missing_.pop_front();
+  outgoing_ = ChunkMessage(std::shared_ptr<const std::string>(chunks_, &chunk));
+  Pace(static_cast<int64_t>(chunk.size()), [this] { StartWrite(&outgoing_); });
+}
+
+// The answer to the header may be here before we are told that the header is written; chunks go out after both.
+void UploadStream::OnReadyToWrite() {
+  if (++ready_to_write_ == 2) WriteNext();
+}
+
+void UploadStream::OnReadDone(bool ok) {
+  v1::UploadReply reply;
+  if (!ok || !FromBytes(incoming_, &reply)) {
+    RemoveHold();
+    return;
+  }
+  if (reply.has_verdict()) verdict_ = reply.verdict();
+  const bool answers_header = reply.has_missing() && !sends_all_ && !std::exchange(header_answered_, true);
+  if (answers_header) {
+    for (int index : reply.missing().chunks()) {
+      if (index >= 0 && static_cast<size_t>(index) < chunks_->size()) missing_.push_back(index);
+    }
+  }
+  StartRead(&incoming_);
+  if (answers_header) OnReadyToWrite();
+}
+
+void UploadStream::OnWriteDone(bool ok) {
+  if (!ok) return;
+  if (!std::exchange(header_written_, true)) {
+    OnReadyToWrite();
+  } else {
+    WriteNext();
+  }
+}
+
+void UploadStream::OnDone(const grpc::Status& status) {
+  const std::shared_ptr<UploadStream> self = std::move(self_);
+  events_.ended(status, verdict_);
+}
+
+// ---- Download ----
+
+std::shared_ptr<DownloadStream> DownloadStream::Start(grpc::GenericStub& stub, const v1::DownloadRequest& request,
+                                                      Pacer& pacer, Events events) {
+  std::shared_ptr<DownloadStream> stream(new DownloadStream(request, pacer, std::move(events)));
+  stream->self_ = stream;
+  stub.PrepareBidiStreamingCall(&stream->context_, kDownload, {}, stream.get());
+  stream->StartWriteLast(&stream->outgoing_, grpc::WriteOptions());
+  stream->StartRead(&stream->incoming_);
+  stream->StartCall();
+  return stream;
+}
+
+DownloadStream::DownloadStream(const v1::DownloadRequest& request, Pacer& pacer, Events events)
+    : BulkStream(pacer), events_(std::move(events)), outgoing_(ToBytes(request)) {}
+
+void DownloadStream::OnReadDone(bool ok) {
+  if (!ok) return;
+  const auto bytes = static_cast<int64_t>(incoming_.Length());
+  if (std::optional<std::string> chunk = TakeChunk(incoming_)) {
+    incoming_.Clear();
+    events_.chunk(*std::move(chunk));
+  } else if (v1::DownloadMessage message; FromBytes(incoming_, &message)) {
+    events_.message(message);
+  } else {
+    return Cancel();  // of no use, and neither is what follows
+  }
+  Pace(bytes, [this] { StartRead(&incoming_); });
+}
+
+void DownloadStream::OnDone(const grpc::Status& status) {
+  const std::shared_ptr<DownloadStream> self = std::move(self_);
+  events_.ended(status);
+}
+
+}  // namespace causeway::transport

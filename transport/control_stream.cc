@@ -1,0 +1,55 @@
+#include "transport/control_stream.h"
+
+#include <utility>
+
+namespace causeway::transport {
+
+std::shared_ptr<ControlStream> ControlStream::Start(v1::Coordinator::Stub& stub, v1::Join join, OnMessage on_message,
+                                                    OnEnded on_ended) {
+  auto stream = std::make_shared<ControlStream>();
+  stream->self_ = stream;
+  stream->on_message_ = std::move(on_message);
+  stream->on_ended_ = std::move(on_ended);
+  stub.async()->Control(&stream->context_, stream.get());
+  v1::SiteMessage first;
+  *first.mutable_join() = std::move(join);
+  stream->AddHold();  // Send comes from other threads; released when reading ends
+  stream->Send(std::move(first));
+  stream->StartRead(&stream->incoming_);
+  stream->StartCall();
+  return stream;
+}
+
+void ControlStream::Send(v1::SiteMessage message) {
+  core::MutexLock lock(mutex_);
+  if (ended_) return;
+  outgoing_.push_back(std::move(message));
+  if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+}
+
+void ControlStream::OnReadDone(bool ok) {
+  if (ok) {
+    on_message_(incoming_);
+    StartRead(&incoming_);
+    return;
+  }
+  {
+    core::MutexLock lock(mutex_);
+    ended_ = true;
+  }
+  RemoveHold();
+}
+
+void ControlStream::OnWriteDone(bool ok) {
+  core::MutexLock lock(mutex_);
+  outgoing_.pop_front();
+  if (!ok) ended_ = true;
+  if (!ended_ && !outgoing_.empty()) StartWrite(&outgoing_.front());
+}
+
+void ControlStream::OnDone(const grpc::Status& status) {
+  const std::shared_ptr<ControlStream> self = std::move(self_);
+  on_ended_(status);
+}
+
+}  // namespace causeway::transport

@@ -1,0 +1,42 @@
+// A site's control stream, as a gRPC callback reactor. It knows how the call goes, not what to do when it breaks: that
+// is GrpcLink's.
+//
+// Started by its static Start, it lives until the call is over, and calls `ended` exactly once, last. Callbacks run on
+// gRPC's threads. Send and Cancel are thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "causeway/v1/coordinator.grpc.pb.h"
+#include "core/mutex.h"
+
+namespace causeway::transport {
+
+class ControlStream final : public grpc::ClientBidiReactor<v1::SiteMessage, v1::CoordinatorMessage> {
+ public:
+  using OnMessage = std::function<void(const v1::CoordinatorMessage&)>;
+  using OnEnded = std::function<void(const grpc::Status&)>;
+
+  static std::shared_ptr<ControlStream> Start(v1::Coordinator::Stub& stub, v1::Join join, OnMessage on_message,
+                                              OnEnded on_ended);
+  void Send(v1::SiteMessage message);
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+  grpc::ClientContext context_;
+  OnMessage on_message_;
+  OnEnded on_ended_;
+  v1::CoordinatorMessage incoming_;
+  core::Mutex mutex_;
+  std::deque<v1::SiteMessage> outgoing_ ABSL_GUARDED_BY(mutex_);  // front is being written
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<ControlStream> self_;  // until OnDone
+};
+
+}  // namespace causeway::transport

@@ -1,0 +1,47 @@
+// What a site's transfers say about its link, and over how many TCP connections a transfer should go.
+//
+//   bytes and seconds of transfers ─┐
+//   round trips of pings ───────────┴─► rate × round trip ─► connections
+//
+// One connection moves what the kernel buffers for it in a round trip; with Linux's default buffers that is about
+// 2.8 MB. So a link takes ceil(rate · round trip / 2.8 MB) of them, at most 16. The rate is what came out of the
+// connections there were, so a quarter more is allowed for: where they are the limit, their number grows. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "core/limits.h"
+#include "core/membership.h"
+#include "core/mutex.h"
+
+namespace causeway::transport {
+
+inline constexpr int kDefaultChannels = 4;  // while nothing is measured
+inline constexpr int kMaxChannels = core::kMaxStripes;
+
+class LinkMeter {
+ public:
+  enum class Direction { kUp, kDown };
+
+  // A transfer moved so many bytes in so many seconds. Short ones say more about latency than about the rate, and count
+  // for nothing.
+  void Moved(Direction direction, int64_t bytes, double seconds);
+  void RoundTrip(double seconds);
+
+  int channels() const;
+  core::LinkProgress progress() const;
+  double round_trip_s() const;  // the shortest of the last ones; 0 = none yet
+
+ private:
+  void Choose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double ShortestTrip() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable core::Mutex mutex_;
+  double up_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes/s
+  double down_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<double> trips_ ABSL_GUARDED_BY(mutex_);
+  std::deque<int> wanted_ ABSL_GUARDED_BY(mutex_);  // by the last measurements; the most of them counts
+};
+
+}  // namespace causeway::transport
