@@ -1,7 +1,7 @@
 """Arithmetic of the benchmark over a wide-area link: what a cell could reach, how long it takes, and what was reached.
 
-Names: H `sync_every`, P fragments, tau `fragment_sync_delay`, N parameters, M sites. The coordinator's link has the rate
-of a site's, and all M contributions and updates of a round cross it, each direction on its own.
+Names: H `sync_every`, P fragments, tau `fragment_sync_delay`, M sites. The coordinator's link has the rate of a site's,
+and all M contributions and updates of a round cross it, each direction on its own.
 """
 
 import dataclasses
