@@ -67,8 +67,9 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     if (finished_) return;  // cancelled meanwhile
     if (!header_.sends_all()) {
       v1::UploadReply reply;
+      v1::ChunkList& list = *reply.mutable_missing();  // also where nothing of the stripe is missing
       for (int index : missing) {
-        if (InStripe(index)) reply.mutable_missing()->add_chunks(index);
+        if (InStripe(index)) list.add_chunks(index);
       }
       outgoing_ = transport::ToBytes(reply);
       writing_ = true;

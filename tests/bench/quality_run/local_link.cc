@@ -79,6 +79,7 @@ void LocalLink::Deliver(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kNotice: listener_->OnNotice(message.notice().reason()); break;
     case v1::CoordinatorMessage::kDrain: listener_->OnDrain(message.drain().reason()); break;
     case v1::CoordinatorMessage::kHold: break;  // nobody pauses it
+    case v1::CoordinatorMessage::kPong:
     case v1::CoordinatorMessage::KIND_NOT_SET: break;
   }
 }
