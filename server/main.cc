@@ -154,6 +154,36 @@ void Serve(server::Coordinator& coordinator) {
   spdlog::info("stopping: saves snapshots");
 }
 
+absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const core::RunConfig& config,
+                                                             const std::string& run_config, const core::Shard& shard) {
+  return server::Journal::Open({.directory = absl::GetFlag(FLAGS_state_dir),
+                                .run_config = run_config,
+                                .keep = config.checkpoint.keep,
+                                .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
+                                .min_free_bytes = config.checkpoint.min_free_bytes,
+                                .new_lineage = absl::GetFlag(FLAGS_new_lineage),
+                                .shard = shard,
+                                .accept = [&](const std::string& stored) { return CheckSameRun(stored, config); },
+                                .failed = nullptr});
+}
+
+absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core::RunConfig& config,
+                                                                     const std::string& run_config,
+                                                                     const Listening& addresses,
+                                                                     server::Journal* journal) {
+  ASSIGN_OR_RETURN(server::StoredRun stored, journal->Load());
+  if (stored.rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
+  return server::Coordinator::Create(
+      {.config = config,
+       .run_config = run_config,
+       .config_json = formats::RunConfigJson(config),
+       .now_ms = NowMs,
+       .shard = addresses.shard,
+       .lead = addresses.lead.Text(),
+       .check_config = [config](const std::string& lead) { return CheckShardConfig(lead, config); }},
+      journal, std::move(stored));
+}
+
 int Run(const core::RunConfig& config, Listening addresses) {
   for (const std::string& advice : formats::CodecAdvice(config.codec)) spdlog::warn("{}", advice);
   auto gate = server::Gate::Create(
@@ -162,29 +192,9 @@ int Run(const core::RunConfig& config, Listening addresses) {
        .now_ms = NowMs});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
   const std::string run_config = formats::SerializeRunConfig(config);
-  auto journal =
-      server::Journal::Open({.directory = absl::GetFlag(FLAGS_state_dir),
-                             .run_config = run_config,
-                             .keep = config.checkpoint.keep,
-                             .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
-                             .min_free_bytes = config.checkpoint.min_free_bytes,
-                             .new_lineage = absl::GetFlag(FLAGS_new_lineage),
-                             .shard = addresses.shard,
-                             .accept = [&](const std::string& stored) { return CheckSameRun(stored, config); },
-                             .failed = nullptr});
+  const auto journal = OpenJournal(config, run_config, addresses.shard);
   if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
-  auto stored = (*journal)->Load();
-  if (!stored.ok()) return ctl::Fail(ctl::kBadInput, stored.status());
-  if (stored->rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
-  auto coordinator = server::Coordinator::Create(
-      {.config = config,
-       .run_config = run_config,
-       .config_json = formats::RunConfigJson(config),
-       .now_ms = NowMs,
-       .shard = addresses.shard,
-       .lead = addresses.lead.Text(),
-       .check_config = [&](const std::string& lead) { return CheckShardConfig(lead, config); }},
-      journal->get(), *std::move(stored));
+  const auto coordinator = MakeCoordinator(config, run_config, addresses, journal->get());
   if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
 
   const auto status_json = [&] { return server::StatusJson((*coordinator)->Status()); };

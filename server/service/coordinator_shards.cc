@@ -115,6 +115,10 @@ void Coordinator::Follow(const v1::MembershipUpdate& update) {
 }
 
 absl::Status Coordinator::TakeUpdate(const v1::MembershipUpdate& update) {
+  if (update.run_id() != options_.config.run_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("shard 0: expected run ", options_.config.run_id, ", got ", update.run_id()));
+  }
   if (!update.run_config().empty() && options_.check_config) {
     RETURN_IF_ERROR(options_.check_config(update.run_config()));
   }

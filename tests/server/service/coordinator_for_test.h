@@ -52,11 +52,12 @@ class CoordinatorForTest {
  public:
   using ControlStream = grpc::ClientReaderWriter<v1::SiteMessage, v1::CoordinatorMessage>;
 
-  explicit CoordinatorForTest(Gate* gate = Gate::Open())
+  explicit CoordinatorForTest(Gate* gate = Gate::Open(), const core::Shard& shard = {})
       : map(*core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided)),
-        journal_(*Journal::Open({.directory = folder_.path(), .failed = nullptr})),
-        coordinator(*Coordinator::Create({.config = ConfigForTest(), .now_ms = [] { return int64_t{0}; }},
-                                         journal_.get(), *journal_->Load())),
+        journal_(*Journal::Open({.directory = folder_.path(), .shard = shard, .failed = nullptr})),
+        coordinator(*Coordinator::Create(
+            {.config = ConfigForTest(), .now_ms = [] { return int64_t{0}; }, .shard = shard, .lead = "lead:1"},
+            journal_.get(), *journal_->Load())),
         service_(
             coordinator.get(), [] { return std::string("{}"); }, gate) {
     grpc::ServerBuilder builder;

@@ -1,0 +1,102 @@
+// What a coordinator that is one of several answers to callers who are lost. How shards work together is in tests/e2e.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/service/coordinator_for_test.h"
+
+namespace causeway::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr core::Shard kLead{0, 2};
+constexpr core::Shard kSecond{1, 2};
+
+v1::MembershipUpdate UpdateWith(const core::FragmentMap& map, const std::string& site, int64_t stay) {
+  v1::MembershipUpdate update;
+  transport::ToProto(map.manifest(), update.mutable_manifest());
+  transport::ToProto(map, update.mutable_fragments());
+  v1::Member* member = update.add_members();
+  member->set_site(site);
+  member->set_session(site + "-1");
+  member->set_stay(stay);
+  return update;
+}
+
+TEST(Shards, FragmentOfAnotherShardIsRefusedWithItsOwner) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  const UploadOutcome outcome = run.Contribute("a", 0);
+  EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(outcome.status.error_message(), "fragment 0 is of shard 0, this is shard 1 of 2");
+}
+
+TEST(Shards, CallerWhoExpectsAnotherShardIsRefused) {
+  CoordinatorForTest run(Gate::Open(), kLead);
+  const v1::CoordinatorMessage answer = run.Join("a", ManifestForTest(), [](v1::Context& context) {
+    context.set_shard(1);
+    context.set_num_shards(2);
+  });
+  EXPECT_THAT(answer.refused().reason(), HasSubstr("expected shard 1 of 2, this is shard 0 of 2"));
+  EXPECT_EQ(answer.refused().retry_after_ms(), 0);
+}
+
+TEST(Shards, SiteOfWhichShardZeroHasNotToldIsAskedToComeBack) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  EXPECT_GT(run.Join("a").refused().retry_after_ms(), 0);
+}
+
+TEST(Shards, MembershipOfAnotherRunEndsTheCoordinator) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  run.coordinator->Follow(UpdateWith(run.map, "a", 1));
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->status())) << run.coordinator->status();
+}
+
+TEST(Shards, SeedIsTakenFromTheSiteThatShardZeroNamesAndOnlyOfOwnFragments) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
+  update.set_run_id("test");
+  run.coordinator->Follow(update);
+  ASSERT_TRUE(run.Join("a").has_welcome());
+  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 1);
+  header.set_initial(true);
+  const std::vector<std::string> chunks = ChunksOf(run.map.fragment(1), core::CodecId::kFloat32, 0);
+  EXPECT_EQ(run.Upload(header, chunks).status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_FALSE(run.coordinator->Report().seeded());
+  update.set_seeder("a");
+  run.coordinator->Follow(update);
+  EXPECT_TRUE(run.Upload(header, chunks).admitted());
+  ASSERT_TRUE(run.coordinator->Finish().ok());
+  EXPECT_TRUE(run.coordinator->Report().seeded());
+  const StatusSnapshot status = run.coordinator->Status();
+  ASSERT_EQ(status.fragments.size(), 1u);
+  EXPECT_EQ(status.fragments[0].id, 1);
+}
+
+TEST(Shards, OperatorsAreSentToShardZero) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  for (const absl::Status& status :
+       {run.coordinator->ChangeRun(v1::ChangeRunRequest::PAUSE), run.coordinator->Drain("a")}) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("shard 1 of 2"), HasSubstr("lead:1")));
+  }
+}
+
+TEST(Shards, OnlyAShardOfTheSameRunMayFollow) {
+  CoordinatorForTest run(Gate::Open(), kLead);
+  v1::Context context;
+  context.set_protocol(transport::kProtocol);
+  context.set_run_id("test");
+  context.set_shard(1);
+  context.set_num_shards(3);
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->BeginFollow(context, nullptr)));
+  context.set_num_shards(2);
+  context.set_shard(0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->BeginFollow(context, nullptr)));
+  context.set_shard(1);
+  context.set_run_id("other");
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->BeginFollow(context, nullptr)));
+}
+
+}  // namespace
+}  // namespace causeway::server
