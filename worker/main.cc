@@ -217,6 +217,8 @@ class SiteLoop {
         engine_(engine),
         checkpoints_(checkpoints),
         evaluations_(trainer.NewEvaluator(), engine) {
+    engine.DeferCopies();
+    trainer.SetBeforeUpdate([&engine] { engine.FinishCopies(); });
     engine.SetEvaluate([this](worker::AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
   }
 

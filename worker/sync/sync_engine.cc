@@ -121,6 +121,7 @@ absl::StatusOr<Step> SyncEngine::AfterStep(Step t) {
   if (IsQuorum()) {
     for (FragmentId p = 0; p < map_->num_fragments(); ++p) SendDue(p, t);
   }
+  if (!defers_copies_) FinishCopies();
   RETURN_IF_ERROR(HoldWhilePaused());
   return join_if_dropped(Interrupted());
 }
@@ -168,8 +169,10 @@ void SyncEngine::Send(FragmentId p) {
     generation = generation_;
     ++progress_.contributions_sent;
   }
-  slots_[p].sync->CopyLocal();
-  Post(generation, [this, p, base, generation] { EncodeAndUpload(p, base, generation); });
+  copies_.Post([this, p, base, generation] {
+    slots_[p].sync->CopyLocal();
+    Post(generation, [this, p, base, generation] { EncodeAndUpload(p, base, generation); });
+  });
 }
 
 void SyncEngine::ChooseDelay(FragmentId p) {
@@ -353,13 +356,13 @@ absl::Status SyncEngine::CompleteRounds() {
     evaluates |= slots_[p].evaluates;
   }
   if (evaluates) PostEvaluation();
-  tasks_.Finish();
+  FinishTasks();
   return absl::OkStatus();
 }
 
 absl::Status SyncEngine::DrainUploads() {
   constexpr auto kDrainTimeout = std::chrono::seconds(10);
-  tasks_.Finish();
+  FinishTasks();
   core::MutexLock lock(mutex_);
   const bool drained = lock.WaitFor(changed_, kDrainTimeout, [this] {
     return Dropped() || !failure_.ok() ||

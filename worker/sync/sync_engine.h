@@ -2,8 +2,9 @@
 // and never makes the step loop wait for anything but an update that is due (synchronous mode).
 //
 //   step loop      Join ─► step 1, AfterStep(1) ─► step 2, AfterStep(2) ─► …  ─► CompleteRounds ─► Leave
-//                              │ SEND: copies θ       │ APPLY: waits if it must, mixes
-//   task thread                └► Δ, encode, upload   ▲
+//                              │ SEND                 │ APPLY: waits if it must, mixes
+//   copy thread                └► copies θ            ▲
+//   task thread                     └► Δ, encode, upload
 //   link threads    chunks of the update ─► task thread: decode, outer step on W, digest
 //
 // The next update of each fragment is always asked for; it is kept encoded until it is complete and the one before it
@@ -75,6 +76,11 @@ class SyncEngine final : public transport::LinkListener {
   // What the schedule wants at the end of inner step t. Returns t, or, when the site had been dropped from the run and
   // joined anew meanwhile, the step to go on from. Waits while the run is paused.
   absl::StatusOr<core::Step> AfterStep(core::Step t);
+
+  // A caller that says so calls FinishCopies in each step before it changes θ, so that what AfterStep sends is copied
+  // while the next step computes. Otherwise AfterStep waits for the copies. Before Join.
+  void DeferCopies() { defers_copies_ = true; }
+  void FinishCopies() { copies_.Finish(); }
 
   // Whether AfterStep(t) may read or write θ of the fragment.
   bool Touches(core::FragmentId fragment, core::Step t) const;
@@ -207,6 +213,10 @@ class SyncEngine final : public transport::LinkListener {
   AnchorCopy CopyAnchors() const;
   // Runs `task` on the task thread unless the site was dropped from the run meanwhile.
   void Post(int64_t generation, std::function<void()> task);
+  void FinishTasks() {
+    copies_.Finish();
+    tasks_.Finish();
+  }
 
   void Beat();
   void SendProgress(const core::Progress& progress);
@@ -222,6 +232,7 @@ class SyncEngine final : public transport::LinkListener {
   std::vector<core::SiteId> sites_;         // of the step loop
   std::function<void(AnchorCopy)> evaluate_;
   int64_t stays_ = 0;  // of the step loop
+  bool defers_copies_ = false;
   std::atomic<bool> stop_requested_ = false;
 
   mutable core::Mutex mutex_;
@@ -249,6 +260,7 @@ class SyncEngine final : public transport::LinkListener {
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
 
   TaskThread tasks_;
+  TaskThread copies_;  // after tasks_: it posts there
   std::thread heart_;
 };
 

@@ -87,6 +87,7 @@ bool SyncEngine::Checkpoint(core::Step t, const std::function<void(const SyncChe
     core::MutexLock lock(mutex_);
     if (!entered_ || Dropped() || phase_ != Phase::kTraining) return false;
   }
+  copies_.Finish();
   tasks_.Post([&] { save(Capture(t)); });
   tasks_.Finish();
   return true;

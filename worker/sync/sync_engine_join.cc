@@ -119,7 +119,7 @@ absl::StatusOr<core::Step> SyncEngine::Join() {
 }
 
 absl::StatusOr<core::Step> SyncEngine::TakePlace() {
-  tasks_.Finish();  // of an earlier stay
+  FinishTasks();  // of an earlier stay
   std::optional<core::Step> resumed_at;
   {
     core::MutexLock lock(mutex_);
@@ -260,7 +260,7 @@ absl::Status SyncEngine::Enter(const core::Entry& entry) {
     core::MutexLock lock(mutex_);
     phase_ = Phase::kEntering;
   }
-  tasks_.Finish();  // an update that is being taken; none follows it
+  FinishTasks();  // an update that is being taken; none follows it
   core::MutexLock lock(mutex_);
   if (Dropped()) return absl::AbortedError("dropped from the run");
   for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
@@ -356,7 +356,7 @@ void SyncEngine::Leave(bool finished, const std::string& reason) {
     changed_.notify_all();
   }
   heart_.join();
-  tasks_.Finish();
+  FinishTasks();
   core::Progress last;
   {
     core::MutexLock lock(mutex_);
@@ -364,7 +364,7 @@ void SyncEngine::Leave(bool finished, const std::string& reason) {
   }
   SendProgress(last);
   link_->Leave(finished, reason);
-  tasks_.Finish();
+  FinishTasks();
 }
 
 }  // namespace causeway::worker

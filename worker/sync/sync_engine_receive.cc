@@ -114,7 +114,11 @@ void SyncEngine::LoseAnchor(FragmentId p, const std::string& why, int64_t genera
     slots_[p].anchored = false;
     version = slots_[p].sync->version();
     joining = phase_ == Phase::kJoining;
-    if (!joining) entered_ = false;
+    if (joining) {
+      slots_[p].busy = false;
+    } else {
+      entered_ = false;
+    }
   }
   if (joining) {
     RequestAnchor(p, version, /*held_digest=*/0, generation);
@@ -177,7 +181,6 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[p];
-    slot.busy = false;
     slot.merged = merged;
     slot.sites = header.sites;
     slot.evaluates = !header.merged.empty() && header.merged.front() == site_;
@@ -198,6 +201,7 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[p];
+    slot.busy = false;  // with the version: a SEND in between would take the new W for the old one
     slot.version = header.version;
     if (joining || phase_ == Phase::kCompleting) slot.applied = slot.version;
     slot.ready_at = Clock::now();

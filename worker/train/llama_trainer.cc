@@ -43,6 +43,7 @@ absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
   gradients_.Clear();
   const double loss = model_.Forward(weights, batch);
   model_.Backward(weights, batch, gradients_.MutableView());
+  BeforeUpdate();
   RETURN_IF_ERROR(optimizer_.Step(t, gradients_, parameters_));
   return StepResult{.loss = loss, .tokens = static_cast<int64_t>(batch.tokens.size())};
 }

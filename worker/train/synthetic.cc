@@ -62,6 +62,7 @@ absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
 
 absl::Status SyntheticTrainer::Apply(core::Step t) {
   FillGradients(t);
+  BeforeUpdate();
   return optimizer_->Step(t, *gradients_, parameters_);
 }
 
@@ -72,6 +73,7 @@ absl::Status SyntheticTrainer::PutOff(core::Step t) {
 
 void SyntheticTrainer::CatchUp(std::span<const int> tensors, core::Step t) {
   if (applied_.empty()) return;  // nothing was put off
+  BeforeUpdate();
   for (int i : tensors) {
     double lr = 0;
     for (core::Step step = applied_[i] + 1; step <= t; ++step) lr += LearningRate(config_.inner, config_.steps, step);

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,6 +44,9 @@ class Trainer {
   //   INVALID_ARGUMENT  the data is too small for the sites that share it
   virtual absl::StatusOr<StepResult> Step(core::Step t) = 0;
 
+  // Called by Step and CatchUp before they change θ, so that until then others may go on reading θ of the last step.
+  void SetBeforeUpdate(std::function<void()> before_update) { before_update_ = std::move(before_update); }
+
   // Which sites share the data from the next step on, this one included. Any order.
   virtual void SetSites(const std::vector<core::SiteId>& names) = 0;
 
@@ -63,6 +68,14 @@ class Trainer {
   // Measures the loss of any values of these tensors on held-out data, with buffers of its own, so that it may run on
   // another thread than Step. Null where the model has no loss or the run holds no data out.
   virtual std::unique_ptr<Evaluator> NewEvaluator() const { return nullptr; }
+
+ protected:
+  void BeforeUpdate() {
+    if (before_update_) before_update_();
+  }
+
+ private:
+  std::function<void()> before_update_;
 };
 
 // The trainer that the run's config asks for. `data_path` is not read for a synthetic model. INVALID_ARGUMENT for data

@@ -34,6 +34,49 @@ TEST_F(SyncEngineTest, SendsAtItsStepAndMixesAfterTheDelay) {
   EXPECT_THAT(value_, ElementsAre(0.75f));
 }
 
+TEST_F(SyncEngineTest, WhatIsSentIsTheStepsThatSentHoweverSoonThetaChanges) {
+  for (const bool defers : {false, true}) {
+    if (defers) engine_->DeferCopies();
+    const core::Version base = defers ? 1 : 0;
+    if (!defers) {
+      ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+    }
+    value_[0] = 0.5f;
+    ASSERT_TRUE(engine_->AfterStep(2 * (base + 1)).ok());
+    if (defers) engine_->FinishCopies();
+    value_[0] = 7;
+    const transport::UploadRequest upload = link_.NextUpload();
+    EXPECT_EQ(upload.base, base);
+    EXPECT_EQ(*upload.chunks, ChunksOf({0.5f}));
+    upload.done(absl::OkStatus());
+    transport::DownloadRequest update = link_.NextDownload();
+    Answer(update, {.version = base + 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0}, DigestOf(1));
+    ASSERT_TRUE(engine_->AfterStep(2 * (base + 1) + 1).ok());
+  }
+}
+
+TEST_F(SyncEngineTest, AutomaticDelayAppliesAsLateAsItMayWhileNothingIsMeasured) {
+  config_.sync.sync_every = 4;
+  config_.sync.fragment_sync_delay = core::kAutoDelay;
+  engine_ = std::make_unique<SyncEngine>(config_, "eu", manifest_, std::vector<std::span<float>>{value_}, &link_);
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  ASSERT_TRUE(engine_->AfterStep(4).ok());
+  link_.NextUpload().done(absl::OkStatus());
+  transport::DownloadRequest update = link_.NextDownload();
+  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
+  for (core::Step t : {5, 6}) {
+    ASSERT_TRUE(engine_->AfterStep(t).ok());
+    EXPECT_THAT(value_, ElementsAre(1));
+  }
+  ASSERT_TRUE(engine_->AfterStep(7).ok());
+  EXPECT_THAT(value_, ElementsAre(0.75f));
+  ASSERT_TRUE(engine_->AfterStep(8).ok());  // the next send has a measured latency to go by
+  engine_->Leave(/*finished=*/false, "the test is over");
+  const core::FragmentProgress progress = link_.progress().fragments.at(0);
+  EXPECT_LE(progress.delay, 3);
+  EXPECT_THAT(progress.reason, HasSubstr("updates take"));
+}
+
 TEST_F(SyncEngineTest, SiteWhoseAnchorDiffersFromTheCoordinatorsTakesANewPlaceWithTheRightOne) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   ASSERT_TRUE(engine_->AfterStep(2).ok());
