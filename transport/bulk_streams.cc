@@ -94,6 +94,7 @@ void UploadStream::OnReadDone(bool ok) {
   if (reply.has_verdict()) verdict_ = reply.verdict();
   const bool answers_header = reply.has_missing() && !sends_all_ && !std::exchange(header_answered_, true);
   if (answers_header) {
+    events_.missing(reply.missing());
     for (int index : reply.missing().chunks()) {
       if (index >= 0 && static_cast<size_t>(index) < chunks_->size()) missing_.push_back(index);
     }

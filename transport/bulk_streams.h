@@ -50,6 +50,7 @@ class BulkStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
 class UploadStream final : public BulkStream {
  public:
   struct Events {
+    std::function<void(const v1::ChunkList&)> missing;  // of its stripe, at the begin; not where all is sent
     std::function<void()> written;  // all chunks are with gRPC: the next upload may begin. Not called if it breaks
     std::function<void(const grpc::Status&, const std::optional<v1::Verdict>&)> ended;
   };

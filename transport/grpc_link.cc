@@ -183,11 +183,12 @@ void GrpcLink::Run() {
     Connect();
     // Until the control stream breaks, look after the transfers.
     while (true) {
+      const int64_t looked_ms = NowMs();
       LaunchDue();
       core::MutexLock lock(mutex_);
       if (stopping_ || !control_running_) break;
-      lock.WaitFor(changed_, std::chrono::milliseconds(core::kFirstBackoffMs),
-                   [this] { return stopping_ || !control_running_; });
+      lock.WaitFor(changed_, std::chrono::milliseconds(MsToLook(looked_ms)),
+                   [this] { return stopping_ || !control_running_ || std::exchange(retry_added_, false); });
     }
     bool give_up = false;
     {

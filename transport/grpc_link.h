@@ -87,7 +87,9 @@ class GrpcLink final : public ShardLink {
   void OnTransferWritten(const std::shared_ptr<Transfer>& transfer);
   std::list<Pending>::iterator Find(const std::shared_ptr<Transfer>& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LaunchDue();
+  int64_t MsToLook(int64_t looked_ms) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
+  void AdviseOnBuffers();
   void Fail(const absl::Status& status);
   bool WaitForRetry(int64_t backoff_ms);
   bool Stopping() const;
@@ -105,6 +107,7 @@ class GrpcLink final : public ShardLink {
   core::Manifest manifest_;
   LinkListener* listener_ = nullptr;
   std::thread thread_;
+  std::atomic<bool> advised_ = false;  // on the kernel's buffers; once is enough
 
   mutable core::Mutex mutex_;
   std::condition_variable changed_;
@@ -128,6 +131,7 @@ class GrpcLink final : public ShardLink {
   std::vector<std::unique_ptr<grpc::GenericStub>> bulk_stubs_ ABSL_GUARDED_BY(mutex_);  // grows, and stays in place
   int64_t pinged_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   std::list<Pending> transfers_ ABSL_GUARDED_BY(mutex_);
+  bool retry_added_ ABSL_GUARDED_BY(mutex_) = false;  // since the link's thread looked
 };
 
 }  // namespace causeway::transport

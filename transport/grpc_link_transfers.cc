@@ -1,13 +1,31 @@
 // The part of GrpcLink that looks after transfers: launched while welcomed, and again where they broke.
 //
-// Uploads go one after the other, each over all connections: the fragment that was sent first is needed first. The next
-// one begins when the last one's bytes are with gRPC, so that the link is not idle in between.
-#include <algorithm>
+// Uploads go one after the other, each over all connections: the fragment that was sent first is needed first, and
+// keeps its turn while it waits for its retry. The next one begins when the last one's bytes are with gRPC, so that the
+// link is not idle in between.
+#include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <chrono>
+
+#include "core/limits.h"
 #include "transport/backoff.h"
 #include "transport/grpc_link.h"
+#include "transport/kernel_buffers.h"
 
 namespace causeway::transport {
+namespace {
+
+// As many as a rate takes: of a download each takes a window's worth ahead of its turn, so one too many costs more than
+// where nothing is held.
+int HeldChannels(const Pacer& pacer, double round_trip_s) {
+  LinkMeter held;
+  held.RoundTrip(round_trip_s);
+  held.Moved(LinkMeter::Direction::kUp, static_cast<int64_t>(pacer.bytes_per_s() * 60), 60);
+  return round_trip_s > 0 ? held.channels() : 1;
+}
+
+}  // namespace
 
 void GrpcLink::Upload(UploadRequest request) { Add(MakeUpload(std::move(request))); }
 
@@ -35,13 +53,31 @@ std::list<GrpcLink::Pending>::iterator GrpcLink::Find(const std::shared_ptr<Tran
 
 bool GrpcLink::MayLaunch(const Pending& pending, int64_t now_ms) const {
   if (pending.running || now_ms < pending.retry_at_ms) return false;
-  return !pending.transfer->is_upload() ||
-         std::none_of(transfers_.begin(), transfers_.end(), [](const Pending& other) { return other.writing; });
+  if (!pending.transfer->is_upload()) return true;
+  bool earlier = true;
+  for (const Pending& other : transfers_) {
+    if (&other == &pending) earlier = false;
+    if (other.writing || (earlier && !other.running && other.transfer->is_upload())) return false;
+  }
+  return true;
+}
+
+// Until LaunchDue should be called again after it was at that time: when the next retry is due, if that is soon.
+int64_t GrpcLink::MsToLook(int64_t looked_ms) const {
+  int64_t wait_ms = core::kFirstBackoffMs;
+  for (const Pending& pending : transfers_) {
+    if (pending.running || pending.retry_at_ms <= looked_ms) continue;
+    wait_ms = std::min(wait_ms, pending.retry_at_ms - looked_ms);
+  }
+  return wait_ms;
 }
 
 Lanes GrpcLink::LanesFor(const Transfer& transfer) {
-  const int wanted = options_.channels > 0 ? options_.channels : meter_.channels();
   Lanes lanes{.pacer = transfer.is_upload() ? &up_ : &down_, .meter = &meter_};
+  int wanted = options_.channels > 0 ? options_.channels : meter_.channels();
+  if (lanes.pacer->limits() && options_.channels == 0) {
+    wanted = std::min(wanted, HeldChannels(*lanes.pacer, meter_.round_trip_s()));
+  }
   for (int i = 0; i < wanted; ++i) {
     if (static_cast<size_t>(i) == bulk_stubs_.size()) {
       bulk_stubs_.push_back(
@@ -99,10 +135,16 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
     pending.writing = false;
     if (!finished && !pending.dropped && !stopping_ && !failed_) {
       pending.running = false;
-      pending.retry_at_ms = NowMs() + BackoffMs(transfer->attempts(), RandomBits());
+      const int64_t broke_ms =
+          std::chrono::duration_cast<std::chrono::milliseconds>(transfer->broke_at().time_since_epoch()).count();
+      // Never now: the link's thread tells a retry that is to come from one that it has seen.
+      pending.retry_at_ms = std::max(NowMs() + 1, broke_ms + BackoffMs(transfer->attempts() - 1, RandomBits()));
+      retry_added_ = true;
+      changed_.notify_all();
       return;
     }
   }
+  AdviseOnBuffers();
   // It counts as running until its owner has been told and the next one is launched, so that Leave does not return
   // before.
   if (!finished) transfer->Finish(absl::CancelledError("the transfer was dropped"));
@@ -110,6 +152,12 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
   core::MutexLock lock(mutex_);
   transfers_.erase(Find(transfer));
   changed_.notify_all();
+}
+
+void GrpcLink::AdviseOnBuffers() {
+  if (advised_) return;
+  const std::string advice = BufferAdvice(meter_.progress(), ReadKernelBuffers());
+  if (!advice.empty() && !advised_.exchange(true)) spdlog::warn("the kernel's buffers slow this link: {}", advice);
 }
 
 void GrpcLink::DropTransfers() {

@@ -14,6 +14,7 @@ class Pacer {
   explicit Pacer(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}  // 0: as fast as it goes
 
   bool limits() const { return bytes_per_s_ > 0; }
+  double bytes_per_s() const { return bytes_per_s_; }
 
   // When so many bytes may start, in the caller's microseconds; now, if nothing is before them. They count as sent.
   int64_t Reserve(int64_t bytes, int64_t now_us) {

@@ -64,6 +64,7 @@ class UploadTransfer final : public Transfer {
       core::MutexLock lock(mutex_);
       meter_ = lanes.meter;
       begun_ = Clock::now();
+      broke_at_.reset();
       sends_all_ = header.sends_all();
       running_ = unwritten_ = stripes;
       status_ = grpc::Status::OK;
@@ -74,6 +75,7 @@ class UploadTransfer final : public Transfer {
     for (int i = 0; i < stripes; ++i) {
       header.set_stripe(i);
       UploadStream::Events events{
+          .missing = [this, i, stripes](const v1::ChunkList& missing) { Missing(i, stripes, missing); },
           .written = [this] { Written(); },
           .ended = [this](const grpc::Status& status,
                           const std::optional<v1::Verdict>& verdict) { Ended(status, verdict); }};
@@ -92,6 +94,17 @@ class UploadTransfer final : public Transfer {
   void Finish(const absl::Status& status) override { request_.done(status); }
 
  private:
+  // What the coordinator has of a stripe: more than before, if the last attempt was good for something.
+  void Missing(int stripe, int stripes, const v1::ChunkList& missing) {
+    core::MutexLock lock(mutex_);
+    arrived_.resize(request_.chunks->size());
+    for (size_t i = stripe; i < arrived_.size(); i += stripes) {
+      if (arrived_[i] || std::ranges::find(missing.chunks(), static_cast<int>(i)) != missing.chunks().end()) continue;
+      arrived_[i] = true;
+      attempts_ = 0;
+    }
+  }
+
   void Written() {
     std::function<void()> written;
     {
@@ -107,8 +120,10 @@ class UploadTransfer final : public Transfer {
     {
       core::MutexLock lock(mutex_);
       if (verdict) verdict_ = verdict;
+      if (!status.ok()) Break();
       if (!status.ok() && (status_.ok() || IsDamaged(status))) status_ = status;
       if (--running_ > 0) return;
+      Break();
       if (verdict_ && sends_all_) Measure();
       ended = std::move(ended_);
     }
@@ -151,6 +166,7 @@ class UploadTransfer final : public Transfer {
   // Of the attempt; read without the lock once no stream is running.
   grpc::Status status_;
   std::optional<v1::Verdict> verdict_;
+  std::vector<bool> arrived_;  // chunks that the coordinator is known to have
 };
 
 class DownloadTransfer final : public Transfer {
@@ -184,6 +200,7 @@ class DownloadTransfer final : public Transfer {
       meter_ = lanes.meter;
       running_ = static_cast<int>(stripes_.size());
       status_ = grpc::Status::OK;
+      broke_at_.reset();
       measured_bytes_ = 0;
       first_chunk_.reset();
       ended_ = std::move(ended);
@@ -254,8 +271,10 @@ class DownloadTransfer final : public Transfer {
     std::function<void(bool)> ended;
     {
       core::MutexLock lock(mutex_);
+      if (!status.ok()) Break();
       if (!status.ok() && status_.ok()) status_ = status;
       if (--running_ > 0) return;
+      Break();
       if (first_chunk_) meter_->Moved(LinkMeter::Direction::kDown, measured_bytes_, SecondsSince(*first_chunk_));
       ended = std::move(ended_);
     }

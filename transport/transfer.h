@@ -2,12 +2,15 @@
 // attempt breaks (start the next one where this one stopped).
 //
 //   attempt   one stream a stripe, each on a connection of its own; over when all of them are
+//   retry     of what is missing, a backoff after the first of them broke: where the others took longer, at once
 //
 // Launch is called by the link while no attempt is running; everything else is thread-safe.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "causeway/v1/coordinator.pb.h"
@@ -36,10 +39,19 @@ class Transfer {
   virtual void Finish(const absl::Status& status) = 0;  // tells the owner, when no attempt is running
 
   virtual bool is_upload() const = 0;
+
+  // Of an attempt that is over and did not finish.
   int attempts() const { return attempts_; }
+  std::chrono::steady_clock::time_point broke_at() const { return broke_at_.value(); }
 
  protected:
+  // Of the attempt's first stream that broke; what breaks without an error does when all are over.
+  void Break() {
+    if (!broke_at_) broke_at_ = std::chrono::steady_clock::now();
+  }
+
   int attempts_ = 0;  // in a row that brought nothing new
+  std::optional<std::chrono::steady_clock::time_point> broke_at_;
 };
 
 std::shared_ptr<Transfer> MakeUpload(UploadRequest request);
