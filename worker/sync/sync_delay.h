@@ -1,20 +1,19 @@
 // The automatic delay τ of a site (fragment_sync_delay: auto): the least number of inner steps between sending a
-// fragment and needing its update in which the update has come so far.
+// fragment and needing its update in which all updates of the last rounds have come.
 //
 //   SEND ───── latency: encode, up, the slowest site, merge, down, outer step ─────► update in W ── slack ──► APPLY
 //
-//   τ = ceil(1.1 · longest of the fragment's last latencies / step time) + 1,  1 ≤ τ < H
+//   τ = ceil(1.1 · longest of the last latencies / step time) + 1,  1 ≤ τ < H
 //
-// A fragment that was not measured yet takes the longest of the others, the very first the longest τ there is: a
-// too large τ costs a little of the fragment's newest local steps, a too small one makes the site wait. What is chosen
-// at a SEND holds for that round. The longest of a few counts, so that τ follows a link that got slower at once, and
-// one that got faster after some rounds. Source: Streaming DiLoCo (arXiv 2501.18512, section 2.2) has τ as a constant;
-// its choice from measurement is ours. One owner at a time.
+// A too large τ costs a little of the fragment's newest local steps, a too small one makes the site wait. So the
+// longest of the last three rounds counts, of all fragments: what delays one of them (a lost packet, a slow site) meets
+// the others as well; and while nothing is measured, the longest τ there is. A link that got slower is followed at
+// once, one that got faster after three rounds. What is chosen at a SEND holds for that round. Source: Streaming DiLoCo
+// (arXiv 2501.18512, section 2.2) has τ as a constant; its choice from measurement is ours. One owner at a time.
 #pragma once
 
 #include <cstddef>
 #include <deque>
-#include <map>
 #include <string>
 
 #include "core/schedule.h"
@@ -23,7 +22,7 @@ namespace causeway::worker {
 
 class SyncDelay {
  public:
-  explicit SyncDelay(core::Step sync_every) : sync_every_(sync_every) {}
+  SyncDelay(core::Step sync_every, int num_fragments);
 
   struct Choice {
     core::Step delay = 0;
@@ -31,13 +30,14 @@ class SyncDelay {
   };
 
   void Stepped(double seconds);  // an inner step took so long, waiting for updates not counted
-  void Arrived(core::FragmentId fragment, double latency_s);
-  Choice Choose(core::FragmentId fragment) const;
+  void Arrived(double latency_s);
+  Choice Choose() const;
 
  private:
   const core::Step sync_every_;
   double step_s_ = 0;  // exponential average
-  std::map<core::FragmentId, std::deque<double>> latencies_;
+  const size_t kept_;
+  std::deque<double> latencies_;  // in seconds, newest last
 };
 
 }  // namespace causeway::worker

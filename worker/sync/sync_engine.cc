@@ -27,7 +27,7 @@ SyncEngine::SyncEngine(const core::RunConfig& config, core::SiteId site, const c
       schedule_(config.sync.Schedule()),
       tensors_(std::move(tensors)),
       link_(link),
-      delay_(config.sync.sync_every) {}
+      delay_(config.sync.sync_every, config.sync.num_fragments) {}
 
 SyncEngine::~SyncEngine() { Leave(/*finished=*/false, "the program ends"); }
 
@@ -181,7 +181,7 @@ void SyncEngine::ChooseDelay(FragmentId p) {
     slot.delay = schedule_.delay();
     return;
   }
-  const SyncDelay::Choice choice = delay_.Choose(p);
+  const SyncDelay::Choice choice = delay_.Choose();
   slot.delay = choice.delay;
   slot.delay_reason = choice.reason;
 }

@@ -206,7 +206,7 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
     if (joining || phase_ == Phase::kCompleting) slot.applied = slot.version;
     slot.ready_at = Clock::now();
     if (merged && phase_ == Phase::kTraining) {
-      delay_.Arrived(p, std::chrono::duration<double>(slot.ready_at - slot.sent_at).count());
+      delay_.Arrived(std::chrono::duration<double>(slot.ready_at - slot.sent_at).count());
     }
     changed_.notify_all();
   }

@@ -9,56 +9,59 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(SyncDelay, TakesTheLongestWhileNothingIsMeasured) {
-  SyncDelay delay(/*sync_every=*/20);
-  EXPECT_EQ(delay.Choose(0).delay, 19);
+  SyncDelay delay(/*sync_every=*/20, /*num_fragments=*/1);
+  EXPECT_EQ(delay.Choose().delay, 19);
   delay.Stepped(0.1);
-  EXPECT_EQ(delay.Choose(0).delay, 19);
-  EXPECT_THAT(delay.Choose(0).reason, HasSubstr("nothing is measured yet"));
+  EXPECT_EQ(delay.Choose().delay, 19);
+  EXPECT_THAT(delay.Choose().reason, HasSubstr("nothing is measured yet"));
 }
 
 TEST(SyncDelay, CoversTheLongestOfTheLastLatenciesWithAMargin) {
-  SyncDelay delay(100);
+  SyncDelay delay(100, 1);
   delay.Stepped(0.1);
-  delay.Arrived(0, 1.0);
-  EXPECT_EQ(delay.Choose(0).delay, 12);  // 11 steps of 100 ms cover 1.1 s
-  delay.Arrived(0, 0.5);
-  delay.Arrived(0, 0.5);
-  EXPECT_EQ(delay.Choose(0).delay, 12);
-  delay.Arrived(0, 0.5);
-  EXPECT_EQ(delay.Choose(0).delay, 7);
-  delay.Arrived(0, 3.0);  // a link that got slower is followed at once
-  EXPECT_EQ(delay.Choose(0).delay, 34);
-  EXPECT_EQ(delay.Choose(0).reason, "updates take 3000 ms, steps 100.0 ms");
+  delay.Arrived(1.0);
+  EXPECT_EQ(delay.Choose().delay, 12);  // 11 steps of 100 ms cover 1.1 s
+  delay.Arrived(0.5);
+  delay.Arrived(0.5);
+  EXPECT_EQ(delay.Choose().delay, 12);
+  delay.Arrived(0.5);
+  EXPECT_EQ(delay.Choose().delay, 7);
+  delay.Arrived(3.0);  // a link that got slower is followed at once
+  EXPECT_EQ(delay.Choose().delay, 34);
+  EXPECT_EQ(delay.Choose().reason, "updates take 3000 ms, steps 100.0 ms");
 }
 
-TEST(SyncDelay, AFragmentThatWasNotMeasuredYetTakesTheLongestOfTheOthers) {
-  SyncDelay delay(100);
+TEST(SyncDelay, WhatDelayedOneFragmentCountsForAllOfThemForThreeRounds) {
+  SyncDelay delay(100, /*num_fragments=*/2);
   delay.Stepped(0.1);
-  delay.Arrived(1, 1.0);
-  delay.Arrived(2, 2.0);
-  EXPECT_EQ(delay.Choose(0).delay, 23);
-  EXPECT_EQ(delay.Choose(1).delay, 12);
+  delay.Arrived(2.0);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(delay.Choose().delay, 23);
+    delay.Arrived(1.0);
+  }
+  delay.Arrived(1.0);
+  EXPECT_EQ(delay.Choose().delay, 12);
 }
 
 TEST(SyncDelay, IsNeverBelowAStepNorBeyondTheNextSend) {
-  SyncDelay delay(4);
+  SyncDelay delay(4, 1);
   delay.Stepped(10);
-  delay.Arrived(0, 1e-6);
-  EXPECT_EQ(delay.Choose(0).delay, 2);
-  delay.Arrived(0, 1000);
-  EXPECT_EQ(delay.Choose(0).delay, 3);
-  SyncDelay every_step(1);
+  delay.Arrived(1e-6);
+  EXPECT_EQ(delay.Choose().delay, 2);
+  delay.Arrived(1000);
+  EXPECT_EQ(delay.Choose().delay, 3);
+  SyncDelay every_step(1, 1);
   every_step.Stepped(1);
-  every_step.Arrived(0, 1);
-  EXPECT_EQ(every_step.Choose(0).delay, 0);
+  every_step.Arrived(1);
+  EXPECT_EQ(every_step.Choose().delay, 0);
 }
 
 TEST(SyncDelay, FollowsTheStepTime) {
-  SyncDelay delay(100);
-  delay.Arrived(0, 1.0);
+  SyncDelay delay(100, 1);
+  delay.Arrived(1.0);
   delay.Stepped(0.1);
   for (int i = 0; i < 200; ++i) delay.Stepped(0.05);
-  EXPECT_EQ(delay.Choose(0).delay, 23);  // 22 and a little: the first step has not quite been forgotten
+  EXPECT_EQ(delay.Choose().delay, 23);  // 22 and a little: the first step has not quite been forgotten
 }
 
 }  // namespace
