@@ -37,9 +37,10 @@ struct LegCodec {
   uint64_t run_seed = 0;                 // where the rotation's signs come from
 
   core::CodecId CodecOf(const core::TensorPlace& tensor) const;
+  LegCodec With(core::CodecId chosen) const { return {chosen, exempt, run_seed}; }  // of a round whose codec was chosen
 };
 
-LegCodec UpLeg(const core::RunConfig& config);
+LegCodec UpLeg(const core::RunConfig& config);  // where the codec is `auto`, with that of version 0
 LegCodec DownLeg(const core::RunConfig& config);
 LegCodec Unencoded();  // float32: initial parameters and anchors
 

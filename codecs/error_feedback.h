@@ -24,7 +24,8 @@ class ErrorFeedback {
   ErrorFeedback(int64_t padded_values, float beta);
 
   // Encodes the fragment's values (padded layout) into one chunk for each span. Needs no pending residual.
-  // INVALID_ARGUMENT as EncodeChunk; nothing is pending then. The spans' codecs and rotations are the same each time.
+  // INVALID_ARGUMENT as EncodeChunk; nothing is pending then. The spans' codecs may be others than before,
+  // but of the same domain: all rotate, with the same seed, or none does.
   absl::StatusOr<std::vector<std::string>> Encode(const std::vector<ChunkSpan>& spans, std::span<const float> values);
 
   void Admit();   // the pending residual becomes the residual

@@ -33,6 +33,27 @@ std::optional<CodecId> CodecFromNumber(int64_t number) {
   return std::nullopt;
 }
 
+bool Rotates(CodecId codec) {
+  return codec == CodecId::kRotatedSign || codec == CodecId::kRotatedLm2 || codec == CodecId::kRotatedLm4;
+}
+
+int CodeBits(CodecId codec) {
+  switch (codec) {
+    case CodecId::kFloat32: return 32;
+    case CodecId::kBfloat16: return 16;
+    case CodecId::kInt8: return 8;
+    case CodecId::kInt4:
+    case CodecId::kE3m0:
+    case CodecId::kRotatedLm4: return 4;
+    case CodecId::kRotatedLm2: return 2;
+    case CodecId::kSign:
+    case CodecId::kRotatedSign:
+    case CodecId::kOnebitAdamSign: return 1;
+    case CodecId::kTopk: return 0;
+  }
+  return 0;
+}
+
 std::string AllCodecNames() {
   std::string names;
   for (CodecId codec : kAllCodecs) {

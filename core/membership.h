@@ -45,6 +45,9 @@ struct LinkProgress {
   double down_bytes_per_s = 0;
   double round_trip_s = 0;
   int channels = 0;  // TCP connections that a transfer is spread over
+  // What transfers reached that are too short to tell the rate: their latency counts, so the link has more.
+  double up_least_bytes_per_s = 0;
+  double down_least_bytes_per_s = 0;
 
   friend bool operator==(const LinkProgress&, const LinkProgress&) = default;
 };

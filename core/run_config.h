@@ -105,7 +105,12 @@ struct CodecConfig {
   float feedback_down = 1.0f;
   std::vector<TensorKind> exempt;  // tensors of these kinds are bfloat16 on both legs
   bool zstd = false;               // chunks are compressed where it pays
+  // `auto`: from these, best first and all of one domain, the coordinator chooses by each round's links; `up` and
+  // `down` are then the last, cheapest one, which a run begins with. Empty: no choice.
+  std::vector<CodecId> allow_up;
+  std::vector<CodecId> allow_down;
 
+  bool chooses() const { return !allow_up.empty() || !allow_down.empty(); }
   friend bool operator==(const CodecConfig&, const CodecConfig&) = default;
 };
 

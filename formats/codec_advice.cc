@@ -7,7 +7,10 @@ namespace {
 
 using core::CodecId;
 
-void AdviseLeg(const char* leg, CodecId codec, float feedback, std::vector<std::string>& advice) {
+// Of `auto`, the best that it may choose: what it falls back to on a slow link is not what the leg was set for.
+void AdviseLeg(const char* leg, CodecId chosen, const std::vector<CodecId>& allowed, float feedback,
+               std::vector<std::string>& advice) {
+  const CodecId codec = allowed.empty() ? chosen : allowed.front();
   const std::string what = absl::StrCat("codec.feedback_", leg, " is ", feedback, " with ", core::CodecName(codec));
   if ((codec == CodecId::kSign || codec == CodecId::kRotatedSign) && feedback > 0) {
     advice.push_back(absl::StrCat(what, ": at 1 bit 0 trains better, with a higher outer.lr (docs/codecs.md)"));
@@ -21,8 +24,8 @@ void AdviseLeg(const char* leg, CodecId codec, float feedback, std::vector<std::
 
 std::vector<std::string> CodecAdvice(const core::CodecConfig& codec) {
   std::vector<std::string> advice;
-  AdviseLeg("up", codec.up, codec.feedback_up, advice);
-  AdviseLeg("down", codec.down, codec.feedback_down, advice);
+  AdviseLeg("up", codec.up, codec.allow_up, codec.feedback_up, advice);
+  AdviseLeg("down", codec.down, codec.allow_down, codec.feedback_down, advice);
   if (!codec.exempt.empty() && (codec.up == CodecId::kFloat32 || codec.down == CodecId::kFloat32)) {
     advice.push_back(
         "codec.exempt lowers its kinds of tensors from float32 to bfloat16; leave it empty to keep all bits");

@@ -38,6 +38,7 @@ inline constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::Tensor
                                                          {"norm", core::TensorKind::kNorm},
                                                          {"head", core::TensorKind::kHead},
                                                          {"expert", core::TensorKind::kExpert}};
+inline constexpr char kAuto[] = "auto";
 inline constexpr char kNesterov[] = "nesterov";
 inline constexpr char kSgd[] = "sgd";
 

@@ -159,6 +159,49 @@ CodecId ReadCodecName(const std::string& path, const std::string& name, FieldChe
   return codec.value_or(CodecId::kFloat32);
 }
 
+// What `auto` may choose from. The order says which is best, and a cheaper one has to save something. All of one
+// domain: a residual lives in its codec's, and goes on when the codec changes.
+std::vector<CodecId> ReadAllowed(const std::string& path, const google::protobuf::RepeatedPtrField<std::string>& names,
+                                 FieldCheck& check) {
+  if (names.empty()) return {CodecId::kRotatedLm4, CodecId::kRotatedLm2, CodecId::kRotatedSign};
+  std::vector<CodecId> allowed;
+  for (int i = 0; i < names.size(); ++i) {
+    const std::string at = absl::StrCat(path, "[", i, "]");
+    const CodecId codec = ReadCodecName(at, names[i], check);
+    check.Expect(codec != CodecId::kTopk && codec != CodecId::kOnebitAdamSign, at,
+                 "a codec that auto can change to in the middle of a run", names[i]);
+    if (i > 0) {
+      const CodecId better = allowed.back();
+      check.Expect(core::Rotates(codec) == core::Rotates(better), at,
+                   absl::StrCat(core::Rotates(better) ? "one that rotates" : "one that does not rotate", ", like ",
+                                core::CodecName(better), ": residuals cannot pass from one kind to the other"),
+                   names[i]);
+      check.Expect(
+          core::CodeBits(codec) < core::CodeBits(better), at,
+          absl::StrCat("fewer bits than the ", core::CodeBits(better), " of ", core::CodecName(better), " before it"),
+          absl::StrCat(names[i], " with ", core::CodeBits(codec)));
+    }
+    allowed.push_back(codec);
+  }
+  return allowed;
+}
+
+// One leg: its codec, and what auto may choose from; without auto nothing.
+CodecId ReadLeg(const std::string& leg, const std::string& name,
+                const google::protobuf::RepeatedPtrField<std::string>& names, core::SyncMode mode,
+                std::vector<CodecId>& allowed, FieldCheck& check) {
+  const std::string path = "codec." + leg, allow_path = "codec.allow_" + leg;
+  if (name != kAuto) {
+    check.Expect(names.empty(), allow_path, absl::StrCat("it only with ", leg, ": auto"),
+                 absl::StrCat("it with ", leg, ": ", name));
+    return ReadCodecName(path, name, check);
+  }
+  // In quorum mode a late contribution is of another base than its round, and a round has one codec.
+  check.Expect(mode == core::SyncMode::kSynchronous, path, "a codec's name (auto is for mode: synchronous)", name);
+  allowed = ReadAllowed(allow_path, names, check);
+  return allowed.back();
+}
+
 std::vector<core::TensorKind> ReadExempt(const v1::Codec& codec, FieldCheck& check) {
   std::vector<core::TensorKind> exempt;
   for (int i = 0; i < codec.exempt_size(); ++i) {
@@ -167,16 +210,19 @@ std::vector<core::TensorKind> ReadExempt(const v1::Codec& codec, FieldCheck& che
   return exempt;
 }
 
-core::CodecConfig ReadCodec(const v1::Codec& codec, FieldCheck& check) {
-  const CodecId down = ReadCodecName("codec.down", codec.down(), check);
+core::CodecConfig ReadCodec(const v1::Codec& codec, core::SyncMode mode, FieldCheck& check) {
+  std::vector<CodecId> allow_up, allow_down;
+  const CodecId down = ReadLeg("down", codec.down(), codec.allow_down(), mode, allow_down, check);
   check.Expect(down != CodecId::kOnebitAdamSign, "codec.down", "another codec (it is for the up leg only)",
                codec.down());
-  return {.up = ReadCodecName("codec.up", codec.up(), check),
+  return {.up = ReadLeg("up", codec.up(), codec.allow_up(), mode, allow_up, check),
           .down = down,
           .feedback_up = static_cast<float>(check.Share("codec.feedback_up", codec.feedback_up())),
           .feedback_down = static_cast<float>(check.Share("codec.feedback_down", codec.feedback_down())),
           .exempt = ReadExempt(codec, check),
-          .zstd = codec.zstd()};
+          .zstd = codec.zstd(),
+          .allow_up = std::move(allow_up),
+          .allow_down = std::move(allow_down)};
 }
 
 core::MembershipConfig ReadMembership(const v1::Membership& membership, core::SyncMode mode, FieldCheck& check) {
@@ -269,7 +315,7 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   config.inner = ReadInner(message.inner(), check);
   config.sync = ReadSync(message.sync(), check);
   config.outer = ReadOuter(message.outer(), given.outer(), check);
-  config.codec = ReadCodec(message.codec(), check);
+  config.codec = ReadCodec(message.codec(), config.sync.mode, check);
   config.membership = ReadMembership(message.membership(), config.sync.mode, check);
   config.eval = ReadEval(message.eval(), check);
   config.checkpoint = ReadCheckpoint(message.checkpoint(), check);

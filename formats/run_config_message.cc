@@ -65,8 +65,10 @@ v1::Sync SyncToMessage(const core::SyncConfig& sync) {
 
 v1::Codec CodecToMessage(const core::CodecConfig& codec) {
   v1::Codec message;
-  message.set_up(core::CodecName(codec.up));
-  message.set_down(core::CodecName(codec.down));
+  message.set_up(codec.allow_up.empty() ? core::CodecName(codec.up) : kAuto);
+  message.set_down(codec.allow_down.empty() ? core::CodecName(codec.down) : kAuto);
+  for (core::CodecId allowed : codec.allow_up) message.add_allow_up(core::CodecName(allowed));
+  for (core::CodecId allowed : codec.allow_down) message.add_allow_down(core::CodecName(allowed));
   message.set_feedback_up(codec.feedback_up);
   message.set_feedback_down(codec.feedback_down);
   for (core::TensorKind kind : codec.exempt) message.add_exempt(core::TensorKindName(kind));

@@ -79,6 +79,11 @@ Json ConfigJson(const core::RunConfig& config) {
   json["model"] = ModelJson(config, message.model());
   json["codec"]["exempt"] = Json::array();
   for (const std::string& kind : message.codec().exempt()) json["codec"]["exempt"].push_back(kind);
+  const auto add_allowed = [&](const char* key, const auto& names) {
+    for (const std::string& name : names) json["codec"][key].push_back(name);
+  };
+  add_allowed("allow_up", message.codec().allow_up());
+  add_allowed("allow_down", message.codec().allow_down());
   return json;
 }
 

@@ -78,6 +78,9 @@ struct DownloadHeader {
   std::vector<core::SiteId> sites;          // that share the data from here on
   int num_chunks = 0;
   bool already_held = false;  // anchors: the digest that was offered is the right one; no chunk follows
+  // Numbers of codecs (core/codec_id.h), where the coordinator chooses them; 0: as the config says.
+  uint32_t codec = 0;     // of an update's chunks
+  uint32_t up_codec = 0;  // of contributions to `version`
 };
 
 enum class DownloadKind { kUpdate, kAnchor };

@@ -13,17 +13,26 @@ constexpr double kNewestWeight = 0.3;
 constexpr size_t kKeptTrips = 32;  // half a minute of pings: long enough to meet an empty queue
 constexpr size_t kKeptWishes = 8;  // a connection too many costs nothing; one too few costs the link
 
-void Update(double* average, double value) {
-  *average = *average == 0 ? value : *average + kNewestWeight * (value - *average);
-}
-
 }  // namespace
 
+void LinkMeter::Rate::Add(int64_t moved, double seconds) {
+  const double weight = seconds_ == 0 ? 1 : kNewestWeight;
+  bytes_ += weight * (static_cast<double>(moved) - bytes_);
+  seconds_ += weight * (seconds - seconds_);
+}
+
 void LinkMeter::Moved(Direction direction, int64_t bytes, double seconds) {
-  if (bytes < kLeastBytes || seconds <= 0) return;
+  if (bytes < kLeastBytes) return MovedAtLeast(direction, bytes, seconds);
+  if (seconds <= 0) return;
   core::MutexLock lock(mutex_);
-  Update(direction == Direction::kUp ? &up_ : &down_, static_cast<double>(bytes) / seconds);
+  (direction == Direction::kUp ? up_ : down_).Add(bytes, seconds);
   Choose();
+}
+
+void LinkMeter::MovedAtLeast(Direction direction, int64_t bytes, double seconds) {
+  if (bytes <= 0 || seconds <= 0) return;
+  core::MutexLock lock(mutex_);
+  (direction == Direction::kUp ? least_up_ : least_down_).Add(bytes, seconds);
 }
 
 void LinkMeter::RoundTrip(double seconds) {
@@ -36,7 +45,7 @@ double LinkMeter::ShortestTrip() const { return trips_.empty() ? 0 : *std::range
 
 void LinkMeter::Choose() {
   if (trips_.empty()) return;
-  const double in_flight = kRoomToGrow * std::max(up_, down_) * ShortestTrip();
+  const double in_flight = kRoomToGrow * std::max(up_.bytes_per_s(), down_.bytes_per_s()) * ShortestTrip();
   wanted_.push_back(
       static_cast<int>(std::clamp(std::ceil(in_flight / kBytesPerConnection), 1.0, double{kMaxChannels})));
   if (wanted_.size() > kKeptWishes) wanted_.pop_front();
@@ -55,7 +64,12 @@ double LinkMeter::round_trip_s() const {
 core::LinkProgress LinkMeter::progress() const {
   const int number = channels();
   core::MutexLock lock(mutex_);
-  return {.up_bytes_per_s = up_, .down_bytes_per_s = down_, .round_trip_s = ShortestTrip(), .channels = number};
+  return {.up_bytes_per_s = up_.bytes_per_s(),
+          .down_bytes_per_s = down_.bytes_per_s(),
+          .round_trip_s = ShortestTrip(),
+          .channels = number,
+          .up_least_bytes_per_s = least_up_.bytes_per_s(),
+          .down_least_bytes_per_s = least_down_.bytes_per_s()};
 }
 
 }  // namespace causeway::transport

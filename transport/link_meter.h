@@ -24,9 +24,11 @@ class LinkMeter {
  public:
   enum class Direction { kUp, kDown };
 
-  // A transfer moved so many bytes in so many seconds. Short ones say more about latency than about the rate, and count
-  // for nothing.
+  // A transfer moved so many bytes in so many seconds. Short ones say more about latency than about the rate: they
+  // count for what the link has at least, and for nothing else.
   void Moved(Direction direction, int64_t bytes, double seconds);
+  // The same, where the other end worked meanwhile, too: counts like a short one.
+  void MovedAtLeast(Direction direction, int64_t bytes, double seconds);
   void RoundTrip(double seconds);
 
   int channels() const;
@@ -34,12 +36,24 @@ class LinkMeter {
   double round_trip_s() const;  // the shortest of the last ones; 0 = none yet
 
  private:
+  // Bytes and seconds are averaged apart: one transfer that went through a buffer in no time must not hide that others
+  // take long, as it would in the mean of their quotients.
+  class Rate {
+   public:
+    void Add(int64_t moved, double seconds);
+    double bytes_per_s() const { return seconds_ == 0 ? 0 : bytes_ / seconds_; }
+
+   private:
+    double bytes_ = 0;
+    double seconds_ = 0;
+  };
+
   void Choose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   double ShortestTrip() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable core::Mutex mutex_;
-  double up_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes/s
-  double down_ ABSL_GUARDED_BY(mutex_) = 0;
+  Rate up_ ABSL_GUARDED_BY(mutex_), down_ ABSL_GUARDED_BY(mutex_);
+  Rate least_up_ ABSL_GUARDED_BY(mutex_), least_down_ ABSL_GUARDED_BY(mutex_);
   std::deque<double> trips_ ABSL_GUARDED_BY(mutex_);
   std::deque<int> wanted_ ABSL_GUARDED_BY(mutex_);  // by the last measurements; the most of them counts
 };

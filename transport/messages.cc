@@ -61,6 +61,8 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
   message->mutable_link()->set_down_bytes_per_s(progress.link.down_bytes_per_s);
   message->mutable_link()->set_round_trip_s(progress.link.round_trip_s);
   message->mutable_link()->set_channels(progress.link.channels);
+  message->mutable_link()->set_up_least_bytes_per_s(progress.link.up_least_bytes_per_s);
+  message->mutable_link()->set_down_least_bytes_per_s(progress.link.down_least_bytes_per_s);
   message->mutable_in_flight()->Assign(progress.in_flight.begin(), progress.in_flight.end());
   if (progress.eval_loss) message->set_eval_loss(*progress.eval_loss);
   message->mutable_eval_versions()->Assign(progress.eval_versions.begin(), progress.eval_versions.end());
@@ -75,6 +77,8 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
   message->mutable_sites()->Assign(header.sites.begin(), header.sites.end());
   message->set_num_chunks(header.num_chunks);
   message->set_already_held(header.already_held);
+  message->set_codec(header.codec);
+  message->set_up_codec(header.up_codec);
 }
 
 absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message) {
@@ -159,8 +163,9 @@ core::Progress FromProto(const v1::Progress& message) {
   for (const v1::FragmentProgress& fragment : message.fragments()) {
     progress.fragments[fragment.fragment()] = {fragment.slack_s(), fragment.delay(), fragment.reason()};
   }
-  progress.link = {message.link().up_bytes_per_s(), message.link().down_bytes_per_s(), message.link().round_trip_s(),
-                   message.link().channels()};
+  progress.link = {message.link().up_bytes_per_s(),       message.link().down_bytes_per_s(),
+                   message.link().round_trip_s(),         message.link().channels(),
+                   message.link().up_least_bytes_per_s(), message.link().down_least_bytes_per_s()};
   if (message.has_eval_loss()) progress.eval_loss = message.eval_loss();
   return progress;
 }
@@ -172,7 +177,9 @@ DownloadHeader FromProto(const v1::DownloadHeader& message) {
           .merged_bases = {message.merged_bases().begin(), message.merged_bases().end()},
           .sites = {message.sites().begin(), message.sites().end()},
           .num_chunks = message.num_chunks(),
-          .already_held = message.already_held()};
+          .already_held = message.already_held(),
+          .codec = message.codec(),
+          .up_codec = message.up_codec()};
 }
 
 }  // namespace causeway::transport

@@ -97,6 +97,8 @@ core::LinkProgress ShardedLink::Measured() const {
     const core::LinkProgress one = link->Measured();
     all.up_bytes_per_s += one.up_bytes_per_s;
     all.down_bytes_per_s += one.down_bytes_per_s;
+    all.up_least_bytes_per_s += one.up_least_bytes_per_s;
+    all.down_least_bytes_per_s += one.down_least_bytes_per_s;
     all.round_trip_s = std::max(all.round_trip_s, one.round_trip_s);
     all.channels += one.channels;
   }

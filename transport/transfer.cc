@@ -203,6 +203,7 @@ class DownloadTransfer final : public Transfer {
       broke_at_.reset();
       measured_bytes_ = 0;
       first_chunk_.reset();
+      header_at_.reset();
       ended_ = std::move(ended);
       streams_.clear();
     }
@@ -245,6 +246,7 @@ class DownloadTransfer final : public Transfer {
         digest_.reset();
         for (Stripe& other : stripes_) other = {};
         request_.on_header(header);
+        header_at_ = Clock::now();
       }
       stripes_[stripe].of_version = header.version == version_;
     } else if (message.has_end() && stripes_[stripe].of_version) {
@@ -263,6 +265,7 @@ class DownloadTransfer final : public Transfer {
       measured_bytes_ += static_cast<int64_t>(chunk.size());
     } else {
       first_chunk_ = Clock::now();
+      first_bytes_ = static_cast<int64_t>(chunk.size());
     }
     request_.on_chunk(index, std::move(chunk));
   }
@@ -275,10 +278,20 @@ class DownloadTransfer final : public Transfer {
       if (!status.ok() && status_.ok()) status_ = status;
       if (--running_ > 0) return;
       Break();
-      if (first_chunk_) meter_->Moved(LinkMeter::Direction::kDown, measured_bytes_, SecondsSince(*first_chunk_));
+      Measure();
       ended = std::move(ended_);
     }
     ended(TakeOutcome());
+  }
+
+  // From the first chunk on. What comes as one chunk has no such time: it was merged since the header, and then sent.
+  void Measure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!first_chunk_) return;
+    if (measured_bytes_ > 0) {
+      meter_->Moved(LinkMeter::Direction::kDown, measured_bytes_, SecondsSince(*first_chunk_));
+    } else if (header_at_) {
+      meter_->MovedAtLeast(LinkMeter::Direction::kDown, first_bytes_, SecondsSince(*header_at_));
+    }
   }
 
   bool TakeOutcome() {
@@ -307,7 +320,8 @@ class DownloadTransfer final : public Transfer {
   LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;  // streams
   int64_t measured_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<Clock::time_point> first_chunk_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Clock::time_point> first_chunk_, header_at_ ABSL_GUARDED_BY(mutex_);
+  int64_t first_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::function<void(bool)> ended_ ABSL_GUARDED_BY(mutex_);
   Streams streams_ ABSL_GUARDED_BY(mutex_);
   // Under the lock, too; read without it once no stream is running.

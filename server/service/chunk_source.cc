@@ -11,6 +11,10 @@ namespace {
 transport::DownloadHeader HeaderOf(const RoundRecord& round, int num_chunks) {
   transport::DownloadHeader header{
       .version = round.base + 1, .outer = round.outer, .sites = round.sites, .num_chunks = num_chunks};
+  if (round.codecs) {
+    header.codec = static_cast<uint32_t>(round.codecs->down);
+    header.up_codec = static_cast<uint32_t>(round.codecs->next_up);
+  }
   for (const RoundRecord::Contributor& contributor : round.contributors) {
     header.merged.push_back(contributor.site);
     header.merged_bases.push_back(contributor.base);
@@ -101,16 +105,19 @@ ChunkSource::Item Update::Get(size_t index, Wake wake) {
   return {.chunk = std::make_shared<const std::string>(*std::move(chunk))};
 }
 
-Anchor::Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held)
+Anchor::Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held,
+               std::optional<core::CodecId> up)
     : snapshot_(std::move(snapshot)),
       plan_(codecs::PlanChunks(fragment, codecs::Unencoded())),
       digest_(digest),
-      already_held_(already_held) {}
+      already_held_(already_held),
+      up_(up) {}
 
 std::optional<transport::DownloadHeader> Anchor::Header(Wake) {
   return transport::DownloadHeader{.version = digest_.version,
                                    .num_chunks = already_held_ ? 0 : static_cast<int>(2 * plan_.size()),
-                                   .already_held = already_held_};
+                                   .already_held = already_held_,
+                                   .up_codec = up_ ? static_cast<uint32_t>(*up_) : 0};
 }
 
 ChunkSource::Item Anchor::Get(size_t index, Wake) {

@@ -90,7 +90,9 @@ class Update final : public ChunkSource {
 class Anchor final : public ChunkSource {
  public:
   // With `already_held` no chunk is sent.
-  Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held);
+  // `up`: of contributions to that version, where the coordinator chooses.
+  Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held,
+         std::optional<core::CodecId> up = std::nullopt);
 
   std::optional<transport::DownloadHeader> Header(Wake wake) override;
   Item Get(size_t index, Wake wake) override;
@@ -100,6 +102,7 @@ class Anchor final : public ChunkSource {
   const std::vector<codecs::ChunkSpan> plan_;
   const core::AnchorDigest digest_;
   const bool already_held_;
+  const std::optional<core::CodecId> up_;
 };
 
 }  // namespace causeway::server

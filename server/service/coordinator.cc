@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOpti
 }
 
 Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
-    : options_(std::move(options)), journal_(journal), started_ms_(options_.now_ms()) {}
+    : options_(std::move(options)), journal_(journal), started_ms_(options_.now_ms()), codecs_(options_.config) {}
 
 Coordinator::~Coordinator() {
   journal_->Flush();  // what it still has to tell speaks of us, and of the parameters
@@ -35,6 +35,7 @@ Coordinator::~Coordinator() {
 void Coordinator::SetMap(core::FragmentMap map) {
   map_ = std::move(map);
   open_.resize(map_->num_fragments());
+  codecs_.SetMap(*map_);
   const core::RunConfig& config = options_.config;
   const MergeSettings merge{.outer = config.outer,
                             .down = codecs::DownLeg(config),
@@ -111,7 +112,7 @@ absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
                      join.context().site(), "'"));
   }
   if (join.context().session().empty()) return absl::InvalidArgumentError("session: expected one, got none");
-  for (core::CodecId codec : {options_.config.codec.up, options_.config.codec.down}) {
+  for (core::CodecId codec : codecs_.all()) {
     if (std::count(join.codecs().begin(), join.codecs().end(), static_cast<uint32_t>(codec)) > 0) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("the run uses codec ", core::CodecName(codec), ", which the site does not know"));
@@ -211,6 +212,7 @@ void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   Perform(rounds_->Heard(site, member.session, message.step(), message.completing(), options_.now_ms()));
   const double loss = member.progress.loss;
   member.progress = transport::FromProto(message);
+  codecs_.Heard(site, member.progress);
   if (std::isnan(member.progress.loss)) member.progress.loss = loss;  // nothing new to say
   if (member.progress.eval_loss) {
     eval_loss_.latest = member.progress.eval_loss;

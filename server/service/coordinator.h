@@ -27,6 +27,7 @@
 #include "core/run_config.h"
 #include "server/rounds/round_table.h"
 #include "server/service/parameters.h"
+#include "server/service/run_codecs.h"
 #include "server/status/status_snapshot.h"
 #include "server/store/journal.h"
 #include "transport/byte_meter.h"
@@ -141,8 +142,10 @@ class Coordinator {
   Coordinator(CoordinatorOptions options, Journal* journal);
   absl::Status Restore(StoredRun stored);
   void MergeAgain(const std::vector<StoredFragment>& fragments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Contributions> ReadContributions(core::FragmentId fragment,
+  absl::StatusOr<Contributions> ReadContributions(core::FragmentId fragment, const codecs::LegCodec& leg,
                                                   const std::vector<StoredContribution>& stored) const;
+  std::vector<core::SiteId> ActiveSites() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // The run's fragment map, if the site may join as far as the rules are not concerned.
   absl::StatusOr<core::FragmentMap> CheckJoin(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -200,6 +203,7 @@ class Coordinator {
   std::vector<std::shared_ptr<Contribution>> seeds_ ABSL_GUARDED_BY(mutex_);  // initial parameters, arriving
   core::SessionId seeder_session_ ABSL_GUARDED_BY(mutex_);
   core::SiteId seeder_ ABSL_GUARDED_BY(mutex_);  // was asked for them
+  RunCodecs codecs_ ABSL_GUARDED_BY(mutex_);
   EvalLoss eval_loss_ ABSL_GUARDED_BY(mutex_);
   bool seeding_ ABSL_GUARDED_BY(mutex_) = false;  // the initial parameters are being saved
   std::string noted_reason_ ABSL_GUARDED_BY(mutex_);

@@ -82,12 +82,31 @@ void Coordinator::Perform(const Enter& action) {
   SendTo(action.site, message);
 }
 
+std::vector<core::SiteId> Coordinator::ActiveSites() const {
+  std::vector<core::SiteId> active;
+  for (const auto& [site, record] : rounds_->state().sites) {
+    const bool is_active = record.state == core::SiteState::kTraining || record.state == core::SiteState::kDraining;
+    if (is_active) active.push_back(site);
+  }
+  return active;
+}
+
+std::optional<RoundCodecs> Coordinator::DecideCodecs(core::FragmentId fragment) {
+  const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, ActiveSites());
+  for (const std::string& change : codecs_.TakeChanges()) {
+    spdlog::info("codec {}", change);
+    Note("codec", "", -1, change);
+  }
+  return codecs;
+}
+
 void Coordinator::Perform(const CloseRound& action) {
   RoundRecord round{.fragment = action.fragment,
                     .base = action.base,
                     .outer = options_.config.outer,
                     .sites = action.sites,
-                    .reason = action.reason};
+                    .reason = action.reason,
+                    .codecs = DecideCodecs(action.fragment)};
   std::vector<double> weights;
   for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);
   const std::vector<float> normalized = NormalizedWeights(weights);

@@ -54,7 +54,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   Arriving& arriving = open_[header.fragment()][site];
   if (arriving.contribution == nullptr || arriving.base != header.base_version()) {
     arriving = {std::make_shared<Contribution>(
-                    codecs::PlanChunks(map_->fragment(header.fragment()), codecs::UpLeg(options_.config))),
+                    codecs::PlanChunks(map_->fragment(header.fragment()), codecs_.UpLeg(header.fragment()))),
                 header.base_version(), options_.now_ms()};
   }
   return Upload{.contribution = arriving.contribution, .meters = members_[site].meters};

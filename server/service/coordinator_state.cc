@@ -42,8 +42,15 @@ absl::Status Coordinator::Restore(StoredRun stored) {
     }
     ASSIGN_OR_RETURN(core::FragmentState state, journal_->LoadSnapshot(id, fragment.snapshot));
     const uint64_t digest = state.Digest();
-    fragments.push_back({.state = std::move(state), .digest = digest, .updates = fragment.updates});
-    ASSIGN_OR_RETURN(const Contributions open, ReadContributions(id, fragment.open));
+    fragments.push_back(
+        {.state = std::move(state), .digest = digest, .up = fragment.snapshot_up, .updates = fragment.updates});
+    std::optional<core::CodecId> up = fragment.snapshot_up;
+    if (!fragment.to_replay.empty()) {
+      const std::optional<RoundCodecs>& last = fragment.to_replay.back().record.codecs;
+      up = last ? std::optional(last->next_up) : std::nullopt;
+    }
+    codecs_.Restore(id, up);
+    ASSIGN_OR_RETURN(const Contributions open, ReadContributions(id, codecs_.UpLeg(id), fragment.open));
     for (size_t i = 0; i < open.size(); ++i) {
       open_[p][fragment.open[i].site] = {open[i], fragment.open[i].admitted.base, started_ms_};
     }
@@ -58,19 +65,20 @@ void Coordinator::MergeAgain(const std::vector<StoredFragment>& fragments) {
   size_t rounds = 0;
   for (size_t p = 0; p < fragments.size(); ++p) {
     for (const StoredRound& round : fragments[p].to_replay) {
-      parameters_->Merge(
-          {.round = round.record, .contributions = {}, .load = [this, p, contributions = round.contributions] {
-             return ReadContributions(static_cast<core::FragmentId>(p), contributions);
-           }});
+      parameters_->Merge({.round = round.record,
+                          .contributions = {},
+                          .load = [this, p, leg = codecs_.UpLeg(round.record), contributions = round.contributions] {
+                            return ReadContributions(static_cast<core::FragmentId>(p), leg, contributions);
+                          }});
       ++rounds;
     }
   }
   spdlog::info("merges {} rounds since the last snapshots again", rounds);
 }
 
-absl::StatusOr<Contributions> Coordinator::ReadContributions(core::FragmentId fragment,
+absl::StatusOr<Contributions> Coordinator::ReadContributions(core::FragmentId fragment, const codecs::LegCodec& leg,
                                                              const std::vector<StoredContribution>& stored) const {
-  const auto plan = codecs::PlanChunks(map_->fragment(fragment), codecs::UpLeg(options_.config));
+  const auto plan = codecs::PlanChunks(map_->fragment(fragment), leg);
   Contributions contributions;
   for (const StoredContribution& one : stored) {
     auto contribution = std::make_shared<Contribution>(plan);
@@ -199,6 +207,10 @@ StatusSnapshot Coordinator::Status() const {
                           .eval_loss_start = eval_loss_.start,
                           .eval_loss_latest = eval_loss_.latest,
                           .eval_loss_versions = eval_loss_.versions};
+  snapshot.codec.up = codecs_.up();
+  snapshot.codec.down = codecs_.down();
+  snapshot.codec_reason_up = codecs_.reason_up();
+  snapshot.codec_reason_down = codecs_.reason_down();
   for (const auto& [site, record] : rounds_->state().sites) {
     const auto member = members_.find(site);
     SiteStatus& status = snapshot.sites.emplace_back();

@@ -33,6 +33,7 @@ void Parameters::Set(std::vector<StartingFragment> fragments) {
       Slot& slot = slots_[p];
       slot.state = std::move(fragments[p].state);
       slot.committed = slot.snapshot = {slot.state.version, fragments[p].digest};
+      slot.committed_up = slot.snapshot_up = fragments[p].up;
       for (const StoredRound& stored : fragments[p].updates) {
         slot.updates[stored.record.base] = std::make_shared<Update>(options_.journal, stored);
       }
@@ -125,7 +126,9 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
     while (slot.updates.begin()->first <= round.base - core::kRetainedUpdates) slot.updates.erase(slot.updates.begin());
   }
   const core::Fragment& fragment = options_.map.fragment(round.fragment);
-  const auto num_chunks = static_cast<int>(codecs::PlanChunks(fragment, options_.merge.down).size());
+  MergeSettings settings = options_.merge;
+  if (round.codecs) settings.down = settings.down.With(round.codecs->down);
+  const auto num_chunks = static_cast<int>(codecs::PlanChunks(fragment, settings.down).size());
   // Here, and not when the round is decided: readers are woken without the lock that decisions are made under.
   update->Begin(round, num_chunks);
 
@@ -135,7 +138,6 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   for (size_t i = 0; i < views.size(); ++i) {
     inputs.push_back({round.contributors[i].site, round.contributors[i].weight, views[i]});
   }
-  MergeSettings settings = options_.merge;
   settings.outer = round.outer;
   settings.threads = &merge_threads_;
   int emitted = 0;
@@ -156,6 +158,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   {
     core::MutexLock lock(mutex_);
     slot.committed = {slot.state.version, digest};
+    slot.committed_up = round.codecs ? std::optional(round.codecs->next_up) : std::nullopt;
     slot.bytes_since_snapshot += bytes;
     --slot.queued;
     snapshot = options_.snapshot_every > 0 && slot.committed.version >= slot.snapshot.version + options_.snapshot_every;
@@ -175,6 +178,7 @@ absl::Status Parameters::Snapshot(core::FragmentId fragment) {
   slot.snapshot_wanted = false;
   if (!status.ok()) return status;
   slot.snapshot = committed;
+  slot.snapshot_up = slot.committed_up;  // only this thread sets it
   slot.bytes_since_snapshot = 0;
   return absl::OkStatus();
 }
@@ -202,6 +206,7 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::UpdateSource(core::Frag
 absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::FragmentId fragment, core::Version at_least,
                                                                       uint64_t held_digest, Wake wake) {
   core::AnchorDigest snapshot;
+  std::optional<core::CodecId> up;
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[fragment];
@@ -214,11 +219,12 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::Frag
       return nullptr;
     }
     snapshot = slot.snapshot;
+    up = slot.snapshot_up;
   }
   auto reader = SnapshotReader::Open(options_.journal->SnapshotPath(fragment, snapshot.version));
   if (!reader.ok()) return absl::UnavailableError(reader.status().message());  // replaced just now: the site asks again
   const bool already_held = snapshot.version == 0 && held_digest != 0 && held_digest == snapshot.digest;
-  return std::make_shared<Anchor>(*std::move(reader), options_.map.fragment(fragment), snapshot, already_held);
+  return std::make_shared<Anchor>(*std::move(reader), options_.map.fragment(fragment), snapshot, already_held, up);
 }
 
 core::AnchorDigest Parameters::Committed(core::FragmentId fragment) const {

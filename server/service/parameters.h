@@ -43,6 +43,7 @@ struct MergeJob {
 struct StartingFragment {
   core::FragmentState state;
   uint64_t digest = 0;
+  std::optional<core::CodecId> up;  // of contributions to its version, where the coordinator chooses
   std::vector<StoredRound> updates;
 };
 
@@ -82,7 +83,8 @@ class Parameters {
     core::FragmentState state;  // of the merge thread
     core::AnchorDigest committed;
     core::AnchorDigest snapshot;
-    int64_t bytes_since_snapshot = 0;  // of updates
+    std::optional<core::CodecId> committed_up, snapshot_up;  // of contributions to these versions
+    int64_t bytes_since_snapshot = 0;                        // of updates
     bool snapshot_wanted = false;
     std::map<core::Version, std::shared_ptr<Update>> updates;  // by base; the last is of the open round
     int queued = 0;

@@ -42,7 +42,8 @@ struct StatusSnapshot {
   std::string reason;
   double uptime_s = 0;
   int64_t parameters = 0;
-  core::CodecConfig codec;
+  core::CodecConfig codec;                         // up and down as they are now
+  std::string codec_reason_up, codec_reason_down;  // of those, where they are chosen
   std::string config_json;
   std::optional<double> eval_loss_start;
   std::optional<double> eval_loss_latest;

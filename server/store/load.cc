@@ -118,6 +118,11 @@ absl::Status LoadContributors(Database& database, StoredRound& round) {
   });
 }
 
+absl::StatusOr<core::CodecId> CodecFrom(const Database& database, const std::string& name) {
+  const std::optional<core::CodecId> codec = core::CodecFromName(name);
+  return codec ? absl::StatusOr<core::CodecId>(*codec) : database.Damaged(absl::StrCat("a round has the codec ", name));
+}
+
 absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId fragment, const SqlRow& row) {
   StoredRound round;
   round.record.fragment = fragment;
@@ -126,6 +131,11 @@ absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId
   RETURN_IF_ERROR(ParseList(database, "sites of a round", row.Text(3), round.record.sites));
   round.record.reason = row.Text(4);
   round.update = {row.Integer(5), row.Integer(6), ChunkBytesFromBlob(row.Text(7))};
+  if (row.IsNull(8)) return round;
+  RoundCodecs& codecs = round.record.codecs.emplace();
+  ASSIGN_OR_RETURN(codecs.up, CodecFrom(database, row.Text(8)));
+  ASSIGN_OR_RETURN(codecs.down, CodecFrom(database, row.Text(9)));
+  ASSIGN_OR_RETURN(codecs.next_up, CodecFrom(database, row.Text(10)));
   return round;
 }
 
@@ -133,8 +143,9 @@ absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId
 absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFragment& stored) {
   std::vector<StoredRound> rounds;
   RETURN_IF_ERROR(database.Query(
-      "SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes FROM rounds "
-      "WHERE fragment = ? AND (version > ? OR update_segment <> 0) ORDER BY version",
+      "SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes, codec_up, "
+      "codec_down, codec_next_up FROM rounds WHERE fragment = ? AND (version > ? OR update_segment <> 0) ORDER BY "
+      "version",
       {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
         ASSIGN_OR_RETURN(StoredRound round, RoundFrom(database, fragment, row));
         rounds.push_back(std::move(round));
@@ -170,6 +181,12 @@ absl::StatusOr<StoredFragment> LoadFragment(Database& database, core::FragmentId
                                    return absl::OkStatus();
                                  }));
   if (!has_snapshot) return database.Damaged(absl::StrCat("names no snapshot of fragment ", fragment));
+  RETURN_IF_ERROR(database.Query(
+      "SELECT codec_next_up FROM rounds WHERE fragment = ? AND version = ? AND codec_next_up IS NOT NULL",
+      {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
+        ASSIGN_OR_RETURN(stored.snapshot_up, CodecFrom(database, row.Text(0)));
+        return absl::OkStatus();
+      }));
   RETURN_IF_ERROR(LoadRounds(database, fragment, stored));
   static const std::string open_sql =
       absl::StrCat(kContributionColumns, "WHERE fragment = ? AND merged_version IS NULL ORDER BY site, base");

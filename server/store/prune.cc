@@ -40,10 +40,11 @@ absl::Status PruneUpdates(Database& database, int64_t max_bytes) {
   return absl::OkStatus();
 }
 
-// Rounds whose update is still stored stay with their contributors: a site that comes back asks who was merged.
+// Rounds whose update is still stored stay with their contributors: a site that comes back asks who was merged. So does
+// the round that made the snapshot: it names the codec of contributions to its version.
 absl::Status PruneHistory(Database& database, core::FragmentId fragment, core::Version snapshot) {
   RETURN_IF_ERROR(
-      database.Run("DELETE FROM rounds WHERE id <= (SELECT max(id) FROM rounds) - ? AND fragment = ? AND version <= ? "
+      database.Run("DELETE FROM rounds WHERE id <= (SELECT max(id) FROM rounds) - ? AND fragment = ? AND version < ? "
                    "AND update_segment = 0",
                    {core::kMaxHistoryEvents, int64_t{fragment}, snapshot}));
   return database.Run(

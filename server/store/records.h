@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/codec_id.h"
 #include "core/ids.h"
 #include "core/manifest.h"
 #include "core/membership.h"
@@ -43,6 +44,15 @@ struct ContributionRecord {
   std::vector<ChunkPtr> chunks;  // in unit order; let go as soon as they are written
 };
 
+// The codecs of a round, where the coordinator chooses them. The up codec of a version is known since the round before.
+struct RoundCodecs {
+  core::CodecId up = core::CodecId::kFloat32;       // of its contributions
+  core::CodecId down = core::CodecId::kFloat32;     // of its update
+  core::CodecId next_up = core::CodecId::kFloat32;  // of contributions to the version that it makes
+
+  friend bool operator==(const RoundCodecs&, const RoundCodecs&) = default;
+};
+
 // The decision to merge: everything that a replay needs beside the contributions.
 struct RoundRecord {
   struct Contributor {
@@ -57,6 +67,7 @@ struct RoundRecord {
   core::OuterParameters outer;
   std::vector<core::SiteId> sites;  // that share the data from here on
   std::string reason;
+  std::optional<RoundCodecs> codecs;  // none: as the run's config says
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };
@@ -117,10 +128,11 @@ struct StoredRound {
 };
 
 struct StoredFragment {
-  core::Version snapshot = 0;            // version of the newest snapshot
-  std::vector<StoredRound> to_replay;    // decided after it, in order
-  std::vector<StoredRound> updates;      // up to it, whose update is still stored, in order
-  std::vector<StoredContribution> open;  // admitted, not decided; in bytewise order of site
+  core::Version snapshot = 0;                // version of the newest snapshot
+  std::vector<StoredRound> to_replay;        // decided after it, in order
+  std::vector<StoredRound> updates;          // up to it, whose update is still stored, in order
+  std::optional<core::CodecId> snapshot_up;  // of contributions to that version; none: as the run's config says
+  std::vector<StoredContribution> open;      // admitted, not decided; in bytewise order of site
 };
 
 // Everything but arrays and payloads.

@@ -33,6 +33,10 @@ absl::StatusOr<uint64_t> DigestFrom(const Database& database, const std::string&
   return database.Damaged(absl::StrCat("expected 16 hexadecimal digits, got ", text));
 }
 
+SqlValue CodecValue(const std::optional<RoundCodecs>& codecs, core::CodecId RoundCodecs::*leg) {
+  return codecs ? SqlValue(std::string_view(core::CodecName(*codecs.*leg))) : SqlValue(std::monostate());
+}
+
 std::string NumberText(double number) { return absl::StrFormat("%.17g", number); }
 
 }  // namespace
@@ -93,9 +97,12 @@ absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t un
   const std::string name = RoundName(round.fragment, version);
   const absl::Status status = database.Run(
       "INSERT INTO rounds (fragment, version, decided_unix_ms, lr, momentum, sites, reason, numerics_version, "
-      "config_revision, update_segment, update_offset, update_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
+      "config_revision, update_segment, update_offset, update_bytes, codec_up, codec_down, codec_next_up) "
+      "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?, ?)",
       {int64_t{round.fragment}, version, unix_ms, double{round.outer.lr}, double{round.outer.momentum},
-       List(round.sites), round.reason, int64_t{core::kNumericsVersion}, kConfigRevision});
+       List(round.sites), round.reason, int64_t{core::kNumericsVersion}, kConfigRevision,
+       CodecValue(round.codecs, &RoundCodecs::up), CodecValue(round.codecs, &RoundCodecs::down),
+       CodecValue(round.codecs, &RoundCodecs::next_up)});
   if (!status.ok()) return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
   for (const RoundRecord::Contributor& contributor : round.contributors) {
     CHECK(std::isfinite(contributor.weight));

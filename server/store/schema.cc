@@ -12,10 +12,14 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kFormat = 2;  // PRAGMA user_version; rises when an older coordinator could not read it
+constexpr int64_t kFormat = 3;  // PRAGMA user_version; rises when an older coordinator could not read it
 
 // Of format 1: before sites' stays were counted.
-constexpr char kFromFormat1[] = "ALTER TABLE sites ADD COLUMN stay INTEGER DEFAULT 1; PRAGMA user_version = 2;";
+constexpr char kFromFormat1[] = "ALTER TABLE sites ADD COLUMN stay INTEGER DEFAULT 1;";
+// Of formats 1 and 2: before a round's codecs could be chosen.
+constexpr char kFromFormat2[] =
+    "ALTER TABLE rounds ADD COLUMN codec_up TEXT; ALTER TABLE rounds ADD COLUMN codec_down TEXT; "
+    "ALTER TABLE rounds ADD COLUMN codec_next_up TEXT; PRAGMA user_version = 3;";
 
 constexpr char kTables[] = R"sql(
 CREATE TABLE meta (key TEXT PRIMARY KEY, value);
@@ -29,6 +33,7 @@ CREATE TABLE rounds (
   id INTEGER PRIMARY KEY, fragment INTEGER, version INTEGER, decided_unix_ms INTEGER, lr REAL, momentum REAL,
   sites TEXT, reason TEXT, numerics_version INTEGER, config_revision INTEGER, digest TEXT,
   update_segment INTEGER, update_offset INTEGER, update_chunk_bytes BLOB, update_bytes INTEGER,
+  codec_up TEXT, codec_down TEXT, codec_next_up TEXT,
   UNIQUE (fragment, version));
 CREATE TABLE snapshots (
   fragment INTEGER, version INTEGER, file TEXT, digest TEXT, hash TEXT, PRIMARY KEY (fragment, version));
@@ -37,7 +42,7 @@ CREATE TABLE events (
 CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);
 CREATE INDEX contributions_stored ON contributions (fragment, merged_version, segment) WHERE segment <> 0;
 CREATE INDEX updates_stored ON rounds (update_segment, update_bytes) WHERE update_segment <> 0;
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 )sql";
 
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
@@ -69,7 +74,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenJournalDatabase(const std::string&
   if (format == 0 && !new_journal) {
     return database->Damaged("is missing or empty, but there are snapshots or segments beside it");
   }
-  if (format != 0 && format != 1 && format != kFormat) {
+  if (format < 0 || format > kFormat) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": expected format ", kFormat, ", got ", format,
                                                       ": written by another version of the coordinator"));
   }
@@ -77,7 +82,9 @@ absl::StatusOr<std::unique_ptr<Database>> OpenJournalDatabase(const std::string&
   RETURN_IF_ERROR(database->Script("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"));
   if (format != kFormat) {
     ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(*database));
-    RETURN_IF_ERROR(database->Script(format == 0 ? kTables : kFromFormat1));
+    if (format == 0) RETURN_IF_ERROR(database->Script(kTables));
+    if (format == 1) RETURN_IF_ERROR(database->Script(kFromFormat1));
+    if (format == 1 || format == 2) RETURN_IF_ERROR(database->Script(kFromFormat2));
     RETURN_IF_ERROR(transaction.Commit());
   }
   return database;

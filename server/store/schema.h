@@ -8,7 +8,9 @@
 //   contributions  what was admitted. segment 0: the payload was pruned. merged_version: the round that merged it, NULL
 //                  while there is none; weight: what it counted there
 //   rounds         what was decided: the outer step, the sites that share the data, why. digest: of the anchor, NULL
-//                  until merged. update_segment 0: no update is stored. config_revision: reserved, 1
+//                  until merged. update_segment 0: no update is stored. config_revision: reserved, 1.
+//                  codec_up, codec_down, codec_next_up: of its contributions, of its update, and of contributions to
+//                  the version it makes, where the coordinator chooses; NULL: as run_config says
 //   snapshots      files in snapshots/. digest: of the anchor; hash: XXH3-64 of the file
 //   events         what happened, with rising ids
 #pragma once

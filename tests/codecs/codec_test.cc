@@ -40,6 +40,13 @@ TEST_P(EveryCodec, WithFeedbackEncodesWhatTheSpecificationSaysAndKeepsTheRest) {
   }
 }
 
+TEST_P(EveryCodec, TakesTheBitsAndHasTheDomainThatItsNumberIsSaidToHave) {
+  const Codec& codec = GetCodec(GetParam());
+  EXPECT_EQ(codec.rotates(), core::Rotates(GetParam()));
+  if (GetParam() == CodecId::kTopk) return;
+  EXPECT_EQ(codec.CodeBytes(core::kUnitValues) * 8, core::CodeBits(GetParam()) * core::kUnitValues);
+}
+
 TEST_P(EveryCodec, DecodeAddIsOneFmaOfTheDecodedValue) {
   const std::vector<float> values = UniformValues(5000, 1);
   const Encoded encoded = Encode(GetParam(), values);

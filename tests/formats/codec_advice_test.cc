@@ -22,6 +22,14 @@ TEST(CodecAdvice, NamesTheLegWhereOneBitHasFeedback) {
               ElementsAre(HasSubstr("codec.feedback_down is 1 with rotated_sign: at 1 bit 0 trains better")));
 }
 
+TEST(CodecAdvice, HasNoneForOneBitThatAutoFallsBackTo) {
+  core::CodecConfig codec{CodecId::kRotatedSign, CodecId::kRotatedSign};
+  codec.allow_up = codec.allow_down = {CodecId::kRotatedLm2, CodecId::kRotatedSign};
+  EXPECT_THAT(CodecAdvice(codec), IsEmpty());
+  codec.allow_up = {CodecId::kRotatedSign};
+  EXPECT_THAT(CodecAdvice(codec), ElementsAre(HasSubstr("codec.feedback_up is 1 with rotated_sign")));
+}
+
 TEST(CodecAdvice, WarnsThatTopkWithoutFeedbackLosesValues) {
   EXPECT_THAT(CodecAdvice({CodecId::kTopk, CodecId::kInt4, 0, 1}),
               ElementsAre(HasSubstr("codec.feedback_up is 0 with topk")));

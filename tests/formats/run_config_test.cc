@@ -62,6 +62,7 @@ core::RunConfig Synthetic() {
                       .gradient_by_site = {{"a", 0.5f}, {"b", -0.3f}},
                       .apply = core::SyntheticApply::kOnSend};
   config.sync.num_fragments = 2;
+  config.codec.allow_up = {core::CodecId::kBfloat16, core::CodecId::kInt8, core::CodecId::kInt4};
   return config;
 }
 

@@ -131,6 +131,24 @@ INSTANTIATE_TEST_SUITE_P(
              "rotated_lm2, rotated_lm4, topk, onebit_adam_sign, got int5"},
         Case{"CodecOfTheUpLegAlone", "codec:\n  up: onebit_adam_sign\n  down: onebit_adam_sign\n",
              "run.yaml:4: codec.down: expected another codec (it is for the up leg only), got onebit_adam_sign"},
+        Case{"AllowedWithoutAuto", "codec:\n  up: int4\n  allow_up: [int4]\n",
+             "run.yaml:4: codec.allow_up: expected it only with up: auto, got it with up: int4"},
+        Case{"AutoInQuorumMode", "sync: {mode: quorum}\ncodec:\n  down: auto\n",
+             "run.yaml:4: codec.down: expected a codec's name (auto is for mode: synchronous), got auto"},
+        Case{"AllowedOfTwoDomains", "codec:\n  up: auto\n  allow_up: [bfloat16, rotated_lm2]\n",
+             "run.yaml:4: codec.allow_up[1]: expected one that does not rotate, like bfloat16: residuals cannot pass "
+             "from "
+             "one kind to the other, got rotated_lm2"},
+        Case{
+            "AllowedInTheWrongOrder", "codec: {down: auto, allow_down: [rotated_lm2, rotated_lm4]}\n",
+            "run.yaml:2: codec.allow_down[1]: expected fewer bits than the 2 of rotated_lm2 before it, got rotated_lm4 "
+            "with 4"},
+        Case{
+            "AllowedTopk", "codec: {up: auto, allow_up: [topk]}\n",
+            "run.yaml:2: codec.allow_up[0]: expected a codec that auto can change to in the middle of a run, got topk"},
+        Case{"AllowedUnknown", "codec: {up: auto, allow_up: [auto]}\n",
+             "run.yaml:2: codec.allow_up[0]: expected one of float32, bfloat16, int8, int4, e3m0, sign, rotated_sign, "
+             "rotated_lm2, rotated_lm4, topk, onebit_adam_sign, got auto"},
         Case{"FeedbackUp", "codec: {feedback_up: -0.5}\n", "run.yaml:2: codec.feedback_up: expected 0 to 1, got -0.5"},
         Case{"FeedbackDown", "codec: {feedback_down: 2}\n", "run.yaml:2: codec.feedback_down: expected 0 to 1, got 2"},
         Case{"ExemptKind", "codec:\n  exempt:\n    - norm\n    - bias\n",
@@ -251,6 +269,17 @@ TEST(RunYaml, CodecsOfBothLegsTheirExceptionsAndCompression) {
   EXPECT_EQ(config->codec.down, core::CodecId::kRotatedLm2);
   EXPECT_EQ(config->codec.exempt, (std::vector{core::TensorKind::kNorm, core::TensorKind::kEmbedding}));
   EXPECT_TRUE(config->codec.zstd);
+}
+
+TEST(RunYaml, AutoBeginsWithTheCheapestThatIsAllowed) {
+  const absl::StatusOr<core::RunConfig> config =
+      ParseRunYaml("run_id: a\ncodec: {up: auto, down: auto, allow_down: [float32, bfloat16, int8]}\n", "f");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->codec.allow_up,
+            (std::vector{core::CodecId::kRotatedLm4, core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign}));
+  EXPECT_EQ(config->codec.up, core::CodecId::kRotatedSign);
+  EXPECT_EQ(config->codec.down, core::CodecId::kInt8);
+  EXPECT_THAT(RunConfigJson(*config), HasSubstr(R"("allow_down":["float32","bfloat16","int8"])"));
 }
 
 TEST(RunYaml, EveryCodecMayBeNamed) {

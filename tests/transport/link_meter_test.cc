@@ -61,10 +61,24 @@ TEST(LinkMeter, AQueueOnTheWayDoesNotCountAsDistance) {
   EXPECT_EQ(meter.progress().round_trip_s, 0.05);
 }
 
-TEST(LinkMeter, TransfersOfAFewBytesSayNothingAboutTheRate) {
+TEST(LinkMeter, OneTransferThatABufferTookDoesNotHideASlowLink) {
+  LinkMeter meter;
+  meter.Moved(Direction::kUp, 1'000'000, 0.01);
+  for (int i = 0; i < 2; ++i) meter.Moved(Direction::kUp, 1'000'000, 1);
+  EXPECT_LT(meter.progress().up_bytes_per_s, 2e6);
+}
+
+TEST(LinkMeter, TransfersOfAFewBytesSayNothingButWhatTheLinkHasAtLeast) {
   LinkMeter meter;
   meter.Moved(Direction::kUp, 1000, 0.1);
   EXPECT_EQ(meter.progress().up_bytes_per_s, 0);
+  EXPECT_EQ(meter.progress().up_least_bytes_per_s, 10'000);
+  meter.Moved(Direction::kUp, 1'000'000, 1);
+  EXPECT_EQ(meter.progress().up_bytes_per_s, 1e6);
+  meter.MovedAtLeast(Direction::kDown, 1'000'000, 1);
+  EXPECT_EQ(meter.progress().down_bytes_per_s, 0);
+  EXPECT_EQ(meter.progress().down_least_bytes_per_s, 1e6);
+  EXPECT_EQ(meter.progress().up_least_bytes_per_s, 10'000);
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ json FragmentToJson(const FragmentCheckpoint& fragment) {
           {"delay", fragment.delay},
           {"outer_lr", fragment.arrays.last_outer.lr},
           {"outer_momentum", fragment.arrays.last_outer.momentum},
-          {"pending", fragment.arrays.pending}};
+          {"pending", fragment.arrays.pending},
+          {"up", fragment.arrays.up ? json(core::CodecName(*fragment.arrays.up)) : json(nullptr)}};
 }
 
 FragmentCheckpoint FragmentFromJson(const json& value) {
@@ -60,6 +61,10 @@ FragmentCheckpoint FragmentFromJson(const json& value) {
                               .arrays = {}};
   fragment.arrays.last_outer = {.lr = value.at("outer_lr"), .momentum = value.at("outer_momentum")};
   fragment.arrays.pending = value.at("pending");
+  if (const json up = value.value("up", json(nullptr)); !up.is_null()) {
+    fragment.arrays.up = core::CodecFromName(up.get<std::string>());
+    if (!fragment.arrays.up) throw std::invalid_argument("codec " + up.dump());
+  }
   return fragment;
 }
 

@@ -15,9 +15,9 @@ FragmentSync::FragmentSync(const core::FragmentMap& map, core::FragmentId id, co
                            std::vector<std::span<float>> tensors)
     : map_(map),
       id_(id),
+      codec_config_(config.codec),
       up_(codecs::UpLeg(config)),
       down_(codecs::DownLeg(config)),
-      zstd_(config.codec.zstd),
       tensors_(std::move(tensors)),
       anchor_(fragment().padded_values()),
       momentum_(fragment().padded_values()),
@@ -58,13 +58,14 @@ absl::StatusOr<std::vector<std::string>> FragmentSync::EncodeContribution() {
     const std::span<float> part = PartOf(std::span(staging_), place);
     core::OuterGradient(PartOf(std::span<const float>(anchor_), place), part, part);
   }
-  absl::StatusOr<std::vector<std::string>> chunks = feedback_.Encode(codecs::PlanChunks(fragment(), up_), staging_);
+  const auto plan = codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec)));
+  absl::StatusOr<std::vector<std::string>> chunks = feedback_.Encode(plan, staging_);
   if (!chunks.ok()) {
     RETURN_IF_ERROR(CheckFinite(staging_, "outer gradient"));  // names the tensor
     return chunks.status();
   }
   for (std::string& chunk : *chunks) {
-    if (zstd_) chunk = codecs::CompressChunk(std::move(chunk));
+    if (codec_config_.zstd) chunk = codecs::CompressChunk(std::move(chunk));
   }
   return chunks;
 }
@@ -88,6 +89,18 @@ absl::StatusOr<std::vector<std::string>> FragmentSync::EncodeInitial() {
     chunks.push_back(std::move(chunk));
   }
   return chunks;
+}
+
+// Of the config's lists alone: the residual stays in their domain.
+absl::Status FragmentSync::CheckCodecs(const ChosenCodecs& codecs) const {
+  const auto check = [&](std::optional<core::CodecId> chosen, const std::vector<core::CodecId>& allowed,
+                         core::CodecId otherwise, const char* leg) {
+    if (!chosen || chosen == otherwise || std::ranges::count(allowed, *chosen) > 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", id_, ": expected a codec that the run's config allows ",
+                                                   leg, ", got ", core::CodecName(*chosen)));
+  };
+  RETURN_IF_ERROR(check(codecs.down, codec_config_.allow_down, codec_config_.down, "down"));
+  return check(codecs.up, codec_config_.allow_up, codec_config_.up, "up");
 }
 
 absl::StatusOr<FragmentSync::CheckedChunks> FragmentSync::Check(const codecs::LegCodec& leg,
@@ -121,11 +134,14 @@ void FragmentSync::Decode(const CheckedChunks& chunks, std::span<float> values) 
   }
 }
 
-absl::Status FragmentSync::TakeUpdate(const core::OuterParameters& outer, const std::vector<std::string>& chunks) {
-  ASSIGN_OR_RETURN(const CheckedChunks checked, Check(down_, chunks));
+absl::Status FragmentSync::TakeUpdate(const core::OuterParameters& outer, const std::vector<std::string>& chunks,
+                                      const ChosenCodecs& codecs) {
+  RETURN_IF_ERROR(CheckCodecs(codecs));
+  ASSIGN_OR_RETURN(const CheckedChunks checked, Check(down_.With(codecs.down.value_or(down_.codec)), chunks));
   Decode(checked, staging_);
   core::OuterStep(outer, staging_, momentum_, anchor_);
   last_outer_ = outer;
+  chosen_up_ = codecs.up;
   ++version_;
   return absl::OkStatus();
 }
@@ -143,7 +159,9 @@ void FragmentSync::Rebase() {
   }
 }
 
-absl::Status FragmentSync::SetAnchor(core::Version version, const std::vector<std::string>& chunks, Local local) {
+absl::Status FragmentSync::SetAnchor(core::Version version, const std::vector<std::string>& chunks, Local local,
+                                     const ChosenCodecs& codecs) {
+  RETURN_IF_ERROR(CheckCodecs(codecs));
   const std::span<const std::string> both(chunks);
   if (chunks.size() % 2 != 0) {
     return absl::InvalidArgumentError(absl::StrCat("fragment ", id_,
@@ -156,6 +174,7 @@ absl::Status FragmentSync::SetAnchor(core::Version version, const std::vector<st
   Decode(anchor, anchor_);
   Decode(momentum, momentum_);
   version_ = version;
+  chosen_up_ = codecs.up;
   if (local == Local::kKeep) {
     AddAnchorToLocal(1);
     Resolve(/*merged=*/false);
@@ -180,7 +199,8 @@ FragmentArrays FragmentSync::Arrays() const {
           .residual = feedback_.residual(),
           .next_residual = feedback_.next_residual(),
           .last_outer = last_outer_,
-          .pending = feedback_.pending()};
+          .pending = feedback_.pending(),
+          .up = chosen_up_};
 }
 
 void FragmentSync::Restore(core::Version version, const FragmentArrays& arrays) {
@@ -189,6 +209,7 @@ void FragmentSync::Restore(core::Version version, const FragmentArrays& arrays) 
   std::ranges::copy(arrays.momentum, momentum_.begin());
   std::ranges::copy(arrays.staging, staging_.begin());
   last_outer_ = arrays.last_outer;
+  chosen_up_ = arrays.up;
   feedback_.Restore(arrays.residual);
   if (arrays.pending) feedback_.RestorePending(arrays.next_residual);
 }
@@ -198,6 +219,7 @@ void FragmentSync::SetAnchorFromLocal() {
   anchor_ = staging_;
   std::ranges::fill(momentum_, 0.0f);
   version_ = 0;
+  chosen_up_.reset();
   feedback_.Reset();
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,12 @@
 #include "worker/sync/sync_checkpoint.h"
 
 namespace causeway::worker {
+
+// What the coordinator chose with a version of a fragment; none: as the config says.
+struct ChosenCodecs {
+  std::optional<core::CodecId> down;  // of the update that makes the version
+  std::optional<core::CodecId> up;    // of contributions to it
+};
 
 class FragmentSync {
  public:
@@ -50,9 +57,10 @@ class FragmentSync {
 
   // ---- Receiving ----
 
-  // Takes the outer step with the update's chunks. INVALID_ARGUMENT if they do not make up an update of this fragment;
-  // W and v are untouched then.
-  absl::Status TakeUpdate(const core::OuterParameters& outer, const std::vector<std::string>& chunks);
+  // Takes the outer step with the update's chunks. INVALID_ARGUMENT if they do not make up an update of this fragment,
+  // or the run's config does not allow such codecs; W and v are untouched then.
+  absl::Status TakeUpdate(const core::OuterParameters& outer, const std::vector<std::string>& chunks,
+                          const ChosenCodecs& codecs = {});
 
   void Mix(float alpha);  // θ ← α θ + (1 − α) W
   void Rebase();          // θ moves by the step that W took in the last TakeUpdate
@@ -62,7 +70,8 @@ class FragmentSync {
     kReset,  // a full resync: the residual starts at zero, θ is to be set from W
     kKeep,   // θ moves by what W moves, and the residual stays: nothing that was trained is lost
   };
-  absl::Status SetAnchor(core::Version version, const std::vector<std::string>& chunks, Local local);
+  absl::Status SetAnchor(core::Version version, const std::vector<std::string>& chunks, Local local,
+                         const ChosenCodecs& codecs = {});
   void ForgetResidual() { feedback_.Reset(); }
   void SetAnchorFromLocal();  // the coordinator holds what we started with: W ← θ, v ← 0, version 0
   void CopyAnchorToLocal();   // θ ← W
@@ -81,6 +90,7 @@ class FragmentSync {
     std::deque<std::string> expanded;  // views point into it
     std::vector<codecs::ChunkView> views;
   };
+  absl::Status CheckCodecs(const ChosenCodecs& codecs) const;
   absl::StatusOr<CheckedChunks> Check(const codecs::LegCodec& leg, std::span<const std::string> chunks) const;
   static void Decode(const CheckedChunks& chunks, std::span<float> values);  // padding is left as it is
   std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place) const;
@@ -89,8 +99,9 @@ class FragmentSync {
 
   const core::FragmentMap& map_;
   const core::FragmentId id_;
-  const codecs::LegCodec up_, down_;
-  const bool zstd_;
+  const core::CodecConfig codec_config_;
+  const codecs::LegCodec up_, down_;  // as the config says
+  std::optional<core::CodecId> chosen_up_;
   const std::vector<std::span<float>> tensors_;
   core::Version version_ = 0;
   core::AlignedFloats anchor_;    // W

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/codec_id.h"
 #include "core/ids.h"
 #include "core/outer_step.h"
 
@@ -35,7 +36,8 @@ struct FragmentArrays {
   std::span<const float> residual;       // e; empty without feedback
   std::span<const float> next_residual;  // e as it will be if the unresolved contribution is merged
   core::OuterParameters last_outer;
-  bool pending = false;  // next_residual counts
+  bool pending = false;             // next_residual counts
+  std::optional<core::CodecId> up;  // of contributions to this version; none: as the config says
 };
 
 struct FragmentCheckpoint {

@@ -15,6 +15,21 @@ namespace {
 using core::FragmentId;
 using core::Version;
 
+// INVALID_ARGUMENT if a number is of no codec that this program knows.
+absl::StatusOr<ChosenCodecs> CodecsOf(const transport::DownloadHeader& header) {
+  const ChosenCodecs codecs{core::CodecFromNumber(header.codec), core::CodecFromNumber(header.up_codec)};
+  if ((header.codec == 0 || codecs.down) && (header.up_codec == 0 || codecs.up)) return codecs;
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected numbers of codecs, got ", header.codec, " and ", header.up_codec));
+}
+
+// Of an update, whatever codec it comes in.
+size_t MostChunks(const core::Fragment& fragment, const core::RunConfig& config) {
+  const codecs::LegCodec leg = codecs::DownLeg(config);
+  const std::vector<core::CodecId>& allowed = config.codec.allow_down;
+  return codecs::PlanChunks(fragment, allowed.empty() ? leg : leg.With(allowed.front())).size();
+}
+
 }  // namespace
 
 // Downloads into memory, still encoded, and passes the whole to `take` on the link's thread.
@@ -79,10 +94,11 @@ void SyncEngine::TakeAnchor(FragmentId p, const Incoming& incoming) {
     slot.sent.reset();
     keeps_local = slot.keeps_local;
   }
-  absl::Status status;
-  if (!incoming.header.already_held) {
+  const absl::StatusOr<ChosenCodecs> codecs = CodecsOf(incoming.header);
+  absl::Status status = codecs.status();
+  if (status.ok() && !incoming.header.already_held) {  // of version 0, whose codec is the config's
     status = sync.SetAnchor(incoming.header.version, incoming.chunks,
-                            keeps_local ? FragmentSync::Local::kKeep : FragmentSync::Local::kReset);
+                            keeps_local ? FragmentSync::Local::kKeep : FragmentSync::Local::kReset, *codecs);
   }
   const uint64_t own_digest = sync.Digest();
   if (status.ok() && own_digest != incoming.digest) {
@@ -143,7 +159,7 @@ void SyncEngine::RequestUpdate(FragmentId p, int64_t generation) {
   Fetch({.kind = transport::DownloadKind::kUpdate,
          .fragment = p,
          .version = slots_[p].sync->version(),
-         .num_chunks = codecs::PlanChunks(map_->fragment(p), codecs::DownLeg(config_)).size()},
+         .num_chunks = MostChunks(map_->fragment(p), config_)},
         generation, arrived);
 }
 
@@ -164,7 +180,9 @@ void SyncEngine::TakeArrived(FragmentId p, int64_t generation) {
 void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t generation) {
   FragmentSync& sync = *slots_[p].sync;
   const transport::DownloadHeader& header = incoming.header;
-  absl::Status status = sync.TakeUpdate(header.outer, incoming.chunks);
+  const absl::StatusOr<ChosenCodecs> codecs = CodecsOf(header);
+  absl::Status status = codecs.status();
+  if (status.ok()) status = sync.TakeUpdate(header.outer, incoming.chunks, *codecs);
   if (status.ok() && header.version != sync.version()) {
     status = absl::InternalError(absl::StrCat("fragment ", p, ": expected an update to version ", sync.version(),
                                               ", got one to ", header.version));

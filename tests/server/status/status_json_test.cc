@@ -27,6 +27,8 @@ StatusSnapshot Snapshot() {
                           .eval_loss_latest = 4.25,
                           .eval_loss_versions = {2, 1}};
   snapshot.codec = {core::CodecId::kInt4, core::CodecId::kInt8, 1.0f, 0.5f};
+  snapshot.codec.allow_down = {core::CodecId::kInt8, core::CodecId::kInt4};
+  snapshot.codec_reason_down = "int8: it fits";
   SiteStatus& site = snapshot.sites.emplace_back();
   site = {.name = "eu",
           .state = core::SiteState::kTraining,
@@ -59,7 +61,8 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
   const json expected = json::parse(R"({
     "schema_version": 1, "run_id": "demo", "protocol": 1, "epoch": 3, "shard": 1, "num_shards": 2, "state": "waiting", "reason": "1 of 2",
     "uptime_s": 1.5, "parameters": 1000, "config": {"run_id": "demo"},
-    "codec": {"up": "int4", "down": "int8", "feedback_up": 1.0, "feedback_down": 0.5},
+    "codec": {"up": "int4", "down": "int8", "auto_up": false, "auto_down": true, "reason_up": "",
+              "reason_down": "int8: it fits", "feedback_up": 1.0, "feedback_down": 0.5},
     "eval_loss": {"start": 5.5, "latest": 4.25, "versions": [2, 1]},
     "fragments": [
       {"id": 1, "parameters": 600, "version": 2, "digest": "00000000000000ab", "state": "open",

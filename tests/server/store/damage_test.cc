@@ -82,8 +82,8 @@ TEST_F(Damage, MissingDatabaseBesideSnapshotsIsNotANewRun) {
 }
 
 TEST_F(Damage, JournalOfAnotherFormatIsRefused) {
-  Sql("PRAGMA user_version = 3");
-  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 2, got 3"));
+  Sql("PRAGMA user_version = 4");
+  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 3, got 4"));
 }
 
 TEST_F(Damage, RoundsToReplayOfAnotherNumericsVersionAreRefusedWithWhatToDo) {

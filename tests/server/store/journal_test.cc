@@ -110,8 +110,40 @@ TEST_F(JournalTest, JournalOfTheFormerFormatGoesOn) {
     journal->Commit({.state = rules});
   }
   const auto database = *Database::Open(options_.directory + "/journal.sqlite", Database::Mode::kReadWrite);
-  ASSERT_TRUE(database->Script("ALTER TABLE sites DROP COLUMN stay; PRAGMA user_version = 1;").ok());
+  ASSERT_TRUE(
+      database
+          ->Script("ALTER TABLE sites DROP COLUMN stay; ALTER TABLE rounds DROP COLUMN codec_up; ALTER TABLE rounds "
+                   "DROP COLUMN codec_down; ALTER TABLE rounds DROP COLUMN codec_next_up; PRAGMA user_version = 1;")
+          .ok());
   EXPECT_EQ(Load(*Open()).rounds.sites, rules.sites);
+}
+
+TEST_F(JournalTest, CodecsOfARoundComeBackWithItAndWithTheSnapshotOfItsVersion) {
+  const RoundCodecs first{core::CodecId::kRotatedSign, core::CodecId::kRotatedLm4, core::CodecId::kRotatedLm2};
+  const RoundCodecs second{core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign, core::CodecId::kRotatedLm4};
+  {
+    const auto journal = Open();
+    Seed(*journal, 2);
+    RoundRecord rounds[] = {Round(1, 0, {"eu"}), Round(1, 1, {"eu"})};
+    rounds[0].codecs = first;
+    rounds[1].codecs = second;
+    journal->Commit({.admitted = {Contribution(1, "eu", 0)}, .decided = {rounds[0]}});
+    journal->Commit({.admitted = {Contribution(1, "eu", 1)}, .decided = {rounds[1]}});
+  }
+  {
+    const auto journal = Open();
+    const StoredRun stored = Load(*journal);
+    EXPECT_EQ(stored.fragments[0].snapshot_up, std::nullopt);
+    EXPECT_EQ(stored.fragments[1].snapshot_up, std::nullopt);  // version 0 has no round
+    ASSERT_THAT(stored.fragments[1].to_replay, SizeIs(2));
+    EXPECT_EQ(stored.fragments[1].to_replay[0].record.codecs, first);
+    EXPECT_EQ(stored.fragments[1].to_replay[1].record.codecs, second);
+    ASSERT_TRUE(journal->SaveSnapshot(1, State(1), DigestOf(1)).ok());
+  }
+  const StoredRun stored = Load(*Open());
+  EXPECT_EQ(stored.fragments[1].snapshot_up, core::CodecId::kRotatedLm2);
+  ASSERT_THAT(stored.fragments[1].to_replay, SizeIs(1));
+  EXPECT_EQ(stored.fragments[1].to_replay[0].record.codecs, second);
 }
 
 TEST_F(JournalTest, RunConfigStaysTheFormerOneUntilSomethingIsCommitted) {

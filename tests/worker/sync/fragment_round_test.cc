@@ -1,4 +1,5 @@
 // Rounds of one fragment between two sites and the coordinator's merge, with nothing but the chunks in between.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,9 +63,12 @@ class RoundsOf : public ::testing::TestWithParam<core::CodecConfig> {
     }
   }
 
-  // SEND, merge and APPLY. Every chunk that crosses is counted.
-  void Round() {
-    const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(map_.fragment(0), codecs::UpLeg(config_));
+  // SEND, merge and APPLY. Every chunk that crosses is counted. `up`: the codec of the version's contributions; the
+  // update comes with the codecs that are chosen, of itself and of the next contributions.
+  void Round() { Round(config_.codec.up, {}); }
+  void Round(CodecId up, const ChosenCodecs& chosen) {
+    const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(map_.fragment(0), codecs::UpLeg(config_).With(up));
+    const codecs::LegCodec down = codecs::DownLeg(config_).With(chosen.down.value_or(config_.codec.down));
     std::vector<std::unique_ptr<server::Contribution>> contributions;
     std::vector<std::vector<codecs::ChunkView>> views;
     for (Site& site : sites_) {
@@ -81,17 +85,26 @@ class RoundsOf : public ::testing::TestWithParam<core::CodecConfig> {
     }
     const std::vector<server::MergeInput> inputs = {{"a", 0.5f, views[0]}, {"b", 0.5f, views[1]}};
     std::vector<std::string> update;
-    server::Merge(map_.fragment(0), inputs,
-                  {config_.outer, codecs::DownLeg(config_), config_.codec.feedback_down, config_.codec.zstd}, state_,
-                  [&](std::string chunk) {
+    server::Merge(map_.fragment(0), inputs, {config_.outer, down, config_.codec.feedback_down, config_.codec.zstd},
+                  state_, [&](std::string chunk) {
                     bytes_ += chunk.size();
                     update.push_back(std::move(chunk));
                   });
     for (Site& site : sites_) {
       site.sync->Resolve(/*merged=*/true);
-      ASSERT_TRUE(site.sync->TakeUpdate(config_.outer, update).ok());
+      ASSERT_TRUE(site.sync->TakeUpdate(config_.outer, update, chosen).ok());
       site.sync->Mix(0.5f);
       EXPECT_EQ(site.sync->Digest(), state_.Digest());
+    }
+  }
+
+  // Each site's process ends and another goes on from what it had written.
+  void RestartSites() {
+    for (Site& site : sites_) {
+      auto sync = std::make_unique<FragmentSync>(
+          map_, 0, config_, std::vector<std::span<float>>(site.tensors.begin(), site.tensors.end()));
+      sync->Restore(site.sync->version(), site.sync->Arrays());
+      site.sync = std::move(sync);
     }
   }
 
@@ -152,6 +165,62 @@ INSTANTIATE_TEST_SUITE_P(Codecs, RoundsOf,
                          [](const auto& test) {
                            return std::string(core::CodecName(test.param.up)) + "_" + core::CodecName(test.param.down);
                          });
+
+// Rounds whose codecs change in the middle, as `auto` chooses them.
+class RoundsOfChangingCodecs : public RoundsOf {};
+
+TEST_P(RoundsOfChangingCodecs, KeepTheSameBitsAtBothEndsAndTheResiduals) {
+  Start(/*zstd=*/false);
+  const std::vector<CodecId>& up = config_.codec.allow_up;
+  const std::vector<CodecId>& down = config_.codec.allow_down;
+  CodecId next_up = config_.codec.up;  // version 0 has the cheapest
+  for (uint64_t round = 0; round < 9; ++round) {
+    Train(round);
+    const ChosenCodecs chosen{down[round % down.size()], up[(2 * round + 1) % up.size()]};
+    Round(next_up, chosen);  // holds the digests against each other
+    if (HasFatalFailure()) FAIL() << "round " << round;
+    next_up = *chosen.up;
+    if (round == 4) RestartSites();
+  }
+  EXPECT_EQ(sites_[0].sync->ResidualNorm() > 0, config_.codec.feedback_up > 0);
+}
+
+TEST_P(RoundsOfChangingCodecs, CodecsThatTheConfigDoesNotAllowAreRefusedAndChangeNothing) {
+  Start(/*zstd=*/false);
+  const uint64_t digest = sites_[0].sync->Digest();
+  const absl::Status status = sites_[0].sync->TakeUpdate(config_.outer, {}, {CodecId::kTopk, std::nullopt});
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("a codec that the run's config allows down, got topk"));
+  EXPECT_FALSE(sites_[0].sync->TakeUpdate(config_.outer, {}, {std::nullopt, CodecId::kTopk}).ok());
+  EXPECT_EQ(sites_[0].sync->Digest(), digest);
+  EXPECT_EQ(sites_[0].sync->version(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Codecs, RoundsOfChangingCodecs,
+    ::testing::Values(core::CodecConfig{CodecId::kRotatedSign,
+                                        CodecId::kRotatedSign,
+                                        1,
+                                        1,
+                                        kExempt,
+                                        false,
+                                        {CodecId::kRotatedLm4, CodecId::kRotatedLm2, CodecId::kRotatedSign},
+                                        {CodecId::kRotatedLm4, CodecId::kRotatedLm2, CodecId::kRotatedSign}},
+                      core::CodecConfig{CodecId::kSign,
+                                        CodecId::kRotatedSign,
+                                        1,
+                                        1,
+                                        {},
+                                        false,
+                                        {CodecId::kFloat32, CodecId::kInt8, CodecId::kE3m0, CodecId::kSign},
+                                        {CodecId::kRotatedLm4, CodecId::kRotatedSign}},
+                      core::CodecConfig{CodecId::kInt4,
+                                        CodecId::kInt8,
+                                        0,
+                                        1,
+                                        {},
+                                        false,
+                                        {CodecId::kBfloat16, CodecId::kInt4},
+                                        {CodecId::kFloat32, CodecId::kInt8}}));
 
 }  // namespace
 }  // namespace causeway::worker
