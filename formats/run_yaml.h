@@ -34,8 +34,8 @@ std::string RunConfigJson(const core::RunConfig& config);
 // "model.hidden_size: expected 128, got 256".
 std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now);
 
-// Between the coordinators of a run's shards, which merge by the same config: all but checkpoint, which is of each one's
-// disk. As above, with shard 0's as what is expected.
+// Between the coordinators of a run's shards, which merge by the same config: all but checkpoint, which is of each
+// one's disk. As above, with shard 0's as what is expected.
 std::string ShardConfigDifference(const core::RunConfig& lead, const core::RunConfig& own);
 
 }  // namespace causeway::formats

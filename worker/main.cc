@@ -1,11 +1,9 @@
 // causeway-worker: trains one site's replica and keeps it in step through the coordinator. Reads flags and wires the
-// trainer (worker/train) to the sync engine (worker/sync); the loop between them is here.
+// trainer (worker/train), the sync engine (worker/sync) and the loop between them (worker/loop).
 #include <spdlog/spdlog.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -15,11 +13,11 @@
 #include "core/check.h"
 #include "ctl/client_flags.h"
 #include "ctl/program.h"
-#include "formats/model_export.h"
 #include "formats/run_yaml.h"
 #include "transport/grpc_link.h"
 #include "transport/heap.h"
 #include "transport/sharded_link.h"
+#include "worker/loop/site_loop.h"
 #include "worker/sync/checkpoint_store.h"
 #include "worker/sync/sync_engine.h"
 #include "worker/train/blas_kernels.h"
@@ -43,16 +41,9 @@ ABSL_FLAG(uint64_t, seed, 1, "with --evaluate: of the sample");
 namespace causeway {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr char kUsage[] =
     "causeway-worker --coordinator=HOST:PORT[,…] --site=NAME --data=PATH     trains one site\n"
     "causeway-worker --evaluate=DIR --data=PATH                              evaluates an export\n";
-
-constexpr double kReportSeconds = 1;  // tokens/s is measured over so long
-constexpr double kLogSeconds = 10;    // between two progress lines
-
-double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 int FailWith(const absl::Status& status) {
   switch (status.code()) {
@@ -98,205 +89,6 @@ class StopRequest {
   worker::SyncEngine* engine_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
-// Evaluates copies of the anchors beside the training. If they come faster than that, only the newest waits.
-class Evaluations {
- public:
-  Evaluations(std::unique_ptr<worker::Evaluator> evaluator, worker::SyncEngine& engine)
-      : evaluator_(std::move(evaluator)), engine_(engine) {}
-
-  void Start(worker::AnchorCopy copy) {
-    if (evaluator_ == nullptr) return;
-    {
-      core::MutexLock lock(mutex_);
-      const bool posted = waiting_.has_value();
-      waiting_ = std::move(copy);
-      if (posted) return;
-    }
-    tasks_.Post([this] { EvaluateWaiting(); });
-  }
-  void Finish() { tasks_.Finish(); }
-
- private:
-  void EvaluateWaiting() {
-    worker::AnchorCopy copy;
-    {
-      core::MutexLock lock(mutex_);
-      copy = *std::exchange(waiting_, std::nullopt);
-    }
-    const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
-    engine_.ReportEval(loss, std::move(copy.versions));
-  }
-
-  const std::unique_ptr<worker::Evaluator> evaluator_;
-  worker::SyncEngine& engine_;
-  core::Mutex mutex_;
-  std::optional<worker::AnchorCopy> waiting_ ABSL_GUARDED_BY(mutex_);
-  worker::TaskThread tasks_;
-};
-
-// Counts steps and tokens and says how fast they go.
-class Pace {
- public:
-  worker::TrainingReport Count(core::Step step, const worker::StepResult& result, double step_s) {
-    report_.step = step;
-    report_.tokens += result.tokens;
-    report_.loss = result.loss;
-    report_.compute_s += step_s;
-    if (const double since_s = SecondsSince(window_begin_); since_s >= kReportSeconds) {
-      report_.tokens_per_s = static_cast<double>(report_.tokens - window_tokens_) / since_s;
-      window_begin_ = Clock::now();
-      window_tokens_ = report_.tokens;
-    }
-    if (SecondsSince(logged_) >= kLogSeconds) {
-      logged_ = Clock::now();
-      spdlog::info("step {}: loss {:.4f}, {:.0f} tokens/s", step, report_.loss, report_.tokens_per_s);
-    }
-    return report_;
-  }
-  void Enter() { report_.compute_s = 0; }
-
- private:
-  worker::TrainingReport report_;
-  Clock::time_point window_begin_ = Clock::now();
-  int64_t window_tokens_ = 0;
-  Clock::time_point logged_ = Clock::now();
-};
-
-// Where a site saves what it has; with no directory it does not.
-class Checkpoints {
- public:
-  Checkpoints(worker::CheckpointStore* store, const transport::SessionLink& link, const core::RunConfig& config)
-      : store_(store), link_(link), config_(config) {}
-
-  // Rounds that are in the newest checkpoint, or that the site entered with.
-  void Begin(core::Version rounds) { saved_rounds_ = rounds; }
-
-  bool Due(core::Version rounds) const {
-    return store_ != nullptr && config_.checkpoint.every_rounds > 0 &&
-           rounds >= saved_rounds_ + config_.checkpoint.every_rounds;
-  }
-
-  // After that step. The step loop waits for it.
-  void Save(core::Step step, worker::Trainer& trainer, worker::SyncEngine& engine) {
-    if (store_ == nullptr) return;
-    const Clock::time_point begin = Clock::now();
-    std::vector<int> all(trainer.manifest().size());
-    std::iota(all.begin(), all.end(), 0);
-    trainer.CatchUp(all, step);
-    saved_rounds_ = engine.CompletedRounds();
-    absl::Status status;
-    const bool saved = engine.Checkpoint(step, [&](const worker::SyncCheckpoint& checkpoint) {
-      status = store_->Save(
-          {.run = config_.run_id,
-           .site = absl::GetFlag(FLAGS_site),
-           .session = link_.session(),
-           .lineage = link_.lineage()},
-          checkpoint, [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
-    });
-    if (!saved) return;
-    if (!status.ok()) {
-      spdlog::error("no checkpoint after step {}, goes on without: {}", step, status.ToString());
-    } else {
-      spdlog::info("checkpoint after step {}, in {:.1f} s", step, SecondsSince(begin));
-    }
-  }
-
- private:
-  worker::CheckpointStore* const store_;
-  const transport::SessionLink& link_;
-  const core::RunConfig& config_;
-  core::Version saved_rounds_ = 0;
-};
-
-class SiteLoop {
- public:
-  SiteLoop(const core::RunConfig& config, worker::Trainer& trainer, worker::SyncEngine& engine,
-           Checkpoints& checkpoints)
-      : config_(config),
-        trainer_(trainer),
-        engine_(engine),
-        checkpoints_(checkpoints),
-        evaluations_(trainer.NewEvaluator(), engine) {
-    engine.DeferCopies();
-    trainer.SetBeforeUpdate([&engine] { engine.FinishCopies(); });
-    engine.SetEvaluate([this](worker::AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
-  }
-
-  // Until the last step: OK. CANCELLED when asked to stop.
-  absl::Status Run() {
-    ASSIGN_OR_RETURN(core::Step step, engine_.Join());
-    while (true) {
-      TakePlace(step);
-      if (config_.steps > 0 && step >= config_.steps) {
-        const absl::Status completed = engine_.CompleteRounds();
-        if (completed.ok()) break;
-        if (!absl::IsAborted(completed)) return completed;
-        ASSIGN_OR_RETURN(step, engine_.Join());  // dropped while it waited
-        continue;
-      }
-      if (engine_.stop_requested()) return absl::CancelledError("asked to stop");
-      if (checkpoints_.Due(engine_.CompletedRounds())) checkpoints_.Save(step, trainer_, engine_);
-      RETURN_IF_ERROR(TakeStep(step + 1));
-      ASSIGN_OR_RETURN(step, engine_.AfterStep(step + 1));
-    }
-    evaluations_.Finish();
-    return absl::OkStatus();
-  }
-
-  void SaveCheckpoint() { checkpoints_.Save(step_, trainer_, engine_); }
-
-  absl::Status DumpLocal(const std::string& path) {
-    std::vector<std::span<const float>> tensors;
-    std::vector<int> all;
-    for (size_t i = 0; i < trainer_.manifest().size(); ++i) {
-      all.push_back(static_cast<int>(i));
-      tensors.push_back(trainer_.tensor(static_cast<int>(i)));
-    }
-    trainer_.CatchUp(all, step_);
-    return formats::WriteLocalDump(path, trainer_.manifest(), tensors);
-  }
-
- private:
-  absl::Status TakeStep(core::Step step) {
-    const Clock::time_point begin = Clock::now();
-    ASSIGN_OR_RETURN(const worker::StepResult result, trainer_.Step(step));
-    step_ = step;
-    for (const core::Fragment& fragment : engine_.map().fragments()) {
-      if (!engine_.Touches(fragment.id, step)) continue;
-      std::vector<int> tensors;
-      for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
-      trainer_.CatchUp(tensors, step);
-    }
-    engine_.Report(pace_.Count(step, result, SecondsSince(begin)));
-    return absl::OkStatus();
-  }
-
-  // Joining (anew) sets θ and the step; joining and updates may change who shares the data.
-  void TakePlace(core::Step step) {
-    if (engine_.stays() != stays_) {
-      stays_ = engine_.stays();
-      step_ = step;
-      trainer_.EnterAfter(step);
-      pace_.Enter();
-      checkpoints_.Begin(engine_.CompletedRounds());
-    }
-    if (engine_.sites() != sites_) {
-      sites_ = engine_.sites();
-      trainer_.SetSites(sites_);
-    }
-  }
-
-  const core::RunConfig& config_;
-  worker::Trainer& trainer_;
-  worker::SyncEngine& engine_;
-  Checkpoints& checkpoints_;
-  Evaluations evaluations_;
-  Pace pace_;
-  std::vector<core::SiteId> sites_;
-  core::Step step_ = 0;
-  int64_t stays_ = 0;
-};
-
 struct SavedSite {
   std::unique_ptr<worker::CheckpointStore> store;  // none without --checkpoint_dir
   std::optional<worker::LoadedCheckpoint> checkpoint;
@@ -337,8 +129,8 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
     engine.Restore(std::move(saved->checkpoint->sync));
   }
   stop.Attach(&engine);
-  Checkpoints checkpoints(saved->store.get(), link, config);
-  SiteLoop loop(config, **trainer, engine, checkpoints);
+  worker::Checkpoints checkpoints(saved->store.get(), site, link, config);
+  worker::SiteLoop loop(config, **trainer, engine, checkpoints);
   absl::Status status = loop.Run();
   stop.Attach(nullptr);
   const bool finished = status.ok();

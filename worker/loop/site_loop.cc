@@ -1,0 +1,166 @@
+#include "worker/loop/site_loop.h"
+
+#include <spdlog/spdlog.h>
+
+#include <numeric>
+#include <utility>
+
+#include "core/check.h"
+#include "formats/model_export.h"
+
+namespace causeway::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kReportSeconds = 1;  // tokens/s is measured over so long
+constexpr double kLogSeconds = 10;    // between two progress lines
+
+double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+// ---- Evaluations ----
+
+void Evaluations::Start(AnchorCopy copy) {
+  if (evaluator_ == nullptr) return;
+  {
+    core::MutexLock lock(mutex_);
+    const bool posted = waiting_.has_value();
+    waiting_ = std::move(copy);
+    if (posted) return;
+  }
+  tasks_.Post([this] { EvaluateWaiting(); });
+}
+
+void Evaluations::EvaluateWaiting() {
+  AnchorCopy copy;
+  {
+    core::MutexLock lock(mutex_);
+    copy = *std::exchange(waiting_, std::nullopt);
+  }
+  const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
+  engine_.ReportEval(loss, std::move(copy.versions));
+}
+
+// ---- StepPace ----
+
+TrainingReport StepPace::Count(core::Step step, const StepResult& result, double step_s) {
+  report_.step = step;
+  report_.tokens += result.tokens;
+  report_.loss = result.loss;
+  report_.compute_s += step_s;
+  if (const double since_s = SecondsSince(window_begin_); since_s >= kReportSeconds) {
+    report_.tokens_per_s = static_cast<double>(report_.tokens - window_tokens_) / since_s;
+    window_begin_ = Clock::now();
+    window_tokens_ = report_.tokens;
+  }
+  if (SecondsSince(logged_) >= kLogSeconds) {
+    logged_ = Clock::now();
+    spdlog::info("step {}: loss {:.4f}, {:.0f} tokens/s", step, report_.loss, report_.tokens_per_s);
+  }
+  return report_;
+}
+
+// ---- Checkpoints ----
+
+bool Checkpoints::Due(core::Version rounds) const {
+  return store_ != nullptr && config_.checkpoint.every_rounds > 0 &&
+         rounds >= saved_rounds_ + config_.checkpoint.every_rounds;
+}
+
+void Checkpoints::Save(core::Step step, Trainer& trainer, SyncEngine& engine) {
+  if (store_ == nullptr) return;
+  const Clock::time_point begin = Clock::now();
+  std::vector<int> all(trainer.manifest().size());
+  std::iota(all.begin(), all.end(), 0);
+  trainer.CatchUp(all, step);
+  saved_rounds_ = engine.CompletedRounds();
+  absl::Status status;
+  const bool saved = engine.Checkpoint(step, [&](const SyncCheckpoint& checkpoint) {
+    status = store_->Save(
+        {.run = config_.run_id, .site = site_, .session = link_.session(), .lineage = link_.lineage()}, checkpoint,
+        [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
+  });
+  if (!saved) return;
+  if (!status.ok()) {
+    spdlog::error("no checkpoint after step {}, goes on without: {}", step, status.ToString());
+  } else {
+    spdlog::info("checkpoint after step {}, in {:.1f} s", step, SecondsSince(begin));
+  }
+}
+
+// ---- SiteLoop ----
+
+SiteLoop::SiteLoop(const core::RunConfig& config, Trainer& trainer, SyncEngine& engine, Checkpoints& checkpoints)
+    : config_(config),
+      trainer_(trainer),
+      engine_(engine),
+      checkpoints_(checkpoints),
+      evaluations_(trainer.NewEvaluator(), engine) {
+  engine.DeferCopies();
+  trainer.SetBeforeUpdate([&engine] { engine.FinishCopies(); });
+  engine.SetEvaluate([this](AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
+}
+
+absl::Status SiteLoop::Run() {
+  ASSIGN_OR_RETURN(core::Step step, engine_.Join());
+  while (true) {
+    TakePlace(step);
+    if (config_.steps > 0 && step >= config_.steps) {
+      const absl::Status completed = engine_.CompleteRounds();
+      if (completed.ok()) break;
+      if (!absl::IsAborted(completed)) return completed;
+      ASSIGN_OR_RETURN(step, engine_.Join());  // dropped while it waited
+      continue;
+    }
+    if (engine_.stop_requested()) return absl::CancelledError("asked to stop");
+    if (checkpoints_.Due(engine_.CompletedRounds())) checkpoints_.Save(step, trainer_, engine_);
+    RETURN_IF_ERROR(TakeStep(step + 1));
+    ASSIGN_OR_RETURN(step, engine_.AfterStep(step + 1));
+  }
+  evaluations_.Finish();
+  return absl::OkStatus();
+}
+
+absl::Status SiteLoop::DumpLocal(const std::string& path) {
+  std::vector<std::span<const float>> tensors;
+  std::vector<int> all;
+  for (size_t i = 0; i < trainer_.manifest().size(); ++i) {
+    all.push_back(static_cast<int>(i));
+    tensors.push_back(trainer_.tensor(static_cast<int>(i)));
+  }
+  trainer_.CatchUp(all, step_);
+  return formats::WriteLocalDump(path, trainer_.manifest(), tensors);
+}
+
+absl::Status SiteLoop::TakeStep(core::Step step) {
+  const Clock::time_point begin = Clock::now();
+  ASSIGN_OR_RETURN(const StepResult result, trainer_.Step(step));
+  step_ = step;
+  for (const core::Fragment& fragment : engine_.map().fragments()) {
+    if (!engine_.Touches(fragment.id, step)) continue;
+    std::vector<int> tensors;
+    for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
+    trainer_.CatchUp(tensors, step);
+  }
+  engine_.Report(pace_.Count(step, result, SecondsSince(begin)));
+  return absl::OkStatus();
+}
+
+// Joining (anew) sets θ and the step; joining and updates may change who shares the data.
+void SiteLoop::TakePlace(core::Step step) {
+  if (engine_.stays() != stays_) {
+    stays_ = engine_.stays();
+    step_ = step;
+    trainer_.EnterAfter(step);
+    pace_.Enter();
+    checkpoints_.Begin(engine_.CompletedRounds());
+  }
+  if (engine_.sites() != sites_) {
+    sites_ = engine_.sites();
+    trainer_.SetSites(sites_);
+  }
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,107 @@
+// A site's step loop: takes the trainer's steps, lets the sync engine do what its schedule wants between them, saves
+// checkpoints and has anchors evaluated beside the training.
+//
+//   Join ─► Step(t) ─► Report ─► AfterStep(t) ─► Step(t + 1) … ─► CompleteRounds
+//                                    │
+//                                    └─► copy of the anchors ─► Evaluations (a thread of its own) ─► ReportEval
+//
+// One owner thread calls everything.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/mutex.h"
+#include "core/run_config.h"
+#include "transport/session_link.h"
+#include "worker/sync/checkpoint_store.h"
+#include "worker/sync/sync_engine.h"
+#include "worker/sync/task_thread.h"
+#include "worker/train/evaluation.h"
+#include "worker/train/trainer.h"
+
+namespace causeway::worker {
+
+// Evaluates copies of the anchors beside the training. If they come faster than that, only the newest waits.
+class Evaluations {
+ public:
+  Evaluations(std::unique_ptr<Evaluator> evaluator, SyncEngine& engine)
+      : evaluator_(std::move(evaluator)), engine_(engine) {}
+
+  void Start(AnchorCopy copy);
+  void Finish() { tasks_.Finish(); }
+
+ private:
+  void EvaluateWaiting();
+
+  const std::unique_ptr<Evaluator> evaluator_;
+  SyncEngine& engine_;
+  core::Mutex mutex_;
+  std::optional<AnchorCopy> waiting_ ABSL_GUARDED_BY(mutex_);
+  TaskThread tasks_;
+};
+
+// Counts steps and tokens and says how fast they go.
+class StepPace {
+ public:
+  TrainingReport Count(core::Step step, const StepResult& result, double step_s);
+  void Enter() { report_.compute_s = 0; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  TrainingReport report_;
+  Clock::time_point window_begin_ = Clock::now();
+  int64_t window_tokens_ = 0;
+  Clock::time_point logged_ = Clock::now();
+};
+
+// Where a site saves what it has; with no store it does not. All arguments outlive it.
+class Checkpoints {
+ public:
+  Checkpoints(CheckpointStore* store, core::SiteId site, const transport::SessionLink& link,
+              const core::RunConfig& config)
+      : store_(store), site_(std::move(site)), link_(link), config_(config) {}
+
+  // Rounds that are in the newest checkpoint, or that the site entered with.
+  void Begin(core::Version rounds) { saved_rounds_ = rounds; }
+  bool Due(core::Version rounds) const;
+  void Save(core::Step step, Trainer& trainer, SyncEngine& engine);  // after that step; the step loop waits for it
+
+ private:
+  CheckpointStore* const store_;
+  const core::SiteId site_;
+  const transport::SessionLink& link_;
+  const core::RunConfig& config_;
+  core::Version saved_rounds_ = 0;
+};
+
+class SiteLoop {
+ public:
+  // All outlive it.
+  SiteLoop(const core::RunConfig& config, Trainer& trainer, SyncEngine& engine, Checkpoints& checkpoints);
+
+  absl::Status Run();  // until the last step: OK. CANCELLED when asked to stop
+  void SaveCheckpoint() { checkpoints_.Save(step_, trainer_, engine_); }
+  absl::Status DumpLocal(const std::string& path);
+
+ private:
+  absl::Status TakeStep(core::Step step);
+  void TakePlace(core::Step step);
+
+  const core::RunConfig& config_;
+  Trainer& trainer_;
+  SyncEngine& engine_;
+  Checkpoints& checkpoints_;
+  Evaluations evaluations_;
+  StepPace pace_;
+  std::vector<core::SiteId> sites_;
+  core::Step step_ = 0;
+  int64_t stays_ = 0;
+};
+
+}  // namespace causeway::worker
