@@ -22,7 +22,6 @@ using core::CodecId;
 constexpr uint64_t kRunSeed = 17;
 constexpr float kLargest = 0x1.fffffep99f;
 
-bool Rotates(CodecId codec) { return codecs::GetCodec(codec).rotates(); }
 int64_t InBlocks(int64_t values) { return core::BlocksFor(values) * core::kBlockValues; }
 
 float RandomValue(uint64_t seed, int64_t at, double scale) {
