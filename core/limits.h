@@ -74,9 +74,4 @@ inline constexpr double kBulkStreamsBurst = 10'000;
 inline constexpr int kMaxStripes = 16;
 constexpr int MaxBulkStreams(int fragments) { return kMaxStripes * (4 * fragments + 16); }
 
-// What a stream of HTTP/2 may hold that its reader has not asked for: the credit of the bulk path, which bounds what a
-// coordinator buffers for a slow disk or a site for a slow decoder. More than one connection moves in a round trip with
-// the kernel's default buffers (2.8 MB), so that it is never the limit there.
-inline constexpr int kStreamWindowBytes = 4 << 20;
-
 }  // namespace causeway::core

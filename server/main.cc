@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "ctl/heap.h"
 #include "ctl/program.h"
 #include "formats/codec_advice.h"
 #include "formats/run_yaml.h"
@@ -25,7 +26,6 @@
 #include "server/status/http_server.h"
 #include "server/store/journal.h"
 #include "transport/channel.h"
-#include "transport/heap.h"
 
 ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7077", "HOST:PORT for sites and causewayctl; port 0 takes a free one");
@@ -259,7 +259,7 @@ int Run(const core::RunConfig& config, Listening addresses) {
 
 int main(int argc, char** argv) {
   using namespace causeway;
-  transport::SetUpHeap();
+  ctl::SetUpHeap();
   ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {

@@ -4,9 +4,9 @@
 //   upload     header ─► (missing?) ─► chunks of the stripe, one write under way ─► half-close ─► verdict, or end
 //   download   request ─► header ─► chunks, one read under way ─► end
 //
-// HTTP/2's flow control is the credit: a stream holds one message and what its window allows (kStreamWindowBytes), so
-// neither side buffers without bound. Each is started by its static Start, lives until the call is over, and calls
-// `ended` exactly once, last. Callbacks run on gRPC's threads. Cancel is thread-safe.
+// HTTP/2's flow control is the credit: a stream holds one message and what its window allows, which gRPC fits to the
+// link's bandwidth-delay product, so neither side buffers without bound. Each is started by its static Start, lives
+// until the call is over, and calls `ended` exactly once, last. Callbacks run on gRPC's threads. Cancel is thread-safe.
 #pragma once
 
 #include <atomic>

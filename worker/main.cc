@@ -12,10 +12,10 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "ctl/client_flags.h"
+#include "ctl/heap.h"
 #include "ctl/program.h"
 #include "formats/run_yaml.h"
 #include "transport/grpc_link.h"
-#include "transport/heap.h"
 #include "transport/sharded_link.h"
 #include "worker/loop/site_loop.h"
 #include "worker/sync/checkpoint_store.h"
@@ -209,7 +209,7 @@ int Run() {
 int main(int argc, char** argv) {
   using namespace causeway;
   worker::StartAgainWithBestBlasKernels(argv);
-  transport::SetUpHeap();
+  ctl::SetUpHeap();
   ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {

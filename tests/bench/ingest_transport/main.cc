@@ -8,7 +8,6 @@
 // (light_site.h) need: an update "is there", without chunks, once --sites sites have contributed.
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,8 +19,8 @@
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "codecs/chunk_plan.h"
 #include "core/check.h"
-#include "core/limits.h"
 #include "core/mutex.h"
+#include "ctl/heap.h"
 #include "ctl/program.h"
 #include "formats/run_yaml.h"
 #include "server/merge/contribution.h"
@@ -251,16 +250,6 @@ class Service final : public RawUploadService {
   Shared& shared_;
 };
 
-// As the coordinator's (server/main.cc), so that a received byte costs what it costs there.
-void SetUpHeap() {
-#if defined(__GLIBC__)
-  mallopt(M_ARENA_MAX, 1);
-  mallopt(M_MMAP_THRESHOLD, 4 * core::kMaxChunkBytes);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 16 * core::kMaxChunkBytes);
-#endif
-}
-
 absl::Status Run() {
   Shared shared;
   ASSIGN_OR_RETURN(shared.config, formats::ReadRunYaml(absl::GetFlag(FLAGS_config)));
@@ -290,7 +279,7 @@ absl::Status Run() {
 
 int main(int argc, char** argv) {
   using namespace causeway;
-  bench::SetUpHeap();
+  ctl::SetUpHeap();
   ctl::CatchStopSignals();
   ctl::StartProgram(argc, argv, "transport_alone --config=run.yaml --sites=N\n");
   return ctl::Fail(ctl::kBadInput, bench::Run());

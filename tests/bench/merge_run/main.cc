@@ -5,7 +5,6 @@
 //
 // Contributions and the update come on top and count against the merge. Each turn is a copy and a merge on one thread,
 // then on two, and so on; ratios are made within a turn. Prints a JSON line for each number of threads.
-#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,8 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "codecs/chunk.h"
 #include "core/check.h"
-#include "core/limits.h"
 #include "core/random.h"
+#include "ctl/heap.h"
 #include "ctl/program.h"
 #include "nlohmann/json.hpp"
 #include "server/merge/merge.h"
@@ -142,23 +141,13 @@ double MedianRatio(const std::vector<double>& a, const std::vector<double>& b) {
   return Median(ratios);
 }
 
-// As server/main.cc: the update's chunks are not mapped one by one.
-void SetUpHeap() {
-#if defined(__GLIBC__)
-  mallopt(M_ARENA_MAX, 1);
-  mallopt(M_MMAP_THRESHOLD, 4 * core::kMaxChunkBytes);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 16 * core::kMaxChunkBytes);
-#endif
-}
-
 int Run() {
   const auto codec = core::CodecFromName(absl::GetFlag(FLAGS_codec));
   if (!codec) return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("--codec: no such codec"));
   const int64_t values = absl::GetFlag(FLAGS_values);
   const int sites = absl::GetFlag(FLAGS_sites);
   const auto feedback = static_cast<float>(absl::GetFlag(FLAGS_feedback));
-  SetUpHeap();
+  ctl::SetUpHeap();
   Case merged = MakeCase(*codec, values, sites, feedback);
   core::AlignedFloats from(3 * values, 1.0f), to(3 * values, 2.0f);
   std::deque<Timed> timed;

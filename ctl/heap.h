@@ -5,8 +5,8 @@
 // that what one has freed no other takes. Here chunks share one arena, which stays; arrays of parameters are mapped.
 #pragma once
 
-namespace causeway::transport {
+namespace causeway::ctl {
 
 void SetUpHeap();
 
-}  // namespace causeway::transport
+}  // namespace causeway::ctl

@@ -1,10 +1,10 @@
-#include "transport/heap.h"
+#include "ctl/heap.h"
 
 #include <malloc.h>
 
 #include "core/limits.h"
 
-namespace causeway::transport {
+namespace causeway::ctl {
 
 void SetUpHeap() {
 #if defined(__GLIBC__)
@@ -15,4 +15,4 @@ void SetUpHeap() {
 #endif
 }
 
-}  // namespace causeway::transport
+}  // namespace causeway::ctl
