@@ -50,4 +50,10 @@ std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, const LegCodec
 
 int64_t ChunkBytes(core::CodecId codec, int64_t values) { return ChunkLayout(codec, values).size; }
 
+int64_t EncodedBytes(const core::Fragment& fragment, const LegCodec& leg) {
+  int64_t bytes = 0;
+  for (const ChunkSpan& chunk : PlanChunks(fragment, leg)) bytes += ChunkBytes(chunk.codec, chunk.values);
+  return bytes;
+}
+
 }  // namespace causeway::codecs

@@ -49,5 +49,6 @@ LegCodec Unencoded();  // float32: initial parameters and anchors
 std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, const LegCodec& leg);
 
 int64_t ChunkBytes(core::CodecId codec, int64_t values);
+int64_t EncodedBytes(const core::Fragment& fragment, const LegCodec& leg);  // of all chunks
 
 }  // namespace causeway::codecs

@@ -1,5 +1,5 @@
 // splitmix64: random numbers that are a function of what they are for (seed, site, step, …), so that nothing has to
-// carry a generator's state and every restart sees the same ones. Pure, thread-safe.
+// carry a generator's state and every restart sees the same ones. Pure but for DeviceRandom; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +23,8 @@ constexpr uint64_t HashCombine(uint64_t seed, std::string_view text) {
 
 // Uniform in [0, 1): the upper 53 bits.
 constexpr double UnitInterval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
+// The system's: what must differ from process to process and from restart to restart.
+uint64_t DeviceRandom();
 
 }  // namespace causeway::core

@@ -27,14 +27,6 @@ constexpr core::CodecId kSweptCodecs[] = {core::CodecId::kFloat32,    core::Code
                                           core::CodecId::kInt8,       core::CodecId::kInt4,
                                           core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign};
 
-int64_t EncodedBytes(const core::Fragment& fragment, const codecs::LegCodec& leg) {
-  int64_t bytes = 0;
-  for (const codecs::ChunkSpan& chunk : codecs::PlanChunks(fragment, leg)) {
-    bytes += codecs::ChunkBytes(chunk.codec, chunk.values);
-  }
-  return bytes;
-}
-
 absl::StatusOr<core::RoundTimeInput> InputOf(const core::RunConfig& config, const PlanSetting& setting) {
   ASSIGN_OR_RETURN(
       const core::FragmentMap map,
@@ -51,8 +43,8 @@ absl::StatusOr<core::RoundTimeInput> InputOf(const core::RunConfig& config, cons
                              .merge_s_per_value = setting.merge_s_per_value};
   if (!config.sync.auto_delay()) input.delay = config.sync.fragment_sync_delay;
   for (const core::Fragment& fragment : map.fragments()) {
-    input.fragments.push_back({fragment.parameters, EncodedBytes(fragment, codecs::UpLeg(config)),
-                               EncodedBytes(fragment, codecs::DownLeg(config))});
+    input.fragments.push_back({fragment.parameters, codecs::EncodedBytes(fragment, codecs::UpLeg(config)),
+                               codecs::EncodedBytes(fragment, codecs::DownLeg(config))});
   }
   return input;
 }

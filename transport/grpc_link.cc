@@ -3,13 +3,13 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
-#include <random>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/messages.h"
 #include "transport/tls_probe.h"
@@ -38,14 +38,9 @@ int64_t GrpcLink::NowUs() {
 
 int64_t GrpcLink::NowMs() { return NowUs() / 1000; }
 
-uint64_t GrpcLink::RandomBits() {
-  static thread_local std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
-
 GrpcLink::GrpcLink(LinkOptions options)
     : options_(std::move(options)),
-      session_(absl::StrFormat("%016x", RandomBits())),
+      session_(absl::StrFormat("%016x", core::DeviceRandom())),
       control_channel_(MakeChannel(options_.coordinator, options_.channel, Traffic::kControl)),
       control_stub_(v1::Coordinator::NewStub(control_channel_)),
       up_(options_.max_up_bytes_per_s),
@@ -126,7 +121,7 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
       return absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " within ",
                                                  options_.connect_timeout_s, " s: ", error));
     }
-    const int64_t backoff_ms = BackoffMs(attempt, RandomBits());
+    const int64_t backoff_ms = BackoffMs(attempt, core::DeviceRandom());
     spdlog::warn("no coordinator at {} ({}); trying again in {} ms", options_.coordinator.Text(), error, backoff_ms);
     if (cancelled() || WaitForRetry(backoff_ms) || cancelled()) return absl::CancelledError("stopped while connecting");
   }
@@ -169,7 +164,7 @@ void GrpcLink::Run() {
       core::MutexLock lock(mutex_);
       if (stopping_ || failed_) return;
       if (!control_running_ && attempts_ > 0) {
-        wait_ms = std::max(retry_after_ms_, BackoffMs(attempts_ - 1, RandomBits()));
+        wait_ms = std::max(retry_after_ms_, BackoffMs(attempts_ - 1, core::DeviceRandom()));
         retry_after_ms_ = 0;
         error = last_error_;
         explain = connection_failed_;

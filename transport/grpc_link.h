@@ -71,7 +71,6 @@ class GrpcLink final : public ShardLink {
 
   static int64_t NowUs();  // monotonic
   static int64_t NowMs();
-  static uint64_t RandomBits();
 
   void Run();
   void Connect();

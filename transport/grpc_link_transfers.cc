@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include "core/limits.h"
+#include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/grpc_link.h"
 #include "transport/kernel_buffers.h"
@@ -19,10 +20,7 @@ namespace {
 // As many as a rate takes: of a download each takes a window's worth ahead of its turn, so one too many costs more than
 // where nothing is held.
 int HeldChannels(const Pacer& pacer, double round_trip_s) {
-  LinkMeter held;
-  held.RoundTrip(round_trip_s);
-  held.Moved(LinkMeter::Direction::kUp, static_cast<int64_t>(pacer.bytes_per_s() * 60), 60);
-  return round_trip_s > 0 ? held.channels() : 1;
+  return ChannelsFor(kRoomToGrow * pacer.bytes_per_s(), round_trip_s);
 }
 
 }  // namespace
@@ -138,7 +136,7 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
       const int64_t broke_ms =
           std::chrono::duration_cast<std::chrono::milliseconds>(transfer->broke_at().time_since_epoch()).count();
       // Never now: the link's thread tells a retry that is to come from one that it has seen.
-      pending.retry_at_ms = std::max(NowMs() + 1, broke_ms + BackoffMs(transfer->attempts() - 1, RandomBits()));
+      pending.retry_at_ms = std::max(NowMs() + 1, broke_ms + BackoffMs(transfer->attempts() - 1, core::DeviceRandom()));
       retry_added_ = true;
       changed_.notify_all();
       return;

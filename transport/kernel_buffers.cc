@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "transport/link_meter.h"
 
 namespace causeway::transport {
 namespace {
@@ -15,8 +16,6 @@ namespace {
 // Of a buffer's bytes. With Linux's default maxima both come to about the 2.8 MB that LinkMeter counts on.
 constexpr double kWritePayload = 0.67;
 constexpr double kReadPayload = 0.5;
-// As LinkMeter: where buffers are the limit, the measured rate is what they allow, and the link has more.
-constexpr double kRoomToGrow = 1.25;
 constexpr int64_t kAdvisedStep = 1 << 20;
 
 std::string ReadText(const char* path) {

@@ -7,13 +7,17 @@ namespace causeway::transport {
 namespace {
 
 constexpr double kBytesPerConnection = 2.8e6;  // in a round trip
-constexpr double kRoomToGrow = 1.25;
 constexpr int64_t kLeastBytes = 256 << 10;
 constexpr double kNewestWeight = 0.3;
 constexpr size_t kKeptTrips = 32;  // half a minute of pings: long enough to meet an empty queue
 constexpr size_t kKeptWishes = 8;  // a connection too many costs nothing; one too few costs the link
 
 }  // namespace
+
+int ChannelsFor(double bytes_per_s, double round_trip_s) {
+  return static_cast<int>(
+      std::clamp(std::ceil(bytes_per_s * round_trip_s / kBytesPerConnection), 1.0, double{kMaxChannels}));
+}
 
 void LinkMeter::Rate::Add(int64_t moved, double seconds) {
   const double weight = seconds_ == 0 ? 1 : kNewestWeight;
@@ -45,9 +49,7 @@ double LinkMeter::ShortestTrip() const { return trips_.empty() ? 0 : *std::range
 
 void LinkMeter::Choose() {
   if (trips_.empty()) return;
-  const double in_flight = kRoomToGrow * std::max(up_.bytes_per_s(), down_.bytes_per_s()) * ShortestTrip();
-  wanted_.push_back(
-      static_cast<int>(std::clamp(std::ceil(in_flight / kBytesPerConnection), 1.0, double{kMaxChannels})));
+  wanted_.push_back(ChannelsFor(kRoomToGrow * std::max(up_.bytes_per_s(), down_.bytes_per_s()), ShortestTrip()));
   if (wanted_.size() > kKeptWishes) wanted_.pop_front();
 }
 

@@ -19,6 +19,9 @@ namespace causeway::transport {
 
 inline constexpr int kDefaultChannels = 4;  // while nothing is measured
 inline constexpr int kMaxChannels = core::kMaxStripes;
+inline constexpr double kRoomToGrow = 1.25;  // where connections or buffers are the limit, the link has more
+
+int ChannelsFor(double bytes_per_s, double round_trip_s);  // without room to grow
 
 class LinkMeter {
  public:

@@ -207,4 +207,17 @@ void ShardedLink::OnEntry(size_t shard, const core::Entry& entry) {
   listener_->OnEntry(all);
 }
 
+std::unique_ptr<SessionLink> MakeLink(std::vector<LinkOptions> shards) {
+  std::vector<std::unique_ptr<ShardLink>> links;
+  const auto count = static_cast<int>(shards.size());
+  for (LinkOptions& options : shards) {
+    options.shard = {static_cast<int>(links.size()), count};
+    options.max_up_bytes_per_s /= count;
+    options.max_down_bytes_per_s /= count;
+    links.push_back(std::make_unique<GrpcLink>(std::move(options)));
+  }
+  if (count == 1) return std::move(links.front());
+  return std::make_unique<ShardedLink>(std::move(links));
+}
+
 }  // namespace causeway::transport

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/mutex.h"
+#include "transport/grpc_link.h"
 #include "transport/session_link.h"
 
 namespace causeway::transport {
@@ -79,5 +80,9 @@ class ShardedLink final : public SessionLink {
   bool place_lost_ ABSL_GUARDED_BY(mutex_) = false;            // what it holds of a shard is void: shard 0 is to know
   std::vector<bool> from_checkpoint_ ABSL_GUARDED_BY(mutex_);  // until that shard has welcomed the process
 };
+
+// To each of a run's shards in their order, or to the only one. What is the same for all but for the address; rates are
+// the site's, and shared out.
+std::unique_ptr<SessionLink> MakeLink(std::vector<LinkOptions> shards);
 
 }  // namespace causeway::transport

@@ -18,7 +18,8 @@ using Clock = std::chrono::steady_clock;
 // chance is right the next time, one that we damaged ourselves never is.
 constexpr int kDamagedAttempts = 3;
 
-bool IsDamaged(const grpc::Status& status) { return status.error_code() == grpc::StatusCode::INVALID_ARGUMENT; }
+// An upload's chunk is damaged, or a download is not what can be sent.
+bool IsRefused(const grpc::Status& status) { return status.error_code() == grpc::StatusCode::INVALID_ARGUMENT; }
 
 // One broken attempt is nothing to speak of; a row of them is what somebody will look for in the log.
 spdlog::level::level_enum LevelOf(int attempts) {
@@ -32,15 +33,6 @@ int NumStripes(size_t chunks, const Lanes& lanes) {
 }
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-// The streams of an attempt, of which some may be over.
-using Streams = std::vector<std::weak_ptr<BulkStream>>;
-
-void CancelAll(const Streams& streams) {
-  for (const std::weak_ptr<BulkStream>& weak : streams) {
-    if (const auto stream = weak.lock()) stream->Cancel();
-  }
-}
 
 class UploadTransfer final : public Transfer {
  public:
@@ -62,15 +54,11 @@ class UploadTransfer final : public Transfer {
     header.set_sends_all(std::exchange(first_attempt_, false));
     {
       core::MutexLock lock(mutex_);
-      meter_ = lanes.meter;
+      BeginAttempt(stripes, lanes.meter, std::move(ended));
       begun_ = Clock::now();
-      broke_at_.reset();
       sends_all_ = header.sends_all();
-      running_ = unwritten_ = stripes;
-      status_ = grpc::Status::OK;
+      unwritten_ = stripes;
       written_ = std::move(written);
-      ended_ = std::move(ended);
-      streams_.clear();
     }
     for (int i = 0; i < stripes; ++i) {
       header.set_stripe(i);
@@ -79,16 +67,8 @@ class UploadTransfer final : public Transfer {
           .written = [this] { Written(); },
           .ended = [this](const grpc::Status& status,
                           const std::optional<v1::Verdict>& verdict) { Ended(status, verdict); }};
-      const auto stream =
-          UploadStream::Start(*lanes.stubs[i], header, request_.chunks, *lanes.pacer, std::move(events));
-      core::MutexLock lock(mutex_);
-      streams_.push_back(stream);
+      Add(UploadStream::Start(*lanes.stubs[i], header, request_.chunks, *lanes.pacer, std::move(events)));
     }
-  }
-
-  void Cancel() override {
-    core::MutexLock lock(mutex_);
-    CancelAll(streams_);
   }
 
   void Finish(const absl::Status& status) override { request_.done(status); }
@@ -116,29 +96,23 @@ class UploadTransfer final : public Transfer {
 
   // One stripe's stream. The one that completes the contribution has the verdict.
   void Ended(const grpc::Status& status, const std::optional<v1::Verdict>& verdict) {
-    std::function<void(bool)> ended;
-    {
+    if (verdict) {
       core::MutexLock lock(mutex_);
-      if (verdict) verdict_ = verdict;
-      if (!status.ok()) Break();
-      if (!status.ok() && (status_.ok() || IsDamaged(status))) status_ = status;
-      if (--running_ > 0) return;
-      Break();
-      if (verdict_ && sends_all_) Measure();
-      ended = std::move(ended_);
+      verdict_ = verdict;
     }
-    ended(TakeOutcome());
+    StreamEnded(status);
   }
 
-  // All was sent, and the verdict took a round trip after the last byte.
-  void Measure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // Where all was sent; the verdict took a round trip after the last byte.
+  void Measure() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!verdict_ || !sends_all_) return;
     int64_t bytes = 0;
     for (const std::string& chunk : *request_.chunks) bytes += static_cast<int64_t>(chunk.size());
     const double seconds = SecondsSince(begun_);
     meter_->Moved(LinkMeter::Direction::kUp, bytes, std::max(seconds - meter_->round_trip_s(), seconds / 4));
   }
 
-  bool TakeOutcome() {
+  bool TakeOutcome() override {
     if (verdict_) {
       Finish(verdict_->admitted() ? absl::OkStatus() : absl::FailedPreconditionError(verdict_->reason()));
       return true;
@@ -146,7 +120,7 @@ class UploadTransfer final : public Transfer {
     ++attempts_;
     spdlog::log(LevelOf(attempts_), "upload of fragment {} base {} broke: {}", request_.fragment, request_.base,
                 status_.error_message());
-    if (!IsDamaged(status_) || ++damaged_ < kDamagedAttempts) return false;
+    if (!IsRefused(status_) || ++damaged_ < kDamagedAttempts) return false;
     Finish(absl::DataLossError(status_.error_message()));
     return true;
   }
@@ -154,17 +128,11 @@ class UploadTransfer final : public Transfer {
   const UploadRequest request_;
   bool first_attempt_ = true;
   int damaged_ = 0;
-  core::Mutex mutex_;
-  LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Clock::time_point begun_ ABSL_GUARDED_BY(mutex_);
   bool sends_all_ ABSL_GUARDED_BY(mutex_) = false;
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;    // streams
-  int unwritten_ ABSL_GUARDED_BY(mutex_) = 0;  // of them
+  int unwritten_ ABSL_GUARDED_BY(mutex_) = 0;  // streams
   std::function<void()> written_ ABSL_GUARDED_BY(mutex_);
-  std::function<void(bool)> ended_ ABSL_GUARDED_BY(mutex_);
-  Streams streams_ ABSL_GUARDED_BY(mutex_);
   // Of the attempt; read without the lock once no stream is running.
-  grpc::Status status_;
   std::optional<v1::Verdict> verdict_;
   std::vector<bool> arrived_;  // chunks that the coordinator is known to have
 };
@@ -197,32 +165,19 @@ class DownloadTransfer final : public Transfer {
       }
       request.set_num_stripes(static_cast<int>(stripes_.size()));
       request.set_held_version(version_);
-      meter_ = lanes.meter;
-      running_ = static_cast<int>(stripes_.size());
-      status_ = grpc::Status::OK;
-      broke_at_.reset();
+      BeginAttempt(static_cast<int>(stripes_.size()), lanes.meter, std::move(ended));
       measured_bytes_ = 0;
       first_chunk_.reset();
       header_at_.reset();
-      ended_ = std::move(ended);
-      streams_.clear();
     }
     for (size_t i = 0; i < held.size(); ++i) {
       request.set_stripe(static_cast<int>(i));
       request.set_first_chunk(held[i]);
       DownloadStream::Events events{.chunk = [this, i](std::string chunk) { TakeChunk(i, std::move(chunk)); },
                                     .message = [this, i](const v1::DownloadMessage& m) { TakeMessage(i, m); },
-                                    .ended = [this](const grpc::Status& status) { Ended(status); }};
-      const auto stream =
-          DownloadStream::Start(*lanes.stubs[i % lanes.stubs.size()], request, *lanes.pacer, std::move(events));
-      core::MutexLock lock(mutex_);
-      streams_.push_back(stream);
+                                    .ended = [this](const grpc::Status& status) { StreamEnded(status); }};
+      Add(DownloadStream::Start(*lanes.stubs[i % lanes.stubs.size()], request, *lanes.pacer, std::move(events)));
     }
-  }
-
-  void Cancel() override {
-    core::MutexLock lock(mutex_);
-    CancelAll(streams_);
   }
 
   void Finish(const absl::Status& status) override { request_.done(status, digest_.value_or(0)); }
@@ -270,22 +225,8 @@ class DownloadTransfer final : public Transfer {
     request_.on_chunk(index, std::move(chunk));
   }
 
-  void Ended(const grpc::Status& status) {
-    std::function<void(bool)> ended;
-    {
-      core::MutexLock lock(mutex_);
-      if (!status.ok()) Break();
-      if (!status.ok() && status_.ok()) status_ = status;
-      if (--running_ > 0) return;
-      Break();
-      Measure();
-      ended = std::move(ended_);
-    }
-    ended(TakeOutcome());
-  }
-
   // From the first chunk on. What comes as one chunk has no such time: it was merged since the header, and then sent.
-  void Measure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Measure() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!first_chunk_) return;
     if (measured_bytes_ > 0) {
       meter_->Moved(LinkMeter::Direction::kDown, measured_bytes_, SecondsSince(*first_chunk_));
@@ -294,7 +235,7 @@ class DownloadTransfer final : public Transfer {
     }
   }
 
-  bool TakeOutcome() {
+  bool TakeOutcome() override {
     int held = 0;
     for (const Stripe& stripe : stripes_) held += stripe.chunks;
     if (digest_ && held == num_chunks_) {
@@ -307,7 +248,7 @@ class DownloadTransfer final : public Transfer {
     // Pruned or never made, or not what can be sent: asking again does not help.
     if (status_.error_code() == grpc::StatusCode::NOT_FOUND) {
       Finish(absl::NotFoundError(status_.error_message()));
-    } else if (status_.error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
+    } else if (IsRefused(status_)) {
       Finish(absl::InvalidArgumentError(status_.error_message()));
     } else {
       return false;
@@ -316,24 +257,57 @@ class DownloadTransfer final : public Transfer {
   }
 
   const DownloadRequest request_;
-  core::Mutex mutex_;
-  LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;  // streams
   int64_t measured_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<Clock::time_point> first_chunk_, header_at_ ABSL_GUARDED_BY(mutex_);
   int64_t first_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::function<void(bool)> ended_ ABSL_GUARDED_BY(mutex_);
-  Streams streams_ ABSL_GUARDED_BY(mutex_);
   // Under the lock, too; read without it once no stream is running.
   std::vector<Stripe> stripes_;
   bool begun_ = false;
   core::Version version_ = 0;  // of what is held
   int num_chunks_ = 0;
   std::optional<uint64_t> digest_;
-  grpc::Status status_;
 };
 
 }  // namespace
+
+void Transfer::BeginAttempt(int streams, LinkMeter* meter, std::function<void(bool)> ended) {
+  running_ = streams;
+  meter_ = meter;
+  ended_ = std::move(ended);
+  status_ = grpc::Status::OK;
+  broke_at_.reset();
+  streams_.clear();
+}
+
+void Transfer::Add(const std::shared_ptr<BulkStream>& stream) {
+  core::MutexLock lock(mutex_);
+  streams_.push_back(stream);
+}
+
+void Transfer::Cancel() {
+  core::MutexLock lock(mutex_);
+  for (const std::weak_ptr<BulkStream>& weak : streams_) {
+    if (const auto stream = weak.lock()) stream->Cancel();
+  }
+}
+
+void Transfer::Break() {
+  if (!broke_at_) broke_at_ = Clock::now();
+}
+
+void Transfer::StreamEnded(const grpc::Status& status) {
+  std::function<void(bool)> ended;
+  {
+    core::MutexLock lock(mutex_);
+    if (!status.ok()) Break();
+    if (!status.ok() && (status_.ok() || IsRefused(status))) status_ = status;
+    if (--running_ > 0) return;
+    Break();
+    Measure();
+    ended = std::move(ended_);
+  }
+  ended(TakeOutcome());
+}
 
 std::shared_ptr<Transfer> MakeUpload(UploadRequest request) {
   return std::make_shared<UploadTransfer>(std::move(request));

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "causeway/v1/coordinator.pb.h"
+#include "core/mutex.h"
 #include "transport/bulk_streams.h"
 #include "transport/coordinator_link.h"
 #include "transport/link_meter.h"
@@ -35,8 +36,8 @@ class Transfer {
   // `ended(finished)` is called once when the attempt is over; if it is not finished, Launch it again later.
   virtual void Launch(const Lanes& lanes, const v1::Context& context, std::function<void()> written,
                       std::function<void(bool finished)> ended) = 0;
-  virtual void Cancel() = 0;                            // ends the running attempt
   virtual void Finish(const absl::Status& status) = 0;  // tells the owner, when no attempt is running
+  void Cancel();                                        // ends the running attempt
 
   virtual bool is_upload() const = 0;
 
@@ -45,12 +46,28 @@ class Transfer {
   std::chrono::steady_clock::time_point broke_at() const { return broke_at_.value(); }
 
  protected:
-  // Of the attempt's first stream that broke; what breaks without an error does when all are over.
-  void Break() {
-    if (!broke_at_) broke_at_ = std::chrono::steady_clock::now();
-  }
+  void BeginAttempt(int streams, LinkMeter* meter, std::function<void(bool finished)> ended)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Add(const std::shared_ptr<BulkStream>& stream);
+  void StreamEnded(const grpc::Status& status);
 
-  int attempts_ = 0;  // in a row that brought nothing new
+  // When the attempt's last stream is over: what it says about the link, and whether the transfer has finished.
+  virtual void Measure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  virtual bool TakeOutcome() = 0;
+
+  core::Mutex mutex_;
+  LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int attempts_ = 0;  // in a row that brought nothing new; under the lock while streams run
+  // Why the attempt broke; of several reasons one that asking again does not mend. Read when no stream is running.
+  grpc::Status status_;
+
+ private:
+  // Of the attempt's first stream that broke; what breaks without an error does when all are over.
+  void Break();
+
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;                                 // streams
+  std::vector<std::weak_ptr<BulkStream>> streams_ ABSL_GUARDED_BY(mutex_);  // some may be over
+  std::function<void(bool)> ended_ ABSL_GUARDED_BY(mutex_);
   std::optional<std::chrono::steady_clock::time_point> broke_at_;
 };
 

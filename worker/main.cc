@@ -159,25 +159,21 @@ absl::Status CheckRate(const char* flag, double mbit) {
 // One to the coordinator, or to all shards of the run.
 absl::StatusOr<std::unique_ptr<transport::SessionLink>> MakeLink() {
   const std::vector<std::string> texts = absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',');
-  const auto shards = static_cast<double>(texts.size());
-  std::vector<std::unique_ptr<transport::ShardLink>> links;
+  std::vector<transport::LinkOptions> shards;
   for (const std::string& text : texts) {
     const absl::StatusOr<transport::Address> address = transport::ParseAddress(text);
     if (!address.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--coordinator: ", std::string(address.status().message())));
     }
     ASSIGN_OR_RETURN(const transport::ChannelOptions channel, ctl::ReadChannelOptions(*address));
-    links.push_back(std::make_unique<transport::GrpcLink>(
-        transport::LinkOptions{.coordinator = *address,
-                               .channel = channel,
-                               .site = absl::GetFlag(FLAGS_site),
-                               .shard = {static_cast<int>(links.size()), static_cast<int>(texts.size())},
-                               .connect_timeout_s = absl::GetFlag(FLAGS_connect_timeout_s),
-                               .max_up_bytes_per_s = absl::GetFlag(FLAGS_max_up_mbit) * kBytesPerMbit / shards,
-                               .max_down_bytes_per_s = absl::GetFlag(FLAGS_max_down_mbit) * kBytesPerMbit / shards}));
+    shards.push_back({.coordinator = *address,
+                      .channel = channel,
+                      .site = absl::GetFlag(FLAGS_site),
+                      .connect_timeout_s = absl::GetFlag(FLAGS_connect_timeout_s),
+                      .max_up_bytes_per_s = absl::GetFlag(FLAGS_max_up_mbit) * kBytesPerMbit,
+                      .max_down_bytes_per_s = absl::GetFlag(FLAGS_max_down_mbit) * kBytesPerMbit});
   }
-  if (links.size() == 1) return std::move(links.front());
-  return std::make_unique<transport::ShardedLink>(std::move(links));
+  return transport::MakeLink(std::move(shards));
 }
 
 int Run() {

@@ -221,14 +221,18 @@ Actions RoundTable::Leave(const SiteId& site, const SessionId& session, bool fin
   return actions;
 }
 
-void RoundTable::Drop(const SiteId& site, const std::string& reason, Actions& actions) {
+void RoundTable::MarkGone(const SiteId& site, const std::string& reason, Actions& actions) {
   SiteRecord& record = state_.sites[site];
   record.state = SiteState::kGone;
   record.reason = reason;
   links_.erase(site);
   pace_.Forget(site);
-  std::erase(ready_, site);
   actions.push_back(Dropped{site, reason});
+}
+
+void RoundTable::Drop(const SiteId& site, const std::string& reason, Actions& actions) {
+  MarkGone(site, reason, actions);
+  std::erase(ready_, site);
   AskForSeed(/*joined=*/"", actions);
   CloseRounds(actions);
   DropStranded(actions);

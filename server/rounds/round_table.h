@@ -202,6 +202,7 @@ class RoundTable {
   Actions StartIfEnough();
   Enter EnterNow(const core::SiteId& site);
   void AskForSeed(const core::SiteId& joined, Actions& actions);
+  void MarkGone(const core::SiteId& site, const std::string& reason, Actions& actions);
   void Drop(const core::SiteId& site, const std::string& reason, Actions& actions);
   void DropStranded(Actions& actions);
   std::optional<core::FragmentId> StrandedFragment() const;
@@ -214,7 +215,6 @@ class RoundTable {
   Actions UpdateSeeded();
   JoinDecision JoinFollowed(const JoinRequest& request);
   Enter FollowEntry(const core::SiteId& site) const;
-  void DropFollowed(const core::SiteId& site, const std::string& reason, Actions& actions);
 
   // round_table_rounds.cc: when rounds close.
   absl::Status CheckCounts(const core::Admitted& contribution) const;

@@ -94,15 +94,6 @@ Enter RoundTable::FollowEntry(const SiteId& site) const {
                     .stay = record.stay}};
 }
 
-void RoundTable::DropFollowed(const SiteId& site, const std::string& reason, Actions& actions) {
-  SiteRecord& record = state_.sites[site];
-  record.state = SiteState::kGone;
-  record.reason = reason;
-  links_.erase(site);
-  pace_.Forget(site);
-  actions.push_back(Dropped{site, reason});
-}
-
 Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
   CHECK(follows());
   SetNow(now_ms);
@@ -120,7 +111,7 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
       ended.emplace_back(site, member->second.state == SiteState::kGone ? member->second.reason : "joins anew");
     }
   }
-  for (const auto& [site, reason] : ended) DropFollowed(site, reason, actions);
+  for (const auto& [site, reason] : ended) MarkGone(site, reason, actions);
   std::vector<SiteId> entered;
   for (const auto& [site, member] : membership.sites) {
     SiteRecord& record = state_.sites[site];

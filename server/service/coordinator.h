@@ -189,6 +189,7 @@ class Coordinator {
   absl::Status TakeUpdate(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FollowModel(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FollowSeeder(const core::Membership& membership) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ExpectSeedFrom(const core::SiteId& site, const core::SessionId& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CoordinatorOptions options_;
   Journal* const journal_;

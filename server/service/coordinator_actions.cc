@@ -57,14 +57,16 @@ void Coordinator::Perform(const Actions& actions) {
   }
 }
 
+// What the last one has sent so far is of no use if it is another one.
+void Coordinator::ExpectSeedFrom(const core::SiteId& site, const core::SessionId& session) {
+  if (site != seeder_ || session != seeder_session_ || seeds_.empty()) seeds_.assign(map_->num_fragments(), nullptr);
+  seeder_ = site;
+  seeder_session_ = session;
+}
+
 void Coordinator::Perform(const RequestSeed& action) {
   if (!map_) return;  // started again before the seed: it is asked when it is back and says what the model is
-  const core::SessionId& session = members_[action.site].session;
-  if (action.site != seeder_ || session != seeder_session_ || seeds_.empty()) {
-    seeds_.assign(map_->num_fragments(), nullptr);
-  }
-  seeder_ = action.site;
-  seeder_session_ = session;
+  ExpectSeedFrom(action.site, members_[action.site].session);
   spdlog::info("site {}: is asked for the initial parameters", action.site);
   v1::CoordinatorMessage message;
   message.mutable_seed_request();

@@ -153,12 +153,7 @@ absl::Status Coordinator::FollowModel(const v1::MembershipUpdate& update) {
 void Coordinator::FollowSeeder(const core::Membership& membership) {
   const auto seeder = membership.sites.find(membership.seeder);
   if (!map_ || HasModel() || seeder == membership.sites.end()) return;
-  const core::SessionId& session = seeder->second.session;
-  if (seeder->first != seeder_ || session != seeder_session_ || seeds_.empty()) {
-    seeds_.assign(map_->num_fragments(), nullptr);
-  }
-  seeder_ = seeder->first;
-  seeder_session_ = session;
+  ExpectSeedFrom(seeder->first, seeder->second.session);
 }
 
 }  // namespace causeway::server

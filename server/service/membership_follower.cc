@@ -2,9 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
-#include <random>
-
 #include "absl/strings/str_cat.h"
+#include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/messages.h"
 
@@ -50,13 +49,12 @@ bool MembershipFollower::WaitToAskAgain(int64_t wait_ms) {
 }
 
 void MembershipFollower::Run() {
-  std::random_device random;
   for (int attempt = 0;; ++attempt) {
     const bool had_followed = std::exchange(has_followed_, false);
     const grpc::Status status = FollowOnce();
     if (has_followed_) attempt = 0;
     has_followed_ |= had_followed;
-    const int64_t wait_ms = transport::BackoffMs(attempt, (uint64_t{random()} << 32) | random());
+    const int64_t wait_ms = transport::BackoffMs(attempt, core::DeviceRandom());
     {
       core::MutexLock lock(mutex_);
       if (stopping_) return;

@@ -12,9 +12,7 @@ void MakeChoice(const core::FragmentMap& map, const codecs::LegCodec& leg, const
   for (core::CodecId codec : allowed) {
     CodecOption& option = options.emplace_back(CodecOption{codec});
     for (const core::Fragment& fragment : map.fragments()) {
-      for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment, leg.With(codec))) {
-        option.round_bytes += codecs::ChunkBytes(span.codec, span.values);
-      }
+      option.round_bytes += codecs::EncodedBytes(fragment, leg.With(codec));
     }
   }
   choice.reset();

@@ -1,12 +1,12 @@
 #include "server/store/schema.h"
 
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/numerics.h"
+#include "core/random.h"
 #include "server/store/rows.h"
 
 namespace causeway::server {
@@ -59,11 +59,6 @@ absl::Status CheckIntegrity(Database& database) {
     const std::string result = row.Text(0);
     return result == "ok" ? absl::OkStatus() : database.Damaged(result);
   });
-}
-
-std::string RandomLineage() {
-  std::random_device random;
-  return core::DigestText(uint64_t{random()} << 32 | random());
 }
 
 }  // namespace
@@ -121,7 +116,7 @@ absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage) 
     identity.lineage = *lineage;
   } else {
     if (lineage) identity.former_lineages.push_back(*lineage);
-    identity.lineage = RandomLineage();
+    identity.lineage = core::DigestText(core::DeviceRandom());
     RETURN_IF_ERROR(WriteMeta(database, "lineage", identity.lineage));
     RETURN_IF_ERROR(WriteMeta(database, "former_lineages", nlohmann::json(identity.former_lineages).dump()));
   }

@@ -22,10 +22,10 @@ using core::Version;
 
 }  // namespace
 
-LightSite::LightSite(std::shared_ptr<const LightRun> run, const transport::LinkOptions& options)
-    : run_(std::move(run)), link_(options), slots_(run_->map.num_fragments()) {}
+LightSite::LightSite(std::shared_ptr<const LightRun> run, std::unique_ptr<transport::SessionLink> link)
+    : run_(std::move(run)), link_(std::move(link)), slots_(run_->map.num_fragments()) {}
 
-void LightSite::Start() { link_.Start(run_->map.manifest(), this); }
+void LightSite::Start() { link_->Start(run_->map.manifest(), this); }
 
 void LightSite::Allow(Version bases) {
   {
@@ -60,10 +60,10 @@ void LightSite::ReportProgress() {
     for (const Slot& slot : slots_)
       progress.step = std::max(progress.step, slot.version * run_->config.sync.sync_every);
   }
-  link_.SendProgress(progress);
+  link_->SendProgress(progress);
 }
 
-void LightSite::Leave() { link_.Leave(/*finished=*/true, "the benchmark is done"); }
+void LightSite::Leave() { link_->Leave(/*finished=*/true, "the benchmark is done"); }
 
 transport::Standing LightSite::GetStanding() {
   core::MutexLock lock(mutex_);
@@ -88,7 +88,7 @@ void LightSite::OnWelcome(const transport::Welcome& welcome) {
 
 void LightSite::OnSeedRequest() {
   for (const core::Fragment& fragment : run_->map.fragments()) {
-    link_.Upload(
+    link_->Upload(
         {.initial = true, .fragment = fragment.id, .chunks = MakeInitial(fragment), .done = [](absl::Status verdict) {
            if (!verdict.ok() && !absl::IsCancelled(verdict)) End(verdict);
          }});
@@ -109,7 +109,7 @@ void LightSite::OnFailure(const absl::Status& status) { End(status); }
 
 void LightSite::GetAnchor(FragmentId p) {
   auto version = std::make_shared<Version>(0);
-  link_.Download(
+  link_->Download(
       {.kind = transport::DownloadKind::kAnchor,
        .fragment = p,
        .held_digest = run_->initial_digests[p],
@@ -124,7 +124,7 @@ void LightSite::GetAnchor(FragmentId p) {
 }
 
 void LightSite::GetUpdate(FragmentId p, Version base) {
-  link_.Download(
+  link_->Download(
       {.kind = transport::DownloadKind::kUpdate,
        .fragment = p,
        .version = base,
@@ -148,7 +148,7 @@ void LightSite::Hold(FragmentId p, Version version) {
     changed_.notify_all();
   }
   if (version < run_->rounds) GetUpdate(p, version);
-  if (ready) link_.SendReady();
+  if (ready) link_->SendReady();
   Advance();
 }
 
@@ -174,24 +174,24 @@ void LightSite::Advance() {
 }
 
 void LightSite::Send(FragmentId p, Version base) {
-  link_.Upload({.fragment = p,
-                .base = base,
-                .tokens = run_->config.sync.sync_every,
-                .steps = run_->config.sync.sync_every,
-                .chunks = run_->contributions[p],
-                .done = [this, p, base](const absl::Status& verdict) {
-                  if (absl::IsCancelled(verdict)) return;  // it leaves
-                  if (!verdict.ok() && !absl::IsCancelled(verdict)) End(verdict);
-                  {
-                    core::MutexLock lock(mutex_);
-                    slots_[p].sending = false;
-                    slots_[p].next = base + 1;
-                    --sending_;
-                    ++admitted_;
-                    changed_.notify_all();
-                  }
-                  Advance();
-                }});
+  link_->Upload({.fragment = p,
+                 .base = base,
+                 .tokens = run_->config.sync.sync_every,
+                 .steps = run_->config.sync.sync_every,
+                 .chunks = run_->contributions[p],
+                 .done = [this, p, base](const absl::Status& verdict) {
+                   if (absl::IsCancelled(verdict)) return;  // it leaves
+                   if (!verdict.ok() && !absl::IsCancelled(verdict)) End(verdict);
+                   {
+                     core::MutexLock lock(mutex_);
+                     slots_[p].sending = false;
+                     slots_[p].next = base + 1;
+                     --sending_;
+                     ++admitted_;
+                     changed_.notify_all();
+                   }
+                   Advance();
+                 }});
 }
 
 }  // namespace causeway::bench

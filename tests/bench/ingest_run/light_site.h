@@ -17,7 +17,7 @@
 #include "core/mutex.h"
 #include "core/run_config.h"
 #include "tests/bench/ingest_run/light_payloads.h"
-#include "transport/grpc_link.h"
+#include "transport/session_link.h"
 
 namespace causeway::bench {
 
@@ -33,7 +33,7 @@ struct LightRun {
 
 class LightSite final : public transport::LinkListener {
  public:
-  LightSite(std::shared_ptr<const LightRun> run, const transport::LinkOptions& options);
+  LightSite(std::shared_ptr<const LightRun> run, std::unique_ptr<transport::SessionLink> link);
 
   void Start();                       // after Describe of the link
   void Allow(core::Version bases);    // sends contributions to bases below it alone
@@ -43,7 +43,7 @@ class LightSite final : public transport::LinkListener {
   void ReportProgress();              // keeps its lease
   void Leave();
 
-  transport::GrpcLink& link() { return link_; }
+  transport::SessionLink& link() { return *link_; }
   int64_t received_bytes() const { return received_bytes_; }
 
   transport::Standing GetStanding() override;
@@ -69,7 +69,7 @@ class LightSite final : public transport::LinkListener {
   void Hold(core::FragmentId p, core::Version version);
 
   const std::shared_ptr<const LightRun> run_;
-  transport::GrpcLink link_;
+  const std::unique_ptr<transport::SessionLink> link_;
   std::atomic<int64_t> received_bytes_ = 0;
 
   core::Mutex mutex_;

@@ -1,12 +1,12 @@
 // light_sites: several sites without parameters in one process (light_site.h).
 //
-//   light_sites --coordinator=HOST:PORT --sites=a,b,c --rounds=N       free: as fast as the coordinator goes, then
-//   leaves light_sites … --holder=z                                          by rounds: for each line on stdin, the
-//   sites send
-//                                                                      one contribution to each fragment, timed from
-//                                                                      the first chunk to the last verdict, while z
-//                                                                      holds the rounds open; then z sends its own, and
-//                                                                      they merge
+//   light_sites --coordinator=HOST:PORT[,…] --sites=a,b,c --rounds=N   free: as fast as the coordinator goes, then they
+//                                                                      leave
+//   light_sites … --holder=z                                           by rounds: for each line on stdin, the sites
+//                                                                      send one contribution to each fragment, timed
+//                                                                      from the first chunk to the last verdict, while
+//                                                                      z holds the rounds open; then z sends its own,
+//                                                                      and they merge
 //
 // Prints a JSON line for each round, or for the whole.
 #include <spdlog/spdlog.h>
@@ -24,8 +24,9 @@
 #include "formats/run_yaml.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/ingest_run/light_site.h"
+#include "transport/sharded_link.h"
 
-ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator");
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator, or of each shard");
 ABSL_FLAG(std::string, sites, "a", "names, separated by commas");
 ABSL_FLAG(std::string, holder, "", "name of one more site, which holds rounds open while they are timed");
 ABSL_FLAG(int64_t, rounds, 1, "of each fragment");
@@ -40,7 +41,18 @@ using Sites = std::span<const std::unique_ptr<LightSite>>;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-absl::StatusOr<std::shared_ptr<LightRun>> MakeRun(transport::GrpcLink& link) {
+std::unique_ptr<transport::SessionLink> LinkOf(const std::string& site) {
+  const std::vector<std::string> texts = absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',');
+  std::vector<transport::LinkOptions> shards;
+  for (const std::string& text : texts) {
+    transport::LinkOptions& shard = shards.emplace_back();
+    shard.coordinator = *transport::ParseAddress(text);
+    shard.site = site;
+  }
+  return transport::MakeLink(std::move(shards));
+}
+
+absl::StatusOr<std::shared_ptr<LightRun>> MakeRun(transport::SessionLink& link) {
   ASSIGN_OR_RETURN(const transport::RunDescription description, link.Describe([] { return false; }));
   auto run = std::make_shared<LightRun>();
   ASSIGN_OR_RETURN(run->config, formats::ParseRunConfig(description.run_config));
@@ -79,21 +91,18 @@ void ByRounds(Sites sites, LightSite& holder, const LightRun& run, int64_t bytes
 }
 
 int Run() {
-  const transport::Address address = *transport::ParseAddress(absl::GetFlag(FLAGS_coordinator));
   std::vector<std::string> names = absl::StrSplit(absl::GetFlag(FLAGS_sites), ',');
   const std::string holder = absl::GetFlag(FLAGS_holder);
   if (!holder.empty()) names.push_back(holder);
   std::shared_ptr<LightRun> run;
   {
-    transport::GrpcLink link({.coordinator = address, .channel = {}, .site = names.front()});
-    auto made = MakeRun(link);
+    auto made = MakeRun(*LinkOf(names.front()));
     if (!made.ok()) return ctl::Fail(ctl::kBadInput, made.status());
     run = *std::move(made);
   }
   std::vector<std::unique_ptr<LightSite>> sites;
   for (const std::string& name : names) {
-    sites.push_back(
-        std::make_unique<LightSite>(run, transport::LinkOptions{.coordinator = address, .channel = {}, .site = name}));
+    sites.push_back(std::make_unique<LightSite>(run, LinkOf(name)));
     const auto description = sites.back()->link().Describe([] { return false; });
     if (!description.ok()) return ctl::Fail(ctl::kUnreachable, description.status());
   }

@@ -8,11 +8,10 @@ new ones are taken at once. What the link has read is counted: it has crossed th
 
 import asyncio
 import contextlib
-import socket
 import threading
 import time
 
-from storm_lib.proxy import NO_LINGER, Proxy
+from storm_lib.proxy import Proxy, reset
 
 PIECE_BYTES = 1 << 16
 BULK_BYTES = 1 << 17  # a connection that carried so many in one direction is a bulk one: control's messages are small
@@ -80,23 +79,10 @@ class Link(Proxy):
         self.thread.join()
         self.loop.close()
 
-    async def carry(self, reader, writer):
-        try:
-            far_reader, far_writer = await asyncio.open_connection(*self.target)
-        except OSError:
-            writer.transport.abort()
-            return
+    def pumps(self, near, far):
         self.accepted += 1
-        connection = Connection(self, (writer, far_writer))
-        pumps = [asyncio.create_task(work) for work in (*connection.pump(UP, reader, far_writer),
-                                                        *connection.pump(DOWN, far_reader, writer))]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in pumps:
-                task.cancel()
-            for end in (writer, far_writer):
-                end.close()
+        connection = Connection(self, (near[1], far[1]))
+        return *connection.pump(UP, near[0], far[1]), *connection.pump(DOWN, far[0], near[1])
 
 
 class Connection:
@@ -137,5 +123,4 @@ class Connection:
         self.link.cuts.append({"unix_s": time.time(), "direction": direction,
                                "in_link_bytes": self.in_link[direction]})
         for end in self.ends:
-            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
-            end.transport.abort()
+            reset(end)

@@ -26,8 +26,7 @@ class Proxy:
     async def cut(self, seconds):
         self.server.close()
         for writer in list(self.writers):
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
-            writer.transport.abort()
+            reset(writer)
         await asyncio.sleep(seconds)
         await self.open()
 
@@ -38,13 +37,24 @@ class Proxy:
             writer.transport.abort()
             return
         self.writers |= {writer, far_writer}
-        pumps = [asyncio.create_task(pump(reader, far_writer)), asyncio.create_task(pump(far_reader, writer))]
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        for task in pumps:
-            task.cancel()
-        for end in (writer, far_writer):
-            self.writers.discard(end)
-            end.close()
+        pumps = [asyncio.create_task(work) for work in self.pumps((reader, writer), (far_reader, far_writer))]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in pumps:
+                task.cancel()
+            for end in (writer, far_writer):
+                self.writers.discard(end)
+                end.close()
+
+    def pumps(self, near, far):
+        """Coroutines that carry what comes at each end to the other; the connection ends with the first of them."""
+        return pump(near[0], far[1]), pump(far[0], near[1])
+
+
+def reset(writer):
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+    writer.transport.abort()
 
 
 async def pump(reader, writer):
