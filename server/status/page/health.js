@@ -1,0 +1,248 @@
+// Is the run healthy? One sentence, what waits and why, alarms with what to do, and the figures of the whole run.
+
+// What to do about an alarm, by its name; an alarm that is not here is shown with the coordinator's text alone.
+const ALARMS = {
+  site_alone: [
+    'One site trains alone',
+    'Look why the others are gone (their reasons are below) and start their workers again. What the site learns meanwhile is merged as ever.'
+  ],
+  below_quorum: [
+    'Fewer sites than a quorum',
+    'No round closes until min_quorum sites are active. Start more sites, or lower membership.min_quorum and restart the coordinator.'
+  ],
+  digest_mismatch: [
+    'A site holds other bits',
+    'The site takes that fragment anew by itself. If it comes again, suspect the memory or the storage of that machine, or a worker of another version: drain the site.'
+  ],
+  residual_growing: [
+    'The residual keeps growing',
+    'The codec drops more than error feedback brings back. Choose a finer codec (codec.up, codec.down), or look for a loss that jumps.'
+  ],
+  disk_low: [
+    'The coordinator\'s disk fills up',
+    'Make room, or give the state directory a larger volume. The coordinator ends before the disk is full; what it acknowledged is safe.'
+  ],
+  certificate_ending: [
+    'A certificate ends soon',
+    'Make a new one (deploy/certs --renew) and put it in the place of the old. The coordinator reads it again when the file changes.'
+  ],
+  site_silent: [
+    'A site fell silent',
+    'Its control stream broke; it keeps its place until its lease ends. Look at its link and its worker. If it does not come back, rounds go on without it.'
+  ],
+  run_paused: [
+    'The run is paused',
+    'No round closes. If an operator paused it: causewayctl resume. Otherwise the reason says what it waits for.'
+  ],
+  training_diverges: [
+    'Training diverges',
+    'Pause the run (causewayctl pause). Look at the curves for when it began: a lower outer.lr or inner.lr, a finer codec, or a site with bad data. Then go on from an earlier snapshot or export.'
+  ],
+};
+
+const MARKS = {
+  critical: '▲',
+  warning: '◆',
+  good: '●',
+  waiting: '◔',
+  paused: '❚❚',
+  done: '✓',
+  unknown: '…'
+};
+
+function judge(status) {
+  const alarms = asList(status.alarms);
+  if (status.state === 'done') return ['done', 'Done'];
+  if (alarms.some((alarm) => alarm.severity === 'critical')) return ['critical', 'Needs attention'];
+  if (status.state === 'paused') return ['paused', 'Paused'];
+  if (alarms.length)
+    return ['warning', status.state === 'waiting' ? 'Waiting, with a warning' : 'Training, with a warning'];
+  if (status.state === 'waiting') return ['waiting', 'Waiting to start'];
+  return status.state === 'training' ? ['good', 'Healthy'] : ['unknown', 'State unknown'];
+}
+
+const presentSites = (status) => asList(status.sites).filter((site) => site.state !== 'gone');
+
+// contributing_sites; counted from the sites where the coordinator does not say.
+function contributing(status) {
+  if (isNumber(status.contributing_sites)) return status.contributing_sites;
+  const said = asList(status.sites).filter((site) => typeof site.contributing === 'boolean');
+  return said.length ? said.filter((site) => site.contributing).length : null;
+}
+
+function newestMergeMs(status, timeline) {
+  const merges = asList(status.sites)
+                     .map((site) => site.last_merged && site.last_merged.unix_ms)
+                     .concat(asList(timeline && timeline.rounds).map((round) => round.merged_unix_ms))
+                     .filter(isNumber);
+  return merges.length ? Math.max(...merges) : null;
+}
+
+function sentence(status, timeline) {
+  const parts = [];
+  if (status.reason) parts.push(`The coordinator says: ${status.reason}.`);
+  const sites = presentSites(status);
+  const all = asList(status.sites).length;
+  const training = sites.filter((site) => site.state === 'training').length;
+  const contributors = contributing(status);
+  if (all === 0)
+    parts.push('No site has joined yet.');
+  else {
+    const alive = `${training} of ${plural(all, 'site trains', 'sites train')}`.replace('1 of', '1 of');
+    parts.push(
+        contributors === null ? `${alive}.` :
+                                `${alive}, ${
+                                    contributors === training && training > 0 ?
+                                        (training === 1 ? 'and contributes' : 'and all of them contribute') :
+                                        `${contributors} contribute`}.`);
+  }
+  const merged = newestMergeMs(status, timeline);
+  if (merged !== null) parts.push(`The newest round was merged ${ago(merged, status.unix_ms)}.`);
+  return parts.join(' ');
+}
+
+function showHealth(status, timeline) {
+  const [level, word] = judge(status);
+  setAttribute(byId('health'), 'data-level', level);
+  setText(byId('verdict-mark'), MARKS[level]);
+  setText(byId('verdict-word'), word);
+  setText(byId('sentence'), sentence(status, timeline));
+  showWaits(status);
+  showAlarms(status);
+}
+
+// The rounds that wait, in the coordinator's words; those of one reason together. At most four lines.
+function showWaits(status) {
+  const byReason = new Map();
+  if (status.state === 'training') {
+    for (const fragment of asList(status.fragments)) {
+      if (!fragment.reason || fragment.state === 'idle') continue;
+      byReason.set(fragment.reason, [...(byReason.get(fragment.reason) || []), fragment.id]);
+    }
+  }
+  const lines =
+      [...byReason].map(([reason, ids]) => `${ids.length === 1 ? 'Fragment' : 'Fragments'} ${idsText(ids)}: ${reason}`);
+  const shown =
+      lines.length > 4 ? [...lines.slice(0, 3), `and ${lines.length - 3} more reasons, under “All fragments”`] : lines;
+  setItems(
+      byId('waits'), shown.map((text, i) => ({text, i})), (line) => line.i, () => el('li'),
+      (node, line) => setText(node, line.text));
+}
+
+const idsText = (ids) => ids.length <= 6 ? ids.join(', ') : `${ids.slice(0, 5).join(', ')} and ${ids.length - 5} more`;
+
+function showAlarms(status) {
+  setItems(
+      byId('alarms'), asList(status.alarms).slice(0, 50), (alarm) => [alarm.name, alarm.site, alarm.fragment].join('/'),
+      () => el('li'), (node, alarm) => {
+        const [title, advice] = ALARMS[alarm.name] || [String(alarm.name).replaceAll('_', ' '), ''];
+        const severity = alarm.severity === 'critical' ? 'critical' : 'warning';
+        setAttribute(node, 'data-severity', severity);
+        setPart(node, 'severity', `${MARKS[severity]} ${severity === 'critical' ? 'Critical' : 'Warning'}`);
+        setPart(node, 'title', title, 'strong');
+        setPart(node, 'where', [
+          alarm.site && `site ${alarm.site}`, isNumber(alarm.fragment) && `fragment ${alarm.fragment}`
+        ].filter(Boolean).join(', '));
+        setPart(
+            node, 'since',
+            isNumber(alarm.since_unix_ms) ?
+                `since ${clock(alarm.since_unix_ms)} (${ago(alarm.since_unix_ms, status.unix_ms)})` :
+                '');
+        setPart(node, 'said', alarm.text || '', 'p');
+        setPart(node, 'advice', advice && `What to do: ${advice}`, 'p');
+      });
+}
+
+const sum = (values) => {
+  const numbers = values.filter(isNumber);
+  return numbers.length ? numbers.reduce((a, b) => a + b, 0) : null;
+};
+const mean = (values) => {
+  const numbers = values.filter(isNumber);
+  return numbers.length ? sum(numbers) / numbers.length : null;
+};
+const quotient = (a, b) => isNumber(a) && isNumber(b) && b > 0 ? a / b : null;
+
+// The run's own figures; `computed/…` are sums over the sites that the coordinator does not send.
+function totals(status) {
+  const sites = asList(status.sites);
+  const present = presentSites(status);
+  const sent = sum(sites.flatMap((site) => [site.up_bytes, site.down_bytes]));
+  return {
+    sent,
+    reduction: quotient(status.float32_every_step_bytes, sent),
+    up: sum(present.map((site) => site.up_bytes_per_s)),
+    down: sum(present.map((site) => site.down_bytes_per_s)),
+    utilization: mean(present.map((site) => site.utilization)),
+    stall: mean(present.map((site) => quotient(site.stall_s, site.wall_s))),
+    rounds: sum(asList(status.fragments).map((fragment) => fragment.version)),
+  };
+}
+
+// [key, title, lines]; a line is texts and figures in turn: a string, or [field, kind, value].
+function tilesOf(status) {
+  const all = totals(status);
+  const loss = status.eval_loss || {};
+  return [
+    [
+      'contributing', 'Contributing sites',
+      [
+        [
+          ['contributing_sites', 'count', contributing(status)], ' of ',
+          ['computed/present', 'count', presentSites(status).length]
+        ],
+        ['needs ', ['min_quorum', 'count', status.min_quorum], ' (min_quorum)']
+      ]
+    ],
+    [
+      'rounds', 'Rounds merged',
+      [
+        [['computed/rounds', 'count', all.rounds]],
+        [`newest ${ago(newestMergeMs(status, known.timeline), status.unix_ms)}`]
+      ]
+    ],
+    [
+      'traffic', 'Sync bandwidth now',
+      [['↑ ', ['computed/up', 'rate', all.up]], ['↓ ', ['computed/down', 'rate', all.down]]]
+    ],
+    [
+      'sent', 'Less than float32 every step',
+      [
+        [['computed/reduction', 'times', all.reduction]],
+        [
+          ['computed/sent', 'bytes', all.sent], ', not ',
+          ['float32_every_step_bytes', 'bytes', status.float32_every_step_bytes]
+        ]
+      ]
+    ],
+    [
+      'loss', 'Eval loss',
+      [
+        [['eval_loss/latest', 'loss', loss.latest]],
+        ['from ', ['eval_loss/start', 'loss', loss.start], ' nats per token']
+      ]
+    ],
+    [
+      'utilization', 'Utilization',
+      [[['computed/utilization', 'percent', all.utilization]], ['stall ', ['computed/stall', 'percent', all.stall]]]
+    ],
+  ];
+}
+
+function showTiles(status) {
+  setItems(
+      byId('tiles'), tilesOf(status), ([key]) => key, ([key]) => el('div', {class: 'tile', title: EXPLAIN_TILES[key]}),
+      (tile, [, title, lines]) => {
+        setPart(tile, 'title', title, 'dt');
+        lines.forEach((line, i) => {
+          const row = part(tile, i === 0 ? 'first' : `line-${i}`, 'dd');
+          line.forEach((piece, j) => {
+            const node = part(row, `piece-${j}`);
+            if (typeof piece === 'string')
+              setText(node, piece);
+            else
+              setFigure(node, ...piece);
+          });
+        });
+      });
+}
