@@ -1,0 +1,308 @@
+"""deploy/'s Dockerfiles, compose files, Kubernetes manifests and units: whether all that they name is there.
+
+What this cannot see: whether a cluster's API server takes the manifests, and whether an engine runs them; for that there
+is tests/deploy/compose_lab.
+"""
+
+import fnmatch
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import yaml
+
+import deploy_files
+from deploy_files import DEPLOY, PROGRAMS, ROOT, SITE, compose, kubernetes, pod_template
+
+BINARIES = os.environ.get("CAUSEWAY_BIN_DIR")
+PORTS = {"listen": 7077, "http": 7078}  # of the coordinator, everywhere
+HTTP_PATHS = {"/healthz", "/readyz"}  # live_test.py asks the real coordinator for these
+
+
+def help_flags(program):
+    text = subprocess.run([pathlib.Path(BINARIES) / program, "--help"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"^  --(\w+)", text, re.MULTILINE))
+
+
+@unittest.skipUnless(BINARIES, "CAUSEWAY_BIN_DIR names no build")
+class Flags(unittest.TestCase):
+    def test_every_flag_in_deploy_is_one_of_its_program(self):
+        known = {program: help_flags(program) for program in PROGRAMS}
+        commands = deploy_files.commands()
+        self.assertGreaterEqual(len(commands), 10)
+        for command in commands:
+            with self.subTest(where=command.where):
+                self.assertLessEqual(set(command.flags()), known[command.program] | {"help", "version"})
+
+    def test_scripts_and_texts_name_no_flag_that_is_gone(self):
+        known = set().union(*(help_flags(program) for program in PROGRAMS))
+        for path in [DEPLOY / "compose.yaml", DEPLOY / "worker.compose.yaml", *DEPLOY.glob("systemd/*")]:
+            ours = set(re.findall(r"--([a-z]+_[a-z_]+)=", path.read_text()))
+            self.assertLessEqual(ours, known, path.name)
+
+
+class Images(unittest.TestCase):
+    def setUp(self):
+        self.files = deploy_files.dockerfiles()
+
+    def test_programs_are_compiled_by_the_same_lines_so_that_the_second_image_compiles_nothing(self):
+        builds = [dict(self.files[f"{name}.Dockerfile"].stages())["build"] for name in ("coordinator", "worker")]
+        self.assertEqual(*builds)
+
+    def test_containers_are_not_root_have_a_health_check_and_get_signals_themselves(self):
+        for name, file in self.files.items():
+            with self.subTest(name):
+                words = [word for word, _ in file.stages()[-1][1]]
+                self.assertIn("USER", words)
+                self.assertNotIn(dict(file.stages()[-1][1])["USER"], ("root", "0"))
+                self.assertIn("HEALTHCHECK", words)
+                self.assertIsInstance(file.last("ENTRYPOINT"), list)  # a shell's form would keep SIGTERM
+                self.assertEqual(("ARG", "BASE=debian:12-slim"), file.instructions[0])
+
+    def test_what_is_copied_is_there_and_in_the_build_context(self):
+        lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
+        kept = [line[1:] for line in lines if line.startswith("!")]
+        self.assertEqual("*", lines[0])
+        for path in kept:
+            self.assertTrue((ROOT / path).exists(), path)
+        for name, file in self.files.items():
+            for word, rest in file.instructions:
+                if word != "COPY" or "--from" in rest or rest.startswith(". "):
+                    continue
+                for source in rest.split()[:-1]:
+                    self.assertTrue((ROOT / source).exists(), f"{name}: {source}")
+                    self.assertTrue(any(source == path or source.startswith(path + "/") for path in kept), source)
+
+    def test_the_context_has_every_folder_that_is_built_and_no_keys(self):
+        folders = re.search(r'-DFOLDERS="([^"]*)"', (DEPLOY / "coordinator.Dockerfile").read_text())[1].split(";")
+        all_folders = re.search(r"set\(FOLDERS ([^)]*)\)", (ROOT / "CMakeLists.txt").read_text())[1].split()
+        self.assertEqual(set(all_folders) - {"tests"}, set(folders))
+        kept = (ROOT / ".dockerignore").read_text().splitlines()
+        for folder in folders:
+            self.assertIn(f"!{folder}", kept)
+
+
+class Compose(unittest.TestCase):
+    def files(self):
+        return [("compose.yaml", compose("compose.yaml", {})), ("worker.compose.yaml", compose("worker.compose.yaml", SITE))]
+
+    def mounts(self, service):
+        return [mount.split(":") for mount in service.get("volumes", [])]
+
+    def test_services_volumes_and_files_that_are_named_exist(self):
+        for name, file in self.files():
+            volumes = set(file.get("volumes") or {})
+            used = set()
+            for service, body in file["services"].items():
+                with self.subTest(file=name, service=service):
+                    self.assertLessEqual(set(body.get("depends_on", {})), set(file["services"]))
+                    for source, target, *_ in self.mounts(body):
+                        self.assertTrue(target.startswith("/"), target)
+                        if source.startswith("."):
+                            self.assertTrue((DEPLOY / source).exists(), source)
+                        elif not source.startswith("/"):
+                            self.assertIn(source, volumes)
+                            used.add(source)
+                    if "build" in body:
+                        self.assertTrue((DEPLOY / body["build"]["context"] / body["build"]["dockerfile"]).exists())
+                    if "target" in body.get("build", {}):
+                        stages = dict(deploy_files.Dockerfile(ROOT / body["build"]["dockerfile"]).stages())
+                        self.assertIn(body["build"]["target"], stages)
+            self.assertEqual(volumes, used)
+
+    def test_a_service_that_others_wait_for_starts_with_them(self):
+        services = compose("compose.yaml", {})["services"]
+        for name, body in services.items():
+            for other in body.get("depends_on", {}):
+                needed = set(services[other].get("profiles", []))
+                self.assertTrue(not needed or set(body.get("profiles", [])) <= needed, f"{name} waits for {other}")
+
+    def test_files_that_commands_name_are_on_a_mount_and_written_by_somebody(self):
+        for name, file in self.files():
+            for service, body in file["services"].items():
+                words = list(map(str, deploy_files.compose_command(body)))
+                targets = [mount[1] for mount in self.mounts(body)]
+                for path in [word.partition("=")[2] for word in words if re.match(r"--\w+=/", word)]:
+                    with self.subTest(service=service, path=path):
+                        self.assertTrue(any(path == target or path.startswith(target.rstrip("/") + "/")
+                                            for target in targets))
+
+    def test_the_certificates_job_makes_every_file_that_others_read(self):
+        services = compose("compose.yaml", {})["services"]
+        job = {source: target for source, target, *_ in self.mounts(services["certificates"])}
+        script = (DEPLOY / "compose" / "certificates").read_text()
+        for service, body in services.items():
+            words = list(map(str, deploy_files.compose_command(body)))
+            if service == "certificates" or not any(word.startswith("--tls_ca") for word in words):
+                continue
+            volume, folder = next((source, target) for source, target, *_ in self.mounts(body) if source.endswith("-certs"))
+            given = re.findall(rf"give {pathlib.Path(job[volume]).name} (.*?)(?:;|$)", script, re.MULTILINE)
+            self.assertTrue(given, service)
+            names = given[0].replace('"$site', service).replace('"', "").split()
+            read = {pathlib.Path(word.partition("=")[2]).name for word in words if f"={folder}/" in word}
+            self.assertTrue(read)
+            self.assertLessEqual(read, set(names), service)
+
+    def test_the_demo_trains_what_the_quickstart_trains(self):
+        ours = yaml.safe_load((DEPLOY / "compose" / "run.yaml").read_text())
+        text = (DEPLOY / "quickstart.yaml").read_text()
+        theirs = yaml.safe_load(re.sub(r"\$(\w+)", lambda match: {"vocab_size": "256", "schedule": "constant"}.get(
+            match[1], "3"), text))
+        for key in ("model", "inner", "sync", "outer", "codec", "membership"):
+            self.assertEqual(theirs[key], ours[key], key)
+
+    def test_published_ports_are_those_that_the_containers_listen_on(self):
+        services = compose("compose.yaml", {})["services"]
+        published = {mapping.split(":")[-1]: mapping for mapping in services["coordinator"]["ports"]}
+        self.assertEqual({str(port) for port in PORTS.values()}, set(published))
+        self.assertTrue(published["7078"].startswith("127.0.0.1:"))  # it asks for no password
+        for name in ("prometheus", "grafana"):
+            self.assertTrue(services[name]["ports"][0].startswith("127.0.0.1:"), name)
+
+
+class Addresses(unittest.TestCase):
+    def test_coordinators_listen_on_the_two_ports_and_workers_dial_the_first(self):
+        for command in deploy_files.commands():
+            flags = command.flags()
+            with self.subTest(where=command.where):
+                for flag, port in PORTS.items():
+                    if flag in flags and not flags[flag].startswith("$"):
+                        self.assertEqual(str(port), flags[flag].rpartition(":")[2])
+                if "coordinator" in flags and not flags["coordinator"].startswith("$"):
+                    self.assertEqual("7077", flags["coordinator"].rpartition(":")[2])
+
+
+class Kubernetes(unittest.TestCase):
+    def setUp(self):
+        self.objects = kubernetes()
+        self.named = {(item["kind"], item["metadata"]["name"]) for _, item in self.objects}
+
+    def pods(self):
+        return [(item, pod_template(item)) for _, item in self.objects if pod_template(item)]
+
+    def test_selectors_match_the_labels_of_exactly_one_kind_of_pod(self):
+        for _, item in self.objects:
+            selector = item.get("spec", {}).get("selector")
+            if selector is None:
+                continue
+            labels = selector.get("matchLabels", selector)
+            matched = [owner["metadata"]["name"] for owner, pod in self.pods()
+                       if labels.items() <= pod["metadata"]["labels"].items()]
+            self.assertEqual(["causeway-coordinator"], matched, item["metadata"]["name"])
+
+    def test_ports_of_services_and_probes_are_ports_of_the_container_that_listens_there(self):
+        for owner, pod in self.pods():
+            for container in pod["spec"]["containers"]:
+                ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
+                self.assertLessEqual(set(ports.values()), set(PORTS.values()))
+                for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                    if "httpGet" in container.get(probe, {}):
+                        self.assertIn(container[probe]["httpGet"]["port"], ports)
+                        self.assertIn(container[probe]["httpGet"]["path"], HTTP_PATHS)
+                if owner["kind"] == "StatefulSet":
+                    self.assertEqual({"grpc": 7077, "http": 7078}, ports)
+        for _, item in self.objects:
+            for port in item["spec"]["ports"] if item["kind"] == "Service" else []:
+                self.assertIn(port["targetPort"], ("grpc", "http"))
+                self.assertEqual({"grpc": 7077, "http": 7078}[port["targetPort"]], port["port"])
+
+    def test_volumes_resolve_and_hold_what_the_arguments_name(self):
+        for owner, pod in self.pods():
+            claims = {claim["metadata"]["name"] for claim in owner["spec"].get("volumeClaimTemplates", [])}
+            volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
+            for container in pod["spec"]["containers"]:
+                mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+                self.assertEqual(set(mounted.values()), set(volumes) | claims, owner["metadata"]["name"])
+                for argument in container["args"]:
+                    path = argument.partition("=")[2]
+                    if path.startswith("/"):
+                        self.assertTrue(any(path == target or path.startswith(target + "/") for target in mounted), path)
+                command = container.get("livenessProbe", {}).get("exec", {}).get("command", [])
+                if command:
+                    self.assertTrue((DEPLOY / "health" / command[0]).exists())
+            for volume in volumes.values():
+                if "configMap" in volume:
+                    self.assertIn(("ConfigMap", volume["configMap"]["name"]), self.named)
+                if "persistentVolumeClaim" in volume:
+                    self.assertIn(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]), self.named)
+
+    def test_the_secrets_that_the_comments_make_have_every_file_that_is_read(self):
+        for path in (DEPLOY / "k8s").glob("*.yaml"):
+            text = path.read_text()
+            comment = " ".join(line[1:].strip(" \\") for line in text.splitlines() if line.startswith("#"))
+            made = {name: set(re.findall(r"--from-file=([^=]+)=", files)) for name, files in re.findall(
+                r"create secret generic (\S+)((?: --from-file=\S+)+)", comment)}
+            used = re.findall(r"secretName: ([\w-]+)", text)
+            self.assertEqual(set(used), set(made), path.name)
+            read = set(re.findall(r"=/etc/causeway/certs/(\S+)", text))
+            self.assertEqual(read, set().union(*made.values()), path.name)
+
+    @unittest.skipUnless(BINARIES, "CAUSEWAY_BIN_DIR names no build")
+    def test_configs_are_good_ones(self):
+        texts = [item["data"]["run.yaml"] for _, item in self.objects if item["kind"] == "ConfigMap"]
+        texts.append((DEPLOY / "compose" / "run.yaml").read_text())
+        with tempfile.TemporaryDirectory() as folder:
+            for text in texts:
+                path = pathlib.Path(folder) / "run.yaml"
+                path.write_text(text)
+                done = subprocess.run([pathlib.Path(BINARIES) / "causewayctl", "config-check", path], capture_output=True,
+                                      text=True)
+                self.assertEqual(0, done.returncode, done.stderr)
+
+    def test_schemas(self):
+        try:
+            import kubernetes_validate
+        except ImportError:
+            self.skipTest("the Python package kubernetes-validate is not installed")
+        for _, item in self.objects:
+            kubernetes_validate.validate(item, kubernetes_validate.latest_version(), strict=True)
+
+    def test_pods_are_not_root_and_write_nowhere_but_on_volumes(self):
+        for owner, pod in self.pods():
+            self.assertTrue(pod["spec"]["securityContext"]["runAsNonRoot"])
+            users = re.findall(r"USER (\d+)", (DEPLOY / "coordinator.Dockerfile").read_text())
+            self.assertEqual([str(pod["spec"]["securityContext"]["runAsUser"])], [user for user in users])
+            for container in pod["spec"]["containers"]:
+                self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"], owner["metadata"]["name"])
+
+
+class Units(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
+    def test_systemd_takes_them_and_finds_them_hardened(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "program"
+            program.write_text("#!/bin/sh\n")
+            program.chmod(0o755)
+            units = []
+            for path in sorted((DEPLOY / "systemd").glob("*.service")):
+                text = re.sub(r"^(ExecStart=)\S+", rf"\1{program}", path.read_text(), flags=re.MULTILINE)
+                units.append(pathlib.Path(folder) / path.name.replace("@.", "@paris."))
+                units[-1].write_text(text)
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
+            self.assertEqual((0, ""), (done.returncode, done.stderr))
+            for unit in units:
+                done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=20", unit],
+                                      capture_output=True, text=True)
+                self.assertEqual(0, done.returncode, done.stdout[-200:] + done.stderr)
+
+    def test_a_worker_that_was_refused_is_not_started_again(self):
+        for path in (DEPLOY / "systemd").glob("*.service"):
+            codes = re.search(r"^RestartPreventExitStatus=(.*)$", path.read_text(), re.MULTILINE)[1].split()
+            self.assertLessEqual({"2", "3"}, set(codes))
+
+
+class Rest(unittest.TestCase):
+    def test_nothing_here_is_left_unchecked(self):
+        known = ["*.Dockerfile", "compose.yaml", "worker.compose.yaml", "compose/*", "k8s/*.yaml", "systemd/*.service",
+                 "health/*", "prometheus/*.yml", "grafana/*", "certs", "install_packages", "packages.txt", "quickstart*",
+                 "runtime_packages", "run.yaml"]
+        for path in subprocess.run(["git", "ls-files", "."], cwd=DEPLOY, capture_output=True, text=True).stdout.split():
+            self.assertTrue(any(fnmatch.fnmatch(path, pattern) for pattern in known), path)
+
+
+if __name__ == "__main__":
+    unittest.main()
