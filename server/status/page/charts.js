@@ -111,13 +111,15 @@ class LineChart {
   draw() {
     const width = this.svg.parentElement.clientWidth;
     const shown = (this.series || []).filter((one) => !this.hidden.has(one.name) && one.points.length);
-    if (!shown.length || width < 50) return this.svg.replaceChildren();
+    setAttribute(this.svg, 'hidden', shown.length ? null : '');
+    if (!shown.length || width < 50) return;
     const height = 240, left = 46, right = 12, top = 10, bottom = height - 24;
     const all = shown.flatMap((one) => one.points);
     let [low, high] = [Math.min(...all.map((p) => p[1])), Math.max(...all.map((p) => p[1]))];
     if (high - low < 1e-6) [low, high] = [low - 0.05, high + 0.05];
     const [begin, end] = [Math.min(...all.map((p) => p[0])), Math.max(...all.map((p) => p[0]))];
-    const {ticks} = niceTicks(low, high, 4);
+    const {ticks, step} = niceTicks(low, high, 4);
+    const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
     const y = linear(Math.min(low, ticks[0] ?? low), Math.max(high, ticks[ticks.length - 1] ?? high), bottom, top);
     const x = linear(begin, end, left + 4, width - right);
     this.scales = {x, y, shown, left, width, top, bottom, begin, end};
@@ -128,7 +130,7 @@ class LineChart {
         ...ticks.map(
             (tick) =>
                 svg('g', {class: 'tick'}, svg('line', {x1: left, x2: width - right, y1: y(tick), y2: y(tick)}),
-                    svg('text', {x: left - 6, y: y(tick) + 4, 'text-anchor': 'end'}, this.yText(tick)))),
+                    svg('text', {x: left - 6, y: y(tick) + 4, 'text-anchor': 'end'}, tick.toFixed(decimals)))),
         ...timeAxis(x, begin, end, width - left, bottom, bottom + 4), ...shown.flatMap((one) => drawLine(one, x, y)),
         this.reader);
   }

@@ -87,13 +87,13 @@ function setTable(parent, id, columns, rows, keyOf, empty) {
   }
   setText(byId(`${id}-empty`), rows.length ? '' : empty);
   setAttribute(table, 'hidden', rows.length ? null : '');
-  const make = () => el(
-      'tr', {role: 'row'},
-      ...columns.map(
-          (column, i) => i === 0 ?
-              el('th', {scope: 'row', role: 'rowheader'}) :
-              el('td',
-                 {role: 'cell', 'data-label': column.label || column.title, class: column.figure ? 'figure' : null})));
+  const make = () =>
+      el('tr', {role: 'row'},
+         ...columns.map((column, i) => i === 0 ? el('th', {scope: 'row', role: 'rowheader'}) : el('td', {
+                          role: 'cell',
+                          'data-label': column.label || column.title,
+                          class: isNumeric(column) ? 'figure' : null
+                        })));
   setItems(table.tBodies[0], rows, keyOf, make, (line, row) => columns.forEach((column, i) => {
     if (column.draw)
       column.draw(line.cells[i], row);
@@ -101,6 +101,8 @@ function setTable(parent, id, columns, rows, keyOf, empty) {
       setFigure(line.cells[i], ...column.figure(row));
   }));
 }
+
+const isNumeric = (column) => column.figure || column.numeric;
 
 function makeHead(columns) {
   const head = el('thead', {role: 'rowgroup'});
@@ -122,7 +124,7 @@ function makeHead(columns) {
                    scope: 'col',
                    role: 'columnheader',
                    title: explanation(column.key),
-                   class: column.figure ? 'figure' : null,
+                   class: isNumeric(column) ? 'figure' : null,
                  },
                     column.title))));
   return head;

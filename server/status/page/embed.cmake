@@ -25,6 +25,7 @@ endforeach()
 string(REPLACE "/* page.css */" "${style}" html "${html}")
 string(REPLACE "/* scripts */" "${script}" html "${html}")
 
+file(WRITE ${OUT}.html "${html}")  # for tests of the page without a coordinator
 string(HEX "${html}" bytes)
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
 string(REPEAT "....." 16 line)  # 16 bytes to a line: compilers and people dislike a line of a megabyte

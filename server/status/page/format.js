@@ -95,7 +95,8 @@ function dateTime(unixMs) {
 function ago(unixMs, now) {
   if (!isNumber(unixMs) || !isNumber(now)) return DASH;
   const seconds = Math.max(0, (now - unixMs) / 1000);
-  return seconds < 1 ? 'just now' : `${duration(Math.round(seconds))} ago`;
+  if (seconds < 1) return 'just now';
+  return `${seconds < 59.5 ? `${Math.round(seconds)} s` : duration(Math.round(seconds))} ago`;
 }
 
 const plural = (count, one, many) => `${isNumber(count) ? grouped(count) : DASH} ${count === 1 ? one : many}`;

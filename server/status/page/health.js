@@ -78,27 +78,33 @@ function newestMergeMs(status, timeline) {
   return merges.length ? Math.max(...merges) : null;
 }
 
-function sentence(status, timeline) {
-  const parts = [];
-  if (status.reason) parts.push(`The coordinator says: ${status.reason}.`);
-  const sites = presentSites(status);
-  const all = asList(status.sites).length;
-  const training = sites.filter((site) => site.state === 'training').length;
+// "3 of 3 sites train, and all of them contribute." or "Of 3 sites 1 trains, 1 is silent, 1 is gone; 1 contributes."
+function sitesSentence(status) {
+  const sites = asList(status.sites);
+  if (!sites.length) return 'No site has joined yet.';
   const contributors = contributing(status);
-  if (all === 0)
-    parts.push('No site has joined yet.');
-  else {
-    const alive = `${training} of ${plural(all, 'site trains', 'sites train')}`.replace('1 of', '1 of');
-    parts.push(
-        contributors === null ? `${alive}.` :
-                                `${alive}, ${
-                                    contributors === training && training > 0 ?
-                                        (training === 1 ? 'and contributes' : 'and all of them contribute') :
-                                        `${contributors} contribute`}.`);
+  const counts = new Map();
+  for (const site of sites) counts.set(stateOf(site), (counts.get(stateOf(site)) || 0) + 1);
+  if (counts.get('training') === sites.length && (contributors === null || contributors === sites.length)) {
+    if (sites.length === 1) return `1 site trains${contributors === null ? '' : ' and contributes'}.`;
+    return `All ${sites.length} sites train${contributors === null ? '' : ' and contribute'}.`;
   }
+  const states = [...counts].map(([state, count]) => {
+    if (state === 'training') return count === 1 ? '1 trains' : `${count} train`;
+    return `${count} ${count === 1 ? 'is' : 'are'} ${state}`;
+  });
+  const last = contributors === null ? '' : `; ${contributors} ${contributors === 1 ? 'contributes' : 'contribute'}`;
+  return `Of ${plural(sites.length, 'site', 'sites')} ${states.join(', ')}${last}.`;
+}
+
+function sentence(status, timeline) {
   const merged = newestMergeMs(status, timeline);
-  if (merged !== null) parts.push(`The newest round was merged ${ago(merged, status.unix_ms)}.`);
-  return parts.join(' ');
+  return [
+    status.reason ? `The coordinator says: ${status.reason}.` : '',
+    sitesSentence(status),
+    merged === null ? '' : `The newest round was merged ${ago(merged, status.unix_ms)}.`,
+  ].filter(Boolean)
+      .join(' ');
 }
 
 function showHealth(status, timeline) {
@@ -116,12 +122,13 @@ function showWaits(status) {
   const byReason = new Map();
   if (status.state === 'training') {
     for (const fragment of asList(status.fragments)) {
-      if (!fragment.reason || fragment.state === 'idle') continue;
+      if (!fragment.reason || fragment.reason === 'complete' || fragment.state === 'idle') continue;
       byReason.set(fragment.reason, [...(byReason.get(fragment.reason) || []), fragment.id]);
     }
   }
-  const lines =
-      [...byReason].map(([reason, ids]) => `${ids.length === 1 ? 'Fragment' : 'Fragments'} ${idsText(ids)}: ${reason}`);
+  const lines = [...byReason].map(
+      ([reason, ids]) =>
+          `${ids.length === 1 ? 'Round of fragment' : 'Rounds of fragments'} ${idsText(ids)}: ${reason}`);
   const shown =
       lines.length > 4 ? [...lines.slice(0, 3), `and ${lines.length - 3} more reasons, under “All fragments”`] : lines;
   setItems(
@@ -206,12 +213,12 @@ function tilesOf(status) {
       [['↑ ', ['computed/up', 'rate', all.up]], ['↓ ', ['computed/down', 'rate', all.down]]]
     ],
     [
-      'sent', 'Less than float32 every step',
+      'sent', 'Traffic saved',
       [
-        [['computed/reduction', 'times', all.reduction]],
+        [['computed/reduction', 'times', all.reduction], all.reduction === null ? '' : ' less'],
         [
-          ['computed/sent', 'bytes', all.sent], ', not ',
-          ['float32_every_step_bytes', 'bytes', status.float32_every_step_bytes]
+          ['computed/sent', 'bytes', all.sent], ' instead of ',
+          ['float32_every_step_bytes', 'bytes', status.float32_every_step_bytes], ' of float32 at every step'
         ]
       ]
     ],

@@ -56,7 +56,7 @@ function aboutText(status) {
   if (mode) parts.push(`${mode} mode`);
   if (isNumber(status.num_shards) && status.num_shards > 1) parts.push(`shard ${status.shard} of ${status.num_shards}`);
   if (isNumber(status.uptime_s)) parts.push(`coordinator up for ${duration(Math.floor(status.uptime_s))}`);
-  if (isNumber(status.epoch)) parts.push(`its life number ${status.epoch}`);
+  if (isNumber(status.epoch)) parts.push(`epoch ${status.epoch}`);
   if (status.version) parts.push(`version ${status.version}`);
   return parts.join(' · ');
 }
@@ -97,8 +97,11 @@ function onLink(link, lostSince) {
 
 const THEMES = ['auto', 'light', 'dark'];
 
+const darkWanted = window.matchMedia('(prefers-color-scheme: dark)');
+
 function setTheme(theme) {
-  setAttribute(document.documentElement, 'data-theme', theme === 'auto' ? null : theme);
+  const shown = theme === 'auto' ? (darkWanted.matches ? 'dark' : 'light') : theme;
+  setAttribute(document.documentElement, 'data-theme', shown);
   setText(byId('theme'), `Theme: ${theme}`);
 }
 
@@ -111,6 +114,7 @@ function startTheme() {
   }
   if (!THEMES.includes(theme)) theme = 'auto';
   setTheme(theme);
+  darkWanted.addEventListener('change', () => setTheme(theme));
   byId('theme').addEventListener('click', () => {
     theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
     setTheme(theme);

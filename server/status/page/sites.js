@@ -97,7 +97,7 @@ const PRESENCE = [
   {key: 'presence.contributes', title: 'Contributes', draw: drawContributes},
   {key: 'presence.last_merged', title: 'Last merged', draw: drawLastMerged},
   {key: 'presence.missed', title: 'Last missed', draw: drawMissed},
-  {key: 'presence.merged', title: 'Merged of sent', draw: drawMergedOfSent},
+  {key: 'presence.merged', title: 'Merged of sent', numeric: true, draw: drawMergedOfSent},
   figureColumn('presence', 'weight', 'percent', 'merged_weight'),
   figureColumn('presence', 'staleness', 'count'),
   {key: 'presence.digests', title: 'Anchors', draw: drawAnchors},
@@ -184,9 +184,9 @@ const nowColumn = (direction, label) => ({
   title: 'Now',
   label: `${label} now`,
   group: label,
+  numeric: true,
   draw: (cell, site) => {
     const rate = site[`${direction}_bytes_per_s`];
-    setAttribute(cell, 'class', 'figure');
     setFigure(part(cell, 'first'), sitePath(site, `${direction}_bytes_per_s`), 'rate', rate);
     setPart(cell, 'second', isNumber(rate) ? format('bits', rate) : '', 'div');
   },
@@ -234,7 +234,6 @@ function showBandwidth(status) {
 }
 
 function drawUtilization(cell, site) {
-  setAttribute(cell, 'class', 'figure');
   setFigure(part(cell, 'first'), sitePath(site, 'utilization'), 'percent', site.utilization);
   const meter = part(cell, 'meter', 'div');
   if (!meter.firstChild) meter.append(el('div'));
@@ -243,7 +242,6 @@ function drawUtilization(cell, site) {
 }
 
 function drawStall(cell, site) {
-  setAttribute(cell, 'class', 'figure');
   setFigure(part(cell, 'first'), sitePath(site, 'stall_s'), 'seconds', site.stall_s);
   const share = quotient(site.stall_s, site.wall_s);
   setPart(cell, 'second', isNumber(share) ? `${format('percent', share)} of its time` : '', 'div');
@@ -251,7 +249,6 @@ function drawStall(cell, site) {
 
 function drawDelay(cell, site) {
   const delays = asList(site.fragments).map((fragment) => fragment.fragment_sync_delay).filter(isNumber);
-  setAttribute(cell, 'class', 'figure');
   setFigure(cell, `computed/${site.name}/delay`, 'count', delays.length ? Math.max(...delays) : null);
 }
 
@@ -261,10 +258,10 @@ const TRAINING = [
   figureColumn('training', 'tokens', 'size'),
   figureColumn('training', 'tokens_per_s', 'number'),
   figureColumn('training', 'loss', 'loss'),
-  {key: 'training.utilization', title: 'Utilization', draw: drawUtilization},
-  {key: 'training.stall', title: 'Stall', draw: drawStall},
+  {key: 'training.utilization', title: 'Utilization', numeric: true, draw: drawUtilization},
+  {key: 'training.stall', title: 'Stall', numeric: true, draw: drawStall},
   figureColumn('training', 'slack', 'seconds', 'slack_s'),
-  {key: 'training.delay', title: 'τ', label: 'τ, steps', draw: drawDelay},
+  {key: 'training.delay', title: 'τ', label: 'τ, steps', numeric: true, draw: drawDelay},
   figureColumn('training', 'residual', 'number', 'residual_norm'),
   {
     key: 'training.in_flight',

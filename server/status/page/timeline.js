@@ -10,7 +10,7 @@ const ROW = {
   height: 26,
   bar: 12,
   thin: 5,
-  left: 112,
+  left: 130,
   right: 14,
   axis: 24
 };
@@ -18,55 +18,6 @@ const WINDOWS = [
   ['auto', 'the last rounds'], [30, '30 s'], [120, '2 min'], [600, '10 min'], [3600, '1 h'], ['all', 'all that is kept']
 ];
 const KEYS = [['send', 'sending'], ['wait', 'waiting'], ['merge', 'merging'], ['take', 'taking (sites download)']];
-
-const times = (values) => values.filter(isNumber);
-const most = (values) => times(values).length ? Math.max(...times(values)) : null;
-
-// The stretches of a round: [kind, from, to]; those that are not over end now.
-function stretchesOf(round, now, isNewest) {
-  const arrivals = asList(round.arrived);
-  const underWay = arrivals.some((one) => isNumber(one[1]) && !isNumber(one[2]));
-  const lastArrived = most(arrivals.map((one) => one[2]));
-  const decided = round.decided_unix_ms;
-  const begin = isNumber(round.first_unix_ms) ? round.first_unix_ms : lastArrived ?? decided ?? round.merged_unix_ms;
-  if (!isNumber(begin)) return [];
-  const gathered = isNumber(decided) ? decided : now;
-  const sent = underWay && !isNumber(decided) ? now : Math.min(gathered, Math.max(begin, lastArrived ?? gathered));
-  const stretches = [['send', begin, sent]];
-  if (gathered > sent) stretches.push(['wait', sent, gathered]);
-  if (!isNumber(decided)) return stretches;
-  const merged = isNumber(round.merged_unix_ms) ? round.merged_unix_ms : now;
-  stretches.push(['merge', decided, merged]);
-  if (!isNumber(round.merged_unix_ms)) return stretches;
-  const taken = most(asList(round.taken).map((one) => one[1])) ?? (isNewest ? now : null);
-  if (taken !== null && taken > merged) stretches.push(['take', merged, taken]);
-  return stretches;
-}
-
-const endOf = (round, now) => most(stretchesOf(round, now, false).map((stretch) => stretch[2])) ?? now;
-
-// What one round is about, for the note, the reader of the chart and the details.
-function roundText(round, names, now) {
-  const name = (one) => names[one[0]] ?? `site ${one[0]}`;
-  const arrived = asList(round.arrived).filter((one) => isNumber(one[2]));
-  const onTheWay = asList(round.arrived).filter((one) => !isNumber(one[2]));
-  const span = (from, to) => isNumber(from) && isNumber(to) ? duration(Math.max(0, to - from) / 1000) : DASH;
-  const last = most(arrived.map((one) => one[2]));
-  const lines = [`Fragment ${round.fragment}, version ${round.version}`];
-  lines.push(`Arrived: ${arrived.map(name).join(', ') || 'nothing yet'}${
-      onTheWay.length ? `; on the way: ${onTheWay.map(name).join(', ')}` : ''}`);
-  lines.push(`Sending ${span(round.first_unix_ms, last)}, then waiting ${span(last, round.decided_unix_ms ?? now)}${
-      isNumber(round.decided_unix_ms) ? '' : ' so far'}`);
-  if (isNumber(round.decided_unix_ms))
-    lines.push(`Merging ${span(round.decided_unix_ms, round.merged_unix_ms ?? now)}${
-        isNumber(round.merged_unix_ms) ? '' : ' so far'}`);
-  const taken = asList(round.taken);
-  if (isNumber(round.merged_unix_ms))
-    lines.push(`Taken whole by ${taken.map(name).join(', ') || 'nobody yet'}${
-        taken.length ? `, the last after ${span(round.merged_unix_ms, most(taken.map((one) => one[1])))}` : ''}`);
-  if (round.reason) lines.push(`${isNumber(round.decided_unix_ms) ? 'Decided' : 'Waits'}: ${round.reason}`);
-  return lines;
-}
 
 class Timeline {
   constructor(parent) {
@@ -81,10 +32,11 @@ class Timeline {
       'aria-roledescription': 'timeline of rounds',
       'aria-label': 'Rounds of each fragment over time. Arrow keys go from round to round, Enter opens one.'
     });
+    this.quiet = el('p', {class: 'muted'});
     this.live = el('p', {class: 'unseen', 'aria-live': 'polite'});
     this.details = el('div', {class: 'details', hidden: true});
     this.scroll = el('div', {class: 'scroll tall'}, this.svg);
-    parent.append(this.empty, this.scroll, this.live, this.details);
+    parent.append(this.empty, this.scroll, this.quiet, this.live, this.details);
     this.svg.addEventListener('keydown', (event) => this.onKey(event));
     this.svg.addEventListener('pointermove', (event) => this.onPointer(event));
     this.svg.addEventListener('pointerleave', () => showNote(null, null));
@@ -105,7 +57,7 @@ class Timeline {
             ([kind, text]) =>
                 el('span', {class: 'key'},
                    svg('svg', {width: 26, height: 12, 'aria-hidden': 'true'}, ...this.patterns(`key-${kind}`),
-                       this.bar(kind, 0, 26, 0, `key-${kind}`)),
+                       this.bar(kind, 0, 26, kind === 'take' ? -ROW.bar + 3 : 0, `key-${kind}`)),
                    text)));
   }
 
@@ -143,23 +95,6 @@ class Timeline {
     this.draw();
   }
 
-  // [begin, end] of what is shown.
-  span(rounds, now) {
-    const first = Math.min(...rounds.map((round) => stretchesOf(round, now, false)[0]?.[1] ?? now));
-    if (this.window === 'all') return [first, now];
-    if (isNumber(this.window)) return [now - this.window * 1000, now];
-    // As long as four rounds of the fragment with the slowest ones take, from one's beginning to the next one's.
-    const begins = new Map();
-    for (const round of rounds)
-      begins.set(
-          round.fragment, [...(begins.get(round.fragment) || []), stretchesOf(round, now, false)[0]?.[1] ?? now]);
-    const periods = [...begins.values()]
-                        .filter((list) => list.length > 1)
-                        .map((list) => (list[list.length - 1] - list[0]) / (list.length - 1));
-    const wanted = periods.length ? Math.max(5000, 4.2 * Math.max(...periods)) : Infinity;
-    return [Math.max(first, now - wanted), now];
-  }
-
   draw() {
     const timeline = this.timeline;
     const rounds = asList(timeline && timeline.rounds);
@@ -172,9 +107,9 @@ class Timeline {
     const width = this.scroll.parentElement.clientWidth;
     if (!rounds.length || width < 80) return this.hideDetails();
     const now = isNumber(timeline.unix_ms) ? timeline.unix_ms : Date.now();
-    const [begin, end] = this.span(rounds, now);
+    const [begin, end] = spanOf(rounds, now, this.window);
     const left = width < 600 ? 64 : ROW.left;
-    const x = linear(begin, Math.max(end, begin + 1), left, width - ROW.right);
+    const x = (ms) => linear(begin, Math.max(end, begin + 1), left, width - ROW.right)(Math.min(ms, end));
     const fragments = [...new Set(rounds.map((round) => round.fragment))].sort((a, b) => a - b);
     const height = fragments.length * ROW.height + ROW.axis;
     setAttribute(this.svg, 'width', width);
@@ -185,7 +120,15 @@ class Timeline {
             rounds.filter((round) => round.fragment === fragment), i * ROW.height + 4, x, begin, now, left, width));
     this.svg.replaceChildren(
         ...this.patterns('bars'), ...timeAxis(x, begin, end, width - left, 0, fragments.length * ROW.height),
-        svg('line', {class: 'now', x1: x(now), x2: x(now), y1: 0, y2: fragments.length * ROW.height}), ...rows);
+        ...(end < now ?
+                [] :
+                [svg('line', {class: 'now', x1: x(now), x2: x(now), y1: 0, y2: fragments.length * ROW.height})]),
+        ...rows);
+    const quiet = now - lastEventMs(rounds);
+    setText(
+        this.quiet,
+        end < now ? `Nothing has happened for ${duration(Math.round(quiet / 1000))}; shown is what happened last.` :
+                    '');
     this.showDetails(now);
   }
 
@@ -306,36 +249,6 @@ class Timeline {
       this.details.append(close);
     }
   }
-}
-
-const ROUND_COLUMNS = [
-  ['site', 'Site'], ['begun', 'Began to send'], ['arrived', 'Arrived'], ['sending', 'Sending took'],
-  ['taken', 'Took the update']
-].map(([name, title], i) => ({
-        key: `timeline.${name}`,
-        title,
-        draw: (cell, row) => {
-          setAttribute(cell, 'class', i ? 'figure' : null);
-          setText(cell, row[name]);
-        }
-      }));
-
-function roundRows(round, names) {
-  const after = (ms) => isNumber(ms) && isNumber(round.first_unix_ms) ?
-      `+${duration(Math.max(0, ms - round.first_unix_ms) / 1000)}` :
-      DASH;
-  const taken = new Map(asList(round.taken).map((one) => [one[0], one[1]]));
-  const arrived = new Map(asList(round.arrived).map((one) => [one[0], one]));
-  return [...new Set([...arrived.keys(), ...taken.keys()])].sort((a, b) => a - b).map((index) => {
-    const [, begun, end] = arrived.get(index) || [];
-    return {
-      site: names[index] ?? `site ${index}`,
-      begun: after(begun),
-      arrived: after(end),
-      sending: isNumber(begun) && isNumber(end) ? duration(Math.max(0, end - begun) / 1000) : DASH,
-      taken: after(taken.get(index))
-    };
-  });
 }
 
 let timelineChart = null;
