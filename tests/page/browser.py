@@ -82,6 +82,7 @@ class WebSocket:
 class Browser:
     def __init__(self, width=1280, height=900, dark=False):
         self.size, self.dark = (width, height), dark
+        self.web = None
         self.folder = tempfile.TemporaryDirectory(prefix="causeway-browser-", ignore_cleanup_errors=True)
         self.process = subprocess.Popen(
             [find(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -119,6 +120,8 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if self.dark else "light"}])
 
     def close(self):
+        if self.web:
+            self.web.socket.close()
         self.process.terminate()
         try:
             self.process.wait(10)

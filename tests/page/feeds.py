@@ -2,7 +2,8 @@
 with the fields that a run of some hours would have, in the situations that the page has to make plain.
 
     healthy   three sites train and contribute
-    dead      us is gone: two sites train on, and alarms tell
+    dead      us is gone: two sites train on
+    alone     eu has fallen silent, too: asia trains alone, and alarms tell
     paused    an operator has paused the run
     before    nobody has joined yet
     old       as recorded: a coordinator that knows none of the newer fields
@@ -69,16 +70,25 @@ def complete_site(site, i, now_ms, status):
 
 def dead(now_ms):
     status = healthy(now_ms)
-    us = status["sites"][2]
-    us.update(state="gone", reason="not heard of for 10000 ms (lease_ms)", contributing=False,
-              contributing_reason="it is gone; rounds close without it", up_bytes_per_s=0.0, down_bytes_per_s=0.0, in_flight=[],
-              last_merged={"fragment": 1, "version": 229, "unix_ms": now_ms - 318_000},
-              missed={"fragment": 2, "version": 230, "reason": "it was silent until its lease ended"})
+    for site in status["sites"][:2]:
+        site["merged_weight"] = 0.36
+    status["sites"][2].update(
+        state="gone", reason="not heard of for 10000 ms (lease_ms)", contributing=False, contributing_reason="it is gone",
+        up_bytes_per_s=0.0, down_bytes_per_s=0.0, in_flight=[], merged_weight=0.28,
+        last_merged={"fragment": 1, "version": 229, "unix_ms": now_ms - 318_000},
+        missed={"fragment": 2, "version": 230, "reason": "the quorum and the grace of 500 ms were over"})
+    status["contributing_sites"] = 2
+    status["fragments"][2].update(reason="1 of 2 for a quorum; waiting for asia")
+    return status
+
+
+def alone(now_ms):
+    status = dead(now_ms)
     status["contributing_sites"] = 1
-    eu = status["sites"][1]
-    eu.update(contributing=False, lease_s_left=6.4, reason="its control stream broke; expected back within the lease",
-              contributing_reason="silent; rounds wait for it until its lease ends",
-              missed={"fragment": 3, "version": 240, "reason": "the quorum and the grace of 500 ms were over"})
+    status["sites"][1].update(
+        contributing=False, lease_s_left=6.4, reason="its control stream broke; expected back within the lease",
+        contributing_reason="silent; rounds wait for it until its lease ends",
+        missed={"fragment": 3, "version": 240, "reason": "the quorum and the grace of 500 ms were over"})
     status["fragments"][2].update(reason="1 of 2 for a quorum; waiting for eu", contributors=["asia"])
     status["alarms"] = [
         {"name": "site_alone", "severity": "critical", "site": "asia", "fragment": None,
@@ -117,7 +127,7 @@ def old(now_ms):
 
 
 def markup(now_ms):
-    status = dead(now_ms)
+    status = alone(now_ms)
     status["run_id"] = status["reason"] = MARKUP
     status["sites"][0].update(name=MARKUP, reason=MARKUP, contributing_reason=MARKUP, in_flight=[MARKUP], state=MARKUP)
     status["fragments"][2].update(reason=MARKUP, contributors=[MARKUP], digest=MARKUP)
@@ -126,7 +136,7 @@ def markup(now_ms):
     return status
 
 
-SCENARIOS = {run.__name__: run for run in (healthy, dead, paused, before, old, markup)}
+SCENARIOS = {run.__name__: run for run in (healthy, dead, alone, paused, before, old, markup)}
 
 
 def one_round(fragment, version, first, reached, take=True):
@@ -156,7 +166,7 @@ def timeline(scenario, now_ms):
             if first <= reached:
                 rounds.append(one_round(fragment, 240 - newest + number, first, reached))
     rounds.sort(key=lambda one: one["first_unix_ms"])
-    if scenario == "dead":
+    if scenario in ("dead", "alone"):
         for one in rounds:
             if one["first_unix_ms"] > now_ms - 320_000:
                 one["arrived"] = [each for each in one["arrived"] if each[0] != 2]

@@ -58,8 +58,18 @@ function judge(status) {
   if (alarms.length)
     return ['warning', status.state === 'waiting' ? 'Waiting, with a warning' : 'Training, with a warning'];
   if (status.state === 'waiting') return ['waiting', 'Waiting to start'];
+  const lost = lostSites(status);
+  if (lost.length)
+    return [
+      'warning',
+      `Training without ${lost.length > 3 ? `${lost.length} sites` : lost.map((site) => site.name).join(', ')}`
+    ];
   return status.state === 'training' ? ['good', 'Healthy'] : ['unknown', 'State unknown'];
 }
+
+// Sites that did not take their leave: their lease ended. The run is well without them, but somebody should know.
+const lostSites = (status) =>
+    asList(status.sites).filter((site) => site.state === 'gone' && String(site.reason).startsWith('not heard of'));
 
 const presentSites = (status) => asList(status.sites).filter((site) => site.state !== 'gone');
 
@@ -97,11 +107,16 @@ function sitesSentence(status) {
   return `Of ${plural(sites.length, 'site', 'sites')} ${states.join(', ')}${last}.`;
 }
 
+function pausedSentence(status) {
+  const count = presentSites(status).length;
+  return count ? `${plural(count, 'site is', 'sites are')} in the run; no round closes while it is paused.` : '';
+}
+
 function sentence(status, timeline) {
   const merged = newestMergeMs(status, timeline);
   return [
     status.reason ? `The coordinator says: ${status.reason}.` : '',
-    sitesSentence(status),
+    status.state === 'paused' ? pausedSentence(status) : sitesSentence(status),
     merged === null ? '' : `The newest round was merged ${ago(merged, status.unix_ms)}.`,
   ].filter(Boolean)
       .join(' ');
