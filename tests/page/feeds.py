@@ -7,6 +7,7 @@ with the fields that a run of some hours would have, in the situations that the 
     paused    an operator has paused the run
     before    nobody has joined yet
     old       as recorded: a coordinator that knows none of the newer fields
+    large     64 sites, 64 fragments
     markup    a site whose name, reasons and alarms are HTML
 """
 
@@ -136,7 +137,15 @@ def markup(now_ms):
     return status
 
 
-SCENARIOS = {run.__name__: run for run in (healthy, dead, alone, paused, before, old, markup)}
+def large(now_ms):
+    status = healthy(now_ms)
+    fragments = [{**status["fragments"][0], "id": i, "parameters": status["parameters"] // 64} for i in range(64)]
+    sites = [{**status["sites"][i % 3], "name": f"site-{i:02}"} for i in range(64)]
+    status.update(sites=sites, fragments=fragments, contributing_sites=64)
+    return status
+
+
+SCENARIOS = {run.__name__: run for run in (healthy, dead, alone, paused, before, old, markup, large)}
 
 
 def one_round(fragment, version, first, reached, take=True):
@@ -157,6 +166,10 @@ def one_round(fragment, version, first, reached, take=True):
 def timeline(scenario, now_ms):
     if scenario in ("before", "old"):
         return {"unix_ms": now_ms, "sites": [], "rounds": []}
+    if scenario == "large":
+        return {"unix_ms": now_ms, "sites": [f"site-{i:02}" for i in range(64)],
+                "rounds": [{**one_round(0, 237 + n, now_ms - PERIOD_MS * (4 - n) + 400 * i, now_ms), "fragment": i}
+                           for i in range(64) for n in range(4)]}
     rounds = []
     reached = now_ms - 125_000 if scenario == "paused" else now_ms
     for fragment in range(4):

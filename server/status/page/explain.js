@@ -37,7 +37,7 @@ const EXPLAIN = {
     site: ['Site', 'One datacenter with one replica of the model.'],
     now: [
       'Now',
-      'Bytes a second of payload over the last seconds. Up is from the site to the coordinator, down back to the site. The drawing below has the last two minutes that this page has seen.'
+      'Bytes a second of payload over the last seconds. Up is from the site to the coordinator, down back to the site. The drawing beside it has the last two minutes that this page has seen.'
     ],
     mean: ['Mean', 'Since the coordinator\'s start.'],
     peak:

@@ -59,11 +59,12 @@ function judge(status) {
     return ['warning', status.state === 'waiting' ? 'Waiting, with a warning' : 'Training, with a warning'];
   if (status.state === 'waiting') return ['waiting', 'Waiting to start'];
   const lost = lostSites(status);
-  if (lost.length)
+  if (lost.length) {
+    if (lost.length > 3) return ['warning', `Training without ${lost.length} sites`];
     return [
-      'warning',
-      `Training without ${lost.length > 3 ? `${lost.length} sites` : lost.map((site) => site.name).join(', ')}`
+      'warning', `Training without ${lost.length === 1 ? 'site' : 'sites'} ${lost.map((site) => site.name).join(', ')}`
     ];
+  }
   return status.state === 'training' ? ['good', 'Healthy'] : ['unknown', 'State unknown'];
 }
 
@@ -132,7 +133,13 @@ function showHealth(status, timeline) {
   showAlarms(status);
 }
 
-// The rounds that wait, in the coordinator's words; those of one reason together. At most four lines.
+const MOST_LINES = 4;
+
+const atMost = (lines, rest) => lines.length <= MOST_LINES ?
+    lines :
+    [...lines.slice(0, MOST_LINES - 1), `and ${lines.length - MOST_LINES + 1} ${rest}`];
+
+// Sites that were lost, and rounds that wait, in the coordinator's words; those of one reason together.
 function showWaits(status) {
   const byReason = new Map();
   if (status.state === 'training') {
@@ -141,11 +148,14 @@ function showWaits(status) {
       byReason.set(fragment.reason, [...(byReason.get(fragment.reason) || []), fragment.id]);
     }
   }
-  const lines = [...byReason].map(
+  const gone = lostSites(status).map(
+      (site) => `Site ${site.name} is gone: ${
+          site.reason}. Rounds close without it. Start its worker again, and it goes on.`);
+  const waits = [...byReason].map(
       ([reason, ids]) =>
           `${ids.length === 1 ? 'Round of fragment' : 'Rounds of fragments'} ${idsText(ids)}: ${reason}`);
   const shown =
-      lines.length > 4 ? [...lines.slice(0, 3), `and ${lines.length - 3} more reasons, under “All fragments”`] : lines;
+      [...atMost(gone, 'more sites are gone, see below'), ...atMost(waits, 'more reasons, under “All fragments”')];
   setItems(
       byId('waits'), shown.map((text, i) => ({text, i})), (line) => line.i, () => el('li'),
       (node, line) => setText(node, line.text));

@@ -13,7 +13,12 @@ const stateOf = (site) => isNumber(site.lease_s_left) && site.state !== 'gone' ?
 
 const sitePath = (site, field) => `sites/${site.name}/${field}`;
 
-const siteColumn = (key) => ({key, title: 'Site', draw: (cell, site) => setText(cell, String(site.name))});
+// The state again where it is not the usual one: the figures of a site that is gone are the last that came.
+const siteColumn = (key) => ({
+  key,
+  title: 'Site',
+  draw: (cell, site) => setTwoLines(cell, String(site.name), stateOf(site) === 'training' ? '' : stateOf(site)),
+});
 
 const figureColumn = (table, name, kind, field = name, extra = {}) => ({
   key: `${table}.${name}`,
@@ -92,7 +97,7 @@ function drawAnchors(cell, site) {
 }
 
 const PRESENCE = [
-  siteColumn('presence.site'),
+  {key: 'presence.site', title: 'Site', draw: (cell, site) => setText(cell, String(site.name))},
   {key: 'presence.alive', title: 'Alive', draw: drawAlive},
   {key: 'presence.contributes', title: 'Contributes', draw: drawContributes},
   {key: 'presence.last_merged', title: 'Last merged', draw: drawLastMerged},
