@@ -50,7 +50,8 @@ class Promtool(unittest.TestCase):
 
 class Rules(unittest.TestCase):
     def test_every_alarm_of_the_coordinator_has_an_alert_that_says_what_to_do(self):
-        named = {value for rule in promql.rules() for label, value in promql.label_values(rule["expr"]) if label == "alarm"}
+        named = {value for rule in promql.rules() for label, value in promql.label_values(rule["expr"])
+                 if label == "alarm"}
         self.assertEqual(ALARMS, named)
         for rule in promql.rules():
             if "alert" in rule:
@@ -96,7 +97,8 @@ class Dashboard(unittest.TestCase):
                 self.assertTrue(panel["targets"])
 
     def test_units_are_those_of_the_metrics(self):
-        suffixes = {"_bytes_total": {"decbytes"}, "_ratio": {"percentunit"}, "_seconds": {"s"}, "_bytes": {"bytes", "decbytes"}}
+        suffixes = {"_bytes_total": {"decbytes"}, "_ratio": {"percentunit"}, "_seconds": {"s"},
+                    "_bytes": {"bytes", "decbytes"}}
         for panel in promql.panels():
             for target in panel["targets"]:
                 bare = re.fullmatch(r"(causeway_\w+)\{[^}]*\}", target["expr"])
@@ -121,7 +123,8 @@ class Dashboard(unittest.TestCase):
         found += [target["datasource"] for panel in promql.panels() for target in panel["targets"]]
         found += [variable["datasource"] for variable in self.dashboard["templating"]["list"]]
         found += [note["datasource"] for note in self.dashboard["annotations"]["list"]]
-        self.assertEqual({(self.datasource["type"], self.datasource["uid"])}, {(one["type"], one["uid"]) for one in found})
+        self.assertEqual({(self.datasource["type"], self.datasource["uid"])},
+                         {(one["type"], one["uid"]) for one in found})
 
     def test_variables_that_are_used_exist(self):
         names = {variable["name"] for variable in self.dashboard["templating"]["list"]}

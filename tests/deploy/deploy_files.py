@@ -1,4 +1,4 @@
-"""The files of deploy/ as data: Dockerfiles, compose files, Kubernetes objects, units, and the commands in all of them."""
+"""The files of deploy/ as data: Dockerfiles, compose files, Kubernetes objects, units, and the commands in them all."""
 
 import json
 import pathlib
@@ -92,11 +92,12 @@ def dockerfiles():
 def compose_command(service):
     """What the container of a compose service runs."""
     build = service.get("build")
-    image = Dockerfile(DEPLOY / build["context"] / build["dockerfile"]) if build else None
-    entrypoint = service.get("entrypoint") or (image.last("ENTRYPOINT") if image and "target" not in build else None) or []
-    said = service.get("command")
-    return entrypoint + (said if said is not None else (image.last("CMD") or []) if "entrypoint" not in service and image
-                         else [])
+    image = Dockerfile(DEPLOY / build["context"] / build["dockerfile"]) if build and "target" not in build else None
+    if "entrypoint" in service:  # the image's command is then not taken
+        return service["entrypoint"] + service.get("command", [])
+    if image is None:
+        return service.get("command", [])
+    return image.last("ENTRYPOINT") + service.get("command", image.last("CMD") or [])
 
 
 def unit_command(path):

@@ -1,7 +1,7 @@
-"""The commands of deploy/compose.yaml as processes of this machine: mutual TLS, a small real model, two of the demo's sites.
+"""The commands of deploy/compose.yaml as processes of this machine: mutual TLS, a small real model, two demo sites.
 
-Probes, health checks, the names in rules and dashboard, and Prometheus where it is installed meet the real programs here;
-containers are for tests/deploy/compose_lab.
+Probes, health checks, the names in rules and dashboard, and Prometheus where it is installed meet the real programs
+here; containers are for tests/deploy/compose_lab.
 """
 
 import json
@@ -88,8 +88,9 @@ class Run:
     def start_all(self):
         state = self.folder / "state"
         certs = {"/etc/causeway/certs": self.folder / "certs"}
-        self.start("coordinator", {**certs, "/etc/causeway/run.yaml": self.folder / "run.yaml", "/var/lib/causeway": state},
-                   listen="127.0.0.1:0", http="127.0.0.1:0")
+        config = {"/etc/causeway/run.yaml": self.folder / "run.yaml"}
+        self.start("coordinator", {**certs, **config, "/var/lib/causeway": state}, listen="127.0.0.1:0",
+                   http="127.0.0.1:0")
         eventually((state / "addresses.json").exists, self.log("coordinator"))
         self.addresses = json.loads((state / "addresses.json").read_text())
         for site in SITES:
@@ -169,7 +170,8 @@ class Probes(Live):
         process = self.run_.processes["us"]
         process.send_signal(signal.SIGSTOP)
         try:
-            eventually(lambda: self.worker_health("us") == (1, "the worker is stopped or dead (state T)\n"), "it is stopped")
+            stopped = (1, "the worker is stopped or dead (state T)\n")
+            eventually(lambda: self.worker_health("us") == stopped, "it is stopped")
         finally:
             process.send_signal(signal.SIGCONT)
         self.assertEqual((0, ""), self.worker_health("us", CAUSEWAY_CHECKPOINT_MAX_AGE_S="0"))
@@ -188,8 +190,7 @@ class Probes(Live):
 
 
 class Names(Live):
-    # Series that are there only at times: a site's slack before anything was due, say. Recorded ones are dashboards_test's.
-    OPTIONAL = {"causeway_alarm", "up"}
+    OPTIONAL = {"causeway_alarm", "up"}  # the one need not be there while no alarm is, the other is Prometheus's own
 
     def expressions(self):
         return promql.dashboard_expressions() + [(rule.get("alert") or rule["record"], rule["expr"])
@@ -207,7 +208,7 @@ class Names(Live):
                 labels = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) - {"job", "instance"}
                 for name in names:
                     for label in labels:
-                        self.assertTrue(any(label in one for one in self.series[name]), f"{panel['title']}: {name} {label}")
+                        self.assertTrue(any(label in one for one in self.series[name]), f"{panel['title']}: {name}")
 
     def test_states_that_are_asked_for_are_states_that_it_names(self):
         for where, expression in self.expressions():

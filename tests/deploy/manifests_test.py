@@ -88,7 +88,8 @@ class Images(unittest.TestCase):
 
 class Compose(unittest.TestCase):
     def files(self):
-        return [("compose.yaml", compose("compose.yaml", {})), ("worker.compose.yaml", compose("worker.compose.yaml", SITE))]
+        return [(name, compose(name, variables)) for name, variables in
+                (("compose.yaml", {}), ("worker.compose.yaml", SITE))]
 
     def mounts(self, service):
         return [mount.split(":") for mount in service.get("volumes", [])]
@@ -139,7 +140,7 @@ class Compose(unittest.TestCase):
             words = list(map(str, deploy_files.compose_command(body)))
             if service == "certificates" or not any(word.startswith("--tls_ca") for word in words):
                 continue
-            volume, folder = next((source, target) for source, target, *_ in self.mounts(body) if source.endswith("-certs"))
+            volume, folder = next(mount[:2] for mount in self.mounts(body) if mount[0].endswith("-certs"))
             given = re.findall(rf"give {pathlib.Path(job[volume]).name} (.*?)(?:;|$)", script, re.MULTILINE)
             self.assertTrue(given, service)
             names = given[0].replace('"$site', service).replace('"', "").split()
@@ -265,7 +266,7 @@ class Kubernetes(unittest.TestCase):
         for owner, pod in self.pods():
             self.assertTrue(pod["spec"]["securityContext"]["runAsNonRoot"])
             users = re.findall(r"USER (\d+)", (DEPLOY / "coordinator.Dockerfile").read_text())
-            self.assertEqual([str(pod["spec"]["securityContext"]["runAsUser"])], [user for user in users])
+            self.assertEqual([str(pod["spec"]["securityContext"]["runAsUser"])], users)
             for container in pod["spec"]["containers"]:
                 self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"], owner["metadata"]["name"])
 

@@ -13,8 +13,8 @@ from deploy_files import DEPLOY
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 # Words of PromQL that are not metrics. Functions are told by their bracket.
-KEYWORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "bool", "offset", "group_left", "group_right", "inf",
-            "nan"}
+KEYWORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "bool", "offset", "group_left", "group_right",
+            "inf", "nan"}
 
 
 def dashboard():
