@@ -7,6 +7,7 @@ namespace causeway::transport {
 namespace {
 
 constexpr double kBytesPerConnection = 2.8e6;  // in a round trip
+constexpr double kFairBytesPerS = 2e6;         // a slower flow loses more by its losses than it wins by company
 constexpr int64_t kLeastBytes = 256 << 10;
 constexpr double kNewestWeight = 0.3;
 constexpr size_t kKeptTrips = 32;  // half a minute of pings: long enough to meet an empty queue
@@ -49,7 +50,9 @@ double LinkMeter::ShortestTrip() const { return trips_.empty() ? 0 : *std::range
 
 void LinkMeter::Choose() {
   if (trips_.empty()) return;
-  wanted_.push_back(ChannelsFor(kRoomToGrow * std::max(up_.bytes_per_s(), down_.bytes_per_s()), ShortestTrip()));
+  const double rate = std::max(up_.bytes_per_s(), down_.bytes_per_s());
+  const int fair = static_cast<int>(std::clamp(rate / kFairBytesPerS, 1.0, double{kDefaultChannels}));
+  wanted_.push_back(std::max(fair, ChannelsFor(kRoomToGrow * rate, ShortestTrip())));
   if (wanted_.size() > kKeptWishes) wanted_.pop_front();
 }
 

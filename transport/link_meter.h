@@ -5,7 +5,9 @@
 //
 // One connection moves what the kernel buffers for it in a round trip; with Linux's default buffers that is about
 // 2.8 MB. So a link takes ceil(rate · round trip / 2.8 MB) of them, at most 16. The rate is what came out of the
-// connections there were, so a quarter more is allowed for: where they are the limit, their number grows. Thread-safe.
+// connections there were, so a quarter more is allowed for: where they are the limit, their number grows. And where
+// several sites share a link, what a single flow gets of it is a matter of luck that lasts for seconds: up to four are
+// taken, as long as each has 2 MB/s. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +23,7 @@ inline constexpr int kDefaultChannels = 4;  // while nothing is measured
 inline constexpr int kMaxChannels = core::kMaxStripes;
 inline constexpr double kRoomToGrow = 1.25;  // where connections or buffers are the limit, the link has more
 
-int ChannelsFor(double bytes_per_s, double round_trip_s);  // without room to grow
+int ChannelsFor(double bytes_per_s, double round_trip_s);  // to fill the link, without room to grow
 
 class LinkMeter {
  public:
