@@ -19,7 +19,6 @@ LOOK_S = 0.25
 START_S = 120
 SLOWNESS = 3  # a cell may take so many times as long as predicted
 DONE = "all steps are done"  # why a worker leaves in the end
-SITE_DCS = range(2, 2 + len(figures.SITES))
 # Settings of docs/codecs.md: 1 bit without feedback, at its own outer learning rate.
 CODECS = {"float32": {"feedback_up": 0, "feedback_down": 0}, "int4": {"feedback_up": 1, "feedback_down": 1},
           "rotated_sign": {"feedback_up": 0, "feedback_down": 0}}
@@ -71,10 +70,11 @@ def seed(build, folder):
 
 
 class Run:
-    """The processes of one cell, which end with it."""
+    """The processes of one cell, which end with it. Site i is in datacenter 2 + i."""
 
-    def __init__(self, build, folder, net):
+    def __init__(self, build, folder, net, sites):
         self.net, self.folder, self.build = net, folder, build
+        self.places = {site: 2 + i for i, site in enumerate(sites)}
         self.workers = {}
         with net.inside(1):
             self.coordinator = processes.Coordinator(build, folder / "run.yaml", folder / "state",
@@ -90,10 +90,10 @@ class Run:
             worker.wait()
         self.coordinator.kill()
 
-    def start_workers(self):
-        for site, dc in zip(figures.SITES, SITE_DCS):
+    def start_workers(self, *flags):
+        for site, dc in self.places.items():
             command = [str(self.build / "causeway-worker"), f"--coordinator={self.coordinator.address}",
-                       f"--site={site}", "--insecure"]
+                       f"--site={site}", "--insecure", *flags]
             with self.net.inside(dc), open(self.folder / f"site-{site}.log", "ab") as log:
                 self.workers[site] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                       preexec_fn=processes.ends_with_us)
@@ -125,8 +125,8 @@ class Watch:
 
     def __init__(self, run):
         self.run = run
-        self.traces = {site: figures.SiteTrace() for site in figures.SITES}
-        self.sent = {site: [] for site in figures.SITES}  # (its last reported step, seconds, bytes of wan0)
+        self.traces = {site: figures.SiteTrace() for site in run.places}
+        self.sent = {site: [] for site in run.places}  # (its last reported step, seconds, bytes of wan0)
         self.status = None
         self.emulator = None  # its report when steps began
 
@@ -136,7 +136,7 @@ class Watch:
             self.traces[site["name"]].note(site)
         if self.emulator is None and any(trace.step() > 0 for trace in self.traces.values()):
             self.emulator = self.run.net.report()
-        for site, dc in zip(figures.SITES, SITE_DCS):
+        for site, dc in self.run.places.items():
             step = self.traces[site].step()
             self.sent[site].append((step, time.monotonic(), self.run.net.interface_bytes(dc)[0]))
 
@@ -165,13 +165,13 @@ def measure(build, folder, cell, window, auto_delay, queue_ms=0):
     limit_s = START_S + SLOWNESS * figures.predicted_cell_s(cell, window)
     with network.Network(build, 1 + len(figures.SITES), cell.rate_mbit, figures.RTT_MS,
                          ["--access", f"--queue_ms={queue_ms}"]) as net:
-        with Run(build, folder, net) as run:
+        with Run(build, folder, net, figures.SITES) as run:
             run.coordinator.await_address()
-            before = [net.interface_bytes(dc) for dc in SITE_DCS]
+            before = [net.interface_bytes(dc) for dc in run.places.values()]
             run.start_workers()
             watch = Watch(run)
             watch.until_ended(limit_s)
-            after = [net.interface_bytes(dc) for dc in SITE_DCS]
+            after = [net.interface_bytes(dc) for dc in run.places.values()]
             end = net.report()
             drops = run.drops()
     row = {"rounds": window.fragments / cell.fragments, "fragment_rounds": window.fragments,
