@@ -1,4 +1,7 @@
 // causeway-coordinator: serves one run. Reads flags, wires the objects, and lives until SIGTERM.
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <spdlog/spdlog.h>
@@ -24,12 +27,14 @@
 #include "server/service/grpc_service.h"
 #include "server/service/membership_follower.h"
 #include "server/status/http_server.h"
+#include "server/status/status_board.h"
 #include "server/store/journal.h"
 #include "transport/channel.h"
 
 ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7077", "HOST:PORT for sites and causewayctl; port 0 takes a free one");
-ABSL_FLAG(std::string, http, "127.0.0.1:7078", "HOST:PORT for GET /status; port 0 takes a free one");
+ABSL_FLAG(std::string, http, "127.0.0.1:7078",
+          "HOST:PORT of the status page, /status and /metrics; port 0 takes a free one");
 ABSL_FLAG(std::string, state_dir, "", "directory that holds the run's state; one coordinator each");
 ABSL_FLAG(
     bool, new_lineage, false,
@@ -58,6 +63,7 @@ constexpr char kUsage[] =
 
 constexpr int64_t kTickMs = 25;                                  // leases, graces, the end of the run
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers under way
+constexpr int kReflectionThreads = 8;  // each open stream of reflection has one; whoever may connect may ask
 
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -170,7 +176,8 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const core::RunConf
 absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core::RunConfig& config,
                                                                      const std::string& run_config,
                                                                      const Listening& addresses,
-                                                                     server::Journal* journal) {
+                                                                     server::Journal* journal,
+                                                                     server::StatusBoard* board) {
   ASSIGN_OR_RETURN(server::StoredRun stored, journal->Load());
   if (stored.rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
   return server::Coordinator::Create(
@@ -178,10 +185,65 @@ absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core:
        .run_config = run_config,
        .config_json = formats::RunConfigJson(config),
        .now_ms = NowMs,
+       .board = board,
        .shard = addresses.shard,
        .lead = addresses.lead.Text(),
        .check_config = [config](const std::string& lead) { return CheckShardConfig(lead, config); }},
       journal, std::move(stored));
+}
+
+server::StatusBoard MakeBoard(const core::RunConfig& config) {
+  return server::StatusBoard({.version = CAUSEWAY_VERSION,
+                              .host = {.state_dir = absl::GetFlag(FLAGS_state_dir),
+                                       .reserved_bytes = config.checkpoint.min_free_bytes,
+                                       .certificate = absl::GetFlag(FLAGS_tls_cert)},
+                              .now_ms = NowMs});
+}
+
+// With gRPC's own services for health and reflection, which say nothing of the run and ask for no token. The port that
+// it took goes into `addresses`.
+absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(grpc::Service& service, Listening& addresses) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  transport::ConfigureServer(builder);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);  // reflection alone; the others' calls wait nowhere
+  builder.SetResourceQuota(grpc::ResourceQuota("reflection").SetMaxThreads(kReflectionThreads));
+  int port = 0;
+  builder.AddListeningPort(
+      addresses.grpc.Text(),
+      addresses.tls.given() ? transport::TlsServerCredentials(addresses.tls) : grpc::InsecureServerCredentials(),
+      &port);
+  builder.RegisterService(&service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr || port == 0) {
+    return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", addresses.grpc.Text(),
+                                               "; is the port taken, or not this machine's address?"));
+  }
+  server->GetHealthCheckService()->SetServingStatus(v1::Coordinator::service_full_name(), true);
+  addresses.grpc.port = port;
+  return server;
+}
+
+absl::Status TellAddresses(const core::RunConfig& config, const Listening& addresses, const server::Journal& journal) {
+  RETURN_IF_ERROR(journal.WriteAddresses(addresses.grpc.Text(), addresses.http.Text()));
+  if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
+    spdlog::warn("--insecure: whoever reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
+  }
+  spdlog::info("run {}, {}: sites at {}, status at http://{}/", config.run_id, addresses.shard.Text(),
+               addresses.grpc.Text(), addresses.http.Text());
+  return absl::OkStatus();
+}
+
+// What ends a run well: rounds that were decided are merged, snapshots saved.
+int Finish(server::Coordinator& coordinator) {
+  absl::Status status = coordinator.status();
+  if (status.ok()) status = coordinator.Finish();
+  if (status.ok()) return ctl::kDone;
+  return ctl::Fail(absl::IsFailedPrecondition(status) ? ctl::kRefused : ctl::kFailed,
+                   absl::Status(status.code(), absl::StrCat(std::string(status.message()),
+                                                            "; what was acknowledged before is safe, and the next "
+                                                            "start goes on from there")));
 }
 
 int Run(const core::RunConfig& config, Listening addresses) {
@@ -194,41 +256,27 @@ int Run(const core::RunConfig& config, Listening addresses) {
   const std::string run_config = formats::SerializeRunConfig(config);
   const auto journal = OpenJournal(config, run_config, addresses.shard);
   if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
-  const auto coordinator = MakeCoordinator(config, run_config, addresses, journal->get());
+  // Before the state is restored, which may take minutes: probes are answered meanwhile.
+  server::StatusBoard board = MakeBoard(config);
+  board.SetNotReady("restores the run's state");
+  const auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, &board);
+  if (!http_server.ok()) return ctl::Fail(ctl::kBadInput, http_server.status());
+  addresses.http.port = (*http_server)->port();
+  const auto coordinator = MakeCoordinator(config, run_config, addresses, journal->get(), &board);
   if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
 
-  const auto status_json = [&] { return server::StatusJson((*coordinator)->Status()); };
-  server::GrpcService service(coordinator->get(), status_json, gate->get());
-  grpc::ServerBuilder builder;
-  transport::ConfigureServer(builder);
-  int grpc_port = 0;
-  builder.AddListeningPort(
-      addresses.grpc.Text(),
-      addresses.tls.given() ? transport::TlsServerCredentials(addresses.tls) : grpc::InsecureServerCredentials(),
-      &grpc_port);
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> grpc_server = builder.BuildAndStart();
-  if (grpc_server == nullptr || grpc_port == 0) {
-    return ctl::Fail(ctl::kBadInput,
-                     absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", addresses.grpc.Text(),
-                                                         "; is the port taken, or not this machine's address?")));
-  }
-  // However this function ends: open streams would otherwise keep the server from being destroyed.
-  const absl::Cleanup stop_server = [&] {
-    grpc_server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-    grpc_server->Wait();
+  server::GrpcService service(
+      coordinator->get(), [&board] { return *board.Status(); }, gate->get());
+  const auto grpc_server = StartGrpcServer(service, addresses);
+  if (!grpc_server.ok()) return ctl::Fail(ctl::kBadInput, grpc_server.status());
+  const auto stop_server = [&] {
+    (*grpc_server)->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    (*grpc_server)->Wait();
   };
-  auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, status_json);
-  if (!http_server.ok()) return ctl::Fail(ctl::kBadInput, http_server.status());
-  addresses.grpc.port = grpc_port;
-  addresses.http.port = (*http_server)->port();
-  absl::Status status = (*journal)->WriteAddresses(addresses.grpc.Text(), addresses.http.Text());
-  if (!status.ok()) return ctl::Fail(ctl::kBadInput, status);
-  if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
-    spdlog::warn("--insecure: whoever reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
-  }
-  spdlog::info("run {}, {}: sites at {}, status at http://{}/status", config.run_id, addresses.shard.Text(),
-               addresses.grpc.Text(), addresses.http.Text());
+  // However this function ends: open streams would otherwise keep the server from being destroyed.
+  const absl::Cleanup stop_server_at_end = stop_server;
+  const absl::Status told = TellAddresses(config, addresses, **journal);
+  if (!told.ok()) return ctl::Fail(ctl::kBadInput, told);
 
   std::optional<server::MembershipFollower> follower;
   if (!addresses.shard.leads()) {
@@ -238,20 +286,12 @@ int Run(const core::RunConfig& config, Listening addresses) {
                                                        .run_id = config.run_id},
                      coordinator->get());
   }
-
+  board.SetReady();
   Serve(**coordinator);
+  board.SetNotReady("stops");
   follower.reset();
-  grpc_server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-  grpc_server->Wait();
-  status = (*coordinator)->status();
-  if (status.ok()) status = (*coordinator)->Finish();
-  if (!status.ok()) {
-    return ctl::Fail(absl::IsFailedPrecondition(status) ? ctl::kRefused : ctl::kFailed,
-                     absl::Status(status.code(), absl::StrCat(std::string(status.message()),
-                                                              "; what was acknowledged before is safe, and the next "
-                                                              "start goes on from there")));
-  }
-  return ctl::kDone;
+  stop_server();
+  return Finish(**coordinator);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOpti
                                                                  StoredRun stored) {
   std::unique_ptr<Coordinator> coordinator(new Coordinator(std::move(options), journal));
   RETURN_IF_ERROR(coordinator->Restore(std::move(stored)));
+  coordinator->PublishStatus();
   return coordinator;
 }
 
@@ -42,13 +43,14 @@ void Coordinator::SetMap(core::FragmentMap map) {
                             .feedback_down = config.codec.feedback_down,
                             .zstd = config.codec.zstd,
                             .rule = config.membership.merge};
-  parameters_ = std::make_unique<Parameters>(ParametersOptions{
-      .map = *map_,
-      .merge = merge,
-      .snapshot_every = config.checkpoint.every_rounds,
-      .journal = journal_,
-      .merged = [this](core::FragmentId fragment, core::AnchorDigest committed) { OnMerged(fragment, committed); },
-      .failed = [this](const absl::Status& status) { Fail(status); }});
+  parameters_ = std::make_unique<Parameters>(
+      ParametersOptions{.map = *map_,
+                        .merge = merge,
+                        .snapshot_every = config.checkpoint.every_rounds,
+                        .journal = journal_,
+                        .merged = [this](core::FragmentId fragment, core::AnchorDigest committed,
+                                         double merge_s) { OnMerged(fragment, committed, merge_s); },
+                        .failed = [this](const absl::Status& status) { Fail(status); }});
 }
 
 v1::RunDescription Coordinator::Describe() const {
@@ -169,6 +171,8 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   if (member.peer != nullptr && member.peer != peer) member.peer->Close();
   member.peer = peer;
   member.session = join.context().session();
+  if (!member.joined_ms) member.joined_ms = options_.now_ms();
+  member.silent_ms.reset();
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
   if (join.from_checkpoint()) ForgetArriving(site);  // another process made those chunks
   state_changed_ = true;
@@ -210,16 +214,16 @@ void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   if (site.empty()) return;
   Member& member = members_[site];
   Perform(rounds_->Heard(site, member.session, message.step(), message.completing(), options_.now_ms()));
-  const double loss = member.progress.loss;
-  member.progress = transport::FromProto(message);
-  codecs_.Heard(site, member.progress);
-  if (std::isnan(member.progress.loss)) member.progress.loss = loss;  // nothing new to say
-  if (member.progress.eval_loss) {
-    eval_loss_.latest = member.progress.eval_loss;
-    eval_loss_.versions = member.progress.eval_versions;
+  core::Progress progress = transport::FromProto(message);
+  codecs_.Heard(site, progress);
+  if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new to say
+  if (progress.eval_loss) {
+    eval_loss_.latest = progress.eval_loss;
+    eval_loss_.versions = progress.eval_versions;
     if (!eval_loss_.start) eval_loss_.start = eval_loss_.latest;
     entry_.eval_loss = eval_loss_;
   }
+  member.progress = std::make_shared<const core::Progress>(std::move(progress));
   Publish();
 }
 
@@ -241,6 +245,7 @@ void Coordinator::Disconnected(const SitePeer* peer) {
   if (site.empty()) return;  // it left, or has another stream by now
   Member& member = members_[site];
   member.peer.reset();
+  member.silent_ms = options_.now_ms();
   rounds_->Disconnected(site, member.session, options_.now_ms());
   spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
                options_.config.membership.lease_ms);

@@ -22,12 +22,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "causeway/v1/coordinator.pb.h"
 #include "core/mutex.h"
 #include "core/run_config.h"
 #include "server/rounds/round_table.h"
 #include "server/service/parameters.h"
 #include "server/service/run_codecs.h"
+#include "server/status/round_log.h"
+#include "server/status/status_board.h"
 #include "server/status/status_snapshot.h"
 #include "server/store/journal.h"
 #include "transport/byte_meter.h"
@@ -60,6 +63,8 @@ struct CoordinatorOptions {
   std::string run_config;           // the same, serialized, for sites
   std::string config_json;          // the same, for /status
   std::function<int64_t()> now_ms;  // monotonic
+  std::function<int64_t()> unix_ms = [] { return absl::ToUnixMillis(absl::Now()); };
+  StatusBoard* board = nullptr;  // is told of the run by Tick; outlives the coordinator; nullptr: nobody looks
   // Of several coordinators of the run; a shard beyond the first follows the one at `lead`.
   core::Shard shard;
   std::string lead;  // HOST:PORT, for words
@@ -103,6 +108,10 @@ class Coordinator {
   absl::StatusOr<std::shared_ptr<ChunkSource>> BeginDownload(const v1::DownloadRequest& request, Wake wake);
   std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
 
+  // A stream of a download has sent everything; it began at `begun_ms` of now_ms().
+  void Taken(const v1::DownloadRequest& request, int64_t begun_ms);
+  int64_t now_ms() const { return options_.now_ms(); }
+
   // ---- Shards (coordinator_shards.cc) ----
   // Shard 0: what the other shards' streams bring. FAILED_PRECONDITION if it is no shard that belongs here.
   absl::Status BeginFollow(const v1::Context& context, const std::shared_ptr<ShardPeer>& peer);
@@ -129,9 +138,15 @@ class Coordinator {
   struct Member {
     std::shared_ptr<SitePeer> peer;  // of its current control stream
     core::SessionId session;
-    core::Progress progress;
+    std::shared_ptr<const core::Progress> progress = std::make_shared<core::Progress>();
     std::shared_ptr<SiteMeters> meters = std::make_shared<SiteMeters>();
     double merged_weight = 0;  // of all rounds of this life, each counting 1
+    // For the status, of this life.
+    std::optional<int64_t> joined_ms;  // first
+    std::optional<int64_t> silent_ms;  // its control stream is broken since then
+    std::optional<SiteStatus::Merged> last_merged;
+    std::optional<SiteStatus::Missed> missed;
+    core::Version staleness = 0;
   };
   struct Arriving {
     std::shared_ptr<Contribution> contribution;
@@ -177,7 +192,7 @@ class Coordinator {
   absl::Status SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const;
   void Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnMerged(core::FragmentId fragment, core::AnchorDigest committed);
+  void OnMerged(core::FragmentId fragment, core::AnchorDigest committed, double merge_s);
   bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
   absl::Status CheckOwned(core::FragmentId fragment) const;
   absl::Status CheckLeads(const std::string& what) const;       // FAILED_PRECONDITION, with where to go instead
@@ -190,6 +205,20 @@ class Coordinator {
   absl::Status FollowModel(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FollowSeeder(const core::Membership& membership) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpectSeedFrom(const core::SiteId& site, const core::SessionId& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // coordinator_status.cc: what others are shown.
+  StatusSnapshot MakeSnapshot() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  SiteStatus MakeSiteStatus(const core::SiteId& site, const core::SiteRecord& record) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetContributing(const core::SiteRecord& record, SiteStatus& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogBegun(core::FragmentId fragment, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogArrived(core::FragmentId fragment, const core::SiteId& site, int64_t begun_ms)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogForgotten(core::FragmentId fragment, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogDecided(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string WhyMissed(const CloseRound& action, const core::SiteId& site, const core::SiteRecord& record) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PublishStatus();  // on the thread that ticks
 
   const CoordinatorOptions options_;
   Journal* const journal_;
@@ -222,6 +251,9 @@ class Coordinator {
   ShardReport noted_report_ ABSL_GUARDED_BY(mutex_);
   mutable core::Mutex report_mutex_;  // the last of all
   ShardReport durable_report_ ABSL_GUARDED_BY(report_mutex_);
+  mutable core::Mutex log_mutex_;  // a leaf, too: for what is shown alone
+  mutable RoundLog log_ ABSL_GUARDED_BY(log_mutex_);
+  RunTimes times_ ABSL_GUARDED_BY(log_mutex_);
   std::unique_ptr<Parameters> parameters_;  // from the first manifest on; last: its thread calls us
 };
 

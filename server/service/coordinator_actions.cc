@@ -112,6 +112,7 @@ void Coordinator::Perform(const CloseRound& action) {
   std::vector<double> weights;
   for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);
   const std::vector<float> normalized = NormalizedWeights(weights);
+  LogDecided(action);
   auto& open = open_[action.fragment];
   MergeJob job;
   for (size_t i = 0; i < action.contributors.size(); ++i) {
@@ -145,7 +146,10 @@ void Coordinator::Perform(const Dropped& action) {
   Note("drop", action.site, -1, action.reason);
   ForgetArriving(action.site);
   Member& member = members_[action.site];
-  member.progress.in_flight.clear();
+  core::Progress progress = *member.progress;
+  progress.in_flight.clear();
+  member.progress = std::make_shared<const core::Progress>(std::move(progress));
+  member.silent_ms.reset();
   if (member.peer != nullptr) Then([peer = member.peer] { peer->Close(); });
   member.peer.reset();
   ForgetModelOfNobody();
@@ -168,7 +172,9 @@ void Coordinator::ForgetModel() {
 
 void Coordinator::ForgetArriving(const core::SiteId& site) {
   for (size_t p = 0; p < open_.size(); ++p) {
-    if (!rounds_->state().contributions[p].contains(site)) open_[p].erase(site);
+    if (rounds_->state().contributions[p].contains(site)) continue;
+    open_[p].erase(site);
+    LogForgotten(static_cast<core::FragmentId>(p), site);
   }
 }
 

@@ -56,6 +56,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
     arriving = {std::make_shared<Contribution>(
                     codecs::PlanChunks(map_->fragment(header.fragment()), codecs_.UpLeg(header.fragment()))),
                 header.base_version(), options_.now_ms()};
+    LogBegun(header.fragment(), site);
   }
   return Upload{.contribution = arriving.contribution, .meters = members_[site].meters};
 }
@@ -105,7 +106,9 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, 
   }
   entry_.admitted.push_back(std::move(record));
   const int64_t now_ms = options_.now_ms();
-  Perform(rounds_->Admit(site, header.fragment(), admitted, now_ms - arriving->second.begun_ms, now_ms));
+  const int64_t begun_ms = arriving->second.begun_ms;
+  LogArrived(header.fragment(), site, begun_ms);
+  Perform(rounds_->Admit(site, header.fragment(), admitted, now_ms - begun_ms, now_ms));
   Then([verdict] { verdict(Admitted()); });
   Publish();
 }
@@ -116,6 +119,7 @@ void Coordinator::Forget(core::FragmentId fragment, const core::SiteId& site, co
   const bool admitted = rounds_->state().contributions[fragment].contains(site);
   if (!admitted && arriving != open_[fragment].end() && arriving->second.contribution == upload.contribution) {
     open_[fragment].erase(arriving);
+    LogForgotten(fragment, site);
   }
 }
 

@@ -16,7 +16,11 @@ absl::Status Coordinator::Restore(StoredRun stored) {
   core::MutexLock lock(mutex_);
   const core::RunConfig& config = options_.config;
   eval_loss_ = stored.eval_loss;
-  for (const auto& [site, record] : stored.rounds.sites) members_[site].session = record.session;
+  for (const auto& [site, record] : stored.rounds.sites) {
+    Member& member = members_[site];
+    member.session = record.session;
+    if (record.state != core::SiteState::kGone) member.silent_ms = started_ms_;
+  }
   if (!stored.run.manifest.empty()) SetMap(core::FragmentMap(stored.run.manifest, stored.run.tensors_of_fragment));
   const bool seeded = stored.rounds.seeded;
   rounds_ = std::make_unique<RoundTable>(RoundRules{config.sync, config.membership, options_.shard},
@@ -53,6 +57,9 @@ absl::Status Coordinator::Restore(StoredRun stored) {
     ASSIGN_OR_RETURN(const Contributions open, ReadContributions(id, codecs_.UpLeg(id), fragment.open));
     for (size_t i = 0; i < open.size(); ++i) {
       open_[p][fragment.open[i].site] = {open[i], fragment.open[i].admitted.base, started_ms_};
+      const int64_t unix_ms = options_.unix_ms();
+      core::MutexLock log_lock(log_mutex_);
+      log_.Arrived(id, rounds_->state().versions[p] + 1, fragment.open[i].site, unix_ms, unix_ms);
     }
   }
   parameters_->Set(std::move(fragments));
@@ -98,10 +105,6 @@ absl::StatusOr<Contributions> Coordinator::ReadContributions(core::FragmentId fr
   return contributions;
 }
 
-void Coordinator::OnMerged(core::FragmentId fragment, core::AnchorDigest committed) {
-  spdlog::info("fragment {}: version {}, digest {}", fragment, committed.version, core::DigestText(committed.digest));
-}
-
 void Coordinator::Fail(const absl::Status& status) {
   core::MutexLock lock(mutex_);
   if (status_.ok()) status_ = status;
@@ -115,16 +118,19 @@ absl::Status Coordinator::status() const {
 
 void Coordinator::Tick() {
   constexpr int64_t kSampleMs = 250;
-  core::MutexLock lock(mutex_);
-  const int64_t now_ms = options_.now_ms();
-  Perform(rounds_->Tick(now_ms));
-  Publish();
-  if (now_ms < sampled_ms_ + kSampleMs) return;
-  sampled_ms_ = now_ms;
-  for (auto& [site, member] : members_) {
-    member.meters->up.Sample(now_ms);
-    member.meters->down.Sample(now_ms);
+  {
+    core::MutexLock lock(mutex_);
+    const int64_t now_ms = options_.now_ms();
+    Perform(rounds_->Tick(now_ms));
+    Publish();
+    if (now_ms < sampled_ms_ + kSampleMs) return;
+    sampled_ms_ = now_ms;
+    for (auto& [site, member] : members_) {
+      member.meters->up.Sample(now_ms);
+      member.meters->down.Sample(now_ms);
+    }
   }
+  PublishStatus();
 }
 
 absl::Status Coordinator::Finish() {
@@ -190,54 +196,6 @@ void Coordinator::SendDrain(const core::SiteId& site) {
   v1::CoordinatorMessage message;
   message.mutable_drain()->set_reason("an operator asked for it");
   SendTo(site, message);
-}
-
-StatusSnapshot Coordinator::Status() const {
-  core::MutexLock lock(mutex_);
-  StatusSnapshot snapshot{.run_id = options_.config.run_id,
-                          .protocol = transport::kProtocol,
-                          .epoch = journal_->epoch(),
-                          .shard = options_.shard,
-                          .state = RunStateName(rounds_->run_state()),
-                          .reason = rounds_->Reason(),
-                          .uptime_s = static_cast<double>(options_.now_ms() - started_ms_) / 1000.0,
-                          .parameters = map_ ? core::NumParameters(map_->manifest()) : 0,
-                          .codec = options_.config.codec,
-                          .config_json = options_.config_json,
-                          .eval_loss_start = eval_loss_.start,
-                          .eval_loss_latest = eval_loss_.latest,
-                          .eval_loss_versions = eval_loss_.versions};
-  snapshot.codec.up = codecs_.up();
-  snapshot.codec.down = codecs_.down();
-  snapshot.codec_reason_up = codecs_.reason_up();
-  snapshot.codec_reason_down = codecs_.reason_down();
-  for (const auto& [site, record] : rounds_->state().sites) {
-    const auto member = members_.find(site);
-    SiteStatus& status = snapshot.sites.emplace_back();
-    status.name = site;
-    status.state = record.state;
-    status.reason = record.reason;
-    if (member == members_.end()) continue;
-    status.progress = member->second.progress;
-    status.up_bytes = member->second.meters->up.total();
-    status.down_bytes = member->second.meters->down.total();
-    status.up_bytes_per_s = member->second.meters->up.bytes_per_s();
-    status.down_bytes_per_s = member->second.meters->down.bytes_per_s();
-    if (rounds_closed_ > 0) status.merged_weight = member->second.merged_weight / static_cast<double>(rounds_closed_);
-  }
-  if (!map_) return snapshot;
-  for (const core::Fragment& fragment : map_->fragments()) {
-    if (!Owns(fragment.id)) continue;
-    FragmentStatus& status = snapshot.fragments.emplace_back();
-    status.id = fragment.id;
-    status.parameters = fragment.parameters;
-    status.committed = parameters_->Committed(fragment.id);
-    for (const auto& [site, admitted] : rounds_->state().contributions[fragment.id])
-      status.contributors.push_back(site);
-    status.reason = rounds_->RoundReason(fragment.id);
-    status.state = parameters_->Merging(fragment.id) ? "merging" : RoundPhaseName(rounds_->Phase(fragment.id));
-  }
-  return snapshot;
 }
 
 }  // namespace causeway::server

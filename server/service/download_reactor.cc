@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 
 #include "absl/strings/str_cat.h"
 #include "core/fault_point.h"
@@ -39,8 +40,15 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     }
   }
 
-  void OnCancel() override { FinishOnce(grpc::Status::CANCELLED); }
-  void OnDone() override { const std::shared_ptr<DownloadReactor> self = std::move(self_); }
+  void OnCancel() override {
+    cancelled_ = true;
+    FinishOnce(grpc::Status::CANCELLED);
+  }
+
+  void OnDone() override {
+    const std::shared_ptr<DownloadReactor> self = std::move(self_);
+    if (sent_all_ && !cancelled_) coordinator_->Taken(request_, begun_ms_);
+  }
 
   Wake AskAgain() {
     return Wake(weak_, [weak = weak_] {
@@ -65,6 +73,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     const auto header = source_->Header(AskAgain());
     if (!header) return;
     header_sent_ = true;
+    begun_ms_ = coordinator_->now_ms();
     // Chunks of another version are of no use; the site starts over when it sees the header.
     const bool anchor = request_.source_case() == v1::DownloadRequest::kAnchorVersion;
     const bool goes_on = !anchor || request_.held_version() == header->version;
@@ -84,6 +93,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     } else if (item.end) {
       v1::DownloadMessage message;
       message.mutable_end()->set_digest(*item.end);
+      sent_all_ = true;
       outgoing_ = transport::ToBytes(message);
       finished_ = true;
       StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), grpc::Status::OK);
@@ -119,10 +129,13 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   bool header_sent_ = false;
   bool writing_ = false;
   bool finished_ = false;
+  bool sent_all_ = false;
+  int64_t begun_ms_ = 0;
   size_t next_ = 0;
   grpc::ByteBuffer outgoing_;
   std::shared_ptr<DownloadReactor> self_;
   std::weak_ptr<DownloadReactor> weak_;
+  std::atomic<bool> cancelled_ = false;  // not under the mutex
 };
 
 class RefusedDownload final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -92,20 +93,13 @@ void Parameters::Run() {
       working_ = true;
     }
     absl::Status status = snapshot ? Snapshot(fragment) : MergeOne(*job);
-    core::AnchorDigest committed;
     {
       core::MutexLock lock(mutex_);
-      if (!snapshot) fragment = job->round.fragment;
-      committed = slots_[fragment].committed;
       if (!snapshot) queue_.pop_front();
       status_ = status;
     }
     WakeWaiting();
-    if (!status.ok()) {
-      options_.failed(status);
-    } else if (!snapshot) {
-      options_.merged(fragment, committed);
-    }
+    if (!status.ok()) options_.failed(status);
     core::MutexLock lock(mutex_);
     working_ = false;
     changed_.notify_all();
@@ -142,11 +136,13 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   settings.threads = &merge_threads_;
   int emitted = 0;
   int64_t bytes = 0;
+  const auto begun = std::chrono::steady_clock::now();
   const uint64_t digest = server::Merge(fragment, inputs, settings, slot.state, [&](std::string chunk) {
     bytes += static_cast<int64_t>(chunk.size());
     update->Append(std::move(chunk));
     if (++emitted == (num_chunks + 1) / 2) core::FaultPoint("mid_merge");
   });
+  const std::chrono::duration<double> merge_s = std::chrono::steady_clock::now() - begun;
   job.contributions.clear();
   update->End(digest);
   options_.journal->Commit({.merged = {{.fragment = round.fragment,
@@ -163,6 +159,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
     --slot.queued;
     snapshot = options_.snapshot_every > 0 && slot.committed.version >= slot.snapshot.version + options_.snapshot_every;
   }
+  options_.merged(round.fragment, {round.base + 1, digest}, merge_s.count());
   return snapshot ? Snapshot(round.fragment) : absl::OkStatus();
 }
 

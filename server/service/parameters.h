@@ -53,8 +53,9 @@ struct ParametersOptions {
   int merge_threads = MergeThreads::AllCores();
   int64_t snapshot_every = 0;  // rounds; 0 = only when asked for
   Journal* journal = nullptr;
-  std::function<void(core::FragmentId, core::AnchorDigest)> merged;  // on the merge thread, after each round
-  std::function<void(const absl::Status&)> failed;                   // on the merge thread; it merges no more then
+  // On the merge thread, after each round: seconds that the arithmetic took.
+  std::function<void(core::FragmentId, core::AnchorDigest, double merge_s)> merged;
+  std::function<void(const absl::Status&)> failed;  // on the merge thread; it merges no more then
 };
 
 class Parameters {

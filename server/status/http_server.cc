@@ -1,35 +1,93 @@
 #include "server/status/http_server.h"
 
 #include <httplib.h>
+#include <openssl/evp.h>
+#include <sys/socket.h>
 
 #include <thread>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "server/status/event_streams.h"
+#include "server/status/metrics_text.h"
+#include "server/status/page.h"
 
 namespace causeway::server {
 namespace {
 
-// Instead of the library's SO_REUSEPORT, which lets two programs share a port: each would answer half of the requests.
-void RefuseTakenPort(socket_t socket) {
-  const int yes = 1;
-  setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // a port that was left a moment ago is free
+constexpr time_t kReadTimeoutS = 2;   // a request is one packet
+constexpr time_t kWriteTimeoutS = 5;  // for any progress at all; a phone's link may stand still for a moment
+constexpr int kBacklog = 256;         // the library's is 5: the sixth page that opens at once would wait for a second
+// The kernel's usual limit (net.core.wmem_max), of which it makes twice as much: an answer of 200 kB fits whole.
+constexpr int kSendBufferBytes = 212'992;
+
+// Hashes of the page's scripts, so that no other script runs whatever a name on the page may hold.
+std::string ScriptSources(std::string_view html) {
+  constexpr std::string_view kBegin = "<script>", kEnd = "</script>";
+  std::string sources;
+  for (size_t at = html.find(kBegin); at != std::string_view::npos; at = html.find(kBegin, at)) {
+    at += kBegin.size();
+    const std::string_view script = html.substr(at, html.find(kEnd, at) - at);
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned int size = 0;
+    EVP_Digest(script.data(), script.size(), digest, &size, EVP_sha256(), nullptr);
+    const absl::string_view bytes(reinterpret_cast<const char*>(digest), size);
+    absl::StrAppend(&sources, " 'sha256-", absl::Base64Escape(bytes), "'");
+  }
+  return sources.empty() ? " 'none'" : sources;
+}
+
+httplib::Headers SecurityHeaders() {
+  return {{"Content-Security-Policy",
+           absl::StrCat("default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; script-src",
+                        ScriptSources(PageHtml()), "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")},
+          {"Cache-Control", "no-store"},
+          {"Referrer-Policy", "no-referrer"},
+          {"X-Content-Type-Options", "nosniff"}};
+}
+
+// A text of the board, or that there is none yet. Not as set_content would: that copies it, and compresses it anew for
+// every poll that takes gzip, which costs more than all the rest.
+void Respond(const SharedText& text, const char* content_type, httplib::Response& response) {
+  if (text != nullptr) {
+    return response.set_content_provider(text->size(), content_type,
+                                         [text](size_t offset, size_t length, httplib::DataSink& sink) {
+                                           return sink.write(text->data() + offset, length);
+                                         });
+  }
+  response.status = 503;
+  response.set_header("Retry-After", "1");
+  response.set_content("the coordinator starts\n", "text/plain");
+}
+
+void Respond(const Answer& answer, httplib::Response& response) {
+  response.status = answer.ok ? 200 : 503;
+  response.set_content(answer.ok ? "ok\n" : answer.reason + "\n", "text/plain");
 }
 
 class HttplibServer final : public HttpServer {
  public:
+  explicit HttplibServer(StatusBoard* board) : board_(board), streams_(board, kMaxEventStreams) {}
+
   ~HttplibServer() override {
+    streams_.Stop();
     server_.stop();
     if (thread_.joinable()) thread_.join();
   }
 
-  absl::Status Listen(const std::string& host, int port, std::function<std::string()> status_json) {
-    server_.Get("/status", [status_json](const httplib::Request&, httplib::Response& response) {
-      response.set_content(status_json(), "application/json");
-    });
-    server_.Get("/", [](const httplib::Request&, httplib::Response& response) { response.set_redirect("/status"); });
-    server_.set_socket_options(RefuseTakenPort);
+  absl::Status Listen(const std::string& host, int port) {
+    Route();
+    server_.new_task_queue = [] { return new httplib::ThreadPool(kMaxEventStreams + kRequestThreads); };
+    server_.set_default_headers(SecurityHeaders());
+    server_.set_keep_alive_max_count(1);  // a connection holds a thread while it is open
+    server_.set_keep_alive_timeout(kReadTimeoutS);
+    server_.set_read_timeout(kReadTimeoutS);
+    server_.set_write_timeout(kWriteTimeoutS);
+    server_.set_payload_max_length(1024);
+    server_.set_tcp_nodelay(true);
+    server_.set_socket_options([this](socket_t socket) { PrepareSocket(socket); });
     port_ = port == 0 ? server_.bind_to_any_port(host.c_str()) : (server_.bind_to_port(host.c_str(), port) ? port : -1);
-    if (port_ <= 0) {
+    if (port_ <= 0 || ::listen(socket_, kBacklog) != 0) {
       return absl::UnavailableError(absl::StrCat("--http: cannot listen on ", host, ":", port,
                                                  "; is the port taken, or not this machine's address?"));
     }
@@ -41,17 +99,64 @@ class HttplibServer final : public HttpServer {
   int port() const override { return port_; }
 
  private:
+  // Instead of the library's SO_REUSEPORT, which lets two programs share a port: each would answer half of the
+  // requests.
+  void PrepareSocket(socket_t socket) {
+    socket_ = socket;
+    const int yes = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // a port that was left a moment ago is free
+    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof kSendBufferBytes);  // connections inherit it
+  }
+
+  void Route() {
+    using Request = httplib::Request;
+    using Response = httplib::Response;
+    server_.Get(
+        "/", [](const Request&, Response& response) { response.set_content(PageHtml(), "text/html; charset=utf-8"); });
+    server_.Get("/status", [this](const Request& request, Response& response) {
+      const bool full = request.get_param_value("details") == "full";
+      Respond(board_->Status(full ? Details::kFull : Details::kAuto), "application/json", response);
+    });
+    server_.Get("/timeline", [this](const Request&, Response& response) {
+      Respond(board_->Timeline(), "application/json", response);
+    });
+    server_.Get("/metrics", [this](const Request&, Response& response) {
+      Respond(board_->Metrics(), kMetricsContentType, response);
+    });
+    server_.Get("/healthz", [this](const Request&, Response& response) { Respond(board_->Healthy(), response); });
+    server_.Get("/readyz", [this](const Request&, Response& response) { Respond(board_->Ready(), response); });
+    server_.Get("/events", [this](const Request&, Response& response) { BeginEvents(response); });
+  }
+
+  // The stream ends with its connection: the library lets go of the function then.
+  void BeginEvents(httplib::Response& response) {
+    const std::shared_ptr<EventStreams::Stream> stream = streams_.Open();
+    if (stream == nullptr) {
+      response.status = 503;
+      response.set_header("Retry-After", "2");
+      response.set_content(absl::StrCat("there are ", kMaxEventStreams, " streams already; poll /status\n"),
+                           "text/plain");
+      return;
+    }
+    response.set_header("X-Accel-Buffering", "no");  // to proxies
+    response.set_chunked_content_provider("text/event-stream", [stream](size_t, httplib::DataSink& sink) {
+      return stream->Next([&sink](std::string_view text) { return sink.write(text.data(), text.size()); });
+    });
+  }
+
+  StatusBoard* const board_;
+  EventStreams streams_;
   httplib::Server server_;
+  socket_t socket_ = -1;  // that it listens on: the last one that was prepared
   int port_ = 0;
   std::thread thread_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port,
-                                                              std::function<std::string()> status_json) {
-  auto server = std::make_unique<HttplibServer>();
-  if (absl::Status status = server->Listen(host, port, std::move(status_json)); !status.ok()) return status;
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port, StatusBoard* board) {
+  auto server = std::make_unique<HttplibServer>(board);
+  if (absl::Status status = server->Listen(host, port); !status.ok()) return status;
   return server;
 }
 

@@ -1,20 +1,32 @@
-// The coordinator's HTTP port: read-only, GET /status.
+// The coordinator's HTTP port: read-only. docs/operating.md has the endpoints.
+//
+//   GET /  the page     /status  /timeline  /metrics     /events  both, pushed     /healthz  /readyz  for probes
+//
+//   connection ─► a thread of the pool ─► StatusBoard (rendered once, shared) ─► socket
+//
+// cpp-httplib serves each connection on a thread of its pool, so that what may hold a thread is bounded: a stream of
+// /events by their number, beyond which a page polls; everything else by one request a connection, a read and a write
+// timeout, and send buffers that a whole answer fits into, so that a reader that never reads holds no thread.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/status/status_board.h"
 
 namespace causeway::server {
 
+// Streams of /events at once. Each costs a thread and, where sites are many, 150 kB/s; more pages poll instead.
+inline constexpr int kMaxEventStreams = 32;
+// Threads for everything else: connections that have not asked yet, too, for as long as the timeout.
+inline constexpr int kRequestThreads = 64;
+
 class HttpServer {
  public:
-  // Listens on host:port (port 0: any) and answers GET /status with status_json(), called on the server's threads.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port,
-                                                           std::function<std::string()> status_json);
-  virtual ~HttpServer() = default;
+  // Listens on host:port (port 0: any). `board` outlives it. UNAVAILABLE if it cannot listen there.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, StatusBoard* board);
+  virtual ~HttpServer() = default;  // ends all streams; what is being sent to slow readers has up to the write timeout
   virtual int port() const = 0;
 };
 

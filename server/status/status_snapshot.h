@@ -1,7 +1,14 @@
-// What the coordinator shows of itself: plain values, copied out under its lock once, rendered without it.
+// What the coordinator shows of itself: plain values.
+//
+//   Coordinator (under its lock, every 250 ms) ─► StatusSnapshot ─► StatusBoard: what follows from it and from the ones
+//   before (rates, series, alarms) ─► JSON, metrics, events: rendered once, shared by all readers
+//
+// Fields marked "board" are filled by the board (status_history.h, alarms.h), all others by the coordinator. Times are
+// Unix milliseconds unless the name says otherwise. Thread-safe as long as nobody writes.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,19 +16,69 @@
 #include "core/membership.h"
 #include "core/run_config.h"
 #include "core/shard.h"
+#include "server/status/round_log.h"
+#include "server/status/time_histogram.h"
 
 namespace causeway::server {
 
+struct LossPoint {
+  int64_t unix_ms = 0;
+  double loss = 0;
+};
+
+struct EvalPoint {
+  int64_t unix_ms = 0;
+  core::Version version = 0;  // that all fragments had reached
+  double loss = 0;
+};
+
+// Bytes a second of one direction; board.
+struct RateFigures {
+  double mean = 0;  // since the site came, in this life of the coordinator
+  double peak = 0;  // of any second
+};
+
+// Of a site's error feedback over rounds of all fragments; board. Absent before there are enough of them.
+struct ResidualTrend {
+  double now = 0;
+  double before = 0;       // ten rounds ago
+  double largest_ago = 0;  // of all rounds until then
+};
+
 struct SiteStatus {
+  struct Merged {
+    core::FragmentId fragment = 0;
+    core::Version version = 0;  // that the round made
+    int64_t unix_ms = 0;
+  };
+  struct Missed {
+    core::FragmentId fragment = 0;
+    core::Version version = 0;
+    std::string reason;
+  };
+
   core::SiteId name;
   core::SiteState state = core::SiteState::kGone;
   std::string reason;
-  core::Progress progress;
+  std::shared_ptr<const core::Progress> progress = std::make_shared<core::Progress>();  // never null
+  double joined_s = 0;  // for how long it has been here, in this life of the coordinator
   int64_t up_bytes = 0;
   int64_t down_bytes = 0;
   double up_bytes_per_s = 0;
   double down_bytes_per_s = 0;
-  double merged_weight = 0;  // mean of its share of a round's weight, over the rounds since the coordinator's start
+  double merged_weight = 0;   // mean of its share of a round's weight, over the rounds since the coordinator's start
+  bool contributing = false;  // the open rounds expect it
+  std::string contributing_reason;
+  std::optional<Merged> last_merged;   // in this life of the coordinator, as the next
+  std::optional<Missed> missed;        // the newest decided round that went without it while it was active
+  core::Version staleness = 0;         // of its last merged contribution: rounds behind
+  std::optional<double> lease_s_left;  // its control stream is broken
+
+  RateFigures up_rate, down_rate;             // board
+  std::vector<LossPoint> loss_history;        // board
+  std::optional<ResidualTrend> residual;      // board
+  std::vector<core::FragmentId> mismatches;   // board: its digest of a version is not the coordinator's
+  std::optional<int64_t> mismatched_unix_ms;  // board: when the latest was seen
 };
 
 struct FragmentStatus {
@@ -31,6 +88,24 @@ struct FragmentStatus {
   std::string state;  // idle | open | grace | merging
   std::string reason;
   std::vector<core::SiteId> contributors;  // to the open round
+};
+
+// What the machine says; board.
+struct HostStatus {
+  std::optional<int64_t> disk_free_bytes;  // of the state directory
+  int64_t disk_reserved_bytes = 0;         // the coordinator ends before less is free; 0: it does not look
+  std::optional<int64_t> certificate_expires_unix_s;
+};
+
+enum class Severity { kWarning, kCritical };
+
+struct Alarm {
+  std::string name;  // one of kAlarmNames (alarms.h)
+  Severity severity = Severity::kWarning;
+  std::optional<core::SiteId> site;
+  std::optional<core::FragmentId> fragment;
+  std::string text;
+  int64_t since_unix_ms = 0;
 };
 
 struct StatusSnapshot {
@@ -50,9 +125,41 @@ struct StatusSnapshot {
   std::vector<core::Version> eval_loss_versions;
   std::vector<SiteStatus> sites;
   std::vector<FragmentStatus> fragments;  // of the shard
+  int64_t unix_ms = 0;
+  core::SyncMode mode = core::SyncMode::kSynchronous;
+  int min_sites = 1;
+  int min_quorum = 1;
+  bool paused = false;         // by an operator
+  bool stopped = false;        // by an operator
+  bool finished = false;       // a site has done all its steps
+  int64_t rounds_decided = 0;  // in this life of the coordinator
+  LoggedRounds rounds;
+  RunTimes times;
+  std::string failure;  // why the coordinator cannot go on; empty: it can
+
+  std::string version;                  // board: of the program
+  HostStatus host;                      // board
+  std::vector<EvalPoint> eval_history;  // board
+  std::vector<Alarm> alarms;            // board, worst first
+
+  int ContributingSites() const;
+  // What averaging float32 gradients in every step would have sent: both ways, for all sites' steps.
+  int64_t Float32EveryStepBytes() const;
 };
 
-// The JSON of GET /status (INTERFACE: docs/operating the fields); numbers that are not finite are null. Thread-safe.
-std::string StatusJson(const StatusSnapshot& snapshot);
+enum class Details {
+  kAuto,  // reduced where sites × fragments is beyond kFullDetails
+  kFull,
+};
+
+// Beyond it a site's digests and fragments would make a status of more than 200 kB.
+inline constexpr size_t kFullDetails = 1024;
+
+// The JSON of GET /status (docs/operating.md has the fields); numbers that are not finite are null. Thread-safe.
+std::string StatusJson(const StatusSnapshot& snapshot, Details details = Details::kAuto);
+
+// The JSON of GET /timeline: the newest rounds that fit into `max_bytes`, newest last. Thread-safe.
+inline constexpr size_t kMaxTimelineBytes = 200'000;
+std::string TimelineJson(const StatusSnapshot& snapshot, size_t max_bytes = kMaxTimelineBytes);
 
 }  // namespace causeway::server

@@ -23,10 +23,11 @@ def config_of(up, down, feedback, **more):
 
 
 def without_clocks(status):
-    """A status without what changes while nothing happens: the uptime, and rates over the last seconds."""
-    status["uptime_s"] = 0
+    """A status without what changes while nothing happens: times, rates over the last seconds, the disk."""
+    status["uptime_s"] = status["unix_ms"] = status["disk"] = 0
     for site in status["sites"]:
         site["up_bytes_per_s"] = site["down_bytes_per_s"] = 0
+        site["up_mean_bytes_per_s"] = site["down_mean_bytes_per_s"] = 0
     return status
 
 

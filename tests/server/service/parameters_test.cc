@@ -28,10 +28,10 @@ class ParametersTest : public ::testing::Test {
       for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
     }
     EXPECT_TRUE(journal_->Begin(run).ok());
-    Make([](core::FragmentId, core::AnchorDigest) {});
+    Make([](core::FragmentId, core::AnchorDigest, double) {});
   }
 
-  void Make(std::function<void(core::FragmentId, core::AnchorDigest)> merged) {
+  void Make(std::function<void(core::FragmentId, core::AnchorDigest, double merge_s)> merged) {
     parameters_ = std::make_unique<Parameters>(ParametersOptions{.map = map_,
                                                                  .merge = {},
                                                                  .journal = journal_.get(),
@@ -116,7 +116,7 @@ TEST_F(ParametersTest, FinishReturnsAfterTheLastRoundWasToldOfAndSavesSnapshots)
   std::promise<void> go;
   std::shared_future<void> may_return = go.get_future().share();
   std::atomic<int> told = 0;
-  Make([&](core::FragmentId, core::AnchorDigest) {
+  Make([&](core::FragmentId, core::AnchorDigest, double) {
     may_return.wait();
     ++told;
   });

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/status/status_snapshot.h"
+#include "tests/server/status/large_snapshot.h"
 
 namespace causeway::server {
 namespace {
@@ -37,20 +38,37 @@ StatusSnapshot Snapshot() {
           .down_bytes = 20,
           .up_bytes_per_s = 1.25,
           .down_bytes_per_s = 2.5};
-  site.progress = {.step = 7,
-                   .tokens = 70,
-                   .loss = 2.5,
-                   .tokens_per_s = 100,
-                   .compute_s = 3,
-                   .stall_s = 1,
-                   .wall_s = 4,
-                   .slack_s = -0.25,
-                   .contributions_sent = 5,
-                   .contributions_merged = 4,
-                   .residual_norm = 0.5};
-  site.progress.digests[0] = {2, 0xab};
-  site.progress.fragments[1] = {0.5, 3, "updates take 2 steps"};
-  site.progress.link = {1e6, 0, 0.05, 2};
+  core::Progress progress{.step = 7,
+                          .tokens = 70,
+                          .loss = 2.5,
+                          .tokens_per_s = 100,
+                          .compute_s = 3,
+                          .stall_s = 1,
+                          .wall_s = 4,
+                          .slack_s = -0.25,
+                          .contributions_sent = 5,
+                          .contributions_merged = 4,
+                          .residual_norm = 0.5};
+  progress.digests[0] = {2, 0xab};
+  progress.fragments[1] = {0.5, 3, "updates take 2 steps"};
+  progress.link = {1e6, 0, 0.05, 2};
+  site.progress = std::make_shared<core::Progress>(progress);
+  site.contributing = true;
+  site.contributing_reason = "open rounds expect it";
+  site.last_merged = SiteStatus::Merged{1, 2, 900};
+  site.missed = SiteStatus::Missed{3, 1, "it had not begun"};
+  site.staleness = 1;
+  site.lease_s_left = 2.5;
+  site.up_rate = {10, 40};
+  site.down_rate = {20, 80};
+  site.loss_history = {{500, 3.25}, {1500, 2.5}};
+  snapshot.version = "0.1.0";
+  snapshot.unix_ms = 2000;
+  snapshot.mode = core::SyncMode::kQuorum;
+  snapshot.min_quorum = 2;
+  snapshot.host = {1000, 400, 1234};
+  snapshot.eval_history = {{600, 1, 5.5}, {1600, 2, 4.25}};
+  snapshot.alarms = {{"site_silent", Severity::kWarning, "eu", std::nullopt, "no word of eu", 1900}};
   snapshot.shard = {1, 2};  // its fragments are 1 and 3
   snapshot.fragments = {{1, 600, {2, 0xab}, "open", "waiting for us", {"asia", "eu"}},
                         {3, 400, {1, 0}, "idle", "", {}}};
@@ -61,21 +79,32 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
   const json expected = json::parse(R"({
     "schema_version": 1, "run_id": "demo", "protocol": 1, "epoch": 3, "shard": 1, "num_shards": 2, "state": "waiting", "reason": "1 of 2",
     "uptime_s": 1.5, "parameters": 1000, "config": {"run_id": "demo"},
+    "version": "0.1.0", "unix_ms": 2000, "mode": "quorum", "min_quorum": 2, "contributing_sites": 1, "details": "full",
+    "float32_every_step_bytes": 56000, "disk": {"free_bytes": 1000, "reserved_bytes": 400},
+    "certificate": {"expires_unix_s": 1234},
+    "alarms": [{"name": "site_silent", "severity": "warning", "site": "eu", "fragment": null, "text": "no word of eu",
+                "since_unix_ms": 1900}],
     "codec": {"up": "int4", "down": "int8", "auto_up": false, "auto_down": true, "reason_up": "",
               "reason_down": "int8: it fits", "feedback_up": 1.0, "feedback_down": 0.5},
-    "eval_loss": {"start": 5.5, "latest": 4.25, "versions": [2, 1]},
+    "eval_loss": {"start": 5.5, "latest": 4.25, "versions": [2, 1],
+                  "history": [{"unix_ms": 600, "version": 1, "loss": 5.5}, {"unix_ms": 1600, "version": 2, "loss": 4.25}]},
     "fragments": [
       {"id": 1, "parameters": 600, "version": 2, "digest": "00000000000000ab", "state": "open",
-       "reason": "waiting for us", "contributors": ["asia", "eu"]},
+       "reason": "waiting for us", "contributors": ["asia", "eu"], "contributors_count": 2},
       {"id": 3, "parameters": 400, "version": 1, "digest": "0000000000000000", "state": "idle", "reason": "",
-       "contributors": []}]})");
+       "contributors": [], "contributors_count": 0}]})");
   const json site = json::parse(R"(
       {"name": "eu", "state": "training", "reason": "why", "step": 7, "tokens": 70, "loss": 2.5, "tokens_per_s": 100.0,
        "utilization": 0.75, "stall_s": 1.0, "slack_s": -0.25, "up_bytes": 10, "down_bytes": 20, "up_bytes_per_s": 1.25,
        "down_bytes_per_s": 2.5, "contributions_sent": 5, "contributions_merged": 4, "residual_norm": 0.5,
        "fragments": [{"id": 1, "slack_s": 0.5, "fragment_sync_delay": 3, "reason": "updates take 2 steps"}],
        "link": {"up_bytes_per_s": 1000000.0, "down_bytes_per_s": null, "round_trip_s": 0.05, "channels": 2},
-       "digests": {"0": {"version": 2, "digest": "00000000000000ab"}}})");
+       "digests": {"0": {"version": 2, "digest": "00000000000000ab"}}, "digests_matching": 1,
+       "contributing": true, "contributing_reason": "open rounds expect it", "staleness": 1, "lease_s_left": 2.5,
+       "last_merged": {"fragment": 1, "version": 2, "unix_ms": 900},
+       "missed": {"fragment": 3, "version": 1, "reason": "it had not begun"},
+       "up_mean_bytes_per_s": 10.0, "up_peak_bytes_per_s": 40.0, "down_mean_bytes_per_s": 20.0,
+       "down_peak_bytes_per_s": 80.0, "loss_history": [[500, 3.25], [1500, 2.5]]})");
   const json status = json::parse(StatusJson(Snapshot()));
   for (const auto& [key, value] : expected.items()) EXPECT_EQ(status.at(key), value) << key;
   ASSERT_EQ(status.at("sites").size(), 1u);
@@ -86,10 +115,12 @@ TEST(StatusJson, NumbersThatAreNotFiniteAreNull) {
   StatusSnapshot snapshot = Snapshot();
   snapshot.eval_loss_start = std::nan("");
   snapshot.eval_loss_latest = std::nullopt;
-  snapshot.sites[0].progress.loss = std::nan("");
-  snapshot.sites[0].progress.slack_s = std::numeric_limits<double>::infinity();
-  snapshot.sites[0].progress.residual_norm = -std::numeric_limits<double>::infinity();
-  snapshot.sites[0].progress.wall_s = 0;
+  core::Progress progress = *snapshot.sites[0].progress;
+  progress.loss = std::nan("");
+  progress.slack_s = std::numeric_limits<double>::infinity();
+  progress.residual_norm = -std::numeric_limits<double>::infinity();
+  progress.wall_s = 0;
+  snapshot.sites[0].progress = std::make_shared<core::Progress>(progress);
   const json status = json::parse(StatusJson(snapshot));
   EXPECT_TRUE(status["eval_loss"].at("start").is_null());
   EXPECT_TRUE(status["eval_loss"].at("latest").is_null());
@@ -110,6 +141,50 @@ TEST(StatusJson, RunWithoutSitesHasEmptyLists) {
   const json status = json::parse(StatusJson({.config_json = "{}"}));
   EXPECT_EQ(status.at("sites"), json::array());
   EXPECT_EQ(status.at("fragments"), json::array());
+  EXPECT_EQ(status.at("alarms"), json::array());
+  EXPECT_TRUE(status.at("certificate").is_null());
+  EXPECT_TRUE(status.at("disk").at("free_bytes").is_null());
+}
+
+TEST(StatusJson, SiteThatWasNeverMergedSaysSo) {
+  StatusSnapshot snapshot;
+  snapshot.sites.push_back({.name = "eu"});
+  const json site = json::parse(StatusJson(snapshot)).at("sites")[0];
+  for (const char* key : {"last_merged", "missed", "lease_s_left", "loss"}) EXPECT_TRUE(site.at(key).is_null()) << key;
+}
+
+TEST(StatusJson, ALargeRunFitsInto200KilobytesAndStillShowsWhatDiffers) {
+  StatusSnapshot snapshot = LargeSnapshot(64, 64);
+  snapshot.sites[5].mismatches = {7};
+  const std::string text = StatusJson(snapshot);
+  EXPECT_LT(text.size(), 200'000u);
+  const json status = json::parse(text);
+  EXPECT_EQ(status.at("details"), "reduced");
+  ASSERT_EQ(status.at("sites").size(), 64u);
+  ASSERT_EQ(status.at("fragments").size(), 64u);
+  const json& site = status.at("sites")[5];
+  EXPECT_EQ(site.at("digests").size(), 1u);
+  EXPECT_TRUE(site.at("digests").contains("7"));
+  EXPECT_EQ(site.at("digests_matching"), 63);
+  ASSERT_EQ(site.at("fragments").size(), 1u);  // the one with the least slack
+  EXPECT_EQ(site.at("fragments")[0].at("id"), 11);
+  EXPECT_EQ(status.at("sites")[6].at("digests").size(), 0u);
+  EXPECT_GE(site.at("loss_history").size(), 8u);
+  EXPECT_EQ(status.at("fragments")[0].at("contributors_count"), 64);
+}
+
+TEST(StatusJson, WhoAsksForAllOfALargeRunGetsIt) {
+  const json status = json::parse(StatusJson(LargeSnapshot(64, 64), Details::kFull));
+  EXPECT_EQ(status.at("details"), "full");
+  EXPECT_EQ(status.at("sites")[0].at("digests").size(), 64u);
+  EXPECT_EQ(status.at("sites")[0].at("fragments").size(), 64u);
+  EXPECT_EQ(status.at("fragments")[0].at("contributors").size(), 64u);
+}
+
+TEST(StatusJson, ARunOf1024PairsIsNotReducedYet) {
+  const std::string text = StatusJson(LargeSnapshot(16, 64));
+  EXPECT_EQ(json::parse(text).at("details"), "full");
+  EXPECT_LT(text.size(), 250'000u);
 }
 
 }  // namespace

@@ -1,0 +1,216 @@
+// The part of Coordinator that others are shown: the snapshot for the status board, and the log of rounds.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/digest.h"
+#include "server/service/coordinator.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+using core::FragmentId;
+using core::SiteId;
+using core::SiteRecord;
+using core::SiteState;
+
+double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
+
+bool IsActive(const SiteRecord& record) {
+  return record.state == SiteState::kTraining || record.state == SiteState::kDraining;
+}
+
+}  // namespace
+
+// ---- The log of rounds: the open round of a fragment makes the version after the decided ones ----
+
+void Coordinator::LogBegun(FragmentId fragment, const SiteId& site) {
+  core::MutexLock lock(log_mutex_);
+  log_.Begun(fragment, rounds_->state().versions[fragment] + 1, site, options_.unix_ms());
+}
+
+void Coordinator::LogArrived(FragmentId fragment, const SiteId& site, int64_t begun_ms) {
+  const int64_t took_ms = options_.now_ms() - begun_ms;
+  const int64_t unix_ms = options_.unix_ms();
+  core::MutexLock lock(log_mutex_);
+  log_.Arrived(fragment, rounds_->state().versions[fragment] + 1, site, unix_ms - took_ms, unix_ms);
+  times_.up.Add(Seconds(took_ms));
+}
+
+void Coordinator::LogForgotten(FragmentId fragment, const SiteId& site) {
+  core::MutexLock lock(log_mutex_);
+  log_.Forget(fragment, site);
+}
+
+std::string Coordinator::WhyMissed(const CloseRound& action, const SiteId& site, const SiteRecord& record) const {
+  const core::Version first = record.first_versions[action.fragment];
+  const Member& member = members_.at(site);
+  if (first > action.base) return absl::StrCat("takes part from version ", first + 1, " on");
+  if (member.silent_ms) return "its control stream was broken";
+  if (member.progress->completing) return "it has done all its steps";
+  const char* where = open_[action.fragment].contains(site) ? "its contribution was on its way"
+                                                            : "it had not begun to send its contribution";
+  return absl::StrCat(where, " when the round closed: ", action.reason);
+}
+
+void Coordinator::LogDecided(const CloseRound& action) {
+  const int64_t unix_ms = options_.unix_ms();
+  const core::Version version = action.base + 1;
+  const auto& open = open_[action.fragment];
+  int64_t first_ms = options_.now_ms();
+  const int64_t now_ms = first_ms;
+  for (const CloseRound::Contributor& contributor : action.contributors) {
+    first_ms = std::min(first_ms, open.at(contributor.site).begun_ms);
+    Member& member = members_[contributor.site];
+    member.last_merged = {action.fragment, version, unix_ms};
+    member.staleness = action.base - contributor.base;
+  }
+  for (const auto& [site, record] : rounds_->state().sites) {
+    const bool contributed = std::ranges::count(action.contributors, site, &CloseRound::Contributor::site) > 0;
+    const auto member = members_.find(site);
+    if (contributed || !IsActive(record) || member == members_.end()) continue;
+    member->second.missed = {action.fragment, version, WhyMissed(action, site, record)};
+  }
+  core::MutexLock lock(log_mutex_);
+  log_.Decided(action.fragment, version, action.reason, unix_ms);
+  times_.rounds.Add(Seconds(now_ms - first_ms));
+}
+
+void Coordinator::OnMerged(FragmentId fragment, core::AnchorDigest committed, double merge_s) {
+  spdlog::info("fragment {}: version {}, digest {}", fragment, committed.version, core::DigestText(committed.digest));
+  core::MutexLock lock(log_mutex_);
+  log_.Merged(fragment, committed, options_.unix_ms());
+  times_.merges.Add(merge_s);
+}
+
+void Coordinator::Taken(const v1::DownloadRequest& request, int64_t begun_ms) {
+  if (request.source_case() != v1::DownloadRequest::kUpdateBase) return;  // an anchor belongs to no round
+  const SiteId& site = request.context().site();
+  {
+    core::MutexLock lock(mutex_);
+    if (!members_.contains(site)) return;
+  }
+  const int64_t unix_ms = options_.unix_ms();
+  const int64_t begun_unix_ms = unix_ms - (options_.now_ms() - begun_ms);
+  core::MutexLock lock(log_mutex_);
+  const std::optional<int64_t> took_ms =
+      log_.Taken(request.fragment(), request.update_base() + 1, site, request.stripe(),
+                 std::max(1, request.num_stripes()), begun_unix_ms, unix_ms);
+  if (took_ms) times_.down.Add(Seconds(*took_ms));
+}
+
+// ---- The snapshot ----
+
+void Coordinator::SetContributing(const SiteRecord& record, SiteStatus& status) const {
+  status.contributing = false;
+  if (!IsActive(record)) {
+    status.contributing_reason = absl::StrCat(core::SiteStateName(record.state), ": ", record.reason);
+    return;
+  }
+  std::optional<core::Version> first;  // of the round that will take it
+  for (FragmentId p = 0; p < static_cast<FragmentId>(record.first_versions.size()); ++p) {
+    if (!Owns(p)) continue;
+    status.contributing |= record.first_versions[p] <= rounds_->state().versions[p];
+    first = std::min(first.value_or(record.first_versions[p]), record.first_versions[p]);
+  }
+  if (!status.contributing) {
+    status.contributing_reason =
+        absl::StrCat("it has entered, and takes part from version ", first.value_or(0) + 1, " on");
+  } else if (status.progress->completing && options_.config.sync.mode == core::SyncMode::kQuorum) {
+    status.contributing = false;
+    status.contributing_reason = "it has done all its steps";
+  } else if (status.lease_s_left) {
+    status.contributing_reason = "its control stream is broken; rounds wait for it until its lease ends";
+  } else if (record.state == SiteState::kDraining) {
+    status.contributing_reason = "it leaves after what it has in flight";
+  } else {
+    status.contributing_reason = "open rounds expect it";
+  }
+}
+
+SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& record) const {
+  SiteStatus status{.name = site, .state = record.state, .reason = record.reason};
+  const int64_t now_ms = options_.now_ms();
+  if (const auto found = members_.find(site); found != members_.end()) {
+    const Member& member = found->second;
+    status.progress = member.progress;
+    status.up_bytes = member.meters->up.total();
+    status.down_bytes = member.meters->down.total();
+    status.up_bytes_per_s = member.meters->up.bytes_per_s();
+    status.down_bytes_per_s = member.meters->down.bytes_per_s();
+    if (rounds_closed_ > 0) status.merged_weight = member.merged_weight / static_cast<double>(rounds_closed_);
+    if (member.joined_ms) status.joined_s = Seconds(now_ms - *member.joined_ms);
+    if (member.silent_ms && record.state != SiteState::kGone) {
+      const int64_t left_ms = *member.silent_ms + options_.config.membership.lease_ms - now_ms;
+      status.lease_s_left = Seconds(std::max<int64_t>(0, left_ms));
+    }
+    status.last_merged = member.last_merged;
+    status.missed = member.missed;
+    status.staleness = member.staleness;
+  }
+  SetContributing(record, status);
+  return status;
+}
+
+StatusSnapshot Coordinator::MakeSnapshot() const {
+  const core::RoundState& state = rounds_->state();
+  StatusSnapshot snapshot{.run_id = options_.config.run_id,
+                          .protocol = transport::kProtocol,
+                          .epoch = journal_->epoch(),
+                          .shard = options_.shard,
+                          .state = RunStateName(rounds_->run_state()),
+                          .reason = rounds_->Reason(),
+                          .uptime_s = Seconds(options_.now_ms() - started_ms_),
+                          .parameters = map_ ? core::NumParameters(map_->manifest()) : 0,
+                          .codec = options_.config.codec,
+                          .codec_reason_up = codecs_.reason_up(),
+                          .codec_reason_down = codecs_.reason_down(),
+                          .config_json = options_.config_json,
+                          .eval_loss_start = eval_loss_.start,
+                          .eval_loss_latest = eval_loss_.latest,
+                          .eval_loss_versions = eval_loss_.versions,
+                          .unix_ms = options_.unix_ms(),
+                          .mode = options_.config.sync.mode,
+                          .min_sites = options_.config.membership.min_sites,
+                          .min_quorum = options_.config.membership.min_quorum,
+                          .paused = state.paused,
+                          .stopped = state.stopped,
+                          .finished = state.finished,
+                          .rounds_decided = rounds_closed_};
+  snapshot.codec.up = codecs_.up();
+  snapshot.codec.down = codecs_.down();
+  for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));
+  if (!map_) return snapshot;
+  for (const core::Fragment& fragment : map_->fragments()) {
+    if (!Owns(fragment.id)) continue;
+    FragmentStatus& status = snapshot.fragments.emplace_back();
+    status.id = fragment.id;
+    status.parameters = fragment.parameters;
+    status.committed = parameters_->Committed(fragment.id);
+    for (const auto& [site, admitted] : state.contributions[fragment.id]) status.contributors.push_back(site);
+    status.reason = rounds_->RoundReason(fragment.id);
+    status.state = parameters_->Merging(fragment.id) ? "merging" : RoundPhaseName(rounds_->Phase(fragment.id));
+  }
+  return snapshot;
+}
+
+StatusSnapshot Coordinator::Status() const {
+  StatusSnapshot snapshot;
+  {
+    core::MutexLock lock(mutex_);
+    snapshot = MakeSnapshot();
+  }
+  if (const absl::Status status = this->status(); !status.ok()) snapshot.failure = std::string(status.message());
+  core::MutexLock lock(log_mutex_);
+  snapshot.rounds = log_.rounds();
+  snapshot.times = times_;
+  return snapshot;
+}
+
+void Coordinator::PublishStatus() {
+  if (options_.board != nullptr) options_.board->Publish(Status());
+}
+
+}  // namespace causeway::server

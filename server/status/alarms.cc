@@ -1,0 +1,171 @@
+#include "server/status/alarms.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace causeway::server {
+namespace {
+
+using core::SiteState;
+
+constexpr double kWarnFreeShare = 2;  // of what the coordinator reserves
+constexpr double kCriticalFreeShare = 1.25;
+constexpr int64_t kDayS = 24 * 3600;
+constexpr int64_t kWarnCertificateS = 30 * kDayS;
+constexpr int64_t kCriticalCertificateS = 3 * kDayS;
+constexpr double kGrowth = 2;  // of a residual's norm
+
+using Alarms = std::vector<Alarm>;
+
+bool IsActive(const SiteStatus& site) {
+  return site.state == SiteState::kTraining || site.state == SiteState::kDraining;
+}
+
+int NumActive(const StatusSnapshot& snapshot) {
+  return static_cast<int>(std::ranges::count_if(snapshot.sites, IsActive));
+}
+
+// Sites leave one by one then: none of them is missed.
+bool IsEnding(const StatusSnapshot& snapshot) {
+  return snapshot.finished || snapshot.stopped || snapshot.state == "done";
+}
+
+std::string Gigabytes(int64_t bytes) { return absl::StrFormat("%.2f GB", static_cast<double>(bytes) * 1e-9); }
+
+void FindAlone(const StatusSnapshot& snapshot, Alarms& alarms) {
+  if (IsEnding(snapshot) || snapshot.state != "training" || NumActive(snapshot) != 1) return;
+  const auto gone = std::ranges::count(snapshot.sites, SiteState::kGone, &SiteStatus::state);
+  if (gone == 0 && snapshot.min_sites <= 1) return;
+  const auto alone = std::ranges::find_if(snapshot.sites, IsActive);
+  alarms.push_back(
+      {.name = "site_alone",
+       .severity = Severity::kWarning,
+       .site = alone->name,
+       .text = gone > 0 ? absl::StrCat(alone->name, " trains alone; gone: ", gone, gone == 1 ? " site" : " sites")
+                        : absl::StrCat(alone->name, " trains alone; the run was to have ", snapshot.min_sites,
+                                       " sites (min_sites)")});
+}
+
+void FindBelowQuorum(const StatusSnapshot& snapshot, Alarms& alarms) {
+  const int active = NumActive(snapshot);
+  if (snapshot.state != "paused" || snapshot.paused || IsEnding(snapshot) || active >= snapshot.min_quorum) return;
+  alarms.push_back({.name = "below_quorum",
+                    .severity = Severity::kCritical,
+                    .text = absl::StrCat("no round closes: ", active, active == 1 ? " site is" : " sites are",
+                                         " active, ", snapshot.min_quorum, " needed (min_quorum)")});
+}
+
+void FindMismatch(const SiteStatus& site, Alarms& alarms) {
+  if (!site.mismatched_unix_ms) return;
+  Alarm& alarm =
+      alarms.emplace_back(Alarm{.name = "digest_mismatch", .severity = Severity::kCritical, .site = site.name});
+  if (site.mismatches.empty()) {
+    alarm.text = absl::StrCat(site.name, " held other parameters than the coordinator a moment ago; it agrees again");
+    return;
+  }
+  alarm.fragment = site.mismatches.front();
+  alarm.text = absl::StrCat(site.name, " holds other parameters than the coordinator in ", site.mismatches.size(),
+                            site.mismatches.size() == 1 ? " fragment" : " fragments", ", first in ", *alarm.fragment);
+}
+
+void FindResidual(const SiteStatus& site, Alarms& alarms) {
+  if (!site.residual || site.state == SiteState::kGone) return;
+  const ResidualTrend& trend = *site.residual;
+  if (!(trend.now >= kGrowth * trend.before && trend.now > trend.largest_ago)) return;
+  alarms.push_back({.name = "residual_growing",
+                    .severity = Severity::kWarning,
+                    .site = site.name,
+                    .text = absl::StrFormat("the residual of %s grew from %.3g to %.3g in 10 rounds", site.name,
+                                            trend.before, trend.now)});
+}
+
+void FindSilent(const SiteStatus& site, Alarms& alarms) {
+  if (!site.lease_s_left) return;
+  alarms.push_back(
+      {.name = "site_silent",
+       .severity = Severity::kWarning,
+       .site = site.name,
+       .text = absl::StrFormat("the control stream of %s is broken; it is gone in %.0f s unless it returns", site.name,
+                               std::ceil(*site.lease_s_left))});
+}
+
+void FindDisk(const StatusSnapshot& snapshot, Alarms& alarms) {
+  const HostStatus& host = snapshot.host;
+  if (!host.disk_free_bytes || host.disk_reserved_bytes <= 0) return;
+  const auto free = static_cast<double>(*host.disk_free_bytes);
+  const auto reserved = static_cast<double>(host.disk_reserved_bytes);
+  if (free >= kWarnFreeShare * reserved) return;
+  alarms.push_back(
+      {.name = "disk_low",
+       .severity = free < kCriticalFreeShare * reserved ? Severity::kCritical : Severity::kWarning,
+       .text = absl::StrCat(Gigabytes(*host.disk_free_bytes), " are free beside the state; below ",
+                            Gigabytes(host.disk_reserved_bytes), " the coordinator ends (checkpoint.min_free_bytes)")});
+}
+
+void FindCertificate(const StatusSnapshot& snapshot, Alarms& alarms) {
+  if (!snapshot.host.certificate_expires_unix_s) return;
+  const int64_t left_s = *snapshot.host.certificate_expires_unix_s - snapshot.unix_ms / 1000;
+  if (left_s >= kWarnCertificateS) return;
+  alarms.push_back({.name = "certificate_ending",
+                    .severity = left_s < kCriticalCertificateS ? Severity::kCritical : Severity::kWarning,
+                    .text = left_s <= 0 ? "the coordinator's certificate has ended: sites cannot connect"
+                                        : absl::StrFormat("the coordinator's certificate ends in %.1f days",
+                                                          static_cast<double>(left_s) / kDayS)});
+}
+
+void FindPaused(const StatusSnapshot& snapshot, Alarms& alarms) {
+  if (!snapshot.paused) return;
+  alarms.push_back({.name = "run_paused",
+                    .severity = Severity::kWarning,
+                    .text = "paused by an operator: sites hold, no round closes (causewayctl resume)"});
+}
+
+void FindDivergence(const StatusSnapshot& snapshot, Alarms& alarms) {
+  if (!snapshot.eval_loss_latest) return;
+  const double latest = *snapshot.eval_loss_latest;
+  if (!std::isfinite(latest)) {
+    alarms.push_back(
+        {.name = "training_diverges", .severity = Severity::kCritical, .text = "the evaluation loss is not a number"});
+  } else if (snapshot.eval_loss_start && latest > *snapshot.eval_loss_start) {
+    alarms.push_back({.name = "training_diverges",
+                      .severity = Severity::kWarning,
+                      .text = absl::StrFormat("the evaluation loss is %.4g, above %.4g at the start", latest,
+                                              *snapshot.eval_loss_start)});
+  }
+}
+
+}  // namespace
+
+std::string_view SeverityName(Severity severity) { return severity == Severity::kCritical ? "critical" : "warning"; }
+
+Alarms FindAlarms(const StatusSnapshot& snapshot) {
+  Alarms alarms;
+  FindBelowQuorum(snapshot, alarms);
+  FindDivergence(snapshot, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindMismatch(site, alarms);
+  FindDisk(snapshot, alarms);
+  FindCertificate(snapshot, alarms);
+  FindAlone(snapshot, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindResidual(site, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindSilent(site, alarms);
+  FindPaused(snapshot, alarms);
+  std::ranges::stable_sort(alarms, std::greater(), &Alarm::severity);
+  return alarms;
+}
+
+void AlarmBook::Note(Alarms& alarms, int64_t unix_ms) {
+  std::map<Key, int64_t> since;
+  for (Alarm& alarm : alarms) {
+    const Key key(alarm.name, alarm.site);  // which fragment a mismatch is shown for may change while it is on
+    const auto before = since_unix_ms_.find(key);
+    alarm.since_unix_ms = before == since_unix_ms_.end() ? unix_ms : before->second;
+    since[key] = alarm.since_unix_ms;
+  }
+  since_unix_ms_ = std::move(since);
+}
+
+}  // namespace causeway::server

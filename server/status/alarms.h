@@ -1,0 +1,39 @@
+// What somebody should look at. docs/operating.md says of each alarm what it means and what to do.
+//
+//   snapshot with what the history adds to it ─► FindAlarms ─► AlarmBook: since when each is on
+//
+// FindAlarms is a pure function; the book has one owner at a time.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/status/status_snapshot.h"
+
+namespace causeway::server {
+
+inline constexpr std::array<std::string_view, 9> kAlarmNames = {
+    "below_quorum", "training_diverges", "digest_mismatch", "disk_low",   "certificate_ending",
+    "site_alone",   "residual_growing",  "site_silent",     "run_paused",
+};
+
+// Those that the snapshot gives reason for, critical ones first, without their times.
+std::vector<Alarm> FindAlarms(const StatusSnapshot& snapshot);
+
+std::string_view SeverityName(Severity severity);  // "warning" | "critical"
+
+class AlarmBook {
+ public:
+  // Fills `since_unix_ms` of alarms that are on at `unix_ms`, and forgets those that are not. One that rises to
+  // critical is on since it first was a warning.
+  void Note(std::vector<Alarm>& alarms, int64_t unix_ms);
+
+ private:
+  using Key = std::pair<std::string, std::optional<core::SiteId>>;  // of its name and site
+  std::map<Key, int64_t> since_unix_ms_;
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,57 @@
+#include "server/status/event_streams.h"
+
+#include <chrono>
+
+namespace causeway::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kTimelineSeconds = 2;
+
+// The texts are JSON in one line each: no line of an event breaks.
+bool WriteEvent(const EventStreams::Write& write, std::string_view name, const SharedText& text) {
+  return text == nullptr || (write("event: ") && write(name) && write("\ndata: ") && write(*text) && write("\n\n"));
+}
+
+}  // namespace
+
+EventStreams::Stream::~Stream() { --streams_->board_->event_streams(); }
+
+std::unique_ptr<EventStreams::Stream> EventStreams::Open() {
+  if (++board_->event_streams() > most_) {
+    --board_->event_streams();
+    return nullptr;
+  }
+  return std::make_unique<Stream>(this);
+}
+
+void EventStreams::Stop() {
+  core::MutexLock lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
+}
+
+int64_t EventStreams::WaitForSecondAfter(int64_t second) {
+  core::MutexLock lock(mutex_);
+  const auto due = std::chrono::nanoseconds((second + 1) * kSecondNs - NowNs());
+  if (lock.WaitFor(changed_, due, [this] { return stopping_; })) return 0;
+  return NowNs() / kSecondNs;
+}
+
+bool EventStreams::Stream::Next(const Write& write) {
+  const bool first = second_ == 0;
+  second_ = first ? NowNs() / kSecondNs : streams_->WaitForSecondAfter(NowNs() / kSecondNs);
+  if (second_ == 0) return false;
+  StatusBoard& board = *streams_->board_;
+  if (first && !write("retry: 2000\n\n")) return false;
+  if (!WriteEvent(write, "status", board.Status())) return false;
+  return !(first || second_ % kTimelineSeconds == 0) || WriteEvent(write, "timeline", board.Timeline());
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,53 @@
+// GET /events: the board's texts as server-sent events (https://html.spec.whatwg.org, section 9.2).
+//
+//   each full second ─► event: status    each even one ─► event: timeline    the same text to all streams
+//
+// A stream runs on the thread of its connection and sleeps until the next second. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "core/mutex.h"
+#include "server/status/status_board.h"
+
+namespace causeway::server {
+
+class EventStreams {
+ public:
+  EventStreams(StatusBoard* board, int most) : board_(board), most_(most) {}
+
+  // To the reader; false when it is gone or does not read.
+  using Write = std::function<bool(std::string_view)>;
+
+  class Stream {
+   public:
+    explicit Stream(EventStreams* streams) : streams_(streams) {}
+    ~Stream();
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+
+    // Waits until there is something to say (not at first) and says it. False: the stream is over.
+    bool Next(const Write& write);
+
+   private:
+    EventStreams* const streams_;
+    int64_t second_ = 0;  // that was told of last; 0: none
+  };
+
+  std::unique_ptr<Stream> Open();  // nullptr: there are as many as there may be
+  void Stop();                     // ends all
+
+ private:
+  int64_t WaitForSecondAfter(int64_t second);  // 0: it stops
+
+  StatusBoard* const board_;
+  const int most_;
+  core::Mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace causeway::server

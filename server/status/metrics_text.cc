@@ -1,0 +1,217 @@
+#include "server/status/metrics_text.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "server/status/alarms.h"
+
+namespace causeway::server {
+namespace {
+
+using core::SiteState;
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Families = std::vector<MetricFamily>;
+using Labels = std::vector<ClientMetric::Label>;
+
+constexpr std::array kSiteStates = {SiteState::kJoining, SiteState::kTraining, SiteState::kDraining, SiteState::kGone};
+constexpr std::array kRunStates = {"waiting", "training", "paused", "done"};
+
+// One row a metric that every site has.
+struct SiteMetric {
+  const char* name;
+  const char* help;
+  MetricType type;
+  double (*value)(const SiteStatus&);  // NaN: there is none
+};
+
+double OrNone(bool has, double value) { return has ? value : std::nan(""); }
+
+constexpr SiteMetric kSiteMetrics[] = {
+    {"causeway_site_up_bytes_total", "Payload bytes received from the site.", MetricType::Counter,
+     [](const SiteStatus& site) { return static_cast<double>(site.up_bytes); }},
+    {"causeway_site_down_bytes_total", "Payload bytes sent to the site.", MetricType::Counter,
+     [](const SiteStatus& site) { return static_cast<double>(site.down_bytes); }},
+    {"causeway_site_stall_seconds_total", "Time the site's step loop waited for updates.", MetricType::Counter,
+     [](const SiteStatus& site) { return site.progress->stall_s; }},
+    {"causeway_site_compute_seconds_total", "Time the site's step loop computed.", MetricType::Counter,
+     [](const SiteStatus& site) { return site.progress->compute_s; }},
+    {"causeway_site_steps_total", "Inner steps of the site.", MetricType::Counter,
+     [](const SiteStatus& site) { return static_cast<double>(site.progress->step); }},
+    {"causeway_site_tokens_total", "Tokens the site trained on.", MetricType::Counter,
+     [](const SiteStatus& site) { return static_cast<double>(site.progress->tokens); }},
+    {"causeway_site_contributions_sent_total", "Contributions the site sent.", MetricType::Counter,
+     [](const SiteStatus& site) { return static_cast<double>(site.progress->contributions_sent); }},
+    {"causeway_site_contributions_merged_total", "Contributions of the site that were merged.", MetricType::Counter,
+     [](const SiteStatus& site) { return static_cast<double>(site.progress->contributions_merged); }},
+    {"causeway_site_utilization_ratio", "Share of the site's time in which it computed.", MetricType::Gauge,
+     [](const SiteStatus& site) {
+       return OrNone(site.progress->wall_s > 0, site.progress->compute_s / site.progress->wall_s);
+     }},
+    {"causeway_site_loss", "Latest training loss, nats per token.", MetricType::Gauge,
+     [](const SiteStatus& site) { return site.progress->loss; }},
+    {"causeway_site_slack_seconds", "Least time between an update's arrival and its need; below 0 it was waited for.",
+     MetricType::Gauge, [](const SiteStatus& site) { return site.progress->slack_s; }},
+    {"causeway_site_residual_norm", "Norm of the site's error feedback.", MetricType::Gauge,
+     [](const SiteStatus& site) { return site.progress->residual_norm; }},
+    {"causeway_site_staleness_rounds", "Rounds that the site's last merged contribution was behind.", MetricType::Gauge,
+     [](const SiteStatus& site) { return static_cast<double>(site.staleness); }},
+    {"causeway_site_digest_mismatches", "Fragments of which the site reports other parameters than the coordinator.",
+     MetricType::Gauge, [](const SiteStatus& site) { return static_cast<double>(site.mismatches.size()); }},
+    {"causeway_site_contributing", "Whether the open rounds expect the site (0 or 1).", MetricType::Gauge,
+     [](const SiteStatus& site) { return site.contributing ? 1.0 : 0.0; }},
+    {"causeway_site_merged_weight_ratio", "Mean share of a round's weight, since the coordinator's start.",
+     MetricType::Gauge, [](const SiteStatus& site) { return site.merged_weight; }},
+};
+
+ClientMetric Measured(MetricType type, Labels labels, double value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  if (type == MetricType::Counter) {
+    metric.counter.value = value;
+  } else {
+    metric.gauge.value = value;
+  }
+  return metric;
+}
+
+void Add(Families& families, const char* name, const char* help, MetricType type, double value, Labels labels = {}) {
+  families.push_back({name, help, type, {Measured(type, std::move(labels), value)}});
+}
+
+void AddSites(const StatusSnapshot& snapshot, Families& families) {
+  for (const SiteMetric& row : kSiteMetrics) {
+    MetricFamily family{row.name, row.help, row.type, {}};
+    for (const SiteStatus& site : snapshot.sites) {
+      const double value = row.value(site);
+      if (site.state == SiteState::kGone && row.type != MetricType::Counter) continue;
+      if (std::isfinite(value)) family.metric.push_back(Measured(row.type, {{"site", site.name}}, value));
+    }
+    families.push_back(std::move(family));
+  }
+  MetricFamily states{"causeway_site_state", "Whether the site is in that state (0 or 1).", MetricType::Gauge, {}};
+  MetricFamily counts{"causeway_sites", "Sites in that state.", MetricType::Gauge, {}};
+  for (const SiteState state : kSiteStates) {
+    const std::string name = core::SiteStateName(state);
+    for (const SiteStatus& site : snapshot.sites) {
+      states.metric.push_back(
+          Measured(MetricType::Gauge, {{"site", site.name}, {"state", name}}, site.state == state ? 1 : 0));
+    }
+    const auto count = std::ranges::count(snapshot.sites, state, &SiteStatus::state);
+    counts.metric.push_back(Measured(MetricType::Gauge, {{"state", name}}, static_cast<double>(count)));
+  }
+  families.push_back(std::move(states));
+  families.push_back(std::move(counts));
+}
+
+void AddFragments(const StatusSnapshot& snapshot, Families& families) {
+  MetricFamily versions{"causeway_fragment_version", "Merged version of the fragment.", MetricType::Gauge, {}};
+  MetricFamily contributors{
+      "causeway_fragment_contributors", "Contributions to the fragment's open round.", MetricType::Gauge, {}};
+  for (const FragmentStatus& fragment : snapshot.fragments) {
+    const Labels labels = {{"fragment", std::to_string(fragment.id)}};
+    versions.metric.push_back(Measured(MetricType::Gauge, labels, static_cast<double>(fragment.committed.version)));
+    contributors.metric.push_back(
+        Measured(MetricType::Gauge, labels, static_cast<double>(fragment.contributors.size())));
+  }
+  families.push_back(std::move(versions));
+  families.push_back(std::move(contributors));
+}
+
+void AddAlarms(const StatusSnapshot& snapshot, Families& families) {
+  MetricFamily alarms{"causeway_alarm", "Alarms that are on (1).", MetricType::Gauge, {}};
+  std::vector<std::pair<std::string, Severity>> seen;  // several sites may have the same one
+  for (const Alarm& alarm : snapshot.alarms) {
+    const std::pair key(alarm.name, alarm.severity);
+    if (std::ranges::count(seen, key) > 0) continue;
+    seen.push_back(key);
+    alarms.metric.push_back(Measured(
+        MetricType::Gauge, {{"alarm", alarm.name}, {"severity", std::string(SeverityName(alarm.severity))}}, 1));
+  }
+  families.push_back(std::move(alarms));
+}
+
+ClientMetric Timed(const TimeHistogram& times, Labels labels) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.histogram.sample_sum = times.sum;
+  for (size_t i = 0; i < times.counts.size(); ++i) {
+    metric.histogram.sample_count += times.counts[i];
+    const double bound = i < TimeHistogram::kUpperBounds.size() ? TimeHistogram::kUpperBounds[i] : HUGE_VAL;
+    metric.histogram.bucket.push_back({metric.histogram.sample_count, bound});
+  }
+  return metric;
+}
+
+void AddTimes(const RunTimes& times, Families& families) {
+  const MetricType type = MetricType::Histogram;
+  families.push_back(
+      {"causeway_round_seconds", "From a round's first chunk until it was decided.", type, {Timed(times.rounds, {})}});
+  families.push_back({"causeway_merge_seconds", "Merging a round.", type, {Timed(times.merges, {})}});
+  families.push_back({"causeway_transfer_seconds",
+                      "One fragment's payload, from or to one site.",
+                      type,
+                      {Timed(times.up, {{"direction", "up"}}), Timed(times.down, {{"direction", "down"}})}});
+}
+
+void AddRun(const StatusSnapshot& snapshot, Families& families) {
+  const MetricType gauge = MetricType::Gauge;
+  Add(families, "causeway_rounds_total", "Rounds decided.", MetricType::Counter,
+      static_cast<double>(snapshot.rounds_decided));
+  MetricFamily states{"causeway_run_state", "Whether the run is in that state (0 or 1).", gauge, {}};
+  for (const char* state : kRunStates) {
+    states.metric.push_back(Measured(gauge, {{"state", state}}, snapshot.state == state ? 1 : 0));
+  }
+  families.push_back(std::move(states));
+  Add(families, "causeway_quorum_sites", "Sites that a round needs (min_quorum).", gauge, snapshot.min_quorum);
+  Add(families, "causeway_parameters", "Parameters of the model.", gauge, static_cast<double>(snapshot.parameters));
+  Add(families, "causeway_float32_every_step_bytes",
+      "What averaging float32 gradients in every step would have sent, both ways.", gauge,
+      static_cast<double>(snapshot.Float32EveryStepBytes()));
+  if (snapshot.eval_loss_latest && std::isfinite(*snapshot.eval_loss_latest)) {
+    Add(families, "causeway_eval_loss", "Latest evaluation loss of the global model, nats per token.", gauge,
+        *snapshot.eval_loss_latest);
+  }
+  Add(families, "causeway_build_info", "The program's version; always 1.", gauge, 1, {{"version", snapshot.version}});
+}
+
+void AddHost(const HostStatus& host, const ProcessStatus& process, int event_streams, Families& families) {
+  const MetricType gauge = MetricType::Gauge;
+  if (host.disk_free_bytes) {
+    Add(families, "causeway_disk_free_bytes", "Free bytes beside the state directory.", gauge,
+        static_cast<double>(*host.disk_free_bytes));
+  }
+  Add(families, "causeway_disk_reserved_bytes", "The coordinator ends before less is free (checkpoint.min_free_bytes).",
+      gauge, static_cast<double>(host.disk_reserved_bytes));
+  if (host.certificate_expires_unix_s) {
+    Add(families, "causeway_certificate_expiry_timestamp_seconds", "When the coordinator's certificate ends.", gauge,
+        static_cast<double>(*host.certificate_expires_unix_s));
+  }
+  Add(families, "causeway_http_event_streams", "Open streams of GET /events.", gauge, event_streams);
+  Add(families, "process_start_time_seconds", "When the process started.", gauge, process.start_unix_s);
+  Add(families, "process_resident_memory_bytes", "Resident memory.", gauge,
+      static_cast<double>(process.resident_bytes));
+  Add(families, "process_cpu_seconds_total", "User and system time.", MetricType::Counter, process.cpu_s);
+}
+
+}  // namespace
+
+std::string MetricsText(const StatusSnapshot& snapshot, const ProcessStatus& process, int event_streams) {
+  Families families;
+  AddSites(snapshot, families);
+  AddFragments(snapshot, families);
+  AddRun(snapshot, families);
+  AddAlarms(snapshot, families);
+  AddTimes(snapshot.times, families);
+  AddHost(snapshot.host, process, event_streams, families);
+  std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace causeway::server

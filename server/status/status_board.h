@@ -1,0 +1,87 @@
+// Where the coordinator puts up what it shows, and where everybody reads it.
+//
+//   Coordinator::Tick, every 250 ms ── Publish ──► history, alarms ─► the board's page ◄── GET /status, /metrics, …
+//                                                                     rendered at the first read, shared by all
+//
+// Readers take no lock that the rules or the merge take, only the board's own: for a pointer, and for the first of them
+// while it renders. Publish and the setters are for one thread; what reads is thread-safe.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/mutex.h"
+#include "server/status/alarms.h"
+#include "server/status/host_status.h"
+#include "server/status/status_history.h"
+#include "server/status/status_snapshot.h"
+
+namespace causeway::server {
+
+using SharedText = std::shared_ptr<const std::string>;
+
+// Whether something is so, and if not, why.
+struct Answer {
+  bool ok = false;
+  std::string reason;
+};
+
+struct StatusBoardOptions {
+  std::string version;  // of the program
+  HostFiles host;
+  std::function<int64_t()> now_ms;  // monotonic
+};
+
+class StatusBoard {
+ public:
+  // Without a new page for so long the process does not serve any more: a tick that lasts is one that waits for a disk.
+  static constexpr int64_t kSilentMs = 30'000;
+
+  explicit StatusBoard(StatusBoardOptions options);
+
+  void Publish(StatusSnapshot snapshot);
+  void SetReady();                           // sites are taken
+  void SetNotReady(const std::string& why);  // before, and while it stops
+
+  // nullptr before the first page.
+  SharedText Status(Details details = Details::kAuto) const;
+  SharedText Timeline() const;
+  SharedText Metrics() const;
+
+  Answer Healthy() const;  // it serves, and its journal has not failed
+  Answer Ready() const;    // sites are taken
+
+  std::atomic<int>& event_streams() { return event_streams_; }  // that are open; whoever opens one counts it
+
+ private:
+  // One snapshot and what was made of it.
+  struct Page {
+    StatusSnapshot snapshot;
+    int64_t published_ms = 0;
+    core::Mutex mutex;
+    SharedText status ABSL_GUARDED_BY(mutex);
+    SharedText full_status ABSL_GUARDED_BY(mutex);
+    SharedText timeline ABSL_GUARDED_BY(mutex);
+    SharedText metrics ABSL_GUARDED_BY(mutex);
+  };
+
+  std::shared_ptr<Page> CurrentPage() const;
+  template <typename Render>
+  SharedText Rendered(SharedText Page::*text, Render render) const;
+
+  const StatusBoardOptions options_;
+  HostWatch host_;       // of Publish, as the next three
+  int64_t host_ms_ = 0;  // when it was looked at
+  HostStatus host_status_;
+  StatusHistory history_;
+  AlarmBook alarm_book_;
+  std::atomic<int> event_streams_ = 0;
+
+  mutable core::Mutex mutex_;  // a leaf, for moments
+  std::shared_ptr<Page> page_ ABSL_GUARDED_BY(mutex_);
+  std::string not_ready_ ABSL_GUARDED_BY(mutex_) = "the coordinator starts";  // empty: it is
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,111 @@
+#include "server/status/status_history.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+namespace causeway::server {
+namespace {
+
+uint64_t KeyOf(core::FragmentId fragment, core::Version version) {
+  return static_cast<uint64_t>(fragment) << 48 | (static_cast<uint64_t>(version) & 0xffff'ffff'ffff);
+}
+
+}  // namespace
+
+void FindMismatches(StatusSnapshot& snapshot) {
+  std::unordered_map<uint64_t, uint64_t> digests;
+  for (const auto& round : snapshot.rounds) {
+    if (round->digest) digests[KeyOf(round->fragment, round->version)] = *round->digest;
+  }
+  for (const FragmentStatus& fragment : snapshot.fragments) {
+    digests[KeyOf(fragment.id, fragment.committed.version)] = fragment.committed.digest;
+  }
+  for (SiteStatus& site : snapshot.sites) {
+    site.mismatches.clear();
+    for (const auto& [fragment, anchor] : site.progress->digests) {
+      const auto committed = digests.find(KeyOf(fragment, anchor.version));
+      if (committed != digests.end() && committed->second != anchor.digest) site.mismatches.push_back(fragment);
+    }
+  }
+}
+
+void StatusHistory::NoteBytes(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {
+  if (status.state != core::SiteState::kGone) {
+    std::deque<Bytes>& window = site.window;
+    window.push_back({snapshot.uptime_s, status.up_bytes, status.down_bytes});
+    while (window.size() > 2 && window[1].uptime_s <= snapshot.uptime_s - kPeakWindowS) window.pop_front();
+    const double seconds = window.back().uptime_s - window.front().uptime_s;
+    if (seconds >= kPeakWindowS) {
+      const auto rate = [seconds](int64_t before, int64_t now) { return static_cast<double>(now - before) / seconds; };
+      site.up_rate.peak = std::max(site.up_rate.peak, rate(window.front().up, window.back().up));
+      site.down_rate.peak = std::max(site.down_rate.peak, rate(window.front().down, window.back().down));
+    }
+    if (status.joined_s > 0) {
+      site.up_rate.mean = static_cast<double>(status.up_bytes) / status.joined_s;
+      site.down_rate.mean = static_cast<double>(status.down_bytes) / status.joined_s;
+    }
+  }
+  status.up_rate = site.up_rate;
+  status.down_rate = site.down_rate;
+}
+
+void StatusHistory::NoteProgress(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {
+  if (status.progress != site.noted) {
+    site.noted = status.progress;
+    if (std::isfinite(status.progress->loss)) site.losses.Add({snapshot.unix_ms, status.progress->loss});
+  }
+  status.loss_history = site.losses.points();
+}
+
+// A round of all fragments is one whose contributions were all merged: the norm is of them together.
+void StatusHistory::NoteResidual(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {
+  const auto fragments = static_cast<int64_t>(std::max<size_t>(1, snapshot.fragments.size()));
+  const int64_t rounds = status.progress->contributions_merged / fragments;
+  const double norm = status.progress->residual_norm;
+  if (rounds < site.rounds) {  // a site of that name began anew
+    site.norms.clear();
+    site.largest_norm = 0;
+    site.has_earlier = false;
+  }
+  if (rounds != site.rounds && rounds > 0) {
+    site.norms.push_back(norm);
+    if (site.norms.size() > kTrendRounds + 1) {
+      site.largest_norm = std::max(site.largest_norm, site.norms.front());
+      site.has_earlier = true;
+      site.norms.pop_front();
+    }
+  }
+  site.rounds = rounds;
+  if (!site.has_earlier) return;
+  status.residual = ResidualTrend{
+      .now = norm, .before = site.norms.front(), .largest_ago = std::max(site.largest_norm, site.norms.front())};
+}
+
+void StatusHistory::NoteEval(StatusSnapshot& snapshot) {
+  if (snapshot.eval_loss_latest && snapshot.eval_loss_versions != noted_eval_) {
+    noted_eval_ = snapshot.eval_loss_versions;
+    const auto least = std::ranges::min_element(noted_eval_);
+    if (std::isfinite(*snapshot.eval_loss_latest)) {
+      evals_.Add({snapshot.unix_ms, least == noted_eval_.end() ? 0 : *least, *snapshot.eval_loss_latest});
+    }
+  }
+  snapshot.eval_history = evals_.points();
+}
+
+void StatusHistory::Note(StatusSnapshot& snapshot) {
+  FindMismatches(snapshot);
+  for (SiteStatus& status : snapshot.sites) {
+    Site& site = sites_[status.name];
+    NoteBytes(snapshot, status, site);
+    NoteProgress(snapshot, status, site);
+    NoteResidual(snapshot, status, site);
+    if (!status.mismatches.empty()) site.mismatched_unix_ms = snapshot.unix_ms;
+    if (site.mismatched_unix_ms && snapshot.unix_ms - *site.mismatched_unix_ms <= kMismatchShownMs) {
+      status.mismatched_unix_ms = site.mismatched_unix_ms;
+    }
+  }
+  NoteEval(snapshot);
+}
+
+}  // namespace causeway::server
