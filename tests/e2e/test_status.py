@@ -1,0 +1,221 @@
+"""What a coordinator shows of a real run: /status, /timeline, /metrics, /events, probes, and gRPC's health."""
+
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from harness import BIN_DIR, DEADLINE_S, EndToEndTest, eventually, synthetic
+
+SITES = ("asia", "eu", "us")
+FRAGMENTS = 2
+MAX_STREAMS = 32
+LEASE_MS = 3000
+
+
+def config_of(**sections):
+    return synthetic({site: 0.5 for site in SITES}, [[3000]] * FRAGMENTS,
+                     model={"step_ms": 5, "gradient": {"kind": "noise"}},
+                     sync={"sync_every": 10, "num_fragments": FRAGMENTS},
+                     membership={"lease_ms": LEASE_MS, **sections.pop("membership", {})}, **sections)
+
+
+def metrics_of(text):
+    """{(name, {label: value} as frozenset): number}."""
+    series = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, labels, number = re.fullmatch(r'(\w+)(?:\{(.*)\})? (\S+)', line).groups()
+            series[name, frozenset(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels or ""))] = float(number)
+    return series
+
+
+def events_of(stream):
+    """(event, data) of each event of an open /events."""
+    event = None
+    for line in stream:
+        line = line.decode().rstrip("\n")
+        if line.startswith("event: "):
+            event = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield event, json.loads(line.removeprefix("data: "))
+
+
+class StatusTest(EndToEndTest):
+    def start(self, config=None):
+        self.live = self.new_run(config or config_of())
+        self.live.start_coordinator()
+        self.live.start_workers(*SITES)
+        self.live.await_rounds(3)
+
+    def open(self, path, timeout=DEADLINE_S):
+        return urllib.request.urlopen(f"http://{self.live.http}{path}", timeout=timeout)
+
+    def get(self, path):
+        """(status code, headers, text)."""
+        try:
+            with self.open(path) as answer:
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers, error.read().decode()
+
+    def never_read(self, path):
+        """A reader that asks and does not read, until the test ends."""
+        host, port = self.live.http.rsplit(":", 1)
+        reader = socket.create_connection((host, int(port)))
+        self.addCleanup(reader.close)
+        reader.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        return reader
+
+    def streams(self):
+        return metrics_of(self.get("/metrics")[2])["causeway_http_event_streams", frozenset()]
+
+    def test_status_timeline_and_metrics_tell_of_the_same_run(self):
+        self.start()
+        self.live.control("pause")  # so that nothing moves between two looks
+
+        def settled():
+            before, metrics, after = self.live.status(), metrics_of(self.get("/metrics")[2]), self.live.status()
+            still = (before["fragments"], [site["step"] for site in before["sites"]], before["state"]) == (
+                after["fragments"], [site["step"] for site in after["sites"]], "paused")
+            return still and (after, metrics)
+
+        time.sleep(1.5)  # sites report each second
+        status, metrics = eventually(settled, "the run stands still")
+        self.assertEqual([site["name"] for site in status["sites"]], list(SITES))
+        for site in status["sites"]:
+            label = frozenset({("site", site["name"])})
+            for field, name in (("up_bytes", "up_bytes_total"), ("down_bytes", "down_bytes_total"),
+                                ("step", "steps_total"), ("tokens", "tokens_total"),
+                                ("contributions_merged", "contributions_merged_total"),
+                                ("residual_norm", "residual_norm"), ("staleness", "staleness_rounds"),
+                                ("contributing", "contributing"), ("merged_weight", "merged_weight_ratio")):
+                self.assertAlmostEqual(metrics[f"causeway_site_{name}", label], site[field], msg=name)
+            self.assertEqual(metrics["causeway_site_state", label | {("state", "training")}], 1)
+            self.assertTrue(site["contributing"], site["contributing_reason"])
+            self.assertGreater(site["up_bytes"], 0)
+            self.assertGreater(site["up_mean_bytes_per_s"], 0)
+            self.assertGreaterEqual(site["up_peak_bytes_per_s"], site["up_mean_bytes_per_s"] / 2)
+            self.assertIsNone(site["missed"])
+            self.assertEqual(site["digests_matching"], FRAGMENTS)
+            merged = site["last_merged"]
+            self.assertLessEqual(merged["version"], max(fragment["version"] for fragment in status["fragments"]))
+            self.assertAlmostEqual(merged["unix_ms"] / 1000, time.time(), delta=DEADLINE_S)
+        for fragment in status["fragments"]:
+            label = frozenset({("fragment", str(fragment["id"]))})
+            self.assertEqual(metrics["causeway_fragment_version", label], fragment["version"])
+        self.assertEqual(status["contributing_sites"], len(SITES))
+        self.assertEqual(status["float32_every_step_bytes"],
+                         8 * status["parameters"] * sum(site["step"] for site in status["sites"]))
+        self.assertEqual([alarm["name"] for alarm in status["alarms"]], ["run_paused"])
+        self.assertEqual(metrics["causeway_alarm", frozenset({("alarm", "run_paused"), ("severity", "warning")})], 1)
+        self.assertGreater(status["disk"]["free_bytes"], 0)
+        self.assertIsNone(status["certificate"])
+
+        timeline = json.loads(self.get("/timeline")[2])
+        self.assertEqual(timeline["sites"], list(SITES))
+        decided = [a_round for a_round in timeline["rounds"] if a_round["decided_unix_ms"]]
+        self.assertEqual(len(decided), sum(fragment["version"] for fragment in status["fragments"]))
+        self.assertEqual(metrics["causeway_rounds_total", frozenset()], len(decided))
+        self.assertEqual(metrics["causeway_round_seconds_count", frozenset()], len(decided))
+        self.assertEqual(metrics["causeway_merge_seconds_count", frozenset()], len(decided))
+        for a_round in decided[:-FRAGMENTS]:
+            self.assertEqual(sorted(index for index, _, _ in a_round["arrived"]), [0, 1, 2])
+            self.assertEqual(sorted(index for index, _ in a_round["taken"]), [0, 1, 2])
+            for _, begun, arrived in a_round["arrived"]:
+                self.assertLessEqual(a_round["first_unix_ms"], begun)
+                self.assertLessEqual(begun, arrived)
+                self.assertLessEqual(arrived, a_round["decided_unix_ms"])
+            self.assertLessEqual(a_round["decided_unix_ms"], a_round["merged_unix_ms"])
+            self.assertEqual(a_round["reason"], "all 3 active sites have contributed")
+        self.live.control("resume")
+        eventually(lambda: not self.live.status()["alarms"], "no alarm after resume")
+
+    def test_a_dead_site_is_silent_then_gone_and_the_status_says_who_was_merged_without_it(self):
+        self.start(config_of(membership={"min_quorum": 2}))
+        self.live.workers["asia"].send(signal.SIGKILL)
+        alarm = eventually(lambda: next(iter(self.live.status()["alarms"]), None), "an alarm")
+        self.assertEqual((alarm["name"], alarm["site"], alarm["severity"]), ("site_silent", "asia", "warning"))
+        site = self.live.site("asia")
+        if site["state"] == "training":
+            self.assertTrue(site["contributing"], "rounds wait for its lease")
+            self.assertLessEqual(site["lease_s_left"], LEASE_MS / 1000)
+        eventually(lambda: self.live.site("asia")["state"] == "gone", "asia is gone")
+        self.live.await_rounds(self.live.newest() + 2)
+        gone = self.live.site("asia")
+        self.assertFalse(gone["contributing"])
+        self.assertIn("not heard of", gone["contributing_reason"])
+        self.assertIsNone(gone["lease_s_left"])
+        self.assertEqual(self.live.status()["contributing_sites"], 2)
+        self.assertGreater(self.live.site("eu")["last_merged"]["version"], gone["last_merged"]["version"])
+        metrics = self.get("/metrics")[2]
+        self.assertIn('causeway_site_up_bytes_total{site="asia"}', metrics)
+        self.assertNotIn('causeway_site_slack_seconds{site="asia"}', metrics)
+        self.live.workers["us"].send(signal.SIGKILL)
+        alarms = eventually(lambda: [a for a in self.live.status()["alarms"] if a["name"] == "below_quorum"],
+                            "below quorum")
+        self.assertEqual(alarms[0]["severity"], "critical")
+        self.assertEqual(self.live.status()["state"], "paused")
+
+    def test_events_bring_status_and_timeline_and_the_33rd_stream_is_told_to_poll(self):
+        self.start()
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(self.open("/events"))
+            self.assertTrue(first.headers["Content-Type"].startswith("text/event-stream"))
+            seen = {}
+            for event, data in events_of(first):
+                seen.setdefault(event, []).append(data["unix_ms"])
+                if len(seen.get("status", [])) >= 4 and len(seen.get("timeline", [])) >= 2:
+                    break
+            self.assertEqual(seen["status"], sorted(set(seen["status"])), "each is newer than the one before")
+            for _ in range(MAX_STREAMS - 1):
+                stack.enter_context(self.open("/events"))
+            eventually(lambda: self.streams() == MAX_STREAMS, "all streams are open")
+            code, headers, _ = self.get("/events")
+            self.assertEqual((code, headers["Retry-After"]), (503, "2"))
+            self.assertEqual(self.get("/status")[0], 200)
+        eventually(lambda: self.streams() == 0, "the streams are closed")
+        with self.open("/events") as again:
+            self.assertEqual(next(events_of(again))[0], "status")
+
+    def test_probes_answer_while_readers_do_not_read_and_the_run_goes_on(self):
+        self.start()
+        for _ in range(20):
+            self.never_read("/events")
+            self.never_read("/status")
+        eventually(lambda: self.streams() == 20, "the readers are there")
+        rounds = self.live.rounds()
+        slowest_s = 0
+        for _ in range(100):
+            begin = time.monotonic()
+            self.assertEqual(self.get("/healthz")[::2], (200, "ok\n"))
+            slowest_s = max(slowest_s, time.monotonic() - begin)
+        self.assertLess(slowest_s, 1)  # 100 ms is what tests/bench/status measures
+        self.live.await_rounds(rounds + 3)
+        self.assertEqual(self.get("/readyz")[0], 200)
+
+    def test_the_page_is_served_whole_and_may_load_nothing_from_elsewhere(self):
+        self.start()
+        code, headers, page = self.get("/")
+        self.assertEqual(code, 200)
+        self.assertIn("<html", page)
+        self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+
+    def test_grpc_health_and_reflection_answer(self):
+        self.start()
+        for service in ("", "causeway.v1.Coordinator"):
+            answer = json.loads(subprocess.run([BIN_DIR / "tests" / "e2e" / "grpc_probe", self.live.grpc, service],
+                                               check=True, capture_output=True, timeout=DEADLINE_S).stdout)
+            self.assertTrue(answer["serving"], service)
+            self.assertIn("causeway.v1.Coordinator", answer["services"])
+
+
+if __name__ == "__main__":
+    unittest.main()
