@@ -194,7 +194,7 @@ class FeedTest(PageTest):
         chromium = self.opened(server.url())
         chromium.eventually(f"{LINK} === 'polling'")
         shown = chromium.evaluate(SHOWN_AT)
-        chromium.eventually(f"{SHOWN_AT} > {shown}", "a second poll")
+        chromium.eventually(f"{SHOWN_AT} > {shown}", "a second poll, before the stream is tried again", seconds=10)
         chromium.eventually("document.querySelectorAll('#timeline [data-round]').length > 3")
         self.assertEqual({"/", "/events", "/status", "/timeline"}, set(server.requests))
 
@@ -219,7 +219,7 @@ class FeedTest(PageTest):
                 self.assertIn("–", text)
                 self.assert_sound(chromium, server.url())
 
-    def test_an_hour_of_statuses_leaves_no_more_behind_than_three_minutes(self):
+    def test_half_an_hour_of_statuses_leaves_no_more_behind_than_ten_minutes(self):
         server = self.feed()
         chromium = self.chromium()
         chromium.call("Page.addScriptToEvaluateOnNewDocument", source=PLAYED_STREAM)
@@ -231,22 +231,20 @@ class FeedTest(PageTest):
             now = 1_800_000_000_000
             chromium.evaluate(f"window.status_ = {json.dumps(feeds.healthy(now))}; "
                               f"window.timeline_ = {json.dumps(feeds.timeline('healthy', now))}; 0")
-            chromium.evaluate(f"""(async () => {{
-              for (let i = 0; i < {statuses}; ++i) {{
-                status_.unix_ms += 1000;
-                for (const site of status_.sites) site.up_bytes_per_s = 1e6 * (1 + i % 7);
-                stream.play('status', status_);
-                stream.play('timeline', timeline_);
-                if (i % 50 === 0) await new Promise((done) => setTimeout(done, 0));
-              }}
-            }})()""")
+            for _ in range(statuses // 60):
+                chromium.evaluate("""for (let i = 0; i < 60; ++i) {
+                  status_.unix_ms += 1000;
+                  for (const site of status_.sites) site.up_bytes_per_s = 1e6 * (1 + i % 7);
+                  stream.play('status', status_);
+                  if (i % 10 === 0) stream.play('timeline', timeline_);
+                }""")
             chromium.call("HeapProfiler.collectGarbage")
             return chromium.evaluate("document.getElementsByTagName('*').length"), chromium.call("Runtime.getHeapUsage")["usedSize"]
 
-        elements, used = play(180)
-        more_elements, more_used = play(3600)
+        elements, used = play(600)
+        more_elements, more_used = play(1200)
         self.assertEqual(elements, more_elements)
-        self.assertLess(more_used, used + 500_000)
+        self.assertLess(more_used, used + 100_000)
         self.assertEqual([], chromium.complaints())
 
     def test_keyboard_reads_the_rounds(self):

@@ -2,11 +2,10 @@
 
 function drawHas(cell, fragment) {
   const names = asList(fragment.contributors);
-  setText(
-      cell,
-      names.length ?
-          (names.length > 8 ? `${names.slice(0, 7).join(', ')} and ${names.length - 7} more` : names.join(', ')) :
-          DASH);
+  const count = isNumber(fragment.contributors_count) ? fragment.contributors_count : names.length;
+  const shown = count > 8 ? names.slice(0, 7) : names;
+  const rest = count > shown.length ? ` and ${count - shown.length} more` : '';
+  setText(cell, count ? shown.join(', ') + rest : DASH);
 }
 
 const fragmentFigure = (name, kind) => ({

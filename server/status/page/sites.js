@@ -63,14 +63,15 @@ function drawMergedOfSent(cell, site) {
   setFigure(part(cell, 'sent'), sitePath(site, 'contributions_sent'), 'count', site.contributions_sent);
 }
 
-// How many of the fragments' anchors the site holds with the coordinator's bits, by the digests of the same version.
-function anchorsOf(site, fragments) {
+// How many of the fragments' anchors the site holds with the coordinator's bits, by the digests of the same version. Of
+// many sites and fragments the status has only the digests that differ, and the number of the others.
+function anchorsOf(site, status) {
   const counts = {
-    same: isNumber(site.digests_matching) ? site.digests_matching : 0,
+    same: status.details === 'reduced' && isNumber(site.digests_matching) ? site.digests_matching : 0,
     differs: [],
     known: site.digests !== undefined
   };
-  const committed = new Map(fragments.map((fragment) => [String(fragment.id), fragment]));
+  const committed = new Map(asList(status.fragments).map((fragment) => [String(fragment.id), fragment]));
   for (const [id, held] of Object.entries(site.digests || {})) {
     const fragment = committed.get(id);
     if (!fragment || !held || held.version !== fragment.version) continue;
@@ -83,8 +84,7 @@ function anchorsOf(site, fragments) {
 }
 
 function drawAnchors(cell, site) {
-  const fragments = asList(known.status.fragments);
-  const {same, differs, known: said} = anchorsOf(site, fragments);
+  const {same, differs, known: said} = anchorsOf(site, known.status);
   setAttribute(cell, 'data-yes', differs.length ? 'false' : null);
   if (!said) return setTwoLines(cell, DASH, '');
   setTwoLines(
@@ -93,7 +93,7 @@ function drawAnchors(cell, site) {
                            differs.length === 1 ? 's' : ''}` :
           same ? '✓ same bits' :
                  DASH,
-      `${same} of ${fragments.length} seen at the same version`);
+      `${same} of ${asList(known.status.fragments).length} seen at the same version`);
 }
 
 const PRESENCE = [
