@@ -19,11 +19,11 @@ MAX_STREAMS = 32
 LEASE_MS = 3000
 
 
-def config_of(**sections):
+def config_of(sync=None, membership=None):
     return synthetic({site: 0.5 for site in SITES}, [[3000]] * FRAGMENTS,
                      model={"step_ms": 5, "gradient": {"kind": "noise"}},
-                     sync={"sync_every": 10, "num_fragments": FRAGMENTS},
-                     membership={"lease_ms": LEASE_MS, **sections.pop("membership", {})}, **sections)
+                     sync=sync or {"sync_every": 10, "num_fragments": FRAGMENTS},
+                     membership={"lease_ms": LEASE_MS, **(membership or {})})
 
 
 def metrics_of(text):
@@ -163,6 +163,24 @@ class StatusTest(EndToEndTest):
                             "below quorum")
         self.assertEqual(alarms[0]["severity"], "critical")
         self.assertEqual(self.live.status()["state"], "paused")
+
+    def test_a_site_that_rounds_went_without_is_named_with_the_reason(self):
+        quorum = {"mode": "quorum", "sync_every": 10, "num_fragments": FRAGMENTS, "fragment_sync_delay": 2}
+        self.start(config_of(sync=quorum, membership={"min_quorum": 2, "grace_ms": 20, "max_staleness": 4,
+                                                      "lease_ms": 20000}))
+        stopped = self.live.workers["eu"]
+        stopped.send(signal.SIGSTOP)
+        try:
+            self.live.await_rounds(self.live.newest() + 4)
+            site = self.live.site("eu")
+        finally:
+            stopped.send(signal.SIGCONT)
+        self.assertTrue(site["contributing"], "it is in the run, and rounds would take it")
+        newest = max(fragment["version"] for fragment in self.live.status()["fragments"])
+        self.assertLess(site["last_merged"]["version"], newest)
+        self.assertGreater(site["missed"]["version"], site["last_merged"]["version"])
+        self.assertRegex(site["missed"]["reason"], "when the round closed: quorum of 2")
+        self.assertIsNone(self.live.site("us")["lease_s_left"])
 
     def test_events_bring_status_and_timeline_and_the_33rd_stream_is_told_to_poll(self):
         self.start()
