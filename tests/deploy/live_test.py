@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -231,17 +232,18 @@ class InPrometheus(Live):
         (self.folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         log = open(self.folder / "prometheus.log", "wb")
         self.addCleanup(log.close)
-        # It takes no port 0 that one could learn; its own lock keeps a second one out of the folder, not out of the port.
-        port = 20000 + os.getpid() % 10000
+        with socket.socket() as free:  # it takes no port 0 that one could learn
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
         process = subprocess.Popen(["prometheus", f"--config.file={self.folder}/prometheus.yml",
-                                    f"--storage.tsdb.path={self.folder}/tsdb", f"--web.listen-address=127.0.0.1:{port}"],
+                                    f"--storage.tsdb.path={self.folder}/tsdb", f"--web.listen-address={address}"],
                                    stderr=log)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
 
         def missing():
             try:
-                return promql.expressions_without_data(f"http://127.0.0.1:{port}")
+                return promql.expressions_without_data(f"http://{address}")
             except OSError:
                 return ["Prometheus does not answer yet"]
         deadline = time.monotonic() + TIMEOUT_S
