@@ -21,16 +21,17 @@ void SyncDelay::Stepped(double seconds) {
 SyncDelay::SyncDelay(core::Step sync_every, int num_fragments)
     : sync_every_(sync_every), kept_(static_cast<size_t>(kKeptRounds) * num_fragments) {}
 
-void SyncDelay::Arrived(double latency_s) {
-  latencies_.push_back(latency_s);
-  if (latencies_.size() > kept_) latencies_.pop_front();
+void SyncDelay::Arrived(double latency_s, double waited_s) {
+  const double wait_s = std::clamp(waited_s, 0.0, latency_s), transfer_s = latency_s - wait_s;
+  times_.push_back(transfer_s + std::min(wait_s, transfer_s));
+  if (times_.size() > kept_) times_.pop_front();
 }
 
 SyncDelay::Choice SyncDelay::Choose() const {
   const core::Step most = sync_every_ - 1;
   if (most < 1) return {most, "an update is needed at the step that it is sent in (sync_every 1)"};
-  if (latencies_.empty() || step_s_ == 0) return {most, "nothing is measured yet: the longest there is"};
-  const double longest = *std::ranges::max_element(latencies_);
+  if (times_.empty() || step_s_ == 0) return {most, "nothing is measured yet: the longest there is"};
+  const double longest = *std::ranges::max_element(times_);
   const double steps = std::ceil(kMargin * longest / step_s_) + 1;
   const std::string measured = absl::StrFormat("updates take %.0f ms, steps %.1f ms", longest * 1e3, step_s_ * 1e3);
   if (steps > static_cast<double>(most)) return {most, measured + ": the longest there is"};

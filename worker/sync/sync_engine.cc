@@ -15,8 +15,6 @@ using core::FragmentId;
 using core::Step;
 using core::Version;
 
-double Seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 }  // namespace
 
 SyncEngine::SyncEngine(const core::RunConfig& config, core::SiteId site, const core::Manifest& manifest,
@@ -229,6 +227,7 @@ void SyncEngine::OnVerdict(FragmentId p, Version base, int64_t generation, const
     changed_.notify_all();
     if (verdict.ok()) {
       sent->admitted = true;
+      slots_[p].admitted_at = Clock::now();
       sent->chunks.reset();
       return;
     }

@@ -124,10 +124,13 @@ class SyncEngine final : public transport::LinkListener {
   using Clock = std::chrono::steady_clock;
 
   // A payload that is arriving.
+  static double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
   struct Incoming {
     transport::DownloadHeader header;
     std::vector<std::string> chunks;
     uint64_t digest = 0;
+    Clock::time_point begun_at;  // the header was here
   };
 
   struct Slot {
@@ -150,6 +153,7 @@ class SyncEngine final : public transport::LinkListener {
     core::Step delay = 0;             // τ of the round that θ applies next
     std::string delay_reason;         // where it was chosen
     Clock::time_point sent_at;        // of `sent`
+    Clock::time_point admitted_at;    // of it, or of an earlier one
     Clock::time_point ready_at;
     double slack_s = 0;
   };

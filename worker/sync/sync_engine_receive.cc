@@ -45,6 +45,7 @@ void SyncEngine::Fetch(transport::DownloadRequest request, int64_t generation,
   auto incoming = std::make_shared<Incoming>();
   request.on_header = [incoming](const transport::DownloadHeader& header) {
     incoming->header = header;
+    incoming->begun_at = Clock::now();
     incoming->chunks.assign(std::max(0, header.num_chunks), "");
   };
   request.on_chunk = [incoming](int index, std::string chunk) { incoming->chunks[index] = std::move(chunk); };
@@ -224,7 +225,10 @@ void SyncEngine::TakeUpdate(FragmentId p, const Incoming& incoming, int64_t gene
     if (joining || phase_ == Phase::kCompleting) slot.applied = slot.version;
     slot.ready_at = Clock::now();
     if (merged && phase_ == Phase::kTraining) {
-      delay_.Arrived(std::chrono::duration<double>(slot.ready_at - slot.sent_at).count());
+      // The verdict may be later than the update, where it is not known to have waited.
+      const bool admitted = slot.admitted_at > slot.sent_at;
+      delay_.Arrived(Seconds(slot.ready_at - slot.sent_at),
+                     admitted ? Seconds(incoming.begun_at - slot.admitted_at) : 0);
     }
     changed_.notify_all();
   }
