@@ -177,6 +177,9 @@ class Browser:
         for event in self.events:
             if event.get("method") == "Runtime.consoleAPICalled" and event["params"]["type"] == "error":
                 errors.append([argument.get("description", argument.get("value")) for argument in event["params"]["args"]])
+            entry = event["params"].get("entry", {}) if event.get("method") == "Log.entryAdded" else {}
+            if entry.get("level") == "error" and entry["source"] != "network":  # such as what the page may not do
+                errors.append(entry["text"])
         return errors
 
     def screenshot(self, path, whole=True):

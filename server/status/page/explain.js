@@ -20,7 +20,10 @@ const EXPLAIN = {
       'Last missed',
       'The newest round that was decided without this site although it was active, and why. What it had trained is not lost: it stays in the site and comes with its next contribution.'
     ],
-    merged: ['Merged of sent', 'How many of the contributions that the site has sent were merged.'],
+    merged: [
+      'Merged of sent',
+      'How many of the contributions that the site has sent were merged. Skipped: sends that were due while an earlier one was unresolved; what was trained comes with the next.'
+    ],
     weight: [
       'Share of weight',
       'The mean of the site\'s share of a round\'s weight, over the rounds since the coordinator\'s start. With three equal sites each has a third.'

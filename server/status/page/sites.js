@@ -61,6 +61,8 @@ function drawMergedOfSent(cell, site) {
   setFigure(part(cell, 'merged'), sitePath(site, 'contributions_merged'), 'count', site.contributions_merged);
   setPart(cell, 'of', ' of ');
   setFigure(part(cell, 'sent'), sitePath(site, 'contributions_sent'), 'count', site.contributions_sent);
+  const skipped = site.contributions_skipped;
+  setPart(cell, 'second', isNumber(skipped) && skipped > 0 ? `${grouped(skipped)} skipped` : '', 'div');
 }
 
 // How many of the fragments' anchors the site holds with the coordinator's bits, by the digests of the same version. Of
