@@ -32,10 +32,11 @@ const linear = (low, high, from, to) => (value) =>
 
 function timeAxis(x, low, high, width, top, bottom) {
   const {ticks, step} = timeTicks(low, high, Math.max(2, Math.floor(width / 90)));
+  const right = x(high) - 22;  // a label further right would be cut off
   return ticks.map(
-      (tick) =>
-          svg('g', {class: 'tick'}, svg('line', {x1: x(tick), x2: x(tick), y1: top, y2: bottom}),
-              svg('text', {x: x(tick), y: bottom + 15, 'text-anchor': 'middle'}, tickText(tick, step))));
+      (tick) => svg(
+          'g', {class: 'tick'}, svg('line', {x1: x(tick), x2: x(tick), y1: top, y2: bottom}),
+          svg('text', {x: Math.min(x(tick), right), y: bottom + 15, 'text-anchor': 'middle'}, tickText(tick, step))));
 }
 
 // Eight hues; beyond them, and for those who do not see hues, dashes differ as well.

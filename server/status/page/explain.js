@@ -52,7 +52,7 @@ const EXPLAIN = {
     ],
     saved: [
       'Saved',
-      'That divided by what the site did send and receive: how many times less. It counts the bytes since the coordinator’s start against all steps, so a restart makes it look better.'
+      'That divided by what the site did send and receive: how many times less. Bytes count from the coordinator’s start and steps from the run’s: after a restart it is an upper bound, and has a ≤.'
     ],
   },
   training: {

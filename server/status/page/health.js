@@ -240,9 +240,13 @@ function tilesOf(status) {
     [
       'sent', 'Traffic saved',
       [
-        [['computed/reduction', 'times', all.reduction], all.reduction === null ? '' : ' less'],
         [
-          ['computed/sent', 'bytes', all.sent], ' instead of ',
+          wasRestarted(status) ? '≤ ' : '', ['computed/reduction', 'times', all.reduction],
+          all.reduction === null ? '' : ' less'
+        ],
+        [
+          ['computed/sent', 'bytes', all.sent],
+          wasRestarted(status) ? ' since the restart, in all not ' : ' instead of ',
           ['float32_every_step_bytes', 'bytes', status.float32_every_step_bytes], ' of float32 at every step'
         ]
       ]

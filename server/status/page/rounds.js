@@ -63,6 +63,7 @@ function spanOf(rounds, now, wanted) {
   const begins = new Map();
   for (const round of rounds) begins.set(round.fragment, [...(begins.get(round.fragment) || []), beginOf(round, now)]);
   const periods = [...begins.values()]
+                      .map((list) => list.slice(-6))  // of late
                       .filter((list) => list.length > 1)
                       .map((list) => (list[list.length - 1] - list[0]) / (list.length - 1));
   if (!periods.length) return [first, now];

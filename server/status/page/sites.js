@@ -212,6 +212,15 @@ function directionColumns(direction, label) {
 const float32Of = (site, status) =>
     isNumber(site.step) && isNumber(status.parameters) ? 8 * status.parameters * site.step : null;
 
+// The coordinator's meters begin at 0 with it, the sites' steps do not: after a restart the ratio is an upper bound.
+const wasRestarted = (status) => isNumber(status.epoch) && status.epoch > 1;
+
+function drawSaved(cell, site) {
+  setPart(cell, 'bound', wasRestarted(known.status) ? '≤ ' : '');
+  const saved = quotient(float32Of(site, known.status), sum([site.up_bytes, site.down_bytes]));
+  setFigure(part(cell, 'figure'), `computed/${site.name}/saved`, 'times', saved);
+}
+
 const BANDWIDTH = [
   siteColumn('bandwidth.site'),
   ...directionColumns('up', '↑ Up'),
@@ -224,14 +233,7 @@ const BANDWIDTH = [
     label: 'float32 every step',
     figure: (site) => [`computed/${site.name}/float32`, 'bytes', float32Of(site, known.status)]
   },
-  {
-    key: 'bandwidth.saved',
-    title: 'Saved',
-    group: 'Instead of',
-    figure: (site) => [`computed/${site.name}/saved`, 'times', quotient(float32Of(site, known.status), sum([
-                                                                          site.up_bytes, site.down_bytes
-                                                                        ]))]
-  },
+  {key: 'bandwidth.saved', title: 'Saved', group: 'Instead of', numeric: true, draw: drawSaved},
 ];
 
 function showBandwidth(status) {
