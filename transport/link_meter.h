@@ -7,7 +7,7 @@
 // 2.8 MB. So a link takes ceil(rate · round trip / 2.8 MB) of them, at most 16. The rate is what came out of the
 // connections there were, so a quarter more is allowed for: where they are the limit, their number grows. And where
 // several sites share a link, what a single flow gets of it is a matter of luck that lasts for seconds: up to four are
-// taken, as long as each has 2 MB/s. Thread-safe.
+// taken, as long as each has 1 MB/s. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -21,12 +21,12 @@ TEST(LinkMeter, ASlowOrNearLinkTakesOneConnection) {
   EXPECT_EQ(meter.channels(), 1);
   LinkMeter near;
   near.RoundTrip(0.0002);
-  near.Moved(Direction::kDown, 3'000'000, 1);
+  near.Moved(Direction::kDown, 1'500'000, 1);
   EXPECT_EQ(near.channels(), 1);
 }
 
-TEST(LinkMeter, TakesUpToFourConnectionsThatHaveTwoMegabytesASecondEach) {
-  for (const auto& [bytes_per_s, channels] : {std::pair(5'000'000, 2), {8'000'000, 4}, {1'000'000'000, 4}}) {
+TEST(LinkMeter, TakesUpToFourConnectionsThatHaveAMegabyteASecondEach) {
+  for (const auto& [bytes_per_s, channels] : {std::pair(2'500'000, 2), {4'000'000, 4}, {1'000'000'000, 4}}) {
     LinkMeter meter;
     meter.RoundTrip(0.0002);
     meter.Moved(Direction::kDown, bytes_per_s, 1);

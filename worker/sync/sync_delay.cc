@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kKeptRounds = 3;
 constexpr double kMargin = 1.1;
+constexpr double kMostWait = 3;         // times what an update takes without
 constexpr double kNewestWeight = 0.05;  // of a step's time: 20 steps follow a change
 
 }  // namespace
@@ -23,7 +24,7 @@ SyncDelay::SyncDelay(core::Step sync_every, int num_fragments)
 
 void SyncDelay::Arrived(double latency_s, double waited_s) {
   const double wait_s = std::clamp(waited_s, 0.0, latency_s), transfer_s = latency_s - wait_s;
-  times_.push_back(transfer_s + std::min(wait_s, transfer_s));
+  times_.push_back(transfer_s + std::min(wait_s, kMostWait * transfer_s));
   if (times_.size() > kept_) times_.pop_front();
 }
 

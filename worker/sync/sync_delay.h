@@ -3,7 +3,7 @@
 //
 //   SEND ── encode, up ──► admitted ── wait for others ──► merge, down, outer step ──► update in W ── slack ──► APPLY
 //
-//   time of an update = t + min(wait, t), where t is all but the wait
+//   time of an update = t + min(wait, 3 t), where t is all but the wait
 //   τ = ceil(1.1 · longest of the last times / step time) + 1,  1 ≤ τ < H
 //
 // A too large τ costs a little of the fragment's newest local steps, a too small one makes the site wait. So the
@@ -11,10 +11,10 @@
 // the others as well; and while nothing is measured, the longest τ there is. A link that got slower is followed at
 // once, one that got faster after three rounds. What is chosen at a SEND holds for that round.
 //
-// The wait counts as far as it may be chance: others' transfers take as long as ours. Beyond that somebody computes
-// more slowly than we do, and no delay helps: one that covered it would only let us run further ahead, wait longer and
-// ask for more. Source: Streaming DiLoCo (arXiv 2501.18512, section 2.2) has τ as a constant; its choice from
-// measurement is ours. One owner at a time.
+// The wait counts as far as it may be chance: what delays others' transfers. Beyond that somebody computes more slowly
+// than we do, and no delay helps: one that covered it would only let us run further ahead, wait longer and ask for
+// more. Source: Streaming DiLoCo (arXiv 2501.18512, section 2.2) has τ as a constant; its choice from measurement is
+// ours. One owner at a time.
 #pragma once
 
 #include <cstddef>
