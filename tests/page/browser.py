@@ -87,7 +87,8 @@ class Browser:
         self.process = subprocess.Popen(
             [find(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
              "--disable-background-networking", "--disable-extensions", "--hide-scrollbars", "--force-color-profile=srgb",
-             "--remote-debugging-port=0", f"--user-data-dir={self.folder.name}", f"--window-size={width},{height}", "about:blank"],
+             "--remote-debugging-port=0", f"--user-data-dir={self.folder.name}", f"--window-size={width},{height}",
+             "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             self.connect()
@@ -116,8 +117,10 @@ class Browser:
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
         width, height = self.size
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if self.dark else "light"}])
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                  mobile=width < 600)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if self.dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def close(self):
         if self.web:
@@ -167,13 +170,15 @@ class Browser:
     def requests(self):
         """The addresses that the browser has asked for, but for what is in the page itself."""
         self.evaluate("0")
-        asked = [event["params"]["request"]["url"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        asked = [event["params"]["request"]["url"] for event in self.events
+                 if event.get("method") == "Network.requestWillBeSent"]
         return [url for url in asked if not url.startswith("data:")]
 
     def complaints(self):
         """What the browser or the page's script complained of."""
         self.evaluate("0")
-        errors = [event["params"]["exceptionDetails"] for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
+        errors = [event["params"]["exceptionDetails"] for event in self.events
+                  if event.get("method") == "Runtime.exceptionThrown"]
         for event in self.events:
             if event.get("method") == "Runtime.consoleAPICalled" and event["params"]["type"] == "error":
                 errors.append([argument.get("description", argument.get("value")) for argument in event["params"]["args"]])
@@ -182,7 +187,9 @@ class Browser:
                 errors.append(entry["text"])
         return errors
 
-    def screenshot(self, path, whole=True):
-        picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **({} if not whole else {"clip": {
-            "x": 0, "y": 0, "width": self.size[0], "scale": 1, "height": self.evaluate("document.documentElement.scrollHeight")}}))
+    def screenshot(self, path):
+        """The whole page, not only what the window shows."""
+        height = self.evaluate("document.documentElement.scrollHeight")
+        picture = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True,
+                            clip={"x": 0, "y": 0, "width": self.size[0], "height": height, "scale": 1})
         pathlib.Path(path).write_bytes(base64.b64decode(picture["data"]))

@@ -72,6 +72,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    server = FeedServer(open(sys.argv[1], encoding="utf-8").read(), *sys.argv[2:3], port=int(sys.argv[3]) if sys.argv[3:] else 8000)
+    wanted_port = int(sys.argv[3]) if sys.argv[3:] else 8000
+    server = FeedServer(open(sys.argv[1], encoding="utf-8").read(), *sys.argv[2:3], port=wanted_port)
     print(server.url(), flush=True)
     threading.Event().wait()

@@ -1,4 +1,4 @@
-"""How figures become text: the rules of server/status/page/format.js, written a second time, in exact decimal arithmetic.
+"""How figures become text: the rules of server/status/page/format.js a second time, in exact decimal arithmetic.
 
     text("rate", 155_300.0)     '155 kB/s'
     text("loss", None)          '–'
@@ -59,8 +59,8 @@ def duration(seconds):
     if size < 59.95:
         return f"{significant(seconds)} s"
     whole = math.floor(size + 0.5)
-    (a, first), (b, second) = [(60, "min"), (1, "s")] if whole < 3600 else [(3600, "h"), (60, "min")] if whole < 86400 else [
-        (86400, "d"), (3600, "h")]
+    minutes, hours, days = [(60, "min"), (1, "s")], [(3600, "h"), (60, "min")], [(86400, "d"), (3600, "h")]
+    (a, first), (b, second) = minutes if whole < 3600 else hours if whole < 86400 else days
     return f"{'−' if seconds < 0 else ''}{whole // a} {first} {whole % a // b} {second}"
 
 
