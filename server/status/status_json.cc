@@ -1,16 +1,14 @@
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/digest.h"
 #include "server/status/alarms.h"
+#include "server/status/json_writer.h"
 #include "server/status/status_snapshot.h"
 #include "server/status/thinned_series.h"
 
 namespace causeway::server {
 namespace {
-
-using nlohmann::json;
 
 constexpr int kSchemaVersion = 1;  // rises when a field changes its meaning or goes
 
@@ -19,14 +17,6 @@ constexpr size_t kLossPointsOfAll = 1600;
 constexpr size_t kLeastLossPoints = 8;
 constexpr size_t kReducedContributors = 16;
 constexpr size_t kReducedReasonBytes = 160;
-
-json Number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
-json Number(const std::optional<double>& value) { return value ? Number(*value) : json(nullptr); }
-
-template <typename T>
-json OrNull(const std::optional<T>& value) {
-  return value ? json(*value) : json(nullptr);
-}
 
 // For curves: a loss is drawn, not compared.
 double Rounded(double loss) { return std::round(loss * 1e4) / 1e4; }
@@ -39,151 +29,241 @@ bool Mismatches(const SiteStatus& site, core::FragmentId fragment) {
   return std::ranges::count(site.mismatches, fragment) > 0;
 }
 
-json DigestsOf(const SiteStatus& site, bool reduced) {
-  json digests = json::object();
+void WriteVersions(JsonWriter& json, std::string_view name, const std::vector<core::Version>& versions) {
+  json.Key(name);
+  json.BeginArray();
+  for (const core::Version version : versions) json.Value(version);
+  json.EndArray();
+}
+
+void WriteDigests(JsonWriter& json, const SiteStatus& site, bool reduced) {
+  json.Key("digests");
+  json.BeginObject();
   for (const auto& [fragment, anchor] : site.progress->digests) {
     if (reduced && !Mismatches(site, fragment)) continue;
-    digests[std::to_string(fragment)] = {{"version", anchor.version}, {"digest", core::DigestText(anchor.digest)}};
+    json.Key(std::to_string(fragment));
+    json.BeginObject();
+    json.Member("version", anchor.version);
+    json.Member("digest", core::DigestText(anchor.digest));
+    json.EndObject();
   }
-  return digests;
+  json.EndObject();
+  json.Member("digests_matching", site.progress->digests.size() - site.mismatches.size());
 }
 
-json FragmentsOf(const core::Progress& progress, bool reduced) {
-  json fragments = json::array();
+void WriteFragments(JsonWriter& json, const core::Progress& progress, bool reduced) {
   const auto least =
       std::ranges::min_element(progress.fragments, {}, [](const auto& fragment) { return fragment.second.slack_s; });
+  json.Key("fragments");
+  json.BeginArray();
   for (auto fragment = progress.fragments.begin(); fragment != progress.fragments.end(); ++fragment) {
     if (reduced && fragment != least) continue;
-    fragments.push_back({{"id", fragment->first},
-                         {"slack_s", Number(fragment->second.slack_s)},
-                         {"fragment_sync_delay", fragment->second.delay},
-                         {"reason", fragment->second.reason}});
+    json.BeginObject();
+    json.Member("id", fragment->first);
+    json.Member("slack_s", fragment->second.slack_s);
+    json.Member("fragment_sync_delay", fragment->second.delay);
+    json.Member("reason", fragment->second.reason);
+    json.EndObject();
   }
-  return fragments;
+  json.EndArray();
 }
 
-json LinkOf(const core::LinkProgress& link) {
-  const auto measured = [](double value) { return value > 0 ? Number(value) : json(nullptr); };
-  return {{"up_bytes_per_s", measured(link.up_bytes_per_s)},
-          {"down_bytes_per_s", measured(link.down_bytes_per_s)},
-          {"round_trip_s", measured(link.round_trip_s)},
-          {"channels", link.channels}};
+void WriteLink(JsonWriter& json, const core::LinkProgress& link) {
+  const auto measured = [](double value) { return value > 0 ? std::optional(value) : std::nullopt; };
+  json.Key("link");
+  json.BeginObject();
+  json.Member("up_bytes_per_s", measured(link.up_bytes_per_s));
+  json.Member("down_bytes_per_s", measured(link.down_bytes_per_s));
+  json.Member("round_trip_s", measured(link.round_trip_s));
+  json.Member("channels", link.channels);
+  json.EndObject();
 }
 
-json LossesOf(const SiteStatus& site, size_t most) {
-  json losses = json::array();
+void WriteLosses(JsonWriter& json, const SiteStatus& site, size_t most) {
+  json.Key("loss_history");
+  json.BeginArray();
   for (const LossPoint& point : EvenlyOf(site.loss_history, most)) {
-    losses.push_back(json::array({point.unix_ms, Rounded(point.loss)}));
+    json.BeginArray();
+    json.Value(point.unix_ms);
+    json.Value(Rounded(point.loss));
+    json.EndArray();
   }
-  return losses;
+  json.EndArray();
 }
 
-void AddProgress(const core::Progress& progress, json& site) {
-  site["step"] = progress.step;
-  site["tokens"] = progress.tokens;
-  site["loss"] = Number(progress.loss);
-  site["tokens_per_s"] = Number(progress.tokens_per_s);
-  site["utilization"] = progress.wall_s > 0 ? Number(progress.compute_s / progress.wall_s) : json(nullptr);
-  site["compute_s"] = Number(progress.compute_s);
-  site["wall_s"] = Number(progress.wall_s);
-  site["stall_s"] = Number(progress.stall_s);
-  site["slack_s"] = Number(progress.slack_s);
-  site["contributions_sent"] = progress.contributions_sent;
-  site["contributions_merged"] = progress.contributions_merged;
-  site["contributions_skipped"] = progress.contributions_skipped;
-  site["residual_norm"] = Number(progress.residual_norm);
-  site["in_flight"] = progress.in_flight;
-  site["link"] = LinkOf(progress.link);
+void WriteProgress(JsonWriter& json, const core::Progress& progress) {
+  json.Member("step", progress.step);
+  json.Member("tokens", progress.tokens);
+  json.Member("loss", progress.loss);
+  json.Member("tokens_per_s", progress.tokens_per_s);
+  json.Member("utilization", progress.wall_s > 0 ? std::optional(progress.compute_s / progress.wall_s) : std::nullopt);
+  json.Member("compute_s", progress.compute_s);
+  json.Member("wall_s", progress.wall_s);
+  json.Member("stall_s", progress.stall_s);
+  json.Member("slack_s", progress.slack_s);
+  json.Member("contributions_sent", progress.contributions_sent);
+  json.Member("contributions_merged", progress.contributions_merged);
+  json.Member("contributions_skipped", progress.contributions_skipped);
+  json.Member("residual_norm", progress.residual_norm);
+  json.Key("in_flight");
+  json.BeginArray();
+  for (const std::string& transfer : progress.in_flight) json.Value(transfer);
+  json.EndArray();
+  WriteLink(json, progress.link);
 }
 
-void AddTaking(const SiteStatus& status, bool reduced, json& site) {
-  site["contributing"] = status.contributing;
-  site["contributing_reason"] = Shortened(status.contributing_reason, reduced);
-  site["staleness"] = status.staleness;
-  site["lease_s_left"] = Number(status.lease_s_left);
-  site["last_merged"] = site["missed"] = nullptr;
-  if (const auto& merged = status.last_merged) {
-    site["last_merged"] = {{"fragment", merged->fragment}, {"version", merged->version}, {"unix_ms", merged->unix_ms}};
+void WriteTaking(JsonWriter& json, const SiteStatus& site, bool reduced) {
+  json.Member("contributing", site.contributing);
+  json.Member("contributing_reason", Shortened(site.contributing_reason, reduced));
+  json.Member("staleness", site.staleness);
+  json.Member("lease_s_left", site.lease_s_left);
+  json.Member("merged_weight", site.merged_weight);
+  json.Key("last_merged");
+  if (const auto& merged = site.last_merged) {
+    json.BeginObject();
+    json.Member("fragment", merged->fragment);
+    json.Member("version", merged->version);
+    json.Member("unix_ms", merged->unix_ms);
+    json.EndObject();
+  } else {
+    json.Null();
   }
-  if (const auto& missed = status.missed) {
-    site["missed"] = {
-        {"fragment", missed->fragment}, {"version", missed->version}, {"reason", Shortened(missed->reason, reduced)}};
+  json.Key("missed");
+  if (const auto& missed = site.missed) {
+    json.BeginObject();
+    json.Member("fragment", missed->fragment);
+    json.Member("version", missed->version);
+    json.Member("reason", Shortened(missed->reason, reduced));
+    json.EndObject();
+  } else {
+    json.Null();
   }
 }
 
-json SiteJson(const SiteStatus& status, bool reduced, size_t loss_points) {
-  json site = {{"name", status.name},
-               {"state", core::SiteStateName(status.state)},
-               {"reason", Shortened(status.reason, reduced)},
-               {"up_bytes", status.up_bytes},
-               {"down_bytes", status.down_bytes},
-               {"up_bytes_per_s", Number(status.up_bytes_per_s)},
-               {"down_bytes_per_s", Number(status.down_bytes_per_s)},
-               {"up_mean_bytes_per_s", Number(status.up_rate.mean)},
-               {"down_mean_bytes_per_s", Number(status.down_rate.mean)},
-               {"up_peak_bytes_per_s", Number(status.up_rate.peak)},
-               {"down_peak_bytes_per_s", Number(status.down_rate.peak)},
-               {"merged_weight", Number(status.merged_weight)},
-               {"loss_history", LossesOf(status, loss_points)},
-               {"fragments", FragmentsOf(*status.progress, reduced)},
-               {"digests", DigestsOf(status, reduced)},
-               {"digests_matching", status.progress->digests.size() - status.mismatches.size()}};
-  AddProgress(*status.progress, site);
-  AddTaking(status, reduced, site);
-  return site;
+void WriteSite(JsonWriter& json, const SiteStatus& site, bool reduced, size_t loss_points) {
+  json.BeginObject();
+  json.Member("name", site.name);
+  json.Member("state", core::SiteStateName(site.state));
+  json.Member("reason", Shortened(site.reason, reduced));
+  json.Member("up_bytes", site.up_bytes);
+  json.Member("down_bytes", site.down_bytes);
+  json.Member("up_bytes_per_s", site.up_bytes_per_s);
+  json.Member("down_bytes_per_s", site.down_bytes_per_s);
+  json.Member("up_mean_bytes_per_s", site.up_rate.mean);
+  json.Member("down_mean_bytes_per_s", site.down_rate.mean);
+  json.Member("up_peak_bytes_per_s", site.up_rate.peak);
+  json.Member("down_peak_bytes_per_s", site.down_rate.peak);
+  WriteProgress(json, *site.progress);
+  WriteTaking(json, site, reduced);
+  WriteLosses(json, site, loss_points);
+  WriteFragments(json, *site.progress, reduced);
+  WriteDigests(json, site, reduced);
+  json.EndObject();
 }
 
-json FragmentJson(const FragmentStatus& fragment, bool reduced) {
-  json contributors = json::array();
-  for (const core::SiteId& site : fragment.contributors) {
-    if (reduced && contributors.size() == kReducedContributors) break;
-    contributors.push_back(site);
-  }
-  return {{"id", fragment.id},
-          {"parameters", fragment.parameters},
-          {"version", fragment.committed.version},
-          {"digest", core::DigestText(fragment.committed.digest)},
-          {"state", fragment.state},
-          {"reason", Shortened(fragment.reason, reduced)},
-          {"contributors", std::move(contributors)},
-          {"contributors_count", fragment.contributors.size()}};
+void WriteFragment(JsonWriter& json, const FragmentStatus& fragment, bool reduced) {
+  json.BeginObject();
+  json.Member("id", fragment.id);
+  json.Member("parameters", fragment.parameters);
+  json.Member("version", fragment.committed.version);
+  json.Member("digest", core::DigestText(fragment.committed.digest));
+  json.Member("state", fragment.state);
+  json.Member("reason", Shortened(fragment.reason, reduced));
+  const size_t shown =
+      reduced ? std::min(kReducedContributors, fragment.contributors.size()) : fragment.contributors.size();
+  json.Key("contributors");
+  json.BeginArray();
+  for (size_t i = 0; i < shown; ++i) json.Value(fragment.contributors[i]);
+  json.EndArray();
+  json.Member("contributors_count", fragment.contributors.size());
+  json.EndObject();
 }
 
-json AlarmsOf(const StatusSnapshot& snapshot) {
-  json alarms = json::array();
+void WriteAlarms(JsonWriter& json, const StatusSnapshot& snapshot) {
+  json.Key("alarms");
+  json.BeginArray();
   for (const Alarm& alarm : snapshot.alarms) {
-    alarms.push_back({{"name", alarm.name},
-                      {"severity", SeverityName(alarm.severity)},
-                      {"site", OrNull(alarm.site)},
-                      {"fragment", OrNull(alarm.fragment)},
-                      {"text", alarm.text},
-                      {"since_unix_ms", alarm.since_unix_ms}});
+    json.BeginObject();
+    json.Member("name", alarm.name);
+    json.Member("severity", SeverityName(alarm.severity));
+    json.Member("site", alarm.site);
+    json.Member("fragment", alarm.fragment);
+    json.Member("text", alarm.text);
+    json.Member("since_unix_ms", alarm.since_unix_ms);
+    json.EndObject();
   }
-  return alarms;
+  json.EndArray();
 }
 
-json EvalLossOf(const StatusSnapshot& snapshot) {
-  json history = json::array();
+void WriteEvalLoss(JsonWriter& json, const StatusSnapshot& snapshot) {
+  json.Key("eval_loss");
+  json.BeginObject();
+  json.Member("start", snapshot.eval_loss_start);
+  json.Member("latest", snapshot.eval_loss_latest);
+  WriteVersions(json, "versions", snapshot.eval_loss_versions);
+  json.Key("history");
+  json.BeginArray();
   for (const EvalPoint& point : snapshot.eval_history) {
-    history.push_back({{"unix_ms", point.unix_ms}, {"version", point.version}, {"loss", Rounded(point.loss)}});
+    json.BeginObject();
+    json.Member("unix_ms", point.unix_ms);
+    json.Member("version", point.version);
+    json.Member("loss", Rounded(point.loss));
+    json.EndObject();
   }
-  return {{"start", Number(snapshot.eval_loss_start)},
-          {"latest", Number(snapshot.eval_loss_latest)},
-          {"versions", snapshot.eval_loss_versions},
-          {"history", std::move(history)}};
+  json.EndArray();
+  json.EndObject();
 }
 
-json CodecOf(const StatusSnapshot& snapshot) {
-  return {{"up", core::CodecName(snapshot.codec.up)},    {"down", core::CodecName(snapshot.codec.down)},
-          {"auto_up", !snapshot.codec.allow_up.empty()}, {"auto_down", !snapshot.codec.allow_down.empty()},
-          {"reason_up", snapshot.codec_reason_up},       {"reason_down", snapshot.codec_reason_down},
-          {"feedback_up", snapshot.codec.feedback_up},   {"feedback_down", snapshot.codec.feedback_down}};
+void WriteCodec(JsonWriter& json, const StatusSnapshot& snapshot) {
+  json.Key("codec");
+  json.BeginObject();
+  json.Member("up", core::CodecName(snapshot.codec.up));
+  json.Member("down", core::CodecName(snapshot.codec.down));
+  json.Member("auto_up", !snapshot.codec.allow_up.empty());
+  json.Member("auto_down", !snapshot.codec.allow_down.empty());
+  json.Member("reason_up", snapshot.codec_reason_up);
+  json.Member("reason_down", snapshot.codec_reason_down);
+  json.Member("feedback_up", double{snapshot.codec.feedback_up});
+  json.Member("feedback_down", double{snapshot.codec.feedback_down});
+  json.EndObject();
 }
 
-void AddHost(const HostStatus& host, json& status) {
-  status["disk"] = {{"free_bytes", OrNull(host.disk_free_bytes)}, {"reserved_bytes", host.disk_reserved_bytes}};
-  status["certificate"] = nullptr;
-  if (host.certificate_expires_unix_s) status["certificate"] = {{"expires_unix_s", *host.certificate_expires_unix_s}};
+void WriteHost(JsonWriter& json, const HostStatus& host) {
+  json.Key("disk");
+  json.BeginObject();
+  json.Member("free_bytes", host.disk_free_bytes);
+  json.Member("reserved_bytes", host.disk_reserved_bytes);
+  json.EndObject();
+  json.Key("certificate");
+  if (host.certificate_expires_unix_s) {
+    json.BeginObject();
+    json.Member("expires_unix_s", *host.certificate_expires_unix_s);
+    json.EndObject();
+  } else {
+    json.Null();
+  }
+}
+
+void WriteRun(JsonWriter& json, const StatusSnapshot& snapshot, bool reduced) {
+  json.Member("schema_version", kSchemaVersion);
+  json.Member("version", snapshot.version);
+  json.Member("unix_ms", snapshot.unix_ms);
+  json.Member("run_id", snapshot.run_id);
+  json.Member("protocol", snapshot.protocol);
+  json.Member("epoch", snapshot.epoch);
+  json.Member("shard", snapshot.shard.index);
+  json.Member("num_shards", snapshot.shard.count);
+  json.Member("state", snapshot.state);
+  json.Member("reason", snapshot.reason);
+  json.Member("uptime_s", snapshot.uptime_s);
+  json.Member("parameters", snapshot.parameters);
+  json.Member("mode", snapshot.mode == core::SyncMode::kQuorum ? "quorum" : "synchronous");
+  json.Member("min_quorum", snapshot.min_quorum);
+  json.Member("contributing_sites", snapshot.ContributingSites());
+  json.Member("float32_every_step_bytes", snapshot.Float32EveryStepBytes());
+  json.Member("details", reduced ? "reduced" : "full");
+  json.Key("config");
+  json.Raw(snapshot.config_json.empty() ? "null" : snapshot.config_json);
 }
 
 }  // namespace
@@ -200,37 +280,24 @@ int64_t StatusSnapshot::Float32EveryStepBytes() const {
 
 std::string StatusJson(const StatusSnapshot& snapshot, Details details) {
   const bool reduced = details == Details::kAuto && snapshot.sites.size() * snapshot.fragments.size() > kFullDetails;
-  json status = {{"schema_version", kSchemaVersion},
-                 {"version", snapshot.version},
-                 {"unix_ms", snapshot.unix_ms},
-                 {"run_id", snapshot.run_id},
-                 {"protocol", snapshot.protocol},
-                 {"epoch", snapshot.epoch},
-                 {"shard", snapshot.shard.index},
-                 {"num_shards", snapshot.shard.count},
-                 {"state", snapshot.state},
-                 {"reason", snapshot.reason},
-                 {"uptime_s", Number(snapshot.uptime_s)},
-                 {"parameters", snapshot.parameters},
-                 {"mode", snapshot.mode == core::SyncMode::kQuorum ? "quorum" : "synchronous"},
-                 {"min_quorum", snapshot.min_quorum},
-                 {"contributing_sites", snapshot.ContributingSites()},
-                 {"float32_every_step_bytes", snapshot.Float32EveryStepBytes()},
-                 {"alarms", AlarmsOf(snapshot)},
-                 {"details", reduced ? "reduced" : "full"},
-                 {"config", json::parse(snapshot.config_json, nullptr, /*allow_exceptions=*/false)},
-                 {"codec", CodecOf(snapshot)},
-                 {"eval_loss", EvalLossOf(snapshot)},
-                 {"sites", json::array()},
-                 {"fragments", json::array()}};
-  AddHost(snapshot.host, status);
+  JsonWriter json;
+  json.BeginObject();
+  WriteRun(json, snapshot, reduced);
+  WriteHost(json, snapshot.host);
+  WriteAlarms(json, snapshot);
+  WriteCodec(json, snapshot);
+  WriteEvalLoss(json, snapshot);
+  json.Key("sites");
+  json.BeginArray();
   const size_t loss_points = std::max(kLeastLossPoints, kLossPointsOfAll / std::max<size_t>(1, snapshot.sites.size()));
-  for (const SiteStatus& site : snapshot.sites) status["sites"].push_back(SiteJson(site, reduced, loss_points));
-  for (const FragmentStatus& fragment : snapshot.fragments) {
-    status["fragments"].push_back(FragmentJson(fragment, reduced));
-  }
-  // Strings that are not UTF-8 (a reason that quotes a peer) are shown with replacement characters.
-  return status.dump(-1, ' ', false, json::error_handler_t::replace);
+  for (const SiteStatus& site : snapshot.sites) WriteSite(json, site, reduced, loss_points);
+  json.EndArray();
+  json.Key("fragments");
+  json.BeginArray();
+  for (const FragmentStatus& fragment : snapshot.fragments) WriteFragment(json, fragment, reduced);
+  json.EndArray();
+  json.EndObject();
+  return std::move(json).Take();
 }
 
 }  // namespace causeway::server

@@ -1,0 +1,83 @@
+// Appends JSON to a string, in one pass: a status of 64 sites has 8,000 values, and a tree of them takes ten times as
+// long to build and to print. Numbers that are not finite are null; strings that are not UTF-8 are shown with
+// replacement characters. Whoever writes keeps the order: Key before each value of an object, what is begun is ended.
+// One owner.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace causeway::server {
+
+class JsonWriter {
+ public:
+  void BeginObject() { Begin('{'); }
+  void EndObject() { End('}'); }
+  void BeginArray() { Begin('['); }
+  void EndArray() { End(']'); }
+
+  // Of an object's next value; letters, digits and underscores alone.
+  void Key(std::string_view name) {
+    Separate();
+    text_.append("\"").append(name).append("\":");
+    separate_ = false;
+  }
+
+  void Value(std::integral auto value) { Number(value); }
+  void Value(bool value) { Raw(value ? "true" : "false"); }
+  void Value(double value) {
+    if (!std::isfinite(value)) return Null();
+    Number(value);
+  }
+  void Value(std::string_view text);
+  void Value(const std::string& text) { Value(std::string_view(text)); }
+  void Value(const char* text) { Value(std::string_view(text)); }
+  template <typename T>
+  void Value(const std::optional<T>& value) {
+    if (!value) return Null();
+    Value(*value);
+  }
+  void Null() { Raw("null"); }
+  void Raw(std::string_view json) {  // a whole value
+    Separate();
+    text_.append(json);
+    separate_ = true;
+  }
+
+  template <typename T>
+  void Member(std::string_view name, const T& value) {
+    Key(name);
+    Value(value);
+  }
+
+  std::string Take() && { return std::move(text_); }
+
+ private:
+  void Separate() {
+    if (separate_) text_.push_back(',');
+  }
+  void Begin(char bracket) {
+    Separate();
+    text_.push_back(bracket);
+    separate_ = false;
+  }
+  void End(char bracket) {
+    text_.push_back(bracket);
+    separate_ = true;
+  }
+  template <typename T>
+  void Number(T value) {
+    char digits[32];  // the shortest that reads back the same
+    Raw({digits, static_cast<size_t>(std::to_chars(digits, digits + sizeof digits, value).ptr - digits)});
+  }
+
+  std::string text_;
+  bool separate_ = false;  // a value was written, and nothing begun since
+};
+
+}  // namespace causeway::server
