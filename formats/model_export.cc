@@ -43,13 +43,18 @@ absl::Status WriteTensors(const std::string& path, const core::Manifest& manifes
 absl::Status WriteExport(const std::string& dir, const core::RunConfig& config, const core::FragmentMap& map,
                          std::span<const std::span<const float>> fragments, std::span<const core::Version> versions) {
   CHECK(static_cast<int>(fragments.size()) == map.num_fragments() && versions.size() == fragments.size());
+  return WriteExport(dir, config, map.manifest(), TensorsOf(map, fragments), versions);
+}
+
+absl::Status WriteExport(const std::string& dir, const core::RunConfig& config, const core::Manifest& manifest,
+                         std::span<const std::span<const float>> tensors, std::span<const core::Version> versions) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return absl::UnavailableError(absl::StrCat("cannot create folder ", dir, ": ", error.message()));
   if (config.model_kind == core::ModelKind::kLlama) {
     RETURN_IF_ERROR(WriteFileAtomically(dir + "/config.json", HfConfigJson(config.llama)));
   }
-  return WriteTensors(dir + "/model.safetensors", map.manifest(), TensorsOf(map, fragments),
+  return WriteTensors(dir + "/model.safetensors", manifest, tensors,
                       {{"run_id", config.run_id}, {"versions", absl::StrJoin(versions, ",")}});
 }
 

@@ -20,6 +20,10 @@ namespace causeway::formats {
 absl::Status WriteExport(const std::string& dir, const core::RunConfig& config, const core::FragmentMap& map,
                          std::span<const std::span<const float>> fragments, std::span<const core::Version> versions);
 
+// The same from the unpadded tensors, in manifest order.
+absl::Status WriteExport(const std::string& dir, const core::RunConfig& config, const core::Manifest& manifest,
+                         std::span<const std::span<const float>> tensors, std::span<const core::Version> versions);
+
 // One site's live parameters, for comparison: tensors[i] are the unpadded values of tensor i of the manifest.
 absl::Status WriteLocalDump(const std::string& path, const core::Manifest& manifest,
                             std::span<const std::span<const float>> tensors);

@@ -1,9 +1,13 @@
 // causeway-worker: trains one site's replica and keeps it in step through the coordinator. Reads flags and wires the
 // trainer (worker/train), the sync engine (worker/sync) and the loop between them (worker/loop).
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -17,7 +21,9 @@
 #include "formats/run_yaml.h"
 #include "transport/grpc_link.h"
 #include "transport/sharded_link.h"
+#include "worker/loop/exports.h"
 #include "worker/loop/site_loop.h"
+#include "worker/loop/training_log.h"
 #include "worker/sync/checkpoint_store.h"
 #include "worker/sync/sync_engine.h"
 #include "worker/train/blas_kernels.h"
@@ -31,6 +37,11 @@ ABSL_FLAG(std::string, data, "", "text file, .bin token shard or directory of th
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
+ABSL_FLAG(std::string, metrics_file, "",
+          "append what training does, as JSON lines: a step each second, evaluations, files");
+ABSL_FLAG(std::string, export_dir, "", "write the global parameters there, every --export_every_rounds and at the end");
+ABSL_FLAG(int64_t, export_every_rounds, 0, "with --export_dir: of all fragments; 0 = at the end alone");
+ABSL_FLAG(int, export_keep, 3, "with --export_dir: so many of the newest exports stay");
 ABSL_FLAG(double, max_up_mbit, 0, "send payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(double, max_down_mbit, 0, "receive payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
@@ -111,6 +122,34 @@ absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transpo
   return saved;
 }
 
+// None without --metrics_file.
+absl::StatusOr<std::unique_ptr<worker::TrainingLog>> OpenLog(const core::SiteId& site) {
+  const std::string path = absl::GetFlag(FLAGS_metrics_file);
+  if (path.empty()) return std::unique_ptr<worker::TrainingLog>();
+  return worker::TrainingLog::Open(path, site);
+}
+
+// Before anything is started: what was asked for cannot be meant, or cannot be written.
+absl::Status CheckExportFlags() {
+  const std::string directory = absl::GetFlag(FLAGS_export_dir);
+  const int64_t every = absl::GetFlag(FLAGS_export_every_rounds);
+  if (every < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--export_every_rounds: expected 0 or more rounds, got ", every));
+  }
+  if (const int keep = absl::GetFlag(FLAGS_export_keep); keep < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--export_keep: expected 1 or more, got ", keep));
+  }
+  if (directory.empty()) {
+    if (every == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError("--export_every_rounds: expected --export_dir=DIR with it, got none");
+  }
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (!error && access(directory.c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--export_dir: expected a directory to write to, got ", directory,
+                                                 ": ", error ? error.message() : std::strerror(errno)));
+}
+
 int Train(transport::SessionLink& link, const core::RunConfig& config, StopRequest& stop) {
   const core::SiteId site = absl::GetFlag(FLAGS_site);
   if (config.model_kind == core::ModelKind::kSynthetic && !absl::GetFlag(FLAGS_data).empty()) {
@@ -120,6 +159,8 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
   if (!trainer.ok()) return ctl::Fail(ctl::kBadInput, trainer.status());
   std::vector<std::span<float>> tensors;
   for (size_t i = 0; i < (*trainer)->manifest().size(); ++i) tensors.push_back((*trainer)->tensor(static_cast<int>(i)));
+  const auto log = OpenLog(site);
+  if (!log.ok()) return ctl::Fail(ctl::kBadInput, log.status());
   auto saved = OpenCheckpoints(config, link);
   if (!saved.ok()) return ctl::Fail(ctl::kBadInput, saved.status());
   worker::SyncEngine engine(config, site, (*trainer)->manifest(), std::move(tensors), &link);
@@ -129,8 +170,14 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
     engine.Restore(std::move(saved->checkpoint->sync));
   }
   stop.Attach(&engine);
-  worker::Checkpoints checkpoints(saved->store.get(), site, link, config);
-  worker::SiteLoop loop(config, **trainer, engine, checkpoints);
+  worker::Checkpoints checkpoints(saved->store.get(), site, link, config, log->get());
+  worker::Exports exports({.directory = absl::GetFlag(FLAGS_export_dir),
+                           .every_rounds = absl::GetFlag(FLAGS_export_every_rounds),
+                           .keep = absl::GetFlag(FLAGS_export_keep)},
+                          config, (*trainer)->manifest(), [&](const std::string& path, double seconds) {
+                            if (*log != nullptr) (*log)->Export(worker::UnixMs(), path, seconds);
+                          });
+  worker::SiteLoop loop(config, **trainer, engine, checkpoints, exports, log->get());
   absl::Status status = loop.Run();
   stop.Attach(nullptr);
   const bool finished = status.ok();
@@ -185,6 +232,7 @@ int Run() {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
                                          "--connect_timeout_s: expected 0 or more seconds, got ", timeout_s)));
   }
+  if (const absl::Status status = CheckExportFlags(); !status.ok()) return ctl::Fail(ctl::kBadInput, status);
   const auto link = MakeLink();
   if (!link.ok()) return ctl::Fail(ctl::kBadInput, link.status());
   StopRequest stop;

@@ -2,9 +2,13 @@
 
 #include <spdlog/spdlog.h>
 
+#include <cmath>
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "core/check.h"
 #include "formats/model_export.h"
 
@@ -14,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kReportSeconds = 1;  // tokens/s is measured over so long
-constexpr double kLogSeconds = 10;    // between two progress lines
+constexpr double kShowSeconds = 10;   // between two progress lines
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -40,12 +44,14 @@ void Evaluations::EvaluateWaiting() {
     copy = *std::exchange(waiting_, std::nullopt);
   }
   const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
+  if (log_ != nullptr) log_->Eval(UnixMs(), loss, copy.versions);
   engine_.ReportEval(loss, std::move(copy.versions));
 }
 
 // ---- StepPace ----
 
 TrainingReport StepPace::Count(core::Step step, const StepResult& result, double step_s) {
+  ++counted_;
   report_.step = step;
   report_.tokens += result.tokens;
   report_.loss = result.loss;
@@ -55,11 +61,34 @@ TrainingReport StepPace::Count(core::Step step, const StepResult& result, double
     window_begin_ = Clock::now();
     window_tokens_ = report_.tokens;
   }
-  if (SecondsSince(logged_) >= kLogSeconds) {
-    logged_ = Clock::now();
-    spdlog::info("step {}: loss {:.4f}, {:.0f} tokens/s", step, report_.loss, report_.tokens_per_s);
-  }
   return report_;
+}
+
+bool StepPace::LogDue() {
+  if (SecondsSince(logged_) < kReportSeconds) return false;
+  logged_ = Clock::now();
+  return true;
+}
+
+bool StepPace::ProgressDue() {
+  if (SecondsSince(shown_) < kShowSeconds) return false;
+  shown_ = Clock::now();
+  return true;
+}
+
+std::string StepPace::ProgressLine(core::Step steps, const core::Progress& progress) const {
+  const core::Step step = report_.step;
+  std::string line = steps > 0 ? absl::StrFormat("step %d of %d", step, steps) : absl::StrFormat("step %d", step);
+  absl::StrAppendFormat(&line, ": loss %.4f, %.0f tokens/s", report_.loss, report_.tokens_per_s);
+  if (progress.wall_s > 0) {
+    absl::StrAppendFormat(&line, ", computes %.0f %% of the time", 100 * progress.compute_s / progress.wall_s);
+  }
+  const double tokens_a_step = counted_ > 0 ? static_cast<double>(report_.tokens) / static_cast<double>(counted_) : 0;
+  if (steps > step && report_.tokens_per_s > 0 && tokens_a_step > 0) {
+    const double left_s = static_cast<double>(steps - step) * tokens_a_step / report_.tokens_per_s;
+    absl::StrAppend(&line, ", about ", absl::FormatDuration(absl::Seconds(std::ceil(left_s))), " left");
+  }
+  return line;
 }
 
 // ---- Checkpoints ----
@@ -87,17 +116,21 @@ void Checkpoints::Save(core::Step step, Trainer& trainer, SyncEngine& engine) {
     spdlog::error("no checkpoint after step {}, goes on without: {}", step, status.ToString());
   } else {
     spdlog::info("checkpoint after step {}, in {:.1f} s", step, SecondsSince(begin));
+    if (log_ != nullptr) log_->Checkpoint(UnixMs(), step, SecondsSince(begin));
   }
 }
 
 // ---- SiteLoop ----
 
-SiteLoop::SiteLoop(const core::RunConfig& config, Trainer& trainer, SyncEngine& engine, Checkpoints& checkpoints)
+SiteLoop::SiteLoop(const core::RunConfig& config, Trainer& trainer, SyncEngine& engine, Checkpoints& checkpoints,
+                   Exports& exports, TrainingLog* log)
     : config_(config),
       trainer_(trainer),
       engine_(engine),
       checkpoints_(checkpoints),
-      evaluations_(trainer.NewEvaluator(), engine) {
+      exports_(exports),
+      log_(log),
+      evaluations_(trainer.NewEvaluator(), engine, log) {
   engine.DeferCopies();
   trainer.SetBeforeUpdate([&engine] { engine.FinishCopies(); });
   engine.SetEvaluate([this](AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
@@ -116,11 +149,25 @@ absl::Status SiteLoop::Run() {
     }
     if (engine_.stop_requested()) return absl::CancelledError("asked to stop");
     if (checkpoints_.Due(engine_.CompletedRounds())) checkpoints_.Save(step, trainer_, engine_);
+    if (exports_.Due(engine_.CompletedRounds())) PostExport();
     RETURN_IF_ERROR(TakeStep(step + 1));
     ASSIGN_OR_RETURN(step, engine_.AfterStep(step + 1));
   }
+  if (exports_.enabled()) PostExport();
+  engine_.FinishTasks();
   evaluations_.Finish();
+  exports_.Finish();
   return absl::OkStatus();
+}
+
+void SiteLoop::PostExport() {
+  engine_.PostAnchorCopy([this](AnchorCopy copy) { exports_.Write(std::move(copy)); });
+}
+
+// What a step did, for those who watch.
+void SiteLoop::Show() {
+  if (log_ != nullptr && pace_.LogDue()) log_->Step(UnixMs(), engine_.GetProgress(), engine_.CompletedRounds());
+  if (pace_.ProgressDue()) spdlog::info("{}", pace_.ProgressLine(config_.steps, engine_.GetProgress()));
 }
 
 absl::Status SiteLoop::DumpLocal(const std::string& path) {
@@ -145,6 +192,7 @@ absl::Status SiteLoop::TakeStep(core::Step step) {
     trainer_.CatchUp(tensors, step);
   }
   engine_.Report(pace_.Count(step, result, SecondsSince(begin)));
+  Show();
   return absl::OkStatus();
 }
 
@@ -156,6 +204,7 @@ void SiteLoop::TakePlace(core::Step step) {
     trainer_.EnterAfter(step);
     pace_.Enter();
     checkpoints_.Begin(engine_.CompletedRounds());
+    exports_.Begin(engine_.CompletedRounds());
   }
   if (engine_.sites() != sites_) {
     sites_ = engine_.sites();

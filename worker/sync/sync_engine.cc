@@ -304,7 +304,11 @@ bool SyncEngine::EvaluatesAfter(const Slot& slot) const {
 // W changes on the task thread alone, so a copy made there is of whole versions.
 void SyncEngine::PostEvaluation() {
   if (evaluate_ == nullptr || config_.eval.every_rounds == 0) return;
-  tasks_.Post([this] { evaluate_(CopyAnchors()); });
+  PostAnchorCopy(evaluate_);
+}
+
+void SyncEngine::PostAnchorCopy(std::function<void(AnchorCopy)> take) {
+  tasks_.Post([this, take = std::move(take)] { take(CopyAnchors()); });
 }
 
 AnchorCopy SyncEngine::CopyAnchors() const {

@@ -107,6 +107,13 @@ class SyncEngine final : public transport::LinkListener {
   // Called with a copy of the anchors whenever it is this site's turn to evaluate them, on the task thread: it should
   // only pass the copy on. Set before Join.
   void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { evaluate_ = std::move(evaluate); }
+  // Calls `take` likewise, once, with what the anchors are when its turn has come.
+  void PostAnchorCopy(std::function<void(AnchorCopy)> take);
+  void FinishTasks() {  // returns when what was posted has run
+    copies_.Finish();
+    tasks_.Finish();
+  }
+  core::Progress GetProgress();  // what the coordinator is told
   void Report(const TrainingReport& report);
   void ReportEval(double loss, std::vector<core::Version> versions);
 
@@ -217,11 +224,6 @@ class SyncEngine final : public transport::LinkListener {
   AnchorCopy CopyAnchors() const;
   // Runs `task` on the task thread unless the site was dropped from the run meanwhile.
   void Post(int64_t generation, std::function<void()> task);
-  void FinishTasks() {
-    copies_.Finish();
-    tasks_.Finish();
-  }
-
   void Beat();
   void SendProgress(const core::Progress& progress);
   core::Progress MakeProgress() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

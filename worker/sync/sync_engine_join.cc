@@ -327,6 +327,11 @@ core::Progress SyncEngine::MakeProgress() {
   return progress_;
 }
 
+core::Progress SyncEngine::GetProgress() {
+  core::MutexLock lock(mutex_);
+  return MakeProgress();
+}
+
 void SyncEngine::Beat() {
   // Often enough that one lost beat does not cost the lease.
   const auto interval = std::chrono::milliseconds(std::clamp<int64_t>(config_.membership.lease_ms / 4, 20, 1000));

@@ -1,0 +1,55 @@
+"""What a worker writes down beside its checkpoints: JSON lines of its training, and exports on a schedule."""
+
+import json
+import pathlib
+import unittest
+
+from harness import BAD_INPUT, DONE, EndToEndTest, read_safetensors, synthetic
+
+STEPS, SYNC_EVERY, EXPORT_EVERY, KEEP = 160, 10, 4, 2
+
+
+def config_of():
+    return synthetic({"eu": 0.25, "us": 1.0}, [[300], [5000]], run={"steps": STEPS},
+                     model={"step_ms": 10, "init": "seeded"},
+                     sync={"sync_every": SYNC_EVERY, "num_fragments": 2, "fragment_sync_delay": 2})
+
+
+class WorkerFilesTest(EndToEndTest):
+    def test_training_is_written_down_and_the_last_export_is_the_runs(self):
+        run = self.new_run(config_of())
+        run.start_coordinator()
+        metrics, exports = run.folder / "eu.jsonl", run.folder / "exports"
+        run.start_worker("eu", f"--metrics_file={metrics}", f"--export_dir={exports}",
+                         f"--export_every_rounds={EXPORT_EVERY}", f"--export_keep={KEEP}")
+        run.start_worker("us")
+        run.await_done()
+        self.assertEqual(run.workers["eu"].wait(), DONE, run.workers["eu"].log())
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        steps = [line for line in lines if line["kind"] == "step"]
+        self.assertGreaterEqual(len(steps), 1)
+        self.assertEqual({line["site"] for line in lines}, {"eu"})
+        self.assertEqual([line["step"] for line in steps], sorted({line["step"] for line in steps}))
+        self.assertTrue(all(0 < line["utilization"] <= 1 for line in steps[1:]), steps)
+        written = [line for line in lines if line["kind"] == "export"]
+        self.assertGreaterEqual(len(written), 2)
+        self.assertEqual(sorted(path.name for path in exports.iterdir()),
+                         sorted(pathlib.Path(line["path"]).name for line in written[-KEEP:]))
+        self.assert_same_bits(run.export(),
+                              read_safetensors(pathlib.Path(written[-1]["path"]) / "model.safetensors"), "last export")
+        run.stop_all()
+
+    def test_flags_that_cannot_be_meant_are_refused(self):
+        folder = self.new_run(config_of()).folder
+        for flags, expected in (
+                (["--export_every_rounds=2"], "--export_dir"),
+                (["--export_dir=/proc/none"], "/proc/none"),
+                ([f"--export_dir={folder}", "--export_keep=0"], "expected 1 or more, got 0"),
+                ([f"--export_dir={folder}", "--export_every_rounds=-1"], "got -1")):
+            worker = self.program(folder, "bad", "causeway-worker", "--coordinator=127.0.0.1:1", "--site=eu", *flags)
+            self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
+            self.assertIn(expected, worker.log())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,101 @@
+#include "worker/loop/exports.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "formats/model_export.h"
+
+namespace causeway::worker {
+namespace {
+
+constexpr char kPrefix[] = "round-";
+constexpr char kUnfinished[] = ".partial";
+
+using Clock = std::chrono::steady_clock;
+
+absl::Status Move(const std::string& from, const std::string& to) {
+  std::error_code error;
+  std::filesystem::remove_all(to, error);  // of the same rounds, by an earlier process
+  if (!error) std::filesystem::rename(from, to, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot move ", from, " to ", to, ": ", error.message()));
+}
+
+}  // namespace
+
+Exports::Exports(ExportOptions options, const core::RunConfig& config, const core::Manifest& manifest,
+                 std::function<void(const std::string&, double)> written)
+    : options_(std::move(options)), config_(config), manifest_(manifest), written_(std::move(written)) {}
+
+bool Exports::Due(core::Version rounds) {
+  if (!enabled() || options_.every_rounds <= 0) return false;
+  if (rounds / options_.every_rounds <= exported_ / options_.every_rounds) return false;
+  exported_ = rounds;
+  return true;
+}
+
+void Exports::Write(AnchorCopy copy) {
+  {
+    core::MutexLock lock(mutex_);
+    const bool posted = waiting_.has_value();
+    waiting_ = std::move(copy);
+    if (posted) return;
+  }
+  tasks_.Post([this] { WriteWaiting(); });
+}
+
+void Exports::WriteWaiting() {
+  AnchorCopy copy;
+  {
+    core::MutexLock lock(mutex_);
+    copy = *std::exchange(waiting_, std::nullopt);
+  }
+  const Clock::time_point begin = Clock::now();
+  const core::Version rounds = copy.versions.empty() ? 0 : *std::ranges::min_element(copy.versions);
+  const std::string path = absl::StrFormat("%s/%s%06d", options_.directory, kPrefix, rounds);
+  const std::string unfinished = path + kUnfinished;
+  absl::Status status = formats::WriteExport(
+      unfinished, config_, manifest_, std::vector<std::span<const float>>(copy.tensors.begin(), copy.tensors.end()),
+      copy.versions);
+  if (status.ok()) status = Move(unfinished, path);
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  if (!status.ok()) {
+    spdlog::error("no export of round {}, goes on without: {}", rounds, status.ToString());
+    return;
+  }
+  spdlog::info("exported round {} to {}, in {:.1f} s", rounds, path, seconds);
+  RemoveOld();
+  written_(path, seconds);
+}
+
+void Exports::RemoveOld() const {
+  std::error_code error;
+  std::map<int64_t, std::filesystem::path> whole;  // by rounds; what has another name is not ours
+  for (const auto& entry : std::filesystem::directory_iterator(options_.directory, error)) {
+    const std::string name = entry.path().filename();
+    absl::string_view digits = name;
+    int64_t rounds = 0;
+    const bool ours = absl::ConsumePrefix(&digits, kPrefix) && absl::c_all_of(digits, absl::ascii_isdigit) &&
+                      absl::SimpleAtoi(digits, &rounds);
+    if (ours) whole[rounds] = entry.path();
+  }
+  while (std::ssize(whole) > options_.keep) {
+    std::filesystem::remove_all(whole.begin()->second, error);
+    whole.erase(whole.begin());
+  }
+}
+
+}  // namespace causeway::worker

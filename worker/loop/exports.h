@@ -1,0 +1,54 @@
+// The global parameters, written down every so many rounds by a site: anchors are the same bits everywhere, so any site
+// can.
+//
+//   Due(rounds) ─► copy of the anchors (task thread) ─► Write ─► dir/round-000040/{model.safetensors, config.json}
+//
+// A folder is there under its name when it is whole; of them the newest `keep` stay. Written by a thread of its own; if
+// copies come faster than that, only the newest waits. An export that fails is logged, and training goes on.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/manifest.h"
+#include "core/mutex.h"
+#include "core/run_config.h"
+#include "worker/sync/sync_engine.h"
+#include "worker/sync/task_thread.h"
+
+namespace causeway::worker {
+
+struct ExportOptions {
+  std::string directory;  // "": none
+  core::Version every_rounds = 0;
+  int keep = 3;
+};
+
+class Exports {
+ public:
+  // `config` and `manifest` outlive it. `written(path, seconds)` is called on its thread.
+  Exports(ExportOptions options, const core::RunConfig& config, const core::Manifest& manifest,
+          std::function<void(const std::string& path, double seconds)> written);
+
+  bool enabled() const { return !options_.directory.empty(); }
+  void Begin(core::Version rounds) { exported_ = rounds; }  // that the site entered with
+  bool Due(core::Version rounds);                           // true once for each multiple
+  void Write(AnchorCopy copy);                              // thread-safe
+  void Finish() { tasks_.Finish(); }
+
+ private:
+  void WriteWaiting();
+  void RemoveOld() const;
+
+  const ExportOptions options_;
+  const core::RunConfig& config_;
+  const core::Manifest& manifest_;
+  const std::function<void(const std::string&, double)> written_;
+  core::Version exported_ = 0;
+  core::Mutex mutex_;
+  std::optional<AnchorCopy> waiting_ ABSL_GUARDED_BY(mutex_);
+  TaskThread tasks_;
+};
+
+}  // namespace causeway::worker

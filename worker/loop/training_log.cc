@@ -1,0 +1,94 @@
+#include "worker/loop/training_log.h"
+
+#include <spdlog/spdlog.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace causeway::worker {
+namespace {
+
+using Line = nlohmann::ordered_json;
+
+Line Number(double value) { return std::isfinite(value) ? Line(value) : Line(nullptr); }
+
+Line Begin(const char* kind, int64_t unix_ms, const core::SiteId& site) {
+  return {{"kind", kind}, {"unix_ms", unix_ms}, {"site", site}};
+}
+
+}  // namespace
+
+int64_t UnixMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+absl::StatusOr<std::unique_ptr<TrainingLog>> TrainingLog::Open(const std::string& path, core::SiteId site) {
+  std::FILE* file = std::fopen(path.c_str(), "ae");
+  if (file == nullptr) {
+    return absl::UnavailableError(absl::StrCat("cannot open ", path, " for appending: ", std::strerror(errno)));
+  }
+  return std::unique_ptr<TrainingLog>(new TrainingLog(file, path, std::move(site)));
+}
+
+TrainingLog::TrainingLog(std::FILE* file, std::string path, core::SiteId site)
+    : path_(std::move(path)), site_(std::move(site)), file_(file) {}
+
+TrainingLog::~TrainingLog() { std::fclose(file_); }
+
+void TrainingLog::Append(const std::string& line) {
+  core::MutexLock lock(mutex_);
+  const bool written = std::fputs(line.c_str(), file_) >= 0 && std::fputc('\n', file_) >= 0 && std::fflush(file_) == 0;
+  if (written) return;
+  std::clearerr(file_);
+  if (!std::exchange(failed_, true)) {
+    spdlog::error("cannot write to {}: {}; training goes on, lines are lost", path_, std::strerror(errno));
+  }
+}
+
+void TrainingLog::Step(int64_t unix_ms, const core::Progress& progress, core::Version rounds) {
+  Line line = Begin("step", unix_ms, site_);
+  line["step"] = progress.step;
+  line["tokens"] = progress.tokens;
+  line["loss"] = Number(progress.loss);
+  line["tokens_per_s"] = Number(progress.tokens_per_s);
+  line["utilization"] = progress.wall_s > 0 ? Number(progress.compute_s / progress.wall_s) : Line(nullptr);
+  line["stall_s"] = Number(progress.stall_s);
+  line["slack_s"] = Number(progress.slack_s);
+  line["rounds"] = rounds;
+  line["contributions_sent"] = progress.contributions_sent;
+  line["contributions_merged"] = progress.contributions_merged;
+  line["residual_norm"] = Number(progress.residual_norm);
+  line["up_bytes_per_s"] = Number(progress.link.up_bytes_per_s);
+  line["down_bytes_per_s"] = Number(progress.link.down_bytes_per_s);
+  Append(line.dump());
+}
+
+void TrainingLog::Eval(int64_t unix_ms, double loss, const std::vector<core::Version>& versions) {
+  Line line = Begin("eval", unix_ms, site_);
+  line["loss"] = Number(loss);
+  line["versions"] = versions;
+  Append(line.dump());
+}
+
+void TrainingLog::Checkpoint(int64_t unix_ms, core::Step step, double seconds) {
+  Line line = Begin("checkpoint", unix_ms, site_);
+  line["step"] = step;
+  line["seconds"] = seconds;
+  Append(line.dump());
+}
+
+void TrainingLog::Export(int64_t unix_ms, const std::string& path, double seconds) {
+  Line line = Begin("export", unix_ms, site_);
+  line["path"] = path;
+  line["seconds"] = seconds;
+  Append(line.dump(-1, ' ', false, Line::error_handler_t::replace));
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,48 @@
+// What a site's training did, as JSON lines that pandas, jq and tail read while it goes on.
+//
+//   steps, once a second   {"kind": "step", "unix_ms", "site", "step", "tokens", "loss", "tokens_per_s", "utilization",
+//                           "stall_s", "slack_s", "rounds", "contributions_sent", "contributions_merged",
+//                           "residual_norm", "up_bytes_per_s", "down_bytes_per_s"}
+//   evaluations            {"kind": "eval", "unix_ms", "site", "loss", "versions"}      of the global parameters
+//   files                  {"kind": "checkpoint" | "export", "unix_ms", "site", "step" | "path", "seconds"}
+//
+// Units are those of /status; a number that is not finite is null. Appends, so a worker that starts again goes on in
+// its file. A line that cannot be written is lost, and the log says so once: training does not end for it. Thread-safe.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/membership.h"
+#include "core/mutex.h"
+
+namespace causeway::worker {
+
+class TrainingLog {
+ public:
+  // UNAVAILABLE, with the path, if it cannot be opened for appending.
+  static absl::StatusOr<std::unique_ptr<TrainingLog>> Open(const std::string& path, core::SiteId site);
+  ~TrainingLog();
+
+  void Step(int64_t unix_ms, const core::Progress& progress, core::Version rounds);
+  void Eval(int64_t unix_ms, double loss, const std::vector<core::Version>& versions);
+  void Checkpoint(int64_t unix_ms, core::Step step, double seconds);
+  void Export(int64_t unix_ms, const std::string& path, double seconds);
+
+ private:
+  TrainingLog(std::FILE* file, std::string path, core::SiteId site);
+  void Append(const std::string& line);
+
+  const std::string path_;
+  const core::SiteId site_;
+  core::Mutex mutex_;
+  std::FILE* const file_ ABSL_GUARDED_BY(mutex_);
+  bool failed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+int64_t UnixMs();
+
+}  // namespace causeway::worker
