@@ -23,7 +23,8 @@ class ThinnedSeries {
   void Add(const Point& point) {
     newest_.assign(1, point);
     if (offered_++ % stride_ != 0) return;
-    if (kept_.size() + 1 >= capacity_) Halve();  // one place is the newest's
+    // From the first halving on one place is the newest's.
+    if (kept_.size() >= (stride_ == 1 ? capacity_ : capacity_ - 1)) Halve();
     if ((offered_ - 1) % stride_ != 0) return;
     kept_.push_back(point);
     newest_.clear();
