@@ -37,7 +37,8 @@ class ExportsTest : public ::testing::Test {
     return names;
   }
 
-  const std::string directory_ = absl::StrCat(::testing::TempDir(), "/exports");
+  const std::string directory_ =
+      absl::StrCat(::testing::TempDir(), "/exports-", ::testing::UnitTest::GetInstance()->current_test_info()->name());
   core::RunConfig config_;
   const core::Manifest manifest_ = {{.name = "w", .shape = {4}}};
   std::vector<std::string> written_;

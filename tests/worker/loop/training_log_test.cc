@@ -27,7 +27,8 @@ class TrainingLogTest : public ::testing::Test {
     return lines;
   }
 
-  const std::string path_ = absl::StrCat(::testing::TempDir(), "/training.jsonl");
+  const std::string path_ = absl::StrCat(::testing::TempDir(), "/training-",
+                                         ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".jsonl");
 };
 
 TEST_F(TrainingLogTest, ALineForEachThingThatHappened) {
