@@ -47,22 +47,7 @@ bool Exports::Due(core::Version rounds) {
   return true;
 }
 
-void Exports::Write(AnchorCopy copy) {
-  {
-    core::MutexLock lock(mutex_);
-    const bool posted = waiting_.has_value();
-    waiting_ = std::move(copy);
-    if (posted) return;
-  }
-  tasks_.Post([this] { WriteWaiting(); });
-}
-
-void Exports::WriteWaiting() {
-  AnchorCopy copy;
-  {
-    core::MutexLock lock(mutex_);
-    copy = *std::exchange(waiting_, std::nullopt);
-  }
+void Exports::WriteNow(const AnchorCopy& copy) const {
   const Clock::time_point begin = Clock::now();
   const core::Version rounds = copy.versions.empty() ? 0 : *std::ranges::min_element(copy.versions);
   const std::string path = absl::StrFormat("%s/%s%06d", options_.directory, kPrefix, rounds);

@@ -8,14 +8,12 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
+#include <utility>
 
 #include "core/manifest.h"
-#include "core/mutex.h"
 #include "core/run_config.h"
-#include "worker/sync/sync_engine.h"
-#include "worker/sync/task_thread.h"
+#include "worker/loop/newest_copy.h"
 
 namespace causeway::worker {
 
@@ -32,13 +30,13 @@ class Exports {
           std::function<void(const std::string& path, double seconds)> written);
 
   bool enabled() const { return !options_.directory.empty(); }
-  void Begin(core::Version rounds) { exported_ = rounds; }  // that the site entered with
-  bool Due(core::Version rounds);                           // true once for each multiple
-  void Write(AnchorCopy copy);                              // thread-safe
-  void Finish() { tasks_.Finish(); }
+  void Begin(core::Version rounds) { exported_ = rounds; }        // that the site entered with
+  bool Due(core::Version rounds);                                 // true once for each multiple
+  void Write(AnchorCopy copy) { copies_.Post(std::move(copy)); }  // thread-safe
+  void Finish() { copies_.Finish(); }
 
  private:
-  void WriteWaiting();
+  void WriteNow(const AnchorCopy& copy) const;
   void RemoveOld() const;
 
   const ExportOptions options_;
@@ -46,9 +44,7 @@ class Exports {
   const core::Manifest& manifest_;
   const std::function<void(const std::string&, double)> written_;
   core::Version exported_ = 0;
-  core::Mutex mutex_;
-  std::optional<AnchorCopy> waiting_ ABSL_GUARDED_BY(mutex_);
-  TaskThread tasks_;
+  NewestCopy copies_{[this](const AnchorCopy& copy) { WriteNow(copy); }};
 };
 
 }  // namespace causeway::worker

@@ -26,23 +26,8 @@ double SecondsSince(Clock::time_point begin) { return std::chrono::duration<doub
 
 // ---- Evaluations ----
 
-void Evaluations::Start(AnchorCopy copy) {
+void Evaluations::Evaluate(AnchorCopy copy) {
   if (evaluator_ == nullptr) return;
-  {
-    core::MutexLock lock(mutex_);
-    const bool posted = waiting_.has_value();
-    waiting_ = std::move(copy);
-    if (posted) return;
-  }
-  tasks_.Post([this] { EvaluateWaiting(); });
-}
-
-void Evaluations::EvaluateWaiting() {
-  AnchorCopy copy;
-  {
-    core::MutexLock lock(mutex_);
-    copy = *std::exchange(waiting_, std::nullopt);
-  }
   const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
   if (log_ != nullptr) log_->Eval(UnixMs(), loss, copy.versions);
   engine_.ReportEval(loss, std::move(copy.versions));

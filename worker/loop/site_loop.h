@@ -11,42 +11,38 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "core/mutex.h"
 #include "core/run_config.h"
 #include "transport/session_link.h"
 #include "worker/loop/exports.h"
+#include "worker/loop/newest_copy.h"
 #include "worker/loop/training_log.h"
 #include "worker/sync/checkpoint_store.h"
 #include "worker/sync/sync_engine.h"
-#include "worker/sync/task_thread.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/trainer.h"
 
 namespace causeway::worker {
 
-// Evaluates copies of the anchors beside the training. If they come faster than that, only the newest waits.
+// Evaluates copies of the anchors beside the training.
 class Evaluations {
  public:
   Evaluations(std::unique_ptr<Evaluator> evaluator, SyncEngine& engine, TrainingLog* log)
       : evaluator_(std::move(evaluator)), engine_(engine), log_(log) {}
 
-  void Start(AnchorCopy copy);
-  void Finish() { tasks_.Finish(); }
+  void Start(AnchorCopy copy) { copies_.Post(std::move(copy)); }
+  void Finish() { copies_.Finish(); }
 
  private:
-  void EvaluateWaiting();
+  void Evaluate(AnchorCopy copy);
 
-  const std::unique_ptr<Evaluator> evaluator_;
+  const std::unique_ptr<Evaluator> evaluator_;  // none where the model has no loss
   SyncEngine& engine_;
   TrainingLog* const log_;
-  core::Mutex mutex_;
-  std::optional<AnchorCopy> waiting_ ABSL_GUARDED_BY(mutex_);
-  TaskThread tasks_;
+  NewestCopy copies_{[this](AnchorCopy copy) { Evaluate(std::move(copy)); }};
 };
 
 // Counts steps and tokens and says how fast they go.
