@@ -205,7 +205,7 @@ void GrpcLink::Connect() {
   const Standing standing = listener_->GetStanding();
   join.mutable_versions()->Assign(standing.versions.begin(), standing.versions.end());
   join.set_from_checkpoint(standing.from_checkpoint);
-  join.set_software_version(CAUSEWAY_VERSION);
+  join.set_software_version(kVersion);
   core::MutexLock lock(mutex_);
   if (stopping_ || failed_) return;
   joining_ = standing.joining;

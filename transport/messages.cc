@@ -5,6 +5,8 @@
 
 namespace causeway::transport {
 
+const char kVersion[] = CAUSEWAY_VERSION;
+
 void ToProto(const core::Manifest& manifest, v1::Manifest* message) {
   for (const core::TensorSpec& tensor : manifest) {
     v1::TensorSpec* spec = message->add_tensors();

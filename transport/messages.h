@@ -10,6 +10,7 @@
 namespace causeway::transport {
 
 inline constexpr uint32_t kProtocol = 1;  // rises when an older peer would misunderstand us
+extern const char kVersion[];             // of the programs, "0.1.0"
 
 void ToProto(const core::Manifest& manifest, v1::Manifest* message);
 void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1::FragmentTensors>* message);

@@ -79,7 +79,8 @@ bool Coordinator::IsFormerLineage(const std::string& lineage) const {
 absl::Status Coordinator::CheckContext(const v1::Context& context) const {
   if (context.protocol() != transport::kProtocol) {
     return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, ", got ",
-                                                      context.protocol(), "; use the same version on both ends"));
+                                                      context.protocol(), "; this coordinator is Causeway ",
+                                                      transport::kVersion, ", use programs of that version"));
   }
   if (!context.run_id().empty() && context.run_id() != options_.config.run_id) {
     return absl::FailedPreconditionError(

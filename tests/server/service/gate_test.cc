@@ -189,7 +189,7 @@ TEST_F(Gates, MessageBeyondTheLimitEndsItsCallAlone) {
   run.Start();
 }
 
-TEST_F(Gates, CallOfAnotherProtocolIsRefusedWithBothNumbers) {
+TEST_F(Gates, CallOfAnotherProtocolIsRefusedWithBothNumbersAndTheVersionToUse) {
   CoordinatorForTest run;
   v1::DescribeRequest request;
   *request.mutable_context() = CoordinatorForTest::ContextOf("a");
@@ -198,7 +198,7 @@ TEST_F(Gates, CallOfAnotherProtocolIsRefusedWithBothNumbers) {
   v1::RunDescription description;
   const grpc::Status status = run.stub->Describe(&context, request, &description);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), AllOf(HasSubstr("expected protocol 1"), HasSubstr("got 9")));
+  EXPECT_THAT(status.error_message(), AllOf(HasSubstr("expected protocol 1, got 9"), HasSubstr(transport::kVersion)));
 }
 
 }  // namespace
