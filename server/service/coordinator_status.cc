@@ -182,7 +182,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
   snapshot.codec.up = codecs_.up();
   snapshot.codec.down = codecs_.down();
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));
-  if (!map_) return snapshot;
+  if (!map_ || !parameters_->is_set()) return snapshot;  // before the seed there is nothing that has a version
   for (const core::Fragment& fragment : map_->fragments()) {
     if (!Owns(fragment.id)) continue;
     FragmentStatus& status = snapshot.fragments.emplace_back();
