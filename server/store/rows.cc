@@ -60,7 +60,7 @@ std::string ChunkBytesToBlob(const std::vector<uint32_t>& chunk_bytes) {
 
 std::vector<uint32_t> ChunkBytesFromBlob(const std::string& blob) {
   std::vector<uint32_t> chunk_bytes(blob.size() / sizeof(uint32_t));
-  std::memcpy(chunk_bytes.data(), blob.data(), chunk_bytes.size() * sizeof(uint32_t));
+  if (!chunk_bytes.empty()) std::memcpy(chunk_bytes.data(), blob.data(), chunk_bytes.size() * sizeof(uint32_t));
   return chunk_bytes;
 }
 
