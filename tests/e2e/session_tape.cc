@@ -1,0 +1,272 @@
+// session_tape record HOST:PORT FILE: stands between sites and a coordinator, prints the address to give to the sites,
+//   and writes what passes to FILE, until its standard input ends.
+// session_tape replay HOST:PORT FILE: says to a coordinator what the sites said, in the order of the tape, and checks
+//   that it answers with the bytes of then. Ends with 1 and the line of the tape where it does not.
+//
+// A tape has a JSON object a line, in the order in which things passed:
+//
+//   {"call": 3, "open": "/causeway.v1.Coordinator/Upload"}     {"call": 3, "sent": "<hexadecimal>"}
+//   {"call": 3, "ended": 0}                                    {"call": 3, "received": "<hexadecimal>"}
+//
+// ("ended" with the status code, "half_closed" when the site has said all). Of Upload and Download every byte is
+// compared. What else the coordinator says depends on the clock, its epochs and its words: there only the kinds of
+// messages are compared, and on Control notices, holds and pongs not at all.
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/escaping.h"
+
+namespace {
+
+using Message = grpc::ByteBuffer;
+
+std::string TextOf(const Message& buffer) {
+  std::vector<grpc::Slice> slices;
+  std::string text;
+  if (!buffer.Dump(&slices).ok()) return text;
+  for (const grpc::Slice& slice : slices) text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return text;
+}
+
+// ---- Recording ----
+
+class Tape {
+ public:
+  explicit Tape(const std::string& path) : file_(path) {}
+
+  int NextCall() {
+    std::lock_guard lock(mutex_);
+    return next_call_++;
+  }
+  void Write(const nlohmann::json& line) {
+    std::lock_guard lock(mutex_);
+    file_ << line.dump() << std::endl;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::ofstream file_;
+  int next_call_ = 0;
+};
+
+// One call of a site, passed on. Each direction has one message on its way at a time.
+class RecordedCall : public grpc::ServerGenericBidiReactor {
+ public:
+  RecordedCall(grpc::GenericCallbackServerContext* site, grpc::GenericStub* coordinator, Tape* tape)
+      : tape_(tape), call_(tape->NextCall()), outgoing_(*this) {
+    tape_->Write({{"call", call_}, {"open", site->method()}});
+    coordinator->PrepareBidiStreamingCall(&context_, site->method(), grpc::StubOptions(), &outgoing_);
+    outgoing_.AddHold();  // until the coordinator has said all
+    outgoing_.StartCall();
+    StartRead(&request_);
+    outgoing_.StartRead(&response_);
+  }
+
+  void OnReadDone(bool ok) override {
+    std::lock_guard lock(mutex_);
+    if (answered_) return;
+    if (!ok) {
+      tape_->Write({{"call", call_}, {"half_closed", true}});
+      outgoing_.StartWritesDone();
+      return;
+    }
+    tape_->Write({{"call", call_}, {"sent", absl::BytesToHexString(TextOf(request_))}});
+    outgoing_.StartWrite(&request_);
+  }
+  void OnWriteDone(bool ok) override {
+    if (ok) outgoing_.StartRead(&response_);
+  }
+  void OnCancel() override { context_.TryCancel(); }
+  void OnDone() override { Release(); }
+
+ private:
+  class Outgoing : public grpc::ClientBidiReactor<Message, Message> {
+   public:
+    explicit Outgoing(RecordedCall& call) : call_(call) {}
+    void OnReadDone(bool ok) override {
+      if (!ok) {
+        std::lock_guard lock(call_.mutex_);
+        call_.answered_ = true;
+        RemoveHold();
+        return;
+      }
+      call_.tape_->Write({{"call", call_.call_}, {"received", absl::BytesToHexString(TextOf(call_.response_))}});
+      call_.StartWrite(&call_.response_);
+    }
+    void OnWriteDone(bool ok) override {
+      if (ok) call_.StartRead(&call_.request_);
+    }
+    void OnDone(const grpc::Status& status) override {
+      call_.tape_->Write({{"call", call_.call_}, {"ended", static_cast<int>(status.error_code())}});
+      call_.Finish(status);
+      call_.Release();
+    }
+
+   private:
+    RecordedCall& call_;
+  };
+
+  void Release() {
+    if (--users_ == 0) delete this;
+  }
+
+  Tape* const tape_;
+  const int call_;
+  grpc::ClientContext context_;
+  Outgoing outgoing_;
+  Message request_, response_;
+  std::mutex mutex_;
+  bool answered_ = false;       // under mutex_: nothing more may be sent
+  std::atomic<int> users_ = 2;  // both sides' OnDone
+};
+
+class Recorder : public grpc::CallbackGenericService {
+ public:
+  Recorder(const std::string& coordinator, const std::string& path)
+      : tape_(path), stub_(grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials())) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
+    return new RecordedCall(context, &stub_, &tape_);
+  }
+
+ private:
+  Tape tape_;
+  grpc::GenericStub stub_;
+};
+
+void Record(const std::string& coordinator, const std::string& path) {
+  Recorder recorder(coordinator, path);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterCallbackGenericService(&recorder);
+  const auto server = builder.BuildAndStart();
+  std::printf("127.0.0.1:%d\n", port);
+  std::fflush(stdout);
+  while (std::getchar() != EOF) continue;
+  server->Shutdown(std::chrono::system_clock::now());
+}
+
+// ---- Replaying ----
+
+class ReplayedCall {
+ public:
+  ReplayedCall(grpc::GenericStub& stub, const std::string& method)
+      : is_control_(method.ends_with("/Control")), is_bulk_(method.ends_with("load")) {
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    stream_ = stub.PrepareCall(&context_, method, &queue_);
+    stream_->StartCall(nullptr);
+    Wait();
+  }
+
+  bool Send(const std::string& text) {
+    const grpc::Slice slice(text);
+    stream_->Write(Message(&slice, 1), nullptr);
+    return Wait();
+  }
+  bool HalfClose() {
+    stream_->WritesDone(nullptr);
+    return Wait();
+  }
+  // Empty: as on the tape.
+  std::string Receive(const std::string& expected) {
+    if (is_control_ && MayCome(expected)) return "";
+    std::string got;
+    do {
+      Message message;
+      stream_->Read(&message, nullptr);
+      if (!Wait()) return "expected a message, got the call's end: " + End().error_message();
+      got = TextOf(message);
+    } while (is_control_ && MayCome(got));
+    const bool same = is_bulk_ ? got == expected : got[0] == expected[0];
+    return same ? "" : "expected " + absl::BytesToHexString(expected) + ", got " + absl::BytesToHexString(got);
+  }
+  grpc::Status End() {
+    for (Message rest; stream_->Read(&rest, nullptr), Wait();) continue;  // what came when it came
+    grpc::Status status;
+    stream_->Finish(&status, nullptr);
+    Wait();
+    return status;
+  }
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  // CoordinatorMessage: notice (5), hold (7) and pong (8) come when they come.
+  static bool MayCome(const std::string& text) {
+    const int field = text[0] >> 3;
+    return field == 5 || field == 7 || field == 8;
+  }
+
+  bool Wait() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  const bool is_control_;
+  const bool is_bulk_;
+  grpc::CompletionQueue queue_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+};
+
+// One line of the tape; what differs, if anything.
+std::string ReplayLine(const nlohmann::json& line, grpc::GenericStub& stub,
+                       std::map<int, std::unique_ptr<ReplayedCall>>& calls) {
+  const int number = line["call"];
+  if (line.contains("open")) calls[number] = std::make_unique<ReplayedCall>(stub, line["open"]);
+  ReplayedCall& call = *calls.at(number);
+  const auto bytes = [&line](const char* key) { return absl::HexStringToBytes(line[key].get<std::string>()); };
+  if (line.contains("sent") && !call.Send(bytes("sent"))) return "the call ended: " + call.End().error_message();
+  if (line.contains("half_closed") && !call.HalfClose()) return "the call ended: " + call.End().error_message();
+  if (line.contains("received")) return call.Receive(bytes("received"));
+  if (line.contains("ended")) {
+    const int expected = line["ended"];
+    if (expected == grpc::StatusCode::CANCELLED) call.Cancel();
+    const grpc::Status status = call.End();
+    if (status.error_code() != expected) {
+      return "expected the call to end with " + std::to_string(expected) + ", got " +
+             std::to_string(status.error_code()) + " " + status.error_message();
+    }
+  }
+  return "";
+}
+
+bool Replay(const std::string& coordinator, const std::string& path) {
+  grpc::GenericStub stub(grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()));
+  std::map<int, std::unique_ptr<ReplayedCall>> calls;
+  std::ifstream tape(path);
+  int number = 0;
+  for (std::string line; std::getline(tape, line);) {
+    ++number;
+    const std::string differs = ReplayLine(nlohmann::json::parse(line), stub, calls);
+    if (differs.empty()) continue;
+    std::fprintf(stderr, "%s:%d: %s\n", path.c_str(), number, differs.c_str());
+    return false;
+  }
+  std::printf("%d lines\n", number);
+  return number > 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc == 4 ? argv[1] : "";
+  if (what == "record") {
+    Record(argv[2], argv[3]);
+    return 0;
+  }
+  if (what == "replay") return Replay(argv[2], argv[3]) ? 0 : 1;
+  std::fprintf(stderr, "expected: session_tape record|replay HOST:PORT FILE\n");
+  return 2;
+}
