@@ -79,6 +79,9 @@ enum class SiteState { kJoining, kTraining, kDraining, kGone };
 
 const char* SiteStateName(SiteState state);  // "joining", …
 
+// It has its place in the schedule: it shares the data, and rounds may expect it.
+constexpr bool IsActive(SiteState state) { return state == SiteState::kTraining || state == SiteState::kDraining; }
+
 // One site as the rules see it.
 struct SiteRecord {
   SessionId session;

@@ -33,7 +33,7 @@ struct OpenChunk {
 class RoundMerge {
  public:
   RoundMerge(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
-             MergeThreads& threads, FragmentState& state)
+             core::ThreadTeam& threads, FragmentState& state)
       : fragment_(fragment),
         settings_(settings),
         threads_(threads),
@@ -61,7 +61,7 @@ class RoundMerge {
 
   const core::Fragment& fragment_;
   const MergeSettings& settings_;
-  MergeThreads& threads_;
+  core::ThreadTeam& threads_;
   FragmentState& state_;
   const std::vector<codecs::ChunkSpan> plan_;
   std::vector<OpenChunk> open_;                           // of plan_
@@ -188,8 +188,8 @@ std::vector<float> NormalizedWeights(std::span<const double> weights) {
 uint64_t Merge(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
                FragmentState& state, const std::function<void(std::string chunk)>& emit) {
   CheckArguments(fragment, inputs, settings, state);
-  std::optional<MergeThreads> alone;
-  MergeThreads& threads = settings.threads != nullptr ? *settings.threads : alone.emplace(1);
+  std::optional<core::ThreadTeam> alone;
+  core::ThreadTeam& threads = settings.threads != nullptr ? *settings.threads : alone.emplace(1);
   const uint64_t digest = RoundMerge(fragment, inputs, settings, threads, state).Run(emit);
   ++state.version;
   return digest;

@@ -18,9 +18,9 @@
 //   all before it have left
 //
 // A tile is a few units of one chunk of the update, small enough that all of it stays in cache. Chunks leave while
-// later ones are merged; how far ahead that may be is bounded (MergeThreads::window). Determinism (invariant 3): sites
-// in bytewise order of name, blocks independent, arithmetic of core/outer_step.h; what is summed over blocks has an
-// order (norms) or is a sum modulo 2^64 (digest). So any number of threads gives the same bits.
+// later ones are merged; how far ahead that may be is bounded (core::ThreadTeam::window). Determinism (invariant 3):
+// sites in bytewise order of name, blocks independent, arithmetic of core/outer_step.h; what is summed over blocks has
+// an order (norms) or is a sum modulo 2^64 (digest). So any number of threads gives the same bits.
 //
 // Contributions were checked when they came in, so a merge cannot fail half-way. Where x would leave the codecs' range
 // (only absurd contributions add up to 2^100), it is clamped to the largest float inside, and what was beyond is lost.
@@ -39,7 +39,7 @@
 #include "core/ids.h"
 #include "core/outer_step.h"
 #include "core/run_config.h"
-#include "server/merge/merge_threads.h"
+#include "core/thread_team.h"
 
 namespace causeway::server {
 
@@ -58,7 +58,7 @@ struct MergeSettings {
   float feedback_down = 0;
   bool zstd = false;                                 // chunks of the update are compressed where it pays
   core::MergeRule rule = core::MergeRule::kAverage;  // a replay needs the one that its round was merged with
-  MergeThreads* threads = nullptr;                   // null: the caller's thread alone
+  core::ThreadTeam* threads = nullptr;               // null: the caller's thread alone
 };
 
 // λ_m = float(w_m / Σ w), computed in double. Needs Σ w > 0.
@@ -66,8 +66,8 @@ std::vector<float> NormalizedWeights(std::span<const double> weights);
 
 // Merges one round into `state` (version + 1) and gives each chunk of the update to `emit`, in unit order: one call at
 // a time, each seeing what those before it did, but from whichever of the threads made the chunk that was missing. It
-// must not touch `state`; while it runs, the other threads merge at most MergeThreads::window() items further. Returns
-// the digest of the new anchor. `inputs` are in bytewise order of site names, and state.residual is there if
+// must not touch `state`; while it runs, the other threads merge at most core::ThreadTeam::window() items further.
+// Returns the digest of the new anchor. `inputs` are in bytewise order of site names, and state.residual is there if
 // feedback_down is not 0: the caller's bug otherwise.
 uint64_t Merge(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
                FragmentState& state, const std::function<void(std::string chunk)>& emit);

@@ -50,7 +50,7 @@ void AppendSquares(const SumOfSteps& sum, const Piece& piece, std::span<Contribu
 
 // ‖Σ weight d‖ of each.
 std::vector<double> Norms(std::span<const SumOfSteps> sums, std::span<const ContributionReader> contributions,
-                          MergeThreads& threads) {
+                          core::ThreadTeam& threads) {
   std::vector<int64_t> units;
   for (const SumOfSteps& sum : sums) units.push_back(sum.tensor->units());
   const WorkItems items(units);
@@ -98,7 +98,7 @@ struct Counted {
 
 std::vector<Counted> Count(std::span<const core::TensorPlace> tensors,
                            std::span<const ContributionReader> contributions, std::span<const float> weights,
-                           MergeThreads& threads) {
+                           core::ThreadTeam& threads) {
   std::vector<SumOfSteps> steps;
   for (const core::TensorPlace& tensor : tensors) {
     if (tensor.kind == core::TensorKind::kEmbedding || contributions.size() < 2) continue;
@@ -134,7 +134,7 @@ std::vector<float> WeightsOf(const Counted& counted, double mean_direction, std:
 
 std::vector<std::vector<float>> RadialDirectionalWeights(std::span<const core::TensorPlace> tensors,
                                                          std::span<const ContributionReader> contributions,
-                                                         std::span<const float> weights, MergeThreads& threads) {
+                                                         std::span<const float> weights, core::ThreadTeam& threads) {
   const std::vector<Counted> counted = Count(tensors, contributions, weights, threads);
   std::vector<SumOfSteps> directions;
   for (size_t t = 0; t < tensors.size(); ++t) {

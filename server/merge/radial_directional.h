@@ -34,8 +34,8 @@
 #include <vector>
 
 #include "core/fragment_map.h"
+#include "core/thread_team.h"
 #include "server/merge/contribution_reader.h"
-#include "server/merge/merge_threads.h"
 
 namespace causeway::server {
 
@@ -46,6 +46,6 @@ inline constexpr double kSmallestMeanDirection = 0x1p-10;
 // w_m of each tensor, from λ_m of the round.
 std::vector<std::vector<float>> RadialDirectionalWeights(std::span<const core::TensorPlace> tensors,
                                                          std::span<const ContributionReader> contributions,
-                                                         std::span<const float> weights, MergeThreads& threads);
+                                                         std::span<const float> weights, core::ThreadTeam& threads);
 
 }  // namespace causeway::server

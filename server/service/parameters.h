@@ -50,7 +50,7 @@ struct StartingFragment {
 struct ParametersOptions {
   core::FragmentMap map;
   MergeSettings merge;  // without threads: they are made here
-  int merge_threads = MergeThreads::AllCores();
+  int merge_threads = core::ThreadTeam::AllCores();
   int64_t snapshot_every = 0;  // rounds; 0 = only when asked for
   Journal* journal = nullptr;
   // On the merge thread, after each round: seconds that the arithmetic took.
@@ -98,7 +98,7 @@ class Parameters {
   void WakeWaiting();
 
   const ParametersOptions options_;
-  MergeThreads merge_threads_;  // of the merge thread
+  core::ThreadTeam merge_threads_;  // of the merge thread
   mutable core::Mutex mutex_;
   std::condition_variable changed_;
   bool set_ ABSL_GUARDED_BY(mutex_) = false;

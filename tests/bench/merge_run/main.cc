@@ -99,13 +99,13 @@ Case MakeCase(core::CodecId codec, int64_t values, size_t sites, float feedback)
 struct Timed {
   explicit Timed(int count) : threads(count) {}
 
-  server::MergeThreads threads;
+  core::ThreadTeam threads;
   std::vector<double> copies, merges, first_chunks;
   int64_t update_bytes = 0;
 };
 
 // One copy; on several threads in pieces, so that one which loses its core for a moment does not hold up the others.
-double TimeCopy(const core::AlignedFloats& from, core::AlignedFloats& to, server::MergeThreads& threads) {
+double TimeCopy(const core::AlignedFloats& from, core::AlignedFloats& to, core::ThreadTeam& threads) {
   const auto values = static_cast<int64_t>(from.size());
   const int64_t pieces = threads.threads() == 1 ? 1 : 4 * threads.threads();
   const Clock::time_point begin = Clock::now();

@@ -1,13 +1,9 @@
-// Merging on several threads: the order in which they take and finish work, and that none of it shows in the result.
-#include "server/merge/merge_threads.h"
-
+// Merging on several threads: what they take, and that none of it shows in the result.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <numeric>
-#include <set>
 #include <tuple>
 
+#include "core/thread_team.h"
 #include "server/merge/work_items.h"
 #include "tests/server/merge/merge_replay.h"
 
@@ -19,57 +15,6 @@ using core::MergeRule;
 using core::TensorKind;
 
 constexpr int kThreads[] = {1, 2, 3, 7};
-
-TEST(MergeThreads, EveryItemIsWorkedOnceAndFinishedInOrderAfterAllBeforeIt) {
-  for (int count : kThreads) {
-    MergeThreads threads(count);
-    EXPECT_EQ(threads.threads(), count);
-    for (int64_t items : {0, 1, 2, 1000}) {
-      std::vector<int> worked(items, 0);  // as `work` leaves it: `finish` sees it without a lock
-      std::vector<int64_t> finished;
-      threads.RunInOrder(
-          items,
-          [&](int worker, int64_t item) {
-            EXPECT_TRUE(worker >= 0 && worker < count);
-            ++worked[item];
-          },
-          [&](int64_t item) {
-            EXPECT_EQ(std::accumulate(worked.begin(), worked.begin() + item + 1, int64_t{0}), item + 1);
-            finished.push_back(item);
-          });
-      std::vector<int64_t> in_order(items);
-      std::iota(in_order.begin(), in_order.end(), 0);
-      EXPECT_EQ(finished, in_order);
-      EXPECT_EQ(worked, std::vector<int>(items, 1));
-    }
-  }
-}
-
-TEST(MergeThreads, WorkerIsOneThreadAtATime) {
-  MergeThreads threads(7);
-  std::vector<int> of_worker(7, 0);  // a race for ThreadSanitizer if two had the same number
-  threads.RunInOrder(
-      10'000, [&](int worker, int64_t) { ++of_worker[worker]; }, [](int64_t) {});
-  EXPECT_EQ(std::accumulate(of_worker.begin(), of_worker.end(), 0), 10'000);
-}
-
-TEST(MergeThreads, NoItemIsTakenFurtherAheadThanTheWindowWhileOneIsFinished) {
-  for (int count : kThreads) {
-    MergeThreads threads(count);
-    std::atomic<int64_t> finished = 0, furthest = 0;
-    threads.RunInOrder(
-        500,
-        [&](int, int64_t item) {
-          EXPECT_LT(item, finished + threads.window());
-          furthest = std::max<int64_t>(furthest, item);
-        },
-        [&](int64_t item) {
-          while (count > 1 && item == 0 && furthest < threads.window() - 1) std::this_thread::yield();
-          ++finished;
-        });
-    EXPECT_EQ(furthest, 499);
-  }
-}
 
 TEST(WorkItems, AreAllUnitsInOrderNoMoreThanFitAndAsFewAsThereCanBe) {
   const std::vector<int64_t> units = {70, 3, 5, 40, 1, 1, 32, 31, 1, 33};
@@ -141,7 +86,7 @@ TEST_P(MergeOnThreads, AnyNumberOfThemGivesTheSameBitsInTheSameOrder) {
     const std::vector<std::string> chunks = RunMerge(fragment, round, settings).chunks;
     for (int count : kThreads) {
       SCOPED_TRACE(testing::Message() << count << " threads" << (zstd ? ", zstd" : ""));
-      MergeThreads threads(count);
+      core::ThreadTeam threads(count);
       settings.threads = &threads;
       const Result result = RunMerge(fragment, round, settings);
       EXPECT_EQ(result.digest, alone.digest);
@@ -172,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, MergeOnThreads,
 // While the first chunk leaves, the others cannot be further ahead than the window, which is half of this fragment.
 TEST(Merge, FirstChunkLeavesBeforeTheLastTileIsMerged) {
   for (int count : {1, 2, 3}) {
-    MergeThreads threads(count);
+    core::ThreadTeam threads(count);
     const core::Fragment fragment = MakeFragment({2 * threads.window() * kItemUnits * core::kUnitValues});
     const Round round = MakeRound(fragment, 1, Leg(CodecId::kSign));
     FragmentState state;
@@ -195,7 +140,7 @@ TEST(Merge, OneSetOfThreadsServesOneMergeAfterTheOther) {
   const Round round = MakeRound(fragment, 3, Leg(CodecId::kInt4));
   MergeSettings settings = {.outer = {0.7f, 0.9f}, .down = Leg(CodecId::kInt4), .feedback_down = 1.0f};
   FragmentState alone = RandomState(fragment, settings), together = alone;
-  MergeThreads threads(3);
+  core::ThreadTeam threads(3);
   for (int i = 0; i < 50; ++i) {
     settings.threads = nullptr;
     const uint64_t expected = Merge(fragment, round.inputs, settings, alone, [](std::string) {});

@@ -1,4 +1,5 @@
-// The cores that merge: threads that are made once and stay, and the order in which they take work and hand it on.
+// Cores that share a piece of work: threads that are made once and stay, and the order in which they take work and hand
+// it on.
 //
 //   items     |0|1|2|3|4|5|6|7|8| …      taken in order by whoever is free: work(worker, item)
 //   finished  |0|1|2|                    one at a time, in order, by whoever worked the one that was missing:
@@ -20,15 +21,15 @@
 
 #include "core/mutex.h"
 
-namespace causeway::server {
+namespace causeway::core {
 
-class MergeThreads {
+class ThreadTeam {
  public:
   using Work = std::function<void(int worker, int64_t item)>;
   using Finish = std::function<void(int64_t item)>;
 
-  explicit MergeThreads(int threads);  // at least 1
-  ~MergeThreads();
+  explicit ThreadTeam(int threads);  // at least 1
+  ~ThreadTeam();
 
   static int AllCores();  // what this process may use
 
@@ -52,7 +53,7 @@ class MergeThreads {
   bool Take(const Job& job, int64_t* item);
   void FinishFrom(const Job& job, int64_t item);
 
-  core::Mutex mutex_;
+  Mutex mutex_;
   std::condition_variable begun_, changed_;
   Job job_ ABSL_GUARDED_BY(mutex_);
   int64_t jobs_ ABSL_GUARDED_BY(mutex_) = 0;   // begun so far
@@ -66,4 +67,4 @@ class MergeThreads {
   std::vector<std::thread> others_;
 };
 
-}  // namespace causeway::server
+}  // namespace causeway::core

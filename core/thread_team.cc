@@ -1,10 +1,10 @@
-#include "server/merge/merge_threads.h"
+#include "core/thread_team.h"
 
 #include <algorithm>
 
 #include "core/check.h"
 
-namespace causeway::server {
+namespace causeway::core {
 namespace {
 
 // Enough that a thread which loses its core for a moment does not hold up the others at once.
@@ -12,28 +12,28 @@ constexpr int64_t kItemsAheadPerThread = 8;
 
 }  // namespace
 
-MergeThreads::MergeThreads(int threads) : worked_(kItemsAheadPerThread * threads, 0) {
+ThreadTeam::ThreadTeam(int threads) : worked_(kItemsAheadPerThread * threads, 0) {
   CHECK(threads >= 1);
   for (int worker = 1; worker < threads; ++worker) others_.emplace_back([this, worker] { Serve(worker); });
 }
 
-MergeThreads::~MergeThreads() {
+ThreadTeam::~ThreadTeam() {
   {
-    core::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     begun_.notify_all();
   }
   for (std::thread& other : others_) other.join();
 }
 
-int MergeThreads::AllCores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+int ThreadTeam::AllCores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
-void MergeThreads::Serve(int worker) {
+void ThreadTeam::Serve(int worker) {
   int64_t seen = 0;
   while (true) {
     Job job;
     {
-      core::MutexLock lock(mutex_);
+      MutexLock lock(mutex_);
       lock.Wait(begun_, [&] { return stopping_ || (open_ && jobs_ != seen); });
       if (stopping_) return;
       seen = jobs_;
@@ -41,16 +41,16 @@ void MergeThreads::Serve(int worker) {
       ++busy_;
     }
     TakePart(worker, job);
-    core::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     --busy_;
     changed_.notify_all();
   }
 }
 
-void MergeThreads::RunInOrder(int64_t count, const Work& work, const Finish& finish) {
+void ThreadTeam::RunInOrder(int64_t count, const Work& work, const Finish& finish) {
   const Job job = {.count = count, .work = &work, .finish = &finish};
   {
-    core::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     CHECK(!open_);
     open_ = true;
     job_ = job;
@@ -59,12 +59,12 @@ void MergeThreads::RunInOrder(int64_t count, const Work& work, const Finish& fin
     if (count > 1) begun_.notify_all();
   }
   TakePart(0, job);
-  core::MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   lock.Wait(changed_, [&] { return finished_ == count && busy_ == 0; });
   open_ = false;
 }
 
-void MergeThreads::TakePart(int worker, const Job& job) {
+void ThreadTeam::TakePart(int worker, const Job& job) {
   int64_t item;
   while (Take(job, &item)) {
     (*job.work)(worker, item);
@@ -72,17 +72,17 @@ void MergeThreads::TakePart(int worker, const Job& job) {
   }
 }
 
-bool MergeThreads::Take(const Job& job, int64_t* item) {
-  core::MutexLock lock(mutex_);
+bool ThreadTeam::Take(const Job& job, int64_t* item) {
+  MutexLock lock(mutex_);
   lock.Wait(changed_, [&] { return taken_ == job.count || taken_ < finished_ + window(); });
   if (taken_ == job.count) return false;
   *item = taken_++;
   return true;
 }
 
-void MergeThreads::FinishFrom(const Job& job, int64_t item) {
+void ThreadTeam::FinishFrom(const Job& job, int64_t item) {
   {
-    core::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     worked_[item % window()] = 1;
     if (finishing_) return;  // whoever does looks for the next before it stops
     finishing_ = true;
@@ -90,7 +90,7 @@ void MergeThreads::FinishFrom(const Job& job, int64_t item) {
   while (true) {
     int64_t next;
     {
-      core::MutexLock lock(mutex_);
+      MutexLock lock(mutex_);
       next = finished_;
       if (worked_[next % window()] == 0) {
         finishing_ = false;
@@ -99,10 +99,10 @@ void MergeThreads::FinishFrom(const Job& job, int64_t item) {
       worked_[next % window()] = 0;
     }
     (*job.finish)(next);
-    core::MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
     ++finished_;
     changed_.notify_all();
   }
 }
 
-}  // namespace causeway::server
+}  // namespace causeway::core
