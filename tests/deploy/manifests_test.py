@@ -160,6 +160,7 @@ class Compose(unittest.TestCase):
         services = compose("compose.yaml", {})["services"]
         published = {mapping.split(":")[-1]: mapping for mapping in services["coordinator"]["ports"]}
         self.assertEqual({str(port) for port in PORTS.values()}, set(published))
+        self.assertEqual("7077:7077", published["7077"])  # podman listens on 0.0.0.0:7077 and passes nothing on
         self.assertTrue(published["7078"].startswith("127.0.0.1:"))  # it asks for no password
         for name in ("prometheus", "grafana"):
             self.assertTrue(services[name]["ports"][0].startswith("127.0.0.1:"), name)
