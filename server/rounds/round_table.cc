@@ -42,10 +42,6 @@ RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t 
 
 void RoundTable::SetNow(int64_t now_ms) { now_ms_ = std::max(now_ms_, now_ms); }
 
-bool RoundTable::IsActive(const SiteRecord& record) {
-  return record.state == SiteState::kTraining || record.state == SiteState::kDraining;
-}
-
 bool RoundTable::InSession(const SiteId& site, const SessionId& session) const {
   const auto found = state_.sites.find(site);
   return found != state_.sites.end() && found->second.state != SiteState::kGone && found->second.session == session;
@@ -54,14 +50,14 @@ bool RoundTable::InSession(const SiteId& site, const SessionId& session) const {
 std::vector<SiteId> RoundTable::ActiveSites() const {
   std::vector<SiteId> sites;
   for (const auto& [site, record] : state_.sites) {
-    if (IsActive(record)) sites.push_back(site);
+    if (core::IsActive(record.state)) sites.push_back(site);
   }
   return sites;
 }
 
 int RoundTable::NumActive() const {
-  return static_cast<int>(
-      std::count_if(state_.sites.begin(), state_.sites.end(), [](const auto& site) { return IsActive(site.second); }));
+  return static_cast<int>(std::count_if(state_.sites.begin(), state_.sites.end(),
+                                        [](const auto& site) { return core::IsActive(site.second.state); }));
 }
 
 bool RoundTable::AnyJoining() const {
@@ -131,7 +127,7 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
   if (follows()) return JoinFollowed(request);
   const bool in_session = InSession(site, request.session);
   bool goes_on = in_session;
-  if (in_session && IsActive(state_.sites[site])) {
+  if (in_session && core::IsActive(state_.sites[site].state)) {
     const char* restarts = request.held.empty() ? "came back before it had taken its place in the schedule"
                            : request.from_checkpoint && !synchronous() ? "goes on from a checkpoint"
                                                                        : nullptr;
@@ -180,7 +176,7 @@ Actions RoundTable::Heard(const SiteId& site, const SessionId& session, core::St
   if (!InSession(site, session)) return actions;
   Link& link = links_[site];
   link.deadline_ms = now_ms_ + rules_.membership.lease_ms;
-  if (!IsActive(state_.sites[site])) return actions;
+  if (!core::IsActive(state_.sites[site].state)) return actions;
   // A site reports several times within its lease, or it was cut off.
   pace_.Heard(site, step, now_ms_, rules_.membership.lease_ms / 2);
   if (link.completing == completing) return actions;

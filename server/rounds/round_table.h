@@ -167,6 +167,7 @@ class RoundTable {
 
   const core::RoundState& state() const { return state_; }
   RunState run_state() const;
+  std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
   std::string Reason() const;  // why the run waits, is paused, stopped or done; empty while it trains
   RoundPhase Phase(core::FragmentId fragment) const;
   // What the open round waits for: "1 of 2 for a quorum; waiting for asia, us"; empty when nobody contributed.
@@ -185,14 +186,12 @@ class RoundTable {
     int64_t grace_ms = 0;
   };
 
-  static bool IsActive(const core::SiteRecord& record);  // training or draining
   bool synchronous() const { return rules_.sync.mode == core::SyncMode::kSynchronous; }
   int num_fragments() const { return schedule_.num_fragments(); }
   void SetNow(int64_t now_ms);
 
   // round_table.cc: who is in.
   bool InSession(const core::SiteId& site, const core::SessionId& session) const;
-  std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
   int NumActive() const;
   bool AnyJoining() const;
   bool IsCompleting(const core::SiteId& site) const;

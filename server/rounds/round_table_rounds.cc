@@ -53,7 +53,9 @@ absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& 
     return absl::FailedPreconditionError(absl::StrCat("site ", site, " is not in the run with this session"));
   }
   const SiteRecord& record = state_.sites.at(site);
-  if (!IsActive(record)) return absl::FailedPreconditionError(absl::StrCat("site ", site, " has not entered yet"));
+  if (!core::IsActive(record.state)) {
+    return absl::FailedPreconditionError(absl::StrCat("site ", site, " has not entered yet"));
+  }
   RETURN_IF_ERROR(CheckCounts(contribution));
   const Version open = state_.versions[fragment];
   const Version base = contribution.base;
@@ -95,7 +97,7 @@ Actions RoundTable::Admit(const SiteId& site, FragmentId fragment, const core::A
 }
 
 bool RoundTable::Misses(FragmentId fragment, const SiteId& site, const SiteRecord& record) const {
-  return IsActive(record) && record.first_versions[fragment] <= state_.versions[fragment] &&
+  return core::IsActive(record.state) && record.first_versions[fragment] <= state_.versions[fragment] &&
          !state_.contributions[fragment].contains(site) && (synchronous() || !IsCompleting(site));
 }
 
@@ -129,7 +131,7 @@ int RoundTable::Quorum(FragmentId fragment) const {
   const auto& contributors = state_.contributions[fragment];
   int could = static_cast<int>(contributors.size());
   for (const auto& [site, record] : state_.sites) {
-    could += IsActive(record) && !IsCompleting(site) && !contributors.contains(site);
+    could += core::IsActive(record.state) && !IsCompleting(site) && !contributors.contains(site);
   }
   return std::min(rules_.membership.min_quorum, std::max(1, could));
 }
@@ -152,7 +154,7 @@ bool RoundTable::InGrace(FragmentId fragment) const {
 bool RoundTable::FarEnough(FragmentId fragment) const {
   if (!last_closed_ms_) return true;
   const bool trains = std::any_of(state_.sites.begin(), state_.sites.end(), [this](const auto& site) {
-    return IsActive(site.second) && !IsCompleting(site.first);
+    return core::IsActive(site.second.state) && !IsCompleting(site.first);
   });
   const double distance_ms = trains ? pace_.DistanceMs(rules_.sync.sync_every) : 0;
   const auto& same = closed_ms_[fragment];
@@ -219,7 +221,7 @@ std::string RoundTable::WhyItCloses(FragmentId fragment) const {
   }
   int contributed = 0;  // of those who are still there
   for (const auto& [site, record] : state_.sites) {
-    contributed += IsActive(record) && state_.contributions[fragment].contains(site);
+    contributed += core::IsActive(record.state) && state_.contributions[fragment].contains(site);
   }
   if (contributed == 0) return "nobody is left who could contribute";
   if (contributed < NumActive()) return "nobody else is left who could contribute";

@@ -66,7 +66,8 @@ Actions RoundTable::HeardOfShard(int shard, const ShardReport& report) {
   }
   Actions actions = UpdateSeeded();
   const auto stranded = state_.sites.find(report.stranded);
-  if (stranded != state_.sites.end() && IsActive(stranded->second) && stranded->second.stay == report.stranded_stay) {
+  if (stranded != state_.sites.end() && core::IsActive(stranded->second.state) &&
+      stranded->second.stay == report.stranded_stay) {
     Drop(report.stranded,
          absl::StrCat("nobody is left to contribute to an open round of shard ", shard, "; joins anew"), actions);
   }
@@ -115,7 +116,7 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
   std::vector<SiteId> entered;
   for (const auto& [site, member] : membership.sites) {
     SiteRecord& record = state_.sites[site];
-    const bool was_active = IsActive(record);  // in this stay: otherwise it is gone by now
+    const bool was_active = core::IsActive(record.state);  // in this stay: otherwise it is gone by now
     record.session = member.session;
     record.stay = member.stay;
     record.state = member.state;
@@ -123,7 +124,7 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
     record.last_merged.resize(num_fragments(), -1);
     if (member.state == SiteState::kGone) continue;
     links_.try_emplace(site);
-    if (!IsActive(record)) {
+    if (!core::IsActive(record.state)) {
       record.first_versions.clear();
     } else if (!was_active) {
       record.first_versions = member.first_versions;
@@ -160,7 +161,7 @@ JoinDecision RoundTable::JoinFollowed(const JoinRequest& request) {
   decision.resumed = true;  // what becomes of the site's transfers was decided with shard 0's welcome
   Accept(request.site, decision);
   // It may have missed it. One that has its place already knows.
-  if (IsActive(found->second)) decision.actions.push_back(FollowEntry(request.site));
+  if (core::IsActive(found->second.state)) decision.actions.push_back(FollowEntry(request.site));
   return decision;
 }
 

@@ -159,7 +159,6 @@ class Coordinator {
   void MergeAgain(const std::vector<StoredFragment>& fragments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Contributions> ReadContributions(core::FragmentId fragment, const codecs::LegCodec& leg,
                                                   const std::vector<StoredContribution>& stored) const;
-  std::vector<core::SiteId> ActiveSites() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // The run's fragment map, if the site may join as far as the rules are not concerned.

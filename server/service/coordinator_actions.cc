@@ -84,17 +84,8 @@ void Coordinator::Perform(const Enter& action) {
   SendTo(action.site, message);
 }
 
-std::vector<core::SiteId> Coordinator::ActiveSites() const {
-  std::vector<core::SiteId> active;
-  for (const auto& [site, record] : rounds_->state().sites) {
-    const bool is_active = record.state == core::SiteState::kTraining || record.state == core::SiteState::kDraining;
-    if (is_active) active.push_back(site);
-  }
-  return active;
-}
-
 std::optional<RoundCodecs> Coordinator::DecideCodecs(core::FragmentId fragment) {
-  const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, ActiveSites());
+  const std::optional<RoundCodecs> codecs = codecs_.Decide(fragment, rounds_->ActiveSites());
   for (const std::string& change : codecs_.TakeChanges()) {
     spdlog::info("codec {}", change);
     Note("codec", "", -1, change);

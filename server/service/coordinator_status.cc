@@ -18,10 +18,6 @@ using core::SiteState;
 
 double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
-bool IsActive(const SiteRecord& record) {
-  return record.state == SiteState::kTraining || record.state == SiteState::kDraining;
-}
-
 }  // namespace
 
 // ---- The log of rounds: the open round of a fragment makes the version after the decided ones ----
@@ -70,7 +66,7 @@ void Coordinator::LogDecided(const CloseRound& action) {
   for (const auto& [site, record] : rounds_->state().sites) {
     const bool contributed = std::ranges::count(action.contributors, site, &CloseRound::Contributor::site) > 0;
     const auto member = members_.find(site);
-    if (contributed || !IsActive(record) || member == members_.end()) continue;
+    if (contributed || !core::IsActive(record.state) || member == members_.end()) continue;
     member->second.missed = {action.fragment, version, WhyMissed(action, site, record)};
   }
   core::MutexLock lock(log_mutex_);
@@ -105,7 +101,7 @@ void Coordinator::Taken(const v1::DownloadRequest& request, int64_t begun_ms) {
 
 void Coordinator::SetContributing(const SiteRecord& record, SiteStatus& status) const {
   status.contributing = false;
-  if (!IsActive(record)) {
+  if (!core::IsActive(record.state)) {
     status.contributing_reason = absl::StrCat(core::SiteStateName(record.state), ": ", record.reason);
     return;
   }

@@ -21,12 +21,8 @@ constexpr double kGrowth = 2;  // of a residual's norm
 
 using Alarms = std::vector<Alarm>;
 
-bool IsActive(const SiteStatus& site) {
-  return site.state == SiteState::kTraining || site.state == SiteState::kDraining;
-}
-
 int NumActive(const StatusSnapshot& snapshot) {
-  return static_cast<int>(std::ranges::count_if(snapshot.sites, IsActive));
+  return static_cast<int>(std::ranges::count_if(snapshot.sites, core::IsActive, &SiteStatus::state));
 }
 
 // Sites leave one by one then: none of them is missed.
@@ -40,7 +36,7 @@ void FindAlone(const StatusSnapshot& snapshot, Alarms& alarms) {
   if (IsEnding(snapshot) || snapshot.state != "training" || NumActive(snapshot) != 1) return;
   const auto gone = std::ranges::count(snapshot.sites, SiteState::kGone, &SiteStatus::state);
   if (gone == 0 && snapshot.min_sites <= 1) return;
-  const auto alone = std::ranges::find_if(snapshot.sites, IsActive);
+  const auto alone = std::ranges::find_if(snapshot.sites, core::IsActive, &SiteStatus::state);
   alarms.push_back(
       {.name = "site_alone",
        .severity = Severity::kWarning,
