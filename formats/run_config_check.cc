@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/limits.h"
@@ -32,6 +33,9 @@ constexpr int64_t kMinLeaseMs = 100;              // a few heartbeats and a roun
 constexpr int64_t kMaxKeptStates = 1'000;
 constexpr int64_t kMaxStaleness = 1'000;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
+constexpr int64_t kMaxInterleave = 1'000'000;
+constexpr int64_t kMinSubgroup = 1'000;  // fewer would be all overhead
+constexpr int64_t kMaxSubgroup = 10'000'000'000;
 constexpr int kTensorsPerLlamaLayer = 9;
 
 // Keys of the other kind of model would be ignored, so they are refused.
@@ -255,6 +259,19 @@ core::CheckpointConfig ReadCheckpoint(const v1::Checkpoint& checkpoint, FieldChe
           .min_free_bytes = check.Integer("checkpoint.min_free_bytes", checkpoint.min_free_bytes(), 0, kMaxBytes)};
 }
 
+core::OffloadConfig ReadOffload(const v1::Offload& offload, FieldCheck& check) {
+  core::OffloadConfig result;
+  for (int64_t k : {core::kAutoInterleave, core::kAllOnCpu}) {
+    if (offload.k() == core::InterleaveName(k)) result.k = k;
+  }
+  if (offload.k() != core::InterleaveName(result.k)) {
+    const bool counts = absl::SimpleAtoi(offload.k(), &result.k) && result.k >= 1 && result.k <= kMaxInterleave;
+    check.Expect(counts, "offload.k", absl::StrCat("auto | cpu | 1 to ", kMaxInterleave), offload.k());
+  }
+  result.subgroup = check.Integer("offload.subgroup", offload.subgroup(), kMinSubgroup, kMaxSubgroup, "values");
+  return result;
+}
+
 // No fragment may be empty (core::BuildFragmentMap): with too few layers or tensors the run could never start.
 void CheckFragmentsFit(const core::RunConfig& config, FieldCheck& check) {
   const bool balanced = config.sync.fragment_assignment == FragmentAssignment::kBalanced;
@@ -319,6 +336,7 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   config.membership = ReadMembership(message.membership(), config.sync.mode, check);
   config.eval = ReadEval(message.eval(), check);
   config.checkpoint = ReadCheckpoint(message.checkpoint(), check);
+  config.offload = ReadOffload(message.offload(), check);
   RETURN_IF_ERROR(check.status());
   CheckFragmentsFit(config, check);
   RETURN_IF_ERROR(check.status());

@@ -112,6 +112,8 @@ v1::RunConfig RunConfigToMessage(const core::RunConfig& config) {
   message.mutable_checkpoint()->set_keep(config.checkpoint.keep);
   message.mutable_checkpoint()->set_max_update_log_bytes(config.checkpoint.max_update_log_bytes);
   message.mutable_checkpoint()->set_min_free_bytes(config.checkpoint.min_free_bytes);
+  message.mutable_offload()->set_k(core::InterleaveName(config.offload.k));
+  message.mutable_offload()->set_subgroup(config.offload.subgroup);
   return message;
 }
 

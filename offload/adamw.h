@@ -1,8 +1,9 @@
 // The inner optimizers' arithmetic on host memory, in an order that every other implementation must match bit for bit.
 //
-//   gradient g ──┐
-//   moments m, v ┼─► AdamWStep ─► m, v, p in place        one pass over memory, 28 bytes a parameter
-//   parameters p ┘
+//   gradient g (float32 or bfloat16) ──┐
+//   moments m, v                       ┼─► AdamWStep ─► m, v, p in place, and p in bfloat16 for the device
+//   parameters p                       ┘                    one pass over memory: 28 bytes a parameter, and 2 of the
+//   copy
 //
 // AdamW (arXiv 1711.05101, with bias correction), t counted from 1, every line one rounding where it says fma:
 //
@@ -11,16 +12,16 @@
 //
 // g², m and v below 2⁻¹⁰⁰ in magnitude become 0 by an explicit compare: state near 1e-38 is denormal, which makes CPUs
 // 12 to 15 times slower, and a processor mode would not give the same bits elsewhere. Moments start at zero, which the
-// caller provides. Values are not checked: a NaN in g spreads. Spans have equal sizes, anything else is the caller's
-// bug. Thread-safe on disjoint spans. Source: Deep Optimizer States (arXiv 2410.21316).
+// caller provides. Values are not checked: a NaN in g spreads. Thread-safe on disjoint arrays.
+// Source: Deep Optimizer States (arXiv 2410.21316).
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-namespace causeway::offload {
+#include "offload/adamw_value.h"
 
-inline constexpr float kSmallestState = 0x1p-100f;
+namespace causeway::offload {
 
 struct AdamWParameters {
   double lr = 3e-3;
@@ -28,26 +29,36 @@ struct AdamWParameters {
   double beta2 = 0.99;
   double epsilon = 1e-8;
   double weight_decay = 0;
+  float gradient_scale = 1;
 };
 
 // What step t needs of them: computed in double, rounded to float once.
-struct AdamWConstants {
-  AdamWConstants(const AdamWParameters& parameters, int64_t t);
+AdamWConstants MakeConstants(const AdamWParameters& parameters, int64_t t);
 
-  float beta1;
-  float one_minus_beta1;
-  float beta2;
-  float one_minus_beta2;
-  float root_scale;  // 1/√(1−β2^t)
-  float epsilon;
-  float minus_decay;  // −lr·wd
-  float minus_lr;     // −lr/(1−β1^t)
+enum class GradientType { kFloat32, kBfloat16 };
+constexpr int64_t BytesOf(GradientType type) { return type == GradientType::kFloat32 ? 4 : 2; }
+
+// `count` values of each array; on a device, pointers are to its memory.
+struct AdamWArrays {
+  const void* gradient = nullptr;
+  GradientType gradient_type = GradientType::kFloat32;
+  float* first_moment = nullptr;
+  float* second_moment = nullptr;
+  float* parameters = nullptr;
+  uint16_t* bfloat16_copy = nullptr;  // p as the model computes with it; null: none
+  int64_t count = 0;
+
+  AdamWArrays Part(int64_t first, int64_t size) const;
 };
 
-void AdamWStep(const AdamWConstants& constants, std::span<const float> gradient, std::span<float> first_moment,
-               std::span<float> second_moment, std::span<float> parameters);
+void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays);
 
-// Plain SGD: p ← fma(p, −lr·wd, p) unless wd is 0, then p ← fma(g, −lr, p). No state.
-void SgdStep(double lr, double weight_decay, std::span<const float> gradient, std::span<float> parameters);
+// Plain SGD: g is scaled, then p ← fma(p, −lr·wd, p) unless wd is 0, then p ← fma(g, −lr, p). No state.
+struct SgdParameters {
+  double lr = 0;
+  double weight_decay = 0;
+  float gradient_scale = 1;
+};
+void SgdStep(const SgdParameters& sgd, std::span<const float> gradient, std::span<float> parameters);
 
 }  // namespace causeway::offload

@@ -102,12 +102,16 @@ absl::Status InnerOptimizer::Step(core::Step t, TensorValues& gradients, TensorV
   for (int i = 0; i < gradients.size(); ++i) {
     const double decay = manifest_[i].shape.size() >= 2 ? config_.weight_decay : 0;
     if (config_.optimizer == core::InnerOptimizerKind::kSgd) {
-      offload::SgdStep(lr, decay, gradients[i], parameters[i]);
+      offload::SgdStep({.lr = lr, .weight_decay = decay}, gradients[i], parameters[i]);
       continue;
     }
-    const offload::AdamWConstants constants(
+    const offload::AdamWConstants constants = offload::MakeConstants(
         {.lr = lr, .beta1 = config_.beta1, .beta2 = config_.beta2, .weight_decay = decay}, steps_taken_);
-    offload::AdamWStep(constants, gradients[i], (*first_moments_)[i], (*second_moments_)[i], parameters[i]);
+    offload::AdamWStep(constants, {.gradient = gradients[i].data(),
+                                   .first_moment = (*first_moments_)[i].data(),
+                                   .second_moment = (*second_moments_)[i].data(),
+                                   .parameters = parameters[i].data(),
+                                   .count = std::ssize(parameters[i])});
   }
   return absl::OkStatus();
 }

@@ -81,7 +81,7 @@ void SyntheticTrainer::CatchUp(std::span<const int> tensors, core::Step t) {
     const std::vector<float> gradient(std::min<size_t>(parameters_[i].size(), 1 << 14), amplitude_);
     for (size_t first = 0; first < parameters_[i].size(); first += gradient.size()) {
       const size_t count = std::min(gradient.size(), parameters_[i].size() - first);
-      offload::SgdStep(lr, 0, std::span(gradient).first(count), parameters_[i].subspan(first, count));
+      offload::SgdStep({.lr = lr}, std::span(gradient).first(count), parameters_[i].subspan(first, count));
     }
     applied_[i] = t;
   }

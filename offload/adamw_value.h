@@ -1,0 +1,62 @@
+// One value's share of an AdamW step: the same text for CPUs and GPUs, so that they give the same bits (offload/adamw.h
+// has the formula). Compiled with -ffp-contract=off and --fmad=false: every fused multiply-add is written.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __CUDACC__
+#define CAUSEWAY_ANYWHERE __host__ __device__ inline
+#else
+#define CAUSEWAY_ANYWHERE inline
+#endif
+
+namespace causeway::offload {
+
+inline constexpr float kSmallestState = 0x1p-100f;
+
+// What a step needs, each rounded to float once (MakeConstants in offload/adamw.h).
+struct AdamWConstants {
+  float gradient_scale;  // clipping: 1 where there is none
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float root_scale;  // 1/√(1−β2^t)
+  float epsilon;
+  float minus_decay;  // −lr·wd
+  float minus_lr;     // −lr/(1−β1^t)
+};
+
+CAUSEWAY_ANYWHERE float FlushSmall(float x) { return std::fabs(x) < kSmallestState ? 0.0f : x; }
+
+CAUSEWAY_ANYWHERE void UpdateValue(const AdamWConstants& c, float gradient, float& first_moment, float& second_moment,
+                                   float& parameter) {
+  const float g = gradient * c.gradient_scale;
+  const float g2 = FlushSmall(g * g);
+  const float m = FlushSmall(std::fma(g, c.one_minus_beta1, first_moment * c.beta1));
+  const float v = FlushSmall(std::fma(g2, c.one_minus_beta2, second_moment * c.beta2));
+  const float u = m / std::fma(std::sqrt(v), c.root_scale, c.epsilon);
+  const float decayed = std::fma(parameter, c.minus_decay, parameter);
+  first_moment = m;
+  second_moment = v;
+  parameter = std::fma(u, c.minus_lr, decayed);
+}
+
+// To the nearest bfloat16, ties to even; a NaN stays one.
+CAUSEWAY_ANYWHERE uint16_t ToBfloat16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded);
+}
+
+CAUSEWAY_ANYWHERE float FromBfloat16(uint16_t x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace causeway::offload

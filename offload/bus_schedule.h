@@ -1,0 +1,64 @@
+// Who may use the bus and host memory, and when: the update phase first, the outer sync's copies in what it leaves.
+//
+//   step     |forward, backward     |update                      |forward …
+//   update                           a  b  c  (d e: uncopied)  d e
+//   copies    piece piece piece ·····  none                 piece   piece …
+//
+// A fragment's values of step t are copied in pieces, while step t+1 computes; they must be taken before the update of
+// step t+1 changes them. While an update runs no piece is begun, so that at most one piece, begun before, is in its
+// way; it takes the subgroups that are not waiting for a copy first, and only when nothing else is left does it let the
+// copies go on and waits. What it waited is measured.
+//
+// Copies run on the thread that calls Copy (worker/sync's), one at a time; the update on another. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "core/mutex.h"
+
+namespace causeway::offload {
+
+class BusSchedule {
+ public:
+  // Values that a piece has at most: 4 MB, some tenths of a millisecond.
+  static constexpr int64_t kPiece = int64_t{1} << 20;
+
+  // Values [first, first + count) of the state, flat as in SubgroupPlan.
+  struct Range {
+    int64_t first = 0;
+    int64_t count = 0;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+
+  // Announces that these ranges are to be copied before an update changes them. Before the next BeginUpdate.
+  void Announce(const std::vector<Range>& ranges);
+  // Copies what was announced and not copied yet: calls copy(piece) for one piece after the other, each of which is
+  // taken when it returns. Returns when nothing is left.
+  void Copy(absl::FunctionRef<void(const Range& piece)> copy);
+
+  // The update: from here on no piece is begun, until EndUpdate, or AwaitCopied.
+  void BeginUpdate();
+  bool IsCopied(const Range& range) const;  // nothing of it waits for a copy
+  void AwaitCopied(const Range& range);
+  void EndUpdate();
+
+  double waited_s() const { return waited_s_; }  // of all AwaitCopied
+
+ private:
+  bool IsCopiedLocked(const Range& range) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable core::Mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Range> waiting_ ABSL_GUARDED_BY(mutex_);  // the one at the back is next; what is being copied is in it
+  bool updating_ ABSL_GUARDED_BY(mutex_) = false;
+  bool awaited_ ABSL_GUARDED_BY(mutex_) = false;  // by the update, which has nothing else to do
+  std::atomic<double> waited_s_ = 0;
+};
+
+}  // namespace causeway::offload

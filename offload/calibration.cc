@@ -1,0 +1,179 @@
+#include "offload/calibration.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "offload/adamw.h"
+#include "offload/host_array.h"
+
+namespace causeway::offload {
+namespace {
+
+using Json = nlohmann::json;
+
+// A state of 512 MB is beyond the caches of most machines; touching it first takes a quarter of a second.
+constexpr int64_t kMostValues = int64_t{32} << 20;
+constexpr int64_t kItem = int64_t{1} << 16;
+constexpr int kPasses = 3;
+constexpr int64_t kCopyBytes = int64_t{256} << 20;
+constexpr int kFormat = 1;  // of the file; rises when the same key would mean something else
+
+double BestSeconds(const std::function<void()>& pass) {
+  double best = 0;
+  for (int i = 0; i < kPasses; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    pass();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    best = i == 0 ? seconds : std::min(best, seconds);
+  }
+  return std::max(best, 1e-9);
+}
+
+void OnAllThreads(core::ThreadTeam& team, int64_t values,
+                  const std::function<void(int64_t first, int64_t count)>& work) {
+  team.RunInOrder((values + kItem - 1) / kItem,
+                  [&](int, int64_t item) { work(item * kItem, std::min(kItem, values - item * kItem)); },
+                  [](int64_t) {});
+}
+
+struct HostRates {
+  double dram, cpu_parameters;
+};
+
+HostRates MeasureHost(int64_t values, core::ThreadTeam& team, bool with_copy) {
+  const auto bytes = static_cast<size_t>(values) * sizeof(float);
+  const HostArray gradient(bytes), first_moment(bytes), second_moment(bytes), parameters(bytes), copy(bytes / 2);
+  const AdamWArrays arrays = {.gradient = gradient.data(),
+                              .first_moment = first_moment.Values<float>().data(),
+                              .second_moment = second_moment.Values<float>().data(),
+                              .parameters = parameters.Values<float>().data(),
+                              .bfloat16_copy = with_copy ? copy.Values<uint16_t>().data() : nullptr,
+                              .count = values};
+  std::ranges::fill(gradient.Values<float>(), 0.25f);
+  const AdamWConstants constants = MakeConstants({}, 1);
+  const double update_s = BestSeconds([&] {
+    OnAllThreads(team, values, [&](int64_t first, int64_t count) { AdamWStep(constants, arrays.Part(first, count)); });
+  });
+  const double add_s = BestSeconds([&] {
+    OnAllThreads(team, values, [&](int64_t first, int64_t count) {
+      const float* a = gradient.Values<float>().data() + first;
+      float* b = parameters.Values<float>().data() + first;
+      for (int64_t i = 0; i < count; ++i) b[i] += a[i];
+    });
+  });
+  const auto all = static_cast<double>(values);
+  return {.dram = 12 * all / add_s, .cpu_parameters = all / update_s};
+}
+
+absl::Status MeasureBus(Device& device, Bandwidths& bandwidths) {
+  const HostArray host(kCopyBytes);
+  RETURN_IF_ERROR(device.Pin(host.data(), host.bytes()));
+  const absl::StatusOr<void*> memory = device.Allocate(host.bytes());
+  if (memory.ok()) {
+    const Device::Event done = device.MakeEvent();
+    const auto rate = [&](Queue queue, const auto& copy) {
+      return kCopyBytes / BestSeconds([&] {
+               copy(queue);
+               device.Record(done, queue);
+               device.AwaitOnHost(done);
+             });
+    };
+    bandwidths.to_device =
+        rate(Queue::kPrefetch, [&](Queue queue) { device.CopyToDevice(queue, *memory, host.data(), host.bytes()); });
+    bandwidths.to_host =
+        rate(Queue::kFlush, [&](Queue queue) { device.CopyToHost(queue, host.data(), *memory, host.bytes()); });
+    device.Free(*memory);
+  }
+  device.Unpin(host.data());
+  return memory.ok() ? device.status() : memory.status();
+}
+
+std::string ProcessorName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+std::string KeyOf(int64_t values, const core::ThreadTeam& team, const Device* device) {
+  return absl::StrCat(ProcessorName(), ", ", team.threads(), " threads, ", values, " values, ",
+                      device == nullptr ? "no device" : device->name());
+}
+
+// {"format": 1, "machines": {KEY: {…}}}; an empty one where there is none, or none that we understand.
+Json ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  Json json = Json::parse(file, nullptr, false);
+  if (json.is_object() && json.value("format", 0) == kFormat && json["machines"].is_object()) return json;
+  return {{"format", kFormat}, {"machines", Json::object()}};
+}
+
+bool ParseBandwidths(const Json& json, Bandwidths& bandwidths) {
+  for (auto [name, value] :
+       {std::pair("dram", &bandwidths.dram), std::pair("to_device", &bandwidths.to_device),
+        std::pair("to_host", &bandwidths.to_host), std::pair("cpu_parameters", &bandwidths.cpu_parameters)}) {
+    if (!json.is_object() || !json.contains(name) || !json[name].is_number()) return false;
+    *value = json[name];
+  }
+  return bandwidths.dram > 0 && bandwidths.cpu_parameters > 0;
+}
+
+// Whole or not at all: others may read and write it now. What they add meanwhile may be lost, and is measured again.
+std::string WriteFile(const std::string& path, const Json& json) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  const std::string partial = absl::StrCat(path, ".", getpid());
+  if (!(std::ofstream(partial) << json.dump(1) << "\n").flush()) return absl::StrCat(path, " cannot be written");
+  std::filesystem::rename(partial, path, error);
+  return error ? absl::StrCat(path, ": ", error.message()) : "";
+}
+
+}  // namespace
+
+absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTeam& team, Device* device) {
+  const int64_t values = std::clamp<int64_t>(parameters, 1, kMostValues);
+  const HostRates host = MeasureHost(values, team, device != nullptr);
+  Bandwidths bandwidths{.dram = host.dram, .cpu_parameters = host.cpu_parameters};
+  if (device != nullptr) RETURN_IF_ERROR(MeasureBus(*device, bandwidths));
+  return bandwidths;
+}
+
+absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team, Device* device,
+                                      const std::string& path) {
+  const std::string key = KeyOf(std::clamp<int64_t>(parameters, 1, kMostValues), team, device);
+  Calibration calibration;
+  Json known = path.empty() ? Json() : ReadFile(path);
+  if (!path.empty() && ParseBandwidths(known["machines"][key], calibration.bandwidths)) return calibration;
+  ASSIGN_OR_RETURN(calibration.bandwidths, MeasureBandwidths(parameters, team, device));
+  calibration.measured = true;
+  if (path.empty()) return calibration;
+  known = ReadFile(path);
+  known["machines"][key] = {{"dram", calibration.bandwidths.dram},
+                            {"to_device", calibration.bandwidths.to_device},
+                            {"to_host", calibration.bandwidths.to_host},
+                            {"cpu_parameters", calibration.bandwidths.cpu_parameters}};
+  calibration.note = WriteFile(path, known);
+  return calibration;
+}
+
+std::string DefaultCalibrationPath() {
+  const auto folder = [](const char* variable, const char* below) {
+    const char* value = std::getenv(variable);
+    return value == nullptr || *value == '\0' ? "" : absl::StrCat(value, below, "/causeway/bandwidths.json");
+  };
+  const std::string path = folder("XDG_CACHE_HOME", "");
+  return path.empty() ? folder("HOME", "/.cache") : path;
+}
+
+}  // namespace causeway::offload

@@ -1,0 +1,37 @@
+// The bandwidths that a subgroup plan needs, measured where the worker runs, in under two seconds, and kept in a file.
+//
+//   CPU        AdamW on a state like the run's, all threads of the team     parameters a second
+//   memory     b = a + b in place, all threads                              bytes a second
+//   the bus    copies of pinned memory, each way                            bytes a second
+//
+// The best of a few passes: others on the machine only make them slower. Blocks its caller, whose thread is one of the
+// team's. Source: Deep Optimizer States (arXiv 2410.21316) section 4, which calibrates by the first steps of a run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/thread_team.h"
+#include "offload/device.h"
+#include "offload/subgroup_plan.h"
+
+namespace causeway::offload {
+
+// `device` may be null. RESOURCE_EXHAUSTED and the like come from the device.
+absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTeam& team, Device* device);
+
+// What the file says of this machine, device and size; if it says nothing, measures and adds it. A file that cannot be
+// read or written only costs the measurement: `note` says why.
+struct Calibration {
+  Bandwidths bandwidths;
+  bool measured = false;  // just now
+  std::string note;
+};
+absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team, Device* device,
+                                      const std::string& path);
+
+// $XDG_CACHE_HOME/causeway/bandwidths.json, or below ~/.cache; empty where there is neither.
+std::string DefaultCalibrationPath();
+
+}  // namespace causeway::offload

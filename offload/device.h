@@ -1,0 +1,54 @@
+// What the update phase asks of a device: memory, copies over the bus, events between queues, and one AdamW kernel.
+//
+//   kBackward ──event──► kGradients (to the host)            queues run side by side; what is queued on one runs in
+//   kPrefetch ──event──► kUpdate ──event──► kFlush           order; an event says that everything before it on its
+//   kParameters (to the device)   kFragments (to the host)   queue is done
+//
+// Nothing here blocks but AwaitOnHost. Host memory that is copied must stay as it is until the copy is done, which only
+// events tell. Errors of queued work show in status() from then on, and what is queued after them does nothing.
+// Implementations: offload/cuda/cuda_device.h, and tests/offload/fake_device.h on the host alone. Queueing is for one
+// thread at a time and queue; different queues may be used from different threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "offload/adamw.h"
+
+namespace causeway::offload {
+
+enum class Queue { kBackward, kGradients, kPrefetch, kUpdate, kFlush, kParameters, kFragments };
+inline constexpr int kNumQueues = 7;
+
+class Device {
+ public:
+  using Event = int;  // of MakeEvent
+
+  virtual ~Device() = default;
+
+  virtual std::string name() const = 0;
+
+  // Device memory, not zeroed; RESOURCE_EXHAUSTED says how much was asked for. Freed with the device or by Free.
+  virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
+  virtual void Free(void* memory) = 0;
+  // Lets the bus reach the pages directly, which makes copies fast and non-blocking.
+  virtual absl::Status Pin(void* host, size_t bytes) = 0;
+  virtual void Unpin(void* host) = 0;
+
+  virtual void CopyToDevice(Queue queue, void* device, const void* host, size_t bytes) = 0;
+  virtual void CopyToHost(Queue queue, void* host, const void* device, size_t bytes) = 0;
+  virtual void AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) = 0;
+
+  // An event has come from the start, until it is recorded; a wait is for the latest record before it.
+  virtual Event MakeEvent() = 0;
+  virtual void Record(Event event, Queue queue) = 0;
+  virtual void Await(Queue queue, Event event) = 0;
+  virtual void AwaitOnHost(Event event) = 0;
+
+  virtual absl::Status status() const = 0;
+};
+
+}  // namespace causeway::offload

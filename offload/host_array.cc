@@ -1,0 +1,51 @@
+#include "offload/host_array.h"
+
+#include <numa.h>
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <new>
+#include <utility>
+
+namespace causeway::offload {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Before the pages are touched. Of one node, or where the kernel does not let us: nothing.
+void InterleaveOverNodes(void* memory, size_t bytes) {
+  if (numa_available() < 0) return;
+  bitmask* nodes = numa_get_mems_allowed();
+  if (numa_bitmask_weight(nodes) > 1) numa_interleave_memory(memory, bytes, nodes);
+  numa_bitmask_free(nodes);
+}
+
+}  // namespace
+
+HostArray::HostArray(size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  const bool huge = bytes >= kHugePage;
+  mapped_bytes_ = huge ? bytes + kHugePage : bytes;
+  mapping_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping_ == MAP_FAILED) throw std::bad_alloc();
+  data_ = mapping_;
+  if (!huge) return;
+  const auto address = reinterpret_cast<uintptr_t>(mapping_);
+  data_ = static_cast<char*>(mapping_) + (kHugePage - address % kHugePage) % kHugePage;
+  madvise(data_, bytes, MADV_HUGEPAGE);  // a wish: ordinary pages do as well
+  InterleaveOverNodes(data_, bytes);
+}
+
+HostArray& HostArray::operator=(HostArray&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(mapped_bytes_, other.mapped_bytes_);
+  return *this;
+}
+
+HostArray::~HostArray() {
+  if (mapping_ != nullptr) munmap(mapping_, mapped_bytes_);
+}
+
+}  // namespace causeway::offload

@@ -1,0 +1,133 @@
+// The update phase of a step: AdamW over all subgroups, some on the CPU and some on the device, side by side.
+//
+//   backward   gradients become final, range by range ── those of CPU subgroups go to the host at once (kGradients)
+//
+//   kPrefetch  p,m,v of 0 ─► set A   of 2 ─► set B            of 4 ─► A     two sets of device memory: a set is filled
+//   kUpdate                  AdamW(0)         AdamW(2)                      again only when it was flushed
+//   kFlush                            A ─► p,m,v of 0  B ─► 2
+//   CPU        AdamW(1)            AdamW(3)           AdamW(5)              with the bfloat16 copy in the same pass,
+//   kParameters         copy of 1 ─► device  copy of 3 ─►                   which crosses as soon as it is made
+//   kBackward                                                               goes on (forward) when both are through
+//
+// Which subgroup is whose is the plan's; every plan gives the same bits of p, m and v. Step may leave flushes under
+// way; Finish waits for them, and then p, m and v on the host are whole. Without a device gradients are the caller's,
+// on the host, and no copy is made.
+//
+// One owner thread. Arrays are the caller's and outlive this object; on a device they are pinned here. Misuse is the
+// caller's bug; an error of the device shows in the status of Step and Finish, and then the state is lost.
+// Source: Deep Optimizer States (arXiv 2410.21316); k = 1 and the non-blocking flush of gradients as in its section 4.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/thread_team.h"
+#include "offload/bus_schedule.h"
+#include "offload/device.h"
+#include "offload/host_array.h"
+#include "offload/subgroup_plan.h"
+
+namespace causeway::offload {
+
+// On the host, of equal sizes: the plan's number of parameters.
+struct HostState {
+  std::span<float> parameters, first_moment, second_moment;
+};
+
+// Parts of the flat parameters that take one rule, in order and without gaps: weight decay is for matrices alone.
+struct DecaySegment {
+  int64_t count = 0;
+  bool decays = true;
+};
+
+// Of all the plan's parameters, in device memory.
+struct DeviceModel {
+  const void* gradients = nullptr;  // written by backward
+  GradientType gradient_type = GradientType::kBfloat16;
+  uint16_t* parameters = nullptr;  // bfloat16, what forward computes with
+};
+
+class InterleavedUpdate {
+ public:
+  // On the CPU alone.
+  InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments, const SubgroupPlan& plan,
+                    core::ThreadTeam* team, BusSchedule* bus);
+  // Pins the state and allocates two buffer sets: RESOURCE_EXHAUSTED says how much did not fit.
+  static absl::StatusOr<std::unique_ptr<InterleavedUpdate>> OnDevice(const HostState& state,
+                                                                     std::vector<DecaySegment> segments,
+                                                                     const SubgroupPlan& plan, core::ThreadTeam* team,
+                                                                     BusSchedule* bus, Device* device,
+                                                                     const DeviceModel& model);
+  ~InterleavedUpdate();
+
+  // Backward has queued, on kBackward, what makes the gradients of this range final. Does not block. Each value of the
+  // plan once before each Step, in any order.
+  void GradientsReady(int64_t first, int64_t count);
+
+  // Step t, counted from 1. `gradients` are the host's, without a device. Segments that do not decay take weight 0.
+  absl::Status Step(const AdamWParameters& parameters, int64_t t, std::span<const float> gradients = {});
+
+  absl::Status Finish();
+
+  const SubgroupPlan& plan() const { return plan_; }
+
+ private:
+  static constexpr int kBufferSets = 2;
+
+  // Device memory for one subgroup's state, and how far it is.
+  struct BufferSet {
+    float* parameters = nullptr;
+    float* first_moment = nullptr;
+    float* second_moment = nullptr;
+    Device::Event arrived = 0, updated = 0, flushed = 0;
+  };
+  struct Events {
+    Device::Event gradients_final = 0;  // of backward: all that was queued so far
+    Device::Event updated = 0;          // all subgroups of the device
+    Device::Event flushed = 0;          // the same, on the host
+    Device::Event parameters_ready = 0;
+  };
+  struct Constants {
+    AdamWConstants decays, plain;
+  };
+
+  InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments, const SubgroupPlan& plan,
+                    core::ThreadTeam* team, BusSchedule* bus, Device* device, const DeviceModel& model);
+  absl::Status Prepare();
+  absl::Status Pin(void* memory, size_t bytes);
+  AdamWArrays HostArrays(std::span<const float> gradients) const;
+  BusSchedule::Range RangeOf(int64_t subgroup) const { return {plan_.First(subgroup), plan_.Size(subgroup)}; }
+  BufferSet& SetOf(int64_t subgroup) { return sets_[subgroup / plan_.k % kBufferSets]; }
+  absl::Status BeginOnDevice();
+  void UpdateAll(const AdamWArrays& arrays, const Constants& constants);
+  absl::Status EndOnDevice();
+  void Prefetch(int64_t subgroup);
+  void UpdateOnDevice(int64_t subgroup, const Constants& constants);
+  void UpdateOnCpu(int64_t subgroup, const AdamWArrays& arrays, const Constants& constants);
+  // Calls apply(constants, first, count) for each stretch of [first, first + count) that takes one rule.
+  template <typename Apply>
+  void ForEachRule(int64_t first, int64_t count, const Constants& constants, const Apply& apply) const;
+
+  const HostState state_;
+  const std::vector<DecaySegment> segments_;
+  std::vector<int64_t> segment_ends_;
+  const SubgroupPlan plan_;
+  core::ThreadTeam* const team_;
+  BusSchedule* const bus_;
+  Device* const device_ = nullptr;
+  const DeviceModel model_;
+  HostArray host_gradients_;  // of CPU subgroups; bfloat16 or float32, at the values' places
+  HostArray bfloat16_copy_;   // of CPU subgroups, on its way to the device
+  std::vector<void*> pinned_;
+  BufferSet sets_[kBufferSets];
+  Events events_;
+  std::vector<Device::Event> gradients_on_host_;  // by subgroup; of the CPU's
+  int64_t gradients_ready_ = 0;                   // values since the last Step
+  int64_t prefetched_ = 0;                        // of the device's subgroups, before Step
+};
+
+}  // namespace causeway::offload

@@ -1,0 +1,68 @@
+#include "offload/subgroup_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+
+namespace causeway::offload {
+namespace {
+
+double Seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
+SubgroupPlan WithK(SubgroupPlan plan, int64_t k, const Bandwidths& bandwidths) {
+  plan.k = k;
+  plan.predicted_s = PredictUpdate(plan.parameters, plan.DeviceShare(), bandwidths);
+  return plan;
+}
+
+SubgroupPlan Fastest(const SubgroupPlan& plan, const Bandwidths& bandwidths) {
+  SubgroupPlan best = WithK(plan, core::kAllOnCpu, bandwidths);
+  std::string considered = absl::StrFormat("cpu %.3f s", best.predicted_s);
+  // Beyond as many as there are subgroups only the first would be the device's: the same as k = their number.
+  for (int64_t k = std::min(plan.num_subgroups(), kLargestInterleave); k >= 1; --k) {
+    const SubgroupPlan candidate = WithK(plan, k, bandwidths);
+    absl::StrAppendFormat(&considered, ", %d: %.3f s", k, candidate.predicted_s);
+    if (candidate.predicted_s < best.predicted_s) best = candidate;
+  }
+  best.reason = absl::StrCat("least predicted time of: ", considered);
+  return best;
+}
+
+}  // namespace
+
+double PredictUpdate(int64_t parameters, double device_share, const Bandwidths& bandwidths, int devices,
+                     const HostTraffic& traffic) {
+  CHECK(devices >= 1);
+  const double all = static_cast<double>(parameters);
+  const double own = all / devices;
+  const double cpu_share = 1 - device_share;
+  return std::max({Seconds(all * (traffic.on_cpu * cpu_share + traffic.on_device * device_share), bandwidths.dram),
+                   Seconds(own * (12 * device_share + 2 * cpu_share), bandwidths.to_device),
+                   Seconds(own * 12 * device_share, bandwidths.to_host),
+                   Seconds(own * cpu_share, bandwidths.cpu_parameters)});
+}
+
+double SubgroupPlan::DeviceShare() const {
+  if (k == core::kAllOnCpu || parameters == 0) return 0;
+  int64_t on_device = 0;
+  for (int64_t i = 0; i < num_subgroups(); i += k) on_device += Size(i);
+  return static_cast<double>(on_device) / static_cast<double>(parameters);
+}
+
+SubgroupPlan PlanSubgroups(const core::OffloadConfig& config, int64_t parameters, const Bandwidths& bandwidths) {
+  const SubgroupPlan plan = {.parameters = parameters, .subgroup = config.subgroup};
+  if (bandwidths.to_device == 0) {
+    SubgroupPlan all_on_cpu = WithK(plan, core::kAllOnCpu, {.dram = 0, .cpu_parameters = bandwidths.cpu_parameters});
+    all_on_cpu.reason = "there is no device";
+    if (config.k > 0) absl::StrAppend(&all_on_cpu.reason, "; the config's k is ", config.k);
+    return all_on_cpu;
+  }
+  if (config.k == core::kAutoInterleave) return Fastest(plan, bandwidths);
+  SubgroupPlan given = WithK(plan, config.k, bandwidths);
+  given.reason = "the config says so";
+  return given;
+}
+
+}  // namespace causeway::offload

@@ -1,0 +1,67 @@
+// Which subgroups of the optimizer's state are updated on the device: every k-th, with k from a model of the machine.
+//
+//   |0: device|1: CPU|2: device|3: CPU|4: device|5: tail, CPU|          k = 2, six subgroups
+//
+// The update of P parameters, of which a share s is updated on the device, is as slow as the slowest of what it uses
+// (R devices share one host):
+//
+//   host memory   P (c (1−s) + 24 s) / dram       c = 32 bytes: Adam 28, its bfloat16 copy 2 in the same pass, the
+//   copy's to device     (P/R) (12 s + 2 (1−s)) / h2d                  way over the bus 2; 36 where the copy is a pass
+//   of its own to host       (P/R) 12 s / d2h                24 bytes: p, m, v are read and written by the bus CPU
+//   (P/R) (1−s) / cpu
+//
+// s = 1/k; k = 1 streams everything through the device, and without a device, or with k = cpu, s is 0. A plan never
+// changes a bit of the result. Pure, thread-safe.
+// Source: Deep Optimizer States (arXiv 2410.21316) section 4; the host memory term is from its published logs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "core/run_config.h"
+
+namespace causeway::offload {
+
+// Of one worker's share of the machine; offload/calibration.h measures them.
+struct Bandwidths {
+  double dram = 0;       // bytes a second of host memory in an update
+  double to_device = 0;  // bytes a second; 0: there is no device
+  double to_host = 0;
+  double cpu_parameters = 0;  // parameters a second that the CPU updates
+
+  friend bool operator==(const Bandwidths&, const Bandwidths&) = default;
+};
+
+// Host memory traffic, in bytes a parameter.
+struct HostTraffic {
+  double on_cpu = 32;
+  double on_device = 24;
+};
+inline constexpr HostTraffic kSeparateCopyTraffic = {.on_cpu = 36, .on_device = 24};  // the reference implementation's
+
+// `auto` looks no further: beyond it the device does less than 2 % of the work.
+inline constexpr int64_t kLargestInterleave = 64;
+
+// Seconds. `device_share` is s; a rate of 0 is no bound. `devices` is R.
+double PredictUpdate(int64_t parameters, double device_share, const Bandwidths& bandwidths, int devices = 1,
+                     const HostTraffic& traffic = {});
+
+struct SubgroupPlan {
+  int64_t parameters = 0;
+  int64_t subgroup = 0;         // values of each but the last, which may have fewer
+  int64_t k = core::kAllOnCpu;  // subgroups i with i mod k = 0 are the device's; kAllOnCpu: none
+  double predicted_s = 0;       // of an update; 0: unknown
+  std::string reason;           // of k, for people
+
+  int64_t num_subgroups() const { return (parameters + subgroup - 1) / subgroup; }
+  int64_t First(int64_t i) const { return i * subgroup; }
+  int64_t Size(int64_t i) const { return std::min(subgroup, parameters - First(i)); }
+  bool OnDevice(int64_t i) const { return k != core::kAllOnCpu && i % k == 0; }
+  double DeviceShare() const;  // of the parameters
+};
+
+// The config's k, or for `auto` the one of least predicted time; of equals the larger, which uses less of the bus.
+SubgroupPlan PlanSubgroups(const core::OffloadConfig& config, int64_t parameters, const Bandwidths& bandwidths);
+
+}  // namespace causeway::offload
