@@ -16,7 +16,7 @@ import unittest
 import yaml
 
 import deploy_files
-from deploy_files import DEPLOY, PROGRAMS, ROOT, SITE, compose, kubernetes, pod_template
+from deploy_files import DEPLOY, PROGRAMS, ROOT, SITE, compose, kubernetes, pod_template, unit_command
 
 BINARIES = os.environ.get("CAUSEWAY_BIN_DIR")
 PORTS = {"listen": 7077, "http": 7078}  # of the coordinator, everywhere
@@ -290,6 +290,15 @@ class Units(unittest.TestCase):
                 done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=20", unit],
                                       capture_output=True, text=True)
                 self.assertEqual(0, done.returncode, done.stdout[-200:] + done.stderr)
+
+    def test_a_restored_coordinator_is_told_so_for_one_start_without_an_edit_of_its_file(self):
+        unit = DEPLOY / "systemd" / "causeway-coordinator.service"
+        self.assertIn("--new_lineage=${NEW_LINEAGE}", unit_command(unit))
+        defaults = re.search(r"^Environment=(.*)$", unit.read_text(), re.MULTILINE)[1]
+        self.assertIn("NEW_LINEAGE=false", defaults.split())
+        for variables, value in (({}, "false"), ({"NEW_LINEAGE": "true"}, "true")):
+            command = compose("compose.yaml", variables)["services"]["coordinator"]["command"]
+            self.assertIn(f"--new_lineage={value}", command)
 
     def test_a_worker_that_was_refused_is_not_started_again(self):
         for path in (DEPLOY / "systemd").glob("*.service"):
