@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/limits.h"
 
@@ -9,6 +10,8 @@ namespace causeway::server {
 namespace {
 
 constexpr int64_t kAliveMs = 2'500;  // two heartbeats, and their way
+// Begins the reason of a lease that ended. Reasons are durable, and other shards are told of them: it is the mark, too.
+constexpr absl::string_view kNotHeardOf = "not heard of";
 
 }  // namespace
 
@@ -18,6 +21,10 @@ using core::SiteId;
 using core::SiteRecord;
 using core::SiteState;
 using core::Version;
+
+bool IsLost(const SiteRecord& record) {
+  return record.state == SiteState::kGone && absl::StartsWith(record.reason, kNotHeardOf);
+}
 
 RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms)
     : rules_(rules), schedule_(rules.sync.Schedule()), state_(std::move(state)), now_ms_(now_ms) {
@@ -197,6 +204,10 @@ void RoundTable::Disconnected(const SiteId& site, const SessionId& session, int6
 
 absl::Status RoundTable::StartDraining(const SiteId& site, const std::string& reason) {
   const auto found = state_.sites.find(site);
+  if (found != state_.sites.end() && IsLost(found->second)) {
+    found->second.reason = absl::StrCat(reason, " after its lease had ended");
+    return absl::OkStatus();
+  }
   if (found == state_.sites.end() || found->second.state != SiteState::kTraining) {
     return absl::FailedPreconditionError(
         absl::StrCat("site ", site, " is not training: it is ",
@@ -322,7 +333,8 @@ Actions RoundTable::Tick(int64_t now_ms) {
   }
   for (const SiteId& site : expired) {
     if (!links_.contains(site)) continue;  // gone with another one
-    Drop(site, absl::StrCat("not heard of for ", rules_.membership.lease_ms, " ms (lease_ms)"), actions);
+    const char* leaves = state_.sites[site].state == SiteState::kDraining ? "was to leave; " : "";
+    Drop(site, absl::StrCat(leaves, kNotHeardOf, " for ", rules_.membership.lease_ms, " ms (lease_ms)"), actions);
   }
   if (state_.stopped && AnyJoining() && !follows()) {
     std::vector<SiteId> joining;

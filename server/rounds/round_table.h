@@ -79,6 +79,9 @@ using Actions = std::vector<Action>;
 enum class RunState { kWaiting, kTraining, kPaused, kDone };
 const char* RunStateName(RunState state);  // "waiting", …
 
+// Its lease ended, and it is missed: nobody has told it to leave, before or since.
+bool IsLost(const core::SiteRecord& record);
+
 enum class RoundPhase { kIdle, kOpen, kGrace };  // nobody, somebody has contributed; there is a quorum
 const char* RoundPhaseName(RoundPhase phase);    // "idle", …
 
@@ -130,7 +133,8 @@ class RoundTable {
   void Disconnected(const core::SiteId& site, const core::SessionId& session, int64_t now_ms);
   Actions Leave(const core::SiteId& site, const core::SessionId& session, bool finished, const std::string& reason,
                 int64_t now_ms);
-  // FAILED_PRECONDITION if the site is not training.
+  // The site leaves when its open rounds have closed; a lost one is not missed any more. FAILED_PRECONDITION if it is
+  // neither training nor lost.
   absl::Status StartDraining(const core::SiteId& site, const std::string& reason);
 
   Actions Seeded();  // the initial parameters of the shard's own fragments are complete

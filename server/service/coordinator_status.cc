@@ -127,7 +127,7 @@ void Coordinator::SetContributing(const SiteRecord& record, SiteStatus& status) 
 }
 
 SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& record) const {
-  SiteStatus status{.name = site, .state = record.state, .reason = record.reason};
+  SiteStatus status{.name = site, .state = record.state, .reason = record.reason, .lost = IsLost(record)};
   const int64_t now_ms = options_.now_ms();
   if (const auto found = members_.find(site); found != members_.end()) {
     const Member& member = found->second;

@@ -89,6 +89,14 @@ void FindSilent(const SiteStatus& site, Alarms& alarms) {
                                std::ceil(*site.lease_s_left))});
 }
 
+void FindGone(const SiteStatus& site, Alarms& alarms) {
+  if (!site.lost) return;
+  alarms.push_back({.name = "site_gone",
+                    .severity = Severity::kWarning,
+                    .site = site.name,
+                    .text = absl::StrCat(site.name, " is gone: ", site.reason, "; no round waits for it")});
+}
+
 void FindDisk(const StatusSnapshot& snapshot, Alarms& alarms) {
   const HostStatus& host = snapshot.host;
   if (!host.disk_free_bytes || host.disk_reserved_bytes <= 0) return;
@@ -146,6 +154,9 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   FindDisk(snapshot, alarms);
   FindCertificate(snapshot, alarms);
   FindAlone(snapshot, alarms);
+  for (const SiteStatus& site : snapshot.sites) {
+    if (!IsEnding(snapshot)) FindGone(site, alarms);
+  }
   for (const SiteStatus& site : snapshot.sites) FindResidual(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindSilent(site, alarms);
   FindPaused(snapshot, alarms);

@@ -1,8 +1,12 @@
-// What somebody should look at. docs/operating.md says of each alarm what it means and what to do.
+// What somebody should look at. docs/monitoring.md says of each alarm what it means and what to do.
 //
 //   snapshot with what the history adds to it ─► FindAlarms ─► AlarmBook: since when each is on
 //
 // FindAlarms is a pure function; the book has one owner at a time.
+//
+// site_gone: the site's lease ended (SiteStatus::lost). A gone site is listed as long as the run is, but not missed so
+// long: the alarm ends when the site joins again, when an operator drains it (`drain` of a gone site says that nobody
+// waits for it), and when the run ends. One that left, finished, or was draining when its lease ended never has it.
 #pragma once
 
 #include <array>
@@ -15,9 +19,9 @@
 
 namespace causeway::server {
 
-inline constexpr std::array<std::string_view, 9> kAlarmNames = {
-    "below_quorum", "training_diverges", "digest_mismatch", "disk_low",   "certificate_ending",
-    "site_alone",   "residual_growing",  "site_silent",     "run_paused",
+inline constexpr std::array<std::string_view, 10> kAlarmNames = {
+    "below_quorum", "training_diverges", "digest_mismatch",  "disk_low",    "certificate_ending",
+    "site_alone",   "site_gone",         "residual_growing", "site_silent", "run_paused",
 };
 
 // Those that the snapshot gives reason for, critical ones first, without their times.

@@ -60,6 +60,7 @@ struct SiteStatus {
   core::SiteId name;
   core::SiteState state = core::SiteState::kGone;
   std::string reason;
+  bool lost = false;  // its lease ended, and no operator has told it to leave
   std::shared_ptr<const core::Progress> progress = std::make_shared<core::Progress>();  // never null
   double joined_s = 0;  // for how long it has been here, in this life of the coordinator
   int64_t up_bytes = 0;

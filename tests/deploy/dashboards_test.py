@@ -22,8 +22,8 @@ PROVISIONING = GRAFANA / "provisioning"
 # Units that Grafana knows, of those that fit here.
 UNITS = {"none", "short", "percentunit", "s", "bytes", "decbytes", "Bps"}
 # The alarms of GET /status.
-ALARMS = {"site_alone", "below_quorum", "digest_mismatch", "residual_growing", "disk_low", "certificate_ending",
-          "site_silent", "run_paused", "training_diverges"}
+ALARMS = {"site_alone", "site_gone", "below_quorum", "digest_mismatch", "residual_growing", "disk_low",
+          "certificate_ending", "site_silent", "run_paused", "training_diverges"}
 
 
 @unittest.skipUnless(shutil.which("promtool"), "promtool is not installed (apt-get install prometheus)")

@@ -239,9 +239,9 @@ class Run:
         """The version of the fragment that is ahead."""
         return max((fragment["version"] for fragment in self.status()["fragments"]), default=-1)
 
-    def control(self, command):
+    def control(self, command, *flags):
         """causewayctl COMMAND."""
-        controller = self.program(f"ctl-{command}", "causewayctl", command, f"--coordinator={self.grpc}")
+        controller = self.program(f"ctl-{command}", "causewayctl", command, f"--coordinator={self.grpc}", *flags)
         self.test.assertEqual(controller.wait(), DONE, controller.log())
 
     def stop_all(self):

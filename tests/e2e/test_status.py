@@ -150,6 +150,8 @@ class StatusTest(EndToEndTest):
         eventually(lambda: self.live.site("asia")["state"] == "gone", "asia is gone")
         self.live.await_rounds(self.live.newest() + 2)
         gone = self.live.site("asia")
+        alarms = self.live.status()["alarms"]
+        self.assertEqual([(alarm["name"], alarm["site"]) for alarm in alarms], [("site_gone", "asia")])
         self.assertFalse(gone["contributing"])
         self.assertIn("not heard of", gone["contributing_reason"])
         self.assertIsNone(gone["lease_s_left"])
@@ -158,6 +160,9 @@ class StatusTest(EndToEndTest):
         metrics = self.get("/metrics")[2]
         self.assertIn('causeway_site_up_bytes_total{site="asia"}', metrics)
         self.assertNotIn('causeway_site_slack_seconds{site="asia"}', metrics)
+        self.assertIn('causeway_alarm{alarm="site_gone",severity="warning"} 1', metrics)
+        self.live.control("drain", "--site=asia")
+        eventually(lambda: not self.live.status()["alarms"], "nobody expects asia any more")
         self.live.workers["us"].send(signal.SIGKILL)
         alarms = eventually(lambda: [a for a in self.live.status()["alarms"] if a["name"] == "below_quorum"],
                             "below quorum")

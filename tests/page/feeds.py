@@ -80,6 +80,9 @@ def dead(now_ms):
         missed={"fragment": 2, "version": 230, "reason": "the quorum and the grace of 500 ms were over"})
     status["contributing_sites"] = 2
     status["fragments"][2].update(reason="1 of 2 for a quorum; waiting for asia")
+    status["alarms"] = [
+        {"name": "site_gone", "severity": "warning", "site": "us", "fragment": None,
+         "text": "us is gone: not heard of for 10000 ms (lease_ms); no round waits for it", "since_unix_ms": now_ms - 308_000}]
     return status
 
 
@@ -91,7 +94,7 @@ def alone(now_ms):
         contributing_reason="silent; rounds wait for it until its lease ends",
         missed={"fragment": 3, "version": 240, "reason": "the quorum and the grace of 500 ms were over"})
     status["fragments"][2].update(reason="1 of 2 for a quorum; waiting for eu", contributors=["asia"])
-    status["alarms"] = [
+    status["alarms"] += [
         {"name": "site_alone", "severity": "critical", "site": "asia", "fragment": None,
          "text": "only asia trains, of 3 sites that have been in the run", "since_unix_ms": now_ms - 41_000},
         {"name": "site_silent", "severity": "warning", "site": "eu", "fragment": None,

@@ -193,6 +193,17 @@ class FeedTest(PageTest):
             self.assertIn(feeds.MARKUP, chromium.evaluate(f"document.getElementById('{place}').textContent"), place)
         self.assert_sound(chromium, server.url())
 
+    def test_a_site_that_is_gone_is_named_with_what_to_do(self):
+        server = self.feed("dead")
+        chromium = self.opened(server.url())
+        self.assertEqual("Training without site us",
+                         chromium.evaluate("document.getElementById('verdict-word').textContent"))
+        said = chromium.evaluate("document.getElementById('alarms').textContent")
+        self.assertIn("us is gone: not heard of for 10000 ms (lease_ms)", said)
+        self.assertIn("start the worker again", said)
+        self.assertNotIn("us", chromium.evaluate("document.getElementById('waits').textContent"), "it is said once")
+        self.assert_sound(chromium, server.url())
+
     def test_without_a_stream_it_polls_and_without_a_server_it_says_since_when(self):
         server = self.feed(streams=False)
         chromium = self.opened(server.url())

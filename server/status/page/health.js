@@ -14,6 +14,10 @@ const ALARMS = {
     'A site holds other bits',
     'The site takes that fragment anew by itself. If it comes again, suspect the memory or the storage of that machine, or a worker of another version: drain the site.'
   ],
+  site_gone: [
+    'A site is gone',
+    'Look at its machine and its worker\'s log, and start the worker again: it goes on. If it shall not come back: causewayctl drain.'
+  ],
   residual_growing: [
     'The residual keeps growing',
     'The codec drops more than error feedback brings back. Choose a finer codec (codec.up, codec.down), or look for a loss that jumps.'
@@ -55,22 +59,18 @@ function judge(status) {
   if (status.state === 'done') return ['done', 'Done'];
   if (alarms.some((alarm) => alarm.severity === 'critical')) return ['critical', 'Needs attention'];
   if (status.state === 'paused') return ['paused', 'Paused'];
+  const gone = alarms.filter((alarm) => alarm.name === 'site_gone');
+  if (status.state === 'training' && gone.length && gone.length === alarms.length) {
+    if (gone.length > 3) return ['warning', `Training without ${gone.length} sites`];
+    return [
+      'warning', `Training without ${gone.length === 1 ? 'site' : 'sites'} ${gone.map((alarm) => alarm.site).join(', ')}`
+    ];
+  }
   if (alarms.length)
     return ['warning', status.state === 'waiting' ? 'Waiting, with a warning' : 'Training, with a warning'];
   if (status.state === 'waiting') return ['waiting', 'Waiting to start'];
-  const lost = lostSites(status);
-  if (lost.length) {
-    if (lost.length > 3) return ['warning', `Training without ${lost.length} sites`];
-    return [
-      'warning', `Training without ${lost.length === 1 ? 'site' : 'sites'} ${lost.map((site) => site.name).join(', ')}`
-    ];
-  }
   return status.state === 'training' ? ['good', 'Healthy'] : ['unknown', 'State unknown'];
 }
-
-// Sites that did not take their leave: their lease ended. The run is well without them, but somebody should know.
-const lostSites = (status) =>
-    asList(status.sites).filter((site) => site.state === 'gone' && String(site.reason).startsWith('not heard of'));
 
 const presentSites = (status) => asList(status.sites).filter((site) => site.state !== 'gone');
 
@@ -139,7 +139,7 @@ const atMost = (lines, rest) => lines.length <= MOST_LINES ?
     lines :
     [...lines.slice(0, MOST_LINES - 1), `and ${lines.length - MOST_LINES + 1} ${rest}`];
 
-// Sites that were lost, and rounds that wait, in the coordinator's words; those of one reason together.
+// Rounds that wait, in the coordinator's words; those of one reason together.
 function showWaits(status) {
   const byReason = new Map();
   if (status.state === 'training') {
@@ -148,16 +148,11 @@ function showWaits(status) {
       byReason.set(fragment.reason, [...(byReason.get(fragment.reason) || []), fragment.id]);
     }
   }
-  const gone = lostSites(status).map(
-      (site) => `Site ${site.name} is gone: ${
-          site.reason}. Rounds close without it. Start its worker again, and it goes on.`);
   const waits = [...byReason].map(
       ([reason, ids]) =>
           `${ids.length === 1 ? 'Round of fragment' : 'Rounds of fragments'} ${idsText(ids)}: ${reason}`);
-  const shown =
-      [...atMost(gone, 'more sites are gone, see below'), ...atMost(waits, 'more reasons, under “All fragments”')];
   setItems(
-      byId('waits'), shown.map((text, i) => ({text, i})), (line) => line.i, () => el('li'),
+      byId('waits'), atMost(waits, 'more reasons, under “All fragments”').map((text, i) => ({text, i})), (line) => line.i, () => el('li'),
       (node, line) => setText(node, line.text));
 }
 

@@ -203,6 +203,42 @@ TEST(RoundTable, DrainingSiteStillCounts) {
   EXPECT_THAT(ActionsOf<CloseRound>(Contribute(table, "a", 0, 0)), SizeIs(1));
 }
 
+TEST(RoundTable, SiteWhoseLeaseEndedIsLostUntilItComesBack) {
+  RoundTable table(Rules(), {}, 0);
+  Arrive(table, "a");
+  EXPECT_FALSE(IsLost(table.state().sites.at("a")));
+  table.Tick(kLeaseMs);
+  EXPECT_TRUE(IsLost(table.state().sites.at("a")));
+  const RoundTable restarted(Rules(), table.state(), 50'000);
+  EXPECT_TRUE(IsLost(restarted.state().sites.at("a"))) << "a restart of the coordinator forgets nobody";
+  Arrive(table, "a");
+  EXPECT_FALSE(IsLost(table.state().sites.at("a")));
+}
+
+TEST(RoundTable, LostSiteIsNotMissedAnyMoreOnceItIsToldToLeave) {
+  RoundTable table(Rules(), {}, 0);
+  Arrive(table, "a");
+  table.Tick(kLeaseMs);
+  EXPECT_TRUE(table.StartDraining("a", "asked to leave").ok());
+  EXPECT_FALSE(IsLost(table.state().sites.at("a")));
+  EXPECT_EQ(table.state().sites.at("a").state, SiteState::kGone);
+  EXPECT_EQ(table.state().sites.at("a").reason, "asked to leave after its lease had ended");
+  EXPECT_THAT(table.StartDraining("a", "asked to").message(), HasSubstr("not training: it is gone"));
+}
+
+TEST(RoundTable, WhoLeftOrWasToLeaveIsNotLost) {
+  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  LeaveRun(table, "a");
+  EXPECT_FALSE(IsLost(table.state().sites.at("a")));
+  EXPECT_TRUE(table.StartDraining("b", "asked to").ok());
+  table.Tick(kLeaseMs);
+  EXPECT_EQ(table.state().sites.at("b").state, SiteState::kGone);
+  EXPECT_EQ(table.state().sites.at("b").reason, "was to leave; not heard of for 1000 ms (lease_ms)");
+  EXPECT_FALSE(IsLost(table.state().sites.at("b")));
+}
+
 TEST(RoundTable, RestartRenewsAllLeasesAndKnowsEverySession) {
   RoundTable before(Rules(8, 1, 0, 2), {}, 0);
   Arrive(before, "a");

@@ -73,9 +73,30 @@ TEST(Alarms, ASiteThatTrainsAloneThoughMoreWereToCome) {
   EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "a run of one site is meant so";
 }
 
+TEST(Alarms, ASiteWhoseLeaseEnded) {
+  StatusSnapshot snapshot = Healthy();
+  snapshot.sites[2].state = SiteState::kGone;
+  snapshot.sites[2].reason = "not heard of for 1000 ms (lease_ms)";
+  EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "gone, but it took its leave";
+  snapshot.sites[2].lost = true;
+  const Alarm alarm = TheAlarm(snapshot);
+  EXPECT_EQ(alarm.name, "site_gone");
+  EXPECT_EQ(alarm.severity, Severity::kWarning);
+  EXPECT_EQ(alarm.site, "us");
+  EXPECT_THAT(alarm.text, HasSubstr("not heard of for 1000 ms"));
+}
+
+TEST(Alarms, EachLostSiteHasOneBesideThatTheLastTrainsAlone) {
+  StatusSnapshot snapshot = Healthy();
+  snapshot.min_quorum = 1;
+  for (const int i : {0, 1}) snapshot.sites[i].state = SiteState::kGone, snapshot.sites[i].lost = true;
+  EXPECT_THAT(NamesOf(FindAlarms(snapshot)), ElementsAre("site_alone", "site_gone", "site_gone"));
+}
+
 TEST(Alarms, NobodyIsMissedAtTheEndOfARun) {
   StatusSnapshot snapshot = Healthy();
   snapshot.sites[0].state = snapshot.sites[2].state = SiteState::kGone;
+  snapshot.sites[0].lost = true;
   snapshot.finished = true;
   EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
   snapshot.finished = false;
