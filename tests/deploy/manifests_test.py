@@ -132,6 +132,17 @@ class Compose(unittest.TestCase):
                         self.assertTrue(any(path == target or path.startswith(target.rstrip("/") + "/")
                                             for target in targets))
 
+    def test_the_site_file_that_the_comment_writes_sets_what_is_asked_for_and_nothing_behind_it(self):
+        text = (DEPLOY / "worker.compose.yaml").read_text()
+        lines = re.search(r"<<TEXT\n(.*?)#   TEXT\n", text, re.DOTALL)[1].splitlines()
+        named = {}
+        for line in lines:
+            name, value = re.fullmatch(r"#   (\w+)=(\S+)(?: +# .*)?", line).groups()  # a word behind it would be its value
+            named[name] = value
+        self.assertEqual({*SITE, "DATA_FILE"}, set(named))
+        command = " ".join(compose("worker.compose.yaml", named)["services"]["worker"]["command"])
+        self.assertIn(f"--data=/data/{named['DATA_FILE']} ", command)
+
     def test_the_certificates_job_makes_every_file_that_others_read(self):
         services = compose("compose.yaml", {})["services"]
         job = {source: target for source, target, *_ in self.mounts(services["certificates"])}
