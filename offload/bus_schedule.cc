@@ -18,7 +18,7 @@ void BusSchedule::Copy(absl::FunctionRef<void(const Range& piece)> copy) {
     Range piece;
     {
       core::MutexLock lock(mutex_);
-      lock.Wait(changed_, [this] { return waiting_.empty() || !updating_ || awaited_; });
+      lock.Wait(changed_, [this] { return waiting_.empty() || !updating_ || !IsCopiedLocked(awaited_); });
       if (waiting_.empty()) return;
       piece = {waiting_.back().first, std::min(kPiece, waiting_.back().count)};
     }
@@ -52,10 +52,10 @@ void BusSchedule::AwaitCopied(const Range& range) {
   const auto begin = std::chrono::steady_clock::now();
   core::MutexLock lock(mutex_);
   if (IsCopiedLocked(range)) return;
-  awaited_ = true;
+  awaited_ = range;
   changed_.notify_all();
   lock.Wait(changed_, [&] { return IsCopiedLocked(range); });
-  awaited_ = false;
+  awaited_ = {};
   waited_s_ = waited_s_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 

@@ -57,7 +57,7 @@ class BusSchedule {
   std::condition_variable changed_;
   std::vector<Range> waiting_ ABSL_GUARDED_BY(mutex_);  // the one at the back is next; what is being copied is in it
   bool updating_ ABSL_GUARDED_BY(mutex_) = false;
-  bool awaited_ ABSL_GUARDED_BY(mutex_) = false;  // by the update, which has nothing else to do
+  Range awaited_ ABSL_GUARDED_BY(mutex_);  // by the update, which has nothing else to do
   std::atomic<double> waited_s_ = 0;
 };
 

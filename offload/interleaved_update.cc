@@ -128,8 +128,8 @@ void InterleavedUpdate::Prefetch(int64_t subgroup) {
   BufferSet& set = SetOf(subgroup);
   const auto [first, count] = RangeOf(subgroup);
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  device_->Await(Queue::kPrefetch, set.flushed);      // what the set held before
-  device_->Await(Queue::kPrefetch, events_.flushed);  // the subgroup itself, in the last step
+  // What the set held before; in the last step, for flushes are in order, the subgroup itself, too.
+  device_->Await(Queue::kPrefetch, set.flushed);
   device_->CopyToDevice(Queue::kPrefetch, set.parameters, state_.parameters.data() + first, bytes);
   device_->CopyToDevice(Queue::kPrefetch, set.first_moment, state_.first_moment.data() + first, bytes);
   device_->CopyToDevice(Queue::kPrefetch, set.second_moment, state_.second_moment.data() + first, bytes);
@@ -243,7 +243,6 @@ void InterleavedUpdate::UpdateAll(const AdamWArrays& arrays, const Constants& co
 
 absl::Status InterleavedUpdate::EndOnDevice() {
   device_->Record(events_.updated, Queue::kUpdate);
-  device_->Await(Queue::kBackward, events_.updated);  // gradients have been read
   device_->Await(Queue::kParameters, events_.updated);
   device_->Record(events_.parameters_ready, Queue::kParameters);
   device_->Await(Queue::kBackward, events_.parameters_ready);

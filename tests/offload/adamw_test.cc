@@ -26,6 +26,14 @@ struct State {
   std::vector<float> p, m, v;
 };
 
+AdamWArrays ArraysOf(State& state, const std::vector<float>& gradient) {
+  return {.gradient = gradient.data(),
+          .first_moment = state.m.data(),
+          .second_moment = state.v.data(),
+          .parameters = state.p.data(),
+          .count = std::ssize(state.p)};
+}
+
 // PyTorch's torch.optim.AdamW for one value, in double.
 struct PyTorchAdamW {
   double p, m = 0, v = 0;
@@ -48,7 +56,7 @@ TEST(AdamW, FollowsPyTorchsFormulaInDoubleWithinFloatRounding) {
   for (float p : state.p) reference.push_back({p});
   for (int64_t t = 1; t <= 100; ++t) {
     const std::vector<float> g = RandomValues(100 + t, kSize, 0.1f);
-    AdamWStep(AdamWConstants(parameters, t), g, state.m, state.v, state.p);
+    AdamWStep(MakeConstants(parameters, t), ArraysOf(state, g));
     for (size_t i = 0; i < kSize; ++i) reference[i].Step(parameters, g[i], t);
   }
   for (size_t i = 0; i < kSize; ++i) {
@@ -61,7 +69,7 @@ TEST(AdamW, FollowsPyTorchsFormulaInDoubleWithinFloatRounding) {
 TEST(AdamW, FirstStepFromZeroMomentsMovesByTheLearningRate) {
   State state({0.0f, 0.0f, 0.0f});
   const std::vector<float> g = {1.0f, -1e-3f, 0.0f};
-  AdamWStep(AdamWConstants({.lr = 0.5, .weight_decay = 0}, 1), g, state.m, state.v, state.p);
+  AdamWStep(MakeConstants({.lr = 0.5, .weight_decay = 0}, 1), ArraysOf(state, g));
   EXPECT_NEAR(state.p[0], -0.5f, 1e-6);
   EXPECT_NEAR(state.p[1], 0.5f, 1e-5);
   EXPECT_EQ(state.p[2], 0.0f);
@@ -72,11 +80,11 @@ TEST(AdamW, TinyStateBecomesZeroAndNeverDenormal) {
   state.m = {1e-30f, -1e-30f, 1.0f};
   state.v = {1e-30f, 1e-30f, 1.0f};
   const std::vector<float> g = {1e-25f, -1e-20f, 0.0f};  // the squares lie below 2^-100
-  AdamWStep(AdamWConstants({.beta1 = 0.5}, 1), g, state.m, state.v, state.p);
+  AdamWStep(MakeConstants({.beta1 = 0.5}, 1), ArraysOf(state, g));
   EXPECT_GT(state.m[0], 0.0f);  // 5e-26 is above 2^-100 = 7.9e-31
   for (int64_t t = 2; t <= 200; ++t) {
     const std::vector<float> zero(3, 0.0f);
-    AdamWStep(AdamWConstants({.beta1 = 0.5, .beta2 = 0.5}, t), zero, state.m, state.v, state.p);
+    AdamWStep(MakeConstants({.beta1 = 0.5, .beta2 = 0.5}, t), ArraysOf(state, zero));
     for (float x : {state.m[0], state.m[1], state.m[2], state.v[0], state.v[1], state.v[2]}) {
       EXPECT_TRUE(x == 0 || std::fabs(x) >= kSmallestState) << x;
     }
@@ -88,7 +96,7 @@ TEST(AdamW, TinyStateBecomesZeroAndNeverDenormal) {
 TEST(AdamW, SquareOfATinyGradientIsDropped) {
   State state({1.0f});
   const std::vector<float> g = {0x1p-51f};
-  AdamWStep(AdamWConstants({.beta2 = 0.0}, 1), g, state.m, state.v, state.p);
+  AdamWStep(MakeConstants({.beta2 = 0.0}, 1), ArraysOf(state, g));
   EXPECT_EQ(state.v[0], 0.0f);
   EXPECT_NE(state.m[0], 0.0f);
 }
@@ -101,8 +109,8 @@ TEST(AdamW, EveryInstructionSetGivesTheBitsOfThePlainLoop) {
   const auto flush = [](float x) { return std::fabs(x) < kSmallestState ? 0.0f : x; };
   for (int64_t t = 1; t <= 20; ++t) {
     const std::vector<float> g = RandomValues(t, kSize, t % 3 == 0 ? 1e-16f : 0.3f);
-    const AdamWConstants c(parameters, t);
-    AdamWStep(c, g, fast.m, fast.v, fast.p);
+    const AdamWConstants c = MakeConstants(parameters, t);
+    AdamWStep(c, ArraysOf(fast, g));
     for (size_t i = 0; i < kSize; ++i) {
       plain.m[i] = flush(std::fma(g[i], c.one_minus_beta1, plain.m[i] * c.beta1));
       plain.v[i] = flush(std::fma(flush(g[i] * g[i]), c.one_minus_beta2, plain.v[i] * c.beta2));
@@ -118,17 +126,71 @@ TEST(AdamW, EveryInstructionSetGivesTheBitsOfThePlainLoop) {
   }
 }
 
+TEST(AdamW, CopyInTheSamePassIsTheParametersRoundedToNearestEven) {
+  State state(RandomValues(3, 3001, 1.0f));
+  const std::vector<float> g = RandomValues(4, 3001, 1.0f);
+  State alone = state;
+  for (size_t offset : {size_t{0}, size_t{1}}) {  // aligned for streaming, and not
+    std::vector<uint16_t> copy(3001 + 16, 0x1234);
+    const size_t first = (16 - reinterpret_cast<uintptr_t>(copy.data()) / 2 % 16) % 16 + offset;
+    State with_copy = state;
+    AdamWArrays arrays = ArraysOf(with_copy, g);
+    arrays.count = 3000;
+    arrays.bfloat16_copy = copy.data() + first;
+    AdamWStep(MakeConstants({}, 1), arrays);
+    for (size_t i = 0; i < 3000; ++i) ASSERT_EQ(copy[first + i], ToBfloat16(with_copy.p[i])) << i;
+    EXPECT_EQ(copy[first + 3000], 0x1234);
+  }
+  EXPECT_EQ(FromBfloat16(ToBfloat16(1.0f + 0x1p-8f)), 1.0f);              // a tie goes to the even one
+  EXPECT_EQ(FromBfloat16(ToBfloat16(1.0f + 0x3p-8f)), 1.0f + 0x1p-6f);    // the same, upward
+  EXPECT_EQ(FromBfloat16(ToBfloat16(1.0f + 0x1.1p-8f)), 1.0f + 0x1p-7f);  // beyond a tie
+  EXPECT_TRUE(std::isnan(FromBfloat16(ToBfloat16(std::bit_cast<float>(0x7f800001u)))));
+  EXPECT_EQ(FromBfloat16(ToBfloat16(-std::numeric_limits<float>::infinity())), -std::numeric_limits<float>::infinity());
+}
+
+TEST(AdamW, GradientsInBfloat16GiveTheBitsOfTheSameValuesInFloat32) {
+  constexpr size_t kSize = 2500;
+  std::vector<uint16_t> narrow;
+  std::vector<float> wide;
+  for (float g : RandomValues(5, kSize, 0.1f)) {
+    narrow.push_back(ToBfloat16(g));
+    wide.push_back(FromBfloat16(narrow.back()));
+  }
+  State of_wide(RandomValues(6, kSize, 1.0f));
+  State of_narrow = of_wide;
+  const AdamWConstants c = MakeConstants({.gradient_scale = 0.3f}, 7);
+  AdamWStep(c, ArraysOf(of_wide, wide));
+  AdamWArrays arrays = ArraysOf(of_narrow, wide);
+  arrays.gradient = narrow.data();
+  arrays.gradient_type = GradientType::kBfloat16;
+  AdamWStep(c, arrays);
+  EXPECT_EQ(of_wide.p, of_narrow.p);
+  EXPECT_EQ(of_wide.m, of_narrow.m);
+  EXPECT_EQ(of_wide.v, of_narrow.v);
+}
+
+TEST(AdamW, ScalesTheGradientAsIfItHadBeenScaledBefore) {
+  State scaled(RandomValues(7, 100, 1.0f));
+  State before = scaled;
+  std::vector<float> g = RandomValues(8, 100, 1.0f);
+  AdamWStep(MakeConstants({.gradient_scale = 0.37f}, 1), ArraysOf(scaled, g));
+  for (float& x : g) x *= 0.37f;
+  AdamWStep(MakeConstants({}, 1), ArraysOf(before, g));
+  EXPECT_EQ(scaled.p, before.p);
+  EXPECT_EQ(scaled.v, before.v);
+}
+
 TEST(Sgd, DyadicValuesAreExact) {
   std::vector<float> p = {1.0f, -2.0f, 0.0f};
   const std::vector<float> g = {0x1p-8f, -3 * 0x1p-8f, 0x1p-1f};
-  SgdStep(0x1p-4, 0, g, p);
+  SgdStep({.lr = 0x1p-4}, g, p);
   EXPECT_EQ(p, (std::vector<float>{1.0f - 0x1p-12f, -2.0f + 3 * 0x1p-12f, -0x1p-5f}));
 }
 
 TEST(Sgd, DecaysTheParametersBeforeTheStep) {
   std::vector<float> p = {2.0f};
   const std::vector<float> g = {1.0f};
-  SgdStep(0.5, 0.5, g, p);
+  SgdStep({.lr = 0.5, .weight_decay = 0.5}, g, p);
   EXPECT_EQ(p[0], 1.0f);  // 2 − 0.25·2 = 1.5, then − 0.5
 }
 
