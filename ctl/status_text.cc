@@ -15,9 +15,14 @@ std::string Number(const json& value, const char* unit = "") {
   return value.is_number() ? absl::StrFormat("%.4g%s", value.get<double>(), unit) : "-";
 }
 
+std::string Millions(const json& value) {
+  return value.is_number() ? absl::StrFormat("%.4g M", value.get<double>() / 1e6) : "-";
+}
+
 std::string Bytes(const json& value) {
   if (!value.is_number()) return "-";
   double bytes = value.get<double>();
+  if (bytes < 0.5) bytes = 0;  // the rate of a site that is gone fades out
   for (const char* unit : {"B", "kB", "MB", "GB"}) {
     if (bytes < 1000) return absl::StrFormat("%.3g %s", bytes, unit);
     bytes /= 1000;
@@ -51,9 +56,9 @@ absl::StatusOr<std::string> StatusText(const std::string& text) try {
   const std::string reason = status.at("reason");
   std::string out = absl::StrFormat(
       "run %s: %s%s, %s parameters, codec %s up, %s down, up for %s\n", status.at("run_id").get<std::string>(),
-      status.at("state").get<std::string>(), reason.empty() ? "" : " (" + reason + ")", Number(status.at("parameters")),
-      status.at("codec").at("up").get<std::string>(), status.at("codec").at("down").get<std::string>(),
-      Number(status.at("uptime_s"), " s"));
+      status.at("state").get<std::string>(), reason.empty() ? "" : " (" + reason + ")",
+      Millions(status.at("parameters")), status.at("codec").at("up").get<std::string>(),
+      status.at("codec").at("down").get<std::string>(), Number(status.at("uptime_s"), " s"));
   absl::StrAppend(&out, "eval loss ", Number(status.at("eval_loss").at("start")), " → ",
                   Number(status.at("eval_loss").at("latest")), "\n\n");
   absl::StrAppend(&out, absl::StrFormat("%-12s %-9s %9s %9s %8s %6s %10s %10s %12s %12s\n", "site", "state", "step",

@@ -1,0 +1,56 @@
+#include "ctl/status_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace causeway::ctl {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+json StatusOfAGoneSite() {
+  return {{"run_id", "atlas"},
+          {"state", "training"},
+          {"reason", ""},
+          {"parameters", 824448},
+          {"codec", {{"up", "int4"}, {"down", "int4"}}},
+          {"uptime_s", 12.5},
+          {"eval_loss", {{"start", 5.3}, {"latest", nullptr}}},
+          {"sites",
+           {{{"name", "oslo"},
+             {"state", "gone"},
+             {"step", 1385},
+             {"tokens_per_s", 4572},
+             {"loss", 1.633},
+             {"utilization", 0.917},
+             {"up_bytes", 12.2e6},
+             {"down_bytes", 13.3e6},
+             {"up_bytes_per_s", 4.94e-324},
+             {"down_bytes_per_s", 8.9e-26},
+             {"reason", "drained"}}}},
+          {"fragments", json::array()}};
+}
+
+TEST(StatusText, ARateThatHasFadedOutIsZero) {
+  const auto text = StatusText(StatusOfAGoneSite().dump());
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("0 B/s        0 B/s  drained"));
+  EXPECT_THAT(*text, Not(HasSubstr("e-")));
+}
+
+TEST(StatusText, ParametersAreInMillionsAsThePlanHasThem) {
+  const auto text = StatusText(StatusOfAGoneSite().dump());
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("0.8244 M parameters"));
+}
+
+TEST(StatusText, OtherJsonIsNoStatus) {
+  EXPECT_EQ(absl::StatusCode::kInvalidArgument, StatusText("{\"sites\": 3}").status().code());
+}
+
+}  // namespace
+}  // namespace causeway::ctl
