@@ -15,8 +15,8 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kTimelineSeconds = 2;
 
 // The texts are JSON in one line each: no line of an event breaks.
-bool WriteEvent(const EventStreams::Write& write, std::string_view name, const SharedText& text) {
-  return text == nullptr || (write("event: ") && write(name) && write("\ndata: ") && write(*text) && write("\n\n"));
+bool WriteEvent(const EventStreams::Write& write, std::string_view name, const std::string& text) {
+  return write("event: ") && write(name) && write("\ndata: ") && write(text) && write("\n\n");
 }
 
 }  // namespace
@@ -49,9 +49,15 @@ bool EventStreams::Stream::Next(const Write& write) {
   second_ = first ? NowNs() / kSecondNs : streams_->WaitForSecondAfter(NowNs() / kSecondNs);
   if (second_ == 0) return false;
   StatusBoard& board = *streams_->board_;
+  const SharedText status = board.Status();
+  const SharedText timeline = first || second_ % kTimelineSeconds == 0 ? board.Timeline() : timeline_;
+  const bool new_status = status != status_, new_timeline = timeline != timeline_;
+  status_ = status;
+  timeline_ = timeline;
   if (first && !write("retry: 2000\n\n")) return false;
-  if (!WriteEvent(write, "status", board.Status())) return false;
-  return !(first || second_ % kTimelineSeconds == 0) || WriteEvent(write, "timeline", board.Timeline());
+  if (new_status && !WriteEvent(write, "status", *status)) return false;
+  if (new_timeline && !WriteEvent(write, "timeline", *timeline)) return false;
+  return new_status || new_timeline || first || write(":\n\n");
 }
 
 }  // namespace causeway::server

@@ -1,6 +1,9 @@
 // GET /events: the board's texts as server-sent events (https://html.spec.whatwg.org, section 9.2).
 //
 //   each full second ─► event: status    each even one ─► event: timeline    the same text to all streams
+//                                        neither is new ─► a comment, so that it shows who is gone
+//
+// A stream tells of no page of the board twice: one that begins shortly before a second finds the same page again.
 //
 // A stream runs on the thread of its connection and sleeps until the next second. Thread-safe.
 #pragma once
@@ -35,6 +38,8 @@ class EventStreams {
    private:
     EventStreams* const streams_;
     int64_t second_ = 0;  // that was told of last; 0: none
+    SharedText status_;   // that were told last; nullptr: none
+    SharedText timeline_;
   };
 
   std::unique_ptr<Stream> Open();  // nullptr: there are as many as there may be

@@ -6,6 +6,7 @@
 #include <httplib.h>
 
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "server/status/page.h"
@@ -20,6 +21,12 @@ using ::testing::StartsWith;
 int64_t NowMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+int Count(const std::string& text, std::string_view part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
 }
 
 class HttpServerTest : public ::testing::Test {
@@ -42,6 +49,18 @@ class HttpServerTest : public ::testing::Test {
     const std::string request = "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n";
     EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
     return fd;
+  }
+
+  // Reads a stream until `enough` says so of all that came.
+  std::string ReadEvents(const std::function<bool(const std::string&)>& enough) {
+    httplib::Client client("127.0.0.1", server_->port());
+    client.set_read_timeout(10);
+    std::string seen;
+    client.Get("/events", [&](const char* data, size_t size) {
+      seen.append(data, size);
+      return !enough(seen);
+    });
+    return seen;
   }
 
   void AwaitStreams(int count) {
@@ -100,24 +119,30 @@ TEST_F(HttpServerTest, ThePageMayLoadNothingFromElsewhereAndIsNotKept) {
 
 TEST_F(HttpServerTest, AStreamBringsStatusAndTimelineAtOnceAndThenEachSecond) {
   board_.Publish({.state = "training"});
-  httplib::Client client("127.0.0.1", server_->port());
-  client.set_read_timeout(10);
-  std::string seen;
   const int64_t begun_ms = NowMs();
-  client.Get("/events", [&seen](const char* data, size_t size) {
-    seen.append(data, size);
-    size_t events = 0;
-    for (size_t at = seen.find("event: status\ndata: {"); at != std::string::npos;
-         at = seen.find("event: status\ndata: {", at + 1)) {
-      ++events;
-    }
-    return events < 3;
+  const std::string seen = ReadEvents([this](const std::string& seen) {
+    board_.Publish({.state = "training"});  // so that there is something new at each second
+    return Count(seen, "event: status\ndata: {") >= 3;
   });
   EXPECT_THAT(seen, StartsWith("retry: 2000\n\nevent: status\ndata: {"));
   EXPECT_THAT(seen, HasSubstr("}\n\nevent: timeline\ndata: {"));
   EXPECT_GE(NowMs() - begun_ms, 1'000);
   EXPECT_LE(NowMs() - begun_ms, 8'000);
   AwaitStreams(0);  // the end of a stream frees its place
+}
+
+TEST_F(HttpServerTest, AStreamTellsNothingTwiceButThatItIsThere) {
+  board_.Publish({.state = "training"});
+  const std::string seen = ReadEvents([this, published = false](const std::string& seen) mutable {
+    if (!published && Count(seen, "\n:\n\n") >= 3) {  // one of the seconds is even
+      EXPECT_EQ(Count(seen, "event: status"), 1);
+      EXPECT_EQ(Count(seen, "event: timeline"), 1);
+      board_.Publish({.state = "done"});
+      published = true;
+    }
+    return Count(seen, R"("state":"done")") > 0;
+  });
+  EXPECT_EQ(Count(seen, "event: status"), 2) << seen;
 }
 
 TEST_F(HttpServerTest, BeyondTheCapAPageIsToldToPoll) {
@@ -148,10 +173,14 @@ TEST_F(HttpServerTest, ReadersThatNeverReadHoldNobodyUpAndAreCut) {
   AwaitStreams(20);
   int64_t slowest_ms = 0;
   const int64_t begun_ms = NowMs();
+  int64_t published_ms = begun_ms;
   while (board_.event_streams() > 0 && NowMs() < begun_ms + 60'000) {
     const int64_t asked_ms = NowMs();
     EXPECT_EQ(Get("/healthz")->status, 200);
     slowest_ms = std::max(slowest_ms, NowMs() - asked_ms);
+    if (asked_ms < published_ms + 250) continue;
+    board_.Publish(large);  // as a coordinator does: a stream fills up with what is new
+    published_ms = asked_ms;
   }
   EXPECT_EQ(board_.event_streams(), 0);
   EXPECT_LE(slowest_ms, 1'000);  // the goal of 100 ms is measured by tests/bench/status, on an idle machine
