@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "core/digest.h"
 #include "server/status/alarms.h"
@@ -29,10 +30,12 @@ bool Mismatches(const SiteStatus& site, core::FragmentId fragment) {
   return std::ranges::count(site.mismatches, fragment) > 0;
 }
 
-void WriteVersions(JsonWriter& json, std::string_view name, const std::vector<core::Version>& versions) {
+// `write` writes one element of `range` as a value.
+template <typename Range, typename Write>
+void WriteArray(JsonWriter& json, std::string_view name, const Range& range, const Write& write) {
   json.Key(name);
   json.BeginArray();
-  for (const core::Version version : versions) json.Value(version);
+  for (const auto& element : range) write(element);
   json.EndArray();
 }
 
@@ -54,18 +57,15 @@ void WriteDigests(JsonWriter& json, const SiteStatus& site, bool reduced) {
 void WriteFragments(JsonWriter& json, const core::Progress& progress, bool reduced) {
   const auto least =
       std::ranges::min_element(progress.fragments, {}, [](const auto& fragment) { return fragment.second.slack_s; });
-  json.Key("fragments");
-  json.BeginArray();
-  for (auto fragment = progress.fragments.begin(); fragment != progress.fragments.end(); ++fragment) {
-    if (reduced && fragment != least) continue;
+  WriteArray(json, "fragments", progress.fragments, [&](const auto& fragment) {
+    if (reduced && &fragment != &*least) return;
     json.BeginObject();
-    json.Member("id", fragment->first);
-    json.Member("slack_s", fragment->second.slack_s);
-    json.Member("fragment_sync_delay", fragment->second.delay);
-    json.Member("reason", fragment->second.reason);
+    json.Member("id", fragment.first);
+    json.Member("slack_s", fragment.second.slack_s);
+    json.Member("fragment_sync_delay", fragment.second.delay);
+    json.Member("reason", fragment.second.reason);
     json.EndObject();
-  }
-  json.EndArray();
+  });
 }
 
 void WriteLink(JsonWriter& json, const core::LinkProgress& link) {
@@ -80,15 +80,12 @@ void WriteLink(JsonWriter& json, const core::LinkProgress& link) {
 }
 
 void WriteLosses(JsonWriter& json, const SiteStatus& site, size_t most) {
-  json.Key("loss_history");
-  json.BeginArray();
-  for (const LossPoint& point : EvenlyOf(site.loss_history, most)) {
+  WriteArray(json, "loss_history", EvenlyOf(site.loss_history, most), [&](const LossPoint& point) {
     json.BeginArray();
     json.Value(point.unix_ms);
     json.Value(Rounded(point.loss));
     json.EndArray();
-  }
-  json.EndArray();
+  });
 }
 
 void WriteProgress(JsonWriter& json, const core::Progress& progress) {
@@ -105,10 +102,7 @@ void WriteProgress(JsonWriter& json, const core::Progress& progress) {
   json.Member("contributions_merged", progress.contributions_merged);
   json.Member("contributions_skipped", progress.contributions_skipped);
   json.Member("residual_norm", progress.residual_norm);
-  json.Key("in_flight");
-  json.BeginArray();
-  for (const std::string& transfer : progress.in_flight) json.Value(transfer);
-  json.EndArray();
+  WriteArray(json, "in_flight", progress.in_flight, [&](const std::string& transfer) { json.Value(transfer); });
   WriteLink(json, progress.link);
 }
 
@@ -169,20 +163,15 @@ void WriteFragment(JsonWriter& json, const FragmentStatus& fragment, bool reduce
   json.Member("digest", core::DigestText(fragment.committed.digest));
   json.Member("state", fragment.state);
   json.Member("reason", Shortened(fragment.reason, reduced));
-  const size_t shown =
-      reduced ? std::min(kReducedContributors, fragment.contributors.size()) : fragment.contributors.size();
-  json.Key("contributors");
-  json.BeginArray();
-  for (size_t i = 0; i < shown; ++i) json.Value(fragment.contributors[i]);
-  json.EndArray();
+  const std::span all = fragment.contributors;
+  const auto shown = reduced ? all.first(std::min(kReducedContributors, all.size())) : all;
+  WriteArray(json, "contributors", shown, [&](const core::SiteId& site) { json.Value(site); });
   json.Member("contributors_count", fragment.contributors.size());
   json.EndObject();
 }
 
 void WriteAlarms(JsonWriter& json, const StatusSnapshot& snapshot) {
-  json.Key("alarms");
-  json.BeginArray();
-  for (const Alarm& alarm : snapshot.alarms) {
+  WriteArray(json, "alarms", snapshot.alarms, [&](const Alarm& alarm) {
     json.BeginObject();
     json.Member("name", alarm.name);
     json.Member("severity", SeverityName(alarm.severity));
@@ -191,8 +180,7 @@ void WriteAlarms(JsonWriter& json, const StatusSnapshot& snapshot) {
     json.Member("text", alarm.text);
     json.Member("since_unix_ms", alarm.since_unix_ms);
     json.EndObject();
-  }
-  json.EndArray();
+  });
 }
 
 void WriteEvalLoss(JsonWriter& json, const StatusSnapshot& snapshot) {
@@ -200,17 +188,14 @@ void WriteEvalLoss(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.BeginObject();
   json.Member("start", snapshot.eval_loss_start);
   json.Member("latest", snapshot.eval_loss_latest);
-  WriteVersions(json, "versions", snapshot.eval_loss_versions);
-  json.Key("history");
-  json.BeginArray();
-  for (const EvalPoint& point : snapshot.eval_history) {
+  WriteArray(json, "versions", snapshot.eval_loss_versions, [&](core::Version version) { json.Value(version); });
+  WriteArray(json, "history", snapshot.eval_history, [&](const EvalPoint& point) {
     json.BeginObject();
     json.Member("unix_ms", point.unix_ms);
     json.Member("version", point.version);
     json.Member("loss", Rounded(point.loss));
     json.EndObject();
-  }
-  json.EndArray();
+  });
   json.EndObject();
 }
 
@@ -287,15 +272,11 @@ std::string StatusJson(const StatusSnapshot& snapshot, Details details) {
   WriteAlarms(json, snapshot);
   WriteCodec(json, snapshot);
   WriteEvalLoss(json, snapshot);
-  json.Key("sites");
-  json.BeginArray();
   const size_t loss_points = std::max(kLeastLossPoints, kLossPointsOfAll / std::max<size_t>(1, snapshot.sites.size()));
-  for (const SiteStatus& site : snapshot.sites) WriteSite(json, site, reduced, loss_points);
-  json.EndArray();
-  json.Key("fragments");
-  json.BeginArray();
-  for (const FragmentStatus& fragment : snapshot.fragments) WriteFragment(json, fragment, reduced);
-  json.EndArray();
+  WriteArray(json, "sites", snapshot.sites,
+             [&](const SiteStatus& site) { WriteSite(json, site, reduced, loss_points); });
+  WriteArray(json, "fragments", snapshot.fragments,
+             [&](const FragmentStatus& fragment) { WriteFragment(json, fragment, reduced); });
   json.EndObject();
   return std::move(json).Take();
 }

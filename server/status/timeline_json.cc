@@ -1,59 +1,77 @@
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "server/status/json_writer.h"
 #include "server/status/status_snapshot.h"
 
 namespace causeway::server {
 namespace {
 
-using nlohmann::json;
 using SiteIndex = std::unordered_map<std::string_view, size_t>;
 
-std::string Quoted(const std::string& text) { return json(text).dump(-1, ' ', false, json::error_handler_t::replace); }
-
-std::string TimeOrNull(const std::optional<int64_t>& unix_ms) { return unix_ms ? absl::StrCat(*unix_ms) : "null"; }
-
-// Written by hand: most of a timeline is numbers, and there may be 30,000 of them.
 std::string RoundJson(const LoggedRound& round, const SiteIndex& index) {
-  std::string text = absl::StrCat("{\"fragment\":", round.fragment, ",\"version\":", round.version,
-                                  ",\"first_unix_ms\":", TimeOrNull(round.first_unix_ms()), ",\"arrived\":[");
-  const char* separator = "";
+  JsonWriter json;
+  json.BeginObject();
+  json.Member("fragment", round.fragment);
+  json.Member("version", round.version);
+  json.Member("first_unix_ms", round.first_unix_ms());
+  json.Key("arrived");
+  json.BeginArray();
   for (const LoggedRound::Arrival& arrival : round.arrivals) {
     const auto site = index.find(arrival.site);
     if (site == index.end()) continue;
-    absl::StrAppend(&text, separator, "[", site->second, ",", arrival.begun_unix_ms, ",",
-                    TimeOrNull(arrival.arrived_unix_ms), "]");
-    separator = ",";
+    json.BeginArray();
+    json.Value(site->second);
+    json.Value(arrival.begun_unix_ms);
+    json.Value(arrival.arrived_unix_ms);
+    json.EndArray();
   }
-  absl::StrAppend(&text, "],\"decided_unix_ms\":", TimeOrNull(round.decided_unix_ms),
-                  ",\"merged_unix_ms\":", TimeOrNull(round.merged_unix_ms), ",\"taken\":[");
-  separator = "";
+  json.EndArray();
+  json.Member("decided_unix_ms", round.decided_unix_ms);
+  json.Member("merged_unix_ms", round.merged_unix_ms);
+  json.Key("taken");
+  json.BeginArray();
   for (const LoggedRound::Download& download : round.downloads) {
     const auto site = index.find(download.site);
     if (site == index.end() || !download.taken_unix_ms) continue;
-    absl::StrAppend(&text, separator, "[", site->second, ",", *download.taken_unix_ms, "]");
-    separator = ",";
+    json.BeginArray();
+    json.Value(site->second);
+    json.Value(*download.taken_unix_ms);
+    json.EndArray();
   }
-  absl::StrAppend(&text, "],\"reason\":", Quoted(round.reason), "}");
-  return text;
+  json.EndArray();
+  json.Member("reason", round.reason);
+  json.EndObject();
+  return std::move(json).Take();
+}
+
+std::string SitesJson(const StatusSnapshot& snapshot) {
+  JsonWriter json;
+  json.BeginArray();
+  for (const SiteStatus& site : snapshot.sites) json.Value(site.name);
+  json.EndArray();
+  return std::move(json).Take();
 }
 
 }  // namespace
 
 std::string TimelineJson(const StatusSnapshot& snapshot, size_t max_bytes) {
   SiteIndex index;
-  std::vector<std::string> names;
-  for (const SiteStatus& site : snapshot.sites) {
-    index[site.name] = names.size();
-    names.push_back(Quoted(site.name));
-  }
-  const std::string head =
-      absl::StrCat("{\"unix_ms\":", snapshot.unix_ms, ",\"sites\":[", absl::StrJoin(names, ","), "],\"rounds\":[");
-  const std::string tail = "]}";
-  size_t bytes = head.size() + tail.size();
+  for (const SiteStatus& site : snapshot.sites) index.try_emplace(site.name, index.size());
+  const auto written = [&](const std::vector<std::string>& rounds) {
+    JsonWriter json;
+    json.BeginObject();
+    json.Member("unix_ms", snapshot.unix_ms);
+    json.Key("sites");
+    json.Raw(SitesJson(snapshot));
+    json.Key("rounds");
+    json.BeginArray();
+    for (const std::string& round : rounds) json.Raw(round);
+    json.EndArray();
+    json.EndObject();
+    return std::move(json).Take();
+  };
+  size_t bytes = written({}).size();
   std::vector<std::string> rounds;  // newest first
   for (auto round = snapshot.rounds.rbegin(); round != snapshot.rounds.rend(); ++round) {
     std::string text = RoundJson(**round, index);
@@ -62,7 +80,7 @@ std::string TimelineJson(const StatusSnapshot& snapshot, size_t max_bytes) {
     rounds.push_back(std::move(text));
   }
   std::ranges::reverse(rounds);
-  return absl::StrCat(head, absl::StrJoin(rounds, ","), tail);
+  return written(rounds);
 }
 
 }  // namespace causeway::server

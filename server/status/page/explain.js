@@ -1,9 +1,11 @@
 // What each figure means, in the words of docs/glossary.md: shown as a tooltip at the figure and as a list under its
 // table.
 
+const SITE = ['Site', 'One datacenter with one replica of the model.'];
+
 const EXPLAIN = {
   presence: {
-    site: ['Site', 'One datacenter with one replica of the model.'],
+    site: SITE,
     alive: [
       'Alive',
       'Whether the coordinator hears of the site. joining: it fetches the anchors. training: it takes steps. draining: it finishes what is in flight, and leaves. gone: rounds close without it. A site that falls silent keeps its place until its lease ends.'
@@ -37,7 +39,7 @@ const EXPLAIN = {
     ],
   },
   bandwidth: {
-    site: ['Site', 'One datacenter with one replica of the model.'],
+    site: SITE,
     now: [
       'Now',
       'Bytes a second of payload over the last seconds. Up is from the site to the coordinator, down back to the site. The drawing beside it has the last two minutes that this page has seen.'
@@ -56,7 +58,7 @@ const EXPLAIN = {
     ],
   },
   training: {
-    site: ['Site', 'One datacenter with one replica of the model.'],
+    site: SITE,
     step: ['Inner step', 'Steps of the inner optimizer that the site has taken.'],
     tokens: ['Tokens', 'Tokens that the site has trained on.'],
     tokens_per_s: ['Tokens/s', 'Of late.'],
