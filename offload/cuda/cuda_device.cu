@@ -1,0 +1,268 @@
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/mutex.h"
+#include "offload/cuda/adamw_kernel.h"
+#include "offload/cuda/cuda_device.h"
+
+namespace causeway::offload {
+namespace {
+
+constexpr int kThreadsPerBlock = 256;
+constexpr int kBlocksPerMultiprocessor = 8;  // 2048 threads: all that one holds
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int index) : index_(index) {}
+  ~CudaDevice() override;
+
+  absl::Status Open();
+
+  std::string name() const override { return name_; }
+  absl::StatusOr<void*> Allocate(size_t bytes) override;
+  void Free(void* memory) override;
+  absl::Status Pin(void* host, size_t bytes) override;
+  void Unpin(void* host) override;
+  void CopyToDevice(Queue queue, void* device, const void* host, size_t bytes) override;
+  void CopyToHost(Queue queue, void* host, const void* device, size_t bytes) override;
+  void AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) override;
+  Event MakeEvent() override;
+  void Record(Event event, Queue queue) override;
+  void Await(Queue queue, Event event) override;
+  void AwaitOnHost(Event event) override;
+  absl::Status status() const override;
+
+ private:
+  // False after an error. Which device is current is a matter of each thread.
+  bool Ready();
+  // Keeps the first error. `what` is what was attempted.
+  bool Done(cudaError_t error, absl::string_view what);
+  cudaStream_t StreamOf(Queue queue) const { return streams_[static_cast<int>(queue)]; }
+  cudaEvent_t EventOf(Event event) const;
+
+  const int index_;
+  std::string name_;
+  int most_blocks_ = 0;
+  cudaStream_t streams_[kNumQueues] = {};
+  mutable core::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<void*> memory_ ABSL_GUARDED_BY(mutex_);
+  std::map<void*, void*> pinned_ ABSL_GUARDED_BY(mutex_);  // what was asked for: its first page; null: not ours
+};
+
+// CUDA keeps the last error until somebody reads it; where we deal with one it must not show in the next launch.
+absl::Status ErrorOf(cudaError_t error, absl::string_view what) {
+  cudaGetLastError();
+  return absl::InternalError(absl::StrCat("CUDA: ", what, ": ", cudaGetErrorString(error)));
+}
+
+// Memory that is pinned in part cannot be copied in one piece.
+absl::Status ExpectPinned(const char* host, size_t bytes) {
+  cudaGetLastError();
+  for (const char* at : {host, host + bytes - 1}) {
+    cudaPointerAttributes attributes;
+    if (cudaPointerGetAttributes(&attributes, at) == cudaSuccess && attributes.type == cudaMemoryTypeHost) continue;
+    cudaGetLastError();
+    return absl::FailedPreconditionError(absl::StrCat("pinning ", bytes,
+                                                      " bytes: some of their pages are pinned already, with other "
+                                                      "memory; arrays that are pinned must not share pages"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::Open() {
+  cudaDeviceProp properties;
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, index_); error != cudaSuccess) {
+    return ErrorOf(error, "properties of the device");
+  }
+  name_ = properties.name;
+  most_blocks_ = properties.multiProcessorCount * kBlocksPerMultiprocessor;
+  if (!Ready()) return status();
+  for (cudaStream_t& stream : streams_) {
+    if (!Done(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream")) break;
+  }
+  return status();
+}
+
+CudaDevice::~CudaDevice() {
+  if (cudaSetDevice(index_) != cudaSuccess) return;
+  for (cudaStream_t stream : streams_) {
+    if (stream == nullptr) continue;
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+  }
+  core::MutexLock lock(mutex_);
+  for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  for (void* memory : memory_) cudaFree(memory);
+  for (const auto& [host, page] : pinned_) {
+    if (page != nullptr) cudaHostUnregister(page);
+  }
+  cudaGetLastError();
+}
+
+bool CudaDevice::Ready() { return status().ok() && Done(cudaSetDevice(index_), "choosing the device"); }
+
+bool CudaDevice::Done(cudaError_t error, absl::string_view what) {
+  if (error == cudaSuccess) return true;
+  const absl::Status status = ErrorOf(error, what);
+  core::MutexLock lock(mutex_);
+  if (status_.ok()) status_ = status;
+  return false;
+}
+
+absl::Status CudaDevice::status() const {
+  core::MutexLock lock(mutex_);
+  return status_;
+}
+
+// ---- Memory ----
+
+absl::StatusOr<void*> CudaDevice::Allocate(size_t bytes) {
+  if (!Ready()) return status();
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, std::max<size_t>(bytes, 1));
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    return absl::ResourceExhaustedError(
+        absl::StrCat(name_, " has no room for ", bytes, " bytes: ", free, " of ", total, " are free"));
+  }
+  if (!Done(error, absl::StrCat("allocating ", bytes, " bytes"))) return status();
+  core::MutexLock lock(mutex_);
+  memory_.push_back(memory);
+  return memory;
+}
+
+void CudaDevice::Free(void* memory) {
+  if (memory == nullptr) return;
+  {
+    core::MutexLock lock(mutex_);
+    CHECK(std::erase(memory_, memory) == 1);
+  }
+  if (cudaSetDevice(index_) == cudaSuccess) Done(cudaFree(memory), "freeing memory");
+}
+
+// Whole pages, which is what the system pins.
+absl::Status CudaDevice::Pin(void* host, size_t bytes) {
+  if (!Ready() || bytes == 0) return status();
+  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(host);
+  const uintptr_t begin = first / page_bytes * page_bytes;
+  const uintptr_t end = (first + bytes + page_bytes - 1) / page_bytes * page_bytes;
+  void* page = reinterpret_cast<void*>(begin);
+  const cudaError_t error = cudaHostRegister(page, end - begin, cudaHostRegisterPortable);
+  if (error == cudaErrorHostMemoryAlreadyRegistered) {
+    RETURN_IF_ERROR(ExpectPinned(static_cast<const char*>(host), bytes));
+    page = nullptr;
+  } else if (error != cudaSuccess) {
+    const absl::Status failed = ErrorOf(error, absl::StrCat("pinning ", bytes, " bytes"));
+    return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(failed.message()) : failed;
+  }
+  core::MutexLock lock(mutex_);
+  CHECK(pinned_.emplace(host, page).second);
+  return absl::OkStatus();
+}
+
+void CudaDevice::Unpin(void* host) {
+  void* page = nullptr;
+  {
+    core::MutexLock lock(mutex_);
+    const auto found = pinned_.find(host);
+    if (found == pinned_.end()) return;  // had no bytes
+    page = found->second;
+    pinned_.erase(found);
+  }
+  // After an error, too: the memory is about to go.
+  if (page != nullptr && cudaSetDevice(index_) == cudaSuccess) Done(cudaHostUnregister(page), "unpinning memory");
+}
+
+// ---- Queues ----
+
+void CudaDevice::CopyToDevice(Queue queue, void* device, const void* host, size_t bytes) {
+  if (bytes == 0 || !Ready()) return;
+  Done(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, StreamOf(queue)), "copying to the device");
+}
+
+void CudaDevice::CopyToHost(Queue queue, void* host, const void* device, size_t bytes) {
+  if (bytes == 0 || !Ready()) return;
+  Done(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, StreamOf(queue)), "copying to the host");
+}
+
+void CudaDevice::AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) {
+  if (arrays.count == 0 || !Ready()) return;
+  const AdamWTask task = MakeAdamWTask(constants, arrays);
+  const int64_t most_useful = (std::max(task.vectors, task.head) + kThreadsPerBlock - 1) / kThreadsPerBlock;
+  const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(most_useful, 1, most_blocks_));
+  if (arrays.gradient_type == GradientType::kFloat32) {
+    AdamWKernel<GradientType::kFloat32><<<blocks, kThreadsPerBlock, 0, StreamOf(queue)>>>(task);
+  } else {
+    AdamWKernel<GradientType::kBfloat16><<<blocks, kThreadsPerBlock, 0, StreamOf(queue)>>>(task);
+  }
+  Done(cudaGetLastError(), "launching AdamW");
+}
+
+Device::Event CudaDevice::MakeEvent() {
+  cudaEvent_t event = nullptr;
+  // Blocking: a host thread that spins would take a core from the CPU's subgroups.
+  if (Ready())
+    Done(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
+  core::MutexLock lock(mutex_);
+  if (event != nullptr) events_.push_back(event);
+  return static_cast<Event>(events_.size()) - 1;
+}
+
+cudaEvent_t CudaDevice::EventOf(Event event) const {
+  core::MutexLock lock(mutex_);
+  return events_[event];
+}
+
+void CudaDevice::Record(Event event, Queue queue) {
+  if (Ready()) Done(cudaEventRecord(EventOf(event), StreamOf(queue)), "recording an event");
+}
+
+void CudaDevice::Await(Queue queue, Event event) {
+  if (Ready()) Done(cudaStreamWaitEvent(StreamOf(queue), EventOf(event), 0), "queueing a wait for an event");
+}
+
+// After an error the event may not have been recorded, and copies that were queued before may be under way: their
+// memory is the caller's again when this returns.
+void CudaDevice::AwaitOnHost(Event event) {
+  if (Ready()) {
+    Done(cudaEventSynchronize(EventOf(event)), "waiting for what was queued");
+  } else if (cudaSetDevice(index_) == cudaSuccess) {
+    cudaDeviceSynchronize();
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
+  int devices = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
+    cudaGetLastError();
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    const auto version = [](int number) { return absl::StrCat(number / 1000, ".", number % 1000 / 10); };
+    const std::string what = driver == 0 ? std::string("there is no NVIDIA driver")
+                                         : absl::StrCat("the NVIDIA driver is for CUDA ", version(driver));
+    return absl::UnavailableError(absl::StrCat("no CUDA device: ", cudaGetErrorString(error), " (", what,
+                                               ", this program for CUDA ", version(runtime), ")"));
+  }
+  if (index < 0 || index >= devices) {
+    return absl::NotFoundError(absl::StrCat("there is no CUDA device ", index, ": ", devices, " are there, from 0"));
+  }
+  auto device = std::make_unique<CudaDevice>(index);
+  RETURN_IF_ERROR(device->Open());
+  return device;
+}
+
+}  // namespace causeway::offload

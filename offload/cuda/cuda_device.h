@@ -1,0 +1,23 @@
+// A GPU as the update phase sees one (offload/device.h): a stream for each queue, so that both directions of the bus,
+// the kernels and backward run side by side, and the AdamW kernel.
+//
+//   p, m, v, gradient (device memory) ─► one thread per 4 values: offload/adamw_value.h ─► p, m, v, bfloat16 copy
+//
+// The kernel is the CPU's text for a value, compiled without contraction and with IEEE division and square root, so
+// that it gives the CPU's bits (but for which NaN a NaN is). Memory is cudaMalloc's; Pin registers whole pages, and
+// leaves alone what somebody has registered already. Streams do not wait for the default stream. The first error is
+// kept: status() says what was attempted and CUDA's text, and nothing is queued after it.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "offload/device.h"
+
+namespace causeway::offload {
+
+// UNAVAILABLE where there is no driver, or no device that it shows us; NOT_FOUND where there are fewer than `index`
+// + 1.
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index);
+
+}  // namespace causeway::offload
