@@ -183,7 +183,8 @@ class FakeDevice : public Device {
         AwaitRecord(*op.event, op.record);
       } else if (op.work) {
         delays = core::SplitMix64(delays);
-        for (uint64_t i = delays % 8 == 0 ? delays / 8 % 16 : 0; i > 0; --i) std::this_thread::yield();
+        // Spins, because a thread that yields waits for everything else on a busy machine.
+        for (std::atomic<uint64_t> i = delays % 8 == 0 ? delays / 8 % 1024 : 0; i > 0; --i) continue;
         op.work();
       } else {
         return;
