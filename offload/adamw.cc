@@ -1,7 +1,7 @@
 #include "offload/adamw.h"
 
-#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/aligned.h"
 #include "core/check.h"
@@ -11,26 +11,69 @@
 namespace causeway::offload {
 namespace {
 
-// Values at a time: what is widened before and narrowed after them stays in the first cache.
-constexpr int64_t kTile = 1024;
+// Values at a time: four vectors of each stream at most, all loops over them unrolled.
+constexpr int64_t kBlock = 64;
+// Values from what is computed to what is fetched: a page of each stream. The processor's own prefetching ends with
+// each page, and begins anew for each of the four streams.
+constexpr int64_t kAhead = 1024;
 
-CAUSEWAY_MULTIVERSION
-void UpdateTile(const AdamWConstants& constants, const float* gradients, float* first_moments, float* second_moments,
-                float* parameters, int64_t count) {
-  const AdamWConstants c = constants;  // a copy, so that the compiler knows that no store below changes it
-  for (int64_t i = 0; i < count; ++i) {
-    UpdateValue(c, gradients[i], first_moments[i], second_moments[i], parameters[i]);
+template <int64_t kValueBytes>
+[[gnu::always_inline]] inline void PrefetchBlock(const void* values, int64_t first) {
+  const char* from = static_cast<const char*>(values) + first * kValueBytes;  // beyond the end it is no fault
+  for (int64_t at = 0; at < kBlock * kValueBytes; at += core::kCacheLineBytes) __builtin_prefetch(from + at);
+}
+
+template <typename Gradient>
+float ToFloat(Gradient g) {
+  if constexpr (std::is_same_v<Gradient, float>) return g;
+  return FromBfloat16(g);
+}
+
+// __restrict: otherwise the compiler asks for each block whether arrays overlap.
+// `count` values from `first` on: one block, or what is left of one.
+template <typename Gradient>
+[[gnu::always_inline]] inline void UpdateBlock(const AdamWConstants& c, const Gradient* __restrict gradients,
+                                               float* __restrict first_moments, float* __restrict second_moments,
+                                               float* __restrict parameters, uint16_t* __restrict copy, int64_t first,
+                                               int64_t count) {
+  for (int64_t i = first; i < first + count; ++i) {
+    UpdateValue(c, ToFloat(gradients[i]), first_moments[i], second_moments[i], parameters[i]);
   }
+  if (copy == nullptr) return;
+  alignas(core::kCacheLineBytes) uint16_t narrowed[kBlock];
+  for (int64_t i = 0; i < count; ++i) narrowed[i] = ToBfloat16(parameters[first + i]);
+  StreamCopy(narrowed, copy + first, count);
+}
+
+template <typename Gradient>
+[[gnu::always_inline]] inline void UpdateBlocks(const AdamWConstants& constants, const Gradient* __restrict gradients,
+                                                float* __restrict first_moments, float* __restrict second_moments,
+                                                float* __restrict parameters, uint16_t* __restrict copy,
+                                                int64_t count) {
+  const AdamWConstants c = constants;  // a copy, so that the compiler knows that no store below changes it
+  int64_t first = 0;
+  for (; first + kBlock <= count; first += kBlock) {
+    PrefetchBlock<sizeof(Gradient)>(gradients, first + kAhead);
+    PrefetchBlock<sizeof(float)>(first_moments, first + kAhead);
+    PrefetchBlock<sizeof(float)>(second_moments, first + kAhead);
+    PrefetchBlock<sizeof(float)>(parameters, first + kAhead);
+    UpdateBlock(c, gradients, first_moments, second_moments, parameters, copy, first, kBlock);
+  }
+  UpdateBlock(c, gradients, first_moments, second_moments, parameters, copy, first, count - first);
 }
 
 CAUSEWAY_MULTIVERSION
-void Widen(const uint16_t* from, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = FromBfloat16(from[i]);
+void UpdateFloat32(const AdamWConstants& c, const float* __restrict gradients, float* __restrict first_moments,
+                   float* __restrict second_moments, float* __restrict parameters, uint16_t* __restrict copy,
+                   int64_t count) {
+  UpdateBlocks(c, gradients, first_moments, second_moments, parameters, copy, count);
 }
 
 CAUSEWAY_MULTIVERSION
-void Narrow(const float* from, uint16_t* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = ToBfloat16(from[i]);
+void UpdateBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradients, float* __restrict first_moments,
+                    float* __restrict second_moments, float* __restrict parameters, uint16_t* __restrict copy,
+                    int64_t count) {
+  UpdateBlocks(c, gradients, first_moments, second_moments, parameters, copy, count);
 }
 
 }  // namespace
@@ -60,21 +103,15 @@ AdamWArrays AdamWArrays::Part(int64_t first, int64_t size) const {
 }
 
 void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays) {
-  alignas(core::kCacheLineBytes) float widened[kTile];
-  alignas(core::kCacheLineBytes) uint16_t narrowed[kTile];
-  for (int64_t first = 0; first < arrays.count; first += kTile) {
-    const AdamWArrays tile = arrays.Part(first, std::min(kTile, arrays.count - first));
-    const float* gradients = static_cast<const float*>(tile.gradient);
-    if (tile.gradient_type == GradientType::kBfloat16) {
-      Widen(static_cast<const uint16_t*>(tile.gradient), widened, tile.count);
-      gradients = widened;
-    }
-    UpdateTile(constants, gradients, tile.first_moment, tile.second_moment, tile.parameters, tile.count);
-    if (tile.bfloat16_copy == nullptr) continue;
-    Narrow(tile.parameters, narrowed, tile.count);
-    StreamCopy(narrowed, tile.bfloat16_copy, tile.count);
+  const AdamWArrays& a = arrays;
+  if (a.gradient_type == GradientType::kFloat32) {
+    UpdateFloat32(constants, static_cast<const float*>(a.gradient), a.first_moment, a.second_moment, a.parameters,
+                  a.bfloat16_copy, a.count);
+  } else {
+    UpdateBfloat16(constants, static_cast<const uint16_t*>(a.gradient), a.first_moment, a.second_moment, a.parameters,
+                   a.bfloat16_copy, a.count);
   }
-  FinishStreamCopies();
+  if (a.bfloat16_copy != nullptr) FinishStreamCopies();
 }
 
 CAUSEWAY_MULTIVERSION

@@ -10,8 +10,9 @@
 //   m ← fma(g, 1−β1, m·β1)             d = fma(√v, 1/√(1−β2^t), ε)      p ← fma(p, −lr·wd, p)
 //   v ← fma(g², 1−β2, v·β2)            u = m / d                        p ← fma(u, −lr/(1−β1^t), p)
 //
-// g², m and v below 2⁻¹⁰⁰ in magnitude become 0 by an explicit compare: state near 1e-38 is denormal, which makes CPUs
-// 12 to 15 times slower, and a processor mode would not give the same bits elsewhere. Moments start at zero, which the
+// g, g², m and v below 2⁻¹⁰⁰ in magnitude become 0 by an explicit compare, before and after they are computed with:
+// denormal operands and results make CPUs 12 to 15 times slower, and a processor mode would not give the same bits
+// elsewhere. Moments start at zero, which the
 // caller provides. Values are not checked: a NaN in g spreads. Thread-safe on disjoint arrays.
 // Source: Deep Optimizer States (arXiv 2410.21316).
 #pragma once

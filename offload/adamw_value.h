@@ -15,6 +15,7 @@
 namespace causeway::offload {
 
 inline constexpr float kSmallestState = 0x1p-100f;
+inline constexpr float kSmallestRoot = 0x1p-50f;  // its square is the smallest g²
 
 // What a step needs, each rounded to float once (MakeConstants in offload/adamw.h).
 struct AdamWConstants {
@@ -33,10 +34,12 @@ CAUSEWAY_ANYWHERE float FlushSmall(float x) { return std::fabs(x) < kSmallestSta
 
 CAUSEWAY_ANYWHERE void UpdateValue(const AdamWConstants& c, float gradient, float& first_moment, float& second_moment,
                                    float& parameter) {
-  const float g = gradient * c.gradient_scale;
-  const float g2 = FlushSmall(g * g);
-  const float m = FlushSmall(std::fma(g, c.one_minus_beta1, first_moment * c.beta1));
-  const float v = FlushSmall(std::fma(g2, c.one_minus_beta2, second_moment * c.beta2));
+  const float g = FlushSmall(gradient) * c.gradient_scale;
+  // Compared before it is squared: a product that is denormal costs as much as a denormal operand.
+  const float large = std::fabs(g) < kSmallestRoot ? 0.0f : g;
+  const float g2 = large * large;
+  const float m = FlushSmall(std::fma(g, c.one_minus_beta1, FlushSmall(first_moment) * c.beta1));
+  const float v = FlushSmall(std::fma(g2, c.one_minus_beta2, FlushSmall(second_moment) * c.beta2));
   const float u = m / std::fma(std::sqrt(v), c.root_scale, c.epsilon);
   const float decayed = std::fma(parameter, c.minus_decay, parameter);
   first_moment = m;
