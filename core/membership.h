@@ -53,6 +53,18 @@ struct LinkProgress {
 };
 
 // What a site reports of itself, about once a second.
+// How a site updates its inner optimizer's state (offload/subgroup_plan.h).
+struct OffloadProgress {
+  int64_t k = 0;  // every k-th subgroup on the device; 0: all on the CPU
+  int64_t subgroup = 0;
+  std::string reason;      // of k
+  double predicted_s = 0;  // of one update; 0: unknown
+  double measured_s = 0;   // the mean of late ones
+  double waited_s = 0;     // of all updates, for copies of fragments
+
+  friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
+};
+
 struct Progress {
   Step step = 0;
   int64_t tokens = 0;
@@ -73,6 +85,7 @@ struct Progress {
   std::vector<Version> eval_versions;
   std::map<FragmentId, FragmentProgress> fragments;
   LinkProgress link;
+  std::optional<OffloadProgress> offload;
 };
 
 enum class SiteState { kJoining, kTraining, kDraining, kGone };

@@ -6,27 +6,34 @@
 
 namespace causeway::offload {
 
-void BusSchedule::Announce(const std::vector<Range>& ranges) {
+int64_t BusSchedule::Announce(const std::vector<Range>& ranges) {
   core::MutexLock lock(mutex_);
+  const int64_t ticket = tickets_++;
   for (const Range& range : ranges) {
-    if (range.count > 0) waiting_.insert(waiting_.begin(), range);  // behind those that are there
+    if (range.count > 0) waiting_.push_back({ticket, range});
   }
+  return ticket;
 }
 
-void BusSchedule::Copy(absl::FunctionRef<void(const Range& piece)> copy) {
+std::vector<BusSchedule::Waiting>::iterator BusSchedule::Next(int64_t ticket) {
+  return std::ranges::find(waiting_, ticket, &Waiting::ticket);
+}
+
+void BusSchedule::Copy(int64_t ticket, absl::FunctionRef<void(const Range& piece)> copy) {
   while (true) {
     Range piece;
     {
       core::MutexLock lock(mutex_);
-      lock.Wait(changed_, [this] { return waiting_.empty() || !updating_ || !IsCopiedLocked(awaited_); });
-      if (waiting_.empty()) return;
-      piece = {waiting_.back().first, std::min(kPiece, waiting_.back().count)};
+      lock.Wait(changed_, [&] { return Next(ticket) == waiting_.end() || !updating_ || !IsCopiedLocked(awaited_); });
+      const auto next = Next(ticket);
+      if (next == waiting_.end()) return;
+      piece = {next->range.first, std::min(kPiece, next->range.count)};
     }
     copy(piece);
     core::MutexLock lock(mutex_);
-    Range& rest = waiting_.back();
-    rest = {rest.first + piece.count, rest.count - piece.count};
-    if (rest.count == 0) waiting_.pop_back();
+    const auto next = Next(ticket);  // anew: others were announced meanwhile
+    next->range = {piece.first + piece.count, next->range.count - piece.count};
+    if (next->range.count == 0) waiting_.erase(next);
     changed_.notify_all();
   }
 }
@@ -38,8 +45,8 @@ void BusSchedule::BeginUpdate() {
 }
 
 bool BusSchedule::IsCopiedLocked(const Range& range) const {
-  return std::ranges::none_of(waiting_, [&](const Range& waiting) {
-    return waiting.first < range.first + range.count && range.first < waiting.first + waiting.count;
+  return std::ranges::none_of(waiting_, [&](const Waiting& waiting) {
+    return waiting.range.first < range.first + range.count && range.first < waiting.range.first + waiting.range.count;
   });
 }
 

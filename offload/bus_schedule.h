@@ -36,13 +36,14 @@ class BusSchedule {
     friend bool operator==(const Range&, const Range&) = default;
   };
 
-  // Announces that these ranges are to be copied before an update changes them. Before the next BeginUpdate.
-  void Announce(const std::vector<Range>& ranges);
-  // Copies what was announced and not copied yet: calls copy(piece) for one piece after the other, each of which is
-  // taken when it returns. Returns when nothing is left.
-  void Copy(absl::FunctionRef<void(const Range& piece)> copy);
+  // Announces that these ranges are to be copied before an update changes them, and not before Copy of the ticket that
+  // it returns. By the thread that updates, between two updates.
+  int64_t Announce(const std::vector<Range>& ranges);
+  // Calls copy(piece) for one piece after the other of what was announced; each is taken when it returns. Returns when
+  // nothing is left of it.
+  void Copy(int64_t ticket, absl::FunctionRef<void(const Range& piece)> copy);
 
-  // The update: from here on no piece is begun, until EndUpdate, or AwaitCopied.
+  // The update: from here on no piece is begun, until EndUpdate, or AwaitCopied. One at a time.
   void BeginUpdate();
   bool IsCopied(const Range& range) const;  // nothing of it waits for a copy
   void AwaitCopied(const Range& range);
@@ -51,11 +52,18 @@ class BusSchedule {
   double waited_s() const { return waited_s_; }  // of all AwaitCopied
 
  private:
+  struct Waiting {
+    int64_t ticket = 0;
+    Range range;
+  };
+
+  std::vector<Waiting>::iterator Next(int64_t ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsCopiedLocked(const Range& range) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable core::Mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Range> waiting_ ABSL_GUARDED_BY(mutex_);  // the one at the back is next; what is being copied is in it
+  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // in order; what is being copied is in it
+  int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
   bool updating_ ABSL_GUARDED_BY(mutex_) = false;
   Range awaited_ ABSL_GUARDED_BY(mutex_);  // by the update, which has nothing else to do
   std::atomic<double> waited_s_ = 0;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -22,11 +23,17 @@ namespace {
 using Json = nlohmann::json;
 
 // A state of 512 MB is beyond the caches of most machines; touching it first takes a quarter of a second.
-constexpr int64_t kMostValues = int64_t{32} << 20;
+constexpr uint64_t kMostValues = uint64_t{32} << 20;
+constexpr int64_t kLeastKept = int64_t{1} << 20;  // measuring fewer takes less time than reading the file
 constexpr int64_t kItem = int64_t{1} << 16;
 constexpr int kPasses = 3;
 constexpr int64_t kCopyBytes = int64_t{256} << 20;
 constexpr int kFormat = 1;  // of the file; rises when the same key would mean something else
+
+// Of one size for models of like sizes.
+int64_t ValuesFor(int64_t parameters) {
+  return static_cast<int64_t>(std::bit_floor(std::clamp<uint64_t>(static_cast<uint64_t>(parameters), 1, kMostValues)));
+}
 
 double BestSeconds(const std::function<void()>& pass) {
   double best = 0;
@@ -142,7 +149,7 @@ std::string WriteFile(const std::string& path, const Json& json) {
 }  // namespace
 
 absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTeam& team, Device* device) {
-  const int64_t values = std::clamp<int64_t>(parameters, 1, kMostValues);
+  const int64_t values = ValuesFor(parameters);
   const HostRates host = MeasureHost(values, team, device != nullptr);
   Bandwidths bandwidths{.dram = host.dram, .cpu_parameters = host.cpu_parameters};
   if (device != nullptr) RETURN_IF_ERROR(MeasureBus(*device, bandwidths));
@@ -151,13 +158,15 @@ absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTea
 
 absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team, Device* device,
                                       const std::string& path) {
-  const std::string key = KeyOf(std::clamp<int64_t>(parameters, 1, kMostValues), team, device);
+  const int64_t values = ValuesFor(parameters);
+  const bool keep = !path.empty() && values >= kLeastKept;
+  const std::string key = KeyOf(values, team, device);
   Calibration calibration;
-  Json known = path.empty() ? Json() : ReadFile(path);
-  if (!path.empty() && ParseBandwidths(known["machines"][key], calibration.bandwidths)) return calibration;
+  Json known = keep ? ReadFile(path) : Json();
+  if (keep && ParseBandwidths(known["machines"][key], calibration.bandwidths)) return calibration;
   ASSIGN_OR_RETURN(calibration.bandwidths, MeasureBandwidths(parameters, team, device));
   calibration.measured = true;
-  if (path.empty()) return calibration;
+  if (!keep) return calibration;
   known = ReadFile(path);
   known["machines"][key] = {{"dram", calibration.bandwidths.dram},
                             {"to_device", calibration.bandwidths.to_device},

@@ -21,7 +21,8 @@ namespace causeway::offload {
 // `device` may be null. RESOURCE_EXHAUSTED and the like come from the device.
 absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTeam& team, Device* device);
 
-// What the file says of this machine, device and size; if it says nothing, measures and adds it. A file that cannot be
+// What the file says of this machine, device and size; if it says nothing, measures and adds it, unless the model is so
+// small that measuring takes no time. A file that cannot be
 // read or written only costs the measurement: `note` says why.
 struct Calibration {
   Bandwidths bandwidths;

@@ -9,6 +9,8 @@
 namespace causeway::offload {
 namespace {
 
+constexpr int64_t kToldInterleaves = 4;  // of which the reason gives the times
+
 double Seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
 SubgroupPlan WithK(SubgroupPlan plan, int64_t k, const Bandwidths& bandwidths) {
@@ -23,9 +25,10 @@ SubgroupPlan Fastest(const SubgroupPlan& plan, const Bandwidths& bandwidths) {
   // Beyond as many as there are subgroups only the first would be the device's: the same as k = their number.
   for (int64_t k = std::min(plan.num_subgroups(), kLargestInterleave); k >= 1; --k) {
     const SubgroupPlan candidate = WithK(plan, k, bandwidths);
-    absl::StrAppendFormat(&considered, ", %d: %.3f s", k, candidate.predicted_s);
     if (candidate.predicted_s < best.predicted_s) best = candidate;
+    if (k <= kToldInterleaves) absl::StrAppendFormat(&considered, ", %d: %.3f s", k, candidate.predicted_s);
   }
+  if (best.k > kToldInterleaves) absl::StrAppendFormat(&considered, ", %d: %.3f s", best.k, best.predicted_s);
   best.reason = absl::StrCat("least predicted time of: ", considered);
   return best;
 }

@@ -65,6 +65,14 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
   message->mutable_link()->set_channels(progress.link.channels);
   message->mutable_link()->set_up_least_bytes_per_s(progress.link.up_least_bytes_per_s);
   message->mutable_link()->set_down_least_bytes_per_s(progress.link.down_least_bytes_per_s);
+  if (const auto& offload = progress.offload) {
+    message->mutable_offload()->set_k(offload->k);
+    message->mutable_offload()->set_subgroup(offload->subgroup);
+    message->mutable_offload()->set_reason(offload->reason);
+    message->mutable_offload()->set_predicted_s(offload->predicted_s);
+    message->mutable_offload()->set_measured_s(offload->measured_s);
+    message->mutable_offload()->set_waited_s(offload->waited_s);
+  }
   message->mutable_in_flight()->Assign(progress.in_flight.begin(), progress.in_flight.end());
   if (progress.eval_loss) message->set_eval_loss(*progress.eval_loss);
   message->mutable_eval_versions()->Assign(progress.eval_versions.begin(), progress.eval_versions.end());
@@ -158,7 +166,8 @@ core::Progress FromProto(const v1::Progress& message) {
                           .eval_loss = std::nullopt,
                           .eval_versions = {message.eval_versions().begin(), message.eval_versions().end()},
                           .fragments = {},
-                          .link = {}};
+                          .link = {},
+                          .offload = {}};
   for (const v1::FragmentDigest& digest : message.digests()) {
     progress.digests[digest.fragment()] = {digest.version(), digest.digest()};
   }
@@ -168,6 +177,15 @@ core::Progress FromProto(const v1::Progress& message) {
   progress.link = {message.link().up_bytes_per_s(),       message.link().down_bytes_per_s(),
                    message.link().round_trip_s(),         message.link().channels(),
                    message.link().up_least_bytes_per_s(), message.link().down_least_bytes_per_s()};
+  if (message.has_offload()) {
+    const v1::OffloadProgress& offload = message.offload();
+    progress.offload = {.k = offload.k(),
+                        .subgroup = offload.subgroup(),
+                        .reason = offload.reason(),
+                        .predicted_s = offload.predicted_s(),
+                        .measured_s = offload.measured_s(),
+                        .waited_s = offload.waited_s()};
+  }
   if (message.has_eval_loss()) progress.eval_loss = message.eval_loss();
   return progress;
 }

@@ -19,6 +19,7 @@
 #include "ctl/heap.h"
 #include "ctl/program.h"
 #include "formats/run_yaml.h"
+#include "offload/calibration.h"
 #include "transport/grpc_link.h"
 #include "transport/sharded_link.h"
 #include "worker/loop/exports.h"
@@ -155,7 +156,8 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
   if (config.model_kind == core::ModelKind::kSynthetic && !absl::GetFlag(FLAGS_data).empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("--data: the run's model is synthetic and takes none"));
   }
-  auto trainer = worker::MakeTrainer(config, site, absl::GetFlag(FLAGS_data));
+  auto trainer = worker::MakeTrainer(
+      config, site, {.data_path = absl::GetFlag(FLAGS_data), .calibration_path = offload::DefaultCalibrationPath()});
   if (!trainer.ok()) return ctl::Fail(ctl::kBadInput, trainer.status());
   std::vector<std::span<float>> tensors;
   for (size_t i = 0; i < (*trainer)->manifest().size(); ++i) tensors.push_back((*trainer)->tensor(static_cast<int>(i)));

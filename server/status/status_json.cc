@@ -79,6 +79,23 @@ void WriteLink(JsonWriter& json, const core::LinkProgress& link) {
   json.EndObject();
 }
 
+void WriteOffload(JsonWriter& json, const std::optional<core::OffloadProgress>& offload, bool reduced) {
+  json.Key("offload");
+  if (!offload) {
+    json.Null();
+    return;
+  }
+  const auto known = [](double value) { return value > 0 ? std::optional(value) : std::nullopt; };
+  json.BeginObject();
+  json.Member("k", core::InterleaveName(offload->k));
+  json.Member("subgroup", offload->subgroup);
+  json.Member("reason", Shortened(offload->reason, reduced));
+  json.Member("predicted_update_s", known(offload->predicted_s));
+  json.Member("update_s", known(offload->measured_s));
+  json.Member("waited_for_copies_s", offload->waited_s);
+  json.EndObject();
+}
+
 void WriteLosses(JsonWriter& json, const SiteStatus& site, size_t most) {
   WriteArray(json, "loss_history", EvenlyOf(site.loss_history, most), [&](const LossPoint& point) {
     json.BeginArray();
@@ -88,7 +105,7 @@ void WriteLosses(JsonWriter& json, const SiteStatus& site, size_t most) {
   });
 }
 
-void WriteProgress(JsonWriter& json, const core::Progress& progress) {
+void WriteProgress(JsonWriter& json, const core::Progress& progress, bool reduced) {
   json.Member("step", progress.step);
   json.Member("tokens", progress.tokens);
   json.Member("loss", progress.loss);
@@ -104,6 +121,7 @@ void WriteProgress(JsonWriter& json, const core::Progress& progress) {
   json.Member("residual_norm", progress.residual_norm);
   WriteArray(json, "in_flight", progress.in_flight, [&](const std::string& transfer) { json.Value(transfer); });
   WriteLink(json, progress.link);
+  WriteOffload(json, progress.offload, reduced);
 }
 
 void WriteTaking(JsonWriter& json, const SiteStatus& site, bool reduced) {
@@ -147,7 +165,7 @@ void WriteSite(JsonWriter& json, const SiteStatus& site, bool reduced, size_t lo
   json.Member("down_mean_bytes_per_s", site.down_rate.mean);
   json.Member("up_peak_bytes_per_s", site.up_rate.peak);
   json.Member("down_peak_bytes_per_s", site.down_rate.peak);
-  WriteProgress(json, *site.progress);
+  WriteProgress(json, *site.progress, reduced);
   WriteTaking(json, site, reduced);
   WriteLosses(json, site, loss_points);
   WriteFragments(json, *site.progress, reduced);

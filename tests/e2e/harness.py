@@ -118,7 +118,8 @@ class Program:
         command = [str(BIN_DIR / program), *arguments]
         with open(self.log_path, "ab") as log, open(self.stdout_path, "wb") as stdout:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=log,
-                                            preexec_fn=preexec_fn, env=os.environ | (environment or {}))
+                                            preexec_fn=preexec_fn,
+                                            env=os.environ | {"XDG_CACHE_HOME": str(folder)} | (environment or {}))
 
     def log(self):
         return self.log_path.read_text(errors="replace")

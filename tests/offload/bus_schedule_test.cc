@@ -14,22 +14,24 @@ using Range = BusSchedule::Range;
 
 TEST(BusSchedule, CopiesWhatWasAnnouncedInOrderAndInPieces) {
   BusSchedule bus;
-  bus.Announce({{5, 10}, {100, BusSchedule::kPiece + 1}, {7, 0}});
+  const int64_t ticket = bus.Announce({{5, 10}, {100, BusSchedule::kPiece + 1}, {7, 0}});
+  bus.Announce({{30, 1}});  // somebody else's
   EXPECT_FALSE(bus.IsCopied({14, 1}));
-  EXPECT_TRUE(bus.IsCopied({15, 85}));
+  EXPECT_TRUE(bus.IsCopied({15, 15}));
   std::vector<Range> pieces;
-  bus.Copy([&](const Range& piece) { pieces.push_back(piece); });
+  bus.Copy(ticket, [&](const Range& piece) { pieces.push_back(piece); });
   EXPECT_EQ(pieces, (std::vector<Range>{{5, 10}, {100, BusSchedule::kPiece}, {100 + BusSchedule::kPiece, 1}}));
-  EXPECT_TRUE(bus.IsCopied({0, 1'000'000'000}));
+  EXPECT_TRUE(bus.IsCopied({0, 30}));
+  EXPECT_FALSE(bus.IsCopied({30, 1'000'000'000}));
 }
 
 TEST(BusSchedule, NoPieceBeginsWhileAnUpdateRunsButWhatItAwaits) {
   BusSchedule bus;
-  bus.Announce({{0, 3 * BusSchedule::kPiece}});
+  const int64_t ticket = bus.Announce({{0, 3 * BusSchedule::kPiece}});
   std::latch first_piece_begun(1), update_begun(1);
   std::atomic<int> pieces = 0;
   std::thread copier([&] {
-    bus.Copy([&](const Range&) {
+    bus.Copy(ticket, [&](const Range&) {
       if (++pieces == 1) {
         first_piece_begun.count_down();
         update_begun.wait();
@@ -63,9 +65,9 @@ TEST(BusSchedule, UpdateTakesWhatIsCopiedFirstAndTheCopyHasTheValuesOfTheStepBef
       const std::vector<float> before = run.parameters();
       const Range fragments[] = {{0, 10}, {kSize / 2 - 5, kSize / 4}};  // the first subgroup, and some later ones
       std::vector<float> copy(kSize);
-      bus.Announce({std::begin(fragments), std::end(fragments)});
+      const int64_t ticket = bus.Announce({std::begin(fragments), std::end(fragments)});
       std::thread copier([&] {
-        bus.Copy([&](const Range& piece) {
+        bus.Copy(ticket, [&](const Range& piece) {
           std::copy_n(run.parameters().begin() + piece.first, piece.count, copy.begin() + piece.first);
         });
       });

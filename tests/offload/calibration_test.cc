@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "tests/formats/temporary_folder.h"
 #include "tests/offload/fake_device.h"
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kParameters = 100'000;
+constexpr int64_t kParameters = 3'000'000;
 
 TEST(Calibration, MeasuresWhatThereIs) {
   core::ThreadTeam team(2);
@@ -44,6 +44,14 @@ TEST(Calibration, IsMeasuredOnceForAMachineDeviceAndSize) {
   EXPECT_TRUE(Calibrate(kParameters / 2, team, nullptr, path)->measured);
   EXPECT_TRUE(Calibrate(kParameters, two, nullptr, path)->measured);
   EXPECT_FALSE(Calibrate(kParameters, team, nullptr, path)->measured);
+  EXPECT_FALSE(Calibrate(kParameters + 1, team, nullptr, path)->measured);  // is much like it
+}
+
+TEST(Calibration, OfASmallModelIsNotKept) {
+  const TemporaryFolder folder;
+  core::ThreadTeam team(1);
+  EXPECT_TRUE(Calibrate(1000, team, nullptr, folder / "bandwidths.json")->measured);
+  EXPECT_FALSE(std::filesystem::exists(folder / "bandwidths.json"));
 }
 
 TEST(Calibration, AFileThatIsNotOneIsWrittenAnew) {

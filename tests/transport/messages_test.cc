@@ -60,6 +60,7 @@ TEST(Messages, ProgressComesBackAsItWas) {
   progress.in_flight = {"2:sending"};
   progress.fragments[2] = {-0.25, 12, "updates take 11 steps"};
   progress.link = {1e6, 2e6, 0.05, 3};
+  progress.offload = {2, 1000, "because", 0.5, 0.25, 0.125};
   v1::Progress message;
   ToProto(progress, &message);
   core::Progress back = FromProto(message);
@@ -79,6 +80,7 @@ TEST(Messages, ProgressComesBackAsItWas) {
   EXPECT_EQ(back.in_flight, progress.in_flight);
   EXPECT_EQ(back.fragments, progress.fragments);
   EXPECT_EQ(back.link, progress.link);
+  EXPECT_EQ(back.offload, progress.offload);
   EXPECT_EQ(back.eval_loss, std::nullopt);
 
   progress.eval_loss = 0;  // measured to be 0 is not the same as not measured

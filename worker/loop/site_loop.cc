@@ -116,8 +116,7 @@ SiteLoop::SiteLoop(const core::RunConfig& config, Trainer& trainer, SyncEngine& 
       exports_(exports),
       log_(log),
       evaluations_(trainer.NewEvaluator(), engine, log) {
-  engine.DeferCopies();
-  trainer.SetBeforeUpdate([&engine] { engine.FinishCopies(); });
+  engine.DeferCopies(&trainer.bus());
   engine.SetEvaluate([this](AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
 }
 
@@ -176,7 +175,9 @@ absl::Status SiteLoop::TakeStep(core::Step step) {
     for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
     trainer_.CatchUp(tensors, step);
   }
-  engine_.Report(pace_.Count(step, result, SecondsSince(begin)));
+  TrainingReport report = pace_.Count(step, result, SecondsSince(begin));
+  report.offload = trainer_.offload_progress();
+  engine_.Report(report);
   Show();
   return absl::OkStatus();
 }

@@ -22,7 +22,11 @@ FragmentSync::FragmentSync(const core::FragmentMap& map, core::FragmentId id, co
       anchor_(fragment().padded_values()),
       momentum_(fragment().padded_values()),
       staging_(fragment().padded_values()),
-      feedback_(fragment().padded_values(), config.codec.feedback_up) {}
+      feedback_(fragment().padded_values(), config.codec.feedback_up) {
+  std::vector<int64_t> firsts = {0};
+  for (std::span<float> tensor : tensors_) firsts.push_back(firsts.back() + std::ssize(tensor));
+  for (const core::TensorPlace& place : fragment().tensors) firsts_.push_back(firsts[place.tensor]);
+}
 
 uint64_t FragmentSync::Digest() const { return core::DigestUnits(anchor_, 0); }
 
@@ -35,9 +39,20 @@ std::span<const float> FragmentSync::PartOf(std::span<const float> padded, const
 }
 
 void FragmentSync::CopyLocal() {
-  for (const core::TensorPlace& place : fragment().tensors) {
-    std::ranges::copy(tensors_[place.tensor], PartOf(std::span(staging_), place).begin());
-  }
+  for (const Range& range : LocalRanges()) CopyLocal(range);
+}
+
+std::vector<FragmentSync::Range> FragmentSync::LocalRanges() const {
+  std::vector<Range> ranges;
+  for (size_t i = 0; i < firsts_.size(); ++i) ranges.push_back({firsts_[i], fragment().tensors[i].values});
+  return ranges;
+}
+
+void FragmentSync::CopyLocal(const Range& piece) {
+  const size_t i = std::ranges::upper_bound(firsts_, piece.first) - firsts_.begin() - 1;
+  const core::TensorPlace& place = fragment().tensors[i];
+  const int64_t first = piece.first - firsts_[i];
+  std::copy_n(tensors_[place.tensor].begin() + first, piece.count, PartOf(std::span(staging_), place).begin() + first);
 }
 
 absl::Status FragmentSync::CheckFinite(std::span<const float> padded, const char* what) const {

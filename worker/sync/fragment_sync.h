@@ -4,9 +4,9 @@
 //                                                                         ⋮
 //   θ ◄── Mix or Rebase ◄── W, v ◄── TakeUpdate ◄──────────────────── chunks          g decoded, outer step
 //
-// All arrays are in the fragment's padded layout. CopyLocal, Mix and Rebase belong to the step loop; the rest may run
-// on another thread, one call at a time; the engine hands the fragment over between them. Source: docs/architecture.md
-// (arXiv 2501.18512; 2604.21428 for the rebase).
+// All arrays are in the fragment's padded layout. Mix and Rebase belong to the step loop; CopyLocal runs while θ does
+// not change (offload/bus_schedule.h); the rest may run on another thread, one call at a time; the engine hands the
+// fragment over between them. Source: docs/architecture.md (arXiv 2501.18512; 2604.21428 for the rebase).
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "core/fragment_map.h"
 #include "core/outer_step.h"
 #include "core/run_config.h"
+#include "offload/bus_schedule.h"
 #include "worker/sync/sync_checkpoint.h"
 
 namespace causeway::worker {
@@ -34,6 +35,8 @@ struct ChosenCodecs {
 
 class FragmentSync {
  public:
+  using Range = offload::BusSchedule::Range;
+
   // `tensors` are the live parameters of all the manifest's tensors (θ, unpadded); they outlive this object.
   FragmentSync(const core::FragmentMap& map, core::FragmentId id, const core::RunConfig& config,
                std::vector<std::span<float>> tensors);
@@ -45,7 +48,11 @@ class FragmentSync {
 
   // ---- Sending ----
 
-  void CopyLocal();  // the only work on the step loop
+  void CopyLocal();
+  // The same, piece by piece: what is to be copied, by values of θ counted through all tensors of the manifest, and one
+  // part of it.
+  std::vector<Range> LocalRanges() const;
+  void CopyLocal(const Range& piece);
   // The outer gradient of what CopyLocal took, encoded. INVALID_ARGUMENT if a value is not finite, with the tensor's
   // name and the index in it; nothing is pending then.
   absl::StatusOr<std::vector<std::string>> EncodeContribution();
@@ -103,6 +110,7 @@ class FragmentSync {
   const codecs::LegCodec up_, down_;  // as the config says
   std::optional<core::CodecId> chosen_up_;
   const std::vector<std::span<float>> tensors_;
+  std::vector<int64_t> firsts_;  // of each tensor of the fragment, counted through all of the manifest's
   core::Version version_ = 0;
   core::AlignedFloats anchor_;    // W
   core::AlignedFloats momentum_;  // v

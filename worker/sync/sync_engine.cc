@@ -119,7 +119,7 @@ absl::StatusOr<Step> SyncEngine::AfterStep(Step t) {
   if (IsQuorum()) {
     for (FragmentId p = 0; p < map_->num_fragments(); ++p) SendDue(p, t);
   }
-  if (!defers_copies_) FinishCopies();
+  if (bus_ == nullptr) copies_.Finish();
   RETURN_IF_ERROR(HoldWhilePaused());
   return join_if_dropped(Interrupted());
 }
@@ -167,8 +167,10 @@ void SyncEngine::Send(FragmentId p) {
     generation = generation_;
     ++progress_.contributions_sent;
   }
-  copies_.Post([this, p, base, generation] {
-    slots_[p].sync->CopyLocal();
+  FragmentSync& sync = *slots_[p].sync;
+  const int64_t ticket = bus_ == nullptr ? 0 : bus_->Announce(sync.LocalRanges());
+  copies_.Post([this, p, base, generation, ticket, &sync] {
+    bus_ == nullptr ? sync.CopyLocal() : bus_->Copy(ticket, [&](const auto& piece) { sync.CopyLocal(piece); });
     Post(generation, [this, p, base, generation] { EncodeAndUpload(p, base, generation); });
   });
 }

@@ -55,6 +55,7 @@ struct TrainingReport {
   double loss = 0;  // of the last step
   double tokens_per_s = 0;
   double compute_s = 0;
+  std::optional<core::OffloadProgress> offload;
 };
 
 class SyncEngine final : public transport::LinkListener {
@@ -77,10 +78,9 @@ class SyncEngine final : public transport::LinkListener {
   // joined anew meanwhile, the step to go on from. Waits while the run is paused.
   absl::StatusOr<core::Step> AfterStep(core::Step t);
 
-  // A caller that says so calls FinishCopies in each step before it changes θ, so that what AfterStep sends is copied
-  // while the next step computes. Otherwise AfterStep waits for the copies. Before Join.
-  void DeferCopies() { defers_copies_ = true; }
-  void FinishCopies() { copies_.Finish(); }
+  // What AfterStep sends is copied while the next step computes, by this schedule, which keeps θ from being changed
+  // before. Otherwise AfterStep waits for the copies. Before Join; outlives the engine.
+  void DeferCopies(offload::BusSchedule* bus) { bus_ = bus; }
 
   // Whether AfterStep(t) may read or write θ of the fragment.
   bool Touches(core::FragmentId fragment, core::Step t) const;
@@ -238,7 +238,7 @@ class SyncEngine final : public transport::LinkListener {
   std::vector<core::SiteId> sites_;         // of the step loop
   std::function<void(AnchorCopy)> evaluate_;
   int64_t stays_ = 0;  // of the step loop
-  bool defers_copies_ = false;
+  offload::BusSchedule* bus_ = nullptr;
   std::atomic<bool> stop_requested_ = false;
 
   mutable core::Mutex mutex_;

@@ -301,6 +301,7 @@ void SyncEngine::Report(const TrainingReport& report) {
   progress_.loss = report.loss;
   progress_.tokens_per_s = report.tokens_per_s;
   progress_.compute_s = report.compute_s;
+  progress_.offload = report.offload;
 }
 
 void SyncEngine::ReportEval(double loss, std::vector<Version> versions) {

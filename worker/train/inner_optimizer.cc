@@ -1,6 +1,9 @@
 #include "worker/train/inner_optimizer.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numbers>
 
@@ -10,6 +13,7 @@
 #include "core/check.h"
 #include "core/multiversion.h"
 #include "offload/adamw.h"
+#include "offload/calibration.h"
 
 namespace causeway::worker {
 namespace {
@@ -17,6 +21,35 @@ namespace {
 constexpr char kStepsTaken[] = "steps_taken";
 const std::string kFirstMoment = "first_moment.";
 const std::string kSecondMoment = "second_moment.";
+
+// More threads than there are pieces of so many values would only wait.
+constexpr int64_t kValuesPerThread = int64_t{1} << 16;
+constexpr double kNewestShare = 0.1;  // of the last step in the mean of late ones
+
+int ThreadsFor(int64_t parameters) {
+  return static_cast<int>(std::clamp<int64_t>(parameters / kValuesPerThread, 1, core::ThreadTeam::AllCores()));
+}
+
+bool Decays(const core::TensorSpec& spec) { return spec.shape.size() >= 2; }
+
+std::vector<offload::DecaySegment> SegmentsOf(const core::Manifest& manifest) {
+  std::vector<offload::DecaySegment> segments;
+  for (const core::TensorSpec& spec : manifest) segments.push_back({spec.NumValues(), Decays(spec)});
+  return segments;
+}
+
+offload::SubgroupPlan MakePlan(const core::OffloadConfig& config, int64_t parameters, core::ThreadTeam& team,
+                               const std::string& calibration_path) {
+  const auto calibration = offload::Calibrate(parameters, team, nullptr, calibration_path);
+  if (!calibration.ok()) spdlog::warn("bandwidths could not be measured: {}", calibration.status().ToString());
+  if (calibration.ok() && !calibration->note.empty()) spdlog::debug("bandwidths are not kept: {}", calibration->note);
+  const offload::SubgroupPlan plan =
+      PlanSubgroups(config, parameters, calibration.ok() ? calibration->bandwidths : offload::Bandwidths());
+  spdlog::info("optimizer state of {} parameters, {} threads: k {} ({}), predicted {:.2f} ms an update{}", parameters,
+               team.threads(), core::InterleaveName(plan.k), plan.reason, 1e3 * plan.predicted_s,
+               calibration.ok() && calibration->measured ? ", measured now" : "");
+  return plan;
+}
 
 }  // namespace
 
@@ -39,11 +72,6 @@ double SumOfSquares(const float* values, size_t size) {
   return sum;
 }
 
-CAUSEWAY_MULTIVERSION
-void ScaleValues(float factor, float* values, size_t size) {
-  for (size_t i = 0; i < size; ++i) values[i] *= factor;
-}
-
 absl::Status CheckFinite(const core::TensorSpec& spec, std::span<const float> gradient, core::Step t) {
   const auto bad = std::find_if(gradient.begin(), gradient.end(), [](float g) { return !std::isfinite(g); });
   if (bad == gradient.end()) return absl::OkStatus();
@@ -51,14 +79,22 @@ absl::Status CheckFinite(const core::TensorSpec& spec, std::span<const float> gr
       absl::StrFormat("gradient of %s is %f at index %d in step %d", spec.name, *bad, bad - gradient.begin(), t));
 }
 
-InnerOptimizer::InnerOptimizer(const core::InnerConfig& config, core::Step total_steps, const core::Manifest& manifest)
-    : config_(config), total_steps_(total_steps), manifest_(manifest) {
-  if (config.optimizer != core::InnerOptimizerKind::kAdamW) return;
-  first_moments_.emplace(manifest);
-  second_moments_.emplace(manifest);
+InnerOptimizer::AdamW::AdamW(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
+                             offload::BusSchedule& bus, const std::string& calibration_path)
+    : team(ThreadsFor(std::ssize(parameters.Flat()))),
+      first_moments(manifest),
+      second_moments(manifest),
+      update({parameters.Flat(), first_moments.Flat(), second_moments.Flat()}, SegmentsOf(manifest),
+             MakePlan(config.offload, std::ssize(parameters.Flat()), team, calibration_path), &team, &bus) {}
+
+InnerOptimizer::InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
+                               offload::BusSchedule& bus, const std::string& calibration_path)
+    : config_(config.inner), total_steps_(config.steps), manifest_(manifest), parameters_(parameters), bus_(bus) {
+  if (config_.optimizer != core::InnerOptimizerKind::kAdamW) return;
+  adamw_ = std::make_unique<AdamW>(config, manifest, parameters, bus, calibration_path);
 }
 
-absl::Status InnerOptimizer::Clip(core::Step t, TensorValues& gradients) const {
+absl::StatusOr<float> InnerOptimizer::ClipFactor(core::Step t, const TensorValues& gradients) const {
   double sum = 0;
   for (int i = 0; i < gradients.size(); ++i) {
     const double squares = SumOfSquares(gradients[i].data(), gradients[i].size());
@@ -66,19 +102,16 @@ absl::Status InnerOptimizer::Clip(core::Step t, TensorValues& gradients) const {
     sum += squares;
   }
   const double norm = std::sqrt(sum);
-  if (config_.clip == 0 || norm <= config_.clip) return absl::OkStatus();
-  const float factor = static_cast<float>(config_.clip / norm);
-  for (int i = 0; i < gradients.size(); ++i) ScaleValues(factor, gradients[i].data(), gradients[i].size());
-  return absl::OkStatus();
+  return config_.clip == 0 || norm <= config_.clip ? 1.0f : static_cast<float>(config_.clip / norm);
 }
 
 void InnerOptimizer::AppendState(std::vector<formats::TensorData>& tensors,
                                  std::map<std::string, std::string>& metadata) const {
   metadata[kStepsTaken] = absl::StrCat(steps_taken_);
-  for (size_t i = 0; first_moments_ && i < manifest_.size(); ++i) {
+  for (size_t i = 0; adamw_ != nullptr && i < manifest_.size(); ++i) {
     const auto index = static_cast<int>(i);
-    tensors.push_back({kFirstMoment + manifest_[i].name, manifest_[i].shape, (*first_moments_)[index]});
-    tensors.push_back({kSecondMoment + manifest_[i].name, manifest_[i].shape, (*second_moments_)[index]});
+    tensors.push_back({kFirstMoment + manifest_[i].name, manifest_[i].shape, adamw_->first_moments[index]});
+    tensors.push_back({kSecondMoment + manifest_[i].name, manifest_[i].shape, adamw_->second_moments[index]});
   }
 }
 
@@ -87,32 +120,53 @@ absl::Status InnerOptimizer::LoadState(const formats::SafetensorsFile& file) {
   if (steps == file.metadata().end() || !absl::SimpleAtoi(steps->second, &steps_taken_)) {
     return absl::DataLossError(absl::StrCat(file.path(), ": its metadata has no ", kStepsTaken));
   }
-  for (size_t i = 0; first_moments_ && i < manifest_.size(); ++i) {
+  for (size_t i = 0; adamw_ != nullptr && i < manifest_.size(); ++i) {
     const auto index = static_cast<int>(i);
-    RETURN_IF_ERROR(file.Read(kFirstMoment + manifest_[i].name, (*first_moments_)[index]));
-    RETURN_IF_ERROR(file.Read(kSecondMoment + manifest_[i].name, (*second_moments_)[index]));
+    RETURN_IF_ERROR(file.Read(kFirstMoment + manifest_[i].name, adamw_->first_moments[index]));
+    RETURN_IF_ERROR(file.Read(kSecondMoment + manifest_[i].name, adamw_->second_moments[index]));
   }
   return absl::OkStatus();
 }
 
-absl::Status InnerOptimizer::Step(core::Step t, TensorValues& gradients, TensorValues& parameters) {
-  RETURN_IF_ERROR(Clip(t, gradients));
+std::optional<core::OffloadProgress> InnerOptimizer::progress() const {
+  if (adamw_ == nullptr) return std::nullopt;
+  const offload::SubgroupPlan& plan = adamw_->update.plan();
+  return core::OffloadProgress{.k = plan.k,
+                               .subgroup = plan.subgroup,
+                               .reason = plan.reason,
+                               .predicted_s = plan.predicted_s,
+                               .measured_s = adamw_->measured_s,
+                               .waited_s = bus_.waited_s()};
+}
+
+void InnerOptimizer::StepSgd(double lr, float gradient_scale, const TensorValues& gradients) {
+  bus_.BeginUpdate();
+  bus_.AwaitCopied({0, std::ssize(parameters_.Flat())});
+  for (int i = 0; i < gradients.size(); ++i) {
+    const double decay = Decays(manifest_[i]) ? config_.weight_decay : 0;
+    offload::SgdStep({.lr = lr, .weight_decay = decay, .gradient_scale = gradient_scale}, gradients[i], parameters_[i]);
+  }
+  bus_.EndUpdate();
+}
+
+absl::Status InnerOptimizer::Step(core::Step t, const TensorValues& gradients) {
+  ASSIGN_OR_RETURN(const float gradient_scale, ClipFactor(t, gradients));
   ++steps_taken_;
   const double lr = LearningRate(config_, total_steps_, t);
-  for (int i = 0; i < gradients.size(); ++i) {
-    const double decay = manifest_[i].shape.size() >= 2 ? config_.weight_decay : 0;
-    if (config_.optimizer == core::InnerOptimizerKind::kSgd) {
-      offload::SgdStep({.lr = lr, .weight_decay = decay}, gradients[i], parameters[i]);
-      continue;
-    }
-    const offload::AdamWConstants constants = offload::MakeConstants(
-        {.lr = lr, .beta1 = config_.beta1, .beta2 = config_.beta2, .weight_decay = decay}, steps_taken_);
-    offload::AdamWStep(constants, {.gradient = gradients[i].data(),
-                                   .first_moment = (*first_moments_)[i].data(),
-                                   .second_moment = (*second_moments_)[i].data(),
-                                   .parameters = parameters[i].data(),
-                                   .count = std::ssize(parameters[i])});
+  if (adamw_ == nullptr) {
+    StepSgd(lr, gradient_scale, gradients);
+    return absl::OkStatus();
   }
+  const auto begin = std::chrono::steady_clock::now();
+  RETURN_IF_ERROR(adamw_->update.Step({.lr = lr,
+                                       .beta1 = config_.beta1,
+                                       .beta2 = config_.beta2,
+                                       .weight_decay = config_.weight_decay,
+                                       .gradient_scale = gradient_scale},
+                                      steps_taken_, gradients.Flat()));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  double& mean = adamw_->measured_s;
+  mean = mean == 0 ? seconds : mean + kNewestShare * (seconds - mean);
   return absl::OkStatus();
 }
 

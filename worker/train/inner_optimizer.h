@@ -1,21 +1,29 @@
 // The inner optimizer of a site: schedule, clipping and one AdamW or SGD step over all tensors.
 //
-//   gradients ─► all finite? ─► global norm ─► clip (scaled in place) ─► AdamW or SGD at lr(t) ─► θ
+//   gradients ─► all finite? ─► global norm ─► clip: a factor ─► AdamW (offload/) or SGD at lr(t) ─► θ
 //
-// Its state (m, v) starts at zero, stays in the site and is never reset by a sync. The bias correction counts the steps
+// AdamW's state (m, v) starts at zero, stays in the site and is never reset by a sync; it lies in host memory and is
+// updated by subgroups as planned when the optimizer is made, which is logged. The bias correction counts the steps
 // that this process took, because that is how old m and v are; the learning rate follows the run's step t, so that a
-// joiner is not warmed up again. Weight decay is for tensors of two and more dimensions. One owner thread.
-// Source: docs/architecture.md; arXiv 2311.08105 section 3 (clipping at 1.0).
+// joiner is not warmed up again. Weight decay is for tensors of two and more dimensions. One owner thread. Source:
+// docs/architecture.md; arXiv 2311.08105 section 3 (clipping at 1.0).
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/manifest.h"
+#include "core/membership.h"
 #include "core/run_config.h"
+#include "core/thread_team.h"
 #include "formats/safetensors.h"
+#include "offload/bus_schedule.h"
+#include "offload/interleaved_update.h"
 #include "worker/train/tensor_values.h"
 
 namespace causeway::worker {
@@ -26,25 +34,44 @@ double LearningRate(const core::InnerConfig& config, core::Step total_steps, cor
 
 class InnerOptimizer {
  public:
-  InnerOptimizer(const core::InnerConfig& config, core::Step total_steps, const core::Manifest& manifest);
+  // `parameters` are θ, and change only in Step; they and `bus`, which says when they may, outlive this object.
+  InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
+                 offload::BusSchedule& bus, const std::string& calibration_path = "");
 
-  // Takes step t. Gradients are clipped in place. DATA_LOSS names the first value that is not finite; then neither
-  // parameters nor state have changed.
-  absl::Status Step(core::Step t, TensorValues& gradients, TensorValues& parameters);
+  // Takes step t. DATA_LOSS names the first gradient that is not finite; then neither parameters nor state have
+  // changed.
+  absl::Status Step(core::Step t, const TensorValues& gradients);
+
+  // None for SGD, which has no state.
+  std::optional<core::OffloadProgress> progress() const;
 
   // To and from a checkpoint, beside the parameters.
   void AppendState(std::vector<formats::TensorData>& tensors, std::map<std::string, std::string>& metadata) const;
   absl::Status LoadState(const formats::SafetensorsFile& file);
 
  private:
-  absl::Status Clip(core::Step t, TensorValues& gradients) const;
+  // AdamW's alone.
+  struct AdamW {
+    AdamW(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
+          offload::BusSchedule& bus, const std::string& calibration_path);
+
+    core::ThreadTeam team;
+    TensorValues first_moments, second_moments;
+    offload::InterleavedUpdate update;
+    double measured_s = 0;  // of a step; the mean of late ones
+  };
+
+  // What the gradients are multiplied with.
+  absl::StatusOr<float> ClipFactor(core::Step t, const TensorValues& gradients) const;
+  void StepSgd(double lr, float gradient_scale, const TensorValues& gradients);
 
   core::InnerConfig config_;
   core::Step total_steps_;
   core::Manifest manifest_;
+  TensorValues& parameters_;
+  offload::BusSchedule& bus_;
   int64_t steps_taken_ = 0;
-  std::optional<TensorValues> first_moments_;  // AdamW's only
-  std::optional<TensorValues> second_moments_;
+  std::unique_ptr<AdamW> adamw_;
 };
 
 // DATA_LOSS where a value is not finite: names tensor, value, index and step.

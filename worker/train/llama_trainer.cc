@@ -10,12 +10,13 @@
 namespace causeway::worker {
 
 absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Make(const core::RunConfig& config, const core::SiteId& site,
-                                                            const std::string& data_path) {
-  if (data_path.empty()) return absl::InvalidArgumentError("a llama model: expected --data=PATH, got none");
+                                                            const TrainerFiles& files) {
+  if (files.data_path.empty()) return absl::InvalidArgumentError("a llama model: expected --data=PATH, got none");
   const core::LlamaConfig& llama = config.llama;
-  ASSIGN_OR_RETURN(std::shared_ptr<const Corpus> corpus,
-                   Corpus::Open(data_path, llama.vocab_size, llama.max_position_embeddings, config.eval.held_out));
-  std::unique_ptr<LlamaTrainer> trainer(new LlamaTrainer(config, site, std::move(corpus)));
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<const Corpus> corpus,
+      Corpus::Open(files.data_path, llama.vocab_size, llama.max_position_embeddings, config.eval.held_out));
+  std::unique_ptr<LlamaTrainer> trainer(new LlamaTrainer(config, site, files, std::move(corpus)));
   if (llama.init_from.empty()) {
     InitializeLlama(llama, config.seed, trainer->parameters_);
   } else {
@@ -25,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Make(const core::RunConfi
   return trainer;
 }
 
-LlamaTrainer::LlamaTrainer(const core::RunConfig& config, const core::SiteId& site,
+LlamaTrainer::LlamaTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files,
                            std::shared_ptr<const Corpus> corpus)
     : config_(config),
       corpus_(std::move(corpus)),
@@ -34,7 +35,7 @@ LlamaTrainer::LlamaTrainer(const core::RunConfig& config, const core::SiteId& si
       parameters_(manifest_),
       gradients_(manifest_),
       model_(config.llama, config.inner.batch_size, LlamaModel::Use::kTraining),
-      optimizer_(config.inner, config.steps, manifest_) {}
+      optimizer_(config, manifest_, parameters_, bus(), files.calibration_path) {}
 
 absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
   RETURN_IF_ERROR(data_status_);
@@ -43,8 +44,7 @@ absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
   gradients_.Clear();
   const double loss = model_.Forward(weights, batch);
   model_.Backward(weights, batch, gradients_.MutableView());
-  BeforeUpdate();
-  RETURN_IF_ERROR(optimizer_.Step(t, gradients_, parameters_));
+  RETURN_IF_ERROR(optimizer_.Step(t, gradients_));
   return StepResult{.loss = loss, .tokens = static_cast<int64_t>(batch.tokens.size())};
 }
 

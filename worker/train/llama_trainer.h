@@ -21,7 +21,7 @@ namespace causeway::worker {
 class LlamaTrainer : public Trainer {
  public:
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
-                                                       const std::string& data_path);
+                                                       const TrainerFiles& files);
 
   const core::Manifest& manifest() const override { return manifest_; }
   std::span<float> tensor(int i) override { return parameters_[i]; }
@@ -30,9 +30,11 @@ class LlamaTrainer : public Trainer {
   absl::Status Save(const std::string& path) const override;
   absl::Status Load(const std::string& path) override;
   std::unique_ptr<Evaluator> NewEvaluator() const override;
+  std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_.progress(); }
 
  private:
-  LlamaTrainer(const core::RunConfig& config, const core::SiteId& site, std::shared_ptr<const Corpus> corpus);
+  LlamaTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files,
+               std::shared_ptr<const Corpus> corpus);
 
   core::RunConfig config_;
   std::shared_ptr<const Corpus> corpus_;

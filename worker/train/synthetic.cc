@@ -30,14 +30,14 @@ absl::Status CheckCanPutOff(const core::RunConfig& config) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Trainer>> SyntheticTrainer::Make(const core::RunConfig& config,
-                                                                const core::SiteId& site) {
+absl::StatusOr<std::unique_ptr<Trainer>> SyntheticTrainer::Make(const core::RunConfig& config, const core::SiteId& site,
+                                                                const TrainerFiles& files) {
   RETURN_IF_ERROR(core::ValidateManifest(core::SyntheticManifest(config.synthetic)));
   if (config.synthetic.apply == core::SyntheticApply::kOnSend) RETURN_IF_ERROR(CheckCanPutOff(config));
-  return std::unique_ptr<Trainer>(new SyntheticTrainer(config, site));
+  return std::unique_ptr<Trainer>(new SyntheticTrainer(config, site, files));
 }
 
-SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site)
+SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files)
     : config_(config), site_(site), manifest_(core::SyntheticManifest(config.synthetic)), parameters_(manifest_) {
   const auto amplitude = config.synthetic.gradient_by_site.find(site);
   if (amplitude != config.synthetic.gradient_by_site.end()) amplitude_ = amplitude->second;
@@ -50,7 +50,7 @@ SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::Si
   }
   if (PutsOff()) return;
   gradients_.emplace(manifest_);
-  optimizer_.emplace(config.inner, config.steps, manifest_);
+  optimizer_.emplace(config, manifest_, parameters_, bus(), files.calibration_path);
 }
 
 absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
@@ -62,8 +62,7 @@ absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
 
 absl::Status SyntheticTrainer::Apply(core::Step t) {
   FillGradients(t);
-  BeforeUpdate();
-  return optimizer_->Step(t, *gradients_, parameters_);
+  return optimizer_->Step(t, *gradients_);
 }
 
 absl::Status SyntheticTrainer::PutOff(core::Step t) {
@@ -73,7 +72,8 @@ absl::Status SyntheticTrainer::PutOff(core::Step t) {
 
 void SyntheticTrainer::CatchUp(std::span<const int> tensors, core::Step t) {
   if (applied_.empty()) return;  // nothing was put off
-  BeforeUpdate();
+  bus().BeginUpdate();
+  bus().AwaitCopied({0, std::ssize(parameters_.Flat())});
   for (int i : tensors) {
     double lr = 0;
     for (core::Step step = applied_[i] + 1; step <= t; ++step) lr += LearningRate(config_.inner, config_.steps, step);
@@ -85,6 +85,7 @@ void SyntheticTrainer::CatchUp(std::span<const int> tensors, core::Step t) {
     }
     applied_[i] = t;
   }
+  bus().EndUpdate();
 }
 
 void SyntheticTrainer::EnterAfter(core::Step t) { std::ranges::fill(applied_, t); }

@@ -25,7 +25,8 @@ namespace causeway::worker {
 
 class SyntheticTrainer : public Trainer {
  public:
-  static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site);
+  static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
+                                                       const TrainerFiles& files);
 
   const core::Manifest& manifest() const override { return manifest_; }
   std::span<float> tensor(int i) override { return parameters_[i]; }
@@ -35,9 +36,12 @@ class SyntheticTrainer : public Trainer {
   void EnterAfter(core::Step t) override;
   absl::Status Save(const std::string& path) const override;
   absl::Status Load(const std::string& path) override;
+  std::optional<core::OffloadProgress> offload_progress() const override {
+    return optimizer_ ? optimizer_->progress() : std::nullopt;
+  }
 
  private:
-  SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site);
+  SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files);
 
   bool PutsOff() const { return config_.synthetic.apply == core::SyntheticApply::kOnSend; }
   absl::Status PutOff(core::Step t);

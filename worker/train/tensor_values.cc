@@ -8,15 +8,16 @@
 
 namespace causeway::worker {
 
-TensorValues::TensorValues(const core::Manifest& manifest) : values_(core::NumParameters(manifest)) {
-  float* next = values_.data();
+TensorValues::TensorValues(const core::Manifest& manifest)
+    : values_(static_cast<size_t>(core::NumParameters(manifest)) * sizeof(float)) {
+  float* next = Flat().data();
   for (const core::TensorSpec& spec : manifest) {
     spans_.emplace_back(next, static_cast<size_t>(spec.NumValues()));
     next += spec.NumValues();
   }
 }
 
-void TensorValues::Clear() { std::fill(values_.begin(), values_.end(), 0.0f); }
+void TensorValues::Clear() { std::ranges::fill(Flat(), 0.0f); }
 
 void FillNormal(uint64_t seed, const std::string& name, double stddev, std::span<float> values) {
   const uint64_t stream = core::HashCombine(seed, name);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/manifest.h"
+#include "offload/host_array.h"
 
 namespace causeway::worker {
 
@@ -31,10 +32,12 @@ class TensorValues {
 
   Tensors View() const { return Tensors(spans_.begin(), spans_.end()); }
   const MutableTensors& MutableView() { return spans_; }
-  void Clear();  // all zero again
+  std::span<const float> Flat() const { return values_.Values<const float>(); }
+  std::span<float> Flat() { return values_.Values<float>(); }  // all of them, in order
+  void Clear();                                                // all zero again
 
  private:
-  std::vector<float> values_;
+  offload::HostArray values_;
   MutableTensors spans_;
 };
 

@@ -6,9 +6,9 @@
 namespace causeway::worker {
 
 absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const core::RunConfig& config, const core::SiteId& site,
-                                                     const std::string& data_path) {
-  if (config.model_kind == core::ModelKind::kSynthetic) return SyntheticTrainer::Make(config, site);
-  return LlamaTrainer::Make(config, site, data_path);
+                                                     const TrainerFiles& files) {
+  if (config.model_kind == core::ModelKind::kSynthetic) return SyntheticTrainer::Make(config, site, files);
+  return LlamaTrainer::Make(config, site, files);
 }
 
 }  // namespace causeway::worker

@@ -9,18 +9,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/ids.h"
 #include "core/manifest.h"
+#include "core/membership.h"
 #include "core/run_config.h"
+#include "offload/bus_schedule.h"
 #include "worker/train/evaluation.h"
 
 namespace causeway::worker {
@@ -44,8 +45,12 @@ class Trainer {
   //   INVALID_ARGUMENT  the data is too small for the sites that share it
   virtual absl::StatusOr<StepResult> Step(core::Step t) = 0;
 
-  // Called by Step and CatchUp before they change θ, so that until then others may go on reading θ of the last step.
-  void SetBeforeUpdate(std::function<void()> before_update) { before_update_ = std::move(before_update); }
+  // When θ changes: whoever goes on reading θ of the last step while the next one computes announces that here, by
+  // values of θ counted through all tensors, and Step and CatchUp change none before it was read.
+  offload::BusSchedule& bus() { return bus_; }
+
+  // How the inner optimizer's state is updated, and how long that takes; none where nothing is known.
+  virtual std::optional<core::OffloadProgress> offload_progress() const { return std::nullopt; }
 
   // Which sites share the data from the next step on, this one included. Any order.
   virtual void SetSites(const std::vector<core::SiteId>& names) = 0;
@@ -69,18 +74,19 @@ class Trainer {
   // another thread than Step. Null where the model has no loss or the run holds no data out.
   virtual std::unique_ptr<Evaluator> NewEvaluator() const { return nullptr; }
 
- protected:
-  void BeforeUpdate() {
-    if (before_update_) before_update_();
-  }
-
  private:
-  std::function<void()> before_update_;
+  offload::BusSchedule bus_;
 };
 
-// The trainer that the run's config asks for. `data_path` is not read for a synthetic model. INVALID_ARGUMENT for data
-// or an initial model that does not fit; NOT_FOUND and the like from reading files.
+// What a trainer takes from the machine that it runs on.
+struct TrainerFiles {
+  std::string data_path;         // not read for a synthetic model
+  std::string calibration_path;  // of the machine's bandwidths (offload/calibration.h); empty: measured each time
+};
+
+// The trainer that the run's config asks for. INVALID_ARGUMENT for data or an initial model that does not fit;
+// NOT_FOUND and the like from reading files.
 absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const core::RunConfig& config, const core::SiteId& site,
-                                                     const std::string& data_path);
+                                                     const TrainerFiles& files);
 
 }  // namespace causeway::worker

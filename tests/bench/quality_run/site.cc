@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<Site>> Site::Make(const QualityOptions& options, 
                                                  server::Coordinator* coordinator, std::unique_ptr<ProbedSite> probe,
                                                  core::Mutex* turn) {
   const core::RunConfig& config = options.config;
-  ASSIGN_OR_RETURN(auto trainer, worker::MakeTrainer(config, name, options.data_path));
+  ASSIGN_OR_RETURN(auto trainer, worker::MakeTrainer(config, name, {.data_path = options.data_path}));
   std::unique_ptr<Site> site(new Site(config, coordinator, std::move(trainer), std::move(probe), turn));
   site->link_ = std::make_unique<LocalLink>(coordinator, config.run_id, name, site->probe_.get());
   site->engine_ =

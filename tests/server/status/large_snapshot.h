@@ -26,6 +26,7 @@ inline SiteStatus LargeSite(int site, int fragments) {
     progress.fragments[p] = {p == 11 ? 0.25 : 1.23456789, 3, ""};
   }
   progress.link = {1.23456789e8, 2.3456789e8, 0.0812345, 4};
+  progress.offload = {2, 100'000'000, "least predicted time of: cpu 0.333 s, 2: 0.280 s, 1: 0.240 s", 0.24, 0.25, 0.01};
   SiteStatus status{.name = SiteNameForTest(site),
                     .state = core::SiteState::kTraining,
                     .progress = std::make_shared<core::Progress>(progress),

@@ -52,6 +52,7 @@ StatusSnapshot Snapshot() {
   progress.digests[0] = {2, 0xab};
   progress.fragments[1] = {0.5, 3, "updates take 2 steps"};
   progress.link = {1e6, 0, 0.05, 2};
+  progress.offload = {core::kAllOnCpu, 1000, "there is no device", 0, 0.25, 0.125};
   site.progress = std::make_shared<core::Progress>(progress);
   site.contributing = true;
   site.contributing_reason = "open rounds expect it";
@@ -99,6 +100,8 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
        "down_bytes_per_s": 2.5, "contributions_sent": 5, "contributions_merged": 4, "residual_norm": 0.5,
        "fragments": [{"id": 1, "slack_s": 0.5, "fragment_sync_delay": 3, "reason": "updates take 2 steps"}],
        "link": {"up_bytes_per_s": 1000000.0, "down_bytes_per_s": null, "round_trip_s": 0.05, "channels": 2},
+       "offload": {"k": "cpu", "subgroup": 1000, "reason": "there is no device", "predicted_update_s": null,
+                   "update_s": 0.25, "waited_for_copies_s": 0.125},
        "digests": {"0": {"version": 2, "digest": "00000000000000ab"}}, "digests_matching": 1,
        "contributing": true, "contributing_reason": "open rounds expect it", "staleness": 1, "lease_s_left": 2.5,
        "last_merged": {"fragment": 1, "version": 2, "unix_ms": 900},

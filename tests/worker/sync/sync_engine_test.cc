@@ -35,15 +35,18 @@ TEST_F(SyncEngineTest, SendsAtItsStepAndMixesAfterTheDelay) {
 }
 
 TEST_F(SyncEngineTest, WhatIsSentIsTheStepsThatSentHoweverSoonThetaChanges) {
+  offload::BusSchedule bus;
   for (const bool defers : {false, true}) {
-    if (defers) engine_->DeferCopies();
+    if (defers) engine_->DeferCopies(&bus);
     const core::Version base = defers ? 1 : 0;
     if (!defers) {
       ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
     }
     value_[0] = 0.5f;
     ASSERT_TRUE(engine_->AfterStep(2 * (base + 1)).ok());
-    if (defers) engine_->FinishCopies();
+    bus.BeginUpdate();
+    bus.AwaitCopied({0, 1});
+    bus.EndUpdate();
     value_[0] = 7;
     const transport::UploadRequest upload = link_.NextUpload();
     EXPECT_EQ(upload.base, base);

@@ -26,6 +26,15 @@ TensorValues Filled(float value) {
   return values;
 }
 
+// One step of a new optimizer.
+absl::Status Take(const core::InnerConfig& config, core::Step t, const TensorValues& gradients,
+                  TensorValues& parameters) {
+  core::RunConfig run;
+  run.inner = config;
+  offload::BusSchedule bus;
+  return InnerOptimizer(run, kManifest, parameters, bus).Step(t, gradients);
+}
+
 TEST(LearningRate, WarmsUpLinearlyThenFallsAlongACosineToATenth) {
   const core::InnerConfig config{.lr = 1.0, .warmup_steps = 10, .schedule = core::InnerSchedule::kCosine};
   EXPECT_DOUBLE_EQ(LearningRate(config, 110, 1), 0.1);
@@ -49,7 +58,7 @@ TEST(InnerOptimizer, ClipsTheNormOverAllTensors) {
   config.clip = 1.0;
   TensorValues parameters = Filled(0);
   TensorValues gradients = Filled(2);  // norm √(7·4)
-  ASSERT_TRUE(InnerOptimizer(config, 0, kManifest).Step(1, gradients, parameters).ok());
+  ASSERT_TRUE(Take(config, 1, gradients, parameters).ok());
   EXPECT_FLOAT_EQ(parameters[0][0], -0.5f / std::sqrt(7.0f));
   EXPECT_FLOAT_EQ(parameters[1][2], -0.5f / std::sqrt(7.0f));
 }
@@ -59,7 +68,7 @@ TEST(InnerOptimizer, LeavesGradientsBelowTheClipAsTheyAre) {
   config.clip = 100;
   TensorValues parameters = Filled(0);
   TensorValues gradients = Filled(0.3f);
-  ASSERT_TRUE(InnerOptimizer(config, 0, kManifest).Step(1, gradients, parameters).ok());
+  ASSERT_TRUE(Take(config, 1, gradients, parameters).ok());
   EXPECT_EQ(parameters[0][0], -0.5f * 0.3f);
 }
 
@@ -68,7 +77,7 @@ TEST(InnerOptimizer, DecaysMatricesOnly) {
   config.weight_decay = 0.5;
   TensorValues parameters = Filled(4);
   TensorValues gradients = Filled(0);
-  ASSERT_TRUE(InnerOptimizer(config, 0, kManifest).Step(1, gradients, parameters).ok());
+  ASSERT_TRUE(Take(config, 1, gradients, parameters).ok());
   EXPECT_EQ(parameters[0][0], 3.0f);
   EXPECT_EQ(parameters[1][0], 4.0f);
 }
@@ -80,7 +89,7 @@ TEST(InnerOptimizer, NonFiniteGradientIsNamedAndChangesNothing) {
     gradients[1][2] = value;
     core::InnerConfig config = Sgd();
     config.clip = 1;
-    const absl::Status status = InnerOptimizer(config, 0, kManifest).Step(12, gradients, parameters);
+    const absl::Status status = Take(config, 12, gradients, parameters);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_EQ(status.message(), std::string("gradient of norm is ") + word + " at index 2 in step 12");
     for (int i = 0; i < parameters.size(); ++i) {
@@ -94,7 +103,7 @@ TEST(InnerOptimizer, LargestFloatsAreFinite) {
   config.clip = 1;
   TensorValues parameters = Filled(0);
   TensorValues gradients = Filled(std::numeric_limits<float>::max());
-  ASSERT_TRUE(InnerOptimizer(config, 0, kManifest).Step(1, gradients, parameters).ok());
+  ASSERT_TRUE(Take(config, 1, gradients, parameters).ok());
   EXPECT_FLOAT_EQ(parameters[0][0], -0.5f / std::sqrt(7.0f));
 }
 
@@ -103,8 +112,8 @@ TEST(InnerOptimizer, BiasCorrectionCountsItsOwnStepsNotTheRuns) {
   config.optimizer = core::InnerOptimizerKind::kAdamW;
   TensorValues first = Filled(0), joiner = Filled(0);
   TensorValues gradients = Filled(0.01f);
-  ASSERT_TRUE(InnerOptimizer(config, 0, kManifest).Step(1, gradients, first).ok());
-  ASSERT_TRUE(InnerOptimizer(config, 0, kManifest).Step(1000, gradients, joiner).ok());
+  ASSERT_TRUE(Take(config, 1, gradients, first).ok());
+  ASSERT_TRUE(Take(config, 1000, gradients, joiner).ok());
   EXPECT_EQ(first[0][0], joiner[0][0]);
   EXPECT_NEAR(first[0][0], -0.5, 1e-5);
 }

@@ -19,7 +19,7 @@ core::RunConfig TinyRun() {
 }
 
 std::unique_ptr<Trainer> Make(const core::RunConfig& config, const std::string& data) {
-  auto trainer = MakeTrainer(config, "eu", data);
+  auto trainer = MakeTrainer(config, "eu", {.data_path = data});
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   return *std::move(trainer);
 }
@@ -97,7 +97,7 @@ TEST(LlamaTrainer, StartsFromAModelDirectory) {
 }
 
 TEST(LlamaTrainer, NoDataIsAnErrorThatSaysWhatIsMissing) {
-  const auto trainer = MakeTrainer(TinyRun(), "eu", "");
+  const auto trainer = MakeTrainer(TinyRun(), "eu", {});
   EXPECT_EQ(trainer.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(trainer.status().message()), testing::HasSubstr("--data=PATH"));
 }

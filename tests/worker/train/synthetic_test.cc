@@ -22,7 +22,7 @@ core::RunConfig SyntheticRun() {
 }
 
 std::unique_ptr<Trainer> Make(const core::RunConfig& config, const core::SiteId& site) {
-  auto trainer = MakeTrainer(config, site, "");
+  auto trainer = MakeTrainer(config, site, {});
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   return *std::move(trainer);
 }
@@ -149,10 +149,10 @@ TEST(Synthetic, OnSendIsRefusedWhereItHasNoClosedForm) {
   core::RunConfig config = SyntheticRun();
   config.synthetic.apply = core::SyntheticApply::kOnSend;
   config.inner.clip = 1;
-  EXPECT_EQ(MakeTrainer(config, "a", "").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeTrainer(config, "a", {}).status().code(), absl::StatusCode::kInvalidArgument);
   config.inner.clip = 0;
   config.synthetic.gradient = core::SyntheticGradient::kNoise;
-  EXPECT_THAT(std::string(MakeTrainer(config, "a", "").status().message()), testing::HasSubstr("got noise"));
+  EXPECT_THAT(std::string(MakeTrainer(config, "a", {}).status().message()), testing::HasSubstr("got noise"));
 }
 
 TEST(Synthetic, AStepLastsAsLongAsItShould) {
