@@ -22,7 +22,6 @@ std::string Millions(const json& value) {
 std::string Bytes(const json& value) {
   if (!value.is_number()) return "-";
   double bytes = value.get<double>();
-  if (bytes < 0.5) bytes = 0;  // the rate of a site that is gone fades out
   for (const char* unit : {"B", "kB", "MB", "GB"}) {
     if (bytes < 1000) return absl::StrFormat("%.3g %s", bytes, unit);
     bytes /= 1000;

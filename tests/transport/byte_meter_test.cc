@@ -29,6 +29,8 @@ TEST(ByteMeter, RateApproachesASteadyStreamAndFadesAfterIt) {
     last = meter.bytes_per_s();
   }
   EXPECT_LT(last, 200);
+  for (int second = 0; second < 30; ++second) meter.Sample(now_ms += 1000);
+  EXPECT_EQ(meter.bytes_per_s(), 0);
 }
 
 TEST(ByteMeter, BurstShowsAtOnce) {
