@@ -29,8 +29,8 @@ float ToFloat(Gradient g) {
   return FromBfloat16(g);
 }
 
-// __restrict: otherwise the compiler asks for each block whether arrays overlap.
-// `count` values from `first` on: one block, or what is left of one.
+// `count` values from `first` on: one block, or what is left of one. __restrict, or else the compiler asks for each
+// block whether arrays overlap.
 template <typename Gradient>
 [[gnu::always_inline]] inline void UpdateBlock(const AdamWConstants& c, const Gradient* __restrict gradients,
                                                float* __restrict first_moments, float* __restrict second_moments,

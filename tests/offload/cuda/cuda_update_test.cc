@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -231,15 +233,22 @@ TEST_F(CudaUpdate, TooMuchMemoryIsAskedForInVain) {
   EXPECT_TRUE(device_->status().ok()) << "the device is as good as before";
 }
 
-// The first error is kept, and what comes after it does nothing.
-TEST_F(CudaUpdate, AnErrorShowsInTheStatusFromThenOn) {
-  char host[16] = {};
-  device_->CopyToDevice(Queue::kPrefetch, host, nullptr, sizeof host);
-  device_->AwaitOnHost(device_->MakeEvent());
-  EXPECT_THAT(std::string(device_->status().message()), testing::HasSubstr("CUDA: "));
-  const absl::Status first = device_->status();
-  device_->AdamW(Queue::kUpdate, {}, {.count = 1});
-  EXPECT_EQ(device_->status(), first);
+using CudaUpdateDeathTest = CudaUpdate;
+
+// In a process of its own, which loses its CUDA context.
+TEST_F(CudaUpdateDeathTest, AnErrorShowsInTheStatusFromThenOn) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto fail = [&] {
+    device_->AdamW(Queue::kUpdate, {}, {.count = 1});  // on null pointers
+    const Device::Event done = device_->MakeEvent();
+    device_->Record(done, Queue::kUpdate);
+    device_->AwaitOnHost(done);
+    const absl::Status first = device_->status();
+    device_->CopyToHost(Queue::kFlush, nullptr, nullptr, 1);
+    std::cerr << first;
+    std::exit(device_->status() == first ? 7 : 1);
+  };
+  EXPECT_EXIT(fail(), testing::ExitedWithCode(7), "INTERNAL: CUDA: ");
 }
 
 TEST(MakeCudaDevice, SaysWhatIsMissing) {
