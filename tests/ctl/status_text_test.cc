@@ -10,7 +10,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 json StatusOfAGoneSite() {
   return {{"run_id", "atlas"},

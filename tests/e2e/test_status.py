@@ -187,6 +187,19 @@ class StatusTest(EndToEndTest):
         self.assertRegex(site["missed"]["reason"], "when the round closed: quorum of 2")
         self.assertIsNone(self.live.site("us")["lease_s_left"])
 
+    def test_how_a_site_updates_its_optimizers_state_is_on_the_status_and_in_its_log(self):
+        config = config_of()
+        config["inner"]["optimizer"] = "adamw"
+        config["offload"] = {"k": 2, "subgroup": 1000}  # of a device that these workers do not have
+        self.start(config)
+        offload = eventually(lambda: self.live.site("eu").get("offload"), "eu tells how it updates")
+        reason = "there is no device; the config's k is 2"
+        self.assertEqual((offload["k"], offload["subgroup"], offload["reason"]), ("cpu", 1000, reason))
+        self.assertGreater(offload["update_s"], 0)
+        self.assertGreater(offload["predicted_update_s"], 0)
+        self.assertRegex(self.live.workers["eu"].log(),
+                         rf"optimizer state of 6000 parameters, 1 threads: k cpu \({reason}\), predicted [\d.]+ ms an update")
+
     def test_events_bring_status_and_timeline_and_the_33rd_stream_is_told_to_poll(self):
         self.start()
         with contextlib.ExitStack() as stack:

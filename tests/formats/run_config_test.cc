@@ -50,6 +50,7 @@ core::RunConfig Llama() {
   config.membership = {.min_sites = 3, .lease_ms = 500};
   config.eval = {.every_rounds = 0, .held_out = 0.1, .batches = 1};
   config.checkpoint = {.every_rounds = 0, .keep = 1};
+  config.offload = {.k = 3, .subgroup = 5000};
   return config;
 }
 
@@ -62,6 +63,7 @@ core::RunConfig Synthetic() {
                       .gradient_by_site = {{"a", 0.5f}, {"b", -0.3f}},
                       .apply = core::SyntheticApply::kOnSend};
   config.sync.num_fragments = 2;
+  config.offload.k = core::kAllOnCpu;
   config.codec.allow_up = {core::CodecId::kBfloat16, core::CodecId::kInt8, core::CodecId::kInt4};
   return config;
 }
@@ -116,7 +118,7 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("membership":{"min_sites":1,"min_quorum":1,"grace_ms":0,"lease_ms":10000,"max_staleness":1,)"
       R"("weights":"uniform","merge":"average"},)"
       R"("eval":{"every_rounds":1,"held_out":0.05,"batches":8},"checkpoint":{"every_rounds":10,"keep":3,"max_update_log_bytes":4294967296,)"
-      R"("min_free_bytes":1073741824}})");
+      R"("min_free_bytes":1073741824},"offload":{"k":"auto","subgroup":100000000}})");
 }
 
 TEST(RunConfigJson, ExemptKindsAreNames) {
