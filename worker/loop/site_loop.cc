@@ -35,8 +35,10 @@ void Evaluations::Evaluate(AnchorCopy copy) {
 
 // ---- StepPace ----
 
-TrainingReport StepPace::Count(core::Step step, const StepResult& result, double step_s) {
+TrainingReport StepPace::Count(core::Step step, const StepResult& result, double step_s,
+                               std::optional<core::OffloadProgress> offload) {
   ++counted_;
+  report_.offload = std::move(offload);
   report_.step = step;
   report_.tokens += result.tokens;
   report_.loss = result.loss;
@@ -68,6 +70,7 @@ std::string StepPace::ProgressLine(core::Step steps, const core::Progress& progr
   if (progress.wall_s > 0) {
     absl::StrAppendFormat(&line, ", computes %.0f %% of the time", 100 * progress.compute_s / progress.wall_s);
   }
+  if (report_.offload) absl::StrAppendFormat(&line, ", optimizer %.3g ms a step", 1e3 * report_.offload->measured_s);
   const double tokens_a_step = counted_ > 0 ? static_cast<double>(report_.tokens) / static_cast<double>(counted_) : 0;
   if (steps > step && report_.tokens_per_s > 0 && tokens_a_step > 0) {
     const double left_s = static_cast<double>(steps - step) * tokens_a_step / report_.tokens_per_s;
@@ -175,9 +178,7 @@ absl::Status SiteLoop::TakeStep(core::Step step) {
     for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
     trainer_.CatchUp(tensors, step);
   }
-  TrainingReport report = pace_.Count(step, result, SecondsSince(begin));
-  report.offload = trainer_.offload_progress();
-  engine_.Report(report);
+  engine_.Report(pace_.Count(step, result, SecondsSince(begin), trainer_.offload_progress()));
   Show();
   return absl::OkStatus();
 }

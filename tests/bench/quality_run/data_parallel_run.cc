@@ -53,7 +53,8 @@ absl::StatusOr<QualityResult> RunDataParallel(const QualityOptions& options) {
   ASSIGN_OR_RETURN(const AllBatches batches, AllBatches::Make(options));
   worker::LlamaModel model(config.llama, config.membership.min_sites * config.inner.batch_size,
                            worker::LlamaModel::Use::kTraining);
-  worker::InnerOptimizer optimizer(config.inner, config.steps, manifest);
+  offload::BusSchedule bus;  // nobody copies
+  worker::InnerOptimizer optimizer(config, manifest, parameters, bus);
 
   QualityResult result{.parameters = core::NumParameters(manifest)};
   result.rounds = std::max<core::Version>(1, config.steps / config.sync.sync_every);
@@ -65,7 +66,7 @@ absl::StatusOr<QualityResult> RunDataParallel(const QualityOptions& options) {
     gradients.Clear();
     const double loss = model.Forward(parameters.View(), batch);
     model.Backward(parameters.View(), batch, gradients.MutableView());
-    const absl::Status stepped = optimizer.Step(step, gradients, parameters);
+    const absl::Status stepped = optimizer.Step(step, gradients);
     if (!stepped.ok()) {
       result.diverged = true;
       result.reason = std::string(stepped.message());
