@@ -33,6 +33,7 @@ void FindMismatches(StatusSnapshot& snapshot) {
 void StatusHistory::NoteBytes(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {
   if (status.state != core::SiteState::kGone) {
     std::deque<Bytes>& window = site.window;
+    if (window.empty()) window.push_back({snapshot.uptime_s - status.joined_s, 0, 0});  // it may have sent by now
     window.push_back({snapshot.uptime_s, status.up_bytes, status.down_bytes});
     while (window.size() > 2 && window[1].uptime_s <= snapshot.uptime_s - kPeakWindowS) window.pop_front();
     const double seconds = window.back().uptime_s - window.front().uptime_s;

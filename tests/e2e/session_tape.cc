@@ -8,8 +8,9 @@
 //   {"call": 3, "open": "/causeway.v1.Coordinator/Upload"}     {"call": 3, "sent": "<hexadecimal>"}
 //   {"call": 3, "ended": 0}                                    {"call": 3, "received": "<hexadecimal>"}
 //
-// ("ended" with the status code, "half_closed" when the site has said all). Of Upload and Download every byte is
-// compared. What else the coordinator says depends on the clock, its epochs and its words: there only the kinds of
+// ("ended" with the status code, "half_closed" when the site has said all). Of downloads every byte is compared. Of an
+// upload's stripes the one that the coordinator heard last is told the verdict: what uploads are told is compared all
+// together. What else the coordinator says depends on the clock, its epochs and its words: there only the kinds of
 // messages are compared, and on Control notices, holds and pongs not at all.
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -159,10 +160,15 @@ void Record(const std::string& coordinator, const std::string& path) {
 
 // ---- Replaying ----
 
+// What uploads were to be told, less what they were told.
+using Replies = std::map<std::string, int>;
+
 class ReplayedCall {
  public:
   ReplayedCall(grpc::GenericStub& stub, const std::string& method)
-      : is_control_(method.ends_with("/Control")), is_bulk_(method.ends_with("load")) {
+      : is_control_(method.ends_with("/Control")),
+        is_upload_(method.ends_with("/Upload")),
+        is_download_(method.ends_with("/Download")) {
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     stream_ = stub.PrepareCall(&context_, method, &queue_);
     stream_->StartCall(nullptr);
@@ -179,20 +185,26 @@ class ReplayedCall {
     return Wait();
   }
   // Empty: as on the tape.
-  std::string Receive(const std::string& expected) {
+  std::string Receive(const std::string& expected, Replies& replies) {
     if (is_control_ && MayCome(expected)) return "";
+    if (is_upload_) {
+      ++replies[expected];
+      return "";
+    }
     std::string got;
     do {
       Message message;
       stream_->Read(&message, nullptr);
-      if (!Wait()) return "expected a message, got the call's end: " + End().error_message();
+      if (!Wait()) return "expected a message, got the call's end: " + End(replies).error_message();
       got = TextOf(message);
     } while (is_control_ && MayCome(got));
-    const bool same = is_bulk_ ? got == expected : got[0] == expected[0];
+    const bool same = is_download_ ? got == expected : got[0] == expected[0];
     return same ? "" : "expected " + absl::BytesToHexString(expected) + ", got " + absl::BytesToHexString(got);
   }
-  grpc::Status End() {
-    for (Message rest; stream_->Read(&rest, nullptr), Wait();) continue;  // what came when it came
+  grpc::Status End(Replies& replies) {
+    for (Message rest; stream_->Read(&rest, nullptr), Wait();) {  // what came when it came
+      if (is_upload_) --replies[TextOf(rest)];
+    }
     grpc::Status status;
     stream_->Finish(&status, nullptr);
     Wait();
@@ -214,7 +226,8 @@ class ReplayedCall {
   }
 
   const bool is_control_;
-  const bool is_bulk_;
+  const bool is_upload_;
+  const bool is_download_;
   grpc::CompletionQueue queue_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
@@ -222,18 +235,18 @@ class ReplayedCall {
 
 // One line of the tape; what differs, if anything.
 std::string ReplayLine(const nlohmann::json& line, grpc::GenericStub& stub,
-                       std::map<int, std::unique_ptr<ReplayedCall>>& calls) {
+                       std::map<int, std::unique_ptr<ReplayedCall>>& calls, Replies& replies) {
   const int number = line["call"];
   if (line.contains("open")) calls[number] = std::make_unique<ReplayedCall>(stub, line["open"]);
   ReplayedCall& call = *calls.at(number);
   const auto bytes = [&line](const char* key) { return absl::HexStringToBytes(line[key].get<std::string>()); };
-  if (line.contains("sent") && !call.Send(bytes("sent"))) return "the call ended: " + call.End().error_message();
-  if (line.contains("half_closed") && !call.HalfClose()) return "the call ended: " + call.End().error_message();
-  if (line.contains("received")) return call.Receive(bytes("received"));
+  if (line.contains("sent") && !call.Send(bytes("sent"))) return "the call ended: " + call.End(replies).error_message();
+  if (line.contains("half_closed") && !call.HalfClose()) return "the call ended: " + call.End(replies).error_message();
+  if (line.contains("received")) return call.Receive(bytes("received"), replies);
   if (line.contains("ended")) {
     const int expected = line["ended"];
     if (expected == grpc::StatusCode::CANCELLED) call.Cancel();
-    const grpc::Status status = call.End();
+    const grpc::Status status = call.End(replies);
     if (status.error_code() != expected) {
       return "expected the call to end with " + std::to_string(expected) + ", got " +
              std::to_string(status.error_code()) + " " + status.error_message();
@@ -245,13 +258,20 @@ std::string ReplayLine(const nlohmann::json& line, grpc::GenericStub& stub,
 bool Replay(const std::string& coordinator, const std::string& path) {
   grpc::GenericStub stub(grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()));
   std::map<int, std::unique_ptr<ReplayedCall>> calls;
+  Replies replies;
   std::ifstream tape(path);
   int number = 0;
   for (std::string line; std::getline(tape, line);) {
     ++number;
-    const std::string differs = ReplayLine(nlohmann::json::parse(line), stub, calls);
+    const std::string differs = ReplayLine(nlohmann::json::parse(line), stub, calls, replies);
     if (differs.empty()) continue;
     std::fprintf(stderr, "%s:%d: %s\n", path.c_str(), number, differs.c_str());
+    return false;
+  }
+  for (const auto& [reply, missing] : replies) {
+    if (missing == 0) continue;
+    std::fprintf(stderr, "%s: reply %s to uploads: expected %d more\n", path.c_str(),
+                 absl::BytesToHexString(reply).c_str(), missing);
     return false;
   }
   std::printf("%d lines\n", number);

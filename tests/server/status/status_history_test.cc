@@ -41,6 +41,14 @@ class StatusHistoryTest : public ::testing::Test {
   int64_t now_ms_ = 0;
 };
 
+TEST_F(StatusHistoryTest, PeakCountsWhatCameBeforeTheFirstLook) {
+  StatusSnapshot snapshot;
+  for (int i = 0; i < 8; ++i) {
+    snapshot = Note([](StatusSnapshot& status, core::Progress&) { status.sites[0].up_bytes = 5000; });
+  }
+  EXPECT_DOUBLE_EQ(snapshot.sites[0].up_rate.peak, 5000);
+}
+
 TEST_F(StatusHistoryTest, MeanIsOfTheWholeStayAndPeakOfAnySecond) {
   int64_t bytes = 0;
   const auto at = [&bytes](StatusSnapshot& snapshot, core::Progress&) {
