@@ -24,6 +24,8 @@ const std::string kSecondMoment = "second_moment.";
 
 // More threads than there are pieces of so many values would only wait.
 constexpr int64_t kValuesPerThread = int64_t{1} << 16;
+// A smaller state stays in the caches while it is measured, and not in a step.
+constexpr int64_t kLeastPredicted = int64_t{1} << 20;
 constexpr double kNewestShare = 0.1;  // of the last step in the mean of late ones
 
 int ThreadsFor(int64_t parameters) {
@@ -40,14 +42,19 @@ std::vector<offload::DecaySegment> SegmentsOf(const core::Manifest& manifest) {
 
 offload::SubgroupPlan MakePlan(const core::OffloadConfig& config, int64_t parameters, core::ThreadTeam& team,
                                const std::string& calibration_path) {
-  const auto calibration = offload::Calibrate(parameters, team, nullptr, calibration_path);
-  if (!calibration.ok()) spdlog::warn("bandwidths could not be measured: {}", calibration.status().ToString());
-  if (calibration.ok() && !calibration->note.empty()) spdlog::debug("bandwidths are not kept: {}", calibration->note);
-  const offload::SubgroupPlan plan =
-      PlanSubgroups(config, parameters, calibration.ok() ? calibration->bandwidths : offload::Bandwidths());
-  spdlog::info("optimizer state of {} parameters, {} threads: k {} ({}), predicted {:.2f} ms an update{}", parameters,
-               team.threads(), core::InterleaveName(plan.k), plan.reason, 1e3 * plan.predicted_s,
-               calibration.ok() && calibration->measured ? ", measured now" : "");
+  offload::Calibration calibration;
+  if (parameters >= kLeastPredicted) {
+    absl::StatusOr<offload::Calibration> calibrated = offload::Calibrate(parameters, team, nullptr, calibration_path);
+    if (!calibrated.ok()) spdlog::warn("bandwidths could not be measured: {}", calibrated.status().ToString());
+    if (calibrated.ok()) calibration = *std::move(calibrated);
+    if (!calibration.note.empty()) spdlog::debug("bandwidths are not kept: {}", calibration.note);
+  }
+  const offload::SubgroupPlan plan = PlanSubgroups(config, parameters, calibration.bandwidths);
+  std::string predicted;
+  if (plan.predicted_s > 0) predicted = absl::StrFormat(", predicted %.3g ms an update", 1e3 * plan.predicted_s);
+  if (calibration.measured) predicted += " (measured now)";
+  spdlog::info("optimizer state of {} parameters, {} threads: k {} ({}){}", parameters, team.threads(),
+               core::InterleaveName(plan.k), plan.reason, predicted);
   return plan;
 }
 
