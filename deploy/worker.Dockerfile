@@ -47,6 +47,7 @@ COPY deploy/health/causeway-worker-health /usr/local/bin/
 USER 10001:10001
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
     CMD ["causeway-worker-health", "/var/lib/causeway"]
+ENV XDG_CACHE_HOME=/var/lib/causeway/cache
 # --coordinator, --site and the certificates come with the container's command; checkpoints are on a volume at
 # /var/lib/causeway.
 ENTRYPOINT ["causeway-worker"]
