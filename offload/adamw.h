@@ -2,8 +2,7 @@
 //
 //   gradient g (float32 or bfloat16) ──┐
 //   moments m, v                       ┼─► AdamWStep ─► m, v, p in place, and p in bfloat16 for the device
-//   parameters p                       ┘                    one pass over memory: 28 bytes a parameter, and 2 of the
-//   copy
+//   parameters p                       ┘                    in one pass over memory: 28 bytes a parameter, 30 with it
 //
 // AdamW (arXiv 1711.05101, with bias correction), t counted from 1, every line one rounding where it says fma:
 //
@@ -12,9 +11,8 @@
 //
 // g, g², m and v below 2⁻¹⁰⁰ in magnitude become 0 by an explicit compare, before and after they are computed with:
 // denormal operands and results make CPUs 12 to 15 times slower, and a processor mode would not give the same bits
-// elsewhere. Moments start at zero, which the
-// caller provides. Values are not checked: a NaN in g spreads. Thread-safe on disjoint arrays.
-// Source: Deep Optimizer States (arXiv 2410.21316).
+// elsewhere. Moments start at zero, which the caller provides. Values are not checked: a NaN in g spreads. Thread-safe
+// on disjoint arrays. Source: Deep Optimizer States (arXiv 2410.21316).
 #pragma once
 
 #include <cstdint>

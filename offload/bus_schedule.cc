@@ -1,6 +1,7 @@
 #include "offload/bus_schedule.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/check.h"
 

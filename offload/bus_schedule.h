@@ -13,10 +13,8 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"

@@ -10,12 +10,13 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "offload/adamw.h"
 #include "offload/host_array.h"
+#include "offload/on_all_threads.h"
 
 namespace causeway::offload {
 namespace {
@@ -24,8 +25,6 @@ using Json = nlohmann::json;
 
 // A state of 512 MB is beyond the caches of most machines; touching it first takes a quarter of a second.
 constexpr uint64_t kMostValues = uint64_t{32} << 20;
-constexpr int64_t kLeastKept = int64_t{1} << 20;  // measuring fewer takes less time than reading the file
-constexpr int64_t kItem = int64_t{1} << 16;
 constexpr int kPasses = 3;
 constexpr int64_t kCopyBytes = int64_t{256} << 20;
 constexpr int kFormat = 1;  // of the file; rises when the same key would mean something else
@@ -44,13 +43,6 @@ double BestSeconds(const std::function<void()>& pass) {
     best = i == 0 ? seconds : std::min(best, seconds);
   }
   return std::max(best, 1e-9);
-}
-
-void OnAllThreads(core::ThreadTeam& team, int64_t values,
-                  const std::function<void(int64_t first, int64_t count)>& work) {
-  team.RunInOrder((values + kItem - 1) / kItem,
-                  [&](int, int64_t item) { work(item * kItem, std::min(kItem, values - item * kItem)); },
-                  [](int64_t) {});
 }
 
 struct HostRates {
@@ -126,12 +118,21 @@ Json ReadFile(const std::string& path) {
   return {{"format", kFormat}, {"machines", Json::object()}};
 }
 
+constexpr std::pair<const char*, double Bandwidths::*> kFields[] = {{"dram", &Bandwidths::dram},
+                                                                    {"to_device", &Bandwidths::to_device},
+                                                                    {"to_host", &Bandwidths::to_host},
+                                                                    {"cpu_parameters", &Bandwidths::cpu_parameters}};
+
+Json ToJson(const Bandwidths& bandwidths) {
+  Json json;
+  for (const auto& [name, field] : kFields) json[name] = bandwidths.*field;
+  return json;
+}
+
 bool ParseBandwidths(const Json& json, Bandwidths& bandwidths) {
-  for (auto [name, value] :
-       {std::pair("dram", &bandwidths.dram), std::pair("to_device", &bandwidths.to_device),
-        std::pair("to_host", &bandwidths.to_host), std::pair("cpu_parameters", &bandwidths.cpu_parameters)}) {
+  for (const auto& [name, field] : kFields) {
     if (!json.is_object() || !json.contains(name) || !json[name].is_number()) return false;
-    *value = json[name];
+    bandwidths.*field = json[name];
   }
   return bandwidths.dram > 0 && bandwidths.cpu_parameters > 0;
 }
@@ -159,7 +160,7 @@ absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTea
 absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team, Device* device,
                                       const std::string& path) {
   const int64_t values = ValuesFor(parameters);
-  const bool keep = !path.empty() && values >= kLeastKept;
+  const bool keep = !path.empty() && values >= kLeastBeyondCaches;
   const std::string key = KeyOf(values, team, device);
   Calibration calibration;
   Json known = keep ? ReadFile(path) : Json();
@@ -168,10 +169,7 @@ absl::StatusOr<Calibration> Calibrate(int64_t parameters, core::ThreadTeam& team
   calibration.measured = true;
   if (!keep) return calibration;
   known = ReadFile(path);
-  known["machines"][key] = {{"dram", calibration.bandwidths.dram},
-                            {"to_device", calibration.bandwidths.to_device},
-                            {"to_host", calibration.bandwidths.to_host},
-                            {"cpu_parameters", calibration.bandwidths.cpu_parameters}};
+  known["machines"][key] = ToJson(calibration.bandwidths);
   calibration.note = WriteFile(path, known);
   return calibration;
 }

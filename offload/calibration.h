@@ -21,9 +21,11 @@ namespace causeway::offload {
 // `device` may be null. RESOURCE_EXHAUSTED and the like come from the device.
 absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTeam& team, Device* device);
 
-// What the file says of this machine, device and size; if it says nothing, measures and adds it, unless the model is so
-// small that measuring takes no time. A file that cannot be
-// read or written only costs the measurement: `note` says why.
+// A smaller state stays in the caches while it is measured, and not in a step: little is learned of it, in little time.
+inline constexpr int64_t kLeastBeyondCaches = int64_t{1} << 20;
+
+// What the file says of this machine, device and size; if it says nothing, measures and adds it, unless the state is
+// that small. A file that cannot be read or written only costs the measurement: `note` says why.
 struct Calibration {
   Bandwidths bandwidths;
   bool measured = false;  // just now

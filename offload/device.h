@@ -2,7 +2,7 @@
 //
 //   kBackward ──event──► kGradients (to the host)            queues run side by side; what is queued on one runs in
 //   kPrefetch ──event──► kUpdate ──event──► kFlush           order; an event says that everything before it on its
-//   kParameters (to the device)   kFragments (to the host)   queue is done
+//   kParameters (to the device)                              queue is done
 //
 // Nothing here blocks but AwaitOnHost. Host memory that is copied must stay as it is until the copy is done, which only
 // events tell. Errors of queued work show in status() from then on, and what is queued after them does nothing.
@@ -20,8 +20,8 @@
 
 namespace causeway::offload {
 
-enum class Queue { kBackward, kGradients, kPrefetch, kUpdate, kFlush, kParameters, kFragments };
-inline constexpr int kNumQueues = 7;
+enum class Queue { kBackward, kGradients, kPrefetch, kUpdate, kFlush, kParameters };
+inline constexpr int kNumQueues = 6;
 
 class Device {
  public:

@@ -4,15 +4,9 @@
 #include <utility>
 
 #include "core/check.h"
+#include "offload/on_all_threads.h"
 
 namespace causeway::offload {
-namespace {
-
-// What a thread takes at a time: 1.8 MB of traffic, far more than taking it costs.
-constexpr int64_t kItem = int64_t{1} << 16;
-
-}  // namespace
-
 InterleavedUpdate::InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments,
                                      const SubgroupPlan& plan, core::ThreadTeam* team, BusSchedule* bus)
     : InterleavedUpdate(state, std::move(segments), plan, team, bus, nullptr, {}) {
@@ -180,15 +174,11 @@ AdamWArrays InterleavedUpdate::HostArrays(std::span<const float> gradients) cons
 void InterleavedUpdate::UpdateOnCpu(int64_t subgroup, const AdamWArrays& arrays, const Constants& constants) {
   const auto [first, count] = RangeOf(subgroup);
   if (device_ != nullptr) device_->AwaitOnHost(gradients_on_host_[subgroup]);
-  team_->RunInOrder((count + kItem - 1) / kItem,
-                    [&, first = first, count = count](int, int64_t item) {
-                      const int64_t begin = first + item * kItem;
-                      ForEachRule(begin, std::min(kItem, first + count - begin), constants,
-                                  [&](const AdamWConstants& rule, int64_t from, int64_t size) {
-                                    AdamWStep(rule, arrays.Part(from, size));
-                                  });
-                    },
-                    [](int64_t) {});
+  OnAllThreads(*team_, count, [&, first = first](int64_t from, int64_t size) {
+    ForEachRule(first + from, size, constants, [&](const AdamWConstants& rule, int64_t begin, int64_t values) {
+      AdamWStep(rule, arrays.Part(begin, values));
+    });
+  });
   if (device_ == nullptr) return;
   device_->CopyToDevice(Queue::kParameters, model_.parameters + first, arrays.bfloat16_copy + first,
                         static_cast<size_t>(count) * sizeof(uint16_t));

@@ -41,8 +41,6 @@ class FakeDevice : public Device {
   // From here on these waits are forgotten: what a test does not notice then, it does not test.
   void Forget(const Wait& wait) { forgotten_.insert(wait); }
   const std::set<Wait>& waits() const { return waits_; }
-  // Another order of what follows.
-  void Reseed(uint64_t seed) { seed_ = seed; }
 
   // Anything else that runs on the device: backward, forward.
   void Launch(offload::Queue queue, std::function<void()> work) { Add(queue, {.work = std::move(work)}); }
@@ -193,7 +191,7 @@ class FakeDevice : public Device {
   }
 
   const Runs runs_;
-  uint64_t seed_;
+  const uint64_t seed_;
   uint64_t draws_ = 0;
   Line lines_[kNumQueues];
   std::deque<EventState> events_;  // addresses stay

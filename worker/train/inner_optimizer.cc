@@ -24,8 +24,6 @@ const std::string kSecondMoment = "second_moment.";
 
 // More threads than there are pieces of so many values would only wait.
 constexpr int64_t kValuesPerThread = int64_t{1} << 16;
-// A smaller state stays in the caches while it is measured, and not in a step.
-constexpr int64_t kLeastPredicted = int64_t{1} << 20;
 constexpr double kNewestShare = 0.1;  // of the last step in the mean of late ones
 
 int ThreadsFor(int64_t parameters) {
@@ -43,7 +41,7 @@ std::vector<offload::DecaySegment> SegmentsOf(const core::Manifest& manifest) {
 offload::SubgroupPlan MakePlan(const core::OffloadConfig& config, int64_t parameters, core::ThreadTeam& team,
                                const std::string& calibration_path) {
   offload::Calibration calibration;
-  if (parameters >= kLeastPredicted) {
+  if (parameters >= offload::kLeastBeyondCaches) {
     absl::StatusOr<offload::Calibration> calibrated = offload::Calibrate(parameters, team, nullptr, calibration_path);
     if (!calibrated.ok()) spdlog::warn("bandwidths could not be measured: {}", calibrated.status().ToString());
     if (calibrated.ok()) calibration = *std::move(calibrated);

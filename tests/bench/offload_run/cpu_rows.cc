@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "offload/adamw.h"
 #include "offload/host_array.h"

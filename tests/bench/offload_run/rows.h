@@ -3,22 +3,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/random.h"
-#include "core/thread_team.h"
 #include "offload/device.h"
+#include "offload/on_all_threads.h"
 
 namespace causeway::bench {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-
-// What a thread takes at a time, as in offload/interleaved_update.cc.
-inline constexpr int64_t kItem = int64_t{1} << 16;
+using offload::OnAllThreads;
 
 inline double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -27,13 +24,6 @@ inline double SecondsSince(Clock::time_point begin) {
 inline double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
   return values[values.size() / 2];
-}
-
-inline void OnAllThreads(core::ThreadTeam& team, int64_t count,
-                         const std::function<void(int64_t first, int64_t count)>& work) {
-  team.RunInOrder((count + kItem - 1) / kItem,
-                  [&](int, int64_t item) { work(item * kItem, std::min(kItem, count - item * kItem)); },
-                  [](int64_t) {});
 }
 
 // Uniform in [−largest, largest), a function of seed and place.
