@@ -35,9 +35,10 @@ void StatusHistory::NoteBytes(const StatusSnapshot& snapshot, SiteStatus& status
     std::deque<Bytes>& window = site.window;
     if (window.empty()) window.push_back({snapshot.uptime_s - status.joined_s, 0, 0});  // it may have sent by now
     window.push_back({snapshot.uptime_s, status.up_bytes, status.down_bytes});
-    while (window.size() > 2 && window[1].uptime_s <= snapshot.uptime_s - kPeakWindowS) window.pop_front();
-    const double seconds = window.back().uptime_s - window.front().uptime_s;
-    if (seconds >= kPeakWindowS) {
+    // Each start that is far enough back, so that nothing falls between two of them.
+    for (; window.size() > 1; window.pop_front()) {
+      const double seconds = snapshot.uptime_s - window.front().uptime_s;
+      if (seconds < kPeakWindowS) break;
       const auto rate = [seconds](int64_t before, int64_t now) { return static_cast<double>(now - before) / seconds; };
       site.up_rate.peak = std::max(site.up_rate.peak, rate(window.front().up, window.back().up));
       site.down_rate.peak = std::max(site.down_rate.peak, rate(window.front().down, window.back().down));

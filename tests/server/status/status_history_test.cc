@@ -49,6 +49,17 @@ TEST_F(StatusHistoryTest, PeakCountsWhatCameBeforeTheFirstLook) {
   EXPECT_DOUBLE_EQ(snapshot.sites[0].up_rate.peak, 5000);
 }
 
+TEST_F(StatusHistoryTest, PeakCountsWhatCameBeforeTheFirstLookHoweverShortlyItJoinedBeforeThat) {
+  StatusSnapshot snapshot;
+  for (int i = 0; i < 8; ++i) {
+    snapshot = Note([i](StatusSnapshot& status, core::Progress&) {
+      status.sites[0].joined_s = 0.1 + 0.25 * i;
+      status.sites[0].up_bytes = 5500;
+    });
+  }
+  EXPECT_DOUBLE_EQ(snapshot.sites[0].up_rate.peak, 5000);  // in 1.1 s
+}
+
 TEST_F(StatusHistoryTest, MeanIsOfTheWholeStayAndPeakOfAnySecond) {
   int64_t bytes = 0;
   const auto at = [&bytes](StatusSnapshot& snapshot, core::Progress&) {
