@@ -1,15 +1,20 @@
 """deploy/quickstart: trains one model in several sites on this machine. See --help.
 
-    build ─► corpus ─► calibration (how many steps fit?) ─► run with a live table ─► export ─► evaluation ─► result.json
+    check the input ─► packages, build, corpus ─► calibration (how many steps fit?) ─► run with a live table ─► export
+        ─► evaluation ─► result.json
 
-Everything goes through what users have: the three programs, run.yaml and GET /status.
+    <out>/2026-01-31-093000/      one run: run.yaml, state/, export/, calibration/, *.log, result.json
+    <out>/latest                  link to the newest run; <out>/result.json is a link to latest/result.json
+
+Everything goes through what users have: the three programs, run.yaml and GET /status. Nothing is ever deleted: a model
+may be the work of a day.
 """
 
 import argparse
 import fcntl
 import json
+import os
 import pathlib
-import shutil
 import signal
 import string
 import subprocess
@@ -24,7 +29,7 @@ BUILD = ROOT / "build"
 BINARIES = BUILD / "release"
 PROGRAMS = ("causeway-coordinator", "causeway-worker", "causewayctl")
 RUN_ID = "quickstart"
-WRITTEN = ("*.log", "calibration", "export", "result.json", "run.yaml", "state")  # in the folder of --out
+LINKS = {"latest": None, "result.json": "latest/result.json"}  # in the folder of --out, and where they lead
 
 POLL_S = 0.5
 CALIBRATION_POLL_S = 0.05
@@ -59,7 +64,8 @@ def parse_arguments(arguments):
     parser.add_argument("--data", metavar="FILE", help="a text file, a .bin of uint16 tokens, or a folder of such "
                         "shards, instead of Debian's English dictionary")
     parser.add_argument("--out", default=str(BUILD / "quickstart"), metavar="DIR",
-                        help="for logs, state, the exported model and result.json")
+                        help="gets a folder for each run, with logs, state, the exported model and result.json; "
+                        "DIR/latest is a link to the newest")
     options = parser.parse_args(arguments)
     if not 0 < options.minutes <= 24 * 60:
         parser.error(f"--minutes={options.minutes}: expected more than 0 and at most a day")
@@ -90,28 +96,46 @@ def locked(path):
 
 
 def take_out_folder(out):
-    """Makes `out` a folder that is ours alone, without an earlier run; the lock that keeps it so."""
+    """Makes `out` a folder for runs, which other quickstarts leave alone meanwhile; the lock that keeps it so."""
     lock_path = out / "quickstart.lock"
     if out.exists() and not out.is_dir():
-        raise UsageError(f"--out={out}: is a file; expected a folder")
+        raise UsageError(f"--out={out}: expected a folder, got a file")
     holds_something = out.exists() and any(out.iterdir())
     if holds_something and not lock_path.exists():
         raise UsageError(f"--out={out}: holds files that are not a quickstart's; name another folder")
+    for name in LINKS:
+        path = out / name
+        if path.exists() and not path.is_symlink():
+            raise UsageError(f"--out={out}: expected {name} to be a link, which this run would renew, got a file or "
+                             "folder, as an earlier version wrote it; move it away, or name another folder")
     try:
         lock = locked(lock_path)
     except OSError as error:
         raise UsageError(f"--out={out}: cannot write there: {error.strerror}") from None
     if lock is None:
         raise UsageError(f"--out={out}: another quickstart is running in it; name another folder with --out")
-    earlier = [path for pattern in WRITTEN for path in out.glob(pattern)]
-    if earlier:
-        say(f"Starts over in {out}: removes the earlier run there.")
-    for path in earlier:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
     return lock
+
+
+def new_run_folder(out):
+    """A folder of its own for this run, named by the time, to which the links lead from now on."""
+    name = first = time.strftime("%Y-%m-%d-%H%M%S")
+    number = 1
+    while (out / name).exists():  # the clock was set back, or two runs began within a second
+        number += 1
+        name = f"{first}-{number}"
+    (out / name).mkdir()
+    for link, target in LINKS.items():
+        renewed = out / f"{link}.new"
+        renewed.unlink(missing_ok=True)  # of a quickstart that was killed between this line and the last
+        renewed.symlink_to(target or name)
+        os.replace(renewed, out / link)
+    return out / name
+
+
+def install_packages():
+    if subprocess.run([ROOT / "deploy" / "install_packages"], check=False).returncode != 0:
+        raise UsageError("packages are missing, see above")
 
 
 def build():
@@ -123,9 +147,8 @@ def build():
 
 
 def prepare(data):
-    """Builds and finds the text. One at a time, should two quickstarts start together."""
-    if data:
-        data = corpus.check_data(data)
+    """Builds, and finds the text unless there is one. One at a time, should two quickstarts start together."""
+    install_packages()
     lock = locked(BUILD / "build.lock")
     while lock is None:
         time.sleep(POLL_S)
@@ -167,7 +190,6 @@ def calibrate(out, data, vocab, sites):
                               stack.coordinator.log)
         sync_every = status["config"]["sync"]["sync_every"]
         stack.stop(CALIBRATION_STOP_GRACE_S)
-    shutil.rmtree(folder)
     return min(map(steps_per_second, samples.values())), sync_every
 
 
@@ -203,13 +225,17 @@ def watch(stack, total_steps):
         time.sleep(POLL_S)
 
 
+def status_line(addresses, folder):
+    return f"Status: http://{addresses['http']}/   logs: {folder}/*.log"
+
+
 def train(out, data, vocab, sites, steps):
     """The run, its export and evaluation: the content of result.json."""
     config = run_yaml(run_id=RUN_ID, steps=steps, vocab_size=vocab, schedule="cosine", sites=len(sites),
                       eval_every_rounds=EVAL_EVERY_ROUNDS)
     export_dir = out / "export"
     with Stack(BINARIES, out, config, data, sites) as stack:
-        say(f"Status: http://{stack.addresses['http']}/status   logs: {out}/*.log")
+        say(status_line(stack.addresses, out))
         status, training_s = watch(stack, steps)
         stack.run_program("export", "causewayctl", "export", f"--coordinator={stack.addresses['grpc']}",
                           f"--out={export_dir}")
@@ -221,12 +247,14 @@ def train(out, data, vocab, sites, steps):
 
 
 def quickstart(options):
-    out = pathlib.Path(options.out).absolute()
+    data = corpus.check_data(options.data) if options.data else None
+    parent = pathlib.Path(options.out).absolute()
     sites = site_names(options.sites)
-    with take_out_folder(out):
-        data = prepare(options.data)
+    with take_out_folder(parent):
+        data = prepare(data)
         vocab = corpus.vocab_size(data)
         say(f"Trains on {data} ({table.size(data.stat().st_size)}) in {len(sites)} sites: {', '.join(sites)}.")
+        out = new_run_folder(parent)
         say("Measures how many steps fit …")
         rate, sync_every = calibrate(out, data, vocab, sites)
         steps = steps_that_fit(rate, options.minutes, sync_every)

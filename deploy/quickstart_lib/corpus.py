@@ -64,10 +64,19 @@ def check_data(path):
     path = pathlib.Path(path).absolute()
     if not path.exists():
         raise CorpusError(f"--data={path}: no such file")
-    if path.is_file() and path.stat().st_size == 0:
-        raise CorpusError(f"--data={path}: is empty")
-    if path.is_dir() and not list(path.glob("*.bin")):
-        raise CorpusError(f"--data={path}: expected a text file, a .bin file, or a folder of .bin files")
+    expected = f"--data={path}: expected a text file, a .bin file, or a folder of .bin files"
+    if not path.is_dir() and not path.is_file():
+        raise CorpusError(f"{expected}, got a pipe or device")
+    files = sorted(path.glob("*.bin")) if path.is_dir() else [path]
+    if not files:
+        raise CorpusError(f"{expected}, got a folder without any")
+    for file in files:
+        try:
+            with open(file, "rb") as opened:
+                if not opened.read(1):
+                    raise CorpusError(f"--data={file}: is empty")
+        except OSError as error:
+            raise CorpusError(f"--data={file}: cannot read it: {error.strerror}") from None
     return path
 
 

@@ -3,11 +3,15 @@
 import array
 import contextlib
 import io
+import json
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "deploy"))
 
@@ -134,21 +138,42 @@ class Folders(unittest.TestCase):
             self.take(self.folder)
         self.assertEqual(["run.yaml"], [path.name for path in self.folder.iterdir()])
 
-    def test_an_earlier_run_is_removed_and_said_so_and_other_files_stay(self):
-        (self.folder / "state").mkdir()
-        for name in ("quickstart.lock", "result.json", "eu.log", "notes.txt"):
-            (self.folder / name).write_text("")
-        self.assertIn("Starts over", self.take(self.folder))
-        self.assertEqual({"notes.txt", "quickstart.lock"}, {path.name for path in self.folder.iterdir()})
+    def test_each_run_has_a_folder_of_its_own_and_the_links_lead_to_the_newest(self):
+        out = self.folder / "out"
+        self.take(out)
+        runs = []
+        for text in ("first", "second"):  # within one second, as a rule
+            runs.append(quickstart.new_run_folder(out))
+            (runs[-1] / "result.json").write_text(text)
+            self.assertEqual(runs[-1], (out / "latest").resolve())
+            self.assertEqual(text, (out / "result.json").read_text())
+        self.assertEqual("first", (runs[0] / "result.json").read_text())
+        self.assertEqual("latest/result.json", os.readlink(out / "result.json"))
+        self.assertEqual(runs[1].name, os.readlink(out / "latest"))  # relative: the folder may be moved
+        self.assertEqual({"quickstart.lock", "latest", "result.json", *(run.name for run in runs)},
+                         {path.name for path in out.iterdir()})
+
+    def test_what_an_earlier_version_left_is_refused_and_untouched(self):
+        (self.folder / "export").mkdir()
+        for name in ("quickstart.lock", "result.json", "eu.log", "export/model.safetensors"):
+            (self.folder / name).write_text("precious")
+        with self.assertRaisesRegex(quickstart.UsageError, "expected result.json to be a link"):
+            self.take(self.folder)
+        for name in ("result.json", "eu.log", "export/model.safetensors"):
+            self.assertEqual("precious", (self.folder / name).read_text())
 
     def test_a_second_quickstart_in_the_same_folder_is_refused(self):
         self.take(self.folder / "out")
         with self.assertRaisesRegex(quickstart.UsageError, "another quickstart"):
             self.take(self.folder / "out")
 
-    def test_empty_and_absent_data_are_refused(self):
+    def test_empty_absent_and_unreadable_data_are_refused(self):
         (self.folder / "empty.txt").write_text("")
-        for name, message in (("empty.txt", "is empty"), ("absent.txt", "no such file"), (".", "folder of .bin")):
+        os.mkfifo(self.folder / "pipe")
+        (self.folder / "shards").mkdir()
+        (self.folder / "shards" / "a.bin").write_text("")
+        for name, message in (("empty.txt", "is empty"), ("absent.txt", "no such file"), (".", "folder without any"),
+                              ("pipe", "got a pipe"), ("shards", "a.bin: is empty")):
             with self.assertRaisesRegex(corpus.CorpusError, message):
                 corpus.check_data(self.folder / name)
 
@@ -162,6 +187,77 @@ class Folders(unittest.TestCase):
         with_header.write_bytes(header.tobytes() + array.array("H", [7, 300]).tobytes())
         self.assertEqual([256, 5001, 301], [corpus.vocab_size(path) for path in (text, plain, with_header)])
         self.assertEqual(5001, corpus.vocab_size(self.folder))
+
+
+class Program(unittest.TestCase):
+    """The script as a whole, with arguments that end it before it installs, builds or starts anything."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def run_script(self, *arguments):
+        script = pathlib.Path(quickstart.__file__).with_suffix("")
+        return subprocess.run([script, f"--out={self.folder}", *arguments], capture_output=True, text=True, timeout=60)
+
+    def contents(self):
+        return {str(path.relative_to(self.folder)): path.read_text() for path in self.folder.rglob("*")
+                if path.is_file() and path.name != "quickstart.lock"}
+
+    def test_a_mistake_in_the_input_costs_no_model(self):
+        # As a run leaves them, today's and an earlier version's.
+        for name in ("2026-01-31-093000/export/model.safetensors", "export/model.safetensors", "eu.log", "run.yaml"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text("precious")
+        (self.folder / "quickstart.lock").write_text("")
+        before = self.contents()
+        for arguments, expected in ((["--data=TYPO"], "TYPO: no such file"), (["--minutes=-1"], "--minutes=-1.0: expected"),
+                                    (["--sites=0"], "--sites=0: expected 1 to 64"), (["--datum=x"], "unrecognized")):
+            done = self.run_script(*arguments)
+            self.assertEqual(2, done.returncode, done.stderr)
+            self.assertIn(expected, done.stderr)
+            self.assertEqual("", done.stdout)  # nothing was installed or built
+            self.assertEqual(before, self.contents())
+
+
+class Stages(unittest.TestCase):
+    """quickstart() with stages that only note what they were given."""
+
+    def setUp(self):
+        self.out = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "out"
+        self.text = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "text.txt"
+        self.text.write_text("some text")
+        for name, stand_in in (("prepare", lambda data: data), ("calibrate", self.calibrate), ("train", self.train)):
+            self.enterContext(unittest.mock.patch.object(quickstart, name, stand_in))
+
+    def calibrate(self, out, *_):
+        (out / "calibration").mkdir()
+        return 10.0, 20
+
+    def train(self, out, *_):
+        (out / "export").mkdir()
+        (out / "export" / "model.safetensors").write_text(out.name)
+        return result.summarize(run_status(), Result.EVALUATION, training_s=30, export_dir=out / "export")
+
+    def run_quickstart(self):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            quickstart.quickstart(quickstart.parse_arguments([f"--out={self.out}", f"--data={self.text}"]))
+        return said.getvalue()
+
+    def test_a_second_run_leaves_the_first_ones_model_and_figures(self):
+        self.run_quickstart()
+        first = (self.out / "latest").resolve()
+        said = self.run_quickstart()
+        second = (self.out / "latest").resolve()
+        self.assertIn(str(second / "result.json"), said)
+        self.assertNotEqual(first, second)
+        for run in (first, second):
+            self.assertEqual(run.name, (run / "export" / "model.safetensors").read_text())
+            self.assertEqual(str(run / "export"), json.loads((run / "result.json").read_text())["export_dir"])
+        self.assertEqual((second / "result.json").read_text(), (self.out / "result.json").read_text())
+
+    def test_it_prints_the_address_of_the_page_that_people_look_at(self):
+        line = quickstart.status_line({"grpc": "127.0.0.1:1", "http": "127.0.0.1:2"}, self.out)
+        self.assertIn("http://127.0.0.1:2/ ", line)
 
 
 class Steps(unittest.TestCase):
