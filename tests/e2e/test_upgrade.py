@@ -1,14 +1,15 @@
-"""What sites and a coordinator of an earlier version said and stored is understood by today's coordinator."""
+"""What sites and a coordinator of an earlier version said and stored is understood by today's programs."""
 
 import json
 import pathlib
 import shutil
 import tarfile
 
-from harness import BIN_DIR, DONE, EndToEndTest
+from harness import BIN_DIR, DONE, EndToEndTest, read_safetensors
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 SESSIONS = sorted(GOLDEN.glob("session-*.tar.xz"))
+CHECKPOINTS = sorted(GOLDEN.glob("checkpoint-*.tar.xz"))
 
 
 class UpgradeTest(EndToEndTest):
@@ -37,6 +38,28 @@ class UpgradeTest(EndToEndTest):
             self.assert_same_bits(after.export(), values, f"{session.name}: export after the replay")
             after.stop_coordinator()
             self.assert_same_bits(after.snapshots(), run.snapshots(), f"{session.name}: W, v and the residual")
+
+    def test_runs_of_earlier_versions_go_on_from_their_checkpoints_to_the_bits_of_then(self):
+        self.assertTrue(CHECKPOINTS)
+        for checkpoint in CHECKPOINTS:
+            run, bundle = self.unpack(checkpoint, "state")
+            run.start_coordinator()
+            sites = sorted(folder.name for folder in (bundle / "checkpoints").iterdir())
+            for site in sites:
+                run.start_worker(site, f"--checkpoint_dir={bundle / 'checkpoints' / site}")
+            run.await_done()
+            for site in sites:
+                said = run.workers[site].log()
+                self.assertIn("goes on from the checkpoint after step", said)
+                self.assertNotIn("starts from the anchor", said)
+                self.assert_same_bits(read_safetensors(bundle / "end" / f"local-{site}.safetensors"), run.local(site),
+                                      f"{checkpoint.name}: parameters of site {site}")
+            self.assert_same_bits(read_safetensors(bundle / "end" / "model.safetensors"), run.export(),
+                                  f"{checkpoint.name}: export")
+            run.stop_coordinator()
+            end = self.new_run(json.loads((bundle / "run.yaml").read_text()))
+            shutil.copytree(bundle / "end" / "state", end.state_dir)
+            self.assert_same_bits(end.snapshots(), run.snapshots(), f"{checkpoint.name}: W, v and the residual")
 
     def replay_changed(self, choose, change):
         """Replays with the bytes of one line changed, the last that choose(method, line) takes; what the tape says."""
