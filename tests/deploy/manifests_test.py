@@ -177,6 +177,49 @@ class Compose(unittest.TestCase):
             self.assertTrue(services[name]["ports"][0].startswith("127.0.0.1:"), name)
 
 
+class Gpus(unittest.TestCase):
+    """A site that is given GPUs ends and says why, instead of training on CPUs beside them."""
+
+    def setUp(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        worker = folder / "causeway-worker"
+        worker.write_text('#!/bin/sh\necho "trains with $*"\n')
+        worker.chmod(0o755)
+        self.environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+    def ended(self, words, **environment):
+        return subprocess.run(words, env=self.environment | environment, capture_output=True, text=True)
+
+    def test_of_compose_the_gpu_profile_names_the_one_to_use(self):
+        service = compose("worker.compose.yaml", SITE)["services"]["worker-gpu"]
+        self.assertEqual(["gpu"], service["profiles"])
+        done = self.ended(deploy_files.compose_command(service))
+        self.assertEqual((2, ""), (done.returncode, done.stdout))
+        self.assertIn("expected --profile cpu, got --profile gpu: this version trains on CPUs only", done.stderr)
+        self.assertEqual("no", service["restart"])  # it would end in the same way again
+        self.assertNotIn("deploy", service)  # an engine without GPUs would fail before, with words of its own
+
+    def test_a_pod_that_is_given_gpus_fails_its_job(self):
+        pods = [pod_template(item)["spec"]["containers"] for name, item in kubernetes()
+                if name == "worker.yaml" and pod_template(item)]
+        [[container]] = pods
+        words = container["command"] + container["args"]
+        done = self.ended(words, NVIDIA_VISIBLE_DEVICES="GPU-7d2a")
+        self.assertEqual((2, ""), (done.returncode, done.stdout))
+        self.assertIn("this version trains on CPUs only", done.stderr)
+        self.assertIn("take them out of the container's resources", done.stderr)
+        if list(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+            self.skipTest("this machine has a GPU, which a pod without one does not see")
+        for none in ({}, {"NVIDIA_VISIBLE_DEVICES": "void"}, {"NVIDIA_VISIBLE_DEVICES": "none"}):
+            done = self.ended(words, **none)
+            self.assertEqual((0, ""), (done.returncode, done.stderr))
+            self.assertEqual(f"trains with {' '.join(container['args'])}\n", done.stdout)
+
+    def test_no_file_hands_gpus_to_this_versions_worker(self):
+        for path in [*DEPLOY.glob("*.yaml"), *DEPLOY.glob("k8s/*.yaml")]:
+            self.assertIsNone(re.search(r"nvidia\.com/gpu\W*:\W*\d|driver: nvidia", path.read_text()), path.name)
+
+
 class Addresses(unittest.TestCase):
     def test_coordinators_listen_on_the_two_ports_and_workers_dial_the_first(self):
         for command in deploy_files.commands():
