@@ -92,9 +92,13 @@ struct DownloadRequest {
   core::FragmentId fragment = 0;
   core::Version version = 0;  // of the base of an update; the least version of an anchor
   uint64_t held_digest = 0;   // anchors: of the initial parameters as the site would make them; 0 = none
-  size_t num_chunks = 1;      // about so many will come: few chunks take few connections
+  // The most that the payload may have: a header that says more is refused before anything is allocated for it. Few
+  // chunks take few connections.
+  size_t num_chunks = 1;
   std::function<void(const DownloadHeader&)> on_header;
   std::function<void(int index, std::string chunk)> on_chunk;
+  // OK: all chunks have come. NOT_FOUND: the coordinator has it no more. INVALID_ARGUMENT: it is not what can be sent,
+  // or what can be taken. CANCELLED: dropped.
   std::function<void(absl::Status status, uint64_t digest)> done;
 };
 

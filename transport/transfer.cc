@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/mutex.h"
 #include "transport/messages.h"
@@ -188,12 +189,20 @@ class DownloadTransfer final : public Transfer {
     bool of_version = false;  // what its stream sends is of version_
   };
 
-  // An anchor may have been replaced by a newer one between two streams: the newest counts, and all starts over.
   void TakeMessage(size_t stripe, const v1::DownloadMessage& message) {
+    if (!TakeValid(stripe, message)) Cancel();
+  }
+
+  // An anchor may have been replaced by a newer one between two streams: the newest counts, and all starts over. False:
+  // the coordinator sends what cannot be taken.
+  bool TakeValid(size_t stripe, const v1::DownloadMessage& message) {
     core::MutexLock lock(mutex_);
+    if (!refused_.ok()) return false;
     attempts_ = 0;
     if (message.has_header()) {
       const DownloadHeader header = FromProto(message.header());
+      refused_ = CheckHeader(header);
+      if (!refused_.ok()) return false;
       if (!begun_ || header.version > version_) {
         begun_ = true;
         version_ = header.version;
@@ -207,10 +216,22 @@ class DownloadTransfer final : public Transfer {
     } else if (message.has_end() && stripes_[stripe].of_version) {
       digest_ = message.end().digest();
     }
+    return true;
+  }
+
+  // Owners size what they keep by this number.
+  absl::Status CheckHeader(const DownloadHeader& header) const {
+    if (header.num_chunks >= 0 && static_cast<size_t>(header.num_chunks) <= request_.num_chunks) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat("download of fragment ", request_.fragment, " version ",
+                                                   request_.version, ": expected a header with 0 to ",
+                                                   request_.num_chunks, " chunks, got ", header.num_chunks));
   }
 
   void TakeChunk(size_t stripe, std::string chunk) {
     core::MutexLock lock(mutex_);
+    if (!refused_.ok()) return;
     attempts_ = 0;
     if (!stripes_[stripe].of_version) return;
     const int index = static_cast<int>(stripe + stripes_.size() * stripes_[stripe].chunks);
@@ -236,6 +257,10 @@ class DownloadTransfer final : public Transfer {
   }
 
   bool TakeOutcome() override {
+    if (!refused_.ok()) {
+      Finish(refused_);
+      return true;
+    }
     int held = 0;
     for (const Stripe& stripe : stripes_) held += stripe.chunks;
     if (digest_ && held == num_chunks_) {
@@ -265,6 +290,7 @@ class DownloadTransfer final : public Transfer {
   bool begun_ = false;
   core::Version version_ = 0;  // of what is held
   int num_chunks_ = 0;
+  absl::Status refused_;  // why no other attempt can help
   std::optional<uint64_t> digest_;
 };
 

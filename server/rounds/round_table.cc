@@ -34,6 +34,8 @@ RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t 
   closed_ms_.resize(num_fragments());
   for (auto& [site, record] : state_.sites) {
     record.last_merged.resize(num_fragments(), -1);
+    // A journal without a seed does not know how many fragments there are, so that nothing has checked its lists.
+    if (core::IsActive(record.state)) record.first_versions.resize(num_fragments(), 0);
     if (record.state == SiteState::kGone) continue;
     links_[site] = {.connected = false, .deadline_ms = now_ms + rules_.membership.lease_ms};
     record.reason = "expected back after the coordinator's restart";

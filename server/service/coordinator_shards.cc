@@ -57,7 +57,7 @@ absl::Status Coordinator::BeginFollow(const v1::Context& context, const std::sha
                                                       options_.config.run_id, ", got ", context.protocol(), " and ",
                                                       context.run_id()));
   }
-  if (!options_.shard.leads() || shard.count != options_.shard.count || shard.leads() || shard.index >= shard.count) {
+  if (!options_.shard.leads() || shard.count != options_.shard.count || shard.index < 1 || shard.index >= shard.count) {
     return absl::FailedPreconditionError(
         absl::StrCat("what asks to follow is ", shard.Text(), ", this is ", options_.shard.Text()));
   }

@@ -97,6 +97,25 @@ absl::Status LoadRules(Database& database, core::RoundState& rules) {
       });
 }
 
+// The rules index these lists by fragment. An active site has its place in the schedule of every fragment; any other
+// may not have entered yet.
+absl::Status CheckSites(const Database& database, const std::map<core::SiteId, core::SiteRecord>& sites,
+                        size_t fragments) {
+  for (const auto& [site, record] : sites) {
+    const auto wrong = [&](const char* list, size_t got) {
+      return database.Damaged(absl::StrCat("table sites, site ", site, " (", core::SiteStateName(record.state),
+                                           "): expected ", fragments, " versions in ", list,
+                                           ", one for each fragment, got ", got));
+    };
+    const bool may_be_empty = !core::IsActive(record.state) && record.first_versions.empty();
+    if (record.first_versions.size() != fragments && !may_be_empty) {
+      return wrong("first_versions", record.first_versions.size());
+    }
+    if (record.last_merged.size() != fragments) return wrong("last_merged", record.last_merged.size());
+  }
+  return absl::OkStatus();
+}
+
 constexpr char kContributionColumns[] =
     "SELECT site, base, tokens, steps, segment, offset, chunk_bytes, weight FROM contributions ";
 
@@ -208,6 +227,7 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
   core::RoundState& rules = stored.rounds;
   RETURN_IF_ERROR(LoadRules(database, rules));
   rules.seeded = !stored.run.tensors_of_fragment.empty();
+  if (rules.seeded) RETURN_IF_ERROR(CheckSites(database, rules.sites, stored.run.tensors_of_fragment.size()));
   for (size_t p = 0; p < stored.run.tensors_of_fragment.size(); ++p) {
     StoredFragment fragment;  // nothing is stored of another shard's
     if (shard.Owns(static_cast<core::FragmentId>(p))) {

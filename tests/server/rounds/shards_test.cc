@@ -257,5 +257,16 @@ TEST_F(ShardsTest, AFollowerThatStartsAgainGoesOnWithoutShardZero) {
   EXPECT_THAT(again.Follow(lead.membership(), 0), IsEmpty());
 }
 
+// As a shard that lost its disk stores it: it follows who is in before it has a model, and so before its journal knows
+// how many versions a site has.
+TEST(ShardWithoutAModel, StartsFromSitesWhoseVersionsItsJournalCouldNotCheck) {
+  core::RoundState stored;
+  stored.started = true;
+  stored.sites["a"] = {.session = SessionOf("a"), .state = core::SiteState::kTraining, .reason = "", .stay = 1};
+  RoundTable follower(RulesOf(1, 1), stored, 0);
+  follower.Tick(1);
+  EXPECT_THAT(follower.state().sites.at("a").first_versions, SizeIs(kFragments));
+}
+
 }  // namespace
 }  // namespace causeway::server

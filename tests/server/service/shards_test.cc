@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "absl/strings/str_cat.h"
 #include "tests/server/service/coordinator_for_test.h"
 
 namespace causeway::server {
@@ -96,6 +99,28 @@ TEST(Shards, OnlyAShardOfTheSameRunMayFollow) {
   context.set_shard(1);
   context.set_run_id("other");
   EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->BeginFollow(context, nullptr)));
+}
+
+TEST(Shards, FollowerThatSaysItIsNoShardOfTheRunIsRefusedAndTheCoordinatorLivesOn) {
+  CoordinatorForTest run(Gate::Open(), kLead);
+  for (int index : {-1, std::numeric_limits<int>::min(), 0, 2, std::numeric_limits<int>::max()}) {
+    grpc::ClientContext call;
+    const auto stream = run.stub->Follow(&call);
+    v1::FollowMessage message;
+    message.mutable_context()->set_protocol(transport::kProtocol);
+    message.mutable_context()->set_run_id("test");
+    message.mutable_context()->set_shard(index);
+    message.mutable_context()->set_num_shards(2);
+    message.mutable_report()->set_seeded(true);
+    stream->Write(message);
+    v1::MembershipUpdate update;
+    EXPECT_FALSE(stream->Read(&update)) << index;
+    const grpc::Status status = stream->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << index;
+    EXPECT_EQ(status.error_message(),
+              absl::StrCat("what asks to follow is shard ", index, " of 2, this is shard 0 of 2"));
+  }
+  EXPECT_TRUE(run.Join("a").has_welcome());
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <tuple>
+
 #include "core/numerics.h"
 #include "tests/server/store/journal_for_test.h"
 
@@ -116,6 +118,37 @@ TEST_F(Damage, RowThatCannotBeIsNamed) {
     const absl::Status status = OpenAt(copy)->Load().status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << sql << ": " << status;
   }
+}
+
+TEST_F(Damage, SiteWithoutAVersionForEachFragmentIsNamed) {
+  {
+    core::RoundState state;
+    state.sites["eu"] = {.session = "eu-1",
+                         .state = core::SiteState::kTraining,
+                         .reason = "",
+                         .first_versions = {0},
+                         .last_merged = {0},
+                         .stay = 1};
+    const auto journal = Open();
+    journal->Commit({.state = state});
+    journal->Flush();
+  }
+  for (const auto& [list, versions, got] : {std::tuple("first_versions", "[]", 0),
+                                            {"first_versions", "[0,0]", 2},
+                                            {"last_merged", "[]", 0},
+                                            {"last_merged", "[0,-1,-1]", 3}}) {
+    Sql(absl::StrCat("UPDATE sites SET ", list, " = '", versions, "'").c_str());
+    const absl::Status status = Open()->Load().status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << list << versions << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(At("journal.sqlite")), HasSubstr("site eu (training)"),
+                      HasSubstr(absl::StrCat("expected 1 versions in ", list)), HasSubstr(absl::StrCat("got ", got))));
+    Sql(absl::StrCat("UPDATE sites SET ", list, " = '[0]'").c_str());
+  }
+  Sql("UPDATE sites SET state = 'joining', first_versions = '[]'");  // it has not entered
+  EXPECT_TRUE(Open()->Load().ok());
+  Sql("UPDATE sites SET first_versions = '[0,0]'");
+  EXPECT_TRUE(absl::IsDataLoss(Open()->Load().status()));
 }
 
 TEST_F(Damage, DirectoryThatCannotBeMadeIsRefusedWithItsName) {
