@@ -18,8 +18,13 @@ namespace {
 constexpr int64_t kByteValues = 256;
 constexpr int64_t kTokenBytes = 2;
 constexpr size_t kHeaderBytes = 256 * sizeof(int32_t);  // llm.c's
-constexpr int32_t kMagic = 20240520;
+constexpr int32_t kMagic = 20240520;                    // uint16 tokens
 constexpr int32_t kHeaderVersion = 1;
+constexpr int32_t kWideMagic = 20240801;  // uint32 tokens
+
+// llm.c's magics are dates of this year. Its headers have at most 16 fields; the rest of their 256 is zero.
+constexpr int32_t kFirstMagic = 20240101, kLastMagic = 20241231;
+constexpr size_t kHeaderFields = 16;
 
 int32_t Int32At(std::span<const std::byte> bytes, size_t index) {
   int32_t value;
@@ -31,11 +36,30 @@ absl::Status Wrong(const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
 }
 
+// Begins like one of llm.c's files that has no tokens of 2 bytes, rather than with tokens. By chance tokens hardly ever
+// do: a thousand bytes of them are not mostly zero.
+bool HasOtherHeader(std::span<const std::byte> bytes) {
+  const int32_t magic = Int32At(bytes, 0);
+  if (magic == kWideMagic) return true;
+  const auto rest = bytes.subspan(kHeaderFields * sizeof(int32_t), kHeaderBytes - kHeaderFields * sizeof(int32_t));
+  return magic >= kFirstMagic && magic <= kLastMagic &&
+         std::ranges::all_of(rest, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
 // Takes llm.c's header off the bytes of a .bin file, if it has one; `tokens` leaves as what follows.
 absl::Status TakeHeader(const std::string& path, std::span<const std::byte>& tokens) {
-  if (tokens.size() < kHeaderBytes || Int32At(tokens, 0) != kMagic) return absl::OkStatus();
+  if (tokens.size() < kHeaderBytes) return absl::OkStatus();
+  const int32_t magic = Int32At(tokens, 0);
   const int32_t version = Int32At(tokens, 1);
   const int32_t count = Int32At(tokens, 2);
+  if (magic != kMagic) {
+    if (!HasOtherHeader(tokens)) return absl::OkStatus();
+    return Wrong(
+        path, absl::StrCat("expected uint16 tokens, with llm.c's header of magic ", kMagic, ", version ",
+                           kHeaderVersion, ", or with none; got llm.c's header of magic ", magic, ", version ", version,
+                           magic == kWideMagic ? ": uint32 tokens, which are not read yet"
+                                               : ", which is of no file of tokens that is known"));
+  }
   tokens = tokens.subspan(kHeaderBytes);
   if (version != kHeaderVersion) {
     return Wrong(path, absl::StrCat("expected a header of version ", kHeaderVersion, ", got ", version));

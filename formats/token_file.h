@@ -4,6 +4,9 @@
 //   train.bin            nanoGPT: uint16 tokens; or llm.c: 256 × int32 header (magic 20240520, version 1, tokens), then
 //   those shards/              a folder: its *.bin files in bytewise order of their names, back to back
 //
+// llm.c's other files begin alike, its shards of uint32 tokens (magic 20240801, version 7) among them: they are refused
+// by name. As uint16 they would be twice as many tokens, every other one of them 0 or 1.
+//
 // Open reads every token of a .bin once, so that a file of another tokenizer fails at the start, with the position, and
 // not in the middle of a run. Immutable after that; thread-safe. Move-only. A file that is cut short while it is open
 // ends the process (SIGBUS): replace token files, do not rewrite them.

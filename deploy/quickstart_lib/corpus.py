@@ -12,6 +12,7 @@ DICTIONARY = "usr/share/dictd/gcide.dict.dz"
 BYTE_VOCAB = 256
 
 LLMC_MAGIC = 20240520  # first int32 of llm.c's shards, whose header is 256 int32
+LLMC_WIDE_MAGIC = 20240801  # of those with uint32 tokens
 LLMC_HEADER_BYTES = 1024
 READ_BYTES = 1 << 24
 
@@ -73,8 +74,12 @@ def check_data(path):
     for file in files:
         try:
             with open(file, "rb") as opened:
-                if not opened.read(1):
+                begin = opened.read(4)
+                if not begin:
                     raise CorpusError(f"--data={file}: is empty")
+                if file.suffix == ".bin" and int.from_bytes(begin, "little") == LLMC_WIDE_MAGIC:
+                    raise CorpusError(f"--data={file}: expected uint16 tokens, got llm.c's shard of uint32 tokens, "
+                                      "which are not read yet")
         except OSError as error:
             raise CorpusError(f"--data={file}: cannot read it: {error.strerror}") from None
     return path

@@ -171,9 +171,13 @@ class Folders(unittest.TestCase):
         (self.folder / "empty.txt").write_text("")
         os.mkfifo(self.folder / "pipe")
         (self.folder / "shards").mkdir()
+        (self.folder / "no_shards").mkdir()
         (self.folder / "shards" / "a.bin").write_text("")
-        for name, message in (("empty.txt", "is empty"), ("absent.txt", "no such file"), (".", "folder without any"),
-                              ("pipe", "got a pipe"), ("shards", "a.bin: is empty")):
+        wide = array.array("I", [corpus.LLMC_WIDE_MAGIC, 7, 2] + [0] * 253 + [5, 70000])
+        (self.folder / "wide.bin").write_bytes(wide.tobytes())
+        for name, message in (("empty.txt", "is empty"), ("wide.bin", "uint32 tokens, which are not read yet"),
+                              ("absent.txt", "no such file"), ("no_shards", "folder without any"), ("pipe", "got a pipe"),
+                              ("shards", "a.bin: is empty")):
             with self.assertRaisesRegex(corpus.CorpusError, message):
                 corpus.check_data(self.folder / name)
 

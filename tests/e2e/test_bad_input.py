@@ -4,6 +4,7 @@ import json
 import resource
 import signal
 import socket
+import struct
 import unittest
 
 from harness import (BAD_INPUT, DONE, FAILED, NON_FINITE, REFUSED, UNREACHABLE, EndToEndTest, eventually, merged,
@@ -212,6 +213,17 @@ class DataTest(BadInputTest):
             worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.grpc}", *flags)
             self.assert_ends(worker, BAD_INPUT, message)
         self.assertEqual(run.status()["sites"], [], "nobody joined")
+
+    def test_shards_of_uint32_tokens(self):
+        model = {"kind": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+                 "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 70000, "max_position_embeddings": 8}
+        run = self.live_run({"run_id": "e2e", "model": model, "sync": {"num_fragments": 1}})
+        shard = self.folder / "train.bin"
+        header, tokens = [20240801, 7, 4096] + [0] * 253, [0, 60000, 65537, 69999] * 1024
+        shard.write_bytes(struct.pack("<256i", *header) + struct.pack("<4096I", *tokens))
+        worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.grpc}", f"--data={shard}")
+        self.assert_ends(worker, BAD_INPUT, f"{shard}: expected uint16 tokens", "magic 20240801, version 7: uint32")
+        self.assertEqual(run.status()["sites"], [], "no site joined")
 
 
 class BadValueTest(BadInputTest):

@@ -22,8 +22,8 @@ std::string Bin(std::initializer_list<uint16_t> tokens) {
   return bytes;
 }
 
-std::string LlmcHeader(int32_t version, int32_t tokens) {
-  const int32_t fields[256] = {20240520, version, tokens};
+std::string LlmcHeader(int32_t version, int32_t tokens, int32_t magic = 20240520) {
+  const int32_t fields[256] = {magic, version, tokens};
   return std::string(reinterpret_cast<const char*>(fields), sizeof fields);
 }
 
@@ -87,6 +87,30 @@ TEST(TokenFile, MissingEmptyAndUnreadableFilesAreErrors) {
   if (geteuid() == 0) return;  // who may read everything cannot be refused
   ASSERT_EQ(chmod(folder.Write("secret.txt", "x").c_str(), 0), 0);
   EXPECT_THAT(ErrorOf(folder / "secret.txt", 256), HasSubstr("Permission denied"));
+}
+
+TEST(TokenFile, LlmcShardOfUint32TokensIsRefusedByName) {
+  const TemporaryFolder folder;
+  const std::string two_tokens = Bin({5, 0, 57345, 1});
+  const std::string path = folder.Write("b.bin", LlmcHeader(7, 2, 20240801) + two_tokens);
+  folder.Write("a.bin", Bin({1, 2}));
+  for (const std::string& data : {path, folder.path()}) {
+    const absl::Status status = TokenFile::Open(data, 128256).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(path), HasSubstr("expected uint16 tokens"),
+                      EndsWith("magic 20240801, version 7: uint32 tokens, which are not read yet")));
+  }
+}
+
+TEST(TokenFile, OtherFilesOfLlmcAreRefusedAndTokensThatLookALittleLikeThemAreNot) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(ErrorOf(folder.Write("eval.bin", LlmcHeader(1, 2, 20240522) + Bin({1, 2})), 65536),
+              EndsWith("got llm.c's header of magic 20240522, version 1, which is of no file of tokens that is known"));
+  std::string header = LlmcHeader(1, 2, 20240522);
+  header[1000] = 1;  // no header of llm.c has a field there
+  EXPECT_EQ(Tokens(TokenFile::Open(folder.Write("tokens.bin", header), 65536)).size(), 512u);
+  EXPECT_EQ(Tokens(TokenFile::Open(folder.Write("other.bin", LlmcHeader(1, 2, 20250101)), 65536)).size(), 512u);
 }
 
 TEST(TokenFile, SizesThatDoNotFitAreErrors) {
