@@ -1,8 +1,10 @@
 // Holds transfers to a rate, so that a site's other traffic has room: says when the next bytes may go. All transfers of
-// a direction share one. Thread-safe.
+// a direction share one. At any time t after the first bytes, at most rate · t and one reservation have gone.
+// Thread-safe.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "core/mutex.h"
@@ -20,15 +22,19 @@ class Pacer {
   int64_t Reserve(int64_t bytes, int64_t now_us) {
     if (!limits()) return now_us;
     core::MutexLock lock(mutex_);
-    const int64_t start_us = std::max(now_us, free_at_us_);
-    free_at_us_ = start_us + static_cast<int64_t>(static_cast<double>(bytes) * 1e6 / bytes_per_s_);
-    return start_us;
+    const int64_t start_ns = std::max(now_us * 1000, free_at_ns_);
+    const double takes_ns = std::ceil(static_cast<double>(bytes) * 1e9 / bytes_per_s_);
+    free_at_ns_ = start_ns + static_cast<int64_t>(std::min(takes_ns, static_cast<double>(kNeverNs - start_ns)));
+    return (start_ns + 999) / 1000;
   }
 
  private:
+  // In nanoseconds, and rounded up: many small messages would otherwise go in no time at all.
+  static constexpr int64_t kNeverNs = int64_t{1} << 62;  // in the next century
+
   const double bytes_per_s_;
   core::Mutex mutex_;
-  int64_t free_at_us_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t free_at_ns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace causeway::transport
