@@ -1,0 +1,74 @@
+"""README, CHANGELOG and CONTRIBUTING against what is there: what they promise, and what they say is not there yet."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARIES = os.environ.get("CAUSEWAY_BIN_DIR")
+TEXTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+
+
+def text(name):
+    return (ROOT / name).read_text()
+
+
+def section(name, title):
+    return re.search(rf"^#+ {title}$(.*?)(?=^#|\Z)", text(name), re.MULTILINE | re.DOTALL)[1]
+
+
+def programs():
+    return subprocess.run(["git", "grep", "-hE", r"^ABSL_FLAG\(", "--", "*main.cc"], cwd=ROOT, capture_output=True,
+                          text=True, check=True).stdout
+
+
+class Promises(unittest.TestCase):
+    def test_what_is_not_there_yet_is_not_there(self):
+        there = {
+            "several coordinators for one run": "ABSL_FLAG(std::string, shard," in programs(),
+            "Training on GPUs": "CAUSEWAY_CUDA" in text("worker/CMakeLists.txt"),
+            "several ranks in a site": re.search(r"ABSL_FLAG\(int\w*, (rank|nproc),", programs()) is not None,
+        }
+        not_there_yet = section("CHANGELOG.md", "Not there yet")
+        for what, is_there in there.items():
+            self.assertEqual(not is_there, what in not_there_yet, what)
+
+    def test_the_readme_says_what_a_site_trains_on_before_it_says_how(self):
+        trains_on_cpus = "Training on GPUs" in section("CHANGELOG.md", "Not there yet")
+        begin = text("README.md").partition("## Try it")[0]
+        self.assertEqual(trains_on_cpus, "trains on the CPUs" in begin)
+        self.assertEqual(trains_on_cpus, "accelerators" not in begin)
+
+    def test_state_directories_of_earlier_builds_are_spoken_of_once_and_as_the_store_takes_them(self):
+        said = re.findall(r"State directories of earlier builds[^.;]*", text("CHANGELOG.md"))
+        self.assertEqual(1, len(said), said)
+        newest = re.search(r"constexpr int64_t kFormat = (\d+);", text("server/store/schema.cc"))[1]
+        self.assertRegex(" ".join(said[0].split()), rf"are taken over, and are of format {newest}\b")
+
+    def test_presets_are_those_that_there_are_and_none_is_reserved(self):
+        presets = [preset["name"] for preset in json.loads(text("CMakePresets.json"))["configurePresets"]
+                   if not preset.get("hidden")]
+        rows = re.findall(r"^\| (`.*?) \| (.*) \|$", section("CONTRIBUTING.md", "Build and test"), re.MULTILINE)
+        self.assertEqual(sorted(presets), sorted(name for names, _ in rows for name in re.findall(r"`(\w+)`", names)))
+        for names, what in rows:
+            self.assertNotIn("reserved", what, names)
+
+    def test_links_lead_somewhere(self):
+        for name in TEXTS:
+            for target in re.findall(r"\]\((?!http)([^)#]+)", text(name)):
+                self.assertTrue((ROOT / target).exists(), f"{name}: {target}")
+
+    @unittest.skipUnless(BINARIES, "CAUSEWAY_BIN_DIR names no build")
+    def test_flags_in_the_readme_are_flags_of_a_program_or_a_script(self):
+        known = {"profile", "build", "minutes", "sites", "data", "out"}  # docker compose's, and the quickstart's
+        for program in ("causeway-coordinator", "causeway-worker", "causewayctl"):
+            said = subprocess.run([pathlib.Path(BINARIES) / program, "--help"], capture_output=True, text=True, check=True)
+            known |= set(re.findall(r"--(\w+)", said.stdout))
+        self.assertLessEqual(set(re.findall(r"--([a-z_]+)", text("README.md"))), known)
+
+
+if __name__ == "__main__":
+    unittest.main()
