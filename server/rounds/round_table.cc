@@ -187,7 +187,7 @@ Actions RoundTable::Heard(const SiteId& site, const SessionId& session, core::St
   link.deadline_ms = now_ms_ + rules_.membership.lease_ms;
   if (!core::IsActive(state_.sites[site].state)) return actions;
   // A site reports several times within its lease, or it was cut off.
-  pace_.Heard(site, step, now_ms_, rules_.membership.lease_ms / 2);
+  if (step >= link.entry_step) pace_.Heard(site, step, now_ms_, rules_.membership.lease_ms / 2);
   if (link.completing == completing) return actions;
   link.completing = completing;
   CloseRounds(actions);
@@ -321,6 +321,7 @@ Enter RoundTable::EnterNow(const SiteId& site) {
   record.state = SiteState::kTraining;
   record.reason.clear();
   record.first_versions = enter.entry.first_versions;
+  links_[site].entry_step = enter.entry.step;
   enter.entry.sites = ActiveSites();
   enter.entry.stay = record.stay;
   return enter;

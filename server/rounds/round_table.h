@@ -182,6 +182,7 @@ class RoundTable {
     bool connected = false;
     int64_t deadline_ms = 0;
     bool completing = false;
+    core::Step entry_step = 0;  // that it was told; reports of earlier steps are from before it heard of that
   };
   // What is known of an open round beside its contributions. Times are those of this process.
   struct OpenRound {

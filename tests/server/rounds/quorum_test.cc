@@ -189,6 +189,24 @@ TEST(Distance, RoundsKeepTheSitesOwnPace) {
   EXPECT_THAT(Closed(table.Tick(1950)), SizeIs(1));  // of the same fragment: 0.95 · 10 · 100
 }
 
+TEST(Distance, WhatAJoinerReportsBeforeItHasHeardOfItsPlaceIsNoPace) {
+  RoundTable table(QuorumRules(1), {}, 0);  // H = 10
+  Arrive(table, "a");
+  Steps(table, {"a"}, 1000);
+  Contribute(table, "a", 0, 0, 1000);
+  ASSERT_THAT(Closed(Contribute(table, "a", 0, 1, 2000)), SizeIs(1));
+  const auto entered = ActionsOf<Enter>(Arrive(table, "b", 2000));
+  ASSERT_THAT(entered, SizeIs(1));
+  const core::Step entry = entered[0].entry.step;
+  ASSERT_GT(entry, 0);
+  table.Heard("b", SessionOf("b"), /*step=*/0, /*completing=*/false, 2010);
+  table.Heard("b", SessionOf("b"), entry, /*completing=*/false, 2020);
+  table.Heard("b", SessionOf("b"), entry + 1, /*completing=*/false, 2120);
+  Contribute(table, "a", 0, 2, 2500);
+  EXPECT_THAT(Closed(table.Tick(2949)), IsEmpty());
+  EXPECT_THAT(Closed(table.Tick(2950)), SizeIs(1));  // 0.95 · 10 · 100: each of them takes 100 ms for a step
+}
+
 TEST(Distance, IsNotKeptWhenNobodyTrainsAnyMore) {
   RoundTable table(QuorumRules(2, 2), {}, 0);
   for (const char* site : {"a", "b"}) Arrive(table, site);
