@@ -25,24 +25,28 @@ double SumOfSquares(const float* values, size_t count) {
 
 }  // namespace
 
-ErrorFeedback::ErrorFeedback(int64_t padded_values, float beta) : beta_(beta) {
+ErrorFeedback::ErrorFeedback(int64_t padded_values, float beta, core::BufferPool* pool) : beta_(beta), pool_(pool) {
   CHECK(padded_values >= 0 && padded_values % core::kUnitValues == 0 && beta >= 0);
   if (beta == 0) return;
-  residual_.assign(padded_values, 0.0f);
-  next_residual_.assign(padded_values, 0.0f);
+  residual_ = pool->Take(padded_values);
+  Reset();
 }
 
 absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans,
                                                                std::span<const float> values) {
   CHECK(!pending_);
+  core::Buffer next;
+  if (beta_ > 0) next = pool_->Take(residual_.values().size());
   std::vector<std::string> chunks;
   for (const ChunkSpan& span : spans) {
     ChunkFeedback feedback;
     if (beta_ > 0) {
       feedback.beta = beta_;
       const int64_t count = ResidualValues(span);
-      feedback.residual = std::span<const float>(residual_).subspan(span.first_value(), count);
-      feedback.next_residual = std::span<float>(next_residual_).subspan(span.first_value(), count);
+      feedback.residual = residual().subspan(span.first_value(), count);
+      const std::span<float> whole = next.values().subspan(span.first_value(), span.units() * core::kUnitValues);
+      feedback.next_residual = whole.first(count);
+      std::ranges::fill(whole.subspan(count), 0.0f);
     }
     absl::StatusOr<std::string> chunk = EncodeChunk(span, values.subspan(span.first_value(), span.values), feedback);
     if (!chunk.ok()) {
@@ -51,38 +55,48 @@ absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector
     }
     chunks.push_back(*std::move(chunk));
   }
+  next_residual_ = std::move(next);
   pending_ = true;
   return chunks;
 }
 
+void ErrorFeedback::Measure() {
+  const std::span<const float> values = residual();
+  residual_norm_ = std::sqrt(SumOfSquares(values.data(), values.size()));
+}
+
 void ErrorFeedback::Admit() {
   CHECK(pending_);
-  residual_.swap(next_residual_);
+  residual_ = std::move(next_residual_);
   pending_ = false;
-  residual_norm_ = std::sqrt(SumOfSquares(residual_.data(), residual_.size()));
+  Measure();
 }
 
 void ErrorFeedback::Refuse() {
   CHECK(pending_);
+  next_residual_.Reset();
   pending_ = false;
 }
 
 void ErrorFeedback::Reset() {
-  std::fill(residual_.begin(), residual_.end(), 0.0f);
+  std::ranges::fill(residual_.values(), 0.0f);
+  next_residual_.Reset();
   pending_ = false;
   residual_norm_ = 0;
 }
 
 void ErrorFeedback::Restore(std::span<const float> residual) {
-  CHECK(residual.size() == residual_.size());
-  std::copy(residual.begin(), residual.end(), residual_.begin());
+  CHECK(residual.size() == residual_.values().size());
+  std::ranges::copy(residual, residual_.values().begin());
+  next_residual_.Reset();
   pending_ = false;
-  residual_norm_ = std::sqrt(SumOfSquares(residual_.data(), residual_.size()));
+  Measure();
 }
 
 void ErrorFeedback::RestorePending(std::span<const float> next_residual) {
-  CHECK(next_residual.size() == next_residual_.size());
-  std::copy(next_residual.begin(), next_residual.end(), next_residual_.begin());
+  CHECK(next_residual.size() == residual_.values().size());
+  if (beta_ > 0) next_residual_ = pool_->Take(next_residual.size());
+  std::ranges::copy(next_residual, next_residual_.values().begin());
   pending_ = true;
 }
 

@@ -3,8 +3,8 @@
 //   d = Δ + β e;   q = Q(d);   send q;   admitted: e ← d − Q⁻¹(q);   refused: e keeps its old value
 //
 // The only place where a codec's past is kept: in the codec's domain, so rotated where it rotates. After Encode the new
-// residual is pending until Admit or Refuse, because a refused contribution stays whole in the site. Owned by one
-// thread at a time.
+// residual is pending until Admit or Refuse, because a refused contribution stays whole in the site. A fragment needs a
+// second array only while it is pending, which it takes from a pool. Owned by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 #include "absl/status/statusor.h"
 #include "codecs/chunk.h"
-#include "core/aligned.h"
+#include "core/buffer_pool.h"
 
 namespace causeway::codecs {
 
 class ErrorFeedback {
  public:
-  // `padded_values` of the fragment; beta = 0 keeps no residual at all.
-  ErrorFeedback(int64_t padded_values, float beta);
+  // `padded_values` of the fragment; beta = 0 keeps no residual at all. The pool outlives it.
+  ErrorFeedback(int64_t padded_values, float beta, core::BufferPool* pool);
 
   // Encodes the fragment's values (padded layout) into one chunk for each span. Needs no pending residual.
   // INVALID_ARGUMENT as EncodeChunk; nothing is pending then. The spans' codecs may be others than before,
@@ -34,18 +34,21 @@ class ErrorFeedback {
 
   bool pending() const { return pending_; }
   // As it is, in the codecs' domain; empty when beta = 0.
-  std::span<const float> residual() const { return residual_; }
-  std::span<const float> next_residual() const { return next_residual_; }  // counts while it is pending
-  void Restore(std::span<const float> residual);                           // of the same size and domain
+  std::span<const float> residual() const { return residual_.values(); }
+  std::span<const float> next_residual() const { return next_residual_.values(); }  // empty unless it is pending
+  void Restore(std::span<const float> residual);                                    // of the same size and domain
   void RestorePending(std::span<const float> next_residual);
   double ResidualNorm() const { return residual_norm_; }  // Euclidean
 
  private:
+  void Measure();
+
   float beta_;
   bool pending_ = false;
   double residual_norm_ = 0;
-  core::AlignedFloats residual_;
-  core::AlignedFloats next_residual_;
+  core::BufferPool* pool_;
+  core::Buffer residual_;
+  core::Buffer next_residual_;
 };
 
 }  // namespace causeway::codecs

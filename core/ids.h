@@ -11,7 +11,7 @@ namespace causeway::core {
 
 using SiteId = std::string;     // one datacenter; unique in a run, 1 to 64 of [A-Za-z0-9._-]
 using RunId = std::string;      // one training run
-using SessionId = std::string;  // one stay of a site in a run, from welcome to leave or eviction
+using SessionId = std::string;  // a worker's identity, kept over reconnects and restarts from its checkpoint
 
 // A contribution is merged at most once under this key (docs/architecture.md). No epoch in it: an upload that a
 // restart of the coordinator interrupted goes on under the same key.

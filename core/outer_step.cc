@@ -24,15 +24,17 @@ void OuterStep(const OuterParameters& outer, std::span<const float> gradient, st
 }
 
 CAUSEWAY_MULTIVERSION
-void Rebase(const OuterParameters& outer, std::span<const float> gradient, std::span<const float> momentum,
-            std::span<float> local) {
-  CHECK(gradient.size() == momentum.size() && gradient.size() == local.size());
+void OuterDirection(const OuterParameters& outer, std::span<const float> momentum, std::span<float> gradient) {
+  CHECK(gradient.size() == momentum.size());
   const float mu = outer.momentum;
-  const float minus_eta = -outer.lr;
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    const float s = std::fma(mu, momentum[i], gradient[i]);
-    local[i] = std::fma(minus_eta, s, local[i]);
-  }
+  for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = std::fma(mu, momentum[i], gradient[i]);
+}
+
+CAUSEWAY_MULTIVERSION
+void Rebase(float lr, std::span<const float> step, std::span<float> local) {
+  CHECK(step.size() == local.size());
+  const float minus_eta = -lr;
+  for (size_t i = 0; i < step.size(); ++i) local[i] = std::fma(minus_eta, step[i], local[i]);
 }
 
 CAUSEWAY_MULTIVERSION

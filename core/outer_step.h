@@ -23,9 +23,11 @@ struct OuterParameters {
 void OuterStep(const OuterParameters& outer, std::span<const float> gradient, std::span<float> momentum,
                std::span<float> anchor);
 
-// After OuterStep: moves `local` (θ) by the step that the anchor took, from the v and g of that step.
-void Rebase(const OuterParameters& outer, std::span<const float> gradient, std::span<const float> momentum,
-            std::span<float> local);
+// After OuterStep: makes the step s that the anchor took of g, in its place, from the v of that step.
+void OuterDirection(const OuterParameters& outer, std::span<const float> momentum, std::span<float> gradient);
+
+// Moves `local` (θ) by the step that the anchor took with the learning rate `lr`.
+void Rebase(float lr, std::span<const float> step, std::span<float> local);
 
 // Mixes the anchor into `local` (θ) with the weight `alpha` of the local value.
 void MixAnchor(float alpha, std::span<const float> anchor, std::span<float> local);

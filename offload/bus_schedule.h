@@ -9,7 +9,7 @@
 // way; it takes the subgroups that are not waiting for a copy first, and only when nothing else is left does it let the
 // copies go on and waits. What it waited is measured.
 //
-// Copies run on the thread that calls Copy (worker/sync's), one at a time; the update on another. Thread-safe.
+// Copies run on the thread that calls Copy (a site's copy thread), one at a time; the update on another. Thread-safe.
 #pragma once
 
 #include <atomic>

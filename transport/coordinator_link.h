@@ -1,11 +1,11 @@
-// A site's side of the wire, as the sync engine sees it: membership events in, payloads out and in. It moves bytes and
+// A site's side of the wire, as the site sees it: membership events in, payloads out and in. It moves bytes and
 // never looks inside a payload; broken connections are its own affair.
 //
-//   SyncEngine ── Upload, Download, Send… ──► CoordinatorLink ══ gRPC ══► coordinator
+//   Site ── Upload, Download, Send… ──► CoordinatorLink ══ gRPC ══► coordinator
 //       ▲                                          │
 //       └────── LinkListener: OnWelcome, OnEntry … ┘
 //
-// An interface, so that the engine also runs against a coordinator in its own process.
+// An interface, so that a site also runs against a coordinator in its own process.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a program needs of its link beside what the sync engine sees: to ask what run there is, and to go on with the
+// What a program needs of its link beside what the site sees: to ask what run there is, and to go on with the
 // session of an earlier process. And what one of several links needs on top, each to another shard of the run.
 #pragma once
 

@@ -1,8 +1,8 @@
 // One link to all shards of a run (core/shard.h), over a link to each.
 //
-//   SyncEngine ─► ShardedLink ─┬─► shard 0   membership: welcome, seed request, hold, drain; its fragments
-//                              ├─► shard 1   its fragments, and the first versions of them
-//                              └─► …
+//   Site ─► ShardedLink ─┬─► shard 0   membership: welcome, seed request, hold, drain; its fragments
+//                        ├─► shard 1   its fragments, and the first versions of them
+//                        └─► …
 //
 // Shard 0 alone says what becomes of the site. When it welcomes the site to a new stay, the other links join as of that
 // stay, and the listener is welcomed once all have: only then it is known which contributions were admitted. A place is

@@ -1,5 +1,5 @@
 // causeway-worker: trains one site's replica and keeps it in step through the coordinator. Reads flags and wires the
-// trainer (worker/train), the sync engine (worker/sync) and the loop between them (worker/loop).
+// trainer (worker/train), the site (worker/site) and the loop between them (worker/loop).
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -25,8 +25,8 @@
 #include "worker/loop/exports.h"
 #include "worker/loop/site_loop.h"
 #include "worker/loop/training_log.h"
-#include "worker/sync/checkpoint_store.h"
-#include "worker/sync/sync_engine.h"
+#include "worker/site/checkpoint_store.h"
+#include "worker/site/site.h"
 #include "worker/train/blas_kernels.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/trainer.h"
@@ -77,18 +77,18 @@ int Evaluate() {
   return ctl::kDone;
 }
 
-// Where SIGTERM goes: to the engine, once there is one.
+// Where SIGTERM goes: to the site, once there is one.
 class StopRequest {
  public:
   void Stop() {
     core::MutexLock lock(mutex_);
     stopped_ = true;
-    if (engine_ != nullptr) engine_->RequestStop();
+    if (site_ != nullptr) site_->RequestStop();
   }
-  void Attach(worker::SyncEngine* engine) {
+  void Attach(worker::Site* site) {
     core::MutexLock lock(mutex_);
-    engine_ = engine;
-    if (stopped_ && engine_ != nullptr) engine_->RequestStop();
+    site_ = site;
+    if (stopped_ && site_ != nullptr) site_->RequestStop();
   }
   bool stopped() {
     core::MutexLock lock(mutex_);
@@ -98,7 +98,7 @@ class StopRequest {
  private:
   core::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  worker::SyncEngine* engine_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  worker::Site* site_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
 struct SavedSite {
@@ -152,46 +152,44 @@ absl::Status CheckExportFlags() {
 }
 
 int Train(transport::SessionLink& link, const core::RunConfig& config, StopRequest& stop) {
-  const core::SiteId site = absl::GetFlag(FLAGS_site);
+  const core::SiteId name = absl::GetFlag(FLAGS_site);
   if (config.model_kind == core::ModelKind::kSynthetic && !absl::GetFlag(FLAGS_data).empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("--data: the run's model is synthetic and takes none"));
   }
   auto trainer = worker::MakeTrainer(
-      config, site, {.data_path = absl::GetFlag(FLAGS_data), .calibration_path = offload::DefaultCalibrationPath()});
+      config, name, {.data_path = absl::GetFlag(FLAGS_data), .calibration_path = offload::DefaultCalibrationPath()});
   if (!trainer.ok()) return ctl::Fail(ctl::kBadInput, trainer.status());
-  std::vector<std::span<float>> tensors;
-  for (size_t i = 0; i < (*trainer)->manifest().size(); ++i) tensors.push_back((*trainer)->tensor(static_cast<int>(i)));
-  const auto log = OpenLog(site);
+  const auto log = OpenLog(name);
   if (!log.ok()) return ctl::Fail(ctl::kBadInput, log.status());
   auto saved = OpenCheckpoints(config, link);
   if (!saved.ok()) return ctl::Fail(ctl::kBadInput, saved.status());
-  worker::SyncEngine engine(config, site, (*trainer)->manifest(), std::move(tensors), &link);
+  worker::Site site(config, name, (*trainer)->manifest(), &(*trainer)->store(), &link);
   if (saved->checkpoint) {
     absl::Status loaded = (*trainer)->Load(saved->checkpoint->trainer_path);
     if (!loaded.ok()) return ctl::Fail(ctl::kBadInput, loaded);
-    engine.Restore(std::move(saved->checkpoint->sync));
+    site.Restore(std::move(saved->checkpoint->site));
   }
-  stop.Attach(&engine);
-  worker::Checkpoints checkpoints(saved->store.get(), site, link, config, log->get());
+  stop.Attach(&site);
+  worker::Checkpoints checkpoints(saved->store.get(), name, link, config, log->get());
   worker::Exports exports({.directory = absl::GetFlag(FLAGS_export_dir),
                            .every_rounds = absl::GetFlag(FLAGS_export_every_rounds),
                            .keep = absl::GetFlag(FLAGS_export_keep)},
                           config, (*trainer)->manifest(), [&](const std::string& path, double seconds) {
                             if (*log != nullptr) (*log)->Export(worker::UnixMs(), path, seconds);
                           });
-  worker::SiteLoop loop(config, **trainer, engine, checkpoints, exports, log->get());
+  worker::SiteLoop loop(config, **trainer, site, checkpoints, exports, log->get());
   absl::Status status = loop.Run();
   stop.Attach(nullptr);
   const bool finished = status.ok();
   if (absl::IsCancelled(status)) {
     spdlog::info("stopping: drains what is in flight");
     loop.SaveCheckpoint();
-    status = engine.DrainUploads();
+    status = site.DrainUploads();
   }
   if (const std::string path = absl::GetFlag(FLAGS_dump_local); status.ok() && !path.empty()) {
     status = loop.DumpLocal(path);
   }
-  engine.Leave(finished, finished ? "all steps are done" : status.ok() ? "drained" : std::string(status.message()));
+  site.Leave(finished, finished ? "all steps are done" : status.ok() ? "drained" : std::string(status.message()));
   if (!status.ok()) return FailWith(status);
   spdlog::info("{}", finished ? "all steps are done" : "drained");
   return ctl::kDone;

@@ -30,7 +30,7 @@ class Sender {
   explicit Sender(const Way& way)
       : fragment_(core::FragmentMap({{"t", {kValues}}}, {{0}}).fragment(0)),
         plan_(PlanChunks(fragment_, {way.codec, {}, 1})),
-        feedback_(fragment_.padded_values(), way.beta),
+        feedback_(fragment_.padded_values(), way.beta, &pool_),
         decoded_(kValues) {}
 
   void Send(std::span<const float> input) {
@@ -48,6 +48,7 @@ class Sender {
  private:
   const core::Fragment fragment_;
   const std::vector<ChunkSpan> plan_;
+  core::BufferPool pool_;
   ErrorFeedback feedback_;
   std::vector<float> decoded_;
 };

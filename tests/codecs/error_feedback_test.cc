@@ -13,6 +13,8 @@
 namespace causeway::codecs {
 namespace {
 
+core::BufferPool pool;
+
 using core::CodecId;
 using ::testing::HasSubstr;
 
@@ -56,7 +58,7 @@ TEST_P(FeedbackWith, FiftyRoundsLoseNothing) {
   for (int64_t size : sizes) {
     const core::Fragment fragment = OneTensor(size);
     const std::vector<ChunkSpan> plan = PlanChunks(fragment, {GetParam()});
-    ErrorFeedback feedback(fragment.padded_values(), 1.0f);
+    ErrorFeedback feedback(fragment.padded_values(), 1.0f, &pool);
     std::vector<double> inputs(size), magnitudes(size), decoded(size);
     for (int round = 0; round < 50; ++round) {
       const std::vector<float> values = Padded(UniformValues(size, 1000 * size + round));
@@ -82,7 +84,7 @@ TEST_P(FeedbackWith, FiftyRoundsLoseNothing) {
 
 TEST_P(FeedbackWith, RefusedContributionLeavesTheResidualAndTheNextBytesAsTheyWere) {
   const std::vector<ChunkSpan> plan = PlanChunks(OneTensor(5000), {GetParam()});
-  ErrorFeedback feedback(8192, 1.0f), undisturbed(8192, 1.0f);
+  ErrorFeedback feedback(8192, 1.0f, &pool), undisturbed(8192, 1.0f, &pool);
   const std::vector<float> first = Padded(UniformValues(5000, 1)), second = Padded(UniformValues(5000, 2));
   ASSERT_TRUE(feedback.Encode(plan, first).ok() && undisturbed.Encode(plan, first).ok());
   feedback.Admit();
@@ -96,7 +98,7 @@ TEST_P(FeedbackWith, RefusedContributionLeavesTheResidualAndTheNextBytesAsTheyWe
 
 TEST_P(FeedbackWith, RestoredResidualGoesOnWithTheSameBytes) {
   const std::vector<ChunkSpan> plan = PlanChunks(OneTensor(300), {GetParam()});
-  ErrorFeedback feedback(4096, 0.5f), restored(4096, 0.5f);
+  ErrorFeedback feedback(4096, 0.5f, &pool), restored(4096, 0.5f, &pool);
   ASSERT_TRUE(feedback.Encode(plan, Padded(UniformValues(300, 1))).ok());
   feedback.Admit();
   restored.Restore(feedback.residual());
@@ -109,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, FeedbackWith, ::testing::ValuesIn(core::kAllCod
 
 TEST(ErrorFeedback, SwitchedOffKeepsNothingAndEncodesTheValuesAlone) {
   const std::vector<float> values = Padded(UniformValues(300, 1));
-  ErrorFeedback feedback(4096, 0.0f);
+  ErrorFeedback feedback(4096, 0.0f, &pool);
   for (int round = 0; round < 2; ++round) {
     const auto chunks = feedback.Encode({{CodecId::kInt4, 0, 300}}, values);
     ASSERT_TRUE(chunks.ok());
@@ -123,7 +125,7 @@ TEST(ErrorFeedback, SwitchedOffKeepsNothingAndEncodesTheValuesAlone) {
 TEST(ErrorFeedback, BadValueIsRefusedWithItsPlaceAndNothingIsPending) {
   std::vector<float> values = Padded(UniformValues(5000, 1));
   values[4100] = std::numeric_limits<float>::quiet_NaN();
-  ErrorFeedback feedback(8192, 1.0f);
+  ErrorFeedback feedback(8192, 1.0f, &pool);
   const auto chunks = feedback.Encode({{CodecId::kInt4, 0, 4096}, {CodecId::kInt4, 1, 904}}, values);
   EXPECT_EQ(chunks.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(chunks.status().message()), HasSubstr("in the chunk at unit 1: value 4 is nan"));
@@ -133,7 +135,7 @@ TEST(ErrorFeedback, BadValueIsRefusedWithItsPlaceAndNothingIsPending) {
 
 TEST(ErrorFeedback, ResetForgetsResidualAndWhatWasPending) {
   const std::vector<float> values = Padded(UniformValues(300, 1));
-  ErrorFeedback feedback(4096, 1.0f);
+  ErrorFeedback feedback(4096, 1.0f, &pool);
   ASSERT_TRUE(feedback.Encode({{CodecId::kSign, 0, 300}}, values).ok());
   feedback.Admit();
   EXPECT_GT(feedback.ResidualNorm(), 0);
@@ -144,7 +146,7 @@ TEST(ErrorFeedback, ResetForgetsResidualAndWhatWasPending) {
 }
 
 TEST(ErrorFeedback, NormIsEuclidean) {
-  ErrorFeedback feedback(4096, 1.0f);
+  ErrorFeedback feedback(4096, 1.0f, &pool);
   std::vector<float> residual(4096, 0.0f);
   residual[0] = 3;
   residual[4095] = -4;
@@ -154,7 +156,7 @@ TEST(ErrorFeedback, NormIsEuclidean) {
 
 TEST(ErrorFeedback, EncodingTwiceWithoutAnOutcomeIsTheCallersBug) {
   const std::vector<float> values(4096);
-  ErrorFeedback feedback(4096, 1.0f);
+  ErrorFeedback feedback(4096, 1.0f, &pool);
   ASSERT_TRUE(feedback.Encode({{CodecId::kInt4, 0, 10}}, values).ok());
   EXPECT_DEATH(feedback.Encode({{CodecId::kInt4, 0, 10}}, values).IgnoreError(), "CHECK failed");
 }

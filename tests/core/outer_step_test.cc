@@ -57,9 +57,10 @@ TEST(OuterStep, RoundsOnceWhereFmaIsNamed) {
 TEST(Rebase, MovesLocalValuesAsFarAsTheAnchorMoved) {
   const OuterParameters outer = {.lr = 0.5f, .momentum = 0.25f};
   std::vector<float> momentum = {8.0f}, anchor = {1.0f}, local = {5.0f};
-  const std::vector<float> gradient = {2.0f};
+  std::vector<float> gradient = {2.0f};
   OuterStep(outer, gradient, momentum, anchor);
-  Rebase(outer, gradient, momentum, local);
+  OuterDirection(outer, momentum, gradient);
+  Rebase(outer.lr, gradient, local);
   EXPECT_EQ(local[0], 3.5f);  // 5 − 0.5 · 3, so W − θ is still −4
 }
 
@@ -87,7 +88,7 @@ class MultiversionedLoops : public ::testing::TestWithParam<size_t> {};
 TEST_P(MultiversionedLoops, EqualAPlainLoopBitForBit) {
   const size_t n = GetParam();
   const OuterParameters outer = {.lr = 0.7f, .momentum = 0.9f};
-  const std::vector<float> gradient = Random(n, 1);
+  std::vector<float> gradient = Random(n, 1);
   std::vector<float> momentum = Random(n, 2), anchor = Random(n, 3), local = Random(n, 4), mixed = Random(n, 5);
   std::vector<float> expect_momentum = momentum, expect_anchor = anchor, expect_local = local, expect_mixed = mixed;
   std::vector<float> difference(n), expect_difference(n);
@@ -102,7 +103,8 @@ TEST_P(MultiversionedLoops, EqualAPlainLoopBitForBit) {
     expect_difference[i] = expect_anchor[i] - expect_local[i];
   }
   OuterStep(outer, gradient, momentum, anchor);
-  Rebase(outer, gradient, momentum, local);
+  OuterDirection(outer, momentum, gradient);
+  Rebase(outer.lr, gradient, local);
   MixAnchor(0.3f, anchor, mixed);
   OuterGradient(anchor, local, difference);
   EXPECT_EQ(Bits(momentum), Bits(expect_momentum));

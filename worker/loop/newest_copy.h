@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/mutex.h"
-#include "worker/sync/sync_engine.h"
-#include "worker/sync/task_thread.h"
+#include "worker/site/movers.h"
+#include "worker/site/task_thread.h"
 
 namespace causeway::worker {
 

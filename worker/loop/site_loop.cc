@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,7 +29,7 @@ void Evaluations::Evaluate(AnchorCopy copy) {
   if (evaluator_ == nullptr) return;
   const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
   if (log_ != nullptr) log_->Eval(UnixMs(), loss, copy.versions);
-  engine_.ReportEval(loss, std::move(copy.versions));
+  site_.ReportEval(loss, std::move(copy.versions));
 }
 
 // ---- StepPace ----
@@ -86,17 +85,14 @@ bool Checkpoints::Due(core::Version rounds) const {
          rounds >= saved_rounds_ + config_.checkpoint.every_rounds;
 }
 
-void Checkpoints::Save(core::Step step, Trainer& trainer, SyncEngine& engine) {
+void Checkpoints::Save(core::Step step, Trainer& trainer, Site& site) {
   if (store_ == nullptr) return;
   const Clock::time_point begin = Clock::now();
-  std::vector<int> all(trainer.manifest().size());
-  std::iota(all.begin(), all.end(), 0);
-  trainer.CatchUp(all, step);
-  saved_rounds_ = engine.CompletedRounds();
+  saved_rounds_ = site.CompletedRounds();
   absl::Status status;
-  const bool saved = engine.Checkpoint(step, [&](const SyncCheckpoint& checkpoint) {
+  const bool saved = site.Checkpoint([&](const SiteCheckpoint& checkpoint) {
     status = store_->Save(
-        {.run = config_.run_id, .site = site_, .session = link_.session(), .lineage = link_.lineage()}, checkpoint,
+        {.run = config_.run_id, .site = name_, .session = link_.session(), .lineage = link_.lineage()}, checkpoint,
         [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
   });
   if (!saved) return;
@@ -110,91 +106,85 @@ void Checkpoints::Save(core::Step step, Trainer& trainer, SyncEngine& engine) {
 
 // ---- SiteLoop ----
 
-SiteLoop::SiteLoop(const core::RunConfig& config, Trainer& trainer, SyncEngine& engine, Checkpoints& checkpoints,
+SiteLoop::SiteLoop(const core::RunConfig& config, Trainer& trainer, Site& site, Checkpoints& checkpoints,
                    Exports& exports, TrainingLog* log)
     : config_(config),
       trainer_(trainer),
-      engine_(engine),
+      site_(site),
       checkpoints_(checkpoints),
       exports_(exports),
       log_(log),
-      evaluations_(trainer.NewEvaluator(), engine, log) {
-  engine.DeferCopies(&trainer.bus());
-  engine.SetEvaluate([this](AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
+      evaluations_(trainer.NewEvaluator(), site, log) {
+  site.SetEvaluate([this](AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
 }
 
 absl::Status SiteLoop::Run() {
-  ASSIGN_OR_RETURN(core::Step step, engine_.Join());
+  ASSIGN_OR_RETURN(core::Step step, site_.Join());
   while (true) {
     TakePlace(step);
     if (config_.steps > 0 && step >= config_.steps) {
-      const absl::Status completed = engine_.CompleteRounds();
+      const absl::Status completed = site_.CompleteRounds();
       if (completed.ok()) break;
       if (!absl::IsAborted(completed)) return completed;
-      ASSIGN_OR_RETURN(step, engine_.Join());  // dropped while it waited
+      ASSIGN_OR_RETURN(step, site_.Join());  // dropped while it waited
       continue;
     }
-    if (engine_.stop_requested()) return absl::CancelledError("asked to stop");
-    if (checkpoints_.Due(engine_.CompletedRounds())) checkpoints_.Save(step, trainer_, engine_);
-    if (exports_.Due(engine_.CompletedRounds())) PostExport();
+    if (site_.stop_requested()) return absl::CancelledError("asked to stop");
+    if (checkpoints_.Due(site_.CompletedRounds())) checkpoints_.Save(step, trainer_, site_);
+    if (exports_.Due(site_.CompletedRounds())) PostExport();
     RETURN_IF_ERROR(TakeStep(step + 1));
-    ASSIGN_OR_RETURN(step, engine_.AfterStep(step + 1));
+    ASSIGN_OR_RETURN(step, site_.AfterStep(step + 1));
   }
   if (exports_.enabled()) PostExport();
-  engine_.FinishTasks();
+  site_.FinishTasks();
   evaluations_.Finish();
   exports_.Finish();
   return absl::OkStatus();
 }
 
 void SiteLoop::PostExport() {
-  engine_.PostAnchorCopy([this](AnchorCopy copy) { exports_.Write(std::move(copy)); });
+  site_.PostAnchorCopy([this](AnchorCopy copy) { exports_.Write(std::move(copy)); });
 }
 
 // What a step did, for those who watch.
 void SiteLoop::Show() {
-  if (log_ != nullptr && pace_.LogDue()) log_->Step(UnixMs(), engine_.GetProgress(), engine_.CompletedRounds());
-  if (pace_.ProgressDue()) spdlog::info("{}", pace_.ProgressLine(config_.steps, engine_.GetProgress()));
+  if (log_ != nullptr && pace_.LogDue()) log_->Step(UnixMs(), site_.GetProgress(), site_.CompletedRounds());
+  if (pace_.ProgressDue()) spdlog::info("{}", pace_.ProgressLine(config_.steps, site_.GetProgress()));
 }
 
 absl::Status SiteLoop::DumpLocal(const std::string& path) {
+  const core::Manifest& manifest = trainer_.manifest();
+  std::vector<std::vector<float>> padded;
   std::vector<std::span<const float>> tensors;
-  std::vector<int> all;
-  for (size_t i = 0; i < trainer_.manifest().size(); ++i) {
-    all.push_back(static_cast<int>(i));
-    tensors.push_back(trainer_.tensor(static_cast<int>(i)));
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    const int64_t units = core::UnitsFor(manifest[i].NumValues());
+    std::vector<float>& values = padded.emplace_back(units * core::kUnitValues);
+    trainer_.store().Read({{static_cast<int>(i), 0, units}}, values);
+    tensors.push_back(std::span<const float>(values).first(manifest[i].NumValues()));
   }
-  trainer_.CatchUp(all, step_);
-  return formats::WriteLocalDump(path, trainer_.manifest(), tensors);
+  return formats::WriteLocalDump(path, manifest, tensors);
 }
 
 absl::Status SiteLoop::TakeStep(core::Step step) {
   const Clock::time_point begin = Clock::now();
   ASSIGN_OR_RETURN(const StepResult result, trainer_.Step(step));
   step_ = step;
-  for (const core::Fragment& fragment : engine_.map().fragments()) {
-    if (!engine_.Touches(fragment.id, step)) continue;
-    std::vector<int> tensors;
-    for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
-    trainer_.CatchUp(tensors, step);
-  }
-  engine_.Report(pace_.Count(step, result, SecondsSince(begin), trainer_.offload_progress()));
+  site_.Report(pace_.Count(step, result, SecondsSince(begin), trainer_.offload_progress()));
   Show();
   return absl::OkStatus();
 }
 
 // Joining (anew) sets θ and the step; joining and updates may change who shares the data.
 void SiteLoop::TakePlace(core::Step step) {
-  if (engine_.stays() != stays_) {
-    stays_ = engine_.stays();
+  if (site_.stays() != stays_) {
+    stays_ = site_.stays();
     step_ = step;
-    trainer_.EnterAfter(step);
     pace_.Enter();
-    checkpoints_.Begin(engine_.CompletedRounds());
-    exports_.Begin(engine_.CompletedRounds());
+    checkpoints_.Begin(site_.CompletedRounds());
+    exports_.Begin(site_.CompletedRounds());
   }
-  if (engine_.sites() != sites_) {
-    sites_ = engine_.sites();
+  if (site_.sites() != sites_) {
+    sites_ = site_.sites();
     trainer_.SetSites(sites_);
   }
 }

@@ -1,4 +1,4 @@
-// A site's step loop: takes the trainer's steps, lets the sync engine do what its schedule wants between them, saves
+// A site's step loop: takes the trainer's steps, lets the site do what the schedule wants between them, saves
 // checkpoints and has anchors evaluated beside the training.
 //
 //   Join ─► Step(t) ─► Report ─► AfterStep(t) ─► Step(t + 1) … ─► CompleteRounds
@@ -20,8 +20,8 @@
 #include "worker/loop/exports.h"
 #include "worker/loop/newest_copy.h"
 #include "worker/loop/training_log.h"
-#include "worker/sync/checkpoint_store.h"
-#include "worker/sync/sync_engine.h"
+#include "worker/site/checkpoint_store.h"
+#include "worker/site/site.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/trainer.h"
 
@@ -30,8 +30,8 @@ namespace causeway::worker {
 // Evaluates copies of the anchors beside the training.
 class Evaluations {
  public:
-  Evaluations(std::unique_ptr<Evaluator> evaluator, SyncEngine& engine, TrainingLog* log)
-      : evaluator_(std::move(evaluator)), engine_(engine), log_(log) {}
+  Evaluations(std::unique_ptr<Evaluator> evaluator, Site& site, TrainingLog* log)
+      : evaluator_(std::move(evaluator)), site_(site), log_(log) {}
 
   void Start(AnchorCopy copy) { copies_.Post(std::move(copy)); }
   void Finish() { copies_.Finish(); }
@@ -40,7 +40,7 @@ class Evaluations {
   void Evaluate(AnchorCopy copy);
 
   const std::unique_ptr<Evaluator> evaluator_;  // none where the model has no loss
-  SyncEngine& engine_;
+  Site& site_;
   TrainingLog* const log_;
   NewestCopy copies_{[this](AnchorCopy copy) { Evaluate(std::move(copy)); }};
 };
@@ -73,16 +73,16 @@ class Checkpoints {
  public:
   Checkpoints(CheckpointStore* store, core::SiteId site, const transport::SessionLink& link,
               const core::RunConfig& config, TrainingLog* log)
-      : store_(store), site_(std::move(site)), link_(link), config_(config), log_(log) {}
+      : store_(store), name_(std::move(site)), link_(link), config_(config), log_(log) {}
 
   // Rounds that are in the newest checkpoint, or that the site entered with.
   void Begin(core::Version rounds) { saved_rounds_ = rounds; }
   bool Due(core::Version rounds) const;
-  void Save(core::Step step, Trainer& trainer, SyncEngine& engine);  // after that step; the step loop waits for it
+  void Save(core::Step step, Trainer& trainer, Site& site);  // after that step; the step loop waits for it
 
  private:
   CheckpointStore* const store_;
-  const core::SiteId site_;
+  const core::SiteId name_;
   const transport::SessionLink& link_;
   const core::RunConfig& config_;
   TrainingLog* const log_;
@@ -92,11 +92,11 @@ class Checkpoints {
 class SiteLoop {
  public:
   // All outlive it; the log may be none.
-  SiteLoop(const core::RunConfig& config, Trainer& trainer, SyncEngine& engine, Checkpoints& checkpoints,
-           Exports& exports, TrainingLog* log);
+  SiteLoop(const core::RunConfig& config, Trainer& trainer, Site& site, Checkpoints& checkpoints, Exports& exports,
+           TrainingLog* log);
 
   absl::Status Run();  // until the last step: OK. CANCELLED when asked to stop
-  void SaveCheckpoint() { checkpoints_.Save(step_, trainer_, engine_); }
+  void SaveCheckpoint() { checkpoints_.Save(step_, trainer_, site_); }
   absl::Status DumpLocal(const std::string& path);
 
  private:
@@ -107,7 +107,7 @@ class SiteLoop {
 
   const core::RunConfig& config_;
   Trainer& trainer_;
-  SyncEngine& engine_;
+  Site& site_;
   Checkpoints& checkpoints_;
   Exports& exports_;
   TrainingLog* const log_;

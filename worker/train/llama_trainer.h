@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "replica/host_store.h"
 #include "worker/train/corpus.h"
 #include "worker/train/inner_optimizer.h"
 #include "worker/train/llama_model.h"
@@ -24,10 +25,11 @@ class LlamaTrainer : public Trainer {
                                                        const TrainerFiles& files);
 
   const core::Manifest& manifest() const override { return manifest_; }
+  replica::ParameterStore& store() override { return store_; }
   std::span<float> tensor(int i) override { return parameters_[i]; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>& names) override { data_status_ = batches_.SetSites(names); }
-  absl::Status Save(const std::string& path) const override;
+  absl::Status Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
   std::unique_ptr<Evaluator> NewEvaluator() const override;
   std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_.progress(); }
@@ -42,6 +44,7 @@ class LlamaTrainer : public Trainer {
   absl::Status data_status_;  // of the last SetSites
   core::Manifest manifest_;
   TensorValues parameters_;
+  replica::HostStore store_{parameters_.MutableView(), &bus()};
   TensorValues gradients_;
   LlamaModel model_;
   InnerOptimizer optimizer_;

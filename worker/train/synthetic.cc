@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "core/check.h"
 #include "core/model_manifest.h"
@@ -66,31 +67,33 @@ absl::Status SyntheticTrainer::Apply(core::Step t) {
 }
 
 absl::Status SyntheticTrainer::PutOff(core::Step t) {
-  if (applied_.empty()) applied_.assign(manifest_.size(), t - 1);  // the steps before the first one are not ours
-  return CheckFinite(manifest_[0], std::span(&amplitude_, 1), t);
+  RETURN_IF_ERROR(CheckFinite(manifest_[0], std::span(&amplitude_, 1), t));
+  taken_.resize(manifest_.size());
+  put_off_.push_back(t);
+  for (const int64_t least = *std::ranges::min_element(taken_); forgotten_ < least; ++forgotten_) put_off_.pop_front();
+  return absl::OkStatus();
 }
 
-void SyntheticTrainer::CatchUp(std::span<const int> tensors, core::Step t) {
-  if (applied_.empty()) return;  // nothing was put off
+void SyntheticTrainer::CatchUp(int tensor) {
+  if (put_off_.empty()) return;
+  const int64_t all = forgotten_ + std::ssize(put_off_);
+  double lr = 0;
+  for (int64_t i = taken_[tensor]; i < all; ++i)
+    lr += LearningRate(config_.inner, config_.steps, put_off_[i - forgotten_]);
+  if (std::exchange(taken_[tensor], all) == all) return;
   bus().BeginUpdate();
   bus().AwaitCopied({0, std::ssize(parameters_.Flat())});
-  for (int i : tensors) {
-    double lr = 0;
-    for (core::Step step = applied_[i] + 1; step <= t; ++step) lr += LearningRate(config_.inner, config_.steps, step);
-    if (applied_[i] >= t) continue;
-    const std::vector<float> gradient(std::min<size_t>(parameters_[i].size(), 1 << 14), amplitude_);
-    for (size_t first = 0; first < parameters_[i].size(); first += gradient.size()) {
-      const size_t count = std::min(gradient.size(), parameters_[i].size() - first);
-      offload::SgdStep({.lr = lr}, std::span(gradient).first(count), parameters_[i].subspan(first, count));
-    }
-    applied_[i] = t;
+  const std::span<float> values = parameters_[tensor];
+  const std::vector<float> gradient(std::min<size_t>(values.size(), 1 << 14), amplitude_);
+  for (size_t first = 0; first < values.size(); first += gradient.size()) {
+    const size_t count = std::min(gradient.size(), values.size() - first);
+    offload::SgdStep({.lr = lr}, std::span(gradient).first(count), values.subspan(first, count));
   }
   bus().EndUpdate();
 }
 
-void SyntheticTrainer::EnterAfter(core::Step t) { std::ranges::fill(applied_, t); }
-
-absl::Status SyntheticTrainer::Save(const std::string& path) const {
+absl::Status SyntheticTrainer::Save(const std::string& path) {
+  for (int i = 0; i < parameters_.size(); ++i) CatchUp(i);
   return SaveTrainer(path, manifest_, parameters_, optimizer_ ? &*optimizer_ : nullptr);
 }
 

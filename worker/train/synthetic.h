@@ -6,22 +6,48 @@
 //   U = UnitInterval(HashCombine(HashCombine(HashCombine(HashCombine(seed, site), i), t), j))   (core/random.h)
 //
 // Clipping, schedule and inner optimizer are the same as for every other model. `apply: on_send` puts the steps off:
-// Step only waits, and CatchUp takes the missed steps of the fragment about to be sent as one,
+// Step only waits, and the store takes the missed steps of what is read or moved as one,
 // θ ← fma(g, −Σ lr, θ), so that a step costs nothing however many the parameters. One rounding instead of one per step:
 // its bits differ from `every_step`. It needs a constant gradient, sgd, no clipping and no weight decay.
 //
 // Tensor i counts as layer i. A step counts as batch_size tokens. The loss is NaN. One owner thread.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "replica/host_store.h"
 #include "worker/train/inner_optimizer.h"
 #include "worker/train/trainer.h"
 
 namespace causeway::worker {
+
+// θ whose steps are put off: each tensor is brought up to date before it is read or moved.
+class LazyStore final : public replica::HostStore {
+ public:
+  using CatchUp = std::function<void(int tensor)>;
+
+  LazyStore(std::vector<std::span<float>> tensors, offload::BusSchedule* bus, CatchUp catch_up)
+      : HostStore(std::move(tensors), bus), catch_up_(std::move(catch_up)) {}
+
+  int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override {
+    for (const replica::UnitRange& range : ranges) catch_up_(range.tensor);
+    return HostStore::BeginRead(ranges, staging);
+  }
+
+ private:
+  void DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override {
+    for (const replica::UnitRange& range : ranges) catch_up_(range.tensor);
+    HostStore::DoMove(ranges, movement);
+  }
+
+  const CatchUp catch_up_;
+};
 
 class SyntheticTrainer : public Trainer {
  public:
@@ -29,12 +55,11 @@ class SyntheticTrainer : public Trainer {
                                                        const TrainerFiles& files);
 
   const core::Manifest& manifest() const override { return manifest_; }
+  replica::ParameterStore& store() override { return store_; }
   std::span<float> tensor(int i) override { return parameters_[i]; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>&) override {}  // there is no data to share
-  void CatchUp(std::span<const int> tensors, core::Step t) override;
-  void EnterAfter(core::Step t) override;
-  absl::Status Save(const std::string& path) const override;
+  absl::Status Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
   std::optional<core::OffloadProgress> offload_progress() const override {
     return optimizer_ ? optimizer_->progress() : std::nullopt;
@@ -45,6 +70,7 @@ class SyntheticTrainer : public Trainer {
 
   bool PutsOff() const { return config_.synthetic.apply == core::SyntheticApply::kOnSend; }
   absl::Status PutOff(core::Step t);
+  void CatchUp(int tensor);
   absl::Status Apply(core::Step t);
   void FillGradients(core::Step t);
 
@@ -53,7 +79,11 @@ class SyntheticTrainer : public Trainer {
   float amplitude_ = 0;  // by_site[site]
   core::Manifest manifest_;
   TensorValues parameters_;
-  std::vector<core::Step> applied_;        // last step in each tensor; on_send only
+  LazyStore store_{parameters_.MutableView(), &bus(), [this](int tensor) { CatchUp(tensor); }};
+  // on_send only: the steps that some tensor has missed, and how many of all that were ever put off each has.
+  std::deque<core::Step> put_off_;
+  int64_t forgotten_ = 0;  // of those that are not in put_off_ any more
+  std::vector<int64_t> taken_;
   std::optional<TensorValues> gradients_;  // every_step only
   std::optional<InnerOptimizer> optimizer_;
 };

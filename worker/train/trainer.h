@@ -1,9 +1,10 @@
 // The inner loop of a site as the rest of the worker sees it: a model that takes one step at a time.
 //
-//   data ─► Step(t): forward, backward, clip, inner optimizer ─► θ in tensor(i) ◄─► worker/sync (anchors, mixing)
+//   data ─► Step(t): forward, backward, clip, inner optimizer ─► θ in store() ◄─► worker/site (anchors, mixing)
 //
-// θ are the float32 master parameters. Between two steps whoever syncs them may read and write them; the trainer reads
-// them afresh in each step. The inner optimizer's state stays inside and no sync resets it (docs/architecture.md).
+// θ are the float32 master parameters. Between two steps whoever syncs them may read and move them through store(); the
+// trainer reads them afresh in each step. The inner optimizer's state stays inside and no sync resets it
+// (docs/architecture.md).
 //
 // One owner thread calls everything.
 #pragma once
@@ -22,6 +23,7 @@
 #include "core/membership.h"
 #include "core/run_config.h"
 #include "offload/bus_schedule.h"
+#include "replica/parameter_store.h"
 #include "worker/train/evaluation.h"
 
 namespace causeway::worker {
@@ -37,7 +39,10 @@ class Trainer {
 
   virtual const core::Manifest& manifest() const = 0;
 
-  // θ of tensor i of the manifest, without padding. The address stays for the trainer's life.
+  // θ, for whoever syncs it. What it reads and moves is θ after the last step, also where a trainer puts its steps off.
+  virtual replica::ParameterStore& store() = 0;
+
+  // θ of tensor i of the manifest where it lies, without padding and without steps that were put off.
   virtual std::span<float> tensor(int i) = 0;
 
   // Takes inner step t, counted from 1; a joiner begins at a later one. A step that fails leaves θ untouched:
@@ -45,34 +50,24 @@ class Trainer {
   //   INVALID_ARGUMENT  the data is too small for the sites that share it
   virtual absl::StatusOr<StepResult> Step(core::Step t) = 0;
 
-  // When θ changes: whoever goes on reading θ of the last step while the next one computes announces that here, by
-  // values of θ counted through all tensors, and Step and CatchUp change none before it was read.
-  offload::BusSchedule& bus() { return bus_; }
-
   // How the inner optimizer's state is updated, and how long that takes; none where nothing is known.
   virtual std::optional<core::OffloadProgress> offload_progress() const { return std::nullopt; }
 
   // Which sites share the data from the next step on, this one included. Any order.
   virtual void SetSites(const std::vector<core::SiteId>& names) = 0;
 
-  // Before θ of these tensors is read or written after step t: brings them up to date where the trainer has put off
-  // their steps (synthetic model, apply: on_send). All other trainers are always up to date.
-  virtual void CatchUp(std::span<const int> tensors, core::Step t) {
-    static_cast<void>(tensors);
-    static_cast<void>(t);
-  }
-
-  // θ of all tensors was set from outside, to what a site has after step t: it has joined the run (anew).
-  virtual void EnterAfter(core::Step t) { static_cast<void>(t); }
-
   // θ and the inner optimizer, to a file of safetensors and back: with them the steps that follow are the same to the
-  // last bit. Every tensor is caught up. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
-  virtual absl::Status Save(const std::string& path) const = 0;
+  // last bit. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
+  virtual absl::Status Save(const std::string& path) = 0;
   virtual absl::Status Load(const std::string& path) = 0;
 
   // Measures the loss of any values of these tensors on held-out data, with buffers of its own, so that it may run on
   // another thread than Step. Null where the model has no loss or the run holds no data out.
   virtual std::unique_ptr<Evaluator> NewEvaluator() const { return nullptr; }
+
+ protected:
+  // When θ changes: the store announces here what is still to be read of the last step, and no step changes it before.
+  offload::BusSchedule& bus() { return bus_; }
 
  private:
   offload::BusSchedule bus_;

@@ -98,7 +98,8 @@ void Measure(CodecId codec, std::span<const float> values, Squares& squares) {
 double AccumulatedError(CodecId codec, const Distribution& distribution, uint64_t seed) {
   const Tensor tensor(kFeedbackValues);
   const std::vector<float> signal = Draw(distribution, kFeedbackValues, seed);
-  codecs::ErrorFeedback feedback(tensor.map.fragment(0).padded_values(), 1.0f);
+  core::BufferPool pool;
+  codecs::ErrorFeedback feedback(tensor.map.fragment(0).padded_values(), 1.0f, &pool);
   std::vector<double> difference(kFeedbackValues), inputs(kFeedbackValues);
   for (int round = 0; round < kRounds; ++round) {
     std::vector<float> input = Draw(distribution, kFeedbackValues, core::HashCombine(seed, round + 1));

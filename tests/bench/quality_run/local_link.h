@@ -1,6 +1,6 @@
 // A site's link to a coordinator in the same process: the calls that the network would carry, without it.
 //
-//   SyncEngine ── Upload, Download … ──► LocalLink ── BeginUpload, BeginDownload … ──► server::Coordinator
+//   worker::Site ── Upload, Download … ──► LocalLink ── BeginUpload, BeginDownload … ──► server::Coordinator
 //       ▲                                    │                                               │
 //       └───────── LinkListener ◄── tasks ◄──┴──────────── SitePeer::Send, wake ◄────────────┘
 //
@@ -19,7 +19,7 @@
 
 #include "server/service/coordinator.h"
 #include "transport/coordinator_link.h"
-#include "worker/sync/task_thread.h"
+#include "worker/site/task_thread.h"
 
 namespace causeway::bench {
 

@@ -20,8 +20,8 @@ absl::StatusOr<std::unique_ptr<Site>> Site::Make(const QualityOptions& options, 
   ASSIGN_OR_RETURN(auto trainer, worker::MakeTrainer(config, name, {.data_path = options.data_path}));
   std::unique_ptr<Site> site(new Site(config, coordinator, std::move(trainer), std::move(probe), turn));
   site->link_ = std::make_unique<LocalLink>(coordinator, config.run_id, name, site->probe_.get());
-  site->engine_ =
-      std::make_unique<worker::SyncEngine>(config, name, site->manifest(), site->tensors_, site->link_.get());
+  site->sync_ =
+      std::make_unique<worker::Site>(config, name, site->manifest(), &site->trainer_->store(), site->link_.get());
   return site;
 }
 
@@ -44,17 +44,17 @@ void Site::Start(std::function<void()> failed) {
 }
 
 absl::Status Site::Train() {
-  ASSIGN_OR_RETURN(core::Step step, engine_->Join());
+  ASSIGN_OR_RETURN(core::Step step, sync_->Join());
   while (step < config_.steps) {
-    if (engine_->sites() != sites_) {
-      sites_ = engine_->sites();
+    if (sync_->sites() != sites_) {
+      sites_ = sync_->sites();
       trainer_->SetSites(sites_);
     }
     RETURN_IF_ERROR(TakeStep(step + 1));
-    ASSIGN_OR_RETURN(step, engine_->AfterStep(step + 1));
-    CHECK(engine_->stays() == 1);  // nothing here drops a site
+    ASSIGN_OR_RETURN(step, sync_->AfterStep(step + 1));
+    CHECK(sync_->stays() == 1);  // nothing here drops a site
   }
-  return engine_->CompleteRounds();
+  return sync_->CompleteRounds();
 }
 
 absl::Status Site::TakeStep(core::Step step) {
@@ -64,11 +64,11 @@ absl::Status Site::TakeStep(core::Step step) {
     return absl::DataLossError(absl::StrCat("the loss of a site is ", result.loss, " at step ", step));
   }
   losses_.push_back(result.loss);
-  engine_->Report({.step = step, .loss = result.loss});
+  sync_->Report({.step = step, .loss = result.loss});
   for (core::FragmentId p = 0; p < schedule_.num_fragments(); ++p) {
     const core::Version base = schedule_.SendsAt(p, step);
     if (base < 0) continue;
-    RETURN_IF_ERROR(probe_->BeforeSend(engine_->map(), p, base, step, tensors_, *coordinator_));
+    RETURN_IF_ERROR(probe_->BeforeSend(sync_->map(), p, base, step, tensors_, *coordinator_));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// One site of a run in this process: trainer, sync engine, link and the thread that drives them as the worker does.
+// One site of a run in this process: trainer, sync, link and the thread that drives them as the worker does.
 //
 // The owner's thread calls everything; Train runs on the site's own. Order of calls: Start, Join, Leave.
 #pragma once
@@ -13,7 +13,7 @@
 #include "tests/bench/quality_run/codec_probe.h"
 #include "tests/bench/quality_run/local_link.h"
 #include "tests/bench/quality_run/quality_run.h"
-#include "worker/sync/sync_engine.h"
+#include "worker/site/site.h"
 #include "worker/train/trainer.h"
 
 namespace causeway::bench {
@@ -28,9 +28,9 @@ class Site {
   // Trains to the last step; `failed` is called on the site's thread if that does not succeed.
   void Start(std::function<void()> failed);
   void Join() { thread_.join(); }
-  void Leave() { engine_->Leave(status_.ok(), "the run has ended"); }  // no call reaches the coordinator after it
+  void Leave() { sync_->Leave(status_.ok(), "the run has ended"); }  // no call reaches the coordinator after it
 
-  worker::SyncEngine& engine() { return *engine_; }
+  worker::Site& sync() { return *sync_; }
   ProbedSite& probe() { return *probe_; }
   const LocalLink& link() const { return *link_; }
   const std::vector<std::span<float>>& tensors() const { return tensors_; }
@@ -53,7 +53,7 @@ class Site {
   core::Mutex* const turn_;
   std::vector<std::span<float>> tensors_;  // θ, in manifest order
   std::unique_ptr<LocalLink> link_;
-  std::unique_ptr<worker::SyncEngine> engine_;
+  std::unique_ptr<worker::Site> sync_;
   std::vector<core::SiteId> sites_;
   std::vector<double> losses_;
   absl::Status status_;

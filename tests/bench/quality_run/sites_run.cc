@@ -36,7 +36,7 @@ std::set<core::Version> SpreadBases(core::Version rounds, int64_t count) {
   return bases;
 }
 
-// The anchors of the rounds that will be evaluated. The engine hands them over on its task thread; a copy is of whole
+// The anchors of the rounds that will be evaluated. The site hands them over on its task thread; a copy is of whole
 // rounds as long as no update of the next one can have come before the last of this one is applied, which takes
 // fragment_sync_delay < sync_every / num_fragments.
 class AnchorKeeper {
@@ -78,7 +78,7 @@ absl::StatusOr<Sites> MakeSites(const QualityOptions& options, core::Version rou
 absl::Status Train(const Sites& sites) {
   for (const auto& site : sites) {
     site->Start([&sites] {
-      for (const auto& other : sites) other->engine().RequestStop();  // or they would wait for ever
+      for (const auto& other : sites) other->sync().RequestStop();  // or they would wait for ever
     });
   }
   for (const auto& site : sites) site->Join();
@@ -129,7 +129,7 @@ std::vector<core::SiteId> SiteNames(int count) {
   for (int i = 0; i < count; ++i) {
     names.push_back(i < static_cast<int>(first.size()) ? first[i] : absl::StrCat("site", i + 1));
   }
-  std::ranges::sort(names);  // the first one by name is who the engine lets evaluate
+  std::ranges::sort(names);  // the first one by name is who the site lets evaluate
   return names;
 }
 
@@ -152,7 +152,7 @@ absl::StatusOr<QualityResult> RunSites(const QualityOptions& given) {
                                                 .now_ms = NowMs},
                                                journal.get(), server::StoredRun{}));
   ASSIGN_OR_RETURN(sites, MakeSites(options, curve->rounds(), coordinator.get(), &turn));
-  sites.front()->engine().SetEvaluate([&](worker::AnchorCopy copy) { keeper.Keep(std::move(copy)); });
+  sites.front()->sync().SetEvaluate([&](worker::AnchorCopy copy) { keeper.Keep(std::move(copy)); });
 
   QualityResult result;
   curve->TakeStart({sites.front()->tensors().begin(), sites.front()->tensors().end()}, result);

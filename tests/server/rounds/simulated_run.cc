@@ -34,6 +34,14 @@ RoundRules RandomRules(uint64_t seed) {
   return rules;
 }
 
+core::RunConfig ConfigOf(const RoundRules& rules, uint64_t seed) {
+  core::RunConfig config;
+  config.sync = rules.sync;
+  if (Draw(seed, 11, 4) == 0) config.sync.fragment_sync_delay = core::kAutoDelay;  // of the sites alone
+  config.membership = rules.membership;
+  return config;
+}
+
 }  // namespace
 
 SimulatedRun::SimulatedRun(uint64_t seed)
@@ -41,6 +49,7 @@ SimulatedRun::SimulatedRun(uint64_t seed)
       rules_(RandomRules(seed)),
       storm_(Draw(seed, 10, 6) == 0),
       schedule_(rules_.sync.Schedule()),
+      config_(ConfigOf(rules_, seed)),
       table_(rules_, {}, 0),
       sites_(1 + Draw(seed, 2, 8)),
       closed_(schedule_.num_fragments()),
@@ -75,11 +84,18 @@ std::string SimulatedRun::Describe() const {
     const auto record = table_.state().sites.find(site.name);
     absl::StrAppend(&text, "  site ", site.name, ": ",
                     record == table_.state().sites.end() ? "never seen" : core::SiteStateName(record->second.state),
-                    site.running ? "" : ", not running", site.where == SimulatedSite::Where::kIn ? ", in" : ", out",
-                    site.completing ? ", completing" : "", site.cut ? ", cut off" : "", site.stepping ? "" : ", stands",
-                    ", step ", site.step, " of ", site.step_ms, " ms, versions ", absl::StrJoin(site.versions, " "),
-                    ", first ", absl::StrJoin(site.first_versions, " "), site.draining ? ", drains" : "",
-                    site.AnyUnresolved() ? ", waits for what it sent" : "", "\n");
+                    site.running ? "" : ", not running", site.connected ? "" : ", not connected",
+                    site.cut ? ", cut off" : "", site.stepping ? ", steps" : "", site.draining ? ", drains" : "",
+                    ", step ", site.step(), " of ", site.step_ms, " ms\n");
+    if (site.rules == nullptr) continue;
+    const worker::SiteState& state = site.rules->state();
+    absl::StrAppend(&text, "    ", worker::StageName(state.stay.stage), " in stay ", state.stay.number,
+                    state.held ? ", held" : "", ", ", site.step_actions.size(), " actions wait for the step thread\n");
+    for (const worker::FragmentRules& fragment : state.fragments) {
+      absl::StrAppend(&text, "    fragment ", fragment.id(), ": ", worker::OutgoingName(fragment.outgoing()), ", ",
+                      worker::IncomingName(fragment.incoming()), ", version ", fragment.facts().version, ", applied ",
+                      fragment.facts().applied, ", first ", fragment.facts().first, "\n");
+    }
   }
   return text;
 }
@@ -150,6 +166,8 @@ void SimulatedRun::RunEvent() {
   now_ms_ = event.at_ms;
   const bool heartbeat = event.kind == Kind::kHeartbeat;
   if (event.site >= 0 && !heartbeat && event.life != sites_[event.site].life) return;
+  if (event.stream > 0 && (event.stream != sites_[event.site].stream || !sites_[event.site].connected)) return;
+  if (event.is_transfer && event.transfers != sites_[event.site].transfers) return;
   ++events_;
   switch (event.kind) {
     case Kind::kTick:
@@ -162,10 +180,12 @@ void SimulatedRun::RunEvent() {
       Schedule(kHeartbeatMs, Kind::kHeartbeat, event.site);
       break;
     case Kind::kArrive: OnArrive(event); break;
-    case Kind::kAnswer: OnAnswer(event); break;
     case Kind::kJoin: TryJoin(event.site); break;
     case Kind::kReady: OnReady(event.site); break;
-    case Kind::kWake: GoOn(event.site); break;
+    case Kind::kSeed:
+      if (!sites_[event.site].cut && InSession(sites_[event.site])) Take(table_.Seeded());
+      break;
+    case Kind::kSiteEvent: Tell(event.site, *event.happens); break;
     case Kind::kHeal: Heal(event.site); break;
     case Kind::kChaos: Chaos(); break;
     case Kind::kResume:
@@ -203,19 +223,21 @@ void SimulatedRun::Die(int i) {
   if (!site.running) return;
   LoseWork(site);
   site.running = site.stepping = site.cut = false;
-  site.where = SimulatedSite::Where::kOut;
+  site.rules.reset();
   ++site.life;
   if (Chance(50)) Disconnect(site);
+  site.connected = false;
   // Some stay away until there is peace.
   if (!ending_ && Chance(85)) site.start_ms = now_ms_ + static_cast<int64_t>(Random(3000));
 }
 
+// Its process ends, and another one goes on with the session from the end of the last step, a moment later.
 void SimulatedRun::RestartFromCheckpoint(int i) {
   SimulatedSite& site = sites_[i];
-  if (site.where != SimulatedSite::Where::kIn || site.cut) return;
-  ++site.life;  // what was on its way is lost
-  site.stepping = false;
+  if (!site.running || site.cut || !site.rules->CanBeSaved() || site.AnyBusy()) return;
+  worker::SiteFacts checkpoint = site.rules->Facts();
   Disconnect(site);
+  StartProcess(i, std::move(checkpoint));
   site.cut = true;
   Schedule(static_cast<int64_t>(Random(1500)), Kind::kHeal, i);
 }
@@ -241,18 +263,26 @@ void SimulatedRun::RestartCoordinator() {
   for (size_t i = 0; i < sites_.size(); ++i) {
     SimulatedSite& site = sites_[i];
     site.heard_steps = 0;
-    site.estimated = false;
+    site.estimated = site.connected = false;
     if (site.running && !site.cut) Schedule(static_cast<int64_t>(Random(400)), Kind::kJoin, static_cast<int>(i));
   }
 }
 
 void SimulatedRun::PauseRun() {
   if (!table_.Pause().ok()) return;
+  TellHeld();
   Schedule(static_cast<int64_t>(Random(1500)), Kind::kResume);
+}
+
+void SimulatedRun::TellHeld() {
+  for (size_t i = 0; i < sites_.size(); ++i) {
+    if (sites_[i].connected && !sites_[i].cut) Tell(static_cast<int>(i), worker::event::Held{table_.held()});
+  }
 }
 
 void SimulatedRun::StopRun() {
   if (!table_.Stop().ok()) return;
+  TellHeld();  // it ends a pause
   for (SimulatedSite& site : sites_) {
     site.draining = true;
     site.heard_steps = 0;
@@ -263,12 +293,14 @@ void SimulatedRun::StopRun() {
 void SimulatedRun::ResumeRun() {
   if (!table_.state().paused && !table_.state().stopped) return;
   Expect(table_.Resume().ok(), "a run resumes");
+  TellHeld();
   for (SimulatedSite& site : sites_) site.heard_steps = 0;
 }
 
 void SimulatedRun::Disconnect(SimulatedSite& site) {
   table_.Disconnected(site.name, site.session, now_ms_);
   site.heard_steps = 0;
+  site.connected = false;
 }
 
 // From here on nobody fails, and everybody is back.
@@ -288,7 +320,10 @@ void SimulatedRun::EndRun() {
   ending_ = true;
   switch (Random(3)) {
     case 0:
-      if (Chance(50)) Expect(table_.Pause().ok(), "a run pauses");
+      if (Chance(50)) {
+        Expect(table_.Pause().ok(), "a run pauses");
+        TellHeld();
+      }
       StopRun();
       Expect(table_.state().stopped, "a run stops");
       break;
@@ -307,18 +342,19 @@ void SimulatedRun::EndRun() {
 }
 
 void SimulatedRun::DrainSite(SimulatedSite& site) {
-  if (site.where != SimulatedSite::Where::kIn) return;
-  if (table_.StartDraining(site.name, "asked to").ok()) site.draining = true;
+  if (!table_.StartDraining(site.name, "asked to").ok()) return;
+  site.draining = true;
+  site.leaves_early = !ending_ && Chance(50);
 }
 
 void SimulatedRun::FinishAll() {
   const int64_t sync_every = rules_.sync.sync_every;
   const auto more = [&] { return 1 + static_cast<core::Step>(Random(3 * sync_every)); };
   core::Step last = 0;
-  for (const SimulatedSite& site : sites_) last = std::max(last, site.step);
+  for (const SimulatedSite& site : sites_) last = std::max(last, site.step());
   last += more();
   for (SimulatedSite& site : sites_) {
-    site.target = rules_.sync.mode == core::SyncMode::kSynchronous ? last : site.step + more();
+    site.target = rules_.sync.mode == core::SyncMode::kSynchronous ? last : site.step() + more();
   }
 }
 

@@ -1,15 +1,18 @@
-// A run in virtual time: simulated sites, a network that delays, cuts and repeats, a coordinator that restarts from its
-// saved state, an operator; and the rules between them. After each event the promises of the rules are held against
-// what happened. Everything follows from the seed.
+// A run in virtual time: the rules of the sites and of the coordinator, and between them a network that delays, cuts
+// and repeats, a coordinator that restarts from its saved state, an operator. After each event the promises of the
+// rules are held against what happened. Everything follows from the seed.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <queue>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "server/rounds/round_table.h"
 #include "tests/server/rounds/simulated_site.h"
 
 namespace causeway::server {
@@ -25,19 +28,35 @@ class SimulatedRun {
   std::string Describe() const;  // the rules, for a failure
   int64_t rounds() const { return rounds_; }
   int64_t events() const { return events_; }
+  int64_t lost_fragments() const { return lost_fragments_; }
   const std::map<std::string, int>& drops() const { return drops_; }  // by reason: which rules were met
 
  private:
-  enum class Kind { kTick, kStep, kHeartbeat, kArrive, kAnswer, kJoin, kReady, kWake, kHeal, kChaos, kResume };
+  enum class Kind {
+    kTick,
+    kChaos,
+    kResume,
+    kStep,  // of a site, from here on
+    kHeartbeat,
+    kJoin,
+    kReady,
+    kSeed,
+    kHeal,
+    kArrive,     // a contribution at the coordinator
+    kSiteEvent,  // something that happens to the site
+  };
   struct Event {
     int64_t at_ms = 0;
     uint64_t order = 0;  // of events at one time
     Kind kind = Kind::kTick;
     int site = -1;
     uint64_t life = 0;
-    core::FragmentId fragment = 0;
+    uint64_t transfers = 0;  // of a transfer: void when the link has dropped it
+    bool is_transfer = false;
+    uint64_t stream = 0;  // what comes on this control stream is void when there is another one; 0: on none
+    worker::Tag tag = {};
     core::Admitted contribution = {};
-    absl::StatusCode answer = absl::StatusCode::kOk;
+    std::shared_ptr<const worker::SiteEvent> happens;
 
     friend bool operator<(const Event& a, const Event& b) {  // the first is on top
       return std::tie(a.at_ms, a.order) > std::tie(b.at_ms, b.order);
@@ -60,21 +79,32 @@ class SimulatedRun {
   bool Ended() const;
   void Expect(bool holds, const std::string& what);
 
-  // Sites.
+  // Sites: the process and its step loop.
+  void StartProcess(int i, std::optional<worker::SiteFacts> checkpoint);
   void OnStep(int i);
-  void GoOn(int i);  // applies what is due or there, and takes the next step unless it has to wait
-  void SendWhatIsDue(int i);
-  void Send(int i, core::FragmentId p, int64_t in_ms);
+  void GoOn(int i);  // carries out the step thread's actions, and takes the next step unless the rules let it wait
+  void LeaveRun(int i, bool finished);
+  void LoseWork(SimulatedSite& site);  // with the process
+  void LoseFragment(SimulatedSite& site, core::FragmentId p);
+  void Orphan(const SimulatedSite& site, core::FragmentId p);
+
+  // Sites: their rules, and what follows from them.
+  void Tell(int i, const worker::SiteEvent& event);
+  void TellLater(int i, int64_t in_ms, worker::SiteEvent event);
+  void TellOnStream(int i, worker::SiteEvent event);
+  void Do(int i, const worker::SiteAction& action);
+  void DoOnStepThread(int i, const worker::SiteAction& action);
+  void Send(int i, const worker::action::Upload& upload, int64_t in_ms);
+  void Deliver(int i, core::FragmentId p, int64_t in_ms);  // what it asked for, if it is there
+  void OnTaken(int i, core::FragmentId p);
+
+  // The network.
   bool InSession(const SimulatedSite& site) const;
   void TryJoin(int i);
   void OnReady(int i);
   void OnArrive(const Event& event);
-  void OnAnswer(const Event& event);
   void OnHeartbeat(int i);
   void Report(int i);
-  bool Available(const SimulatedSite& site, core::FragmentId p) const;
-  void LoseWork(SimulatedSite& site);  // with the process
-  void Orphan(const SimulatedSite& site, core::FragmentId p);
 
   // Churn.
   void Chaos();
@@ -84,6 +114,7 @@ class SimulatedRun {
   void Heal(int i);
   void RestartCoordinator();
   void PauseRun();
+  void TellHeld();
   void StopRun();
   void ResumeRun();
   void Disconnect(SimulatedSite& site);
@@ -108,6 +139,7 @@ class SimulatedRun {
   const RoundRules rules_;
   const bool storm_;  // much fails, and messages overtake each other
   const core::FragmentSchedule schedule_;
+  const core::RunConfig config_;  // of the sites
   RoundTable table_;
   std::vector<SimulatedSite> sites_;
   std::priority_queue<Event> queue_;
@@ -123,6 +155,7 @@ class SimulatedRun {
   int64_t rounds_ = 0;
   int64_t events_ = 0;
   std::map<std::string, int> drops_;
+  int64_t lost_fragments_ = 0;  // θ started from the anchor
 
   // The ledger.
   int64_t done_ = 0;

@@ -8,7 +8,6 @@
 namespace causeway::server {
 
 using core::FragmentId;
-using Where = SimulatedSite::Where;
 
 void SimulatedRun::Take(const Actions& actions) {
   for (const Action& action : actions) {
@@ -16,15 +15,15 @@ void SimulatedRun::Take(const Actions& actions) {
   }
 }
 
-void SimulatedRun::Take(const RequestSeed&) { Take(table_.Seeded()); }
+void SimulatedRun::Take(const RequestSeed& action) {
+  TellOnStream(IndexOf(action.site), worker::event::SeedRequested{});
+}
 
 void SimulatedRun::Take(const Enter& action) {
   SimulatedSite& site = sites_[IndexOf(action.site)];
-  if (site.cut || !site.running || site.where != Where::kJoining) return;
-  site.Enter(action.entry);
-  site.stepping = false;
+  site.draining = site.completing = false;
+  TellOnStream(IndexOf(action.site), worker::event::EntryGiven{action.entry});
   if (draining_all_) DrainSite(site);
-  Schedule(site.latency_ms, Kind::kWake, IndexOf(action.site));
 }
 
 void SimulatedRun::Take(const Dropped& action) {
@@ -32,7 +31,7 @@ void SimulatedRun::Take(const Dropped& action) {
   ++drops_[action.reason];
   SimulatedSite& site = sites_[IndexOf(action.site)];
   site.heard_steps = 0;
-  site.estimated = false;
+  site.estimated = site.connected = false;  // its stream is closed
 }
 
 void SimulatedRun::Take(const CloseRound& close) {
@@ -56,23 +55,20 @@ void SimulatedRun::Take(const CloseRound& close) {
     Expect(once, "what is merged was admitted, and not merged before");
     if (!once) return;
     merged_ += waiting->second.second.work;
-    if (!waiting->second.second.orphan) site.unresolved[p]->merged = true;
+    if (!waiting->second.second.orphan) site.fragments[p].sent->merged = true;
     waiting_.erase(waiting);
   }
   Expect(std::is_sorted(close.contributors.begin(), close.contributors.end(),
                         [](const auto& a, const auto& b) { return a.site < b.site; }),
          "contributors are in bytewise order");
-  Expect(ending || synchronous || static_cast<int64_t>(close.contributors.size()) >= quorum, "a round has its quorum");
+  Expect(ending || synchronous || static_cast<int64_t>(close.contributors.size()) >= quorum,
+         absl::StrCat("a round has its quorum, and not: ", close.reason));
   Expect(ending || quorum == 1 || static_cast<int64_t>(close.sites.size()) >= quorum, "enough sites are active");
   Expect(!state.paused, "no round closes while the run is paused");
   if (!synchronous) CheckDistance(close);
   closed_[p].push_back({now_ms_, close.contributors});
   closed_ms_[p] = last_closed_ms_ = now_ms_;
-  for (size_t i = 0; i < sites_.size(); ++i) {
-    if (sites_[i].where == Where::kIn && !sites_[i].stepping) {
-      Schedule(sites_[i].latency_ms, Kind::kWake, static_cast<int>(i));
-    }
-  }
+  for (size_t i = 0; i < sites_.size(); ++i) Deliver(static_cast<int>(i), p, sites_[i].latency_ms);
 }
 
 void SimulatedRun::CheckDistance(const CloseRound& close) {
@@ -98,9 +94,9 @@ void SimulatedRun::CheckPromises() {
   const core::RoundState& state = table_.state();
   int64_t outstanding = 0;
   for (const SimulatedSite& site : sites_) {
-    for (size_t p = 0; p < site.outstanding.size(); ++p) {
-      outstanding += site.outstanding[p];
-      if (site.unresolved[p] && site.unresolved[p]->merged) outstanding -= site.unresolved[p]->work;
+    for (const SimulatedFragment& fragment : site.fragments) {
+      outstanding += fragment.outstanding;
+      if (fragment.sent && fragment.sent->merged) outstanding -= fragment.sent->work;
     }
   }
   for (const auto& [key, waiting] : waiting_) {

@@ -22,6 +22,7 @@ TEST(RoundSimulation, NothingIsLostMergedTwiceOrStuck) {
   const int64_t goal = FromEnvironment("CAUSEWAY_SIMULATION_ROUNDS", 20'000);
   int64_t rounds = 0;
   int64_t events = 0;
+  int64_t lost_fragments = 0;
   std::map<std::string, int> drops;
   for (int64_t seed = std::max<int64_t>(only, 0); rounds < goal; ++seed) {
     SimulatedRun run(static_cast<uint64_t>(seed));
@@ -29,10 +30,12 @@ TEST(RoundSimulation, NothingIsLostMergedTwiceOrStuck) {
     ASSERT_EQ(failure, "") << "repeat it with CAUSEWAY_SIMULATION_SEED=" << seed << "\n" << run.Describe();
     rounds += run.rounds();
     events += run.events();
+    lost_fragments += run.lost_fragments();
     for (const auto& [reason, times] : run.drops()) drops[reason] += times;
     if (only >= 0) break;
   }
-  std::printf("%lld rounds, %lld events\n", static_cast<long long>(rounds), static_cast<long long>(events));
+  std::printf("%lld rounds, %lld events, %lld fragments that started from the anchor\n", static_cast<long long>(rounds),
+              static_cast<long long>(events), static_cast<long long>(lost_fragments));
   for (const auto& [reason, times] : drops) std::printf("  %d times: %s\n", times, reason.c_str());
 }
 

@@ -1,6 +1,7 @@
 #include "worker/train/synthetic.h"
 
 #include <chrono>
+#include <thread>
 
 #include "tests/worker/train/test_values.h"
 
@@ -29,6 +30,15 @@ std::unique_ptr<Trainer> Make(const core::RunConfig& config, const core::SiteId&
 
 void TakeSteps(Trainer& trainer, core::Step first, core::Step last) {
   for (core::Step t = first; t <= last; ++t) ASSERT_TRUE(trainer.Step(t).ok());
+}
+
+// θ of some tensors as whoever syncs it reads it, one unit each.
+std::vector<float> Read(Trainer& trainer, std::initializer_list<int> tensors) {
+  replica::UnitRanges ranges;
+  for (int tensor : tensors) ranges.push_back({tensor, 0, 1});
+  std::vector<float> staging(ranges.size() * core::kUnitValues);
+  trainer.store().Read(ranges, staging);
+  return staging;
 }
 
 TEST(Synthetic, ConstantGradientMovesEveryValueByItsExactSum) {
@@ -111,15 +121,15 @@ TEST(Synthetic, OnSendTakesTheMissedStepsOfTheGivenTensorsAtOnce) {
   const auto trainer = Make(config, "a");
   TakeSteps(*trainer, 1, 10);
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f);
-  const int w[] = {0};
-  trainer->CatchUp(w, 10);
+  EXPECT_EQ(Read(*trainer, {0})[0], 0.25f - 10 * 0x1p-4f * 3 * 0x1p-8f);
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f - 10 * 0x1p-4f * 3 * 0x1p-8f);
   EXPECT_EQ(trainer->tensor(1)[0], -1.0f);
-  trainer->CatchUp(w, 10);  // nothing is missed any more
+  Read(*trainer, {0});  // nothing is missed any more
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f - 10 * 0x1p-4f * 3 * 0x1p-8f);
   TakeSteps(*trainer, 11, 12);
-  const int both[] = {0, 1};
-  trainer->CatchUp(both, 12);
+  const std::vector<float> both = Read(*trainer, {0, 1});
+  EXPECT_EQ(both[2], 0.25f - 12 * 0x1p-4f * 3 * 0x1p-8f);
+  EXPECT_EQ(both[core::kUnitValues + 3], -1.0f - 12 * 0x1p-4f * 3 * 0x1p-8f);
   EXPECT_EQ(trainer->tensor(0)[2], 0.25f - 12 * 0x1p-4f * 3 * 0x1p-8f);
   EXPECT_EQ(trainer->tensor(1)[3], -1.0f - 12 * 0x1p-4f * 3 * 0x1p-8f);
 }
@@ -130,9 +140,49 @@ TEST(Synthetic, OnSendSumsTheSchedulesLearningRates) {
   config.inner.warmup_steps = 4;  // 1/4 + 2/4 + 3/4 + 1 = 2.5 of lr
   const auto trainer = Make(config, "a");
   TakeSteps(*trainer, 1, 4);
-  const int w[] = {0};
-  trainer->CatchUp(w, 4);
+  Read(*trainer, {0});
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f - 2.5f * 0x1p-4f * 3 * 0x1p-8f);
+}
+
+TEST(Synthetic, OnSendMovesThetaFromWhereTheMissedStepsLeaveIt) {
+  core::RunConfig config = SyntheticRun();
+  config.synthetic.apply = core::SyntheticApply::kOnSend;
+  const auto trainer = Make(config, "a");
+  TakeSteps(*trainer, 1, 10);
+  const std::vector<float> step(core::kUnitValues, 0.5f);
+  trainer->store().Move({{0, 0, 1}}, replica::Movement::Step(1, step));
+  EXPECT_EQ(trainer->tensor(0)[0], 0.25f - 10 * 0x1p-4f * 3 * 0x1p-8f - 0.5f);
+  EXPECT_EQ(trainer->tensor(1)[0], -1.0f);
+  TakeSteps(*trainer, 11, 11);
+  const std::vector<float> anchor(core::kUnitValues, 2.0f);
+  trainer->store().Move({{0, 0, 1}}, replica::Movement::Mix(0, anchor));  // the missed step is in what it replaces
+  EXPECT_EQ(trainer->tensor(0)[0], 2.0f);
+  TakeSteps(*trainer, 12, 12);
+  EXPECT_EQ(Read(*trainer, {0})[0], 2.0f - 0x1p-4f * 3 * 0x1p-8f);
+  EXPECT_EQ(Read(*trainer, {1})[0], -1.0f - 12 * 0x1p-4f * 3 * 0x1p-8f);
+}
+
+TEST(Synthetic, OnSendReadsTheStepThatBeganTheReadThoughLaterOnesAreCaughtUpBeforeItIsCopied) {
+  core::RunConfig config = SyntheticRun();
+  config.synthetic.apply = core::SyntheticApply::kOnSend;
+  const auto trainer = Make(config, "a");
+  TakeSteps(*trainer, 1, 4);
+  std::vector<float> staging(core::kUnitValues), later(core::kUnitValues);
+  const int64_t ticket = trainer->store().BeginRead({{0, 0, 1}}, staging);
+  std::thread copies([&] { trainer->store().AwaitRead(ticket); });
+  TakeSteps(*trainer, 5, 8);
+  trainer->store().Read({{0, 0, 1}}, later);
+  copies.join();
+  EXPECT_EQ(staging[0], 0.25f - 4 * 0x1p-4f * 3 * 0x1p-8f);
+  EXPECT_EQ(later[0], 0.25f - 8 * 0x1p-4f * 3 * 0x1p-8f);
+}
+
+TEST(Synthetic, StoreOfEveryStepReadsThetaAsItIs) {
+  const auto trainer = Make(SyntheticRun(), "a");
+  TakeSteps(*trainer, 1, 5);
+  const std::vector<float> theta = Read(*trainer, {1, 0});
+  EXPECT_EQ(theta[3], trainer->tensor(1)[3]);
+  EXPECT_EQ(theta[core::kUnitValues + 2], 0.25f - 5 * 0x1p-4f * 3 * 0x1p-8f);
 }
 
 TEST(Synthetic, AJoinersPutOffStepsBeginWithItsFirst) {
@@ -140,8 +190,7 @@ TEST(Synthetic, AJoinersPutOffStepsBeginWithItsFirst) {
   config.synthetic.apply = core::SyntheticApply::kOnSend;
   const auto trainer = Make(config, "a");
   TakeSteps(*trainer, 101, 102);
-  const int w[] = {0};
-  trainer->CatchUp(w, 102);
+  Read(*trainer, {0});
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f - 2 * 0x1p-4f * 3 * 0x1p-8f);
 }
 

@@ -1,0 +1,42 @@
+// θ as float32 in host memory, one span for each tensor of the manifest.
+//
+// What BeginRead was asked for is copied by AwaitRead's thread piece by piece while the next step computes; the bus
+// schedule keeps θ from being changed before. Without one, BeginRead copies at once.
+#pragma once
+
+#include <map>
+
+#include "core/mutex.h"
+#include "offload/bus_schedule.h"
+#include "replica/parameter_store.h"
+
+namespace causeway::replica {
+
+class HostStore : public ParameterStore {
+ public:
+  // The spans have no padding. They and `bus`, which may be null, outlive the store.
+  HostStore(std::vector<std::span<float>> tensors, offload::BusSchedule* bus);
+
+  int64_t BeginRead(const UnitRanges& ranges, std::span<float> staging) override;
+  void AwaitRead(int64_t ticket) override;
+
+ protected:
+  void DoMove(const UnitRanges& ranges, const Movement& movement) override;
+
+ private:
+  // Values of θ, counted through all tensors, and where they go.
+  struct Piece {
+    offload::BusSchedule::Range from;
+    std::span<float> to;
+  };
+
+  std::span<float> Local(const UnitRange& range) const;
+
+  const std::vector<std::span<float>> tensors_;
+  std::vector<int64_t> firsts_;  // of each tensor, counted through all
+  offload::BusSchedule* const bus_;
+  core::Mutex mutex_;
+  std::map<int64_t, std::vector<Piece>> reads_ ABSL_GUARDED_BY(mutex_);  // by ticket, in ascending order of `from`
+};
+
+}  // namespace causeway::replica

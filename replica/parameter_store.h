@@ -1,0 +1,80 @@
+// The only way to θ, the parameters that a site trains: wherever they lie and whoever trains them.
+//
+//   BeginRead(ranges, staging) ─► (the next step computes) ─► AwaitRead ─► staging holds θ of the step that began it
+//   Move(ranges, movement) ─► θ is another one ─► the observer is called
+//
+// Values are counted in units of 4096 (core/layout.h): a range is whole units of one tensor of the manifest, the last
+// of them as long as the tensor is. An array beside θ (`staging`, an anchor, a step) has the ranges one after the other
+// in padded layout, as a fragment has its tensors; padding is left alone.
+//
+// Threads: the step thread, which is the one that trains, calls BeginRead and Move, and nothing else changes θ
+// meanwhile. AwaitRead may be called on another thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "core/fragment_map.h"
+
+namespace causeway::replica {
+
+// Units [first, first + count) of a tensor of the manifest.
+struct UnitRange {
+  int tensor = 0;
+  int64_t first = 0;
+  int64_t count = 0;
+
+  friend bool operator==(const UnitRange&, const UnitRange&) = default;
+};
+using UnitRanges = std::vector<UnitRange>;
+
+// All of a fragment's tensors, in its order: their arrays are the fragment's padded arrays.
+UnitRanges RangesOf(const core::Fragment& fragment);
+
+// How θ moves. Arrays are of the ranges' padded size.
+struct Movement {
+  enum class Kind {
+    kMix,   // θ ← fma(α, θ, (1 − α) W); α = 0 sets θ to W
+    kStep,  // θ ← fma(−η, s, θ): by the step that an anchor took, or by ± another array with η = ∓1
+  };
+  Kind kind = Kind::kMix;
+  float factor = 0;               // α or η
+  std::span<const float> values;  // W or s
+
+  static Movement Mix(float alpha, std::span<const float> anchor) { return {Kind::kMix, alpha, anchor}; }
+  static Movement Step(float lr, std::span<const float> step) { return {Kind::kStep, lr, step}; }
+};
+
+class ParameterStore {
+ public:
+  using Observer = std::function<void(const UnitRanges&)>;
+
+  virtual ~ParameterStore() = default;
+
+  // Sees to it that `staging` will hold θ as it is now, however soon θ changes. Both arguments' memory stays until
+  // AwaitRead of the ticket that it returns, which is called once.
+  virtual int64_t BeginRead(const UnitRanges& ranges, std::span<float> staging) = 0;
+  virtual void AwaitRead(int64_t ticket) = 0;
+
+  // θ has moved when it returns, and the observer was called.
+  void Move(const UnitRanges& ranges, const Movement& movement) {
+    DoMove(ranges, movement);
+    if (observer_ != nullptr) observer_(ranges);
+  }
+
+  // Called on the step thread at the end of each Move: for a trainer that keeps copies of θ. Before the first Move.
+  void SetObserver(Observer observer) { observer_ = std::move(observer); }
+
+  // θ as it is now, at once.
+  void Read(const UnitRanges& ranges, std::span<float> staging) { AwaitRead(BeginRead(ranges, staging)); }
+
+ protected:
+  virtual void DoMove(const UnitRanges& ranges, const Movement& movement) = 0;
+
+ private:
+  Observer observer_;
+};
+
+}  // namespace causeway::replica

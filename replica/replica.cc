@@ -1,0 +1,249 @@
+#include "replica/replica.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "codecs/compression.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "core/limits.h"
+
+namespace causeway::replica {
+
+// ---- Chunks ----
+
+void CheckedChunks::Decode(std::span<float> values) const {
+  for (const codecs::ChunkView& view : views) {
+    view.Decode(view.span().first_unit, values.subspan(view.span().first_value(), view.span().values));
+  }
+}
+
+absl::StatusOr<CheckedChunks> CheckChunks(const core::Fragment& fragment, const codecs::LegCodec& leg,
+                                          std::span<const std::string> chunks) {
+  const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment, leg);
+  if (plan.size() != chunks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", fragment.id, ": expected ", plan.size(), " chunks of ",
+                                                   core::CodecName(leg.codec), ", got ", chunks.size()));
+  }
+  CheckedChunks checked;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const std::string* plain = &chunks[i];
+    if (codecs::IsCompressed(*plain)) {
+      ASSIGN_OR_RETURN(std::string expanded, codecs::ExpandChunk(*plain));
+      plain = &checked.expanded.emplace_back(std::move(expanded));
+    }
+    ASSIGN_OR_RETURN(const codecs::ChunkView view, codecs::ChunkView::Parse(*plain));
+    if (view.span() != plan[i]) {
+      return absl::InvalidArgumentError(absl::StrCat("fragment ", fragment.id, ", chunk ", i, ": expected ",
+                                                     codecs::Describe(plan[i]), ", got ",
+                                                     codecs::Describe(view.span())));
+    }
+    checked.views.push_back(view);
+  }
+  return checked;
+}
+
+absl::StatusOr<AnchorChunks> CheckAnchor(const core::Fragment& fragment, std::span<const std::string> chunks) {
+  if (chunks.size() % 2 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", fragment.id,
+                                                   ": expected as many chunks of the anchor as of the momentum, got ",
+                                                   chunks.size(), " in all"));
+  }
+  const size_t half = chunks.size() / 2;
+  ASSIGN_OR_RETURN(CheckedChunks anchor, CheckChunks(fragment, codecs::Unencoded(), chunks.first(half)));
+  ASSIGN_OR_RETURN(CheckedChunks momentum, CheckChunks(fragment, codecs::Unencoded(), chunks.last(half)));
+  return AnchorChunks{std::move(anchor), std::move(momentum)};
+}
+
+// ---- Replica ----
+
+Replica::Replica(const core::FragmentMap& map, core::FragmentId id, const core::RunConfig& config,
+                 core::BufferPool* pool)
+    : map_(map),
+      id_(id),
+      codec_config_(config.codec),
+      up_(codecs::UpLeg(config)),
+      down_(codecs::DownLeg(config)),
+      pool_(pool),
+      anchor_(fragment().padded_values()),
+      momentum_(fragment().padded_values()),
+      feedback_(fragment().padded_values(), config.codec.feedback_up, pool) {}
+
+uint64_t Replica::Digest() const { return core::DigestUnits(anchor_, 0); }
+
+std::span<const float> Replica::PartOf(std::span<const float> padded, const core::TensorPlace& place) {
+  return padded.subspan(place.first_unit * core::kUnitValues, place.values);
+}
+
+std::span<float> Replica::PartOf(std::span<float> padded, const core::TensorPlace& place) {
+  return padded.subspan(place.first_unit * core::kUnitValues, place.values);
+}
+
+void Replica::ClearPadding(std::span<float> padded) const {
+  for (const core::TensorPlace& place : fragment().tensors) {
+    const int64_t first = place.first_unit * core::kUnitValues;
+    const int64_t padding = place.units() * core::kUnitValues - place.values;
+    std::ranges::fill(padded.subspan(first + place.values, padding), 0.0f);
+  }
+}
+
+absl::Status Replica::CheckFinite(std::span<const float> padded, const char* what) const {
+  for (const core::TensorPlace& place : fragment().tensors) {
+    const std::span<const float> values = PartOf(padded, place);
+    const auto bad = std::ranges::find_if(values, [](float x) { return !(std::fabs(x) < core::kMaxMagnitude); });
+    if (bad == values.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(what, " of ", map_.manifest()[place.tensor].name, " is ", *bad,
+                                                   " at index ", bad - values.begin(),
+                                                   "; expected a finite value below 2^100"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> Replica::EncodeContribution(std::span<float> theta) {
+  ClearPadding(theta);
+  for (const core::TensorPlace& place : fragment().tensors) {
+    const std::span<float> part = PartOf(theta, place);
+    core::OuterGradient(PartOf(anchor(), place), part, part);
+  }
+  const auto plan = codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec)));
+  absl::StatusOr<std::vector<std::string>> chunks = feedback_.Encode(plan, theta);
+  if (!chunks.ok()) {
+    RETURN_IF_ERROR(CheckFinite(theta, "outer gradient"));  // names the tensor
+    return chunks.status();
+  }
+  for (std::string& chunk : *chunks) {
+    if (codec_config_.zstd) chunk = codecs::CompressChunk(std::move(chunk));
+  }
+  return chunks;
+}
+
+void Replica::Resolve(bool merged) {
+  if (!feedback_.pending()) return;
+  if (merged) {
+    feedback_.Admit();
+  } else {
+    feedback_.Refuse();
+  }
+}
+
+absl::StatusOr<std::vector<std::string>> Replica::EncodeInitial(std::span<const float> theta) const {
+  RETURN_IF_ERROR(CheckFinite(theta, "initial value"));
+  std::vector<std::string> chunks;
+  for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment(), codecs::Unencoded())) {
+    ASSIGN_OR_RETURN(std::string chunk, codecs::EncodeChunk(span, theta.subspan(span.first_value(), span.values), {}));
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
+// Of the config's lists alone: the residual stays in their domain.
+absl::Status Replica::CheckCodecs(const ChosenCodecs& codecs) const {
+  const auto check = [&](std::optional<core::CodecId> chosen, const std::vector<core::CodecId>& allowed,
+                         core::CodecId otherwise, const char* leg) {
+    if (!chosen || chosen == otherwise || std::ranges::count(allowed, *chosen) > 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", id_, ": expected a codec that the run's config allows ",
+                                                   leg, ", got ", core::CodecName(*chosen)));
+  };
+  RETURN_IF_ERROR(check(codecs.down, codec_config_.allow_down, codec_config_.down, "down"));
+  return check(codecs.up, codec_config_.allow_up, codec_config_.up, "up");
+}
+
+absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<const std::string> chunks,
+                                 const ChosenCodecs& codecs, bool keep_step) {
+  RETURN_IF_ERROR(CheckCodecs(codecs));
+  ASSIGN_OR_RETURN(const CheckedChunks checked,
+                   CheckChunks(fragment(), down_.With(codecs.down.value_or(down_.codec)), chunks));
+  core::Buffer gradient = pool_->Take(anchor_.size());
+  ClearPadding(gradient.values());
+  checked.Decode(gradient.values());
+  core::OuterStep(outer, gradient.values(), momentum_, anchor_);
+  if (keep_step) {
+    core::OuterDirection(outer, momentum_, gradient.values());
+    step_ = std::move(gradient);
+    step_lr_ = outer.lr;
+  }
+  chosen_up_ = codecs.up;
+  ++version_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> Replica::StageAnchor(core::Version version, std::span<const std::string> chunks,
+                                              const ChosenCodecs& codecs) {
+  RETURN_IF_ERROR(CheckCodecs(codecs));
+  ASSIGN_OR_RETURN(const AnchorChunks checked, CheckAnchor(fragment(), chunks));
+  staged_ = StagedAnchor{version, pool_->Take(anchor_.size()), pool_->Take(anchor_.size()), codecs.up};
+  ClearPadding(staged_->anchor.values());
+  ClearPadding(staged_->momentum.values());
+  checked.anchor.Decode(staged_->anchor.values());
+  checked.momentum.Decode(staged_->momentum.values());
+  return core::DigestUnits(staged_->anchor.values(), 0);
+}
+
+void Replica::CommitAnchor(bool keep_residual) {
+  CHECK(staged_.has_value());
+  std::ranges::copy(staged_->anchor.values(), anchor_.begin());
+  std::ranges::copy(staged_->momentum.values(), momentum_.begin());
+  version_ = staged_->version;
+  chosen_up_ = staged_->up;
+  staged_.reset();
+  step_.Reset();
+  if (keep_residual) {
+    Resolve(/*merged=*/false);
+  } else {
+    feedback_.Reset();
+  }
+}
+
+// The residual is left alone: it is zero before the first contribution, and the task thread may look at it.
+void Replica::SetInitial(std::span<const float> theta) {
+  std::ranges::copy(theta, anchor_.begin());
+  ClearPadding(anchor_);
+  std::ranges::fill(momentum_, 0.0f);
+  version_ = 0;
+  chosen_up_.reset();
+}
+
+ReplicaArrays Replica::Arrays() const {
+  return {.anchor = anchor_,
+          .momentum = momentum_,
+          .step = step(),
+          .residual = feedback_.residual(),
+          .next_residual = feedback_.next_residual(),
+          .step_lr = step_lr_,
+          .pending = feedback_.pending(),
+          .up = chosen_up_};
+}
+
+absl::Status Replica::CheckSizes(const ReplicaArrays& arrays) const {
+  const auto check = [&](const char* what, std::span<const float> values, size_t expected) {
+    if (values.size() == expected) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " of fragment ", id_, ": expected ", expected, " values, got ", values.size()));
+  };
+  const size_t all = anchor_.size(), residual = feedback_.residual().size();
+  RETURN_IF_ERROR(check("anchor", arrays.anchor, all));
+  RETURN_IF_ERROR(check("momentum", arrays.momentum, all));
+  RETURN_IF_ERROR(check("step", arrays.step, arrays.step.empty() ? 0 : all));
+  RETURN_IF_ERROR(check("residual", arrays.residual, residual));
+  if (!arrays.pending) return absl::OkStatus();  // a checkpoint of format 1 has one that does not count
+  return check("residual of an unresolved contribution", arrays.next_residual, residual);
+}
+
+absl::Status Replica::Restore(core::Version version, const ReplicaArrays& arrays) {
+  RETURN_IF_ERROR(CheckSizes(arrays));
+  version_ = version;
+  std::ranges::copy(arrays.anchor, anchor_.begin());
+  std::ranges::copy(arrays.momentum, momentum_.begin());
+  if (!arrays.step.empty()) {
+    step_ = pool_->Take(arrays.step.size());
+    std::ranges::copy(arrays.step, step_.values().begin());
+  }
+  step_lr_ = arrays.step_lr;
+  chosen_up_ = arrays.up;
+  feedback_.Restore(arrays.residual);
+  if (arrays.pending) feedback_.RestorePending(arrays.next_residual);
+  return absl::OkStatus();
+}
+
+}  // namespace causeway::replica

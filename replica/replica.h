@@ -1,0 +1,147 @@
+// One fragment's anchor and what becomes of it: arithmetic alone, without θ and without knowing when.
+//
+//   θ in staging ── EncodeContribution ─► chunks            Δ = W − θ, error feedback
+//                                           ⋮
+//   step s ◄── W, v ◄── TakeUpdate ◄───── chunks            g decoded; v, W take the outer step
+//
+// All arrays are in the fragment's padded layout (core/fragment_map.h). For each parameter it holds W and v, and the
+// residual where there is error feedback; arrays that only a fragment in flight needs come from the pool. The fast path
+// and the coordinator's merge give the same bits: docs/architecture.md, invariants. One owner at a time.
+// Source: arXiv 2501.18512; 2604.21428 for moving θ with the anchor.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "codecs/chunk.h"
+#include "codecs/error_feedback.h"
+#include "core/aligned.h"
+#include "core/buffer_pool.h"
+#include "core/fragment_map.h"
+#include "core/outer_step.h"
+#include "core/run_config.h"
+
+namespace causeway::replica {
+
+// What the coordinator chose with a version of a fragment; none: as the config says.
+struct ChosenCodecs {
+  std::optional<core::CodecId> down;  // of the update that makes the version
+  std::optional<core::CodecId> up;    // of contributions to it
+};
+
+// Everything that another process needs to go on with a replica, wherever it lies.
+struct ReplicaArrays {
+  std::span<const float> anchor;         // W
+  std::span<const float> momentum;       // v
+  std::span<const float> step;           // s of the last update, while θ has not moved by it; else empty
+  std::span<const float> residual;       // e; empty without feedback
+  std::span<const float> next_residual;  // e as it will be if the unresolved contribution is merged
+  float step_lr = 0;                     // η of that step
+  bool pending = false;                  // there is an unresolved contribution
+  std::optional<core::CodecId> up;       // of contributions to this version; none: as the config says
+};
+
+// Chunks that cover a fragment as planned, checked, and the bytes of those that came compressed.
+struct CheckedChunks {
+  std::deque<std::string> expanded;  // views point into it
+  std::vector<codecs::ChunkView> views;
+
+  void Decode(std::span<float> values) const;  // padding is left as it is
+};
+
+// INVALID_ARGUMENT if the chunks are not those that `leg` plans for the fragment.
+absl::StatusOr<CheckedChunks> CheckChunks(const core::Fragment& fragment, const codecs::LegCodec& leg,
+                                          std::span<const std::string> chunks);
+
+// The anchor download of a fragment: chunks of W, then as many of v. INVALID_ARGUMENT if that is not what came.
+struct AnchorChunks {
+  CheckedChunks anchor;
+  CheckedChunks momentum;
+};
+absl::StatusOr<AnchorChunks> CheckAnchor(const core::Fragment& fragment, std::span<const std::string> chunks);
+
+class Replica {
+ public:
+  // `map` and `pool` outlive it.
+  Replica(const core::FragmentMap& map, core::FragmentId id, const core::RunConfig& config, core::BufferPool* pool);
+
+  const core::Fragment& fragment() const { return map_.fragment(id_); }
+  core::Version version() const { return version_; }
+  uint64_t Digest() const;
+  std::span<const float> anchor() const { return anchor_; }
+  double ResidualNorm() const { return feedback_.ResidualNorm(); }
+
+  // ---- Sending ----
+
+  // The outer gradient of `theta`, encoded; `theta` holds Δ after it. INVALID_ARGUMENT if a value is not finite, with
+  // the tensor's name and the index in it; nothing is pending then.
+  absl::StatusOr<std::vector<std::string>> EncodeContribution(std::span<float> theta);
+  // The contribution is in the update, or is refused and stays whole in θ and the residual.
+  void Resolve(bool merged);
+  void ForgetResidual() { feedback_.Reset(); }
+
+  // θ as float32 chunks: the initial parameters of a run. INVALID_ARGUMENT as above.
+  absl::StatusOr<std::vector<std::string>> EncodeInitial(std::span<const float> theta) const;
+
+  // ---- Receiving ----
+
+  // Takes the outer step with the update's chunks. INVALID_ARGUMENT if they do not make up an update of this fragment,
+  // or the run's config does not allow such codecs; W and v are untouched then. With `keep_step` the step s that W took
+  // stays in step() until ReleaseStep: θ is to move by it.
+  absl::Status TakeUpdate(const core::OuterParameters& outer, std::span<const std::string> chunks,
+                          const ChosenCodecs& codecs, bool keep_step);
+  std::span<const float> step() const { return step_.values(); }  // empty: none is kept
+  float step_lr() const { return step_lr_; }
+  void ReleaseStep() { step_.Reset(); }
+
+  // Anchor and momentum from the coordinator, as its download's chunks, decoded beside those that it has; what the
+  // digest of that anchor is. INVALID_ARGUMENT as for TakeUpdate.
+  absl::StatusOr<uint64_t> StageAnchor(core::Version version, std::span<const std::string> chunks,
+                                       const ChosenCodecs& codecs);
+  // They become its own. What was unresolved is refused; the residual stays, or starts at zero (a full resync).
+  void CommitAnchor(bool keep_residual);
+  // The coordinator holds what the site started with: W ← θ, v ← 0, version 0.
+  void SetInitial(std::span<const float> theta);
+
+  // All arrays, to be written to a checkpoint; and a replica as it was then. INVALID_ARGUMENT if they are of another
+  // size than this fragment's; nothing is restored then.
+  ReplicaArrays Arrays() const;
+  absl::Status Restore(core::Version version, const ReplicaArrays& arrays);
+
+  // The part of an array in padded layout that belongs to a tensor of the fragment, without padding.
+  static std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place);
+  static std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place);
+  void ClearPadding(std::span<float> padded) const;
+
+ private:
+  struct StagedAnchor {
+    core::Version version = 0;
+    core::Buffer anchor, momentum;
+    std::optional<core::CodecId> up;
+  };
+
+  absl::Status CheckCodecs(const ChosenCodecs& codecs) const;
+  absl::Status CheckSizes(const ReplicaArrays& arrays) const;
+  absl::Status CheckFinite(std::span<const float> padded, const char* what) const;
+
+  const core::FragmentMap& map_;
+  const core::FragmentId id_;
+  const core::CodecConfig codec_config_;
+  const codecs::LegCodec up_, down_;  // as the config says
+  core::BufferPool* const pool_;
+  std::optional<core::CodecId> chosen_up_;
+  core::Version version_ = 0;
+  core::AlignedFloats anchor_;    // W
+  core::AlignedFloats momentum_;  // v
+  core::Buffer step_;             // s
+  float step_lr_ = 0;
+  std::optional<StagedAnchor> staged_;
+  codecs::ErrorFeedback feedback_;
+};
+
+}  // namespace causeway::replica

@@ -1,0 +1,269 @@
+#include "worker/site/checkpoint_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/substitute.h"
+#include "formats/atomic_file.h"
+#include "formats/safetensors.h"
+#include "tests/formats/temporary_folder.h"
+
+namespace causeway::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+const CheckpointIdentity kIdentity = {.run = "run", .site = "eu", .session = "5e551071", .lineage = "11"};
+
+class CheckpointStoreTest : public ::testing::Test {
+ protected:
+  absl::Status Save(CheckpointStore& store, core::Step step, int64_t keep = 2) {
+    checkpoint_.facts.step = step;
+    return store.Save(
+        kIdentity, checkpoint_,
+        [](const std::string& path) { return std::ofstream(path) << "θ" ? absl::OkStatus() : absl::AbortedError(""); },
+        keep);
+  }
+
+  void FillFragment() {
+    FragmentFacts& facts = checkpoint_.facts.fragments.emplace_back();
+    facts = {.version = 8, .applied = 7, .first = 2, .resolved = 6, .merged = true, .sites = {"eu", "us"}};
+    facts.merged_amount = {.tokens = 30, .steps = 3};
+    facts.sent = SentFacts{.base = 7, .amount = {.tokens = 50, .steps = 5}, .weight = {.tokens = 20, .steps = 2}};
+    checkpoint_.arrays.push_back(
+        {.anchor = anchor_, .momentum = momentum_, .step = step_, .step_lr = 0.1f, .pending = true});
+    checkpoint_.chunks.push_back(
+        std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"one", std::string(3, 0)}));
+  }
+
+  const TemporaryFolder folder_;
+  std::vector<float> anchor_ = {1, -0.0f}, momentum_ = {2, 0x1p-149f}, step_ = {3, 0.1f};
+  SiteCheckpoint checkpoint_ = {
+      .facts = {.trained = {.tokens = 70, .steps = 7}, .sites = {"eu", "us"}, .fragments = {}}};
+};
+
+TEST_F(CheckpointStoreTest, NothingIsThereAtFirst) {
+  auto store = CheckpointStore::Open(folder_ / "new");
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_FALSE((*store)->Load("run", "eu")->has_value());
+  EXPECT_EQ((*store)->LoadSession("run", "eu"), "");
+}
+
+TEST_F(CheckpointStoreTest, ComesBackAsItWasToTheLastBit) {
+  FillFragment();
+  auto store = *CheckpointStore::Open(folder_.path());
+  ASSERT_TRUE(Save(*store, 42).ok());
+  const auto loaded = store->Load("run", "eu");
+  ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.status();
+  EXPECT_EQ((*loaded)->identity, kIdentity);
+  const SiteFacts& facts = (*loaded)->site.facts;
+  EXPECT_EQ(facts.step, 42);
+  EXPECT_EQ(facts.trained.tokens, 70);
+  EXPECT_THAT(facts.sites, ElementsAre("eu", "us"));
+  ASSERT_EQ(facts.fragments.size(), 1u);
+  const FragmentFacts& fragment = facts.fragments[0];
+  EXPECT_THAT((std::vector<core::Version>{fragment.version, fragment.applied, fragment.first, fragment.resolved}),
+              ElementsAre(8, 7, 2, 6));
+  ASSERT_EQ((*loaded)->site.arrays.size(), 1u);
+  const replica::ReplicaArrays& arrays = (*loaded)->site.arrays[0];
+  EXPECT_TRUE(fragment.merged && arrays.pending && !fragment.sent->admitted);
+  EXPECT_EQ(fragment.sent->base, 7);
+  EXPECT_EQ(fragment.sent->weight.steps, 2);
+  EXPECT_THAT(*(*loaded)->site.chunks.at(0), ElementsAre("one", std::string(3, 0)));
+  EXPECT_EQ(arrays.step_lr, 0.1f);
+  EXPECT_EQ(std::memcmp(arrays.anchor.data(), anchor_.data(), sizeof(float) * 2), 0);
+  EXPECT_EQ(std::memcmp(arrays.momentum.data(), momentum_.data(), sizeof(float) * 2), 0);
+  EXPECT_THAT(arrays.step, ElementsAre(3, 0.1f));
+  EXPECT_THAT(arrays.residual, ElementsAre());
+  EXPECT_TRUE(std::filesystem::exists((*loaded)->trainer_path));
+}
+
+TEST_F(CheckpointStoreTest, TheNewestCountsAndOldOnesGo) {
+  auto store = *CheckpointStore::Open(folder_.path());
+  for (core::Step step : {30, 40, 20}) ASSERT_TRUE(Save(*store, step).ok());  // a joiner may be given an earlier step
+  EXPECT_EQ((*store->Load("run", "eu"))->site.facts.step, 20);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "000001"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "000002"));
+}
+
+TEST_F(CheckpointStoreTest, OneThatFailsLeavesTheOthers) {
+  auto store = *CheckpointStore::Open(folder_.path());
+  ASSERT_TRUE(Save(*store, 30).ok());
+  const auto fails = [](const std::string&) { return absl::ResourceExhaustedError("disk full"); };
+  EXPECT_EQ(store->Save(kIdentity, checkpoint_, fails, 1).message(), "disk full");
+  EXPECT_EQ((*store->Load("run", "eu"))->site.facts.step, 30);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "000002.tmp"));
+}
+
+TEST_F(CheckpointStoreTest, OfAnotherSiteIsRefused) {
+  auto store = *CheckpointStore::Open(folder_.path());
+  ASSERT_TRUE(Save(*store, 30).ok());
+  EXPECT_THAT(std::string(store->Load("run", "us").status().message()),
+              HasSubstr("holds checkpoints of site eu in run run; this is site us in run run"));
+}
+
+TEST_F(CheckpointStoreTest, DamagedOneIsNamed) {
+  auto store = *CheckpointStore::Open(folder_.path());
+  ASSERT_TRUE(Save(*store, 30).ok());
+  folder_.Write("000001/sync.json", "{\"format\": 1}");
+  const absl::Status status = store->Load("run", "eu").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("000001/sync.json is not what a worker writes"));
+}
+
+TEST_F(CheckpointStoreTest, SecondWorkerIsKeptOut) {
+  const auto store = *CheckpointStore::Open(folder_.path());
+  EXPECT_THAT(std::string(CheckpointStore::Open(folder_.path()).status().message()),
+              HasSubstr("another worker runs on"));
+}
+
+TEST_F(CheckpointStoreTest, SessionIsRemembered) {
+  auto store = *CheckpointStore::Open(folder_.path());
+  ASSERT_TRUE(store->SaveSession(kIdentity).ok());
+  EXPECT_EQ(store->LoadSession("run", "eu"), "5e551071");
+  EXPECT_EQ(store->LoadSession("other", "eu"), "");
+}
+
+// ---- Format 1 ----
+
+// What a worker of format 1 wrote, of one fragment: the gradient of its last update in 0.staging.
+class FirstFormatTest : public CheckpointStoreTest {
+ protected:
+  absl::StatusOr<LoadedCheckpoint> LoadFirstFormat(int applied, bool merged, int format = 1) {
+    auto store = CheckpointStore::Open(folder_.path());
+    if (!store.ok()) return store.status();
+    std::filesystem::create_directory(folder_ / "000007");
+    folder_.Write("000007/sync.json", absl::Substitute(R"({
+ "format": $0,
+ "fragments": [
+  {
+   "applied": $1,
+   "delay": 3,
+   "first": 2,
+   "merged": $2,
+   "merged_amount": {"steps": 3, "tokens": 30},
+   "outer_lr": 0.699999988079071,
+   "outer_momentum": 0.8999999761581421,
+   "pending": true,
+   "resolved": 6,
+   "sent": {"admitted": true, "amount": {"steps": 5, "tokens": 50}, "base": 7, "weight": {"steps": 2, "tokens": 20}},
+   "sites": ["eu", "us"],
+   "up": "int4",
+   "version": 8
+  }
+ ],
+ "lineage": "11",
+ "run_id": "run",
+ "session": "5e551071",
+ "site": "eu",
+ "sites": ["eu", "us"],
+ "step": 42,
+ "trained": {"steps": 7, "tokens": 70}
+})",
+                                                       format, applied, merged ? "true" : "false"));
+    const std::vector<formats::TensorData> arrays = {{"0.anchor", {3}, anchor_},
+                                                     {"0.momentum", {3}, momentum_},
+                                                     {"0.staging", {std::ssize(gradient_)}, gradient_},
+                                                     {"0.residual", {3}, residual_},
+                                                     {"0.next_residual", {3}, residual_}};
+    if (auto status = formats::WriteSafetensors(folder_ / "000007/sync.safetensors", arrays, {}); !status.ok()) {
+      return status;
+    }
+    auto loaded = (*store)->Load("run", "eu");
+    if (!loaded.ok()) return loaded.status();
+    return **std::move(loaded);
+  }
+
+  std::vector<float> anchor_ = {1, 2, 3}, momentum_ = {0.3f, -7.1f, 1.0f + 0x1p-12f}, residual_ = {0, 0.5f, -1};
+  std::vector<float> gradient_ = {0.1f, 3.3f, -(1.0f + 0x1p-11f)};
+};
+
+TEST_F(FirstFormatTest, TheStepThatThetaIsYetToMoveByIsMadeOfTheGradient) {
+  const auto loaded = LoadFirstFormat(/*applied=*/7, /*merged=*/false);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const replica::ReplicaArrays& arrays = loaded->site.arrays.at(0);
+  ASSERT_EQ(arrays.step.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(arrays.step[i], std::fma(0.9f, momentum_[i], gradient_[i])) << i;
+  }
+  EXPECT_EQ(arrays.step_lr, 0.7f);
+  EXPECT_THAT(arrays.anchor, ElementsAreArray(anchor_));
+  EXPECT_THAT(arrays.momentum, ElementsAreArray(momentum_));
+  EXPECT_THAT(arrays.residual, ElementsAreArray(residual_));
+  EXPECT_THAT(arrays.next_residual, ElementsAreArray(residual_));
+  EXPECT_TRUE(arrays.pending);
+  EXPECT_EQ(arrays.up, core::CodecId::kInt4);
+}
+
+TEST_F(FirstFormatTest, WhatTheRulesKnowIsReadAsItWasWritten) {
+  const auto loaded = LoadFirstFormat(/*applied=*/7, /*merged=*/false);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->identity, kIdentity);
+  const SiteFacts& facts = loaded->site.facts;
+  EXPECT_EQ(facts.step, 42);
+  EXPECT_EQ(facts.trained.steps, 7);
+  EXPECT_THAT(facts.sites, ElementsAre("eu", "us"));
+  const FragmentFacts& fragment = facts.fragments.at(0);
+  EXPECT_THAT((std::vector<core::Version>{fragment.version, fragment.applied, fragment.first, fragment.resolved}),
+              ElementsAre(8, 7, 2, 6));
+  EXPECT_EQ(fragment.delay, 3);
+  ASSERT_TRUE(fragment.sent.has_value());
+  EXPECT_TRUE(fragment.sent->admitted);
+  EXPECT_EQ(fragment.sent->base, 7);
+  EXPECT_EQ(fragment.sent->amount.tokens, 50);
+  EXPECT_EQ(fragment.sent->weight.steps, 2);
+  EXPECT_EQ(fragment.merged_amount.tokens, 30);
+  EXPECT_EQ(loaded->site.chunks.at(0), nullptr);  // admitted
+}
+
+TEST_F(FirstFormatTest, WhereThetaHasTheUpdateOrMixesItInThereIsNoStep) {
+  const auto applied = LoadFirstFormat(/*applied=*/8, /*merged=*/false);
+  ASSERT_TRUE(applied.ok()) << applied.status();
+  EXPECT_THAT(applied->site.arrays.at(0).step, ElementsAre());
+  const auto merged = LoadFirstFormat(/*applied=*/7, /*merged=*/true);
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_THAT(merged->site.arrays.at(0).step, ElementsAre());
+}
+
+TEST_F(FirstFormatTest, AGradientOfAnotherSizeIsDamage) {
+  gradient_.pop_back();
+  const absl::Status status = LoadFirstFormat(/*applied=*/7, /*merged=*/false).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("0.staging: expected 3 values, got 2"));
+}
+
+TEST_F(FirstFormatTest, AMissingGradientIsDamageWhereThetaIsYetToMoveByIt) {
+  gradient_.clear();
+  const absl::Status status = LoadFirstFormat(/*applied=*/7, /*merged=*/false).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("expected the step that θ is yet to move by"));
+  EXPECT_TRUE(LoadFirstFormat(/*applied=*/8, /*merged=*/false).ok());
+}
+
+TEST_F(FirstFormatTest, AFormatOfTheFutureIsRefusedByItsNumber) {
+  const absl::Status status = LoadFirstFormat(7, false, /*format=*/3).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("expected format 1 to 2, got 3"));
+}
+
+TEST_F(FirstFormatTest, WhatIsWrittenAnewIsOfFormatTwoAndHasTheStep) {
+  auto loaded = LoadFirstFormat(/*applied=*/7, /*merged=*/false);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const TemporaryFolder folder;
+  auto store = *CheckpointStore::Open(folder.path());
+  const auto saves = [](const std::string&) { return absl::OkStatus(); };
+  ASSERT_TRUE(store->Save(kIdentity, loaded->site, saves, 1).ok());
+  const auto again = store->Load("run", "eu");
+  ASSERT_TRUE(again.ok() && again->has_value()) << again.status();
+  EXPECT_THAT((*again)->site.arrays.at(0).step, ElementsAreArray(loaded->site.arrays.at(0).step));
+  const auto text = formats::ReadFile(folder / "000001/sync.json", 1 << 20);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("\"format\": 2"));
+}
+
+}  // namespace
+}  // namespace causeway::worker

@@ -1,0 +1,188 @@
+// Site with a coordinator in the test's hands: one fragment of one value, H = 2, τ = 1, plain SGD with η = 1
+// outside.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "core/digest.h"
+#include "replica/host_store.h"
+#include "worker/site/site.h"
+
+namespace causeway::worker {
+
+// A coordinator in the test's hands: it answers when the test says so.
+class FakeLink final : public transport::CoordinatorLink {
+ public:
+  void Start(const core::Manifest&, transport::LinkListener* listener) override {
+    core::MutexLock lock(mutex_);
+    listener_ = listener;
+    ++starts_;
+    changed_.notify_all();
+  }
+  void SendReady() override {
+    core::MutexLock lock(mutex_);
+    ++ready_;
+    changed_.notify_all();
+  }
+  bool SendProgress(const core::Progress& progress) override {
+    core::MutexLock lock(mutex_);
+    progress_ = progress;
+    ++reports_;
+    changed_.notify_all();
+    return true;
+  }
+  void Upload(transport::UploadRequest request) override {
+    core::MutexLock lock(mutex_);
+    uploads_.push_back(std::move(request));
+    changed_.notify_all();
+  }
+  void Download(transport::DownloadRequest request) override {
+    core::MutexLock lock(mutex_);
+    downloads_.push_back(std::move(request));
+    changed_.notify_all();
+  }
+  core::LinkProgress Measured() const override { return {.up_bytes_per_s = 1e6, .channels = 2}; }
+  void Rejoin() override {
+    core::MutexLock lock(mutex_);
+    ++rejoins_;
+    changed_.notify_all();
+  }
+  void Leave(bool, const std::string&) override {
+    core::MutexLock lock(mutex_);
+    listener_ = nullptr;  // no call to it after this
+  }
+
+  transport::UploadRequest NextUpload() { return Next(uploads_); }
+  transport::DownloadRequest NextDownload() { return Next(downloads_); }
+  void AwaitReady(int count) {
+    core::MutexLock lock(mutex_);
+    lock.Wait(changed_, [&] { return ready_ >= count; });
+  }
+  void AwaitRejoin() {
+    core::MutexLock lock(mutex_);
+    lock.Wait(changed_, [&] { return rejoins_ > 0; });
+  }
+  size_t num_uploads() {
+    core::MutexLock lock(mutex_);
+    return uploads_.size();
+  }
+  size_t num_downloads() {
+    core::MutexLock lock(mutex_);
+    return downloads_.size();
+  }
+  int num_reports() {
+    core::MutexLock lock(mutex_);
+    return reports_;
+  }
+  void AwaitReports(int count) {
+    core::MutexLock lock(mutex_);
+    lock.Wait(changed_, [&] { return reports_ >= count; });
+  }
+  int num_ready() {
+    core::MutexLock lock(mutex_);
+    return ready_;
+  }
+  int starts() {
+    core::MutexLock lock(mutex_);
+    return starts_;
+  }
+  core::Progress progress() {
+    core::MutexLock lock(mutex_);
+    return progress_;
+  }
+  // Once the site has started the link.
+  transport::LinkListener& listener() {
+    core::MutexLock lock(mutex_);
+    lock.Wait(changed_, [&] { return listener_ != nullptr; });
+    return *listener_;
+  }
+
+ private:
+  template <typename Request>
+  Request Next(std::deque<Request>& requests) {
+    core::MutexLock lock(mutex_);
+    lock.Wait(changed_, [&] { return !requests.empty(); });
+    Request request = std::move(requests.front());
+    requests.pop_front();
+    return request;
+  }
+
+  transport::LinkListener* listener_ = nullptr;
+  core::Mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<transport::UploadRequest> uploads_;
+  std::deque<transport::DownloadRequest> downloads_;
+  core::Progress progress_;
+  int starts_ = 0;
+  int reports_ = 0;
+  int ready_ = 0;
+  int rejoins_ = 0;
+};
+
+class SiteTest : public ::testing::Test {
+ protected:
+  explicit SiteTest(core::SyncMode mode = core::SyncMode::kSynchronous) {
+    config_.run_id = "test";
+    config_.sync = {
+        .mode = mode, .sync_every = 2, .num_fragments = 1, .fragment_sync_delay = 1, .fragment_update_alpha = 0};
+    config_.codec = {core::CodecId::kFloat32, core::CodecId::kFloat32, 0, 0};
+    Make();
+  }
+
+  // A site as config_ says, which has not joined.
+  void Make(replica::ParameterStore* store = nullptr, const core::Clock& clock = core::SystemClock()) {
+    site_ = std::make_unique<Site>(config_, "eu", manifest_, store != nullptr ? store : &store_, &link_, clock);
+  }
+
+  std::vector<std::string> ChunksOf(std::vector<float> values) const {
+    std::vector<std::string> chunks;
+    for (float value : values) {
+      chunks.push_back(*codecs::EncodeChunk({core::CodecId::kFloat32, 0, 1}, std::span(&value, 1), {}));
+    }
+    return chunks;
+  }
+
+  static uint64_t DigestOf(float value) {
+    std::vector<float> unit(core::kUnitValues);
+    unit[0] = value;
+    return core::DigestUnits(unit, 0);
+  }
+
+  void Answer(transport::DownloadRequest& request, transport::DownloadHeader header, std::vector<float> values,
+              uint64_t digest) {
+    header.num_chunks = static_cast<int>(values.size());
+    request.on_header(header);
+    int index = 0;
+    for (std::string& chunk : ChunksOf(std::move(values))) request.on_chunk(index++, std::move(chunk));
+    request.done(absl::OkStatus(), digest);
+  }
+
+  // Lets the site join a run whose anchor is `anchor` at `version`, and enter after `step`.
+  absl::StatusOr<core::Step> Join(std::function<absl::StatusOr<core::Step>()> call, float anchor, core::Version version,
+                                  core::Step step, core::Version first, int ready) {
+    auto joined = std::async(std::launch::async, std::move(call));
+    link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+    transport::DownloadRequest request = link_.NextDownload();
+    EXPECT_EQ(request.kind, transport::DownloadKind::kAnchor);
+    Answer(request, {.version = version}, {anchor, 0}, DigestOf(anchor));
+    link_.AwaitReady(ready);
+    link_.listener().OnEntry({.step = step, .versions = {version}, .first_versions = {first}, .sites = {"eu", "us"}});
+    return joined.get();
+  }
+
+  absl::StatusOr<core::Step> FirstJoin(float anchor, core::Version version, core::Step step, core::Version first) {
+    return Join([this] { return site_->Join(); }, anchor, version, step, first, /*ready=*/1);
+  }
+
+  std::vector<float> value_ = {1};
+  core::Manifest manifest_ = {{.name = "w", .shape = {1}, .layer = 0}};
+  core::FragmentMap map_{manifest_, {{0}}};
+  core::RunConfig config_;
+  FakeLink link_;
+  replica::HostStore store_{{value_}, nullptr};
+  std::unique_ptr<Site> site_;
+};
+
+}  // namespace causeway::worker

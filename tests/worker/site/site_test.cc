@@ -1,0 +1,322 @@
+#include <gmock/gmock.h>
+
+#include "tests/worker/site/site_for_test.h"
+
+namespace causeway::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST_F(SiteTest, JoinerTakesTheAnchorAndThePlaceItIsGiven) {
+  const auto step = FirstJoin(/*anchor=*/5, /*version=*/3, /*step=*/8, /*first=*/3);
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_EQ(*step, 8);
+  EXPECT_THAT(value_, ElementsAre(5));
+  EXPECT_THAT(site_->sites(), ElementsAre("eu", "us"));
+}
+
+TEST_F(SiteTest, SendsAtItsStepAndMixesAfterTheDelay) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  ASSERT_EQ(*site_->AfterStep(1), 1);
+  value_[0] = 0.5f;
+  ASSERT_EQ(*site_->AfterStep(2), 2);  // SEND of base 0: H + t_0 = 2
+  const transport::UploadRequest upload = link_.NextUpload();
+  EXPECT_EQ(upload.base, 0);
+  EXPECT_EQ(*upload.chunks, ChunksOf({0.5f}));
+  upload.done(absl::OkStatus());
+  transport::DownloadRequest update = link_.NextDownload();
+  EXPECT_EQ(update.kind, transport::DownloadKind::kUpdate);
+  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu", "us"}, .sites = {"eu", "us"}}, {0.25f},
+         DigestOf(0.75f));
+  value_[0] = 0.375f;
+  ASSERT_EQ(*site_->AfterStep(3), 3);  // APPLY, α = 0
+  EXPECT_THAT(value_, ElementsAre(0.75f));
+}
+
+TEST_F(SiteTest, WhatIsSentIsTheStepsThatSentHoweverSoonThetaChanges) {
+  offload::BusSchedule bus;
+  replica::HostStore scheduled({value_}, &bus);
+  int ready = 0;
+  for (replica::HostStore* store : {&store_, &scheduled}) {
+    Make(store);
+    const auto join = [this] { return site_->Join(); };
+    ASSERT_TRUE(Join(join, /*anchor=*/1, /*version=*/0, /*step=*/0, /*first=*/0, ++ready).ok());
+    for (const core::Version base : {0, 1}) {
+      value_[0] = 0.5f;
+      ASSERT_TRUE(site_->AfterStep(2 * (base + 1)).ok());
+      bus.BeginUpdate();
+      bus.AwaitCopied({0, 1});
+      bus.EndUpdate();
+      value_[0] = 7;
+      const transport::UploadRequest upload = link_.NextUpload();
+      EXPECT_EQ(upload.base, base);
+      EXPECT_EQ(*upload.chunks, ChunksOf({0.5f}));
+      upload.done(absl::OkStatus());
+      transport::DownloadRequest update = link_.NextDownload();
+      Answer(update, {.version = base + 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0}, DigestOf(1));
+      ASSERT_TRUE(site_->AfterStep(2 * (base + 1) + 1).ok());
+    }
+    link_.NextDownload();  // of the next update, which does not come
+    site_.reset();
+  }
+}
+
+TEST_F(SiteTest, AutomaticDelayAppliesAsLateAsItMayWhileNothingIsMeasured) {
+  config_.sync.sync_every = 4;
+  config_.sync.fragment_sync_delay = core::kAutoDelay;
+  Make();
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  ASSERT_TRUE(site_->AfterStep(4).ok());
+  link_.NextUpload().done(absl::OkStatus());
+  transport::DownloadRequest update = link_.NextDownload();
+  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
+  for (core::Step t : {5, 6}) {
+    ASSERT_TRUE(site_->AfterStep(t).ok());
+    EXPECT_THAT(value_, ElementsAre(1));
+  }
+  ASSERT_TRUE(site_->AfterStep(7).ok());
+  EXPECT_THAT(value_, ElementsAre(0.75f));
+  ASSERT_TRUE(site_->AfterStep(8).ok());  // the next send has a measured latency to go by
+  site_->Leave(/*finished=*/false, "the test is over");
+  const core::FragmentProgress progress = link_.progress().fragments.at(0);
+  EXPECT_LE(progress.delay, 3);
+  EXPECT_THAT(progress.reason, HasSubstr("updates take"));
+}
+
+TEST_F(SiteTest, SiteWhoseAnchorDiffersFromTheCoordinatorsTakesANewPlaceWithTheRightOne) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  link_.NextUpload().done(absl::OkStatus());
+  transport::DownloadRequest update = link_.NextDownload();
+  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(9));
+  link_.AwaitRejoin();
+  EXPECT_THAT(site_->GetStanding().versions, ElementsAre());
+  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {0}});
+  transport::DownloadRequest anchor = link_.NextDownload();
+  EXPECT_EQ(anchor.kind, transport::DownloadKind::kAnchor);
+  Answer(anchor, {.version = 1}, {9, 0}, DigestOf(9));
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 4, .versions = {1}, .first_versions = {1}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 4);
+  EXPECT_THAT(value_, ElementsAre(9));
+}
+
+TEST_F(SiteTest, SiteThatIsBehindTheUpdatesThatAreKeptTakesANewPlaceAndKeepsWhatItTrained) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  ASSERT_TRUE(site_->AfterStep(1).ok());
+  link_.NextDownload().done(absl::NotFoundError("pruned"), 0);
+  link_.AwaitRejoin();
+  EXPECT_THAT(value_, ElementsAre(0.5f));  // the step loop's, until it waits in Join
+  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(2); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  transport::DownloadRequest anchor = link_.NextDownload();
+  Answer(anchor, {.version = 6}, {4, 0}, DigestOf(4));
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 12, .versions = {6}, .first_versions = {6}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 12);
+  EXPECT_THAT(value_, ElementsAre(3.5f));
+}
+
+TEST_F(SiteTest, SiteThatWasDroppedCatchesUpByTheUpdatesItMissedAndKeepsWhatItTrained) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;  // trained by 0.5
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  link_.NextUpload();
+  const transport::DownloadRequest lost = link_.NextDownload();  // never answered
+  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  transport::DownloadRequest missed = link_.NextDownload();
+  EXPECT_EQ(missed.kind, transport::DownloadKind::kUpdate);
+  EXPECT_EQ(missed.version, 0);
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 4, .versions = {1}, .first_versions = {1}, .sites = {"eu", "us"}});
+  Answer(missed, {.version = 1, .outer = {1, 0}, .merged = {"us"}, .sites = {"eu", "us"}}, {0.25f}, DigestOf(0.75f));
+  EXPECT_EQ(*joined.get(), 4);
+  EXPECT_THAT(value_, ElementsAre(0.25f));
+  EXPECT_EQ(site_->stays(), 2);
+  lost.done(absl::OkStatus(), 0);  // of the earlier stay: without effect
+  ASSERT_TRUE(site_->AfterStep(4).ok());
+  EXPECT_EQ(*link_.NextUpload().chunks, ChunksOf({0.5f}));  // what was not merged is in the next contribution
+}
+
+TEST_F(SiteTest, SiteThatWasDroppedTakesTheAnchorWhereUpdatesAreGoneAndKeepsWhatItTrained) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  link_.NextUpload();
+  link_.NextDownload();
+  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  link_.NextDownload().done(absl::NotFoundError("pruned"), 0);
+  transport::DownloadRequest anchor = link_.NextDownload();
+  EXPECT_EQ(anchor.kind, transport::DownloadKind::kAnchor);
+  Answer(anchor, {.version = 6}, {4, 0}, DigestOf(4));
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 12, .versions = {6}, .first_versions = {6}, .sites = {"eu", "us"}});
+  EXPECT_EQ(*joined.get(), 12);
+  EXPECT_THAT(value_, ElementsAre(3.5f));
+}
+
+TEST_F(SiteTest, SiteOfWhichAnUnknownContributionWasMergedStartsFromTheAnchor) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  ASSERT_TRUE(site_->AfterStep(1).ok());
+  link_.NextDownload();
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {0}});
+  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
+  transport::DownloadRequest update = link_.NextDownload();
+  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 4, .versions = {1}, .first_versions = {1}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 4);
+  EXPECT_THAT(value_, ElementsAre(0.75f));
+}
+
+TEST_F(SiteTest, StepLoopHoldsWhileTheRunIsPaused) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  link_.listener().OnHold(true);
+  auto held = std::async(std::launch::async, [this] { return site_->AfterStep(1); });
+  link_.listener().OnHold(false);
+  EXPECT_EQ(*held.get(), 1);
+}
+
+TEST_F(SiteTest, OpenRoundWithoutTheJoinerMovesItWhenItIsDue) {
+  // Version 3 is open and was sent at step 8; the joiner enters after step 8 and contributes from base 4 on.
+  ASSERT_TRUE(FirstJoin(2, 3, 8, 4).ok());
+  transport::DownloadRequest update = link_.NextDownload();
+  EXPECT_EQ(update.version, 3);
+  value_[0] = 1.5f;  // trained by 0.5
+  Answer(update, {.version = 4, .outer = {1, 0}, .merged = {"us"}, .sites = {"eu", "us"}}, {0.25f}, DigestOf(1.75f));
+  ASSERT_TRUE(site_->AfterStep(9).ok());
+  EXPECT_THAT(value_, ElementsAre(1.25f));  // Δ = 0.5 as before
+}
+
+TEST_F(SiteTest, JoinerWhoseConnectionBreaksGoesOnWithWhatItDownloads) {
+  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  transport::DownloadRequest anchor = link_.NextDownload();
+  EXPECT_TRUE(link_.listener().GetStanding().joining);
+  link_.listener().OnWelcome({.resumed = false, .kept_transfers = true, .map = map_, .last_admitted = {}});
+  Answer(anchor, {.version = 3}, {5, 0}, DigestOf(5));
+  link_.AwaitReady(1);
+  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 8);
+  EXPECT_THAT(value_, ElementsAre(5));
+}
+
+TEST_F(SiteTest, NonFiniteValueEndsTheLoopAndIsNotSent) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = std::nanf("");
+  auto step = site_->AfterStep(2);
+  if (step.ok()) step = site_->AfterStep(3);  // the task thread may have met it already, or not
+  EXPECT_EQ(step.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(step.status().message()), HasSubstr("w is nan at index 0"));
+}
+
+TEST_F(SiteTest, StopEndsAWaitForAnUpdate) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  auto waiting = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
+  site_->RequestStop();
+  EXPECT_EQ(waiting.get().status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(SiteTest, RoundsThatAreOpenAtTheEndReachTheAnchorAlone) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  site_->Report({.step = 2});
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  link_.NextUpload().done(absl::OkStatus());
+  transport::DownloadRequest update = link_.NextDownload();
+  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
+  ASSERT_TRUE(site_->CompleteRounds().ok());
+  EXPECT_THAT(site_->GetStanding().versions, ElementsAre(1));
+  EXPECT_THAT(value_, ElementsAre(1));
+}
+
+// ---- Checkpoints ----
+
+// A checkpoint as a file would bring it back: with arrays of its own.
+class SiteCheckpointTest : public SiteTest {
+ protected:
+  SiteCheckpoint Save() {
+    SiteCheckpoint copy;
+    EXPECT_TRUE(site_->Checkpoint([&](const SiteCheckpoint& checkpoint) {
+      copy = checkpoint;
+      Own(copy);
+    }));
+    return copy;
+  }
+
+  static void Own(SiteCheckpoint& checkpoint) {
+    auto storage = std::make_shared<std::deque<std::vector<float>>>();
+    for (replica::ReplicaArrays& arrays : checkpoint.arrays) {
+      for (std::span<const float>* values :
+           {&arrays.anchor, &arrays.momentum, &arrays.step, &arrays.residual, &arrays.next_residual}) {
+        *values = storage->emplace_back(values->begin(), values->end());
+      }
+    }
+    checkpoint.storage = storage;
+  }
+
+  // Another process goes on from the checkpoint, in the session that is still in the run.
+  absl::StatusOr<core::Step> Restart(SiteCheckpoint checkpoint) {
+    site_.reset();
+    Make();
+    site_->Restore(std::move(checkpoint));
+    auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
+    transport::LinkListener& listener = link_.listener();
+    EXPECT_TRUE(listener.GetStanding().from_checkpoint);
+    listener.OnWelcome({.resumed = true, .map = map_, .last_admitted = {-1}});
+    return joined.get();
+  }
+};
+
+TEST_F(SiteCheckpointTest, UpdateThatWasTakenAndNotYetInThetaMovesItAfterARestart) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  link_.NextUpload();
+  transport::DownloadRequest update = link_.NextDownload();
+  Answer(update, {.version = 1, .outer = {0.5f, 0.5f}, .merged = {"us"}, .sites = {"us"}}, {0.25f}, DigestOf(0.8125f));
+  site_->FinishTasks();
+  const SiteCheckpoint checkpoint = Save();
+  EXPECT_EQ(checkpoint.facts.fragments.at(0).version, 1);
+  EXPECT_EQ(checkpoint.facts.fragments.at(0).applied, 0);
+  ASSERT_FALSE(checkpoint.arrays.at(0).step.empty());
+  EXPECT_EQ(checkpoint.arrays.at(0).step[0], 0.375f);  // v = 0.25, s = 0.5 · 0.25 + 0.25
+
+  EXPECT_EQ(*Restart(checkpoint), 2);
+  EXPECT_THAT(site_->GetStanding().versions, ElementsAre(1));
+  EXPECT_THAT(value_, ElementsAre(0.5f));
+  EXPECT_EQ(*site_->AfterStep(3), 3);
+  EXPECT_THAT(value_, ElementsAre(0.3125f));  // 0.5 − 0.5 · 0.375
+  EXPECT_EQ(link_.NextDownload().version, 1);
+}
+
+TEST_F(SiteCheckpointTest, ContributionThatIsNotAdmittedIsSentAgainAfterARestart) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  const transport::UploadRequest before = link_.NextUpload();
+  link_.NextDownload();
+  EXPECT_EQ(*Restart(Save()), 2);
+  const transport::UploadRequest again = link_.NextUpload();
+  EXPECT_EQ(again.base, 0);
+  EXPECT_EQ(again.steps, 1);
+  EXPECT_EQ(*again.chunks, *before.chunks);
+}
+
+TEST_F(SiteCheckpointTest, CheckpointWhoseArraysDoNotFitTheRunIsRefused) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  SiteCheckpoint checkpoint = Save();
+  checkpoint.arrays.at(0).momentum = checkpoint.arrays.at(0).momentum.first(10);
+  const absl::Status status = Restart(checkpoint).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("momentum of fragment 0: expected 4096 values, got 10"));
+}
+
+}  // namespace
+}  // namespace causeway::worker

@@ -1,0 +1,218 @@
+// Waits of a Site: each has a timeout, after which the same call goes on; and what was asked for is asked for again
+// when nothing is heard for a while.
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+#include "tests/worker/site/site_for_test.h"
+
+namespace causeway::worker {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+
+constexpr auto kSoon = milliseconds(5);
+
+// Its time stands still but for what a test adds.
+class FakeClock final : public core::Clock {
+ public:
+  TimePoint Now() const override { return TimePoint(milliseconds(ms_)); }
+  int64_t UnixMs() const override { return ms_; }
+  void Advance(int64_t ms) { ms_ += ms; }
+
+ private:
+  std::atomic<int64_t> ms_ = 0;
+};
+
+class SiteTimeoutTest : public SiteTest {
+ protected:
+  SiteTimeoutTest() {
+    config_.membership.lease_ms = 80;  // a beat every 20 ms
+    Make(nullptr, clock_);
+  }
+
+  ~SiteTimeoutTest() override { site_.reset(); }  // before its clock
+
+  static bool IsTimeout(const absl::Status& status) { return status.code() == absl::StatusCode::kDeadlineExceeded; }
+
+  SiteFacts Facts() {
+    SiteFacts facts;
+    EXPECT_TRUE(site_->Checkpoint([&](const SiteCheckpoint& checkpoint) { facts = checkpoint.facts; }));
+    return facts;
+  }
+
+  // Waits for `count` more beats of the site's heart.
+  void Beats(int count) { link_.AwaitReports(link_.num_reports() + count); }
+
+  // Answers the update from `base` with the gradient 0.25.
+  void AnswerUpdate(core::Version base, std::vector<core::SiteId> merged, float anchor) {
+    transport::DownloadRequest update = link_.NextDownload();
+    EXPECT_EQ(update.kind, transport::DownloadKind::kUpdate);
+    EXPECT_EQ(update.version, base);
+    Answer(update, {.version = base + 1, .outer = {1, 0}, .merged = std::move(merged), .sites = {"eu", "us"}}, {0.25f},
+           DigestOf(anchor));
+  }
+
+  FakeClock clock_;
+};
+
+// ---- Timeouts ----
+
+TEST_F(SiteTimeoutTest, JoinTimesOutAtEachOfItsWaitsAndGoesOnWhenCalledAgain) {
+  EXPECT_TRUE(IsTimeout(site_->Join(kSoon).status()));  // no welcome
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  EXPECT_TRUE(IsTimeout(site_->Join(kSoon).status()));  // no anchor
+  transport::DownloadRequest anchor = link_.NextDownload();
+  EXPECT_TRUE(IsTimeout(site_->Join(kSoon).status()));
+  EXPECT_EQ(link_.num_downloads(), 0u);  // asked for once
+  Answer(anchor, {.version = 3}, {5, 0}, DigestOf(5));
+  link_.AwaitReady(1);
+  EXPECT_TRUE(IsTimeout(site_->Join(kSoon).status()));  // no place
+  Beats(3);
+  EXPECT_EQ(link_.num_ready(), 1);  // while no time has passed
+  EXPECT_THAT(value_, ElementsAre(1));
+  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu", "us"}});
+  EXPECT_EQ(*site_->Join(), 8);
+  EXPECT_THAT(value_, ElementsAre(5));
+  EXPECT_EQ(link_.starts(), 1);
+  EXPECT_EQ(site_->stays(), 1);
+}
+
+TEST_F(SiteTimeoutTest, AWaitForAnUpdateTimesOutAndGoesOnWithoutCountingTheStepTwice) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  site_->Report({.step = 1, .tokens = 10});
+  ASSERT_TRUE(site_->AfterStep(1).ok());
+  site_->Report({.step = 2, .tokens = 20});
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  link_.NextUpload().done(absl::OkStatus());
+  site_->Report({.step = 3, .tokens = 30});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
+    EXPECT_THAT(value_, ElementsAre(1));
+  }
+  AnswerUpdate(/*base=*/0, {"eu", "us"}, 0.75f);
+  EXPECT_EQ(*site_->AfterStep(3), 3);
+  EXPECT_THAT(value_, ElementsAre(0.75f));
+  EXPECT_EQ(Facts().trained.steps, 3);
+  EXPECT_EQ(Facts().trained.tokens, 30);
+  ASSERT_TRUE(site_->AfterStep(4).ok());
+  EXPECT_EQ(link_.NextUpload().steps, 2);  // 3 and 4: those of the first were merged
+  EXPECT_EQ(link_.num_uploads(), 0u);
+}
+
+TEST_F(SiteTimeoutTest, TokensThatAreReportedBetweenTwoCallsForTheSameStepCount) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
+  site_->Report({.step = 3, .tokens = 30});
+  EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
+  AnswerUpdate(/*base=*/0, {"eu"}, 0.75f);
+  EXPECT_EQ(*site_->AfterStep(3), 3);
+  EXPECT_EQ(Facts().trained.tokens, 30);
+  EXPECT_EQ(Facts().trained.steps, 2);
+}
+
+// The pause ends between two calls, so that nothing is left to wait for when the second comes.
+TEST_F(SiteTimeoutTest, APauseTimesOutAndTheStepThatSentInItSendsOnce) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  link_.listener().OnHold(true);
+  EXPECT_TRUE(IsTimeout(site_->AfterStep(2, kSoon).status()));
+  EXPECT_TRUE(IsTimeout(site_->AfterStep(2, kSoon).status()));
+  link_.listener().OnHold(false);
+  EXPECT_EQ(*site_->AfterStep(2), 2);
+  EXPECT_EQ(link_.NextUpload().steps, 1);
+  EXPECT_EQ(Facts().trained.steps, 1);
+  EXPECT_EQ(link_.num_uploads(), 0u);
+}
+
+TEST_F(SiteTimeoutTest, ASiteThatJoinsAnewTimesOutAndReturnsTheStepOfItsNewPlace) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  value_[0] = 0.5f;
+  link_.NextDownload();  // never answered
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  EXPECT_TRUE(IsTimeout(site_->AfterStep(1, kSoon).status()));
+  EXPECT_TRUE(IsTimeout(site_->AfterStep(1, kSoon).status()));
+  link_.AwaitReady(2);
+  // It has all that this place needs: it enters while no call waits.
+  link_.listener().OnEntry({.step = 2, .versions = {0}, .first_versions = {1}, .sites = {"eu", "us"}});
+  EXPECT_EQ(*site_->AfterStep(1), 2);
+  EXPECT_THAT(value_, ElementsAre(0.5f));
+  EXPECT_EQ(site_->stays(), 2);
+  EXPECT_EQ(Facts().trained.steps, 1);
+  EXPECT_EQ(Facts().step, 2);
+  EXPECT_EQ(link_.num_uploads(), 0u);
+}
+
+TEST_F(SiteTimeoutTest, ASiteThatEnteredWhileNoCallWaitedBeginsItsNextStayWhenItWaitsAgain) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  link_.NextDownload();
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  EXPECT_TRUE(IsTimeout(site_->AfterStep(1, kSoon).status()));
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 2, .versions = {0}, .first_versions = {1}, .sites = {"eu", "us"}});
+  ASSERT_EQ(*site_->AfterStep(1), 2);
+  link_.NextDownload();
+  // Dropped again while it computes: nothing of the next stay begins before its step is done.
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  EXPECT_EQ(link_.num_downloads(), 0u);
+  EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
+  EXPECT_EQ(link_.NextDownload().version, 0);
+}
+
+TEST_F(SiteTimeoutTest, CompletingTheRoundsTimesOutAndGoesOn) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  ASSERT_TRUE(site_->AfterStep(2).ok());
+  link_.NextUpload().done(absl::OkStatus());
+  EXPECT_TRUE(IsTimeout(site_->CompleteRounds(kSoon)));
+  EXPECT_TRUE(IsTimeout(site_->CompleteRounds(kSoon)));
+  AnswerUpdate(/*base=*/0, {"eu"}, 0.75f);
+  EXPECT_TRUE(site_->CompleteRounds().ok());
+  EXPECT_TRUE(site_->CompleteRounds(kSoon).ok());  // still complete
+  EXPECT_THAT(site_->GetStanding().versions, ElementsAre(1));
+  EXPECT_THAT(value_, ElementsAre(1));
+}
+
+TEST_F(SiteTimeoutTest, StopEndsACallThatFollowsATimeout) {
+  EXPECT_TRUE(IsTimeout(site_->Join(kSoon).status()));
+  site_->RequestStop();
+  EXPECT_EQ(site_->Join().status().code(), absl::StatusCode::kCancelled);
+}
+
+// ---- Silence ----
+
+TEST_F(SiteTimeoutTest, AJoinerThatHearsNothingAsksForTheAnchorAgainAndSaysAgainThatItIsReady) {
+  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  transport::DownloadRequest silent = link_.NextDownload();
+  clock_.Advance(6000);
+  transport::DownloadRequest again = link_.NextDownload();
+  EXPECT_EQ(again.kind, transport::DownloadKind::kAnchor);
+  Answer(silent, {.version = 2}, {4, 0}, DigestOf(4));  // late: the second counts
+  Answer(again, {.version = 3}, {5, 0}, DigestOf(5));
+  link_.AwaitReady(1);
+  clock_.Advance(6000);
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 8);
+  EXPECT_THAT(value_, ElementsAre(5));
+}
+
+TEST_F(SiteTimeoutTest, AnAnchorThatIsOnItsWayIsNotAskedForAgain) {
+  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  transport::DownloadRequest slow = link_.NextDownload();
+  slow.on_header({.version = 3, .num_chunks = 2});
+  clock_.Advance(6000);
+  Beats(3);
+  EXPECT_EQ(link_.num_downloads(), 0u);
+  int index = 0;
+  for (std::string& chunk : ChunksOf({5, 0})) slow.on_chunk(index++, std::move(chunk));
+  slow.done(absl::OkStatus(), DigestOf(5));
+  link_.AwaitReady(1);
+  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu"}});
+  EXPECT_EQ(*joined.get(), 8);
+}
+
+}  // namespace
+}  // namespace causeway::worker

@@ -1,0 +1,238 @@
+#include "worker/site/checkpoint_store.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/aligned.h"
+#include "core/check.h"
+#include "core/outer_step.h"
+#include "formats/atomic_file.h"
+#include "formats/safetensors.h"
+#include "worker/site/checkpoint_json.h"
+
+namespace causeway::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kSyncJson[] = "/sync.json";
+constexpr char kSyncArrays[] = "/sync.safetensors";
+constexpr char kTrainer[] = "/trainer.safetensors";
+constexpr int64_t kMaxJsonBytes = 64 << 20;  // more than the largest run's
+
+std::string ChunksPath(const std::string& folder, size_t p) {
+  return absl::StrCat(folder, "/contribution-", p, ".chunks");
+}
+
+// The numbers of the complete checkpoints, ascending.
+std::vector<int64_t> Numbers(const std::string& directory) {
+  std::vector<int64_t> numbers;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    int64_t number = 0;
+    if (absl::SimpleAtoi(entry.path().filename().string(), &number)) numbers.push_back(number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+std::string FolderOf(const std::string& directory, int64_t number) {
+  return absl::StrCat(directory, "/", absl::StrFormat("%06d", number));
+}
+
+// Each chunk after its length in 8 bytes, little-endian.
+absl::Status WriteChunks(const std::string& path, const std::vector<std::string>& chunks) {
+  ASSIGN_OR_RETURN(formats::AtomicFile file, formats::AtomicFile::Create(path));
+  for (const std::string& chunk : chunks) {
+    const uint64_t size = chunk.size();
+    RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(&size, 1))));
+    RETURN_IF_ERROR(file.Append(chunk));
+  }
+  return file.Commit();
+}
+
+absl::StatusOr<std::vector<std::string>> ReadChunks(const std::string& path) {
+  ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
+  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
+  std::vector<std::string> chunks;
+  for (int64_t at = 0; at < size;) {
+    uint64_t bytes = 0;
+    RETURN_IF_ERROR(formats::ReadAt(file, path, at, std::as_writable_bytes(std::span(&bytes, 1))));
+    at += sizeof bytes;
+    if (bytes > static_cast<uint64_t>(size - at)) return absl::DataLossError(absl::StrCat(path, ": ends in a chunk"));
+    std::string& chunk = chunks.emplace_back(bytes, '\0');
+    RETURN_IF_ERROR(formats::ReadAt(file, path, at, std::as_writable_bytes(std::span(chunk))));
+    at += static_cast<int64_t>(bytes);
+  }
+  return chunks;
+}
+
+// The arrays of a fragment under their names in the file.
+template <typename Arrays, typename Visit>
+void VisitArrays(size_t p, Arrays& arrays, Visit visit) {
+  visit(absl::StrCat(p, ".anchor"), arrays.anchor);
+  visit(absl::StrCat(p, ".momentum"), arrays.momentum);
+  visit(absl::StrCat(p, ".step"), arrays.step);
+  visit(absl::StrCat(p, ".residual"), arrays.residual);
+  visit(absl::StrCat(p, ".next_residual"), arrays.next_residual);
+}
+
+absl::Status WriteSync(const std::string& folder, const CheckpointIdentity& identity,
+                       const SiteCheckpoint& checkpoint) {
+  std::vector<formats::TensorData> tensors;
+  for (size_t p = 0; p < checkpoint.arrays.size(); ++p) {
+    VisitArrays(p, checkpoint.arrays[p], [&](const std::string& name, std::span<const float> values) {
+      if (!values.empty()) tensors.push_back({name, {std::ssize(values)}, values});
+    });
+    if (checkpoint.chunks[p] != nullptr) RETURN_IF_ERROR(WriteChunks(ChunksPath(folder, p), *checkpoint.chunks[p]));
+  }
+  RETURN_IF_ERROR(formats::WriteSafetensors(folder + kSyncArrays, tensors, {}));
+  return formats::WriteFileAtomically(folder + kSyncJson, CheckpointToJson(identity, checkpoint));
+}
+
+using Storage = std::vector<core::AlignedFloats>;
+
+// Where `values` are to be those of that name; nothing if the file has none.
+absl::Status ReadArray(const formats::SafetensorsFile& file, const std::string& name, Storage& storage,
+                       std::span<const float>& values) {
+  const formats::SafetensorsFile::Entry* entry = file.Find(name);
+  if (entry == nullptr || entry->shape.size() != 1) return absl::OkStatus();
+  core::AlignedFloats& stored = storage.emplace_back(entry->shape[0]);
+  values = stored;
+  return file.Read(name, stored);
+}
+
+// Format 1 kept g of the last update; where θ is yet to move by it, its step follows.
+absl::Status ReadStepOfGradient(const formats::SafetensorsFile& file, size_t p, float momentum, Storage& storage,
+                                replica::ReplicaArrays& arrays) {
+  std::span<const float> gradient;
+  RETURN_IF_ERROR(ReadArray(file, absl::StrCat(p, ".staging"), storage, gradient));
+  if (gradient.empty()) {
+    return absl::DataLossError(absl::StrCat("fragment ", p, ": expected the step that θ is yet to move by, got none"));
+  }
+  if (gradient.size() != arrays.momentum.size()) {
+    return absl::DataLossError(
+        absl::StrCat(p, ".staging: expected ", arrays.momentum.size(), " values, got ", gradient.size()));
+  }
+  core::OuterDirection({.lr = arrays.step_lr, .momentum = momentum}, arrays.momentum, storage.back());
+  arrays.step = gradient;
+  return absl::OkStatus();
+}
+
+absl::Status ReadArrays(const std::string& folder, LoadedCheckpoint& loaded) {
+  ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(folder + kSyncArrays));
+  auto storage = std::make_shared<Storage>();
+  absl::Status status;
+  for (size_t p = 0; p < loaded.site.arrays.size(); ++p) {
+    replica::ReplicaArrays& arrays = loaded.site.arrays[p];
+    VisitArrays(p, arrays, [&](const std::string& name, std::span<const float>& values) {
+      if (status.ok()) status = ReadArray(file, name, *storage, values);
+    });
+    RETURN_IF_ERROR(status);
+    const FragmentFacts& facts = loaded.site.facts.fragments[p];
+    if (facts.applied == facts.version || facts.merged || !arrays.step.empty()) continue;
+    RETURN_IF_ERROR(ReadStepOfGradient(file, p, loaded.outer_momentum[p], *storage, arrays));
+  }
+  loaded.site.storage = storage;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LoadedCheckpoint> ReadFolder(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(folder + kSyncJson, kMaxJsonBytes));
+  auto loaded = CheckpointFromJson(text);
+  if (!loaded.ok()) return absl::DataLossError(absl::StrCat(folder, kSyncJson, " ", loaded.status().message()));
+  RETURN_IF_ERROR(ReadArrays(folder, *loaded));
+  for (size_t p = 0; p < loaded->site.chunks.size(); ++p) {
+    const std::optional<SentFacts>& sent = loaded->site.facts.fragments[p].sent;
+    if (!sent || sent->admitted) continue;
+    ASSIGN_OR_RETURN(std::vector<std::string> chunks, ReadChunks(ChunksPath(folder, p)));
+    loaded->site.chunks[p] = std::make_shared<const std::vector<std::string>>(std::move(chunks));
+  }
+  loaded->trainer_path = folder + kTrainer;
+  return loaded;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std::string& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  const std::string path = directory + "/lock";
+  formats::FileDescriptor lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.is_open()) {
+    return absl::PermissionDeniedError(absl::StrCat("--checkpoint_dir: cannot write ", path, ": ", strerror(errno)));
+  }
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--checkpoint_dir: another worker runs on ", directory, "; each needs its own"));
+  }
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".tmp") fs::remove_all(entry.path(), error);  // of a save that was cut short
+  }
+  return std::unique_ptr<CheckpointStore>(new CheckpointStore(directory, std::move(lock)));
+}
+
+absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::Load(const core::RunId& run,
+                                                                      const core::SiteId& site) const {
+  const std::vector<int64_t> numbers = Numbers(directory_);
+  if (numbers.empty()) return std::nullopt;
+  absl::StatusOr<LoadedCheckpoint> newest = absl::NotFoundError("");
+  for (size_t i = numbers.size(); i > 0 && !newest.ok(); --i) {
+    auto read = ReadFolder(FolderOf(directory_, numbers[i - 1]));
+    if (!read.ok()) spdlog::error("passes over a damaged checkpoint: {}", read.status().ToString());
+    if (read.ok() || i == numbers.size()) newest = std::move(read);  // if all are, the newest is named
+  }
+  ASSIGN_OR_RETURN(LoadedCheckpoint loaded, std::move(newest));
+  if (loaded.identity.run != run || loaded.identity.site != site) {
+    return absl::InvalidArgumentError(absl::StrCat("--checkpoint_dir=", directory_, " holds checkpoints of site ",
+                                                   loaded.identity.site, " in run ", loaded.identity.run,
+                                                   "; this is site ", site, " in run ", run));
+  }
+  return loaded;
+}
+
+absl::Status CheckpointStore::Save(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
+                                   const std::function<absl::Status(const std::string& path)>& save_trainer,
+                                   int64_t keep) {
+  std::vector<int64_t> numbers = Numbers(directory_);
+  numbers.push_back(numbers.empty() ? 1 : numbers.back() + 1);
+  const std::string folder = FolderOf(directory_, numbers.back());
+  const std::string temporary = folder + ".tmp";
+  std::error_code error;
+  fs::create_directory(temporary, error);
+  absl::Status status = error ? absl::PermissionDeniedError(absl::StrCat(temporary, ": ", error.message()))
+                              : WriteSync(temporary, identity, checkpoint);
+  if (status.ok()) status = save_trainer(temporary + kTrainer);
+  if (status.ok()) {
+    fs::rename(temporary, folder, error);
+    status = error ? absl::PermissionDeniedError(absl::StrCat(folder, ": ", error.message()))
+                   : formats::SyncFolderOf(folder);
+  }
+  if (!status.ok()) {
+    fs::remove_all(temporary, error);
+    return status;
+  }
+  for (size_t i = 0; i + keep < numbers.size(); ++i) fs::remove_all(FolderOf(directory_, numbers[i]), error);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::SaveSession(const CheckpointIdentity& identity) {
+  return formats::WriteFileAtomically(directory_ + "/session.json", IdentityToJson(identity));
+}
+
+core::SessionId CheckpointStore::LoadSession(const core::RunId& run, const core::SiteId& site) const {
+  const auto text = formats::ReadFile(directory_ + "/session.json", kMaxJsonBytes);
+  if (!text.ok()) return "";
+  const auto identity = IdentityFromJson(*text);
+  return identity.ok() && identity->run == run && identity->site == site ? identity->session : "";
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,144 @@
+// Where a site is with one fragment: two values, what it sends and what it receives, and the facts that go with them.
+//
+//   outgoing  None ─due─► Copying ─► Encoding ─► Sending ─verdict─► Admitted ─in an update─► None
+//   incoming  Anchoring ─► Placing ─► Awaiting ─complete─► Arrived ─► Taking ─► Taken ─► Moving ─θ moved─► Awaiting
+//                             └─► Staged ─θ moved─┘
+//
+// W is of facts().version, θ has the updates up to facts().applied. A contribution that is refused goes back to None:
+// its steps stay in Δ = W − θ and the residual. An update is kept encoded (Arrived) until its turn comes. A transition
+// outside the tables is a bug and ends the process. Pure; one owner at a time.
+// Source: docs/architecture.md (arXiv 2501.18512, 2604.21428).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/site/site_checkpoint.h"
+#include "worker/site/site_events.h"
+
+namespace causeway::worker {
+
+enum class Outgoing {
+  kNone,
+  kDue,       // quorum mode: to be made at the end of a step at which W and θ stand still
+  kCopying,   // θ is being copied
+  kEncoding,  // the task thread encodes Δ
+  kSending,   // encoded; no verdict yet
+  kAdmitted,  // it will be merged
+};
+const char* OutgoingName(Outgoing outgoing);  // "none", …
+
+enum class Incoming {
+  kNone,       // W is not one of the run's, and nothing was asked for
+  kAnchoring,  // the anchor was asked for
+  kPlacing,    // it is being decoded
+  kStaged,     // it is, and the step thread moves θ with it
+  kAwaiting,   // the next update was asked for
+  kArrived,    // it is complete, still encoded
+  kTaking,     // the task thread takes the outer step with it
+  kTaken,      // W has it, θ has not
+  kMoving,     // the step thread moves θ
+};
+const char* IncomingName(Incoming incoming);
+
+class FragmentRules {
+ public:
+  explicit FragmentRules(core::FragmentId id) : id_(id) {}
+  FragmentRules(core::FragmentId id, const FragmentFacts& facts);  // as a checkpoint has it
+
+  core::FragmentId id() const { return id_; }
+  Outgoing outgoing() const { return outgoing_; }
+  Incoming incoming() const { return incoming_; }
+  const FragmentFacts& facts() const { return facts_; }
+  bool keeps_local() const { return keeps_local_; }  // θ is W and what was trained
+  bool anchored() const;                             // W is one of the run's
+  bool busy() const;                                 // the copy or the task thread has its arrays
+  bool evaluates() const { return arrival_.evaluates; }
+  core::FragmentProgress progress() const { return {times_.slack_s, facts_.delay, delay_reason_}; }
+
+  // ---- Sending ----
+  void Due() { Go(Outgoing::kDue); }
+  void Begin(const TrainedAmount& trained, int64_t now_us);
+  void Copied() { Go(Outgoing::kEncoding); }
+  action::Upload Encoded(int64_t stay);       // also again, of what a checkpoint has
+  action::Upload ToSend(int64_t stay) const;  // what it waits for a verdict on
+  bool Awaits(const event::VerdictGiven& given, int64_t stay) const;
+  void Admitted(int64_t now_us);
+  void GiveUp();  // the contribution is refused, void, or not made at all
+  void ChooseDelay(core::Step delay, std::string reason);
+  // A contribution to this version was made, or is not the site's to make.
+  bool HadItsTurn() const { return facts_.version < facts_.first || sent_through_ >= facts_.version; }
+
+  // ---- Receiving ----
+  Tag AskForAnchor(int64_t stay);
+  void Asked(const Tag& tag, int64_t now_us);  // the request is on its way
+  void Began(const event::FetchBegan& began);
+  bool IsSilent(int64_t now_us) const;  // the anchor was asked for a while ago, and nothing came
+  action::FetchUpdate AskForUpdate(int64_t stay);
+  bool Awaits(const event::Fetched& fetched, int64_t stay) const {
+    return fetched.tag == Tag{stay, id_, fetch_ticket_};
+  }
+  void Arrived(const event::Fetched& fetched);
+  action::PlaceAnchor Place();
+  void AnchorPlaced();
+  // The outer step with what arrived; `synchronous`: our contribution can be in this round alone.
+  action::TakeUpdate Take(bool synchronous, bool moves_theta);
+  void Taken(bool wrong);  // `wrong`: W is not the run's now
+  bool merges_ours() const { return facts_.merged; }
+  action::MoveTheta Move();
+  void Moved();       // or θ stays as it is
+  void LoseAnchor();  // W is not one of the run's
+
+  // ---- Stays ----
+  void Settle(core::Version last_admitted, SiteActions& actions);  // what an earlier one left; transfers are void
+  void Void();                                                     // nothing of it is of the run's lineage
+  void Enter(core::Version first) { facts_.first = first; }
+  void EnterFromAnchor(const TrainedAmount& trained, core::Version last_admitted);  // θ is W
+  void StopFollowing() { keeps_local_ = false; }                                    // θ does not move with W any more
+
+  // ---- Times ----
+  struct Latency {
+    double whole_s = 0;   // of an update: from the send on
+    double waited_s = 0;  // of that, for other sites
+  };
+  Latency NoteReady(int64_t now_us);
+  void NoteNeeded(int64_t now_us, double stall_s);
+
+ private:
+  // An update or an anchor on its way in.
+  struct Arrival {
+    core::Version version = 0;
+    std::optional<core::Version> merged;  // base of our contribution that it has
+    std::optional<bool> resolves;         // the unresolved contribution, when it is taken
+    bool wrong = false;                   // W is not the run's with it
+    std::vector<core::SiteId> sites;
+    bool evaluates = false;
+    int64_t begun_us = 0;
+  };
+  struct Times {
+    std::optional<int64_t> asked_us;  // for the anchor, while nothing has come
+    int64_t sent_us = 0;
+    int64_t admitted_us = 0;
+    int64_t ready_us = 0;
+    double slack_s = 0;
+  };
+
+  void Go(Outgoing next);
+  void Go(Incoming next);
+
+  const core::FragmentId id_;
+  Outgoing outgoing_ = Outgoing::kNone;
+  Incoming incoming_ = Incoming::kNone;
+  FragmentFacts facts_;
+  core::Version sent_through_ = -1;
+  bool keeps_local_ = false;
+  Arrival arrival_;
+  std::string delay_reason_;
+  Times times_;
+  int64_t tickets_ = 0;
+  int64_t send_ticket_ = 0, fetch_ticket_ = 0;
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,32 @@
+#include "worker/site/heartbeat.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace causeway::worker {
+
+void Heartbeat::Start(int64_t lease_ms, std::function<void()> beat) {
+  const auto interval = std::chrono::milliseconds(std::clamp<int64_t>(lease_ms / 4, 20, 1000));
+  thread_ = std::thread([this, interval, beat = std::move(beat)] {
+    while (true) {
+      {
+        core::MutexLock lock(mutex_);
+        if (lock.WaitFor(changed_, interval, [this] { return stopping_; })) return;
+      }
+      beat();
+    }
+  });
+}
+
+void Heartbeat::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    core::MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,29 @@
+// Reports to the coordinator a few times in a lease, on a thread of its own, however busy the others are.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <thread>
+
+#include "core/membership.h"
+#include "core/mutex.h"
+
+namespace causeway::worker {
+
+class Heartbeat {
+ public:
+  ~Heartbeat() { Stop(); }
+
+  // Calls `beat` often enough that one lost report does not cost the lease. Once.
+  void Start(int64_t lease_ms, std::function<void()> beat);
+  bool started() const { return thread_.joinable(); }
+  void Stop();  // `beat` is not called after it
+
+ private:
+  core::Mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace causeway::worker

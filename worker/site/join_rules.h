@@ -1,0 +1,45 @@
+// How a site takes part: from the welcome to its place in the schedule.
+//
+// A site that was dropped from the run and joins anew keeps θ, as W + what it trained: it follows the updates that it
+// missed, or where they are gone, takes the anchor. Only where the coordinator took a contribution that the site does
+// not know of (it came back from an older checkpoint) does θ start from W, so that nothing is merged twice.
+//
+// Every wait here is for a state, never for a message: whatever was lost is asked for again by the next welcome, or
+// when nothing was heard for a while. Pure.
+#pragma once
+
+#include "worker/site/site_state.h"
+
+namespace causeway::worker {
+
+class JoinRules {
+ public:
+  explicit JoinRules(SiteState* state) : s_(*state) {}
+
+  void On(const event::Welcomed& welcome);
+  void On(const event::SeedRequested&) { s_.stay.seed_requested = true; }
+  void On(const event::EntryGiven& given);
+  void On(const event::Joining&);
+  void On(const event::AnchorPlaced& placed);
+  void On(const event::Ticked&);
+  void ThetaIsSet() { --s_.sets_pending; }  // of one fragment
+
+  void GoOn();                                                         // as far as it can, after any event
+  void AskForAnchor(FragmentRules& fragment, core::Version at_least);  // or offers what the site initialised
+  // What θ does when an update or an anchor is in W, before the site has its place.
+  void Follow(FragmentRules& fragment);
+
+ private:
+  void FillFromCheckpoint();
+  void Settle();
+  void Resume();
+  void BeginEntering();
+  void Enter();
+  bool AllAnchored() const;
+  bool AnyBusy() const;
+  bool CaughtUp() const;
+
+  SiteState& s_;
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,209 @@
+#include "worker/site/movers.h"
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/digest.h"
+
+namespace causeway::worker {
+namespace {
+
+using core::FragmentId;
+using replica::ChosenCodecs;
+using replica::Movement;
+
+// INVALID_ARGUMENT if a number is of no codec that this program knows.
+absl::StatusOr<ChosenCodecs> CodecsOf(const transport::DownloadHeader& header) {
+  const ChosenCodecs codecs{core::CodecFromNumber(header.codec), core::CodecFromNumber(header.up_codec)};
+  if ((header.codec == 0 || codecs.down) && (header.up_codec == 0 || codecs.up)) return codecs;
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected numbers of codecs, got ", header.codec, " and ", header.up_codec));
+}
+
+}  // namespace
+
+Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, replica::ParameterStore* store,
+               MoverListener* listener)
+    : map_(map), alpha_(config.sync.fragment_update_alpha), store_(store), listener_(listener) {
+  for (const core::Fragment& fragment : map.fragments()) {
+    ranges_.push_back(replica::RangesOf(fragment));
+    replicas_.push_back(std::make_unique<replica::Replica>(map, fragment.id, config, &pool_));
+    staging_.emplace_back();
+  }
+}
+
+// ---- The step thread ----
+
+void Movers::ReadTheta(FragmentId p) {
+  staging_[p] = pool_.Take(map_.fragment(p).padded_values());
+  const int64_t ticket = store_->BeginRead(ranges_[p], staging_[p].values());
+  copies_.Post([this, p, ticket] {
+    store_->AwaitRead(ticket);
+    listener_->OnCopied(p);
+  });
+}
+
+void Movers::MoveTheta(const action::MoveTheta& move) {
+  replica::Replica& replica = *replicas_[move.fragment];
+  const replica::UnitRanges& ranges = ranges_[move.fragment];
+  switch (move.how) {
+    case action::MoveTheta::How::kMix: return store_->Move(ranges, Movement::Mix(alpha_, replica.anchor()));
+    case action::MoveTheta::How::kSet: return store_->Move(ranges, Movement::Mix(0, replica.anchor()));
+    case action::MoveTheta::How::kStep:
+      store_->Move(ranges, Movement::Step(replica.step_lr(), replica.step()));
+      return replica.ReleaseStep();
+    case action::MoveTheta::How::kAnchor:
+      store_->Move(ranges, Movement::Step(1, replica.anchor()));
+      replica.CommitAnchor(/*keep_residual=*/true);
+      return store_->Move(ranges, Movement::Step(-1, replica.anchor()));
+  }
+}
+
+uint64_t Movers::OfferInitial(FragmentId p) {
+  core::Buffer theta = pool_.Take(map_.fragment(p).padded_values());
+  store_->Read(ranges_[p], theta.values());
+  replicas_[p]->SetInitial(theta.values());
+  return replicas_[p]->Digest();
+}
+
+absl::StatusOr<Chunks> Movers::EncodeInitial(FragmentId p) {
+  core::Buffer theta = pool_.Take(map_.fragment(p).padded_values());
+  store_->Read(ranges_[p], theta.values());
+  ASSIGN_OR_RETURN(std::vector<std::string> chunks, replicas_[p]->EncodeInitial(theta.values()));
+  return std::make_shared<const std::vector<std::string>>(std::move(chunks));
+}
+
+// ---- The task thread ----
+
+void Movers::Encode(FragmentId p) {
+  tasks_.Post([this, p] {
+    absl::StatusOr<std::vector<std::string>> chunks = replicas_[p]->EncodeContribution(staging_[p].values());
+    staging_[p].Reset();
+    if (!chunks.ok()) return listener_->OnMoverFailed(absl::DataLossError(chunks.status().message()));
+    listener_->OnEncoded(p, std::make_shared<const std::vector<std::string>>(*std::move(chunks)));
+  });
+}
+
+void Movers::Resolve(const action::Resolve& resolve) {
+  tasks_.Post([this, resolve] { replicas_[resolve.fragment]->Resolve(resolve.merged); });
+}
+
+void Movers::ForgetResidual(FragmentId p) {
+  tasks_.Post([this, p] { replicas_[p]->ForgetResidual(); });
+}
+
+void Movers::PlaceAnchor(const action::PlaceAnchor& place, std::shared_ptr<const Payload> payload) {
+  tasks_.Post([this, place, payload = std::move(payload)]() mutable {
+    const absl::StatusOr<core::AnchorDigest> placed = Place(place, *payload);
+    payload.reset();
+    if (!placed.ok()) return listener_->OnMoverFailed(absl::InternalError(placed.status().message()));
+    listener_->OnAnchorPlaced(place.fragment, *placed);
+  });
+}
+
+absl::StatusOr<core::AnchorDigest> Movers::Place(const action::PlaceAnchor& place, const Payload& payload) {
+  replica::Replica& replica = *replicas_[place.fragment];
+  uint64_t own = 0;
+  if (payload.header.already_held && place.stage) {
+    return absl::InternalError(
+        absl::StrCat("anchor of fragment ", place.fragment, ": expected chunks, got that it is held already"));
+  }
+  if (payload.header.already_held) {  // of version 0, whose codec is the config's
+    own = replica.Digest();
+  } else {
+    ASSIGN_OR_RETURN(const ChosenCodecs codecs, CodecsOf(payload.header));
+    ASSIGN_OR_RETURN(own, replica.StageAnchor(payload.header.version, payload.chunks, codecs));
+  }
+  if (own != payload.digest) {
+    return absl::InternalError(absl::StrCat("anchor of fragment ", place.fragment, ": expected digest ",
+                                            core::DigestText(payload.digest), ", got ", core::DigestText(own)));
+  }
+  if (!payload.header.already_held && !place.stage) replica.CommitAnchor(/*keep_residual=*/false);
+  return core::AnchorDigest{payload.header.version, own};
+}
+
+void Movers::TakeUpdate(const action::TakeUpdate& take, std::shared_ptr<const Payload> payload) {
+  tasks_.Post([this, take, payload = std::move(payload)]() mutable {
+    const absl::StatusOr<core::AnchorDigest> taken = Take(take, *payload);
+    const uint64_t expected = payload->digest;
+    payload.reset();
+    if (!taken.ok()) return listener_->OnMoverFailed(absl::InternalError(taken.status().message()));
+    std::string mismatch;
+    if (taken->digest != expected) {
+      mismatch = absl::StrCat("version ", taken->version, ": digest ", core::DigestText(taken->digest),
+                              " differs from the coordinator's ", core::DigestText(expected));
+    }
+    listener_->OnUpdateTaken(take.fragment, *taken, mismatch);
+  });
+}
+
+absl::StatusOr<core::AnchorDigest> Movers::Take(const action::TakeUpdate& take, const Payload& payload) {
+  replica::Replica& replica = *replicas_[take.fragment];
+  ASSIGN_OR_RETURN(const ChosenCodecs codecs, CodecsOf(payload.header));
+  RETURN_IF_ERROR(replica.TakeUpdate(payload.header.outer, payload.chunks, codecs, take.keep_step));
+  if (take.resolve) replica.Resolve(*take.resolve);
+  return core::AnchorDigest{replica.version(), replica.Digest()};
+}
+
+// W changes on the task thread alone while the site trains, so a copy made there is of whole versions.
+void Movers::PostAnchorCopy(std::function<void(AnchorCopy)> take) {
+  tasks_.Post([this, take = std::move(take)] { take(CopyAnchors()); });
+}
+
+AnchorCopy Movers::CopyAnchors() const {
+  AnchorCopy copy;
+  copy.tensors.resize(map_.manifest().size());
+  for (const auto& replica : replicas_) {
+    copy.versions.push_back(replica->version());
+    for (const core::TensorPlace& place : replica->fragment().tensors) {
+      const std::span<const float> values = replica::Replica::PartOf(replica->anchor(), place);
+      copy.tensors[place.tensor].assign(values.begin(), values.end());
+    }
+  }
+  return copy;
+}
+
+void Movers::Finish() {
+  copies_.Finish();
+  tasks_.Finish();
+}
+
+// ---- Between tasks ----
+
+absl::Status Movers::Restore(const SiteCheckpoint& checkpoint) {
+  if (checkpoint.arrays.size() != replicas_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", checkpoint.arrays.size(), " fragments, the run has ", replicas_.size()));
+  }
+  for (size_t p = 0; p < replicas_.size(); ++p) {
+    RETURN_IF_ERROR(replicas_[p]->Restore(checkpoint.facts.fragments[p].version, checkpoint.arrays[p]));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<replica::ReplicaArrays> Movers::Arrays() const {
+  std::vector<replica::ReplicaArrays> arrays;
+  for (const auto& replica : replicas_) arrays.push_back(replica->Arrays());
+  return arrays;
+}
+
+double Movers::ResidualNorm() const {
+  double norm = 0;
+  for (const auto& replica : replicas_) norm = std::hypot(norm, replica->ResidualNorm());
+  return norm;
+}
+
+void Movers::FreeSpareMemory() {
+  pool_.Trim();
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
+}  // namespace causeway::worker

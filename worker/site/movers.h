@@ -1,0 +1,100 @@
+// Carries out what a site's rules want done about arrays: copies of θ, contributions, anchors, updates.
+//
+//   step thread   ReadTheta ─► copy thread: the copy is there ─► OnCopied
+//                 MoveTheta
+//   task thread   Encode ─► OnEncoded        PlaceAnchor ─► OnAnchorPlaced        TakeUpdate ─► OnUpdateTaken
+//
+// Tasks run in the order in which they were posted. The rules see to it that a fragment's arrays have one user at a
+// time; the step thread is the only one that calls the store's BeginRead and Move. Calls are thread-safe; the listener
+// is called on the copy and the task thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/buffer_pool.h"
+#include "core/run_config.h"
+#include "replica/parameter_store.h"
+#include "replica/replica.h"
+#include "transport/coordinator_link.h"
+#include "worker/site/site_events.h"
+#include "worker/site/task_thread.h"
+
+namespace causeway::worker {
+
+// A copy of all anchors, tensor by tensor in manifest order, without padding.
+struct AnchorCopy {
+  std::vector<std::vector<float>> tensors;
+  std::vector<core::Version> versions;
+};
+
+// A download, complete and still encoded.
+struct Payload {
+  transport::DownloadHeader header;
+  std::vector<std::string> chunks;
+  uint64_t digest = 0;   // of the anchor with it, as the coordinator has it
+  int64_t begun_us = 0;  // its header was here
+};
+
+class MoverListener {
+ public:
+  virtual ~MoverListener() = default;
+  virtual void OnCopied(core::FragmentId fragment) = 0;
+  virtual void OnEncoded(core::FragmentId fragment, Chunks chunks) = 0;
+  virtual void OnAnchorPlaced(core::FragmentId fragment, const core::AnchorDigest& anchor) = 0;
+  // `mismatch`: how the anchor differs from the coordinator's; empty if it does not.
+  virtual void OnUpdateTaken(core::FragmentId fragment, const core::AnchorDigest& anchor,
+                             const std::string& mismatch) = 0;
+  // DATA_LOSS: a value is not finite (named). INTERNAL: the coordinator broke the protocol.
+  virtual void OnMoverFailed(const absl::Status& status) = 0;
+};
+
+class Movers {
+ public:
+  // All outlive it.
+  Movers(const core::FragmentMap& map, const core::RunConfig& config, replica::ParameterStore* store,
+         MoverListener* listener);
+
+  // ---- The step thread ----
+  void ReadTheta(core::FragmentId p);
+  void MoveTheta(const action::MoveTheta& move);
+  uint64_t OfferInitial(core::FragmentId p);  // W ← θ; its digest
+  absl::StatusOr<Chunks> EncodeInitial(core::FragmentId p);
+
+  // ---- The task thread ----
+  void Encode(core::FragmentId p);
+  void Resolve(const action::Resolve& resolve);
+  void ForgetResidual(core::FragmentId p);
+  void PlaceAnchor(const action::PlaceAnchor& place, std::shared_ptr<const Payload> payload);
+  void TakeUpdate(const action::TakeUpdate& take, std::shared_ptr<const Payload> payload);
+  void PostAnchorCopy(std::function<void(AnchorCopy)> take);
+  void Post(std::function<void()> task) { tasks_.Post(std::move(task)); }
+  void Finish();  // returns when what was posted before has run
+
+  // ---- Between tasks, or on the task thread ----
+  absl::Status Restore(const SiteCheckpoint& checkpoint);  // INVALID_ARGUMENT if it does not fit
+  std::vector<replica::ReplicaArrays> Arrays() const;      // of each fragment
+  double ResidualNorm() const;
+  void FreeSpareMemory();  // what joining needed and training does not
+
+ private:
+  AnchorCopy CopyAnchors() const;
+  absl::StatusOr<core::AnchorDigest> Place(const action::PlaceAnchor& place, const Payload& payload);
+  absl::StatusOr<core::AnchorDigest> Take(const action::TakeUpdate& take, const Payload& payload);
+
+  const core::FragmentMap& map_;
+  const float alpha_;
+  replica::ParameterStore* const store_;
+  MoverListener* const listener_;
+  core::BufferPool pool_;
+  std::vector<replica::UnitRanges> ranges_;  // of each fragment
+  std::vector<std::unique_ptr<replica::Replica>> replicas_;
+  std::vector<core::Buffer> staging_;  // θ as it is sent, while it is copied and encoded
+  TaskThread tasks_;
+  TaskThread copies_;  // after tasks_: it posts there
+};
+
+}  // namespace causeway::worker

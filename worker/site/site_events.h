@@ -1,0 +1,189 @@
+// What happens to a site, and what its rules want done about it: plain values.
+//
+//   step loop, link, movers, time ── SiteEvent ──► SiteRules::Handle ── SiteAction ──► movers, link, step thread
+//
+// What a transfer brings carries the stay, the fragment and the ticket that it was asked for with, so that the rules
+// drop in one place what an earlier stay, or an earlier question, left behind.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/membership.h"
+#include "core/schedule.h"
+#include "worker/site/site_checkpoint.h"
+
+namespace causeway::worker {
+
+// What something was asked for.
+struct Tag {
+  int64_t stay = 0;
+  core::FragmentId fragment = 0;
+  int64_t ticket = 0;  // of the fragment's transfers, rising
+
+  friend bool operator==(const Tag&, const Tag&) = default;
+};
+
+namespace event {
+
+// ---- The link ----
+
+struct Welcomed {
+  bool resumed = false;         // the session is still in the run
+  bool kept_transfers = false;  // what was being transferred goes on; false: another lineage, model or stay
+  bool same_lineage = true;     // false: what the site holds is void
+  int num_fragments = 0;
+  std::vector<core::Version> last_admitted;  // of each fragment; −1: none
+};
+struct SeedRequested {};
+struct EntryGiven {
+  core::Entry entry;
+};
+struct Held {
+  bool held = false;  // by an operator: the site takes no further step
+};
+struct VerdictGiven {
+  Tag tag;
+  absl::Status verdict;
+};
+struct FetchBegan {  // a download's first bytes are here
+  Tag tag;
+};
+// A download is complete, or has failed.
+struct Fetched {
+  Tag tag;
+  absl::Status status;
+  core::Version version = 0;            // that the site has with it
+  std::optional<core::Version> merged;  // updates: the base of this site's contribution that is in it
+  std::vector<core::SiteId> sites;      // updates: that share the data from here on
+  bool evaluates = false;               // updates: it makes this site the one that evaluates
+  int64_t begun_us = 0;                 // its first bytes were here
+};
+
+// ---- The movers ----
+
+struct Copied {  // the copy of θ that a contribution is made of
+  core::FragmentId fragment = 0;
+};
+struct Encoded {
+  core::FragmentId fragment = 0;
+};
+struct AnchorPlaced {  // W and v are the coordinator's; or they are staged, if θ is to move with them
+  core::FragmentId fragment = 0;
+};
+struct UpdateTaken {  // W and v have taken the outer step
+  core::FragmentId fragment = 0;
+  std::string mismatch;  // not empty: the anchor's digest differs from the coordinator's, in words
+};
+struct Failed {
+  absl::Status status;
+};
+
+// ---- The step thread ----
+
+struct Joining {};  // it waits to take part, and all that an earlier stay had begun is over
+struct Stepped {    // inner step t is done
+  core::Step step = 0;
+  int64_t tokens = 0;  // trained on in it
+};
+struct Offered {  // what the site initialised is offered, and the anchor asked for
+  Tag tag;
+};
+struct Moved {  // θ has moved as the rules wanted
+  core::FragmentId fragment = 0;
+};
+struct Completing {};  // all steps are done: nothing moves θ any more
+
+// ---- Others ----
+
+struct StopRequested {};
+struct Ticked {};  // a few times a second
+
+}  // namespace event
+
+using SiteEvent = std::variant<event::Welcomed, event::SeedRequested, event::EntryGiven, event::Held,
+                               event::VerdictGiven, event::FetchBegan, event::Fetched, event::Copied, event::Encoded,
+                               event::AnchorPlaced, event::UpdateTaken, event::Failed, event::Joining, event::Stepped,
+                               event::Offered, event::Moved, event::Completing, event::StopRequested, event::Ticked>;
+
+namespace action {
+
+// ---- Of the step thread ----
+
+struct ReadTheta {  // begins a contribution: Copied when its copy is there
+  core::FragmentId fragment = 0;
+};
+struct MoveTheta {  // Moved when it is done
+  enum class How {
+    kMix,     // the update has our contribution: θ ← α θ + (1 − α) W
+    kStep,    // it has not: θ moves as W did, and Δ = W − θ stays whole
+    kSet,     // θ ← W
+    kAnchor,  // W becomes the staged anchor, and θ moves as far as W does
+  };
+  core::FragmentId fragment = 0;
+  How how = How::kMix;
+};
+struct OfferInitial {  // W ← θ, then FetchAnchor with its digest: the coordinator may have the same
+  Tag tag;
+};
+struct UploadInitial {};  // all of θ: the run's initial parameters
+
+// ---- Of the task thread ----
+
+struct Encode {  // the outer gradient: Encoded
+  core::FragmentId fragment = 0;
+};
+struct Resolve {  // the unresolved contribution was merged, or refused
+  core::FragmentId fragment = 0;
+  bool merged = false;
+};
+struct ForgetResidual {
+  core::FragmentId fragment = 0;
+};
+struct PlaceAnchor {  // AnchorPlaced
+  core::FragmentId fragment = 0;
+  bool stage = false;  // θ moves with it
+};
+struct TakeUpdate {  // UpdateTaken
+  core::FragmentId fragment = 0;
+  bool keep_step = false;       // θ is to move by it
+  std::optional<bool> resolve;  // with it the unresolved contribution is merged, or refused
+};
+struct Evaluate {};  // the anchors, as they are when its turn comes
+
+// ---- Of the link ----
+
+struct Upload {  // VerdictGiven
+  Tag tag;
+  core::Version base = 0;
+  TrainedAmount weight;
+};
+struct FetchAnchor {  // Fetched
+  Tag tag;
+  core::Version at_least = 0;
+};
+struct FetchUpdate {  // Fetched
+  Tag tag;
+  core::Version base = 0;
+};
+struct SendReady {};
+struct Rejoin {};
+
+// To the log: what was decided, and why.
+struct Say {
+  std::string text;
+};
+
+}  // namespace action
+
+using SiteAction = std::variant<action::ReadTheta, action::MoveTheta, action::OfferInitial, action::UploadInitial,
+                                action::Encode, action::Resolve, action::ForgetResidual, action::PlaceAnchor,
+                                action::TakeUpdate, action::Evaluate, action::Upload, action::FetchAnchor,
+                                action::FetchUpdate, action::SendReady, action::Rejoin, action::Say>;
+using SiteActions = std::vector<SiteAction>;
+
+}  // namespace causeway::worker

@@ -1,0 +1,58 @@
+#include "worker/site/site_report.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace causeway::worker {
+
+void SiteReport::Trained(const TrainingReport& report) {
+  new_tokens_ += report.tokens - std::exchange(trained_tokens_, report.tokens);
+  progress_.step = report.step;
+  progress_.loss = report.loss;
+  progress_.tokens_per_s = report.tokens_per_s;
+  progress_.compute_s = report.compute_s;
+  progress_.offload = report.offload;
+}
+
+void SiteReport::Evaluated(double loss, std::vector<core::Version> versions) {
+  progress_.eval_loss = loss;
+  progress_.eval_versions = std::move(versions);
+}
+
+void SiteReport::HeardEvaluation(const core::Progress& progress) {
+  if (progress.eval_loss && progress_.eval_versions == progress.eval_versions) progress_.eval_loss.reset();
+}
+
+core::Progress SiteReport::Make(const SiteRules& rules, const core::LinkProgress& link) {
+  const SiteState& state = rules.state();
+  if (entered_ != state.counts.entered && state.entered()) {
+    entered_ = state.counts.entered;
+    entered_at_ = clock_->Now();
+    progress_.step = state.step;
+    progress_.compute_s = 0;
+  }
+  if (state.entered()) progress_.wall_s = clock_->SecondsSince(entered_at_);
+  progress_.step = std::max(progress_.step, state.step);
+  progress_.tokens = state.trained.tokens + new_tokens_;
+  progress_.stall_s = state.counts.stall_s;
+  progress_.contributions_sent = state.counts.sent;
+  progress_.contributions_merged = state.counts.merged;
+  progress_.contributions_skipped = state.counts.skipped;
+  progress_.completing = state.stay.stage == Stage::kCompleting || state.stay.stage == Stage::kCompleted;
+  progress_.in_flight.clear();
+  for (const FragmentRules& fragment : state.fragments) {
+    const core::FragmentProgress progress = fragment.progress();
+    const bool first = fragment.id() == 0;
+    progress_.slack_s = first ? progress.slack_s : std::min(progress_.slack_s, progress.slack_s);
+    progress_.fragments[fragment.id()] = progress;
+    if (!state.entered() || !fragment.facts().sent) continue;
+    progress_.in_flight.push_back(
+        absl::StrCat(fragment.id(), fragment.facts().sent->admitted ? ":waiting" : ":sending"));
+  }
+  progress_.link = link;
+  return progress_;
+}
+
+}  // namespace causeway::worker

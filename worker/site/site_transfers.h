@@ -1,0 +1,49 @@
+// A site's transfers as its rules ask for them: contributions up, anchors and updates down, whole and still encoded.
+//
+// Thread-safe. The listener is called on the link's threads, with nothing held.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "core/run_config.h"
+#include "transport/coordinator_link.h"
+#include "worker/site/movers.h"
+#include "worker/site/site_events.h"
+
+namespace causeway::worker {
+
+class TransferListener {
+ public:
+  virtual ~TransferListener() = default;
+  virtual void OnVerdict(const event::VerdictGiven& given) = 0;
+  virtual void OnBegan(const event::FetchBegan& began) = 0;
+  virtual void OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) = 0;
+  virtual void OnTransferFailed(const absl::Status& status) = 0;  // nothing can make up for it
+};
+
+class SiteTransfers {
+ public:
+  // All outlive it.
+  SiteTransfers(const core::RunConfig& config, core::SiteId site, transport::CoordinatorLink* link,
+                const core::Clock& clock, TransferListener* listener)
+      : config_(config), site_(std::move(site)), link_(link), clock_(clock), listener_(listener) {}
+
+  void Upload(const action::Upload& upload, Chunks chunks);
+  void UploadInitial(core::FragmentId fragment, Chunks chunks);  // asked for again if the coordinator loses it
+  // `held_digest`: of the initial parameters as the site would make them; 0: none.
+  void FetchAnchor(const action::FetchAnchor& fetch, const core::Fragment& fragment, uint64_t held_digest);
+  void FetchUpdate(const action::FetchUpdate& fetch, const core::Fragment& fragment);
+
+ private:
+  void Fetch(const Tag& tag, transport::DownloadRequest request);
+
+  const core::RunConfig& config_;
+  const core::SiteId site_;
+  transport::CoordinatorLink* const link_;
+  const core::Clock& clock_;
+  TransferListener* const listener_;
+};
+
+}  // namespace causeway::worker
