@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/server/service/coordinator_for_test.h"
+#include "tests/server/service/waiting_download.h"
 
 namespace causeway::server {
 namespace {
@@ -71,6 +72,42 @@ TEST(Shards, SeedIsTakenFromTheSiteThatShardZeroNamesAndOnlyOfOwnFragments) {
   const StatusSnapshot status = run.coordinator->Status();
   ASSERT_EQ(status.fragments.size(), 1u);
   EXPECT_EQ(status.fragments[0].id, 1);
+}
+
+TEST(Shards, UpdateWithoutAModelIsNoNews) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
+  update.set_run_id("test");
+  run.coordinator->Follow(update);
+  ASSERT_TRUE(run.Join("a").has_welcome());
+  WaitingDownload anchor(run, "a", 1);
+  v1::MembershipUpdate without = update;  // shard 0 was started again, and does not know it
+  without.clear_manifest();
+  without.clear_fragments();
+  run.coordinator->Follow(without);
+  EXPECT_TRUE(run.coordinator->Describe().has_manifest());
+  update.set_seeder("a");
+  run.coordinator->Follow(update);
+  run.Seed("a");
+  EXPECT_TRUE(anchor.Finish().ok());
+}
+
+TEST(Shards, SeederIsAskedByEachShardThatLacksItsPart) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
+  update.set_run_id("test");
+  run.coordinator->Follow(update);
+  ASSERT_TRUE(run.Join("a").has_welcome());
+  update.set_seeder("a");
+  run.coordinator->Follow(update);  // it learns of the seeder
+  EXPECT_TRUE(run.AwaitSeedRequest("a"));
+  run.Restart();
+  ASSERT_TRUE(run.Join("a").has_welcome());  // shard 0 is away: the journal knows the stay, the model and the seeder
+  EXPECT_TRUE(run.AwaitSeedRequest("a"));
+  run.Seed("a");
+  ASSERT_TRUE(run.Join("a").has_welcome());
+  run.TickAt(0);
+  EXPECT_TRUE(run.coordinator->Report().seeded());
 }
 
 TEST(Shards, OperatorsAreSentToShardZero) {
