@@ -82,7 +82,8 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     next_ = request_.stripe() + (goes_on ? Stripes() * request_.first_chunk() : 0);
     v1::DownloadMessage message;
     transport::ToProto(*header, message.mutable_header());
-    message.mutable_header()->set_generation(generation_);
+    // A site of before names none, and gets the bytes that it always got.
+    if (request_.has_generation()) message.mutable_header()->set_generation(generation_);
     Write(transport::ToBytes(message));
   }
 

@@ -86,6 +86,7 @@ TEST(JoinBeforeTheSeed, RepeatedRequestsOfAnAnchorWaitSideBySide) {
   run.Seed("a");
   EXPECT_TRUE(first.Finish().ok());
   EXPECT_TRUE(second.Finish().ok());
+  EXPECT_FALSE(first.header().has_generation()) << "a site of before";
   EXPECT_EQ(second.header().generation(), 1u);
 }
 
