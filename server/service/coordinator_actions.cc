@@ -58,11 +58,13 @@ void Coordinator::Perform(const Actions& actions) {
 }
 
 void Coordinator::Perform(const RequestSeed& action) {
-  if (!model_.known() || model_.stays()) return;
-  // What another one has sent so far is of no use.
-  const bool another = model_.ExpectSeedFrom(action.site, rounds_->state().sites.at(action.site).session);
-  if (another || seeds_.empty()) seeds_.assign(model_.map().num_fragments(), nullptr);
-  if (another) NoteModel();
+  if (!model_.known()) return;
+  if (!model_.stays()) {  // else another shard lacks its part
+    // What another one has sent so far is of no use.
+    const bool another = model_.ExpectSeedFrom(action.site, rounds_->state().sites.at(action.site).session);
+    if (another || seeds_.empty()) seeds_.assign(model_.map().num_fragments(), nullptr);
+    if (another) NoteModel();
+  }
   spdlog::info("site {}: is asked for the initial parameters", action.site);
   v1::CoordinatorMessage message;
   message.mutable_seed_request();

@@ -85,9 +85,10 @@ struct MergedRecord {
 
 // One line of the event tape, for `causewayctl history`.
 struct Event {
-  int64_t id = 0;                  // given by the journal, rising
-  int64_t unix_ms = 0;             // given by the journal
-  std::string kind;                // "start", "seed", "join", "enter", "drain", "drop", "round", "run", "pause", …
+  int64_t id = 0;       // given by the journal, rising
+  int64_t unix_ms = 0;  // given by the journal
+  // "start", "model", "withdrawn", "seed", "join", "enter", "drain", "drop", "round", "run", "pause", …
+  std::string kind;
   core::SiteId site;               // empty: of no site
   core::FragmentId fragment = -1;  // −1: of none
   std::string text;

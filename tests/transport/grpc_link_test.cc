@@ -44,8 +44,7 @@ class WelcomedListener final : public LinkListener {
 // gRPC's threads for callbacks end with the last channel that uses them, and gRPC 1.51 may crash when they do: one
 // channel stays.
 void KeepCallbackThreads(int port) {
-  static auto* const stub =
-      v1::Coordinator::NewStub(MakeChannel({"127.0.0.1", port}, {}, Traffic::kControl)).release();
+  static auto* const stub = v1::Coordinator::NewStub(MakeChannel({"127.0.0.1", port}, {}, Traffic::kControl)).release();
   static const bool used = [] {
     grpc::ClientContext context;
     v1::DescribeRequest request;
