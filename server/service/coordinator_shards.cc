@@ -135,6 +135,10 @@ absl::Status Coordinator::FollowModel(const v1::MembershipUpdate& update) {
   std::optional<core::FragmentMap> map;
   if (update.has_manifest()) {
     ASSIGN_OR_RETURN(map, transport::FromProto(update.manifest(), update.fragments()));
+    if (const int expected = options_.config.sync.num_fragments; map->num_fragments() != expected) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("shard 0's model: expected ", expected, " fragments, got ", map->num_fragments()));
+    }
   }
   const auto generation = update.has_generation() ? std::optional(update.generation()) : std::nullopt;
   ASSIGN_OR_RETURN(const bool another, model_.Follow(generation, map));

@@ -74,6 +74,39 @@ TEST(Shards, SeedIsTakenFromTheSiteThatShardZeroNamesAndOnlyOfOwnFragments) {
   EXPECT_EQ(status.fragments[0].id, 1);
 }
 
+TEST(Shards, ModelOfAnotherNumberOfFragmentsEndsTheCoordinator) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  const auto other = *core::BuildFragmentMap(ManifestForTest(), 1, core::FragmentAssignment::kStrided);
+  v1::MembershipUpdate update = UpdateWith(other, "a", 0);
+  update.set_run_id("test");
+  run.coordinator->Follow(update);
+  EXPECT_THAT(std::string(run.coordinator->status().message()), HasSubstr("expected 2 fragments, got 1"));
+}
+
+TEST(Shards, HigherGenerationReplacesTheModelAndWhoWaitsAsksAgain) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
+  update.set_run_id("test");
+  update.set_generation(1);
+  run.coordinator->Follow(update);
+  EXPECT_EQ(run.Join("a").welcome().generation(), 1u);
+  WaitingDownload anchor(run, "a", 1, /*generation=*/1);
+  core::Manifest manifest = ManifestForTest();
+  manifest[1].shape = {301};
+  const auto other = *core::BuildFragmentMap(manifest, 2, core::FragmentAssignment::kStrided);
+  v1::MembershipUpdate next = UpdateWith(other, "b", 0);
+  next.set_run_id("test");
+  next.set_generation(2);
+  EXPECT_GT(run.Join("b", manifest).refused().retry_after_ms(), 0) << "shard 0 may know more";
+  run.coordinator->Follow(next);
+  EXPECT_EQ(anchor.Finish().error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(run.Join("b", manifest).welcome().generation(), 2u);
+  run.Restart();
+  EXPECT_EQ(run.Join("b", manifest).welcome().generation(), 2u) << "the follower's journal has it, too";
+  run.coordinator->Follow(update);
+  EXPECT_THAT(std::string(run.coordinator->status().message()), HasSubstr("generation 1"));
+}
+
 TEST(Shards, UpdateWithoutAModelIsNoNews) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
