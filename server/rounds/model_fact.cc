@@ -89,7 +89,6 @@ void ModelFact::Replace(uint64_t generation, const core::FragmentMap& map) {
   generation_ = generation;
   map_ = map;
   seeder_.clear();
-  seeder_session_.clear();
 }
 
 }  // namespace causeway::server
