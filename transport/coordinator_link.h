@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct Welcome {
   bool kept_transfers = false;  // what was under way goes on: resumed, or still joining
   bool same_lineage = true;  // false: the coordinator's state was restored from a backup; what the site holds is void
   int64_t stay = 0;          // of the site: another one when it has joined anew
+  // Number of the model; none: a coordinator of before. Where it is another one than before, no transfer was kept.
+  std::optional<uint64_t> generation;
   core::FragmentMap map;
   std::vector<core::Version> last_admitted;  // base of the site's last admitted contribution of each fragment; −1 none
 };
@@ -79,8 +82,9 @@ struct DownloadHeader {
   int num_chunks = 0;
   bool already_held = false;  // anchors: the digest that was offered is the right one; no chunk follows
   // Numbers of codecs (core/codec_id.h), where the coordinator chooses them; 0: as the config says.
-  uint32_t codec = 0;     // of an update's chunks
-  uint32_t up_codec = 0;  // of contributions to `version`
+  uint32_t codec = 0;                  // of an update's chunks
+  uint32_t up_codec = 0;               // of contributions to `version`
+  std::optional<uint64_t> generation;  // of the model, as the coordinator has it
 };
 
 enum class DownloadKind { kUpdate, kAnchor };
@@ -113,7 +117,9 @@ class CoordinatorLink {
   virtual bool SendProgress(const core::Progress& progress) = 0;  // false: not connected
   virtual core::LinkProgress Measured() const = 0;                // of the link so far
 
-  // Start transfers; they survive broken connections. `done` is called exactly once.
+  // Start transfers; they survive broken connections. `done` is called exactly once, and may be before the call
+  // returns. Who asks again for an anchor, or sends a fragment's initial parameters again, takes the place of the
+  // earlier transfer: that one ends with CANCELLED.
   virtual void Upload(UploadRequest request) = 0;
   virtual void Download(DownloadRequest request) = 0;
 

@@ -257,21 +257,26 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
     Fail(absl::PermissionDeniedError(map.status().message()));
     return;
   }
-  bool same_lineage = true, joining = false;
+  bool same_lineage = true, same_model = true, joining = false;
   {
     core::MutexLock lock(mutex_);
     joining = joining_;
     same_lineage = lineage_.empty() || lineage_ == welcome.lineage();
     epoch_ = same_lineage ? std::max<uint64_t>(epoch_, welcome.epoch()) : welcome.epoch();
     lineage_ = welcome.lineage();
+    if (welcome.has_generation()) {
+      same_model = generation_.value_or(welcome.generation()) == welcome.generation();
+      generation_ = welcome.generation();
+    }
   }
-  const bool keeps = welcome.resumed() || (joining && same_lineage);
+  const bool keeps = same_model && (welcome.resumed() || (joining && same_lineage));
   if (!keeps) DropTransfers();
   listener_->OnHold(welcome.held());
   listener_->OnWelcome({.resumed = welcome.resumed(),
                         .kept_transfers = keeps,
                         .same_lineage = same_lineage,
                         .stay = welcome.stay(),
+                        .generation = welcome.has_generation() ? std::optional(welcome.generation()) : std::nullopt,
                         .map = *std::move(map),
                         .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()}});
   std::optional<v1::SiteMessage> leave;

@@ -80,6 +80,7 @@ class GrpcLink final : public ShardLink {
   void Ping();
   void OnRefused(const v1::Refused& refused);
   void Add(std::shared_ptr<Transfer> transfer);
+  bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was one
   bool MayLaunch(const Pending& pending, int64_t now_ms) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Lanes LanesFor(const Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckShard(const v1::RunDescription& description) const;
@@ -126,6 +127,7 @@ class GrpcLink final : public ShardLink {
   int64_t stay_ ABSL_GUARDED_BY(mutex_) = 0;  // that another shard than 0 is told
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string lineage_ ABSL_GUARDED_BY(mutex_);
+  std::optional<uint64_t> generation_ ABSL_GUARDED_BY(mutex_);  // of the model that it was welcomed to
   std::shared_ptr<ControlStream> control_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<grpc::GenericStub>> bulk_stubs_ ABSL_GUARDED_BY(mutex_);  // grows, and stays in place
   int64_t pinged_ms_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -29,7 +29,10 @@ void GrpcLink::Upload(UploadRequest request) { Add(MakeUpload(std::move(request)
 
 void GrpcLink::Download(DownloadRequest request) { Add(MakeDownload(std::move(request))); }
 
+// What is asked for twice moves once, for the later request: its owner has reason to think that the earlier one is
+// lost.
 void GrpcLink::Add(std::shared_ptr<Transfer> transfer) {
+  if (DropIf([&](const Transfer& earlier) { return transfer->Replaces(earlier); })) transfer->TakePlaceOfEarlier();
   {
     core::MutexLock lock(mutex_);
     if (!stopping_ && !failed_) {
@@ -93,10 +96,12 @@ void GrpcLink::LaunchDue() {
   };
   std::vector<Launched> due;
   v1::Context context;
+  std::optional<uint64_t> generation;
   {
     core::MutexLock lock(mutex_);
     if (!welcomed_ || stopping_) return;
     context = MakeContext();
+    generation = generation_;
     const int64_t now_ms = NowMs();
     for (Pending& pending : transfers_) {
       if (!MayLaunch(pending, now_ms)) continue;
@@ -108,7 +113,7 @@ void GrpcLink::LaunchDue() {
   for (const auto& [launched, lanes] : due) {
     const std::shared_ptr<Transfer> transfer = launched;
     transfer->Launch(
-        lanes, context, [this, transfer] { OnTransferWritten(transfer); },
+        lanes, context, generation, [this, transfer] { OnTransferWritten(transfer); },
         [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
     // It may have been dropped before there was a stream to cancel.
     core::MutexLock lock(mutex_);
@@ -159,12 +164,18 @@ void GrpcLink::AdviseOnBuffers() {
 }
 
 void GrpcLink::DropTransfers() {
+  DropIf([](const Transfer&) { return true; });
+}
+
+bool GrpcLink::DropIf(const std::function<bool(const Transfer&)>& condition) {
   std::vector<std::shared_ptr<Transfer>> running;
   std::vector<std::shared_ptr<Transfer>> idle;
   {
     core::MutexLock lock(mutex_);
     for (auto pending = transfers_.begin(); pending != transfers_.end();) {
-      if (pending->running) {
+      if (!condition(*pending->transfer)) {
+        ++pending;
+      } else if (pending->running) {
         pending->dropped = true;
         running.push_back(pending->transfer);
         ++pending;
@@ -176,6 +187,7 @@ void GrpcLink::DropTransfers() {
   }
   for (const auto& transfer : running) transfer->Cancel();
   for (const auto& transfer : idle) transfer->Finish(absl::CancelledError("the transfer was dropped"));
+  return !running.empty() || !idle.empty();
 }
 
 }  // namespace causeway::transport

@@ -89,6 +89,7 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
   message->set_already_held(header.already_held);
   message->set_codec(header.codec);
   message->set_up_codec(header.up_codec);
+  if (header.generation) message->set_generation(*header.generation);
 }
 
 absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message) {
@@ -199,7 +200,8 @@ DownloadHeader FromProto(const v1::DownloadHeader& message) {
           .num_chunks = message.num_chunks(),
           .already_held = message.already_held(),
           .codec = message.codec(),
-          .up_codec = message.up_codec()};
+          .up_codec = message.up_codec(),
+          .generation = message.has_generation() ? std::optional(message.generation()) : std::nullopt};
 }
 
 }  // namespace causeway::transport

@@ -128,11 +128,15 @@ void ShardedLink::OnWelcome(size_t shard, const Welcome& welcome) {
   said_[shard].welcome = welcome;
   if (!told_welcome_) return TellWelcome();
   if (shard == 0) {
-    if (!welcome.kept_transfers) DropAll();
-    listener_->OnWelcome(Combined());
-  } else if (!welcome.same_lineage) {
-    spdlog::warn("shard {} was restored from a backup; joins anew", shard);
-    place_lost_ = true;
+    if (!welcome.resumed) place_lost_ = false;  // shard 0 knows, or there was none
+    Welcome all = Combined();
+    all.kept_transfers &= !std::exchange(transfers_lost_, false);
+    if (!all.kept_transfers) DropAll();
+    listener_->OnWelcome(all);
+  } else if (!welcome.same_lineage || !welcome.kept_transfers) {
+    spdlog::warn("shard {} {}; joins anew", shard,
+                 welcome.same_lineage ? "has another model" : "was restored from a backup");
+    place_lost_ = transfers_lost_ = true;
     links_.front()->Rejoin();
   }
 }
@@ -143,7 +147,7 @@ void ShardedLink::BeginStay(const Welcome& welcome) {
   said_.assign(links_.size(), {});
   // A process that goes on from its checkpoint has its place, and asks for nothing that depends on the others.
   told_welcome_ = told_entry_ = welcome.resumed;
-  seed_requested_ = place_lost_ = false;
+  seed_requested_ = place_lost_ = transfers_lost_ = false;
   if (!welcome.kept_transfers) DropAll();
   for (size_t i = 1; i < links_.size(); ++i) {
     links_[i]->JoinStay(stay_);
@@ -171,8 +175,10 @@ Welcome ShardedLink::Combined() const {
 void ShardedLink::TellWelcome() {
   if (std::ranges::any_of(said_, [](const Said& said) { return !said.welcome; })) return;
   Welcome all = Combined();
-  for (const Said& said : said_) all.same_lineage &= said.welcome->same_lineage;
-  all.kept_transfers &= all.same_lineage;
+  for (const Said& said : said_) {
+    all.same_lineage &= said.welcome->same_lineage;
+    all.kept_transfers &= said.welcome->same_lineage && said.welcome->kept_transfers;
+  }
   if (!all.kept_transfers) DropAll();  // begun since for a stay that was over
   told_welcome_ = true;
   listener_->OnWelcome(all);

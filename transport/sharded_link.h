@@ -78,6 +78,7 @@ class ShardedLink final : public SessionLink {
   bool told_entry_ ABSL_GUARDED_BY(mutex_) = false;
   bool seed_requested_ ABSL_GUARDED_BY(mutex_) = false;        // before it was welcomed
   bool place_lost_ ABSL_GUARDED_BY(mutex_) = false;            // what it holds of a shard is void: shard 0 is to know
+  bool transfers_lost_ ABSL_GUARDED_BY(mutex_) = false;        // of a shard: the listener is to know
   std::vector<bool> from_checkpoint_ ABSL_GUARDED_BY(mutex_);  // until that shard has welcomed the process
 };
 

@@ -41,8 +41,15 @@ class UploadTransfer final : public Transfer {
 
   bool is_upload() const override { return true; }
 
-  void Launch(const Lanes& lanes, const v1::Context& context, std::function<void()> written,
-              std::function<void(bool)> ended) override {
+  bool Replaces(const Transfer& earlier) const override {
+    const auto* other = dynamic_cast<const UploadTransfer*>(&earlier);
+    return other != nullptr && request_.initial && other->request_.initial &&
+           request_.fragment == other->request_.fragment;
+  }
+  void TakePlaceOfEarlier() override { first_attempt_ = false; }  // the coordinator has some of it
+
+  void Launch(const Lanes& lanes, const v1::Context& context, std::optional<uint64_t> generation,
+              std::function<void()> written, std::function<void(bool)> ended) override {
     const int stripes = NumStripes(request_.chunks->size(), lanes);
     v1::UploadHeader header;
     *header.mutable_context() = context;
@@ -53,6 +60,7 @@ class UploadTransfer final : public Transfer {
     header.set_steps(request_.steps);
     header.set_num_stripes(stripes);
     header.set_sends_all(std::exchange(first_attempt_, false));
+    if (generation) header.set_generation(*generation);
     {
       core::MutexLock lock(mutex_);
       BeginAttempt(stripes, lanes.meter, std::move(ended));
@@ -144,7 +152,13 @@ class DownloadTransfer final : public Transfer {
 
   bool is_upload() const override { return false; }
 
-  void Launch(const Lanes& lanes, const v1::Context& context, std::function<void()>,
+  bool Replaces(const Transfer& earlier) const override {
+    const auto* other = dynamic_cast<const DownloadTransfer*>(&earlier);
+    return other != nullptr && request_.kind == DownloadKind::kAnchor &&
+           other->request_.kind == DownloadKind::kAnchor && request_.fragment == other->request_.fragment;
+  }
+
+  void Launch(const Lanes& lanes, const v1::Context& context, std::optional<uint64_t> generation, std::function<void()>,
               std::function<void(bool)> ended) override {
     v1::DownloadRequest request;
     *request.mutable_context() = context;
@@ -155,6 +169,7 @@ class DownloadTransfer final : public Transfer {
       request.set_anchor_version(request_.version);
     }
     request.set_held_digest(request_.held_digest);
+    if (generation) request.set_generation(*generation);
     std::vector<int> held;
     {
       core::MutexLock lock(mutex_);
@@ -170,6 +185,7 @@ class DownloadTransfer final : public Transfer {
       measured_bytes_ = 0;
       first_chunk_.reset();
       header_at_.reset();
+      generation_ = generation;
     }
     for (size_t i = 0; i < held.size(); ++i) {
       request.set_stripe(static_cast<int>(i));
@@ -201,6 +217,8 @@ class DownloadTransfer final : public Transfer {
     attempts_ = 0;
     if (message.has_header()) {
       const DownloadHeader header = FromProto(message.header());
+      // Of another model than was asked for: nothing of it is taken, and the next attempt asks again.
+      if (generation_ && header.generation && *header.generation != *generation_) return true;
       refused_ = CheckHeader(header);
       if (!refused_.ok()) return false;
       if (!begun_ || header.version > version_) {
@@ -285,6 +303,7 @@ class DownloadTransfer final : public Transfer {
   int64_t measured_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<Clock::time_point> first_chunk_, header_at_ ABSL_GUARDED_BY(mutex_);
   int64_t first_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<uint64_t> generation_ ABSL_GUARDED_BY(mutex_);  // that the attempt asked for
   // Under the lock, too; read without it once no stream is running.
   std::vector<Stripe> stripes_;
   bool begun_ = false;

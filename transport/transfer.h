@@ -32,14 +32,19 @@ class Transfer {
  public:
   virtual ~Transfer() = default;
 
-  // Starts an attempt. `written`, for uploads: all is with gRPC, the next one may begin; called once at most.
-  // `ended(finished)` is called once when the attempt is over; if it is not finished, Launch it again later.
-  virtual void Launch(const Lanes& lanes, const v1::Context& context, std::function<void()> written,
-                      std::function<void(bool finished)> ended) = 0;
+  // Starts an attempt; `generation`, if known: of the model that the site was welcomed to. `written`, for uploads: all
+  // is with gRPC, the next one may begin; called once at most. `ended(finished)` is called once when the attempt is
+  // over; if it is not finished, Launch it again later.
+  virtual void Launch(const Lanes& lanes, const v1::Context& context, std::optional<uint64_t> generation,
+                      std::function<void()> written, std::function<void(bool finished)> ended) = 0;
   virtual void Finish(const absl::Status& status) = 0;  // tells the owner, when no attempt is running
   void Cancel();                                        // ends the running attempt
 
   virtual bool is_upload() const = 0;
+  // Whether it moves what the earlier one was to move: a fragment's initial parameters, or a fragment's anchor. It
+  // takes that one's place before it is launched.
+  virtual bool Replaces(const Transfer& earlier) const = 0;
+  virtual void TakePlaceOfEarlier() {}
 
   // Of an attempt that is over and did not finish.
   int attempts() const { return attempts_; }

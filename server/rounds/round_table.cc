@@ -26,8 +26,12 @@ bool IsLost(const SiteRecord& record) {
   return record.state == SiteState::kGone && absl::StartsWith(record.reason, kNotHeardOf);
 }
 
-RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms)
-    : rules_(rules), schedule_(rules.sync.Schedule()), state_(std::move(state)), now_ms_(now_ms) {
+RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms, SiteId seeder)
+    : rules_(rules),
+      schedule_(rules.sync.Schedule()),
+      state_(std::move(state)),
+      seeder_(std::move(seeder)),
+      now_ms_(now_ms) {
   state_.versions.resize(num_fragments());
   state_.contributions.resize(num_fragments());
   open_.resize(num_fragments());
@@ -73,6 +77,12 @@ bool RoundTable::AnyJoining() const {
   return std::any_of(state_.sites.begin(), state_.sites.end(),
                      [](const auto& site) { return site.second.state == SiteState::kJoining; });
 }
+
+bool RoundTable::AnySiteIn() const {
+  return std::ranges::any_of(state_.sites, [](const auto& site) { return site.second.state != SiteState::kGone; });
+}
+
+bool RoundTable::IsReady(const SiteId& site) const { return std::ranges::count(ready_, site) > 0; }
 
 bool RoundTable::IsCompleting(const SiteId& site) const {
   const auto link = links_.find(site);

@@ -120,8 +120,9 @@ struct ShardReport {
 
 class RoundTable {
  public:
-  // A new run, or one that goes on from a saved state: all leases start anew at `now_ms`.
-  RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms);
+  // A new run, or one that goes on from a saved state: all leases start anew at `now_ms`. `seeder`: was asked for the
+  // initial parameters, and is asked again when it is back.
+  RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms, core::SiteId seeder = "");
 
   // A site asks to join, or to go on with its session after its control stream broke or its process died.
   JoinDecision Join(const JoinRequest& request, int64_t now_ms);
@@ -172,6 +173,8 @@ class RoundTable {
   const core::RoundState& state() const { return state_; }
   RunState run_state() const;
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
+  bool AnySiteIn() const;                         // joining ones, too
+  bool IsReady(const core::SiteId& site) const;   // it holds the anchors and has no place yet
   std::string Reason() const;  // why the run waits, is paused, stopped or done; empty while it trains
   RoundPhase Phase(core::FragmentId fragment) const;
   // What the open round waits for: "1 of 2 for a quorum; waiting for asia, us"; empty when nobody contributed.
@@ -219,6 +222,7 @@ class RoundTable {
   Actions UpdateSeeded();
   JoinDecision JoinFollowed(const JoinRequest& request);
   Enter FollowEntry(const core::SiteId& site) const;
+  void AskSeederOfFollowed(Actions& actions) const;
 
   // round_table_rounds.cc: when rounds close.
   absl::Status CheckCounts(const core::Admitted& contribution) const;

@@ -112,6 +112,10 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
       ended.emplace_back(site, member->second.state == SiteState::kGone ? member->second.reason : "joins anew");
     }
   }
+  // Shard 0 asks for its own part; whoever learns of the seeder asks for the other parts.
+  const bool other_seeder =
+      membership.seeder != seeder_ || std::ranges::count(ended, seeder_, [](const auto& end) { return end.first; }) > 0;
+  seeder_ = membership.seeder;
   for (const auto& [site, reason] : ended) MarkGone(site, reason, actions);
   std::vector<SiteId> entered;
   for (const auto& [site, member] : membership.sites) {
@@ -144,8 +148,15 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
   state_.paused = membership.paused;
   state_.stopped = membership.stopped;
   for (const SiteId& site : entered) actions.push_back(FollowEntry(site));
+  if (other_seeder) AskSeederOfFollowed(actions);
   CloseRounds(actions);
   return actions;
+}
+
+void RoundTable::AskSeederOfFollowed(Actions& actions) const {
+  const auto seeder = state_.sites.find(seeder_);
+  if (seeded_here_ || seeder == state_.sites.end() || seeder->second.state != SiteState::kJoining) return;
+  actions.push_back(RequestSeed{seeder_});
 }
 
 JoinDecision RoundTable::JoinFollowed(const JoinRequest& request) {
@@ -162,6 +173,8 @@ JoinDecision RoundTable::JoinFollowed(const JoinRequest& request) {
   Accept(request.site, decision);
   // It may have missed it. One that has its place already knows.
   if (core::IsActive(found->second.state)) decision.actions.push_back(FollowEntry(request.site));
+  // What it sent before may be lost with this shard's last life.
+  if (request.site == seeder_) AskSeederOfFollowed(decision.actions);
   return decision;
 }
 

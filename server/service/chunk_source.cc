@@ -24,11 +24,6 @@ transport::DownloadHeader HeaderOf(const RoundRecord& round, int num_chunks) {
 
 }  // namespace
 
-void AddWaiting(Wake wake, std::vector<Wake>& waiting) {
-  std::erase_if(waiting, [](const Wake& earlier) { return earlier.gone(); });
-  waiting.push_back(std::move(wake));
-}
-
 Update::Update(const Journal* journal, const StoredRound& stored)
     : journal_(journal),
       header_(HeaderOf(stored.record, static_cast<int>(stored.update.chunk_bytes.size()))),
@@ -41,7 +36,7 @@ void Update::Begin(const RoundRecord& round, int num_chunks) {
     CHECK(!header_);
     header_ = HeaderOf(round, num_chunks);
   }
-  WakeAll();
+  waiters_->Wake(key_);
 }
 
 void Update::Append(std::string chunk) {
@@ -49,7 +44,7 @@ void Update::Append(std::string chunk) {
     core::MutexLock lock(mutex_);
     chunks_.push_back(std::make_shared<const std::string>(std::move(chunk)));
   }
-  WakeAll();
+  waiters_->Wake(key_);
 }
 
 void Update::End(uint64_t digest) {
@@ -58,7 +53,7 @@ void Update::End(uint64_t digest) {
     CHECK(header_ && header_->num_chunks == static_cast<int>(chunks_.size()));
     digest_ = digest;
   }
-  WakeAll();
+  waiters_->Wake(key_);
 }
 
 void Update::MoveTo(const Extent& extent) {
@@ -73,29 +68,20 @@ std::vector<ChunkPtr> Update::chunks() const {
   return chunks_;
 }
 
-void Update::WakeAll() {
-  std::vector<Wake> waiting;
-  {
-    core::MutexLock lock(mutex_);
-    waiting.swap(waiting_);
-  }
-  for (const Wake& wake : waiting) wake();
-}
-
-std::optional<transport::DownloadHeader> Update::Header(Wake wake) {
+std::optional<transport::DownloadHeader> Update::Header(Waiter waiter) {
   core::MutexLock lock(mutex_);
-  if (!header_) AddWaiting(std::move(wake), waiting_);
+  if (!header_) waiters_->Add(key_, std::move(waiter));
   return header_;
 }
 
-ChunkSource::Item Update::Get(size_t index, Wake wake) {
+ChunkSource::Item Update::Get(size_t index, Waiter waiter) {
   std::shared_ptr<const Extent> extent;
   {
     core::MutexLock lock(mutex_);
     if (index < chunks_.size()) return {.chunk = chunks_[index]};
     if (extent_ == nullptr || index >= extent_->chunk_bytes.size()) {
       if (digest_) return {.end = digest_};
-      AddWaiting(std::move(wake), waiting_);
+      waiters_->Add(key_, std::move(waiter));
       return {};
     }
     extent = extent_;
@@ -113,14 +99,14 @@ Anchor::Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::An
       already_held_(already_held),
       up_(up) {}
 
-std::optional<transport::DownloadHeader> Anchor::Header(Wake) {
+std::optional<transport::DownloadHeader> Anchor::Header(Waiter) {
   return transport::DownloadHeader{.version = digest_.version,
                                    .num_chunks = already_held_ ? 0 : static_cast<int>(2 * plan_.size()),
                                    .already_held = already_held_,
                                    .up_codec = up_ ? static_cast<uint32_t>(*up_) : 0};
 }
 
-ChunkSource::Item Anchor::Get(size_t index, Wake) {
+ChunkSource::Item Anchor::Get(size_t index, Waiter) {
   if (already_held_ || index >= 2 * plan_.size()) return {.end = digest_.digest};
   const codecs::ChunkSpan& span = plan_[index % plan_.size()];
   std::vector<float> values(span.values);

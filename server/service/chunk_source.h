@@ -4,11 +4,10 @@
 //            is there
 //   Anchor   encoded from a snapshot's file as it is asked for, so that merging never waits for a joiner
 //
-// A reader asks for chunk i; if it is not there yet its `wake` is called once, as soon as asking again makes sense.
-// Thread-safe; `wake` is called without a lock held.
+// A reader asks for chunk i; if it is not there yet its waiter is answered once, as soon as asking again makes sense.
+// Thread-safe.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,30 +17,11 @@
 #include "codecs/chunk.h"
 #include "core/fragment_map.h"
 #include "core/mutex.h"
+#include "server/service/waiters.h"
 #include "server/store/journal.h"
 #include "transport/coordinator_link.h"
 
 namespace causeway::server {
-
-// Tells a reader to ask again. One whose owner is gone is forgotten.
-class Wake {
- public:
-  template <typename Call>
-  Wake(Call call) : call_(std::move(call)) {}  // NOLINT: of an owner that outlives the source
-  Wake(std::weak_ptr<const void> owner, std::function<void()> call)
-      : owned_(true), owner_(std::move(owner)), call_(std::move(call)) {}
-
-  bool gone() const { return owned_ && owner_.expired(); }
-  void operator()() const { call_(); }
-
- private:
-  bool owned_ = false;
-  std::weak_ptr<const void> owner_;
-  std::function<void()> call_;
-};
-
-// Adds one, and drops those that nobody waits for any more.
-void AddWaiting(Wake wake, std::vector<Wake>& waiting);
 
 class ChunkSource {
  public:
@@ -54,13 +34,15 @@ class ChunkSource {
     absl::Status error;
   };
   // Asked first; nothing while it waits.
-  virtual std::optional<transport::DownloadHeader> Header(Wake wake) = 0;
-  virtual Item Get(size_t index, Wake wake) = 0;
+  virtual std::optional<transport::DownloadHeader> Header(Waiter waiter) = 0;
+  virtual Item Get(size_t index, Waiter waiter) = 0;
 };
 
 class Update final : public ChunkSource {
  public:
-  explicit Update(const Journal* journal) : journal_(journal) {}
+  // One to come: who reads it waits as `key`.
+  Update(const Journal* journal, std::shared_ptr<Waiters> waiters, const WaitKey& key)
+      : journal_(journal), waiters_(std::move(waiters)), key_(key) {}
   Update(const Journal* journal, const StoredRound& stored);  // complete, in the journal
 
   void Begin(const RoundRecord& round, int num_chunks);  // the round was decided
@@ -70,19 +52,18 @@ class Update final : public ChunkSource {
 
   std::vector<ChunkPtr> chunks() const;  // in memory
 
-  std::optional<transport::DownloadHeader> Header(Wake wake) override;
-  Item Get(size_t index, Wake wake) override;
+  std::optional<transport::DownloadHeader> Header(Waiter waiter) override;
+  Item Get(size_t index, Waiter waiter) override;
 
  private:
-  void WakeAll();
-
   const Journal* const journal_;
+  const std::shared_ptr<Waiters> waiters_;  // nullptr: complete from the start
+  const WaitKey key_;
   mutable core::Mutex mutex_;
   std::optional<transport::DownloadHeader> header_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkPtr> chunks_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Extent> extent_ ABSL_GUARDED_BY(mutex_);  // instead of them
   std::optional<uint64_t> digest_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Wake> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Anchor and momentum of a snapshot as float32 chunks, anchor first, compressed where it pays. Reading goes on when the
@@ -94,8 +75,8 @@ class Anchor final : public ChunkSource {
   Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held,
          std::optional<core::CodecId> up = std::nullopt);
 
-  std::optional<transport::DownloadHeader> Header(Wake wake) override;
-  Item Get(size_t index, Wake wake) override;
+  std::optional<transport::DownloadHeader> Header(Waiter waiter) override;
+  Item Get(size_t index, Waiter waiter) override;
 
  private:
   const SnapshotReader snapshot_;

@@ -33,10 +33,31 @@ Coordinator::~Coordinator() {
   journal_->Flush();
 }
 
-void Coordinator::SetMap(core::FragmentMap map) {
-  map_ = std::move(map);
-  open_.resize(map_->num_fragments());
-  codecs_.SetMap(*map_);
+// What the joiner brings takes the place of a model that no site is left of.
+void Coordinator::DeclareModel(const core::FragmentMap& map, const core::SiteId& site) {
+  const uint64_t withdrawn = model_.generation();
+  if (!model_.Declare(map)) return;
+  if (withdrawn > 0) {
+    Note("withdrawn", site, -1,
+         absl::StrCat("generation ", withdrawn, " of the model: no site is left of it, and another one is brought"));
+  }
+  Note("model", site, -1,
+       absl::StrCat("generation ", model_.generation(), ": ", core::NumParameters(map.manifest()), " parameters in ",
+                    map.num_fragments(), " fragments"));
+  NoteModel();
+  BeginModel();
+}
+
+void Coordinator::NoteModel() {
+  const core::FragmentMap& map = model_.map();
+  entry_.model = {.generation = model_.generation(), .run = RunRecordOf(map), .seeder = model_.seeder()};
+}
+
+void Coordinator::BeginModel() {
+  const core::FragmentMap& map = model_.map();
+  open_.assign(map.num_fragments(), {});
+  seeds_.clear();
+  codecs_.SetMap(map);
   const core::RunConfig& config = options_.config;
   const MergeSettings merge{.outer = config.outer,
                             .down = codecs::DownLeg(config),
@@ -44,13 +65,16 @@ void Coordinator::SetMap(core::FragmentMap map) {
                             .zstd = config.codec.zstd,
                             .rule = config.membership.merge};
   parameters_ = std::make_unique<Parameters>(
-      ParametersOptions{.map = *map_,
+      ParametersOptions{.map = map,
+                        .generation = model_.generation(),
+                        .waiters = waiters_,
                         .merge = merge,
                         .snapshot_every = config.checkpoint.every_rounds,
                         .journal = journal_,
                         .merged = [this](core::FragmentId fragment, core::AnchorDigest committed,
                                          double merge_s) { OnMerged(fragment, committed, merge_s); },
                         .failed = [this](const absl::Status& status) { Fail(status); }});
+  Then([waiters = waiters_, generation = model_.generation()] { waiters->BeginGeneration(generation); });
 }
 
 v1::RunDescription Coordinator::Describe() const {
@@ -63,11 +87,12 @@ v1::RunDescription Coordinator::Describe() const {
   description.set_run_config(options_.run_config);
   description.set_shard(options_.shard.index);
   description.set_num_shards(options_.shard.count);
-  if (!map_) return description;
-  transport::ToProto(map_->manifest(), description.mutable_manifest());
-  transport::ToProto(*map_, description.mutable_fragments());
+  if (!model_.known()) return description;
+  const core::FragmentMap& map = model_.map();
+  transport::ToProto(map.manifest(), description.mutable_manifest());
+  transport::ToProto(map, description.mutable_fragments());
   if (!parameters_->is_set()) return description;
-  for (int p = 0; p < map_->num_fragments(); ++p) description.add_versions(parameters_->Committed(p).version);
+  for (int p = 0; p < map.num_fragments(); ++p) description.add_versions(parameters_->Committed(p).version);
   return description;
 }
 
@@ -121,10 +146,14 @@ absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
         absl::StrCat("the run uses codec ", core::CodecName(codec), ", which the site does not know"));
   }
   ASSIGN_OR_RETURN(const core::Manifest manifest, transport::FromProto(join.manifest()));
-  if (map_) {
-    RETURN_IF_ERROR(core::CompareManifests(map_->manifest(), manifest));
-    return *map_;
+  const bool follows = rounds_->follows();
+  if (follows && !model_.known()) return absl::UnavailableError("shard 0 has not told this shard of the model yet");
+  const absl::Status fits = model_.CheckManifest(manifest, follows || rounds_->AnySiteIn());
+  if (!fits.ok() && follows && !model_.stays()) {
+    return absl::UnavailableError(absl::StrCat("shard 0 has not told this shard of that model yet: ", fits.message()));
   }
+  RETURN_IF_ERROR(fits);
+  if (model_.known() && model_.map().manifest() == manifest) return model_.map();
   const core::SyncConfig& sync = options_.config.sync;
   return BuildFragmentMap(manifest, sync.num_fragments, sync.fragment_assignment);
 }
@@ -136,9 +165,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   absl::StatusOr<core::FragmentMap> map = CheckJoin(join);
   if (!map.ok()) {
     decision.reason = std::string(map.status().message());
-  } else if (rounds_->follows() && !map_) {
-    decision.reason = "shard 0 has not told this shard of the model yet";
-    decision.retry_after_ms = kNotToldMs;
+    if (absl::IsUnavailable(map.status())) decision.retry_after_ms = kNotToldMs;
   } else {
     JoinRequest request{.site = site,
                         .session = join.context().session(),
@@ -167,12 +194,13 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
     Publish();
     return;
   }
-  if (!map_) SetMap(*std::move(map));  // the first site of a run says what the model is
+  DeclareModel(*map, site);
   Member& member = members_[site];
   if (member.peer != nullptr && member.peer != peer) member.peer->Close();
   member.peer = peer;
   member.session = join.context().session();
   if (!member.joined_ms) member.joined_ms = options_.now_ms();
+  if (!decision.resumed) member.joining_ms = options_.now_ms();
   member.silent_ms.reset();
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
   if (join.from_checkpoint()) ForgetArriving(site);  // another process made those chunks
@@ -185,8 +213,9 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   welcome->set_held(rounds_->held());
   welcome->set_stay(rounds_->state().sites.at(site).stay);
   welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
-  transport::ToProto(map_->manifest(), welcome->mutable_manifest());
-  transport::ToProto(*map_, welcome->mutable_fragments());
+  welcome->set_generation(model_.generation());
+  transport::ToProto(model_.map().manifest(), welcome->mutable_manifest());
+  transport::ToProto(model_.map(), welcome->mutable_fragments());
   SendTo(site, answer);
   if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);  // it may not know
   Perform(told);

@@ -26,6 +26,7 @@
 #include "causeway/v1/coordinator.pb.h"
 #include "core/mutex.h"
 #include "core/run_config.h"
+#include "server/rounds/model_fact.h"
 #include "server/rounds/round_table.h"
 #include "server/service/parameters.h"
 #include "server/service/run_codecs.h"
@@ -99,13 +100,16 @@ class Coordinator {
     std::shared_ptr<Contribution> contribution;  // nullptr: its verdict needs no chunk
     std::shared_ptr<SiteMeters> meters;
   };
-  using OnVerdict = std::function<void(const v1::Verdict&)>;
+  using OnVerdict = std::function<void(const absl::StatusOr<v1::Verdict>&)>;  // not OK: the stream ends with it
   absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
   // After every chunk is there, or none is needed: admits it. The verdict comes when it is durable, on another thread.
   void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
 
-  // The source of a download, or nullptr when it has to wait for `wake`.
-  absl::StatusOr<std::shared_ptr<ChunkSource>> BeginDownload(const v1::DownloadRequest& request, Wake wake);
+  struct Download {
+    std::shared_ptr<ChunkSource> source;  // nullptr: `waiter` is answered when asking again makes sense
+    uint64_t generation = 0;              // of the model
+  };
+  absl::StatusOr<Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);
   std::shared_ptr<SiteMeters> Meters(const core::SiteId& site);
 
   // A stream of a download has sent everything; it began at `begun_ms` of now_ms().
@@ -144,6 +148,7 @@ class Coordinator {
     // For the status, of this life.
     std::optional<int64_t> joined_ms;  // first
     std::optional<int64_t> silent_ms;  // its control stream is broken since then
+    int64_t joining_ms = 0;            // it has no place since then, or has one
     std::optional<SiteStatus::Merged> last_merged;
     std::optional<SiteStatus::Missed> missed;
     core::Version staleness = 0;
@@ -161,10 +166,12 @@ class Coordinator {
                                                   const std::vector<StoredContribution>& stored) const;
   std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // The run's fragment map, if the site may join as far as the rules are not concerned.
+  // The map of the site's model, if it may join as far as the rules are not concerned. UNAVAILABLE: later.
   absl::StatusOr<core::FragmentMap> CheckJoin(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsFormerLineage(const std::string& lineage) const;
-  void SetMap(core::FragmentMap map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DeclareModel(const core::FragmentMap& map, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);   // to the journal
+  void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // that model_ has from now on
 
   // coordinator_actions.cc: what follows from an event. All is gathered, and goes to the journal with Publish.
   void Perform(const Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -182,10 +189,9 @@ class Coordinator {
   void SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendDrain(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetArriving(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // but what was admitted
-  void ForgetModelOfNobody() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CompleteSeed(const OnVerdict& verdict);
+  void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
   std::vector<StartingFragment> DecodeSeed(const core::FragmentMap& map,
                                            std::vector<std::shared_ptr<Contribution>> seeds) const;
   absl::Status SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const;
@@ -194,21 +200,18 @@ class Coordinator {
   void OnMerged(core::FragmentId fragment, core::AnchorDigest committed, double merge_s);
   bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
   absl::Status CheckOwned(core::FragmentId fragment) const;
-  absl::Status CheckLeads(const std::string& what) const;       // FAILED_PRECONDITION, with where to go instead
-  bool HasModel() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the parameters of its own fragments, or soon
-  void ForgetModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckLeads(const std::string& what) const;  // FAILED_PRECONDITION, with where to go instead
   v1::MembershipUpdate MakeUpdate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeUpdate(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FollowModel(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FollowSeeder(const core::Membership& membership) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ExpectSeedFrom(const core::SiteId& site, const core::SessionId& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // coordinator_status.cc: what others are shown.
   StatusSnapshot MakeSnapshot() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   SiteStatus MakeSiteStatus(const core::SiteId& site, const core::SiteRecord& record) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string WhyJoining(const core::SiteId& site) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetContributing(const core::SiteRecord& record, SiteStatus& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogBegun(core::FragmentId fragment, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogArrived(core::FragmentId fragment, const core::SiteId& site, int64_t begun_ms)
@@ -225,16 +228,13 @@ class Coordinator {
 
   mutable core::Mutex mutex_;
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
-  std::optional<core::FragmentMap> map_ ABSL_GUARDED_BY(mutex_);  // from the first manifest on
+  ModelFact model_ ABSL_GUARDED_BY(mutex_);
   std::map<core::SiteId, Member> members_ ABSL_GUARDED_BY(mutex_);
   // Contributions to the open round of each fragment, arriving and admitted.
   std::vector<std::map<core::SiteId, Arriving>> open_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Contribution>> seeds_ ABSL_GUARDED_BY(mutex_);  // initial parameters, arriving
-  core::SessionId seeder_session_ ABSL_GUARDED_BY(mutex_);
-  core::SiteId seeder_ ABSL_GUARDED_BY(mutex_);  // was asked for them
   RunCodecs codecs_ ABSL_GUARDED_BY(mutex_);
   EvalLoss eval_loss_ ABSL_GUARDED_BY(mutex_);
-  bool seeding_ ABSL_GUARDED_BY(mutex_) = false;  // the initial parameters are being saved
   std::string noted_reason_ ABSL_GUARDED_BY(mutex_);
   std::map<core::FragmentId, std::string> noted_round_reasons_ ABSL_GUARDED_BY(mutex_);
   bool noted_held_ ABSL_GUARDED_BY(mutex_) = false;
@@ -245,15 +245,16 @@ class Coordinator {
   bool state_changed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::function<void()>> effects_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<ShardPeer>> followers_ ABSL_GUARDED_BY(mutex_);
-  core::Membership membership_ ABSL_GUARDED_BY(mutex_);  // as it was told to followers, or by shard 0
-  bool told_map_ ABSL_GUARDED_BY(mutex_) = false;        // to followers
+  core::Membership membership_ ABSL_GUARDED_BY(mutex_);   // as it was told to followers, or by shard 0
+  uint64_t told_generation_ ABSL_GUARDED_BY(mutex_) = 0;  // to followers
   ShardReport noted_report_ ABSL_GUARDED_BY(mutex_);
   mutable core::Mutex report_mutex_;  // the last of all
   ShardReport durable_report_ ABSL_GUARDED_BY(report_mutex_);
   mutable core::Mutex log_mutex_;  // a leaf, too: for what is shown alone
   mutable RoundLog log_ ABSL_GUARDED_BY(log_mutex_);
   RunTimes times_ ABSL_GUARDED_BY(log_mutex_);
-  std::unique_ptr<Parameters> parameters_;  // from the first manifest on; last: its thread calls us
+  const std::shared_ptr<Waiters> waiters_ = std::make_shared<Waiters>();
+  std::unique_ptr<Parameters> parameters_;  // of the model; last: its thread calls us
 };
 
 }  // namespace causeway::server

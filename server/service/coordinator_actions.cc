@@ -29,8 +29,8 @@ void Coordinator::Publish() {
   NoteReasons();
   NoteMembership();
   NoteReport();
-  const bool rows = state_changed_ || entry_.eval_loss || !entry_.admitted.empty() || !entry_.decided.empty() ||
-                    !entry_.events.empty();
+  const bool rows = state_changed_ || entry_.eval_loss || entry_.model || !entry_.admitted.empty() ||
+                    !entry_.decided.empty() || !entry_.events.empty();
   if (!rows && effects_.empty()) return;
   if (state_changed_) entry_.state = rounds_->state();
   entry_.durable = [effects = std::move(effects_)] {
@@ -57,16 +57,14 @@ void Coordinator::Perform(const Actions& actions) {
   }
 }
 
-// What the last one has sent so far is of no use if it is another one.
-void Coordinator::ExpectSeedFrom(const core::SiteId& site, const core::SessionId& session) {
-  if (site != seeder_ || session != seeder_session_ || seeds_.empty()) seeds_.assign(map_->num_fragments(), nullptr);
-  seeder_ = site;
-  seeder_session_ = session;
-}
-
 void Coordinator::Perform(const RequestSeed& action) {
-  if (!map_) return;  // started again before the seed: it is asked when it is back and says what the model is
-  ExpectSeedFrom(action.site, members_[action.site].session);
+  if (!model_.known()) return;
+  if (!model_.stays()) {  // else another shard lacks its part
+    // What another one has sent so far is of no use.
+    const bool another = model_.ExpectSeedFrom(action.site, rounds_->state().sites.at(action.site).session);
+    if (another || seeds_.empty()) seeds_.assign(model_.map().num_fragments(), nullptr);
+    if (another) NoteModel();
+  }
   spdlog::info("site {}: is asked for the initial parameters", action.site);
   v1::CoordinatorMessage message;
   message.mutable_seed_request();
@@ -143,22 +141,6 @@ void Coordinator::Perform(const Dropped& action) {
   member.silent_ms.reset();
   if (member.peer != nullptr) Then([peer = member.peer] { peer->Close(); });
   member.peer.reset();
-  ForgetModelOfNobody();
-}
-
-// Before the seed, the model is what the sites that are in say it is. The last of them may have been mistaken.
-void Coordinator::ForgetModelOfNobody() {
-  const auto& sites = rounds_->state().sites;
-  const auto is_in = [](const auto& site) { return site.second.state != core::SiteState::kGone; };
-  if (!map_ || HasModel() || rounds_->follows() || std::ranges::any_of(sites, is_in)) return;
-  ForgetModel();
-}
-
-void Coordinator::ForgetModel() {
-  map_.reset();
-  parameters_.reset();
-  open_.clear();
-  seeds_.clear();
 }
 
 void Coordinator::ForgetArriving(const core::SiteId& site) {

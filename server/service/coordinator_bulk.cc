@@ -28,6 +28,11 @@ core::Admitted AdmittedOf(const v1::UploadHeader& header) {
   return {.base = header.base_version(), .tokens = header.tokens(), .steps = header.steps()};
 }
 
+template <typename Message>
+std::optional<uint64_t> GenerationOf(const Message& message) {
+  return message.has_generation() ? std::optional(message.generation()) : std::nullopt;
+}
+
 // A repeat of what was admitted is answered like the first; anything else that fails is a refusal.
 v1::Verdict VerdictOf(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? Admitted() : Refused(status.message());
@@ -46,6 +51,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   RETURN_IF_ERROR(CheckContext(header.context()));
   RETURN_IF_ERROR(CheckOwned(header.fragment()));
   core::MutexLock lock(mutex_);
+  RETURN_IF_ERROR(model_.CheckGeneration(GenerationOf(header)));
   if (header.initial()) return BeginSeed(header);
   const core::SiteId& site = header.context().site();
   const absl::Status status =
@@ -54,7 +60,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   Arriving& arriving = open_[header.fragment()][site];
   if (arriving.contribution == nullptr || arriving.base != header.base_version()) {
     arriving = {std::make_shared<Contribution>(
-                    codecs::PlanChunks(map_->fragment(header.fragment()), codecs_.UpLeg(header.fragment()))),
+                    codecs::PlanChunks(model_.map().fragment(header.fragment()), codecs_.UpLeg(header.fragment()))),
                 header.base_version(), options_.now_ms()};
     LogBegun(header.fragment(), site);
   }
@@ -64,17 +70,18 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
 absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeader& header) {
   const core::SiteId& site = header.context().site();
   const auto member = members_.find(site);
-  if (HasModel()) return Upload{};  // a repeat
-  if (rounds_->follows() && site != seeder_) {
+  if (model_.stays()) return Upload{};  // a repeat
+  if (rounds_->follows() && site != model_.seeder()) {
     return absl::UnavailableError("shard 0 has not told this shard that it asked this site");
   }
-  if (member == members_.end() || member->second.session != header.context().session() || site != seeder_ ||
+  if (member == members_.end() || member->second.session != header.context().session() || site != model_.seeder() ||
       seeds_.empty() || header.fragment() < 0 || header.fragment() >= static_cast<int>(seeds_.size())) {
     return absl::FailedPreconditionError("the coordinator did not ask this site for that fragment");
   }
   std::shared_ptr<Contribution>& seed = seeds_[header.fragment()];
   if (seed == nullptr) {
-    seed = std::make_shared<Contribution>(codecs::PlanChunks(map_->fragment(header.fragment()), codecs::Unencoded()));
+    seed = std::make_shared<Contribution>(
+        codecs::PlanChunks(model_.map().fragment(header.fragment()), codecs::Unencoded()));
   }
   return Upload{.contribution = seed, .meters = member->second.meters};
 }
@@ -82,7 +89,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
 void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict) {
   if (header.initial()) {
     upload.contribution.reset();  // seeds_ has it, and lets go of it as soon as it is decoded
-    return CompleteSeed(verdict);
+    return CompleteSeed(header, verdict);
   }
   core::MutexLock lock(mutex_);
   const core::SiteId& site = header.context().site();
@@ -123,39 +130,39 @@ void Coordinator::Forget(core::FragmentId fragment, const core::SiteId& site, co
   }
 }
 
-void Coordinator::CompleteSeed(const OnVerdict& verdict) {
+// The verdict says that the fragment is here. It is durable with the others: who was started again before asks again.
+void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict) {
   std::vector<std::shared_ptr<Contribution>> seeds;
   core::FragmentMap map;
-  RunRecord run;
+  absl::Status current;
   {
     core::MutexLock lock(mutex_);
-    const bool whole = !HasModel() && !seeds_.empty() &&
-                       std::ranges::all_of(map_->fragments(), [this](const core::Fragment& fragment) {
+    current = model_.CheckGeneration(GenerationOf(header));
+    const bool whole = current.ok() && !model_.stays() && !seeds_.empty() &&
+                       std::ranges::all_of(model_.map().fragments(), [this](const core::Fragment& fragment) {
                          const auto& seed = seeds_[fragment.id];
                          return !Owns(fragment.id) || (seed != nullptr && seed->complete());
                        });
     if (whole) {
-      seeding_ = true;
-      map = *map_;
-      run.manifest = map.manifest();
-      for (const core::Fragment& fragment : map.fragments()) {
-        auto& tensors = run.tensors_of_fragment.emplace_back();
-        for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
-      }
+      model_.Save();
+      map = model_.map();
       seeds.swap(seeds_);
     }
   }
-  if (run.manifest.empty()) return verdict(Admitted());
+  if (!current.ok()) return verdict(current);
+  if (seeds.empty()) return verdict(Admitted());
   std::vector<StartingFragment> fragments = DecodeSeed(map, std::move(seeds));
-  const absl::Status saved = SaveSeed(run, fragments);
+  const absl::Status saved = SaveSeed(RunRecordOf(map), fragments);
   if (!saved.ok()) return Fail(saved);
   {
     core::MutexLock lock(mutex_);
+    model_.Seeded();
     Perform(rounds_->Seeded());
     state_changed_ = true;
-    Note("seed", seeder_, -1, absl::StrCat(core::NumParameters(map_->manifest()), " initial parameters"));
+    const int64_t values = core::NumParameters(map.manifest());
+    Note("seed", model_.seeder(), -1, absl::StrCat(values, " initial parameters"));
     Publish();
-    spdlog::info("the initial parameters are here: {} values", core::NumParameters(map_->manifest()));
+    spdlog::info("the initial parameters are here: {} values", values);
   }
   parameters_->Set(std::move(fragments));  // wakes downloads, which ask us: not under the lock
   verdict(Admitted());
@@ -193,18 +200,23 @@ absl::Status Coordinator::SaveSeed(const RunRecord& run, std::vector<StartingFra
   return journal_->Begin(run);
 }
 
-absl::StatusOr<std::shared_ptr<ChunkSource>> Coordinator::BeginDownload(const v1::DownloadRequest& request, Wake wake) {
+absl::StatusOr<Coordinator::Download> Coordinator::BeginDownload(const v1::DownloadRequest& request, Waiter waiter) {
   RETURN_IF_ERROR(CheckContext(request.context()));
   RETURN_IF_ERROR(CheckOwned(request.fragment()));
   core::MutexLock lock(mutex_);
-  if (!map_ || request.fragment() < 0 || request.fragment() >= map_->num_fragments()) {
-    return absl::InvalidArgumentError(absl::StrCat("expected a fragment of the run, got ", request.fragment()));
+  RETURN_IF_ERROR(model_.CheckGeneration(GenerationOf(request)));
+  if (request.fragment() < 0 || request.fragment() >= model_.map().num_fragments()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected one of ", model_.map().num_fragments(),
+                                                   " fragments of the run, got ", request.fragment()));
   }
+  Download download{.source = nullptr, .generation = model_.generation()};
   if (request.source_case() == v1::DownloadRequest::kUpdateBase) {
-    return parameters_->UpdateSource(request.fragment(), request.update_base());
+    ASSIGN_OR_RETURN(download.source, parameters_->UpdateSource(request.fragment(), request.update_base()));
+  } else {
+    ASSIGN_OR_RETURN(download.source, parameters_->AnchorSource(request.fragment(), request.anchor_version(),
+                                                                request.held_digest(), std::move(waiter)));
   }
-  return parameters_->AnchorSource(request.fragment(), request.anchor_version(), request.held_digest(),
-                                   std::move(wake));
+  return download;
 }
 
 }  // namespace causeway::server

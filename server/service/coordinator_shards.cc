@@ -24,17 +24,16 @@ absl::Status Coordinator::CheckLeads(const std::string& what) const {
       absl::StrCat(what, ": this is ", options_.shard.Text(), "; ask shard 0, at ", options_.lead));
 }
 
-bool Coordinator::HasModel() const { return seeding_ || (parameters_ != nullptr && parameters_->is_set()); }
-
 // ---- Shard 0 ----
 
 v1::MembershipUpdate Coordinator::MakeUpdate() const {
   v1::MembershipUpdate update;
   update.set_run_id(options_.config.run_id);
   transport::ToProto(membership_, &update);
-  if (!map_) return update;
-  transport::ToProto(map_->manifest(), update.mutable_manifest());
-  transport::ToProto(*map_, update.mutable_fragments());
+  if (!model_.known()) return update;
+  update.set_generation(model_.generation());
+  transport::ToProto(model_.map().manifest(), update.mutable_manifest());
+  transport::ToProto(model_.map(), update.mutable_fragments());
   return update;
 }
 
@@ -42,9 +41,9 @@ v1::MembershipUpdate Coordinator::MakeUpdate() const {
 void Coordinator::NoteMembership() {
   if (rounds_->follows() || options_.shard.alone()) return;
   core::Membership membership = rounds_->membership();
-  if (membership == membership_ && told_map_ == map_.has_value()) return;
+  if (membership == membership_ && told_generation_ == model_.generation()) return;
   membership_ = std::move(membership);
-  told_map_ = map_.has_value();
+  told_generation_ = model_.generation();
   state_changed_ = true;
   const auto update = std::make_shared<const v1::MembershipUpdate>(MakeUpdate());
   for (const auto& peer : followers_) Then([peer, update] { peer->Send(*update); });
@@ -124,7 +123,6 @@ absl::Status Coordinator::TakeUpdate(const v1::MembershipUpdate& update) {
   }
   ASSIGN_OR_RETURN(core::Membership membership, transport::FromProto(update));
   RETURN_IF_ERROR(FollowModel(update));
-  FollowSeeder(membership);
   state_changed_ |= membership != membership_;
   membership_ = std::move(membership);
   Perform(rounds_->Follow(membership_, options_.now_ms()));
@@ -132,28 +130,26 @@ absl::Status Coordinator::TakeUpdate(const v1::MembershipUpdate& update) {
   return absl::OkStatus();
 }
 
-// Before the seed the model is what shard 0 says it is; after that it stays.
+// Sites that were welcomed to another model come back, and are welcomed to this one.
 absl::Status Coordinator::FollowModel(const v1::MembershipUpdate& update) {
   std::optional<core::FragmentMap> map;
   if (update.has_manifest()) {
     ASSIGN_OR_RETURN(map, transport::FromProto(update.manifest(), update.fragments()));
+    if (const int expected = options_.config.sync.num_fragments; map->num_fragments() != expected) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("shard 0's model: expected ", expected, " fragments, got ", map->num_fragments()));
+    }
   }
-  if (map == map_ || (!map && HasModel())) return absl::OkStatus();
-  if (HasModel()) {
-    const absl::Status difference = core::CompareManifests(map_->manifest(), map->manifest());
-    return absl::FailedPreconditionError(
-        absl::StrCat("shard 0 has another model than this shard's state: ",
-                     difference.ok() ? "another fragment map" : std::string(difference.message())));
+  const auto generation = update.has_generation() ? std::optional(update.generation()) : std::nullopt;
+  ASSIGN_OR_RETURN(const bool another, model_.Follow(generation, map));
+  if (!another) return absl::OkStatus();
+  spdlog::info("the model is generation {}, as shard 0 says", model_.generation());
+  NoteModel();
+  BeginModel();
+  for (auto& [site, member] : members_) {
+    if (member.peer != nullptr) Then([peer = std::exchange(member.peer, nullptr)] { peer->Close(); });
   }
-  ForgetModel();
-  if (map) SetMap(*std::move(map));
   return absl::OkStatus();
-}
-
-void Coordinator::FollowSeeder(const core::Membership& membership) {
-  const auto seeder = membership.sites.find(membership.seeder);
-  if (!map_ || HasModel() || seeder == membership.sites.end()) return;
-  ExpectSeedFrom(seeder->first, seeder->second.session);
 }
 
 }  // namespace causeway::server

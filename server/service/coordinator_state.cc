@@ -20,11 +20,16 @@ absl::Status Coordinator::Restore(StoredRun stored) {
     Member& member = members_[site];
     member.session = record.session;
     if (record.state != core::SiteState::kGone) member.silent_ms = started_ms_;
+    member.joining_ms = started_ms_;
   }
-  if (!stored.run.manifest.empty()) SetMap(core::FragmentMap(stored.run.manifest, stored.run.tensors_of_fragment));
   const bool seeded = stored.rounds.seeded;
+  if (const ModelRecord& model = stored.model; model.generation > 0) {
+    model_ = ModelFact(model.generation, core::FragmentMap(model.run.manifest, model.run.tensors_of_fragment), seeded,
+                       model.seeder);
+    BeginModel();
+  }
   rounds_ = std::make_unique<RoundTable>(RoundRules{config.sync, config.membership, options_.shard},
-                                         std::move(stored.rounds), started_ms_);
+                                         std::move(stored.rounds), started_ms_, model_.seeder());
   Note("start", "", -1, absl::StrCat("epoch ", journal_->epoch()));
   Publish();
   {
@@ -32,7 +37,7 @@ absl::Status Coordinator::Restore(StoredRun stored) {
     durable_report_ = noted_report_;  // of what was stored
   }
   if (!seeded) return absl::OkStatus();
-  if (!map_ || stored.fragments.size() != open_.size()) {
+  if (!model_.known() || stored.fragments.size() != open_.size()) {
     return absl::DataLossError(
         absl::StrCat("stored state: expected ", open_.size(), " fragments, found ", stored.fragments.size()));
   }
@@ -85,7 +90,7 @@ void Coordinator::MergeAgain(const std::vector<StoredFragment>& fragments) {
 
 absl::StatusOr<Contributions> Coordinator::ReadContributions(core::FragmentId fragment, const codecs::LegCodec& leg,
                                                              const std::vector<StoredContribution>& stored) const {
-  const auto plan = codecs::PlanChunks(map_->fragment(fragment), leg);
+  const auto plan = codecs::PlanChunks(model_.map().fragment(fragment), leg);
   Contributions contributions;
   for (const StoredContribution& one : stored) {
     auto contribution = std::make_shared<Contribution>(plan);

@@ -16,6 +16,8 @@ using core::SiteId;
 using core::SiteRecord;
 using core::SiteState;
 
+constexpr int64_t kLongJoinMs = 30'000;  // a joiner that takes longer says what for
+
 double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
 }  // namespace
@@ -126,6 +128,23 @@ void Coordinator::SetContributing(const SiteRecord& record, SiteStatus& status) 
   }
 }
 
+// What a site that has no place yet waits for.
+std::string Coordinator::WhyJoining(const SiteId& site) const {
+  if (!model_.stays()) {
+    if (model_.seeder().empty()) return "the initial parameters, which no site was asked for yet";
+    if (model_.seeder() != site) {
+      return absl::StrCat("the initial parameters, which site ", model_.seeder(), " was asked for");
+    }
+    const auto arrived = std::ranges::count_if(
+        seeds_, [](const std::shared_ptr<Contribution>& seed) { return seed != nullptr && seed->complete(); });
+    const auto own = std::ranges::count_if(model_.map().fragments(),
+                                           [this](const core::Fragment& fragment) { return Owns(fragment.id); });
+    return absl::StrCat("its initial parameters, of which ", arrived, " of ", own, " fragments are here");
+  }
+  if (!rounds_->IsReady(site)) return "its anchors";
+  return absl::StrCat("its place: ", rounds_->Reason());
+}
+
 SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& record) const {
   SiteStatus status{.name = site, .state = record.state, .reason = record.reason, .lost = IsLost(record)};
   const int64_t now_ms = options_.now_ms();
@@ -145,6 +164,10 @@ SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& rec
     status.last_merged = member.last_merged;
     status.missed = member.missed;
     status.staleness = member.staleness;
+    if (record.state == SiteState::kJoining && now_ms - member.joining_ms > kLongJoinMs) {
+      status.reason =
+          absl::StrCat("joining for ", (now_ms - member.joining_ms) / 1000, " s, waits for ", WhyJoining(site));
+    }
   }
   SetContributing(record, status);
   return status;
@@ -159,7 +182,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
                           .state = RunStateName(rounds_->run_state()),
                           .reason = rounds_->Reason(),
                           .uptime_s = Seconds(options_.now_ms() - started_ms_),
-                          .parameters = map_ ? core::NumParameters(map_->manifest()) : 0,
+                          .parameters = model_.known() ? core::NumParameters(model_.map().manifest()) : 0,
                           .codec = options_.config.codec,
                           .codec_reason_up = codecs_.reason_up(),
                           .codec_reason_down = codecs_.reason_down(),
@@ -178,8 +201,8 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
   snapshot.codec.up = codecs_.up();
   snapshot.codec.down = codecs_.down();
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));
-  if (!map_ || !parameters_->is_set()) return snapshot;  // before the seed there is nothing that has a version
-  for (const core::Fragment& fragment : map_->fragments()) {
+  if (!model_.known() || !parameters_->is_set()) return snapshot;  // before the seed nothing has a version
+  for (const core::Fragment& fragment : model_.map().fragments()) {
     if (!Owns(fragment.id)) continue;
     FragmentStatus& status = snapshot.fragments.emplace_back();
     status.id = fragment.id;

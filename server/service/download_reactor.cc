@@ -50,19 +50,21 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     if (sent_all_ && !cancelled_) coordinator_->Taken(request_, begun_ms_);
   }
 
-  Wake AskAgain() {
-    return Wake(weak_, [weak = weak_] {
-      if (const auto self = weak.lock()) self->Advance();
-    });
+  Waiter AskAgain() {
+    return {weak_, [weak = weak_](const absl::Status& status) {
+              const auto self = weak.lock();
+              if (self != nullptr) status.ok() ? self->Advance() : self->FinishOnce(ToGrpc(status));
+            }};
   }
 
   void Advance() {
     core::MutexLock lock(mutex_);
     if (writing_ || finished_) return;
     if (source_ == nullptr) {
-      auto source = coordinator_->BeginDownload(request_, AskAgain());
-      if (!source.ok()) return FinishLocked(ToGrpc(source.status()));
-      source_ = *std::move(source);
+      auto download = coordinator_->BeginDownload(request_, AskAgain());
+      if (!download.ok()) return FinishLocked(ToGrpc(download.status()));
+      source_ = std::move(download->source);
+      generation_ = download->generation;
       if (source_ == nullptr) return;  // will be woken
     }
     if (!header_sent_) return WriteHeader();
@@ -80,6 +82,8 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     next_ = request_.stripe() + (goes_on ? Stripes() * request_.first_chunk() : 0);
     v1::DownloadMessage message;
     transport::ToProto(*header, message.mutable_header());
+    // A site of before names none, and gets the bytes that it always got.
+    if (request_.has_generation()) message.mutable_header()->set_generation(generation_);
     Write(transport::ToBytes(message));
   }
 
@@ -126,6 +130,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   const std::shared_ptr<SiteMeters> meters_;
   core::Mutex mutex_;  // guards all below
   std::shared_ptr<ChunkSource> source_;
+  uint64_t generation_ = 0;
   bool header_sent_ = false;
   bool writing_ = false;
   bool finished_ = false;

@@ -38,11 +38,11 @@ void Parameters::Set(std::vector<StartingFragment> fragments) {
       for (const StoredRound& stored : fragments[p].updates) {
         slot.updates[stored.record.base] = std::make_shared<Update>(options_.journal, stored);
       }
-      slot.updates[slot.state.version] = std::make_shared<Update>(options_.journal);
+      slot.updates[slot.state.version] = UpdateTo(static_cast<core::FragmentId>(p), slot.state.version + 1);
     }
     set_ = true;
   }
-  WakeWaiting();
+  options_.waiters->WakeAll();
 }
 
 bool Parameters::is_set() const {
@@ -50,20 +50,15 @@ bool Parameters::is_set() const {
   return set_;
 }
 
-void Parameters::WakeWaiting() {
-  std::vector<Wake> waiting;
-  {
-    core::MutexLock lock(mutex_);
-    waiting.swap(waiting_);
-  }
-  for (const Wake& wake : waiting) wake();
+std::shared_ptr<Update> Parameters::UpdateTo(core::FragmentId fragment, core::Version version) const {
+  return std::make_shared<Update>(options_.journal, options_.waiters, KeyOf(fragment, version));
 }
 
 void Parameters::Merge(MergeJob job) {
   core::MutexLock lock(mutex_);
   Slot& slot = slots_[job.round.fragment];
   CHECK(slot.updates.contains(job.round.base));
-  slot.updates[job.round.base + 1] = std::make_shared<Update>(options_.journal);
+  slot.updates[job.round.base + 1] = UpdateTo(job.round.fragment, job.round.base + 2);
   ++slot.queued;
   queue_.push_back(std::move(job));
   changed_.notify_all();
@@ -89,7 +84,10 @@ void Parameters::Run() {
       if (stopping_ || !status_.ok()) return;
       // Joiners before merges: a snapshot is short, and they hold nobody up.
       snapshot = NextSnapshot(&fragment);
-      if (!snapshot) job = &queue_.front();  // stays in place: others only append
+      if (!snapshot) {
+        job = &queue_.front();  // stays in place: others only append
+        fragment = job->round.fragment;
+      }
       working_ = true;
     }
     absl::Status status = snapshot ? Snapshot(fragment) : MergeOne(*job);
@@ -98,7 +96,7 @@ void Parameters::Run() {
       if (!snapshot) queue_.pop_front();
       status_ = status;
     }
-    WakeWaiting();
+    options_.waiters->WakeFragment(fragment);
     if (!status.ok()) options_.failed(status);
     core::MutexLock lock(mutex_);
     working_ = false;
@@ -201,7 +199,7 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::UpdateSource(core::Frag
 }
 
 absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::FragmentId fragment, core::Version at_least,
-                                                                      uint64_t held_digest, Wake wake) {
+                                                                      uint64_t held_digest, Waiter waiter) {
   core::AnchorDigest snapshot;
   std::optional<core::CodecId> up;
   {
@@ -211,7 +209,7 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::Frag
     const bool far_behind = slot.bytes_since_snapshot > options_.map.fragment(fragment).parameters * int64_t{4};
     if (!set_ || slot.snapshot.version < at_least || far_behind) {
       slot.snapshot_wanted |= set_ && slot.committed.version >= at_least;
-      AddWaiting(std::move(wake), waiting_);
+      options_.waiters->Add(KeyOf(fragment, at_least), std::move(waiter));
       changed_.notify_all();
       return nullptr;
     }

@@ -26,6 +26,7 @@
 #include "server/merge/contribution.h"
 #include "server/merge/merge.h"
 #include "server/service/chunk_source.h"
+#include "server/service/waiters.h"
 #include "server/store/journal.h"
 
 namespace causeway::server {
@@ -49,6 +50,8 @@ struct StartingFragment {
 
 struct ParametersOptions {
   core::FragmentMap map;
+  uint64_t generation = 0;  // of the model
+  std::shared_ptr<Waiters> waiters = std::make_shared<Waiters>();
   MergeSettings merge;  // without threads: they are made here
   int merge_threads = core::ThreadTeam::AllCores();
   int64_t snapshot_every = 0;  // rounds; 0 = only when asked for
@@ -72,9 +75,9 @@ class Parameters {
   // The update of `base`, whether it is complete, being merged or still to come; NOT_FOUND if it was dropped.
   absl::StatusOr<std::shared_ptr<ChunkSource>> UpdateSource(core::FragmentId fragment, core::Version base) const;
 
-  // Anchor and momentum of at least that version, or nullptr: `wake` is called when asking again makes sense.
+  // Anchor and momentum of at least that version, or nullptr: `waiter` is answered when asking again makes sense.
   absl::StatusOr<std::shared_ptr<ChunkSource>> AnchorSource(core::FragmentId fragment, core::Version at_least,
-                                                            uint64_t held_digest, Wake wake);
+                                                            uint64_t held_digest, Waiter waiter);
 
   core::AnchorDigest Committed(core::FragmentId fragment) const;
   bool Merging(core::FragmentId fragment) const;  // decided, not yet committed
@@ -95,7 +98,10 @@ class Parameters {
   absl::Status MergeOne(MergeJob& job);
   absl::Status Snapshot(core::FragmentId fragment);
   bool NextSnapshot(core::FragmentId* fragment) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WakeWaiting();
+  WaitKey KeyOf(core::FragmentId fragment, core::Version version) const {
+    return {options_.generation, fragment, version};
+  }
+  std::shared_ptr<Update> UpdateTo(core::FragmentId fragment, core::Version version) const;
 
   const ParametersOptions options_;
   core::ThreadTeam merge_threads_;  // of the merge thread
@@ -107,7 +113,6 @@ class Parameters {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::vector<Slot> slots_;                             // as Slot says, the rest under mutex_
   std::deque<MergeJob> queue_ ABSL_GUARDED_BY(mutex_);  // front is being merged
-  std::vector<Wake> waiting_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -111,8 +111,10 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   // The verdict comes on another thread, and may come when the call is over.
   void Complete() {
     // Nothing is kept here: the contribution is let go of when it is merged, not when the site has read its verdict.
-    coordinator_->CompleteUpload(header_, std::move(upload_),
-                                 [self = self_](const v1::Verdict& verdict) { self->WriteVerdict(verdict); });
+    coordinator_->CompleteUpload(
+        header_, std::move(upload_), [self = self_](const absl::StatusOr<v1::Verdict>& verdict) {
+          verdict.ok() ? self->WriteVerdict(*verdict) : self->FinishOnce(ToGrpc(verdict.status()));
+        });
   }
 
   // The site may have sent all chunks before we are told that the list of them is written.

@@ -146,6 +146,7 @@ absl::Status Journal::Files::WriteRows(const Item& item, const JournalOptions& o
     RETURN_IF_ERROR(WriteMeta(*database, "shard", options.shard.Text()));
     run_config_written = true;
   }
+  if (entry.model) RETURN_IF_ERROR(WriteModel(*database, *entry.model));
   if (item.run) RETURN_IF_ERROR(WriteRun(*database, *item.run));
   for (size_t i = 0; i < entry.admitted.size(); ++i) {
     RETURN_IF_ERROR(WriteContribution(*database, entry.admitted[i], item.contributions[i]));

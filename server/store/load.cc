@@ -42,12 +42,28 @@ core::Manifest ManifestFromJson(const json& value) {
   return manifest;
 }
 
-absl::Status LoadRunRecord(Database& database, RunRecord& run) {
-  ASSIGN_OR_RETURN(const std::optional<std::string> manifest, ReadMeta(database, "manifest"));
+absl::Status LoadRunRecord(Database& database, const std::string& prefix, RunRecord& run) {
+  const std::string manifest_key = prefix + "manifest", tensors_key = prefix + "tensors_of_fragment";
+  ASSIGN_OR_RETURN(const std::optional<std::string> manifest, ReadMeta(database, manifest_key));
   if (!manifest) return absl::OkStatus();
-  ASSIGN_OR_RETURN(run.manifest, Parse<core::Manifest>(database, "manifest", *manifest, ManifestFromJson));
-  ASSIGN_OR_RETURN(const std::optional<std::string> tensors, ReadMeta(database, "tensors_of_fragment"));
-  return ParseList(database, "tensors_of_fragment", tensors.value_or(""), run.tensors_of_fragment);
+  ASSIGN_OR_RETURN(run.manifest, Parse<core::Manifest>(database, manifest_key, *manifest, ManifestFromJson));
+  ASSIGN_OR_RETURN(const std::optional<std::string> tensors, ReadMeta(database, tensors_key));
+  return ParseList(database, tensors_key, tensors.value_or(""), run.tensors_of_fragment);
+}
+
+// A directory of a coordinator that did not number models has generation 1. One that such a coordinator has seeded
+// meanwhile may have another model than was declared before: the next generation.
+absl::Status LoadModel(Database& database, const RunRecord& seeded, ModelRecord& model) {
+  RETURN_IF_ERROR(LoadRunRecord(database, "model_", model.run));
+  ASSIGN_OR_RETURN(const std::optional<std::string> seeder, ReadMeta(database, "model_seeder"));
+  ASSIGN_OR_RETURN(const std::optional<std::string> generation, ReadMeta(database, "model_generation"));
+  if (generation && (!absl::SimpleAtoi(*generation, &model.generation) || model.generation == 0)) {
+    return database.Damaged(absl::StrCat("model_generation is ", *generation));
+  }
+  model.seeder = seeder.value_or("");
+  if (seeded.manifest.empty() || seeded == model.run) return absl::OkStatus();
+  model = {.generation = model.generation + 1, .run = seeded, .seeder = ""};
+  return absl::OkStatus();
 }
 
 absl::Status LoadEvalLoss(Database& database, EvalLoss& loss) {
@@ -222,7 +238,8 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
   StoredRun stored;
   ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(database, "run_config"));
   stored.run_config = run_config.value_or("");
-  RETURN_IF_ERROR(LoadRunRecord(database, stored.run));
+  RETURN_IF_ERROR(LoadRunRecord(database, /*prefix=*/"", stored.run));
+  RETURN_IF_ERROR(LoadModel(database, stored.run, stored.model));
   RETURN_IF_ERROR(LoadEvalLoss(database, stored.eval_loss));
   core::RoundState& rules = stored.rounds;
   RETURN_IF_ERROR(LoadRules(database, rules));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/codec_id.h"
+#include "core/fragment_map.h"
 #include "core/ids.h"
 #include "core/manifest.h"
 #include "core/membership.h"
@@ -84,23 +85,13 @@ struct MergedRecord {
 
 // One line of the event tape, for `causewayctl history`.
 struct Event {
-  int64_t id = 0;                  // given by the journal, rising
-  int64_t unix_ms = 0;             // given by the journal
-  std::string kind;                // "start", "seed", "join", "enter", "drain", "drop", "round", "run", "pause", …
+  int64_t id = 0;       // given by the journal, rising
+  int64_t unix_ms = 0;  // given by the journal
+  // "start", "model", "withdrawn", "seed", "join", "enter", "drain", "drop", "round", "run", "pause", …
+  std::string kind;
   core::SiteId site;               // empty: of no site
   core::FragmentId fragment = -1;  // −1: of none
   std::string text;
-};
-
-// What becomes durable together. Rows are written in this order, so that one entry may admit, decide and merge.
-struct JournalEntry {
-  std::vector<ContributionRecord> admitted;
-  std::vector<RoundRecord> decided;
-  std::vector<MergedRecord> merged;
-  std::optional<core::RoundState> state;  // its sites and flags; versions and contributions follow from the rows above
-  std::optional<EvalLoss> eval_loss;
-  std::vector<Event> events;
-  std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
 };
 
 // The parts of a run that are decided once: written with its seed.
@@ -109,6 +100,29 @@ struct RunRecord {
   std::vector<std::vector<int>> tensors_of_fragment;
 
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
+};
+
+RunRecord RunRecordOf(const core::FragmentMap& map);
+
+// The model that the run has or will have, since a first site said what it is; the newest is kept.
+struct ModelRecord {
+  uint64_t generation = 0;  // 0: there is none
+  RunRecord run;
+  core::SiteId seeder;  // was asked for the initial parameters; empty: no site was
+
+  friend bool operator==(const ModelRecord&, const ModelRecord&) = default;
+};
+
+// What becomes durable together. Rows are written in this order, so that one entry may admit, decide and merge.
+struct JournalEntry {
+  std::vector<ContributionRecord> admitted;
+  std::vector<RoundRecord> decided;
+  std::vector<MergedRecord> merged;
+  std::optional<core::RoundState> state;  // its sites and flags; versions and contributions follow from the rows above
+  std::optional<ModelRecord> model;
+  std::optional<EvalLoss> eval_loss;
+  std::vector<Event> events;
+  std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
 };
 
 // ---- Out ----
@@ -139,6 +153,7 @@ struct StoredFragment {
 struct StoredRun {
   std::string run_config;   // of the life before; empty at the first start
   RunRecord run;            // empty before the seed
+  ModelRecord model;        // with `run` where that is not empty
   core::RoundState rounds;  // whole: with versions and contributions
   EvalLoss eval_loss;
   std::vector<StoredFragment> fragments;  // empty before the seed

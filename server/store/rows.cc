@@ -37,9 +37,29 @@ SqlValue CodecValue(const std::optional<RoundCodecs>& codecs, core::CodecId Roun
   return codecs ? SqlValue(std::string_view(core::CodecName(*codecs.*leg))) : SqlValue(std::monostate());
 }
 
+std::string ManifestText(const core::Manifest& manifest) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const core::TensorSpec& tensor : manifest) {
+    list.push_back({{"name", tensor.name},
+                    {"shape", tensor.shape},
+                    {"kind", static_cast<int>(tensor.kind)},
+                    {"layer", tensor.layer}});
+  }
+  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 std::string NumberText(double number) { return absl::StrFormat("%.17g", number); }
 
 }  // namespace
+
+RunRecord RunRecordOf(const core::FragmentMap& map) {
+  RunRecord run{.manifest = map.manifest(), .tensors_of_fragment = {}};
+  for (const core::Fragment& fragment : map.fragments()) {
+    auto& tensors = run.tensors_of_fragment.emplace_back();
+    for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
+  }
+  return run;
+}
 
 absl::StatusOr<std::optional<std::string>> ReadMeta(Database& database, std::string_view key) {
   std::optional<std::string> value;
@@ -149,17 +169,17 @@ absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss) {
 absl::Status WriteRun(Database& database, const RunRecord& run) {
   ASSIGN_OR_RETURN(const std::optional<std::string> earlier, ReadMeta(database, "manifest"));
   if (earlier) return absl::InternalError(absl::StrCat(database.path(), ": the run has begun already"));
-  nlohmann::json manifest = nlohmann::json::array();
-  for (const core::TensorSpec& tensor : run.manifest) {
-    manifest.push_back({{"name", tensor.name},
-                        {"shape", tensor.shape},
-                        {"kind", static_cast<int>(tensor.kind)},
-                        {"layer", tensor.layer}});
-  }
-  const std::string text = manifest.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  RETURN_IF_ERROR(WriteMeta(database, "manifest", text));
+  RETURN_IF_ERROR(WriteMeta(database, "manifest", ManifestText(run.manifest)));
   RETURN_IF_ERROR(WriteMeta(database, "tensors_of_fragment", nlohmann::json(run.tensors_of_fragment).dump()));
   return WriteMeta(database, "seeded", int64_t{1});
+}
+
+absl::Status WriteModel(Database& database, const ModelRecord& model) {
+  RETURN_IF_ERROR(WriteMeta(database, "model_generation", static_cast<int64_t>(model.generation)));
+  RETURN_IF_ERROR(WriteMeta(database, "model_manifest", ManifestText(model.run.manifest)));
+  RETURN_IF_ERROR(
+      WriteMeta(database, "model_tensors_of_fragment", nlohmann::json(model.run.tensors_of_fragment).dump()));
+  return WriteMeta(database, "model_seeder", model.seeder);
 }
 
 absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms) {

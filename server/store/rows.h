@@ -35,6 +35,7 @@ absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t un
 absl::Status WriteMerged(Database& database, const MergedRecord& merged, const Extent& update);
 absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
 absl::Status WriteRun(Database& database, const RunRecord& run);
+absl::Status WriteModel(Database& database, const ModelRecord& model);
 absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms);  // and forgets the oldest
 
 // A snapshot whose file is there.

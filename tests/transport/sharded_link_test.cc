@@ -203,6 +203,46 @@ TEST_F(ShardedLinkTest, WhatIsVoidAtOneShardCostsThePlace) {
   EXPECT_THAT(shards_[0]->listener->GetStanding().versions, IsEmpty());
 }
 
+TEST_F(ShardedLinkTest, AnotherModelCostsTheTransfersOfAllLinksAndIsTold) {
+  site_.standing = {.joining = true};
+  Start();
+  for (FakeShardLink* shard : shards_) {
+    shard->listener->OnWelcome({.kept_transfers = true, .stay = 1, .generation = 1, .map = {}, .last_admitted = {}});
+  }
+  ASSERT_THAT(site_.welcomes, SizeIs(1));
+  EXPECT_EQ(site_.welcomes[0].generation, 1u);
+  EXPECT_TRUE(site_.welcomes[0].kept_transfers);
+  const int before = shards_[0]->dropped;
+  shards_[0]->listener->OnWelcome({.kept_transfers = true, .stay = 2, .generation = 2, .map = {}, .last_admitted = {}});
+  shards_[1]->listener->OnWelcome(
+      {.kept_transfers = false, .stay = 2, .generation = 2, .map = {}, .last_admitted = {}});
+  ASSERT_THAT(site_.welcomes, SizeIs(2));
+  EXPECT_EQ(site_.welcomes[1].generation, 2u);
+  EXPECT_FALSE(site_.welcomes[1].kept_transfers);
+  EXPECT_GT(shards_[0]->dropped, before);
+}
+
+TEST_F(ShardedLinkTest, AShardThatHasAnotherModelLaterCostsTheStay) {
+  site_.standing = {.joining = true};
+  Start();
+  for (FakeShardLink* shard : shards_) {
+    shard->listener->OnWelcome({.kept_transfers = true, .stay = 1, .generation = 1, .map = {}, .last_admitted = {}});
+  }
+  shards_[1]->listener->OnWelcome({.resumed = true, .stay = 1, .generation = 2, .map = {}, .last_admitted = {}});
+  EXPECT_EQ(shards_[0]->rejoined, 1);
+  shards_[0]->listener->OnWelcome({.kept_transfers = true, .stay = 1, .generation = 1, .map = {}, .last_admitted = {}});
+  ASSERT_THAT(site_.welcomes, SizeIs(2));
+  EXPECT_FALSE(site_.welcomes[1].kept_transfers);
+}
+
+TEST_F(ShardedLinkTest, AShardOfBeforeSaysNoGenerationAndThatOfShardZeroCounts) {
+  Start();
+  shards_[0]->listener->OnWelcome({.kept_transfers = true, .stay = 1, .generation = 3, .map = {}, .last_admitted = {}});
+  shards_[1]->listener->OnWelcome({.resumed = true, .kept_transfers = true, .stay = 1, .map = {}, .last_admitted = {}});
+  ASSERT_THAT(site_.welcomes, SizeIs(1));
+  EXPECT_EQ(site_.welcomes[0].generation, 3u);
+}
+
 TEST_F(ShardedLinkTest, WhatTheRunDoesIsShardZerosToTell) {
   Start();
   WelcomedByBoth(1);

@@ -72,7 +72,7 @@ class Transfers : public testing::Test, public v1::Coordinator::Service {
              }});
     std::promise<bool> ended;
     transfer->Launch(
-        {{stub_.get()}, &pacer_, &meter_}, {}, [] {}, [&](bool finished) { ended.set_value(finished); });
+        {{stub_.get()}, &pacer_, &meter_}, {}, std::nullopt, [] {}, [&](bool finished) { ended.set_value(finished); });
     finished_ = ended.get_future().get();
   }
 

@@ -105,6 +105,49 @@ TEST_F(ShardsTest, NobodyEntersBeforeEveryShardHasSaidThatItHasTheInitialParamet
   EXPECT_EQ(lead.membership().seeder, "");
 }
 
+TEST_F(ShardsTest, SeederIsAskedByAFollowerThatLearnsOfItAndWheneverItComesBack) {
+  lead.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 0);
+  const Actions told = Tell();
+  ASSERT_THAT(ActionsOf<RequestSeed>(told), SizeIs(1));
+  EXPECT_EQ(ActionsOf<RequestSeed>(told)[0].site, "a");
+  EXPECT_THAT(ActionsOf<RequestSeed>(Tell()), IsEmpty()) << "no news";
+  EXPECT_THAT(ActionsOf<RequestSeed>(JoinFollower("a").actions), SizeIs(1));
+  RoundTable again(RulesOf(1, 1), follower.state(), 0, /*seeder=*/"a");  // shard 0 is away
+  const JoinRequest request{.site = "a", .session = SessionOf("a"), .held = {}, .stay = StayOf("a")};
+  EXPECT_THAT(ActionsOf<RequestSeed>(again.Join(request, 0).actions), SizeIs(1));
+  again.Seeded();
+  EXPECT_THAT(ActionsOf<RequestSeed>(again.Join(request, 0).actions), IsEmpty());
+}
+
+TEST_F(ShardsTest, SeederThatJoinsAnewIsAskedAgain) {
+  lead.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 0);
+  Tell();
+  lead.Tick(kLeaseMs);
+  Tell();
+  lead.Join({.site = "a", .session = SessionOf("a"), .held = {}}, kLeaseMs);
+  EXPECT_THAT(ActionsOf<RequestSeed>(Tell()), SizeIs(1));
+  // Also where it left and came back between two updates.
+  lead.Tick(2 * kLeaseMs);
+  lead.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 2 * kLeaseMs);
+  EXPECT_THAT(ActionsOf<RequestSeed>(Tell()), SizeIs(1));
+}
+
+TEST_F(TwoSitesTest, SeederOfTheLifeBeforeIsAskedAgainAndNoOther) {
+  lead.Join({.site = "b", .session = SessionOf("b"), .held = {}}, 0);
+  lead.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 0);
+  RoundTable again(RulesOf(0, 2), lead.state(), 0, /*seeder=*/"b");
+  EXPECT_EQ(again.membership().seeder, "b");
+  EXPECT_TRUE(again.AnySiteIn());
+  EXPECT_THAT(ActionsOf<RequestSeed>(again.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 0).actions),
+              IsEmpty());
+  EXPECT_THAT(ActionsOf<RequestSeed>(again.Join({.site = "b", .session = SessionOf("b"), .held = {}}, 0).actions),
+              SizeIs(1));
+  again.Leave("b", SessionOf("b"), false, "", 0);
+  EXPECT_EQ(again.membership().seeder, "a");
+  again.Leave("a", SessionOf("a"), false, "", 0);
+  EXPECT_FALSE(again.AnySiteIn());
+}
+
 TEST_F(ShardsTest, AfterItsRestartShardZeroLetsNobodyEnterBeforeItKnowsWhereTheOthersAre) {
   ArriveAtBoth("a");
   Train({"a"}, 40);

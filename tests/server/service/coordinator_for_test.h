@@ -2,7 +2,9 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -50,27 +52,29 @@ struct UploadOutcome {
 
 class CoordinatorForTest {
  public:
+  static constexpr auto kHang = std::chrono::seconds(10);  // a stream that is open for longer
+
   using ControlStream = grpc::ClientReaderWriter<v1::SiteMessage, v1::CoordinatorMessage>;
 
   explicit CoordinatorForTest(Gate* gate = Gate::Open(), const core::Shard& shard = {})
       : map(*core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided)),
-        journal_(*Journal::Open({.directory = folder_.path(), .shard = shard, .failed = nullptr})),
-        coordinator(*Coordinator::Create(
-            {.config = ConfigForTest(), .now_ms = [] { return int64_t{0}; }, .shard = shard, .lead = "lead:1"},
-            journal_.get(), *journal_->Load())),
-        service_(
-            coordinator.get(), [] { return std::string("{}"); }, gate) {
-    grpc::ServerBuilder builder;
-    transport::ConfigureServer(builder);
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    stub = v1::Coordinator::NewStub(transport::MakeChannel({"127.0.0.1", port}, {}, transport::Traffic::kBulk));
+        gate_(gate),
+        shard_(shard) {
+    StartLife();
   }
-  ~CoordinatorForTest() {
-    for (auto& [site, call] : controls_) call.context.TryCancel();
-    server_->Shutdown(std::chrono::system_clock::now());
-    server_->Wait();
+  ~CoordinatorForTest() { EndLife(); }
+
+  // Another process on the same state directory, at another port.
+  void Restart() {
+    EndLife();
+    StartLife();
+  }
+
+  // The time of the coordinator's clock; leases end by then.
+  void TickAt(int64_t ms) {
+    now_ms_ = ms;
+    coordinator->Tick();
+    journal_->Flush();
   }
 
   static v1::Context ContextOf(const std::string& site) {
@@ -82,10 +86,29 @@ class CoordinatorForTest {
     return context;
   }
 
+  // The same, when these sites have reported.
+  void HearAt(int64_t ms, const std::vector<std::string>& sites) {
+    now_ms_ = ms;
+    v1::SiteMessage report, ping;
+    report.mutable_progress();
+    ping.mutable_ping();
+    for (const std::string& site : sites) {
+      controls_[site].stream->Write(report);
+      controls_[site].stream->Write(ping);
+      while (!Read(site).has_pong()) continue;  // it has been heard
+    }
+    TickAt(ms);
+  }
+
   // Sends Join; the first answer.
   v1::CoordinatorMessage Join(const std::string& site, const core::Manifest& manifest = ManifestForTest(),
                               const std::function<void(v1::Context&)>& change = nullptr) {
+    if (const auto earlier = controls_.find(site); earlier != controls_.end()) {
+      earlier->second.context.TryCancel();
+      controls_.erase(earlier);
+    }
     Control& call = controls_[site];
+    call.context.set_deadline(std::chrono::system_clock::now() + kHang);
     call.stream = stub->Control(&call.context);
     v1::SiteMessage message;
     v1::Join* join = message.mutable_join();
@@ -111,15 +134,19 @@ class CoordinatorForTest {
     return message;
   }
 
+  // Whether the coordinator asks the site for the initial parameters, within kHang.
+  bool AwaitSeedRequest(const std::string& site) {
+    for (v1::CoordinatorMessage message; controls_[site].stream->Read(&message);) {
+      if (message.has_seed_request()) return true;
+    }
+    return false;
+  }
+
   // Sites a and b join, a seeds with zeros, both enter.
   void Start() {
     Join("a");
     Join("b");
-    for (int p = 0; p < map.num_fragments(); ++p) {
-      v1::UploadHeader header = HeaderOf("a", p);
-      header.set_initial(true);
-      Upload(header, ChunksOf(map.fragment(p), core::CodecId::kFloat32, 0));
-    }
+    Seed("a");
     v1::SiteMessage ready;
     ready.mutable_ready();
     for (const char* site : {"a", "b"}) controls_[site].stream->Write(ready);
@@ -159,6 +186,19 @@ class CoordinatorForTest {
     return outcome;
   }
 
+  // Every fragment's initial parameters, all zeros.
+  void Seed(const std::string& site) {
+    for (int p = 0; p < map.num_fragments(); ++p) {
+      if (!shard_.Owns(p)) continue;
+      EXPECT_TRUE(UploadSeed(site, p).admitted()) << "fragment " << p;
+    }
+  }
+  UploadOutcome UploadSeed(const std::string& site, int fragment) {
+    v1::UploadHeader header = HeaderOf(site, fragment);
+    header.set_initial(true);
+    return Upload(header, ChunksOf(map.fragment(fragment), core::CodecId::kFloat32, 0));
+  }
+
   UploadOutcome Contribute(const std::string& site, int fragment, int64_t base = 0) {
     return Upload(HeaderOf(site, fragment, base), ChunksOf(map.fragment(fragment), core::CodecId::kInt4, 1));
   }
@@ -169,12 +209,41 @@ class CoordinatorForTest {
     std::unique_ptr<ControlStream> stream;
   };
 
+  void StartLife() {
+    journal_ = *Journal::Open({.directory = folder_.path(), .shard = shard_, .failed = nullptr});
+    coordinator = *Coordinator::Create(
+        {.config = ConfigForTest(), .now_ms = [this] { return now_ms_.load(); }, .shard = shard_, .lead = "lead:1"},
+        journal_.get(), *journal_->Load());
+    service_ = std::make_unique<GrpcService>(
+        coordinator.get(), [] { return std::string("{}"); }, gate_);
+    grpc::ServerBuilder builder;
+    transport::ConfigureServer(builder);
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    stub = v1::Coordinator::NewStub(transport::MakeChannel({"127.0.0.1", port}, {}, transport::Traffic::kBulk));
+  }
+
+  void EndLife() {
+    for (auto& [site, call] : controls_) call.context.TryCancel();
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+    server_.reset();
+    controls_.clear();
+    service_.reset();
+    coordinator.reset();
+    journal_.reset();
+  }
+
   const TemporaryFolder folder_;
 
  public:
   const core::FragmentMap map;
 
  private:
+  Gate* const gate_;
+  const core::Shard shard_;
+  std::atomic<int64_t> now_ms_ = 0;
   std::unique_ptr<Journal> journal_;
 
  public:
@@ -183,7 +252,7 @@ class CoordinatorForTest {
   int port = 0;
 
  private:
-  GrpcService service_;
+  std::unique_ptr<GrpcService> service_;
   std::unique_ptr<grpc::Server> server_;
   std::map<std::string, Control> controls_;
 };

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/server/service/coordinator_for_test.h"
+#include "tests/server/service/waiting_download.h"
 
 namespace causeway::server {
 namespace {
@@ -74,6 +75,75 @@ TEST(Shards, SeedIsTakenFromTheSiteThatShardZeroNamesAndOnlyOfOwnFragments) {
   const StatusSnapshot status = run.coordinator->Status();
   ASSERT_EQ(status.fragments.size(), 1u);
   EXPECT_EQ(status.fragments[0].id, 1);
+}
+
+TEST(Shards, ModelOfAnotherNumberOfFragmentsEndsTheCoordinator) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  const auto other = *core::BuildFragmentMap(ManifestForTest(), 1, core::FragmentAssignment::kStrided);
+  v1::MembershipUpdate update = UpdateWith(other, "a", 0);
+  update.set_run_id("test");
+  run.coordinator->Follow(update);
+  EXPECT_THAT(std::string(run.coordinator->status().message()), HasSubstr("expected 2 fragments, got 1"));
+}
+
+TEST(Shards, HigherGenerationReplacesTheModelAndWhoWaitsAsksAgain) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
+  update.set_run_id("test");
+  update.set_generation(1);
+  run.coordinator->Follow(update);
+  EXPECT_EQ(run.Join("a").welcome().generation(), 1u);
+  WaitingDownload anchor(run, "a", 1, /*generation=*/1);
+  core::Manifest manifest = ManifestForTest();
+  manifest[1].shape = {301};
+  const auto other = *core::BuildFragmentMap(manifest, 2, core::FragmentAssignment::kStrided);
+  v1::MembershipUpdate next = UpdateWith(other, "b", 0);
+  next.set_run_id("test");
+  next.set_generation(2);
+  EXPECT_GT(run.Join("b", manifest).refused().retry_after_ms(), 0) << "shard 0 may know more";
+  run.coordinator->Follow(next);
+  EXPECT_EQ(anchor.Finish().error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(run.Join("b", manifest).welcome().generation(), 2u);
+  run.Restart();
+  EXPECT_EQ(run.Join("b", manifest).welcome().generation(), 2u) << "the follower's journal has it, too";
+  run.coordinator->Follow(update);
+  EXPECT_THAT(std::string(run.coordinator->status().message()), HasSubstr("generation 1"));
+}
+
+TEST(Shards, UpdateWithoutAModelIsNoNews) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
+  update.set_run_id("test");
+  run.coordinator->Follow(update);
+  ASSERT_TRUE(run.Join("a").has_welcome());
+  WaitingDownload anchor(run, "a", 1);
+  v1::MembershipUpdate without = update;  // shard 0 was started again, and does not know it
+  without.clear_manifest();
+  without.clear_fragments();
+  run.coordinator->Follow(without);
+  EXPECT_TRUE(run.coordinator->Describe().has_manifest());
+  update.set_seeder("a");
+  run.coordinator->Follow(update);
+  run.Seed("a");
+  EXPECT_TRUE(anchor.Finish().ok());
+}
+
+TEST(Shards, SeederIsAskedByEachShardThatLacksItsPart) {
+  CoordinatorForTest run(Gate::Open(), kSecond);
+  v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
+  update.set_run_id("test");
+  run.coordinator->Follow(update);
+  ASSERT_TRUE(run.Join("a").has_welcome());
+  update.set_seeder("a");
+  run.coordinator->Follow(update);  // it learns of the seeder
+  EXPECT_TRUE(run.AwaitSeedRequest("a"));
+  run.Restart();
+  ASSERT_TRUE(run.Join("a").has_welcome());  // shard 0 is away: the journal knows the stay, the model and the seeder
+  EXPECT_TRUE(run.AwaitSeedRequest("a"));
+  run.Seed("a");
+  ASSERT_TRUE(run.Join("a").has_welcome());
+  run.TickAt(0);
+  EXPECT_TRUE(run.coordinator->Report().seeded());
 }
 
 TEST(Shards, OperatorsAreSentToShardZero) {

@@ -184,8 +184,7 @@ TEST(Leases, ThatEndTogetherDoNotLoseAnAdmittedContribution) {
       ASSERT_TRUE(begun->contribution->Add(chunk).ok());
     }
     std::promise<bool> admitted;
-    coordinator->CompleteUpload(header, *begun,
-                                [&](const v1::Verdict& verdict) { admitted.set_value(verdict.admitted()); });
+    coordinator->CompleteUpload(header, *begun, [&](const auto& verdict) { admitted.set_value(verdict->admitted()); });
     EXPECT_TRUE(admitted.get_future().get());
   };
   for (int p = 0; p < 2; ++p) upload(/*initial=*/true, p, core::CodecId::kFloat32);

@@ -1,0 +1,86 @@
+// All readers that wait for something of the model: for an anchor, for an update, for an update's next chunk.
+//
+//   reader ── Add(generation, fragment, version) ──► Waiters ── Wake ──────────► OK: ask again
+//                                                       └──── BeginGeneration ──► ABORTED: the model is another one
+//
+// One registry, so that no waiter is forgotten with the object that it waits for. Each is answered exactly once: one
+// that the registry lets go of without an answer answers ABORTED itself, so that its stream ends and is tried again.
+// Thread-safe; waiters are answered without a lock held.
+#pragma once
+
+#include <compare>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/ids.h"
+#include "core/mutex.h"
+
+namespace causeway::server {
+
+// What a reader waits for.
+struct WaitKey {
+  uint64_t generation = 0;  // of the model
+  core::FragmentId fragment = 0;
+  core::Version version = 0;
+
+  friend auto operator<=>(const WaitKey&, const WaitKey&) = default;
+};
+
+// The answer to a reader: OK when it makes sense to ask again, else the status that its call ends with.
+class Waiter {
+ public:
+  using Answer = std::function<void(const absl::Status&)>;
+
+  // Of an owner that may go while it waits; its waiter is forgotten then.
+  Waiter(std::weak_ptr<const void> owner, Answer answer)
+      : owned_(true), owner_(std::move(owner)), answer_(std::move(answer)) {}
+  // Of an owner that outlives the registry, and asks again whatever the answer is.
+  template <std::invocable Call>
+  Waiter(Call call)  // NOLINT(google-explicit-constructor): a lambda is a waiter
+      : answer_([call = std::move(call)](const absl::Status&) { call(); }) {}
+  Waiter(Waiter&& other) noexcept;
+  Waiter& operator=(Waiter&& other) noexcept;
+  ~Waiter();
+
+  bool gone() const { return owned_ && owner_.expired(); }
+  void Await() { waits_ = true; }  // from now on it is to be answered
+  void Tell(const absl::Status& status);
+
+ private:
+  bool waits_ = false;
+  bool owned_ = false;
+  std::weak_ptr<const void> owner_;
+  Answer answer_;
+};
+
+class Waiters {
+ public:
+  // `key` is of the current generation: who looks for something older is refused before it waits.
+  void Add(const WaitKey& key, Waiter waiter);
+
+  void Wake(const WaitKey& key);
+  void WakeFragment(core::FragmentId fragment);
+  void WakeAll();
+
+  // The model is another one: those who wait for an earlier one are told so.
+  void BeginGeneration(uint64_t generation);
+
+  size_t size() const;
+
+ private:
+  void TellTaken(std::vector<Waiter> taken, const absl::Status& status);
+  template <typename Wanted>
+  std::vector<Waiter> Take(Wanted wanted);
+
+  mutable core::Mutex mutex_;
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<WaitKey, std::vector<Waiter>> waiting_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace causeway::server
