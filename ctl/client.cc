@@ -3,10 +3,8 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
-#include "codecs/chunk.h"
-#include "codecs/compression.h"
 #include "core/check.h"
-#include "core/digest.h"
+#include "replica/replica.h"
 #include "transport/messages.h"
 #include "transport/tls_probe.h"
 
@@ -103,21 +101,15 @@ absl::StatusOr<Client::Anchor> Client::DownloadAnchor(const core::Fragment& frag
   request.set_anchor_version(at_least);
   const auto stream = stub_->Download(&context, request);
   Anchor anchor{.values = std::vector<float>(fragment.padded_values())};
-  const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment, codecs::Unencoded());
-  size_t next = 0;
+  replica::AnchorReader reader(fragment, anchor.values, /*momentum=*/{});
   v1::DownloadMessage message;
   while (stream->Read(&message)) {
     if (message.has_header()) {
       anchor.version = message.header().version();
-    } else if (message.has_chunk() && next < plan.size()) {
-      ASSIGN_OR_RETURN(const std::string bytes, codecs::ExpandChunk(std::move(*message.mutable_chunk())));
-      ASSIGN_OR_RETURN(const codecs::ChunkView chunk, codecs::ChunkView::Parse(bytes));
-      const codecs::ChunkSpan& span = plan[next++];
-      if (chunk.span() != span) return absl::InternalError("the coordinator sent another chunk than the planned one");
-      chunk.Decode(span.first_unit, std::span(anchor.values).subspan(span.first_value(), span.values));
-    } else if (message.has_end() && message.end().digest() != core::DigestUnits(anchor.values, 0)) {
-      return absl::InternalError(
-          absl::StrCat("fragment ", fragment.id, ": what came has another digest than the anchor"));
+    } else if (message.has_chunk()) {
+      RETURN_IF_ERROR(reader.Add(message.chunk()));
+    } else if (message.has_end()) {
+      RETURN_IF_ERROR(reader.Finish(message.end().digest()));
     }
   }
   const grpc::Status status = stream->Finish();

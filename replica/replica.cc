@@ -44,16 +44,45 @@ absl::StatusOr<CheckedChunks> CheckChunks(const core::Fragment& fragment, const 
   return checked;
 }
 
-absl::StatusOr<AnchorChunks> CheckAnchor(const core::Fragment& fragment, std::span<const std::string> chunks) {
-  if (chunks.size() % 2 != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("fragment ", fragment.id,
-                                                   ": expected as many chunks of the anchor as of the momentum, got ",
-                                                   chunks.size(), " in all"));
+AnchorReader::AnchorReader(const core::Fragment& fragment, std::span<float> anchor, std::span<float> momentum)
+    : fragment_(fragment),
+      plan_(codecs::PlanChunks(fragment, codecs::Unencoded())),
+      anchor_(anchor),
+      momentum_(momentum) {}
+
+absl::Status AnchorReader::Add(const std::string& chunk) {
+  if (next_ == 2 * plan_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", fragment_.id, ": expected ", 2 * plan_.size(),
+                                                   " chunks of the anchor and the momentum, got more"));
   }
-  const size_t half = chunks.size() / 2;
-  ASSIGN_OR_RETURN(CheckedChunks anchor, CheckChunks(fragment, codecs::Unencoded(), chunks.first(half)));
-  ASSIGN_OR_RETURN(CheckedChunks momentum, CheckChunks(fragment, codecs::Unencoded(), chunks.last(half)));
-  return AnchorChunks{std::move(anchor), std::move(momentum)};
+  const codecs::ChunkSpan& span = plan_[next_ % plan_.size()];
+  const std::span<float> to = next_ < plan_.size() ? anchor_ : momentum_;
+  ++next_;
+  if (to.empty()) return absl::OkStatus();
+  std::string expanded;
+  const bool compressed = codecs::IsCompressed(chunk);
+  if (compressed) {
+    ASSIGN_OR_RETURN(expanded, codecs::ExpandChunk(chunk));
+  }
+  ASSIGN_OR_RETURN(const codecs::ChunkView view, codecs::ChunkView::Parse(compressed ? expanded : chunk));
+  if (view.span() != span) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", fragment_.id, ", chunk ", next_ - 1, ": expected ",
+                                                   codecs::Describe(span), ", got ", codecs::Describe(view.span())));
+  }
+  view.Decode(span.first_unit, to.subspan(span.first_value(), span.values));
+  return absl::OkStatus();
+}
+
+absl::Status AnchorReader::Finish(uint64_t digest) const {
+  if (next_ != 2 * plan_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", fragment_.id, ": expected ", 2 * plan_.size(),
+                                                   " chunks of the anchor and the momentum, got ", next_));
+  }
+  if (const uint64_t own = core::DigestUnits(anchor_, 0); own != digest) {
+    return absl::InternalError(absl::StrCat("anchor of fragment ", fragment_.id, ": expected digest ",
+                                            core::DigestText(digest), ", got ", core::DigestText(own)));
+  }
+  return absl::OkStatus();
 }
 
 // ---- Replica ----
@@ -168,16 +197,17 @@ absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<c
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> Replica::StageAnchor(core::Version version, std::span<const std::string> chunks,
-                                              const ChosenCodecs& codecs) {
+absl::Status Replica::StageAnchor(core::Version version, std::span<const std::string> chunks,
+                                  const ChosenCodecs& codecs, uint64_t digest) {
   RETURN_IF_ERROR(CheckCodecs(codecs));
-  ASSIGN_OR_RETURN(const AnchorChunks checked, CheckAnchor(fragment(), chunks));
-  staged_ = StagedAnchor{version, pool_->Take(anchor_.size()), pool_->Take(anchor_.size()), codecs.up};
-  ClearPadding(staged_->anchor.values());
-  ClearPadding(staged_->momentum.values());
-  checked.anchor.Decode(staged_->anchor.values());
-  checked.momentum.Decode(staged_->momentum.values());
-  return core::DigestUnits(staged_->anchor.values(), 0);
+  StagedAnchor staged{version, pool_->Take(anchor_.size()), pool_->Take(anchor_.size()), codecs.up};
+  ClearPadding(staged.anchor.values());
+  ClearPadding(staged.momentum.values());
+  AnchorReader reader(fragment(), staged.anchor.values(), staged.momentum.values());
+  for (const std::string& chunk : chunks) RETURN_IF_ERROR(reader.Add(chunk));
+  RETURN_IF_ERROR(reader.Finish(digest));
+  staged_ = std::move(staged);
+  return absl::OkStatus();
 }
 
 void Replica::CommitAnchor(bool keep_residual) {

@@ -58,12 +58,23 @@ struct CheckedChunks {
 absl::StatusOr<CheckedChunks> CheckChunks(const core::Fragment& fragment, const codecs::LegCodec& leg,
                                           std::span<const std::string> chunks);
 
-// The anchor download of a fragment: chunks of W, then as many of v. INVALID_ARGUMENT if that is not what came.
-struct AnchorChunks {
-  CheckedChunks anchor;
-  CheckedChunks momentum;
+// Takes the anchor download of a fragment, chunk by chunk and in order: those of W, then as many of v.
+class AnchorReader {
+ public:
+  // Arrays in padded layout, with padding of zero; an empty `momentum` leaves v out. All outlive it.
+  AnchorReader(const core::Fragment& fragment, std::span<float> anchor, std::span<float> momentum);
+
+  absl::Status Add(const std::string& chunk);  // INVALID_ARGUMENT if it is not the next one
+  // OK once all have come and W has that digest; otherwise INVALID_ARGUMENT or INTERNAL says what is missing or
+  // differs.
+  absl::Status Finish(uint64_t digest) const;
+
+ private:
+  const core::Fragment& fragment_;
+  const std::vector<codecs::ChunkSpan> plan_;  // of each of the two
+  const std::span<float> anchor_, momentum_;
+  size_t next_ = 0;
 };
-absl::StatusOr<AnchorChunks> CheckAnchor(const core::Fragment& fragment, std::span<const std::string> chunks);
 
 class Replica {
  public:
@@ -99,10 +110,10 @@ class Replica {
   float step_lr() const { return step_lr_; }
   void ReleaseStep() { step_.Reset(); }
 
-  // Anchor and momentum from the coordinator, as its download's chunks, decoded beside those that it has; what the
-  // digest of that anchor is. INVALID_ARGUMENT as for TakeUpdate.
-  absl::StatusOr<uint64_t> StageAnchor(core::Version version, std::span<const std::string> chunks,
-                                       const ChosenCodecs& codecs);
+  // Anchor and momentum from the coordinator, as its download's chunks, decoded beside those that it has.
+  // INVALID_ARGUMENT as for TakeUpdate; INTERNAL if the digest differs.
+  absl::Status StageAnchor(core::Version version, std::span<const std::string> chunks, const ChosenCodecs& codecs,
+                           uint64_t digest);
   // They become its own. What was unresolved is refused; the residual stays, or starts at zero (a full resync).
   void CommitAnchor(bool keep_residual);
   // The coordinator holds what the site started with: W ← θ, v ← 0, version 0.

@@ -62,6 +62,15 @@ class ReplicaTest : public ::testing::Test {
   }
 
   // The download of an anchor.
+  // Of the anchor that has this value everywhere, with its padding of zero.
+  uint64_t DigestOf(float value) const {
+    std::vector<float> padded(map_.fragment(0).padded_values());
+    for (const core::TensorPlace& place : map_.fragment(0).tensors) {
+      std::ranges::fill(Replica::PartOf(std::span(padded), place), value);
+    }
+    return core::DigestUnits(padded, 0);
+  }
+
   std::vector<std::string> AnchorOf(float anchor, float momentum) const {
     std::vector<std::string> chunks = UpdateOf(anchor);
     for (std::string& chunk : UpdateOf(momentum)) chunks.push_back(std::move(chunk));
@@ -198,7 +207,7 @@ TEST_F(ReplicaTest, DamagedUpdateLeavesAnchorUntouched) {
 }
 
 TEST_F(ReplicaTest, AnchorDownloadReplacesAnchorMomentumAndResidual) {
-  ASSERT_TRUE(replica_->StageAnchor(7, AnchorOf(/*anchor=*/3, /*momentum=*/1), {}).ok());
+  ASSERT_TRUE(replica_->StageAnchor(7, AnchorOf(/*anchor=*/3, /*momentum=*/1), {}, DigestOf(3)).ok());
   replica_->CommitAnchor(/*keep_residual=*/false);
   store_.Move(ranges_, Movement::Mix(0, replica_->anchor()));
   EXPECT_THAT(first_, Each(3.0f));
@@ -209,23 +218,36 @@ TEST_F(ReplicaTest, AnchorDownloadReplacesAnchorMomentumAndResidual) {
 
 TEST_F(ReplicaTest, StagedAnchorChangesNothingUntilItIsCommittedAndItsDigestIsKnownBefore) {
   const uint64_t before = replica_->Digest();
-  const absl::StatusOr<uint64_t> staged = replica_->StageAnchor(7, AnchorOf(3, 1), {});
-  ASSERT_TRUE(staged.ok()) << staged.status();
+  const absl::Status staged = replica_->StageAnchor(7, AnchorOf(3, 1), {}, DigestOf(3));
+  ASSERT_TRUE(staged.ok()) << staged;
   EXPECT_EQ(replica_->Digest(), before);
   EXPECT_EQ(replica_->version(), 0);
   replica_->CommitAnchor(/*keep_residual=*/true);
-  EXPECT_EQ(replica_->Digest(), *staged);
-  EXPECT_NE(*staged, before);
+  EXPECT_EQ(replica_->Digest(), DigestOf(3));
+  EXPECT_NE(replica_->Digest(), before);
   EXPECT_EQ(replica_->version(), 7);
+}
+
+TEST_F(ReplicaTest, AnchorOfAnotherDigestIsRefusedWithBothAndNothingIsStaged) {
+  const absl::Status staged = replica_->StageAnchor(7, AnchorOf(3, 1), {}, DigestOf(4));
+  EXPECT_EQ(staged.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(staged.message()),
+              HasSubstr("expected digest " + core::DigestText(DigestOf(4)) + ", got " + core::DigestText(DigestOf(3))));
+  EXPECT_DEATH(replica_->CommitAnchor(/*keep_residual=*/true), "staged_");
 }
 
 TEST_F(ReplicaTest, AnchorWithChunksMissingIsRefusedAndNothingIsStaged) {
   std::vector<std::string> chunks = AnchorOf(3, 1);
   chunks.pop_back();
-  EXPECT_THAT(std::string(replica_->StageAnchor(7, chunks, {}).status().message()),
-              HasSubstr("expected as many chunks of the anchor as of the momentum, got 3 in all"));
+  EXPECT_THAT(std::string(replica_->StageAnchor(7, chunks, {}, DigestOf(3)).message()),
+              HasSubstr("expected 4 chunks of the anchor and the momentum, got 3"));
   chunks.pop_back();
-  EXPECT_EQ(replica_->StageAnchor(7, chunks, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(replica_->StageAnchor(7, chunks, {}, DigestOf(3)).code(), absl::StatusCode::kInvalidArgument);
+  chunks = AnchorOf(3, 1);
+  chunks.push_back(chunks.back());
+  EXPECT_THAT(std::string(replica_->StageAnchor(7, chunks, {}, DigestOf(3)).message()), HasSubstr("got more"));
+  std::swap(chunks[0], chunks[1]);
+  EXPECT_THAT(std::string(replica_->StageAnchor(7, chunks, {}, DigestOf(3)).message()), HasSubstr("chunk 0: expected"));
   EXPECT_EQ(replica_->version(), 0);
 }
 
@@ -242,7 +264,7 @@ TEST_F(ReplicaTest, CommittedAnchorKeepsTheResidualAndRefusesWhatWasUnresolved) 
     ASSERT_GT(norm, 0);
     Send();
     ASSERT_TRUE(replica_->Arrays().pending);
-    ASSERT_TRUE(replica_->StageAnchor(7, AnchorOf(3, 1), {}).ok());
+    ASSERT_TRUE(replica_->StageAnchor(7, AnchorOf(3, 1), {}, DigestOf(3)).ok());
     EXPECT_TRUE(replica_->Arrays().pending);
     replica_->CommitAnchor(keeps);
     EXPECT_FALSE(replica_->Arrays().pending);
@@ -275,9 +297,9 @@ TEST_F(ReplicaTest, WhatAPooledArrayHeldBeforeIsInNoBitOfIt) {
       if (round == 3) {
         spoil();
         const auto chunks = AnchorOf(0.25f, 0.5f);
-        const auto staged = spoiled->StageAnchor(9, chunks, {}), expected = fresh->StageAnchor(9, chunks, {});
-        ASSERT_TRUE(staged.ok() && expected.ok());
-        EXPECT_EQ(*staged, *expected);
+        for (Replica* replica : {spoiled.get(), fresh.get()}) {
+          ASSERT_TRUE(replica->StageAnchor(9, chunks, {}, DigestOf(0.25f)).ok());
+        }
         spoiled->CommitAnchor(/*keep_residual=*/true);
         fresh->CommitAnchor(/*keep_residual=*/true);
       }

@@ -109,23 +109,21 @@ void Movers::PlaceAnchor(const action::PlaceAnchor& place, std::shared_ptr<const
 
 absl::StatusOr<core::AnchorDigest> Movers::Place(const action::PlaceAnchor& place, const Payload& payload) {
   replica::Replica& replica = *replicas_[place.fragment];
-  uint64_t own = 0;
-  if (payload.header.already_held && place.stage) {
-    return absl::InternalError(
-        absl::StrCat("anchor of fragment ", place.fragment, ": expected chunks, got that it is held already"));
+  const transport::DownloadHeader& header = payload.header;
+  if (!header.already_held) {
+    ASSIGN_OR_RETURN(const ChosenCodecs codecs, CodecsOf(header));
+    RETURN_IF_ERROR(replica.StageAnchor(header.version, payload.chunks, codecs, payload.digest));
+    if (!place.stage) replica.CommitAnchor(/*keep_residual=*/false);
+    return core::AnchorDigest{header.version, payload.digest};
   }
-  if (payload.header.already_held) {  // of version 0, whose codec is the config's
-    own = replica.Digest();
-  } else {
-    ASSIGN_OR_RETURN(const ChosenCodecs codecs, CodecsOf(payload.header));
-    ASSIGN_OR_RETURN(own, replica.StageAnchor(payload.header.version, payload.chunks, codecs));
+  // It is what was offered, of version 0, whose codec is the config's.
+  const uint64_t own = replica.Digest();
+  if (place.stage || own != payload.digest) {
+    return absl::InternalError(absl::StrCat(
+        "anchor of fragment ", place.fragment, ": expected that what is held has digest ",
+        core::DigestText(payload.digest), ", got ", place.stage ? "no offer of it" : core::DigestText(own)));
   }
-  if (own != payload.digest) {
-    return absl::InternalError(absl::StrCat("anchor of fragment ", place.fragment, ": expected digest ",
-                                            core::DigestText(payload.digest), ", got ", core::DigestText(own)));
-  }
-  if (!payload.header.already_held && !place.stage) replica.CommitAnchor(/*keep_residual=*/false);
-  return core::AnchorDigest{payload.header.version, own};
+  return core::AnchorDigest{header.version, own};
 }
 
 void Movers::TakeUpdate(const action::TakeUpdate& take, std::shared_ptr<const Payload> payload) {

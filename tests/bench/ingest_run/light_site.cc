@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "codecs/chunk_plan.h"
 
 namespace causeway::bench {
 namespace {
@@ -113,6 +114,7 @@ void LightSite::GetAnchor(FragmentId p) {
       {.kind = transport::DownloadKind::kAnchor,
        .fragment = p,
        .held_digest = run_->initial_digests[p],
+       .num_chunks = 2 * codecs::PlanChunks(run_->map.fragment(p), codecs::Unencoded()).size(),
        .on_header = [version](const transport::DownloadHeader& header) { *version = header.version; },
        .on_chunk = [this](int, const std::string& chunk) { received_bytes_ += static_cast<int64_t>(chunk.size()); },
        .done =
@@ -128,6 +130,7 @@ void LightSite::GetUpdate(FragmentId p, Version base) {
       {.kind = transport::DownloadKind::kUpdate,
        .fragment = p,
        .version = base,
+       .num_chunks = codecs::PlanChunks(run_->map.fragment(p), codecs::DownLeg(run_->config)).size(),
        .on_header = [](const transport::DownloadHeader&) {},
        .on_chunk = [this](int, const std::string& chunk) { received_bytes_ += static_cast<int64_t>(chunk.size()); },
        .done =

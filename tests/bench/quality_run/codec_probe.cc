@@ -49,7 +49,7 @@ std::vector<float> FetchAnchor(server::Coordinator& coordinator, const core::Fra
     auto woken = std::make_shared<std::promise<void>>();
     const auto begun = coordinator.BeginDownload(request, [woken] { woken->set_value(); });
     CHECK(begun.ok());
-    found = *begun;
+    found = begun->source;
     if (found == nullptr) woken->get_future().wait();
   }
   const auto header = found->Header([] {});

@@ -120,8 +120,9 @@ void LocalLink::Offer(const transport::UploadRequest& request) {
       if (!added.ok()) return request.done(absl::DataLossError(added.message()));
     }
   }
-  coordinator_->CompleteUpload(header, *upload, [this, request](const v1::Verdict& verdict) {
-    const absl::Status status = verdict.admitted() ? absl::OkStatus() : absl::FailedPreconditionError(verdict.reason());
+  coordinator_->CompleteUpload(header, *upload, [this, request](const absl::StatusOr<v1::Verdict>& verdict) {
+    absl::Status status = verdict.status();
+    if (verdict.ok() && !verdict->admitted()) status = absl::FailedPreconditionError(verdict->reason());
     tasks_.Post([request, status] { request.done(status); });
   });
 }
@@ -148,9 +149,9 @@ void LocalLink::Advance(const std::shared_ptr<Incoming>& incoming) {
     message.set_fragment(request.fragment);
     update ? message.set_update_base(request.version) : message.set_anchor_version(request.version);
     message.set_held_digest(request.held_digest);
-    auto source = coordinator_->BeginDownload(message, wake);
-    if (!source.ok()) return End(incoming, absl::NotFoundError(source.status().message()), 0);
-    incoming->source = *std::move(source);
+    auto download = coordinator_->BeginDownload(message, wake);
+    if (!download.ok()) return End(incoming, absl::NotFoundError(download.status().message()), 0);
+    incoming->source = std::move(download->source);
     if (incoming->source == nullptr) return;
   }
   if (!incoming->header_sent) {
