@@ -51,7 +51,8 @@ class Transfers : public testing::Test, public v1::Coordinator::Service {
 
   grpc::Status Download(grpc::ServerContext*, const v1::DownloadRequest*,
                         grpc::ServerWriter<v1::DownloadMessage>* writer) override {
-    for (const v1::DownloadMessage& message : answer_) writer->Write(message);
+    const std::vector<v1::DownloadMessage> answer = answer_;  // the site may be done before all of it is written
+    for (const v1::DownloadMessage& message : answer) writer->Write(message);
     return grpc::Status::OK;
   }
 
@@ -72,7 +73,8 @@ class Transfers : public testing::Test, public v1::Coordinator::Service {
              }});
     std::promise<bool> ended;
     transfer->Launch(
-        {{stub_.get()}, &pacer_, &meter_}, {}, std::nullopt, [] {}, [&](bool finished) { ended.set_value(finished); });
+        {{stub_.get()}, &pacer_, &meter_}, {}, std::nullopt, [] {},
+        [&ended, transfer](bool finished) { ended.set_value(finished); });
     finished_ = ended.get_future().get();
   }
 

@@ -17,30 +17,23 @@
 // DATA_LOSS a value is not finite (named), INTERNAL the coordinator broke the protocol. Source: docs/architecture.md.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/clock.h"
-#include "core/mutex.h"
 #include "core/run_config.h"
 #include "replica/parameter_store.h"
 #include "transport/coordinator_link.h"
 #include "worker/site/heartbeat.h"
-#include "worker/site/movers.h"
 #include "worker/site/site_checkpoint.h"
+#include "worker/site/site_exchange.h"
 #include "worker/site/site_report.h"
-#include "worker/site/site_rules.h"
-#include "worker/site/site_transfers.h"
 
 namespace causeway::worker {
 
-class Site final : public transport::LinkListener, public MoverListener, public TransferListener {
+class Site {
  public:
   using Timeout = std::chrono::nanoseconds;
   static constexpr Timeout kForEver = std::chrono::hours(24 * 365);
@@ -48,13 +41,13 @@ class Site final : public transport::LinkListener, public MoverListener, public 
   // `store` has the manifest's tensors. It, `link` and `clock` outlive the site.
   Site(const core::RunConfig& config, core::SiteId site, const core::Manifest& manifest, replica::ParameterStore* store,
        transport::CoordinatorLink* link, const core::Clock& clock = core::SystemClock());
-  ~Site() override;
+  ~Site();
 
   // Before Join: goes on from a checkpoint; θ was restored already.
-  void Restore(SiteCheckpoint checkpoint);
+  void Restore(SiteCheckpoint checkpoint) { exchange_.Restore(std::move(checkpoint)); }
   // Called with a copy of the anchors whenever it is this site's turn to evaluate them, on the task thread: it should
   // only pass the copy on. Before Join.
-  void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { evaluate_ = std::move(evaluate); }
+  void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { exchange_.SetEvaluate(std::move(evaluate)); }
 
   // ---- The step thread ----
 
@@ -69,8 +62,8 @@ class Site final : public transport::LinkListener, public MoverListener, public 
   // inner optimizer are the caller's. Runs on the task thread, while no array changes. False, and nothing is saved,
   // where θ is not W and what was trained: before the site has its place, and once it only completes rounds.
   bool Checkpoint(const std::function<void(const SiteCheckpoint&)>& save);
-  // Waits for the verdicts on what was sent. DEADLINE_EXCEEDED after 10 s.
-  absl::Status DrainUploads();
+  // Waits for the verdicts on what was sent.
+  absl::Status DrainUploads(Timeout timeout = std::chrono::seconds(10));
   // The end of the site's part in the run, said to the coordinator. No call follows.
   void Leave(bool finished, const std::string& reason);
 
@@ -78,77 +71,31 @@ class Site final : public transport::LinkListener, public MoverListener, public 
   std::vector<core::SiteId> sites() const;
   int64_t stays() const;                  // how often it has entered the run; θ and the step were set each time
   core::Version CompletedRounds() const;  // that θ has, of all fragments: checkpoints are counted in them
-  const core::FragmentMap& map() const { return *map_; }  // after Join
+  const core::FragmentMap& map() const { return exchange_.map(); }  // after Join
 
   // ---- Any thread ----
 
   void RequestStop();  // calls that wait return CANCELLED
-  bool stop_requested() const { return stop_requested_; }
-  // Calls `take` once with what the anchors are when its turn has come, on the task thread.
-  void PostAnchorCopy(std::function<void(AnchorCopy)> take) { movers_->PostAnchorCopy(std::move(take)); }
+  bool stop_requested() const;  // also by the coordinator
+  // Calls `take` once with what the anchors are when its turn has come, on the task thread. After Join.
+  void PostAnchorCopy(std::function<void(AnchorCopy)> take) { exchange_.movers()->PostAnchorCopy(std::move(take)); }
   void FinishTasks();  // returns when what was posted has run
   void Report(const TrainingReport& report);
   void ReportEval(double loss, std::vector<core::Version> versions);
-  core::Progress GetProgress();  // what the coordinator is told
-
-  // ---- transport::LinkListener ----
-  transport::Standing GetStanding() override;
-  void OnWelcome(const transport::Welcome& welcome) override;
-  void OnSeedRequest() override { Dispatch(event::SeedRequested{}); }
-  void OnEntry(const core::Entry& entry) override { Dispatch(event::EntryGiven{entry}); }
-  void OnNotice(const std::string& reason) override;
-  void OnDrain(const std::string& reason) override;
-  void OnHold(bool held) override { Dispatch(event::Held{held}); }
-  void OnFailure(const absl::Status& status) override { Dispatch(event::Failed{status}); }
+  core::Progress GetProgress() { return exchange_.GetProgress(); }  // what the coordinator is told
 
  private:
-  using Deadline = std::chrono::steady_clock::time_point;
-  // What is done about an event when the lock is free again: the link may call back at once.
-  using Effects = std::vector<std::function<void()>>;
+  using Deadline = SiteExchange::Deadline;
 
-  void OnCopied(core::FragmentId p) override { Dispatch(event::Copied{p}); }
-  void OnEncoded(core::FragmentId p, Chunks chunks) override;
-  void OnAnchorPlaced(core::FragmentId p, const core::AnchorDigest& anchor) override;
-  void OnUpdateTaken(core::FragmentId p, const core::AnchorDigest& anchor, const std::string& mismatch) override;
-  void OnMoverFailed(const absl::Status& status) override { Dispatch(event::Failed{status}); }
-  void OnBegan(const event::FetchBegan& began) override { Dispatch(began); }
-  void OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) override;
-  void OnVerdict(const event::VerdictGiven& given) override;
-  void OnTransferFailed(const absl::Status& status) override { Dispatch(event::Failed{status}); }
-
-  void Dispatch(const SiteEvent& event);
-  void Handle(const SiteEvent& event, Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const SiteAction& action, Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void Run(const Effects& effects);
-  // The step thread's actions until the rules are at one of these turns, or the site has failed.
-  absl::StatusOr<SiteRules::Turn> AwaitTurn(Deadline deadline, std::initializer_list<SiteRules::Turn> awaited);
   absl::StatusOr<core::Step> JoinBy(Deadline deadline);
-  void UploadInitial();
   void SendProgress();
-  absl::Status RestoreArrays() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const core::RunConfig config_;
   const core::Manifest manifest_;
-  replica::ParameterStore* const store_;
   transport::CoordinatorLink* const link_;
   const core::Clock& clock_;
-  std::function<void(AnchorCopy)> evaluate_;
-  std::unique_ptr<core::FragmentMap> map_;  // set by the first welcome, then constant
-  std::atomic<bool> stop_requested_ = false;
   bool joining_ = false;  // the step thread's: it has no place yet, also between two calls
-
-  mutable core::Mutex mutex_;
-  std::condition_variable changed_;
-  SiteRules rules_ ABSL_GUARDED_BY(mutex_);
-  Effects step_actions_ ABSL_GUARDED_BY(mutex_);
-  // Of each fragment: what has arrived and is not taken, and what was sent and is not admitted.
-  std::vector<std::shared_ptr<const Payload>> arrived_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Chunks> sent_ ABSL_GUARDED_BY(mutex_);
-  std::optional<SiteCheckpoint> restored_ ABSL_GUARDED_BY(mutex_);  // until the first welcome
-  SiteReport report_ ABSL_GUARDED_BY(mutex_);
-
-  std::unique_ptr<Movers> movers_;  // from the first welcome on; its threads call us
-  SiteTransfers transfers_;
+  SiteExchange exchange_;
   Heartbeat heart_;
 };
 

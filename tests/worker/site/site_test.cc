@@ -91,7 +91,7 @@ TEST_F(SiteTest, SiteWhoseAnchorDiffersFromTheCoordinatorsTakesANewPlaceWithTheR
   transport::DownloadRequest update = link_.NextDownload();
   Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(9));
   link_.AwaitRejoin();
-  EXPECT_THAT(site_->GetStanding().versions, ElementsAre());
+  EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre());
   auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
   link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {0}});
   transport::DownloadRequest anchor = link_.NextDownload();
@@ -232,7 +232,7 @@ TEST_F(SiteTest, RoundsThatAreOpenAtTheEndReachTheAnchorAlone) {
   transport::DownloadRequest update = link_.NextDownload();
   Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
   ASSERT_TRUE(site_->CompleteRounds().ok());
-  EXPECT_THAT(site_->GetStanding().versions, ElementsAre(1));
+  EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre(1));
   EXPECT_THAT(value_, ElementsAre(1));
 }
 
@@ -289,7 +289,7 @@ TEST_F(SiteCheckpointTest, UpdateThatWasTakenAndNotYetInThetaMovesItAfterARestar
   EXPECT_EQ(checkpoint.arrays.at(0).step[0], 0.375f);  // v = 0.25, s = 0.5 · 0.25 + 0.25
 
   EXPECT_EQ(*Restart(checkpoint), 2);
-  EXPECT_THAT(site_->GetStanding().versions, ElementsAre(1));
+  EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre(1));
   EXPECT_THAT(value_, ElementsAre(0.5f));
   EXPECT_EQ(*site_->AfterStep(3), 3);
   EXPECT_THAT(value_, ElementsAre(0.3125f));  // 0.5 − 0.5 · 0.375

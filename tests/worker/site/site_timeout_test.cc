@@ -169,7 +169,7 @@ TEST_F(SiteTimeoutTest, CompletingTheRoundsTimesOutAndGoesOn) {
   AnswerUpdate(/*base=*/0, {"eu"}, 0.75f);
   EXPECT_TRUE(site_->CompleteRounds().ok());
   EXPECT_TRUE(site_->CompleteRounds(kSoon).ok());  // still complete
-  EXPECT_THAT(site_->GetStanding().versions, ElementsAre(1));
+  EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre(1));
   EXPECT_THAT(value_, ElementsAre(1));
 }
 

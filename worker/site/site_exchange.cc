@@ -1,0 +1,293 @@
+#include "worker/site/site_exchange.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+
+namespace causeway::worker {
+namespace {
+
+using core::FragmentId;
+using Turn = SiteRules::Turn;
+
+template <typename... Calls>
+struct Overloaded : Calls... {
+  using Calls::operator()...;
+};
+
+}  // namespace
+
+SiteExchange::SiteExchange(const core::RunConfig& config, const core::SiteId& site, replica::ParameterStore* store,
+                           transport::CoordinatorLink* link, const core::Clock& clock)
+    : config_(config),
+      store_(store),
+      link_(link),
+      clock_(clock),
+      rules_(config, site),
+      report_(&clock),
+      transfers_(config, site, link, clock, this) {}
+
+// ---- Events and actions ----
+
+void SiteExchange::Run(const Effects& effects) {
+  for (const auto& effect : effects) effect();
+}
+
+void SiteExchange::Tell(const SiteEvent& event) {
+  Effects effects;
+  {
+    core::MutexLock lock(mutex_);
+    Handle(event, effects);
+  }
+  Run(effects);
+}
+
+void SiteExchange::Handle(const SiteEvent& event, Effects& effects) {
+  for (const SiteAction& action : rules_.Handle(event, clock_.NowUs())) Perform(action, effects);
+  changed_.notify_all();
+}
+
+void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
+  const auto by_step_thread = [this](std::function<void()> act) { step_actions_.push_back(std::move(act)); };
+  std::visit(
+      Overloaded{
+          [&](const action::ReadTheta& read) { by_step_thread([this, read] { movers_->ReadTheta(read.fragment); }); },
+          [&](const action::MoveTheta& move) {
+            by_step_thread([this, move] {
+              movers_->MoveTheta(move);
+              Tell(event::Moved{move.fragment});
+            });
+          },
+          [&](const action::OfferInitial& offer) {
+            by_step_thread([this, tag = offer.tag] {
+              const uint64_t digest = movers_->OfferInitial(tag.fragment);
+              transfers_.FetchAnchor({.tag = tag}, map_->fragment(tag.fragment), digest);
+              Tell(event::Offered{tag});
+            });
+          },
+          [&](const action::UploadInitial&) { by_step_thread([this] { UploadInitial(); }); },
+          [&](const action::Encode& encode) { movers_->Encode(encode.fragment); },
+          [&](const action::Resolve& resolve) {
+            sent_[resolve.fragment].reset();
+            movers_->Resolve(resolve);
+          },
+          [&](const action::ForgetResidual& forget) {
+            sent_[forget.fragment].reset();
+            movers_->ForgetResidual(forget.fragment);
+          },
+          [&](const action::PlaceAnchor& place) {
+            movers_->PlaceAnchor(place, std::exchange(arrived_[place.fragment], nullptr));
+          },
+          [&](const action::TakeUpdate& take) {
+            movers_->TakeUpdate(take, std::exchange(arrived_[take.fragment], nullptr));
+          },
+          [&](const action::Evaluate&) {
+            if (evaluate_ != nullptr && config_.eval.every_rounds > 0) movers_->PostAnchorCopy(evaluate_);
+          },
+          [&](const action::Upload& upload) {
+            effects.push_back(
+                [this, upload, chunks = sent_[upload.tag.fragment]] { transfers_.Upload(upload, chunks); });
+          },
+          [&](const action::FetchAnchor& fetch) {
+            effects.push_back([this, fetch] {
+              transfers_.FetchAnchor(fetch, map_->fragment(fetch.tag.fragment), /*held_digest=*/0);
+            });
+          },
+          [&](const action::FetchUpdate& fetch) {
+            effects.push_back([this, fetch] { transfers_.FetchUpdate(fetch, map_->fragment(fetch.tag.fragment)); });
+          },
+          [&](const action::SendReady&) { effects.push_back([this] { link_->SendReady(); }); },
+          [&](const action::Rejoin&) { effects.push_back([this] { link_->Rejoin(); }); },
+          [&](const action::Say& say) { spdlog::info("{}", say.text); }},
+      action);
+}
+
+void SiteExchange::OnEncoded(FragmentId p, Chunks chunks) {
+  Effects effects;
+  {
+    core::MutexLock lock(mutex_);
+    sent_[p] = std::move(chunks);
+    Handle(event::Encoded{p}, effects);
+  }
+  Run(effects);
+}
+
+void SiteExchange::OnAnchorPlaced(FragmentId p, const core::AnchorDigest& anchor) {
+  Effects effects;
+  {
+    core::MutexLock lock(mutex_);
+    report_.Holds(p, anchor);
+    Handle(event::AnchorPlaced{p}, effects);
+  }
+  Run(effects);
+}
+
+void SiteExchange::OnUpdateTaken(FragmentId p, const core::AnchorDigest& anchor, const std::string& mismatch) {
+  const double residual_norm = movers_->ResidualNorm();
+  Effects effects;
+  {
+    core::MutexLock lock(mutex_);
+    report_.Holds(p, anchor);
+    report_.HasResidual(residual_norm);
+    Handle(event::UpdateTaken{p, mismatch}, effects);
+    if (!rules_.state().fragments[p].facts().sent) sent_[p].reset();
+  }
+  Run(effects);
+}
+
+void SiteExchange::OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) {
+  Effects effects;
+  {
+    core::MutexLock lock(mutex_);
+    if (!rules_.Awaits(fetched)) return;
+    if (fetched.status.ok()) arrived_[fetched.tag.fragment] = std::move(payload);
+    Handle(fetched, effects);
+  }
+  Run(effects);
+}
+
+void SiteExchange::OnVerdict(const event::VerdictGiven& given) {
+  Effects effects;
+  {
+    core::MutexLock lock(mutex_);
+    Handle(given, effects);
+    const FragmentId p = given.tag.fragment;
+    if (rules_.state().fragments[p].outgoing() == Outgoing::kAdmitted) sent_[p].reset();
+  }
+  Run(effects);
+}
+
+// ---- What the coordinator says ----
+
+transport::Standing SiteExchange::GetStanding() {
+  core::MutexLock lock(mutex_);
+  return rules_.GetStanding();
+}
+
+void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
+  Effects effects;
+  {
+    core::MutexLock lock(mutex_);
+    if (map_ == nullptr) {
+      map_ = std::make_unique<core::FragmentMap>(welcome.map);
+      movers_ = std::make_unique<Movers>(*map_, config_, store_, this);
+      arrived_.resize(map_->num_fragments());
+      sent_.resize(map_->num_fragments());
+    }
+    absl::Status status =
+        welcome.map == *map_ ? RestoreArrays() : absl::InternalError("the coordinator changed its fragment map");
+    if (!status.ok()) return Handle(event::Failed{std::move(status)}, effects);
+    Handle(event::Welcomed{.resumed = welcome.resumed,
+                           .kept_transfers = welcome.kept_transfers,
+                           .same_lineage = welcome.same_lineage,
+                           .num_fragments = map_->num_fragments(),
+                           .last_admitted = welcome.last_admitted},
+           effects);
+  }
+  Run(effects);
+}
+
+void SiteExchange::OnNotice(const std::string& reason) { spdlog::info("the run waits: {}", reason); }
+
+void SiteExchange::OnDrain(const std::string& reason) {
+  spdlog::info("asked to leave: {}", reason);
+  Tell(event::StopRequested{});
+}
+
+// ---- The step thread ----
+
+void SiteExchange::TellStepped(core::Step step) {
+  Effects effects;
+  {
+    core::MutexLock lock(mutex_);
+    Handle(event::Stepped{.step = step, .tokens = report_.TakeTokens()}, effects);
+  }
+  Run(effects);
+}
+
+absl::StatusOr<Turn> SiteExchange::AwaitTurn(Deadline deadline, std::initializer_list<Turn> awaited) {
+  while (true) {
+    Effects actions;
+    {
+      core::MutexLock lock(mutex_);
+      const auto is_over = [&] {
+        return rules_.turn() == Turn::kFailed || std::ranges::find(awaited, rules_.turn()) != awaited.end();
+      };
+      const auto left = deadline - clock_.Now();
+      const bool there = lock.WaitFor(changed_, left, [&] { return !step_actions_.empty() || is_over(); });
+      if (!there) return absl::DeadlineExceededError("the site still waits; call again to wait on");
+      actions.swap(step_actions_);
+      if (actions.empty()) {
+        if (rules_.turn() == Turn::kFailed) return rules_.failure();
+        return rules_.turn();
+      }
+    }
+    Run(actions);
+  }
+}
+
+bool SiteExchange::Await(std::chrono::nanoseconds timeout, absl::FunctionRef<bool(const SiteRules&)> holds) {
+  core::MutexLock lock(mutex_);
+  return lock.WaitFor(changed_, timeout, [&] { return holds(rules_); });
+}
+
+void SiteExchange::UploadInitial() {
+  for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
+    absl::StatusOr<Chunks> chunks = movers_->EncodeInitial(p);
+    if (!chunks.ok()) return OnMoverFailed(absl::DataLossError(chunks.status().message()));
+    transfers_.UploadInitial(p, *std::move(chunks));
+  }
+}
+
+// ---- Checkpoints and reports ----
+
+void SiteExchange::Restore(SiteCheckpoint checkpoint) {
+  core::MutexLock lock(mutex_);
+  rules_.Restore(checkpoint.facts);
+  restored_ = std::move(checkpoint);
+}
+
+absl::Status SiteExchange::RestoreArrays() {
+  if (!restored_) return absl::OkStatus();
+  SiteCheckpoint checkpoint = *std::exchange(restored_, std::nullopt);
+  const absl::Status status = movers_->Restore(checkpoint);
+  if (!status.ok()) return absl::InternalError(absl::StrCat("the checkpoint does not fit the run: ", status.message()));
+  sent_ = std::move(checkpoint.chunks);
+  return absl::OkStatus();
+}
+
+void SiteExchange::Checkpoint(const std::function<void(const SiteCheckpoint&)>& save) {
+  movers_->Finish();
+  movers_->Post([&] {
+    SiteCheckpoint checkpoint;
+    {
+      core::MutexLock lock(mutex_);
+      checkpoint.facts = rules_.Facts();
+      checkpoint.chunks = sent_;
+    }
+    checkpoint.arrays = movers_->Arrays();
+    save(checkpoint);
+  });
+  movers_->Finish();
+}
+
+Movers* SiteExchange::movers() const {
+  core::MutexLock lock(mutex_);
+  return movers_.get();
+}
+
+void SiteExchange::Report(absl::FunctionRef<void(SiteReport&)> change) {
+  core::MutexLock lock(mutex_);
+  change(report_);
+}
+
+core::Progress SiteExchange::GetProgress() {
+  core::MutexLock lock(mutex_);
+  return report_.Make(rules_, link_->Measured());
+}
+
+}  // namespace causeway::worker

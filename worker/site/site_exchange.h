@@ -1,0 +1,119 @@
+// Between a site's rules and what carries them out: events come in from all threads, one at a time, and actions go out
+// to the thread that each belongs to.
+//
+//   link, movers, step thread ── Tell(event) ──► SiteRules ── actions ─┬─► Movers: copy and task thread
+//                                                                      ├─► link, when the lock is free again
+//                                                                      └─► AwaitTurn: the step thread
+//
+// Holds what is neither the rules' nor an array: payloads that have arrived, contributions that were sent, the report.
+// Thread-safe, except that AwaitTurn has one caller at a time, the step thread.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "core/run_config.h"
+#include "replica/parameter_store.h"
+#include "transport/coordinator_link.h"
+#include "worker/site/movers.h"
+#include "worker/site/site_checkpoint.h"
+#include "worker/site/site_report.h"
+#include "worker/site/site_rules.h"
+#include "worker/site/site_transfers.h"
+
+namespace causeway::worker {
+
+class SiteExchange final : public transport::LinkListener, public MoverListener, public TransferListener {
+ public:
+  using Deadline = core::Clock::TimePoint;
+
+  // All but `site` outlive it.
+  SiteExchange(const core::RunConfig& config, const core::SiteId& site, replica::ParameterStore* store,
+               transport::CoordinatorLink* link, const core::Clock& clock);
+
+  void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { evaluate_ = std::move(evaluate); }
+  void Restore(SiteCheckpoint checkpoint);  // before the first welcome
+
+  void Tell(const SiteEvent& event);
+  void TellStepped(core::Step step);  // with the tokens that were reported since the step before
+  // Carries out the step thread's actions until the rules are at one of these turns. The rules' failure;
+  // DEADLINE_EXCEEDED with nothing lost.
+  absl::StatusOr<SiteRules::Turn> AwaitTurn(Deadline deadline, std::initializer_list<SiteRules::Turn> awaited);
+  // Waits until `holds` does; false if it does not in time.
+  bool Await(std::chrono::nanoseconds timeout, absl::FunctionRef<bool(const SiteRules&)> holds);
+  // What `read` makes of the rules as they are.
+  template <typename Read>
+  auto Ask(Read read) const {
+    core::MutexLock lock(mutex_);
+    return read(rules_);
+  }
+
+  // A copy of everything that a checkpoint needs, on the task thread; arrays are views. Returns when `save` has.
+  void Checkpoint(const std::function<void(const SiteCheckpoint&)>& save);
+  Movers* movers() const;                                 // null before the first welcome
+  const core::FragmentMap& map() const { return *map_; }  // after it
+
+  // What `change` does to the report, and what the coordinator is told.
+  void Report(absl::FunctionRef<void(SiteReport&)> change);
+  core::Progress GetProgress();
+
+  // ---- transport::LinkListener ----
+  transport::Standing GetStanding() override;
+  void OnWelcome(const transport::Welcome& welcome) override;
+  void OnSeedRequest() override { Tell(event::SeedRequested{}); }
+  void OnEntry(const core::Entry& entry) override { Tell(event::EntryGiven{entry}); }
+  void OnNotice(const std::string& reason) override;
+  void OnDrain(const std::string& reason) override;
+  void OnHold(bool held) override { Tell(event::Held{held}); }
+  void OnFailure(const absl::Status& status) override { Tell(event::Failed{status}); }
+
+ private:
+  // What is done about an event when the lock is free again: the link may call back at once.
+  using Effects = std::vector<std::function<void()>>;
+
+  void OnCopied(core::FragmentId p) override { Tell(event::Copied{p}); }
+  void OnEncoded(core::FragmentId p, Chunks chunks) override;
+  void OnAnchorPlaced(core::FragmentId p, const core::AnchorDigest& anchor) override;
+  void OnUpdateTaken(core::FragmentId p, const core::AnchorDigest& anchor, const std::string& mismatch) override;
+  void OnMoverFailed(const absl::Status& status) override { Tell(event::Failed{status}); }
+  void OnBegan(const event::FetchBegan& began) override { Tell(began); }
+  void OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) override;
+  void OnVerdict(const event::VerdictGiven& given) override;
+  void OnTransferFailed(const absl::Status& status) override { Tell(event::Failed{status}); }
+
+  void Handle(const SiteEvent& event, Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const SiteAction& action, Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Run(const Effects& effects);
+  void UploadInitial();
+  absl::Status RestoreArrays() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const core::RunConfig& config_;
+  replica::ParameterStore* const store_;
+  transport::CoordinatorLink* const link_;
+  const core::Clock& clock_;
+  std::function<void(AnchorCopy)> evaluate_;
+  std::unique_ptr<core::FragmentMap> map_;  // set by the first welcome, then constant
+
+  mutable core::Mutex mutex_;
+  std::condition_variable changed_;
+  SiteRules rules_ ABSL_GUARDED_BY(mutex_);
+  Effects step_actions_ ABSL_GUARDED_BY(mutex_);
+  // Of each fragment: what has arrived and is not taken, and what was sent and is not admitted.
+  std::vector<std::shared_ptr<const Payload>> arrived_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Chunks> sent_ ABSL_GUARDED_BY(mutex_);
+  std::optional<SiteCheckpoint> restored_ ABSL_GUARDED_BY(mutex_);  // until the first welcome
+  SiteReport report_ ABSL_GUARDED_BY(mutex_);
+
+  SiteTransfers transfers_;
+  std::unique_ptr<Movers> movers_;  // from the first welcome on; its threads call us
+};
+
+}  // namespace causeway::worker
