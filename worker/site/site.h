@@ -75,7 +75,7 @@ class Site {
 
   // ---- Any thread ----
 
-  void RequestStop();  // calls that wait return CANCELLED
+  void RequestStop();           // calls that wait return CANCELLED
   bool stop_requested() const;  // also by the coordinator
   // Calls `take` once with what the anchors are when its turn has come, on the task thread. After Join.
   void PostAnchorCopy(std::function<void(AnchorCopy)> take) { exchange_.movers()->PostAnchorCopy(std::move(take)); }
