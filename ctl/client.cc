@@ -6,6 +6,7 @@
 #include "codecs/chunk.h"
 #include "codecs/compression.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/digest.h"
 #include "transport/messages.h"
 #include "transport/tls_probe.h"
@@ -21,7 +22,7 @@ v1::Context MakeContext() {
   return context;
 }
 
-void SetDeadline(grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + kTimeout); }
+void SetDeadline(grpc::ClientContext& context) { context.set_deadline(core::SystemClock().Calendar() + kTimeout); }
 
 }  // namespace
 

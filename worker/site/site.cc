@@ -21,10 +21,6 @@ struct Overloaded : Calls... {
   using Calls::operator()...;
 };
 
-std::chrono::steady_clock::time_point DeadlineIn(Site::Timeout timeout) {
-  return std::chrono::steady_clock::now() + timeout;
-}
-
 }  // namespace
 
 Site::Site(const core::RunConfig& config, core::SiteId site, const core::Manifest& manifest,
@@ -217,7 +213,7 @@ absl::StatusOr<Turn> Site::AwaitTurn(Deadline deadline, std::initializer_list<Tu
       const auto is_over = [&] {
         return rules_.turn() == Turn::kFailed || std::ranges::find(awaited, rules_.turn()) != awaited.end();
       };
-      const auto left = deadline - std::chrono::steady_clock::now();
+      const auto left = deadline - clock_.Now();
       const bool there = lock.WaitFor(changed_, left, [&] { return !step_actions_.empty() || is_over(); });
       if (!there) return absl::DeadlineExceededError("the site still waits; call again to wait on");
       actions.swap(step_actions_);
@@ -230,7 +226,7 @@ absl::StatusOr<Turn> Site::AwaitTurn(Deadline deadline, std::initializer_list<Tu
   }
 }
 
-absl::StatusOr<core::Step> Site::Join(Timeout timeout) { return JoinBy(DeadlineIn(timeout)); }
+absl::StatusOr<core::Step> Site::Join(Timeout timeout) { return JoinBy(clock_.Now() + timeout); }
 
 absl::StatusOr<core::Step> Site::JoinBy(Deadline deadline) {
   if (!heart_.started()) {
@@ -250,7 +246,7 @@ absl::StatusOr<core::Step> Site::JoinBy(Deadline deadline) {
 }
 
 absl::StatusOr<core::Step> Site::AfterStep(core::Step t, Timeout timeout) {
-  const Deadline deadline = DeadlineIn(timeout);
+  const Deadline deadline = clock_.Now() + timeout;
   if (joining_) return JoinBy(deadline);  // where the call before timed out
   Effects effects;
   {
@@ -267,7 +263,7 @@ absl::StatusOr<core::Step> Site::AfterStep(core::Step t, Timeout timeout) {
 absl::Status Site::CompleteRounds(Timeout timeout) {
   Dispatch(event::Completing{});
   SendProgress();  // at once: rounds need not wait for us any more
-  ASSIGN_OR_RETURN(const Turn turn, AwaitTurn(DeadlineIn(timeout), {Turn::kDone, Turn::kJoin}));
+  ASSIGN_OR_RETURN(const Turn turn, AwaitTurn(clock_.Now() + timeout, {Turn::kDone, Turn::kJoin}));
   if (turn == Turn::kJoin) return absl::AbortedError("dropped from the run");
   FinishTasks();
   return absl::OkStatus();

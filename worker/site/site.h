@@ -102,7 +102,7 @@ class Site final : public transport::LinkListener, public MoverListener, public 
   void OnFailure(const absl::Status& status) override { Dispatch(event::Failed{status}); }
 
  private:
-  using Deadline = std::chrono::steady_clock::time_point;
+  using Deadline = core::Clock::TimePoint;
   // What is done about an event when the lock is free again: the link may call back at once.
   using Effects = std::vector<std::function<void()>>;
 
