@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "codecs/simd/ceilings.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/layout.h"
 #include "core/random.h"
 
@@ -77,11 +77,11 @@ class Crew {
 
   double Seconds(absl::FunctionRef<void(int thread)> work) {
     work_ = &work;
-    const auto begin = std::chrono::steady_clock::now();
+    const core::Clock::TimePoint begin = core::SystemClock().Now();
     barrier_.arrive_and_wait();
     work(0);
     barrier_.arrive_and_wait();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return core::SystemClock().SecondsSince(begin);
   }
 
  private:

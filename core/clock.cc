@@ -6,17 +6,14 @@ namespace {
 class MachineClock final : public Clock {
  public:
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
-  int64_t UnixMs() const override {
-    const auto since = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
-  }
+  CalendarTime Calendar() const override { return std::chrono::system_clock::now(); }
 };
 
 }  // namespace
 
-const Clock& SystemClock() {
-  static const MachineClock clock;
-  return clock;
+const Clock& SystemClock() noexcept {
+  static const auto* const clock = new MachineClock;  // threads may outlive main
+  return *clock;
 }
 
 }  // namespace causeway::core

@@ -1,7 +1,7 @@
 // The one source of time. All other files ask a Clock; a test or a simulator gives one whose time it moves itself.
 //
-//   Now      monotonic: durations, deadlines, leases
-//   UnixMs   of the calendar: what people read in logs, histories and files; it may jump
+//   Now        monotonic: durations, deadlines, leases
+//   Calendar   what people read in logs, histories and files, and the deadlines given to gRPC; it may jump
 //
 // Thread-safe.
 #pragma once
@@ -15,19 +15,24 @@ class Clock {
  public:
   using Duration = std::chrono::steady_clock::duration;
   using TimePoint = std::chrono::steady_clock::time_point;
+  using CalendarTime = std::chrono::system_clock::time_point;
 
   virtual ~Clock() = default;
   virtual TimePoint Now() const = 0;
-  virtual int64_t UnixMs() const = 0;
+  virtual CalendarTime Calendar() const = 0;
 
   int64_t NowMs() const { return NowUs() / 1000; }
   int64_t NowUs() const {
     return std::chrono::duration_cast<std::chrono::microseconds>(Now().time_since_epoch()).count();
   }
+  int64_t UnixMs() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Calendar().time_since_epoch()).count();
+  }
   double SecondsSince(TimePoint begin) const { return std::chrono::duration<double>(Now() - begin).count(); }
 };
 
-// The machine's own clock.
-const Clock& SystemClock();
+// The machine's own clock. It is noexcept so that options can default to it: GCC 12 would otherwise warn of members
+// that are not initialized.
+const Clock& SystemClock() noexcept;
 
 }  // namespace causeway::core

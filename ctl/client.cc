@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "replica/replica.h"
 #include "transport/messages.h"
 #include "transport/tls_probe.h"
@@ -19,7 +20,7 @@ v1::Context MakeContext() {
   return context;
 }
 
-void SetDeadline(grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + kTimeout); }
+void SetDeadline(grpc::ClientContext& context) { context.set_deadline(core::SystemClock().Calendar() + kTimeout); }
 
 }  // namespace
 

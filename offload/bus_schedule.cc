@@ -1,9 +1,9 @@
 #include "offload/bus_schedule.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "core/check.h"
+#include "core/clock.h"
 
 namespace causeway::offload {
 
@@ -57,14 +57,14 @@ bool BusSchedule::IsCopied(const Range& range) const {
 }
 
 void BusSchedule::AwaitCopied(const Range& range) {
-  const auto begin = std::chrono::steady_clock::now();
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
   core::MutexLock lock(mutex_);
   if (IsCopiedLocked(range)) return;
   awaited_ = range;
   changed_.notify_all();
   lock.Wait(changed_, [&] { return IsCopiedLocked(range); });
   awaited_ = {};
-  waited_s_ = waited_s_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  waited_s_ = waited_s_ + core::SystemClock().SecondsSince(begin);
 }
 
 void BusSchedule::EndUpdate() {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "offload/adamw.h"
 #include "offload/host_array.h"
 #include "offload/on_all_threads.h"
@@ -37,9 +37,9 @@ int64_t ValuesFor(int64_t parameters) {
 double BestSeconds(const std::function<void()>& pass) {
   double best = 0;
   for (int i = 0; i < kPasses; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+    const core::Clock::TimePoint begin = core::SystemClock().Now();
     pass();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = core::SystemClock().SecondsSince(begin);
     best = i == 0 ? seconds : std::min(best, seconds);
   }
   return std::max(best, 1e-9);

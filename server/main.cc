@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/limits.h"
 #include "ctl/heap.h"
 #include "ctl/program.h"
@@ -64,11 +65,6 @@ constexpr char kUsage[] =
 constexpr int64_t kTickMs = 25;                                  // leases, graces, the end of the run
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers under way
 constexpr int kReflectionThreads = 8;  // each open stream of reflection has one; whoever may connect may ask
-
-int64_t NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // Whether the stored state is of the run that the config describes.
 absl::Status CheckSameRun(const std::string& stored, const core::RunConfig& now) {
@@ -184,7 +180,6 @@ absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core:
       {.config = config,
        .run_config = run_config,
        .config_json = formats::RunConfigJson(config),
-       .now_ms = NowMs,
        .board = board,
        .shard = addresses.shard,
        .lead = addresses.lead.Text(),
@@ -196,8 +191,7 @@ server::StatusBoard MakeBoard(const core::RunConfig& config) {
   return server::StatusBoard({.version = CAUSEWAY_VERSION,
                               .host = {.state_dir = absl::GetFlag(FLAGS_state_dir),
                                        .reserved_bytes = config.checkpoint.min_free_bytes,
-                                       .certificate = absl::GetFlag(FLAGS_tls_cert)},
-                              .now_ms = NowMs});
+                                       .certificate = absl::GetFlag(FLAGS_tls_cert)}});
 }
 
 // With gRPC's own services for health and reflection, which say nothing of the run and ask for no token. The port that
@@ -250,8 +244,7 @@ int Run(const core::RunConfig& config, Listening addresses) {
   for (const std::string& advice : formats::CodecAdvice(config.codec)) spdlog::warn("{}", advice);
   auto gate = server::Gate::Create(
       {.authorizer = {.mutual_tls = addresses.tls.given(), .site_tokens = absl::GetFlag(FLAGS_site_tokens)},
-       .limits = {.bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))},
-       .now_ms = NowMs});
+       .limits = {.bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))}});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
   const std::string run_config = formats::SerializeRunConfig(config);
   const auto journal = OpenJournal(config, run_config, addresses.shard);
@@ -270,7 +263,7 @@ int Run(const core::RunConfig& config, Listening addresses) {
   const auto grpc_server = StartGrpcServer(service, addresses);
   if (!grpc_server.ok()) return ctl::Fail(ctl::kBadInput, grpc_server.status());
   const auto stop_server = [&] {
-    (*grpc_server)->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    (*grpc_server)->Shutdown(core::SystemClock().Calendar() + kShutdownGrace);
     (*grpc_server)->Wait();
   };
   // However this function ends: open streams would otherwise keep the server from being destroyed.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/clock.h"
 #include "transport/bulk_message.h"
 
 namespace causeway::transport {
@@ -12,10 +13,10 @@ namespace {
 constexpr char kUpload[] = "/causeway.v1.Coordinator/Upload";
 constexpr char kDownload[] = "/causeway.v1.Coordinator/Download";
 
-using Clock = std::chrono::system_clock;  // what gRPC's timers take
-
+// Of the calendar, as gRPC's timers.
 int64_t NowUs() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::microseconds>(core::SystemClock().Calendar().time_since_epoch())
+      .count();
 }
 
 }  // namespace
@@ -33,10 +34,11 @@ void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
   AddHold();
   core::MutexLock lock(mutex_);
   alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(Clock::now() + std::chrono::microseconds(at_us - now_us), [this, next = std::move(next)](bool) {
-    next();  // also when it was cancelled: the operation fails then, as the stream's others do
-    RemoveHold();
-  });
+  alarm_->Set(core::SystemClock().Calendar() + std::chrono::microseconds(at_us - now_us),
+              [this, next = std::move(next)](bool) {
+                next();  // also when it was cancelled: the operation fails then, as the stream's others do
+                RemoveHold();
+              });
 }
 
 // ---- Upload ----

@@ -31,13 +31,6 @@ bool IsRefusal(const grpc::Status& status) {
 
 }  // namespace
 
-int64_t GrpcLink::NowUs() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-int64_t GrpcLink::NowMs() { return NowUs() / 1000; }
-
 GrpcLink::GrpcLink(LinkOptions options)
     : options_(std::move(options)),
       session_(absl::StrFormat("%016x", core::DeviceRandom())),
@@ -49,7 +42,7 @@ GrpcLink::GrpcLink(LinkOptions options)
 GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
 
 bool GrpcLink::UnreachableTooLong(int64_t since_ms) const {
-  return options_.connect_timeout_s > 0 && NowMs() - since_ms >= options_.connect_timeout_s * 1000;
+  return options_.connect_timeout_s > 0 && clock_.NowMs() - since_ms >= options_.connect_timeout_s * 1000;
 }
 
 void GrpcLink::Resume(const core::SessionId& session, const std::string& lineage) {
@@ -94,10 +87,10 @@ absl::Status GrpcLink::CheckShard(const v1::RunDescription& description) const {
 }
 
 absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& cancelled) {
-  const int64_t since_ms = NowMs();
+  const int64_t since_ms = clock_.NowMs();
   for (int attempt = 0;; ++attempt) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kDescribeTimeout);
+    context.set_deadline(clock_.Calendar() + kDescribeTimeout);
     v1::DescribeRequest request;
     request.mutable_context()->set_protocol(kProtocol);
     request.mutable_context()->set_site(options_.site);
@@ -130,14 +123,13 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
 // Waits for the time to be over or the link to stop; true if it stops. Unconnected, it waits on the channel: gRPC gets
 // on with a connection only while somebody does, and would otherwise still report the old failure at the next attempt.
 bool GrpcLink::WaitForRetry(int64_t backoff_ms) {
-  const int64_t end_ms = NowMs() + backoff_ms;
-  for (bool connected = false; !connected && NowMs() < end_ms && !Stopping();) {
-    const int64_t wait_ms = std::min(end_ms - NowMs(), kStopPollMs);
-    connected =
-        control_channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::milliseconds(wait_ms));
+  const int64_t end_ms = clock_.NowMs() + backoff_ms;
+  for (bool connected = false; !connected && clock_.NowMs() < end_ms && !Stopping();) {
+    const int64_t wait_ms = std::min(end_ms - clock_.NowMs(), kStopPollMs);
+    connected = control_channel_->WaitForConnected(clock_.Calendar() + std::chrono::milliseconds(wait_ms));
   }
   core::MutexLock lock(mutex_);
-  lock.WaitFor(changed_, std::chrono::milliseconds(std::max<int64_t>(0, end_ms - NowMs())),
+  lock.WaitFor(changed_, std::chrono::milliseconds(std::max<int64_t>(0, end_ms - clock_.NowMs())),
                [this] { return stopping_; });
   return stopping_;
 }
@@ -151,7 +143,7 @@ void GrpcLink::Start(const core::Manifest& manifest, LinkListener* listener) {
   CHECK(listener_ == nullptr);
   manifest_ = manifest;
   listener_ = listener;
-  unreached_since_ms_ = NowMs();
+  unreached_since_ms_ = clock_.NowMs();
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -178,7 +170,7 @@ void GrpcLink::Run() {
     Connect();
     // Until the control stream breaks, look after the transfers.
     while (true) {
-      const int64_t looked_ms = NowMs();
+      const int64_t looked_ms = clock_.NowMs();
       LaunchDue();
       core::MutexLock lock(mutex_);
       if (stopping_ || !control_running_) break;
@@ -221,7 +213,7 @@ void GrpcLink::OnControlEnded(const grpc::Status& status) {
   if (IsRefusal(status)) Fail(absl::PermissionDeniedError(status.error_message()));
   core::MutexLock lock(mutex_);
   connection_failed_ = !welcomed_ && status.error_code() == grpc::StatusCode::UNAVAILABLE;
-  if (welcomed_ || unreached_since_ms_ == 0) unreached_since_ms_ = NowMs();
+  if (welcomed_ || unreached_since_ms_ == 0) unreached_since_ms_ = clock_.NowMs();
   attempts_ = welcomed_ ? 1 : attempts_ + 1;
   if (leave_ && welcomed_ && status.ok()) left_ = stopping_ = true;  // it ends the stream when that is durable
   welcomed_ = false;
@@ -245,7 +237,7 @@ void GrpcLink::OnControlMessage(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kDrain: listener_->OnDrain(message.drain().reason()); break;
     case v1::CoordinatorMessage::kHold: listener_->OnHold(message.hold().held()); break;
     case v1::CoordinatorMessage::kPong:
-      meter_.RoundTrip(static_cast<double>(NowUs() - static_cast<int64_t>(message.pong().sent_us())) * 1e-6);
+      meter_.RoundTrip(static_cast<double>(clock_.NowUs() - static_cast<int64_t>(message.pong().sent_us())) * 1e-6);
       break;
     case v1::CoordinatorMessage::KIND_NOT_SET: break;  // from a newer coordinator
   }
@@ -298,7 +290,7 @@ void GrpcLink::OnRefused(const v1::Refused& refused) {
   }
   core::MutexLock lock(mutex_);
   retry_after_ms_ = refused.retry_after_ms();
-  unreached_since_ms_ = NowMs();  // it was reached, and said when to come back
+  unreached_since_ms_ = clock_.NowMs();  // it was reached, and said when to come back
   last_error_ = refused.reason();
 }
 
@@ -340,11 +332,11 @@ bool GrpcLink::SendProgress(const core::Progress& progress) {
 void GrpcLink::Ping() {
   {
     core::MutexLock lock(mutex_);
-    if (!welcomed_ || NowMs() - pinged_ms_ < kPingMs) return;
-    pinged_ms_ = NowMs();
+    if (!welcomed_ || clock_.NowMs() - pinged_ms_ < kPingMs) return;
+    pinged_ms_ = clock_.NowMs();
   }
   v1::SiteMessage message;
-  message.mutable_ping()->set_sent_us(NowUs());
+  message.mutable_ping()->set_sent_us(clock_.NowUs());
   SendOnControl(std::move(message));
 }
 

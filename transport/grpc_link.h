@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "core/shard.h"
 #include "transport/channel.h"
@@ -69,9 +70,6 @@ class GrpcLink final : public ShardLink {
     int64_t retry_at_ms = 0;
   };
 
-  static int64_t NowUs();  // monotonic
-  static int64_t NowMs();
-
   void Run();
   void Connect();
   void OnControlMessage(const v1::CoordinatorMessage& message);
@@ -99,6 +97,7 @@ class GrpcLink final : public ShardLink {
   bool SendOnControl(v1::SiteMessage message);  // false: there is no stream
 
   const LinkOptions options_;
+  const core::Clock& clock_ = core::SystemClock();
   core::SessionId session_;  // constant from Start on
   const std::shared_ptr<grpc::Channel> control_channel_;
   std::unique_ptr<v1::Coordinator::Stub> control_stub_;

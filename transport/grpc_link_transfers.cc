@@ -102,7 +102,7 @@ void GrpcLink::LaunchDue() {
     if (!welcomed_ || stopping_) return;
     context = MakeContext();
     generation = generation_;
-    const int64_t now_ms = NowMs();
+    const int64_t now_ms = clock_.NowMs();
     for (Pending& pending : transfers_) {
       if (!MayLaunch(pending, now_ms)) continue;
       pending.running = true;
@@ -141,7 +141,8 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
       const int64_t broke_ms =
           std::chrono::duration_cast<std::chrono::milliseconds>(transfer->broke_at().time_since_epoch()).count();
       // Never now: the link's thread tells a retry that is to come from one that it has seen.
-      pending.retry_at_ms = std::max(NowMs() + 1, broke_ms + BackoffMs(transfer->attempts() - 1, core::DeviceRandom()));
+      pending.retry_at_ms =
+          std::max(clock_.NowMs() + 1, broke_ms + BackoffMs(transfer->attempts() - 1, core::DeviceRandom()));
       retry_added_ = true;
       changed_.notify_all();
       return;

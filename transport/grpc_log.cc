@@ -5,19 +5,18 @@
 
 #include <chrono>
 
+#include "core/clock.h"
 #include "core/limits.h"
 #include "core/mutex.h"
 
 namespace causeway::transport {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr auto kWindow = std::chrono::seconds(10);
 
 struct Window {
   core::Mutex mutex;
-  Clock::time_point begin ABSL_GUARDED_BY(mutex) = Clock::now();
+  core::Clock::TimePoint begin ABSL_GUARDED_BY(mutex) = core::SystemClock().Now();
   int lines ABSL_GUARDED_BY(mutex) = 0;
 };
 
@@ -26,7 +25,7 @@ void Log(gpr_log_func_args* args) {
   int left_out = 0;
   {
     core::MutexLock lock(window->mutex);
-    if (const Clock::time_point now = Clock::now(); now - window->begin >= kWindow) {
+    if (const core::Clock::TimePoint now = core::SystemClock().Now(); now - window->begin >= kWindow) {
       left_out = std::max(0, window->lines - core::kMaxGrpcLogLines);
       window->begin = now;
       window->lines = 0;

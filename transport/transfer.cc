@@ -3,17 +3,15 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "transport/messages.h"
 
 namespace causeway::transport {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // A chunk that the coordinator finds damaged is sent again so often before the contribution is given up: one damaged by
 // chance is right the next time, one that we damaged ourselves never is.
@@ -32,8 +30,6 @@ spdlog::level::level_enum LevelOf(int attempts) {
 int NumStripes(size_t chunks, const Lanes& lanes) {
   return static_cast<int>(std::clamp<size_t>(chunks, 1, lanes.stubs.size()));
 }
-
-double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 class UploadTransfer final : public Transfer {
  public:
@@ -64,7 +60,7 @@ class UploadTransfer final : public Transfer {
     {
       core::MutexLock lock(mutex_);
       BeginAttempt(stripes, lanes.meter, std::move(ended));
-      begun_ = Clock::now();
+      begun_ = core::SystemClock().Now();
       sends_all_ = header.sends_all();
       unwritten_ = stripes;
       written_ = std::move(written);
@@ -117,7 +113,7 @@ class UploadTransfer final : public Transfer {
     if (!verdict_ || !sends_all_) return;
     int64_t bytes = 0;
     for (const std::string& chunk : *request_.chunks) bytes += static_cast<int64_t>(chunk.size());
-    const double seconds = SecondsSince(begun_);
+    const double seconds = core::SystemClock().SecondsSince(begun_);
     meter_->Moved(LinkMeter::Direction::kUp, bytes, std::max(seconds - meter_->round_trip_s(), seconds / 4));
   }
 
@@ -137,7 +133,7 @@ class UploadTransfer final : public Transfer {
   const UploadRequest request_;
   bool first_attempt_ = true;
   int damaged_ = 0;
-  Clock::time_point begun_ ABSL_GUARDED_BY(mutex_);
+  core::Clock::TimePoint begun_ ABSL_GUARDED_BY(mutex_);
   bool sends_all_ ABSL_GUARDED_BY(mutex_) = false;
   int unwritten_ ABSL_GUARDED_BY(mutex_) = 0;  // streams
   std::function<void()> written_ ABSL_GUARDED_BY(mutex_);
@@ -228,7 +224,7 @@ class DownloadTransfer final : public Transfer {
         digest_.reset();
         for (Stripe& other : stripes_) other = {};
         request_.on_header(header);
-        header_at_ = Clock::now();
+        header_at_ = core::SystemClock().Now();
       }
       stripes_[stripe].of_version = header.version == version_;
     } else if (message.has_end() && stripes_[stripe].of_version) {
@@ -258,7 +254,7 @@ class DownloadTransfer final : public Transfer {
     if (first_chunk_) {
       measured_bytes_ += static_cast<int64_t>(chunk.size());
     } else {
-      first_chunk_ = Clock::now();
+      first_chunk_ = core::SystemClock().Now();
       first_bytes_ = static_cast<int64_t>(chunk.size());
     }
     request_.on_chunk(index, std::move(chunk));
@@ -268,9 +264,9 @@ class DownloadTransfer final : public Transfer {
   void Measure() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!first_chunk_) return;
     if (measured_bytes_ > 0) {
-      meter_->Moved(LinkMeter::Direction::kDown, measured_bytes_, SecondsSince(*first_chunk_));
+      meter_->Moved(LinkMeter::Direction::kDown, measured_bytes_, core::SystemClock().SecondsSince(*first_chunk_));
     } else if (header_at_) {
-      meter_->MovedAtLeast(LinkMeter::Direction::kDown, first_bytes_, SecondsSince(*header_at_));
+      meter_->MovedAtLeast(LinkMeter::Direction::kDown, first_bytes_, core::SystemClock().SecondsSince(*header_at_));
     }
   }
 
@@ -301,7 +297,7 @@ class DownloadTransfer final : public Transfer {
 
   const DownloadRequest request_;
   int64_t measured_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<Clock::time_point> first_chunk_, header_at_ ABSL_GUARDED_BY(mutex_);
+  std::optional<core::Clock::TimePoint> first_chunk_, header_at_ ABSL_GUARDED_BY(mutex_);
   int64_t first_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<uint64_t> generation_ ABSL_GUARDED_BY(mutex_);  // that the attempt asked for
   // Under the lock, too; read without it once no stream is running.
@@ -337,7 +333,7 @@ void Transfer::Cancel() {
 }
 
 void Transfer::Break() {
-  if (!broke_at_) broke_at_ = Clock::now();
+  if (!broke_at_) broke_at_ = core::SystemClock().Now();
 }
 
 void Transfer::StreamEnded(const grpc::Status& status) {

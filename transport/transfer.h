@@ -7,13 +7,13 @@
 // Launch is called by the link while no attempt is running; everything else is thread-safe.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "causeway/v1/coordinator.pb.h"
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "transport/bulk_streams.h"
 #include "transport/coordinator_link.h"
@@ -48,7 +48,7 @@ class Transfer {
 
   // Of an attempt that is over and did not finish.
   int attempts() const { return attempts_; }
-  std::chrono::steady_clock::time_point broke_at() const { return broke_at_.value(); }
+  core::Clock::TimePoint broke_at() const { return broke_at_.value(); }
 
  protected:
   void BeginAttempt(int streams, LinkMeter* meter, std::function<void(bool finished)> ended)
@@ -73,7 +73,7 @@ class Transfer {
   int running_ ABSL_GUARDED_BY(mutex_) = 0;                                 // streams
   std::vector<std::weak_ptr<BulkStream>> streams_ ABSL_GUARDED_BY(mutex_);  // some may be over
   std::function<void(bool)> ended_ ABSL_GUARDED_BY(mutex_);
-  std::optional<std::chrono::steady_clock::time_point> broke_at_;
+  std::optional<core::Clock::TimePoint> broke_at_;
 };
 
 std::shared_ptr<Transfer> MakeUpload(UploadRequest request);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "ctl/client_flags.h"
 #include "ctl/heap.h"
 #include "ctl/program.h"
@@ -175,7 +176,7 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
                            .every_rounds = absl::GetFlag(FLAGS_export_every_rounds),
                            .keep = absl::GetFlag(FLAGS_export_keep)},
                           config, (*trainer)->manifest(), [&](const std::string& path, double seconds) {
-                            if (*log != nullptr) (*log)->Export(worker::UnixMs(), path, seconds);
+                            if (*log != nullptr) (*log)->Export(core::SystemClock().UnixMs(), path, seconds);
                           });
   worker::SiteLoop loop(config, **trainer, site, checkpoints, exports, log->get());
   absl::Status status = loop.Run();

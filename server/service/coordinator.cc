@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOpti
 }
 
 Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
-    : options_(std::move(options)), journal_(journal), started_ms_(options_.now_ms()), codecs_(options_.config) {}
+    : options_(std::move(options)), journal_(journal), started_ms_(options_.clock->NowMs()), codecs_(options_.config) {}
 
 Coordinator::~Coordinator() {
   journal_->Flush();  // what it still has to tell speaks of us, and of the parameters
@@ -173,7 +173,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
                         .from_checkpoint = join.from_checkpoint(),
                         .stay = join.stay()};
     if (!IsFormerLineage(join.context().lineage())) request.held = {join.versions().begin(), join.versions().end()};
-    decision = rounds_->Join(request, options_.now_ms());
+    decision = rounds_->Join(request, options_.clock->NowMs());
   }
   // What an earlier stay left behind goes first, with its stream; what is told to the site when there is the new one.
   const auto is_told = [](const Action& action) {
@@ -199,8 +199,8 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   if (member.peer != nullptr && member.peer != peer) member.peer->Close();
   member.peer = peer;
   member.session = join.context().session();
-  if (!member.joined_ms) member.joined_ms = options_.now_ms();
-  if (!decision.resumed) member.joining_ms = options_.now_ms();
+  if (!member.joined_ms) member.joined_ms = options_.clock->NowMs();
+  if (!decision.resumed) member.joining_ms = options_.clock->NowMs();
   member.silent_ms.reset();
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
   if (join.from_checkpoint()) ForgetArriving(site);  // another process made those chunks
@@ -243,7 +243,7 @@ void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   const core::SiteId site = SiteOf(peer);
   if (site.empty()) return;
   Member& member = members_[site];
-  Perform(rounds_->Heard(site, member.session, message.step(), message.completing(), options_.now_ms()));
+  Perform(rounds_->Heard(site, member.session, message.step(), message.completing(), options_.clock->NowMs()));
   core::Progress progress = transport::FromProto(message);
   codecs_.Heard(site, progress);
   if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new to say
@@ -265,7 +265,7 @@ void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
     Then([peer = std::exchange(members_[site].peer, nullptr)] { peer->Close(); });
     return Publish();
   }
-  Perform(rounds_->Leave(site, members_[site].session, leave.finished(), leave.reason(), options_.now_ms()));
+  Perform(rounds_->Leave(site, members_[site].session, leave.finished(), leave.reason(), options_.clock->NowMs()));
   Publish();
 }
 
@@ -275,8 +275,8 @@ void Coordinator::Disconnected(const SitePeer* peer) {
   if (site.empty()) return;  // it left, or has another stream by now
   Member& member = members_[site];
   member.peer.reset();
-  member.silent_ms = options_.now_ms();
-  rounds_->Disconnected(site, member.session, options_.now_ms());
+  member.silent_ms = options_.clock->NowMs();
+  rounds_->Disconnected(site, member.session, options_.clock->NowMs());
   spdlog::warn("site {}: its control stream broke; its name is kept for {} ms", site,
                options_.config.membership.lease_ms);
 }

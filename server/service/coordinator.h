@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "causeway/v1/coordinator.pb.h"
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "core/run_config.h"
 #include "server/rounds/model_fact.h"
@@ -61,10 +61,9 @@ struct SiteMeters {
 
 struct CoordinatorOptions {
   core::RunConfig config;
-  std::string run_config;           // the same, serialized, for sites
-  std::string config_json;          // the same, for /status
-  std::function<int64_t()> now_ms;  // monotonic
-  std::function<int64_t()> unix_ms = [] { return absl::ToUnixMillis(absl::Now()); };
+  std::string run_config;   // the same, serialized, for sites
+  std::string config_json;  // the same, for /status
+  const core::Clock* clock = &core::SystemClock();
   StatusBoard* board = nullptr;  // is told of the run by Tick; outlives the coordinator; nullptr: nobody looks
   // Of several coordinators of the run; a shard beyond the first follows the one at `lead`.
   core::Shard shard;
@@ -114,7 +113,7 @@ class Coordinator {
 
   // A stream of a download has sent everything; it began at `begun_ms` of now_ms().
   void Taken(const v1::DownloadRequest& request, int64_t begun_ms);
-  int64_t now_ms() const { return options_.now_ms(); }
+  int64_t now_ms() const { return options_.clock->NowMs(); }
 
   // ---- Shards (coordinator_shards.cc) ----
   // Shard 0: what the other shards' streams bring. FAILED_PRECONDITION if it is no shard that belongs here.

@@ -61,7 +61,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   if (arriving.contribution == nullptr || arriving.base != header.base_version()) {
     arriving = {std::make_shared<Contribution>(
                     codecs::PlanChunks(model_.map().fragment(header.fragment()), codecs_.UpLeg(header.fragment()))),
-                header.base_version(), options_.now_ms()};
+                header.base_version(), options_.clock->NowMs()};
     LogBegun(header.fragment(), site);
   }
   return Upload{.contribution = arriving.contribution, .meters = members_[site].meters};
@@ -112,7 +112,7 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, 
     record.chunks.push_back(ChunkPtr(upload.contribution, &chunk));  // shares the contribution's life
   }
   entry_.admitted.push_back(std::move(record));
-  const int64_t now_ms = options_.now_ms();
+  const int64_t now_ms = options_.clock->NowMs();
   const int64_t begun_ms = arriving->second.begun_ms;
   LogArrived(header.fragment(), site, begun_ms);
   Perform(rounds_->Admit(site, header.fragment(), admitted, now_ms - begun_ms, now_ms));

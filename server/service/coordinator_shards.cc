@@ -125,7 +125,7 @@ absl::Status Coordinator::TakeUpdate(const v1::MembershipUpdate& update) {
   RETURN_IF_ERROR(FollowModel(update));
   state_changed_ |= membership != membership_;
   membership_ = std::move(membership);
-  Perform(rounds_->Follow(membership_, options_.now_ms()));
+  Perform(rounds_->Follow(membership_, options_.clock->NowMs()));
   Publish();
   return absl::OkStatus();
 }

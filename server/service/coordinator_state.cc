@@ -62,7 +62,7 @@ absl::Status Coordinator::Restore(StoredRun stored) {
     ASSIGN_OR_RETURN(const Contributions open, ReadContributions(id, codecs_.UpLeg(id), fragment.open));
     for (size_t i = 0; i < open.size(); ++i) {
       open_[p][fragment.open[i].site] = {open[i], fragment.open[i].admitted.base, started_ms_};
-      const int64_t unix_ms = options_.unix_ms();
+      const int64_t unix_ms = options_.clock->UnixMs();
       core::MutexLock log_lock(log_mutex_);
       log_.Arrived(id, rounds_->state().versions[p] + 1, fragment.open[i].site, unix_ms, unix_ms);
     }
@@ -125,7 +125,7 @@ void Coordinator::Tick() {
   constexpr int64_t kSampleMs = 250;
   {
     core::MutexLock lock(mutex_);
-    const int64_t now_ms = options_.now_ms();
+    const int64_t now_ms = options_.clock->NowMs();
     Perform(rounds_->Tick(now_ms));
     Publish();
     if (now_ms < sampled_ms_ + kSampleMs) return;

@@ -26,12 +26,12 @@ double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
 void Coordinator::LogBegun(FragmentId fragment, const SiteId& site) {
   core::MutexLock lock(log_mutex_);
-  log_.Begun(fragment, rounds_->state().versions[fragment] + 1, site, options_.unix_ms());
+  log_.Begun(fragment, rounds_->state().versions[fragment] + 1, site, options_.clock->UnixMs());
 }
 
 void Coordinator::LogArrived(FragmentId fragment, const SiteId& site, int64_t begun_ms) {
-  const int64_t took_ms = options_.now_ms() - begun_ms;
-  const int64_t unix_ms = options_.unix_ms();
+  const int64_t took_ms = options_.clock->NowMs() - begun_ms;
+  const int64_t unix_ms = options_.clock->UnixMs();
   core::MutexLock lock(log_mutex_);
   log_.Arrived(fragment, rounds_->state().versions[fragment] + 1, site, unix_ms - took_ms, unix_ms);
   times_.up.Add(Seconds(took_ms));
@@ -54,10 +54,10 @@ std::string Coordinator::WhyMissed(const CloseRound& action, const SiteId& site,
 }
 
 void Coordinator::LogDecided(const CloseRound& action) {
-  const int64_t unix_ms = options_.unix_ms();
+  const int64_t unix_ms = options_.clock->UnixMs();
   const core::Version version = action.base + 1;
   const auto& open = open_[action.fragment];
-  int64_t first_ms = options_.now_ms();
+  int64_t first_ms = options_.clock->NowMs();
   const int64_t now_ms = first_ms;
   for (const CloseRound::Contributor& contributor : action.contributors) {
     first_ms = std::min(first_ms, open.at(contributor.site).begun_ms);
@@ -79,7 +79,7 @@ void Coordinator::LogDecided(const CloseRound& action) {
 void Coordinator::OnMerged(FragmentId fragment, core::AnchorDigest committed, double merge_s) {
   spdlog::info("fragment {}: version {}, digest {}", fragment, committed.version, core::DigestText(committed.digest));
   core::MutexLock lock(log_mutex_);
-  log_.Merged(fragment, committed, options_.unix_ms());
+  log_.Merged(fragment, committed, options_.clock->UnixMs());
   times_.merges.Add(merge_s);
 }
 
@@ -90,8 +90,8 @@ void Coordinator::Taken(const v1::DownloadRequest& request, int64_t begun_ms) {
     core::MutexLock lock(mutex_);
     if (!members_.contains(site)) return;
   }
-  const int64_t unix_ms = options_.unix_ms();
-  const int64_t begun_unix_ms = unix_ms - (options_.now_ms() - begun_ms);
+  const int64_t unix_ms = options_.clock->UnixMs();
+  const int64_t begun_unix_ms = unix_ms - (options_.clock->NowMs() - begun_ms);
   core::MutexLock lock(log_mutex_);
   const std::optional<int64_t> took_ms =
       log_.Taken(request.fragment(), request.update_base() + 1, site, request.stripe(),
@@ -147,7 +147,7 @@ std::string Coordinator::WhyJoining(const SiteId& site) const {
 
 SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& record) const {
   SiteStatus status{.name = site, .state = record.state, .reason = record.reason, .lost = IsLost(record)};
-  const int64_t now_ms = options_.now_ms();
+  const int64_t now_ms = options_.clock->NowMs();
   if (const auto found = members_.find(site); found != members_.end()) {
     const Member& member = found->second;
     status.progress = member.progress;
@@ -181,7 +181,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
                           .shard = options_.shard,
                           .state = RunStateName(rounds_->run_state()),
                           .reason = rounds_->Reason(),
-                          .uptime_s = Seconds(options_.now_ms() - started_ms_),
+                          .uptime_s = Seconds(options_.clock->NowMs() - started_ms_),
                           .parameters = model_.known() ? core::NumParameters(model_.map().manifest()) : 0,
                           .codec = options_.config.codec,
                           .codec_reason_up = codecs_.reason_up(),
@@ -190,7 +190,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
                           .eval_loss_start = eval_loss_.start,
                           .eval_loss_latest = eval_loss_.latest,
                           .eval_loss_versions = eval_loss_.versions,
-                          .unix_ms = options_.unix_ms(),
+                          .unix_ms = options_.clock->UnixMs(),
                           .mode = options_.config.sync.mode,
                           .min_sites = options_.config.membership.min_sites,
                           .min_quorum = options_.config.membership.min_quorum,

@@ -5,29 +5,20 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "core/check.h"
 
 namespace causeway::server {
-namespace {
-
-int64_t SteadyMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Gate>> Gate::Create(GateOptions options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Authorizer> authorizer, Authorizer::Create(std::move(options.authorizer)));
-  return std::unique_ptr<Gate>(new Gate(std::move(authorizer), options.limits, std::move(options.now_ms)));
+  return std::unique_ptr<Gate>(new Gate(std::move(authorizer), options.limits, options.clock));
 }
 
 Gate* Gate::Open() {
-  static Gate* const open = Create({.now_ms = SteadyMs})->release();  // streams may outlive main
+  static Gate* const open = Create({})->release();  // streams may outlive main
   return open;
 }
 
@@ -36,7 +27,7 @@ absl::Status Gate::Logged(const Peer& peer, absl::Status status) {
   bool log = false;
   {
     core::MutexLock lock(mutex_);
-    log = logged_refusals_.Take(now_ms_());
+    log = logged_refusals_.Take(clock_->NowMs());
   }
   if (log) spdlog::warn("refused {}: {}", peer.address, std::string(status.message()));
   return status;

@@ -7,9 +7,9 @@
 
 #include <grpcpp/server_context.h>
 
-#include <functional>
 #include <memory>
 
+#include "core/clock.h"
 #include "server/service/authorizer.h"
 #include "server/service/site_limits.h"
 
@@ -18,7 +18,7 @@ namespace causeway::server {
 struct GateOptions {
   AuthorizerOptions authorizer;
   SiteLimitOptions limits;
-  std::function<int64_t()> now_ms;  // monotonic
+  const core::Clock* clock = &core::SystemClock();
 };
 
 class Gate {
@@ -42,12 +42,12 @@ class Gate {
   absl::Status Command(const Peer& peer);
 
  private:
-  Gate(std::unique_ptr<Authorizer> authorizer, SiteLimitOptions limits, std::function<int64_t()> now_ms)
-      : authorizer_(std::move(authorizer)), now_ms_(now_ms), limits_(limits, std::move(now_ms)) {}
+  Gate(std::unique_ptr<Authorizer> authorizer, SiteLimitOptions limits, const core::Clock* clock)
+      : authorizer_(std::move(authorizer)), clock_(clock), limits_(limits, clock) {}
   absl::Status Logged(const Peer& peer, absl::Status status);
 
   const std::unique_ptr<Authorizer> authorizer_;
-  const std::function<int64_t()> now_ms_;
+  const core::Clock* const clock_;
   SiteLimits limits_;
   core::Mutex mutex_;
   TokenBucket logged_refusals_ ABSL_GUARDED_BY(mutex_){core::kLoggedRefusalsPerSecond, core::kLoggedRefusalsBurst};

@@ -2,11 +2,11 @@
 
 #include <spdlog/spdlog.h>
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/fault_point.h"
 #include "core/limits.h"
 
@@ -134,13 +134,13 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   settings.threads = &merge_threads_;
   int emitted = 0;
   int64_t bytes = 0;
-  const auto begun = std::chrono::steady_clock::now();
+  const core::Clock::TimePoint begun = core::SystemClock().Now();
   const uint64_t digest = server::Merge(fragment, inputs, settings, slot.state, [&](std::string chunk) {
     bytes += static_cast<int64_t>(chunk.size());
     update->Append(std::move(chunk));
     if (++emitted == (num_chunks + 1) / 2) core::FaultPoint("mid_merge");
   });
-  const std::chrono::duration<double> merge_s = std::chrono::steady_clock::now() - begun;
+  const double merge_s = core::SystemClock().SecondsSince(begun);
   job.contributions.clear();
   update->End(digest);
   options_.journal->Commit({.merged = {{.fragment = round.fragment,
@@ -157,7 +157,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
     --slot.queued;
     snapshot = options_.snapshot_every > 0 && slot.committed.version >= slot.snapshot.version + options_.snapshot_every;
   }
-  options_.merged(round.fragment, {round.base + 1, digest}, merge_s.count());
+  options_.merged(round.fragment, {round.base + 1, digest}, merge_s);
   return snapshot ? Snapshot(round.fragment) : absl::OkStatus();
 }
 

@@ -24,8 +24,7 @@ bool TokenBucket::Take(int64_t now_ms) {
   return true;
 }
 
-SiteLimits::SiteLimits(SiteLimitOptions options, std::function<int64_t()> now_ms)
-    : options_(options), now_ms_(std::move(now_ms)) {}
+SiteLimits::SiteLimits(SiteLimitOptions options, const core::Clock* clock) : options_(options), clock_(clock) {}
 
 // Whoever has been quiet until its buckets are full again is forgotten when there is no room: nothing is lost with it.
 absl::StatusOr<SiteLimits::Use*> SiteLimits::UseOf(const core::SiteId& site, int64_t now_ms) {
@@ -47,7 +46,7 @@ absl::StatusOr<SiteLimits::Use*> SiteLimits::UseOf(const core::SiteId& site, int
 }
 
 absl::Status SiteLimits::TakeControlMessage(const core::SiteId& site) {
-  const int64_t now_ms = now_ms_();
+  const int64_t now_ms = clock_->NowMs();
   core::MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Use* const use, UseOf(site, now_ms));
   if (use->control_messages.Take(now_ms)) return absl::OkStatus();
@@ -56,7 +55,7 @@ absl::Status SiteLimits::TakeControlMessage(const core::SiteId& site) {
 }
 
 absl::StatusOr<SiteLimits::Stream> SiteLimits::OpenBulkStream(const core::SiteId& site) {
-  const int64_t now_ms = now_ms_();
+  const int64_t now_ms = clock_->NowMs();
   core::MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Use* const use, UseOf(site, now_ms));
   if (!use->bulk_streams.Take(now_ms)) {

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/clock.h"
 #include "core/ids.h"
 #include "core/limits.h"
 #include "core/mutex.h"
@@ -41,13 +41,13 @@ struct SiteLimitOptions {
   size_t max_sites = 4 * core::kMaxSites;  // names are anybody's choice where nobody is authenticated
 };
 
-// Thread-safe. `now_ms` is monotonic.
+// Thread-safe.
 class SiteLimits {
  public:
   // A bulk stream that counts for as long as this lives.
   using Stream = std::shared_ptr<void>;
 
-  SiteLimits(SiteLimitOptions options, std::function<int64_t()> now_ms);
+  SiteLimits(SiteLimitOptions options, const core::Clock* clock);  // which outlives it
 
   absl::Status TakeControlMessage(const core::SiteId& site);
   absl::StatusOr<Stream> OpenBulkStream(const core::SiteId& site);
@@ -62,7 +62,7 @@ class SiteLimits {
   void CloseBulkStream(const core::SiteId& site);
 
   const SiteLimitOptions options_;
-  const std::function<int64_t()> now_ms_;
+  const core::Clock* const clock_;
   core::Mutex mutex_;
   std::map<core::SiteId, Use> sites_ ABSL_GUARDED_BY(mutex_);
 };

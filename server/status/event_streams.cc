@@ -2,13 +2,13 @@
 
 #include <chrono>
 
+#include "core/clock.h"
+
 namespace causeway::server {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(core::SystemClock().Now().time_since_epoch()).count();
 }
 
 constexpr int64_t kSecondNs = 1'000'000'000;

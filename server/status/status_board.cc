@@ -13,7 +13,7 @@ constexpr int64_t kHostMs = 1'000;  // how often the disk is looked at
 StatusBoard::StatusBoard(StatusBoardOptions options) : options_(std::move(options)), host_(options_.host) {}
 
 void StatusBoard::Publish(StatusSnapshot snapshot) {
-  const int64_t now_ms = options_.now_ms();
+  const int64_t now_ms = options_.clock->NowMs();
   if (host_ms_ == 0 || now_ms >= host_ms_ + kHostMs) {
     host_ms_ = now_ms;
     host_status_ = host_.Read();
@@ -71,7 +71,7 @@ Answer StatusBoard::Healthy() const {
   const std::shared_ptr<Page> page = CurrentPage();
   if (page == nullptr) return {.ok = true};  // it starts
   if (!page->snapshot.failure.empty()) return {.reason = page->snapshot.failure};
-  const int64_t age_ms = options_.now_ms() - page->published_ms;
+  const int64_t age_ms = options_.clock->NowMs() - page->published_ms;
   if (age_ms <= kSilentMs) return {.ok = true};
   return {.reason = absl::StrCat("the coordinator has not looked at its run for ", age_ms / 1000, " s")};
 }

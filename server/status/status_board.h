@@ -8,10 +8,10 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
 
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "server/status/alarms.h"
 #include "server/status/host_status.h"
@@ -31,7 +31,7 @@ struct Answer {
 struct StatusBoardOptions {
   std::string version;  // of the program
   HostFiles host;
-  std::function<int64_t()> now_ms;  // monotonic
+  const core::Clock* clock = &core::SystemClock();
 };
 
 class StatusBoard {

@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/fault_point.h"
 #include "formats/atomic_file.h"
 #include "server/store/load.h"
@@ -21,11 +21,6 @@
 
 namespace causeway::server {
 namespace {
-
-int64_t UnixMs() {
-  using std::chrono::duration_cast, std::chrono::milliseconds, std::chrono::system_clock;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
 
 int64_t Bytes(const std::vector<ChunkPtr>& chunks) {
   int64_t bytes = 0;
@@ -139,7 +134,7 @@ absl::Status Journal::Files::AppendPayloads(Item& item) {
 }
 
 absl::Status Journal::Files::WriteRows(const Item& item, const JournalOptions& options) {
-  const int64_t now = UnixMs();
+  const int64_t now = core::SystemClock().UnixMs();
   const JournalEntry& entry = item.entry;
   if (!run_config_written) {
     RETURN_IF_ERROR(WriteMeta(*database, "run_config", Blob{options.run_config}));

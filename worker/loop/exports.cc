@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "core/clock.h"
 #include "formats/model_export.h"
 
 namespace causeway::worker {
@@ -23,8 +23,6 @@ namespace {
 
 constexpr char kPrefix[] = "round-";
 constexpr char kUnfinished[] = ".partial";
-
-using Clock = std::chrono::steady_clock;
 
 absl::Status Move(const std::string& from, const std::string& to) {
   std::error_code error;
@@ -48,7 +46,7 @@ bool Exports::Due(core::Version rounds) {
 }
 
 void Exports::WriteNow(const AnchorCopy& copy) const {
-  const Clock::time_point begin = Clock::now();
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
   const core::Version rounds = copy.versions.empty() ? 0 : *std::ranges::min_element(copy.versions);
   const std::string path = absl::StrFormat("%s/%s%06d", options_.directory, kPrefix, rounds);
   const std::string unfinished = path + kUnfinished;
@@ -56,7 +54,7 @@ void Exports::WriteNow(const AnchorCopy& copy) const {
       unfinished, config_, manifest_, std::vector<std::span<const float>>(copy.tensors.begin(), copy.tensors.end()),
       copy.versions);
   if (status.ok()) status = Move(unfinished, path);
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  const double seconds = core::SystemClock().SecondsSince(begin);
   if (!status.ok()) {
     spdlog::error("no export of round {}, goes on without: {}", rounds, status.ToString());
     return;

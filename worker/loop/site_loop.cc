@@ -14,12 +14,8 @@
 namespace causeway::worker {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kReportSeconds = 1;  // tokens/s is measured over so long
 constexpr double kShowSeconds = 10;   // between two progress lines
-
-double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 }  // namespace
 
@@ -28,7 +24,7 @@ double SecondsSince(Clock::time_point begin) { return std::chrono::duration<doub
 void Evaluations::Evaluate(AnchorCopy copy) {
   if (evaluator_ == nullptr) return;
   const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
-  if (log_ != nullptr) log_->Eval(UnixMs(), loss, copy.versions);
+  if (log_ != nullptr) log_->Eval(core::SystemClock().UnixMs(), loss, copy.versions);
   site_.ReportEval(loss, std::move(copy.versions));
 }
 
@@ -42,23 +38,23 @@ TrainingReport StepPace::Count(core::Step step, const StepResult& result, double
   report_.tokens += result.tokens;
   report_.loss = result.loss;
   report_.compute_s += step_s;
-  if (const double since_s = SecondsSince(window_begin_); since_s >= kReportSeconds) {
+  if (const double since_s = core::SystemClock().SecondsSince(window_begin_); since_s >= kReportSeconds) {
     report_.tokens_per_s = static_cast<double>(report_.tokens - window_tokens_) / since_s;
-    window_begin_ = Clock::now();
+    window_begin_ = core::SystemClock().Now();
     window_tokens_ = report_.tokens;
   }
   return report_;
 }
 
 bool StepPace::LogDue() {
-  if (SecondsSince(logged_) < kReportSeconds) return false;
-  logged_ = Clock::now();
+  if (core::SystemClock().SecondsSince(logged_) < kReportSeconds) return false;
+  logged_ = core::SystemClock().Now();
   return true;
 }
 
 bool StepPace::ProgressDue() {
-  if (SecondsSince(shown_) < kShowSeconds) return false;
-  shown_ = Clock::now();
+  if (core::SystemClock().SecondsSince(shown_) < kShowSeconds) return false;
+  shown_ = core::SystemClock().Now();
   return true;
 }
 
@@ -87,7 +83,7 @@ bool Checkpoints::Due(core::Version rounds) const {
 
 void Checkpoints::Save(core::Step step, Trainer& trainer, Site& site) {
   if (store_ == nullptr) return;
-  const Clock::time_point begin = Clock::now();
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
   saved_rounds_ = site.CompletedRounds();
   absl::Status status;
   const bool saved = site.Checkpoint([&](const SiteCheckpoint& checkpoint) {
@@ -99,8 +95,8 @@ void Checkpoints::Save(core::Step step, Trainer& trainer, Site& site) {
   if (!status.ok()) {
     spdlog::error("no checkpoint after step {}, goes on without: {}", step, status.ToString());
   } else {
-    spdlog::info("checkpoint after step {}, in {:.1f} s", step, SecondsSince(begin));
-    if (log_ != nullptr) log_->Checkpoint(UnixMs(), step, SecondsSince(begin));
+    spdlog::info("checkpoint after step {}, in {:.1f} s", step, core::SystemClock().SecondsSince(begin));
+    if (log_ != nullptr) log_->Checkpoint(core::SystemClock().UnixMs(), step, core::SystemClock().SecondsSince(begin));
   }
 }
 
@@ -148,7 +144,9 @@ void SiteLoop::PostExport() {
 
 // What a step did, for those who watch.
 void SiteLoop::Show() {
-  if (log_ != nullptr && pace_.LogDue()) log_->Step(UnixMs(), site_.GetProgress(), site_.CompletedRounds());
+  if (log_ != nullptr && pace_.LogDue()) {
+    log_->Step(core::SystemClock().UnixMs(), site_.GetProgress(), site_.CompletedRounds());
+  }
   if (pace_.ProgressDue()) spdlog::info("{}", pace_.ProgressLine(config_.steps, site_.GetProgress()));
 }
 
@@ -166,10 +164,10 @@ absl::Status SiteLoop::DumpLocal(const std::string& path) {
 }
 
 absl::Status SiteLoop::TakeStep(core::Step step) {
-  const Clock::time_point begin = Clock::now();
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
   ASSIGN_OR_RETURN(const StepResult result, trainer_.Step(step));
   step_ = step;
-  site_.Report(pace_.Count(step, result, SecondsSince(begin), trainer_.offload_progress()));
+  site_.Report(pace_.Count(step, result, core::SystemClock().SecondsSince(begin), trainer_.offload_progress()));
   Show();
   return absl::OkStatus();
 }

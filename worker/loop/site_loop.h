@@ -9,12 +9,12 @@
 // One owner thread calls everything.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/clock.h"
 #include "core/run_config.h"
 #include "transport/session_link.h"
 #include "worker/loop/exports.h"
@@ -58,14 +58,12 @@ class StepPace {
   std::string ProgressLine(core::Step steps, const core::Progress& progress) const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   TrainingReport report_;
   int64_t counted_ = 0;  // steps
-  Clock::time_point window_begin_ = Clock::now();
+  core::Clock::TimePoint window_begin_ = core::SystemClock().Now();
   int64_t window_tokens_ = 0;
-  Clock::time_point logged_ = Clock::now();
-  Clock::time_point shown_ = Clock::now();
+  core::Clock::TimePoint logged_ = core::SystemClock().Now();
+  core::Clock::TimePoint shown_ = core::SystemClock().Now();
 };
 
 // Where a site saves what it has; with no store it does not. All arguments outlive it; the log may be none.

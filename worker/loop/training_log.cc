@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -23,11 +22,6 @@ Line Begin(const char* kind, int64_t unix_ms, const core::SiteId& site) {
 }
 
 }  // namespace
-
-int64_t UnixMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 absl::StatusOr<std::unique_ptr<TrainingLog>> TrainingLog::Open(const std::string& path, core::SiteId site) {
   std::FILE* file = std::fopen(path.c_str(), "ae");

@@ -43,6 +43,4 @@ class TrainingLog {
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-int64_t UnixMs();
-
 }  // namespace causeway::worker

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numbers>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/multiversion.h"
 #include "offload/adamw.h"
 #include "offload/calibration.h"
@@ -162,14 +162,14 @@ absl::Status InnerOptimizer::Step(core::Step t, const TensorValues& gradients) {
     StepSgd(lr, gradient_scale, gradients);
     return absl::OkStatus();
   }
-  const auto begin = std::chrono::steady_clock::now();
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
   RETURN_IF_ERROR(adamw_->update.Step({.lr = lr,
                                        .beta1 = config_.beta1,
                                        .beta2 = config_.beta2,
                                        .weight_decay = config_.weight_decay,
                                        .gradient_scale = gradient_scale},
                                       steps_taken_, gradients.Flat()));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = core::SystemClock().SecondsSince(begin);
   double& mean = adamw_->measured_s;
   mean = mean == 0 ? seconds : mean + kNewestShare * (seconds - mean);
   return absl::OkStatus();

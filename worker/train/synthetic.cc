@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/model_manifest.h"
 #include "core/random.h"
 #include "offload/adamw.h"
@@ -14,8 +15,6 @@
 
 namespace causeway::worker {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 absl::Status CheckCanPutOff(const core::RunConfig& config) {
   if (config.synthetic.gradient != core::SyntheticGradient::kConstant) {
@@ -55,7 +54,7 @@ SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::Si
 }
 
 absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
-  const Clock::time_point end = Clock::now() + std::chrono::milliseconds(config_.synthetic.step_ms);
+  const core::Clock::TimePoint end = core::SystemClock().Now() + std::chrono::milliseconds(config_.synthetic.step_ms);
   RETURN_IF_ERROR(PutsOff() ? PutOff(t) : Apply(t));
   std::this_thread::sleep_until(end);
   return StepResult{.loss = std::numeric_limits<double>::quiet_NaN(), .tokens = config_.inner.batch_size};

@@ -1,6 +1,5 @@
 // RunSites: a coordinator, its sites and the evaluation of what they come to.
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <set>
 #include <utility>
@@ -116,11 +115,6 @@ void TakeFigures(const Sites& sites, const server::Coordinator& coordinator, Qua
   }
 }
 
-int64_t NowMs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
-
 }  // namespace
 
 std::vector<core::SiteId> SiteNames(int count) {
@@ -148,8 +142,7 @@ absl::StatusOr<QualityResult> RunSites(const QualityOptions& given) {
   ASSIGN_OR_RETURN(const auto coordinator,
                    server::Coordinator::Create({.config = config,
                                                 .run_config = formats::SerializeRunConfig(config),
-                                                .config_json = formats::RunConfigJson(config),
-                                                .now_ms = NowMs},
+                                                .config_json = formats::RunConfigJson(config)},
                                                journal.get(), server::StoredRun{}));
   ASSIGN_OR_RETURN(sites, MakeSites(options, curve->rounds(), coordinator.get(), &turn));
   sites.front()->sync().SetEvaluate([&](worker::AnchorCopy copy) { keeper.Keep(std::move(copy)); });

@@ -4,13 +4,13 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "server/service/grpc_service.h"
+#include "tests/core/fake_clock.h"
 #include "tests/formats/temporary_folder.h"
 #include "transport/channel.h"
 #include "transport/messages.h"
@@ -72,7 +72,7 @@ class CoordinatorForTest {
 
   // The time of the coordinator's clock; leases end by then.
   void TickAt(int64_t ms) {
-    now_ms_ = ms;
+    clock_.Set(ms);
     coordinator->Tick();
     journal_->Flush();
   }
@@ -88,7 +88,7 @@ class CoordinatorForTest {
 
   // The same, when these sites have reported.
   void HearAt(int64_t ms, const std::vector<std::string>& sites) {
-    now_ms_ = ms;
+    clock_.Set(ms);
     v1::SiteMessage report, ping;
     report.mutable_progress();
     ping.mutable_ping();
@@ -211,9 +211,8 @@ class CoordinatorForTest {
 
   void StartLife() {
     journal_ = *Journal::Open({.directory = folder_.path(), .shard = shard_, .failed = nullptr});
-    coordinator = *Coordinator::Create(
-        {.config = ConfigForTest(), .now_ms = [this] { return now_ms_.load(); }, .shard = shard_, .lead = "lead:1"},
-        journal_.get(), *journal_->Load());
+    coordinator = *Coordinator::Create({.config = ConfigForTest(), .clock = &clock_, .shard = shard_, .lead = "lead:1"},
+                                       journal_.get(), *journal_->Load());
     service_ = std::make_unique<GrpcService>(
         coordinator.get(), [] { return std::string("{}"); }, gate_);
     grpc::ServerBuilder builder;
@@ -243,7 +242,7 @@ class CoordinatorForTest {
  private:
   Gate* const gate_;
   const core::Shard shard_;
-  std::atomic<int64_t> now_ms_ = 0;
+  core::FakeClock clock_;
   std::unique_ptr<Journal> journal_;
 
  public:

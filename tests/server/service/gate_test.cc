@@ -21,7 +21,8 @@ constexpr char kTokens[] =
 class Gates : public testing::Test {
  protected:
   static std::unique_ptr<Gate> Make(const std::string& tokens, SiteLimitOptions limits = {}) {
-    auto gate = Gate::Create({.authorizer = {.site_tokens = tokens}, .limits = limits, .now_ms = [] { return 0; }});
+    static const core::FakeClock clock;
+    auto gate = Gate::Create({.authorizer = {.site_tokens = tokens}, .limits = limits, .clock = &clock});
     EXPECT_TRUE(gate.ok()) << gate.status();
     return *std::move(gate);
   }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/core/fake_clock.h"
+
 namespace causeway::server {
 namespace {
 
@@ -10,14 +12,14 @@ using ::testing::HasSubstr;
 
 class Limits : public testing::Test {
  protected:
-  int64_t now_ms_ = 1'000'000;
+  core::FakeClock clock_{1'000'000};
   SiteLimits limits_{{.control_messages_per_second = 10,
                       .control_messages_burst = 3,
                       .bulk_streams_per_second = 100,
                       .bulk_streams_burst = 5,
                       .bulk_streams_at_once = 2,
                       .max_sites = 2},
-                     [this] { return now_ms_; }};
+                     &clock_};
 };
 
 TEST_F(Limits, MessagesBeyondTheRateAreRefusedUntilTimeHasPassed) {
@@ -25,12 +27,12 @@ TEST_F(Limits, MessagesBeyondTheRateAreRefusedUntilTimeHasPassed) {
   const absl::Status refused = limits_.TakeControlMessage("a");
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("site a sends more than 10 control messages a second"));
-  now_ms_ += 99;
+  clock_.Advance(99);
   EXPECT_FALSE(limits_.TakeControlMessage("a").ok());
-  now_ms_ += 1;
+  clock_.Advance(1);
   EXPECT_TRUE(limits_.TakeControlMessage("a").ok());
   EXPECT_FALSE(limits_.TakeControlMessage("a").ok());
-  now_ms_ += 3'600'000;  // an hour saves up no more than the burst
+  clock_.Advance(3'600'000);  // an hour saves up no more than the burst
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(limits_.TakeControlMessage("a").ok());
   EXPECT_FALSE(limits_.TakeControlMessage("a").ok());
 }
@@ -56,7 +58,7 @@ TEST_F(Limits, BulkStreamsAtOnceAreCountedUntilTheyEnd) {
 TEST_F(Limits, BulkStreamsBeyondTheRateAreRefused) {
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(limits_.OpenBulkStream("a").ok());  // and closed at once
   EXPECT_TRUE(absl::IsResourceExhausted(limits_.OpenBulkStream("a").status()));
-  now_ms_ += 10;
+  clock_.Advance(10);
   EXPECT_TRUE(limits_.OpenBulkStream("a").ok());
 }
 
@@ -64,7 +66,7 @@ TEST_F(Limits, NamesAreForgottenWhenTheirBucketsAreFullAgainAndNoneIsInUse) {
   EXPECT_TRUE(limits_.TakeControlMessage("a").ok());
   auto stream = limits_.OpenBulkStream("b");
   EXPECT_THAT(std::string(limits_.TakeControlMessage("c").message()), HasSubstr("more than 2 names"));
-  now_ms_ += 60'000;
+  clock_.Advance(60'000);
   EXPECT_TRUE(limits_.TakeControlMessage("c").ok());
   EXPECT_FALSE(limits_.TakeControlMessage("d").ok()) << "b has a stream, c has just spoken";
   stream->reset();

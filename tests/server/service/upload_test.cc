@@ -158,11 +158,10 @@ TEST(Join, OfAnotherRunIsRefused) {
 
 // Both leases end in one Tick: the round closes with what the first one contributed.
 TEST(Leases, ThatEndTogetherDoNotLoseAnAdmittedContribution) {
-  int64_t now_ms = 0;
+  core::FakeClock clock;
   const TemporaryFolder folder;
   auto journal = *Journal::Open({.directory = folder.path(), .failed = nullptr});
-  auto coordinator =
-      *Coordinator::Create({.config = ConfigForTest(), .now_ms = [&] { return now_ms; }}, journal.get(), {});
+  auto coordinator = *Coordinator::Create({.config = ConfigForTest(), .clock = &clock}, journal.get(), {});
   struct Silent final : SitePeer {
     void Send(const v1::CoordinatorMessage&) override {}
     void Close() override {}
@@ -190,7 +189,7 @@ TEST(Leases, ThatEndTogetherDoNotLoseAnAdmittedContribution) {
   for (int p = 0; p < 2; ++p) upload(/*initial=*/true, p, core::CodecId::kFloat32);
   for (const auto& peer : peers) coordinator->Ready(peer.get());
   upload(/*initial=*/false, 0, core::CodecId::kInt4);
-  now_ms = ConfigForTest().membership.lease_ms;
+  clock.Set(ConfigForTest().membership.lease_ms);
   coordinator->Tick();
   EXPECT_TRUE(coordinator->Finish().ok());
   EXPECT_EQ(coordinator->Describe().versions(0), 1);

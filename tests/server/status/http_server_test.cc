@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <httplib.h>
 
-#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -18,10 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-int64_t NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+int64_t NowMs() { return core::SystemClock().NowMs(); }
 
 int Count(const std::string& text, std::string_view part) {
   int count = 0;
@@ -69,7 +65,7 @@ class HttpServerTest : public ::testing::Test {
     EXPECT_EQ(board_.event_streams(), count);
   }
 
-  StatusBoard board_{{.version = "1.2.3", .host = {}, .now_ms = NowMs}};
+  StatusBoard board_{{.version = "1.2.3", .host = {}}};
   std::unique_ptr<HttpServer> server_ = *HttpServer::Start("127.0.0.1", 0, &board_);
 };
 

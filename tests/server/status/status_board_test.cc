@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/core/fake_clock.h"
 #include "tests/server/status/large_snapshot.h"
 
 namespace causeway::server {
@@ -16,8 +17,8 @@ using nlohmann::json;
 
 class StatusBoardTest : public ::testing::Test {
  protected:
-  int64_t now_ms_ = 1'000;
-  StatusBoard board_{{.version = "1.2.3", .host = {}, .now_ms = [this] { return now_ms_; }}};
+  core::FakeClock clock_{1'000};
+  StatusBoard board_{{.version = "1.2.3", .host = {}, .clock = &clock_}};
 };
 
 TEST_F(StatusBoardTest, ThereIsNothingToReadBeforeTheFirstPage) {
@@ -51,9 +52,9 @@ TEST_F(StatusBoardTest, AlarmsKeepTheirTimesFromPageToPage) {
 
 TEST_F(StatusBoardTest, ItIsHealthyUntilItFailsOrFallsSilent) {
   board_.Publish({});
-  now_ms_ += StatusBoard::kSilentMs;
+  clock_.Advance(StatusBoard::kSilentMs);
   EXPECT_TRUE(board_.Healthy().ok);
-  now_ms_ += 1;
+  clock_.Advance(1);
   EXPECT_FALSE(board_.Healthy().ok);
   EXPECT_NE(board_.Healthy().reason, "");
   board_.Publish({.failure = "the disk is full"});

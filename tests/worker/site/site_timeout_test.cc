@@ -2,8 +2,7 @@
 // when nothing is heard for a while.
 #include <gmock/gmock.h>
 
-#include <atomic>
-
+#include "tests/core/fake_clock.h"
 #include "tests/worker/site/site_for_test.h"
 
 namespace causeway::worker {
@@ -13,17 +12,6 @@ using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 
 constexpr auto kSoon = milliseconds(5);
-
-// Its time stands still but for what a test adds.
-class FakeClock final : public core::Clock {
- public:
-  TimePoint Now() const override { return TimePoint(milliseconds(ms_)); }
-  int64_t UnixMs() const override { return ms_; }
-  void Advance(int64_t ms) { ms_ += ms; }
-
- private:
-  std::atomic<int64_t> ms_ = 0;
-};
 
 class SiteTimeoutTest : public SiteTest {
  protected:
@@ -54,7 +42,7 @@ class SiteTimeoutTest : public SiteTest {
            DigestOf(anchor));
   }
 
-  FakeClock clock_;
+  core::FakeClock clock_;
 };
 
 // ---- Timeouts ----
