@@ -13,12 +13,6 @@ namespace {
 constexpr char kUpload[] = "/causeway.v1.Coordinator/Upload";
 constexpr char kDownload[] = "/causeway.v1.Coordinator/Download";
 
-// Of the calendar, as gRPC's timers.
-int64_t NowUs() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(core::SystemClock().Calendar().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 void BulkStream::Cancel() {
@@ -28,7 +22,7 @@ void BulkStream::Cancel() {
 }
 
 void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
-  const int64_t now_us = NowUs();
+  const int64_t now_us = core::SystemClock().NowUs();
   const int64_t at_us = pacer_.Reserve(bytes, now_us);
   if (at_us <= now_us) return next();
   AddHold();
