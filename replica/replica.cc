@@ -156,6 +156,12 @@ void Replica::Resolve(bool merged) {
   }
 }
 
+void Replica::ForgetResidual() {
+  feedback_.Reset();
+  step_.Reset();
+  staged_.reset();
+}
+
 absl::StatusOr<std::vector<std::string>> Replica::EncodeInitial(std::span<const float> theta) const {
   RETURN_IF_ERROR(CheckFinite(theta, "initial value"));
   std::vector<std::string> chunks;
@@ -183,6 +189,7 @@ absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<c
   RETURN_IF_ERROR(CheckCodecs(codecs));
   ASSIGN_OR_RETURN(const CheckedChunks checked,
                    CheckChunks(fragment(), down_.With(codecs.down.value_or(down_.codec)), chunks));
+  step_.Reset();  // θ did not move by it: it does not follow W
   core::Buffer gradient = pool_->Take(anchor_.size());
   ClearPadding(gradient.values());
   checked.Decode(gradient.values());

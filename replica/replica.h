@@ -94,7 +94,7 @@ class Replica {
   absl::StatusOr<std::vector<std::string>> EncodeContribution(std::span<float> theta);
   // The contribution is in the update, or is refused and stays whole in θ and the residual.
   void Resolve(bool merged);
-  void ForgetResidual() { feedback_.Reset(); }
+  void ForgetResidual();  // and what θ was to move by: it is not W and what was trained any more
 
   // θ as float32 chunks: the initial parameters of a run. INVALID_ARGUMENT as above.
   absl::StatusOr<std::vector<std::string>> EncodeInitial(std::span<const float> theta) const;

@@ -97,8 +97,10 @@ bool FragmentRules::anchored() const { return incoming_ >= In::kAwaiting && !arr
 
 // ---- Sending ----
 
+bool FragmentRules::MayBegin() const { return facts_.version == facts_.applied && !busy() && !facts_.sent; }
+
 void FragmentRules::Begin(const TrainedAmount& trained, int64_t now_us) {
-  CHECK(facts_.version == facts_.applied && !busy() && !facts_.sent);
+  CHECK(MayBegin());
   Go(kCopying);
   facts_.sent = SentFacts{.base = facts_.version, .amount = trained, .weight = trained - facts_.merged_amount};
   sent_through_ = facts_.version;
@@ -272,12 +274,13 @@ void FragmentRules::EnterFromAnchor(const TrainedAmount& trained, Version last_a
 
 // ---- Times ----
 
-FragmentRules::Latency FragmentRules::NoteReady(int64_t now_us) {
+std::optional<FragmentRules::Latency> FragmentRules::NoteReady(int64_t now_us) {
   times_.ready_us = now_us;
+  if (times_.sent_us == 0) return std::nullopt;
   // The verdict may be later than the update, where it is not known to have waited.
   const bool admitted = times_.admitted_us > times_.sent_us;
-  return {.whole_s = Seconds(now_us - times_.sent_us),
-          .waited_s = admitted ? Seconds(arrival_.begun_us - times_.admitted_us) : 0};
+  return Latency{.whole_s = Seconds(now_us - times_.sent_us),
+                 .waited_s = admitted ? Seconds(arrival_.begun_us - times_.admitted_us) : 0};
 }
 
 void FragmentRules::NoteNeeded(int64_t now_us, double stall_s) {

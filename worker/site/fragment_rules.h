@@ -60,6 +60,7 @@ class FragmentRules {
 
   // ---- Sending ----
   void Due() { Go(Outgoing::kDue); }
+  bool MayBegin() const;  // W and θ are of one version, and nothing is unresolved
   void Begin(const TrainedAmount& trained, int64_t now_us);
   void Copied() { Go(Outgoing::kEncoding); }
   action::Upload Encoded(int64_t stay);       // also again, of what a checkpoint has
@@ -103,7 +104,7 @@ class FragmentRules {
     double whole_s = 0;   // of an update: from the send on
     double waited_s = 0;  // of that, for other sites
   };
-  Latency NoteReady(int64_t now_us);
+  std::optional<Latency> NoteReady(int64_t now_us);  // none: another process sent the contribution
   void NoteNeeded(int64_t now_us, double stall_s);
 
  private:

@@ -8,6 +8,7 @@ namespace causeway::worker {
 namespace {
 
 constexpr int64_t kSayReadyAgainUs = 5'000'000;
+constexpr core::Step kMostSteps = core::Step{1} << 53;  // a run of more is a mistake
 
 }  // namespace
 
@@ -25,7 +26,8 @@ void JoinRules::On(const event::Welcomed& welcome) {
   stay.last_admitted.resize(s_.fragments.size(), -1);
   // A joiner's downloads are of use whatever became of its stay, as long as it has no place that it could miss.
   const bool has_no_place = s_.joining() && !stay.entry;
-  const bool goes_on = welcome.kept_transfers && (welcome.resumed || has_no_place) && stay.stage != Stage::kLost;
+  const bool goes_on =
+      welcome.kept_transfers && welcome.same_lineage && (welcome.resumed || has_no_place) && stay.stage != Stage::kLost;
   if (goes_on && stay.number > 0) {
     stay.said_ready_us.reset();  // the stream is a new one
     return;
@@ -37,6 +39,8 @@ void JoinRules::On(const event::Welcomed& welcome) {
           .waited_for = before.waited_for,
           .entry = std::nullopt,
           .last_admitted = before.last_admitted};
+  // The coordinator takes it for one that goes on: only one that says that it holds nothing is given a new place.
+  if (welcome.resumed && !from_checkpoint) s_.Do(action::Rejoin{});
 }
 
 void JoinRules::FillFromCheckpoint() {
@@ -60,6 +64,10 @@ void JoinRules::On(const event::EntryGiven& given) {
     return s_.Fail(
         absl::InternalError(absl::StrCat("entry: expected ", expected, " versions, got ", given.entry.versions.size(),
                                          " and ", given.entry.first_versions.size())));
+  }
+  if (given.entry.step < 0 || given.entry.step > kMostSteps) {
+    return s_.Fail(
+        absl::InternalError(absl::StrCat("entry: expected a step from 0 to ", kMostSteps, ", got ", given.entry.step)));
   }
   s_.stay.entry = given.entry;
 }

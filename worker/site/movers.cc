@@ -41,6 +41,7 @@ Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, repl
 // ---- The step thread ----
 
 void Movers::ReadTheta(FragmentId p) {
+  staging_[p].Reset();  // of a contribution that was given up
   staging_[p] = pool_.Take(map_.fragment(p).padded_values());
   const int64_t ticket = store_->BeginRead(ranges_[p], staging_[p].values());
   copies_.Post([this, p, ticket] {

@@ -33,8 +33,10 @@ absl::StatusOr<core::Step> Site::JoinBy(Deadline deadline) {
     });
   }
   joining_ = true;
-  exchange_.Tell(event::Joining{});
-  RETURN_IF_ERROR(exchange_.AwaitTurn(deadline, {Turn::kGoOn}).status());
+  for (Turn turn = Turn::kJoin; turn != Turn::kGoOn;) {  // dropped again before its first step: once more
+    exchange_.Tell(event::Joining{});
+    ASSIGN_OR_RETURN(turn, exchange_.AwaitTurn(deadline, {Turn::kGoOn, Turn::kJoin}));
+  }
   joining_ = false;
   exchange_.movers()->FreeSpareMemory();
   return exchange_.Ask([](const SiteRules& rules) { return rules.state().step; });
@@ -57,12 +59,6 @@ absl::Status Site::CompleteRounds(Timeout timeout) {
   if (turn == Turn::kJoin) return absl::AbortedError("dropped from the run");
   FinishTasks();
   return absl::OkStatus();
-}
-
-bool Site::Checkpoint(const std::function<void(const SiteCheckpoint&)>& save) {
-  if (!exchange_.Ask([](const SiteRules& rules) { return rules.CanBeSaved(); })) return false;
-  exchange_.Checkpoint(save);
-  return true;
 }
 
 // ---- Staying and leaving ----

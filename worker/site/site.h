@@ -51,7 +51,8 @@ class Site {
 
   // ---- The step thread ----
 
-  // Takes part: returns, when the site has its anchors and its place, the step that it stands at, as if just done.
+  // Takes part: returns, when the site has its anchors and its place and the run is not paused, the step that it stands
+  // at, as if just done.
   absl::StatusOr<core::Step> Join(Timeout timeout = kForEver);
   // What the schedule wants at the end of inner step t, and waiting while the run is paused. Returns t, or, when the
   // site had been dropped from the run and has joined anew, the step to go on from.
@@ -61,7 +62,7 @@ class Site {
   // Calls `save` with what a process that starts again needs, at the end of a step, and returns when it has. θ and the
   // inner optimizer are the caller's. Runs on the task thread, while no array changes. False, and nothing is saved,
   // where θ is not W and what was trained: before the site has its place, and once it only completes rounds.
-  bool Checkpoint(const std::function<void(const SiteCheckpoint&)>& save);
+  bool Checkpoint(const std::function<void(const SiteCheckpoint&)>& save) { return exchange_.Checkpoint(save); }
   // Waits for the verdicts on what was sent.
   absl::Status DrainUploads(Timeout timeout = std::chrono::seconds(10));
   // The end of the site's part in the run, said to the coordinator. No call follows.

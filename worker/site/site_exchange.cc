@@ -139,6 +139,14 @@ void SiteExchange::OnUpdateTaken(FragmentId p, const core::AnchorDigest& anchor,
   Run(effects);
 }
 
+// The link may hold a lock here that it takes again in what would follow.
+void SiteExchange::OnBegan(const event::FetchBegan& began) {
+  Effects effects;
+  core::MutexLock lock(mutex_);
+  Handle(began, effects);
+  if (!effects.empty()) movers_->Post([effects = std::move(effects)] { Run(effects); });
+}
+
 void SiteExchange::OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) {
   Effects effects;
   {
@@ -187,6 +195,9 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
                            .num_fragments = map_->num_fragments(),
                            .last_admitted = welcome.last_admitted},
            effects);
+    for (const FragmentRules& fragment : rules_.state().fragments) {  // what an earlier stay has asked for is void
+      if (fragment.incoming() != Incoming::kArrived) arrived_[fragment.id()].reset();
+    }
   }
   Run(effects);
 }
@@ -260,19 +271,24 @@ absl::Status SiteExchange::RestoreArrays() {
   return absl::OkStatus();
 }
 
-void SiteExchange::Checkpoint(const std::function<void(const SiteCheckpoint&)>& save) {
+bool SiteExchange::Checkpoint(const std::function<void(const SiteCheckpoint&)>& save) {
+  const auto can_be_saved = [](const SiteRules& rules) { return rules.CanBeSaved(); };
+  if (!Ask(can_be_saved)) return false;
   movers_->Finish();
+  bool saved = false;
   movers_->Post([&] {
     SiteCheckpoint checkpoint;
     {
       core::MutexLock lock(mutex_);
+      saved = can_be_saved(rules_);
       checkpoint.facts = rules_.Facts();
       checkpoint.chunks = sent_;
     }
     checkpoint.arrays = movers_->Arrays();
-    save(checkpoint);
+    if (saved) save(checkpoint);
   });
   movers_->Finish();
+  return saved;
 }
 
 Movers* SiteExchange::movers() const {

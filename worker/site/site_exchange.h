@@ -56,8 +56,9 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
     return read(rules_);
   }
 
-  // A copy of everything that a checkpoint needs, on the task thread; arrays are views. Returns when `save` has.
-  void Checkpoint(const std::function<void(const SiteCheckpoint&)>& save);
+  // Everything that a checkpoint needs, on the task thread; arrays are views. Returns when `save` has; false, and it is
+  // not called, unless the rules say that the site can be saved.
+  bool Checkpoint(const std::function<void(const SiteCheckpoint&)>& save);
   Movers* movers() const;                                 // null before the first welcome
   const core::FragmentMap& map() const { return *map_; }  // after it
 
@@ -84,7 +85,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   void OnAnchorPlaced(core::FragmentId p, const core::AnchorDigest& anchor) override;
   void OnUpdateTaken(core::FragmentId p, const core::AnchorDigest& anchor, const std::string& mismatch) override;
   void OnMoverFailed(const absl::Status& status) override { Tell(event::Failed{status}); }
-  void OnBegan(const event::FetchBegan& began) override { Tell(began); }
+  void OnBegan(const event::FetchBegan& began) override;
   void OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) override;
   void OnVerdict(const event::VerdictGiven& given) override;
   void OnTransferFailed(const absl::Status& status) override { Tell(event::Failed{status}); }

@@ -65,7 +65,7 @@ SiteRules::Turn SiteRules::turn() const {
     case Stage::kCompleting: return Turn::kWait;
     case Stage::kCompleted: return Turn::kDone;
     case Stage::kTraining: return s_.end ? Turn::kWait : Turn::kGoOn;
-    default: return Turn::kJoin;
+    default: return s_.stay.waited_for ? Turn::kWait : Turn::kJoin;
   }
 }
 
@@ -174,13 +174,13 @@ void SiteRules::On(const event::UpdateTaken& taken) {
   FragmentRules& fragment = s_.fragments[taken.fragment];
   fragment.Taken(/*wrong=*/!taken.mismatch.empty());
   if (fragment.facts().merged) ++s_.counts.merged;
-  const FragmentRules::Latency latency = fragment.NoteReady(s_.now_us);
+  const std::optional<FragmentRules::Latency> latency = fragment.NoteReady(s_.now_us);
   if (!taken.mismatch.empty()) return LoseAnchor(fragment, taken.mismatch);
   if (s_.stay.stage == Stage::kCompleting) {
     fragment.Moved();
     s_.Do(fragment.AskForUpdate(s_.stay.number));
   } else if (s_.stay.stage == Stage::kTraining) {
-    if (fragment.facts().merged) s_.delay.Arrived(latency.whole_s, latency.waited_s);
+    if (fragment.facts().merged && latency) s_.delay.Arrived(latency->whole_s, latency->waited_s);
   } else {
     join_.Follow(fragment);
   }

@@ -33,7 +33,7 @@ class SiteRules {
   enum class Turn {
     kWait,    // for an event
     kGoOn,    // takes the next step
-    kJoin,    // has no place in the run: waits for one
+    kJoin,    // has no place in the run: says that it waits for one
     kFailed,  // see failure(); also when it was asked to stop
     kDone,    // all rounds that it waited for are complete
   };

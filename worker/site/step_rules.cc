@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/check.h"
+#include "absl/strings/str_cat.h"
 
 namespace causeway::worker {
 namespace {
@@ -27,7 +27,12 @@ void StepRules::On(const event::Stepped& stepped) {
     for (FragmentRules& fragment : s_.fragments) {
       const core::Version scheduled = s_.schedule.SendsAt(fragment.id(), stepped.step);
       if (scheduled < 0 || scheduled < fragment.facts().first) continue;
-      CHECK(fragment.facts().version == scheduled);
+      if (fragment.facts().version != scheduled || !fragment.MayBegin()) {
+        return s_.Fail(absl::InternalError(
+            absl::StrCat("step ", stepped.step, " sends version ", scheduled, " of fragment ", fragment.id(),
+                         ", this site holds ", fragment.facts().version, " and ", OutgoingName(fragment.outgoing()),
+                         ": the place that it was given does not fit the schedule")));
+      }
       Send(fragment);
     }
     return;
@@ -61,6 +66,7 @@ void StepRules::GoOn() {
     for (FragmentRules& fragment : s_.fragments) SendDue(fragment);
   }
   if (s_.held) {
+    if (s_.stepped_us) s_.Do(action::Say{"the run is paused: holds"});
     s_.stepped_us.reset();
   } else {
     s_.end.reset();

@@ -60,6 +60,10 @@ class FakeLink final : public transport::CoordinatorLink {
     core::MutexLock lock(mutex_);
     lock.Wait(changed_, [&] { return ready_ >= count; });
   }
+  void AwaitProgress(const std::function<bool(const core::Progress&)>& holds) {
+    core::MutexLock lock(mutex_);
+    lock.Wait(changed_, [&] { return holds(progress_); });
+  }
   void AwaitRejoin() {
     core::MutexLock lock(mutex_);
     lock.Wait(changed_, [&] { return rejoins_ > 0; });

@@ -207,6 +207,43 @@ TEST_F(SiteTest, JoinerWhoseConnectionBreaksGoesOnWithWhatItDownloads) {
   EXPECT_THAT(value_, ElementsAre(5));
 }
 
+TEST_F(SiteTest, SiteThatIsDroppedWhileItHoldsBeforeItsFirstStepJoinsAnew) {
+  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
+  link_.listener().OnHold(true);
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  transport::DownloadRequest anchor = link_.NextDownload();
+  Answer(anchor, {.version = 3}, {5, 0}, DigestOf(5));
+  link_.AwaitReady(1);
+  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu"}});
+  EXPECT_EQ(link_.NextDownload().version, 3);
+  link_.AwaitProgress([](const core::Progress& progress) { return progress.wall_s > 0; });  // it has entered, and holds
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  transport::DownloadRequest missed = link_.NextDownload();
+  EXPECT_EQ(missed.version, 3);
+  Answer(missed, {.version = 4, .outer = {1, 0}, .merged = {"us"}, .sites = {"us"}}, {0.25f}, DigestOf(4.75f));
+  link_.AwaitReady(2);
+  link_.listener().OnEntry({.step = 10, .versions = {4}, .first_versions = {4}, .sites = {"eu", "us"}});
+  link_.listener().OnHold(false);
+  EXPECT_EQ(*joined.get(), 10);
+  EXPECT_THAT(value_, ElementsAre(4.75f));
+}
+
+TEST_F(SiteTest, PlaceThatDoesNotFitTheScheduleEndsTheLoopWithWhatIsWrong) {
+  ASSERT_TRUE(FirstJoin(/*anchor=*/1, /*version=*/100, /*step=*/0, /*first=*/0).ok());
+  ASSERT_TRUE(site_->AfterStep(1).ok());
+  const auto step = site_->AfterStep(2);
+  EXPECT_EQ(step.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(step.status().message()),
+              HasSubstr("step 2 sends version 0 of fragment 0, this site holds 100"));
+}
+
+TEST_F(SiteTest, SiteThatIsTakenForOneThatGoesOnAsksForANewPlace) {
+  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+  link_.listener().OnWelcome({.resumed = true, .kept_transfers = false, .map = map_, .last_admitted = {-1}});
+  link_.AwaitRejoin();
+  EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre());
+}
+
 TEST_F(SiteTest, NonFiniteValueEndsTheLoopAndIsNotSent) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   value_[0] = std::nanf("");
