@@ -90,7 +90,7 @@ struct Stepped {    // inner step t is done
   core::Step step = 0;
   int64_t tokens = 0;  // trained on in it
 };
-struct Offered {  // what the site initialised is offered, and the anchor asked for
+struct Offered {  // what the site initialised is about to be offered, and the anchor asked for
   Tag tag;
 };
 struct Moved {  // θ has moved as the rules wanted

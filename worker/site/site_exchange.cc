@@ -65,8 +65,8 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
           [&](const action::OfferInitial& offer) {
             by_step_thread([this, tag = offer.tag] {
               const uint64_t digest = movers_->OfferInitial(tag.fragment);
+              Tell(event::Offered{tag});  // before: what is asked for is known to be
               transfers_.FetchAnchor({.tag = tag}, map_->fragment(tag.fragment), digest);
-              Tell(event::Offered{tag});
             });
           },
           [&](const action::UploadInitial&) { by_step_thread([this] { UploadInitial(); }); },
