@@ -41,8 +41,6 @@ bool Holds(std::span<const Transition<State>> table, State from, State to) {
 
 constexpr int64_t kAskAgainUs = 5'000'000;
 
-double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
-
 }  // namespace
 
 const char* OutgoingName(Outgoing outgoing) {

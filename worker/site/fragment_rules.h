@@ -87,7 +87,6 @@ class FragmentRules {
   // The outer step with what arrived; `synchronous`: our contribution can be in this round alone.
   action::TakeUpdate Take(bool synchronous, bool moves_theta);
   void Taken(bool wrong);  // `wrong`: W is not the run's now
-  bool merges_ours() const { return facts_.merged; }
   action::MoveTheta Move();
   void Moved();       // or θ stays as it is
   void LoseAnchor();  // W is not one of the run's

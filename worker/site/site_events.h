@@ -19,6 +19,9 @@
 
 namespace causeway::worker {
 
+// Of a time, or between two, as events count them.
+inline double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
+
 // What something was asked for.
 struct Tag {
   int64_t stay = 0;

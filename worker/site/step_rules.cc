@@ -6,11 +6,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace causeway::worker {
-namespace {
-
-double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
-
-}  // namespace
 
 // ---- The end of a step ----
 
