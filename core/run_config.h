@@ -16,7 +16,7 @@
 
 namespace causeway::core {
 
-enum class ModelKind { kLlama, kSynthetic };
+enum class ModelKind { kLlama, kSynthetic, kExternal };
 
 // Hugging Face's config.json names.
 struct LlamaConfig {
