@@ -43,7 +43,7 @@ class ReplicaTest : public ::testing::Test {
   // θ as the movers read it.
   std::vector<float> Theta() {
     std::vector<float> staging(map_.fragment(0).padded_values());
-    store_.Read(ranges_, staging);
+    EXPECT_TRUE(store_.Read(ranges_, staging).ok());
     return staging;
   }
 

@@ -21,6 +21,21 @@ TEST_F(ReplicaTest, WhatTrainsAfterTheCopyIsNotSent) {
   EXPECT_THAT(Decoded(*replica_->EncodeContribution(staging)), Each(0.0f));
 }
 
+// Against W itself the gradient would be what rounding dropped, and W would end on the numbers that the dtype has.
+TEST_F(ReplicaTest, ThetaOfSixteenBitsThatWasNotTrainedSendsNothing) {
+  for (core::DType dtype : {core::DType::kBfloat16, core::DType::kFloat16}) {
+    Replica replica(map_, 0, config_, &pool_, {dtype, dtype});
+    first_ = {0.3f, 1 / 3.0f, -0.7f};
+    replica.SetInitial(Theta());
+    core::RoundTo(dtype, first_, first_);
+    std::vector<float> staging = Theta();
+    EXPECT_THAT(Decoded(*replica.EncodeContribution(staging)), Each(0.0f)) << core::DTypeName(dtype);
+    first_[1] += 0.125f;  // trained
+    staging = Theta();
+    EXPECT_EQ(Decoded(*replica.EncodeContribution(staging))[1], -0.125f) << core::DTypeName(dtype);
+  }
+}
+
 TEST_F(ReplicaTest, RefusedContributionStaysWholeInTheSite) {
   config_.codec = {core::CodecId::kSign, core::CodecId::kFloat32, 1, 0};
   Make();

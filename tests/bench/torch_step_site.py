@@ -1,0 +1,80 @@
+"""One site of tests/bench/torch_step: a model inside the run and its twin outside take turns, a block of steps each."""
+
+import json
+import math
+import resource
+import statistics
+import sys
+import time
+
+import torch
+from torch import nn
+
+import causeway.torch as causeway
+from ingest_lib import processes
+
+VOCABULARY, LENGTH, ROWS = 4096, 32, 2
+BLOCK = 50  # steps: H, so that each block has every fragment's send and update once
+
+
+class Model(nn.Module):
+    def __init__(self, layers, width):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, width)
+        block = nn.TransformerEncoderLayer(width, width // 64, 4 * width, dropout=0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(block, layers, enable_nested_tensor=False).layers
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def peak_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def step(model, optimizer):
+    tokens = torch.randint(VOCABULARY, (ROWS, LENGTH))
+    start = time.perf_counter()
+    nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return time.perf_counter() - start
+
+
+def main():
+    address, layers, width, steps = sys.argv[1], *map(int, sys.argv[2:])
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    alone, inside = ((model, torch.optim.AdamW(model.parameters(), lr=1e-4))
+                     for model in (Model(layers, width), Model(layers, width)))
+    times = {"without": [], "with": []}
+    for pair in (alone, inside):  # optimizer states exist from the first step on
+        step(*pair)
+    before = peak_bytes()
+    with causeway.DiLoCo(*inside, coordinator=address, site="a") as diloco:
+        joined = peak_bytes()
+        while diloco.step < steps:
+            times["without"] += [step(*alone) for _ in range(BLOCK)]
+            times["with"] += [step(*inside) for _ in range(min(BLOCK, steps - diloco.step))]
+    parameters = sum(parameter.numel() for parameter in inside[0].parameters())
+    median = {name: statistics.median(values) for name, values in times.items()}
+    mean = {name: statistics.fmean(values) for name, values in times.items()}
+    print(json.dumps({
+        "parameters": parameters,
+        "median_s": median, "median_ratio": median["with"] / median["without"],
+        "mean_s": mean, "mean_ratio": mean["with"] / mean["without"],
+        "slowest_s": max(times["with"]), "steps_timed": {name: len(values) for name, values in times.items()},
+        "joining_bytes_a_parameter": (joined - before) / parameters,
+        "peak_bytes_a_parameter": (peak_bytes() - before) / parameters,
+        "goal_bytes_a_parameter": 12 + 9 / 8 + 64e6 / parameters,
+        "torch": torch.__version__, **processes.machine(),
+    }))
+    assert all(math.isfinite(value) for value in times["with"])
+
+
+if __name__ == "__main__":
+    main()

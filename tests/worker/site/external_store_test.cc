@@ -1,0 +1,187 @@
+#include "worker/site/external_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "core/layout.h"
+#include "core/outer_step.h"
+#include "core/random.h"
+#include "replica/host_store.h"
+
+namespace causeway::worker {
+namespace {
+
+using core::DType;
+using core::kUnitValues;
+using replica::Movement;
+using replica::UnitRanges;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+std::vector<float> Noise(size_t count, uint64_t stream) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(core::UnitInterval(core::HashCombine(stream, i)) - 0.5);
+  }
+  return values;
+}
+
+// A program with one tensor, which does its work when it is told to.
+class Program {
+ public:
+  explicit Program(std::vector<float> theta, DType dtype = DType::kFloat32, bool moves = false)
+      : theta_(std::move(theta)),
+        store_({{.values = std::ssize(theta_), .dtype = dtype, .caller_moves = moves}}, [this] { Wake(); }) {}
+
+  ExternalStore& store() { return store_; }
+  const std::vector<float>& theta() const { return theta_; }
+  int pieces() const { return pieces_; }
+
+  // Does pieces until `outcome` is there.
+  absl::Status WorkUntil(std::future<absl::Status> outcome) {
+    while (outcome.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      if (const std::optional<WorkPiece> piece = Next(outcome)) Do(*piece);
+    }
+    return outcome.get();
+  }
+
+  absl::Status Move(const UnitRanges& ranges, const Movement& movement) {
+    return WorkUntil(std::async(std::launch::async, [&] {
+      const absl::Status moved = store_.Move(ranges, movement);
+      Wake();
+      return moved;
+    }));
+  }
+
+ private:
+  void Wake() {
+    core::MutexLock lock(mutex_);
+    woken_ = true;
+    changed_.notify_all();
+  }
+
+  std::optional<WorkPiece> Next(const std::future<absl::Status>&) {
+    if (std::optional<WorkPiece> piece = store_.Take()) return piece;
+    core::MutexLock lock(mutex_);
+    lock.WaitFor(changed_, std::chrono::milliseconds(10), [this] { return std::exchange(woken_, false); });
+    return store_.Take();
+  }
+
+  void Do(const WorkPiece& piece) {
+    ++pieces_;
+    const std::span<float> part = std::span(theta_).subspan(piece.first, piece.values.size());
+    switch (piece.kind) {
+      case WorkPiece::Kind::kRead: std::ranges::copy(part, piece.values.begin()); break;
+      case WorkPiece::Kind::kWrite: std::ranges::copy(piece.values, part.begin()); break;
+      case WorkPiece::Kind::kMix: core::MixAnchor(piece.factor, piece.values, part); break;
+      case WorkPiece::Kind::kAdd: core::Rebase(piece.factor, piece.values, part); break;
+    }
+    EXPECT_TRUE(store_.Done(piece.id, absl::OkStatus()).ok());
+  }
+
+  std::vector<float> theta_;
+  int pieces_ = 0;
+  core::Mutex mutex_;
+  std::condition_variable changed_;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+  ExternalStore store_;
+};
+
+constexpr int64_t kValues = 3 * kUnitValues - 77;  // three units, the last with padding
+const UnitRanges kLastTwo = {{0, 1, 2}};
+
+TEST(ExternalStore, MovesFloat32ToTheBitsOfTheHostStore) {
+  for (const bool moves_itself : {false, true}) {
+    for (const bool mixes : {true, false}) {
+      const std::vector<float> other = Noise(2 * kUnitValues, 2);
+      const Movement movement = mixes ? Movement::Mix(0.3f, other) : Movement::Step(0.7f, other);
+      Program program(Noise(kValues, 1), DType::kFloat32, moves_itself);
+      ASSERT_TRUE(program.Move(kLastTwo, movement).ok());
+      std::vector<float> expected = Noise(kValues, 1);
+      replica::HostStore host({expected}, nullptr);
+      ASSERT_TRUE(host.Move(kLastTwo, movement).ok());
+      EXPECT_EQ(program.theta(), expected) << moves_itself << mixes;
+    }
+  }
+}
+
+TEST(ExternalStore, SettingThetaIsOneWriteOfEachRange) {
+  Program program(Noise(kValues, 1));
+  const std::vector<float> anchor(2 * kUnitValues, 0.25f);
+  ASSERT_TRUE(program.Move(kLastTwo, Movement::Mix(0, anchor)).ok());
+  EXPECT_EQ(program.pieces(), 1);
+  EXPECT_THAT(std::span(program.theta()).subspan(kUnitValues), Each(0.25f));
+  EXPECT_EQ(program.theta()[0], Noise(kValues, 1)[0]);
+}
+
+TEST(ExternalStore, WhatIsWrittenToBfloat16IsANumberOfIt) {
+  std::vector<float> theta = Noise(kValues, 1);
+  core::RoundTo(DType::kBfloat16, theta, theta);
+  Program program(theta, DType::kBfloat16);
+  const std::vector<float> anchor = Noise(3 * kUnitValues, 3);
+  ASSERT_TRUE(program.Move({{0, 0, 3}}, Movement::Mix(0.5f, anchor)).ok());
+  std::vector<float> expected = theta;
+  core::MixAnchor(0.5f, std::span(anchor).first(kValues), expected);
+  core::RoundTo(DType::kBfloat16, expected, expected);
+  EXPECT_EQ(program.theta(), expected);
+}
+
+TEST(ExternalStore, MoreThanFitsAtOnceMovesPieceByPiece) {
+  constexpr int64_t kUnits = ExternalStore::kMovedAtOnce / kUnitValues + 1;
+  Program program(std::vector<float>(kUnits * kUnitValues - 5, 1));
+  const std::vector<float> ones(kUnits * kUnitValues, 1);
+  ASSERT_TRUE(program.Move({{0, 0, kUnits}}, Movement::Step(1, ones)).ok());
+  EXPECT_EQ(program.pieces(), 4);  // two reads, two writes
+  EXPECT_THAT(program.theta(), Each(0.0f));
+}
+
+TEST(ExternalStore, ReadIsLeftToTheProgramUntilThetaChanges) {
+  Program program(Noise(kValues, 1));
+  std::vector<float> staging(2 * kUnitValues);
+  const int64_t ticket = program.store().BeginRead(kLastTwo, staging);
+  const std::optional<WorkPiece> piece = program.store().Take();
+  ASSERT_TRUE(piece);
+  EXPECT_TRUE(piece->before_change);
+  EXPECT_EQ(piece->first, kUnitValues);
+  EXPECT_EQ(std::ssize(piece->values), kValues - kUnitValues);
+  std::ranges::fill(piece->values, 7.0f);
+  ASSERT_TRUE(program.store().Done(piece->id, absl::OkStatus()).ok());
+  EXPECT_TRUE(program.store().AwaitRead(ticket).ok());
+  EXPECT_EQ(staging[0], 7);
+}
+
+TEST(ExternalStore, WorkThatCannotBeDoneFailsWhatWaitsForIt) {
+  Program program(Noise(kValues, 1));
+  std::vector<float> staging(2 * kUnitValues);
+  const int64_t ticket = program.store().BeginRead(kLastTwo, staging);
+  const std::optional<WorkPiece> piece = program.store().Take();
+  ASSERT_TRUE(program.store().Done(piece->id, absl::InternalError("no such device")).ok());
+  EXPECT_THAT(std::string(program.store().AwaitRead(ticket).message()), HasSubstr("no such device"));
+  EXPECT_FALSE(program.store().Read(kLastTwo, staging).ok());  // the site is over
+}
+
+TEST(ExternalStore, EndLetsGoOfWhatWaitsOnceTheProgramHasDoneWhatItTook) {
+  Program program(Noise(kValues, 1));
+  std::vector<float> staging(2 * kUnitValues), other(kUnitValues);
+  const int64_t taken = program.store().BeginRead(kLastTwo, staging);
+  const int64_t waiting = program.store().BeginRead({{0, 0, 1}}, other);
+  const std::optional<WorkPiece> piece = program.store().Take();
+  program.store().End(absl::CancelledError("the site leaves"));
+  EXPECT_TRUE(absl::IsCancelled(program.store().AwaitRead(waiting)));
+  EXPECT_FALSE(program.store().AwaitTaken(std::chrono::nanoseconds(0)));  // its memory is in use
+  EXPECT_EQ(program.store().Take(), std::nullopt);
+  ASSERT_TRUE(program.store().Done(piece->id, absl::OkStatus()).ok());
+  EXPECT_TRUE(program.store().AwaitRead(taken).ok());
+  EXPECT_TRUE(program.store().AwaitTaken(std::chrono::nanoseconds(0)));
+}
+
+TEST(ExternalStore, WorkThatWasNotTakenCannotBeDone) {
+  Program program(Noise(kValues, 1));
+  const absl::Status done = program.store().Done(42, absl::OkStatus());
+  EXPECT_EQ(done.message(), "work_done: expected the id of work that was taken and is not done, got 42");
+}
+
+}  // namespace
+}  // namespace causeway::worker
