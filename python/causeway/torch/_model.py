@@ -58,7 +58,7 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
         if name not in {listed for listed, _ in named}:
             raise mismatch("kinds", "names of the model's parameters", name, tensor=name)
     result = Model()
-    first_name: dict[int, str] = {}
+    first_of: dict[int, dict[str, object]] = {}
     untrained: list[str] = []
     for name, parameter in named:
         tensor: dict[str, object] = {"name": name, "shape": list(parameter.shape)}
@@ -66,10 +66,10 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
             tensor["kind"] = kinds[name]
         index = len(result.tensors)
         result.tensors.append(tensor)
-        if id(parameter) in first_name:
-            tensor.update(alias_of=first_name[id(parameter)], dtype=_dtype_name(parameter))
+        first = first_of.setdefault(id(parameter), tensor)
+        if first is not tensor:
+            tensor.update(alias_of=first["name"], dtype=first["dtype"])
             continue
-        first_name[id(parameter)] = name
         if name in masters or (parameter.requires_grad and id(parameter) in trained):
             moved = masters.get(name, parameter)
             tensor.update(dtype=_synced_dtype(name, moved), moves="library" if _on_host(moved) else "caller")

@@ -111,7 +111,8 @@ class DiLoCo:
             raise
         self._store.set_work_done(self._site.work_done)
         alpha = self.config["sync"]["fragment_update_alpha"]
-        low = [t["name"] for t in self._model.tensors if not t.get("frozen") and t["dtype"] != "float32"]
+        low = [self._model.tensors[i]["name"] for i in self._model.synced
+               if self._model.tensors[i]["dtype"] != "float32"]
         if low and alpha > 0:
             LOGGER.warning("sync.fragment_update_alpha is %g, and %d parameters have fewer bits than float32, the first "
                            "%s: each mix rounds them; 0 takes the run's value instead", alpha, len(low), low[0])
