@@ -86,7 +86,7 @@ class DiLoCo:
         self._after_apply = after_apply
         self._on_rejoin = on_rejoin
         self._open(options, expectations, data)
-        self._joined = self._left = self._inside_anchor = False
+        self._joined = self._left = self._inside_anchor = self._stepped = False
         self._loaded: SiteState | None = None
         self._terminate: Any = None  # what handled SIGTERM before
         self._step = self._stays = 0
@@ -199,7 +199,9 @@ class DiLoCo:
     def _check_masters(self) -> None:
         if self._model.copies:
             return
-        _optimizers.check_own_masters(self._optimizers, has_masters=False)
+        if not self._stepped:  # the state is made in an optimizer's first step
+            _optimizers.check_own_masters(self._optimizers, has_masters=False)
+            self._stepped = True
         index = self._hidden_masters.suspect(lambda i: _model.local(self._model.synced[i]).reshape(-1))
         if index is not None:
             name = self._model.tensors[index]["name"]
