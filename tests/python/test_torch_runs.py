@@ -29,6 +29,7 @@ def llama_config(codec, **sections):
         "sync": {"sync_every": 10, "num_fragments": 3, "fragment_sync_delay": 2, "fragment_update_alpha": 0.5},
         "codec": {"up": codec, "down": codec},
         "membership": {"min_sites": 2},
+        "data": {"mode": "shared"},
         "eval": {"every_rounds": 0},
         "checkpoint": {"every_rounds": 0},
     }

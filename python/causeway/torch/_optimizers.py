@@ -15,20 +15,17 @@ Hook = Callable[[], None]
 
 
 def unwrapped(given: object) -> list[torch.optim.Optimizer]:
-    """The optimizers whose step() changes parameters: without accelerate's wrapper, out of torchtitan's container."""
+    """The optimizers whose step() changes parameters and calls hooks: without accelerate's wrapper, out of containers."""
     if given is None:
         return []
     if isinstance(given, (list, tuple)):
         return [inner for each in given for inner in unwrapped(each)]
-    inner = getattr(given, "optimizers", None)  # torchtitan's OptimizersContainer
-    if isinstance(inner, (list, tuple)) and inner:
-        return unwrapped(inner)
-    inner = getattr(given, "optimizer", None)  # accelerate's AcceleratedOptimizer and its like
-    if inner is not None and hasattr(inner, "param_groups"):
-        return unwrapped(inner)
-    if not isinstance(given, torch.optim.Optimizer):
-        raise mismatch("optimizer", "a torch.optim.Optimizer or several", type(given).__name__)
-    return [given]
+    if isinstance(given, torch.optim.Optimizer) and "_optimizer_step_post_hooks" in vars(given):
+        return [given]  # also one that steps others: its own step ends last
+    for attribute in ("optimizers", "optimizer"):  # torchtitan's OptimizersContainer, accelerate's AcceleratedOptimizer
+        if getattr(given, attribute, None):
+            return unwrapped(getattr(given, attribute))
+    raise mismatch("optimizer", "a torch.optim.Optimizer or several", type(given).__name__)
 
 
 def check_own_masters(optimizers: Iterable[torch.optim.Optimizer], has_masters: bool) -> None:
