@@ -143,6 +143,7 @@ class SiteHandle(_Owner):
             if status == _library.STOP:
                 self.stopping = True
             if status != _library.AGAIN:
+                self._carry_out()  # copies of θ before it changes, of which the call's last act was to ask
                 return True
             if polls is not None:
                 polls -= 1

@@ -8,7 +8,7 @@ import unittest
 
 import numpy
 
-from harness import DONE, DigestBook, EndToEndTest, check_all, eventually, synthetic
+from harness import DONE, DigestBook, EndToEndTest, check_all, eventually, merged, synthetic
 
 HERE = pathlib.Path(__file__).parent
 LIBRARY = os.environ.get("CAUSEWAY_LIBRARY", "")
@@ -21,9 +21,10 @@ needs_library = unittest.skipUnless(os.path.exists(LIBRARY), f"no library at {LI
 
 
 def config_of(up, down, feedback, **sections):
-    return synthetic(SITES, SHAPES, run={"steps": 61}, model={"gradient": {"kind": "noise"}},
-                     sync={"sync_every": 6, "num_fragments": 4, "fragment_sync_delay": 1, "fragment_update_alpha": 0.5},
-                     codec={"up": up, "down": down, "feedback_up": feedback, "feedback_down": feedback}, **sections)
+    config = synthetic(SITES, SHAPES, run={"steps": 61}, model={"gradient": {"kind": "noise"}},
+                       sync={"sync_every": 6, "num_fragments": 4, "fragment_update_alpha": 0.5},
+                       codec={"up": up, "down": down, "feedback_up": feedback, "feedback_down": feedback})
+    return merged(config, sections)
 
 
 @needs_library
