@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/dtype.h"
 
 namespace causeway::core {
 
@@ -20,7 +21,12 @@ struct TensorSpec {
   std::vector<int64_t> shape;  // row-major, float32
   TensorKind kind = TensorKind::kMatrix;
   int layer = kNoLayer;  // 0-based; kNoLayer for embeddings, head and final norm
+  DType dtype = DType::kFloat32;
+  std::string alias_of;
+  bool frozen = false;
+  uint64_t values_digest = 0;
 
+  bool synced() const { return !frozen && alias_of.empty(); }
   int64_t NumValues() const;
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };

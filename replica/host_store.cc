@@ -53,8 +53,8 @@ int64_t HostStore::BeginRead(const UnitRanges& ranges, std::span<float> staging)
   return ticket;
 }
 
-void HostStore::AwaitRead(int64_t ticket) {
-  if (bus_ == nullptr) return;
+absl::Status HostStore::AwaitRead(int64_t ticket) {
+  if (bus_ == nullptr) return absl::OkStatus();
   std::vector<Piece> pieces;
   {
     core::MutexLock lock(mutex_);
@@ -68,9 +68,10 @@ void HostStore::AwaitRead(int64_t ticket) {
     std::copy_n(tensors_[tensor].begin() + (part.first - firsts_[tensor]), part.count,
                 piece->to.begin() + (part.first - piece->from.first));
   });
+  return absl::OkStatus();
 }
 
-void HostStore::DoMove(const UnitRanges& ranges, const Movement& movement) {
+absl::Status HostStore::DoMove(const UnitRanges& ranges, const Movement& movement) {
   size_t at = 0;
   for (const UnitRange& range : ranges) {
     const std::span<float> local = Local(range);
@@ -81,6 +82,7 @@ void HostStore::DoMove(const UnitRanges& ranges, const Movement& movement) {
       case Movement::Kind::kStep: core::Rebase(movement.factor, values, local); break;
     }
   }
+  return absl::OkStatus();
 }
 
 }  // namespace causeway::replica

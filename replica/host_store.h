@@ -18,10 +18,10 @@ class HostStore : public ParameterStore {
   HostStore(std::vector<std::span<float>> tensors, offload::BusSchedule* bus);
 
   int64_t BeginRead(const UnitRanges& ranges, std::span<float> staging) override;
-  void AwaitRead(int64_t ticket) override;
+  absl::Status AwaitRead(int64_t ticket) override;
 
  protected:
-  void DoMove(const UnitRanges& ranges, const Movement& movement) override;
+  absl::Status DoMove(const UnitRanges& ranges, const Movement& movement) override;
 
  private:
   // Values of θ, counted through all tensors, and where they go.

@@ -8,7 +8,8 @@
 // in padded layout, as a fragment has its tensors; padding is left alone.
 //
 // Threads: the step thread, which is the one that trains, calls BeginRead and Move, and nothing else changes θ
-// meanwhile. AwaitRead may be called on another thread.
+// meanwhile. AwaitRead may be called on another thread. A read or a move that fails is the end of the site: θ may have
+// moved in part.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,8 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "core/dtype.h"
 #include "core/fragment_map.h"
 
 namespace causeway::replica {
@@ -53,25 +56,32 @@ class ParameterStore {
 
   virtual ~ParameterStore() = default;
 
+  // That θ of a tensor has; arrays beside it are float32. What is not float32 is rounded to nearest when it moves, and
+  // the outer gradient is against W rounded alike (Replica::EncodeContribution).
+  virtual core::DType dtype(int /*tensor*/) const { return core::DType::kFloat32; }
+
   // Sees to it that `staging` will hold θ as it is now, however soon θ changes. Both arguments' memory stays until
   // AwaitRead of the ticket that it returns, which is called once.
   virtual int64_t BeginRead(const UnitRanges& ranges, std::span<float> staging) = 0;
-  virtual void AwaitRead(int64_t ticket) = 0;
+  virtual absl::Status AwaitRead(int64_t ticket) = 0;
 
   // θ has moved when it returns, and the observer was called.
-  void Move(const UnitRanges& ranges, const Movement& movement) {
-    DoMove(ranges, movement);
-    if (observer_ != nullptr) observer_(ranges);
+  absl::Status Move(const UnitRanges& ranges, const Movement& movement) {
+    absl::Status moved = DoMove(ranges, movement);
+    if (moved.ok() && observer_ != nullptr) observer_(ranges);
+    return moved;
   }
 
   // Called on the step thread at the end of each Move: for a trainer that keeps copies of θ. Before the first Move.
   void SetObserver(Observer observer) { observer_ = std::move(observer); }
 
   // θ as it is now, at once.
-  void Read(const UnitRanges& ranges, std::span<float> staging) { AwaitRead(BeginRead(ranges, staging)); }
+  absl::Status Read(const UnitRanges& ranges, std::span<float> staging) {
+    return AwaitRead(BeginRead(ranges, staging));
+  }
 
  protected:
-  virtual void DoMove(const UnitRanges& ranges, const Movement& movement) = 0;
+  virtual absl::Status DoMove(const UnitRanges& ranges, const Movement& movement) = 0;
 
  private:
   Observer observer_;

@@ -1,6 +1,7 @@
 #include "replica/replica.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/limits.h"
+#include "core/value_place.h"
 
 namespace causeway::replica {
 
@@ -88,9 +90,10 @@ absl::Status AnchorReader::Finish(uint64_t digest) const {
 // ---- Replica ----
 
 Replica::Replica(const core::FragmentMap& map, core::FragmentId id, const core::RunConfig& config,
-                 core::BufferPool* pool)
+                 core::BufferPool* pool, std::vector<core::DType> dtypes)
     : map_(map),
       id_(id),
+      dtypes_(std::move(dtypes)),
       codec_config_(config.codec),
       up_(codecs::UpLeg(config)),
       down_(codecs::DownLeg(config)),
@@ -122,18 +125,32 @@ absl::Status Replica::CheckFinite(std::span<const float> padded, const char* wha
     const std::span<const float> values = PartOf(padded, place);
     const auto bad = std::ranges::find_if(values, [](float x) { return !(std::fabs(x) < core::kMaxMagnitude); });
     if (bad == values.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(what, " of ", map_.manifest()[place.tensor].name, " is ", *bad,
-                                                   " at index ", bad - values.begin(),
-                                                   "; expected a finite value below 2^100"));
+    const core::ValuePlace where{map_.manifest()[place.tensor].name, bad - values.begin()};
+    return core::WithPlace(
+        absl::InvalidArgumentError(absl::StrCat(what, " of ", where.tensor, " is ", *bad, " at index ", where.index,
+                                                "; expected a finite value below 2^100")),
+        where);
   }
   return absl::OkStatus();
 }
 
+void Replica::TakeOuterGradient(core::DType dtype, std::span<const float> anchor, std::span<float> theta) const {
+  if (dtype == core::DType::kFloat32) return core::OuterGradient(anchor, theta, theta);
+  std::array<float, core::kUnitValues> rounded;
+  for (size_t first = 0; first < anchor.size(); first += rounded.size()) {
+    const size_t count = std::min(rounded.size(), anchor.size() - first);
+    const std::span<float> piece = theta.subspan(first, count);
+    core::RoundTo(dtype, anchor.subspan(first, count), std::span(rounded).first(count));
+    core::OuterGradient(std::span(rounded).first(count), piece, piece);
+  }
+}
+
 absl::StatusOr<std::vector<std::string>> Replica::EncodeContribution(std::span<float> theta) {
   ClearPadding(theta);
-  for (const core::TensorPlace& place : fragment().tensors) {
-    const std::span<float> part = PartOf(theta, place);
-    core::OuterGradient(PartOf(anchor(), place), part, part);
+  for (size_t i = 0; i < fragment().tensors.size(); ++i) {
+    const core::TensorPlace& place = fragment().tensors[i];
+    const core::DType dtype = dtypes_.empty() ? core::DType::kFloat32 : dtypes_[i];
+    TakeOuterGradient(dtype, PartOf(anchor(), place), PartOf(theta, place));
   }
   const auto plan = codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec)));
   absl::StatusOr<std::vector<std::string>> chunks = feedback_.Encode(plan, theta);

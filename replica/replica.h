@@ -22,6 +22,7 @@
 #include "codecs/error_feedback.h"
 #include "core/aligned.h"
 #include "core/buffer_pool.h"
+#include "core/dtype.h"
 #include "core/fragment_map.h"
 #include "core/outer_step.h"
 #include "core/run_config.h"
@@ -78,8 +79,9 @@ class AnchorReader {
 
 class Replica {
  public:
-  // `map` and `pool` outlive it.
-  Replica(const core::FragmentMap& map, core::FragmentId id, const core::RunConfig& config, core::BufferPool* pool);
+  // `map` and `pool` outlive it. `dtypes`: of θ, for each of the fragment's tensors; empty: all float32.
+  Replica(const core::FragmentMap& map, core::FragmentId id, const core::RunConfig& config, core::BufferPool* pool,
+          std::vector<core::DType> dtypes = {});
 
   const core::Fragment& fragment() const { return map_.fragment(id_); }
   core::Version version() const { return version_; }
@@ -89,8 +91,9 @@ class Replica {
 
   // ---- Sending ----
 
-  // The outer gradient of `theta`, encoded; `theta` holds Δ after it. INVALID_ARGUMENT if a value is not finite, with
-  // the tensor's name and the index in it; nothing is pending then.
+  // The outer gradient of `theta`, encoded; `theta` holds Δ after it. Where θ is not float32, Δ = round(W) − θ: against
+  // W itself, a θ that was never trained would pull all of W to the numbers that its dtype has. INVALID_ARGUMENT if a
+  // value is not finite, with the tensor's name and the index in it; nothing is pending then.
   absl::StatusOr<std::vector<std::string>> EncodeContribution(std::span<float> theta);
   // The contribution is in the update, or is refused and stays whole in θ and the residual.
   void Resolve(bool merged);
@@ -138,10 +141,12 @@ class Replica {
 
   absl::Status CheckCodecs(const ChosenCodecs& codecs) const;
   absl::Status CheckSizes(const ReplicaArrays& arrays) const;
+  void TakeOuterGradient(core::DType dtype, std::span<const float> anchor, std::span<float> theta) const;
   absl::Status CheckFinite(std::span<const float> padded, const char* what) const;
 
   const core::FragmentMap& map_;
   const core::FragmentId id_;
+  const std::vector<core::DType> dtypes_;  // of each of the fragment's tensors
   const core::CodecConfig codec_config_;
   const codecs::LegCodec up_, down_;  // as the config says
   core::BufferPool* const pool_;

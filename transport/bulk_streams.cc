@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/check.h"
 #include "core/clock.h"
 #include "transport/bulk_message.h"
 
@@ -30,7 +31,8 @@ void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
   alarm_ = std::make_unique<grpc::Alarm>();
   alarm_->Set(core::SystemClock().Calendar() + std::chrono::microseconds(at_us - now_us),
               [this, next = std::move(next)](bool) {
-                next();  // also when it was cancelled: the operation fails then, as the stream's others do
+                // Also when it was cancelled: the operation fails then, as the stream's others do.
+                if (!core::Guarded(next)) context_.TryCancel();
                 RemoveHold();
               });
 }
@@ -82,11 +84,14 @@ void UploadStream::OnReadyToWrite() {
 }
 
 void UploadStream::OnReadDone(bool ok) {
+  bool goes_on = false;
+  if (!core::Guarded([&] { goes_on = ok && TakeReply(); })) Cancel();
+  if (!goes_on) RemoveHold();
+}
+
+bool UploadStream::TakeReply() {
   v1::UploadReply reply;
-  if (!ok || !FromBytes(incoming_, &reply)) {
-    RemoveHold();
-    return;
-  }
+  if (!FromBytes(incoming_, &reply)) return false;
   if (reply.has_verdict()) verdict_ = reply.verdict();
   const bool answers_header = reply.has_missing() && !sends_all_ && !std::exchange(header_answered_, true);
   if (answers_header) {
@@ -95,22 +100,20 @@ void UploadStream::OnReadDone(bool ok) {
       if (index >= 0 && static_cast<size_t>(index) < chunks_->size()) missing_.push_back(index);
     }
   }
-  StartRead(&incoming_);
   if (answers_header) OnReadyToWrite();
+  StartRead(&incoming_);
+  return true;
 }
 
 void UploadStream::OnWriteDone(bool ok) {
   if (!ok) return;
-  if (!std::exchange(header_written_, true)) {
-    OnReadyToWrite();
-  } else {
-    WriteNext();
-  }
+  const bool first = !std::exchange(header_written_, true);
+  if (!core::Guarded([&] { first ? OnReadyToWrite() : WriteNext(); })) Cancel();
 }
 
 void UploadStream::OnDone(const grpc::Status& status) {
   const std::shared_ptr<UploadStream> self = std::move(self_);
-  events_.ended(status, verdict_);
+  core::Guarded([&] { events_.ended(status, verdict_); });
 }
 
 // ---- Download ----
@@ -132,20 +135,26 @@ DownloadStream::DownloadStream(const v1::DownloadRequest& request, Pacer& pacer,
 void DownloadStream::OnReadDone(bool ok) {
   if (!ok) return;
   const auto bytes = static_cast<int64_t>(incoming_.Length());
+  bool understood = false;
+  if (!core::Guarded([&] { understood = TakeMessage(); }) || !understood) return Cancel();  // what follows is of no use
+  Pace(bytes, [this] { StartRead(&incoming_); });
+}
+
+bool DownloadStream::TakeMessage() {
   if (std::optional<std::string> chunk = TakeChunk(incoming_)) {
     incoming_.Clear();
     events_.chunk(*std::move(chunk));
-  } else if (v1::DownloadMessage message; FromBytes(incoming_, &message)) {
-    events_.message(message);
-  } else {
-    return Cancel();  // of no use, and neither is what follows
+    return true;
   }
-  Pace(bytes, [this] { StartRead(&incoming_); });
+  v1::DownloadMessage message;
+  if (!FromBytes(incoming_, &message)) return false;
+  events_.message(message);
+  return true;
 }
 
 void DownloadStream::OnDone(const grpc::Status& status) {
   const std::shared_ptr<DownloadStream> self = std::move(self_);
-  events_.ended(status);
+  core::Guarded([&] { events_.ended(status); });
 }
 
 }  // namespace causeway::transport

@@ -64,6 +64,7 @@ class UploadStream final : public BulkStream {
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
+  bool TakeReply();  // false: of no use
   void OnReadyToWrite();
   void WriteNext();
 
@@ -95,6 +96,7 @@ class DownloadStream final : public BulkStream {
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
+  bool TakeMessage();  // false: of no use
 
   const Events events_;
   grpc::ByteBuffer outgoing_, incoming_;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/check.h"
+
 namespace causeway::transport {
 
 std::shared_ptr<ControlStream> ControlStream::Start(v1::Coordinator::Stub& stub, v1::Join join, OnMessage on_message,
@@ -29,9 +31,8 @@ void ControlStream::Send(v1::SiteMessage message) {
 
 void ControlStream::OnReadDone(bool ok) {
   if (ok) {
-    on_message_(incoming_);
-    StartRead(&incoming_);
-    return;
+    if (core::Guarded([this] { on_message_(incoming_); })) return StartRead(&incoming_);
+    Cancel();
   }
   {
     core::MutexLock lock(mutex_);
@@ -49,7 +50,7 @@ void ControlStream::OnWriteDone(bool ok) {
 
 void ControlStream::OnDone(const grpc::Status& status) {
   const std::shared_ptr<ControlStream> self = std::move(self_);
-  on_ended_(status);
+  core::Guarded([&] { on_ended_(status); });
 }
 
 }  // namespace causeway::transport

@@ -129,6 +129,9 @@ class CoordinatorLink {
   // Leaves the run and ends: no call to the listener after it. Drops transfers. That all steps are done is said until
   // the coordinator has heard it, for a while; otherwise its run would wait for this site.
   virtual void Leave(bool finished, const std::string& reason) = 0;
+
+  // From here on Leave waits for nobody to hear it, also one that is under way. Any thread.
+  virtual void Hurry() = 0;
 };
 
 }  // namespace causeway::transport

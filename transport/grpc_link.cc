@@ -86,16 +86,36 @@ absl::Status GrpcLink::CheckShard(const v1::RunDescription& description) const {
                                                   ": --coordinator names all shards of the run, in their order"));
 }
 
+// Once, and gives up when it is cancelled.
+grpc::Status GrpcLink::AskForDescription(v1::RunDescription& description, const std::function<bool()>& cancelled) {
+  grpc::ClientContext context;
+  context.set_deadline(clock_.Calendar() + kDescribeTimeout);
+  v1::DescribeRequest request;
+  request.mutable_context()->set_protocol(kProtocol);
+  request.mutable_context()->set_site(options_.site);
+  struct {
+    core::Mutex mutex;
+    std::condition_variable changed;
+    std::optional<grpc::Status> status;
+  } answer;
+  control_stub_->async()->Describe(&context, &request, &description, [&](const grpc::Status& status) {
+    core::MutexLock lock(answer.mutex);
+    answer.status = status;
+    answer.changed.notify_all();
+  });
+  core::MutexLock lock(answer.mutex);
+  const auto answered = [&] { return answer.status.has_value(); };
+  while (!lock.WaitFor(answer.changed, std::chrono::milliseconds(kStopPollMs), answered)) {
+    if (cancelled() || Stopping()) context.TryCancel();
+  }
+  return *answer.status;
+}
+
 absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& cancelled) {
   const int64_t since_ms = clock_.NowMs();
   for (int attempt = 0;; ++attempt) {
-    grpc::ClientContext context;
-    context.set_deadline(clock_.Calendar() + kDescribeTimeout);
-    v1::DescribeRequest request;
-    request.mutable_context()->set_protocol(kProtocol);
-    request.mutable_context()->set_site(options_.site);
     v1::RunDescription description;
-    const grpc::Status status = control_stub_->Describe(&context, request, &description);
+    const grpc::Status status = AskForDescription(description, cancelled);
     if (status.ok()) {
       RETURN_IF_ERROR(CheckShard(description));
       core::MutexLock lock(mutex_);
@@ -116,22 +136,27 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
     }
     const int64_t backoff_ms = BackoffMs(attempt, core::DeviceRandom());
     spdlog::warn("no coordinator at {} ({}); trying again in {} ms", options_.coordinator.Text(), error, backoff_ms);
-    if (cancelled() || WaitForRetry(backoff_ms) || cancelled()) return absl::CancelledError("stopped while connecting");
+    if (WaitForRetry(backoff_ms, cancelled)) return absl::CancelledError("stopped while connecting");
   }
 }
 
-// Waits for the time to be over or the link to stop; true if it stops. Unconnected, it waits on the channel: gRPC gets
-// on with a connection only while somebody does, and would otherwise still report the old failure at the next attempt.
-bool GrpcLink::WaitForRetry(int64_t backoff_ms) {
+// Waits for the time to be over, or the link or its caller to stop; true if one does. Unconnected, it waits on the
+// channel: gRPC gets on with a connection only while somebody does, and would otherwise still report the old failure at
+// the next attempt.
+bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled) {
   const int64_t end_ms = clock_.NowMs() + backoff_ms;
-  for (bool connected = false; !connected && clock_.NowMs() < end_ms && !Stopping();) {
-    const int64_t wait_ms = std::min(end_ms - clock_.NowMs(), kStopPollMs);
-    connected = control_channel_->WaitForConnected(clock_.Calendar() + std::chrono::milliseconds(wait_ms));
+  const auto stops = [&] { return Stopping() || cancelled(); };
+  bool connected = false;
+  while (clock_.NowMs() < end_ms && !stops()) {
+    const auto wait = std::chrono::milliseconds(std::min(end_ms - clock_.NowMs(), kStopPollMs));
+    if (!connected) {
+      connected = control_channel_->WaitForConnected(clock_.Calendar() + wait);
+    } else {
+      core::MutexLock lock(mutex_);
+      lock.WaitFor(changed_, wait, [this] { return stopping_; });
+    }
   }
-  core::MutexLock lock(mutex_);
-  lock.WaitFor(changed_, std::chrono::milliseconds(std::max<int64_t>(0, end_ms - clock_.NowMs())),
-               [this] { return stopping_; });
-  return stopping_;
+  return stops();
 }
 
 bool GrpcLink::Stopping() const {
@@ -144,7 +169,7 @@ void GrpcLink::Start(const core::Manifest& manifest, LinkListener* listener) {
   manifest_ = manifest;
   listener_ = listener;
   unreached_since_ms_ = clock_.NowMs();
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] { core::Guarded([this] { Run(); }); });
 }
 
 void GrpcLink::Run() {
@@ -166,7 +191,7 @@ void GrpcLink::Run() {
       spdlog::warn("connection to {} lost ({}); joining again in {} ms", options_.coordinator.Text(),
                    explain ? Explain(error) : error, wait_ms);
     }
-    if (wait_ms > 0 && WaitForRetry(wait_ms)) return;
+    if (wait_ms > 0 && WaitForRetry(wait_ms, [] { return false; })) return;
     Connect();
     // Until the control stream breaks, look after the transfers.
     while (true) {
@@ -352,7 +377,7 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
   SendOnControl(std::move(message));
   {
     core::MutexLock lock(mutex_);
-    const auto heard = [&] { return left_ || failed_ || (!finished && !control_running_); };
+    const auto heard = [&] { return left_ || failed_ || hurried_ || (!finished && !control_running_); };
     lock.WaitFor(changed_, finished ? kFinishTimeout : kLeaveTimeout, heard);
     stopping_ = true;
     changed_.notify_all();
@@ -362,6 +387,12 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
   DropTransfers();
   core::MutexLock lock(mutex_);
   lock.Wait(changed_, [this] { return !control_running_ && transfers_.empty(); });
+}
+
+void GrpcLink::Hurry() {
+  core::MutexLock lock(mutex_);
+  hurried_ = true;
+  changed_.notify_all();
 }
 
 void GrpcLink::JoinStay(int64_t stay) {

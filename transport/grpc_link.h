@@ -58,6 +58,7 @@ class GrpcLink final : public ShardLink {
   void Download(DownloadRequest request) override;
   void Rejoin() override;
   void Leave(bool finished, const std::string& reason) override;
+  void Hurry() override;
   void JoinStay(int64_t stay) override;
   void DropTransfers() override;
 
@@ -81,6 +82,7 @@ class GrpcLink final : public ShardLink {
   bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was one
   bool MayLaunch(const Pending& pending, int64_t now_ms) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Lanes LanesFor(const Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  grpc::Status AskForDescription(v1::RunDescription& description, const std::function<bool()>& cancelled);
   absl::Status CheckShard(const v1::RunDescription& description) const;
   void OnTransferWritten(const std::shared_ptr<Transfer>& transfer);
   std::list<Pending>::iterator Find(const std::shared_ptr<Transfer>& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -89,7 +91,7 @@ class GrpcLink final : public ShardLink {
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
   void AdviseOnBuffers();
   void Fail(const absl::Status& status);
-  bool WaitForRetry(int64_t backoff_ms);
+  bool WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled);
   bool Stopping() const;
   bool UnreachableTooLong(int64_t since_ms) const;
   std::string Explain(const std::string& error) const;
@@ -111,6 +113,7 @@ class GrpcLink final : public ShardLink {
   mutable core::Mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::SiteMessage> leave_ ABSL_GUARDED_BY(mutex_);  // on its way
   bool left_ ABSL_GUARDED_BY(mutex_) = false;                     // the coordinator has heard it

@@ -106,6 +106,10 @@ core::LinkProgress ShardedLink::Measured() const {
 }
 
 // Shard 0 first: once it has heard, the others follow it.
+void ShardedLink::Hurry() {
+  for (const auto& link : links_) link->Hurry();
+}
+
 void ShardedLink::Leave(bool finished, const std::string& reason) {
   for (size_t i = 0; i < links_.size(); ++i) links_[i]->Leave(finished && i == 0, reason);
 }

@@ -44,6 +44,7 @@ class ShardedLink final : public SessionLink {
   void Download(DownloadRequest request) override { OwnerOf(request.fragment).Download(std::move(request)); }
   void Rejoin() override { links_.front()->Rejoin(); }
   void Leave(bool finished, const std::string& reason) override;
+  void Hurry() override;
 
  private:
   class ShardListener;

@@ -28,7 +28,7 @@ class HostStoreTest : public ::testing::TestWithParam<bool> {
 
   std::vector<float> Read(const UnitRanges& ranges) {
     std::vector<float> staging(PaddedValues(ranges), kPadding);
-    store_->Read(ranges, staging);
+    EXPECT_TRUE(store_->Read(ranges, staging).ok());
     return staging;
   }
 
@@ -97,7 +97,7 @@ TEST_P(HostStoreTest, WhatIsReadIsThetaOfThatMomentHoweverSoonItChanges) {
   const UnitRanges ranges = {{0, 1, 1}, {2, 0, 3}};
   std::vector<float> staging(PaddedValues(ranges), kPadding);
   const int64_t ticket = store_->BeginRead(ranges, staging);
-  auto copied = std::async(std::launch::async, [&] { store_->AwaitRead(ticket); });
+  auto copied = std::async(std::launch::async, [&] { EXPECT_TRUE(store_->AwaitRead(ticket).ok()); });
   Train(100);
   copied.get();
   EXPECT_EQ(staging, expected);
@@ -107,10 +107,10 @@ TEST_P(HostStoreTest, WhatIsReadIsThetaOfThatMomentHoweverSoonItChanges) {
 TEST_P(HostStoreTest, EachOfSeveralReadsHasThetaOfItsOwnMoment) {
   std::vector<float> first(4096, kPadding), second(4096, kPadding);
   const int64_t early = store_->BeginRead({{1, 0, 1}}, first);
-  auto copied = std::async(std::launch::async, [&] { store_->AwaitRead(early); });
+  auto copied = std::async(std::launch::async, [&] { EXPECT_TRUE(store_->AwaitRead(early).ok()); });
   Train(1000);
   const int64_t late = store_->BeginRead({{1, 0, 1}}, second);
-  store_->AwaitRead(late);
+  EXPECT_TRUE(store_->AwaitRead(late).ok());
   copied.get();
   EXPECT_EQ(first[63] + 1000, second[63]);
   EXPECT_EQ(second[63], b_[63]);
@@ -122,7 +122,7 @@ TEST_P(HostStoreTest, ReadsTensorsThatTakeSeveralPieces) {
   HostStore store({small, large}, GetParam() ? &bus_ : nullptr);
   const int64_t units = core::UnitsFor(std::ssize(large));
   std::vector<float> staging((1 + units) * core::kUnitValues, kPadding), expected;
-  store.Read({{1, 0, units}, {0, 0, 1}}, staging);
+  EXPECT_TRUE(store.Read({{1, 0, units}, {0, 0, 1}}, staging).ok());
   Append(expected, large);
   Append(expected, small);
   EXPECT_TRUE(staging == expected);
@@ -132,7 +132,7 @@ TEST_P(HostStoreTest, MixesAnAnchorInWithTheWeightOfTheLocalValue) {
   const std::vector<float> before = a_, other = c_;
   std::vector<float> anchor(2 * core::kUnitValues, NAN);  // padding is not looked at
   for (size_t i = 0; i < a_.size(); ++i) anchor[i] = 0.1f * static_cast<float>(i);
-  store_->Move({{0, 0, 2}}, Movement::Mix(0.3f, anchor));
+  EXPECT_TRUE(store_->Move({{0, 0, 2}}, Movement::Mix(0.3f, anchor)).ok());
   for (size_t i = 0; i < a_.size(); ++i) {
     const float share = (1.0f - 0.3f) * anchor[i];
     ASSERT_EQ(a_[i], std::fma(0.3f, before[i], share)) << i;
@@ -143,7 +143,7 @@ TEST_P(HostStoreTest, MixesAnAnchorInWithTheWeightOfTheLocalValue) {
 TEST_P(HostStoreTest, AnAnchorMixedInWithoutTheLocalValueIsTheAnchor) {
   std::vector<float> anchor(core::kUnitValues, NAN);
   std::fill_n(anchor.begin(), b_.size(), -0.0f);
-  store_->Move({{1, 0, 1}}, Movement::Mix(0, anchor));
+  EXPECT_TRUE(store_->Move({{1, 0, 1}}, Movement::Mix(0, anchor)).ok());
   EXPECT_THAT(b_, Each(0.0f));
   EXPECT_TRUE(std::signbit(b_[0]));
 }
@@ -154,7 +154,7 @@ TEST_P(HostStoreTest, MovesByAStepWithOneFusedMultiplyAdd) {
   std::vector<float> step(PaddedValues(ranges), NAN);
   for (int i = 0; i < 808; ++i) step[i] = 0.1f * static_cast<float>(i + 1);
   for (int i = 0; i < 4096; ++i) step[4096 + i] = -0.3f * static_cast<float>(i + 1);
-  store_->Move(ranges, Movement::Step(0.7f, step));
+  EXPECT_TRUE(store_->Move(ranges, Movement::Step(0.7f, step)).ok());
   for (int i = 0; i < 808; ++i) ASSERT_EQ(c_[8192 + i], std::fma(-0.7f, step[i], c[8192 + i])) << i;
   for (int i = 0; i < 4096; ++i) ASSERT_EQ(a_[i], std::fma(-0.7f, step[4096 + i], a[i])) << i;
   EXPECT_TRUE(std::equal(c_.begin(), c_.begin() + 8192, c.begin()));
@@ -167,8 +167,8 @@ TEST_P(HostStoreTest, ObserverIsCalledAfterEachMoveWithItsRanges) {
   const std::vector<float> ones(core::kUnitValues, 1.0f);
   const float before = b_[0];
   Read({{1, 0, 1}});  // no Move
-  store_->Move({{1, 0, 1}}, Movement::Step(1, ones));
-  store_->Move({{1, 0, 1}, {0, 1, 1}}, Movement::Mix(0, std::vector<float>(2 * core::kUnitValues, 5.0f)));
+  EXPECT_TRUE(store_->Move({{1, 0, 1}}, Movement::Step(1, ones)).ok());
+  EXPECT_TRUE(store_->Move({{1, 0, 1}, {0, 1, 1}}, Movement::Mix(0, std::vector<float>(2 * core::kUnitValues, 5.0f))).ok());
   EXPECT_THAT(seen, ElementsAre(std::pair(UnitRanges{{1, 0, 1}}, before - 1),
                                 std::pair(UnitRanges{{1, 0, 1}, {0, 1, 1}}, 5.0f)));
 }

@@ -27,7 +27,7 @@ TEST_F(ReplicaTest, RestoredBetweenTheOuterStepAndTheMoveOfThetaGoesOnWithTheSam
   EXPECT_EQ(Bits(restored->step()), Bits(replica_->step()));
   EXPECT_EQ(restored->ResidualNorm(), replica_->ResidualNorm());
 
-  store_.Move(ranges_, Movement::Step(restored->step_lr(), restored->step()));
+  EXPECT_TRUE(store_.Move(ranges_, Movement::Step(restored->step_lr(), restored->step())).ok());
   restored->ReleaseStep();
   replica_->ReleaseStep();
   for (Replica* replica : {restored.get(), replica_.get()}) {

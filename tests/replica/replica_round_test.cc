@@ -58,7 +58,7 @@ class RoundsOf : public ::testing::TestWithParam<core::CodecConfig> {
   // θ as the movers read it: into an array that may hold anything.
   core::Buffer ReadTheta(Site& site) {
     core::Buffer staging = site.pool.Take(map_.fragment(0).padded_values());
-    site.store->Read(ranges_, staging.values());
+    EXPECT_TRUE(site.store->Read(ranges_, staging.values()).ok());
     return staging;
   }
 
@@ -105,7 +105,7 @@ class RoundsOf : public ::testing::TestWithParam<core::CodecConfig> {
     for (Site& site : sites_) {
       site.replica->Resolve(/*merged=*/true);
       ASSERT_TRUE(site.replica->TakeUpdate(config_.outer, update, chosen, /*keep_step=*/false).ok());
-      site.store->Move(ranges_, Movement::Mix(0.5f, site.replica->anchor()));
+      EXPECT_TRUE(site.store->Move(ranges_, Movement::Mix(0.5f, site.replica->anchor())).ok());
       EXPECT_EQ(site.replica->Digest(), state_.Digest());
     }
   }

@@ -59,14 +59,14 @@ TEST_F(ReplicaTest, UpdateTakesTheOuterStepOnTheAnchorAndLeavesLocalParameters) 
   EXPECT_EQ(replica_->anchor()[0], 0.25f);  // v = 1, s = 1.5, W = 1 − 0.75
   EXPECT_TRUE(replica_->step().empty());
   EXPECT_EQ(first_[0], 1);
-  store_.Move(ranges_, Movement::Mix(0.5f, replica_->anchor()));
+  EXPECT_TRUE(store_.Move(ranges_, Movement::Mix(0.5f, replica_->anchor())).ok());
   EXPECT_EQ(first_[0], 0.625f);
 }
 
 TEST_F(ReplicaTest, UpdateWithoutOurContributionMovesAnchorAndLocalAlike) {
   first_[0] = 0.5f;
   ASSERT_TRUE(replica_->TakeUpdate({.lr = 0.5f, .momentum = 0.5f}, UpdateOf(1), {}, /*keep_step=*/true).ok());
-  store_.Move(ranges_, Movement::Step(replica_->step_lr(), replica_->step()));
+  EXPECT_TRUE(store_.Move(ranges_, Movement::Step(replica_->step_lr(), replica_->step())).ok());
   EXPECT_EQ(replica_->anchor()[0] - first_[0], 0.5f);  // Δ as before
   EXPECT_EQ(first_[0], -0.25f);
 }
@@ -79,7 +79,7 @@ TEST_F(ReplicaTest, KeptStepMovesThetaToTheBitAsVAndGDid) {
     const std::vector<float> gradient = Random(round);
     ASSERT_TRUE(replica_->TakeUpdate(outer, UpdateOf(gradient), {}, /*keep_step=*/true).ok());
     ASSERT_EQ(replica_->step().size(), gradient.size());
-    store_.Move(ranges_, Movement::Step(replica_->step_lr(), replica_->step()));
+    EXPECT_TRUE(store_.Move(ranges_, Movement::Step(replica_->step_lr(), replica_->step())).ok());
     replica_->ReleaseStep();
     EXPECT_TRUE(replica_->step().empty());
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -105,7 +105,7 @@ TEST_F(ReplicaTest, DamagedUpdateLeavesAnchorUntouched) {
 TEST_F(ReplicaTest, AnchorDownloadReplacesAnchorMomentumAndResidual) {
   ASSERT_TRUE(replica_->StageAnchor(7, AnchorOf(/*anchor=*/3, /*momentum=*/1), {}, DigestOf(3)).ok());
   replica_->CommitAnchor(/*keep_residual=*/false);
-  store_.Move(ranges_, Movement::Mix(0, replica_->anchor()));
+  EXPECT_TRUE(store_.Move(ranges_, Movement::Mix(0, replica_->anchor())).ok());
   EXPECT_THAT(first_, Each(3.0f));
   EXPECT_EQ(replica_->version(), 7);
   ASSERT_TRUE(replica_->TakeUpdate({.lr = 1, .momentum = 0.5f}, UpdateOf(0), {}, /*keep_step=*/false).ok());

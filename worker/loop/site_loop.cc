@@ -157,7 +157,7 @@ absl::Status SiteLoop::DumpLocal(const std::string& path) {
   for (size_t i = 0; i < manifest.size(); ++i) {
     const int64_t units = core::UnitsFor(manifest[i].NumValues());
     std::vector<float>& values = padded.emplace_back(units * core::kUnitValues);
-    trainer_.store().Read({{static_cast<int>(i), 0, units}}, values);
+    RETURN_IF_ERROR(trainer_.store().Read({{static_cast<int>(i), 0, units}}, values));
     tensors.push_back(std::span<const float>(values).first(manifest[i].NumValues()));
   }
   return formats::WriteLocalDump(path, manifest, tensors);

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "core/check.h"
+
 namespace causeway::worker {
 
 void Heartbeat::Start(int64_t lease_ms, std::function<void()> beat) {
@@ -14,7 +16,7 @@ void Heartbeat::Start(int64_t lease_ms, std::function<void()> beat) {
         core::MutexLock lock(mutex_);
         if (lock.WaitFor(changed_, interval, [this] { return stopping_; })) return;
       }
-      beat();
+      core::Guarded(beat);
     }
   });
 }

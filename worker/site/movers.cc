@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
+#include "core/value_place.h"
 
 namespace causeway::worker {
 namespace {
@@ -33,7 +34,9 @@ Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, repl
     : map_(map), alpha_(config.sync.fragment_update_alpha), store_(store), listener_(listener) {
   for (const core::Fragment& fragment : map.fragments()) {
     ranges_.push_back(replica::RangesOf(fragment));
-    replicas_.push_back(std::make_unique<replica::Replica>(map, fragment.id, config, &pool_));
+    std::vector<core::DType> dtypes;
+    for (const core::TensorPlace& place : fragment.tensors) dtypes.push_back(store->dtype(place.tensor));
+    replicas_.push_back(std::make_unique<replica::Replica>(map, fragment.id, config, &pool_, std::move(dtypes)));
     staging_.emplace_back();
   }
 }
@@ -45,39 +48,43 @@ void Movers::ReadTheta(FragmentId p) {
   staging_[p] = pool_.Take(map_.fragment(p).padded_values());
   const int64_t ticket = store_->BeginRead(ranges_[p], staging_[p].values());
   copies_.Post([this, p, ticket] {
-    store_->AwaitRead(ticket);
+    const absl::Status copied = store_->AwaitRead(ticket);
+    if (!copied.ok()) return listener_->OnMoverFailed(copied);
     listener_->OnCopied(p);
   });
 }
 
-void Movers::MoveTheta(const action::MoveTheta& move) {
+absl::Status Movers::MoveTheta(const action::MoveTheta& move) {
   replica::Replica& replica = *replicas_[move.fragment];
   const replica::UnitRanges& ranges = ranges_[move.fragment];
   switch (move.how) {
     case action::MoveTheta::How::kMix: return store_->Move(ranges, Movement::Mix(alpha_, replica.anchor()));
     case action::MoveTheta::How::kSet: return store_->Move(ranges, Movement::Mix(0, replica.anchor()));
     case action::MoveTheta::How::kStep:
-      store_->Move(ranges, Movement::Step(replica.step_lr(), replica.step()));
-      return replica.ReleaseStep();
+      RETURN_IF_ERROR(store_->Move(ranges, Movement::Step(replica.step_lr(), replica.step())));
+      replica.ReleaseStep();
+      return absl::OkStatus();
     case action::MoveTheta::How::kAnchor:
-      store_->Move(ranges, Movement::Step(1, replica.anchor()));
+      RETURN_IF_ERROR(store_->Move(ranges, Movement::Step(1, replica.anchor())));
       replica.CommitAnchor(/*keep_residual=*/true);
       return store_->Move(ranges, Movement::Step(-1, replica.anchor()));
   }
+  return absl::OkStatus();
 }
 
-uint64_t Movers::OfferInitial(FragmentId p) {
+absl::StatusOr<uint64_t> Movers::OfferInitial(FragmentId p) {
   core::Buffer theta = pool_.Take(map_.fragment(p).padded_values());
-  store_->Read(ranges_[p], theta.values());
+  RETURN_IF_ERROR(store_->Read(ranges_[p], theta.values()));
   replicas_[p]->SetInitial(theta.values());
   return replicas_[p]->Digest();
 }
 
 absl::StatusOr<Chunks> Movers::EncodeInitial(FragmentId p) {
   core::Buffer theta = pool_.Take(map_.fragment(p).padded_values());
-  store_->Read(ranges_[p], theta.values());
-  ASSIGN_OR_RETURN(std::vector<std::string> chunks, replicas_[p]->EncodeInitial(theta.values()));
-  return std::make_shared<const std::vector<std::string>>(std::move(chunks));
+  RETURN_IF_ERROR(store_->Read(ranges_[p], theta.values()));
+  absl::StatusOr<std::vector<std::string>> chunks = replicas_[p]->EncodeInitial(theta.values());
+  if (!chunks.ok()) return core::WithCode(absl::StatusCode::kDataLoss, chunks.status());
+  return std::make_shared<const std::vector<std::string>>(*std::move(chunks));
 }
 
 // ---- The task thread ----
@@ -86,7 +93,7 @@ void Movers::Encode(FragmentId p) {
   tasks_.Post([this, p] {
     absl::StatusOr<std::vector<std::string>> chunks = replicas_[p]->EncodeContribution(staging_[p].values());
     staging_[p].Reset();
-    if (!chunks.ok()) return listener_->OnMoverFailed(absl::DataLossError(chunks.status().message()));
+    if (!chunks.ok()) return listener_->OnMoverFailed(core::WithCode(absl::StatusCode::kDataLoss, chunks.status()));
     listener_->OnEncoded(p, std::make_shared<const std::vector<std::string>>(*std::move(chunks)));
   });
 }

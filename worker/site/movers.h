@@ -48,7 +48,7 @@ class MoverListener {
   // `mismatch`: how the anchor differs from the coordinator's; empty if it does not.
   virtual void OnUpdateTaken(core::FragmentId fragment, const core::AnchorDigest& anchor,
                              const std::string& mismatch) = 0;
-  // DATA_LOSS: a value is not finite (named). INTERNAL: the coordinator broke the protocol.
+  // DATA_LOSS: a value is not finite (named). INTERNAL: the coordinator broke the protocol. Others: of the store.
   virtual void OnMoverFailed(const absl::Status& status) = 0;
 };
 
@@ -60,8 +60,8 @@ class Movers {
 
   // ---- The step thread ----
   void ReadTheta(core::FragmentId p);
-  void MoveTheta(const action::MoveTheta& move);
-  uint64_t OfferInitial(core::FragmentId p);  // W ← θ; its digest
+  absl::Status MoveTheta(const action::MoveTheta& move);
+  absl::StatusOr<uint64_t> OfferInitial(core::FragmentId p);  // W ← θ; its digest
   absl::StatusOr<Chunks> EncodeInitial(core::FragmentId p);
 
   // ---- The task thread ----

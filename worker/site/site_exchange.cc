@@ -58,15 +58,16 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
           [&](const action::ReadTheta& read) { by_step_thread([this, read] { movers_->ReadTheta(read.fragment); }); },
           [&](const action::MoveTheta& move) {
             by_step_thread([this, move] {
-              movers_->MoveTheta(move);
-              Tell(event::Moved{move.fragment});
+              const absl::Status moved = movers_->MoveTheta(move);
+              moved.ok() ? Tell(event::Moved{move.fragment}) : OnMoverFailed(moved);
             });
           },
           [&](const action::OfferInitial& offer) {
             by_step_thread([this, tag = offer.tag] {
-              const uint64_t digest = movers_->OfferInitial(tag.fragment);
+              const absl::StatusOr<uint64_t> digest = movers_->OfferInitial(tag.fragment);
+              if (!digest.ok()) return OnMoverFailed(digest.status());
               Tell(event::Offered{tag});  // before: what is asked for is known to be
-              transfers_.FetchAnchor({.tag = tag}, map_->fragment(tag.fragment), digest);
+              transfers_.FetchAnchor({.tag = tag}, map_->fragment(tag.fragment), *digest);
             });
           },
           [&](const action::UploadInitial&) { by_step_thread([this] { UploadInitial(); }); },
@@ -249,7 +250,7 @@ bool SiteExchange::Await(std::chrono::nanoseconds timeout, absl::FunctionRef<boo
 void SiteExchange::UploadInitial() {
   for (FragmentId p = 0; p < map_->num_fragments(); ++p) {
     absl::StatusOr<Chunks> chunks = movers_->EncodeInitial(p);
-    if (!chunks.ok()) return OnMoverFailed(absl::DataLossError(chunks.status().message()));
+    if (!chunks.ok()) return OnMoverFailed(chunks.status());
     transfers_.UploadInitial(p, *std::move(chunks));
   }
 }

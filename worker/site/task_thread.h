@@ -6,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "core/check.h"
 #include "core/mutex.h"
 
 namespace causeway::worker {
@@ -45,7 +46,7 @@ class TaskThread {
         if (tasks_.empty()) return;
         task = &tasks_.front();  // stays in place: others only append
       }
-      (*task)();
+      core::Guarded(*task);
       core::MutexLock lock(mutex_);
       tasks_.pop_front();
       changed_.notify_all();

@@ -41,9 +41,9 @@ class LazyStore final : public replica::HostStore {
   }
 
  private:
-  void DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override {
+  absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override {
     for (const replica::UnitRange& range : ranges) catch_up_(range.tensor);
-    HostStore::DoMove(ranges, movement);
+    return HostStore::DoMove(ranges, movement);
   }
 
   const CatchUp catch_up_;

@@ -46,6 +46,7 @@ class LocalLink final : public transport::CoordinatorLink {
   core::LinkProgress Measured() const override { return {}; }
   void Rejoin() override {}  // nothing is pruned here
   void Leave(bool finished, const std::string& reason) override;
+  void Hurry() override {}
 
   // After Leave: bytes of chunks of contributions and updates, and the last progress the site reported.
   int64_t up_bytes() const { return up_bytes_; }

@@ -49,6 +49,7 @@ class FakeLink final : public transport::CoordinatorLink {
     ++rejoins_;
     changed_.notify_all();
   }
+  void Hurry() override {}
   void Leave(bool, const std::string&) override {
     core::MutexLock lock(mutex_);
     listener_ = nullptr;  // no call to it after this

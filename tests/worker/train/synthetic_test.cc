@@ -150,12 +150,12 @@ TEST(Synthetic, OnSendMovesThetaFromWhereTheMissedStepsLeaveIt) {
   const auto trainer = Make(config, "a");
   TakeSteps(*trainer, 1, 10);
   const std::vector<float> step(core::kUnitValues, 0.5f);
-  trainer->store().Move({{0, 0, 1}}, replica::Movement::Step(1, step));
+  EXPECT_TRUE(trainer->store().Move({{0, 0, 1}}, replica::Movement::Step(1, step)).ok());
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f - 10 * 0x1p-4f * 3 * 0x1p-8f - 0.5f);
   EXPECT_EQ(trainer->tensor(1)[0], -1.0f);
   TakeSteps(*trainer, 11, 11);
   const std::vector<float> anchor(core::kUnitValues, 2.0f);
-  trainer->store().Move({{0, 0, 1}}, replica::Movement::Mix(0, anchor));  // the missed step is in what it replaces
+  EXPECT_TRUE(trainer->store().Move({{0, 0, 1}}, replica::Movement::Mix(0, anchor)).ok());  // the missed step is in what it replaces
   EXPECT_EQ(trainer->tensor(0)[0], 2.0f);
   TakeSteps(*trainer, 12, 12);
   EXPECT_EQ(Read(*trainer, {0})[0], 2.0f - 0x1p-4f * 3 * 0x1p-8f);
@@ -169,9 +169,9 @@ TEST(Synthetic, OnSendReadsTheStepThatBeganTheReadThoughLaterOnesAreCaughtUpBefo
   TakeSteps(*trainer, 1, 4);
   std::vector<float> staging(core::kUnitValues), later(core::kUnitValues);
   const int64_t ticket = trainer->store().BeginRead({{0, 0, 1}}, staging);
-  std::thread copies([&] { trainer->store().AwaitRead(ticket); });
+  std::thread copies([&] { EXPECT_TRUE(trainer->store().AwaitRead(ticket).ok()); });
   TakeSteps(*trainer, 5, 8);
-  trainer->store().Read({{0, 0, 1}}, later);
+  EXPECT_TRUE(trainer->store().Read({{0, 0, 1}}, later).ok());
   copies.join();
   EXPECT_EQ(staging[0], 0.25f - 4 * 0x1p-4f * 3 * 0x1p-8f);
   EXPECT_EQ(later[0], 0.25f - 8 * 0x1p-4f * 3 * 0x1p-8f);

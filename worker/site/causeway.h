@@ -1,0 +1,263 @@
+/* causeway.h: a training program takes part in a Causeway run as one of its sites.
+ *
+ *   causeway_run_open ─► causeway_site_open ─► causeway_site_join ─► (a step; causeway_site_after_step) … ─►
+ *   causeway_site_complete ─► causeway_site_leave ─► causeway_site_close ─► causeway_run_close
+ *
+ * The library sends outer gradients to the run's coordinator and receives updates while the program computes. It never
+ * touches the program's parameters θ: it hands out work, pieces of tensors to be copied out of θ or into it, and the
+ * program does it, wherever θ lies.
+ *
+ *   status = causeway_site_after_step(site, step, &report, 100, &next);
+ *   while (status == CAUSEWAY_WORK) {
+ *     causeway_work work = {sizeof work};
+ *     while (causeway_site_take_work(site, &work) == CAUSEWAY_OK) {
+ *       …                                                    // copy work.count values between θ and work.values
+ *       causeway_site_work_done(site, work.id, NULL, 0);
+ *     }
+ *     status = causeway_site_after_step(site, step, &report, 100, &next);
+ *   }
+ *
+ * Waits. A function with `timeout_ms` returns CAUSEWAY_AGAIN when the time is over and CAUSEWAY_WORK when there is work;
+ * nothing is lost: call it again with the same arguments, and it goes on. While one of them is not through, another of
+ * them is refused, except causeway_site_leave, which ends it.
+ *
+ * Threads. A site belongs to the thread that opened it: calls from another thread return CAUSEWAY_FAILED and do nothing.
+ * Functions that say "any thread" are the exception. The library has threads of its own and calls none of the program's
+ * functions.
+ *
+ * The host process. The library does not end it, prints nothing, sets no signal handler and changes no allocator. A
+ * broken invariant inside it ends the site: its calls return CAUSEWAY_FAILED with "internal error". (Not caught: what
+ * gRPC itself aborts on, and a broken invariant in a destructor.) After fork() each call in the child returns
+ * CAUSEWAY_FAILED with "forked after the site was opened"; the parent goes on.
+ *
+ * ABI. Functions and fields are only added. Each struct begins with its size in bytes, which the caller fills in; fields
+ * beyond it are neither read nor written. Settings travel as JSON in UTF-8; a key that is unknown is refused. All
+ * strings are NUL-terminated. Source of the protocol: docs/architecture.md; of the design: docs/python.md.
+ */
+#ifndef CAUSEWAY_WORKER_SITE_CAUSEWAY_H_
+#define CAUSEWAY_WORKER_SITE_CAUSEWAY_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(CAUSEWAY_BUILDS_LIBRARY)
+#define CAUSEWAY_API __attribute__((visibility("default")))
+#else
+#define CAUSEWAY_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CAUSEWAY_ABI 1
+
+/* What a call came to. 1 to 5 are the exit codes of causeway-worker. */
+enum causeway_status {
+  CAUSEWAY_OK = 0,
+  CAUSEWAY_FAILED = 1,      /* at run time; also a call that breaks this page's rules */
+  CAUSEWAY_BAD_INPUT = 2,   /* options, model, state or buffers; nothing was started */
+  CAUSEWAY_REFUSED = 3,     /* by the coordinator */
+  CAUSEWAY_NON_FINITE = 4,  /* a value of θ is not finite: `tensor` and `index` of the error say which */
+  CAUSEWAY_UNREACHABLE = 5, /* no coordinator within connect_timeout_s */
+  CAUSEWAY_AGAIN = 16,      /* the time is over, or the run is paused: call again */
+  CAUSEWAY_WORK = 17,       /* there is work: take it, then call again */
+  CAUSEWAY_STOP = 18        /* asked to stop, by causeway_site_stop or by the coordinator (drain, stop): leave */
+};
+
+enum causeway_dtype { CAUSEWAY_FLOAT32 = 0, CAUSEWAY_BFLOAT16 = 1, CAUSEWAY_FLOAT16 = 2 };
+
+enum causeway_work_kind {
+  CAUSEWAY_READ = 1,  /* values ← θ, as float32 */
+  CAUSEWAY_WRITE = 2, /* θ ← values, which are numbers of the tensor's dtype: the conversion is exact */
+  CAUSEWAY_MIX = 3,   /* θ ← α θ + (1 − α) values, α = factor; only of tensors whose "moves" is "caller" */
+  CAUSEWAY_ADD = 4    /* θ ← θ − η values, η = factor; as MIX */
+};
+
+enum causeway_work_flags {
+  /* READ: may also be done later and on another thread, but before θ changes: before the next inner step does. */
+  CAUSEWAY_BEFORE_CHANGE = 1,
+  /* WRITE: a value of the anchor W, asked for with causeway_site_read_anchor; it need not go to θ. */
+  CAUSEWAY_ANCHOR = 2
+};
+
+typedef struct causeway_run causeway_run;
+typedef struct causeway_site causeway_site;
+typedef struct causeway_state causeway_state;
+
+/* Why this thread's last call returned 1 to 5. Strings live until this thread's next call. */
+typedef struct causeway_error_info {
+  uint32_t struct_size;
+  int32_t code;
+  const char* message;  /* a sentence: what was expected, what came, where */
+  const char* expected; /* "" where the message does not tell the two apart */
+  const char* got;
+  const char* tensor; /* "" where it is about none */
+  int64_t index;      /* of the value in it, row-major; −1: none */
+} causeway_error_info;
+
+/* A piece of a tensor that the program moves. */
+typedef struct causeway_work {
+  uint32_t struct_size;
+  uint32_t kind;   /* causeway_work_kind */
+  int64_t id;      /* for causeway_site_work_done */
+  int32_t tensor;  /* index in the model's "tensors", as the program listed them */
+  uint32_t flags;  /* causeway_work_flags */
+  int64_t first;   /* its values [first, first + count) of the tensor, row-major */
+  int64_t count;
+  float* values; /* `count` values: written for READ, else read; valid until causeway_site_work_done */
+  float factor;
+} causeway_work;
+
+/* What the program did since its last call of causeway_site_after_step. */
+typedef struct causeway_report {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t tokens;       /* trained on in this step */
+  double loss;          /* of this step, nats per token; NaN: not known */
+  double step_s;        /* seconds that the step took, without waits; NaN: measured by the library between calls */
+} causeway_report;
+
+/* A named part of a state. */
+typedef struct causeway_buffer {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* name;
+  const void* data; /* aligned to 64 bytes */
+  size_t bytes;
+} causeway_buffer;
+
+/* A line of the library's log. */
+typedef struct causeway_log_line {
+  uint32_t struct_size;
+  int32_t level;     /* 0 debug, 1 info, 2 warning, 3 error */
+  int64_t unix_ms;   /* when */
+  int64_t dropped;   /* lines that were lost before it, because they were not taken in time */
+  char text[1008];   /* cut where it is longer */
+} causeway_log_line;
+
+/* ---- The library. Any thread. ---- */
+
+/* CAUSEWAY_ABI of the library that is loaded, and its version: "0.1.0". */
+CAUSEWAY_API uint32_t causeway_abi(void);
+CAUSEWAY_API const char* causeway_version(void);
+
+/* XXH3-64 of bytes: what "values_digest" of a frozen tensor is, in hexadecimal. */
+CAUSEWAY_API uint64_t causeway_digest(const void* data, size_t bytes);
+
+/* Fills in `info` about this thread's last call; does not count as one. */
+CAUSEWAY_API int causeway_error(causeway_error_info* info);
+
+/* The oldest log line that was not taken. CAUSEWAY_AGAIN: none. The library keeps the newest 1,000. */
+CAUSEWAY_API int causeway_log_take(causeway_log_line* line);
+
+/* ---- A run ---- */
+
+/* Asks the coordinator what run it is. Begins with *run = NULL; on CAUSEWAY_AGAIN *run is a run that is not open yet:
+ * call again with it, or give it up with causeway_run_close. On 1 to 5 *run is NULL.
+ *
+ * options: {"coordinator": "HOST:PORT[,HOST:PORT…]" (of several shards in their order), "site": "eu",
+ *           "insecure": false, "use_proxy": false, "tls_ca": "", "tls_cert": "", "tls_key": "", "token_file": "",
+ *           "connect_timeout_s": 0, "max_up_mbit": 0, "max_down_mbit": 0}
+ * All but "coordinator" and "site" may be left out; they are causeway-worker's flags. */
+CAUSEWAY_API int causeway_run_open(const char* options, int timeout_ms, causeway_run** run);
+
+/* {"run_id", "site", "config": {… run.yaml, every key with its value …}}. Lives as long as the run. Any thread. */
+CAUSEWAY_API int causeway_run_json(const causeway_run* run, const char** json);
+
+/* After its sites. NULL is allowed. */
+CAUSEWAY_API int causeway_run_close(causeway_run* run);
+
+/* ---- A site: before it joins ---- */
+
+/* Opens the site named in the run's options; one at a time.
+ *
+ * model: {"tensors": [{"name": "model.embed_tokens.weight", "shape": [151936, 896], "dtype": "float32",
+ *                      "kind": "embedding", "layer": -1, "moves": "library", "alias_of": "", "frozen": false,
+ *                      "values_digest": "00c0ffee00c0ffee"}, …],
+ *         "data": {"tokens": 1234, "digest": "00c0ffee00c0ffee"}}
+ *
+ *   dtype   float32 (default), bfloat16 or float16 of a tensor that is synced; a frozen one may have any.
+ *   kind    matrix, embedding, norm, head or expert; layer: the layer's number, −1: none. Left out, both follow from the
+ *           name and the shape, by the rules of docs/python.md.
+ *   moves   library (default): MIX and ADD are handed out as READ and WRITE, computed with the native worker's bits;
+ *           caller: they are handed out as they are.
+ *   alias_of, frozen   tied to another tensor, or not trained: listed, compared with the other sites', not synced.
+ *   values_digest      XXH3-64 of a frozen tensor's bytes in hexadecimal; other sites must have the same.
+ *   data    what the site trains on, if the run is to compare it (docs/data.md); may be left out.
+ *
+ * In a run of model kind llama the tensors must be those of that model, in any order. CAUSEWAY_BAD_INPUT names the
+ * first tensor that does not fit. Memory: about 12 bytes a synced parameter, and 12 k/P for k fragments of P in flight. */
+CAUSEWAY_API int causeway_site_open(causeway_run* run, const char* model, causeway_site** site);
+
+/* Goes on from a state that causeway_state_parts gave: same session, if the coordinator still holds its place. θ must
+ * be the θ of that state, which causeway_site_join compares by its digest. Before joining, once. */
+CAUSEWAY_API int causeway_site_restore(causeway_site* site, const causeway_buffer* parts, int count);
+
+/* Takes part: through when the site has its place and θ is the run's. *step is the step that it stands at, as if just
+ * done. Work: READ (the first site of a new run, whose θ is what the run begins with; a restored site), WRITE. */
+CAUSEWAY_API int causeway_site_join(causeway_site* site, int timeout_ms, int64_t* step);
+
+/* ---- A site: between steps ---- */
+
+/* Inner step `step` is done: sends what is due, moves θ by updates that are due, waits only for a late one (stall) or
+ * while the run is paused. `report` may be NULL. *next_step is `step`, or, when the coordinator had dropped the site
+ * and it has joined anew, the step to go on from. CAUSEWAY_NON_FINITE: θ has a value that is not finite. */
+CAUSEWAY_API int causeway_site_after_step(causeway_site* site, int64_t step, const causeway_report* report,
+                                          int timeout_ms, int64_t* next_step);
+
+/* The next piece of work; CAUSEWAY_AGAIN: there is none now. `work` begins with its size. */
+CAUSEWAY_API int causeway_site_take_work(causeway_site* site, causeway_work* work);
+
+/* A piece is done, or with `failed` cannot be done, which ends the site. `cuda_event` must be NULL in this version: wait
+ * for copies before the call. Any thread. */
+CAUSEWAY_API int causeway_site_work_done(causeway_site* site, int64_t id, void* cuda_event, int failed);
+
+/* Hands out W, the anchor that all sites hold alike, as WRITE work with CAUSEWAY_ANCHOR: one version of each fragment. */
+CAUSEWAY_API int causeway_site_read_anchor(causeway_site* site, int timeout_ms);
+
+/* The mean loss on held-out data, nats per token, of the W that causeway_site_read_anchor gave last. */
+CAUSEWAY_API int causeway_site_report_eval(causeway_site* site, double loss);
+
+/* What a process needs to go on from here, beside θ and the inner optimizer: after a step, before the next. Work: READ.
+ * The state lives until causeway_state_close, also after the site. */
+CAUSEWAY_API int causeway_site_capture(causeway_site* site, int timeout_ms, causeway_state** state);
+
+/* With parts = NULL: *count ← how many. Else fills in *count of them; they live until causeway_state_close. */
+CAUSEWAY_API int causeway_state_parts(const causeway_state* state, causeway_buffer* parts, int* count);
+CAUSEWAY_API int causeway_state_close(causeway_state* state);
+
+/* ---- A site: leaving ---- */
+
+/* After the last step: waits for the rounds that are open; θ stays as it is. */
+CAUSEWAY_API int causeway_site_complete(causeway_site* site, int timeout_ms);
+
+/* Waits for the verdicts on what was sent, so that nothing of it is lost. */
+CAUSEWAY_API int causeway_site_drain(causeway_site* site, int timeout_ms);
+
+/* Tells the coordinator that the site leaves: `finished` with all its steps, or not, and why. Ends what waits. Through
+ * when the coordinator has heard it, or could not be reached for a while. No call but causeway_site_close follows. */
+CAUSEWAY_API int causeway_site_leave(causeway_site* site, int finished, const char* reason, int timeout_ms);
+
+/* Ends the site within half a second, whatever it waits for; without causeway_site_leave the coordinator is told
+ * "the program ends" if it can be. Work that was taken must be done: otherwise CAUSEWAY_FAILED, and the site's memory and
+ * threads stay. NULL is allowed; in a forked child nothing happens. */
+CAUSEWAY_API int causeway_site_close(causeway_site* site);
+
+/* ---- A site: any thread ---- */
+
+/* Calls that wait return CAUSEWAY_STOP from here on. Safe in a signal handler's thread, not in the handler itself. */
+CAUSEWAY_API int causeway_site_stop(causeway_site* site);
+
+/* What the site tells the coordinator of itself, as JSON: {"step", "tokens", "loss", "tokens_per_s", "compute_s",
+ * "stall_s", "slack_s", "wall_s", "contributions_sent", "contributions_merged", "contributions_skipped",
+ * "residual_norm", "up_bytes_per_s", "down_bytes_per_s", "round_trip_s", "rounds", "stays", "sites", "stopping",
+ * "digests": {"0": {"version", "digest"}}, "fragments": [{"id", "slack_s", "delay"}]}; seconds since it entered. Cut off
+ * at `size` bytes with CAUSEWAY_BAD_INPUT, whose `expected` is the size that it needs. */
+CAUSEWAY_API int causeway_site_progress_json(causeway_site* site, char* json, size_t size);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* CAUSEWAY_WORKER_SITE_CAUSEWAY_H_ */

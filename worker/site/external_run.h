@@ -1,0 +1,54 @@
+// What a program knows of a run before it takes part: the coordinator's answer to who it is.
+//
+//   options as JSON ─► Open ─► Await … ─► config, addresses
+//
+// Asks on a thread of its own, so that the program's waits have an end. One owner thread; config and json are constant
+// once Await was through.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/mutex.h"
+#include "core/run_config.h"
+#include "transport/sharded_link.h"
+
+namespace causeway::worker {
+
+class ExternalRun {
+ public:
+  // INVALID_ARGUMENT for options that cannot be meant; nothing is started then.
+  static absl::StatusOr<std::unique_ptr<ExternalRun>> Open(const std::string& options);
+  ~ExternalRun();
+
+  // DEADLINE_EXCEEDED: call again. Others as of SessionLink::Describe; INVALID_ARGUMENT for a config that this version
+  // does not understand.
+  absl::Status Await(std::chrono::nanoseconds timeout);
+
+  const core::SiteId& site() const { return shards_.front().site; }
+  const core::RunConfig& config() const { return *config_; }
+  const std::string& json() const { return json_; }
+  std::unique_ptr<transport::SessionLink> NewLink() const { return transport::MakeLink(shards_); }
+  const std::vector<transport::LinkOptions>& shards() const { return shards_; }
+
+ private:
+  explicit ExternalRun(std::vector<transport::LinkOptions> shards) : shards_(std::move(shards)) {}
+
+  absl::Status Ask();
+
+  const std::vector<transport::LinkOptions> shards_;
+  std::optional<core::RunConfig> config_;  // the thread's until `answer_` is there
+  std::string json_;
+  core::Mutex mutex_;
+  std::condition_variable changed_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> answer_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace causeway::worker

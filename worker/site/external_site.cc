@@ -1,0 +1,273 @@
+#include "worker/site/external_site.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "core/layout.h"
+#include "core/xxh3.h"
+
+namespace causeway::worker {
+namespace {
+
+using nlohmann::json;
+using Turn = StepThread::Turn;
+
+constexpr double kRateSeconds = 1;                              // tokens/s is measured over so long
+constexpr auto kIdleTimeout = std::chrono::milliseconds(150);   // of these and the next, a site's end is half a second
+constexpr auto kHeardTimeout = std::chrono::milliseconds(150);  // for the coordinator to hear that it leaves
+
+json NullUnlessFinite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+
+json FragmentsJson(const core::Progress& progress) {
+  json fragments = json::array();
+  for (const auto& [id, fragment] : progress.fragments) {
+    fragments.push_back({{"id", id}, {"slack_s", fragment.slack_s}, {"delay", fragment.delay}});
+  }
+  return fragments;
+}
+
+json DigestsJson(const core::Progress& progress) {
+  json digests = json::object();
+  for (const auto& [id, anchor] : progress.digests) {
+    digests[absl::StrCat(id)] = {{"version", anchor.version}, {"digest", core::DigestText(anchor.digest)}};
+  }
+  return digests;
+}
+
+}  // namespace
+
+ExternalSite::ExternalSite(const ExternalRun& run, ExternalModel model)
+    : config_(run.config()),
+      name_(run.site()),
+      model_(std::move(model)),
+      step_thread_([this] { return store_.has_work(); }),
+      store_(model_.tensors, [this] { step_thread_.Look(); }),
+      link_(run.NewLink()),
+      site_(config_, name_, model_.manifest, &store_, link_.get()) {}
+
+absl::StatusOr<Turn> ExternalSite::Run(const std::string& operation, Timeout timeout,
+                                       std::function<absl::Status()> body) {
+  if (left_) return absl::FailedPreconditionError(absl::StrCat("expected no call after site_leave, got ", operation));
+  return step_thread_.Run(operation, timeout, std::move(body));
+}
+
+// ---- Before the first step ----
+
+absl::Status ExternalSite::Restore(std::span<const SiteStateParts::Part> parts) {
+  if (joined_ || theta_digest_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("site_restore: expected once, before site_join, got ", joined_ ? "after it" : "twice"));
+  }
+  ASSIGN_OR_RETURN(RestoredParts restored, FromParts(parts));
+  const CheckpointIdentity& identity = restored.checkpoint.identity;
+  if (identity.run != config_.run_id || identity.site != name_) {
+    return absl::InvalidArgumentError(absl::StrCat("state: expected one of site ", name_, " in run ", config_.run_id,
+                                                   ", got one of site ", identity.site, " in run ", identity.run));
+  }
+  link_->Resume(identity.session, identity.lineage);
+  theta_digest_ = restored.theta_digest;
+  step_ = restored.checkpoint.site.facts.step;
+  site_.Restore(std::move(restored.checkpoint.site));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> ExternalSite::DigestTheta() {
+  constexpr int64_t kUnitsAtOnce = ExternalStore::kMovedAtOnce / core::kUnitValues;
+  std::vector<float> staging;
+  uint64_t digest = 0;
+  for (size_t i = 0; i < model_.manifest.size(); ++i) {
+    if (!model_.manifest[i].synced()) continue;
+    const int64_t units = core::UnitsFor(model_.tensors[i].values);
+    for (int64_t first = 0; first < units; first += kUnitsAtOnce) {
+      const int64_t count = std::min(kUnitsAtOnce, units - first);
+      staging.resize(count * core::kUnitValues);
+      RETURN_IF_ERROR(store_.Read({{static_cast<int>(i), first, count}}, staging));
+      const int64_t values = std::min(count * core::kUnitValues, model_.tensors[i].values - first * core::kUnitValues);
+      digest = core::Xxh3(staging.data(), values * sizeof(float), digest);
+    }
+  }
+  return digest;
+}
+
+absl::Status ExternalSite::CompareTheta() {
+  if (!theta_digest_) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const uint64_t digest, DigestTheta());
+  if (digest == *theta_digest_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("state: expected the parameters of step ", step_, ", with digest ",
+                                                 core::DigestText(*theta_digest_), ", got others, with digest ",
+                                                 core::DigestText(digest)));
+}
+
+absl::StatusOr<Turn> ExternalSite::Join(Timeout timeout, core::Step& step) {
+  joined_ = true;
+  ASSIGN_OR_RETURN(const Turn turn, Run("site_join", timeout, [this]() -> absl::Status {
+                     RETURN_IF_ERROR(CompareTheta());
+                     theta_digest_.reset();
+                     ASSIGN_OR_RETURN(step_, site_.Join());
+                     report_.step = step_;
+                     return absl::OkStatus();
+                   }));
+  if (turn == Turn::kDone) {
+    step = step_;
+    stepped_at_ = rated_at_ = core::SystemClock().Now();
+  }
+  return turn;
+}
+
+// ---- Steps ----
+
+void ExternalSite::Count(core::Step step, const StepReport& report) {
+  const core::Clock& clock = core::SystemClock();
+  report_.step = step;
+  report_.tokens += report.tokens;
+  report_.loss = report.loss;
+  report_.compute_s += std::isnan(report.step_s) ? clock.SecondsSince(stepped_at_) : report.step_s;
+  if (const double since_s = clock.SecondsSince(rated_at_); since_s >= kRateSeconds) {
+    report_.tokens_per_s = static_cast<double>(report_.tokens - rated_tokens_) / since_s;
+    rated_at_ = clock.Now();
+    rated_tokens_ = report_.tokens;
+  }
+  site_.Report(report_);
+}
+
+absl::StatusOr<Turn> ExternalSite::AfterStep(core::Step step, const StepReport& report, Timeout timeout,
+                                             core::Step& next) {
+  ASSIGN_OR_RETURN(const Turn turn,
+                   Run(absl::StrCat("site_after_step of step ", step), timeout, [this, step, report]() -> absl::Status {
+                     Count(step, report);
+                     ASSIGN_OR_RETURN(step_, site_.AfterStep(step));
+                     if (step_ != step) report_.compute_s = 0;  // a new place
+                     return absl::OkStatus();
+                   }));
+  if (turn == Turn::kDone) {
+    next = step_;
+    stepped_at_ = core::SystemClock().Now();
+  }
+  return turn;
+}
+
+absl::StatusOr<Turn> ExternalSite::ReadAnchor(Timeout timeout) {
+  return Run("site_read_anchor", timeout, [this]() -> absl::Status {
+    AnchorCopy copy;
+    site_.PostAnchorCopy([&](AnchorCopy taken) { copy = std::move(taken); });
+    site_.FinishTasks();
+    anchor_versions_ = copy.versions;
+    return store_.HandOutAnchor(copy.tensors);
+  });
+}
+
+absl::Status ExternalSite::ReportEval(double loss) {
+  if (anchor_versions_.empty()) {
+    return absl::FailedPreconditionError("site_report_eval: expected a call of site_read_anchor before it, got none");
+  }
+  if (!std::isfinite(loss)) {
+    return absl::InvalidArgumentError(absl::StrCat("site_report_eval: expected a finite loss, got ", loss));
+  }
+  site_.ReportEval(loss, anchor_versions_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Turn> ExternalSite::Capture(Timeout timeout, SiteStateParts& state) {
+  ASSIGN_OR_RETURN(
+      const Turn turn, Run("site_capture", timeout, [this]() -> absl::Status {
+        ASSIGN_OR_RETURN(const uint64_t digest, DigestTheta());
+        const CheckpointIdentity identity{
+            .run = config_.run_id, .site = name_, .session = link_->session(), .lineage = link_->lineage()};
+        const bool saved =
+            site_.Checkpoint([&](const SiteCheckpoint& checkpoint) { state_ = ToParts(identity, checkpoint, digest); });
+        if (saved) return absl::OkStatus();
+        return absl::FailedPreconditionError(
+            "site_capture: expected a site between two steps of its place in the run, got one without a "
+            "place");
+      }));
+  if (turn == Turn::kDone) state = std::exchange(state_, {});
+  return turn;
+}
+
+// ---- The end ----
+
+absl::StatusOr<Turn> ExternalSite::Complete(Timeout timeout) {
+  return Run("site_complete", timeout, [this] { return site_.CompleteRounds(); });
+}
+
+absl::StatusOr<Turn> ExternalSite::Drain(Timeout timeout) {
+  return Run("site_drain", timeout, [this] { return site_.DrainUploads(Site::kForEver); });
+}
+
+absl::StatusOr<Turn> ExternalSite::Leave(bool finished, const std::string& reason, Timeout timeout) {
+  if (!left_) {
+    Stop();
+    store_.End(absl::CancelledError("the site leaves"));
+    if (!step_thread_.AwaitIdle(timeout)) return Turn::kAgain;
+    left_ = true;
+  }
+  return step_thread_.Run("site_leave", timeout, [this, finished, reason] {
+    site_.Leave(finished, reason);
+    return absl::OkStatus();
+  });
+}
+
+bool ExternalSite::End() {
+  Stop();
+  store_.End(absl::CancelledError("the site is closed"));
+  if (left_) link_->Hurry();
+  if (!step_thread_.AwaitIdle(kIdleTimeout) || !store_.AwaitTaken(std::chrono::nanoseconds::zero())) return false;
+  if (std::exchange(left_, true)) return true;
+  const absl::StatusOr<Turn> told = step_thread_.Run("site_close", kHeardTimeout, [this] {
+    site_.Leave(/*finished=*/false, "the program ends");
+    return absl::OkStatus();
+  });
+  link_->Hurry();
+  return step_thread_.AwaitIdle(kIdleTimeout);
+}
+
+// ---- Others ----
+
+std::optional<WorkPiece> ExternalSite::TakeWork() {
+  std::optional<WorkPiece> piece = store_.Take();
+  if (piece) piece->tensor = model_.given_as[piece->tensor];
+  return piece;
+}
+
+absl::Status ExternalSite::Done(int64_t id, bool failed) {
+  return store_.Done(
+      id, failed ? absl::InternalError(absl::StrCat("the program could not do work ", id)) : absl::OkStatus());
+}
+
+void ExternalSite::Stop() {
+  site_.RequestStop();
+  step_thread_.Look();
+}
+
+std::string ExternalSite::ProgressJson() {
+  const core::Progress progress = site_.GetProgress();
+  return json{{"step", progress.step},
+              {"tokens", progress.tokens},
+              {"loss", NullUnlessFinite(progress.loss)},
+              {"tokens_per_s", progress.tokens_per_s},
+              {"compute_s", progress.compute_s},
+              {"stall_s", progress.stall_s},
+              {"slack_s", progress.slack_s},
+              {"wall_s", progress.wall_s},
+              {"contributions_sent", progress.contributions_sent},
+              {"contributions_merged", progress.contributions_merged},
+              {"contributions_skipped", progress.contributions_skipped},
+              {"residual_norm", NullUnlessFinite(progress.residual_norm)},
+              {"up_bytes_per_s", progress.link.up_bytes_per_s},
+              {"down_bytes_per_s", progress.link.down_bytes_per_s},
+              {"round_trip_s", progress.link.round_trip_s},
+              {"rounds", site_.CompletedRounds()},
+              {"stays", site_.stays()},
+              {"sites", site_.sites()},
+              {"stopping", site_.stop_requested()},
+              {"digests", DigestsJson(progress)},
+              {"fragments", FragmentsJson(progress)}}
+      .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,99 @@
+// θ in the hands of another program: reads and moves become pieces of work that the program takes and does.
+//
+//   site's threads   BeginRead, Move ─► pieces ─► Take ─► the program copies ─► Done ─► AwaitRead, Move return
+//
+// What the program trains may lie anywhere and have any dtype of core/dtype.h; between it and us go float32 values. A
+// move of a tensor that the program leaves to us is READ, core/outer_step.h and core::RoundTo in our memory, WRITE: on
+// float32 the bits of replica::HostStore. At most kMovedAtOnce values are in our memory for that at a time.
+//
+// Thread-safe. Move blocks the site's step thread until the program has done the pieces; End lets go of all that wait.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/mutex.h"
+#include "replica/parameter_store.h"
+
+namespace causeway::worker {
+
+struct WorkPiece {
+  enum class Kind { kRead = 1, kWrite = 2, kMix = 3, kAdd = 4 };
+
+  int64_t id = 0;
+  Kind kind = Kind::kRead;
+  int tensor = 0;  // of the manifest
+  int64_t first = 0;
+  std::span<float> values;  // written by the program for kRead, else read
+  float factor = 0;
+  bool before_change = false;  // kRead: may be done later, before θ changes
+  bool anchor = false;         // kWrite: of the anchor, asked for by ReadAnchor
+};
+
+class ExternalStore final : public replica::ParameterStore {
+ public:
+  static constexpr int64_t kMovedAtOnce = int64_t{16} << 20;  // 64 MB
+
+  struct Tensor {
+    int64_t values = 0;
+    core::DType dtype = core::DType::kFloat32;
+    bool caller_moves = false;  // the program computes kMix and kAdd itself
+  };
+
+  // `tensors` of the manifest. `changed` is called, with nothing held, when there is new work.
+  ExternalStore(std::vector<Tensor> tensors, std::function<void()> changed);
+
+  core::DType dtype(int tensor) const override { return tensors_[tensor].dtype; }
+  int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
+  absl::Status AwaitRead(int64_t ticket) override;
+
+  // Hands out an array of each tensor as kWrite pieces marked `anchor`; returns when they are done.
+  absl::Status HandOutAnchor(std::vector<std::vector<float>>& tensors);
+
+  // ---- The program ----
+  std::optional<WorkPiece> Take();                         // none: there is nothing to take now
+  bool has_work() const;                                   // that was not taken
+  absl::Status Done(int64_t id, const absl::Status& how);  // INVALID_ARGUMENT: no such piece was taken
+
+  // All that wait return `why`, once the program has done what it took, and so does what comes later.
+  void End(const absl::Status& why);
+  bool AwaitTaken(std::chrono::nanoseconds timeout);  // false: the program still holds pieces
+
+ private:
+  // Pieces that are awaited together.
+  struct Batch {
+    size_t left = 0;   // not done
+    size_t taken = 0;  // of these, in the program's hands: their memory is in use
+  };
+
+  absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
+  absl::Status MoveAtOnce(const replica::UnitRanges& ranges, const replica::Movement& movement,
+                          std::span<const float> values);
+  absl::Status ComputeMoved(const replica::Movement& movement, std::vector<WorkPiece>& pieces);
+  std::vector<WorkPiece> PiecesOf(const replica::UnitRanges& ranges, std::span<float> padded,
+                                  const WorkPiece& like) const;
+  int64_t Post(const std::vector<WorkPiece>& pieces);  // the batch's ticket
+  absl::Status Await(int64_t ticket);
+  absl::Status Perform(const std::vector<WorkPiece>& pieces) { return Await(Post(pieces)); }
+
+  const std::vector<Tensor> tensors_;
+  const std::function<void()> changed_;
+
+  mutable core::Mutex mutex_;
+  std::condition_variable done_;
+  int64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t last_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<std::pair<WorkPiece, int64_t>> waiting_ ABSL_GUARDED_BY(mutex_);  // with their tickets
+  std::map<int64_t, int64_t> taken_ ABSL_GUARDED_BY(mutex_);                   // piece → ticket
+  std::map<int64_t, Batch> batches_ ABSL_GUARDED_BY(mutex_);
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace causeway::worker

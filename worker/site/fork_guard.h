@@ -1,0 +1,19 @@
+// What a fork of the host process must not inherit: connections to a run's coordinator. A child that held one would
+// keep it open when the parent is killed, and the coordinator would go on waiting for the site.
+//
+//   Watch(addresses)      at each fork the parent lists its sockets to them, and the child closes those
+//
+// Close alone is done in the child, which is safe there. Thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "transport/channel.h"
+
+namespace causeway::worker {
+
+// From here on, for the whole process. Addresses are resolved now, which may take as long as the resolver does.
+void CloseInForkedChildren(const std::vector<transport::Address>& addresses);
+
+}  // namespace causeway::worker

@@ -1,0 +1,97 @@
+#include "worker/site/json_object.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace causeway::worker {
+namespace {
+
+using nlohmann::json;
+
+std::string Text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+}  // namespace
+
+absl::StatusOr<JsonObject> JsonObject::Parse(const std::string& text, const std::string& name) {
+  json values = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (values.is_object()) return JsonObject(std::move(values), name);
+  constexpr size_t kShown = 60;
+  return absl::InvalidArgumentError(absl::StrCat(name, ": expected an object in JSON, got '", text.substr(0, kShown),
+                                                 text.size() > kShown ? "…'" : "'"));
+}
+
+absl::Status JsonObject::Wrong(const std::string& key, const std::string& expected, const std::string& got) const {
+  return absl::InvalidArgumentError(absl::StrCat(name_, ": ", key, ": expected ", expected, ", got ", got));
+}
+
+json JsonObject::Take(const std::string& key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return nullptr;
+  json value = std::move(*found);
+  values_.erase(found);
+  return value;
+}
+
+absl::Status JsonObject::Read(const std::string& key, std::string& value) {
+  const json given = Take(key);
+  if (given.is_null()) return absl::OkStatus();
+  if (!given.is_string()) return Wrong(key, "a string", Text(given));
+  value = given.get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::Status JsonObject::Read(const std::string& key, bool& value) {
+  const json given = Take(key);
+  if (given.is_null()) return absl::OkStatus();
+  if (!given.is_boolean()) return Wrong(key, "true or false", Text(given));
+  value = given.get<bool>();
+  return absl::OkStatus();
+}
+
+absl::Status JsonObject::Read(const std::string& key, int64_t& value) {
+  const json given = Take(key);
+  if (given.is_null()) return absl::OkStatus();
+  if (!given.is_number_integer()) return Wrong(key, "an integer", Text(given));
+  value = given.get<int64_t>();
+  return absl::OkStatus();
+}
+
+absl::Status JsonObject::Read(const std::string& key, double& value) {
+  const json given = Take(key);
+  if (given.is_null()) return absl::OkStatus();
+  const double number = given.is_number() ? given.get<double>() : -1;
+  if (!(number >= 0) || !std::isfinite(number)) return Wrong(key, "a number, 0 or more", Text(given));
+  value = number;
+  return absl::OkStatus();
+}
+
+absl::Status JsonObject::Read(const std::string& key, std::vector<int64_t>& value) {
+  const json given = Take(key);
+  if (given.is_null()) return absl::OkStatus();
+  const bool integers =
+      given.is_array() && std::ranges::all_of(given, [](const json& item) { return item.is_number_integer(); });
+  if (!integers) return Wrong(key, "a list of integers", Text(given));
+  value = given.get<std::vector<int64_t>>();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<JsonObject>> JsonObject::ReadObjects(const std::string& key) {
+  json given = Take(key);
+  const bool objects = given.is_array() && !given.empty() &&
+                       std::ranges::all_of(given, [](const json& item) { return item.is_object(); });
+  if (!objects) return Wrong(key, "a list of at least one object", Text(given).substr(0, 60));
+  std::vector<JsonObject> read;
+  for (json& item : given) read.push_back(JsonObject(std::move(item), absl::StrCat(key, " ", read.size())));
+  return read;
+}
+
+absl::Status JsonObject::Finish() const {
+  if (values_.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name_, ": expected keys that causeway.h lists, got \"", values_.begin().key(), "\""));
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,42 @@
+// An object of settings as a program gives it in JSON: each key is read once, and what is left over is refused.
+//
+// Errors are INVALID_ARGUMENT and say the key, what was expected and what came. One owner at a time.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace causeway::worker {
+
+class JsonObject {
+ public:
+  // `name` is what errors call it.
+  static absl::StatusOr<JsonObject> Parse(const std::string& text, const std::string& name);
+
+  void Rename(std::string name) { name_ = std::move(name); }
+
+  // Leaves `value` as it is where there is no such key.
+  absl::Status Read(const std::string& key, std::string& value);
+  absl::Status Read(const std::string& key, bool& value);
+  absl::Status Read(const std::string& key, int64_t& value);
+  absl::Status Read(const std::string& key, double& value);  // finite, 0 or more
+  absl::Status Read(const std::string& key, std::vector<int64_t>& value);
+  absl::StatusOr<std::vector<JsonObject>> ReadObjects(const std::string& key);  // at least one
+
+  absl::Status Wrong(const std::string& key, const std::string& expected, const std::string& got) const;
+  absl::Status Finish() const;  // no key is left
+
+ private:
+  JsonObject(nlohmann::json values, std::string name) : values_(std::move(values)), name_(std::move(name)) {}
+
+  nlohmann::json Take(const std::string& key);  // null: there is none
+
+  nlohmann::json values_;
+  std::string name_;
+};
+
+}  // namespace causeway::worker

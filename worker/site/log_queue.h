@@ -1,0 +1,38 @@
+// The log of a library: lines wait here until the program takes them, and are nowhere else.
+#pragma once
+
+#include <spdlog/sinks/base_sink.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/mutex.h"
+
+namespace causeway::worker {
+
+struct LogLine {
+  spdlog::level::level_enum level = spdlog::level::info;
+  int64_t unix_ms = 0;
+  int64_t dropped = 0;  // lines before it that were lost
+  std::string text;
+};
+
+// Thread-safe.
+class LogQueue {
+ public:
+  static constexpr size_t kMaxLines = 1000;  // as many as a program that looks once a minute can miss
+
+  // The one of this library; from the first call on spdlog's default logger writes there.
+  static LogQueue& Get();
+
+  void Add(LogLine line);
+  std::optional<LogLine> Take();  // the oldest
+
+ private:
+  core::Mutex mutex_;
+  std::deque<LogLine> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace causeway::worker

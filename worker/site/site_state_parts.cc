@@ -1,0 +1,126 @@
+#include "worker/site/site_state_parts.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "worker/site/checkpoint_json.h"
+
+namespace causeway::worker {
+namespace {
+
+constexpr char kJson[] = "site.json";
+constexpr char kThetaDigest[] = "theta_digest";
+
+// Visits the arrays of a fragment under their names.
+template <typename Arrays, typename Visit>
+void VisitArrays(size_t p, Arrays& arrays, Visit visit) {
+  visit(absl::StrCat(p, ".anchor"), arrays.anchor);
+  visit(absl::StrCat(p, ".momentum"), arrays.momentum);
+  visit(absl::StrCat(p, ".step"), arrays.step);
+  visit(absl::StrCat(p, ".residual"), arrays.residual);
+  visit(absl::StrCat(p, ".next_residual"), arrays.next_residual);
+}
+
+class PartsWriter {
+ public:
+  void Add(const std::string& name, std::span<const std::byte> bytes) {
+    core::AlignedFloats& stored = parts_.storage.emplace_back((bytes.size() + sizeof(float) - 1) / sizeof(float));
+    std::memcpy(stored.data(), bytes.data(), bytes.size());
+    parts_.parts.emplace_back(name, std::span(reinterpret_cast<const std::byte*>(stored.data()), bytes.size()));
+  }
+  SiteStateParts Finish() { return std::move(parts_); }
+
+ private:
+  SiteStateParts parts_;
+};
+
+// Each chunk after its length in 8 bytes, little-endian.
+std::string Joined(const std::vector<std::string>& chunks) {
+  std::string joined;
+  for (const std::string& chunk : chunks) {
+    const uint64_t size = chunk.size();
+    joined.append(reinterpret_cast<const char*>(&size), sizeof size);
+    joined.append(chunk);
+  }
+  return joined;
+}
+
+absl::StatusOr<Chunks> Split(const std::string& name, std::span<const std::byte> joined) {
+  std::vector<std::string> chunks;
+  while (!joined.empty()) {
+    uint64_t size = 0;
+    if (joined.size() < sizeof size) return absl::InvalidArgumentError(absl::StrCat("state: ", name, " is cut off"));
+    std::memcpy(&size, joined.data(), sizeof size);
+    joined = joined.subspan(sizeof size);
+    if (size > joined.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("state: ", name, ": expected a chunk of ", size, " bytes, got ", joined.size()));
+    }
+    chunks.emplace_back(reinterpret_cast<const char*>(joined.data()), size);
+    joined = joined.subspan(size);
+  }
+  return std::make_shared<const std::vector<std::string>>(std::move(chunks));
+}
+
+}  // namespace
+
+SiteStateParts ToParts(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint, uint64_t theta_digest) {
+  nlohmann::json json = nlohmann::json::parse(CheckpointToJson(identity, checkpoint));
+  json[kThetaDigest] = core::DigestText(theta_digest);
+  PartsWriter writer;
+  const std::string text = json.dump(1);
+  writer.Add(kJson, std::as_bytes(std::span(text)));
+  for (size_t p = 0; p < checkpoint.arrays.size(); ++p) {
+    VisitArrays(p, checkpoint.arrays[p], [&](const std::string& name, std::span<const float> values) {
+      if (!values.empty()) writer.Add(name, std::as_bytes(values));
+    });
+    if (checkpoint.chunks[p] == nullptr) continue;
+    const std::string joined = Joined(*checkpoint.chunks[p]);
+    writer.Add(absl::StrCat(p, ".chunks"), std::as_bytes(std::span(joined)));
+  }
+  return writer.Finish();
+}
+
+absl::StatusOr<RestoredParts> FromParts(std::span<const SiteStateParts::Part> parts) {
+  const std::map<std::string, std::span<const std::byte>> by_name(parts.begin(), parts.end());
+  const auto text = by_name.find(kJson);
+  if (text == by_name.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("state: expected a part ", kJson, " among ", parts.size(), " parts, got none"));
+  }
+  RestoredParts restored;
+  const std::string json(reinterpret_cast<const char*>(text->second.data()), text->second.size());
+  absl::StatusOr<LoadedCheckpoint> loaded = CheckpointFromJson(json);
+  if (!loaded.ok()) return absl::InvalidArgumentError(absl::StrCat("state: ", kJson, " ", loaded.status().message()));
+  restored.checkpoint = *std::move(loaded);
+  const nlohmann::json values = nlohmann::json::parse(json);
+  if (const auto digest = values.find(kThetaDigest); digest != values.end() && digest->is_string()) {
+    restored.theta_digest = std::strtoull(digest->get<std::string>().c_str(), nullptr, 16);
+  }
+  auto storage = std::make_shared<std::vector<core::AlignedFloats>>();
+  SiteCheckpoint& site = restored.checkpoint.site;
+  for (size_t p = 0; p < site.arrays.size(); ++p) {
+    VisitArrays(p, site.arrays[p], [&](const std::string& name, std::span<const float>& values) {
+      const auto part = by_name.find(name);
+      if (part == by_name.end()) return;
+      core::AlignedFloats& stored = storage->emplace_back(part->second.size() / sizeof(float));
+      std::memcpy(stored.data(), part->second.data(), stored.size() * sizeof(float));
+      values = stored;
+    });
+    const std::optional<SentFacts>& sent = site.facts.fragments[p].sent;
+    if (!sent || sent->admitted) continue;
+    const std::string name = absl::StrCat(p, ".chunks");
+    const auto chunks = by_name.find(name);
+    if (chunks == by_name.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("state: expected a part ", name, ", got none"));
+    }
+    ASSIGN_OR_RETURN(site.chunks[p], Split(name, chunks->second));
+  }
+  site.storage = storage;
+  return restored;
+}
+
+}  // namespace causeway::worker

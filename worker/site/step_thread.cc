@@ -1,0 +1,49 @@
+#include "worker/site/step_thread.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+
+namespace causeway::worker {
+
+absl::StatusOr<StepThread::Turn> StepThread::Run(const std::string& operation, std::chrono::nanoseconds timeout,
+                                                 std::function<absl::Status()> body) {
+  core::MutexLock lock(mutex_);
+  if (operation_.empty()) {
+    operation_ = operation;
+    thread_.Post([this, body = std::move(body)] {
+      absl::Status outcome = absl::InternalError("internal error");
+      core::Guarded([&] { outcome = body(); });
+      core::MutexLock end(mutex_);
+      outcome_ = std::move(outcome);
+      changed_.notify_all();
+    });
+  } else if (operation_ != operation) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("expected another call of ", operation_, ", which is not through, got ", operation));
+  }
+  const bool there = lock.WaitFor(changed_, timeout, [this] { return outcome_.has_value() || has_work_(); });
+  if (!there) return Turn::kAgain;
+  if (!outcome_) return Turn::kWork;
+  operation_.clear();
+  const absl::Status outcome = *std::exchange(outcome_, std::nullopt);
+  if (!outcome.ok()) return outcome;
+  return Turn::kDone;
+}
+
+void StepThread::Look() {
+  core::MutexLock lock(mutex_);
+  changed_.notify_all();
+}
+
+bool StepThread::AwaitIdle(std::chrono::nanoseconds timeout) {
+  core::MutexLock lock(mutex_);
+  const bool idle = lock.WaitFor(changed_, timeout, [this] { return operation_.empty() || outcome_.has_value(); });
+  if (!idle) return false;
+  operation_.clear();
+  outcome_.reset();
+  return true;
+}
+
+}  // namespace causeway::worker
