@@ -121,6 +121,7 @@ class SiteHandle(_Owner):
         self._run = run
         self._store = store
         self._restored: list[object] | None = None
+        self._joined = False
         self.stopping = False
         self._looked = 0.0
         self.moved = False  # the last call gave out work that changes θ
@@ -189,13 +190,22 @@ class SiteHandle(_Owner):
 
     def join(self) -> int:
         """Takes part, and returns the step that the site stands at. Raises also RestoreError, RefusedError."""
+        if self._joined:
+            raise FailedError("expected one call of join, got a second", expected="one call", got="a second")
         step = ctypes.c_int64()
         try:
             self._wait(lambda: int(self.library.site_join(self.handle, POLL_MS, ctypes.byref(step))))
         except ConfigError as error:
             raise (_restore_error(error) if self._restored else error) from None
         self._restored = None
+        self._joined = True
         return step.value
+
+    def _in_the_run(self) -> _Handle:
+        if not self._joined:
+            raise FailedError("expected a site that has joined, got one that has not", expected="one that has joined",
+                              got="one that has not")
+        return self.handle
 
     def after_step(self, step: int, *, tokens: int = 0, loss: float = float("nan"),
                    step_s: float = float("nan")) -> int:
@@ -203,7 +213,7 @@ class SiteHandle(_Owner):
         report = _library.Report(tokens=tokens, loss=loss, step_s=step_s)
         following = ctypes.c_int64(step)
         self._wait(lambda: int(self.library.site_after_step(
-            self.handle, step, ctypes.byref(report), POLL_MS, ctypes.byref(following))))
+            self._in_the_run(), step, ctypes.byref(report), POLL_MS, ctypes.byref(following))))
         if time.monotonic() - self._looked >= _LOOK_S:  # a step that waits for nothing says nothing of it
             self.stopping = self.stopping or bool(self.progress().get("stopping"))
             self._looked = time.monotonic()
@@ -211,7 +221,7 @@ class SiteHandle(_Owner):
 
     def read_anchor(self) -> None:
         """Has the store write the anchor W, as pieces with the flag ANCHOR."""
-        self._wait(lambda: int(self.library.site_read_anchor(self.handle, POLL_MS)))
+        self._wait(lambda: int(self.library.site_read_anchor(self._in_the_run(), POLL_MS)))
 
     def report_eval(self, loss: float) -> None:
         """The mean loss of the W that read_anchor gave last, nats per token."""
@@ -221,7 +231,7 @@ class SiteHandle(_Owner):
         """A copy of what a process needs to go on from here, beside θ and the inner optimizer."""
         state = _Handle()
         try:
-            self._wait(lambda: int(self.library.site_capture(self.handle, POLL_MS, ctypes.byref(state))))
+            self._wait(lambda: int(self.library.site_capture(self._in_the_run(), POLL_MS, ctypes.byref(state))))
             if not state:
                 raise FailedError("no state: the site is asked to stop")
             return self._parts(state)
@@ -248,11 +258,11 @@ class SiteHandle(_Owner):
 
     def complete(self) -> None:
         """Waits for the rounds that are open, after the last step."""
-        self._wait(lambda: int(self.library.site_complete(self.handle, POLL_MS)))
+        self._wait(lambda: int(self.library.site_complete(self._in_the_run(), POLL_MS)))
 
     def drain(self, timeout_s: float) -> bool:
         """Waits until the coordinator has said of all that was sent that it will be merged. False: not in time."""
-        return self._wait(lambda: int(self.library.site_drain(self.handle, POLL_MS)), _polls(timeout_s))
+        return self._wait(lambda: int(self.library.site_drain(self._in_the_run(), POLL_MS)), _polls(timeout_s))
 
     def leave(self, finished: bool, reason: str, timeout_s: float = 10.0) -> bool:
         """Tells the coordinator; nothing but close follows. False: it has not heard it in time."""

@@ -23,7 +23,7 @@ class Connection(TypedDict, total=False):
     token_file: str
     insecure: bool
     use_proxy: bool
-    connect_timeout_s: float
+    connect_timeout_s: int
     max_up_mbit: float
     max_down_mbit: float
 
@@ -38,21 +38,20 @@ class Expectations(TypedDict, total=False):
     fragments: Sequence[Sequence[str]]
 
 
-_DEFAULTS: dict[str, Any] = {"tls_ca": "", "tls_cert": "", "tls_key": "", "token_file": "", "insecure": False,
-                             "use_proxy": False, "connect_timeout_s": 0, "max_up_mbit": 0, "max_down_mbit": 0}
+_TYPES: dict[str, type] = {"tls_ca": str, "tls_cert": str, "tls_key": str, "token_file": str, "insecure": bool,
+                           "use_proxy": bool, "connect_timeout_s": int, "max_up_mbit": float, "max_down_mbit": float}
 
 
 def run_options(coordinator: str | None, site: str | None, connection: Mapping[str, Any]) -> dict[str, Any]:
     """What RunHandle takes. What is not given comes from the environment."""
-    options = {"coordinator": _given("coordinator", coordinator, COORDINATOR_VARIABLE, "HOST:PORT"),
-               "site": _given("site", site, SITE_VARIABLE, "the site's name, such as eu")}
+    options: dict[str, Any] = {"coordinator": _given("coordinator", coordinator, COORDINATOR_VARIABLE, "HOST:PORT"),
+                               "site": _given("site", site, SITE_VARIABLE, "the site's name, such as eu")}
     for key, value in connection.items():
-        default = _DEFAULTS[key]
+        wanted = _TYPES[key]
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
-        fits = isinstance(value, (int, float)) if not isinstance(default, (bool, str)) else isinstance(
-            value, type(default))
-        if not fits or (isinstance(value, bool) and not isinstance(default, bool)):
-            raise mismatch(key, type(default).__name__, f"{value!r}")
+        value = float(value) if wanted is float and type(value) is int else value
+        if type(value) is not wanted:
+            raise mismatch(key, wanted.__name__, f"{value!r}")
         options[key] = value
     if not options.get("token_file") and os.environ.get(TOKEN_FILE_VARIABLE):
         options["token_file"] = os.environ[TOKEN_FILE_VARIABLE]

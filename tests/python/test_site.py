@@ -49,6 +49,13 @@ class WorkTest(SiteTest):
         site.after_step()
         self.assertEqual(self.fake.done[0][3], [1, 1, 1, 1])
 
+    def test_work_that_is_left_when_a_call_is_through_is_done_before_it_returns(self):
+        site = self.site()
+        site.join()
+        self.fake.give(READ, tensor=1, count=4, flags=BEFORE_CHANGE)
+        site.after_step()
+        self.assertEqual(len(self.fake.done), 1)
+
     def test_the_anchor_comes_in_arrays_of_its_own(self):
         site = self.site()
         site.join()
@@ -119,6 +126,13 @@ class WaitTest(SiteTest):
         self.assertEqual(self.fake.calls.count("site_leave"), 2)
         self.assertEqual(self.fake.left, (False, "KeyboardInterrupt"))
         self.assertNotIn("site_drain", self.fake.calls)
+
+    def test_no_call_comes_before_joining_and_joining_comes_once(self):
+        site = self.site()
+        for call in (site.after_step, site.capture, site.read_anchor, site.complete, site.drain):
+            self.assertRaisesRegex(causeway.FailedError, "expected a site that has joined", call)
+        site.join()
+        self.assertRaisesRegex(causeway.FailedError, "expected one call of join", site.join)
 
     def test_ctrl_c_ends_leaving(self):
         site = self.site()
@@ -265,9 +279,9 @@ class SettingsTest(SiteTest):
         self.assertEqual(self.fake.options, {"coordinator": "other:2", "site": "eu", "token_file": "/t"})
 
     def test_settings_of_the_connection_reach_the_library(self):
-        self.site(tls_ca="ca.pem", insecure=True, connect_timeout_s=2.5)
+        self.site(tls_ca="ca.pem", insecure=True, connect_timeout_s=2, max_up_mbit=5)
         self.assertEqual(self.fake.options, {"coordinator": "hub:1", "site": "eu", "tls_ca": "ca.pem", "insecure": True,
-                                             "connect_timeout_s": 2.5})
+                                             "connect_timeout_s": 2, "max_up_mbit": 5.0})
 
     def test_kinds_and_layers_are_said_where_they_are_given(self):
         self.site(kinds={"w": "head"}, layers={"b": 3}, data={"tokens": 5, "digest": "ab"})

@@ -67,7 +67,7 @@ class WrongUseTest(EndToEndTest):
             free.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{free.getsockname()[1]}"
             error = self.refused(causeway.UnreachableError, address, self.site, coordinator=address,
-                                 connect_timeout_s=0.2)
+                                 connect_timeout_s=1)
         self.assertEqual(error.code, 5)
 
     def test_a_setting_that_there_is_not(self):
@@ -77,7 +77,11 @@ class WrongUseTest(EndToEndTest):
         self.wrong("connect_timeout_s: expected int, got '3 s'", connect_timeout_s="3 s")
 
     def test_a_certificate_that_is_not_there(self):
-        self.refused(causeway.ConfigError, "/none.pem", self.site, tls_ca="/none.pem")
+        self.refused(causeway.ConfigError, "/none.pem", self.site, tls_ca="/none.pem", tls_cert="/none.pem",
+                     tls_key="/none.pem")
+
+    def test_one_of_three_settings_of_tls(self):
+        self.refused(causeway.ConfigError, "missing: --tls_cert and --tls_key", self.site, tls_ca="/none.pem")
 
     def test_another_interval_than_the_runs(self):
         error = self.wrong("sync.sync_every: expected 20 (by this script), got 6 (of the run)", sync_every=20)
@@ -130,7 +134,7 @@ class WrongUseTest(EndToEndTest):
         self.assertIn("thread", errors[0])
 
     def test_a_step_before_joining(self):
-        self.refused(causeway.FailedError, "", self.site().after_step)
+        self.refused(causeway.FailedError, "expected a site that has joined", self.site().after_step)
 
     def test_a_step_after_leaving(self):
         site = self.joined()
@@ -138,7 +142,7 @@ class WrongUseTest(EndToEndTest):
         self.refused(causeway.FailedError, "got one that was closed", site.after_step)
 
     def test_joining_twice(self):
-        self.refused(causeway.FailedError, "", self.joined().join)
+        self.refused(causeway.FailedError, "expected one call of join", self.joined().join)
 
     def test_a_value_that_is_not_finite(self):
         parameters = {"t0": ones(4), "t1": ones(2, 3)}
@@ -173,9 +177,14 @@ class WrongUseTest(EndToEndTest):
         site = self.joined()
         state = site.capture()
         site.leave()
+
+        def take_up(parts):
+            other = self.site()
+            other.restore(parts)
+            other.join()
         for missing in state:
             parts = {name: data for name, data in state.items() if name != missing}
-            self.refused(causeway.RestoreError, "", self.site().restore, parts)
+            self.refused(causeway.Error, "got ", take_up, parts)
 
     def test_a_state_twice_or_after_joining(self):
         site = self.joined()
