@@ -1,17 +1,19 @@
 #include "core/fragment_map.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
 
 namespace causeway::core {
 namespace {
 
 std::vector<std::vector<int>> AssignBalanced(const Manifest& manifest, int num_fragments) {
-  std::vector<int> by_size(manifest.size());
-  std::iota(by_size.begin(), by_size.end(), 0);
+  std::vector<int> by_size;
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    if (manifest[i].synced()) by_size.push_back(static_cast<int>(i));
+  }
   std::stable_sort(by_size.begin(), by_size.end(),
                    [&](int a, int b) { return manifest[a].NumValues() > manifest[b].NumValues(); });
   std::vector<std::vector<int>> tensors(num_fragments);
@@ -30,6 +32,7 @@ std::vector<std::vector<int>> AssignByLayer(const Manifest& manifest, int num_fr
   int layers = 0;
   bool has_tensor_of_no_layer = false;
   for (const TensorSpec& tensor : manifest) {
+    if (!tensor.synced()) continue;
     layers = std::max(layers, tensor.layer + 1);
     has_tensor_of_no_layer |= tensor.layer == kNoLayer;
   }
@@ -37,6 +40,7 @@ std::vector<std::vector<int>> AssignByLayer(const Manifest& manifest, int num_fr
   const int for_layers = num_fragments - (own_fragment ? 1 : 0);
   std::vector<std::vector<int>> tensors(num_fragments);
   for (size_t i = 0; i < manifest.size(); ++i) {
+    if (!manifest[i].synced()) continue;
     const int64_t layer = manifest[i].layer;
     int64_t fragment = num_fragments - 1;
     if (layer != kNoLayer) {
@@ -45,6 +49,41 @@ std::vector<std::vector<int>> AssignByLayer(const Manifest& manifest, int num_fr
     tensors[fragment].push_back(static_cast<int>(i));
   }
   return tensors;
+}
+
+// The fragment with the longest prefix of this name; −1: none has one.
+int FragmentOfPrefix(const std::string& name, const std::vector<std::vector<std::string>>& prefixes_of_fragment) {
+  int fragment = -1;
+  size_t longest = 0;
+  for (size_t p = 0; p < prefixes_of_fragment.size(); ++p) {
+    for (const std::string& prefix : prefixes_of_fragment[p]) {
+      if (!name.starts_with(prefix) || (fragment >= 0 && prefix.size() <= longest)) continue;
+      fragment = static_cast<int>(p);
+      longest = prefix.size();
+    }
+  }
+  return fragment;
+}
+
+absl::StatusOr<FragmentMap> BuildFromPrefixes(const Manifest& manifest,
+                                              const std::vector<std::vector<std::string>>& prefixes_of_fragment) {
+  std::vector<std::vector<int>> tensors(prefixes_of_fragment.size());
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    if (!manifest[i].synced()) continue;
+    const int fragment = FragmentOfPrefix(manifest[i].name, prefixes_of_fragment);
+    if (fragment < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected a prefix of tensor ", manifest[i].name, " in sync.fragments, got none"));
+    }
+    tensors[fragment].push_back(static_cast<int>(i));
+  }
+  for (size_t p = 0; p < tensors.size(); ++p) {
+    if (!tensors[p].empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("expected a tensor in each of sync.fragments, got none in fragment ",
+                                                   p, " by the prefixes [",
+                                                   absl::StrJoin(prefixes_of_fragment[p], ", "), "]"));
+  }
+  return FragmentMap(manifest, tensors);
 }
 
 }  // namespace
@@ -62,6 +101,11 @@ FragmentMap::FragmentMap(Manifest manifest, const std::vector<std::vector<int>>&
     }
     fragments_.push_back(std::move(fragment));
   }
+}
+
+absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, const SyncConfig& sync) {
+  if (!sync.fragments.empty()) return BuildFromPrefixes(manifest, sync.fragments);
+  return BuildFragmentMap(manifest, sync.num_fragments, sync.fragment_assignment);
 }
 
 absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, int num_fragments,

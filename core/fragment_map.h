@@ -57,12 +57,15 @@ class FragmentMap {
   std::vector<Fragment> fragments_;
 };
 
-// Assigns tensors to fragments.
+// Assigns the tensors that are synced to fragments; others have no place.
 //   strided     layer i to fragment i mod P
 //   sequential  runs of consecutive layers
 //   balanced    largest tensor first into the lightest fragment
 // With strided and sequential, tensors of no layer (embeddings, head, final norm) form the last fragment and the layers
-// share the others, unless P = 1 or there is no such tensor. INVALID_ARGUMENT if a fragment would be empty.
+// share the others, unless P = 1 or there is no such tensor. Where sync.fragments lists prefixes of names, a tensor is
+// in the fragment with the longest prefix of its name. INVALID_ARGUMENT if a fragment would be empty, or names the
+// tensor that no prefix matches.
+absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, const SyncConfig& sync);
 absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, int num_fragments,
                                              FragmentAssignment assignment);
 

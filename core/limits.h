@@ -10,7 +10,8 @@ namespace causeway::core {
 // loses little, and is large enough that per-message cost does not show on a fast one.
 inline constexpr int64_t kMaxChunkBytes = 1 << 20;
 
-// A control message carries the manifest at most: 20,000 tensors of 150 bytes, with room.
+// A control message carries the manifest at most: 20,000 tensors of 300 bytes (name, shape, what it is tied to,
+// digest), with room.
 inline constexpr int64_t kMaxControlMessageBytes = 8 << 20;
 
 inline constexpr size_t kMaxTensors = 20'000;       // experts included, the largest public models have about 15,000

@@ -18,29 +18,31 @@ inline constexpr int kNoLayer = -1;
 
 struct TensorSpec {
   std::string name;            // unique in the manifest
-  std::vector<int64_t> shape;  // row-major, float32
+  std::vector<int64_t> shape;  // row-major
   TensorKind kind = TensorKind::kMatrix;
-  int layer = kNoLayer;  // 0-based; kNoLayer for embeddings, head and final norm
-  DType dtype = DType::kFloat32;
-  std::string alias_of;
-  bool frozen = false;
-  uint64_t values_digest = 0;
+  int layer = kNoLayer;           // 0-based; kNoLayer for embeddings, head and final norm
+  DType dtype = DType::kFloat32;  // of the parameter in its site's optimizer; sites of a run may differ in it
+  std::string alias_of;           // the tensor that it is tied to, which crosses in its place; empty: none
+  bool frozen = false;            // not trained, so it never crosses
+  uint64_t values_digest = 0;     // of a frozen tensor: XXH3-64 of its values; 0 = not given
 
-  bool synced() const { return !frozen && alias_of.empty(); }
   int64_t NumValues() const;
+  bool synced() const { return !frozen && alias_of.empty(); }  // whether it has a place in a fragment
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
 using Manifest = std::vector<TensorSpec>;
 
-int64_t NumParameters(const Manifest& manifest);
+int64_t NumParameters(const Manifest& manifest);  // of the tensors that are synced
 
-// Names, shapes and sizes that a coordinator accepts from anyone: unique names, positive dimensions, within limits.h.
+// What a coordinator accepts from anyone: unique names, positive dimensions, within limits.h; aliases of tensors that
+// are there and have their shape; at least one tensor that is synced.
 absl::Status ValidateManifest(const Manifest& manifest);
 
-// OK, or INVALID_ARGUMENT that names the first difference: "tensor 3: expected wq [128,128], got wq [128,64]".
+// Whether sites with these manifests can be in one run. Types may differ, and a digest that one of them does not give
+// is not compared. INVALID_ARGUMENT names the first difference: "tensor 3: expected wq [128,128], got wq [128,64]".
 absl::Status CompareManifests(const Manifest& expected, const Manifest& got);
 
-std::string Describe(const TensorSpec& tensor);  // "model.norm.weight [128] norm"
+std::string Describe(const TensorSpec& tensor);  // "model.norm.weight [128] norm, frozen"
 
 }  // namespace causeway::core

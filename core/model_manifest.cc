@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "core/check.h"
+
 namespace causeway::core {
 namespace {
 
@@ -47,6 +49,7 @@ Manifest SyntheticManifest(const SyntheticConfig& config) {
 }
 
 Manifest ModelManifest(const RunConfig& config) {
+  CHECK(config.model_kind != ModelKind::kExternal);
   return config.model_kind == ModelKind::kLlama ? LlamaManifest(config.llama) : SyntheticManifest(config.synthetic);
 }
 

@@ -17,7 +17,7 @@ namespace causeway::core {
 Manifest LlamaManifest(const LlamaConfig& config);
 Manifest SyntheticManifest(const SyntheticConfig& config);
 
-// Of whichever model the run trains.
+// Of whichever model the run trains, but an external one: the sites bring its manifest, and the caller has checked.
 Manifest ModelManifest(const RunConfig& config);
 
 }  // namespace causeway::core

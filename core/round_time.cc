@@ -71,7 +71,7 @@ class Simulation {
 Simulation::Simulation(const RoundTimeInput& input, int64_t delay)
     : input_(input), delay_(delay), sent_s_(input.fragments.size()), ready_s_(input.fragments.size()) {
   const auto num_fragments = static_cast<int>(input.fragments.size());
-  const FragmentSchedule schedule(input.sync_every, num_fragments, delay);
+  const FragmentSchedule schedule(input.sync_every, num_fragments, delay, input.offsets);
   for (FragmentId p = 0; p < num_fragments; ++p) {
     events_.push_back({schedule.Offset(p), false, p});
     events_.push_back({(schedule.Offset(p) + delay) % input.sync_every, true, p});

@@ -42,6 +42,7 @@ struct FragmentTraffic {
 struct RoundTimeInput {
   int sites = 1;                 // M
   int64_t sync_every = 1;        // H
+  std::vector<Step> offsets;     // t_p of each fragment; empty: spread evenly
   std::optional<int64_t> delay;  // τ; none: the least that costs no stall, see LeastDelay
   bool waits = true;             // APPLY waits for its update; false: quorum mode, where a SEND is skipped instead
   double step_s = 0;             // of one inner step
@@ -77,7 +78,8 @@ struct RoundTime {
 
 inline constexpr double kPeakWindowS = 1;  // as a meter shows that is read once a second
 
-// CHECKs that the input is sound: a fragment at least and at most H, 0 ≤ τ < H, positive step time and rates.
+// CHECKs that the input is sound: a fragment at least and at most H, 0 ≤ τ < H, 0 ≤ t_p < H, positive step time and
+// rates.
 RoundTime PredictRound(const RoundTimeInput& input);
 
 // The least τ with which the step loop waits as little as with τ = H − 1: not at all, unless links are too slow.

@@ -114,7 +114,8 @@ struct SyncConfig {
 
   bool auto_delay() const { return fragment_sync_delay == kAutoDelay; }
   FragmentSchedule Schedule() const {
-    return FragmentSchedule(sync_every, num_fragments, auto_delay() ? 0 : fragment_sync_delay);
+    return FragmentSchedule(sync_every, num_fragments, auto_delay() ? 0 : fragment_sync_delay, fragment_offsets,
+                            first_send);
   }
   friend bool operator==(const SyncConfig&, const SyncConfig&) = default;
 };

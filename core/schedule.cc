@@ -1,20 +1,31 @@
 #include "core/schedule.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "core/check.h"
 
 namespace causeway::core {
 
-FragmentSchedule::FragmentSchedule(int64_t sync_every, int num_fragments, int64_t delay)
-    : sync_every_(sync_every), num_fragments_(num_fragments), delay_(delay) {
+FragmentSchedule::FragmentSchedule(int64_t sync_every, int num_fragments, int64_t delay, std::vector<Step> offsets,
+                                   FirstSend first_send)
+    : sync_every_(sync_every), delay_(delay), offsets_(std::move(offsets)), first_send_(first_send) {
   CHECK(num_fragments >= 1 && num_fragments <= sync_every);
   CHECK(delay >= 0 && delay < sync_every);
+  if (offsets_.empty()) {
+    for (FragmentId p = 0; p < num_fragments; ++p) {
+      offsets_.push_back((p + 1) * sync_every / num_fragments % sync_every);
+    }
+  }
+  CHECK(std::ssize(offsets_) == num_fragments);
+  for (Step offset : offsets_) CHECK(offset >= 0 && offset < sync_every);
 }
 
-Step FragmentSchedule::Offset(FragmentId p) const { return (p + 1) * sync_every_ / num_fragments_ % sync_every_; }
-
-Step FragmentSchedule::SendStep(FragmentId p, Version base) const { return Offset(p) + (base + 1) * sync_every_; }
+Step FragmentSchedule::SendStep(FragmentId p, Version base) const {
+  const bool waits = first_send_ == FirstSend::kFull || offsets_[p] == 0;
+  return offsets_[p] + (base + (waits ? 1 : 0)) * sync_every_;
+}
 
 Version FragmentSchedule::SendsAt(FragmentId p, Step t) const {
   const Step since_first = t - SendStep(p, 0);

@@ -4,7 +4,7 @@
 //   fragment p                           SEND v=0       APPLY v=0        SEND v=1
 //
 // Every fragment is sent once in H steps, at its own offset t_p, so that the link is busy evenly; the update is mixed
-// in τ steps later, so that nobody waits for the link. Pure arithmetic on steps; no state, thread-safe.
+// in τ steps later, so that nobody waits for the link. Pure arithmetic on steps; immutable, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,20 @@ using FragmentId = int32_t;  // 0 … P−1
 using Version = int64_t;     // version v of a fragment: how many rounds made it; 0 is the initial parameters
 using Step = int64_t;        // inner steps, counted from 1; 0 is "before the first"
 
-// Where the first send of a fragment is: after a whole interval H more than its offset, or at its offset, of which 0
-// counts as H.
+// When a fragment is sent first: at step H + t_p, or at step t_p, where 0 counts as H.
 enum class FirstSend { kFull, kOffset };
 
 class FragmentSchedule {
  public:
-  // Needs 1 ≤ num_fragments ≤ sync_every and 0 ≤ delay < sync_every; anything else is the caller's bug.
-  FragmentSchedule(int64_t sync_every, int num_fragments, int64_t delay);
+  // Needs 1 ≤ num_fragments ≤ sync_every, 0 ≤ delay < sync_every, and 0 ≤ t_p < sync_every for each fragment; anything
+  // else is the caller's bug. Without offsets, t_p = floor((p+1) H / P) mod H.
+  FragmentSchedule(int64_t sync_every, int num_fragments, int64_t delay, std::vector<Step> offsets = {},
+                   FirstSend first_send = FirstSend::kFull);
 
-  int num_fragments() const { return num_fragments_; }
+  int num_fragments() const { return static_cast<int>(offsets_.size()); }
   int64_t delay() const { return delay_; }
 
-  Step Offset(FragmentId p) const;  // t_p = floor((p+1) H / P) mod H
+  Step Offset(FragmentId p) const { return offsets_[p]; }  // t_p
 
   // The step after which the contribution to version v → v+1 is sent, and the one at whose end its update is mixed in.
   Step SendStep(FragmentId p, Version base) const;
@@ -43,8 +44,9 @@ class FragmentSchedule {
 
  private:
   int64_t sync_every_;
-  int num_fragments_;
   int64_t delay_;
+  std::vector<Step> offsets_;
+  FirstSend first_send_;
 };
 
 // The step at which a joiner enters a run: the latest send step of which the outcome is decided, where versions[p]

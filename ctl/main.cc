@@ -48,6 +48,7 @@ constexpr char kUsage[] =
     "                                        how fast the codecs are here, beside this machine's memory\n"
     "causewayctl plan --config=FILE --link_mbit=… --rtt_ms=… --step_ms=… --sites=… [--hub_mbit=…] [--sweep] [--json]\n"
     "                                        what a run will do to its links, before it is started\n"
+    "                                        of model kind external: with --coordinator, after the first site joined\n"
     "causewayctl plan --table4               what Streaming DiLoCo's paper predicts for data centers\n"
     "each but the last four with --coordinator=HOST:PORT\n";
 
@@ -111,6 +112,31 @@ absl::Status Export(std::vector<Client>& clients) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<Client>> MakeClients() {
+  std::vector<Client> clients;
+  for (const absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',')) {
+    ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(std::string(text)));
+    ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(address));
+    clients.emplace_back(address, options);
+  }
+  return clients;
+}
+
+// The model that the first site has brought.
+absl::StatusOr<core::Manifest> ExternalModel(const core::RunId& run_id) {
+  ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
+  ASSIGN_OR_RETURN(const v1::RunDescription description, clients.front().Describe());
+  if (description.run_id() != run_id) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan: --coordinator: expected run ", run_id, ", got ", description.run_id()));
+  }
+  if (!description.has_manifest()) {
+    return absl::FailedPreconditionError(absl::StrCat("plan: the sites bring the model of run ", run_id,
+                                                      ", and none has joined yet: try again when one has"));
+  }
+  return transport::FromProto(description.manifest());
+}
+
 absl::Status Drain(Client& client) {
   const std::string site = absl::GetFlag(FLAGS_site);
   if (site.empty()) return absl::InvalidArgumentError("drain: expected --site=NAME");
@@ -156,13 +182,8 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "config-check") return CheckConfig(arguments);
   if (arguments.size() > 1) return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
   if (command == "codec-bench") return CodecBench();
-  if (command == "plan") return RunPlanCommand(absl::GetFlag(FLAGS_json));
-  std::vector<Client> clients;
-  for (const absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',')) {
-    ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(std::string(text)));
-    ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(address));
-    clients.emplace_back(address, options);
-  }
+  if (command == "plan") return RunPlanCommand(absl::GetFlag(FLAGS_json), ExternalModel);
+  ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
   Client& client = clients.front();
   if (command == "status") return ShowStatus(client);
   if (command == "export") return Export(clients);

@@ -28,11 +28,12 @@ constexpr core::CodecId kSweptCodecs[] = {core::CodecId::kFloat32,    core::Code
                                           core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign};
 
 absl::StatusOr<core::RoundTimeInput> InputOf(const core::RunConfig& config, const PlanSetting& setting) {
-  ASSIGN_OR_RETURN(
-      const core::FragmentMap map,
-      core::BuildFragmentMap(core::ModelManifest(config), config.sync.num_fragments, config.sync.fragment_assignment));
+  const bool external = config.model_kind == core::ModelKind::kExternal;
+  const core::Manifest manifest = external ? setting.manifest : core::ModelManifest(config);
+  ASSIGN_OR_RETURN(const core::FragmentMap map, core::BuildFragmentMap(manifest, config.sync));
   core::RoundTimeInput input{.sites = setting.sites,
                              .sync_every = config.sync.sync_every,
+                             .offsets = config.sync.fragment_offsets,
                              .waits = config.sync.mode == core::SyncMode::kSynchronous,
                              .step_s = setting.step_s,
                              .site_link = setting.site_link,
@@ -141,6 +142,7 @@ absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, c
       core::RunConfig swept = config;
       swept.sync.mode = core::SyncMode::kSynchronous;
       swept.sync.sync_every = sync_every;
+      for (core::Step& offset : swept.sync.fragment_offsets) offset = offset * sync_every / given;
       swept.sync.fragment_sync_delay = core::kAutoDelay;
       swept.codec.up = swept.codec.down = codec;
       ASSIGN_OR_RETURN(core::RoundTimeInput input, InputOf(swept, setting));

@@ -26,6 +26,7 @@ struct PlanSetting {
   double payload_share = core::kPayloadShare;
   double codec_s_per_value = 0;
   double merge_s_per_value = 0;
+  core::Manifest manifest;  // of a run whose sites bring the model
 };
 
 struct Plan {

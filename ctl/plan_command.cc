@@ -165,14 +165,18 @@ absl::Status PrintPaperCase(bool json) {
 
 }  // namespace
 
-absl::Status RunPlanCommand(bool json) {
+absl::Status RunPlanCommand(bool json,
+                            const std::function<absl::StatusOr<core::Manifest>(const core::RunId&)>& external_model) {
   if (absl::GetFlag(FLAGS_table4)) {
     std::fputs((json ? Table4Json() : Table4Text()).c_str(), stdout);
     return absl::OkStatus();
   }
   if (!absl::GetFlag(FLAGS_utilization_model).empty()) return PrintPaperCase(json);
   ASSIGN_OR_RETURN(const core::RunConfig config, ReadConfig());
-  ASSIGN_OR_RETURN(const PlanSetting setting, ReadSetting(config));
+  ASSIGN_OR_RETURN(PlanSetting setting, ReadSetting(config));
+  if (config.model_kind == core::ModelKind::kExternal) {
+    ASSIGN_OR_RETURN(setting.manifest, external_model(config.run_id));
+  }
   if (absl::GetFlag(FLAGS_sweep)) {
     ASSIGN_OR_RETURN(const std::vector<SweepRow> rows, MakeSweep(config, setting));
     std::fputs((json ? SweepJson(rows) : SweepText(rows, setting)).c_str(), stdout);

@@ -1,4 +1,5 @@
-// causewayctl plan and its flags. Nothing is contacted: run.yaml and flags in, text or JSON out.
+// causewayctl plan and its flags: run.yaml and flags in, text or JSON out. Only of an external model the coordinator is
+// asked, which has its tensors from the first site.
 //
 //   --config --link_mbit --rtt_ms --step_ms --sites …     ctl/plan.h            what a run will do to its links
 //   --sweep                                               ctl/plan.h            the same over H, codecs and τ
@@ -7,12 +8,18 @@
 // Called from one thread.
 #pragma once
 
+#include <functional>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/ids.h"
+#include "core/manifest.h"
 
 namespace causeway::ctl {
 
-// Prints to stdout. INVALID_ARGUMENT names the flag, what was expected and what came; for files as
-// formats::ReadRunYaml.
-absl::Status RunPlanCommand(bool json);
+// Prints to stdout. `external_model` gives the manifest of the run with this id. INVALID_ARGUMENT names the flag, what
+// was expected and what came; for files as formats::ReadRunYaml.
+absl::Status RunPlanCommand(bool json,
+                            const std::function<absl::StatusOr<core::Manifest>(const core::RunId&)>& external_model);
 
 }  // namespace causeway::ctl

@@ -29,6 +29,11 @@ void FieldCheck::Expect(bool ok, const std::string& path, std::string_view expec
   if (!ok && status_.ok()) status_ = FieldError(origin_, path, expected, got);
 }
 
+void FieldCheck::Ok(const std::string& path, const absl::Status& status) {
+  if (status.ok() || !status_.ok()) return;
+  status_ = absl::InvalidArgumentError(absl::StrCat(origin_.Locate(path), ": ", std::string(status.message())));
+}
+
 int64_t FieldCheck::Integer(const std::string& path, int64_t value, int64_t least, int64_t most,
                             std::string_view reason) {
   if (value >= least && value <= most) return value;

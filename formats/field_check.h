@@ -40,6 +40,9 @@ class FieldCheck {
 
   void Expect(bool ok, const std::string& path, std::string_view expected, std::string_view got);
 
+  // A status that says what was expected and what came.
+  void Ok(const std::string& path, const absl::Status& status);
+
   // Each gives the value back; Integer gives the nearest bound for a wrong one, so that arithmetic on it is safe.
   // `reason` explains the bounds: "less than sync_every".
   int64_t Integer(const std::string& path, int64_t value, int64_t least, int64_t most, std::string_view reason = "");

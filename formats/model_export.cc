@@ -33,7 +33,9 @@ absl::Status WriteTensors(const std::string& path, const core::Manifest& manifes
                           std::map<std::string, std::string> metadata) {
   CHECK(manifest.size() == tensors.size());
   std::vector<TensorData> data;
-  for (size_t i = 0; i < manifest.size(); ++i) data.push_back({manifest[i].name, manifest[i].shape, tensors[i]});
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    if (manifest[i].synced()) data.push_back({manifest[i].name, manifest[i].shape, tensors[i]});
+  }
   metadata["format"] = "pt";  // transformers refuses files that do not say for which framework they are
   return WriteSafetensors(path, data, metadata);
 }

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/fragment_map.h"
 #include "core/limits.h"
+#include "core/model_manifest.h"
 #include "formats/config_names.h"
 
 namespace causeway::formats {
@@ -86,7 +88,11 @@ core::SyncConfig ReadSync(const v1::Sync& sync, const v1::Sync& given, FieldChec
 }
 
 void CheckFragmentsFit(const core::RunConfig& config, FieldCheck& check) {
-  if (config.model_kind == ModelKind::kExternal || !config.sync.fragments.empty()) return;  // known when a site joins
+  if (config.model_kind == ModelKind::kExternal) return;  // its tensors are known when a site joins
+  if (!config.sync.fragments.empty()) {
+    check.Ok("sync.fragments", core::BuildFragmentMap(core::ModelManifest(config), config.sync).status());
+    return;
+  }
   const bool balanced = config.sync.fragment_assignment == FragmentAssignment::kBalanced;
   int64_t most = static_cast<int64_t>(config.synthetic.tensors.size());
   std::string reason = "the model's tensors";

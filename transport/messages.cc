@@ -1,5 +1,7 @@
 #include "transport/messages.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 
@@ -14,6 +16,10 @@ void ToProto(const core::Manifest& manifest, v1::Manifest* message) {
     spec->mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
     spec->set_kind(static_cast<uint32_t>(tensor.kind));
     spec->set_layer(tensor.layer);
+    spec->set_dtype(static_cast<uint32_t>(tensor.dtype));
+    spec->set_alias_of(tensor.alias_of);
+    spec->set_frozen(tensor.frozen);
+    spec->set_values_digest(tensor.values_digest);
   }
 }
 
@@ -95,16 +101,19 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
 absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message) {
   core::Manifest manifest;
   for (const v1::TensorSpec& spec : message.tensors()) {
-    if (spec.kind() < 1 || spec.kind() > static_cast<uint32_t>(core::TensorKind::kExpert) || spec.dtype() != 0 ||
-        !spec.alias_of().empty() || spec.frozen()) {
+    if (spec.kind() < 1 || spec.kind() > static_cast<uint32_t>(core::TensorKind::kExpert) ||
+        spec.dtype() > static_cast<uint32_t>(core::DType::kFloat16)) {
       return absl::InvalidArgumentError(absl::StrCat("manifest: tensor ", spec.name(), ": kind ", spec.kind(),
-                                                     ", dtype ", spec.dtype(),
-                                                     " or an alias or frozen tensor is not known to this version"));
+                                                     " or dtype ", spec.dtype(), " is not known to this version"));
     }
     manifest.push_back({.name = spec.name(),
                         .shape = {spec.shape().begin(), spec.shape().end()},
                         .kind = static_cast<core::TensorKind>(spec.kind()),
-                        .layer = spec.layer()});
+                        .layer = spec.layer(),
+                        .dtype = static_cast<core::DType>(spec.dtype()),
+                        .alias_of = spec.alias_of(),
+                        .frozen = spec.frozen(),
+                        .values_digest = spec.values_digest()});
   }
   RETURN_IF_ERROR(core::ValidateManifest(manifest));
   return manifest;
@@ -124,6 +133,10 @@ absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest_message
         return absl::InvalidArgumentError(
             absl::StrCat("fragment map: tensor ", tensor, " of ", manifest.size(), " is not there or placed twice"));
       }
+      if (!manifest[tensor].synced()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("fragment map: expected tensors that are trained, got ", core::Describe(manifest[tensor])));
+      }
       if (!tensors.empty() && tensor < tensors.back()) {
         return absl::InvalidArgumentError(
             absl::StrCat("fragment map: expected ascending tensors, got ", tensor, " after ", tensors.back()));
@@ -133,9 +146,9 @@ absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest_message
       ++count;
     }
   }
-  if (count != manifest.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("fragment map: places ", count, " of ", manifest.size(), " tensors"));
+  const auto synced = static_cast<size_t>(std::ranges::count_if(manifest, &core::TensorSpec::synced));
+  if (count != synced) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment map: places ", count, " of ", synced, " tensors"));
   }
   return core::FragmentMap(std::move(manifest), tensors_of_fragment);
 }

@@ -153,9 +153,8 @@ absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
     return absl::UnavailableError(absl::StrCat("shard 0 has not told this shard of that model yet: ", fits.message()));
   }
   RETURN_IF_ERROR(fits);
-  if (model_.known() && model_.map().manifest() == manifest) return model_.map();
-  const core::SyncConfig& sync = options_.config.sync;
-  return BuildFragmentMap(manifest, sync.num_fragments, sync.fragment_assignment);
+  if (model_.known() && core::CompareManifests(model_.map().manifest(), manifest).ok()) return model_.map();
+  return BuildFragmentMap(manifest, options_.config.sync);
 }
 
 void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {

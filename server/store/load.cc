@@ -37,7 +37,11 @@ core::Manifest ManifestFromJson(const json& value) {
     manifest.push_back({.name = tensor.at("name"),
                         .shape = tensor.at("shape"),
                         .kind = static_cast<core::TensorKind>(tensor.at("kind").get<int>()),
-                        .layer = tensor.at("layer")});
+                        .layer = tensor.at("layer"),
+                        .dtype = static_cast<core::DType>(tensor.value("dtype", 0)),
+                        .alias_of = tensor.value("alias_of", ""),
+                        .frozen = tensor.value("frozen", false),
+                        .values_digest = tensor.value("values_digest", uint64_t{0})});
   }
   return manifest;
 }

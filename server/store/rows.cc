@@ -40,10 +40,15 @@ SqlValue CodecValue(const std::optional<RoundCodecs>& codecs, core::CodecId Roun
 std::string ManifestText(const core::Manifest& manifest) {
   nlohmann::json list = nlohmann::json::array();
   for (const core::TensorSpec& tensor : manifest) {
-    list.push_back({{"name", tensor.name},
-                    {"shape", tensor.shape},
-                    {"kind", static_cast<int>(tensor.kind)},
-                    {"layer", tensor.layer}});
+    nlohmann::json& row = list.emplace_back(nlohmann::json{{"name", tensor.name},
+                                                           {"shape", tensor.shape},
+                                                           {"kind", static_cast<int>(tensor.kind)},
+                                                           {"layer", tensor.layer}});
+    // What most tensors do not have is written only where one has it, as programs of before did not know it.
+    if (tensor.dtype != core::DType::kFloat32) row["dtype"] = static_cast<int>(tensor.dtype);
+    if (!tensor.alias_of.empty()) row["alias_of"] = tensor.alias_of;
+    if (tensor.frozen) row["frozen"] = true;
+    if (tensor.values_digest != 0) row["values_digest"] = tensor.values_digest;
   }
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

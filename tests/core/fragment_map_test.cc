@@ -84,6 +84,49 @@ TEST(FragmentMap, TensorsStartOnANewUnitBackToBack) {
   EXPECT_EQ(fragment.parameters, 1 + 4096 + 4097 + 6);
 }
 
+absl::StatusOr<FragmentMap> BuildByPrefixes(const Manifest& manifest, std::vector<std::vector<std::string>> prefixes) {
+  SyncConfig sync{.num_fragments = static_cast<int>(prefixes.size())};
+  sync.fragments = std::move(prefixes);
+  return BuildFragmentMap(manifest, sync);
+}
+
+TEST(FragmentMap, LongestPrefixOfATensorsNameDecides) {
+  const auto map = BuildByPrefixes(FiveLayers(), {{"layers.0.", "layers.1", "head"}, {""}, {"layers.1.norm", "norm"}});
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_THAT(Names(*map), ElementsAre(ElementsAre("layers.0.w", "layers.0.norm", "layers.1.w", "head"),
+                                       ElementsAre("embed", "layers.2.w", "layers.2.norm", "layers.3.w",
+                                                   "layers.3.norm", "layers.4.w", "layers.4.norm"),
+                                       ElementsAre("layers.1.norm", "norm")));
+}
+
+TEST(FragmentMap, PrefixesThatLeaveATensorOrAFragmentOutAreRefused) {
+  EXPECT_EQ(BuildByPrefixes(FiveLayers(), {{"embed", "norm"}, {"layers."}}).status().message(),
+            "expected a prefix of tensor head in sync.fragments, got none");
+  EXPECT_EQ(BuildByPrefixes(FiveLayers(), {{""}, {"Layers.", "embeddings"}}).status().message(),
+            "expected a tensor in each of sync.fragments, got none in fragment 1 by the prefixes [Layers., "
+            "embeddings]");
+}
+
+TEST(FragmentMap, TensorsThatAreNotSyncedHaveNoPlace) {
+  Manifest manifest = FiveLayers();
+  manifest.front().frozen = true;                   // embed
+  manifest[manifest.size() - 2].frozen = true;      // norm
+  manifest.back().alias_of = "embed";               // head
+  manifest[9].frozen = manifest[10].frozen = true;  // layer 4
+  EXPECT_THAT(Names(Build(manifest, 2, FragmentAssignment::kStrided)),
+              ElementsAre(ElementsAre("layers.0.w", "layers.0.norm", "layers.2.w", "layers.2.norm"),
+                          ElementsAre("layers.1.w", "layers.1.norm", "layers.3.w", "layers.3.norm")));
+  EXPECT_THAT(Names(Build(manifest, 2, FragmentAssignment::kSequential)),
+              ElementsAre(ElementsAre("layers.0.w", "layers.0.norm", "layers.1.w", "layers.1.norm"),
+                          ElementsAre("layers.2.w", "layers.2.norm", "layers.3.w", "layers.3.norm")));
+  EXPECT_THAT(Names(Build(manifest, 2, FragmentAssignment::kBalanced)),
+              ElementsAre(ElementsAre("layers.0.w", "layers.0.norm", "layers.2.w", "layers.2.norm"),
+                          ElementsAre("layers.1.w", "layers.1.norm", "layers.3.w", "layers.3.norm")));
+  const auto by_prefix = BuildByPrefixes(manifest, {{"layers.0"}, {"layers."}});
+  ASSERT_TRUE(by_prefix.ok()) << by_prefix.status();
+  EXPECT_EQ(by_prefix->fragment(0).parameters + by_prefix->fragment(1).parameters, NumParameters(manifest));
+}
+
 TEST(FragmentMap, FragmentThatWouldBeEmptyIsNamed) {
   const auto strided = BuildFragmentMap(FiveLayers(), 7, FragmentAssignment::kStrided);
   EXPECT_EQ(strided.status().code(), absl::StatusCode::kInvalidArgument);

@@ -76,10 +76,59 @@ TEST(FragmentSchedule, FirstBaseAfterIsTheNextSendOfAJoiner) {
   }
 }
 
+TEST(FragmentSchedule, OffsetsAreTheGivenOnes) {
+  const FragmentSchedule schedule(10, 3, 2, {4, 0, 9});
+  for (Version v = 0; v < 4; ++v) {
+    EXPECT_EQ(schedule.SendStep(0, v), 14 + 10 * v);
+    EXPECT_EQ(schedule.SendStep(1, v), 10 + 10 * v);
+    EXPECT_EQ(schedule.SendStep(2, v), 19 + 10 * v);
+    EXPECT_EQ(schedule.ApplyStep(2, v), 21 + 10 * v);
+  }
+}
+
+TEST(FragmentSchedule, FirstSendAtTheOffsetIsWithinTheFirstInterval) {
+  const FragmentSchedule schedule(10, 3, 2, {4, 0, 9}, FirstSend::kOffset);
+  EXPECT_EQ(schedule.SendStep(0, 0), 4);
+  EXPECT_EQ(schedule.SendStep(1, 0), 10);  // 0 counts as H: nothing is sent before the first step
+  EXPECT_EQ(schedule.SendStep(2, 0), 9);
+  EXPECT_EQ(schedule.SendStep(0, 3), 34);
+  EXPECT_EQ(schedule.SendStep(1, 3), 40);
+}
+
+// torchft sends fragment p at (p+1) H / P − τ, from the first interval on.
+TEST(FragmentSchedule, FollowsAnotherProgramsSchedule) {
+  const FragmentSchedule schedule(20, 2, 3, {7, 17}, FirstSend::kOffset);
+  EXPECT_EQ(schedule.ApplyStep(0, 0), 10);
+  EXPECT_EQ(schedule.ApplyStep(1, 0), 20);
+  EXPECT_EQ(schedule.ApplyStep(0, 1), 30);
+}
+
+TEST(FragmentSchedule, EachStepSendsWhatSendStepSaysWithAnyOffsets) {
+  for (const FirstSend first : {FirstSend::kFull, FirstSend::kOffset}) {
+    for (const std::vector<Step>& offsets : {std::vector<Step>{0, 0, 0}, {6, 1, 6}, {3, 5, 0}}) {
+      const FragmentSchedule schedule(7, 3, 6, offsets, first);
+      for (FragmentId p = 0; p < 3; ++p) {
+        Version next = 0;
+        for (Step t = 0; t < 50; ++t) {
+          EXPECT_EQ(schedule.FirstBaseAfter(p, t), next + (schedule.SendStep(p, next) == t ? 1 : 0));
+          const Version sent = schedule.SendsAt(p, t);
+          EXPECT_EQ(sent, schedule.SendStep(p, next) == t ? next : -1) << "p " << p << " t " << t;
+          if (sent >= 0) ++next;
+          EXPECT_EQ(schedule.AppliesAt(p, t + 6), sent);
+        }
+        EXPECT_GE(next, 6);
+      }
+    }
+  }
+}
+
 TEST(FragmentSchedule, ImpossibleSettingsAreTheCallersBug) {
   EXPECT_DEATH(FragmentSchedule(4, 5, 0), "CHECK failed");
   EXPECT_DEATH(FragmentSchedule(4, 2, 4), "CHECK failed");
   EXPECT_DEATH(FragmentSchedule(4, 0, 0), "CHECK failed");
+  EXPECT_DEATH(FragmentSchedule(4, 2, 0, {1}), "CHECK failed");
+  EXPECT_DEATH(FragmentSchedule(4, 2, 0, {1, 4}), "CHECK failed");
+  EXPECT_DEATH(FragmentSchedule(4, 2, 0, {-1, 3}), "CHECK failed");
 }
 
 TEST(EntryStep, IsTheLatestSendOfWhichTheOutcomeIsDecided) {
@@ -89,6 +138,10 @@ TEST(EntryStep, IsTheLatestSendOfWhichTheOutcomeIsDecided) {
   EXPECT_EQ(EntryStep(schedule, {1, 0, 0, 1}), 25);
   EXPECT_EQ(EntryStep(schedule, {1, 1, 1, 1}), 35);
   EXPECT_EQ(EntryStep(schedule, {1, 1, 1, 2}), 40);
+  const FragmentSchedule early(20, 2, 1, {12, 3}, FirstSend::kOffset);  // sends at 12 and 3; then every 20
+  EXPECT_EQ(EntryStep(early, {0, 0}), 0);
+  EXPECT_EQ(EntryStep(early, {0, 1}), 3);
+  EXPECT_EQ(EntryStep(early, {1, 2}), 23);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "tests/formats/temporary_folder.h"
 
 ABSL_DECLARE_FLAG(std::string, config);
 ABSL_DECLARE_FLAG(std::string, codec);
@@ -31,6 +32,8 @@ namespace {
 
 using testing::HasSubstr;
 
+absl::StatusOr<core::Manifest> NoModel(const core::RunId&) { return absl::FailedPreconditionError("no site yet"); }
+
 class PlanCommand : public testing::Test {
  protected:
   PlanCommand() {
@@ -42,20 +45,37 @@ class PlanCommand : public testing::Test {
   }
 
   void ExpectRefused(const std::string& part) {
-    const absl::Status status = RunPlanCommand(false);
+    const absl::Status status = RunPlanCommand(false, NoModel);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
 
   std::string Output(bool json) {
     testing::internal::CaptureStdout();
-    const absl::Status status = RunPlanCommand(json);
+    const absl::Status status = RunPlanCommand(json, NoModel);
     EXPECT_TRUE(status.ok()) << status;
     return testing::internal::GetCapturedStdout();
   }
 
   absl::FlagSaver saver_;
 };
+
+TEST_F(PlanCommand, ExternalModelIsThatOfTheRun) {
+  const TemporaryFolder folder;
+  folder.Write("run.yaml", "run_id: any\nmodel: {kind: external}\nsync: {num_fragments: 2}\n");
+  absl::SetFlag(&FLAGS_config, folder / "run.yaml");
+  EXPECT_EQ(RunPlanCommand(false, NoModel).message(), "no site yet");
+  testing::internal::CaptureStdout();
+  const absl::Status status = RunPlanCommand(true, [](const core::RunId& run_id) -> absl::StatusOr<core::Manifest> {
+    EXPECT_EQ(run_id, "any");
+    return core::Manifest{{.name = "embed", .shape = {1000}},
+                          {.name = "base", .shape = {1000}, .layer = 0, .frozen = true},
+                          {.name = "adapter", .shape = {100}, .layer = 0}};
+  });
+  const auto json = nlohmann::json::parse(testing::internal::GetCapturedStdout());
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(json["parameters"], 1100);
+}
 
 TEST_F(PlanCommand, TheExampleOfRunYamlCanBePlanned) {
   const auto json = nlohmann::json::parse(Output(true));

@@ -40,6 +40,17 @@ Plan PlanOf(const core::RunConfig& config, const PlanSetting& setting) {
   return *std::move(plan);
 }
 
+TEST(Plan, OffsetsThatSendAllAtOnceMakeALinkSlower) {
+  core::RunConfig config = Config();
+  const PlanSetting setting = FourSites(200);
+  const double spread = PlanOf(config, setting).round.utilization;
+  config.sync.fragment_offsets = {16, 32, 48, 64, 80, 96, 112, 0};
+  EXPECT_EQ(PlanOf(config, setting).round.utilization, spread);
+  config.sync.fragment_offsets.assign(8, 5);
+  EXPECT_LT(PlanOf(config, setting).round.utilization, spread);
+  EXPECT_TRUE(MakeSweep(config, setting).ok());
+}
+
 TEST(Plan, BytesAreThoseOfTheChunksThatASiteSends) {
   core::RunConfig config = Config();
   config.codec.up = core::CodecId::kRotatedSign;

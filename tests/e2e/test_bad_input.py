@@ -214,6 +214,15 @@ class DataTest(BadInputTest):
             self.assert_ends(worker, BAD_INPUT, message)
         self.assertEqual(run.status()["sites"], [], "nobody joined")
 
+    def test_a_native_worker_has_no_external_model(self):
+        run = self.live_run({"run_id": "e2e", "model": {"kind": "external"}})
+        worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.grpc}")
+        self.assert_ends(worker, BAD_INPUT, "the sites bring this run's model: use the Python package or causeway.h")
+        self.assertEqual(run.status()["sites"], [], "no site joined")
+        plan = self.run_program("causewayctl", "plan", f"--config={run.config_path}", f"--coordinator={run.grpc}",
+                                "--link_mbit=100", "--rtt_ms=10", "--step_ms=100", "--sites=2")
+        self.assert_ends(plan, REFUSED, "the sites bring the model of run e2e, and none has joined yet")
+
     def test_shards_of_uint32_tokens(self):
         model = {"kind": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
                  "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 70000, "max_position_embeddings": 8}

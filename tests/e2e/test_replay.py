@@ -38,8 +38,9 @@ def config_of(delay, alpha, fragments):
 class Replay:
     """One tensor's value W at the coordinator, its momentum v, and θ at each site, step by step."""
 
-    def __init__(self, initial, fragment, delay, alpha, fragments):
-        self.offset = (fragment + 1) * SYNC_EVERY // fragments % SYNC_EVERY
+    def __init__(self, initial, offset, first_send, delay, alpha):
+        self.offset = offset
+        self.first_send = first_send
         self.delay = delay
         self.alpha = rounded(alpha)
         self.anchor = rounded(initial)
@@ -51,10 +52,10 @@ class Replay:
         for t in range(1, STEPS + 1):
             for site, gradient in GRADIENTS.items():
                 self.local[site] = fma(rounded(gradient), -rounded(INNER_LR), self.local[site])
-            if (t - self.offset) % SYNC_EVERY == 0 and t >= SYNC_EVERY + self.offset:
+            if (t - self.offset) % SYNC_EVERY == 0 and t >= self.first_send:
                 self.sent = [subtract(self.anchor, self.local[site]) for site in sorted(self.local)]
             since = t - self.delay
-            if (since - self.offset) % SYNC_EVERY == 0 and since >= SYNC_EVERY + self.offset:
+            if (since - self.offset) % SYNC_EVERY == 0 and since >= self.first_send:
                 self.outer_step()
                 self.mix()
         if self.sent is not None:
@@ -85,14 +86,19 @@ def filled(values):
 
 class ReplayTest(EndToEndTest):
     def check(self, delay, alpha, fragments):
-        replays = [Replay(INITIAL[i], i % fragments, delay, alpha, fragments) for i in range(len(SHAPES))]
+        offsets = [(p + 1) * SYNC_EVERY // fragments % SYNC_EVERY for p in range(fragments)]
+        replays = [Replay(INITIAL[i], offsets[i % fragments], SYNC_EVERY + offsets[i % fragments], delay, alpha)
+                   for i in range(len(SHAPES))]
+        what = f"delay {delay}, alpha {alpha}, {fragments} fragments"
+        self.check_run(config_of(delay, alpha, fragments), replays, what)
+
+    def check_run(self, config, replays, what):
         for replay in replays:
             replay.replay()
-        run = self.new_run(config_of(delay, alpha, fragments))
+        run = self.new_run(config)
         run.start_coordinator()
         run.start_workers(*GRADIENTS)
         run.await_done()
-        what = f"delay {delay}, alpha {alpha}, {fragments} fragments"
         self.assert_same_bits(filled(replay.anchor for replay in replays), run.export(), f"{what}: export")
         for site in GRADIENTS:
             expected = filled(replay.local[site] for replay in replays)
@@ -101,6 +107,18 @@ class ReplayTest(EndToEndTest):
 
     def test_export_and_local_parameters_are_the_replays_to_the_last_bit(self):
         check_all(self.check, itertools.product([0, 1, 3], [0, 0.5, 1], [1, 2, 3]), AT_ONCE)
+
+    def check_schedule(self, delay, offsets, first_send):
+        """The second and third tensor are fragment 0, by the prefixes of their names."""
+        config = config_of(delay, 0.5, 2)
+        config["sync"] |= {"fragments": [["t"], ["t0"]], "fragment_offsets": offsets, "first_send": first_send}
+        first = [offset + SYNC_EVERY if first_send == "full" else offset or SYNC_EVERY for offset in offsets]
+        replays = [Replay(INITIAL[i], offsets[p], first[p], delay, 0.5) for i, p in enumerate([1, 0, 0])]
+        self.check_run(config, replays, f"delay {delay}, offsets {offsets}, first send {first_send}")
+
+    def test_given_offsets_and_fragments_are_followed_from_the_first_send_on(self):
+        cases = itertools.product([0, 3], [[1, 4], [5, 0], [2, 2]], ["full", "offset"])
+        check_all(self.check_schedule, cases, AT_ONCE)
 
 
 if __name__ == "__main__":

@@ -83,6 +83,28 @@ TEST(ModelExport, OnlyALlamaHasAConfigJson) {
   EXPECT_FALSE(std::filesystem::exists(folder / "synthetic/config.json"));
 }
 
+TEST(ModelExport, AliasesAndFrozenTensorsAreLeftOut) {
+  const TemporaryFolder folder;
+  core::Manifest manifest = kManifest;
+  manifest.insert(manifest.begin(), {.name = "base", .shape = {9}, .frozen = true});
+  manifest.push_back({.name = "tied", .shape = {2}, .alias_of = "other"});
+  const core::FragmentMap map(manifest, {{1, 3}, {2}});
+  const std::vector<std::vector<float>> values = Fragments(map);
+  const std::vector<std::span<const float>> fragments(values.begin(), values.end());
+  const core::Version versions[2] = {1, 1};
+  const core::RunConfig config{.run_id = "any", .model_kind = core::ModelKind::kExternal};
+  ASSERT_TRUE(WriteExport(folder / "external", config, map, fragments, versions).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder / "external/config.json"));
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(folder / "external/model.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::vector<std::string> names;
+  for (const auto& tensor : file->tensors()) names.push_back(tensor.name);
+  EXPECT_THAT(names, ElementsAre("big", "other", "small"));
+  std::vector<float> pair(2);
+  ASSERT_TRUE(file->Read("small", pair).ok());
+  EXPECT_THAT(pair, ElementsAre(30'000, 30'001));
+}
+
 TEST(ModelExport, FolderThatCannotBeMadeIsNamed) {
   const TemporaryFolder folder;
   folder.Write("file", "");

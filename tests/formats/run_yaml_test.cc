@@ -265,6 +265,12 @@ INSTANTIATE_TEST_SUITE_P(
              "run.yaml:2: sync.fragments[0][0]: expected a text, got a list"},
         Case{"RepeatedPrefix", "sync:\n  num_fragments: 2\n  fragments:\n    - [a, b]\n    - [b]\n",
              "run.yaml:6: sync.fragments[1][0]: expected each prefix once, got b again"},
+        Case{"TensorOfNoPrefix",
+             "sync:\n  num_fragments: 1\n  fragments: [[model]]\nmodel: {tie_word_embeddings: false}\n",
+             "run.yaml:4: sync.fragments: expected a prefix of tensor lm_head.weight in sync.fragments, got none"},
+        Case{"PrefixOfNoTensor", "sync:\n  num_fragments: 2\n  fragments: [[\"\"], [layers]]\n",
+             "run.yaml:4: sync.fragments: expected a tensor in each of sync.fragments, got none in fragment 1 by the "
+             "prefixes [layers]"},
         Case{"AssignmentBesideFragments",
              "sync:\n  num_fragments: 1\n  fragment_assignment: strided\n  fragments: [[\"\"]]\n",
              "run.yaml:4: sync.fragment_assignment: expected it only without sync.fragments, got it beside them"}),

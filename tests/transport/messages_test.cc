@@ -25,6 +25,24 @@ TEST(Messages, ManifestAndFragmentMapComeBackAsTheyWere) {
   EXPECT_EQ(*back, map);
 }
 
+TEST(Messages, TensorsThatAreNotSyncedComeBackAsTheyWere) {
+  core::Manifest manifest = kManifest;
+  manifest[0].dtype = core::DType::kBfloat16;
+  manifest[1].frozen = true;
+  manifest[1].values_digest = ~uint64_t{0};
+  manifest.push_back({.name = "head", .shape = {7, 3}, .kind = core::TensorKind::kHead, .alias_of = "embed"});
+  const core::FragmentMap map(manifest, {{0}, {2}});
+  v1::Welcome welcome;
+  ToProto(map.manifest(), welcome.mutable_manifest());
+  ToProto(map, welcome.mutable_fragments());
+  const auto back = FromProto(welcome.manifest(), welcome.fragments());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, map);
+  welcome.mutable_fragments(0)->add_tensors(1);
+  EXPECT_THAT(FromProto(welcome.manifest(), welcome.fragments()).status().message(),
+              HasSubstr("fragment map: expected tensors that are trained, got wk [64] norm of layer 1, frozen"));
+}
+
 TEST(Messages, EntryAndHeaderComeBackAsTheyWere) {
   const core::Entry entry{7, {1, 2}, {1, 3}, {"asia", "eu"}};
   v1::Entry entry_message;
@@ -107,9 +125,10 @@ TEST(Messages, ManifestThatNoHonestPeerSendsIsRefused) {
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(0); }), HasSubstr("tensor wk: kind 0"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(6); }), HasSubstr("kind 6"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_kind(256 + 1); }), HasSubstr("kind 257"));
-  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_dtype(1); }), HasSubstr("dtype 1"));
-  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_frozen(true); }), HasSubstr("frozen"));
-  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_alias_of("wq"); }), HasSubstr("alias"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_dtype(3); }), HasSubstr("dtype 3"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_alias_of("wq"); }),
+              HasSubstr("tied to wq: expected the shape of"));
+  EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(1)->set_alias_of("no"); }), HasSubstr("not listed"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(0)->set_shape(0, 0); }), HasSubstr("positive"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(0)->set_shape(0, -1); }), HasSubstr("positive"));
   EXPECT_THAT(refusal([](v1::Manifest& m) { m.mutable_tensors(0)->set_shape(0, int64_t{1} << 62); }),

@@ -25,7 +25,7 @@
 
 namespace causeway::worker {
 
-// A copy of all anchors, tensor by tensor in manifest order, without padding.
+// A copy of all anchors, tensor by tensor in manifest order, without padding; empty for a tensor that is not synced.
 struct AnchorCopy {
   std::vector<std::vector<float>> tensors;
   std::vector<core::Version> versions;

@@ -45,7 +45,7 @@ absl::StatusOr<core::FragmentMap> MapOf(const core::RunConfig& config) {
     const int layer = static_cast<int>(manifest.size());
     manifest.push_back({tensor.name, tensor.shape, core::TensorKind::kMatrix, layer});
   }
-  return core::BuildFragmentMap(manifest, config.sync.num_fragments, config.sync.fragment_assignment);
+  return core::BuildFragmentMap(manifest, config.sync);
 }
 
 Chunks MakeContribution(const core::Fragment& fragment, const core::RunConfig& config) {

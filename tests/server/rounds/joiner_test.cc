@@ -26,7 +26,10 @@ TEST(Joiner, EntersAtTheLastDecidedSendAndContributesFromItsNextOne) {
   for (int fragments = 1; fragments <= 4; ++fragments) {
     for (int64_t delay = 0; delay < kSyncEvery; ++delay) {
       for (core::Step t = 0; t < 4 * kSyncEvery; ++t) {
-        const RoundRules rules = Rules(kSyncEvery, fragments, delay);
+        RoundRules rules = Rules(kSyncEvery, fragments, delay);
+        if (t % 2 == 1) rules.sync.first_send = core::FirstSend::kOffset;
+        for (int p = 0; p < fragments && t % 3 == 1; ++p)
+          rules.sync.fragment_offsets.push_back((5 * p + t) % kSyncEvery);
         const core::FragmentSchedule schedule = rules.sync.Schedule();
         RoundTable table(rules, {}, 0);
         Arrive(table, "a");

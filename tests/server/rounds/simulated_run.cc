@@ -25,6 +25,10 @@ RoundRules RandomRules(uint64_t seed) {
   const int sites = 1 + static_cast<int>(Draw(seed, 2, 8));
   RoundRules rules = Rules(sync_every, fragments, static_cast<int64_t>(Draw(seed, 3, sync_every)));
   rules.sync.mode = Draw(seed, 4, 3) == 0 ? core::SyncMode::kSynchronous : core::SyncMode::kQuorum;
+  for (int p = 0; p < fragments && Draw(seed, 12, 2) == 0; ++p) {
+    rules.sync.fragment_offsets.push_back(static_cast<core::Step>(Draw(seed, 100 + p, sync_every)));
+  }
+  rules.sync.first_send = Draw(seed, 13, 2) == 0 ? core::FirstSend::kOffset : core::FirstSend::kFull;
   core::MembershipConfig& membership = rules.membership;
   membership.min_sites = 1 + static_cast<int>(Draw(seed, 5, sites));
   membership.min_quorum = 1 + static_cast<int>(Draw(seed, 6, std::min(sites, 4)));

@@ -56,10 +56,10 @@ class CoordinatorForTest {
 
   using ControlStream = grpc::ClientReaderWriter<v1::SiteMessage, v1::CoordinatorMessage>;
 
-  explicit CoordinatorForTest(Gate* gate = Gate::Open(), const core::Shard& shard = {})
-      : map(*core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided)),
-        gate_(gate),
-        shard_(shard) {
+  explicit CoordinatorForTest(Gate* gate = Gate::Open(), const core::Shard& shard = {},
+                              core::RunConfig config = ConfigForTest(),
+                              const core::Manifest& manifest = ManifestForTest())
+      : map(*core::BuildFragmentMap(manifest, config.sync)), gate_(gate), shard_(shard), config_(std::move(config)) {
     StartLife();
   }
   ~CoordinatorForTest() { EndLife(); }
@@ -211,7 +211,7 @@ class CoordinatorForTest {
 
   void StartLife() {
     journal_ = *Journal::Open({.directory = folder_.path(), .shard = shard_, .failed = nullptr});
-    coordinator = *Coordinator::Create({.config = ConfigForTest(), .clock = &clock_, .shard = shard_, .lead = "lead:1"},
+    coordinator = *Coordinator::Create({.config = config_, .clock = &clock_, .shard = shard_, .lead = "lead:1"},
                                        journal_.get(), *journal_->Load());
     service_ = std::make_unique<GrpcService>(
         coordinator.get(), [] { return std::string("{}"); }, gate_);
@@ -242,6 +242,7 @@ class CoordinatorForTest {
  private:
   Gate* const gate_;
   const core::Shard shard_;
+  const core::RunConfig config_;
   core::FakeClock clock_;
   std::unique_ptr<Journal> journal_;
 

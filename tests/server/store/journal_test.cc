@@ -388,17 +388,5 @@ TEST(Journal, RunThatIsNotAcceptedChangesNothing) {
   EXPECT_TRUE(again->former_lineages().empty());
 }
 
-TEST(Journal, ConfigThatAcceptGivesIsStored) {
-  const TemporaryFolder folder;
-  for (const char* given : {"first", "second", "third"}) {
-    const auto accept = [&](const std::string& stored) -> absl::StatusOr<std::string> { return stored + ", " + given; };
-    auto journal =
-        *Journal::Open({.directory = folder.path(), .run_config = given, .accept = accept, .failed = nullptr});
-    journal->Commit({.events = {{.kind = "start", .site = "", .text = ""}}});
-  }
-  const auto journal = *Journal::Open({.directory = folder.path(), .run_config = "", .failed = nullptr});
-  EXPECT_EQ((*journal->Load()).run_config, "first, second, third");
-}
-
 }  // namespace
 }  // namespace causeway::server

@@ -1,4 +1,5 @@
-// The model of a run in the journal: it is found again before and after the seed, and by programs of before not at all.
+// The model and the config of a run in the journal: the model is found again before and after the seed, and by programs
+// of before not at all.
 #include "tests/server/store/journal_for_test.h"
 
 namespace causeway::server {
@@ -18,6 +19,21 @@ TEST_F(ModelRecordTest, DeclaredModelIsFoundAgainAndTheNewestCounts) {
   const StoredRun stored = Load(*Open());
   EXPECT_FALSE(stored.rounds.seeded);
   EXPECT_TRUE(stored.run.manifest.empty());
+}
+
+TEST_F(ModelRecordTest, TypesAliasesAndFrozenTensorsAreFoundAgain) {
+  RunRecord run = RunOf(2);
+  run.manifest[0].dtype = core::DType::kFloat16;
+  run.manifest.push_back({.name = "base", .shape = {8}, .frozen = true, .values_digest = ~uint64_t{0}});
+  run.manifest.push_back({.name = "tied", .shape = {64, 64}, .alias_of = "w1"});
+  Open()->Commit({.model = ModelRecord{.generation = 1, .run = run, .seeder = "eu"}});
+  EXPECT_EQ(StoredModel(), (ModelRecord{1, run, "eu"}));
+}
+
+TEST_F(ModelRecordTest, TensorsOfBeforeAreFloat32AndSynced) {
+  Open()->Commit({.model = ModelRecord{.generation = 1, .run = RunOf(1), .seeder = "eu"}});
+  Sql(R"(UPDATE meta SET value = '[{"name":"w0","shape":[64,64],"kind":1,"layer":0}]' WHERE key = 'model_manifest')");
+  EXPECT_EQ(StoredModel(), (ModelRecord{1, RunOf(1), "eu"}));
 }
 
 TEST_F(ModelRecordTest, SeededModelKeepsItsNumber) {
@@ -44,6 +60,18 @@ TEST_F(ModelRecordTest, NumberThatIsNoneIsDamage) {
   Open()->Commit({.model = ModelRecord{.generation = 1, .run = RunOf(1), .seeder = ""}});
   Sql("UPDATE meta SET value = 'x' WHERE key = 'model_generation'");
   EXPECT_TRUE(absl::IsDataLoss(Open()->Load().status()));
+}
+
+TEST(Journal, ConfigThatAcceptGivesIsStored) {
+  const TemporaryFolder folder;
+  for (const char* given : {"first", "second", "third"}) {
+    const auto accept = [&](const std::string& stored) -> absl::StatusOr<std::string> { return stored + ", " + given; };
+    auto journal =
+        *Journal::Open({.directory = folder.path(), .run_config = given, .accept = accept, .failed = nullptr});
+    journal->Commit({.events = {{.kind = "start", .site = "", .text = ""}}});
+  }
+  const auto journal = *Journal::Open({.directory = folder.path(), .run_config = "", .failed = nullptr});
+  EXPECT_EQ((*journal->Load()).run_config, "first, second, third");
 }
 
 }  // namespace
