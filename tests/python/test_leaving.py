@@ -112,6 +112,27 @@ class ManySitesTest(EndToEndTest):
 
 
 @needs_library
+class KilledTest(EndToEndTest):
+    def test_a_killed_site_is_missed_at_once_though_processes_that_it_forked_live_on(self):
+        script = ("import causeway, numpy, os, signal, sys\n"
+                  "site = causeway.Site({'t0': numpy.ones(1000, numpy.float32)}, coordinator=sys.argv[1], site='a')\n"
+                  "site.join()\n"
+                  "if os.fork() == 0:\n"
+                  "    print('forked', os.getpid(), flush=True)\n"
+                  "    signal.pause()\n"  # as a DataLoader's worker waits
+                  "signal.pause()\n")
+        run = self.new_run(alone(membership={"lease_ms": 60000}))
+        run.start_coordinator()
+        site = run.program("site", sys.executable, "-c", script, run.grpc)
+        eventually(lambda: "forked" in site.output(), "it has forked")
+        child = int(site.output().split()[1])
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        site.kill()
+        eventually(lambda: "control stream broke" in run.site("a")["reason"], "the coordinator misses the site")
+        os.kill(child, 0)  # it lives
+
+
+@needs_library
 class StopTest(EndToEndTest):
     def check_ended_by(self, command, *flags):
         run = self.new_run(alone())
