@@ -1,0 +1,365 @@
+"""The library's run and site as Python objects: calls, waits, errors and log lines; no arrays.
+
+    RunHandle(options) ─► SiteHandle(run, model, store) ─► join ─► after_step … ─► complete ─► leave ─► close
+                                     │ pieces of tensors
+                                     ▼
+                                 Store.carry_out: copies between the parameters and the library's memory
+
+A wait is a loop of calls of at most POLL_MS. Python's signal handlers run between two of them, so Ctrl-C ends a wait at
+once; log lines are passed on there, too. A site belongs to the thread that made it, unless a method says otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from causeway import _library, _log
+from causeway._library import Work
+from causeway.errors import ConfigError, Error, FailedError, RestoreError
+
+POLL_MS = 100
+_ALIGNMENT = 64  # of a state's parts
+_PROGRESS_BYTES = 1 << 16
+_LOOK_S = 0.1  # between two looks whether the coordinator has asked the site to stop
+DRAIN_S = 10.0  # at most, before a site leaves that is not through
+_INTERRUPT_LEAVE_S = 0.2
+
+_Handle = ctypes.c_void_p
+
+
+class Store(Protocol):
+    """Where the parameters are."""
+
+    def carry_out(self, piece: Work) -> bool:
+        """Copies one piece. False: another thread does it later and then calls SiteHandle.work_done."""
+
+
+def _close(library: _library.Library, function: str, handle: int, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child has the parent's objects, but none of the library's threads
+        getattr(library, function)(_Handle(handle))
+
+
+class _Owner:
+    """A handle of the library, closed at the latest when the process ends."""
+
+    def __init__(self, library: _library.Library, close_function: str, handle: _Handle) -> None:
+        self.library = library
+        self._handle: _Handle | None = handle
+        self._finalizer = weakref.finalize(self, _close, library, close_function, handle.value or 0, os.getpid())
+
+    @property
+    def handle(self) -> _Handle:
+        if self._handle is None:
+            raise FailedError("expected a site or run that is open, got one that was closed",
+                              expected="open", got="closed")
+        return self._handle
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is None
+
+    def close(self) -> None:
+        """Ends it within half a second. Again is nothing."""
+        self._handle = None
+        self._finalizer()
+        _log.pass_on(self.library)
+
+
+class RunHandle(_Owner):
+    """What the coordinator says that the run is."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        """Asks the coordinator; waits up to connect_timeout_s, for ever if it is 0.
+
+        Raises: ConfigError, RefusedError, UnreachableError.
+        """
+        library = _library.load()
+        text = json.dumps(options).encode()
+        handle = _Handle()
+        try:
+            while True:
+                status = library.run_open(text, POLL_MS, ctypes.byref(handle))
+                if status != _library.AGAIN:
+                    break
+                _log.pass_on(library)
+            if status == _library.STOP:
+                raise FailedError("the run was stopped before it was known")
+            library.check(status)
+        except BaseException:
+            if handle:
+                library.run_close(handle)
+            _log.pass_on(library)
+            raise
+        super().__init__(library, "run_close", handle)
+        description = ctypes.c_char_p()
+        library.check(library.run_json(self.handle, ctypes.byref(description)))
+        self.description: dict[str, Any] = json.loads(description.value or b"{}")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """run.yaml with every key."""
+        config: dict[str, Any] = self.description["config"]
+        return config
+
+
+class SiteHandle(_Owner):
+    """One site, from its model to its leave."""
+
+    def __init__(self, run: RunHandle, model: Mapping[str, object], store: Store) -> None:
+        """Raises ConfigError that names the first tensor that does not fit the run."""
+        handle = _Handle()
+        library = run.library
+        library.check(library.site_open(run.handle, json.dumps(model).encode(), ctypes.byref(handle)))
+        super().__init__(library, "site_close", handle)
+        self._run = run
+        self._store = store
+        self._restored: list[object] | None = None
+        self._joined = False
+        self.stopping = False
+        self._looked = 0.0
+        self.moved = False  # the last call gave out work that changes θ
+
+    # ---- Waits ----
+
+    def _wait(self, call: Callable[[], int], polls: int | None = None) -> bool:
+        """Carries out work until the call is through: True. False after `polls` polls of POLL_MS."""
+        self.moved = False
+        while True:
+            status = call()
+            if status == _library.WORK:
+                self._carry_out()
+                continue
+            if status not in (_library.OK, _library.AGAIN, _library.STOP):
+                failure = self.library.failure(status)
+                _log.pass_on(self.library)
+                raise failure
+            _log.pass_on(self.library)
+            if status == _library.STOP:
+                self.stopping = True
+            if status != _library.AGAIN:
+                self._carry_out()  # copies of θ before it changes, of which the call's last act was to ask
+                return True
+            if polls is not None:
+                polls -= 1
+                if polls <= 0:
+                    return False
+
+    def _carry_out(self) -> None:
+        while True:
+            piece = Work()
+            status = self.library.site_take_work(self.handle, ctypes.byref(piece))
+            if status == _library.AGAIN:
+                return
+            self.library.check(status)
+            if piece.kind != _library.READ and not piece.flags & _library.ANCHOR:
+                self.moved = True
+            try:
+                done = self._store.carry_out(piece)
+            except BaseException:
+                self.work_done(piece.id, failed=True)
+                raise
+            if done:
+                self.library.check(self.work_done(piece.id))
+
+    def work_done(self, piece_id: int, *, failed: bool = False) -> int:
+        """Says that a piece is copied, or cannot be. Any thread."""
+        status: int = self.library.site_work_done(self.handle, piece_id, None, int(failed))
+        return status
+
+    # ---- Taking part ----
+
+    def restore(self, parts: Mapping[str, Any]) -> None:
+        """Goes on from a state that `capture` gave: {name: bytes-like}. Before join, once. Raises RestoreError."""
+        kept = [(name.encode(), *_aligned(data)) for name, data in parts.items()]
+        buffers = (_library.Buffer * len(kept))()
+        for buffer, (name, address, size, _) in zip(buffers, kept):
+            buffer.struct_size = ctypes.sizeof(_library.Buffer)
+            buffer.name, buffer.data, buffer.bytes = name, address, size
+        self._restored = [buffers, kept]  # until the site has joined
+        try:
+            self.library.check(self.library.site_restore(self.handle, buffers, len(kept)))
+        except ConfigError as error:
+            raise _restore_error(error) from None
+
+    def join(self) -> int:
+        """Takes part, and returns the step that the site stands at. Raises also RestoreError, RefusedError."""
+        if self._joined:
+            raise FailedError("expected one call of join, got a second", expected="one call", got="a second")
+        step = ctypes.c_int64()
+        try:
+            self._wait(lambda: int(self.library.site_join(self.handle, POLL_MS, ctypes.byref(step))))
+        except ConfigError as error:
+            raise (_restore_error(error) if self._restored else error) from None
+        self._restored = None
+        self._joined = True
+        return step.value
+
+    def _in_the_run(self) -> _Handle:
+        if not self._joined:
+            raise FailedError("expected a site that has joined, got one that has not", expected="one that has joined",
+                              got="one that has not")
+        return self.handle
+
+    def after_step(self, step: int, *, tokens: int = 0, loss: float = float("nan"),
+                   step_s: float = float("nan")) -> int:
+        """Sends and applies what is due after inner step `step`; returns the step to go on from."""
+        report = _library.Report(tokens=tokens, loss=loss, step_s=step_s)
+        following = ctypes.c_int64(step)
+        self._wait(lambda: int(self.library.site_after_step(
+            self._in_the_run(), step, ctypes.byref(report), POLL_MS, ctypes.byref(following))))
+        if time.monotonic() - self._looked >= _LOOK_S:  # a step that waits for nothing says nothing of it
+            self.stopping = self.stopping or bool(self.progress().get("stopping"))
+            self._looked = time.monotonic()
+        return following.value
+
+    def read_anchor(self) -> None:
+        """Has the store write the anchor W, as pieces with the flag ANCHOR."""
+        self._wait(lambda: int(self.library.site_read_anchor(self._in_the_run(), POLL_MS)))
+
+    def report_eval(self, loss: float) -> None:
+        """The mean loss of the W that read_anchor gave last, nats per token."""
+        self.library.check(self.library.site_report_eval(self.handle, loss))
+
+    def capture(self) -> dict[str, bytearray]:
+        """A copy of what a process needs to go on from here, beside θ and the inner optimizer."""
+        state = _Handle()
+        try:
+            self._wait(lambda: int(self.library.site_capture(self._in_the_run(), POLL_MS, ctypes.byref(state))))
+            if not state:
+                raise FailedError("no state: the site is asked to stop")
+            return self._parts(state)
+        finally:
+            if state:
+                self.library.state_close(state)
+
+    def _parts(self, state: _Handle) -> dict[str, bytearray]:
+        count = ctypes.c_int()
+        self.library.check(self.library.state_parts(state, None, ctypes.byref(count)))
+        buffers = (_library.Buffer * count.value)()
+        for buffer in buffers:
+            buffer.struct_size = ctypes.sizeof(_library.Buffer)
+        self.library.check(self.library.state_parts(state, buffers, ctypes.byref(count)))
+        parts = {}
+        for buffer in buffers:
+            copy = bytearray(buffer.bytes)
+            if buffer.bytes:
+                ctypes.memmove((ctypes.c_char * buffer.bytes).from_buffer(copy), buffer.data or 0, buffer.bytes)
+            parts[(buffer.name or b"").decode()] = copy
+        return parts
+
+    # ---- Leaving ----
+
+    def complete(self) -> None:
+        """Waits for the rounds that are open, after the last step."""
+        self._wait(lambda: int(self.library.site_complete(self._in_the_run(), POLL_MS)))
+
+    def drain(self, timeout_s: float) -> bool:
+        """Waits until the coordinator has said of all that was sent that it will be merged. False: not in time."""
+        return self._wait(lambda: int(self.library.site_drain(self._in_the_run(), POLL_MS)), _polls(timeout_s))
+
+    def leave(self, finished: bool, reason: str, timeout_s: float = 10.0) -> bool:
+        """Tells the coordinator; nothing but close follows. False: it has not heard it in time."""
+        text = reason.encode(errors="replace").replace(b"\0", b" ")
+        return self._wait(lambda: int(self.library.site_leave(self.handle, int(finished), text, POLL_MS)),
+                          _polls(timeout_s))
+
+    # ---- Any thread ----
+
+    def stop(self) -> None:
+        """Waits return from here on, and `stopping` is true. Any thread."""
+        self.stopping = True
+        self.library.check(self.library.site_stop(self.handle))
+
+    def progress(self) -> dict[str, Any]:
+        """What the site tells the coordinator of itself. Any thread."""
+        size = _PROGRESS_BYTES
+        while True:
+            text = ctypes.create_string_buffer(size)
+            status = self.library.site_progress_json(self.handle, text, size)
+            if status == _library.OK:
+                result: dict[str, Any] = json.loads(text.value)
+                return result
+            error = self.library.failure(status)
+            if not (isinstance(error, ConfigError) and error.expected.isdigit() and int(error.expected) > size):
+                raise error
+            size = int(error.expected)
+
+
+def _polls(timeout_s: float) -> int:
+    return max(1, round(timeout_s * 1000 / POLL_MS))
+
+
+def _restore_error(error: ConfigError) -> RestoreError:
+    return RestoreError(str(error), expected=error.expected, got=error.got, tensor=error.tensor, index=error.index)
+
+
+def _aligned(data: Any) -> tuple[int, int, object]:
+    """Address and size of the bytes, copied if they do not begin where the library wants; and what keeps them."""
+    view = memoryview(data).cast("B")
+    size = view.nbytes
+    if size and not view.readonly:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        if address % _ALIGNMENT == 0:
+            return address, size, view
+    space = bytearray(size + _ALIGNMENT)
+    start = -ctypes.addressof((ctypes.c_char * len(space)).from_buffer(space)) % _ALIGNMENT
+    space[start:start + size] = view
+    return ctypes.addressof((ctypes.c_char * len(space)).from_buffer(space)) + start, size, space
+
+
+def part(site: Any, kind: type[BaseException] | None, error: BaseException | None) -> None:
+    """The end of a `with` block: completes, or drains what was sent, or leaves at once; the error's text is the reason.
+
+    `site` has over, should_stop, complete, drain, leave and close. The script's own error is the one that goes on: what
+    fails here beside it is logged.
+    """
+    try:
+        if kind is None:
+            _part_cleanly(site)
+        elif issubclass(kind, KeyboardInterrupt):
+            site.leave(False, "KeyboardInterrupt", _INTERRUPT_LEAVE_S)
+        else:
+            with contextlib.suppress(Error):  # where a sync has failed, nothing can be drained
+                site.drain()
+            site.leave(False, f"{kind.__name__}: {error}")
+    except Error as failure:
+        if kind is None:
+            raise
+        _log.LOGGER.warning("the site could not leave: %s", failure)
+    finally:
+        site.close()
+
+
+def _part_cleanly(site: Any) -> None:
+    if site.over and not site.should_stop:
+        site.complete()
+    if site.should_stop or not site.over:
+        site.drain()
+    reason = "drained" if site.should_stop else "all steps are done" if site.over else "the program leaves early"
+    site.leave(site.over and not site.should_stop, reason)
+
+
+def first_difference(config: Mapping[str, Any], expectations: Sequence[tuple[str, object]]) -> tuple[str, object,
+                                                                                                     object] | None:
+    """The first expectation (key with dots, value) that run.yaml does not meet: key, expected, got."""
+    for key, expected in expectations:
+        got: Any = config
+        for part in key.split("."):
+            got = got.get(part) if isinstance(got, Mapping) else None
+        if got != expected and not _same_float32(got, expected):
+            return key, expected, got
+    return None
+
+
+def _same_float32(got: object, expected: object) -> bool:
+    """The coordinator holds some settings in float32: its 0.3 is a script's 0.3."""
+    if not isinstance(got, (int, float)) or not isinstance(expected, (int, float)):
+        return False
+    return ctypes.c_float(got).value == ctypes.c_float(expected).value

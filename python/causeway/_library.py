@@ -1,0 +1,180 @@
+"""libcauseway.so by ctypes: its structs and prototypes, one to one with causeway.h.
+
+ctypes lets go of the interpreter's lock during each call, so other Python threads run while the library waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pathlib
+from typing import Any
+
+from causeway import errors
+
+ABI = 1
+
+# causeway_status beyond the error codes.
+OK, AGAIN, WORK, STOP = 0, 16, 17, 18
+# causeway_work_kind
+READ, WRITE, MIX, ADD = 1, 2, 3, 4
+# causeway_work_flags
+BEFORE_CHANGE, ANCHOR = 1, 2
+
+PATH_VARIABLE = "CAUSEWAY_LIBRARY"
+
+_Handle = ctypes.c_void_p
+_Text = ctypes.c_char_p
+_Int = ctypes.c_int
+_Long = ctypes.c_int64
+
+
+class _Struct(ctypes.Structure):
+    """A struct of the interface: it begins with its size, which is filled in here."""
+
+    struct_size: int
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
+
+
+class ErrorInfo(_Struct):
+    code: int
+    message: bytes | None
+    expected: bytes | None
+    got: bytes | None
+    tensor: bytes | None
+    index: int
+    _fields_ = [("struct_size", ctypes.c_uint32), ("code", ctypes.c_int32), ("message", _Text), ("expected", _Text),
+                ("got", _Text), ("tensor", _Text), ("index", _Long)]
+
+
+class Work(_Struct):
+    """A piece of a tensor that the program moves: its values [first, first + count), row-major."""
+
+    kind: int
+    id: int
+    tensor: int
+    flags: int
+    first: int
+    count: int
+    values: int | None
+    factor: float
+    _fields_ = [("struct_size", ctypes.c_uint32), ("kind", ctypes.c_uint32), ("id", _Long), ("tensor", ctypes.c_int32),
+                ("flags", ctypes.c_uint32), ("first", _Long), ("count", _Long), ("values", ctypes.c_void_p),
+                ("factor", ctypes.c_float)]
+
+    def buffer(self) -> ctypes.Array[ctypes.c_float]:
+        """The library's memory, `count` float32 values. Valid until the piece is done."""
+        assert self.values is not None
+        return (ctypes.c_float * self.count).from_address(self.values)
+
+
+class Report(_Struct):
+    tokens: int
+    loss: float
+    step_s: float
+    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("tokens", _Long),
+                ("loss", ctypes.c_double), ("step_s", ctypes.c_double)]
+
+
+class Buffer(_Struct):
+    name: bytes | None
+    data: int | None
+    bytes: int
+    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("name", _Text),
+                ("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
+
+
+class LogLine(_Struct):
+    level: int
+    unix_ms: int
+    dropped: int
+    text: bytes
+    _fields_ = [("struct_size", ctypes.c_uint32), ("level", ctypes.c_int32), ("unix_ms", _Long), ("dropped", _Long),
+                ("text", ctypes.c_char * 1008)]
+
+
+_P = ctypes.POINTER
+# Name without causeway_: what it returns, what it takes.
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "abi": (ctypes.c_uint32, []),
+    "version": (_Text, []),
+    "digest": (ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_size_t]),
+    "error": (_Int, [_P(ErrorInfo)]),
+    "log_take": (_Int, [_P(LogLine)]),
+    "run_open": (_Int, [_Text, _Int, _P(_Handle)]),
+    "run_json": (_Int, [_Handle, _P(_Text)]),
+    "run_close": (_Int, [_Handle]),
+    "site_open": (_Int, [_Handle, _Text, _P(_Handle)]),
+    "site_restore": (_Int, [_Handle, _P(Buffer), _Int]),
+    "site_join": (_Int, [_Handle, _Int, _P(_Long)]),
+    "site_after_step": (_Int, [_Handle, _Long, _P(Report), _Int, _P(_Long)]),
+    "site_take_work": (_Int, [_Handle, _P(Work)]),
+    "site_work_done": (_Int, [_Handle, _Long, ctypes.c_void_p, _Int]),
+    "site_read_anchor": (_Int, [_Handle, _Int]),
+    "site_report_eval": (_Int, [_Handle, ctypes.c_double]),
+    "site_capture": (_Int, [_Handle, _Int, _P(_Handle)]),
+    "state_parts": (_Int, [_Handle, _P(Buffer), _P(_Int)]),
+    "state_close": (_Int, [_Handle]),
+    "site_complete": (_Int, [_Handle, _Int]),
+    "site_drain": (_Int, [_Handle, _Int]),
+    "site_leave": (_Int, [_Handle, _Int, _Text, _Int]),
+    "site_close": (_Int, [_Handle]),
+    "site_stop": (_Int, [_Handle]),
+    "site_progress_json": (_Int, [_Handle, _Text, ctypes.c_size_t]),
+}
+
+
+class Library:
+    """The functions of a loaded library, named without `causeway_`, with their prototypes. Thread-safe."""
+
+    def __init__(self, loaded: Any, path: str) -> None:
+        self.path = path
+        for name, (returns, takes) in _PROTOTYPES.items():
+            try:
+                function = getattr(loaded, f"causeway_{name}")
+            except AttributeError:
+                raise errors.mismatch(path, f"a function causeway_{name}", "none of that name",
+                                      "library and package are of different versions") from None
+            function.restype, function.argtypes = returns, takes
+            setattr(self, name, function)
+        abi = self.abi()
+        if abi != ABI:
+            raise errors.mismatch(path, f"interface {ABI}", abi, "library and package are of different versions")
+
+    def __getattr__(self, name: str) -> Any:  # for type checkers: __init__ has set all that there are
+        raise AttributeError(name)
+
+    def failure(self, status: int) -> errors.Error:
+        """The exception for this thread's last call, which returned `status`."""
+        info = ErrorInfo()
+        if self.error(ctypes.byref(info)) != OK or info.code == OK:
+            return errors.OF_CODE.get(status, errors.FailedError)(f"the library returned {status} without a reason")
+        error_type = errors.OF_CODE.get(info.code, errors.FailedError)
+        return error_type(_text(info.message), expected=_text(info.expected), got=_text(info.got),
+                          tensor=_text(info.tensor), index=info.index)
+
+    def check(self, status: int) -> None:
+        """Raises unless the call was through."""
+        if status != OK:
+            raise self.failure(status)
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="replace")
+
+
+@functools.cache
+def load() -> Library:
+    """The library beside this file, or the one that the environment variable CAUSEWAY_LIBRARY names. Loaded once."""
+    beside = pathlib.Path(__file__).with_name("libcauseway.so")
+    path = os.environ.get(PATH_VARIABLE) or str(beside)
+    try:
+        loaded = ctypes.CDLL(path)
+    except OSError as error:
+        raise errors.ConfigError(f"expected the library libcauseway.so, got: {error}; install the package with "
+                                 f"`pip install .`, or name the library in {PATH_VARIABLE}",
+                                 expected=path, got=str(error)) from error
+    return Library(loaded, path)

@@ -1,0 +1,92 @@
+"""Settings that a script gives: the connection, and what it expects of the run, whose settings are the coordinator's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from causeway._handles import first_difference
+from causeway.errors import mismatch
+
+COORDINATOR_VARIABLE = "CAUSEWAY_COORDINATOR"
+SITE_VARIABLE = "CAUSEWAY_SITE"
+TOKEN_FILE_VARIABLE = "CAUSEWAY_TOKEN_FILE"
+
+
+class Connection(TypedDict, total=False):
+    """How to reach the coordinator; the flags of causeway-worker of the same names."""
+
+    tls_ca: str
+    tls_cert: str
+    tls_key: str
+    token_file: str
+    insecure: bool
+    use_proxy: bool
+    connect_timeout_s: int
+    max_up_mbit: float
+    max_down_mbit: float
+
+
+class Expectations(TypedDict, total=False):
+    """What the script takes the run's settings to be: keys of run.yaml's section `sync`."""
+
+    sync_every: int
+    fragment_sync_delay: int | str
+    fragment_update_alpha: float
+    num_fragments: int
+    fragments: Sequence[Sequence[str]]
+
+
+_TYPES: dict[str, type] = {"tls_ca": str, "tls_cert": str, "tls_key": str, "token_file": str, "insecure": bool,
+                           "use_proxy": bool, "connect_timeout_s": int, "max_up_mbit": float, "max_down_mbit": float}
+
+
+def run_options(coordinator: str | None, site: str | None, connection: Mapping[str, Any]) -> dict[str, Any]:
+    """What RunHandle takes. What is not given comes from the environment."""
+    options: dict[str, Any] = {"coordinator": _given("coordinator", coordinator, COORDINATOR_VARIABLE, "HOST:PORT"),
+                               "site": _given("site", site, SITE_VARIABLE, "the site's name, such as eu")}
+    for key, value in connection.items():
+        wanted = _TYPES[key]
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        value = float(value) if wanted is float and type(value) is int else value
+        if type(value) is not wanted:
+            raise mismatch(key, wanted.__name__, f"{value!r}")
+        options[key] = value
+    if not options.get("token_file") and os.environ.get(TOKEN_FILE_VARIABLE):
+        options["token_file"] = os.environ[TOKEN_FILE_VARIABLE]
+    return options
+
+
+def _given(what: str, value: str | None, variable: str, expected: str) -> str:
+    value = value if value is not None else os.environ.get(variable)
+    if not value:
+        raise mismatch(what, f"{expected}, as an argument or in {variable}", "neither")
+    if not isinstance(value, str):
+        raise mismatch(what, expected, f"{value!r}")
+    return value
+
+
+def check_expectations(config: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raises ConfigError for the first expectation that the run does not meet. None is no expectation."""
+    listed: list[tuple[str, object]] = []
+    for key, value in expected.items():
+        if value is not None:
+            value = [list(group) for group in value] if key == "fragments" else value
+            listed.append((f"sync.{key}", value))
+    difference = first_difference(config, listed)
+    if difference is not None:
+        key, wanted, got = difference
+        raise mismatch(key, f"{wanted!r} (by this script)", f"{got!r} (of the run)",
+                       "settings live at the coordinator; leave it out here, or start a run with it")
+
+
+def split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keyword arguments, apart: those of the connection, and expectations."""
+    known = Connection.__annotations__.keys() | Expectations.__annotations__.keys()
+    for key in settings:
+        if key not in known:
+            raise mismatch(key, f"one of {', '.join(sorted(known))}", "a setting of this name")
+    connection = {key: value for key, value in settings.items() if key in Connection.__annotations__}
+    expectations = {key: value for key, value in settings.items() if key in Expectations.__annotations__}
+    return connection, expectations

@@ -1,0 +1,14 @@
+"""Names of tensors without what wrappers put into them, so that wrapped and plain models are the same model."""
+
+from __future__ import annotations
+
+_ANYWHERE = frozenset({"_orig_mod", "_checkpoint_wrapped_module"})  # torch.compile, activation checkpointing
+_LEADING = "module"  # DistributedDataParallel and its like; further inside it is the model's own name
+
+
+def plain(name: str) -> str:
+    """The name that a tensor has in the unwrapped model: "module._orig_mod.layers.0.weight" is "layers.0.weight"."""
+    parts = [part for part in name.split(".") if part not in _ANYWHERE]
+    while len(parts) > 1 and parts[0] == _LEADING:
+        parts.pop(0)
+    return ".".join(parts)

@@ -1,0 +1,229 @@
+"""A site whose parameters are numpy arrays.
+
+    parameters = {"weight": numpy.zeros((10, 4), numpy.float32)}
+    with causeway.Site(parameters, coordinator="hub:7077", site="eu") as site:      # joined: the arrays are the run's
+        while not site.over:
+            …                                                                       # train: change the arrays in place
+            site.after_step(tokens=512, loss=2.3)
+
+The arrays are read and written in place, in calls of this object alone.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+from causeway import _library, _options
+from causeway._handles import DRAIN_S, RunHandle, SiteHandle, part
+from causeway._library import Work
+from causeway.errors import FailedError, mismatch
+
+Array = NDArray[numpy.float32]
+
+
+class _ArrayStore:
+    """Pieces between the library and flat views of the arrays."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self._flat = [array.reshape(-1) for array in arrays]
+        self.anchor: list[Array] | None = None  # where pieces of the anchor go
+
+    def carry_out(self, piece: Work) -> bool:
+        values = numpy.ctypeslib.as_array(piece.buffer())
+        place = slice(piece.first, piece.first + piece.count)
+        if piece.kind == _library.READ:
+            values[:] = self._flat[piece.tensor][place]
+        elif piece.kind != _library.WRITE:
+            raise FailedError(f"work of kind {piece.kind}: expected READ or WRITE", expected="READ or WRITE",
+                              got=piece.kind)
+        elif piece.flags & _library.ANCHOR:
+            assert self.anchor is not None
+            self.anchor[piece.tensor].reshape(-1)[place] = values
+        else:
+            self._flat[piece.tensor][place] = values
+        return True
+
+
+class Site:
+    """Takes part in a run with numpy arrays. All calls from the thread that made it, but `stop` and `progress`.
+
+    Attributes:
+        run_id, config: the run's name, and run.yaml with every key, as nested dictionaries.
+        step: the inner step that the site stands at, as if just done.
+        stays: how often it has joined, at first and after the coordinator had dropped it.
+    """
+
+    def __init__(self, parameters: Mapping[str, Array], *, coordinator: str | None = None, site: str | None = None,
+                 kinds: Mapping[str, str] | None = None, layers: Mapping[str, int] | None = None,
+                 data: Mapping[str, object] | None = None, **settings: Any) -> None:
+        """Asks the coordinator what run it is, and says what the model is.
+
+        Args:
+            parameters: the model's tensors by name, in the order that all sites have. float32, C-contiguous, writeable.
+            coordinator, site: HOST:PORT (several shards, with commas) and this site's name; else the environment
+                variables CAUSEWAY_COORDINATOR and CAUSEWAY_SITE.
+            kinds, layers: of tensors whose kind (matrix, embedding, norm, head, expert) or layer (−1: none) does not
+                follow from name and shape by the rules of docs/python.md.
+            data: {"tokens": number, "digest": 16 hexadecimal digits} of what the site trains on.
+            settings: keys of _options.Connection and _options.Expectations, such as tls_ca="ca.pem", sync_every=20.
+
+        Raises: ConfigError, RefusedError, UnreachableError.
+        """
+        connection, expectations = _options.split(settings)
+        options = _options.run_options(coordinator, site, connection)
+        self._arrays = {name: _checked(name, array) for name, array in parameters.items()}
+        self._store = _ArrayStore(list(self._arrays.values()))
+        self._run = RunHandle(options)
+        try:
+            self.config: dict[str, Any] = self._run.config
+            self.run_id: str = self._run.description["run_id"]
+            _options.check_expectations(self.config, expectations)
+            model: dict[str, object] = {"tensors": self._tensors(kinds or {}, layers or {})}
+            if data is not None:
+                model["data"] = dict(data)
+            self._site = SiteHandle(self._run, model, self._store)
+        except BaseException:
+            self._run.close()
+            raise
+        self.step = 0
+        self.stays = 0
+        self._joined = self._left = False
+
+    def _tensors(self, kinds: Mapping[str, str], layers: Mapping[str, int]) -> list[dict[str, object]]:
+        for what, given in (("kinds", kinds), ("layers", layers)):
+            for name in given:
+                if name not in self._arrays:
+                    raise mismatch(what, "names of parameters", name, tensor=name)
+        tensors: list[dict[str, object]] = []
+        for name, array in self._arrays.items():
+            tensor: dict[str, object] = {"name": name, "shape": list(array.shape), "dtype": "float32"}
+            if name in kinds:
+                tensor["kind"] = kinds[name]
+            if name in layers:
+                tensor["layer"] = layers[name]
+            tensors.append(tensor)
+        return tensors
+
+    # ---- Taking part ----
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `capture` gave, with the arrays as they were then. Before `join`, once."""
+        self._site.restore(state)
+
+    def join(self) -> int:
+        """Takes part. The first site of a new run gives its values to the run; all others get the run's.
+
+        Returns the step that the site stands at. Raises RefusedError, RestoreError, NonFiniteError.
+        """
+        self.step = self._site.join()
+        self._joined = True
+        self.stays = 1
+        return self.step
+
+    def after_step(self, *, tokens: int = 0, loss: float = float("nan"), step_s: float = float("nan")) -> int:
+        """The next inner step is done: sends and applies what is due, and waits only for a late update or a pause.
+
+        Args:
+            tokens, loss: trained on in this step, and its loss in nats per token (NaN: not known).
+            step_s: seconds that the step took; NaN: measured from call to call.
+
+        Returns `step`, which is one more, or the step to go on from, if the site had to join anew: then `stays` has
+        risen, and the arrays are the run's. Raises NonFiniteError, RefusedError, FailedError.
+        """
+        done = self.step + 1
+        self.step = self._site.after_step(done, tokens=tokens, loss=loss, step_s=step_s)
+        if self._site.moved or self.step != done:
+            self.stays = int(self._site.progress().get("stays", self.stays))
+        return self.step
+
+    @property
+    def should_stop(self) -> bool:
+        """Asked to stop, by `stop`, or by the coordinator (stop, drain)."""
+        return self._site.stopping
+
+    @property
+    def over(self) -> bool:
+        """No further step: all of run.yaml's `run.steps` are done, or the site is asked to stop."""
+        steps = int(self.config["run"]["steps"])
+        return self.should_stop or (0 < steps <= self.step)
+
+    def read_anchor(self) -> dict[str, Array]:
+        """The anchor W, that all sites hold alike, in new arrays: one version of each fragment."""
+        anchor = {name: numpy.empty_like(array) for name, array in self._arrays.items()}
+        self._store.anchor = list(anchor.values())
+        try:
+            self._site.read_anchor()
+        finally:
+            self._store.anchor = None
+        return anchor
+
+    def report_eval(self, loss: float) -> None:
+        """The mean loss on held-out data, nats per token, of the W that `read_anchor` gave last."""
+        self._site.report_eval(loss)
+
+    def capture(self) -> dict[str, bytearray]:
+        """What `restore` needs in another process, beside the arrays: after a step, before the next."""
+        return self._site.capture()
+
+    # ---- Leaving ----
+
+    def complete(self) -> None:
+        """Waits for the rounds that are open, after the last step; the arrays stay as they are."""
+        self._site.complete()
+
+    def drain(self, timeout_s: float = DRAIN_S) -> bool:
+        """Waits until nothing that was sent can be lost. False: not in time."""
+        return self._site.drain(timeout_s)
+
+    def leave(self, finished: bool = False, reason: str = "the program leaves", timeout_s: float = DRAIN_S) -> None:
+        """Leaves the run and closes the site. Again is nothing."""
+        if self._left:
+            return
+        self._left = True
+        try:
+            if self._joined:
+                self._site.leave(finished, reason, timeout_s)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the site, whatever it waits for. The coordinator hears that the program ends."""
+        self._left = True
+        self._site.close()
+        self._run.close()
+
+    def stop(self) -> None:
+        """Calls that wait return, and `should_stop` is true. Any thread."""
+        self._site.stop()
+
+    def progress(self) -> dict[str, Any]:
+        """What the site tells the coordinator of itself. Any thread."""
+        return self._site.progress()
+
+    def __enter__(self) -> Site:
+        try:
+            self.join()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
+        part(self, kind, error)
+
+
+def _checked(name: str, array: Any) -> Array:
+    if not isinstance(array, numpy.ndarray):
+        raise mismatch(f"parameter {name}", "a numpy array", type(array).__name__, tensor=name)
+    if array.dtype != numpy.float32:
+        raise mismatch(f"parameter {name}", "dtype float32", array.dtype, tensor=name)
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        state = "one that is read-only" if array.flags.c_contiguous else "one that is not contiguous"
+        raise mismatch(f"parameter {name}", "a C-contiguous array that can be written", state, tensor=name)
+    return array

@@ -1,0 +1,184 @@
+"""What a PyTorch model consists of for a run: which tensors are synced, which are only compared, and how all are called.
+
+    optimizer.param_groups ─► objects that are trained ─┐
+    model.named_parameters ─► names, shapes, ties ──────┴─► Model: tensors of the manifest, parameters to be moved
+
+Parameters are collected once: after a forward alone, FSDP2's root has plain tensors in place of its parameters. Where
+they lie is asked for at each move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from causeway import _library, names
+from causeway._log import LOGGER
+from causeway.errors import ConfigError, mismatch
+
+SYNCED_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+
+
+@dataclass
+class Model:
+    """The tensors as causeway.h's JSON lists them, and those that are synced, by their index in it."""
+
+    tensors: list[dict[str, object]] = field(default_factory=list)
+    synced: dict[int, torch.Tensor] = field(default_factory=dict)  # index in `tensors`: the parameter or its master
+    copies: dict[int, torch.Tensor] = field(default_factory=dict)  # of those with masters: the model's own parameter
+
+    def names(self) -> dict[str, int]:
+        """{name: index} of the synced tensors."""
+        return {str(self.tensors[index]["name"]): index for index in self.synced}
+
+    def values(self) -> int:
+        """How many values are synced."""
+        return sum(local(tensor).numel() for tensor in self.synced.values())
+
+
+def local(parameter: torch.Tensor) -> torch.Tensor:
+    """The tensor that holds the values now, detached: of a DTensor (FSDP2) the part that is here."""
+    to_local = getattr(parameter, "to_local", None)
+    with torch.no_grad():
+        return (parameter.detach() if to_local is None else to_local()).detach()
+
+
+def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], masters: Mapping[str, torch.Tensor],
+            kinds: Mapping[str, str]) -> Model:
+    """Lists the model's parameters. Raises ConfigError that names the first that cannot take part."""
+    named = list(_named(model))
+    of_optimizer = {id(p): p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    trained = set(of_optimizer) if optimizers else {id(p) for _, p in named if p.requires_grad}
+    _check_masters(named, masters)
+    _check_known(named, of_optimizer, masters)
+    for name in kinds:
+        if name not in {listed for listed, _ in named}:
+            raise mismatch("kinds", "names of the model's parameters", name, tensor=name)
+    result = Model()
+    first_of: dict[int, dict[str, object]] = {}
+    untrained: list[str] = []
+    for name, parameter in named:
+        tensor: dict[str, object] = {"name": name, "shape": list(parameter.shape)}
+        if name in kinds:
+            tensor["kind"] = kinds[name]
+        index = len(result.tensors)
+        result.tensors.append(tensor)
+        first = first_of.setdefault(id(parameter), tensor)
+        if first is not tensor:
+            tensor.update(alias_of=first["name"], dtype=first["dtype"])
+            continue
+        if name in masters or (parameter.requires_grad and id(parameter) in trained):
+            moved = masters.get(name, parameter)
+            tensor.update(dtype=_synced_dtype(name, moved), moves="library" if _on_host(moved) else "caller")
+            result.synced[index] = moved
+            if name in masters:
+                result.copies[index] = parameter
+        else:
+            if parameter.requires_grad:
+                untrained.append(name)
+            tensor.update(dtype=_dtype_name(parameter), frozen=True)
+            _add_digest(tensor, name, parameter)
+    _warn(model, untrained)
+    if not result.synced:
+        raise mismatch("model", "a parameter that is trained", "none: no parameter has requires_grad and is in the "
+                       "optimizer")
+    return result
+
+
+def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters by their names in the unwrapped model, tied ones under each of their names."""
+    seen: dict[str, str] = {}
+    for wrapped_name, parameter in model.named_parameters(remove_duplicate=False):
+        name = names.plain(wrapped_name)
+        if name in seen:
+            raise mismatch("model", "names that differ without module., _orig_mod. and _checkpoint_wrapped_module.",
+                           f"{seen[name]} and {wrapped_name}", tensor=name)
+        seen[name] = wrapped_name
+        yield name, parameter
+
+
+def _check_masters(named: Iterable[tuple[str, torch.Tensor]], masters: Mapping[str, torch.Tensor]) -> None:
+    shapes = {name: tuple(parameter.shape) for name, parameter in named}
+    for name, master in masters.items():
+        if name not in shapes:
+            raise mismatch("params", "names of the model's parameters", name, tensor=name)
+        if not isinstance(master, torch.Tensor):
+            raise mismatch(f"params[{name!r}]", "a tensor", type(master).__name__, tensor=name)
+        if tuple(master.shape) != shapes[name]:
+            raise mismatch(f"params[{name!r}]", f"shape {list(shapes[name])}", list(master.shape), tensor=name)
+
+
+def _check_known(named: Iterable[tuple[str, torch.Tensor]], of_optimizer: Mapping[int, torch.Tensor],
+                 masters: Mapping[str, torch.Tensor]) -> None:
+    known = {id(parameter) for _, parameter in named} | {id(master) for master in masters.values()}
+    unknown = [parameter for key, parameter in of_optimizer.items() if key not in known]
+    if unknown:
+        raise mismatch("optimizer", "the model's own parameters",
+                       f"{len(unknown)} others, the first of shape {list(unknown[0].shape)}",
+                       "of an optimizer with masters of its own pass params={name: master}")
+
+
+def _on_host(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu"
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _synced_dtype(name: str, tensor: torch.Tensor) -> str:
+    if tensor.device.type == "meta":
+        raise mismatch(f"parameter {name}", "values", "a tensor on the device meta", "materialise the model first",
+                       tensor=name)
+    if tensor.layout != torch.strided:
+        raise mismatch(f"parameter {name}", "a dense tensor", tensor.layout, tensor=name)
+    dtype = SYNCED_DTYPES.get(tensor.dtype)
+    if dtype is None:
+        raise mismatch(f"parameter {name}", "float32, bfloat16 or float16 of a tensor that is trained",
+                       _dtype_name(tensor), "train it as one of them, pass params={name: master}, or freeze it",
+                       tensor=name)
+    mesh = getattr(tensor, "device_mesh", None)
+    if mesh is not None and mesh.size() != 1:
+        raise mismatch(f"parameter {name}", "a device mesh of 1", mesh.size(),
+                       "this version takes part with one rank a site", tensor=name)
+    return dtype
+
+
+def _add_digest(tensor: dict[str, object], name: str, parameter: torch.Tensor) -> None:
+    try:
+        values = local(parameter).cpu().contiguous()
+        digest = _library.load().digest(values.data_ptr(), values.numel() * values.element_size())
+    except (NotImplementedError, RuntimeError) as error:  # quantised subclasses that have no plain memory
+        LOGGER.warning("frozen parameter %s is not compared with the other sites': %s", name, error)
+        return
+    tensor["values_digest"] = f"{digest:016x}"
+
+
+def _warn(model: nn.Module, untrained: Sequence[str]) -> None:
+    if untrained:
+        LOGGER.warning("%d parameters have requires_grad but are in no optimizer that was passed: taken for frozen; the "
+                       "first is %s", len(untrained), untrained[0])
+    # PyTorch has no public name for the base of its batch norms.
+    norms = [name for name, module in model.named_modules()
+             if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats]
+    if norms:
+        LOGGER.warning("running statistics of %d normalisations, the first %s, stay this site's own", len(norms),
+                       names.plain(norms[0]))
+
+
+def check_unsupported(model: object) -> nn.Module:
+    """The model, unless it is an engine that hides its parameters: ConfigError says what to pass instead."""
+    if type(model).__module__.split(".")[0] == "deepspeed":
+        raise mismatch("model", "a torch.nn.Module", type(model).__name__,
+                       "pass engine.module, and params={name: master} with the float32 masters")
+    if not isinstance(model, nn.Module):
+        raise mismatch("model", "a torch.nn.Module", type(model).__name__)
+    for name, module in model.named_modules():
+        if type(module).__name__ == "FullyShardedDataParallel":
+            raise ConfigError(f"model: expected parameters that stay apart, got FullyShardedDataParallel at "
+                              f"{name or 'its root'}: shard with torch.distributed.fsdp.fully_shard instead, and pass "
+                              "the sharded model", expected="fully_shard", got="FullyShardedDataParallel")
+    return model

@@ -1,0 +1,23 @@
+"""A site's state as one leaf of a checkpoint: torch.distributed.checkpoint and torch.save store it whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass
+class SiteState:
+    """What a process needs to go on as this site, beside θ and the inner optimizer.
+
+    Attributes:
+        step: the inner step after which it was taken.
+        parts: named bytes of the library, as uint8 tensors.
+    """
+
+    step: int = 0
+    parts: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+torch.serialization.add_safe_globals([SiteState])

@@ -1,0 +1,29 @@
+"""What this version needs of PyTorch and of the launcher."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import torch
+from torch import distributed
+
+from causeway.errors import mismatch
+
+_OLDEST = (2, 4)
+
+
+def check_version() -> None:
+    """Raises ConfigError if PyTorch is older than the oldest that takes part."""
+    numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if numbers is not None and (int(numbers[1]), int(numbers[2])) < _OLDEST:
+        raise mismatch("torch", ".".join(map(str, _OLDEST)) + " or newer", torch.__version__)
+
+
+def check_world(process_group: distributed.ProcessGroup | None) -> None:
+    """Raises ConfigError on every rank of a site that has several: only one could join, and the others would part."""
+    world = int(os.environ.get("WORLD_SIZE") or 1)
+    if distributed.is_available() and distributed.is_initialized():
+        world = max(world, distributed.get_world_size(), distributed.get_world_size(process_group))
+    if world > 1:
+        raise mismatch("processes of a site", "world 1", world, "this version takes part with one rank a site")

@@ -1,0 +1,379 @@
+"""A PyTorch script as a site of a run.
+
+    with causeway.DiLoCo(model, optimizer, coordinator="hub:7077", site="eu") as diloco:     # joined: θ is the run's
+        for batch in diloco.loop(loader):
+            loss = …; loss.backward(); optimizer.step(); optimizer.zero_grad()               # step() counts, and syncs
+            diloco.report(loss=loss, tokens=batch.numel())
+
+    optimizer.step ─► pre-hook: awaits late copies of θ ─► θ changes ─► post-hook: after_step ─► pieces of θ move
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import threading
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed, nn
+
+from causeway import _options
+from causeway._handles import DRAIN_S, RunHandle, SiteHandle, part
+from causeway._log import LOGGER
+from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
+from causeway.torch import _anchor, _model, _optimizers, _world
+from causeway.torch._state import SiteState
+from causeway.torch._store import TensorStore
+
+_LOOK_S = 1.0  # between two readings of the loss, each of which waits for the device
+
+Batch = TypeVar("Batch")
+Loss = float | torch.Tensor
+
+
+class DiLoCo:
+    """Takes part in a run with the parameters of a PyTorch model.
+
+    A context manager: entering joins, leaving leaves. All calls from the thread that made it, but `stop` and `progress`.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Any = None, *, coordinator: str | None = None,
+                 site: str | None = None, process_group: distributed.ProcessGroup | None = None,
+                 params: Mapping[str, torch.Tensor] | None = None, kinds: Mapping[str, str] | None = None,
+                 after_apply: Callable[[], None] | None = None, schedulers: Iterable[Any] = (),
+                 on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
+                 **settings: Any) -> None:
+        """Asks the coordinator what run it is, and says what the model is.
+
+        Args:
+            model: any module, also compiled, with activation checkpointing, or sharded by fully_shard on one rank.
+            optimizer: what trains it, or several: the last one's step counts. None: the script calls `after_step`.
+            coordinator, site: HOST:PORT (several shards, with commas) and this site's name; else the environment
+                variables CAUSEWAY_COORDINATOR and CAUSEWAY_SITE.
+            process_group: of this site's ranks; of one rank in this version.
+            params: {name: master}: float32 tensors of the parameter's shape that the optimizer trains in place of it.
+            kinds: {name: kind} of tensors whose kind (matrix, embedding, norm, head, expert) does not follow from name
+                and shape by the rules of docs/python.md.
+            after_apply: called when the run has changed θ; with `params` it rounds masters into the model, which is
+                done for it if it is None.
+            schedulers: of the learning rate; moved to the step at which the site enters.
+            on_rejoin: called with the step to go on from when the coordinator had dropped the site and it joined anew.
+            data: {"tokens": number, "digest": 16 hexadecimal digits} of what the site trains on.
+            settings: of the connection (tls_ca, tls_cert, tls_key, token_file, insecure, use_proxy, connect_timeout_s,
+                max_up_mbit, max_down_mbit), and what the script takes the run to be (sync_every, fragment_sync_delay,
+                fragment_update_alpha, num_fragments, fragments): a difference raises ConfigError.
+
+        Raises: ConfigError, RefusedError, UnreachableError.
+        """
+        _world.check_version()
+        _world.check_world(process_group)
+        connection, expectations = _options.split(settings)
+        options = _options.run_options(coordinator, site, connection)
+        self._module = _model.check_unsupported(model)
+        self._optimizers = _optimizers.unwrapped(optimizer)
+        _optimizers.check_own_masters(self._optimizers, bool(params))
+        self._schedulers = _optimizers.Schedulers(schedulers)
+        self._model = _model.collect(model, self._optimizers, params or {}, kinds or {})
+        self._store = TensorStore(self._model.synced)
+        self._hidden_masters = _optimizers.HiddenMasters()
+        self._hooks: _optimizers.StepHooks | None = None
+        self._after_apply = after_apply
+        self._on_rejoin = on_rejoin
+        self._open(options, expectations, data)
+        self._joined = self._left = self._inside_anchor = self._stepped = False
+        self._loaded: SiteState | None = None
+        self._terminate: Any = None  # what handled SIGTERM before
+        self._step = self._stays = 0
+        self._tokens = 0
+        self._loss: Loss | None = None
+        self._latest_loss = float("nan")
+        self._busy_s, self._looked, self._returned = 0.0, 0.0, time.monotonic()
+
+    def _open(self, options: Mapping[str, object], expectations: Mapping[str, Any],
+              data: Mapping[str, object] | None) -> None:
+        self._run = RunHandle(options)
+        try:
+            self.config: dict[str, Any] = self._run.config
+            self.run_id: str = self._run.description["run_id"]
+            _options.check_expectations(self.config, expectations)
+            description: dict[str, object] = {"tensors": self._model.tensors}
+            if data is not None:
+                description["data"] = dict(data)
+            self._site = SiteHandle(self._run, description, self._store)
+        except BaseException:
+            self._run.close()
+            raise
+        self._store.set_work_done(self._site.work_done)
+        alpha = self.config["sync"]["fragment_update_alpha"]
+        low = [self._model.tensors[i]["name"] for i in self._model.synced
+               if self._model.tensors[i]["dtype"] != "float32"]
+        if low and alpha > 0:
+            LOGGER.warning("sync.fragment_update_alpha is %g, and %d parameters have fewer bits than float32, the first "
+                           "%s: each mix rounds them; 0 takes the run's value instead", alpha, len(low), low[0])
+
+    # ---- Entering ----
+
+    def __enter__(self) -> DiLoCo:
+        try:
+            self.join()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def join(self) -> None:
+        """Takes part. The first site of a new run gives θ to the run; for all others θ becomes the run's.
+
+        Raises RefusedError, RestoreError, NonFiniteError. `with` does it.
+        """
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            self._terminate = signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        self._watch_masters()
+        self._step = self._site.join()
+        self._loaded = None
+        self._joined, self._stays = True, 1
+        self._store.may_be_late = bool(self._optimizers)
+        self._hooks = _optimizers.StepHooks(self._optimizers, self.before_change, self.after_step)
+        self._applied()
+        self._schedulers.move_to(self._step)
+        self._returned = time.monotonic()
+
+    def _watch_masters(self) -> None:
+        if self._optimizers and not self._model.copies:
+            self._store.watch = self._hidden_masters.watch
+
+    # ---- Training ----
+
+    def loop(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """The loader's batches, from its beginning again whenever it is exhausted, until the run is over for the site.
+
+        Ends after run.yaml's `run.steps`, and when the site is asked to stop. While the run is paused, the step waits.
+        """
+        while not self.over:
+            batches = 0
+            for batch in loader:
+                yield batch
+                batches += 1
+                if self.over:
+                    return
+            if batches == 0:
+                raise mismatch("loader", "batches, each time it is iterated", "none",
+                               "an iterator gives them only once: pass a DataLoader or a list")
+
+    def after_step(self) -> None:
+        """An inner step is done: sends and applies what is due. The optimizer's hook calls it; without optimizer, you.
+
+        Raises NonFiniteError, RefusedError, FailedError: also what has failed since the last step.
+        """
+        if self._inside_anchor:
+            raise FailedError("expected no optimizer step inside anchor_parameters(), got one: θ is not the site's own")
+        self._check_masters()
+        done = self._step + 1
+        spent = time.monotonic() - self._returned - self._busy_s
+        tokens, loss = self._tokens, self._read_loss()
+        self._tokens, busy_s, self._busy_s = 0, self._busy_s, 0.0
+        self._step = self._site.after_step(done, tokens=tokens, loss=loss,
+                                           step_s=max(spent, 0.0) if busy_s else float("nan"))
+        moved = self._site.moved
+        if moved:
+            self._applied()
+        if moved or self._step != done:
+            self._note_rejoin()
+        self._returned = time.monotonic()
+
+    def _note_rejoin(self) -> None:
+        stays = int(self._site.progress().get("stays", self._stays))
+        if stays > self._stays:
+            self._stays = stays
+            self._hidden_masters.forget()
+            self._schedulers.move_to(self._step - 1)  # the script steps them once more for this step
+            if self._on_rejoin is not None:
+                self._on_rejoin(self._step)
+
+    def _check_masters(self) -> None:
+        if self._model.copies:
+            return
+        if not self._stepped:  # the state is made in an optimizer's first step
+            _optimizers.check_own_masters(self._optimizers, has_masters=False)
+            self._stepped = True
+        index = self._hidden_masters.suspect(lambda i: _model.local(self._model.synced[i]).reshape(-1))
+        if index is not None:
+            name = self._model.tensors[index]["name"]
+            raise ConfigError(f"parameter {name}: expected the optimizer to go on from what the run wrote, got the values "
+                              "of before: it has masters of its own: pass params={name: master}",
+                              expected="the values that were written", got="the values of before", tensor=str(name))
+
+    def _applied(self) -> None:
+        """θ was changed by the run."""
+        if self._after_apply is not None:
+            self._after_apply()
+        else:
+            for index, parameter in self._model.copies.items():
+                _model.local(parameter).copy_(_model.local(self._model.synced[index]))
+
+    def before_change(self) -> None:
+        """Call it before code that changes θ outside of the optimizer: awaits copies of θ that are still made."""
+        self._store.await_late()
+
+    def report(self, *, loss: Loss | None = None, tokens: int = 0) -> None:
+        """What the last step did; sent with the next one.
+
+        Args:
+            loss: mean of the step, nats per token; a tensor of one value is read once a second.
+            tokens: that the step trained on.
+        """
+        self._tokens += int(tokens)
+        self._loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
+
+    def _read_loss(self) -> float:
+        if self._loss is not None and time.monotonic() - self._looked >= _LOOK_S:
+            self._looked = time.monotonic()
+            self._latest_loss, self._loss = float(self._loss), None
+        return self._latest_loss
+
+    @contextlib.contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Time that is no training, such as "evaluation": it does not count as part of a step."""
+        begin = time.monotonic()
+        LOGGER.debug("%s begins", what)
+        try:
+            yield
+        finally:
+            self._busy_s += time.monotonic() - begin
+            LOGGER.debug("%s has taken %.1f s", what, time.monotonic() - begin)
+
+    # ---- The anchor ----
+
+    @contextlib.contextmanager
+    def anchor_parameters(self) -> Iterator[None]:
+        """W, which all sites hold alike, in place of θ, to evaluate or export it; afterwards θ again. Between steps.
+
+        Takes 4 bytes of memory a parameter, and no optimizer step inside.
+        """
+        with self.busy("work on the anchor"):
+            self.before_change()
+            values = _anchor.read(self._model, self._store, self._site.read_anchor)
+            self._swap(values)
+            self._inside_anchor = True
+            try:
+                yield
+            finally:
+                self._swap(values)
+                self._inside_anchor = False
+
+    def _swap(self, values: dict[int, torch.Tensor]) -> None:
+        _anchor.swap(self._model, values)
+        self._applied()
+
+    def report_eval(self, loss: float) -> None:
+        """The mean loss on held-out data, nats per token, under the latest `anchor_parameters`."""
+        self._site.report_eval(float(loss))
+
+    def export(self, directory: str | os.PathLike[str], tokenizer: Any = None) -> None:
+        """Writes the model with W: Hugging Face's by its save_pretrained, others' state_dict as model.pt."""
+        with self.anchor_parameters():
+            _anchor.export(self._module, directory, tokenizer)
+
+    # ---- Checkpoints ----
+
+    def state_dict(self) -> dict[str, SiteState]:
+        """What to save beside model and optimizer, after a step and before the next: for torch.distributed.checkpoint
+        or torch.save. Before joining it is empty, or what was loaded."""
+        if not self._joined:
+            return {"state": self._loaded or SiteState()}
+        self.before_change()
+        parts = {name: torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+                 for name, data in self._site.capture().items()}
+        return {"state": SiteState(self._step, parts)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from a saved state; before `with`, with model and optimizer loaded from the same checkpoint.
+
+        Raises RestoreError: from `join` if θ is another step's.
+        """
+        if self._joined:
+            raise RestoreError("expected load_state_dict before the site has joined, got it afterwards: load before "
+                               "`with`", expected="before joining", got="after joining")
+        state = state_dict.get("state")
+        if not isinstance(state, SiteState) or not state.parts:
+            got = "an empty one" if isinstance(state, SiteState) else type(state).__name__
+            raise RestoreError(f"expected the state of a site that had joined, got {got}",
+                               expected="the state of a site that had joined", got=got)
+        self._site.restore({name: (ctypes.c_char * values.numel()).from_address(values.data_ptr())
+                            for name, values in state.parts.items()})
+        self._loaded = state
+
+    # ---- Leaving ----
+
+    @property
+    def step(self) -> int:
+        """The inner step that the site stands at, as if just done."""
+        return self._step
+
+    @property
+    def stays(self) -> int:
+        """How often the site has joined."""
+        return self._stays
+
+    @property
+    def should_stop(self) -> bool:
+        """Asked to stop: by `stop`, SIGTERM (unless the script handles it), or the coordinator (stop, drain)."""
+        return self._site.stopping
+
+    @property
+    def over(self) -> bool:
+        """No further step: all of run.yaml's `run.steps` are done, or the site is asked to stop."""
+        steps = int(self.config["run"]["steps"])
+        return self.should_stop or (0 < steps <= self._step)
+
+    def progress(self) -> dict[str, Any]:
+        """What the site tells the coordinator of itself. Any thread."""
+        return self._site.progress()
+
+    def stop(self) -> None:
+        """Waits return, and `should_stop` is true. Any thread."""
+        self._site.stop()
+
+    def complete(self) -> None:
+        """Waits for the rounds that are open, after the last step; θ stays as it is."""
+        self.before_change()
+        self._site.complete()
+
+    def drain(self, timeout_s: float = DRAIN_S) -> bool:
+        """Waits until nothing that was sent can be lost. False: not in time."""
+        self.before_change()
+        return self._site.drain(timeout_s)
+
+    def leave(self, finished: bool = False, reason: str = "the script leaves", timeout_s: float = DRAIN_S) -> None:
+        """Leaves the run and closes the site. Again is nothing. `with` does it."""
+        if self._left:
+            return
+        self._left = True
+        try:
+            if self._joined:
+                self._store.close()
+                self._site.leave(finished, reason, timeout_s)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the site, whatever it waits for, and takes its hooks off. The coordinator hears that the program ends."""
+        self._left = True
+        if self._hooks is not None:
+            self._hooks.remove()
+        if self._terminate is not None:
+            signal.signal(signal.SIGTERM, self._terminate)
+            self._terminate = None
+        self._store.close()
+        self._site.close()
+        self._run.close()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
+        part(self, kind, error)

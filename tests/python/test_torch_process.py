@@ -1,0 +1,170 @@
+"""causeway.torch beside what else a training process has: several ranks, checkpoints, DataLoader workers, other
+libraries. And the examples, as printed."""
+
+import importlib.util
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+
+import causeway.torch as causeway
+from harness import DONE, EndToEndTest, eventually, synthetic
+from test_mixed import needs_library
+from torch_site import READ, TOKENS, WRITE, FakeSiteTest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+RANK = """
+import os, sys, torch
+import causeway.torch as causeway
+from fake_library import FakeLibrary
+rank, path = sys.argv[1:]
+os.environ.pop("WORLD_SIZE", None)
+torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=int(rank), world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+fake = FakeLibrary()
+with fake.loaded():
+    try:
+        causeway.DiLoCo(model, torch.optim.SGD(model.parameters()), coordinator="hub:1", site="eu")
+    except causeway.ConfigError as error:
+        print(error, fake.calls)
+"""
+
+
+class RanksTest(unittest.TestCase):
+    def test_two_ranks_are_refused_on_each_before_anything_is_sent(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), f"{folder}/store"],
+                                      stdout=subprocess.PIPE, text=True) for rank in range(2)]
+            for rank in ranks:
+                said, _ = rank.communicate(timeout=120)
+                self.assertIn("expected world 1, got 2: this version takes part with one rank a site", said)
+                self.assertIn("['abi']", said)
+
+
+class DistributedCheckpointTest(FakeSiteTest):
+    def test_a_site_is_saved_and_loaded_beside_its_model(self):
+        optimizer = self.sgd()
+        with tempfile.TemporaryDirectory() as folder:
+            with self.diloco(optimizer=optimizer) as diloco:
+                self.model.loss(TOKENS).backward()
+                optimizer.step()
+                dcp.save({"model": self.model, "causeway": diloco}, checkpoint_id=folder)
+            saved = [p.detach().clone() for p in self.model.parameters()]
+            for parameter in self.model.parameters():
+                nn.init.zeros_(parameter)
+            fresh = self.diloco(optimizer=optimizer)
+            dcp.load({"model": self.model, "causeway": fresh}, checkpoint_id=folder)
+        self.assertEqual(self.fake.restored, self.fake.parts)
+        for expected, parameter in zip(saved, self.model.parameters()):
+            self.assertTrue(torch.equal(expected, parameter))
+
+
+class ShardedTest(FakeSiteTest):
+    def test_a_model_sharded_on_one_rank_is_synced_by_its_names(self):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+            self.addCleanup(torch.distributed.destroy_process_group)
+            from torch.distributed.fsdp import fully_shard
+            mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+            names = [name for name, _ in self.model.named_parameters()]
+            fully_shard(self.model, mesh=mesh)
+            optimizer = self.sgd()
+            with self.diloco(optimizer=optimizer) as diloco:
+                self.assertEqual([name for name in self.listed() if name != "head.weight"], names)
+                nn.functional.cross_entropy(self.model(TOKENS).flatten(0, 1), TOKENS.flatten()).backward()
+                self.after_step_gives((WRITE, "norm.bias", [1.0, 2, 3, 4]), (READ, "norm.bias", 4))
+                optimizer.step()
+                self.assertEqual(diloco.step, 1)
+            self.assertEqual(self.model.norm.bias.to_local().tolist(), [1, 2, 3, 4])
+            self.assertEqual(self.fake.done[1][3], [1, 2, 3, 4])
+
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, index):
+        return torch.full((10,), float(index % 5)), os.getpid()
+
+
+@needs_library
+class LoaderTest(EndToEndTest):
+    def test_workers_of_a_loader_may_be_forked_before_and_after_joining(self):
+        run = self.new_run(synthetic({"a": 0}, [[10, 10], [10]], run={"steps": 500}))
+        run.start_coordinator()
+        model = nn.ParameterDict({"t0": nn.Parameter(torch.eye(10)), "t1": nn.Parameter(torch.zeros(10))})
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        before = iter(torch.utils.data.DataLoader(Rows(), 2, num_workers=4, persistent_workers=True))
+        next(before)
+        after = torch.utils.data.DataLoader(Rows(), 2, num_workers=4, multiprocessing_context="fork")
+        pids = set()
+        with causeway.DiLoCo(model, optimizer, coordinator=run.grpc, site="a") as diloco:
+            for rows, workers in itertools.chain(before, diloco.loop(after)):
+                (rows @ model["t0"] + model["t1"]).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                pids.update(workers.tolist())
+        self.assertEqual(diloco.step, 500)
+        self.assertGreaterEqual(len(pids), 8)
+        eventually(lambda: run.status()["state"] == "done", "the run is done")
+
+
+@needs_library
+class NeighboursTest(EndToEndTest):
+    def test_other_libraries_may_be_imported_before_and_after(self):
+        run = self.new_run(synthetic({"a": 0}, [[4]], run={"steps": 30}))
+        run.start_coordinator()
+        neighbours = [name for name in ("grpc", "google.protobuf.message", "transformers")
+                      if importlib.util.find_spec(name.split(".")[0])]
+        use = ("import numpy; s = causeway.Site({'t0': numpy.ones(4, 'f4')}, coordinator=sys.argv[1], site='a');"
+               "s.join(); s.after_step(); s.leave()")
+        grpc = "; g = __import__('grpc').insecure_channel(sys.argv[1]); g.close()" if "grpc" in neighbours else ""
+        for first in range(len(neighbours) + 1):
+            order = [*neighbours[:first], "causeway.torch", *neighbours[first:]]
+            script = f"import sys, {', '.join(order)}{grpc}; {use}{grpc}"
+            done = subprocess.run([sys.executable, "-c", script, run.grpc], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, DONE, f"{order}: {done.stderr[-2000:]}")
+
+
+class ExamplesTest(EndToEndTest):
+    def test_at_most_three_lines_differ_beside_indentation(self):
+        def code(name):
+            text = (ROOT / "examples" / name).read_text()
+            return [line.strip() for line in text.split('"""', 2)[2].splitlines() if line.strip()]
+        alone, site = code("plain_alone.py"), code("plain.py")
+        added = [line for line in site if line not in alone]
+        removed = [line for line in alone if line not in site]
+        self.assertLessEqual(len(added), 3, added)
+        self.assertLessEqual(len(removed), 1, removed)
+        self.assertEqual([line for line in site if line in alone], [line for line in alone if line in site])
+
+    @needs_library
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
+    def test_the_example_runs(self):
+        run = self.new_run({})
+        run.config_path.write_text((ROOT / "examples" / "run.yaml").read_text())
+        checked = run.program("check", "causewayctl", "config-check", str(run.config_path))
+        if checked.wait() != DONE and "external" in checked.log():
+            self.skipTest("these programs know no model.kind external yet")
+        run.start_coordinator()
+        for site, text in (("eu", "architecture.md"), ("us", "operating.md")):
+            run.workers[site] = run.program(f"example-{site}", sys.executable, ROOT / "examples" / "plain.py",
+                                            ROOT / "docs" / text, environment={"CAUSEWAY_COORDINATOR": run.grpc,
+                                                                               "CAUSEWAY_SITE": site})
+        run.await_done(240)
+        for worker in run.workers.values():
+            losses = [float(line.split()[-1]) for line in worker.output().splitlines()]
+            self.assertEqual(len(losses), 10)
+            self.assertLess(losses[-1], losses[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,36 @@
+"""A site that waits for what a test says, so that a test can interrupt it. Prints where it stands.
+
+    waiting_site.py COORDINATOR SITE join|stall|leave
+"""
+
+import os
+import signal
+import sys
+
+import numpy
+
+import causeway
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def main(coordinator, name, where):
+    before = threads()
+    site = causeway.Site({"t0": numpy.ones(1000, numpy.float32)}, coordinator=coordinator, site=name)
+    try:
+        print("opened", flush=True)
+        with site:
+            print("joined", flush=True)
+            while where != "leave" or site.step < 7:
+                site.after_step()
+                print(f"step {site.step}", flush=True)
+            signal.raise_signal(signal.SIGSTOP)  # until the test has stopped the coordinator
+            print("leaves", flush=True)
+    except KeyboardInterrupt:
+        print(f"interrupted, threads left: {threads() - before}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
