@@ -25,7 +25,9 @@ absl::StatusOr<StepThread::Turn> StepThread::Run(const std::string& operation, s
   }
   const bool there = lock.WaitFor(changed_, timeout, [this] { return outcome_.has_value() || has_work_(); });
   if (!there) return Turn::kAgain;
-  if (!outcome_) return Turn::kWork;
+  // Also before an operation is said to be through: what it asked for last is about the step that it ends.
+  const bool failed = outcome_.has_value() && !outcome_->ok();
+  if (!failed && has_work_()) return Turn::kWork;
   operation_.clear();
   const absl::Status outcome = *std::exchange(outcome_, std::nullopt);
   if (!outcome.ok()) return outcome;
