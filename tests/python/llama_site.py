@@ -1,9 +1,11 @@
 """Trains a run's Llama with PyTorch and Hugging Face's model, on the batches and with the optimizer of causeway-worker.
 
-    llama_site.py COORDINATOR SITE TEXT [--dtype=bfloat16] [--untrained] [--checkpoint=FILE] [--save_at=STEP]
+    llama_site.py COORDINATOR SITE TEXT --model=DIR --inner=JSON [--dtype=bfloat16 [--masters]] [--untrained]
+                  [--checkpoint=FILE --save_at=STEP] [--dump=FILE]
 
-The model is init_from's of the run's config, or --model=DIR. Prints a JSON line with the loss of each step. With
---checkpoint it goes on from FILE if there is one, and writes it after step --save_at.
+Starts from the model in DIR, with run.yaml's section `inner` in JSON. Prints a JSON line with the loss of each step.
+With --masters the optimizer trains float32 copies of the model's parameters. With --checkpoint it goes on from FILE if
+there is one, and writes it after step --save_at. --dump writes the model at the end.
 """
 
 import json
@@ -61,9 +63,10 @@ def learning_rate(inner, steps, t):
     return inner["lr"] * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))))
 
 
-def make_optimizer(model, inner):
-    decaying = [p for p in model.parameters() if p.dim() >= 2]
-    others = [p for p in model.parameters() if p.dim() < 2]
+def make_optimizer(parameters, inner):
+    parameters = list(parameters)
+    decaying = [p for p in parameters if p.dim() >= 2]
+    others = [p for p in parameters if p.dim() < 2]
     groups = [{"params": decaying, "weight_decay": inner["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
     if inner["optimizer"] == "sgd":
         return torch.optim.SGD(groups, lr=inner["lr"])
@@ -84,8 +87,9 @@ def main(coordinator, site, text, *flags):
     with open(text, "rb") as file:
         text = file.read()
     inner = json.loads(flags["inner"])
-    optimizer = make_optimizer(model, inner)
-    diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site)
+    masters = {name: p.detach().float() for name, p in model.named_parameters()} if "masters" in flags else {}
+    optimizer = make_optimizer(masters.values() if masters else model.parameters(), inner)
+    diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site, params=masters)
     checkpoint = flags.get("checkpoint")
     if checkpoint and os.path.exists(checkpoint):
         saved = torch.load(checkpoint)
@@ -104,12 +108,16 @@ def main(coordinator, site, text, *flags):
             loss.backward()
             if inner["clip"]:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), inner["clip"])
+            for name, master in masters.items():
+                master.grad = model.get_parameter(name).grad.float()
             for group in optimizer.param_groups:
                 group["lr"] = 0.0 if "untrained" in flags else learning_rate(inner, steps, step)
             if "untrained" in flags:
-                optimizer.zero_grad()  # a step that changes nothing
+                model.zero_grad()  # a step that changes nothing
             optimizer.step()
-            optimizer.zero_grad()
+            for name, master in masters.items():
+                model.get_parameter(name).data.copy_(master)
+            model.zero_grad()
             diloco.report(loss=loss, tokens=rows.shape[0] * (rows.shape[1] - 1))
             sites = diloco.progress()["sites"]
             print(json.dumps({"step": diloco.step, "loss": loss.item()}), flush=True)
