@@ -15,11 +15,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/value_place.h"
 #include "core/xxh3.h"
 #include "worker/site/external_run.h"
 #include "worker/site/external_site.h"
 #include "worker/site/fork_guard.h"
+#include "worker/site/last_error.h"
 #include "worker/site/log_queue.h"
 
 struct causeway_run {
@@ -42,66 +42,6 @@ struct causeway_state {
 
 namespace causeway::worker {
 namespace {
-
-using Turn = StepThread::Turn;
-
-// ---- This thread's last error ----
-
-struct LastError {
-  int code = CAUSEWAY_OK;
-  std::string message, expected, got, tensor;
-  int64_t index = -1;
-};
-thread_local LastError last_error;
-
-int CodeOf(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk: return CAUSEWAY_OK;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound: return CAUSEWAY_BAD_INPUT;
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnauthenticated: return CAUSEWAY_REFUSED;
-    case absl::StatusCode::kDataLoss: return CAUSEWAY_NON_FINITE;
-    case absl::StatusCode::kUnavailable: return CAUSEWAY_UNREACHABLE;
-    case absl::StatusCode::kDeadlineExceeded: return CAUSEWAY_AGAIN;
-    case absl::StatusCode::kCancelled: return CAUSEWAY_STOP;
-    default: return CAUSEWAY_FAILED;
-  }
-}
-
-// All our messages have the form "…: expected X, got Y; …".
-void TellApart(const std::string& message, LastError& error) {
-  constexpr char kExpected[] = "expected ", kGot[] = ", got ";
-  const size_t expected = message.find(kExpected);
-  const size_t got = message.rfind(kGot);
-  if (expected == std::string::npos || got == std::string::npos || got < expected) return;
-  error.expected = message.substr(expected + strlen(kExpected), got - expected - strlen(kExpected));
-  error.got = message.substr(got + strlen(kGot));
-  error.got = error.got.substr(0, error.got.find("; "));
-}
-
-int Answer(const absl::Status& status) {
-  last_error = {.code = CodeOf(status)};
-  if (last_error.code == CAUSEWAY_OK || last_error.code >= CAUSEWAY_AGAIN) return last_error.code;
-  last_error.message = std::string(status.message());
-  TellApart(last_error.message, last_error);
-  if (const auto place = core::PlaceOf(status)) {
-    last_error.tensor = place->tensor;
-    last_error.index = place->index;
-  }
-  return last_error.code;
-}
-
-int Answer(const absl::StatusOr<Turn>& turn) {
-  if (!turn.ok()) return Answer(turn.status());
-  last_error = {};
-  switch (*turn) {
-    case Turn::kDone: return CAUSEWAY_OK;
-    case Turn::kAgain: return CAUSEWAY_AGAIN;
-    case Turn::kWork: return CAUSEWAY_WORK;
-  }
-  return CAUSEWAY_FAILED;
-}
 
 // ---- Broken invariants ----
 
@@ -303,12 +243,13 @@ uint64_t causeway_digest(const void* data, size_t bytes) { return core::Xxh3(dat
 
 int causeway_error(causeway_error_info* info) {
   if (info == nullptr || info->struct_size != sizeof(causeway_error_info)) return CAUSEWAY_BAD_INPUT;
-  info->code = last_error.code;
-  info->message = last_error.message.c_str();
-  info->expected = last_error.expected.c_str();
-  info->got = last_error.got.c_str();
-  info->tensor = last_error.tensor.c_str();
-  info->index = last_error.index;
+  const LastError& last = GetLastError();
+  info->code = last.code;
+  info->message = last.message.c_str();
+  info->expected = last.expected.c_str();
+  info->got = last.got.c_str();
+  info->tensor = last.tensor.c_str();
+  info->index = last.index;
   return CAUSEWAY_OK;
 }
 

@@ -17,22 +17,22 @@
  *     status = causeway_site_after_step(site, step, &report, 100, &next);
  *   }
  *
- * Waits. A function with `timeout_ms` returns CAUSEWAY_AGAIN when the time is over and CAUSEWAY_WORK when there is work;
- * nothing is lost: call it again with the same arguments, and it goes on. While one of them is not through, another of
- * them is refused, except causeway_site_leave, which ends it.
+ * Waits. A function with `timeout_ms` returns CAUSEWAY_AGAIN when the time is over and CAUSEWAY_WORK when there is
+ * work; nothing is lost: call it again with the same arguments, and it goes on. While one of them is not through,
+ * another of them is refused, except causeway_site_leave, which ends it.
  *
- * Threads. A site belongs to the thread that opened it: calls from another thread return CAUSEWAY_FAILED and do nothing.
- * Functions that say "any thread" are the exception. The library has threads of its own and calls none of the program's
- * functions.
+ * Threads. A site belongs to the thread that opened it: calls from another thread return CAUSEWAY_FAILED and do
+ * nothing. Functions that say "any thread" are the exception. The library has threads of its own and calls none of the
+ * program's functions.
  *
  * The host process. The library does not end it, prints nothing, sets no signal handler and changes no allocator. A
  * broken invariant inside it ends the site: its calls return CAUSEWAY_FAILED with "internal error". (Not caught: what
  * gRPC itself aborts on, and a broken invariant in a destructor.) After fork() each call in the child returns
  * CAUSEWAY_FAILED with "forked after the site was opened"; the parent goes on.
  *
- * ABI. Functions and fields are only added. Each struct begins with its size in bytes, which the caller fills in; fields
- * beyond it are neither read nor written. Settings travel as JSON in UTF-8; a key that is unknown is refused. All
- * strings are NUL-terminated. Source of the protocol: docs/architecture.md; of the design: docs/python.md.
+ * ABI. Functions and fields are only added. Each struct begins with its size in bytes, which the caller fills in;
+ * fields beyond it are neither read nor written. Settings travel as JSON in UTF-8; a key that is unknown is refused.
+ * All strings are NUL-terminated. Source of the protocol: docs/architecture.md; of the design: docs/python.md.
  */
 #ifndef CAUSEWAY_WORKER_SITE_CAUSEWAY_H_
 #define CAUSEWAY_WORKER_SITE_CAUSEWAY_H_
@@ -99,11 +99,11 @@ typedef struct causeway_error_info {
 /* A piece of a tensor that the program moves. */
 typedef struct causeway_work {
   uint32_t struct_size;
-  uint32_t kind;   /* causeway_work_kind */
-  int64_t id;      /* for causeway_site_work_done */
-  int32_t tensor;  /* index in the model's "tensors", as the program listed them */
-  uint32_t flags;  /* causeway_work_flags */
-  int64_t first;   /* its values [first, first + count) of the tensor, row-major */
+  uint32_t kind;  /* causeway_work_kind */
+  int64_t id;     /* for causeway_site_work_done */
+  int32_t tensor; /* index in the model's "tensors", as the program listed them */
+  uint32_t flags; /* causeway_work_flags */
+  int64_t first;  /* its values [first, first + count) of the tensor, row-major */
   int64_t count;
   float* values; /* `count` values: written for READ, else read; valid until causeway_site_work_done */
   float factor;
@@ -113,9 +113,9 @@ typedef struct causeway_work {
 typedef struct causeway_report {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t tokens;       /* trained on in this step */
-  double loss;          /* of this step, nats per token; NaN: not known */
-  double step_s;        /* seconds that the step took, without waits; NaN: measured by the library between calls */
+  int64_t tokens; /* trained on in this step */
+  double loss;    /* of this step, nats per token; NaN: not known */
+  double step_s;  /* seconds that the step took, without waits; NaN: measured by the library between calls */
 } causeway_report;
 
 /* A named part of a state. */
@@ -130,10 +130,10 @@ typedef struct causeway_buffer {
 /* A line of the library's log. */
 typedef struct causeway_log_line {
   uint32_t struct_size;
-  int32_t level;     /* 0 debug, 1 info, 2 warning, 3 error */
-  int64_t unix_ms;   /* when */
-  int64_t dropped;   /* lines that were lost before it, because they were not taken in time */
-  char text[1008];   /* cut where it is longer */
+  int32_t level;   /* 0 debug, 1 info, 2 warning, 3 error */
+  int64_t unix_ms; /* when */
+  int64_t dropped; /* lines that were lost before it, because they were not taken in time */
+  char text[1008]; /* cut where it is longer */
 } causeway_log_line;
 
 /* ---- The library. Any thread. ---- */
@@ -178,16 +178,16 @@ CAUSEWAY_API int causeway_run_close(causeway_run* run);
  *         "data": {"tokens": 1234, "digest": "00c0ffee00c0ffee"}}
  *
  *   dtype   float32 (default), bfloat16 or float16 of a tensor that is synced; a frozen one may have any.
- *   kind    matrix, embedding, norm, head or expert; layer: the layer's number, −1: none. Left out, both follow from the
- *           name and the shape, by the rules of docs/python.md.
- *   moves   library (default): MIX and ADD are handed out as READ and WRITE, computed with the native worker's bits;
- *           caller: they are handed out as they are.
- *   alias_of, frozen   tied to another tensor, or not trained: listed, compared with the other sites', not synced.
- *   values_digest      XXH3-64 of a frozen tensor's bytes in hexadecimal; other sites must have the same.
- *   data    what the site trains on, if the run is to compare it (docs/data.md); may be left out.
+ *   kind    matrix, embedding, norm, head or expert; layer: the layer's number, −1: none. Left out, both follow from
+ * the name and the shape, by the rules of docs/python.md. moves   library (default): MIX and ADD are handed out as READ
+ * and WRITE, computed with the native worker's bits; caller: they are handed out as they are. alias_of, frozen   tied
+ * to another tensor, or not trained: listed, compared with the other sites', not synced. values_digest      XXH3-64 of
+ * a frozen tensor's bytes in hexadecimal; other sites must have the same. data    what the site trains on, if the run
+ * is to compare it (docs/data.md); may be left out.
  *
  * In a run of model kind llama the tensors must be those of that model, in any order. CAUSEWAY_BAD_INPUT names the
- * first tensor that does not fit. Memory: about 12 bytes a synced parameter, and 12 k/P for k fragments of P in flight. */
+ * first tensor that does not fit. Memory: about 12 bytes a synced parameter, and 12 k/P for k fragments of P in flight.
+ */
 CAUSEWAY_API int causeway_site_open(causeway_run* run, const char* model, causeway_site** site);
 
 /* Goes on from a state that causeway_state_parts gave: same session, if the coordinator still holds its place. θ must
@@ -209,11 +209,12 @@ CAUSEWAY_API int causeway_site_after_step(causeway_site* site, int64_t step, con
 /* The next piece of work; CAUSEWAY_AGAIN: there is none now. `work` begins with its size. */
 CAUSEWAY_API int causeway_site_take_work(causeway_site* site, causeway_work* work);
 
-/* A piece is done, or with `failed` cannot be done, which ends the site. `cuda_event` must be NULL in this version: wait
- * for copies before the call. Any thread. */
+/* A piece is done, or with `failed` cannot be done, which ends the site. `cuda_event` must be NULL in this version:
+ * wait for copies before the call. Any thread. */
 CAUSEWAY_API int causeway_site_work_done(causeway_site* site, int64_t id, void* cuda_event, int failed);
 
-/* Hands out W, the anchor that all sites hold alike, as WRITE work with CAUSEWAY_ANCHOR: one version of each fragment. */
+/* Hands out W, the anchor that all sites hold alike, as WRITE work with CAUSEWAY_ANCHOR: one version of each fragment.
+ */
 CAUSEWAY_API int causeway_site_read_anchor(causeway_site* site, int timeout_ms);
 
 /* The mean loss on held-out data, nats per token, of the W that causeway_site_read_anchor gave last. */
@@ -240,8 +241,8 @@ CAUSEWAY_API int causeway_site_drain(causeway_site* site, int timeout_ms);
 CAUSEWAY_API int causeway_site_leave(causeway_site* site, int finished, const char* reason, int timeout_ms);
 
 /* Ends the site within half a second, whatever it waits for; without causeway_site_leave the coordinator is told
- * "the program ends" if it can be. Work that was taken must be done: otherwise CAUSEWAY_FAILED, and the site's memory and
- * threads stay. NULL is allowed; in a forked child nothing happens. */
+ * "the program ends" if it can be. Work that was taken must be done: otherwise CAUSEWAY_FAILED, and the site's memory
+ * and threads stay. NULL is allowed; in a forked child nothing happens. */
 CAUSEWAY_API int causeway_site_close(causeway_site* site);
 
 /* ---- A site: any thread ---- */
@@ -252,8 +253,8 @@ CAUSEWAY_API int causeway_site_stop(causeway_site* site);
 /* What the site tells the coordinator of itself, as JSON: {"step", "tokens", "loss", "tokens_per_s", "compute_s",
  * "stall_s", "slack_s", "wall_s", "contributions_sent", "contributions_merged", "contributions_skipped",
  * "residual_norm", "up_bytes_per_s", "down_bytes_per_s", "round_trip_s", "rounds", "stays", "sites", "stopping",
- * "digests": {"0": {"version", "digest"}}, "fragments": [{"id", "slack_s", "delay"}]}; seconds since it entered. Cut off
- * at `size` bytes with CAUSEWAY_BAD_INPUT, whose `expected` is the size that it needs. */
+ * "digests": {"0": {"version", "digest"}}, "fragments": [{"id", "slack_s", "delay"}]}; seconds since it entered. Cut
+ * off at `size` bytes with CAUSEWAY_BAD_INPUT, whose `expected` is the size that it needs. */
 CAUSEWAY_API int causeway_site_progress_json(causeway_site* site, char* json, size_t size);
 
 #ifdef __cplusplus
