@@ -66,33 +66,42 @@ double ReadRopeTheta(const Json& json, FieldCheck& check) {
   return JsonKeys(rope, check).Number("rope_theta", theta);
 }
 
+Json ToJson(const core::LlamaConfig& llama) {
+  return {{"architectures", Json::array({"LlamaForCausalLM"})},
+          {"model_type", "llama"},
+          {"hidden_size", llama.hidden_size},
+          {"intermediate_size", llama.intermediate_size},
+          {"num_hidden_layers", llama.num_hidden_layers},
+          {"num_attention_heads", llama.num_attention_heads},
+          {"num_key_value_heads", llama.num_key_value_heads},
+          {"head_dim", llama.hidden_size / llama.num_attention_heads},
+          {"vocab_size", llama.vocab_size},
+          {"max_position_embeddings", llama.max_position_embeddings},
+          {"rms_norm_eps", llama.rms_norm_eps},
+          {"rope_theta", llama.rope_theta},
+          {"rope_scaling", nullptr},
+          {"tie_word_embeddings", llama.tie_word_embeddings},
+          {"hidden_act", "silu"},
+          {"attention_bias", false},
+          {"attention_dropout", 0.0},
+          {"mlp_bias", false},
+          {"torch_dtype", "float32"},
+          {"use_cache", true},
+          {"bos_token_id", nullptr},
+          {"eos_token_id", nullptr},
+          {"pad_token_id", nullptr}};
+}
+
 }  // namespace
 
-std::string HfConfigJson(const core::LlamaConfig& llama) {
-  const Json json = {{"architectures", Json::array({"LlamaForCausalLM"})},
-                     {"model_type", "llama"},
-                     {"hidden_size", llama.hidden_size},
-                     {"intermediate_size", llama.intermediate_size},
-                     {"num_hidden_layers", llama.num_hidden_layers},
-                     {"num_attention_heads", llama.num_attention_heads},
-                     {"num_key_value_heads", llama.num_key_value_heads},
-                     {"head_dim", llama.hidden_size / llama.num_attention_heads},
-                     {"vocab_size", llama.vocab_size},
-                     {"max_position_embeddings", llama.max_position_embeddings},
-                     {"rms_norm_eps", llama.rms_norm_eps},
-                     {"rope_theta", llama.rope_theta},
-                     {"rope_scaling", nullptr},
-                     {"tie_word_embeddings", llama.tie_word_embeddings},
-                     {"hidden_act", "silu"},
-                     {"attention_bias", false},
-                     {"attention_dropout", 0.0},
-                     {"mlp_bias", false},
-                     {"torch_dtype", "float32"},
-                     {"use_cache", true},
-                     {"bos_token_id", nullptr},
-                     {"eos_token_id", nullptr},
-                     {"pad_token_id", nullptr}};
-  return json.dump(2) + "\n";
+std::string HfConfigJson(const core::LlamaConfig& llama) { return ToJson(llama).dump(2) + "\n"; }
+
+std::string HfConfigDifference(const core::LlamaConfig& expected, const core::LlamaConfig& got) {
+  const Json ours = ToJson(expected), theirs = ToJson(got);
+  for (const auto& [key, value] : ours.items()) {
+    if (theirs.at(key) != value) return absl::StrCat(key, ": expected ", value.dump(), ", got ", theirs.at(key).dump());
+  }
+  return "";
 }
 
 absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path) {

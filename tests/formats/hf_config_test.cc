@@ -54,6 +54,13 @@ TEST(HfConfig, SaysWhatTransformersAsksFor) {
   EXPECT_EQ(json["head_dim"], 32);
 }
 
+TEST(HfConfig, DifferenceIsNamedByKey) {
+  EXPECT_EQ(HfConfigDifference({}, {}), "");
+  EXPECT_EQ(HfConfigDifference({}, {.init_from = "elsewhere"}), "");
+  EXPECT_EQ(HfConfigDifference({}, {.vocab_size = 300}), "vocab_size: expected 256, got 300");
+  EXPECT_EQ(HfConfigDifference({.rope_theta = 5e5}, {}), "rope_theta: expected 500000.0, got 10000.0");
+}
+
 TEST(HfConfig, AbsentKeysTakeTransformersDefaults) {
   const TemporaryFolder folder;
   const absl::StatusOr<core::LlamaConfig> read =
