@@ -190,6 +190,10 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
     if (!loaded.ok()) return ctl::Fail(ctl::kBadInput, loaded);
     site.Restore(std::move(saved->checkpoint->site));
   }
+  if (const absl::Status initial = (*trainer)->initial_values(); !initial.ok()) {
+    spdlog::info("takes the run's parameters: {}", std::string(initial.message()));
+    site.HasNoInitialValues(initial);
+  }
   stop.Attach(&site);
   worker::Checkpoints checkpoints(saved->store.get(), name, link, config, log->get());
   worker::Exports exports({.directory = absl::GetFlag(FLAGS_export_dir),
