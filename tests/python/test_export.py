@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
 from harness import DONE, EndToEndTest  # noqa: E402
 
 try:
+    import tokenizers
     import torch
     import transformers
     MISSING = ""
@@ -44,8 +45,8 @@ def text_of(seed):
 
 @unittest.skipIf(MISSING, f"needs torch and transformers: {MISSING}")
 class ExportTest(EndToEndTest):
-    def run_and_export(self, config, *flags):
-        """Trains one site on the text to the end; the folder of the export."""
+    def run_and_export(self, config):
+        """Trains one site on the text to the end; the run, and what exports it under a name."""
         run = self.new_run(config)
         run.start_coordinator()
         self.data = run.folder / "text.txt"
@@ -114,6 +115,41 @@ class ExportTest(EndToEndTest):
             data = draw.randbytes(size)
             self.assertEqual(tokenizer.decode(list(data)), data.decode("utf-8", "replace"))
         run.stop_coordinator()
+
+    def test_a_run_starts_from_a_hugging_face_folder_and_gives_one_back(self):
+        """With Llama 3's RoPE, a tokenizer with special tokens, bfloat16 weights in shards and a tied head."""
+        start = self.folder / "start"
+        torch.manual_seed(1)
+        config = transformers.LlamaConfig(
+            hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+            vocab_size=300, max_position_embeddings=SEQUENCE, tie_word_embeddings=True, bos_token_id=298,
+            eos_token_id=299, rope_parameters={"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0,
+                                               "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                               "original_max_position_embeddings": 32})
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+        model.save_pretrained(start, max_shard_size="60KB")
+        self.assertTrue((start / "model.safetensors.index.json").exists())
+        self.train_tokenizer().save_pretrained(start)
+        run, export = self.run_and_export(BYTES | {"model": {"kind": "llama", "init_from": str(start)},
+                                                   "inner": {"lr": 0.01, "warmup_steps": 0, "batch_size": 4}})
+        folder = export("again", f"--assets={start}")
+        self.assert_same_loss(folder)
+        self.assert_pipeline_writes(folder)
+        expected = transformers.AutoConfig.from_pretrained(start)
+        got = transformers.AutoConfig.from_pretrained(folder)
+        for key in ("rope_parameters", "bos_token_id", "eos_token_id", "tie_word_embeddings", "rms_norm_eps"):
+            self.assertEqual(getattr(got, key), getattr(expected, key), key)
+        before, after = (transformers.AutoTokenizer.from_pretrained(path) for path in (start, folder))
+        self.assertEqual(before(text_of(4))["input_ids"], after(text_of(4))["input_ids"])
+        self.assertEqual(after.eos_token, "<end>")
+        run.stop_coordinator()
+
+    def train_tokenizer(self):
+        tokenizer = tokenizers.ByteLevelBPETokenizer()
+        tokenizer.train_from_iterator([text_of(5)], vocab_size=298)
+        wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer)
+        wrapped.add_special_tokens({"bos_token": "<begin>", "eos_token": "<end>"})
+        return wrapped
 
 
 if __name__ == "__main__":
