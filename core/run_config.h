@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,17 @@ namespace causeway::core {
 // External: the sites bring the model; the first one that joins says which tensors it has.
 enum class ModelKind { kLlama, kSynthetic, kExternal };
 
+// Llama 3's stretch of RoPE to longer texts (rope_type: llama3): long waves turn `factor` times slower, short ones as
+// before, those between by a mean of both. Hugging Face's names.
+struct RopeScaling {
+  double factor = 0;
+  double low_freq_factor = 0;   // waves longer than original / low_freq_factor tokens are long
+  double high_freq_factor = 0;  // waves shorter than original / high_freq_factor tokens are short
+  int64_t original_max_position_embeddings = 0;
+
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
 // Hugging Face's config.json names.
 struct LlamaConfig {
   int64_t hidden_size = 128;
@@ -30,6 +42,7 @@ struct LlamaConfig {
   int64_t max_position_embeddings = 128;  // the most tokens that a training row has
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000;
+  std::optional<RopeScaling> rope_scaling;
   bool tie_word_embeddings = true;
   std::string init_from;  // directory of safetensors to start from; empty: initialised from the seed
 

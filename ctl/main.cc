@@ -25,6 +25,9 @@ ABSL_FLAG(bool, json, false,
           "event or row");
 ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
 ABSL_FLAG(std::string, out, "", "export: directory to write");
+ABSL_FLAG(std::string, assets, "",
+          "export: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are copied");
+ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
 ABSL_FLAG(std::string, site, "", "drain: the site's name");
 ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
 ABSL_FLAG(std::vector<std::string>, threads, {}, "codec-bench: numbers of threads, like 1,2");
@@ -36,8 +39,10 @@ namespace {
 
 constexpr char kUsage[] =
     "causewayctl status [--watch|--json]     what the run does\n"
-    "causewayctl export --out=DIR            the global parameters as safetensors, with config.json for Llama; of a "
-    "run\n"
+    "causewayctl export --out=DIR [--assets=DIR] [--dtype=float32|bfloat16]\n"
+    "                                        the global parameters as a folder that Hugging Face's transformers load; "
+    "of "
+    "a run\n"
     "                                        with shards from --coordinator=A,B,… in their order\n"
     "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
     "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
@@ -94,6 +99,8 @@ absl::Status Export(std::vector<Client>& clients) {
   const v1::RunDescription& description = shards.front();
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(description.run_config()));
   ASSIGN_OR_RETURN(const core::FragmentMap map, transport::FromProto(description.manifest(), description.fragments()));
+  ASSIGN_OR_RETURN(const formats::ExportForm form,
+                   formats::MakeExportForm(config, absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_assets)));
   std::vector<Client::Anchor> anchors;
   std::vector<std::span<const float>> values;
   std::vector<core::Version> versions;
@@ -107,7 +114,8 @@ absl::Status Export(std::vector<Client>& clients) {
     values.push_back(anchor.values);
     versions.push_back(anchor.version);
   }
-  RETURN_IF_ERROR(formats::WriteExport(out, config, map, values, versions));
+  RETURN_IF_ERROR(formats::WriteExport(out, form, map, values, versions));
+  if (!form.note.empty()) std::fprintf(stderr, "note: %s\n", form.note.c_str());
   std::printf("%s\n", out.c_str());
   return absl::OkStatus();
 }

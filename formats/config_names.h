@@ -44,6 +44,9 @@ inline constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::Tensor
                                                          {"head", core::TensorKind::kHead},
                                                          {"expert", core::TensorKind::kExpert}};
 inline constexpr char kAuto[] = "auto";
+inline constexpr char kLlama3[] = "llama3";  // rope_type, also in config.json
+// What a model that the built-in trainer cannot train needs.
+inline constexpr char kUsePython[] = "use the Python package (model: {kind: external})";
 inline constexpr char kNesterov[] = "nesterov";
 inline constexpr char kSgd[] = "sgd";
 

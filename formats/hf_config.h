@@ -8,11 +8,16 @@
 
 namespace causeway::formats {
 
-// A config.json that LlamaForCausalLM loads: float32 weights, SiLU, no biases, plain RoPE, no special tokens.
+// A config.json that LlamaForCausalLM loads: float32 weights, SiLU, no biases, RoPE, plain or Llama 3's, no special
+// tokens.
 std::string HfConfigJson(const core::LlamaConfig& llama);
 
+// The first key by which two of them are different models: "hidden_size: expected 128, got 256"; empty: none.
+std::string HfConfigDifference(const core::LlamaConfig& expected, const core::LlamaConfig& got);
+
 // Reads a config.json (`path` is the file); absent keys take transformers' defaults. INVALID_ARGUMENT names the file
-// and the key of what this trainer does not do (another architecture or activation, biases, scaled RoPE) or cannot be.
+// and the key of what this trainer does not do (another architecture or activation, biases, another RoPE), and what to
+// use instead, or of what cannot be.
 absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path);
 
 }  // namespace causeway::formats

@@ -18,14 +18,14 @@
 namespace causeway::formats {
 namespace {
 
+constexpr char kSingle[] = "/model.safetensors", kIndex[] = "/model.safetensors.index.json";
 constexpr int64_t kMaxIndexBytes = 64 << 20;  // far above kMaxTensors lines
 
 // The files of a model, in bytewise order of their names.
 absl::StatusOr<std::set<std::string>> ShardsOf(const std::string& dir) {
-  const std::string single = dir + "/model.safetensors";
-  const std::string index = dir + "/model.safetensors.index.json";
+  const std::string single = dir + kSingle, index = dir + kIndex;
   if (std::filesystem::exists(single)) return std::set<std::string>{single};
-  if (!std::filesystem::exists(index)) {
+  if (!HasModel(dir)) {
     return absl::NotFoundError(absl::StrCat(dir, ": expected model.safetensors or model.safetensors.index.json"));
   }
   ASSIGN_OR_RETURN(const std::string text, ReadFile(index, kMaxIndexBytes));
@@ -47,6 +47,11 @@ absl::StatusOr<std::set<std::string>> ShardsOf(const std::string& dir) {
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }
 
 }  // namespace
+
+bool HasModel(const std::string& dir) {
+  std::error_code error;  // a folder that cannot be looked into has none
+  return std::filesystem::exists(dir + kSingle, error) || std::filesystem::exists(dir + kIndex, error);
+}
 
 absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& manifest,
                                 std::span<const std::span<float>> tensors) {

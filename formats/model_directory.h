@@ -10,6 +10,9 @@
 
 namespace causeway::formats {
 
+// Whether the folder is there and has weights, or an index of them.
+bool HasModel(const std::string& dir);
+
 // Reads tensor i of the manifest into tensors[i] (row-major, as many values as its shape), as float32 whatever the file
 // has. INVALID_ARGUMENT or NOT_FOUND names the file and the tensor that is missing, has another shape, or is in the
 // folder but not in the model: a model that differs would start worse than from its seed, silently. (Rotary

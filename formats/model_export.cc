@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "formats/atomic_file.h"
-#include "formats/hf_config.h"
 #include "formats/safetensors.h"
 
 namespace causeway::formats {
@@ -29,40 +28,38 @@ std::vector<std::span<const float>> TensorsOf(const core::FragmentMap& map,
 }
 
 absl::Status WriteTensors(const std::string& path, const core::Manifest& manifest,
-                          std::span<const std::span<const float>> tensors,
-                          std::map<std::string, std::string> metadata) {
+                          std::span<const std::span<const float>> tensors, std::map<std::string, std::string> metadata,
+                          ValueType type) {
   CHECK(manifest.size() == tensors.size());
   std::vector<TensorData> data;
   for (size_t i = 0; i < manifest.size(); ++i) {
     if (manifest[i].synced()) data.push_back({manifest[i].name, manifest[i].shape, tensors[i]});
   }
   metadata["format"] = "pt";  // transformers refuses files that do not say for which framework they are
-  return WriteSafetensors(path, data, metadata);
+  return WriteSafetensors(path, data, metadata, type);
 }
 
 }  // namespace
 
-absl::Status WriteExport(const std::string& dir, const core::RunConfig& config, const core::FragmentMap& map,
+absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::FragmentMap& map,
                          std::span<const std::span<const float>> fragments, std::span<const core::Version> versions) {
   CHECK(static_cast<int>(fragments.size()) == map.num_fragments() && versions.size() == fragments.size());
-  return WriteExport(dir, config, map.manifest(), TensorsOf(map, fragments), versions);
+  return WriteExport(dir, form, map.manifest(), TensorsOf(map, fragments), versions);
 }
 
-absl::Status WriteExport(const std::string& dir, const core::RunConfig& config, const core::Manifest& manifest,
+absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::Manifest& manifest,
                          std::span<const std::span<const float>> tensors, std::span<const core::Version> versions) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return absl::UnavailableError(absl::StrCat("cannot create folder ", dir, ": ", error.message()));
-  if (config.model_kind == core::ModelKind::kLlama) {
-    RETURN_IF_ERROR(WriteFileAtomically(dir + "/config.json", HfConfigJson(config.llama)));
-  }
+  for (const auto& [name, contents] : form.files) RETURN_IF_ERROR(WriteFileAtomically(dir + "/" + name, contents));
   return WriteTensors(dir + "/model.safetensors", manifest, tensors,
-                      {{"run_id", config.run_id}, {"versions", absl::StrJoin(versions, ",")}});
+                      {{"run_id", form.run_id}, {"versions", absl::StrJoin(versions, ",")}}, form.type);
 }
 
 absl::Status WriteLocalDump(const std::string& path, const core::Manifest& manifest,
                             std::span<const std::span<const float>> tensors) {
-  return WriteTensors(path, manifest, tensors, {});
+  return WriteTensors(path, manifest, tensors, {}, ValueType::kFloat32);
 }
 
 }  // namespace causeway::formats

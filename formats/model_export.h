@@ -1,9 +1,10 @@
 // What a run gives away: the global parameters as any safetensors reader, and Hugging Face's transformers, take them.
 //
-//   W of fragment 0, 1, … (padded units)  ──►  dir/model.safetensors   tensors in manifest order, unpadded, float32
-//                                              dir/config.json         for a Llama model
+//   W of fragment 0, 1, … (padded units)  ──►  dir/model.safetensors   tensors in manifest order, unpadded
+//   ExportForm: files beside the weights  ──►  dir/config.json …       for a Llama model; a tokenizer
 //
-// The files' metadata says which run they are from and how many rounds made each fragment. Errors name the file.
+// The metadata of model.safetensors says which run it is from and how many rounds made each fragment. Errors name the
+// file.
 #pragma once
 
 #include <span>
@@ -11,17 +12,17 @@
 
 #include "absl/status/status.h"
 #include "core/fragment_map.h"
-#include "core/run_config.h"
+#include "formats/export_form.h"
 
 namespace causeway::formats {
 
 // fragments[p] is W of fragment p in the map's layout, versions[p] its version. Makes the folder if need be. The
 // weights come last, so that a folder which has them is complete.
-absl::Status WriteExport(const std::string& dir, const core::RunConfig& config, const core::FragmentMap& map,
+absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::FragmentMap& map,
                          std::span<const std::span<const float>> fragments, std::span<const core::Version> versions);
 
 // The same from the unpadded tensors, in manifest order.
-absl::Status WriteExport(const std::string& dir, const core::RunConfig& config, const core::Manifest& manifest,
+absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::Manifest& manifest,
                          std::span<const std::span<const float>> tensors, std::span<const core::Version> versions);
 
 // One site's live parameters, for comparison: tensors[i] are the unpadded values of tensor i of the manifest.

@@ -48,8 +48,9 @@ void CheckKeysOfKind(const v1::RunConfig& given, ModelKind kind, FieldCheck& che
   const std::string got = absl::StrCat("it with kind ", NameOf(kind, kModelKinds));
   for (const auto* field : GivenKeys(given.model())) {
     if (field->number() == v1::Model::kKindFieldNumber) continue;
-    const ModelKind owner =
-        field->number() <= v1::Model::kInitFromFieldNumber ? ModelKind::kLlama : ModelKind::kSynthetic;
+    const bool of_llama =
+        field->number() <= v1::Model::kInitFromFieldNumber || field->number() == v1::Model::kRopeScalingFieldNumber;
+    const ModelKind owner = of_llama ? ModelKind::kLlama : ModelKind::kSynthetic;
     check.Expect(owner == kind, absl::StrCat("model.", field->name()),
                  absl::StrCat("it only with kind ", NameOf(owner, kModelKinds)), got);
   }
@@ -58,6 +59,18 @@ void CheckKeysOfKind(const v1::RunConfig& given, ModelKind kind, FieldCheck& che
     check.Expect(false, absl::StrCat("inner.", field->name()), "no such key: the sites' scripts own their optimizer",
                  got);
   }
+}
+
+// "rope_scaling:" with nothing is none, as null is in a config.json.
+std::optional<core::RopeScaling> ReadRopeScaling(const v1::RopeScaling& scaling, FieldCheck& check) {
+  if (scaling.ByteSizeLong() == 0) return std::nullopt;
+  check.Expect(scaling.rope_type() == kLlama3, "model.rope_scaling.rope_type",
+               absl::StrCat(kLlama3, "; for others ", kUsePython),
+               scaling.has_rope_type() ? scaling.rope_type() : "none");
+  return core::RopeScaling{.factor = scaling.factor(),
+                           .low_freq_factor = scaling.low_freq_factor(),
+                           .high_freq_factor = scaling.high_freq_factor(),
+                           .original_max_position_embeddings = scaling.original_max_position_embeddings()};
 }
 
 core::LlamaConfig ReadLlama(const v1::Model& model, FieldCheck& check) {
@@ -70,6 +83,7 @@ core::LlamaConfig ReadLlama(const v1::Model& model, FieldCheck& check) {
                           .max_position_embeddings = model.max_position_embeddings(),
                           .rms_norm_eps = model.rms_norm_eps(),
                           .rope_theta = model.rope_theta(),
+                          .rope_scaling = ReadRopeScaling(model.rope_scaling(), check),
                           .tie_word_embeddings = model.tie_word_embeddings(),
                           .init_from = model.init_from()};
   CheckLlama(llama, "model.", check);
@@ -274,6 +288,15 @@ core::OffloadConfig ReadOffload(const v1::Offload& offload, FieldCheck& check) {
   return result;
 }
 
+void CheckRopeScaling(const core::RopeScaling& scaling, const std::string& prefix, FieldCheck& check) {
+  check.Positive(prefix + "factor", scaling.factor);
+  check.Positive(prefix + "low_freq_factor", scaling.low_freq_factor);
+  check.Expect(std::isfinite(scaling.high_freq_factor) && scaling.high_freq_factor > scaling.low_freq_factor,
+               prefix + "high_freq_factor", absl::StrCat("more than low_freq_factor ", scaling.low_freq_factor),
+               absl::StrCat(scaling.high_freq_factor));
+  check.Integer(prefix + "original_max_position_embeddings", scaling.original_max_position_embeddings, 1, kMaxWidth);
+}
+
 }  // namespace
 
 void CheckLlama(const core::LlamaConfig& llama, const std::string& prefix, FieldCheck& check) {
@@ -287,6 +310,7 @@ void CheckLlama(const core::LlamaConfig& llama, const std::string& prefix, Field
   check.Integer(prefix + "max_position_embeddings", llama.max_position_embeddings, 1, kMaxWidth);
   check.Positive(prefix + "rms_norm_eps", llama.rms_norm_eps);
   check.Positive(prefix + "rope_theta", llama.rope_theta);
+  if (llama.rope_scaling) CheckRopeScaling(*llama.rope_scaling, prefix + "rope_scaling.", check);
   if (!check.status().ok()) return;  // no division by zero below
   check.Expect(llama.hidden_size % llama.num_attention_heads == 0, prefix + "hidden_size",
                absl::StrCat("a multiple of num_attention_heads ", llama.num_attention_heads),

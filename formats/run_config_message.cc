@@ -17,6 +17,14 @@ v1::Model LlamaToMessage(const core::LlamaConfig& llama) {
   model.set_max_position_embeddings(llama.max_position_embeddings);
   model.set_rms_norm_eps(llama.rms_norm_eps);
   model.set_rope_theta(llama.rope_theta);
+  if (llama.rope_scaling) {
+    v1::RopeScaling& scaling = *model.mutable_rope_scaling();
+    scaling.set_rope_type(kLlama3);
+    scaling.set_factor(llama.rope_scaling->factor);
+    scaling.set_low_freq_factor(llama.rope_scaling->low_freq_factor);
+    scaling.set_high_freq_factor(llama.rope_scaling->high_freq_factor);
+    scaling.set_original_max_position_embeddings(llama.rope_scaling->original_max_position_embeddings);
+  }
   model.set_tie_word_embeddings(llama.tie_word_embeddings);
   model.set_init_from(llama.init_from);
   return model;

@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/limits.h"
 #include "formats/config_names.h"
+#include "formats/model_completion.h"
 #include "formats/posix_file.h"
 #include "formats/run_config_check.h"
 #include "formats/yaml_message.h"
@@ -133,6 +134,7 @@ absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::s
   Origin origin{.file = file_name};
   v1::RunConfig message;
   RETURN_IF_ERROR(ReadYamlMessage(text, origin, message));
+  RETURN_IF_ERROR(CompleteModel(origin, *message.mutable_model()));
   if (!message.data().has_mode()) {
     const core::DataMode mode = stored != nullptr ? stored->data.mode : core::kDataModeOfNewRuns;
     message.mutable_data()->set_mode(NameOf(mode, kDataModes));

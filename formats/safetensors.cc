@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -41,7 +42,16 @@ int64_t ValueBytes(const std::string& dtype) {
   return 0;
 }
 
+constexpr size_t kValuesAtOnce = 1 << 16;  // while they are widened or rounded
+
 float Bfloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+// To nearest, ties to even; what lies beyond the largest one is infinite, as IEEE 754 rounds.
+uint16_t FloatToBfloat16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);  // rounding could carry it to infinity
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
 
 float HalfToFloat(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
@@ -55,20 +65,32 @@ float HalfToFloat(uint16_t bits) {
   return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
 }
 
-std::string HeaderOf(std::span<const TensorData> tensors, const std::map<std::string, std::string>& metadata) {
+std::string HeaderOf(std::span<const TensorData> tensors, const std::map<std::string, std::string>& metadata,
+                     const std::string& dtype) {
   Json header = Json::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
   int64_t offset = 0;
   for (const TensorData& tensor : tensors) {
     CHECK(NumValues(tensor.shape) == static_cast<int64_t>(tensor.values.size()));
     CHECK(tensor.name != kMetadataKey && !header.contains(tensor.name));
-    const int64_t end = offset + static_cast<int64_t>(tensor.values.size_bytes());
-    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    const int64_t end = offset + static_cast<int64_t>(tensor.values.size()) * ValueBytes(dtype);
+    header[tensor.name] = {{"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
   return text;
+}
+
+absl::Status AppendRounded(std::span<const float> values, AtomicFile& file) {
+  std::vector<uint16_t> halves(std::min(kValuesAtOnce, values.size()));
+  while (!values.empty()) {
+    const std::span<const float> part = values.first(std::min(halves.size(), values.size()));
+    std::ranges::transform(part, halves.begin(), FloatToBfloat16);
+    RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(halves).first(part.size()))));
+    values = values.subspan(part.size());
+  }
+  return absl::OkStatus();
 }
 
 // A JSON number that is a whole one in 0 … 2^63 − 1.
@@ -128,13 +150,16 @@ absl::StatusOr<SafetensorsFile::Entry> ParseEntry(const std::string& name, const
 }  // namespace
 
 absl::Status WriteSafetensors(const std::string& path, std::span<const TensorData> tensors,
-                              const std::map<std::string, std::string>& metadata) {
-  const std::string header = HeaderOf(tensors, metadata);
+                              const std::map<std::string, std::string>& metadata, ValueType type) {
+  const bool rounded = type == ValueType::kBfloat16;
+  const std::string header = HeaderOf(tensors, metadata, rounded ? "BF16" : "F32");
   const uint64_t length = header.size();
   ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   RETURN_IF_ERROR(file.Append(std::as_bytes(std::span<const uint64_t>(&length, 1))));
   RETURN_IF_ERROR(file.Append(header));
-  for (const TensorData& tensor : tensors) RETURN_IF_ERROR(file.Append(std::as_bytes(tensor.values)));
+  for (const TensorData& tensor : tensors) {
+    RETURN_IF_ERROR(rounded ? AppendRounded(tensor.values, file) : file.Append(std::as_bytes(tensor.values)));
+  }
   return file.Commit();
 }
 
@@ -229,7 +254,6 @@ absl::Status SafetensorsFile::ReadPart(const std::string& name, int64_t first, s
 }
 
 absl::Status SafetensorsFile::ReadHalves(const Entry& entry, std::span<float> out) const {
-  constexpr size_t kValuesAtOnce = 1 << 16;
   std::vector<uint16_t> halves(std::min(kValuesAtOnce, out.size()));
   const auto widen = entry.dtype == "BF16" ? Bfloat16ToFloat : HalfToFloat;
   int64_t offset = entry.offset;

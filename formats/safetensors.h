@@ -26,9 +26,12 @@ struct TensorData {
   std::span<const float> values;  // as many as the shape says
 };
 
-// Writes all as F32, in the given order. Names are unique; the folder exists.
+// What a file holds of each value: all its bits, or bfloat16, rounded to nearest, ties to even.
+enum class ValueType { kFloat32, kBfloat16 };
+
+// Writes all as values of this type, in the given order. Names are unique; the folder exists.
 absl::Status WriteSafetensors(const std::string& path, std::span<const TensorData> tensors,
-                              const std::map<std::string, std::string>& metadata);
+                              const std::map<std::string, std::string>& metadata, ValueType type = ValueType::kFloat32);
 
 // A file opened to read; values are read on demand. Reads are thread-safe. Move-only.
 class SafetensorsFile {

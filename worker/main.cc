@@ -44,6 +44,11 @@ ABSL_FLAG(std::string, metrics_file, "",
 ABSL_FLAG(std::string, export_dir, "", "write the global parameters there, every --export_every_rounds and at the end");
 ABSL_FLAG(int64_t, export_every_rounds, 0, "with --export_dir: of all fragments; 0 = at the end alone");
 ABSL_FLAG(int, export_keep, 3, "with --export_dir: so many of the newest exports stay");
+ABSL_FLAG(std::string, export_assets, "",
+          "with --export_dir: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are "
+          "copied");
+ABSL_FLAG(std::string, export_dtype, "float32",
+          "with --export_dir: float32, or bfloat16, rounded to nearest, ties to even");
 ABSL_FLAG(double, max_up_mbit, 0, "send payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(double, max_down_mbit, 0, "receive payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
@@ -142,8 +147,13 @@ absl::Status CheckExportFlags() {
     return absl::InvalidArgumentError(absl::StrCat("--export_keep: expected 1 or more, got ", keep));
   }
   if (directory.empty()) {
-    if (every == 0) return absl::OkStatus();
-    return absl::InvalidArgumentError("--export_every_rounds: expected --export_dir=DIR with it, got none");
+    for (const auto& [flag, given] : {std::pair("--export_every_rounds", every != 0),
+                                      std::pair("--export_assets", !absl::GetFlag(FLAGS_export_assets).empty()),
+                                      std::pair("--export_dtype", absl::GetFlag(FLAGS_export_dtype) != "float32")}) {
+      if (!given) continue;
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": expected --export_dir=DIR with it, got none"));
+    }
+    return absl::OkStatus();
   }
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -164,6 +174,9 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
   auto trainer = worker::MakeTrainer(
       config, name, {.data_path = absl::GetFlag(FLAGS_data), .calibration_path = offload::DefaultCalibrationPath()});
   if (!trainer.ok()) return ctl::Fail(ctl::kBadInput, trainer.status());
+  auto form = formats::MakeExportForm(config, absl::GetFlag(FLAGS_export_dtype), absl::GetFlag(FLAGS_export_assets));
+  if (!form.ok()) return ctl::Fail(ctl::kBadInput, form.status());
+  if (!absl::GetFlag(FLAGS_export_dir).empty() && !form->note.empty()) spdlog::warn("{}", form->note);
   const auto log = OpenLog(name);
   if (!log.ok()) return ctl::Fail(ctl::kBadInput, log.status());
   auto saved = OpenCheckpoints(config, link);
@@ -174,12 +187,17 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
     if (!loaded.ok()) return ctl::Fail(ctl::kBadInput, loaded);
     site.Restore(std::move(saved->checkpoint->site));
   }
+  if (const absl::Status initial = (*trainer)->initial_values(); !initial.ok()) {
+    spdlog::info("takes the run's parameters: {}", std::string(initial.message()));
+    site.HasNoInitialValues(initial);
+  }
   stop.Attach(&site);
   worker::Checkpoints checkpoints(saved->store.get(), name, link, config, log->get());
   worker::Exports exports({.directory = absl::GetFlag(FLAGS_export_dir),
                            .every_rounds = absl::GetFlag(FLAGS_export_every_rounds),
-                           .keep = absl::GetFlag(FLAGS_export_keep)},
-                          config, (*trainer)->manifest(), [&](const std::string& path, double seconds) {
+                           .keep = absl::GetFlag(FLAGS_export_keep),
+                           .form = *std::move(form)},
+                          (*trainer)->manifest(), [&](const std::string& path, double seconds) {
                             if (*log != nullptr) (*log)->Export(core::SystemClock().UnixMs(), path, seconds);
                           });
   worker::SiteLoop loop(config, **trainer, site, checkpoints, exports, log->get());

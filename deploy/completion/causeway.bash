@@ -13,7 +13,7 @@ _causeway() {
   case $flag in
     --config|--data|--token_file|--site_tokens|--tls_*|--membership_t*|--metrics_file|--dump_local)
       mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
-    --*_dir|--out|--evaluate) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
+    --*_dir|--out|--evaluate|--assets|--export_assets) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
     --log_format) mapfile -t COMPREPLY < <(compgen -W "text json" -- "$word"); return ;;
     --*) COMPREPLY=(); return ;;
   esac

@@ -33,7 +33,8 @@ absl::Status Export(const core::RunConfig& config, const worker::TensorValues& p
     std::ranges::copy(parameters[place.tensor], padded.begin() + place.first_unit * core::kUnitValues);
   }
   const std::vector<std::span<const float>> fragments = {padded};
-  return formats::WriteExport(out, config, map, fragments, std::vector<core::Version>{config.steps});
+  ASSIGN_OR_RETURN(const formats::ExportForm form, formats::MakeExportForm(config, "float32", /*assets=*/""));
+  return formats::WriteExport(out, form, map, fragments, std::vector<core::Version>{config.steps});
 }
 
 absl::Status Run(const std::string& run_yaml, const std::string& data, const std::string& out,

@@ -54,6 +54,13 @@ TEST(HfConfig, SaysWhatTransformersAsksFor) {
   EXPECT_EQ(json["head_dim"], 32);
 }
 
+TEST(HfConfig, DifferenceIsNamedByKey) {
+  EXPECT_EQ(HfConfigDifference({}, {}), "");
+  EXPECT_EQ(HfConfigDifference({}, {.init_from = "elsewhere"}), "");
+  EXPECT_EQ(HfConfigDifference({}, {.vocab_size = 300}), "vocab_size: expected 256, got 300");
+  EXPECT_EQ(HfConfigDifference({.rope_theta = 5e5}, {}), "rope_theta: expected 500000.0, got 10000.0");
+}
+
 TEST(HfConfig, AbsentKeysTakeTransformersDefaults) {
   const TemporaryFolder folder;
   const absl::StatusOr<core::LlamaConfig> read =
@@ -75,17 +82,46 @@ TEST(HfConfig, RopeThetaStandsInEitherPlace) {
   EXPECT_EQ(theta(R"("rope_parameters": {"rope_type": "default", "rope_theta": 1e6})"), 1e6);
 }
 
+TEST(HfConfig, Llama3RopeScalingStandsInEitherPlace) {
+  const core::RopeScaling expected{32, 1, 4, 8192};
+  const std::string values =
+      R"("factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})";
+  const TemporaryFolder folder;
+  for (const char* begin :
+       {R"("rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", )",
+        R"("rope_theta": 5e5, "rope_scaling": {"type": "llama3", )",
+        R"("rope_scaling": null, "rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, )"}) {
+    const auto read =
+        ReadHfConfig(folder.Write("config.json", std::string("{") + kRequired + ", " + begin + values + "}"));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->rope_theta, 5e5);
+    EXPECT_EQ(read->rope_scaling, expected);
+    const auto again = ReadHfConfig(folder.Write("config.json", HfConfigJson(*read)));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(*again, *read);
+  }
+}
+
 TEST(HfConfig, WhatCannotBeTrainedIsRefusedByKey) {
   EXPECT_THAT(ErrorOf("{"), EndsWith("config.json: expected a JSON object"));
   EXPECT_THAT(ErrorOf("{}"), EndsWith("config.json: model_type: expected llama, got none"));
-  EXPECT_THAT(ErrorOf(R"({"model_type": "gpt2"})"), EndsWith(R"(model_type: expected "llama", got "gpt2")"));
+  const std::string instead = "; for that use the Python package (model: {kind: external})";
+  EXPECT_THAT(ErrorOf(R"({"model_type": "gpt2"})"), EndsWith(R"(model_type: expected "llama", got "gpt2")" + instead));
+  EXPECT_THAT(ErrorOf(R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]})"),
+              EndsWith(R"(architectures: expected LlamaForCausalLM, got ["Qwen2ForCausalLM"])" + instead));
   EXPECT_THAT(ErrorOf(R"({"model_type": "llama"})"), EndsWith("hidden_size: expected an integer, got none"));
-  EXPECT_THAT(ErrorWith(R"("hidden_act": "gelu")"), EndsWith(R"(hidden_act: expected "silu", got "gelu")"));
-  EXPECT_THAT(ErrorWith(R"("attention_bias": true)"), EndsWith("attention_bias: expected false, got true"));
-  EXPECT_THAT(ErrorWith(R"("rope_scaling": {"factor": 8.0})"), HasSubstr("rope_scaling: expected null"));
-  EXPECT_THAT(ErrorWith(R"("rope_parameters": {"rope_type": "yarn"})"),
-              EndsWith(R"(rope_type: expected "default", got "yarn")"));
-  EXPECT_THAT(ErrorWith(R"("head_dim": 6)"), EndsWith("head_dim: expected 4, got 6"));
+  EXPECT_THAT(ErrorWith(R"("hidden_act": "gelu")"), EndsWith(R"(hidden_act: expected "silu", got "gelu")" + instead));
+  EXPECT_THAT(ErrorWith(R"("attention_bias": true)"), EndsWith("attention_bias: expected false, got true" + instead));
+  EXPECT_THAT(ErrorWith(R"("rope_scaling": {"factor": 8.0})"),
+              EndsWith(R"(rope_scaling: expected none, or of rope_type llama3, got {"factor":8.0})" + instead));
+  EXPECT_THAT(ErrorWith(R"("rope_scaling": 8)"),
+              HasSubstr("rope_scaling: expected none, or of rope_type llama3, got 8"));
+  EXPECT_THAT(
+      ErrorWith(R"("rope_parameters": {"rope_type": "yarn"})"),
+      EndsWith(R"(rope_parameters: expected none, or of rope_type llama3, got {"rope_type":"yarn"})" + instead));
+  EXPECT_THAT(ErrorWith(R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})"),
+              EndsWith("low_freq_factor: expected a number, got none"));
+  EXPECT_THAT(ErrorWith(R"("head_dim": 6)"), EndsWith("head_dim: expected 4, got 6" + instead));
   EXPECT_THAT(ErrorWith(R"("vocab_size": "many")"), EndsWith(R"(vocab_size: expected an integer, got "many")"));
   EXPECT_THAT(ErrorWith(R"("vocab_size": 1.5)"), EndsWith("vocab_size: expected an integer, got 1.5"));
   EXPECT_THAT(ErrorWith(R"("rope_theta": [])"), EndsWith("rope_theta: expected a number, got []"));

@@ -55,6 +55,15 @@ TEST(ModelDirectory, ShardsOfAnIndex) {
   EXPECT_THAT(model.b, ElementsAre(3, 4, 5));
 }
 
+TEST(ModelDirectory, FolderHasAModelIfItHasWeightsOrAnIndex) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(HasModel(folder / "none"));
+  folder.Write("config.json", "{}");
+  EXPECT_FALSE(HasModel(folder.path()));
+  folder.Write("model.safetensors.index.json", "{}");
+  EXPECT_TRUE(HasModel(folder.path()));
+}
+
 TEST(ModelDirectory, AnotherModelIsRefusedByTensor) {
   const auto error = [](const std::vector<TensorData>& tensors) {
     const TemporaryFolder folder;

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/layout.h"
-#include "formats/hf_config.h"
 #include "formats/safetensors.h"
 #include "tests/formats/run_python.h"
 #include "tests/formats/temporary_folder.h"
@@ -37,12 +36,12 @@ std::vector<std::vector<float>> Fragments(const core::FragmentMap& map) {
   return fragments;
 }
 
-absl::Status Export(const std::string& dir, const core::RunConfig& config) {
+absl::Status Export(const std::string& dir, const ExportForm& form) {
   const core::FragmentMap map(kManifest, {{0, 2}, {1}});
   const std::vector<std::vector<float>> values = Fragments(map);
   const std::vector<std::span<const float>> fragments(values.begin(), values.end());
   const core::Version versions[2] = {7, 6};
-  return WriteExport(dir, config, map, fragments, versions);
+  return WriteExport(dir, form, map, fragments, versions);
 }
 
 TEST(ModelExport, TensorsAreUnpaddedInManifestOrder) {
@@ -70,17 +69,23 @@ TEST(ModelExport, TensorsAreUnpaddedInManifestOrder) {
             (std::map<std::string, std::string>{{"format", "pt"}, {"run_id", "demo"}, {"versions", "7,6"}}));
 }
 
-TEST(ModelExport, OnlyALlamaHasAConfigJson) {
+TEST(ModelExport, FilesOfTheFormLieBesideTheWeights) {
   const TemporaryFolder folder;
-  core::RunConfig config{.run_id = "demo"};
-  config.llama.vocab_size = 300;
-  ASSERT_TRUE(Export(folder / "llama", config).ok());
-  const absl::StatusOr<core::LlamaConfig> llama = ReadHfConfig(folder / "llama/config.json");
-  ASSERT_TRUE(llama.ok()) << llama.status();
-  EXPECT_EQ(llama->vocab_size, 300);
-  config.model_kind = core::ModelKind::kSynthetic;
-  ASSERT_TRUE(Export(folder / "synthetic", config).ok());
-  EXPECT_FALSE(std::filesystem::exists(folder / "synthetic/config.json"));
+  ASSERT_TRUE(Export(folder / "out", {.run_id = "demo", .files = {{"config.json", "{}"}, {"a.model", "\xff"}}}).ok());
+  EXPECT_EQ(ReadAll(folder / "out/config.json"), "{}");
+  EXPECT_EQ(ReadAll(folder / "out/a.model"), "\xff");
+}
+
+TEST(ModelExport, Bfloat16HasTheSameTensorsInHalfTheBytes) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(Export(folder / "out", {.run_id = "demo", .type = ValueType::kBfloat16}).ok());
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(folder / "out/model.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->Find("other")->dtype, "BF16");
+  EXPECT_EQ(file->Find("other")->bytes, 4);
+  std::vector<float> pair(2);
+  ASSERT_TRUE(file->Read("other", pair).ok());
+  EXPECT_THAT(pair, ElementsAre(9984, 9984));  // the nearest to 10000 and 10001 with 8 bits
 }
 
 TEST(ModelExport, AliasesAndFrozenTensorsAreLeftOut) {

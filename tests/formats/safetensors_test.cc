@@ -44,6 +44,32 @@ TEST(Safetensors, NumpyReadsTheSameBits) {
             "0000807f000040c0\n");
 }
 
+TEST(Safetensors, Bfloat16IsRoundedToNearestTiesToEven) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const float values[10] = {1.5f,          -0.0f,           0x1.01p0f, 0x1.03p0f, 0x1.010002p0f,
+                            0x1.00fffep0f, 0x1.fffffep127f, -inf,      nan,       0x1p-133f};
+  const TemporaryFolder folder;
+  const std::string path = folder / "m.safetensors";
+  const std::vector<TensorData> tensors = {{"a", {10}, values}, {"b", {1}, std::span(values).first(1)}};
+  ASSERT_TRUE(WriteSafetensors(path, tensors, {}, ValueType::kBfloat16).ok());
+  const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->Find("a")->dtype, "BF16");
+  EXPECT_EQ(file->Find("a")->bytes, 20);
+  std::vector<float> out(10);
+  ASSERT_TRUE(file->Read("a", out).ok());
+  EXPECT_EQ(out[0], 1.5f);
+  EXPECT_TRUE(out[1] == 0 && std::signbit(out[1]));
+  EXPECT_EQ(out[2], 1.0f);       // halfway: to the even one, below
+  EXPECT_EQ(out[3], 0x1.04p0f);  // halfway: to the even one, above
+  EXPECT_EQ(out[4], 0x1.02p0f);
+  EXPECT_EQ(out[5], 1.0f);
+  EXPECT_EQ(out[6], inf);  // nearer to 2^128 than to the largest one
+  EXPECT_EQ(out[7], -inf);
+  EXPECT_TRUE(std::isnan(out[8]));
+  EXPECT_EQ(out[9], 0x1p-133f);  // the smallest subnormal
+}
+
 TEST(Safetensors, ComeBackTheSame) {
   const TemporaryFolder folder;
   const float a[4] = {1, 2, 3, 4};

@@ -34,9 +34,9 @@ absl::Status Move(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-Exports::Exports(ExportOptions options, const core::RunConfig& config, const core::Manifest& manifest,
+Exports::Exports(ExportOptions options, const core::Manifest& manifest,
                  std::function<void(const std::string&, double)> written)
-    : options_(std::move(options)), config_(config), manifest_(manifest), written_(std::move(written)) {}
+    : options_(std::move(options)), manifest_(manifest), written_(std::move(written)) {}
 
 bool Exports::Due(core::Version rounds) {
   if (!enabled() || options_.every_rounds <= 0) return false;
@@ -51,8 +51,8 @@ void Exports::WriteNow(const AnchorCopy& copy) const {
   const std::string path = absl::StrFormat("%s/%s%06d", options_.directory, kPrefix, rounds);
   const std::string unfinished = path + kUnfinished;
   absl::Status status = formats::WriteExport(
-      unfinished, config_, manifest_, std::vector<std::span<const float>>(copy.tensors.begin(), copy.tensors.end()),
-      copy.versions);
+      unfinished, options_.form, manifest_,
+      std::vector<std::span<const float>>(copy.tensors.begin(), copy.tensors.end()), copy.versions);
   if (status.ok()) status = Move(unfinished, path);
   const double seconds = core::SystemClock().SecondsSince(begin);
   if (!status.ok()) {

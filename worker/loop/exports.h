@@ -1,7 +1,7 @@
 // The global parameters, written down every so many rounds by a site: anchors are the same bits everywhere, so any site
 // can.
 //
-//   Due(rounds) ─► copy of the anchors (task thread) ─► Write ─► dir/round-000040/{model.safetensors, config.json}
+//   Due(rounds) ─► copy of the anchors (task thread) ─► Write ─► dir/round-000040/{config.json, …, model.safetensors}
 //
 // A folder is there under its name when it is whole; of them the newest `keep` stay. Written by a thread of its own; if
 // copies come faster than that, only the newest waits. An export that fails is logged, and training goes on.
@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/manifest.h"
-#include "core/run_config.h"
+#include "formats/export_form.h"
 #include "worker/loop/newest_copy.h"
 
 namespace causeway::worker {
@@ -21,12 +21,13 @@ struct ExportOptions {
   std::string directory;  // "": none
   core::Version every_rounds = 0;
   int keep = 3;
+  formats::ExportForm form;
 };
 
 class Exports {
  public:
-  // `config` and `manifest` outlive it. `written(path, seconds)` is called on its thread.
-  Exports(ExportOptions options, const core::RunConfig& config, const core::Manifest& manifest,
+  // `manifest` outlives it. `written(path, seconds)` is called on its thread.
+  Exports(ExportOptions options, const core::Manifest& manifest,
           std::function<void(const std::string& path, double seconds)> written);
 
   bool enabled() const { return !options_.directory.empty(); }
@@ -40,7 +41,6 @@ class Exports {
   void RemoveOld() const;
 
   const ExportOptions options_;
-  const core::RunConfig& config_;
   const core::Manifest& manifest_;
   const std::function<void(const std::string&, double)> written_;
   core::Version exported_ = 0;

@@ -107,6 +107,7 @@ void JoinRules::GoOn() {
   if (stay.stage == Stage::kUnsettled && stay.waited_for && !AnyBusy()) Settle();
   if (stay.stage == Stage::kAnchoring && stay.seed_requested) {
     stay.seed_requested = false;
+    if (!s_.initial_values.ok()) return s_.Fail(s_.initial_values);
     s_.Do(action::Say{"this site is the first: it supplies the initial parameters"});
     s_.Do(action::UploadInitial{});
   }
@@ -152,7 +153,7 @@ void JoinRules::Resume() {
 
 void JoinRules::AskForAnchor(FragmentRules& fragment, core::Version at_least) {
   const Tag tag = fragment.AskForAnchor(s_.stay.number);
-  if (s_.counts.entered == 0 && at_least == 0) return s_.Do(action::OfferInitial{tag});
+  if (s_.counts.entered == 0 && at_least == 0 && s_.initial_values.ok()) return s_.Do(action::OfferInitial{tag});
   s_.Do(action::FetchAnchor{.tag = tag, .at_least = at_least});
   fragment.Asked(tag, s_.now_us);
 }

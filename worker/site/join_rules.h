@@ -4,6 +4,9 @@
 // missed, or where they are gone, takes the anchor. Only where the coordinator took a contribution that the site does
 // not know of (it came back from an older checkpoint) does θ start from W, so that nothing is merged twice.
 //
+// A site without values that a run could begin with (the model to start from lies on another machine) offers none and
+// waits for the run's; being asked for them is its failure, in words that say which site to start first.
+//
 // Every wait here is for a state, never for a message: whatever was lost is asked for again by the next welcome, or
 // when nothing was heard for a while. Pure.
 #pragma once

@@ -45,6 +45,9 @@ class Site {
 
   // Before Join: goes on from a checkpoint; θ was restored already.
   void Restore(SiteCheckpoint checkpoint) { exchange_.Restore(std::move(checkpoint)); }
+  // Before Join: θ holds no values that a run could begin with. The site takes those of the run, and fails with this
+  // status where it is the one that should supply them.
+  void HasNoInitialValues(absl::Status why) { exchange_.HasNoInitialValues(std::move(why)); }
   // Called with a copy of the anchors whenever it is this site's turn to evaluate them, on the task thread: it should
   // only pass the copy on. Before Join.
   void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { exchange_.SetEvaluate(std::move(evaluate)); }

@@ -263,6 +263,11 @@ void SiteExchange::Restore(SiteCheckpoint checkpoint) {
   restored_ = std::move(checkpoint);
 }
 
+void SiteExchange::HasNoInitialValues(absl::Status why) {
+  core::MutexLock lock(mutex_);
+  rules_.HasNoInitialValues(std::move(why));
+}
+
 absl::Status SiteExchange::RestoreArrays() {
   if (!restored_) return absl::OkStatus();
   SiteCheckpoint checkpoint = *std::exchange(restored_, std::nullopt);

@@ -40,7 +40,8 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
                transport::CoordinatorLink* link, const core::Clock& clock);
 
   void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { evaluate_ = std::move(evaluate); }
-  void Restore(SiteCheckpoint checkpoint);  // before the first welcome
+  void Restore(SiteCheckpoint checkpoint);    // before the first welcome
+  void HasNoInitialValues(absl::Status why);  // too
 
   void Tell(const SiteEvent& event);
   void TellStepped(core::Step step);  // with the tokens that were reported since the step before

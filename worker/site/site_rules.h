@@ -11,6 +11,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/coordinator_link.h"
@@ -26,6 +27,8 @@ class SiteRules {
 
   // Before the first event: goes on from a checkpoint.
   void Restore(SiteFacts facts);
+  // Before the first event: the site has no values that a run could begin with, for this reason.
+  void HasNoInitialValues(absl::Status why) { s_.initial_values = std::move(why); }
 
   SiteActions Handle(const SiteEvent& event, int64_t now_us);
 

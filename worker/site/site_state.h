@@ -75,6 +75,7 @@ struct SiteState {
   Stay stay;
   std::optional<StepEnd> end;
   std::optional<SiteFacts> restored;   // of a checkpoint, until the first welcome
+  absl::Status initial_values;         // OK, or why the site has none to offer or supply
   TrainedAmount trained;               // in all
   core::Step step = 0;                 // that was done last
   std::optional<core::Step> reported;  // by the step thread, last since the site has this place

@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/model_manifest.h"
 #include "core/random.h"
+#include "formats/byte_tokenizer.h"
 #include "formats/hf_config.h"
 #include "formats/model_directory.h"
 
@@ -17,7 +18,6 @@ namespace causeway::worker {
 namespace {
 
 constexpr int64_t kLargestBigramVocabulary = 4096;
-constexpr int64_t kByteVocabulary = 256;
 constexpr double kTemperature = 0.8;
 
 // Draws from p^(1/temperature), normalised, with one uniform number.
@@ -128,7 +128,7 @@ absl::StatusOr<std::string> EvaluateDirectory(const std::string& dir, const std:
   nlohmann::ordered_json result = {
       {"eval_loss", loss}, {"bigram_loss", nullptr}, {"bits_per_byte", nullptr}, {"sample", nullptr}};
   if (bigram.ok()) result["bigram_loss"] = *bigram;
-  if (config.vocab_size == kByteVocabulary) {
+  if (config.vocab_size == formats::kByteVocabulary) {
     result["bits_per_byte"] = loss / std::numbers::ln2;
     result["sample"] = SampleText(config, *corpus, parameters.View(), options);
   }

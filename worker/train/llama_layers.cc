@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "core/multiversion.h"
 #include "worker/train/gemm.h"
@@ -65,10 +66,32 @@ void RmsNormBackwardWeight(int64_t rows, int64_t size, const float* dy, const fl
   }
 }
 
-Rope::Rope(int64_t sequence, int64_t head_size, double theta) : sequence_(sequence), half_(head_size / 2) {
+namespace {
+
+double Scaled(const core::RopeScaling& scaling, double frequency) {
+  const double wave = 2 * std::numbers::pi / frequency;  // in tokens
+  const double turns = static_cast<double>(scaling.original_max_position_embeddings) / wave;
+  if (turns > scaling.high_freq_factor) return frequency;
+  if (turns < scaling.low_freq_factor) return frequency / scaling.factor;
+  const double share = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+  return (1 - share) * frequency / scaling.factor + share * frequency;
+}
+
+}  // namespace
+
+std::vector<double> RopeFrequencies(int64_t head_size, double theta, const std::optional<core::RopeScaling>& scaling) {
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < head_size / 2; ++i) {
+    const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
+    frequencies.push_back(scaling ? Scaled(*scaling, frequency) : frequency);
+  }
+  return frequencies;
+}
+
+Rope::Rope(int64_t sequence, std::span<const double> frequencies)
+    : sequence_(sequence), half_(std::ssize(frequencies)) {
   for (int64_t position = 0; position < sequence; ++position) {
-    for (int64_t i = 0; i < half_; ++i) {
-      const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
+    for (const double frequency : frequencies) {
       cosines_.push_back(static_cast<float>(std::cos(static_cast<double>(position) * frequency)));
       sines_.push_back(static_cast<float>(std::sin(static_cast<double>(position) * frequency)));
     }

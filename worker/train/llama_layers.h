@@ -12,8 +12,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "core/run_config.h"
 
 namespace causeway::worker {
 
@@ -30,11 +33,16 @@ void RmsNormBackwardInputAdd(int64_t rows, int64_t size, const float* dy, const 
                              const float* scale, float* dx);
 void RmsNormBackwardWeight(int64_t rows, int64_t size, const float* dy, const float* x, const float* scale, float* dw);
 
-// RoPE: rotates the pairs (x_i, x_{i+half}) of each head by the angle position · theta^(−2i/head_size), in place.
+// By how much each of the head_size/2 pairs of a head turns from one position to the next: theta^(−2i/head_size), and
+// then scaled where the model says so (Llama 3, arXiv 2407.21783; the formula is that of Hugging Face's rope_type
+// llama3).
+std::vector<double> RopeFrequencies(int64_t head_size, double theta, const std::optional<core::RopeScaling>& scaling);
+
+// RoPE: rotates the pairs (x_i, x_{i+half}) of each head by the angle position · frequency_i, in place.
 // A row's position is row mod sequence. The backward pass is the rotation by the negative angle.
 class Rope {
  public:
-  Rope(int64_t sequence, int64_t head_size, double theta);
+  Rope(int64_t sequence, std::span<const double> frequencies);
 
   void Rotate(int64_t rows, int64_t heads, float* x) const { Apply(rows, heads, 1.0f, x); }
   void RotateBackwardInput(int64_t rows, int64_t heads, float* dx) const { Apply(rows, heads, -1.0f, dx); }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/model_manifest.h"
 #include "formats/model_directory.h"
@@ -19,9 +20,14 @@ absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Make(const core::RunConfi
   std::unique_ptr<LlamaTrainer> trainer(new LlamaTrainer(config, site, files, std::move(corpus)));
   if (llama.init_from.empty()) {
     InitializeLlama(llama, config.seed, trainer->parameters_);
-  } else {
+  } else if (formats::HasModel(llama.init_from)) {
     RETURN_IF_ERROR(
         formats::ReadModelDirectory(llama.init_from, trainer->manifest_, trainer->parameters_.MutableView()));
+  } else {
+    trainer->initial_values_ = absl::FailedPreconditionError(
+        absl::StrCat("model.init_from: expected model.safetensors or model.safetensors.index.json in ", llama.init_from,
+                     " on the site that is asked for the initial parameters, got none on ", site,
+                     ": start a site that has the folder first, then this one again"));
   }
   return trainer;
 }

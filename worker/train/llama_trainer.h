@@ -2,8 +2,9 @@
 //
 //   SiteBatches ─► LlamaModel: forward, backward ─► gradients ─► InnerOptimizer ─► θ
 //
-// Starts from the run's seed or from a directory of safetensors (model.init_from). One owner thread; what NewEvaluator
-// returns shares only the text, which nobody changes.
+// Starts from the run's seed or from a directory of safetensors (model.init_from); where this machine does not have
+// that directory, from zeros, which no site may be the first with. One owner thread; what NewEvaluator returns shares
+// only the text, which nobody changes.
 #pragma once
 
 #include <memory>
@@ -27,6 +28,7 @@ class LlamaTrainer : public Trainer {
   const core::Manifest& manifest() const override { return manifest_; }
   replica::ParameterStore& store() override { return store_; }
   std::span<float> tensor(int i) override { return parameters_[i]; }
+  absl::Status initial_values() const override { return initial_values_; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>& names) override { data_status_ = batches_.SetSites(names); }
   absl::Status Save(const std::string& path) override;
@@ -41,7 +43,8 @@ class LlamaTrainer : public Trainer {
   core::RunConfig config_;
   std::shared_ptr<const Corpus> corpus_;
   SiteBatches batches_;
-  absl::Status data_status_;  // of the last SetSites
+  absl::Status data_status_;     // of the last SetSites
+  absl::Status initial_values_;  // OK, or why there are none
   core::Manifest manifest_;
   TensorValues parameters_;
   replica::HostStore store_{parameters_.MutableView(), &bus()};

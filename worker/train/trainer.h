@@ -45,6 +45,10 @@ class Trainer {
   // θ of tensor i of the manifest where it lies, without padding and without steps that were put off.
   virtual std::span<float> tensor(int i) = 0;
 
+  // OK, or why this site has no values that a run could begin with: it can take part once another one has supplied
+  // them.
+  virtual absl::Status initial_values() const { return absl::OkStatus(); }
+
   // Takes inner step t, counted from 1; a joiner begins at a later one. A step that fails leaves θ untouched:
   //   DATA_LOSS         a gradient is not finite: "gradient of model.norm.weight is nan at index 17 in step 12"
   //   INVALID_ARGUMENT  the data is too small for the sites that share it

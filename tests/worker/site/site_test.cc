@@ -16,6 +16,28 @@ TEST_F(SiteTest, JoinerTakesTheAnchorAndThePlaceItIsGiven) {
   EXPECT_THAT(site_->sites(), ElementsAre("eu", "us"));
 }
 
+TEST_F(SiteTest, SiteWithoutInitialValuesOffersNoneAndTakesThoseOfTheRun) {
+  site_->HasNoInitialValues(absl::FailedPreconditionError("the model is on another machine"));
+  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  transport::DownloadRequest request = link_.NextDownload();
+  EXPECT_EQ(request.held_digest, 0u);
+  Answer(request, {.version = 0}, {5, 0}, DigestOf(5));
+  link_.AwaitReady(1);
+  link_.listener().OnEntry({.step = 0, .versions = {0}, .first_versions = {0}, .sites = {"eu", "us"}});
+  ASSERT_TRUE(joined.get().ok());
+  EXPECT_THAT(value_, ElementsAre(5));
+}
+
+TEST_F(SiteTest, SiteWithoutInitialValuesFailsWhenItIsTheOneToSupplyThem) {
+  site_->HasNoInitialValues(absl::FailedPreconditionError("the model is on another machine"));
+  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
+  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  link_.listener().OnSeedRequest();
+  EXPECT_EQ(joined.get().status(), absl::FailedPreconditionError("the model is on another machine"));
+  EXPECT_EQ(link_.num_uploads(), 0u);
+}
+
 TEST_F(SiteTest, SendsAtItsStepAndMixesAfterTheDelay) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   ASSERT_EQ(*site_->AfterStep(1), 1);

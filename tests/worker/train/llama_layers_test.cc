@@ -86,7 +86,7 @@ TEST(RmsNorm, InputAndWeightGradientsMatchDifferencesEachCalledAlone) {
 }
 
 TEST(Rope, RotatesHalvesByPositionAsHuggingFaceDoes) {
-  const Rope rope(3, 4, 100.0);
+  const Rope rope(3, RopeFrequencies(4, 100.0, {}));
   std::vector<float> x(3 * 4);
   std::iota(x.begin(), x.end(), 1.0f);
   const std::vector<float> before = x;
@@ -101,8 +101,31 @@ TEST(Rope, RotatesHalvesByPositionAsHuggingFaceDoes) {
   }
 }
 
+// Numbers of transformers 5.23, ROPE_INIT_FUNCTIONS["llama3"], in float32: short waves, waves between, long waves.
+TEST(Rope, ScaledFrequenciesAreThoseOfTransformers) {
+  const std::vector<double> small = RopeFrequencies(16, 1e4, core::RopeScaling{8, 1, 4, 64});
+  const double expected[8] = {1.0,
+                              0.24438458681106567,
+                              0.013042256236076355,
+                              0.0039528473280370235,
+                              0.0012499999720603228,
+                              0.00039528473280370235,
+                              0.0001250000059371814,
+                              3.9528473280370235e-05};
+  ASSERT_EQ(small.size(), 8u);
+  for (int i = 0; i < 8; ++i) EXPECT_NEAR(small[i] / expected[i], 1, 5e-6) << i;
+  const std::vector<double> llama_3_2 = RopeFrequencies(64, 5e5, core::RopeScaling{32, 1, 4, 8192});
+  ASSERT_EQ(llama_3_2.size(), 32u);
+  EXPECT_NEAR(llama_3_2[14] / 0.0032114461064338684, 1, 5e-6);
+  EXPECT_NEAR(llama_3_2[15] / 0.0012905480107292533, 1, 5e-6);
+  EXPECT_NEAR(llama_3_2[16] / 0.000429556705057621, 1, 5e-6);
+  EXPECT_NEAR(llama_3_2[17] / 9.708286233944818e-05, 1, 5e-6);
+  EXPECT_NEAR(llama_3_2[18] / 1.9461638657958247e-05, 1, 5e-6);
+  EXPECT_NEAR(llama_3_2[31] / 9.418306490260875e-08, 1, 5e-6);
+}
+
 TEST(Rope, InputGradientMatchesDifferences) {
-  const Rope rope(5, 6, 10000.0);
+  const Rope rope(5, RopeFrequencies(6, 10000.0, {}));
   std::vector<float> x = RandomValues(1, 10 * 2 * 6);  // two sequences, two heads
   std::vector<float> dx = RandomValues(2, x.size());
   const std::vector<float> dy = dx;

@@ -70,7 +70,7 @@ TEST(LlamaModel, WeightGradientsOfABlockMayComeAfterAllInputGradients) {
   const core::LlamaConfig config = TinyLlama();
   const core::Manifest manifest = core::LlamaManifest(config);
   const LlamaShape shape(config, kBatchRows);
-  const Rope rope(config.max_position_embeddings, shape.attention.head_size, config.rope_theta);
+  const Rope rope(config.max_position_embeddings, RopeFrequencies(shape.attention.head_size, config.rope_theta, {}));
   TensorValues weights = LargeWeights(config);
   const Tensors view = weights.View();
   const BlockWeights block_weights = std::span(view).subspan(1, kBlockTensors);

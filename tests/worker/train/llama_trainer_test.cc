@@ -96,6 +96,21 @@ TEST(LlamaTrainer, StartsFromAModelDirectory) {
   }
 }
 
+TEST(LlamaTrainer, WithoutTheFolderToStartFromItHasNoInitialValuesAndSaysSo) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  core::RunConfig config = TinyRun();
+  EXPECT_TRUE(Make(config, data)->initial_values().ok());
+  config.llama.init_from = testing::TempDir() + "/no_such_folder";
+  const auto trainer = Make(config, data);
+  EXPECT_THAT(std::string(trainer->initial_values().message()),
+              testing::AllOf(testing::HasSubstr("model.init_from: expected model.safetensors"),
+                             testing::HasSubstr("/no_such_folder"), testing::HasSubstr("start a site that has")));
+  std::filesystem::create_directories(config.llama.init_from);
+  std::ofstream(config.llama.init_from + "/model.safetensors") << "damaged";
+  EXPECT_FALSE(MakeTrainer(config, "eu", {.data_path = data}).ok());  // a folder that is there must be sound
+  std::filesystem::remove_all(config.llama.init_from);
+}
+
 TEST(LlamaTrainer, NoDataIsAnErrorThatSaysWhatIsMissing) {
   const auto trainer = MakeTrainer(TinyRun(), "eu", {});
   EXPECT_EQ(trainer.status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,0 +1,102 @@
+#include "formats/export_form.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "formats/byte_tokenizer.h"
+#include "formats/hf_config.h"
+#include "formats/posix_file.h"
+
+namespace causeway::formats {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxAssetBytes = 256 << 20;  // the largest tokenizers have some tens of megabytes
+constexpr char kConfig[] = "config.json", kGenerationConfig[] = "generation_config.json";
+constexpr const char* kTokenIds[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+// A tokenizer is one of the first three; the others go with it.
+constexpr const char* kTokenizers[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+constexpr const char* kAssets[] = {"tokenizer.json",
+                                   "tokenizer.model",
+                                   "vocab.json",
+                                   "vocab.txt",
+                                   "merges.txt",
+                                   "added_tokens.json",
+                                   "chat_template.json",
+                                   "chat_template.jinja",
+                                   "tokenizer_config.json",
+                                   "spiece.model",
+                                   "sentencepiece.bpe.model",
+                                   "special_tokens_map.json",
+                                   kGenerationConfig};
+
+// As transformers writes it for a model without settings of its own.
+std::string GenerationConfigJson(const Json& config) {
+  Json json = {{"_from_model_config", true}};
+  for (const char* id : kTokenIds) {
+    if (!config[id].is_null()) json[id] = config[id];
+  }
+  return json.dump(2) + "\n";
+}
+
+// Files of the folder as they are, once its config.json is known to be of the same architecture; special tokens are the
+// tokenizer's matter, so their ids come from there.
+absl::Status ReadAssets(const std::string& folder, const core::LlamaConfig& llama, Json& config, ExportForm& form) {
+  const std::string config_path = absl::StrCat(folder, "/", kConfig);
+  ASSIGN_OR_RETURN(const core::LlamaConfig theirs, ReadHfConfig(config_path));
+  if (const std::string difference = HfConfigDifference(llama, theirs); !difference.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(config_path, ": ", difference, ": the tokenizer is of another model than the run's"));
+  }
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(config_path, kMaxAssetBytes));
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  for (const char* id : kTokenIds) config[id] = json.value(id, Json());
+  for (const char* name : kAssets) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    if (!std::filesystem::exists(path)) continue;
+    ASSIGN_OR_RETURN(form.files[name], ReadFile(path, kMaxAssetBytes));
+  }
+  for (const char* name : kTokenizers) {
+    if (form.files.contains(name)) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(folder, ": expected a tokenizer (tokenizer.json, tokenizer.model or vocab.json), got none"));
+}
+
+absl::StatusOr<ValueType> TypeOf(const std::string& dtype) {
+  if (dtype == "float32") return ValueType::kFloat32;
+  if (dtype == "bfloat16") return ValueType::kBfloat16;
+  return absl::InvalidArgumentError(absl::StrCat("dtype of an export: expected float32 or bfloat16, got ", dtype));
+}
+
+}  // namespace
+
+absl::StatusOr<ExportForm> MakeExportForm(const core::RunConfig& config, const std::string& dtype,
+                                          const std::string& assets) {
+  ExportForm form{.run_id = config.run_id};
+  ASSIGN_OR_RETURN(form.type, TypeOf(dtype));
+  if (config.model_kind != core::ModelKind::kLlama) {
+    if (assets.empty()) return form;
+    return absl::InvalidArgumentError(
+        absl::StrCat("assets of an export: expected a run of a Llama model, got assets ", assets, " for another kind"));
+  }
+  Json json = Json::parse(HfConfigJson(config.llama));
+  json["torch_dtype"] = dtype;
+  if (!assets.empty()) {
+    RETURN_IF_ERROR(ReadAssets(assets, config.llama, json, form));
+  } else if (config.llama.vocab_size == kByteVocabulary) {
+    form.files["tokenizer.json"] = ByteTokenizerJson();
+    form.files["tokenizer_config.json"] = ByteTokenizerConfigJson(config.llama.max_position_embeddings);
+  } else {
+    form.note = "exports have no tokenizer: name a Hugging Face folder of this model as assets to add its tokenizer";
+  }
+  form.files[kConfig] = json.dump(2) + "\n";
+  form.files.emplace(kGenerationConfig, GenerationConfigJson(json));
+  return form;
+}
+
+}  // namespace causeway::formats

@@ -1,0 +1,31 @@
+// What lies beside the weights of an export, and how their values are written: decided, read and checked before there
+// is anything to export.
+//
+//   run's config ─► config.json, generation_config.json         a Llama model
+//                   tokenizer.json, tokenizer_config.json       … whose tokens are bytes (vocab_size 256)
+//   assets (a Hugging Face folder) ─► its tokenizer and generation_config.json, byte for byte, in place of these
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/run_config.h"
+#include "formats/safetensors.h"
+
+namespace causeway::formats {
+
+struct ExportForm {
+  std::string run_id;
+  ValueType type = ValueType::kFloat32;
+  std::map<std::string, std::string> files;  // name → contents
+  std::string note;                          // what people should know is missing; empty: nothing
+};
+
+// `dtype` is "float32" or "bfloat16"; `assets` a folder, "" for none. INVALID_ARGUMENT where the config.json in
+// `assets` is of another architecture than the run's model (names the key, what was expected and what came), or the
+// folder has no tokenizer, or the model is no Llama; NOT_FOUND where a file cannot be read.
+absl::StatusOr<ExportForm> MakeExportForm(const core::RunConfig& config, const std::string& dtype,
+                                          const std::string& assets);
+
+}  // namespace causeway::formats

@@ -1,0 +1,83 @@
+"""A run that starts from a Hugging Face folder, which lies whole at one site and as config.json at the coordinator."""
+
+import json
+import shutil
+import unittest
+
+from harness import BAD_INPUT, FAILED, EndToEndTest, eventually, merged, read_safetensors
+
+STEPS = 6
+MODEL = {"kind": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 16, "tie_word_embeddings": False,
+         "rope_scaling": {"rope_type": "llama3", "factor": 4, "low_freq_factor": 1, "high_freq_factor": 4,
+                          "original_max_position_embeddings": 8}}
+RUN = {
+    "run_id": "e2e",
+    "run": {"steps": STEPS},
+    "model": MODEL,
+    "data": {"mode": "shared"},
+    "inner": {"lr": 0.01, "warmup_steps": 0, "batch_size": 2},
+    "sync": {"sync_every": 3, "num_fragments": 1, "fragment_sync_delay": 0, "fragment_update_alpha": 0},
+    "outer": {"optimizer": "sgd", "lr": 1},
+    "codec": {"up": "float32", "down": "float32"},
+    "checkpoint": {"every_rounds": 0},
+}
+
+
+class InitFromTest(EndToEndTest):
+    def setUp(self):
+        self.data = self.folder / "text"
+        self.data.write_text("the same line, again and again\n" * 400)
+        run = self.new_run(RUN)
+        run.start_coordinator()
+        run.start_worker("eu", f"--data={self.data}")
+        run.await_done()
+        run.export()
+        run.stop_coordinator()
+        self.whole = run.folder / "export"
+
+    def test_the_first_site_brings_the_weights_and_the_coordinator_config_json(self):
+        model = self.folder / "model"
+        model.mkdir()
+        shutil.copy(self.whole / "config.json", model)
+        config = merged(RUN, {"membership": {"min_sites": 2}, "inner": {"lr": 0}})  # what comes out is what went in
+        config["model"] = {"kind": "llama", "init_from": str(model)}
+        run = self.new_run(config)
+        run.start_coordinator()
+        self.assertEqual(run.status()["config"]["model"]["hidden_size"], 32)
+        self.assertEqual(run.status()["config"]["model"]["rope_scaling"]["factor"], 4)
+
+        early = run.start_worker("us", f"--data={self.data}")
+        self.assertEqual(early.wait(), FAILED)
+        self.assertIn(f"model.init_from: expected model.safetensors or model.safetensors.index.json in {model} on the "
+                      "site that is asked for the initial parameters, got none on us", early.log())
+
+        shutil.copy(self.whole / "model.safetensors", model)  # as if the next worker were on another machine
+        run.start_worker("eu", f"--data={self.data}")
+        eventually(lambda: "supplies the initial parameters" in run.workers["eu"].log(), "eu supplies the parameters")
+        eventually(lambda: run.site("eu").get("digests"), "eu has the anchors")
+        (model / "model.safetensors").unlink()
+        run.start_worker("us", f"--data={self.data}")
+        run.await_done()
+        self.assertIn("takes the run's parameters: model.init_from", run.workers["us"].log())
+        self.assert_same_bits(read_safetensors(self.whole / "model.safetensors"), run.export(), "export")
+        run.stop_coordinator()
+
+    def test_what_does_not_fit_the_folder_is_refused(self):
+        model = self.folder / "model"
+        model.mkdir()
+        for keys, config_json, expected in (
+                ({}, None, "a copy of it alone will do"),
+                ({"hidden_size": 64}, {}, f"model.hidden_size: expected 32 as in {model}/config.json, got 64"),
+                ({}, {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}, "use the Python package")):
+            if config_json is not None:
+                config = json.loads((self.whole / "config.json").read_text()) | config_json
+                (model / "config.json").write_text(json.dumps(config))
+            run = self.new_run(RUN | {"model": {"init_from": str(model)} | keys})
+            check = run.program("check", "causewayctl", "config-check", str(run.config_path))
+            self.assertEqual(check.wait(), BAD_INPUT, check.log())
+            self.assertIn(expected, check.log())
+
+
+if __name__ == "__main__":
+    unittest.main()
