@@ -91,7 +91,7 @@ class ManySitesTest(EndToEndTest):
             child = os.fork()
             if child == 0:
                 try:
-                    site.after_step()
+                    site.join() if when == "before joining" else site.after_step()
                     os._exit(1)
                 except causeway.FailedError as error:
                     site.close()
@@ -107,8 +107,8 @@ class ManySitesTest(EndToEndTest):
                   "site = causeway.Site({'t0': numpy.ones(1000, numpy.float32)}, coordinator=sys.argv[1], site='a')\n"
                   "site.join()\n")
         subprocess.run([sys.executable, "-c", script, self.new.grpc], check=True, timeout=60)
-        eventually(lambda: self.new.site("a").get("state") == "gone", "the coordinator has heard it")
-        self.assertIn("the program ends", self.new.site("a")["reason"])
+        eventually(lambda: "site a: is out of the run: the program ends" in self.new.coordinator.log(),
+                   "the coordinator has heard it")
 
 
 @needs_library
