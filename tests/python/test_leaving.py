@@ -81,7 +81,8 @@ class ManySitesTest(EndToEndTest):
             with self.open_site() as site:
                 site.after_step()
             seen[number] = resources()
-        self.assertEqual(seen[5], seen[50], seen)
+        # gRPC's own threads end a moment after the last site.
+        eventually(lambda: all(now <= then for now, then in zip(resources(), seen[5])), f"no more than after 5: {seen}")
 
     def test_a_child_that_is_forked_cannot_use_the_site_and_the_parent_goes_on(self):
         site = self.open_site()
