@@ -81,7 +81,8 @@ class ManySitesTest(EndToEndTest):
             with self.open_site() as site:
                 site.after_step()
             seen[number] = resources()
-        self.assertEqual(seen[5], seen[50], seen)
+        # gRPC's own threads end a moment after the last site.
+        eventually(lambda: all(now <= then for now, then in zip(resources(), seen[5])), f"no more than after 5: {seen}")
 
     def test_a_child_that_is_forked_cannot_use_the_site_and_the_parent_goes_on(self):
         site = self.open_site()
@@ -91,7 +92,7 @@ class ManySitesTest(EndToEndTest):
             child = os.fork()
             if child == 0:
                 try:
-                    site.after_step()
+                    site.join() if when == "before joining" else site.after_step()
                     os._exit(1)
                 except causeway.FailedError as error:
                     site.close()
@@ -107,8 +108,8 @@ class ManySitesTest(EndToEndTest):
                   "site = causeway.Site({'t0': numpy.ones(1000, numpy.float32)}, coordinator=sys.argv[1], site='a')\n"
                   "site.join()\n")
         subprocess.run([sys.executable, "-c", script, self.new.grpc], check=True, timeout=60)
-        eventually(lambda: self.new.site("a").get("state") == "gone", "the coordinator has heard it")
-        self.assertIn("the program ends", self.new.site("a")["reason"])
+        eventually(lambda: "site a: is out of the run: the program ends" in self.new.coordinator.log(),
+                   "the coordinator has heard it")
 
 
 @needs_library
@@ -128,7 +129,7 @@ class KilledTest(EndToEndTest):
         child = int(site.output().split()[1])
         self.addCleanup(os.kill, child, signal.SIGKILL)
         site.kill()
-        eventually(lambda: "control stream broke" in run.site("a")["reason"], "the coordinator misses the site")
+        eventually(lambda: "control stream broke" in run.site("a").get("reason", ""), "the coordinator misses the site")
         os.kill(child, 0)  # it lives
 
 
