@@ -22,6 +22,7 @@ void SimulatedRun::Take(const RequestSeed& action) {
 void SimulatedRun::Take(const Enter& action) {
   SimulatedSite& site = sites_[IndexOf(action.site)];
   site.draining = site.completing = false;
+  site.heard_steps = 0;
   TellOnStream(IndexOf(action.site), worker::event::EntryGiven{action.entry});
   if (draining_all_) DrainSite(site);
 }

@@ -50,7 +50,11 @@ void SimulatedRun::OnStep(int i) {
   const uint64_t life = site.life;
   Tell(i, event::Stepped{.step = site.step() + 1, .tokens = 8});
   if (life != site.life || site.cut || !site.connected) return;
-  if (++site.heard_steps >= 2) site.estimated = true;
+  // The end of a step that was under way when the site joined anew says nothing of how long the steps of this stay
+  // take.
+  site.heard_steps = site.step() == site.heard_step + 1 ? site.heard_steps + 1 : 1;
+  site.heard_step = site.step();
+  if (site.heard_steps >= 2) site.estimated = true;
   Report(i);
 }
 

@@ -57,10 +57,11 @@ struct SimulatedSite {
   bool draining = false;
   bool leaves_early = false;  // … when what it sent is admitted, merged or not
   bool completing = false;
-  bool may_lose = false;    // θ may start from the anchor: updates that it needs are gone, or it has completed
-  int64_t heard_steps = 0;  // the coordinator heard of, one after the other
-  bool estimated = false;   // … so that it knows how long they take
-  core::Step target = 0;    // after which it has finished; 0: never
+  bool may_lose = false;      // θ may start from the anchor: updates that it needs are gone, or it has completed
+  int64_t heard_steps = 0;    // the coordinator heard of, one after the other
+  core::Step heard_step = 0;  // the last of them
+  bool estimated = false;     // … so that it knows how long they take
+  core::Step target = 0;      // after which it has finished; 0: never
 
   std::unique_ptr<worker::SiteRules> rules;  // of the process
   std::deque<worker::SiteAction> step_actions;
