@@ -2,12 +2,16 @@
 
 #include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/client_interceptor.h>
+
+#include <future>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/limits.h"
 #include "transport/grpc_log.h"
 
@@ -52,6 +56,23 @@ class TokenInterceptorFactory final : public grpc::experimental::ClientIntercept
  private:
   const std::string value_;
 };
+
+// gRPC 1.51 ends the threads of its callbacks with the last channel that has used them. If a callback lets go of that
+// channel, such a thread waits for itself, or uses its queue after its end. So one channel stays for the life of the
+// process: to nowhere, and it never connects, because its only call is over before it begins.
+void KeepCallbackThreads() {
+  static const grpc::GenericStub* const kept = [] {
+    auto* stub = new grpc::GenericStub(grpc::CreateChannel("unix:/", grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    context.set_deadline(core::SystemClock().Calendar());
+    grpc::ByteBuffer request, response;
+    std::promise<void> over;
+    stub->UnaryCall(&context, "/", {}, &request, &response, [&](const grpc::Status&) { over.set_value(); });
+    over.get_future().wait();
+    return stub;
+  }();
+  CHECK(kept != nullptr);
+}
 
 }  // namespace
 
@@ -107,6 +128,7 @@ absl::StatusOr<ChannelOptions> ReadClientFlags(const ClientFlags& flags, const A
 
 std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic) {
   RouteGrpcLog();
+  KeepCallbackThreads();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.use_proxy ? 1 : 0);

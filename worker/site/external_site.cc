@@ -104,6 +104,7 @@ absl::Status ExternalSite::CompareTheta() {
 }
 
 absl::StatusOr<Turn> ExternalSite::Join(Timeout timeout, core::Step& step) {
+  if (in_run_) return absl::FailedPreconditionError("site_join: expected once, got it again after the site has joined");
   joined_ = true;
   ASSIGN_OR_RETURN(const Turn turn, Run("site_join", timeout, [this]() -> absl::Status {
                      RETURN_IF_ERROR(CompareTheta());
@@ -113,6 +114,7 @@ absl::StatusOr<Turn> ExternalSite::Join(Timeout timeout, core::Step& step) {
                      return absl::OkStatus();
                    }));
   if (turn == Turn::kDone) {
+    in_run_ = true;
     step = step_;
     stepped_at_ = rated_at_ = core::SystemClock().Now();
   }
@@ -137,6 +139,7 @@ void ExternalSite::Count(core::Step step, const StepReport& report) {
 
 absl::StatusOr<Turn> ExternalSite::AfterStep(core::Step step, const StepReport& report, Timeout timeout,
                                              core::Step& next) {
+  if (!in_run_) return absl::FailedPreconditionError("site_after_step: expected it after site_join, got it before");
   ASSIGN_OR_RETURN(const Turn turn,
                    Run(absl::StrCat("site_after_step of step ", step), timeout, [this, step, report]() -> absl::Status {
                      Count(step, report);
@@ -192,7 +195,14 @@ absl::StatusOr<Turn> ExternalSite::Capture(Timeout timeout, SiteStateParts& stat
 // ---- The end ----
 
 absl::StatusOr<Turn> ExternalSite::Complete(Timeout timeout) {
-  return Run("site_complete", timeout, [this] { return site_.CompleteRounds(); });
+  return Run("site_complete", timeout, [this] {
+    while (true) {
+      const absl::Status completed = site_.CompleteRounds();
+      if (!absl::IsAborted(completed)) return completed;
+      const absl::StatusOr<core::Step> joined = site_.Join();  // dropped while it waited
+      if (!joined.ok()) return joined.status();
+    }
+  });
 }
 
 absl::StatusOr<Turn> ExternalSite::Drain(Timeout timeout) {

@@ -78,7 +78,9 @@ class ExternalSite {
   core::Step step_ = 0;                   // what the operation under way came to, or is about
   SiteStateParts state_;
   std::vector<core::Version> anchor_versions_;  // that ReadAnchor handed out last
-  bool joined_ = false, left_ = false;
+  bool joined_ = false;                         // or about to
+  bool in_run_ = false;
+  bool left_ = false;
 };
 
 }  // namespace causeway::worker

@@ -110,6 +110,11 @@ absl::StatusOr<RestoredParts> FromParts(std::span<const SiteStateParts::Part> pa
       std::memcpy(stored.data(), part->second.data(), stored.size() * sizeof(float));
       values = stored;
     });
+    if (site.arrays[p].anchor.empty() || site.arrays[p].momentum.size() != site.arrays[p].anchor.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("state: expected parts ", p, ".anchor and ", p,
+                                                     ".momentum of one size, got ", site.arrays[p].anchor.size(),
+                                                     " and ", site.arrays[p].momentum.size(), " values"));
+    }
     const std::optional<SentFacts>& sent = site.facts.fragments[p].sent;
     if (!sent || sent->admitted) continue;
     const std::string name = absl::StrCat(p, ".chunks");
