@@ -3,11 +3,11 @@
     check the input ─► packages, build, corpus ─► calibration (how many steps fit?) ─► run with a live table ─► export
         ─► evaluation ─► result.json
 
-    <out>/2026-01-31-093000/      one run: run.yaml, state/, export/, calibration/, *.log, result.json
+    <out>/2026-01-31-093000/      one run: run.yaml, state/, export/, calibration/, *.log, result.json; --torch: text/
     <out>/latest                  link to the newest run; <out>/result.json is a link to latest/result.json
 
-Everything goes through what users have: the three programs, run.yaml and GET /status. Nothing is ever deleted: a model
-may be the work of a day.
+Everything goes through what users have: the programs, run.yaml and GET /status, and with --torch examples/plain.py.
+Nothing is ever deleted: a model may be the work of a day.
 """
 
 import argparse
@@ -22,23 +22,24 @@ import sys
 import time
 
 from quickstart_lib import corpus, result, table
+from quickstart_lib.built_in import BuiltInTrainer
 from quickstart_lib.stack import PartFailed, Stack, failure
+from quickstart_lib.torch_trainer import TorchError, TorchTrainer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 BINARIES = BUILD / "release"
-PROGRAMS = ("causeway-coordinator", "causeway-worker", "causewayctl")
-RUN_ID = "quickstart"
+LIBRARY = BINARIES / "libcauseway.so"
+PROGRAMS = ("causeway-coordinator", "causewayctl")  # the trainer has more
+RUN_ID, CALIBRATION_ID = "quickstart", "calibration"
 LINKS = {"latest": None, "result.json": "latest/result.json"}  # in the folder of --out, and where they lead
 
 POLL_S = 0.5
 CALIBRATION_POLL_S = 0.05
 CALIBRATION_S = 6
 CALIBRATION_STOP_GRACE_S = 5  # nobody needs what it leaves
-CALIBRATION_TIMEOUT_S = 120  # even a slow machine takes its first steps before that
-EVALUATION_SHARE = 0.05  # of the time, which one site spends on the eval loss; the calibration has none
+EVALUATION_SHARE = 0.05  # of the time, which one built-in site spends on the eval loss; the calibration has none
 MIN_ROUNDS = 3  # a shorter run would show nothing
-EVAL_EVERY_ROUNDS = 5
 DONE_TIMEOUT_S = 30  # for the coordinator to notice that all sites have left
 
 
@@ -62,7 +63,10 @@ def parse_arguments(arguments):
     parser.add_argument("--minutes", type=float, default=3, metavar="N", help="how long to train")
     parser.add_argument("--sites", type=int, default=3, metavar="N", help="how many sites")
     parser.add_argument("--data", metavar="FILE", help="a text file, a .bin of uint16 tokens, or a folder of such "
-                        "shards, instead of Debian's English dictionary")
+                        "shards, instead of Debian's English dictionary; with --torch only text")
+    parser.add_argument("--torch", nargs="?", const="", metavar="PYTHON", help="train with examples/plain.py, PyTorch "
+                        "and a Hugging Face Qwen2, instead of the built-in trainer; PYTHON is an interpreter that has "
+                        "torch and transformers, else they are installed once in build/torch (downloads about 3 GB)")
     parser.add_argument("--out", default=str(BUILD / "quickstart"), metavar="DIR",
                         help="gets a folder for each run, with logs, state, the exported model and result.json; "
                         "DIR/latest is a link to the newest")
@@ -138,29 +142,30 @@ def install_packages():
         raise UsageError("packages are missing, see above")
 
 
-def build():
+def build(targets):
     say("Builds the programs (minutes the first time) …")
     for command in (["cmake", "--preset", "release", "--log-level=WARNING"],
-                    ["cmake", "--build", "--preset", "release", "--target", *PROGRAMS]):
+                    ["cmake", "--build", "--preset", "release", "--target", *targets]):
         if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
             raise PartFailed(f"the build failed, see above; the command was: {' '.join(command)}")
 
 
-def prepare(data):
-    """Builds, and finds the text unless there is one. One at a time, should two quickstarts start together."""
+def prepare(data, trainer):
+    """Installs, builds, and finds the text unless there is one. One at a time, should two quickstarts start."""
     install_packages()
     lock = locked(BUILD / "build.lock")
     while lock is None:
         time.sleep(POLL_S)
         lock = locked(BUILD / "build.lock")
     with lock:
-        build()
+        trainer.install()
+        build([*PROGRAMS, *trainer.targets])
         return data or corpus.default_corpus(BUILD / "corpus")
 
 
-def run_yaml(**values):
-    template = string.Template((ROOT / "deploy" / "quickstart.yaml").read_text())
-    return template.substitute(values)
+def run_yaml(trainer, run_id, steps, sites):
+    template = string.Template((ROOT / "deploy" / trainer.template).read_text())
+    return template.substitute(run_id=run_id, steps=steps, sites=len(sites), **trainer.values(run_id == CALIBRATION_ID))
 
 
 def steps_per_second(samples):
@@ -169,14 +174,12 @@ def steps_per_second(samples):
     return (last_step - first_step) / (last_time - first_time)
 
 
-def calibrate(out, data, vocab, sites):
+def calibrate(out, trainer, sites):
     """Steps per second of a site while all are running, and the run's sync_every."""
-    folder = out / "calibration"
-    config = run_yaml(run_id="calibration", steps=0, vocab_size=vocab, schedule="constant", sites=len(sites),
-                      eval_every_rounds=0)
+    config = run_yaml(trainer, CALIBRATION_ID, 0, sites)
     samples = {}  # site ─► [(time, step)]
     start = time.monotonic()
-    with Stack(BINARIES, folder, config, data, sites) as stack:
+    with Stack(BINARIES, out / "calibration", config, trainer.site, sites) as stack:
         while not calibrated(samples, sites):
             time.sleep(CALIBRATION_POLL_S)
             status = stack.status()
@@ -185,8 +188,8 @@ def calibrate(out, data, vocab, sites):
                 seen = samples.setdefault(site["name"], [])
                 if site["step"] > 0 and (not seen or seen[-1][1] != site["step"]):
                     seen.append((now, site["step"]))
-            if now - start > CALIBRATION_TIMEOUT_S:
-                raise failure("the calibration", f"saw no progress of all sites in {CALIBRATION_TIMEOUT_S} s",
+            if now - start > trainer.calibration_timeout_s:
+                raise failure("the calibration", f"saw no progress of all sites in {trainer.calibration_timeout_s} s",
                               stack.coordinator.log)
         sync_every = status["config"]["sync"]["sync_every"]
         stack.stop(CALIBRATION_STOP_GRACE_S)
@@ -203,7 +206,7 @@ def steps_that_fit(rate, minutes, sync_every):
     return max(steps, MIN_ROUNDS * sync_every)
 
 
-def watch(stack, total_steps):
+def watch(stack, trainer, total_steps):
     """Shows the run until it is done. Its last status, and how long it trained in seconds."""
     live = table.LiveTable(sys.stdout, total_steps)
     training_since = sites_ended_at = None
@@ -213,6 +216,7 @@ def watch(stack, total_steps):
         if status:
             if training_since is None and status["state"] in ("training", "done"):
                 training_since = now
+                trainer.training_begins(stack)
             training_s = now - training_since if training_since else 0.0
             live.show(status, training_s)
             if status["state"] == "done":
@@ -229,37 +233,38 @@ def status_line(addresses, folder):
     return f"Status: http://{addresses['http']}/   logs: {folder}/*.log"
 
 
-def train(out, data, vocab, sites, steps):
+def train(out, trainer, sites, steps):
     """The run, its export and evaluation: the content of result.json."""
-    config = run_yaml(run_id=RUN_ID, steps=steps, vocab_size=vocab, schedule="cosine", sites=len(sites),
-                      eval_every_rounds=EVAL_EVERY_ROUNDS)
     export_dir = out / "export"
-    with Stack(BINARIES, out, config, data, sites) as stack:
+    with Stack(BINARIES, out, run_yaml(trainer, RUN_ID, steps, sites), trainer.site, sites) as stack:
         say(status_line(stack.addresses, out))
-        status, training_s = watch(stack, steps)
-        stack.run_program("export", "causewayctl", "export", f"--coordinator={stack.addresses['grpc']}",
-                          f"--out={export_dir}")
+        status, training_s = watch(stack, trainer, steps)
+        stack.export("export", export_dir)
         stack.finish()
         say("Evaluates the exported model …")
-        evaluation = json.loads(stack.run_program("evaluate", "causeway-worker", f"--evaluate={export_dir}",
-                                                  f"--data={data}"))
+        evaluation = trainer.evaluate(stack, export_dir)
     return result.summarize(status, evaluation, training_s, export_dir)
 
 
+def chosen_trainer(options):
+    return BuiltInTrainer() if options.torch is None else TorchTrainer(options.torch, BUILD, LIBRARY)
+
+
 def quickstart(options):
-    data = corpus.check_data(options.data) if options.data else None
+    trainer = chosen_trainer(options)
+    data = trainer.check_data(options.data, options.sites) if options.data else None
     parent = pathlib.Path(options.out).absolute()
     sites = site_names(options.sites)
     with take_out_folder(parent):
-        data = prepare(data)
-        vocab = corpus.vocab_size(data)
+        data = prepare(data, trainer)
         say(f"Trains on {data} ({table.size(data.stat().st_size)}) in {len(sites)} sites: {', '.join(sites)}.")
         out = new_run_folder(parent)
+        trainer.take(data, sites, out)
         say("Measures how many steps fit …")
-        rate, sync_every = calibrate(out, data, vocab, sites)
+        rate, sync_every = calibrate(out, trainer, sites)
         steps = steps_that_fit(rate, options.minutes, sync_every)
         say(f"{rate:.2f} steps per second in each site: {steps} steps.")
-        figures = train(out, data, vocab, sites, steps)
+        figures = train(out, trainer, sites, steps)
         (out / "result.json").write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
         say("\n" + "\n".join(result.summary_lines(figures)))
         say(f"figures             {out}/result.json")
@@ -282,7 +287,7 @@ def main(arguments):
     try:
         quickstart(options)
         return 0
-    except (UsageError, corpus.CorpusError) as error:
+    except (UsageError, corpus.CorpusError, TorchError) as error:
         print(f"quickstart: {error}", file=sys.stderr)
         return 2
     except PartFailed as error:

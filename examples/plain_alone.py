@@ -6,18 +6,12 @@
 import sys
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
-LENGTH = 64
+from small_qwen import new_model, rows
 
-with open(sys.argv[1], "rb") as file:
-    text = torch.tensor(bytearray(file.read()), dtype=torch.long)
-rows = text[:len(text) // LENGTH * LENGTH].view(-1, LENGTH)
-loader = torch.utils.data.DataLoader(rows, batch_size=8, shuffle=True)
+loader = torch.utils.data.DataLoader(rows(sys.argv[1]), batch_size=8, shuffle=True)
 
-model = Qwen2ForCausalLM(Qwen2Config(
-    vocab_size=256, hidden_size=64, intermediate_size=172, num_hidden_layers=4, num_attention_heads=4,
-    num_key_value_heads=2, max_position_embeddings=LENGTH, tie_word_embeddings=True))
+model = new_model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
 for step, batch in enumerate(loader, 1):

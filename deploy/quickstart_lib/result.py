@@ -8,12 +8,14 @@ SITE_FIELDS = ("name", "steps", "tokens", "bytes_up", "bytes_down", "stall_s", "
 
 
 def site_result(site):
-    values = {**site, "steps": site["step"], "bytes_up": site["up_bytes"], "bytes_down": site["down_bytes"]}
+    values = {**site, "steps": site["step"], "bytes_up": site["up_bytes"], "bytes_down": site["down_bytes"],
+              "tokens": site["tokens"] or None}  # a site's script need not say how many
     return {field: values.get(field) for field in SITE_FIELDS}
 
 
 def summarize(status, evaluation, training_s, export_dir):
-    """The content of result.json, from the last status and what `causeway-worker --evaluate` printed."""
+    """The content of result.json, from the last status and what `causeway-worker --evaluate` or torch_evaluation.py
+    printed. What is not known is None."""
     sites = [site_result(site) for site in status["sites"]]
     total = {field: sum(site[field] or 0 for site in sites)
              for field in ("steps", "tokens", "bytes_up", "bytes_down", "stall_s", "wall_s")}
@@ -22,12 +24,12 @@ def summarize(status, evaluation, training_s, export_dir):
     crossed = total["bytes_up"] + total["bytes_down"]
     wall_s = total["wall_s"] or training_s * len(sites)
     return {
-        "eval_loss_start": status["eval_loss"]["start"],
+        "eval_loss_start": evaluation.get("eval_loss_start", status["eval_loss"]["start"]),
         "eval_loss_end": evaluation["eval_loss"],
         "bigram_loss": evaluation["bigram_loss"],
         "minutes": training_s / 60,
         "steps": max((site["steps"] for site in sites), default=0),
-        "tokens": total["tokens"],
+        "tokens": total["tokens"] or None,
         "bytes_up": total["bytes_up"],
         "bytes_down": total["bytes_down"],
         "bytes_float32_every_step": float32_every_step,
@@ -48,6 +50,12 @@ def bigram_comparison(result):
     return f"   ({difference} a bigram table's {bigram:.3f})"
 
 
+def loads_in(result):
+    if result["config"].get("model", {}).get("kind") == "external":
+        return "the tensors of the sites' own model, by their names there"
+    return "loads in Hugging Face's LlamaForCausalLM"
+
+
 def printable(text):
     """A young model writes control characters, too, which are none of the terminal's business."""
     return "".join(character if character.isprintable() else "·" for character in text)
@@ -57,15 +65,16 @@ def summary_lines(result):
     stall = "–" if result["stall_share"] is None else f"{100 * result['stall_share']:.1f} % of the sites' time"
     reduction = "–" if result["reduction"] is None else f"{result['reduction']:.0f} times less"
     crossed = result["bytes_up"] + result["bytes_down"]
+    tokens = "" if result["tokens"] is None else f" {result['tokens']} tokens in all,"
     lines = [
-        f"trained             {len(result['sites'])} sites, {result['steps']} steps each,"
-        f" {result['tokens']} tokens in all, in {duration(60 * result['minutes'])}",
+        f"trained             {len(result['sites'])} sites, {result['steps']} steps each,{tokens}"
+        f" in {duration(60 * result['minutes'])}",
         f"held-out loss       {number(result['eval_loss_start'])} → {number(result['eval_loss_end'])}"
         f" nats per token{bigram_comparison(result)}",
         f"crossed the links   {size(crossed)} ({size(result['bytes_up'])} up, {size(result['bytes_down'])} down)",
         f"float32 every step  {size(result['bytes_float32_every_step'])}: {reduction}",
         f"waited for updates  {stall}",
-        f"the model           {result['export_dir']} (safetensors; loads in Hugging Face's LlamaForCausalLM)",
+        f"the model           {result['export_dir']} (safetensors; {loads_in(result)})",
     ]
     if result["sample"]:
         lines += ["what it writes      (sampled, continues held-out text)"]

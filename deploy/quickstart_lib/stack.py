@@ -14,6 +14,7 @@ START_TIMEOUT_S = 30  # for the coordinator to listen; it takes well under a sec
 STATUS_TIMEOUT_S = 10  # for a status request; a coordinator that is silent for so long has failed
 STOP_GRACE_S = 20  # between SIGTERM and SIGKILL: a site drains what is in flight
 ERROR_LINE = re.compile(r"^(\d\d:\d\d:\d\d\.\d+ )?(error|critical)\b")
+TRACEBACK = "Traceback (most recent call last):"
 PR_SET_PDEATHSIG = 1
 
 # Never through a proxy of the environment: the stack is on this machine.
@@ -25,8 +26,10 @@ class PartFailed(Exception):
 
 
 def last_words(log):
-    """The last errors that a program logged, or failing that its last lines."""
+    """The last errors that a program logged, the end of a Python traceback, or failing both its last lines."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    if any(line.startswith(TRACEBACK) for line in lines):
+        return lines[-5:]
     errors = [line for line in lines if ERROR_LINE.match(line)]
     return errors[-3:] or lines[-5:] or ["(it wrote nothing)"]
 
@@ -73,10 +76,11 @@ class Part:
 class Stack:
     """A run in `folder`: run.yaml, state/, and a log for each part. Use as a context: leaving it stops all."""
 
-    def __init__(self, binaries, folder, run_yaml, data, sites):
+    def __init__(self, binaries, folder, run_yaml, site, sites):
+        """Args: `site`: gives command and environment of a site, from its name and the coordinator's address."""
         self.binaries = binaries
         self.folder = folder
-        self.data = data
+        self.site = site
         self.site_names = sites
         self.parts = []
         self.sites = []
@@ -99,6 +103,7 @@ class Stack:
         self.stop()
 
     def _start(self, name, program, *arguments, environment=None):
+        """Starts a program of the build, or of its own absolute path."""
         part = Part(name, [self.binaries / program, *arguments], self.folder / f"{name}.log", environment)
         self.parts.append(part)
         return part
@@ -117,12 +122,13 @@ class Stack:
         self._heard_at = time.monotonic()
 
     def _start_sites(self):
-        # The sites share this machine's cores; BLAS would otherwise start a thread for each core in every site.
-        threads = max(1, len(os.sched_getaffinity(0)) // len(self.site_names))
+        # The sites share this machine's cores; BLAS and OpenMP would otherwise start a thread for each core in every
+        # site.
+        threads = str(max(1, len(os.sched_getaffinity(0)) // len(self.site_names)))
         for name in self.site_names:
-            self.sites.append(self._start(name, "causeway-worker", f"--coordinator={self.addresses['grpc']}",
-                                          f"--site={name}", f"--data={self.data}",
-                                          environment={"OPENBLAS_NUM_THREADS": str(threads)}))
+            command, environment = self.site(name, self.addresses["grpc"])
+            self.sites.append(self._start(name, *command, environment={
+                "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, **environment}))
 
     def check(self):
         """Raises PartFailed for the first part that failed. The coordinator lives until it is told to stop."""
@@ -159,6 +165,10 @@ class Stack:
                 errors.write(done.stdout)
             raise failure(name, how_it_ended(done.returncode), log)
         return done.stdout.decode(errors="replace")
+
+    def export(self, name, folder):
+        """Writes the global parameters into `folder`."""
+        self.run_program(name, "causewayctl", "export", f"--coordinator={self.addresses['grpc']}", f"--out={folder}")
 
     def finish(self):
         """Ends a run that is done; raises PartFailed unless all its parts end with 0. The sites end by themselves."""

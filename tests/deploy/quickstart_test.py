@@ -116,6 +116,18 @@ class Result(unittest.TestCase):
         self.assertIn("0.500 below a bigram table's 2.400", lines)
         self.assertIn("a·b", lines)
 
+    def test_what_a_script_does_not_say_is_null_and_a_dash(self):
+        silent = run_status(sites=[site_status("eu", tokens=0, tokens_per_s=0, loss=None)],
+                            config={"model": {"kind": "external"}}, eval_loss={"start": None, "latest": None})
+        figures = result.summarize(silent, {**self.EVALUATION, "eval_loss_start": 5.6}, 30, "/x")
+        self.assertEqual((None, None), (figures["tokens"], figures["sites"][0]["tokens"]))
+        self.assertEqual(5.6, figures["eval_loss_start"])
+        lines = "\n".join(result.summary_lines(figures))
+        self.assertIn("1 sites, 40 steps each, in 30 s", lines)
+        self.assertNotIn("LlamaForCausalLM", lines)
+        row = table.render(silent, training_s=10, total_steps=100)[-1]
+        self.assertEqual(["eu", "training", "40", "–", "–"], row.split()[:5])
+
     def test_a_model_of_tokens_has_neither_bigram_nor_sample(self):
         evaluation = {"eval_loss": 1.9, "bigram_loss": None, "bits_per_byte": None, "sample": None}
         lines = "\n".join(result.summary_lines(result.summarize(run_status(), evaluation, 30, "/x")))
@@ -215,7 +227,8 @@ class Program(unittest.TestCase):
         (self.folder / "quickstart.lock").write_text("")
         before = self.contents()
         for arguments, expected in ((["--data=TYPO"], "TYPO: no such file"), (["--minutes=-1"], "--minutes=-1.0: expected"),
-                                    (["--sites=0"], "--sites=0: expected 1 to 64"), (["--datum=x"], "unrecognized")):
+                                    (["--sites=0"], "--sites=0: expected 1 to 64"), (["--datum=x"], "unrecognized"),
+                                    (["--torch=TYPO"], "--torch=TYPO: expected a Python interpreter, found no such")):
             done = self.run_script(*arguments)
             self.assertEqual(2, done.returncode, done.stderr)
             self.assertIn(expected, done.stderr)
@@ -230,7 +243,7 @@ class Stages(unittest.TestCase):
         self.out = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "out"
         self.text = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "text.txt"
         self.text.write_text("some text")
-        for name, stand_in in (("prepare", lambda data: data), ("calibrate", self.calibrate), ("train", self.train)):
+        for name, stand_in in (("prepare", lambda data, _: data), ("calibrate", self.calibrate), ("train", self.train)):
             self.enterContext(unittest.mock.patch.object(quickstart, name, stand_in))
 
     def calibrate(self, out, *_):
@@ -289,7 +302,7 @@ class Parts(unittest.TestCase):
             program = self.folder / name
             program.write_text("#!/bin/sh\n" + script + "\n")
             program.chmod(0o755)
-        return stack.Stack(self.folder, self.folder / "out", "run_id: x\n", "/dev/null", ["eu"])
+        return stack.Stack(self.folder, self.folder / "out", "run_id: x\n", lambda *_: (["causeway-worker"], {}), ["eu"])
 
     def check_until_failure(self, running):
         deadline = time.monotonic() + 30
@@ -302,6 +315,20 @@ class Parts(unittest.TestCase):
             with self.stack(self.LISTEN + "\nexec sleep 100", failing) as running:
                 self.check_until_failure(running)
         self.assertTrue(running.coordinator.ended())
+
+    def test_a_script_that_fails_is_reported_with_the_end_of_its_traceback(self):
+        failing = ("echo 'error: none of it' >&2; echo 'Traceback (most recent call last):' >&2; "
+                   "echo '  File \"plain.py\", line 7' >&2; echo 'ValueError: no such shape' >&2; exit 1")
+        with self.assertRaisesRegex(stack.PartFailed, "(?s)exit code 1:.*line 7\n *ValueError: no such shape\n"):
+            with self.stack(self.LISTEN + "\nexec sleep 100", failing) as running:
+                self.check_until_failure(running)
+
+    def test_each_site_has_its_share_of_the_threads(self):
+        told = 'echo "$OPENBLAS_NUM_THREADS $OMP_NUM_THREADS" >&2; exit 4'
+        share = len(os.sched_getaffinity(0))  # of one site
+        with self.assertRaisesRegex(stack.PartFailed, f"eu ended with exit code 4:\n *{share} {share}\n"):
+            with self.stack(self.LISTEN + "\nexec sleep 100", told) as running:
+                self.check_until_failure(running)
 
     def test_a_coordinator_that_does_not_start_is_reported(self):
         with self.assertRaisesRegex(stack.PartFailed, "coordinator ended with exit code 2:\n *bad key"):
