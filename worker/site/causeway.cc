@@ -43,6 +43,8 @@ struct causeway_state {
 namespace causeway::worker {
 namespace {
 
+using Turn = StepThread::Turn;
+
 // ---- Broken invariants ----
 
 std::atomic<int64_t> broken = 0;
