@@ -35,7 +35,8 @@
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
           "HOST:PORT of the coordinator; of several the list A,B,… in the order of their shards");
 ABSL_FLAG(std::string, site, "", "this site's name, unique in the run");
-ABSL_FLAG(std::string, data, "", "text file, .bin token shard or directory of them (not for a synthetic model)");
+ABSL_FLAG(std::string, data, "",
+          "text file, .bin token shard, .jsonl file or folder of one of them (not for a synthetic model)");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");

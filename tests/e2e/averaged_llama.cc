@@ -39,7 +39,7 @@ absl::Status Export(const core::RunConfig& config, const worker::TensorValues& p
 absl::Status Run(const std::string& run_yaml, const std::string& data, const std::string& out,
                  const std::vector<core::SiteId>& sites) {
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(run_yaml));
-  ASSIGN_OR_RETURN(const auto corpus, worker::Corpus::Open(data, config.llama.vocab_size,
+  ASSIGN_OR_RETURN(const auto corpus, worker::Corpus::Open(data, {config.llama.vocab_size},
                                                            config.llama.max_position_embeddings, config.eval.held_out));
   const core::Manifest manifest = core::LlamaManifest(config.llama);
   worker::TensorValues parameters(manifest);

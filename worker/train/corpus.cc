@@ -38,9 +38,9 @@ void TakeOne(uint64_t seed, const core::SiteId& site, std::vector<std::vector<in
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Corpus>> Corpus::Open(const std::string& path, int64_t vocab_size,
+absl::StatusOr<std::shared_ptr<const Corpus>> Corpus::Open(const std::string& path, const formats::TokenFormat& format,
                                                            int64_t sequence, double held_out) {
-  ASSIGN_OR_RETURN(formats::TokenFile tokens, formats::TokenFile::Open(path, vocab_size));
+  ASSIGN_OR_RETURN(formats::TokenFile tokens, formats::TokenFile::Open(path, format));
   std::shared_ptr<const Corpus> corpus(new Corpus(std::move(tokens), path, sequence, held_out));
   const bool can_evaluate = held_out == 0 || corpus->held_out().size() >= corpus->window();
   if (corpus->num_segments_ < 1 || !can_evaluate) return corpus->TooSmall(1);

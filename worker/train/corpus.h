@@ -35,7 +35,7 @@ class Corpus {
   // `held_out` is the share of the tokens, at the end of the file, that no site trains on. INVALID_ARGUMENT if the file
   // has fewer tokens than one segment and one held-out sequence need: says how many it should have. A share of 0 holds
   // nothing out, and then there are no evaluation windows.
-  static absl::StatusOr<std::shared_ptr<const Corpus>> Open(const std::string& path, int64_t vocab_size,
+  static absl::StatusOr<std::shared_ptr<const Corpus>> Open(const std::string& path, const formats::TokenFormat& format,
                                                             int64_t sequence, double held_out);
 
   int64_t size() const { return tokens_.size(); }

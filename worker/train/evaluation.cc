@@ -120,7 +120,8 @@ absl::StatusOr<std::string> EvaluateDirectory(const std::string& dir, const std:
   TensorValues parameters(manifest);
   RETURN_IF_ERROR(formats::ReadModelDirectory(dir, manifest, parameters.MutableView()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Corpus> corpus,
-                   Corpus::Open(data_path, config.vocab_size, config.max_position_embeddings, options.held_out));
+                   Corpus::Open(data_path, {config.vocab_size, options.token_bytes}, config.max_position_embeddings,
+                                options.held_out));
   Evaluator evaluator(config, corpus, options.batches, options.batch_rows);
   const double loss = evaluator.Loss(parameters.View());
   const absl::StatusOr<double> bigram = BigramLoss(*corpus, config.vocab_size, options.batches, options.batch_rows);

@@ -44,6 +44,7 @@ std::vector<int32_t> Sample(const core::LlamaConfig& config, const Tensors& weig
                             int64_t count, uint64_t seed);
 
 struct EvaluateOptions {
+  int64_t token_bytes = 0;  // of raw .bin files; 0: 2
   int64_t sample_bytes = 200;
   uint64_t seed = 1;
   double held_out = core::EvalConfig().held_out;  // defaults are those of run.yaml, and so are the windows

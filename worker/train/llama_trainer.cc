@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Make(const core::RunConfi
   const core::LlamaConfig& llama = config.llama;
   ASSIGN_OR_RETURN(
       std::shared_ptr<const Corpus> corpus,
-      Corpus::Open(files.data_path, llama.vocab_size, llama.max_position_embeddings, config.eval.held_out));
+      Corpus::Open(files.data_path, {llama.vocab_size}, llama.max_position_embeddings, config.eval.held_out));
   std::unique_ptr<LlamaTrainer> trainer(new LlamaTrainer(config, site, files, std::move(corpus)));
   if (llama.init_from.empty()) {
     InitializeLlama(llama, config.seed, trainer->parameters_);

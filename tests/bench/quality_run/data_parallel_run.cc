@@ -18,7 +18,7 @@ class AllBatches {
  public:
   static absl::StatusOr<AllBatches> Make(const QualityOptions& options) {
     const core::RunConfig& config = options.config;
-    ASSIGN_OR_RETURN(auto corpus, worker::Corpus::Open(options.data_path, config.llama.vocab_size,
+    ASSIGN_OR_RETURN(auto corpus, worker::Corpus::Open(options.data_path, {config.llama.vocab_size},
                                                        config.llama.max_position_embeddings, config.eval.held_out));
     AllBatches all;
     const std::vector<core::SiteId> names = SiteNames(config.membership.min_sites);

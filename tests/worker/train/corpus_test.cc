@@ -14,7 +14,7 @@ constexpr int64_t kSequence = 15;
 constexpr int64_t kWindow = kSequence + 1;
 
 std::shared_ptr<const Corpus> OpenText(size_t bytes, double held_out = 0.1) {
-  auto corpus = Corpus::Open(WriteTemporary("corpus.txt", SmallText(bytes)), 256, kSequence, held_out);
+  auto corpus = Corpus::Open(WriteTemporary("corpus.txt", SmallText(bytes)), {256}, kSequence, held_out);
   EXPECT_TRUE(corpus.ok()) << corpus.status();
   return *std::move(corpus);
 }
@@ -81,11 +81,11 @@ TEST(Corpus, EverySiteHasASegmentEvenWhenThereAreHardlyMoreThanSites) {
 
 TEST(Corpus, TooFewTokensAreRefusedWithTheNumberNeeded) {
   const std::string path = WriteTemporary("tiny.txt", SmallText(100));
-  const auto corpus = Corpus::Open(path, 256, kSequence, 0.1);
+  const auto corpus = Corpus::Open(path, {256}, kSequence, 0.1);
   EXPECT_EQ(corpus.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(corpus.status().message(),
             path + ": expected at least 160 tokens for 1 site(s), sequences of 15 tokens and 0.1 held out, got 100");
-  EXPECT_TRUE(Corpus::Open(WriteTemporary("enough.txt", SmallText(160)), 256, kSequence, 0.1).ok());
+  EXPECT_TRUE(Corpus::Open(WriteTemporary("enough.txt", SmallText(160)), {256}, kSequence, 0.1).ok());
 }
 
 TEST(Corpus, MoreSitesThanSegmentsAreRefusedWithTheNumberNeeded) {
@@ -96,8 +96,8 @@ TEST(Corpus, MoreSitesThanSegmentsAreRefusedWithTheNumberNeeded) {
 }
 
 TEST(Corpus, MissingAndEmptyFilesAreErrors) {
-  EXPECT_FALSE(Corpus::Open(testing::TempDir() + "/is/not/there.txt", 256, kSequence, 0.1).ok());
-  EXPECT_FALSE(Corpus::Open(WriteTemporary("empty.txt", ""), 256, kSequence, 0.1).ok());
+  EXPECT_FALSE(Corpus::Open(testing::TempDir() + "/is/not/there.txt", {256}, kSequence, 0.1).ok());
+  EXPECT_FALSE(Corpus::Open(WriteTemporary("empty.txt", ""), {256}, kSequence, 0.1).ok());
 }
 
 TEST(Corpus, HeldOutWindowsAreSpreadOverTheTailAndStayInside) {
