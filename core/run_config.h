@@ -16,7 +16,8 @@
 
 namespace causeway::core {
 
-enum class ModelKind { kLlama, kSynthetic };
+// External: the sites bring the model; the first one that joins says which tensors it has.
+enum class ModelKind { kLlama, kSynthetic, kExternal };
 
 // Hugging Face's config.json names.
 struct LlamaConfig {
@@ -26,7 +27,7 @@ struct LlamaConfig {
   int64_t num_attention_heads = 4;
   int64_t num_key_value_heads = 4;
   int64_t vocab_size = 256;
-  int64_t max_position_embeddings = 128;  // also the length of a training sequence
+  int64_t max_position_embeddings = 128;  // the most tokens that a training row has
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000;
   bool tie_word_embeddings = true;
@@ -71,8 +72,24 @@ struct InnerConfig {
   double weight_decay = 0.1;
   double clip = 1.0;  // largest gradient norm; 0 = off
   int64_t batch_size = 8;
+  int64_t sequence_length = 0;  // tokens of a training row; 0 = max_position_embeddings
 
   friend bool operator==(const InnerConfig&, const InnerConfig&) = default;
+};
+
+// Own: each site trains on all of its data. Shared: all sites bring the same data, and each trains on a part of it. A
+// run that was stored without the key is shared.
+enum class DataMode { kShared, kOwn };
+
+// What a run.yaml that leaves data.mode open means for a run that begins.
+inline constexpr DataMode kDataModeOfNewRuns = DataMode::kShared;
+
+struct DataConfig {
+  DataMode mode = DataMode::kShared;
+  int64_t token_bytes = 2;   // of a token in shards that do not say it themselves
+  bool allow_equal = false;  // own: sites may bring equal data
+
+  friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
 enum class FragmentAssignment { kStrided, kSequential, kBalanced };
@@ -90,6 +107,10 @@ struct SyncConfig {
   FragmentAssignment fragment_assignment = FragmentAssignment::kStrided;
   int64_t fragment_sync_delay = 1;     // τ; kAutoDelay: each site chooses its own, at each send
   float fragment_update_alpha = 0.5f;  // α
+  std::vector<Step> fragment_offsets;  // t_p of each fragment; empty: spread evenly over H
+  FirstSend first_send = FirstSend::kFull;
+  // Prefixes of the names of each fragment's tensors; the longest that matches decides. Empty: fragment_assignment.
+  std::vector<std::vector<std::string>> fragments;
 
   bool auto_delay() const { return fragment_sync_delay == kAutoDelay; }
   FragmentSchedule Schedule() const {
@@ -175,6 +196,7 @@ struct RunConfig {
   LlamaConfig llama;          // when model_kind is kLlama
   SyntheticConfig synthetic;  // when model_kind is kSynthetic
   InnerConfig inner;
+  DataConfig data;
   SyncConfig sync;
   OuterParameters outer;  // optimizer sgd has momentum 0
   CodecConfig codec;
@@ -183,6 +205,10 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   OffloadConfig offload;
 
+  // Of a Llama: how many tokens a training row has.
+  int64_t sequence_length() const {
+    return inner.sequence_length > 0 ? inner.sequence_length : llama.max_position_embeddings;
+  }
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
 

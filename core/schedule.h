@@ -16,6 +16,10 @@ using FragmentId = int32_t;  // 0 … P−1
 using Version = int64_t;     // version v of a fragment: how many rounds made it; 0 is the initial parameters
 using Step = int64_t;        // inner steps, counted from 1; 0 is "before the first"
 
+// Where the first send of a fragment is: after a whole interval H more than its offset, or at its offset, of which 0
+// counts as H.
+enum class FirstSend { kFull, kOffset };
+
 class FragmentSchedule {
  public:
   // Needs 1 ≤ num_fragments ≤ sync_every and 0 ≤ delay < sync_every; anything else is the caller's bug.

@@ -13,7 +13,12 @@ template <typename T>
 using Names = std::initializer_list<std::pair<const char*, T>>;
 
 inline constexpr Names<core::ModelKind> kModelKinds = {{"llama", core::ModelKind::kLlama},
-                                                       {"synthetic", core::ModelKind::kSynthetic}};
+                                                       {"synthetic", core::ModelKind::kSynthetic},
+                                                       {"external", core::ModelKind::kExternal}};
+inline constexpr Names<core::DataMode> kDataModes = {{"own", core::DataMode::kOwn},
+                                                     {"shared", core::DataMode::kShared}};
+inline constexpr Names<core::FirstSend> kFirstSends = {{"full", core::FirstSend::kFull},
+                                                       {"offset", core::FirstSend::kOffset}};
 inline constexpr Names<core::SyntheticGradient> kGradients = {{"constant", core::SyntheticGradient::kConstant},
                                                               {"noise", core::SyntheticGradient::kNoise}};
 inline constexpr Names<core::SyntheticApply> kApplies = {{"every_step", core::SyntheticApply::kEveryStep},

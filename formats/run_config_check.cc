@@ -9,12 +9,12 @@
 #include "core/check.h"
 #include "core/limits.h"
 #include "formats/config_names.h"
+#include "formats/sync_config_check.h"
 
 namespace causeway::formats {
 namespace {
 
 using core::CodecId;
-using core::FragmentAssignment;
 using core::InnerOptimizerKind;
 using core::InnerSchedule;
 using core::ModelKind;
@@ -23,7 +23,6 @@ using core::SyntheticGradient;
 
 // Beyond these it is a typing error, and products of them still fit 64 bits.
 constexpr int64_t kMaxSteps = 1'000'000'000'000;
-constexpr int64_t kMaxSyncEvery = 1'000'000'000;
 constexpr int64_t kMaxWidth = 1 << 20;  // hidden size, sequence length, batch
 constexpr int64_t kMaxVocabulary = 1 << 24;
 constexpr int64_t kMaxLayers = 2'000;  // nine tensors each, within kMaxTensors
@@ -36,20 +35,28 @@ constexpr int64_t kMaxBytes = int64_t{1} << 50;
 constexpr int64_t kMaxInterleave = 1'000'000;
 constexpr int64_t kMinSubgroup = 1'000;  // fewer would be all overhead
 constexpr int64_t kMaxSubgroup = 10'000'000'000;
-constexpr int kTensorsPerLlamaLayer = 9;
 
-// Keys of the other kind of model would be ignored, so they are refused.
-void CheckKeysOfKind(const v1::Model& given, ModelKind kind, FieldCheck& check) {
-  const bool llama = kind == ModelKind::kLlama;
+// The keys of a section that were given.
+std::vector<const google::protobuf::FieldDescriptor*> GivenKeys(const google::protobuf::Message& section) {
   std::vector<const google::protobuf::FieldDescriptor*> fields;
-  given.GetReflection()->ListFields(given, &fields);
-  for (const auto* field : fields) {
+  section.GetReflection()->ListFields(section, &fields);
+  return fields;
+}
+
+// Keys of another kind of model would be ignored, so they are refused.
+void CheckKeysOfKind(const v1::RunConfig& given, ModelKind kind, FieldCheck& check) {
+  const std::string got = absl::StrCat("it with kind ", NameOf(kind, kModelKinds));
+  for (const auto* field : GivenKeys(given.model())) {
     if (field->number() == v1::Model::kKindFieldNumber) continue;
-    const bool of_llama = field->number() <= v1::Model::kInitFromFieldNumber;
-    check.Expect(
-        of_llama == llama, absl::StrCat("model.", field->name()),
-        absl::StrCat("it only with kind ", NameOf(of_llama ? ModelKind::kLlama : ModelKind::kSynthetic, kModelKinds)),
-        absl::StrCat("it with kind ", NameOf(kind, kModelKinds)));
+    const ModelKind owner =
+        field->number() <= v1::Model::kInitFromFieldNumber ? ModelKind::kLlama : ModelKind::kSynthetic;
+    check.Expect(owner == kind, absl::StrCat("model.", field->name()),
+                 absl::StrCat("it only with kind ", NameOf(owner, kModelKinds)), got);
+  }
+  if (kind != ModelKind::kExternal) return;
+  for (const auto* field : GivenKeys(given.inner())) {
+    check.Expect(false, absl::StrCat("inner.", field->name()), "no such key: the sites' scripts own their optimizer",
+                 got);
   }
 }
 
@@ -119,29 +126,24 @@ core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
           .beta2 = check.ShareBelowOne("inner.beta2", inner.beta2()),
           .weight_decay = check.NotNegative("inner.weight_decay", inner.weight_decay()),
           .clip = check.NotNegative("inner.clip", inner.clip()),
-          .batch_size = check.Integer("inner.batch_size", inner.batch_size(), 1, kMaxWidth)};
+          .batch_size = check.Integer("inner.batch_size", inner.batch_size(), 1, kMaxWidth),
+          .sequence_length = check.Integer("inner.sequence_length", inner.sequence_length(), 0, kMaxWidth)};
 }
 
-core::SyncConfig ReadSync(const v1::Sync& sync, FieldCheck& check) {
-  core::SyncConfig result;
-  result.mode = check.OneOf("sync.mode", sync.mode(), kSyncModes);
-  result.sync_every = check.Integer("sync.sync_every", sync.sync_every(), 1, kMaxSyncEvery);
-  check.Integer("sync.num_fragments", sync.num_fragments(), 1, core::kMaxFragments);
-  result.num_fragments = static_cast<int>(
-      check.Integer("sync.num_fragments", sync.num_fragments(), 1, result.sync_every, "at most sync_every"));
-  result.fragment_assignment = check.OneOf("sync.fragment_assignment", sync.fragment_assignment(), kAssignments);
-  if (sync.fragment_sync_delay() == core::kAutoDelay) {
-    // Quorum mode applies an update at the first step boundary after it is there: there is nothing to choose.
-    check.Expect(result.mode == core::SyncMode::kSynchronous, "sync.fragment_sync_delay",
-                 "a number of steps (auto is for mode: synchronous)", "auto");
-    result.fragment_sync_delay = core::kAutoDelay;
-  } else {
-    result.fragment_sync_delay = check.Integer("sync.fragment_sync_delay", sync.fragment_sync_delay(), 0,
-                                               result.sync_every - 1, "less than sync_every");
-  }
-  result.fragment_update_alpha =
-      static_cast<float>(check.Share("sync.fragment_update_alpha", sync.fragment_update_alpha()));
-  return result;
+core::DataConfig ReadData(const v1::Data& data, FieldCheck& check) {
+  const int64_t bytes = data.token_bytes();
+  check.Expect(bytes == 0 || bytes == 2 || bytes == 4, "data.token_bytes", "2 | 4", absl::StrCat(bytes));
+  return {.mode = check.OneOf("data.mode", data.mode(), kDataModes),
+          .token_bytes = bytes == 0 ? core::DataConfig().token_bytes : bytes,
+          .allow_equal = data.allow_equal()};
+}
+
+// The length of a training row, which a Llama alone has.
+void CheckSequenceLength(const core::RunConfig& config, FieldCheck& check) {
+  const bool llama = config.model_kind == ModelKind::kLlama;
+  check.Integer("inner.sequence_length", config.inner.sequence_length, 0,
+                llama ? config.llama.max_position_embeddings : 0,
+                llama ? "at most max_position_embeddings" : "a key of kind llama");
 }
 
 // SGD is Nesterov with momentum 0; a momentum that is given beside it would be ignored, so it is refused.
@@ -272,21 +274,6 @@ core::OffloadConfig ReadOffload(const v1::Offload& offload, FieldCheck& check) {
   return result;
 }
 
-// No fragment may be empty (core::BuildFragmentMap): with too few layers or tensors the run could never start.
-void CheckFragmentsFit(const core::RunConfig& config, FieldCheck& check) {
-  const bool balanced = config.sync.fragment_assignment == FragmentAssignment::kBalanced;
-  int64_t most = static_cast<int64_t>(config.synthetic.tensors.size());
-  std::string reason = "the model's tensors";
-  if (config.model_kind == ModelKind::kLlama && balanced) {
-    const int head = config.llama.tie_word_embeddings ? 0 : 1;
-    most = config.llama.num_hidden_layers * kTensorsPerLlamaLayer + 2 + head;
-  } else if (config.model_kind == ModelKind::kLlama) {
-    most = config.llama.num_hidden_layers + 1;
-    reason = "num_hidden_layers, and one for embeddings and head";
-  }
-  check.Integer("sync.num_fragments", config.sync.num_fragments, 1, most, reason);
-}
-
 }  // namespace
 
 void CheckLlama(const core::LlamaConfig& llama, const std::string& prefix, FieldCheck& check) {
@@ -326,11 +313,12 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
                config.run_id.empty() ? "none" : config.run_id);
   config.seed = message.seed();
   config.steps = check.Integer("run.steps", message.run().steps(), 0, kMaxSteps);
-  CheckKeysOfKind(given.model(), config.model_kind, check);
+  CheckKeysOfKind(given, config.model_kind, check);
   if (config.model_kind == ModelKind::kLlama) config.llama = ReadLlama(message.model(), check);
   if (config.model_kind == ModelKind::kSynthetic) config.synthetic = ReadSynthetic(message.model(), check);
-  config.inner = ReadInner(message.inner(), check);
-  config.sync = ReadSync(message.sync(), check);
+  if (config.model_kind != ModelKind::kExternal) config.inner = ReadInner(message.inner(), check);
+  config.data = ReadData(message.data(), check);
+  config.sync = ReadSync(message.sync(), given.sync(), check);
   config.outer = ReadOuter(message.outer(), given.outer(), check);
   config.codec = ReadCodec(message.codec(), config.sync.mode, check);
   config.membership = ReadMembership(message.membership(), config.sync.mode, check);
@@ -338,6 +326,7 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   config.checkpoint = ReadCheckpoint(message.checkpoint(), check);
   config.offload = ReadOffload(message.offload(), check);
   RETURN_IF_ERROR(check.status());
+  CheckSequenceLength(config, check);
   CheckFragmentsFit(config, check);
   RETURN_IF_ERROR(check.status());
   return config;

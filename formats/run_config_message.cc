@@ -1,4 +1,5 @@
-// core::RunConfig to the message that run.yaml is read into: every key, also those at their defaults.
+// core::RunConfig to the message that run.yaml is read into: every key of such a run, also those at their
+// defaults.
 #include "formats/config_names.h"
 #include "formats/run_config_check.h"
 
@@ -49,7 +50,16 @@ v1::Inner InnerToMessage(const core::InnerConfig& inner) {
   message.set_weight_decay(inner.weight_decay);
   message.set_clip(inner.clip);
   message.set_batch_size(inner.batch_size);
+  message.set_sequence_length(inner.sequence_length);
   return message;
+}
+
+v1::Model ModelToMessage(const core::RunConfig& config) {
+  v1::Model model;
+  if (config.model_kind == core::ModelKind::kLlama) model = LlamaToMessage(config.llama);
+  if (config.model_kind == core::ModelKind::kSynthetic) model = SyntheticToMessage(config.synthetic);
+  model.set_kind(NameOf(config.model_kind, kModelKinds));
+  return model;
 }
 
 v1::Sync SyncToMessage(const core::SyncConfig& sync) {
@@ -57,9 +67,14 @@ v1::Sync SyncToMessage(const core::SyncConfig& sync) {
   message.set_mode(NameOf(sync.mode, kSyncModes));
   message.set_sync_every(sync.sync_every);
   message.set_num_fragments(sync.num_fragments);
-  message.set_fragment_assignment(NameOf(sync.fragment_assignment, kAssignments));
+  if (sync.fragments.empty()) message.set_fragment_assignment(NameOf(sync.fragment_assignment, kAssignments));
   message.set_fragment_sync_delay(sync.fragment_sync_delay);
   message.set_fragment_update_alpha(sync.fragment_update_alpha);
+  message.mutable_fragment_offsets()->Add(sync.fragment_offsets.begin(), sync.fragment_offsets.end());
+  message.set_first_send(NameOf(sync.first_send, kFirstSends));
+  for (const std::vector<std::string>& prefixes : sync.fragments) {
+    message.add_fragments()->mutable_prefixes()->Add(prefixes.begin(), prefixes.end());
+  }
   return message;
 }
 
@@ -95,10 +110,11 @@ v1::RunConfig RunConfigToMessage(const core::RunConfig& config) {
   message.set_run_id(config.run_id);
   message.set_seed(config.seed);
   message.mutable_run()->set_steps(config.steps);
-  const bool llama = config.model_kind == core::ModelKind::kLlama;
-  *message.mutable_model() = llama ? LlamaToMessage(config.llama) : SyntheticToMessage(config.synthetic);
-  message.mutable_model()->set_kind(NameOf(config.model_kind, kModelKinds));
-  *message.mutable_inner() = InnerToMessage(config.inner);
+  *message.mutable_model() = ModelToMessage(config);
+  if (config.model_kind != core::ModelKind::kExternal) *message.mutable_inner() = InnerToMessage(config.inner);
+  message.mutable_data()->set_mode(NameOf(config.data.mode, kDataModes));
+  message.mutable_data()->set_token_bytes(config.data.token_bytes);
+  message.mutable_data()->set_allow_equal(config.data.allow_equal);
   *message.mutable_sync() = SyncToMessage(config.sync);
   message.mutable_outer()->set_optimizer(config.outer.momentum == 0 ? kSgd : kNesterov);
   message.mutable_outer()->set_lr(config.outer.lr);

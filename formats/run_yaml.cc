@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "formats/config_names.h"
 #include "formats/posix_file.h"
 #include "formats/run_config_check.h"
 #include "formats/yaml_message.h"
@@ -61,7 +62,7 @@ Json MessageJson(const Message& message) {
 
 Json ModelJson(const core::RunConfig& config, const v1::Model& model) {
   Json json = MessageJson(model);
-  if (config.model_kind == core::ModelKind::kLlama) return json;
+  if (config.model_kind != core::ModelKind::kSynthetic) return json;
   json["tensors"] = Json::array();
   for (const core::SyntheticTensor& tensor : config.synthetic.tensors) {
     json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}, {"init", Shortest(tensor.init)}});
@@ -77,6 +78,8 @@ Json ConfigJson(const core::RunConfig& config) {
   const v1::RunConfig message = RunConfigToMessage(config);
   Json json = MessageJson(message);
   json["model"] = ModelJson(config, message.model());
+  json["sync"]["fragment_offsets"] = config.sync.fragment_offsets;
+  json["sync"]["fragments"] = config.sync.fragments;
   json["codec"]["exempt"] = Json::array();
   for (const std::string& kind : message.codec().exempt()) json["codec"]["exempt"].push_back(kind);
   const auto add_allowed = [&](const char* key, const auto& names) {
@@ -116,15 +119,24 @@ Json FixedPart(const core::RunConfig& config) {
 
 }  // namespace
 
+absl::StatusOr<std::string> ReadRunYamlText(const std::string& path) {
+  return ReadFile(path, core::kMaxControlMessageBytes);  // it must fit a Welcome
+}
+
 absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, core::kMaxControlMessageBytes));  // it must fit a Welcome
+  ASSIGN_OR_RETURN(const std::string text, ReadRunYamlText(path));
   return ParseRunYaml(text, path);
 }
 
-absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::string& file_name) {
+absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::string& file_name,
+                                             const core::RunConfig* stored) {
   Origin origin{.file = file_name};
   v1::RunConfig message;
   RETURN_IF_ERROR(ReadYamlMessage(text, origin, message));
+  if (!message.data().has_mode()) {
+    const core::DataMode mode = stored != nullptr ? stored->data.mode : core::kDataModeOfNewRuns;
+    message.mutable_data()->set_mode(NameOf(mode, kDataModes));
+  }
   return RunConfigFromMessage(message, origin);
 }
 

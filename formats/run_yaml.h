@@ -8,7 +8,7 @@
 // The schema is proto/causeway/v1/run_config.proto, the commented example deploy/run.yaml. Every key but run_id has a
 // default. All checks run on both ways in, so a core::RunConfig is sound wherever it is seen. Errors are
 // INVALID_ARGUMENT: "run.yaml:12: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25".
-// Pure but for ReadRunYaml; thread-safe.
+// Pure but for what reads a file; thread-safe.
 #pragma once
 
 #include <string>
@@ -19,8 +19,13 @@
 
 namespace causeway::formats {
 
-absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path);
-absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::string& file_name);
+// A run's config is completed when the run is created: data.mode, which is stored with every run from now on, is not
+// the same in a new run that leaves it open as in one that was stored before there was the key. Where the run goes on,
+// `stored` is its config, and what the file leaves open of these keys is as it is there.
+absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::string& file_name,
+                                             const core::RunConfig* stored = nullptr);
+absl::StatusOr<std::string> ReadRunYamlText(const std::string& path);
+absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path);  // of a new run
 
 // Bytes of a causeway.v1.RunConfig with every key written, so that a site of another version has no say in defaults.
 std::string SerializeRunConfig(const core::RunConfig& config);

@@ -154,7 +154,8 @@ class YamlReader {
     const bool add = field.is_repeated();
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       Message* section = add ? reflection.AddMessage(&message, &field) : reflection.MutableMessage(&message, &field);
-      return ReadSection(node, path, *section);
+      if (!field.message_type()->options().GetExtension(v1::is_list)) return ReadSection(node, path, *section);
+      return ReadField(node, path, *field.message_type()->field(0), *section);
     }
     const std::string text = node.IsScalar() ? node.Scalar() : "";
     const bool plain = node.IsScalar() && node.Tag() == "?";

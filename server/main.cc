@@ -66,11 +66,12 @@ constexpr int64_t kTickMs = 25;                                  // leases, grac
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers under way
 constexpr int kReflectionThreads = 8;  // each open stream of reflection has one; whoever may connect may ask
 
-// Whether the stored state is of the run that the config describes.
-absl::Status CheckSameRun(const std::string& stored, const core::RunConfig& now) {
+// What run.yaml means for the stored run, if it describes that run.
+absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, const std::string& stored) {
   ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(stored));
+  ASSIGN_OR_RETURN(core::RunConfig now, formats::ParseRunYaml(run_yaml, absl::GetFlag(FLAGS_config), &before));
   const std::string difference = formats::FixedConfigDifference(before, now);
-  if (difference.empty()) return absl::OkStatus();
+  if (difference.empty()) return now;
   return absl::FailedPreconditionError(
       absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir), " holds the state of another run: ", difference));
 }
@@ -156,21 +157,24 @@ void Serve(server::Coordinator& coordinator) {
   spdlog::info("stopping: saves snapshots");
 }
 
-absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const core::RunConfig& config,
-                                                             const std::string& run_config, const core::Shard& shard) {
+// Where a run goes on, `config` becomes what run.yaml means for it.
+absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& run_yaml, core::RunConfig& config,
+                                                             const core::Shard& shard) {
   return server::Journal::Open({.directory = absl::GetFlag(FLAGS_state_dir),
-                                .run_config = run_config,
+                                .run_config = formats::SerializeRunConfig(config),
                                 .keep = config.checkpoint.keep,
                                 .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
                                 .min_free_bytes = config.checkpoint.min_free_bytes,
                                 .new_lineage = absl::GetFlag(FLAGS_new_lineage),
                                 .shard = shard,
-                                .accept = [&](const std::string& stored) { return CheckSameRun(stored, config); },
+                                .accept = [&](const std::string& stored) -> absl::StatusOr<std::string> {
+                                  ASSIGN_OR_RETURN(config, ConfigOfStoredRun(run_yaml, stored));
+                                  return formats::SerializeRunConfig(config);
+                                },
                                 .failed = nullptr});
 }
 
 absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core::RunConfig& config,
-                                                                     const std::string& run_config,
                                                                      const Listening& addresses,
                                                                      server::Journal* journal,
                                                                      server::StatusBoard* board) {
@@ -178,7 +182,7 @@ absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core:
   if (stored.rounds.seeded) spdlog::info("goes on with the stored state of run {}", config.run_id);
   return server::Coordinator::Create(
       {.config = config,
-       .run_config = run_config,
+       .run_config = formats::SerializeRunConfig(config),
        .config_json = formats::RunConfigJson(config),
        .board = board,
        .shard = addresses.shard,
@@ -240,14 +244,13 @@ int Finish(server::Coordinator& coordinator) {
                                                             "start goes on from there")));
 }
 
-int Run(const core::RunConfig& config, Listening addresses) {
+int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses) {
   for (const std::string& advice : formats::CodecAdvice(config.codec)) spdlog::warn("{}", advice);
   auto gate = server::Gate::Create(
       {.authorizer = {.mutual_tls = addresses.tls.given(), .site_tokens = absl::GetFlag(FLAGS_site_tokens)},
        .limits = {.bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))}});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
-  const std::string run_config = formats::SerializeRunConfig(config);
-  const auto journal = OpenJournal(config, run_config, addresses.shard);
+  const auto journal = OpenJournal(run_yaml, config, addresses.shard);
   if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
   // Before the state is restored, which may take minutes: probes are answered meanwhile.
   server::StatusBoard board = MakeBoard(config);
@@ -255,7 +258,7 @@ int Run(const core::RunConfig& config, Listening addresses) {
   const auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, &board);
   if (!http_server.ok()) return ctl::Fail(ctl::kBadInput, http_server.status());
   addresses.http.port = (*http_server)->port();
-  const auto coordinator = MakeCoordinator(config, run_config, addresses, journal->get(), &board);
+  const auto coordinator = MakeCoordinator(config, addresses, journal->get(), &board);
   if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
 
   server::GrpcService service(
@@ -301,10 +304,12 @@ int main(int argc, char** argv) {
   if (absl::GetFlag(FLAGS_config).empty() || absl::GetFlag(FLAGS_state_dir).empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected --config=run.yaml and --state_dir=DIR"));
   }
-  const auto config = formats::ReadRunYaml(absl::GetFlag(FLAGS_config));
+  const auto run_yaml = formats::ReadRunYamlText(absl::GetFlag(FLAGS_config));
+  if (!run_yaml.ok()) return ctl::Fail(ctl::kBadInput, run_yaml.status());
+  const auto config = formats::ParseRunYaml(*run_yaml, absl::GetFlag(FLAGS_config));
   if (!config.ok()) return ctl::Fail(ctl::kBadInput, config.status());
   auto listening = ReadListening();
   if (!listening.ok()) return ctl::Fail(ctl::kBadInput, listening.status());
   RaiseDescriptorLimit();
-  return Run(*config, *std::move(listening));
+  return Run(*run_yaml, *config, *std::move(listening));
 }

@@ -155,6 +155,13 @@ absl::Status CheckExportFlags() {
 
 int Train(transport::SessionLink& link, const core::RunConfig& config, StopRequest& stop) {
   const core::SiteId name = absl::GetFlag(FLAGS_site);
+  if (config.model_kind == core::ModelKind::kExternal) {
+    return ctl::Fail(ctl::kBadInput,
+                     absl::InvalidArgumentError(absl::StrCat("run ", config.run_id,
+                                                             " has a model of kind external: the "
+                                                             "sites bring this run's model: use the Python package or "
+                                                             "causeway.h")));
+  }
   if (config.model_kind == core::ModelKind::kSynthetic && !absl::GetFlag(FLAGS_data).empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("--data: the run's model is synthetic and takes none"));
   }

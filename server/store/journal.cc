@@ -73,14 +73,14 @@ struct Journal::Files {
     return ReadSnapshotRows(*reader, fragment);
   }
 
-  absl::Status OpenAll(const JournalOptions& options);
+  absl::Status OpenAll(JournalOptions& options);
   absl::Status CheckShard(const JournalOptions& options) const;
   absl::Status AppendPayloads(Item& item);
   absl::Status WriteRows(const Item& item, const JournalOptions& options);
   absl::Status Prune(core::FragmentId fragment, const JournalOptions& options);
 };
 
-absl::Status Journal::Files::OpenAll(const JournalOptions& options) {
+absl::Status Journal::Files::OpenAll(JournalOptions& options) {
   ASSIGN_OR_RETURN(directory, StateDirectory::Open(options.directory));
   RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
   const bool new_journal = IsEmptyFolder(directory->segments()) && IsEmptyFolder(directory->snapshots());
@@ -88,7 +88,9 @@ absl::Status Journal::Files::OpenAll(const JournalOptions& options) {
   ASSIGN_OR_RETURN(database, OpenJournalDatabase(path, new_journal));
   // First everything that may refuse, then what changes something.
   ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(*database, "run_config"));
-  if (run_config && options.accept) RETURN_IF_ERROR(options.accept(*run_config));
+  if (run_config && options.accept) {
+    ASSIGN_OR_RETURN(options.run_config, options.accept(*run_config));
+  }
   if (run_config) RETURN_IF_ERROR(CheckShard(options));
   RETURN_IF_ERROR(CheckNumerics(*database));
   ASSIGN_OR_RETURN(const auto ends, LoadSegmentEnds(*database));

@@ -45,8 +45,9 @@ struct JournalOptions {
   bool new_lineage = false;          // the directory was restored from a backup
   core::Shard shard;                 // whose fragments are stored here; another one's directory is refused
   int64_t segment_bytes = core::kSegmentBytes;
-  // Whether the run of the life before is this one; a status that it gives is Open's, and nothing has changed then.
-  std::function<absl::Status(const std::string& run_config)> accept;
+  // Whether the run of the life before is this one: the config that takes the place of run_config, serialized. A status
+  // that it gives is Open's, and nothing has changed then.
+  std::function<absl::StatusOr<std::string>(const std::string& run_config)> accept;
   std::function<void(const absl::Status&)> failed;  // once, on the journal's thread
 };
 

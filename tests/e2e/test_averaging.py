@@ -26,6 +26,7 @@ LLAMA = {
               "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 256, "max_position_embeddings": 32},
     "inner": {"optimizer": "sgd", "lr": 0.02, "warmup_steps": 0, "schedule": "constant", "weight_decay": 0, "clip": 0,
               "batch_size": 2},
+    "data": {"mode": "shared"},
     "membership": {"min_sites": 2},
     "eval": {"every_rounds": 0},
     "checkpoint": {"every_rounds": 0},

@@ -120,6 +120,7 @@ class ShardsTest(ShardedTest):
                             "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 256,
                             "max_position_embeddings": 32},
                   "inner": {"batch_size": 2},
+                  "data": {"mode": "shared"},
                   "sync": {"sync_every": 6, "num_fragments": 4, "fragment_sync_delay": 1,
                            "fragment_update_alpha": 0.5},
                   "codec": {"up": "rotated_lm2", "down": "int4", "feedback_up": 1, "feedback_down": 1},

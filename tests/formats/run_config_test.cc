@@ -34,12 +34,16 @@ core::RunConfig Llama() {
                   .beta2 = 0.95,
                   .weight_decay = 0,
                   .clip = 0,
-                  .batch_size = 3};
+                  .batch_size = 3,
+                  .sequence_length = 31};
+  config.data = {.mode = core::DataMode::kOwn, .token_bytes = 4, .allow_equal = true};
   config.sync = {.sync_every = 6,
                  .num_fragments = 3,
                  .fragment_assignment = core::FragmentAssignment::kBalanced,
                  .fragment_sync_delay = 0,
-                 .fragment_update_alpha = 0.1f};
+                 .fragment_update_alpha = 0.1f,
+                 .fragment_offsets = {5, 0, 2},
+                 .first_send = core::FirstSend::kOffset};
   config.outer = {.lr = 0.4f, .momentum = 0};
   config.codec = {.up = core::CodecId::kSign,
                   .down = core::CodecId::kRotatedLm4,
@@ -68,8 +72,15 @@ core::RunConfig Synthetic() {
   return config;
 }
 
+core::RunConfig External() {
+  core::RunConfig config{.run_id = "any", .model_kind = core::ModelKind::kExternal};
+  config.sync.num_fragments = 2;
+  config.sync.fragments = {{"model.layers.0.", "lm_head"}, {""}};
+  return config;
+}
+
 TEST(RunConfigBytes, ComeBackTheSame) {
-  for (const core::RunConfig& config : {Llama(), Synthetic(), core::RunConfig{.run_id = "d"}}) {
+  for (const core::RunConfig& config : {Llama(), Synthetic(), External(), core::RunConfig{.run_id = "d"}}) {
     const absl::StatusOr<core::RunConfig> parsed = ParseRunConfig(SerializeRunConfig(config));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(*parsed, config);
@@ -85,6 +96,15 @@ TEST(RunConfigBytes, HoldEveryKeySoThatDefaultsHaveNoSay) {
   EXPECT_TRUE(message.membership().has_merge());
 }
 
+TEST(RunConfigBytes, OfProgramsThatHadNoModeOfDataAreShared) {
+  v1::RunConfig message;
+  ASSERT_TRUE(message.ParseFromString(SerializeRunConfig(Llama())));
+  message.clear_data();
+  const absl::StatusOr<core::RunConfig> parsed = ParseRunConfig(message.SerializeAsString());
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->data, (core::DataConfig{.mode = core::DataMode::kShared, .token_bytes = 2, .allow_equal = false}));
+}
+
 TEST(RunConfigBytes, AreCheckedLikeTheFile) {
   EXPECT_EQ(ParseRunConfig("\xff\xff").status().message(),
             "run config: expected a RunConfig message, got 2 bytes that are none");
@@ -95,7 +115,7 @@ TEST(RunConfigBytes, AreCheckedLikeTheFile) {
 }
 
 TEST(RunConfigJson, IsARunYaml) {
-  for (const core::RunConfig& config : {Llama(), Synthetic(), core::RunConfig{.run_id = "d"}}) {
+  for (const core::RunConfig& config : {Llama(), Synthetic(), External(), core::RunConfig{.run_id = "d"}}) {
     const absl::StatusOr<core::RunConfig> parsed = ParseRunYaml(RunConfigJson(config), "json");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(*parsed, config);
@@ -110,19 +130,26 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":256,"max_position_embeddings":128,)"
       R"("rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"init_from":""},)"
       R"("inner":{"optimizer":"adamw","lr":0.003,"warmup_steps":50,"schedule":"cosine","beta1":0.9,)"
-      R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8},)"
+      R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8,"sequence_length":0},)"
       R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
-      R"("fragment_sync_delay":1,"fragment_update_alpha":0.5},)"
+      R"("fragment_sync_delay":1,"fragment_update_alpha":0.5,"first_send":"full",)"
+      R"("fragment_offsets":[],"fragments":[]},)"
       R"("outer":{"optimizer":"nesterov","lr":0.7,"momentum":0.9},)"
       R"("codec":{"up":"int4","down":"int4","feedback_up":1.0,"feedback_down":1.0,"zstd":false,"exempt":[]},)"
       R"("membership":{"min_sites":1,"min_quorum":1,"grace_ms":0,"lease_ms":10000,"max_staleness":1,)"
       R"("weights":"uniform","merge":"average"},)"
       R"("eval":{"every_rounds":1,"held_out":0.05,"batches":8},"checkpoint":{"every_rounds":10,"keep":3,"max_update_log_bytes":4294967296,)"
-      R"("min_free_bytes":1073741824},"offload":{"k":"auto","subgroup":100000000}})");
+      R"("min_free_bytes":1073741824},"offload":{"k":"auto","subgroup":100000000},)"
+      R"("data":{"mode":"shared","token_bytes":2,"allow_equal":false}})");
 }
 
 TEST(RunConfigJson, ExemptKindsAreNames) {
   EXPECT_THAT(RunConfigJson(Llama()), HasSubstr(R"("zstd":true,"exempt":["norm","embedding"]})"));
+}
+
+TEST(RunConfigJson, OfAnExternalModelHasNoKeysThatTheSitesHave) {
+  EXPECT_THAT(RunConfigJson(External()), HasSubstr(R"("model":{"kind":"external"},"sync":)"));
+  EXPECT_THAT(RunConfigJson(External()), HasSubstr(R"("fragments":[["model.layers.0.","lm_head"],[""]])"));
 }
 
 TEST(RunConfigJson, NotANumberIsNull) {
@@ -151,6 +178,20 @@ TEST(FixedConfig, DifferenceIsNamedWithBothValues) {
   EXPECT_EQ(difference([](core::RunConfig& now) { now.membership.lease_ms = 501; }),
             "membership.lease_ms: expected 500, got 501");
   EXPECT_EQ(FixedConfigDifference({.run_id = "load"}, Synthetic()), R"(model.kind: expected "llama", got "synthetic")");
+}
+
+TEST(FixedConfig, ModeOfDataThatTheFileLeavesOpenIsTheStoredOne) {
+  for (const core::DataMode mode : {core::DataMode::kOwn, core::DataMode::kShared}) {
+    core::RunConfig stored{.run_id = "d"};
+    stored.data.mode = mode;
+    const absl::StatusOr<core::RunConfig> open = ParseRunYaml("run_id: d\ndata: {allow_equal: false}\n", "f", &stored);
+    ASSERT_TRUE(open.ok()) << open.status();
+    EXPECT_EQ(FixedConfigDifference(stored, *open), "");
+  }
+  core::RunConfig stored{.run_id = "d"};
+  const absl::StatusOr<core::RunConfig> other = ParseRunYaml("run_id: d\ndata: {mode: own}\n", "f", &stored);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(FixedConfigDifference(stored, *other), R"(data.mode: expected "shared", got "own")");
 }
 
 TEST(FixedConfig, WhatMayChangeBetweenStartsIsNoDifference) {

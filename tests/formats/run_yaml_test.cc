@@ -184,7 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Models, RunYamlRefuses,
     testing::Values(
-        Case{"Kind", "model: {kind: mamba}\n", "run.yaml:2: model.kind: expected llama | synthetic, got mamba"},
+        Case{"Kind", "model: {kind: mamba}\n",
+             "run.yaml:2: model.kind: expected llama | synthetic | external, got mamba"},
         Case{"HeadsThatDoNotDivide", "model: {hidden_size: 130}\n",
              "run.yaml:2: model.hidden_size: expected a multiple of num_attention_heads 4, got 130"},
         Case{"OddHead", "model:\n  hidden_size: 12\n",
@@ -202,6 +203,19 @@ INSTANTIATE_TEST_SUITE_P(
              "run.yaml:3: model.step_ms: expected it only with kind synthetic, got it with kind llama"},
         Case{"KeyOfLlama", "model:\n  kind: synthetic\n  vocab_size: 5\n",
              "run.yaml:4: model.vocab_size: expected it only with kind llama, got it with kind synthetic"},
+        Case{"KeyOfLlamaBesideExternal", "model:\n  kind: external\n  vocab_size: 5\n",
+             "run.yaml:4: model.vocab_size: expected it only with kind llama, got it with kind external"},
+        Case{"OptimizerBesideExternal", "model: {kind: external}\ninner:\n  lr: 0.1\n",
+             "run.yaml:4: inner.lr: expected no such key: the sites' scripts own their optimizer, got it with kind "
+             "external"},
+        Case{"SequenceBeyondTheModel", "model: {max_position_embeddings: 64}\ninner: {sequence_length: 65}\n",
+             "run.yaml:3: inner.sequence_length: expected 0 to 64 (at most max_position_embeddings), got 65"},
+        Case{"SequenceOfSynthetic",
+             "model: {kind: synthetic, tensors: [{name: w, shape: [1]}]}\ninner: {sequence_length: 5}\n"
+             "sync: {num_fragments: 1}\n",
+             "run.yaml:3: inner.sequence_length: expected 0 (a key of kind llama), got 5"},
+        Case{"DataMode", "data: {mode: split}\n", "run.yaml:2: data.mode: expected own | shared, got split"},
+        Case{"TokenBytes", "data: {token_bytes: 3}\n", "run.yaml:2: data.token_bytes: expected 2 | 4, got 3"},
         Case{"NoTensors", "model:\n  kind: synthetic\n",
              "run.yaml:2: model.tensors: expected 1 to 20000 tensors, got 0"},
         Case{"RepeatedTensor",
@@ -229,6 +243,31 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"MoreFragmentsThanSyntheticTensors",
              "model: {kind: synthetic, tensors: [{name: w, shape: [1]}]}\nsync: {num_fragments: 2}\n",
              "run.yaml:3: sync.num_fragments: expected 1 (the model's tensors), got 2"}),
+    CaseName);
+
+INSTANTIATE_TEST_SUITE_P(
+    Fragments, RunYamlRefuses,
+    testing::Values(
+        Case{"OffsetsOfFewerFragments", "sync: {fragment_offsets: [1, 2]}\n",
+             "run.yaml:2: sync.fragment_offsets: expected 4 items, one for each of num_fragments, got 2"},
+        Case{"OffsetBeyondInterval", "sync: {sync_every: 5, fragment_offsets: [1, 2, 0, 5]}\n",
+             "run.yaml:2: sync.fragment_offsets[3]: expected 0 to 4 (less than sync_every), got 5"},
+        Case{"NegativeOffset", "sync: {fragment_offsets: [-1, 2, 0, 5]}\n",
+             "run.yaml:2: sync.fragment_offsets[0]: expected 0 to 19 (less than sync_every), got -1"},
+        Case{"FirstSend", "sync: {first_send: now}\n", "run.yaml:2: sync.first_send: expected full | offset, got now"},
+        Case{"ListsOfOtherFragments", "sync:\n  fragments: [[a], [b]]\n",
+             "run.yaml:3: sync.fragments: expected 4 items, one for each of num_fragments, got 2"},
+        Case{"ListThatIsAText", "sync:\n  num_fragments: 1\n  fragments:\n    - model\n",
+             "run.yaml:5: sync.fragments[0]: expected a list, got model"},
+        Case{"EmptyList", "sync:\n  num_fragments: 2\n  fragments:\n    - [model]\n    - []\n",
+             "run.yaml:6: sync.fragments[1]: expected a list of prefixes of tensor names, got none"},
+        Case{"NumberForPrefix", "sync: {num_fragments: 1, fragments: [[[a]]]}\n",
+             "run.yaml:2: sync.fragments[0][0]: expected a text, got a list"},
+        Case{"RepeatedPrefix", "sync:\n  num_fragments: 2\n  fragments:\n    - [a, b]\n    - [b]\n",
+             "run.yaml:6: sync.fragments[1][0]: expected each prefix once, got b again"},
+        Case{"AssignmentBesideFragments",
+             "sync:\n  num_fragments: 1\n  fragment_assignment: strided\n  fragments: [[\"\"]]\n",
+             "run.yaml:4: sync.fragment_assignment: expected it only without sync.fragments, got it beside them"}),
     CaseName);
 
 TEST(RunYaml, RunIdIsRequiredAndAName) {
@@ -295,6 +334,16 @@ TEST(RunYaml, EveryCodecMayBeNamed) {
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_EQ(config->codec.up, codec);
   }
+}
+
+TEST(RunYaml, LengthOfARowIsTheModelsUnlessItIsGiven) {
+  const auto length = [](const std::string& inner) {
+    const auto config = ParseRunYaml("run_id: a\nmodel: {max_position_embeddings: 512}\n" + inner, "f");
+    return config.ok() ? config->sequence_length() : -1;
+  };
+  EXPECT_EQ(length(""), 512);
+  EXPECT_EQ(length("inner: {sequence_length: 0}\n"), 512);
+  EXPECT_EQ(length("inner: {sequence_length: 64}\n"), 64);
 }
 
 TEST(RunYaml, OuterSgdHasNoMomentum) {

@@ -84,6 +84,7 @@ def run_yaml(settings):
                   "max_position_embeddings": settings["sequence"]},
         "inner": {"lr": settings["lr"], "warmup_steps": settings["warmup"], "schedule": "cosine",
                   "batch_size": settings["batch"]},
+        "data": {"mode": "shared"},
         "sync": {"sync_every": settings["H"], "num_fragments": settings["P"], "fragment_sync_delay": settings["tau"],
                  "fragment_update_alpha": settings["alpha"]},
         "outer": {"optimizer": "nesterov", "lr": settings["eta"], "momentum": settings["mu"]} if nesterov else

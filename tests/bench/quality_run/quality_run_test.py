@@ -23,6 +23,7 @@ CONFIG = {
     "model": {"kind": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
               "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 16},
     "inner": {"lr": 3e-3, "warmup_steps": 10, "batch_size": 4},
+    "data": {"mode": "shared"},
     "sync": {"sync_every": 10, "num_fragments": 4, "fragment_sync_delay": 1, "fragment_update_alpha": 0.5},
     "codec": {"up": "int4", "down": "int4", "feedback_up": 1.0, "feedback_down": 1.0},
     "membership": {"min_sites": 2},

@@ -377,13 +377,27 @@ TEST(Journal, RunThatIsNotAcceptedChangesNothing) {
     auto first = *Journal::Open({.directory = folder.path(), .run_config = "first", .failed = nullptr});
     first->Commit({.events = {{.kind = "start", .site = "", .text = ""}}});
   }
-  const auto refuse = [](const std::string& stored) { return absl::FailedPreconditionError("not " + stored); };
+  const auto refuse = [](const std::string& stored) -> absl::StatusOr<std::string> {
+    return absl::FailedPreconditionError("not " + stored);
+  };
   const auto refused = Journal::Open(
       {.directory = folder.path(), .run_config = "second", .new_lineage = true, .accept = refuse, .failed = nullptr});
   EXPECT_EQ(refused.status().message(), "not first");
   const auto again = *Journal::Open({.directory = folder.path(), .run_config = "first", .failed = nullptr});
   EXPECT_EQ(again->epoch(), 2u);
   EXPECT_TRUE(again->former_lineages().empty());
+}
+
+TEST(Journal, ConfigThatAcceptGivesIsStored) {
+  const TemporaryFolder folder;
+  for (const char* given : {"first", "second", "third"}) {
+    const auto accept = [&](const std::string& stored) -> absl::StatusOr<std::string> { return stored + ", " + given; };
+    auto journal =
+        *Journal::Open({.directory = folder.path(), .run_config = given, .accept = accept, .failed = nullptr});
+    journal->Commit({.events = {{.kind = "start", .site = "", .text = ""}}});
+  }
+  const auto journal = *Journal::Open({.directory = folder.path(), .run_config = "", .failed = nullptr});
+  EXPECT_EQ((*journal->Load()).run_config, "first, second, third");
 }
 
 }  // namespace
