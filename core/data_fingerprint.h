@@ -6,7 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+
+#include "core/ids.h"
 
 namespace causeway::core {
 
@@ -16,6 +20,16 @@ struct DataFingerprint {
 
   friend bool operator==(const DataFingerprint&, const DataFingerprint&) = default;
 };
+
+// What a site says of its data when it joins; nothing where it does not know.
+struct SiteData {
+  std::optional<DataFingerprint> training;  // what it trains on, with the tail that it holds out
+  std::optional<DataFingerprint> held_out;  // a file of its own to evaluate on
+
+  bool said() const { return training || held_out; }
+  friend bool operator==(const SiteData&, const SiteData&) = default;
+};
+using DataOfSites = std::map<SiteId, SiteData>;
 
 std::string FingerprintText(const DataFingerprint& data);  // "1,234 tokens, fingerprint 0011223344556677"
 

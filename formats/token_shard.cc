@@ -81,10 +81,10 @@ bool LooksWide(std::span<const std::byte> tokens) {
 
 absl::StatusOr<int64_t> RawWidth(const std::string& path, std::span<const std::byte> tokens,
                                  const TokenFormat& format) {
-  const int64_t width = format.token_bytes == 0 ? kNarrow : format.token_bytes;
+  const int64_t width = format.token_bytes;
   if (width == kNarrow && format.vocab_size > kNarrowValues) {
-    return Wrong(path, absl::StrCat("expected data.token_bytes: 4 for a vocab_size of ", format.vocab_size, ", got ",
-                                    format.token_bytes == 0 ? "none" : "2"));
+    return Wrong(path,
+                 absl::StrCat("expected data.token_bytes: 4 for a vocab_size of ", format.vocab_size, ", got ", width));
   }
   if (tokens.size() % width != 0) {
     return Wrong(path, absl::StrCat("expected ", width, " bytes for each token, got ", tokens.size(), " bytes"));

@@ -24,7 +24,7 @@ namespace causeway::formats {
 
 struct TokenFormat {
   int64_t vocab_size = 256;
-  int64_t token_bytes = 0;  // of a .bin without a header: 2 or 4; 0: not said, which is 2
+  int64_t token_bytes = 2;  // of a .bin without a header: 2 or 4
 };
 
 class TokenShard {

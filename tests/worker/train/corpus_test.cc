@@ -107,6 +107,29 @@ TEST(Corpus, HeldOutWindowsAreSpreadOverTheTailAndStayInside) {
   EXPECT_EQ(corpus->HeldOutWindow(0, 1), corpus->held_out().begin);
 }
 
+TEST(Corpus, AHeldOutFileIsHeldOutAsAWhole) {
+  const std::string path = WriteTemporary("held_out.txt", SmallText(500));
+  const auto corpus = *Corpus::OpenHeldOut(path, {256}, kSequence);
+  EXPECT_EQ(corpus->HeldOutWindow(0, 8), 0);
+  EXPECT_EQ(corpus->HeldOutWindow(7, 8) + kWindow, 500);
+  const std::string tiny = WriteTemporary("tiny.txt", SmallText(15));
+  EXPECT_EQ(Corpus::OpenHeldOut(tiny, {256}, kSequence).status().message(),
+            tiny + ": expected at least 16 tokens for a sequence of 15, got 15");
+}
+
+TEST(SiteBatches, RowsOfATextOfOnesOwnBeginAnywhereInItAndCoverAllOfIt) {
+  const auto corpus =
+      *Corpus::Open(WriteTemporary("own.txt", SmallText(2'000)), {256}, kSequence, 0.1, core::DataMode::kOwn);
+  SiteBatches batches(corpus, 3, "eu", 4);
+  std::set<int64_t> begins;
+  for (core::Step t = 1; t <= 6'000; ++t) {
+    for (int64_t row = 0; row < 4; ++row) begins.insert(batches.RowBegin(t, row));
+  }
+  EXPECT_EQ(*begins.begin(), 0);
+  EXPECT_EQ(*begins.rbegin(), corpus->training().end - kWindow);
+  EXPECT_EQ(std::ssize(begins), corpus->training().end - kWindow + 1) << "every position that a row fits at";
+}
+
 TEST(SiteBatches, RowsLieInSegmentsOfTheSiteAndTwoSitesNeverMeet) {
   const auto corpus = OpenText(20'000);
   std::map<core::SiteId, std::set<int64_t>> read;

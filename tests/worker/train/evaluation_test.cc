@@ -152,9 +152,9 @@ TEST(Sample, APromptLongerThanTheSequenceCountsByItsEnd) {
   for (int i = 0; i < weights.size(); ++i) FillNormal(5, manifest[i].name, 0.3, weights[i]);
   std::vector<int32_t> prompt(12, 'x'), longer(30, 'y');
   longer.insert(longer.end(), prompt.begin(), prompt.end());
-  const std::vector<int32_t> sample = Sample(config, weights.View(), prompt, 20, 1);
+  const std::vector<int32_t> sample = Sample(config, 12, weights.View(), prompt, {.sample_bytes = 20});
   EXPECT_EQ(sample.size(), 20u);
-  EXPECT_EQ(sample, Sample(config, weights.View(), longer, 20, 1));
+  EXPECT_EQ(sample, Sample(config, 12, weights.View(), longer, {.sample_bytes = 20}));
 }
 
 }  // namespace
