@@ -95,7 +95,7 @@ struct InnerConfig {
 enum class DataMode { kShared, kOwn };
 
 // What a run.yaml that leaves data.mode open means for a run that begins.
-inline constexpr DataMode kDataModeOfNewRuns = DataMode::kShared;
+inline constexpr DataMode kDataModeOfNewRuns = DataMode::kOwn;
 
 struct DataConfig {
   DataMode mode = DataMode::kShared;

@@ -29,6 +29,21 @@ std::string Bytes(const json& value) {
   return absl::StrFormat("%.3g TB", bytes);
 }
 
+// The run's, or those of the sites and why there is none of the run.
+std::string EvalLines(const json& status) {
+  const json& loss = status.at("eval_loss");
+  std::string lines =
+      loss.is_null() ? absl::StrCat("eval loss - (", status.value("eval_loss_reason", ""), ")\n")
+                     : absl::StrCat("eval loss ", Number(loss.at("start")), " → ", Number(loss.at("latest")), "\n");
+  const json by_site = status.value("eval_loss_by_site", json::object());  // outlives the loop over it
+  std::vector<std::string> sites;
+  for (const auto& [site, one] : by_site.items()) {
+    sites.push_back(absl::StrCat(site, " ", Number(one.at("loss"))));
+  }
+  if (!sites.empty()) absl::StrAppend(&lines, "eval loss of each site's own data: ", absl::StrJoin(sites, ", "), "\n");
+  return lines;
+}
+
 std::string SiteLine(const json& site) {
   const json& utilization = site["utilization"];
   return absl::StrFormat("%-12s %-9s %9d %9s %8s %6s %10s %10s %10s/s %10s/s  %s\n", site["name"].get<std::string>(),
@@ -58,8 +73,7 @@ absl::StatusOr<std::string> StatusText(const std::string& text) try {
       status.at("state").get<std::string>(), reason.empty() ? "" : " (" + reason + ")",
       Millions(status.at("parameters")), status.at("codec").at("up").get<std::string>(),
       status.at("codec").at("down").get<std::string>(), Number(status.at("uptime_s"), " s"));
-  absl::StrAppend(&out, "eval loss ", Number(status.at("eval_loss").at("start")), " → ",
-                  Number(status.at("eval_loss").at("latest")), "\n\n");
+  absl::StrAppend(&out, EvalLines(status), "\n");
   absl::StrAppend(&out, absl::StrFormat("%-12s %-9s %9s %9s %8s %6s %10s %10s %12s %12s\n", "site", "state", "step",
                                         "tokens/s", "loss", "busy", "up", "down", "up rate", "down rate"));
   for (const json& site : status.at("sites")) out += SiteLine(site);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/data_fingerprint.h"
 #include "core/fragment_map.h"
 #include "core/membership.h"
 #include "core/outer_step.h"
@@ -26,6 +27,7 @@ struct Standing {
   std::vector<core::Version> versions;  // of the anchors, empty before the site has entered
   bool from_checkpoint = false;         // this process repeats steps of its session
   bool joining = false;                 // it has no place yet: what it downloads is of use whatever became of its stay
+  core::SiteData data;                  // what the site trains and evaluates on, as far as it says
 };
 
 struct Welcome {

@@ -223,6 +223,7 @@ void GrpcLink::Connect() {
   join.mutable_versions()->Assign(standing.versions.begin(), standing.versions.end());
   join.set_from_checkpoint(standing.from_checkpoint);
   join.set_software_version(kVersion);
+  ToProto(standing.data, &join);
   core::MutexLock lock(mutex_);
   if (stopping_ || failed_) return;
   joining_ = standing.joining;

@@ -30,6 +30,15 @@ void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1
   }
 }
 
+void ToProto(const core::SiteData& data, v1::Join* message) {
+  const auto set = [](const core::DataFingerprint& fingerprint, v1::DataFingerprint* out) {
+    out->set_tokens(fingerprint.tokens);
+    out->set_digest(fingerprint.digest);
+  };
+  if (data.training) set(*data.training, message->mutable_data());
+  if (data.held_out) set(*data.held_out, message->mutable_held_out());
+}
+
 void ToProto(const core::Entry& entry, v1::Entry* message) {
   message->set_step(entry.step);
   message->mutable_versions()->Assign(entry.versions.begin(), entry.versions.end());
@@ -151,6 +160,18 @@ absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest_message
     return absl::InvalidArgumentError(absl::StrCat("fragment map: places ", count, " of ", synced, " tensors"));
   }
   return core::FragmentMap(std::move(manifest), tensors_of_fragment);
+}
+
+absl::StatusOr<core::SiteData> DataFromProto(const v1::Join& message) {
+  core::SiteData data;
+  if (message.has_data()) data.training = {message.data().tokens(), message.data().digest()};
+  if (message.has_held_out()) data.held_out = {message.held_out().tokens(), message.held_out().digest()};
+  for (const auto& fingerprint : {data.training, data.held_out}) {
+    if (!fingerprint || fingerprint->tokens > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("fingerprint of data: expected 1 or more tokens, got ", fingerprint->tokens));
+  }
+  return data;
 }
 
 core::Entry FromProto(const v1::Entry& message) {

@@ -14,6 +14,7 @@ extern const char kVersion[];             // of the programs, "0.1.0"
 
 void ToProto(const core::Manifest& manifest, v1::Manifest* message);
 void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1::FragmentTensors>* message);
+void ToProto(const core::SiteData& data, v1::Join* message);
 void ToProto(const core::Entry& entry, v1::Entry* message);
 void ToProto(const core::Progress& progress, v1::Progress* message);
 void ToProto(const DownloadHeader& header, v1::DownloadHeader* message);
@@ -22,6 +23,7 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message);
 absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message);
 absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest,
                                             const google::protobuf::RepeatedPtrField<v1::FragmentTensors>& fragments);
+absl::StatusOr<core::SiteData> DataFromProto(const v1::Join& message);
 core::Entry FromProto(const v1::Entry& message);
 core::Progress FromProto(const v1::Progress& message);
 DownloadHeader FromProto(const v1::DownloadHeader& message);

@@ -35,7 +35,10 @@
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
           "HOST:PORT of the coordinator; of several the list A,B,… in the order of their shards");
 ABSL_FLAG(std::string, site, "", "this site's name, unique in the run");
-ABSL_FLAG(std::string, data, "", "text file, .bin token shard or directory of them (not for a synthetic model)");
+ABSL_FLAG(std::string, data, "",
+          "text file, .bin token shard, .jsonl file or folder of one of them (not for a synthetic model)");
+ABSL_FLAG(std::string, held_out, "",
+          "evaluate on FILE, the same in all sites, instead of the tail of --data (data.mode: own)");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
@@ -55,6 +58,10 @@ ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not re
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(int64_t, sample_bytes, 200, "with --evaluate: how much text to sample");
 ABSL_FLAG(uint64_t, seed, 1, "with --evaluate: of the sample");
+ABSL_FLAG(int64_t, token_bytes, 2,
+          "with --evaluate: of a token in a .bin without a header, 2 or 4; a run has data.token_bytes");
+ABSL_FLAG(int64_t, sequence_length, 0,
+          "with --evaluate: tokens of a window; 0 = max_position_embeddings; a run has inner.sequence_length");
 
 namespace causeway {
 namespace {
@@ -75,8 +82,14 @@ int FailWith(const absl::Status& status) {
 }
 
 int Evaluate() {
-  const worker::EvaluateOptions options{.sample_bytes = absl::GetFlag(FLAGS_sample_bytes),
+  const worker::EvaluateOptions options{.token_bytes = absl::GetFlag(FLAGS_token_bytes),
+                                        .sequence_length = absl::GetFlag(FLAGS_sequence_length),
+                                        .sample_bytes = absl::GetFlag(FLAGS_sample_bytes),
                                         .seed = absl::GetFlag(FLAGS_seed)};
+  if (options.token_bytes != 2 && options.token_bytes != 4) {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(
+                                         absl::StrCat("--token_bytes: expected 2 or 4, got ", options.token_bytes)));
+  }
   const auto json = worker::EvaluateDirectory(absl::GetFlag(FLAGS_evaluate), absl::GetFlag(FLAGS_data), options);
   if (!json.ok()) return ctl::Fail(ctl::kBadInput, json.status());
   std::printf("%s\n", json->c_str());
@@ -168,11 +181,16 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
     constexpr char kNotHere[] = "the sites bring this run's model: use the Python package or causeway.h";
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(kNotHere));
   }
-  if (config.model_kind == core::ModelKind::kSynthetic && !absl::GetFlag(FLAGS_data).empty()) {
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("--data: the run's model is synthetic and takes none"));
+  for (const auto& [flag, path] :
+       {std::pair("--data", absl::GetFlag(FLAGS_data)), std::pair("--held_out", absl::GetFlag(FLAGS_held_out))}) {
+    if (config.model_kind != core::ModelKind::kSynthetic || path.empty()) continue;
+    return ctl::Fail(ctl::kBadInput,
+                     absl::InvalidArgumentError(absl::StrCat(flag, ": the run's model is synthetic and takes none")));
   }
-  auto trainer = worker::MakeTrainer(
-      config, name, {.data_path = absl::GetFlag(FLAGS_data), .calibration_path = offload::DefaultCalibrationPath()});
+  auto trainer = worker::MakeTrainer(config, name,
+                                     {.data_path = absl::GetFlag(FLAGS_data),
+                                      .held_out_path = absl::GetFlag(FLAGS_held_out),
+                                      .calibration_path = offload::DefaultCalibrationPath()});
   if (!trainer.ok()) return ctl::Fail(ctl::kBadInput, trainer.status());
   auto form = formats::MakeExportForm(config, absl::GetFlag(FLAGS_export_dtype), absl::GetFlag(FLAGS_export_assets));
   if (!form.ok()) return ctl::Fail(ctl::kBadInput, form.status());
@@ -182,6 +200,10 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
   auto saved = OpenCheckpoints(config, link);
   if (!saved.ok()) return ctl::Fail(ctl::kBadInput, saved.status());
   worker::Site site(config, name, (*trainer)->manifest(), &(*trainer)->store(), &link);
+  const core::SiteData data = (*trainer)->data();
+  site.SetData(data);
+  if (data.training) spdlog::info("data: {}", core::FingerprintText(*data.training));
+  if (data.held_out) spdlog::info("held out: {}", core::FingerprintText(*data.held_out));
   if (saved->checkpoint) {
     absl::Status loaded = (*trainer)->Load(saved->checkpoint->trainer_path);
     if (!loaded.ok()) return ctl::Fail(ctl::kBadInput, loaded);

@@ -13,6 +13,7 @@ BYTE_VOCAB = 256
 
 LLMC_MAGIC = 20240520  # first int32 of llm.c's shards, whose header is 256 int32
 LLMC_WIDE_MAGIC = 20240801  # of those with uint32 tokens
+LLMC_TYPES = {LLMC_MAGIC: "H", LLMC_WIDE_MAGIC: "I"}
 LLMC_HEADER_BYTES = 1024
 READ_BYTES = 1 << 24
 
@@ -61,33 +62,36 @@ def _download(folder):
 
 
 def check_data(path):
-    """The user's text or .bin shards, as an absolute path."""
+    """The user's text, .bin shards or JSON lines, as an absolute path."""
     path = pathlib.Path(path).absolute()
     if not path.exists():
         raise CorpusError(f"--data={path}: no such file")
-    expected = f"--data={path}: expected a text file, a .bin file, or a folder of .bin files"
+    expected = f"--data={path}: expected a text file, a .bin file, or a folder of .bin, .txt or .jsonl files"
     if not path.is_dir() and not path.is_file():
         raise CorpusError(f"{expected}, got a pipe or device")
-    files = sorted(path.glob("*.bin")) if path.is_dir() else [path]
+    files = _files(path)
     if not files:
         raise CorpusError(f"{expected}, got a folder without any")
     for file in files:
         try:
             with open(file, "rb") as opened:
-                begin = opened.read(4)
-                if not begin:
+                if not opened.read(1):
                     raise CorpusError(f"--data={file}: is empty")
-                if file.suffix == ".bin" and int.from_bytes(begin, "little") == LLMC_WIDE_MAGIC:
-                    raise CorpusError(f"--data={file}: expected uint16 tokens, got llm.c's shard of uint32 tokens, "
-                                      "which are not read yet")
         except OSError as error:
             raise CorpusError(f"--data={file}: cannot read it: {error.strerror}") from None
     return path
 
 
+def _files(path):
+    """What causeway-worker reads of it (docs/data.md)."""
+    if not path.is_dir():
+        return [path]
+    return next(filter(None, (sorted(path.glob(f"*{ending}")) for ending in (".bin", ".txt", ".jsonl"))), [])
+
+
 def vocab_size(path):
     """256 for text, whose bytes are the tokens; for .bin shards one more than their largest token, at least that."""
-    shards = sorted(path.glob("*.bin")) if path.is_dir() else [path] if path.suffix == ".bin" else []
+    shards = [file for file in _files(path) if file.suffix == ".bin"]
     return max([BYTE_VOCAB] + [_largest_token(shard) + 1 for shard in shards])
 
 
@@ -95,9 +99,10 @@ def _largest_token(shard):
     largest = 0
     with open(shard, "rb") as file:
         header = array.array("i", file.read(LLMC_HEADER_BYTES).ljust(4, b"\0")[:4])
-        file.seek(LLMC_HEADER_BYTES if header[0] == LLMC_MAGIC else 0)
+        file.seek(LLMC_HEADER_BYTES if header[0] in LLMC_TYPES else 0)
         while block := file.read(READ_BYTES):
-            tokens = array.array("H", block[:len(block) // 2 * 2])
+            tokens = array.array(LLMC_TYPES.get(header[0], "H"))
+            tokens.frombytes(block[:len(block) // tokens.itemsize * tokens.itemsize])
             if sys.byteorder == "big":
                 tokens.byteswap()
             largest = max(largest, max(tokens, default=0))

@@ -25,7 +25,11 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOpti
 }
 
 Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
-    : options_(std::move(options)), journal_(journal), started_ms_(options_.clock->NowMs()), codecs_(options_.config) {}
+    : options_(std::move(options)),
+      journal_(journal),
+      started_ms_(options_.clock->NowMs()),
+      data_(options_.config.data, {}),
+      codecs_(options_.config) {}
 
 Coordinator::~Coordinator() {
   journal_->Flush();  // what it still has to tell speaks of us, and of the parameters
@@ -46,6 +50,11 @@ void Coordinator::DeclareModel(const core::FragmentMap& map, const core::SiteId&
                     map.num_fragments(), " fragments"));
   NoteModel();
   BeginModel();
+}
+
+void Coordinator::DeclareData(const core::SiteId& site, const core::SiteData& data) {
+  // Before the joiner counts as one that is in: what no site is left of gives way, as a model does.
+  if (data_.Declare(site, data, rounds_->state())) entry_.data = data_.known();
 }
 
 void Coordinator::NoteModel() {
@@ -157,14 +166,22 @@ absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
   return BuildFragmentMap(manifest, options_.config.sync);
 }
 
+// Shard 0 decides who is in; the others are told of the same data.
+absl::StatusOr<core::SiteData> Coordinator::CheckData(const v1::Join& join) {
+  ASSIGN_OR_RETURN(core::SiteData data, transport::DataFromProto(join));
+  if (!rounds_->follows()) RETURN_IF_ERROR(data_.CheckJoin(join.context().site(), data, rounds_->state()));
+  return data;
+}
+
 void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
   core::MutexLock lock(mutex_);
   const core::SiteId& site = join.context().site();
   JoinDecision decision;
   absl::StatusOr<core::FragmentMap> map = CheckJoin(join);
-  if (!map.ok()) {
-    decision.reason = std::string(map.status().message());
-    if (absl::IsUnavailable(map.status())) decision.retry_after_ms = kNotToldMs;
+  const absl::StatusOr<core::SiteData> data = map.ok() ? CheckData(join) : map.status();
+  if (!data.ok()) {
+    decision.reason = std::string(data.status().message());
+    if (absl::IsUnavailable(data.status())) decision.retry_after_ms = kNotToldMs;
   } else {
     JoinRequest request{.site = site,
                         .session = join.context().session(),
@@ -194,6 +211,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
     return;
   }
   DeclareModel(*map, site);
+  DeclareData(site, *data);
   Member& member = members_[site];
   if (member.peer != nullptr && member.peer != peer) member.peer->Close();
   member.peer = peer;
@@ -246,14 +264,20 @@ void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   core::Progress progress = transport::FromProto(message);
   codecs_.Heard(site, progress);
   if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new to say
-  if (progress.eval_loss) {
+  if (progress.eval_loss) NoteEvaluation(site, progress);
+  member.progress = std::make_shared<const core::Progress>(std::move(progress));
+  Publish();
+}
+
+void Coordinator::NoteEvaluation(const core::SiteId& site, const core::Progress& progress) {
+  if (data_.EvaluatesForAll(site)) {
     eval_loss_.latest = progress.eval_loss;
     eval_loss_.versions = progress.eval_versions;
     if (!eval_loss_.start) eval_loss_.start = eval_loss_.latest;
-    entry_.eval_loss = eval_loss_;
+  } else {
+    eval_loss_.by_site[site] = {.loss = *progress.eval_loss, .versions = progress.eval_versions};
   }
-  member.progress = std::make_shared<const core::Progress>(std::move(progress));
-  Publish();
+  entry_.eval_loss = eval_loss_;
 }
 
 void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {

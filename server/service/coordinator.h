@@ -26,6 +26,7 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/run_config.h"
+#include "server/rounds/data_fact.h"
 #include "server/rounds/model_fact.h"
 #include "server/rounds/round_table.h"
 #include "server/service/parameters.h"
@@ -167,6 +168,9 @@ class Coordinator {
 
   // The map of the site's model, if it may join as far as the rules are not concerned. UNAVAILABLE: later.
   absl::StatusOr<core::FragmentMap> CheckJoin(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<core::SiteData> CheckData(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DeclareData(const core::SiteId& site, const core::SiteData& data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsFormerLineage(const std::string& lineage) const;
   void DeclareModel(const core::FragmentMap& map, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);   // to the journal
@@ -228,6 +232,7 @@ class Coordinator {
   mutable core::Mutex mutex_;
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
   ModelFact model_ ABSL_GUARDED_BY(mutex_);
+  DataFact data_ ABSL_GUARDED_BY(mutex_);
   std::map<core::SiteId, Member> members_ ABSL_GUARDED_BY(mutex_);
   // Contributions to the open round of each fragment, arriving and admitted.
   std::vector<std::map<core::SiteId, Arriving>> open_ ABSL_GUARDED_BY(mutex_);

@@ -29,7 +29,7 @@ void Coordinator::Publish() {
   NoteReasons();
   NoteMembership();
   NoteReport();
-  const bool rows = state_changed_ || entry_.eval_loss || entry_.model || !entry_.admitted.empty() ||
+  const bool rows = state_changed_ || entry_.eval_loss || entry_.model || entry_.data || !entry_.admitted.empty() ||
                     !entry_.decided.empty() || !entry_.events.empty();
   if (!rows && effects_.empty()) return;
   if (state_changed_) entry_.state = rounds_->state();

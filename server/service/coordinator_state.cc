@@ -16,6 +16,7 @@ absl::Status Coordinator::Restore(StoredRun stored) {
   core::MutexLock lock(mutex_);
   const core::RunConfig& config = options_.config;
   eval_loss_ = stored.eval_loss;
+  data_ = DataFact(config.data, stored.data);
   for (const auto& [site, record] : stored.rounds.sites) {
     Member& member = members_[site];
     member.session = record.session;

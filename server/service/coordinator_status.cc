@@ -169,6 +169,10 @@ SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& rec
           absl::StrCat("joining for ", (now_ms - member.joining_ms) / 1000, " s, waits for ", WhyJoining(site));
     }
   }
+  if (const auto said = data_.known().find(site); said != data_.known().end()) status.data = said->second;
+  if (const auto eval = eval_loss_.by_site.find(site); eval != eval_loss_.by_site.end()) {
+    status.eval = {eval->second.loss, eval->second.versions};
+  }
   SetContributing(record, status);
   return status;
 }
@@ -190,6 +194,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
                           .eval_loss_start = eval_loss_.start,
                           .eval_loss_latest = eval_loss_.latest,
                           .eval_loss_versions = eval_loss_.versions,
+                          .eval_loss_reason = data_.WhyNoLoss(),
                           .unix_ms = options_.clock->UnixMs(),
                           .mode = options_.config.sync.mode,
                           .min_sites = options_.config.membership.min_sites,

@@ -21,7 +21,7 @@ class JsonWriter {
   void BeginArray() { Begin('['); }
   void EndArray() { End(']'); }
 
-  // Of an object's next value; letters, digits and underscores alone.
+  // Of an object's next value; a name that needs no escape: letters, digits, ".", "_" and "-" alone.
   void Key(std::string_view name) {
     Separate();
     text_.append("\"").append(name).append("\":");

@@ -178,6 +178,15 @@ void AddRun(const StatusSnapshot& snapshot, Families& families) {
     Add(families, "causeway_eval_loss", "Latest evaluation loss of the global model, nats per token.", gauge,
         *snapshot.eval_loss_latest);
   }
+  MetricFamily by_site{"causeway_site_eval_loss",
+                       "Latest evaluation loss of the global model on what the site holds out, nats per token.",
+                       gauge,
+                       {}};
+  for (const SiteStatus& site : snapshot.sites) {
+    if (!site.eval || !std::isfinite(site.eval->loss)) continue;
+    by_site.metric.push_back(Measured(gauge, {{"site", site.name}}, site.eval->loss));
+  }
+  families.push_back(std::move(by_site));
   Add(families, "causeway_build_info", "The program's version; always 1.", gauge, 1, {{"version", snapshot.version}});
 }
 

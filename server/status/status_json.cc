@@ -124,6 +124,15 @@ void WriteProgress(JsonWriter& json, const core::Progress& progress, bool reduce
   WriteOffload(json, progress.offload, reduced);
 }
 
+void WriteData(JsonWriter& json, std::string_view name, const std::optional<core::DataFingerprint>& data) {
+  json.Key(name);
+  if (!data) return json.Null();
+  json.BeginObject();
+  json.Member("tokens", data->tokens);
+  json.Member("fingerprint", core::DigestText(data->digest));
+  json.EndObject();
+}
+
 void WriteTaking(JsonWriter& json, const SiteStatus& site, bool reduced) {
   json.Member("contributing", site.contributing);
   json.Member("contributing_reason", Shortened(site.contributing_reason, reduced));
@@ -167,6 +176,8 @@ void WriteSite(JsonWriter& json, const SiteStatus& site, bool reduced, size_t lo
   json.Member("down_peak_bytes_per_s", site.down_rate.peak);
   WriteProgress(json, *site.progress, reduced);
   WriteTaking(json, site, reduced);
+  WriteData(json, "data", site.data.training);
+  WriteData(json, "held_out", site.data.held_out);
   WriteLosses(json, site, loss_points);
   WriteFragments(json, *site.progress, reduced);
   WriteDigests(json, site, reduced);
@@ -201,12 +212,35 @@ void WriteAlarms(JsonWriter& json, const StatusSnapshot& snapshot) {
   });
 }
 
+template <typename Versions>
+void WriteVersions(JsonWriter& json, const Versions& versions) {
+  WriteArray(json, "versions", versions, [&](core::Version version) { json.Value(version); });
+}
+
+// Of sites that evaluate on what they hold out themselves.
+void WriteEvalLossBySite(JsonWriter& json, const StatusSnapshot& snapshot) {
+  json.Key("eval_loss_by_site");
+  json.BeginObject();
+  for (const SiteStatus& site : snapshot.sites) {
+    if (!site.eval) continue;
+    json.Key(site.name);
+    json.BeginObject();
+    json.Member("loss", site.eval->loss);
+    WriteVersions(json, site.eval->versions);
+    json.EndObject();
+  }
+  json.EndObject();
+}
+
 void WriteEvalLoss(JsonWriter& json, const StatusSnapshot& snapshot) {
+  json.Member("eval_loss_reason", snapshot.eval_loss_reason);
+  WriteEvalLossBySite(json, snapshot);
   json.Key("eval_loss");
+  if (!snapshot.eval_loss_reason.empty()) return json.Null();
   json.BeginObject();
   json.Member("start", snapshot.eval_loss_start);
   json.Member("latest", snapshot.eval_loss_latest);
-  WriteArray(json, "versions", snapshot.eval_loss_versions, [&](core::Version version) { json.Value(version); });
+  WriteVersions(json, snapshot.eval_loss_versions);
   WriteArray(json, "history", snapshot.eval_history, [&](const EvalPoint& point) {
     json.BeginObject();
     json.Member("unix_ms", point.unix_ms);

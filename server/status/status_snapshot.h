@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/data_fingerprint.h"
 #include "core/membership.h"
 #include "core/run_config.h"
 #include "core/shard.h"
@@ -45,6 +46,12 @@ struct ResidualTrend {
   double largest_ago = 0;  // of all rounds until then
 };
 
+// The loss of the global parameters on what one site holds out.
+struct EvalOfSite {
+  double loss = 0;
+  std::vector<core::Version> versions;
+};
+
 struct SiteStatus {
   struct Merged {
     core::FragmentId fragment = 0;
@@ -74,6 +81,8 @@ struct SiteStatus {
   std::optional<Missed> missed;        // the newest decided round that went without it while it was active
   core::Version staleness = 0;         // of its last merged contribution: rounds behind
   std::optional<double> lease_s_left;  // its control stream is broken
+  core::SiteData data;                 // what it trains and evaluates on, as it said
+  std::optional<EvalOfSite> eval;      // on data of its own
 
   RateFigures up_rate, down_rate;             // board
   std::vector<LossPoint> loss_history;        // board
@@ -124,6 +133,7 @@ struct StatusSnapshot {
   std::optional<double> eval_loss_start;
   std::optional<double> eval_loss_latest;
   std::vector<core::Version> eval_loss_versions;
+  std::string eval_loss_reason;  // why there is no loss of the run; empty: there is, or will be
   std::vector<SiteStatus> sites;
   std::vector<FragmentStatus> fragments;  // of the shard
   int64_t unix_ms = 0;

@@ -154,6 +154,7 @@ absl::Status Journal::Files::WriteRows(const Item& item, const JournalOptions& o
   }
   if (entry.state) RETURN_IF_ERROR(rules.Write(*database, *entry.state));
   if (entry.eval_loss) RETURN_IF_ERROR(WriteEvalLoss(*database, *entry.eval_loss));
+  if (entry.data) RETURN_IF_ERROR(WriteData(*database, *entry.data));
   for (const Event& event : entry.events) RETURN_IF_ERROR(WriteEvent(*database, event, now));
   if (!item.snapshot) return absl::OkStatus();
   return WriteSnapshotRow(*database, *item.snapshot);

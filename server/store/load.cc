@@ -46,6 +46,29 @@ core::Manifest ManifestFromJson(const json& value) {
   return manifest;
 }
 
+using LossBySite = std::map<core::SiteId, EvalLoss::OfSite>;
+
+LossBySite LossFromJson(const json& value) {
+  LossBySite losses;
+  for (const auto& [site, one] : value.items()) {
+    losses[site] = {.loss = std::stod(one.at("loss").get<std::string>()), .versions = one.at("versions")};
+  }
+  return losses;
+}
+
+core::DataOfSites DataFromJson(const json& value) {
+  const auto fingerprint = [](const json& said, const char* key) -> std::optional<core::DataFingerprint> {
+    if (!said.contains(key)) return std::nullopt;
+    const std::string digest = said.at(key).at("digest");
+    return core::DataFingerprint{.tokens = said.at(key).at("tokens"), .digest = std::stoull(digest, nullptr, 16)};
+  };
+  core::DataOfSites data;
+  for (const auto& [site, said] : value.items()) {
+    data[site] = {.training = fingerprint(said, "training"), .held_out = fingerprint(said, "held_out")};
+  }
+  return data;
+}
+
 absl::Status LoadRunRecord(Database& database, const std::string& prefix, RunRecord& run) {
   const std::string manifest_key = prefix + "manifest", tensors_key = prefix + "tensors_of_fragment";
   ASSIGN_OR_RETURN(const std::optional<std::string> manifest, ReadMeta(database, manifest_key));
@@ -81,8 +104,17 @@ absl::Status LoadEvalLoss(Database& database, EvalLoss& loss) {
   };
   RETURN_IF_ERROR(number("eval_loss_start", loss.start));
   RETURN_IF_ERROR(number("eval_loss_latest", loss.latest));
+  ASSIGN_OR_RETURN(const std::optional<std::string> by_site, ReadMeta(database, "eval_loss_by_site"));
+  ASSIGN_OR_RETURN(loss.by_site,
+                   Parse<LossBySite>(database, "eval_loss_by_site", by_site.value_or("{}"), LossFromJson));
   ASSIGN_OR_RETURN(const std::optional<std::string> versions, ReadMeta(database, "eval_loss_versions"));
   return ParseList(database, "eval_loss_versions", versions.value_or("[]"), loss.versions);
+}
+
+absl::Status LoadData(Database& database, core::DataOfSites& data) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, ReadMeta(database, "data_of_sites"));
+  ASSIGN_OR_RETURN(data, Parse<core::DataOfSites>(database, "data_of_sites", text.value_or("{}"), DataFromJson));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<core::SiteState> SiteStateFromName(const Database& database, const std::string& name) {
@@ -245,6 +277,7 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
   RETURN_IF_ERROR(LoadRunRecord(database, /*prefix=*/"", stored.run));
   RETURN_IF_ERROR(LoadModel(database, stored.run, stored.model));
   RETURN_IF_ERROR(LoadEvalLoss(database, stored.eval_loss));
+  RETURN_IF_ERROR(LoadData(database, stored.data));
   core::RoundState& rules = stored.rounds;
   RETURN_IF_ERROR(LoadRules(database, rules));
   rules.seeded = !stored.run.tensors_of_fragment.empty();

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/codec_id.h"
+#include "core/data_fingerprint.h"
 #include "core/fragment_map.h"
 #include "core/ids.h"
 #include "core/manifest.h"
@@ -20,9 +22,17 @@ namespace causeway::server {
 using ChunkPtr = std::shared_ptr<const std::string>;
 
 struct EvalLoss {
+  struct OfSite {
+    double loss = 0;
+    std::vector<core::Version> versions;
+
+    friend bool operator==(const OfSite&, const OfSite&) = default;
+  };
+
   std::optional<double> start;
   std::optional<double> latest;
-  std::vector<core::Version> versions;  // of the latest
+  std::vector<core::Version> versions;     // of the latest
+  std::map<core::SiteId, OfSite> by_site;  // the latest of sites that evaluate on data of their own
 };
 
 // ---- In ----
@@ -121,6 +131,7 @@ struct JournalEntry {
   std::optional<core::RoundState> state;  // its sites and flags; versions and contributions follow from the rows above
   std::optional<ModelRecord> model;
   std::optional<EvalLoss> eval_loss;
+  std::optional<core::DataOfSites> data;
   std::vector<Event> events;
   std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
 };
@@ -156,6 +167,7 @@ struct StoredRun {
   ModelRecord model;        // with `run` where that is not empty
   core::RoundState rounds;  // whole: with versions and contributions
   EvalLoss eval_loss;
+  core::DataOfSites data;
   std::vector<StoredFragment> fragments;  // empty before the seed
 };
 

@@ -168,7 +168,25 @@ absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss) {
   };
   RETURN_IF_ERROR(write("eval_loss_start", loss.start));
   RETURN_IF_ERROR(write("eval_loss_latest", loss.latest));
+  nlohmann::json by_site = nlohmann::json::object();
+  for (const auto& [site, one] : loss.by_site) {
+    by_site[site] = {{"loss", NumberText(one.loss)}, {"versions", one.versions}};
+  }
+  if (!loss.by_site.empty()) RETURN_IF_ERROR(WriteMeta(database, "eval_loss_by_site", by_site.dump()));
   return WriteMeta(database, "eval_loss_versions", List(loss.versions));
+}
+
+absl::Status WriteData(Database& database, const core::DataOfSites& data) {
+  const auto text = [](const core::DataFingerprint& fingerprint) {
+    return nlohmann::json{{"tokens", fingerprint.tokens}, {"digest", core::DigestText(fingerprint.digest)}};
+  };
+  nlohmann::json sites = nlohmann::json::object();
+  for (const auto& [site, one] : data) {
+    nlohmann::json& said = sites[site] = nlohmann::json::object();
+    if (one.training) said["training"] = text(*one.training);
+    if (one.held_out) said["held_out"] = text(*one.held_out);
+  }
+  return WriteMeta(database, "data_of_sites", sites.dump());
 }
 
 absl::Status WriteRun(Database& database, const RunRecord& run) {

@@ -34,6 +34,7 @@ absl::Status WriteContribution(Database& database, const ContributionRecord& con
 absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t unix_ms);
 absl::Status WriteMerged(Database& database, const MergedRecord& merged, const Extent& update);
 absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
+absl::Status WriteData(Database& database, const core::DataOfSites& data);
 absl::Status WriteRun(Database& database, const RunRecord& run);
 absl::Status WriteModel(Database& database, const ModelRecord& model);
 absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms);  // and forgets the oldest

@@ -3,7 +3,8 @@
 // little-endian numbers.
 //
 //   meta           key, value: lineage, former_lineages, epoch, run_config, manifest, tensors_of_fragment; flags:
-//                  seeded, started, finished, paused, stopped; eval_loss_start, eval_loss_latest, eval_loss_versions;
+//                  seeded, started, finished, paused, stopped; eval_loss_start, eval_loss_latest, eval_loss_versions,
+//                  eval_loss_by_site; data_of_sites: fingerprints of what sites have said that they train on;
 //                  since a first site has joined: model_generation, model_manifest, model_tensors_of_fragment,
 //                  model_seeder (manifest and tensors_of_fragment are those of a model that is seeded)
 //   sites          every site that ever joined, with the base version of its last merged contribution

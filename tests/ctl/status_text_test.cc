@@ -40,6 +40,16 @@ TEST(StatusText, ParametersAreInMillionsAsThePlanHasThem) {
   EXPECT_THAT(*text, HasSubstr("0.8244 M parameters"));
 }
 
+TEST(StatusText, LossesOfSitesStandWhereThereIsNoneOfTheRunWithTheReason) {
+  json status = StatusOfAGoneSite();
+  EXPECT_THAT(*StatusText(status.dump()), HasSubstr("eval loss 5.3 → -\n"));
+  status["eval_loss"] = nullptr;
+  status["eval_loss_reason"] = "each on its own";
+  status["eval_loss_by_site"] = {{"eu", {{"loss", 1.5}}}, {"us", {{"loss", 2.25}}}};
+  EXPECT_THAT(*StatusText(status.dump()),
+              HasSubstr("eval loss - (each on its own)\neval loss of each site's own data: eu 1.5, us 2.25\n"));
+}
+
 TEST(StatusText, OtherJsonIsNoStatus) {
   EXPECT_EQ(absl::StatusCode::kInvalidArgument, StatusText("{\"sites\": 3}").status().code());
 }

@@ -185,11 +185,8 @@ class Folders(unittest.TestCase):
         (self.folder / "shards").mkdir()
         (self.folder / "no_shards").mkdir()
         (self.folder / "shards" / "a.bin").write_text("")
-        wide = array.array("I", [corpus.LLMC_WIDE_MAGIC, 7, 2] + [0] * 253 + [5, 70000])
-        (self.folder / "wide.bin").write_bytes(wide.tobytes())
-        for name, message in (("empty.txt", "is empty"), ("wide.bin", "uint32 tokens, which are not read yet"),
-                              ("absent.txt", "no such file"), ("no_shards", "folder without any"), ("pipe", "got a pipe"),
-                              ("shards", "a.bin: is empty")):
+        for name, message in (("empty.txt", "is empty"), ("absent.txt", "no such file"), ("pipe", "got a pipe"),
+                              ("no_shards", "folder without any"), ("shards", "a.bin: is empty")):
             with self.assertRaisesRegex(corpus.CorpusError, message):
                 corpus.check_data(self.folder / name)
 
@@ -203,6 +200,15 @@ class Folders(unittest.TestCase):
         with_header.write_bytes(header.tobytes() + array.array("H", [7, 300]).tobytes())
         self.assertEqual([256, 5001, 301], [corpus.vocab_size(path) for path in (text, plain, with_header)])
         self.assertEqual(5001, corpus.vocab_size(self.folder))
+        wide = array.array("I", [corpus.LLMC_WIDE_MAGIC, 7, 2] + [0] * 253 + [5, 70000])
+        (self.folder / "wide.bin").write_bytes(wide.tobytes())
+        self.assertEqual(70001, corpus.vocab_size(self.folder))
+
+    def test_a_folder_of_texts_or_of_json_lines_is_taken(self):
+        for name in ("a.jsonl", "a.txt"):
+            (self.folder / name).write_text("some text")
+            self.assertEqual(self.folder, corpus.check_data(self.folder))
+            self.assertEqual(256, corpus.vocab_size(self.folder))
 
 
 class Program(unittest.TestCase):

@@ -40,12 +40,13 @@ absl::Status Export(const core::RunConfig& config, const worker::TensorValues& p
 absl::Status Run(const std::string& run_yaml, const std::string& data, const std::string& out,
                  const std::vector<core::SiteId>& sites) {
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(run_yaml));
-  ASSIGN_OR_RETURN(const auto corpus, worker::Corpus::Open(data, config.llama.vocab_size,
-                                                           config.llama.max_position_embeddings, config.eval.held_out));
+  ASSIGN_OR_RETURN(const auto corpus, worker::Corpus::Open(data, {config.llama.vocab_size, config.data.token_bytes},
+                                                           config.sequence_length(), config.eval.held_out));
   const core::Manifest manifest = core::LlamaManifest(config.llama);
   worker::TensorValues parameters(manifest);
   worker::InitializeLlama(config.llama, config.seed, parameters);
-  worker::LlamaModel model(config.llama, config.inner.batch_size, worker::LlamaModel::Use::kTraining);
+  worker::LlamaModel model(config.llama, config.inner.batch_size, config.sequence_length(),
+                           worker::LlamaModel::Use::kTraining);
   std::vector<worker::SiteBatches> batches;
   std::vector<worker::TensorValues> gradients;
   for (const core::SiteId& site : sites) {

@@ -223,15 +223,18 @@ class DataTest(BadInputTest):
                                 "--link_mbit=100", "--rtt_ms=10", "--step_ms=100", "--sites=2")
         self.assert_ends(plan, REFUSED, "the sites bring the model of run e2e, and none has joined yet")
 
-    def test_shards_of_uint32_tokens(self):
+    def test_shards_of_another_width_than_the_run_says(self):
         model = {"kind": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
-                 "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 70000, "max_position_embeddings": 8}
+                 "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 1000, "max_position_embeddings": 8}
         run = self.live_run({"run_id": "e2e", "model": model, "sync": {"num_fragments": 1}})
         shard = self.folder / "train.bin"
-        header, tokens = [20240801, 7, 4096] + [0] * 253, [0, 60000, 65537, 69999] * 1024
-        shard.write_bytes(struct.pack("<256i", *header) + struct.pack("<4096I", *tokens))
-        worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.grpc}", f"--data={shard}")
-        self.assert_ends(worker, BAD_INPUT, f"{shard}: expected uint16 tokens", "magic 20240801, version 7: uint32")
+        tokens = struct.pack("<4I", 0, 600, 7, 999) * 1024
+        header = struct.pack("<256i", 20240801, 7, 5000, *[0] * 253)
+        for contents, message in [(tokens, "expected uint16 tokens, got what looks like uint32: data.token_bytes: 4"),
+                                  (header + tokens, "expected 5000 tokens of 4 bytes, as its header says, got 16384 bytes")]:
+            shard.write_bytes(contents)
+            worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.grpc}", f"--data={shard}")
+            self.assert_ends(worker, BAD_INPUT, f"{shard}: {message}")
         self.assertEqual(run.status()["sites"], [], "no site joined")
 
 

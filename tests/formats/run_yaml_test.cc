@@ -295,7 +295,9 @@ TEST(RunYaml, DeeplyNestedTextIsRefused) {
 TEST(RunYaml, EmptySectionTakesTheDefaults) {
   const absl::StatusOr<core::RunConfig> config = ParseRunYaml("run_id: a\nsync:\n  # sync_every: 5\n", "run.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(*config, core::RunConfig{.run_id = "a"});
+  core::RunConfig defaults{.run_id = "a"};
+  defaults.data.mode = core::kDataModeOfNewRuns;
+  EXPECT_EQ(*config, defaults);
 }
 
 TEST(RunYaml, NumbersTakeEveryFormOfTheirType) {
@@ -374,7 +376,8 @@ TEST(RunYaml, TheExampleHasEveryKeyWithItsDefault) {
   const std::string path = CAUSEWAY_SOURCE_DIR "/deploy/run.yaml";
   const absl::StatusOr<core::RunConfig> config = ReadRunYaml(path);
   ASSERT_TRUE(config.ok()) << config.status();
-  const core::RunConfig defaults{.run_id = "demo"};
+  core::RunConfig defaults{.run_id = "demo"};
+  defaults.data.mode = core::kDataModeOfNewRuns;
   EXPECT_EQ(*config, defaults);
 
   // Every key of the JSON stands in the example, too: `"key":` there, `key:` here.

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <cstring>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "core/xxh3.h"
+#include "tests/formats/run_python.h"
 #include "tests/formats/temporary_folder.h"
 
 namespace causeway::formats {
@@ -16,11 +18,13 @@ using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 
-std::string Bin(std::initializer_list<uint16_t> tokens) {
-  std::string bytes(tokens.size() * 2, '\0');
-  std::memcpy(bytes.data(), std::data(tokens), bytes.size());
-  return bytes;
+template <typename Token>
+std::string BytesOf(std::initializer_list<Token> tokens) {
+  return std::string(reinterpret_cast<const char*>(std::data(tokens)), tokens.size() * sizeof(Token));
 }
+
+std::string Bin(std::initializer_list<uint16_t> tokens) { return BytesOf(tokens); }
+std::string WideBin(std::initializer_list<uint32_t> tokens) { return BytesOf(tokens); }
 
 std::string LlmcHeader(int32_t version, int32_t tokens, int32_t magic = 20240520) {
   const int32_t fields[256] = {magic, version, tokens};
@@ -34,25 +38,25 @@ std::vector<uint32_t> Tokens(const absl::StatusOr<TokenFile>& file) {
   return tokens;
 }
 
-std::string ErrorOf(const std::string& path, int64_t vocab_size) {
-  const absl::StatusOr<TokenFile> file = TokenFile::Open(path, vocab_size);
+std::string ErrorOf(const std::string& path, int64_t vocab_size, int64_t token_bytes = 2) {
+  const absl::StatusOr<TokenFile> file = TokenFile::Open(path, {vocab_size, token_bytes});
   return file.ok() ? "accepted" : std::string(file.status().message());
 }
 
 TEST(TokenFile, BytesOfATextAreTokens) {
   const TemporaryFolder folder;
-  EXPECT_THAT(Tokens(TokenFile::Open(folder.Write("a.txt", "Hi\xff"), 256)), ElementsAre('H', 'i', 255));
+  EXPECT_THAT(Tokens(TokenFile::Open(folder.Write("a.txt", "Hi\xff"), {256})), ElementsAre('H', 'i', 255));
 }
 
 TEST(TokenFile, NanoGptShardIsRawTokens) {
   const TemporaryFolder folder;
-  EXPECT_THAT(Tokens(TokenFile::Open(folder.Write("a.bin", Bin({0, 999, 7})), 1000)), ElementsAre(0, 999, 7));
+  EXPECT_THAT(Tokens(TokenFile::Open(folder.Write("a.bin", Bin({0, 999, 7})), {1000})), ElementsAre(0, 999, 7));
 }
 
 TEST(TokenFile, LlmcShardHasAHeader) {
   const TemporaryFolder folder;
   const std::string path = folder.Write("a.bin", LlmcHeader(1, 2) + Bin({5, 65535}));
-  EXPECT_THAT(Tokens(TokenFile::Open(path, 65536)), ElementsAre(5, 65535));
+  EXPECT_THAT(Tokens(TokenFile::Open(path, {65536})), ElementsAre(5, 65535));
 }
 
 TEST(TokenFile, FolderIsItsShardsInOrderOfTheirNames) {
@@ -61,7 +65,7 @@ TEST(TokenFile, FolderIsItsShardsInOrderOfTheirNames) {
   folder.Write("a.bin", Bin({1, 2}));
   folder.Write("c.bin", Bin({5}));
   folder.Write("readme.txt", "not data");
-  absl::StatusOr<TokenFile> file = TokenFile::Open(folder.path(), 10);
+  absl::StatusOr<TokenFile> file = TokenFile::Open(folder.path(), {10});
   EXPECT_THAT(Tokens(file), ElementsAre(1, 2, 3, 4, 5));
   const TokenFile moved = *std::move(file);
   EXPECT_EQ(moved[4], 5u);
@@ -83,34 +87,128 @@ TEST(TokenFile, MissingEmptyAndUnreadableFilesAreErrors) {
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(ErrorOf(folder / "pipe", 256), EndsWith("pipe: expected a regular file, got a pipe or device"));
   std::filesystem::create_directory(folder / "sub");
-  EXPECT_THAT(ErrorOf(folder / "sub", 256), EndsWith("sub: expected .bin files in the folder, got none"));
+  EXPECT_THAT(ErrorOf(folder / "sub", 256),
+              EndsWith("sub: expected .bin, .txt or .jsonl files in the folder, got none"));
   if (geteuid() == 0) return;  // who may read everything cannot be refused
   ASSERT_EQ(chmod(folder.Write("secret.txt", "x").c_str(), 0), 0);
   EXPECT_THAT(ErrorOf(folder / "secret.txt", 256), HasSubstr("Permission denied"));
 }
 
-TEST(TokenFile, LlmcShardOfUint32TokensIsRefusedByName) {
-  const TemporaryFolder folder;
-  const std::string two_tokens = Bin({5, 0, 57345, 1});
-  const std::string path = folder.Write("b.bin", LlmcHeader(7, 2, 20240801) + two_tokens);
-  folder.Write("a.bin", Bin({1, 2}));
-  for (const std::string& data : {path, folder.path()}) {
-    const absl::Status status = TokenFile::Open(data, 128256).status();
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-    EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr(path), HasSubstr("expected uint16 tokens"),
-                      EndsWith("magic 20240801, version 7: uint32 tokens, which are not read yet")));
+// The files are numpy's, and so is the reader that they are held against: tests/formats/token_files.py.
+TEST(TokenFile, GoldenFilesHaveTheTokensThatNumpyReads) {
+  for (const auto& [name, format] :
+       std::initializer_list<std::pair<const char*, TokenFormat>>{{"nanogpt.bin", {65'536}},
+                                                                  {"llmc_gpt2.bin", {65'536}},
+                                                                  {"llmc_llama3.bin", {128'256}},
+                                                                  {"raw_uint32.bin", {128'256, 4}},
+                                                                  {"texts.jsonl", {256}}}) {
+    const std::string path = absl::StrCat(CAUSEWAY_SOURCE_DIR "/tests/golden/tokens/", name);
+    std::string printed;
+    for (uint32_t token : Tokens(TokenFile::Open(path, format))) absl::StrAppend(&printed, token, "\n");
+    EXPECT_EQ(printed, RunPython("tests/formats/token_files.py", path)) << name;
   }
+}
+
+TEST(TokenFile, LlmcShardOfUint32TokensIsCheckedAgainstItsHeader) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(
+      Tokens(TokenFile::Open(folder.Write("a.bin", LlmcHeader(7, 2, 20240801) + WideBin({5, 122'881})), {128'256})),
+      ElementsAre(5, 122'881));
+  EXPECT_THAT(ErrorOf(folder.Write("short.bin", LlmcHeader(7, 3, 20240801) + WideBin({1, 2})), 128'256),
+              EndsWith("short.bin: expected 3 tokens of 4 bytes, as its header says, got 8 bytes"));
+  EXPECT_THAT(ErrorOf(folder.Write("high.bin", LlmcHeader(7, 1, 20240801) + WideBin({128'256})), 128'256),
+              EndsWith("high.bin: token 0: expected less than vocab_size 128256, got 128256"));
+}
+
+TEST(TokenFile, AHeaderSaysTheWidthWhateverTheConfigSaysOfRawFiles) {
+  const TemporaryFolder folder;
+  const std::string wide = folder.Write("wide.bin", LlmcHeader(7, 1, 20240801) + WideBin({7}));
+  const std::string narrow = folder.Write("narrow.bin", LlmcHeader(1, 1) + Bin({7}));
+  for (int64_t token_bytes : {2, 4}) {
+    EXPECT_THAT(Tokens(TokenFile::Open(wide, {1'000, token_bytes})), ElementsAre(7));
+    EXPECT_THAT(Tokens(TokenFile::Open(narrow, {1'000, token_bytes})), ElementsAre(7));
+  }
+}
+
+TEST(TokenFile, RawUint32TokensAreReadWhereTheConfigSaysSoAndElseRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("a.bin", WideBin({5, 999, 0, 7}));
+  EXPECT_THAT(Tokens(TokenFile::Open(path, {1'000, 4})), ElementsAre(5, 999, 0, 7));
+  EXPECT_THAT(ErrorOf(path, 1'000),
+              EndsWith("a.bin: expected uint16 tokens, got what looks like uint32: data.token_bytes: 4"));
+  EXPECT_THAT(ErrorOf(path, 65'537), EndsWith("expected data.token_bytes: 4 for a vocab_size of 65537, got 2"));
+  EXPECT_THAT(ErrorOf(folder.Write("narrow.bin", Bin({5, 9, 9, 5})), 1'000, 4),
+              EndsWith("narrow.bin: token 0: expected less than vocab_size 1000, got 589829 (of uint16 tokens: "
+                       "data.token_bytes: 2)"));
+  EXPECT_THAT(ErrorOf(folder.Write("odd.bin", Bin({5, 9, 9})), 1'000, 4),
+              EndsWith("odd.bin: expected 4 bytes for each token, got 6 bytes"));
+}
+
+TEST(TokenFile, FolderOfTextsIsTheirBytesInOrderOfTheirNamesAndNamesWhatItSkips) {
+  const TemporaryFolder folder;
+  folder.Write("b.txt", "two");
+  folder.Write("a.txt", "one ");
+  folder.Write("notes.md", "not data");
+  std::filesystem::create_directory(folder / "more");
+  const absl::StatusOr<TokenFile> file = TokenFile::Open(folder.path(), {256});
+  EXPECT_THAT(Tokens(file), ElementsAre('o', 'n', 'e', ' ', 't', 'w', 'o'));
+  EXPECT_THAT(file->skipped(), ElementsAre("more", "notes.md"));
+  folder.Write("c.jsonl", "{\"text\": \"three\"}");
+  EXPECT_THAT(ErrorOf(folder.path(), 256),
+              EndsWith("expected .txt or .jsonl files in the folder, got both: a.txt and c.jsonl"));
+}
+
+TEST(TokenFile, JsonLinesAreTheirTextsEachWithANewline) {
+  const TemporaryFolder folder;
+  folder.Write("a.jsonl", "{\"id\": 1, \"text\": \"a\\u00e9\"}\r\n{\"text\": \"\"}\n");
+  folder.Write("b.jsonl", "{\"text\": \"b\"}");
+  EXPECT_THAT(Tokens(TokenFile::Open(folder.path(), {256})), ElementsAre('a', 0xc3, 0xa9, '\n', '\n', 'b', '\n'));
+}
+
+TEST(TokenFile, BadJsonLineIsNamedByFileAndLine) {
+  const TemporaryFolder folder;
+  const auto error = [&](const std::string& line) {
+    return ErrorOf(folder.Write("a.jsonl", "{\"text\": \"fine\"}\n" + line + "\n{}"), 256);
+  };
+  const std::string expected = "a.jsonl:2: expected an object with \"text\", a string, got ";
+  EXPECT_THAT(error("text"), EndsWith(expected + "no JSON: text"));
+  EXPECT_THAT(error(std::string(50, 'x')), EndsWith(expected + "no JSON: " + std::string(40, 'x') + "…"));
+  EXPECT_THAT(error(" "), EndsWith(expected + "an empty line"));
+  EXPECT_THAT(error("[1]"), EndsWith(expected + "array"));
+  EXPECT_THAT(error("{\"body\": \"\"}"), EndsWith(expected + "an object without \"text\""));
+  EXPECT_THAT(error("{\"text\": 7}"), EndsWith(expected + "a \"text\" that is number"));
+  EXPECT_THAT(error("{\"text\": \"\xff\"}"), HasSubstr("a.jsonl:2: "));
+}
+
+TEST(TokenFile, FingerprintIsOfTheTokensInWhateverFilesTheyLie) {
+  const TemporaryFolder folder;
+  std::vector<uint32_t> tokens;
+  std::string narrow, wide;
+  for (uint32_t i = 0; i < 40'000; ++i) {
+    tokens.push_back(i * 7 % 60'000 + 1);
+    narrow += Bin({static_cast<uint16_t>(tokens.back())});
+    wide += WideBin({tokens.back()});
+  }
+  const core::DataFingerprint expected = {40'000, core::Xxh3(tokens.data(), tokens.size() * sizeof(uint32_t))};
+  EXPECT_EQ(TokenFile::Open(folder.Write("narrow.bin", narrow), {60'001})->Fingerprint(), expected);
+  EXPECT_EQ(TokenFile::Open(folder.Write("wide.bin", wide), {60'001, 4})->Fingerprint(), expected);
+  std::filesystem::create_directory(folder / "cut");
+  folder.Write("cut/a.bin", narrow.substr(0, 50'000));
+  folder.Write("cut/b.bin", narrow.substr(50'000));
+  EXPECT_EQ(TokenFile::Open(folder / "cut", {60'001})->Fingerprint(), expected);
+  tokens[39'999] ^= 1;
+  EXPECT_NE(core::Xxh3(tokens.data(), tokens.size() * sizeof(uint32_t)), expected.digest);
 }
 
 TEST(TokenFile, OtherFilesOfLlmcAreRefusedAndTokensThatLookALittleLikeThemAreNot) {
   const TemporaryFolder folder;
   EXPECT_THAT(ErrorOf(folder.Write("eval.bin", LlmcHeader(1, 2, 20240522) + Bin({1, 2})), 65536),
-              EndsWith("got llm.c's header of magic 20240522, version 1, which is of no file of tokens that is known"));
+              EndsWith("expected tokens, with llm.c's header of magic 20240520, version 1 (uint16) or magic 20240801, "
+                       "version 7 (uint32), or with none; got llm.c's header of magic 20240522, version 1"));
   std::string header = LlmcHeader(1, 2, 20240522);
   header[1000] = 1;  // no header of llm.c has a field there
-  EXPECT_EQ(Tokens(TokenFile::Open(folder.Write("tokens.bin", header), 65536)).size(), 512u);
-  EXPECT_EQ(Tokens(TokenFile::Open(folder.Write("other.bin", LlmcHeader(1, 2, 20250101)), 65536)).size(), 512u);
+  EXPECT_EQ(Tokens(TokenFile::Open(folder.Write("tokens.bin", header), {65536})).size(), 512u);
+  EXPECT_EQ(Tokens(TokenFile::Open(folder.Write("other.bin", LlmcHeader(1, 2, 20250101)), {65536})).size(), 512u);
 }
 
 TEST(TokenFile, SizesThatDoNotFitAreErrors) {
@@ -121,9 +219,10 @@ TEST(TokenFile, SizesThatDoNotFitAreErrors) {
               EndsWith("odd.bin: expected 2 bytes for each token, got 3 bytes"));
   EXPECT_THAT(ErrorOf(folder.Write("short.bin", LlmcHeader(1, 3) + Bin({1, 2})), 256),
               EndsWith("short.bin: expected 3 tokens of 2 bytes, as its header says, got 4 bytes"));
-  EXPECT_THAT(ErrorOf(folder.Write("negative.bin", LlmcHeader(1, -1)), 256), HasSubstr("expected -1 tokens"));
+  EXPECT_THAT(ErrorOf(folder.Write("negative.bin", LlmcHeader(1, -1) + Bin({1})), 256),
+              HasSubstr("expected -1 tokens"));
   EXPECT_THAT(ErrorOf(folder.Write("new.bin", LlmcHeader(7, 1) + Bin({1})), 256),
-              EndsWith("new.bin: expected a header of version 1, got 7"));
+              EndsWith("got llm.c's header of magic 20240520, version 7"));
 }
 
 }  // namespace

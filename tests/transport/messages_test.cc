@@ -110,6 +110,17 @@ TEST(Messages, ProgressComesBackAsItWas) {
   EXPECT_EQ(back.eval_versions, progress.eval_versions);
 }
 
+TEST(Messages, DataOfASiteIsTheSameOnTheOtherSideAndMayBeUnsaid) {
+  v1::Join message;
+  EXPECT_EQ(*DataFromProto(message), core::SiteData());
+  const core::SiteData data = {.training = core::DataFingerprint{5, 0xffffffffffffffff},
+                               .held_out = core::DataFingerprint{1, 0}};
+  ToProto(data, &message);
+  EXPECT_EQ(*DataFromProto(message), data);
+  message.mutable_data()->set_tokens(0);
+  EXPECT_EQ(DataFromProto(message).status().message(), "fingerprint of data: expected 1 or more tokens, got 0");
+}
+
 TEST(Messages, ManifestThatNoHonestPeerSendsIsRefused) {
   const auto refusal = [](const std::function<void(v1::Manifest&)>& spoil) {
     v1::Manifest message;

@@ -22,7 +22,6 @@ constexpr double kShowSeconds = 10;   // between two progress lines
 // ---- Evaluations ----
 
 void Evaluations::Evaluate(AnchorCopy copy) {
-  if (evaluator_ == nullptr) return;
   const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
   if (log_ != nullptr) log_->Eval(core::SystemClock().UnixMs(), loss, copy.versions);
   site_.ReportEval(loss, std::move(copy.versions));
@@ -111,7 +110,7 @@ SiteLoop::SiteLoop(const core::RunConfig& config, Trainer& trainer, Site& site, 
       exports_(exports),
       log_(log),
       evaluations_(trainer.NewEvaluator(), site, log) {
-  site.SetEvaluate([this](AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
+  if (evaluations_.possible()) site.SetEvaluate([this](AnchorCopy copy) { evaluations_.Start(std::move(copy)); });
 }
 
 absl::Status SiteLoop::Run() {

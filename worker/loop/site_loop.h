@@ -33,6 +33,7 @@ class Evaluations {
   Evaluations(std::unique_ptr<Evaluator> evaluator, Site& site, TrainingLog* log)
       : evaluator_(std::move(evaluator)), site_(site), log_(log) {}
 
+  bool possible() const { return evaluator_ != nullptr; }
   void Start(AnchorCopy copy) { copies_.Post(std::move(copy)); }
   void Finish() { copies_.Finish(); }
 

@@ -212,7 +212,8 @@ void JoinRules::Enter() {
   ++s_.counts.entered;
   s_.Do(action::Say{absl::StrCat("enters after step ", entry.step, " with ", entry.sites.size(), " sites")});
   // The loss at the start.
-  if (entry.step == 0 && !entry.sites.empty() && entry.sites.front() == s_.site) s_.Do(action::Evaluate{});
+  const bool is_first = !entry.sites.empty() && entry.sites.front() == s_.site;
+  if (entry.step == 0 && s_.MayEvaluate(is_first)) s_.Do(action::Evaluate{});
 }
 
 }  // namespace causeway::worker

@@ -43,6 +43,9 @@ class Site {
        transport::CoordinatorLink* link, const core::Clock& clock = core::SystemClock());
   ~Site();
 
+  // Before Join: what the site trains and evaluates on, as the coordinator is to know it. Nothing where it does not
+  // say.
+  void SetData(const core::SiteData& data) { exchange_.SetData(data); }
   // Before Join: goes on from a checkpoint; θ was restored already.
   void Restore(SiteCheckpoint checkpoint) { exchange_.Restore(std::move(checkpoint)); }
   // Before Join: θ holds no values that a run could begin with. The site takes those of the run, and fails with this

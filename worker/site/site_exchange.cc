@@ -172,6 +172,11 @@ void SiteExchange::OnVerdict(const event::VerdictGiven& given) {
 
 // ---- What the coordinator says ----
 
+void SiteExchange::SetData(const core::SiteData& data) {
+  core::MutexLock lock(mutex_);
+  rules_.SetData(data);
+}
+
 transport::Standing SiteExchange::GetStanding() {
   core::MutexLock lock(mutex_);
   return rules_.GetStanding();

@@ -40,6 +40,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
                transport::CoordinatorLink* link, const core::Clock& clock);
 
   void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { evaluate_ = std::move(evaluate); }
+  void SetData(const core::SiteData& data);
   void Restore(SiteCheckpoint checkpoint);    // before the first welcome
   void HasNoInitialValues(absl::Status why);  // too
 

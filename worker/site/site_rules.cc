@@ -71,6 +71,7 @@ SiteRules::Turn SiteRules::turn() const {
 
 transport::Standing SiteRules::GetStanding() const {
   transport::Standing standing;
+  standing.data = s_.data;
   standing.joining = (s_.stay.stage == Stage::kAnchoring || s_.stay.stage == Stage::kReady) && !s_.stay.entry;
   standing.from_checkpoint = s_.restored.has_value() || s_.stay.resumes;
   if (s_.restored) {

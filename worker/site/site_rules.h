@@ -25,6 +25,8 @@ class SiteRules {
  public:
   SiteRules(const core::RunConfig& config, core::SiteId site);
 
+  // Before the first event: what the site says of its data when it joins.
+  void SetData(const core::SiteData& data) { s_.data = data; }
   // Before the first event: goes on from a checkpoint.
   void Restore(SiteFacts facts);
   // Before the first event: the site has no values that a run could begin with, for this reason.

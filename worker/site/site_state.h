@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/data_fingerprint.h"
 #include "core/membership.h"
 #include "core/run_config.h"
 #include "worker/site/fragment_rules.h"
@@ -80,6 +81,7 @@ struct SiteState {
   core::Step step = 0;                 // that was done last
   std::optional<core::Step> reported;  // by the step thread, last since the site has this place
   std::vector<core::SiteId> sites;     // that share the data
+  core::SiteData data;                 // what it says of its own when it joins
   SiteCounts counts;
   SyncDelay delay;
   std::optional<int64_t> stepped_us;  // the end of the last step; none: it says nothing about the next one
@@ -91,6 +93,8 @@ struct SiteState {
   int64_t now_us = 0;
   SiteActions actions;  // of the event that is handled
 
+  // Whether it is this site's turn to evaluate: where each has data of its own, it is each one's.
+  bool MayEvaluate(bool is_first) const { return is_first || config.data.mode == core::DataMode::kOwn; }
   bool synchronous() const { return config.sync.mode == core::SyncMode::kSynchronous; }
   bool joining() const { return stay.stage >= Stage::kAnchoring && stay.stage <= Stage::kCatchingUp; }
   bool entered() const {

@@ -50,8 +50,8 @@ void StepRules::CountStep(const event::Stepped& stepped) {
 void StepRules::GoOn() {
   if (s_.stay.stage == Stage::kCompleting && Completed()) {
     s_.stay.stage = Stage::kCompleted;
-    const bool evaluates =
-        std::ranges::any_of(s_.fragments, [](const FragmentRules& fragment) { return fragment.evaluates(); });
+    const bool evaluates = s_.MayEvaluate(
+        std::ranges::any_of(s_.fragments, [](const FragmentRules& fragment) { return fragment.evaluates(); }));
     if (evaluates) s_.Do(action::Evaluate{});
   }
   if (!s_.end || s_.stay.stage != Stage::kTraining) return;
@@ -130,11 +130,12 @@ void StepRules::Moved(const FragmentRules& fragment) {
   if (EvaluatesAfter(fragment)) s_.Do(action::Evaluate{});
 }
 
-// After every so many rounds of all fragments; the site that comes first in the update that completes them.
+// After every so many rounds of all fragments; where all have the same data, the site that comes first in the update
+// that completes them.
 bool StepRules::EvaluatesAfter(const FragmentRules& fragment) const {
   const int64_t every = s_.config.eval.every_rounds;
   const core::Version applied = fragment.facts().applied;
-  if (every == 0 || !fragment.evaluates() || applied % every != 0) return false;
+  if (every == 0 || !s_.MayEvaluate(fragment.evaluates()) || applied % every != 0) return false;
   return std::ranges::all_of(s_.fragments,
                              [&](const FragmentRules& other) { return other.facts().applied >= applied; });
 }

@@ -38,19 +38,30 @@ void TakeOne(uint64_t seed, const core::SiteId& site, std::vector<std::vector<in
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Corpus>> Corpus::Open(const std::string& path, int64_t vocab_size,
-                                                           int64_t sequence, double held_out) {
-  ASSIGN_OR_RETURN(formats::TokenFile tokens, formats::TokenFile::Open(path, vocab_size));
-  std::shared_ptr<const Corpus> corpus(new Corpus(std::move(tokens), path, sequence, held_out));
+absl::StatusOr<std::shared_ptr<const Corpus>> Corpus::Open(const std::string& path, const formats::TokenFormat& format,
+                                                           int64_t sequence, double held_out, core::DataMode mode) {
+  ASSIGN_OR_RETURN(formats::TokenFile tokens, formats::TokenFile::Open(path, format));
+  const int64_t most_segments = mode == core::DataMode::kOwn ? 1 : kMaxSegments;
+  std::shared_ptr<const Corpus> corpus(new Corpus(std::move(tokens), path, sequence, held_out, most_segments));
   const bool can_evaluate = held_out == 0 || corpus->held_out().size() >= corpus->window();
   if (corpus->num_segments_ < 1 || !can_evaluate) return corpus->TooSmall(1);
   return corpus;
 }
 
-Corpus::Corpus(formats::TokenFile tokens, std::string path, int64_t sequence, double held_out)
+absl::StatusOr<std::shared_ptr<const Corpus>> Corpus::OpenHeldOut(const std::string& path,
+                                                                  const formats::TokenFormat& format,
+                                                                  int64_t sequence) {
+  ASSIGN_OR_RETURN(formats::TokenFile tokens, formats::TokenFile::Open(path, format));
+  std::shared_ptr<const Corpus> corpus(new Corpus(std::move(tokens), path, sequence, /*held_out=*/1, 0));
+  if (corpus->size() >= corpus->window()) return corpus;
+  return absl::InvalidArgumentError(absl::StrFormat("%s: expected at least %d tokens for a sequence of %d, got %d",
+                                                    path, corpus->window(), sequence, corpus->size()));
+}
+
+Corpus::Corpus(formats::TokenFile tokens, std::string path, int64_t sequence, double held_out, int64_t most_segments)
     : tokens_(std::move(tokens)), path_(std::move(path)), sequence_(sequence), held_out_share_(held_out) {
   held_out_begin_ = size() - static_cast<int64_t>(static_cast<double>(size()) * held_out);
-  num_segments_ = std::min(kMaxSegments, held_out_begin_ / (kWindowsPerSegment * window()));
+  num_segments_ = std::min(most_segments, held_out_begin_ / (kWindowsPerSegment * window()));
 }
 
 absl::Status Corpus::TooSmall(int64_t sites) const {

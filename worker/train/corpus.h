@@ -1,4 +1,4 @@
-// The text of a run: what is trained on, in segments that each belong to one site, and a held-out tail.
+// The text that a site trains on, in segments that each belong to one site, and a held-out tail.
 //
 //   |segment 0|segment 1| …                                        |segment n−1|   held out   |
 //   eu        asia      us …  (rendezvous hashing over the sites)                evaluation only
@@ -6,7 +6,8 @@
 // Every site has the same file, so all agree on who owns what without a word between them. A segment belongs to the
 // site of the highest hash of (run seed, site, segment): when a site joins it takes segments from all the others, and
 // nothing else moves (Thaler and Ravishankar, "A name-based mapping scheme for rendezvous", 1996). n is 1024, fewer for
-// a small file, so that each segment holds at least four sequences.
+// a small file, so that each segment holds at least four sequences. A site that has the text for itself (data.mode own)
+// has it as one segment, so that a row may begin anywhere.
 //
 // Immutable after Open, thread-safe.
 #pragma once
@@ -18,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/ids.h"
+#include "core/run_config.h"
 #include "formats/token_file.h"
 #include "worker/train/llama_model.h"
 
@@ -35,9 +37,16 @@ class Corpus {
   // `held_out` is the share of the tokens, at the end of the file, that no site trains on. INVALID_ARGUMENT if the file
   // has fewer tokens than one segment and one held-out sequence need: says how many it should have. A share of 0 holds
   // nothing out, and then there are no evaluation windows.
-  static absl::StatusOr<std::shared_ptr<const Corpus>> Open(const std::string& path, int64_t vocab_size,
-                                                            int64_t sequence, double held_out);
+  static absl::StatusOr<std::shared_ptr<const Corpus>> Open(const std::string& path, const formats::TokenFormat& format,
+                                                            int64_t sequence, double held_out,
+                                                            core::DataMode mode = core::DataMode::kShared);
 
+  // A text that is held out as a whole: for evaluation alone.
+  static absl::StatusOr<std::shared_ptr<const Corpus>> OpenHeldOut(const std::string& path,
+                                                                   const formats::TokenFormat& format,
+                                                                   int64_t sequence);
+
+  const formats::TokenFile& tokens() const { return tokens_; }
   int64_t size() const { return tokens_.size(); }
   int64_t sequence() const { return sequence_; }    // tokens in a row of a batch
   int64_t window() const { return sequence_ + 1; }  // tokens that a row needs: each is predicted from those before it
@@ -62,7 +71,7 @@ class Corpus {
   void AppendRow(int64_t begin, Batch& batch) const;
 
  private:
-  Corpus(formats::TokenFile tokens, std::string path, int64_t sequence, double held_out);
+  Corpus(formats::TokenFile tokens, std::string path, int64_t sequence, double held_out, int64_t most_segments);
 
   // INVALID_ARGUMENT: the tokens that `sites` sites need, and how many there are.
   absl::Status TooSmall(int64_t sites) const;

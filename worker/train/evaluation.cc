@@ -44,10 +44,22 @@ std::vector<int32_t> HeldOutPrompt(const Corpus& corpus) {
 std::string SampleText(const core::LlamaConfig& config, const Corpus& corpus, const Tensors& weights,
                        const EvaluateOptions& options) {
   std::string text;
-  for (int32_t token : Sample(config, weights, HeldOutPrompt(corpus), options.sample_bytes, options.seed)) {
+  for (int32_t token : Sample(config, corpus.sequence(), weights, HeldOutPrompt(corpus), options)) {
     text.push_back(static_cast<char>(token));
   }
   return text;
+}
+
+absl::StatusOr<std::shared_ptr<const Corpus>> OpenCorpus(const core::LlamaConfig& config, const std::string& path,
+                                                         const EvaluateOptions& options) {
+  const int64_t sequence = options.sequence_length == 0 ? config.max_position_embeddings : options.sequence_length;
+  if (sequence < 1 || sequence > config.max_position_embeddings) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--sequence_length: expected 1 to %d (max_position_embeddings), "
+                        "got %d",
+                        config.max_position_embeddings, sequence));
+  }
+  return Corpus::Open(path, {config.vocab_size, options.token_bytes}, sequence, options.held_out);
 }
 
 }  // namespace
@@ -57,7 +69,7 @@ Evaluator::Evaluator(const core::LlamaConfig& config, std::shared_ptr<const Corp
     : corpus_(std::move(corpus)),
       batches_(batches),
       batch_rows_(batch_rows),
-      model_(config, batch_rows, LlamaModel::Use::kForwardOnly) {}
+      model_(config, batch_rows, corpus_->sequence(), LlamaModel::Use::kForwardOnly) {}
 
 double Evaluator::Loss(const Tensors& weights) {
   double sum = 0;
@@ -95,20 +107,19 @@ absl::StatusOr<double> BigramLoss(const Corpus& corpus, int64_t vocab_size, int6
 
 // The whole context is computed anew for each token: what lies behind it in the row is in the future and does not
 // count.
-std::vector<int32_t> Sample(const core::LlamaConfig& config, const Tensors& weights, std::vector<int32_t> prompt,
-                            int64_t count, uint64_t seed) {
+std::vector<int32_t> Sample(const core::LlamaConfig& config, int64_t sequence, const Tensors& weights,
+                            std::vector<int32_t> prompt, const EvaluateOptions& options) {
   CHECK(!prompt.empty());
-  LlamaModel model(config, 1, LlamaModel::Use::kForwardOnly);
-  const int64_t sequence = config.max_position_embeddings;
+  LlamaModel model(config, 1, sequence, LlamaModel::Use::kForwardOnly);
   const size_t prompt_size = prompt.size();
   std::vector<int32_t>& text = prompt;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < options.sample_bytes; ++i) {
     const int64_t context = std::min<int64_t>(std::ssize(text), sequence);
     Batch batch{std::vector<int32_t>(sequence), std::vector<int32_t>(sequence)};
     std::copy(text.end() - context, text.end(), batch.tokens.begin());
     model.Forward(weights, batch);
     const auto next = model.probabilities().subspan((context - 1) * config.vocab_size, config.vocab_size);
-    text.push_back(Draw(next, core::UnitInterval(core::HashCombine(seed, static_cast<uint64_t>(i)))));
+    text.push_back(Draw(next, core::UnitInterval(core::HashCombine(options.seed, static_cast<uint64_t>(i)))));
   }
   return {text.begin() + static_cast<std::ptrdiff_t>(prompt_size), text.end()};
 }
@@ -119,8 +130,7 @@ absl::StatusOr<std::string> EvaluateDirectory(const std::string& dir, const std:
   const core::Manifest manifest = core::LlamaManifest(config);
   TensorValues parameters(manifest);
   RETURN_IF_ERROR(formats::ReadModelDirectory(dir, manifest, parameters.MutableView()));
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Corpus> corpus,
-                   Corpus::Open(data_path, config.vocab_size, config.max_position_embeddings, options.held_out));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Corpus> corpus, OpenCorpus(config, data_path, options));
   Evaluator evaluator(config, corpus, options.batches, options.batch_rows);
   const double loss = evaluator.Loss(parameters.View());
   const absl::StatusOr<double> bigram = BigramLoss(*corpus, config.vocab_size, options.batches, options.batch_rows);

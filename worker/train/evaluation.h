@@ -39,17 +39,20 @@ class Evaluator {
 // larger than most models: INVALID_ARGUMENT.
 absl::StatusOr<double> BigramLoss(const Corpus& corpus, int64_t vocab_size, int64_t batches, int64_t batch_rows);
 
-// Continues `prompt` (not empty) by `count` tokens at temperature 0.8. A function of its arguments alone.
-std::vector<int32_t> Sample(const core::LlamaConfig& config, const Tensors& weights, std::vector<int32_t> prompt,
-                            int64_t count, uint64_t seed);
-
 struct EvaluateOptions {
+  int64_t token_bytes = core::DataConfig().token_bytes;  // of a .bin without a header
+  int64_t sequence_length = 0;                           // tokens of a window; 0: max_position_embeddings
   int64_t sample_bytes = 200;
   uint64_t seed = 1;
   double held_out = core::EvalConfig().held_out;  // defaults are those of run.yaml, and so are the windows
   int64_t batches = core::EvalConfig().batches;
   int64_t batch_rows = core::InnerConfig().batch_size;
 };
+
+// Continues `prompt` (not empty) by options.sample_bytes tokens at temperature 0.8, each from at most `sequence` tokens
+// before it. A function of its arguments alone.
+std::vector<int32_t> Sample(const core::LlamaConfig& config, int64_t sequence, const Tensors& weights,
+                            std::vector<int32_t> prompt, const EvaluateOptions& options);
 
 // Evaluates an exported model (config.json and safetensors in `dir`) on the text at `data_path`. Gives one line of
 // JSON:

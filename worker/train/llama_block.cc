@@ -4,9 +4,9 @@
 
 namespace causeway::worker {
 
-LlamaShape::LlamaShape(const core::LlamaConfig& config, int64_t batch)
+LlamaShape::LlamaShape(const core::LlamaConfig& config, int64_t batch, int64_t sequence)
     : attention{.batch = batch,
-                .sequence = config.max_position_embeddings,
+                .sequence = sequence,
                 .heads = config.num_attention_heads,
                 .kv_heads = config.num_key_value_heads,
                 .head_size = config.hidden_size / config.num_attention_heads},

@@ -24,7 +24,8 @@ namespace causeway::worker {
 enum BlockTensor { kQ, kK, kV, kO, kGate, kUp, kDown, kInputNorm, kMiddleNorm, kBlockTensors };
 
 struct LlamaShape {
-  LlamaShape(const core::LlamaConfig& config, int64_t batch);
+  // Of `batch` rows of `sequence` tokens.
+  LlamaShape(const core::LlamaConfig& config, int64_t batch, int64_t sequence);
 
   int64_t rows() const { return attention.batch * attention.sequence; }
 

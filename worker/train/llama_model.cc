@@ -28,11 +28,10 @@ void InitializeLlama(const core::LlamaConfig& config, uint64_t seed, TensorValue
   }
 }
 
-LlamaModel::LlamaModel(const core::LlamaConfig& config, int64_t batch_rows, Use use)
+LlamaModel::LlamaModel(const core::LlamaConfig& config, int64_t batch_rows, int64_t sequence, Use use)
     : config_(config),
-      shape_(config, batch_rows),
-      rope_(config.max_position_embeddings,
-            RopeFrequencies(shape_.attention.head_size, config.rope_theta, config.rope_scaling)),
+      shape_(config, batch_rows, sequence),
+      rope_(sequence, RopeFrequencies(shape_.attention.head_size, config.rope_theta, config.rope_scaling)),
       blocks_(use == Use::kTraining ? config.num_hidden_layers : 1, BlockActivations(shape_)),
       output_(shape_.rows() * config.hidden_size),
       normed_output_(output_.size()),

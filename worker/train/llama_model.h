@@ -21,7 +21,7 @@ namespace causeway::worker {
 // down) divided by √(2L) so that its variance does not grow with depth (GPT-2, section 2.3); norms 1.
 void InitializeLlama(const core::LlamaConfig& config, uint64_t seed, TensorValues& parameters);
 
-// Rows of max_position_embeddings tokens, back to back, and for each token the one that follows it.
+// Rows of as many tokens as the model takes, back to back, and for each token the one that follows it.
 struct Batch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;
@@ -31,8 +31,8 @@ class LlamaModel {
  public:
   enum class Use { kTraining, kForwardOnly };  // forward only: the blocks share one set of activations
 
-  // For batches of `batch_rows` rows.
-  LlamaModel(const core::LlamaConfig& config, int64_t batch_rows, Use use);
+  // For batches of `batch_rows` rows of `sequence` tokens, at most max_position_embeddings.
+  LlamaModel(const core::LlamaConfig& config, int64_t batch_rows, int64_t sequence, Use use);
 
   // The mean loss of the batch. Keeps what Backward and probabilities() need, until the next call.
   double Forward(const Tensors& weights, const Batch& batch);

@@ -14,10 +14,22 @@ absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Make(const core::RunConfi
                                                             const TrainerFiles& files) {
   if (files.data_path.empty()) return absl::InvalidArgumentError("a llama model: expected --data=PATH, got none");
   const core::LlamaConfig& llama = config.llama;
-  ASSIGN_OR_RETURN(
-      std::shared_ptr<const Corpus> corpus,
-      Corpus::Open(files.data_path, llama.vocab_size, llama.max_position_embeddings, config.eval.held_out));
-  std::unique_ptr<LlamaTrainer> trainer(new LlamaTrainer(config, site, files, std::move(corpus)));
+  const formats::TokenFormat format{llama.vocab_size, config.data.token_bytes};
+  const bool own = config.data.mode == core::DataMode::kOwn;
+  const bool own_held_out = !files.held_out_path.empty();
+  if (own_held_out && !own) {
+    return absl::InvalidArgumentError(
+        "--held_out: expected none, since in data.mode shared all sites evaluate on the tail of the run's data; got " +
+        files.held_out_path);
+  }
+  const double tail = own_held_out ? 0 : config.eval.held_out;
+  ASSIGN_OR_RETURN(std::shared_ptr<const Corpus> corpus,
+                   Corpus::Open(files.data_path, format, config.sequence_length(), tail, config.data.mode));
+  std::shared_ptr<const Corpus> held_out = corpus;
+  if (own_held_out) {
+    ASSIGN_OR_RETURN(held_out, Corpus::OpenHeldOut(files.held_out_path, format, config.sequence_length()));
+  }
+  std::unique_ptr<LlamaTrainer> trainer(new LlamaTrainer(config, site, files, std::move(corpus), std::move(held_out)));
   if (llama.init_from.empty()) {
     InitializeLlama(llama, config.seed, trainer->parameters_);
   } else if (formats::HasModel(llama.init_from)) {
@@ -33,15 +45,23 @@ absl::StatusOr<std::unique_ptr<Trainer>> LlamaTrainer::Make(const core::RunConfi
 }
 
 LlamaTrainer::LlamaTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files,
-                           std::shared_ptr<const Corpus> corpus)
+                           std::shared_ptr<const Corpus> corpus, std::shared_ptr<const Corpus> held_out)
     : config_(config),
       corpus_(std::move(corpus)),
+      held_out_(std::move(held_out)),
       batches_(corpus_, config.seed, site, config.inner.batch_size),
       manifest_(core::LlamaManifest(config.llama)),
       parameters_(manifest_),
       gradients_(manifest_),
-      model_(config.llama, config.inner.batch_size, LlamaModel::Use::kTraining),
-      optimizer_(config, manifest_, parameters_, bus(), files.calibration_path) {}
+      model_(config.llama, config.inner.batch_size, config.sequence_length(), LlamaModel::Use::kTraining),
+      optimizer_(config, manifest_, parameters_, bus(), files.calibration_path) {
+  data_.training = corpus_->tokens().Fingerprint();
+  if (held_out_ != corpus_) data_.held_out = held_out_->tokens().Fingerprint();
+}
+
+void LlamaTrainer::SetSites(const std::vector<core::SiteId>& names) {
+  if (config_.data.mode == core::DataMode::kShared) data_status_ = batches_.SetSites(names);
+}
 
 absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
   RETURN_IF_ERROR(data_status_);
@@ -63,8 +83,8 @@ absl::Status LlamaTrainer::Load(const std::string& path) {
 }
 
 std::unique_ptr<Evaluator> LlamaTrainer::NewEvaluator() const {
-  if (corpus_->held_out().size() == 0) return nullptr;
-  return std::make_unique<Evaluator>(config_.llama, corpus_, config_.eval.batches, config_.inner.batch_size);
+  if (held_out_->held_out().size() == 0) return nullptr;
+  return std::make_unique<Evaluator>(config_.llama, held_out_, config_.eval.batches, config_.inner.batch_size);
 }
 
 }  // namespace causeway::worker

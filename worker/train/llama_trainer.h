@@ -1,4 +1,4 @@
-// A Llama trained on a site's share of a text: the Trainer of every real run.
+// A Llama trained on a site's text (data.mode own) or its share of the run's (shared): the Trainer of every real run.
 //
 //   SiteBatches ─► LlamaModel: forward, backward ─► gradients ─► InnerOptimizer ─► θ
 //
@@ -30,18 +30,21 @@ class LlamaTrainer : public Trainer {
   std::span<float> tensor(int i) override { return parameters_[i]; }
   absl::Status initial_values() const override { return initial_values_; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
-  void SetSites(const std::vector<core::SiteId>& names) override { data_status_ = batches_.SetSites(names); }
+  void SetSites(const std::vector<core::SiteId>& names) override;
   absl::Status Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
   std::unique_ptr<Evaluator> NewEvaluator() const override;
+  core::SiteData data() const override { return data_; }
   std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_.progress(); }
 
  private:
   LlamaTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files,
-               std::shared_ptr<const Corpus> corpus);
+               std::shared_ptr<const Corpus> corpus, std::shared_ptr<const Corpus> held_out);
 
   core::RunConfig config_;
   std::shared_ptr<const Corpus> corpus_;
+  std::shared_ptr<const Corpus> held_out_;  // what is evaluated on: the same, or a file of its own
+  core::SiteData data_;
   SiteBatches batches_;
   absl::Status data_status_;     // of the last SetSites
   absl::Status initial_values_;  // OK, or why there are none

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/data_fingerprint.h"
 #include "core/ids.h"
 #include "core/manifest.h"
 #include "core/membership.h"
@@ -57,6 +58,9 @@ class Trainer {
   // How the inner optimizer's state is updated, and how long that takes; none where nothing is known.
   virtual std::optional<core::OffloadProgress> offload_progress() const { return std::nullopt; }
 
+  // What it trains and evaluates on; nothing for a model without data.
+  virtual core::SiteData data() const { return {}; }
+
   // Which sites share the data from the next step on, this one included. Any order.
   virtual void SetSites(const std::vector<core::SiteId>& names) = 0;
 
@@ -80,6 +84,7 @@ class Trainer {
 // What a trainer takes from the machine that it runs on.
 struct TrainerFiles {
   std::string data_path;         // not read for a synthetic model
+  std::string held_out_path;     // to evaluate on, where each site has data of its own; empty: the tail of the data
   std::string calibration_path;  // of the machine's bandwidths (offload/calibration.h); empty: measured each time
 };
 

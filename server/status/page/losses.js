@@ -21,12 +21,13 @@ function showLosses(status) {
   });
   const drawn = series.filter((one) => one.points.length);
   if (!lossChart) {
-    parent.append(el('p', {id: 'loss-figures'}), el('p', {id: 'no-loss', class: 'muted'}));
+    parent.append(
+        el('p', {id: 'loss-figures'}), el('p', {id: 'loss-by-site'}), el('p', {id: 'no-loss', class: 'muted'}));
     lossChart =
         new LineChart(parent.appendChild(el('div')), 'Loss in nats per token over time', (value) => RULES.loss(value));
   }
   setText(byId('no-loss'), drawn.length ? '' : 'No loss has been reported yet.');
-  showLossFigures(byId('loss-figures'), status.eval_loss || {});
+  showLossFigures(byId('loss-figures'), status);
   lossChart.set(
       drawn,
       drawn
@@ -36,7 +37,21 @@ function showLosses(status) {
           .join(', '));
 }
 
-function showLossFigures(node, loss) {
+// Of the run; or of each site, where each holds out data of its own.
+function showLossFigures(node, status) {
+  const loss = status.eval_loss;
+  const sites = Object.entries(status.eval_loss_by_site || {});
+  setText(
+      byId('loss-by-site'),
+      [
+        loss === null ? `No eval loss of the run: ${status.eval_loss_reason || ''}.` : '',
+        ...sites.map(([name, one]) => `${name}: eval loss ${RULES.loss(one.loss)} on its own data.`)
+      ].join(' ').trim());
+  node.hidden = loss === null;
+  if (loss !== null) showRunLoss(node, loss || {});
+}
+
+function showRunLoss(node, loss) {
   setPart(node, 'lead', 'Eval loss at the start ');
   setFigure(part(node, 'start', 'strong'), 'eval_loss/start', 'loss', loss.start);
   setPart(node, 'middle', ', now ');

@@ -18,8 +18,9 @@ class AllBatches {
  public:
   static absl::StatusOr<AllBatches> Make(const QualityOptions& options) {
     const core::RunConfig& config = options.config;
-    ASSIGN_OR_RETURN(auto corpus, worker::Corpus::Open(options.data_path, config.llama.vocab_size,
-                                                       config.llama.max_position_embeddings, config.eval.held_out));
+    ASSIGN_OR_RETURN(auto corpus,
+                     worker::Corpus::Open(options.data_path, {config.llama.vocab_size, config.data.token_bytes},
+                                          config.sequence_length(), config.eval.held_out));
     AllBatches all;
     const std::vector<core::SiteId> names = SiteNames(config.membership.min_sites);
     for (const core::SiteId& name : names) {

@@ -9,8 +9,9 @@ namespace causeway::bench {
 
 absl::StatusOr<std::unique_ptr<LossCurve>> LossCurve::Make(const QualityOptions& options, core::Version rounds) {
   const core::RunConfig& config = options.config;
-  ASSIGN_OR_RETURN(auto corpus, worker::Corpus::Open(options.data_path, config.llama.vocab_size,
-                                                     config.llama.max_position_embeddings, config.eval.held_out));
+  ASSIGN_OR_RETURN(auto corpus,
+                   worker::Corpus::Open(options.data_path, {config.llama.vocab_size, config.data.token_bytes},
+                                        config.sequence_length(), config.eval.held_out));
   if (corpus->held_out().size() == 0) return absl::InvalidArgumentError("eval.held_out: expected more than 0, got 0");
   return std::unique_ptr<LossCurve>(new LossCurve(options, rounds, std::move(corpus)));
 }

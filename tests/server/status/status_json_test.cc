@@ -114,6 +114,23 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
   for (const auto& [key, value] : site.items()) EXPECT_EQ(status.at("sites")[0].at(key), value) << key;
 }
 
+TEST(StatusJson, LossesOfSitesStandApartAndWhereThereIsNoneOfTheRunItSaysWhy) {
+  StatusSnapshot snapshot = Snapshot();
+  json status = json::parse(StatusJson(snapshot));
+  EXPECT_EQ(status["eval_loss_reason"], "");
+  EXPECT_EQ(status["eval_loss_by_site"], json::object());
+  EXPECT_TRUE(status["sites"][0]["data"].is_null());
+  snapshot.eval_loss_reason = "each on its own";
+  snapshot.sites[0].eval = EvalOfSite{1.5, {2, 1}};
+  snapshot.sites[0].data.training = core::DataFingerprint{1000, 0xab};
+  status = json::parse(StatusJson(snapshot));
+  EXPECT_TRUE(status.at("eval_loss").is_null());
+  EXPECT_EQ(status["eval_loss_reason"], "each on its own");
+  EXPECT_EQ(status["eval_loss_by_site"], json::parse(R"({"eu": {"loss": 1.5, "versions": [2, 1]}})"));
+  EXPECT_EQ(status["sites"][0]["data"], json::parse(R"({"tokens": 1000, "fingerprint": "00000000000000ab"})"));
+  EXPECT_TRUE(status["sites"][0]["held_out"].is_null());
+}
+
 TEST(StatusJson, NumbersThatAreNotFiniteAreNull) {
   StatusSnapshot snapshot = Snapshot();
   snapshot.eval_loss_start = std::nan("");

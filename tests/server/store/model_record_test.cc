@@ -1,5 +1,5 @@
 // The model and the config of a run in the journal: the model is found again before and after the seed, and by programs
-// of before not at all.
+// of before not at all. What its sites have said of their data is, too.
 #include "tests/server/store/journal_for_test.h"
 
 namespace causeway::server {
@@ -72,6 +72,24 @@ TEST(Journal, ConfigThatAcceptGivesIsStored) {
   }
   const auto journal = *Journal::Open({.directory = folder.path(), .run_config = "", .failed = nullptr});
   EXPECT_EQ((*journal->Load()).run_config, "first, second, third");
+}
+
+TEST_F(ModelRecordTest, DataAndLossesOfSitesAreFoundAgainAndADirectoryOfBeforeHasNone) {
+  const core::DataOfSites data = {
+      {"eu", {.training = core::DataFingerprint{7, 0xfedcba9876543210}, .held_out = core::DataFingerprint{1, 2}}},
+      {"us", {.training = core::DataFingerprint{8, 0}, .held_out = std::nullopt}}};
+  EXPECT_EQ(Load(*Open()).data, core::DataOfSites());
+  EvalLoss losses;
+  losses.by_site["eu"] = {.loss = 0.1, .versions = {3, 4}};
+  JournalEntry entry;
+  entry.eval_loss = losses;
+  entry.data = data;
+  Open()->Commit(std::move(entry));
+  const StoredRun stored = Load(*Open());
+  EXPECT_EQ(stored.data, data);
+  EXPECT_EQ(stored.eval_loss.by_site, losses.by_site);
+  Sql("UPDATE meta SET value = '{\"eu\": {\"training\": 3}}' WHERE key = 'data_of_sites'");
+  EXPECT_TRUE(absl::IsDataLoss(Open()->Load().status()));
 }
 
 }  // namespace

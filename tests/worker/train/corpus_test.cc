@@ -14,7 +14,7 @@ constexpr int64_t kSequence = 15;
 constexpr int64_t kWindow = kSequence + 1;
 
 std::shared_ptr<const Corpus> OpenText(size_t bytes, double held_out = 0.1) {
-  auto corpus = Corpus::Open(WriteTemporary("corpus.txt", SmallText(bytes)), 256, kSequence, held_out);
+  auto corpus = Corpus::Open(WriteTemporary("corpus.txt", SmallText(bytes)), {256}, kSequence, held_out);
   EXPECT_TRUE(corpus.ok()) << corpus.status();
   return *std::move(corpus);
 }
@@ -81,11 +81,11 @@ TEST(Corpus, EverySiteHasASegmentEvenWhenThereAreHardlyMoreThanSites) {
 
 TEST(Corpus, TooFewTokensAreRefusedWithTheNumberNeeded) {
   const std::string path = WriteTemporary("tiny.txt", SmallText(100));
-  const auto corpus = Corpus::Open(path, 256, kSequence, 0.1);
+  const auto corpus = Corpus::Open(path, {256}, kSequence, 0.1);
   EXPECT_EQ(corpus.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(corpus.status().message(),
             path + ": expected at least 160 tokens for 1 site(s), sequences of 15 tokens and 0.1 held out, got 100");
-  EXPECT_TRUE(Corpus::Open(WriteTemporary("enough.txt", SmallText(160)), 256, kSequence, 0.1).ok());
+  EXPECT_TRUE(Corpus::Open(WriteTemporary("enough.txt", SmallText(160)), {256}, kSequence, 0.1).ok());
 }
 
 TEST(Corpus, MoreSitesThanSegmentsAreRefusedWithTheNumberNeeded) {
@@ -96,8 +96,8 @@ TEST(Corpus, MoreSitesThanSegmentsAreRefusedWithTheNumberNeeded) {
 }
 
 TEST(Corpus, MissingAndEmptyFilesAreErrors) {
-  EXPECT_FALSE(Corpus::Open(testing::TempDir() + "/is/not/there.txt", 256, kSequence, 0.1).ok());
-  EXPECT_FALSE(Corpus::Open(WriteTemporary("empty.txt", ""), 256, kSequence, 0.1).ok());
+  EXPECT_FALSE(Corpus::Open(testing::TempDir() + "/is/not/there.txt", {256}, kSequence, 0.1).ok());
+  EXPECT_FALSE(Corpus::Open(WriteTemporary("empty.txt", ""), {256}, kSequence, 0.1).ok());
 }
 
 TEST(Corpus, HeldOutWindowsAreSpreadOverTheTailAndStayInside) {
@@ -105,6 +105,29 @@ TEST(Corpus, HeldOutWindowsAreSpreadOverTheTailAndStayInside) {
   EXPECT_EQ(corpus->HeldOutWindow(0, 8), corpus->held_out().begin);
   EXPECT_EQ(corpus->HeldOutWindow(7, 8) + kWindow, corpus->held_out().end);
   EXPECT_EQ(corpus->HeldOutWindow(0, 1), corpus->held_out().begin);
+}
+
+TEST(Corpus, AHeldOutFileIsHeldOutAsAWhole) {
+  const std::string path = WriteTemporary("held_out.txt", SmallText(500));
+  const auto corpus = *Corpus::OpenHeldOut(path, {256}, kSequence);
+  EXPECT_EQ(corpus->HeldOutWindow(0, 8), 0);
+  EXPECT_EQ(corpus->HeldOutWindow(7, 8) + kWindow, 500);
+  const std::string tiny = WriteTemporary("tiny.txt", SmallText(15));
+  EXPECT_EQ(Corpus::OpenHeldOut(tiny, {256}, kSequence).status().message(),
+            tiny + ": expected at least 16 tokens for a sequence of 15, got 15");
+}
+
+TEST(SiteBatches, RowsOfATextOfOnesOwnBeginAnywhereInItAndCoverAllOfIt) {
+  const auto corpus =
+      *Corpus::Open(WriteTemporary("own.txt", SmallText(2'000)), {256}, kSequence, 0.1, core::DataMode::kOwn);
+  SiteBatches batches(corpus, 3, "eu", 4);
+  std::set<int64_t> begins;
+  for (core::Step t = 1; t <= 6'000; ++t) {
+    for (int64_t row = 0; row < 4; ++row) begins.insert(batches.RowBegin(t, row));
+  }
+  EXPECT_EQ(*begins.begin(), 0);
+  EXPECT_EQ(*begins.rbegin(), corpus->training().end - kWindow);
+  EXPECT_EQ(std::ssize(begins), corpus->training().end - kWindow + 1) << "every position that a row fits at";
 }
 
 TEST(SiteBatches, RowsLieInSegmentsOfTheSiteAndTwoSitesNeverMeet) {

@@ -31,10 +31,10 @@ nlohmann::json Evaluate(const std::string& dir, const std::string& data, const E
   return nlohmann::json::parse(*line);
 }
 
-double ReferenceLoss(const std::string& dir, const std::string& data) {
+double ReferenceLoss(const std::string& dir, const std::string& data, const std::string& raw = "uint16") {
   const std::string command = "OPENBLAS_NUM_THREADS=1 /usr/bin/python3 " CAUSEWAY_SOURCE_DIR
                               "/tests/worker/train/reference_forward.py '" +
-                              dir + "' '" + data + "'";
+                              dir + "' '" + data + "' " + raw;
   FILE* pipe = popen(command.c_str(), "r");
   double loss = -1;
   EXPECT_EQ(std::fscanf(pipe, "%lf", &loss), 1);
@@ -73,6 +73,42 @@ TEST(Evaluation, AnIndependentForwardPassGivesTheSameLossWithGroupedKeyHeads) {
   ExpectReferenceLoss("single", config);
 }
 
+template <typename Token>
+std::string Bytes(const std::vector<uint32_t>& tokens) {
+  std::string bytes;
+  for (uint32_t token : tokens) {
+    const Token narrow = static_cast<Token>(token);
+    bytes.append(reinterpret_cast<const char*>(&narrow), sizeof narrow);
+  }
+  return bytes;
+}
+
+std::string LlmcHeader(int32_t magic, int32_t version, int32_t count) {
+  const int32_t fields[256] = {magic, version, count};
+  return std::string(reinterpret_cast<const char*>(fields), sizeof fields);
+}
+
+TEST(Evaluation, ShardsOfTokensGiveTheLossThatNumpyReadsFromThem) {
+  core::LlamaConfig config = TinyLlama();
+  for (const int64_t vocab_size : {3'000, 70'000}) {
+    config.vocab_size = vocab_size;
+    const std::string dir = ExportedModel("vocabulary" + std::to_string(vocab_size), config);
+    std::vector<uint32_t> tokens;
+    for (uint64_t i = 0; i < 6'000; ++i) tokens.push_back(1 + core::SplitMix64(i) % (vocab_size - 1));
+    const std::string wide = Bytes<uint32_t>(tokens), narrow = Bytes<uint16_t>(tokens);
+    const std::string raw = WriteTemporary("raw32.bin", wide);
+    const double loss = Evaluate(dir, raw, {.token_bytes = 4, .sample_bytes = 0})["eval_loss"];
+    const std::string llama3 = WriteTemporary("llama3.bin", LlmcHeader(20240801, 7, 6'000) + wide);
+    EXPECT_EQ(Evaluate(dir, llama3, {.sample_bytes = 0})["eval_loss"], loss);
+    EXPECT_NEAR(loss, ReferenceLoss(dir, llama3), 1e-5);
+    if (vocab_size > 65'536) continue;
+    EXPECT_NEAR(loss, ReferenceLoss(dir, raw, "uint32"), 1e-5);
+    const std::string nanogpt = WriteTemporary("nanogpt.bin", narrow);
+    EXPECT_EQ(Evaluate(dir, nanogpt, {.sample_bytes = 0})["eval_loss"], loss);
+    EXPECT_NEAR(loss, ReferenceLoss(dir, nanogpt), 1e-5);
+  }
+}
+
 TEST(Evaluation, ResultIsValidJsonWhateverBytesTheModelSamples) {
   const std::string dir = ExportedModel("random", TinyLlama());  // all 256 bytes are likely
   const std::string data = WriteTemporary("random.txt", SmallText(6'000));
@@ -97,14 +133,14 @@ TEST(Evaluation, MissingDirectoryAndWrongConfigAreErrors) {
 TEST(Bigram, KnowsATextInWhichEachByteDecidesTheNext) {
   std::string text;
   while (text.size() < 40'000) text += "abcdefgh";
-  const auto corpus = Corpus::Open(WriteTemporary("cycle.txt", text), 256, 15, 0.1);
+  const auto corpus = Corpus::Open(WriteTemporary("cycle.txt", text), {256}, 15, 0.1);
   ASSERT_TRUE(corpus.ok());
   const double smoothing = std::log((4500 + 128.0) / (4500 + 0.5));  // each pair occurs 4,500 times in training
   EXPECT_NEAR(*BigramLoss(**corpus, 256, 4, 4), smoothing, 1e-4);
 }
 
 TEST(Bigram, VocabularyTooLargeForATableIsRefused) {
-  const auto corpus = Corpus::Open(WriteTemporary("cycle.txt", SmallText(2'000)), 50'257, 15, 0.1);
+  const auto corpus = Corpus::Open(WriteTemporary("cycle.txt", SmallText(2'000)), {50'257}, 15, 0.1);
   ASSERT_TRUE(corpus.ok());
   EXPECT_EQ(BigramLoss(**corpus, 50'257, 4, 4).status().code(), absl::StatusCode::kInvalidArgument);
 }
@@ -116,9 +152,9 @@ TEST(Sample, APromptLongerThanTheSequenceCountsByItsEnd) {
   for (int i = 0; i < weights.size(); ++i) FillNormal(5, manifest[i].name, 0.3, weights[i]);
   std::vector<int32_t> prompt(12, 'x'), longer(30, 'y');
   longer.insert(longer.end(), prompt.begin(), prompt.end());
-  const std::vector<int32_t> sample = Sample(config, weights.View(), prompt, 20, 1);
+  const std::vector<int32_t> sample = Sample(config, 12, weights.View(), prompt, {.sample_bytes = 20});
   EXPECT_EQ(sample.size(), 20u);
-  EXPECT_EQ(sample, Sample(config, weights.View(), longer, 20, 1));
+  EXPECT_EQ(sample, Sample(config, 12, weights.View(), longer, {.sample_bytes = 20}));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ void ExpectModelGradients(const core::LlamaConfig& config) {
   const Batch batch = RandomBatch(config);
   TensorValues weights = LargeWeights(config);
   TensorValues gradients(manifest);
-  LlamaModel model(config, kBatchRows, LlamaModel::Use::kTraining);
+  LlamaModel model(config, kBatchRows, config.max_position_embeddings, LlamaModel::Use::kTraining);
   model.Forward(weights.View(), batch);
   model.Backward(weights.View(), batch, gradients.MutableView());
   for (int i = 0; i < weights.size(); ++i) {
@@ -69,7 +69,7 @@ TEST(LlamaModel, GradientsMatchDifferencesWithAnUntiedHead) {
 TEST(LlamaModel, WeightGradientsOfABlockMayComeAfterAllInputGradients) {
   const core::LlamaConfig config = TinyLlama();
   const core::Manifest manifest = core::LlamaManifest(config);
-  const LlamaShape shape(config, kBatchRows);
+  const LlamaShape shape(config, kBatchRows, config.max_position_embeddings);
   const Rope rope(config.max_position_embeddings, RopeFrequencies(shape.attention.head_size, config.rope_theta, {}));
   TensorValues weights = LargeWeights(config);
   const Tensors view = weights.View();
@@ -113,8 +113,8 @@ TEST(LlamaModel, ForwardOnlyModelGivesTheLossOfATrainingOne) {
   const core::LlamaConfig config = TinyLlama();
   const TensorValues weights = LargeWeights(config);
   const Batch batch = RandomBatch(config);
-  LlamaModel training(config, kBatchRows, LlamaModel::Use::kTraining);
-  LlamaModel forward(config, kBatchRows, LlamaModel::Use::kForwardOnly);
+  LlamaModel training(config, kBatchRows, config.max_position_embeddings, LlamaModel::Use::kTraining);
+  LlamaModel forward(config, kBatchRows, config.max_position_embeddings, LlamaModel::Use::kForwardOnly);
   EXPECT_EQ(training.Forward(weights.View(), batch), forward.Forward(weights.View(), batch));
 }
 

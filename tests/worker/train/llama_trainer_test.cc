@@ -45,6 +45,36 @@ TEST(LlamaTrainer, LossGoesDownOnASmallText) {
   EXPECT_LT(trainer->NewEvaluator()->Loss(View(*trainer)), before - 2);
 }
 
+TEST(LlamaTrainer, RowsHaveTheSequenceLengthOfTheRunAndTheBitsOfAModelOfThatLength) {
+  const std::string data = WriteTemporary("text", SmallText(20'000));
+  core::RunConfig config = TinyRun();
+  config.llama.max_position_embeddings = 4'000;  // as in the folder of a large model
+  config.inner.sequence_length = TinyLlama().max_position_embeddings;
+  const auto shorter = Make(config, data), same = Make(TinyRun(), data);
+  for (core::Step t = 1; t <= 5; ++t) {
+    const auto result = shorter->Step(t);
+    EXPECT_EQ(result->tokens, 8 * 12);
+    EXPECT_EQ(result->loss, same->Step(t)->loss);
+  }
+  EXPECT_EQ(shorter->NewEvaluator()->Loss(View(*shorter)), same->NewEvaluator()->Loss(View(*same)));
+}
+
+TEST(LlamaTrainer, DataOfItsOwnIsNotSharedWhoeverElseIsInTheRun) {
+  const std::string data = WriteTemporary("text", SmallText(20'000)), tail = WriteTemporary("tail", SmallText(500));
+  core::RunConfig config = TinyRun();
+  config.data.mode = core::DataMode::kOwn;
+  const auto alone = Make(config, data), among = Make(config, data);
+  among->SetSites({"asia", "eu", "us"});
+  for (core::Step t = 1; t <= 5; ++t) EXPECT_EQ(alone->Step(t)->loss, among->Step(t)->loss);
+  EXPECT_EQ(alone->data().training->tokens, 20'000);
+  EXPECT_FALSE(alone->data().held_out);
+  const auto held_out = *MakeTrainer(config, "eu", {.data_path = data, .held_out_path = tail});
+  EXPECT_EQ(held_out->data().held_out->tokens, 500);
+  EXPECT_NE(held_out->NewEvaluator()->Loss(View(*held_out)), alone->NewEvaluator()->Loss(View(*held_out)));
+  const auto refused = MakeTrainer(TinyRun(), "eu", {.data_path = data, .held_out_path = tail});
+  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("--held_out: expected none"));
+}
+
 TEST(LlamaTrainer, TwoRunsGiveTheSameBits) {
   const std::string data = WriteTemporary("text", SmallText(20'000));
   const auto a = Make(TinyRun(), data), b = Make(TinyRun(), data);

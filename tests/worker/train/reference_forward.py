@@ -2,9 +2,10 @@
 """The loss of an exported model, computed apart from Causeway: numpy in float64, written from the papers and the layout
 of Hugging Face's LlamaForCausalLM, with its own safetensors reader.
 
-    reference_forward.py MODEL_DIR TEXT      prints the mean loss, nats per byte, over the held-out windows
+    reference_forward.py MODEL_DIR DATA [uint32]      prints the mean loss, nats per token, over the held-out windows
 
-The windows are documented in worker/train/evaluation.h: 8 batches of 8 rows, evenly spaced over the last 5 % of TEXT.
+The windows are documented in worker/train/evaluation.h: 8 batches of 8 rows, evenly spaced over the last 5 % of DATA.
+DATA is a text or a .bin file of tokens, read by tests/formats/token_files.py; uint32: one without a header.
 """
 
 import json
@@ -13,6 +14,9 @@ import struct
 import sys
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "formats"))
+from token_files import read_tokens  # noqa: E402
 
 HELD_OUT, WINDOWS = 0.05, 64
 
@@ -94,11 +98,11 @@ def loss(tokens, w, config):
     return -np.log(probabilities[np.arange(len(tokens) - 1), tokens[1:]]).mean()
 
 
-def main(directory, text):
+def main(directory, data, raw="uint16"):
     directory = pathlib.Path(directory)
     config = json.loads((directory / "config.json").read_text())
     weights = read_safetensors(directory / "model.safetensors")
-    tokens = np.frombuffer(pathlib.Path(text).read_bytes(), np.uint8)
+    tokens = read_tokens(data, raw)
     window = config["max_position_embeddings"] + 1
     begin = len(tokens) - int(len(tokens) * HELD_OUT)
     last = len(tokens) - begin - window

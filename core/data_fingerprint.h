@@ -1,0 +1,36 @@
+// What a site trains on, in two numbers: by them the coordinator tells equal data from different data.
+//
+//   tokens, in the order of the data ─► each as 4 bytes, little-endian ─► XXH3-64, seed 0 ─► digest
+//
+// The digest is of the tokens alone: the same tokens as raw uint16, as uint32, or cut into shards have the same one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "core/ids.h"
+
+namespace causeway::core {
+
+struct DataFingerprint {
+  int64_t tokens = 0;
+  uint64_t digest = 0;
+
+  friend bool operator==(const DataFingerprint&, const DataFingerprint&) = default;
+};
+
+// What a site says of its data when it joins; nothing where it does not know.
+struct SiteData {
+  std::optional<DataFingerprint> training;  // what it trains on, with the tail that it holds out
+  std::optional<DataFingerprint> held_out;  // a file of its own to evaluate on
+
+  bool said() const { return training || held_out; }
+  friend bool operator==(const SiteData&, const SiteData&) = default;
+};
+using DataOfSites = std::map<SiteId, SiteData>;
+
+std::string FingerprintText(const DataFingerprint& data);  // "1,234 tokens, fingerprint 0011223344556677"
+
+}  // namespace causeway::core

@@ -1,0 +1,52 @@
+// The tokens of one file, as they lie there: mapped, nothing is copied, but for JSON lines, which have to be decoded.
+//
+//   *.bin     tokens of 2 or 4 bytes, little-endian: nanoGPT's, without a header; or after llm.c's header of 256 int32
+//               magic 20240520, version 1, number of tokens      uint16 (GPT-2)
+//               magic 20240801, version 7, number of tokens      uint32 (Llama 3)
+//   *.jsonl   the bytes of the texts (json_lines.h)
+//   others    the bytes of the file
+//
+// Opening reads every token of a .bin once, so that a file of another tokenizer fails at the start, with the position,
+// and not in the middle of a run. Immutable, thread-safe, move-only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "formats/mapped_file.h"
+
+namespace causeway::formats {
+
+struct TokenFormat {
+  int64_t vocab_size = 256;
+  int64_t token_bytes = 2;  // of a .bin without a header: 2 or 4
+};
+
+class TokenShard {
+ public:
+  // By the ending of the name. INVALID_ARGUMENT names what was expected, and where.
+  static absl::StatusOr<TokenShard> Open(const std::string& path, const TokenFormat& format);
+
+  int64_t size() const { return static_cast<int64_t>(tokens_.size()) / width_; }
+  uint32_t operator[](int64_t index) const {
+    if (width_ == 1) return std::to_integer<uint32_t>(tokens_[index]);
+    uint32_t token = 0;
+    std::memcpy(&token, tokens_.data() + index * width_, width_ == 2 ? 2 : 4);
+    return token;
+  }
+
+ private:
+  static absl::StatusOr<TokenShard> OpenBin(const std::string& path, const TokenFormat& format);
+
+  MappedFile file_;
+  std::vector<std::byte> decoded_;  // of JSON lines
+  std::span<const std::byte> tokens_;
+  int64_t width_ = 1;  // bytes
+};
+
+}  // namespace causeway::formats

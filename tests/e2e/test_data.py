@@ -1,0 +1,218 @@
+"""What sites train on: each on its own data, or all on the same; who is refused, and that a site reads all of its file.
+
+The proof of what was read is in the parameters: with an untied head, no weight decay and float32 on both legs, the
+embedding of a token that no site has read as an input keeps its initial bits.
+"""
+
+import contextlib
+import json
+import sqlite3
+import unittest
+
+import numpy
+
+from harness import BAD_INPUT, DONE, REFUSED, EndToEndTest, eventually, merged
+
+VOCABULARY = 400
+EU, US = (0, 180), (200, 380)  # the tokens of each site's file, each of them there once
+DATA_FIELD = 13  # of RunConfig
+
+CONFIG = {
+    "run_id": "e2e",
+    "run": {"steps": 400},
+    "model": {"kind": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+              "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": VOCABULARY,
+              "max_position_embeddings": 64, "tie_word_embeddings": False},
+    "inner": {"optimizer": "sgd", "lr": 0.01, "warmup_steps": 0, "schedule": "constant", "weight_decay": 0, "clip": 0,
+              "batch_size": 8, "sequence_length": 7},
+    "sync": {"sync_every": 100, "num_fragments": 1, "fragment_sync_delay": 0, "fragment_update_alpha": 0},
+    "outer": {"optimizer": "sgd", "lr": 1},
+    "codec": {"up": "float32", "down": "float32", "feedback_up": 0, "feedback_down": 0},
+    "membership": {"min_sites": 2},
+    "eval": {"every_rounds": 1, "held_out": 0, "batches": 1},
+    "checkpoint": {"every_rounds": 0},
+}
+
+
+def varint(data, at):
+    """A number of protobuf, and where the next thing begins."""
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 0x80:
+            return value, at
+
+
+class DataTest(EndToEndTest):
+    def run_of(self, **changes):
+        run = self.new_run(merged(CONFIG, changes))
+        run.start_coordinator()
+        return run
+
+    def tokens(self, name, values):
+        path = self.folder / f"{name}.bin"
+        numpy.array(values, "<u2").tofile(path)
+        return path
+
+    def start(self, run, **files):
+        for site, file in files.items():
+            run.start_worker(site, f"--data={file}")
+
+    def moved(self, files, **data):
+        run = self.run_of(data=data)
+        self.start(run, **files)
+        run.await_done()
+        trained = run.export()["model.embed_tokens.weight"]
+        run.stop_coordinator()
+        self.assertEqual(trained.shape, (VOCABULARY, 8))
+        begin = self.initial_embedding(files, data)
+        return set(numpy.flatnonzero((trained != begin).any(axis=1)))
+
+    def initial_embedding(self, files, data):
+        """Where the run begins: the parameters of a site that took one step with a rate of nothing."""
+        run = self.run_of(run={"steps": 1}, inner={"lr": 1e-30}, sync={"sync_every": 1}, data=data)
+        self.start(run, **files)
+        run.await_done()
+        begin = run.export()["model.embed_tokens.weight"]
+        run.stop_coordinator()
+        return begin
+
+    def test_in_mode_own_each_site_reads_all_of_its_own_file(self):
+        files = {"eu": self.tokens("eu", range(*EU)), "us": self.tokens("us", range(*US))}
+        # The last token of a file is a target alone.
+        self.assertEqual(self.moved(files, mode="own"), {*range(EU[0], EU[1] - 1), *range(US[0], US[1] - 1)})
+
+    def test_shards_of_uint32_tokens_train(self):
+        tokens = numpy.arange(60_000, 64_096, dtype="<u4") * 2 % 70_000
+        header = numpy.zeros(256, "<i4")
+        header[:3] = 20240801, 7, len(tokens)
+        shard, raw = self.folder / "llama3.bin", self.folder / "raw.bin"
+        shard.write_bytes(header.tobytes() + tokens.tobytes())
+        tokens[:2048].tofile(raw)
+        run = self.run_of(model={"vocab_size": 70_000}, run={"steps": 2}, data={"mode": "own", "token_bytes": 4})
+        self.start(run, eu=shard, us=raw)
+        run.await_done()
+        self.assertEqual({site["name"]: site["data"]["tokens"] for site in run.status()["sites"]},
+                         {"eu": 4096, "us": 2048})
+
+    def test_own_is_what_a_new_run_does_that_does_not_say(self):
+        files = {"eu": self.tokens("eu", range(*EU)), "us": self.tokens("us", range(*US))}
+        run = self.run_of()
+        self.start(run, **files)
+        run.await_done()
+        self.assertEqual(run.status()["config"]["data"]["mode"], "own")
+        self.assertEqual({site["name"]: site["data"]["tokens"] for site in run.status()["sites"]},
+                         {"eu": 180, "us": 180})
+
+    def test_in_mode_shared_each_site_reads_a_part_and_all_of_them_the_file(self):
+        file = self.tokens("all", range(*EU))
+        read = self.moved({"eu": file, "us": file}, mode="shared")
+        self.assertLessEqual(read, set(range(*EU)))
+        self.assertGreater(len(read), 140, "all but the ends of segments")
+
+    def test_a_stored_run_without_the_key_goes_on_as_shared_with_its_bits(self):
+        file = self.tokens("all", range(*EU))
+        exported = []
+        for stored_by_a_program_of_before in (False, True):
+            run = self.new_run(merged(CONFIG, {"run": {"steps": 200}, "data": {"mode": "shared"}}))
+            run.start_coordinator()
+            if stored_by_a_program_of_before:
+                run.stop_coordinator()
+                self.forget_the_data_section(run)
+                run.config_path.write_text(json.dumps(merged(CONFIG, {"run": {"steps": 200}})))
+                run.start_coordinator()
+            self.assertEqual(run.status()["config"]["data"]["mode"], "shared")
+            self.start(run, eu=file, us=file)
+            run.await_done()
+            exported.append(run.export())
+            run.stop_coordinator()
+        self.assert_same_bits(exported[0], exported[1], "the run of before against one that says shared")
+
+    def forget_the_data_section(self, run):
+        """Takes `data`, field 13, out of the stored config, as if it had never been written."""
+        with contextlib.closing(sqlite3.connect(run.state_dir / "journal.sqlite")) as journal:
+            (stored,) = journal.execute("SELECT value FROM meta WHERE key = 'run_config'").fetchone()
+            kept, at = b"", 0
+            while at < len(stored):
+                tag, begin = varint(stored, at)
+                value, end = varint(stored, begin)
+                end += value if tag & 7 == 2 else 0  # all other fields of a config are numbers
+                kept += stored[at:end] if tag >> 3 != DATA_FIELD else b""
+                at = end
+            self.assertLess(len(kept), len(stored))
+            journal.execute("UPDATE meta SET value = ? WHERE key = 'run_config'", (kept,))
+            journal.commit()
+
+    def test_different_files_in_mode_shared_are_refused_by_name(self):
+        run = self.run_of(data={"mode": "shared"})
+        self.start(run, eu=self.tokens("eu", range(*EU)))
+        eventually(lambda: run.site("eu"), "eu has joined")
+        worker = run.start_worker("us", f"--data={self.tokens('us', range(*US))}")
+        self.assertEqual(worker.wait(), REFUSED, worker.log())
+        self.assertRegex(worker.log(), r"site us: data of 180 tokens, fingerprint [0-9a-f]{16}; site eu's has 180 tokens, "
+                                       r"fingerprint [0-9a-f]{16}: data.mode shared expects the same file; "
+                                       r"use data.mode: own")
+
+    def test_equal_files_in_mode_own_are_refused_naming_both_also_after_a_restart(self):
+        run = self.run_of(data={"mode": "own"})
+        file = self.tokens("one", range(*EU))
+        self.start(run, eu=file)
+        eventually(lambda: run.site("eu"), "eu has joined")
+        for _ in range(2):
+            worker = run.start_worker("us", f"--data={file}")
+            self.assertEqual(worker.wait(), REFUSED, worker.log())
+            self.assertRegex(worker.log(), r"site us: data of 180 tokens, fingerprint [0-9a-f]{16}, and site eu has the "
+                                           r"same: data.mode own expects other data in each site")
+            run.coordinator.kill()
+            run.start_coordinator()
+
+    def test_equal_files_in_mode_own_are_taken_where_the_run_allows_them(self):
+        run = self.run_of(run={"steps": 2}, data={"mode": "own", "allow_equal": True})
+        file = self.tokens("one", range(*EU))
+        self.start(run, eu=file, us=file)
+        run.await_done()
+
+    def test_each_site_evaluates_on_its_own_tail_unless_there_is_a_held_out_file(self):
+        files = {"eu": self.tokens("eu", range(*EU)), "us": self.tokens("us", range(*US))}
+        run = self.run_of(eval={"held_out": 0.1})
+        self.start(run, **files)
+        run.await_done()
+        status = run.status()
+        self.assertIsNone(status["eval_loss"])
+        self.assertIn("each site evaluates on the tail of its own data", status["eval_loss_reason"])
+        self.assertEqual(set(status["eval_loss_by_site"]), {"eu", "us"})
+        self.assertEqual(status["eval_loss_by_site"]["eu"]["versions"], [4])
+        shown = run.program("text", "causewayctl", "status", f"--coordinator={run.grpc}")
+        self.assertEqual(shown.wait(), DONE, shown.log())
+        self.assertIn("eval loss of each site's own data: eu ", shown.output())
+        run.stop_coordinator()
+
+        held_out = self.tokens("held_out", range(100, 150))
+        run = self.run_of()
+        for site, file in files.items():
+            run.start_worker(site, f"--data={file}", f"--held_out={held_out}")
+        run.await_done()
+        status = run.status()
+        self.assertEqual(status["eval_loss_reason"], "")
+        self.assertEqual(status["eval_loss"]["versions"], [4])
+        self.assertEqual(status["eval_loss_by_site"], {})
+        self.assertEqual({site["held_out"]["tokens"] for site in status["sites"]}, {50})
+
+    def test_held_out_files_that_differ_are_refused_and_so_is_one_in_mode_shared(self):
+        run = self.run_of()
+        run.start_worker("eu", f"--data={self.tokens('eu', range(*EU))}",
+                         f"--held_out={self.tokens('tail', range(100, 150))}")
+        eventually(lambda: run.site("eu"), "eu has joined")
+        worker = run.start_worker("us", f"--data={self.tokens('us', range(*US))}",
+                                  f"--held_out={self.tokens('other', range(100, 151))}")
+        self.assertEqual(worker.wait(), REFUSED, worker.log())
+        self.assertRegex(worker.log(), r"site us: held-out data of 51 tokens, .*; site eu's has 50 tokens, ")
+        shared = self.run_of(data={"mode": "shared"})
+        worker = shared.start_worker("us", f"--data={self.folder / 'us.bin'}", f"--held_out={self.folder / 'tail.bin'}")
+        self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
+        self.assertIn("--held_out: expected none, since in data.mode shared", worker.log())
+
+
+if __name__ == "__main__":
+    unittest.main()
