@@ -168,7 +168,8 @@ TEST_P(HostStoreTest, ObserverIsCalledAfterEachMoveWithItsRanges) {
   const float before = b_[0];
   Read({{1, 0, 1}});  // no Move
   EXPECT_TRUE(store_->Move({{1, 0, 1}}, Movement::Step(1, ones)).ok());
-  EXPECT_TRUE(store_->Move({{1, 0, 1}, {0, 1, 1}}, Movement::Mix(0, std::vector<float>(2 * core::kUnitValues, 5.0f))).ok());
+  EXPECT_TRUE(
+      store_->Move({{1, 0, 1}, {0, 1, 1}}, Movement::Mix(0, std::vector<float>(2 * core::kUnitValues, 5.0f))).ok());
   EXPECT_THAT(seen, ElementsAre(std::pair(UnitRanges{{1, 0, 1}}, before - 1),
                                 std::pair(UnitRanges{{1, 0, 1}, {0, 1, 1}}, 5.0f)));
 }

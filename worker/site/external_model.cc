@@ -73,6 +73,21 @@ absl::StatusOr<GivenTensor> ReadTensor(JsonObject tensor) {
   return given;
 }
 
+absl::StatusOr<core::SiteData> ReadData(JsonObject& model) {
+  ASSIGN_OR_RETURN(std::optional<JsonObject> given, model.ReadObject("data"));
+  if (!given) return core::SiteData{};
+  core::DataFingerprint fingerprint;
+  RETURN_IF_ERROR(given->Read("tokens", fingerprint.tokens));
+  if (fingerprint.tokens < 1) return given->Wrong("tokens", "1 or more", absl::StrCat(fingerprint.tokens));
+  std::string digest;
+  RETURN_IF_ERROR(given->Read("digest", digest));
+  if (!absl::SimpleHexAtoi(digest, &fingerprint.digest)) {
+    return given->Wrong("digest", "up to 16 hexadecimal digits", digest.empty() ? "none" : digest);
+  }
+  RETURN_IF_ERROR(given->Finish());
+  return core::SiteData{.training = fingerprint, .held_out = std::nullopt};
+}
+
 // The run's own manifest, with each of its tensors found among those that were given.
 absl::StatusOr<std::vector<int>> Match(const core::Manifest& manifest, const std::vector<GivenTensor>& given) {
   std::map<std::string, int> by_name;
@@ -132,8 +147,9 @@ absl::StatusOr<ExternalModel> ParseExternalModel(const std::string& json, const 
     ASSIGN_OR_RETURN(GivenTensor read, ReadTensor(std::move(tensor)));
     given.push_back(std::move(read));
   }
-  RETURN_IF_ERROR(root.Finish());
   ExternalModel model;
+  ASSIGN_OR_RETURN(model.data, ReadData(root));
+  RETURN_IF_ERROR(root.Finish());
   if (config.model_kind == core::ModelKind::kExternal) {
     for (size_t i = 0; i < given.size(); ++i) {
       model.manifest.push_back(given[i].spec);

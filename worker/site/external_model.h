@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/data_fingerprint.h"
 #include "core/manifest.h"
 #include "core/run_config.h"
 #include "worker/site/external_store.h"
@@ -22,6 +23,7 @@ struct ExternalModel {
   core::Manifest manifest;
   std::vector<ExternalStore::Tensor> tensors;  // of each of the manifest's
   std::vector<int> given_as;                   // index in the program's list of each of the manifest's
+  core::SiteData data;                         // empty: it does not say what it trains on
 };
 
 // INVALID_ARGUMENT names the tensor and the key that are not as expected.

@@ -48,7 +48,9 @@ ExternalSite::ExternalSite(const ExternalRun& run, ExternalModel model)
       step_thread_([this] { return store_.has_work(); }),
       store_(model_.tensors, [this] { step_thread_.Look(); }),
       link_(run.NewLink()),
-      site_(config_, name_, model_.manifest, &store_, link_.get()) {}
+      site_(config_, name_, model_.manifest, &store_, link_.get()) {
+  site_.SetData(model_.data);
+}
 
 absl::StatusOr<Turn> ExternalSite::Run(const std::string& operation, Timeout timeout,
                                        std::function<absl::Status()> body) {

@@ -78,6 +78,13 @@ absl::Status JsonObject::Read(const std::string& key, std::vector<int64_t>& valu
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::optional<JsonObject>> JsonObject::ReadObject(const std::string& key) {
+  json given = Take(key);
+  if (given.is_null()) return std::nullopt;
+  if (!given.is_object()) return Wrong(key, "an object", Text(given));
+  return JsonObject(std::move(given), key);
+}
+
 absl::StatusOr<std::vector<JsonObject>> JsonObject::ReadObjects(const std::string& key) {
   json given = Take(key);
   const bool objects = given.is_array() && !given.empty() &&

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ class JsonObject {
   absl::Status Read(const std::string& key, int64_t& value);
   absl::Status Read(const std::string& key, double& value);  // finite, 0 or more
   absl::Status Read(const std::string& key, std::vector<int64_t>& value);
-  absl::StatusOr<std::vector<JsonObject>> ReadObjects(const std::string& key);  // at least one
+  absl::StatusOr<std::optional<JsonObject>> ReadObject(const std::string& key);  // none: there is no such key
+  absl::StatusOr<std::vector<JsonObject>> ReadObjects(const std::string& key);   // at least one
 
   absl::Status Wrong(const std::string& key, const std::string& expected, const std::string& got) const;
   absl::Status Finish() const;  // no key is left

@@ -91,6 +91,18 @@ TEST(ExternalModel, WhatCannotBeMeantIsNamed) {
   EXPECT_EQ(Message(OneTensor(R"(, "shapes": 1)")), "tensor w: expected keys that causeway.h lists, got \"shapes\"");
 }
 
+TEST(ExternalModel, WhatTheSiteTrainsOnMayBeSaid) {
+  constexpr char kTensors[] = R"({"tensors": [{"name": "w", "shape": [2]}])";
+  const auto parse = [&](const std::string& data) { return ParseExternalModel(kTensors + data + "}", External()); };
+  EXPECT_EQ(parse("")->data.training, std::nullopt);
+  const auto model = parse(R"(, "data": {"tokens": 12, "digest": "00ff"})");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->data.training, (core::DataFingerprint{12, 255}));
+  EXPECT_EQ(parse(R"(, "data": {"tokens": 0})").status().message(), "data: tokens: expected 1 or more, got 0");
+  EXPECT_EQ(parse(R"(, "data": {"tokens": 1, "digest": "x"})").status().message(),
+            "data: digest: expected up to 16 hexadecimal digits, got x");
+}
+
 TEST(ExternalModel, FrozenTensorMayHaveAnyType) {
   const auto model = ParseExternalModel(R"({"tensors": [
       {"name": "base", "shape": [2, 2], "dtype": "float8_e4m3fn", "frozen": true, "values_digest": "ff"},

@@ -155,7 +155,9 @@ TEST(Synthetic, OnSendMovesThetaFromWhereTheMissedStepsLeaveIt) {
   EXPECT_EQ(trainer->tensor(1)[0], -1.0f);
   TakeSteps(*trainer, 11, 11);
   const std::vector<float> anchor(core::kUnitValues, 2.0f);
-  EXPECT_TRUE(trainer->store().Move({{0, 0, 1}}, replica::Movement::Mix(0, anchor)).ok());  // the missed step is in what it replaces
+  EXPECT_TRUE(trainer->store()
+                  .Move({{0, 0, 1}}, replica::Movement::Mix(0, anchor))
+                  .ok());  // the missed step is in what it replaces
   EXPECT_EQ(trainer->tensor(0)[0], 2.0f);
   TakeSteps(*trainer, 12, 12);
   EXPECT_EQ(Read(*trainer, {0})[0], 2.0f - 0x1p-4f * 3 * 0x1p-8f);
