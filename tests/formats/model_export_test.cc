@@ -98,7 +98,9 @@ TEST(ModelExport, AliasesAndFrozenTensorsAreLeftOut) {
   const std::vector<std::span<const float>> fragments(values.begin(), values.end());
   const core::Version versions[2] = {1, 1};
   const core::RunConfig config{.run_id = "any", .model_kind = core::ModelKind::kExternal};
-  ASSERT_TRUE(WriteExport(folder / "external", config, map, fragments, versions).ok());
+  const absl::StatusOr<ExportForm> form = MakeExportForm(config, "float32", /*assets=*/"");
+  ASSERT_TRUE(form.ok()) << form.status();
+  ASSERT_TRUE(WriteExport(folder / "external", *form, map, fragments, versions).ok());
   EXPECT_FALSE(std::filesystem::exists(folder / "external/config.json"));
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(folder / "external/model.safetensors");
   ASSERT_TRUE(file.ok()) << file.status();
