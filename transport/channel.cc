@@ -65,7 +65,9 @@ void KeepCallbackThreads() {
     auto* stub = new grpc::GenericStub(grpc::CreateChannel("unix:/", grpc::InsecureChannelCredentials()));
     grpc::ClientContext context;
     context.set_deadline(core::SystemClock().Calendar());
-    grpc::ByteBuffer request, response;
+    const grpc::Slice nothing;
+    const grpc::ByteBuffer request(&nothing, 1);
+    grpc::ByteBuffer response;
     std::promise<void> over;
     stub->UnaryCall(&context, "/", {}, &request, &response, [&](const grpc::Status&) { over.set_value(); });
     over.get_future().wait();

@@ -48,7 +48,7 @@ class CLibraryTest(EndToEndTest):
         run.start_coordinator()
         done = subprocess.run([example, run.grpc, "a"], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("error 2: model: expected tensor t0 [3] matrix of the run's model, got none", done.stderr)
+        self.assertIn("error 2: model: expected tensor t0 [3] matrix of layer 0 of the run's model, got none", done.stderr)
 
     def test_nothing_but_the_functions_of_the_header_is_exported(self):
         names = {line.split()[-1] for line in self.command("nm", "-D", "--defined-only",

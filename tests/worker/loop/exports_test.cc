@@ -16,14 +16,12 @@ using ::testing::UnorderedElementsAre;
 class ExportsTest : public ::testing::Test {
  protected:
   ExportsTest() {
-    config_.run_id = "run";
-    config_.model_kind = core::ModelKind::kSynthetic;
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_);
   }
 
   Exports Make(core::Version every, int keep = 3) {
-    return Exports({.directory = directory_, .every_rounds = every, .keep = keep}, config_, manifest_,
+    return Exports({.directory = directory_, .every_rounds = every, .keep = keep, .form = {.run_id = "run"}}, manifest_,
                    [this](const std::string& path, double) { written_.push_back(path); });
   }
 
@@ -39,7 +37,6 @@ class ExportsTest : public ::testing::Test {
 
   const std::string directory_ =
       absl::StrCat(::testing::TempDir(), "/exports-", ::testing::UnitTest::GetInstance()->current_test_info()->name());
-  core::RunConfig config_;
   const core::Manifest manifest_ = {{.name = "w", .shape = {4}}};
   std::vector<std::string> written_;
 };
@@ -56,7 +53,7 @@ TEST_F(ExportsTest, AreDueOnceForEachMultipleOfTheRounds) {
 }
 
 TEST_F(ExportsTest, AreNeverDueWithoutADirectoryOrWithoutASchedule) {
-  Exports none({.every_rounds = 1}, config_, manifest_, nullptr);
+  Exports none({.every_rounds = 1}, manifest_, nullptr);
   EXPECT_FALSE(none.Due(5));
   Exports at_the_end = Make(/*every=*/0);
   EXPECT_FALSE(at_the_end.Due(5));
@@ -92,7 +89,7 @@ TEST_F(ExportsTest, TheSameRoundsAgainReplaceWhatAnEarlierProcessWrote) {
 }
 
 TEST_F(ExportsTest, OneThatCannotBeWrittenIsNotSaidToBe) {
-  Exports exports({.directory = "/proc/none", .every_rounds = 1}, config_, manifest_,
+  Exports exports({.directory = "/proc/none", .every_rounds = 1}, manifest_,
                   [this](const std::string& path, double) { written_.push_back(path); });
   exports.Write(Copy(1));
   exports.Finish();

@@ -68,9 +68,9 @@ TEST(ExternalModel, TensorsOfARunThatKnowsItsModelMayComeInAnyOrder) {
   EXPECT_EQ(model->tensors[1].dtype, core::DType::kBfloat16);
   EXPECT_EQ(model->tensors[1].values, 3);
   EXPECT_THAT(Message(R"({"tensors": [{"name": "a", "shape": [2]}]})", config),
-              HasSubstr("expected tensor b [3] matrix of the run's model, got none of that name"));
+              HasSubstr("expected tensor b [3] matrix of layer 1 of the run's model, got none of that name"));
   EXPECT_THAT(Message(R"({"tensors": [{"name": "a", "shape": [2]}, {"name": "b", "shape": [4]}]})", config),
-              HasSubstr("expected tensor b [3] matrix, got b [4]"));
+              HasSubstr("expected tensor b [3] matrix of layer 1, got b [4]"));
   EXPECT_THAT(Message(R"({"tensors": [{"name": "a", "shape": [2]}, {"name": "b", "shape": [3]},
                                       {"name": "c", "shape": [1]}]})",
                       config),
