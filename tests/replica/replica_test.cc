@@ -30,6 +30,7 @@ TEST_F(ReplicaTest, ThetaOfSixteenBitsThatWasNotTrainedSendsNothing) {
     core::RoundTo(dtype, first_, first_);
     std::vector<float> staging = Theta();
     EXPECT_THAT(Decoded(*replica.EncodeContribution(staging)), Each(0.0f)) << core::DTypeName(dtype);
+    replica.Resolve(/*merged=*/true);
     first_[1] += 0.125f;  // trained
     staging = Theta();
     EXPECT_EQ(Decoded(*replica.EncodeContribution(staging))[1], -0.125f) << core::DTypeName(dtype);

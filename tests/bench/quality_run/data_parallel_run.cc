@@ -53,7 +53,7 @@ absl::StatusOr<QualityResult> RunDataParallel(const QualityOptions& options) {
   worker::InitializeLlama(config.llama, config.seed, parameters);
   ASSIGN_OR_RETURN(const AllBatches batches, AllBatches::Make(options));
   worker::LlamaModel model(config.llama, config.membership.min_sites * config.inner.batch_size,
-                           worker::LlamaModel::Use::kTraining);
+                           config.sequence_length(), worker::LlamaModel::Use::kTraining);
   offload::BusSchedule bus;  // nobody copies
   worker::InnerOptimizer optimizer(config, manifest, parameters, bus);
 
