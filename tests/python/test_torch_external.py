@@ -11,7 +11,7 @@ from harness import DONE, EndToEndTest, eventually
 from test_mixed import needs_library
 from torch_site import TOKENS, Tiny
 
-WIDTH, RANK, STEPS = 64, 2, 30
+WIDTH, RANK, STEPS = 256, 2, 30
 
 
 def external_config(**sections):
@@ -60,7 +60,7 @@ class ExternalTest(EndToEndTest):
 
     def test_adapters_cross_and_the_base_does_not(self):
         run = self.start_run()
-        self.train(run, Adapted(1), lambda model: model(torch.ones(3, WIDTH)).square().mean())
+        self.train(run, Adapted(1), lambda model: 1e-3 * model(torch.ones(3, WIDTH)).square().mean())
         adapters = 2 * RANK * WIDTH * 4
         rounds = STEPS // 10
         # /status is made anew a few times a second.
