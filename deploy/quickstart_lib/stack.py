@@ -149,6 +149,8 @@ class Stack:
                               self.coordinator.log) from None
             return None
         self._heard_at = time.monotonic()
+        # null where each site evaluates on data of its own: there is no loss of the whole run.
+        status["eval_loss"] = status["eval_loss"] or {"start": None, "latest": None}
         return status
 
     def sites_ended(self):
