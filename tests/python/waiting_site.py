@@ -3,7 +3,7 @@
     waiting_site.py COORDINATOR SITE join|stall|leave
 """
 
-import os
+import contextlib
 import pathlib
 import signal
 import sys
@@ -13,12 +13,16 @@ import numpy
 import causeway
 
 
-GRPC_THREADS = ("grpc", "nexting", "default-exe", "resolver-exe", "event_engine", "timer_manager")  # begin their names; they stay
+# Begin the names of the threads that gRPC keeps for the life of the process.
+GRPC_THREADS = ("grpc", "nexting", "default-exe", "resolver-exe", "event_engine", "timer_manager")
 
 
 def threads():
-    """Of this process, without those that gRPC keeps for its life."""
-    names = [pathlib.Path(f"/proc/self/task/{task}/comm").read_text() for task in os.listdir("/proc/self/task")]
+    """How many this process has, without gRPC's."""
+    names = []
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            names.append((task / "comm").read_text())
     return sum(not name.startswith(GRPC_THREADS) for name in names)
 
 
