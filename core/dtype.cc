@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "core/multiversion.h"
@@ -36,7 +37,75 @@ CAUSEWAY_MULTIVERSION void RoundToBfloat16(const float* values, size_t count, fl
   for (size_t i = 0; i < count; ++i) rounded[i] = RoundBits<16>(values[i]);
 }
 
+float Bfloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+// Of a value that bfloat16, or float16, has.
+uint16_t Bfloat16Bits(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
+
+uint16_t HalfBits(float value) {
+  constexpr uint32_t kExponentShift = 10, kDropped = 13, kBiases = 127 - 15;
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
+  const float magnitude = std::fabs(value);
+  if (std::isnan(value)) return sign | 0x7e00;
+  if (std::isinf(value)) return sign | 0x7c00;
+  if (magnitude < 0x1p-14f) return sign | static_cast<uint16_t>(magnitude * 0x1p24f);
+  return sign | static_cast<uint16_t>(((bits & 0x7fffffff) >> kDropped) - (kBiases << kExponentShift));
+}
+
+template <float (*kWiden)(uint16_t)>
+void LoadBits(const void* array, std::span<float> values) {
+  const auto* from = static_cast<const std::byte*>(array);
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + i * sizeof bits, sizeof bits);
+    values[i] = kWiden(bits);
+  }
+}
+
+template <uint16_t (*kNarrow)(float)>
+void StoreBits(DType dtype, std::span<const float> values, void* array) {
+  auto* to = static_cast<std::byte*>(array);
+  constexpr size_t kBlock = 1024;
+  float rounded[kBlock];
+  for (size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const size_t count = std::min(kBlock, values.size() - begin);
+    RoundTo(dtype, values.subspan(begin, count), std::span(rounded, count));
+    for (size_t i = 0; i < count; ++i) {
+      const uint16_t bits = kNarrow(rounded[i]);
+      std::memcpy(to + (begin + i) * sizeof bits, &bits, sizeof bits);
+    }
+  }
+}
+
 }  // namespace
+
+// IEEE binary16.
+float HalfToFloat(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1f, mantissa = bits & 0x3ff;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent == 0) return std::copysign(static_cast<float>(mantissa) * 0x1p-24f, std::bit_cast<float>(sign));
+  return std::bit_cast<float>(sign | ((exponent + 127 - 15) << 23) | (mantissa << 13));
+}
+
+int64_t BytesOf(DType dtype) { return dtype == DType::kFloat32 ? sizeof(float) : sizeof(uint16_t); }
+
+void Load(DType dtype, const void* array, std::span<float> values) {
+  switch (dtype) {
+    case DType::kFloat32: std::memcpy(values.data(), array, values.size_bytes()); break;
+    case DType::kBfloat16: LoadBits<Bfloat16ToFloat>(array, values); break;
+    case DType::kFloat16: LoadBits<HalfToFloat>(array, values); break;
+  }
+}
+
+void Store(DType dtype, std::span<const float> values, void* array) {
+  switch (dtype) {
+    case DType::kFloat32: std::memcpy(array, values.data(), values.size_bytes()); break;
+    case DType::kBfloat16: StoreBits<Bfloat16Bits>(dtype, values, array); break;
+    case DType::kFloat16: StoreBits<HalfBits>(dtype, values, array); break;
+  }
+}
 
 const char* DTypeName(DType dtype) {
   for (const auto& entry : kNames) {

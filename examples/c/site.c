@@ -33,11 +33,7 @@ static int go_on(causeway_site* site, int status) {
   if (status == CAUSEWAY_WORK) {
     causeway_work work = {.struct_size = sizeof work};
     while (causeway_site_take_work(site, &work) == CAUSEWAY_OK) {
-      for (int64_t i = 0; i < work.count; ++i) {
-        if (work.kind == CAUSEWAY_READ) work.values[i] = line[work.first + i];
-        if (work.kind == CAUSEWAY_WRITE) line[work.first + i] = work.values[i];
-      }
-      causeway_site_work_done(site, work.id, NULL, 0);
+      causeway_site_do_work(site, work.id, line + work.first);
     }
     return 1;
   }

@@ -3,7 +3,7 @@
     RunHandle(options) ─► SiteHandle(run, model, store) ─► join ─► after_step … ─► complete ─► leave ─► close
                                      │ pieces of tensors
                                      ▼
-                                 Store.carry_out: copies between the parameters and the library's memory
+                                 Store.carry_out ─► SiteHandle.do_work: the library copies, where θ is on the host
 
 A wait is a loop of calls of at most POLL_MS. Python's signal handlers run between two of them, so Ctrl-C ends a wait at
 once; log lines are passed on there, too. A site belongs to the thread that made it, unless a method says otherwise.
@@ -37,8 +37,8 @@ _Handle = ctypes.c_void_p
 class Store(Protocol):
     """Where the parameters are."""
 
-    def carry_out(self, piece: Work) -> bool:
-        """Copies one piece. False: another thread does it later and then calls SiteHandle.work_done."""
+    def carry_out(self, piece: Work, site: SiteHandle) -> None:
+        """Does one piece by site.do_work, or itself and then says site.work_done. Another thread may do so later."""
 
 
 def _close(library: _library.Library, function: str, handle: int, pid: int) -> None:
@@ -161,17 +161,22 @@ class SiteHandle(_Owner):
             if piece.kind != _library.READ and not piece.flags & _library.ANCHOR:
                 self.moved = True
             try:
-                done = self._store.carry_out(piece)
+                self._store.carry_out(piece, self)
             except BaseException:
-                self.work_done(piece.id, failed=True)
+                self.work_failed(piece)
                 raise
-            if done:
-                self.library.check(self.work_done(piece.id))
 
-    def work_done(self, piece_id: int, *, failed: bool = False) -> int:
-        """Says that a piece is copied, or cannot be. Any thread."""
-        status: int = self.library.site_work_done(self.handle, piece_id, None, int(failed))
-        return status
+    def do_work(self, piece: Work, theta: int) -> None:
+        """Has the library do a piece whose first value is at the address `theta` in the host's memory. Any thread."""
+        self.library.check(self.library.site_do_work(self.handle, piece.id, theta))
+
+    def work_done(self, piece: Work) -> None:
+        """Says that the store has done a piece itself. Any thread."""
+        self.library.check(self.library.site_work_done(self.handle, piece.id, None, 0))
+
+    def work_failed(self, piece: Work) -> None:
+        """Says that a piece cannot be done, which ends the site. Any thread."""
+        self.library.site_work_done(self.handle, piece.id, None, 1)
 
     # ---- Taking part ----
 

@@ -112,6 +112,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "site_join": (_Int, [_Handle, _Int, _P(_Long)]),
     "site_after_step": (_Int, [_Handle, _Long, _P(Report), _Int, _P(_Long)]),
     "site_take_work": (_Int, [_Handle, _P(Work)]),
+    "site_do_work": (_Int, [_Handle, _Long, ctypes.c_void_p]),
     "site_work_done": (_Int, [_Handle, _Long, ctypes.c_void_p, _Int]),
     "site_read_anchor": (_Int, [_Handle, _Int]),
     "site_report_eval": (_Int, [_Handle, ctypes.c_double]),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from causeway import _library, _options
 from causeway._handles import DRAIN_S, RunHandle, SiteHandle, part
 from causeway._library import Work
-from causeway.errors import FailedError, mismatch
+from causeway.errors import mismatch
 
 Array = NDArray[numpy.float32]
 
@@ -33,20 +33,13 @@ class _ArrayStore:
         self._flat = [array.reshape(-1) for array in arrays]
         self.anchor: list[Array] | None = None  # where pieces of the anchor go
 
-    def carry_out(self, piece: Work) -> bool:
-        values = numpy.ctypeslib.as_array(piece.buffer())
-        place = slice(piece.first, piece.first + piece.count)
-        if piece.kind == _library.READ:
-            values[:] = self._flat[piece.tensor][place]
-        elif piece.kind != _library.WRITE:
-            raise FailedError(f"work of kind {piece.kind}: expected READ or WRITE", expected="READ or WRITE",
-                              got=piece.kind)
-        elif piece.flags & _library.ANCHOR:
+    def carry_out(self, piece: Work, site: SiteHandle) -> None:
+        arrays = self._flat
+        if piece.flags & _library.ANCHOR:
             assert self.anchor is not None
-            self.anchor[piece.tensor].reshape(-1)[place] = values
-        else:
-            self._flat[piece.tensor][place] = values
-        return True
+            arrays = self.anchor
+        array = arrays[piece.tensor]
+        site.do_work(piece, array.ctypes.data + piece.first * array.itemsize)
 
 
 class Site:

@@ -2,7 +2,8 @@
 
 import json
 import math
-import resource
+import pathlib
+import re
 import statistics
 import sys
 import time
@@ -33,27 +34,35 @@ class Model(nn.Module):
 
 
 def peak_bytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    """The most memory that this process has held at once since the last call."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
 
 
 def step(model, optimizer):
-    tokens = torch.randint(VOCABULARY, (ROWS, LENGTH))
+    device = model.head.weight.device
+    tokens = torch.randint(VOCABULARY, (ROWS, LENGTH), device=device)
     start = time.perf_counter()
     nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
     optimizer.step()
     optimizer.zero_grad()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     return time.perf_counter() - start
 
 
 def main():
-    address, layers, width, steps = sys.argv[1], *map(int, sys.argv[2:])
+    address, device, layers, width, steps = *sys.argv[1:3], *map(int, sys.argv[3:])
     torch.manual_seed(1)
     torch.set_num_threads(1)
     alone, inside = ((model, torch.optim.AdamW(model.parameters(), lr=1e-4))
-                     for model in (Model(layers, width), Model(layers, width)))
+                     for model in (Model(layers, width).to(device), Model(layers, width).to(device)))
     times = {"without": [], "with": []}
-    for pair in (alone, inside):  # optimizer states exist from the first step on
-        step(*pair)
+    for _ in range(2):  # optimizer states exist from the first step on
+        peak_bytes()
+        for pair in (alone, inside):
+            step(*pair)
     before = peak_bytes()
     with causeway.DiLoCo(*inside, coordinator=address, site="a") as diloco:
         joined = peak_bytes()
@@ -64,7 +73,7 @@ def main():
     median = {name: statistics.median(values) for name, values in times.items()}
     mean = {name: statistics.fmean(values) for name, values in times.items()}
     print(json.dumps({
-        "parameters": parameters,
+        "parameters": parameters, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "median_s": median, "median_ratio": median["with"] / median["without"],
         "mean_s": mean, "mean_ratio": mean["with"] / mean["without"],
         "slowest_s": max(times["with"]), "steps_timed": {name: len(values) for name, values in times.items()},

@@ -48,5 +48,31 @@ TEST(DType, NumbersOfATypeStayAsTheyAre) {
   EXPECT_EQ(DTypeFromName("float8"), std::nullopt);
 }
 
+TEST(DType, WhatIsStoredLoadsAsItsNearestNumber) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  const std::vector<float> values = {0.0f,     -0.0f,     1.0f,      -3.1415927f, 65504.0f,   0x1p-14f, 0x1.8p-16f,
+                                     0x1p-24f, -0x1p-24f, 0x1p-133f, kInfinite,   -kInfinite, 1e30f,    0.1f};
+  for (DType dtype : {DType::kFloat32, DType::kBfloat16, DType::kFloat16}) {
+    std::vector<std::byte> array(values.size() * BytesOf(dtype) + 1);
+    std::byte* const unaligned = array.data() + 1;
+    Store(dtype, values, unaligned);
+    std::vector<float> loaded(values.size());
+    Load(dtype, unaligned, loaded);
+    EXPECT_EQ(loaded, Rounded(dtype, values)) << DTypeName(dtype);
+    EXPECT_TRUE(std::signbit(loaded[1])) << DTypeName(dtype);
+  }
+}
+
+TEST(DType, EachFloat16IsStoredAsTheBitsThatItWasLoadedFrom) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float value = HalfToFloat(half);
+    if (std::isnan(value)) continue;
+    uint16_t stored = 0;
+    Store(DType::kFloat16, std::span(&value, 1), &stored);
+    ASSERT_EQ(stored, half);
+  }
+}
+
 }  // namespace
 }  // namespace causeway::core

@@ -143,6 +143,24 @@ class FakeLibrary:
         work._obj.id, work._obj.values = identity, ctypes.addressof(piece["staging"])
         return OK
 
+    def do_site_do_work(self, _, identity, address):
+        piece = self.taken[identity]
+        anchor = piece["flags"] & _library.ANCHOR
+        dtype = "float32" if anchor else self.model["tensors"][piece["tensor"]]["dtype"]
+        size = 4 if dtype == "float32" else 2
+        held = numpy.frombuffer((ctypes.c_char * (piece["count"] * size)).from_address(address),
+                                numpy.float32 if size == 4 else numpy.uint16)
+        theta = held.copy() if size == 4 else (held.astype(numpy.uint32) << 16).view(numpy.float32)
+        values, factor = numpy.frombuffer(piece["staging"], numpy.float32), numpy.float32(piece["factor"])
+        if piece["kind"] == _library.READ:
+            values[:] = theta
+        else:
+            theta = {_library.WRITE: values, _library.MIX: factor * theta + (1 - factor) * values,
+                     _library.ADD: theta - factor * values}[piece["kind"]]
+            bits = theta.astype(numpy.float32).view(numpy.uint32)
+            held[:] = theta if size == 4 else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # bfloat16, to nearest
+        return self.do_site_work_done(_, identity, None, False)
+
     def do_site_work_done(self, _, identity, _event, failed):
         piece = self.taken[identity]
         self.done.append((piece["kind"], piece["tensor"], piece["first"], list(piece["staging"]), bool(failed)))

@@ -10,7 +10,7 @@ import numpy
 
 import causeway
 from causeway import names
-from causeway._library import ADD, AGAIN, ANCHOR, BEFORE_CHANGE, OK, READ, STOP, WORK, WRITE
+from causeway._library import ADD, AGAIN, ANCHOR, BEFORE_CHANGE, MIX, OK, READ, STOP, WORK, WRITE
 from fake_library import CONFIG, FakeLibrary
 
 
@@ -66,10 +66,20 @@ class WorkTest(SiteTest):
         self.assertEqual(anchor["w"].tolist(), [[9] * 3] * 2)
         self.assertEqual(self.parameters["w"].tolist(), arrays()["w"].tolist())
 
-    def test_a_piece_that_cannot_be_done_is_given_back_as_failed(self):
-        self.fake.give(ADD, count=1)
+    def test_pieces_move_the_arrays_in_place(self):
+        theta = self.parameters["w"].reshape(-1)
+        theta[:] = 8
+        self.fake.give(MIX, first=2, count=3, factor=0.25, values=[4] * 3)
+        self.fake.give(ADD, first=5, count=1, factor=0.5, values=[2])
         self.fake.answers["site_join"] = [WORK]
-        with self.assertRaisesRegex(causeway.FailedError, "expected READ or WRITE"):
+        self.site().join()
+        self.assertEqual(theta.tolist(), [8, 8, 5, 5, 5, 7])
+
+    def test_a_piece_that_cannot_be_done_is_given_back_as_failed(self):
+        self.fake.give(READ, count=1)
+        self.fake.answers["site_join"] = [WORK]
+        self.fake.do_site_do_work = lambda *_: self.fake.fail("site_do_work", 1, "no such place") or 0
+        with self.assertRaisesRegex(causeway.FailedError, "no such place"):
             self.site().join()
         self.assertTrue(self.fake.done[0][4])
 

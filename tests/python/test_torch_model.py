@@ -19,8 +19,7 @@ class ListedTest(FakeSiteTest):
         self.diloco(optimizer=self.sgd())
         self.assertEqual(list(self.listed()), ["embed.weight", "layers.0.weight", "layers.0.bias", "layers.1.weight",
                                                "layers.1.bias", "norm.weight", "norm.bias", "head.weight"])
-        self.assertEqual(self.listed()["embed.weight"], {"name": "embed.weight", "shape": [7, 4], "dtype": "float32",
-                                                         "moves": "library"})
+        self.assertEqual(self.listed()["embed.weight"], {"name": "embed.weight", "shape": [7, 4], "dtype": "float32"})
 
     def test_a_tied_weight_is_one_tensor(self):
         self.diloco(optimizer=self.sgd())

@@ -325,6 +325,14 @@ int causeway_site_work_done(causeway_site* site, int64_t id, void* cuda_event, i
   });
 }
 
+int causeway_site_do_work(causeway_site* site, int64_t id, void* theta) {
+  return Enter([&] {
+    RETURN_IF_ERROR(CheckUsable(site));
+    if (theta == nullptr) return Missing("theta");
+    return site->site->CarryOut(id, theta);
+  });
+}
+
 int causeway_site_read_anchor(causeway_site* site, int timeout_ms) {
   return EnterSite(site, [&](ExternalSite& own) { return own.ReadAnchor(Wait(timeout_ms)); });
 }

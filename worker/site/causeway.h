@@ -3,16 +3,15 @@
  *   causeway_run_open ─► causeway_site_open ─► causeway_site_join ─► (a step; causeway_site_after_step) … ─►
  *   causeway_site_complete ─► causeway_site_leave ─► causeway_site_close ─► causeway_run_close
  *
- * The library sends outer gradients to the run's coordinator and receives updates while the program computes. It never
- * touches the program's parameters θ: it hands out work, pieces of tensors to be copied out of θ or into it, and the
- * program does it, wherever θ lies.
+ * The library sends outer gradients to the run's coordinator and receives updates while the program computes. It
+ * touches the program's parameters θ only when it is told to: it hands out work, pieces of tensors to be read or moved,
+ * and the program says when and where it is done, by the library in the host's memory, or by the program on a device.
  *
  *   status = causeway_site_after_step(site, step, &report, 100, &next);
  *   while (status == CAUSEWAY_WORK) {
  *     causeway_work work = {sizeof work};
  *     while (causeway_site_take_work(site, &work) == CAUSEWAY_OK) {
- *       …                                                    // copy work.count values between θ and work.values
- *       causeway_site_work_done(site, work.id, NULL, 0);
+ *       causeway_site_do_work(site, work.id, theta[work.tensor] + work.first);
  *     }
  *     status = causeway_site_after_step(site, step, &report, 100, &next);
  *   }
@@ -69,9 +68,10 @@ enum causeway_dtype { CAUSEWAY_FLOAT32 = 0, CAUSEWAY_BFLOAT16 = 1, CAUSEWAY_FLOA
 
 enum causeway_work_kind {
   CAUSEWAY_READ = 1,  /* values ← θ, as float32 */
-  CAUSEWAY_WRITE = 2, /* θ ← values, which are numbers of the tensor's dtype: the conversion is exact */
-  CAUSEWAY_MIX = 3,   /* θ ← α θ + (1 − α) values, α = factor; only of tensors whose "moves" is "caller" */
-  CAUSEWAY_ADD = 4    /* θ ← θ − η values, η = factor; as MIX */
+  CAUSEWAY_WRITE = 2, /* θ ← values */
+  CAUSEWAY_MIX = 3,   /* θ ← α θ + (1 − α) values, α = factor */
+  CAUSEWAY_ADD = 4    /* θ ← θ − η values, η = factor */
+  /* computed in float32, and rounded to nearest, ties to even, where θ has fewer bits */
 };
 
 enum causeway_work_flags {
@@ -96,7 +96,7 @@ typedef struct causeway_error_info {
   int64_t index;      /* of the value in it, row-major; −1: none */
 } causeway_error_info;
 
-/* A piece of a tensor that the program moves. */
+/* A piece of a tensor, to be moved: by causeway_site_do_work where θ is in the host's memory, else by the program. */
 typedef struct causeway_work {
   uint32_t struct_size;
   uint32_t kind;  /* causeway_work_kind */
@@ -173,17 +173,16 @@ CAUSEWAY_API int causeway_run_close(causeway_run* run);
 /* Opens the site named in the run's options; one at a time.
  *
  * model: {"tensors": [{"name": "model.embed_tokens.weight", "shape": [151936, 896], "dtype": "float32",
- *                      "kind": "embedding", "layer": -1, "moves": "library", "alias_of": "", "frozen": false,
+ *                      "kind": "embedding", "layer": -1, "alias_of": "", "frozen": false,
  *                      "values_digest": "00c0ffee00c0ffee"}, …],
  *         "data": {"tokens": 1234, "digest": "00c0ffee00c0ffee"}}
  *
- *   dtype   float32 (default), bfloat16 or float16 of a tensor that is synced; a frozen one may have any.
- *   kind    matrix, embedding, norm, head or expert; layer: the layer's number, −1: none. Left out, both follow from
- * the name and the shape, by the rules of docs/python.md. moves   library (default): MIX and ADD are handed out as READ
- * and WRITE, computed with the native worker's bits; caller: they are handed out as they are. alias_of, frozen   tied
- * to another tensor, or not trained: listed, compared with the other sites', not synced. values_digest      XXH3-64 of
- * a frozen tensor's bytes in hexadecimal; other sites must have the same. data    what the site trains on, if the run
- * is to compare it (docs/data.md); may be left out.
+ *   dtype            float32 (default), bfloat16 or float16 of a tensor that is synced; a frozen one may have any.
+ *   kind, layer      matrix, embedding, norm, head or expert; the layer's number, −1: none. Left out, both follow from
+ *                    the name and the shape, by the rules of docs/python.md.
+ *   alias_of, frozen tied to another tensor, or not trained: listed, compared with the other sites', not synced.
+ *   values_digest    XXH3-64 of a frozen tensor's bytes in hexadecimal; other sites must have the same.
+ *   data             what the site trains on, if the run is to compare it (docs/data.md); may be left out.
  *
  * In a run of model kind llama the tensors must be those of that model, in any order. CAUSEWAY_BAD_INPUT names the
  * first tensor that does not fit. Memory: about 12 bytes a synced parameter, and 12 k/P for k fragments of P in flight.
@@ -209,8 +208,13 @@ CAUSEWAY_API int causeway_site_after_step(causeway_site* site, int64_t step, con
 /* The next piece of work; CAUSEWAY_AGAIN: there is none now. `work` begins with its size. */
 CAUSEWAY_API int causeway_site_take_work(causeway_site* site, causeway_work* work);
 
-/* A piece is done, or with `failed` cannot be done, which ends the site. `cuda_event` must be NULL in this version:
- * wait for copies before the call. Any thread. */
+/* Does a piece on θ in the host's memory, in place and with the bits of the native worker, and says that it is done.
+ * `theta` is where value `first` of the tensor lies, in the tensor's dtype, row-major; of a piece with CAUSEWAY_ANCHOR
+ * an array of float32. Any thread. */
+CAUSEWAY_API int causeway_site_do_work(causeway_site* site, int64_t id, void* theta);
+
+/* A piece that the program has carried out itself is done, or with `failed` cannot be done, which ends the site.
+ * `cuda_event` must be NULL in this version: wait for copies before the call. Any thread. */
 CAUSEWAY_API int causeway_site_work_done(causeway_site* site, int64_t id, void* cuda_event, int failed);
 
 /* Hands out W, the anchor that all sites hold alike, as WRITE work with CAUSEWAY_ANCHOR: one version of each fragment.

@@ -23,11 +23,6 @@ using core::TensorSpec;
 constexpr TensorKind kKinds[] = {TensorKind::kMatrix, TensorKind::kEmbedding, TensorKind::kNorm, TensorKind::kHead,
                                  TensorKind::kExpert};
 
-struct GivenTensor {
-  TensorSpec spec;
-  bool caller_moves = false;
-};
-
 absl::StatusOr<TensorKind> ReadKind(JsonObject& tensor, const TensorSpec& spec) {
   std::string name;
   RETURN_IF_ERROR(tensor.Read("kind", name));
@@ -47,9 +42,8 @@ absl::StatusOr<DType> ReadDType(JsonObject& tensor, const TensorSpec& spec) {
   return tensor.Wrong("dtype", "float32, bfloat16 or float16 of a tensor that is trained", name);
 }
 
-absl::StatusOr<GivenTensor> ReadTensor(JsonObject tensor) {
-  GivenTensor given;
-  TensorSpec& spec = given.spec;
+absl::StatusOr<TensorSpec> ReadTensor(JsonObject tensor) {
+  TensorSpec spec;
   RETURN_IF_ERROR(tensor.Read("name", spec.name));
   tensor.Rename(absl::StrCat("tensor ", spec.name));
   RETURN_IF_ERROR(tensor.Read("shape", spec.shape));
@@ -65,12 +59,8 @@ absl::StatusOr<GivenTensor> ReadTensor(JsonObject tensor) {
   int64_t layer = LayerOf(spec.name);
   RETURN_IF_ERROR(tensor.Read("layer", layer));
   spec.layer = static_cast<int>(layer);
-  std::string moves = "library";
-  RETURN_IF_ERROR(tensor.Read("moves", moves));
-  if (moves != "library" && moves != "caller") return tensor.Wrong("moves", "library or caller", moves);
-  given.caller_moves = moves == "caller";
   RETURN_IF_ERROR(tensor.Finish());
-  return given;
+  return spec;
 }
 
 absl::StatusOr<core::SiteData> ReadData(JsonObject& model) {
@@ -89,10 +79,10 @@ absl::StatusOr<core::SiteData> ReadData(JsonObject& model) {
 }
 
 // The run's own manifest, with each of its tensors found among those that were given.
-absl::StatusOr<std::vector<int>> Match(const core::Manifest& manifest, const std::vector<GivenTensor>& given) {
+absl::StatusOr<std::vector<int>> Match(const core::Manifest& manifest, const std::vector<TensorSpec>& given) {
   std::map<std::string, int> by_name;
   for (size_t i = 0; i < given.size(); ++i) {
-    if (given[i].spec.synced()) by_name[given[i].spec.name] = static_cast<int>(i);
+    if (given[i].synced()) by_name[given[i].name] = static_cast<int>(i);
   }
   std::vector<int> given_as;
   for (const TensorSpec& expected : manifest) {
@@ -101,7 +91,7 @@ absl::StatusOr<std::vector<int>> Match(const core::Manifest& manifest, const std
       return absl::InvalidArgumentError(absl::StrCat("model: expected tensor ", core::Describe(expected),
                                                      " of the run's model, got none of that name that is trained"));
     }
-    const TensorSpec& spec = given[found->second].spec;
+    const TensorSpec& spec = given[found->second];
     if (spec.shape != expected.shape) {
       return absl::InvalidArgumentError(
           absl::StrCat("model: expected tensor ", core::Describe(expected), ", got ", core::Describe(spec)));
@@ -110,7 +100,7 @@ absl::StatusOr<std::vector<int>> Match(const core::Manifest& manifest, const std
     by_name.erase(found);
   }
   if (by_name.empty()) return given_as;
-  const TensorSpec& other = given[by_name.begin()->second].spec;
+  const TensorSpec& other = given[by_name.begin()->second];
   return absl::InvalidArgumentError(absl::StrCat("model: expected the ", manifest.size(),
                                                  " tensors of the run's model, got also ", core::Describe(other)));
 }
@@ -141,10 +131,10 @@ TensorKind KindOf(const std::string& name, const std::vector<int64_t>& shape) {
 
 absl::StatusOr<ExternalModel> ParseExternalModel(const std::string& json, const core::RunConfig& config) {
   ASSIGN_OR_RETURN(JsonObject root, JsonObject::Parse(json, "model"));
-  std::vector<GivenTensor> given;
+  std::vector<TensorSpec> given;
   ASSIGN_OR_RETURN(std::vector<JsonObject> tensors, root.ReadObjects("tensors"));
   for (JsonObject& tensor : tensors) {
-    ASSIGN_OR_RETURN(GivenTensor read, ReadTensor(std::move(tensor)));
+    ASSIGN_OR_RETURN(TensorSpec read, ReadTensor(std::move(tensor)));
     given.push_back(std::move(read));
   }
   ExternalModel model;
@@ -152,7 +142,7 @@ absl::StatusOr<ExternalModel> ParseExternalModel(const std::string& json, const 
   RETURN_IF_ERROR(root.Finish());
   if (config.model_kind == core::ModelKind::kExternal) {
     for (size_t i = 0; i < given.size(); ++i) {
-      model.manifest.push_back(given[i].spec);
+      model.manifest.push_back(given[i]);
       model.given_as.push_back(static_cast<int>(i));
     }
   } else {
@@ -161,10 +151,8 @@ absl::StatusOr<ExternalModel> ParseExternalModel(const std::string& json, const 
   }
   RETURN_IF_ERROR(core::ValidateManifest(model.manifest));
   for (size_t i = 0; i < model.manifest.size(); ++i) {
-    const GivenTensor& tensor = given[model.given_as[i]];
-    model.manifest[i].dtype = tensor.spec.dtype;
-    model.tensors.push_back(
-        {.values = model.manifest[i].NumValues(), .dtype = tensor.spec.dtype, .caller_moves = tensor.caller_moves});
+    model.manifest[i].dtype = given[model.given_as[i]].dtype;
+    model.tensors.push_back({.values = model.manifest[i].NumValues(), .dtype = model.manifest[i].dtype});
   }
   return model;
 }

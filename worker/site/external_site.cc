@@ -79,7 +79,7 @@ absl::Status ExternalSite::Restore(std::span<const SiteStateParts::Part> parts) 
 }
 
 absl::StatusOr<uint64_t> ExternalSite::DigestTheta() {
-  constexpr int64_t kUnitsAtOnce = ExternalStore::kMovedAtOnce / core::kUnitValues;
+  constexpr int64_t kUnitsAtOnce = (int64_t{4} << 20) / core::kUnitValues;  // 16 MB
   std::vector<float> staging;
   uint64_t digest = 0;
   for (size_t i = 0; i < model_.manifest.size(); ++i) {
@@ -250,6 +250,8 @@ absl::Status ExternalSite::Done(int64_t id, bool failed) {
   return store_.Done(
       id, failed ? absl::InternalError(absl::StrCat("the program could not do work ", id)) : absl::OkStatus());
 }
+
+absl::Status ExternalSite::CarryOut(int64_t id, void* theta) { return store_.CarryOut(id, theta); }
 
 void ExternalSite::Stop() {
   site_.RequestStop();

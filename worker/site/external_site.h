@@ -54,6 +54,7 @@ class ExternalSite {
 
   // ---- Any thread ----
   absl::Status Done(int64_t id, bool failed);
+  absl::Status CarryOut(int64_t id, void* theta);  // see ExternalStore
   void Stop();
   std::string ProgressJson();
 

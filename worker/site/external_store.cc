@@ -8,11 +8,45 @@
 #include "core/outer_step.h"
 
 namespace causeway::worker {
+namespace {
 
 using Kind = WorkPiece::Kind;
 using replica::Movement;
 using replica::UnitRange;
 using replica::UnitRanges;
+
+// θ of a piece, or some of it, by the values that it is moved by.
+void Move(const WorkPiece& piece, std::span<const float> by, std::span<float> theta) {
+  switch (piece.kind) {
+    case Kind::kRead: CHECK(false); break;
+    case Kind::kWrite: std::ranges::copy(by, theta.begin()); break;
+    case Kind::kMix: core::MixAnchor(piece.factor, by, theta); break;
+    case Kind::kAdd: core::Rebase(piece.factor, by, theta); break;
+  }
+}
+
+void CarryOutOn(core::DType dtype, const WorkPiece& piece, void* theta) {
+  if (piece.kind == Kind::kRead) return core::Load(dtype, theta, piece.values);
+  if (dtype == core::DType::kFloat32) {
+    return Move(piece, piece.values, {static_cast<float*>(theta), piece.values.size()});
+  }
+  constexpr size_t kBlock = 4096;  // of which float32 stays in the cache
+  float wide[kBlock];
+  for (size_t begin = 0; begin < piece.values.size(); begin += kBlock) {
+    const std::span block(wide, std::min(kBlock, piece.values.size() - begin));
+    std::byte* const place = static_cast<std::byte*>(theta) + begin * core::BytesOf(dtype);
+    core::Load(dtype, place, block);
+    Move(piece, piece.values.subspan(begin, block.size()), block);
+    core::Store(dtype, block, place);
+  }
+}
+
+absl::Status NotTaken(const char* operation, int64_t id) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(operation, ": expected the id of work that was taken and is not done, got ", id));
+}
+
+}  // namespace
 
 ExternalStore::ExternalStore(std::vector<Tensor> tensors, std::function<void()> changed)
     : tensors_(std::move(tensors)), changed_(std::move(changed)) {}
@@ -67,7 +101,7 @@ std::optional<WorkPiece> ExternalStore::Take() {
   if (waiting_.empty() || !ended_.ok()) return std::nullopt;
   const auto [piece, ticket] = waiting_.front();
   waiting_.pop_front();
-  taken_[piece.id] = ticket;
+  taken_[piece.id] = {piece, ticket};
   ++batches_.at(ticket).taken;
   return piece;
 }
@@ -77,14 +111,23 @@ bool ExternalStore::has_work() const {
   return !waiting_.empty() && ended_.ok();
 }
 
+absl::Status ExternalStore::CarryOut(int64_t id, void* theta) {
+  WorkPiece piece;
+  {
+    core::MutexLock lock(mutex_);
+    const auto taken = taken_.find(id);
+    if (taken == taken_.end()) return NotTaken("do_work", id);
+    piece = taken->second.first;
+  }
+  CarryOutOn(piece.anchor ? core::DType::kFloat32 : dtype(piece.tensor), piece, theta);
+  return Done(id, absl::OkStatus());
+}
+
 absl::Status ExternalStore::Done(int64_t id, const absl::Status& how) {
   core::MutexLock lock(mutex_);
   const auto taken = taken_.find(id);
-  if (taken == taken_.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("work_done: expected the id of work that was taken and is not done, got ", id));
-  }
-  Batch& batch = batches_.at(taken->second);
+  if (taken == taken_.end()) return NotTaken("work_done", id);
+  Batch& batch = batches_.at(taken->second.second);
   --batch.taken;
   if (how.ok()) {
     --batch.left;
@@ -116,66 +159,16 @@ int64_t ExternalStore::BeginRead(const UnitRanges& ranges, std::span<float> stag
 absl::Status ExternalStore::AwaitRead(int64_t ticket) { return Await(ticket); }
 
 absl::Status ExternalStore::DoMove(const UnitRanges& ranges, const Movement& movement) {
-  UnitRanges some;  // as many ranges as are moved at once
-  int64_t begin = 0, size = 0;
-  const auto move_some = [&] {
-    const absl::Status moved = MoveAtOnce(some, movement, movement.values.subspan(begin, size));
-    begin += std::exchange(size, 0);
-    some.clear();
-    return moved;
-  };
-  constexpr int64_t kUnitsAtOnce = kMovedAtOnce / core::kUnitValues;
-  for (const UnitRange& range : ranges) {
-    for (int64_t unit = 0; unit < range.count;) {
-      const int64_t count = std::min(range.count - unit, kUnitsAtOnce - size / core::kUnitValues);
-      some.push_back({range.tensor, range.first + unit, count});
-      unit += count;
-      size += count * core::kUnitValues;
-      if (size == kMovedAtOnce) RETURN_IF_ERROR(move_some());
-    }
-  }
-  return some.empty() ? absl::OkStatus() : move_some();
-}
-
-absl::Status ExternalStore::MoveAtOnce(const UnitRanges& ranges, const Movement& movement,
-                                       std::span<const float> values) {
-  std::vector<float> moved(values.begin(), values.end());  // W or s, then what θ becomes
-  std::vector<WorkPiece> pieces = PiecesOf(ranges, moved, {.kind = Kind::kWrite, .values = {}});
-  const bool sets = movement.kind == Movement::Kind::kMix && movement.factor == 0;
-  if (!sets) RETURN_IF_ERROR(ComputeMoved(movement, pieces));
-  for (const WorkPiece& piece : pieces) {
-    if (piece.kind == Kind::kWrite) core::RoundTo(dtype(piece.tensor), piece.values, piece.values);
-  }
-  return Perform(pieces);
-}
-
-// What θ becomes, in the place of W or s; where the program computes it, the piece says so instead.
-absl::Status ExternalStore::ComputeMoved(const Movement& movement, std::vector<WorkPiece>& pieces) {
   const bool mixes = movement.kind == Movement::Kind::kMix;
-  std::vector<std::vector<float>> theta(pieces.size());
-  std::vector<WorkPiece> reads;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (tensors_[pieces[i].tensor].caller_moves) {
-      pieces[i].kind = mixes ? Kind::kMix : Kind::kAdd;
-      pieces[i].factor = movement.factor;
-      continue;
-    }
-    theta[i].resize(pieces[i].values.size());
-    reads.push_back(pieces[i]);
-    reads.back().kind = Kind::kRead;
-    reads.back().values = theta[i];
-  }
-  RETURN_IF_ERROR(Perform(reads));
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (theta[i].empty()) continue;
-    if (mixes) {
-      core::MixAnchor(movement.factor, pieces[i].values, theta[i]);
-    } else {
-      core::Rebase(movement.factor, pieces[i].values, theta[i]);
-    }
-    std::ranges::copy(theta[i], pieces[i].values.begin());
-  }
-  return absl::OkStatus();
+  const bool sets = mixes && movement.factor == 0;
+  // Pieces have one kind of array; those that are no reads do not write theirs.
+  const std::span values(const_cast<float*>(movement.values.data()), movement.values.size());
+  return Perform(PiecesOf(ranges, values,
+                          {.kind = sets    ? Kind::kWrite
+                                   : mixes ? Kind::kMix
+                                           : Kind::kAdd,
+                           .values = {},
+                           .factor = movement.factor}));
 }
 
 absl::Status ExternalStore::HandOutAnchor(std::vector<std::vector<float>>& tensors) {

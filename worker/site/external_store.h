@@ -1,10 +1,12 @@
 // θ in the hands of another program: reads and moves become pieces of work that the program takes and does.
 //
-//   site's threads   BeginRead, Move ─► pieces ─► Take ─► the program copies ─► Done ─► AwaitRead, Move return
+//   site's threads   BeginRead, Move ─► pieces ─► Take ─► CarryOut, or the program's own ─► Done ─► AwaitRead, Move
+//   return
 //
-// What the program trains may lie anywhere and have any dtype of core/dtype.h; between it and us go float32 values. A
-// move of a tensor that the program leaves to us is READ, core/outer_step.h and core::RoundTo in our memory, WRITE: on
-// float32 the bits of replica::HostStore. At most kMovedAtOnce values are in our memory for that at a time.
+// What the program trains may lie anywhere and have any dtype of core/dtype.h; between it and us go float32 values,
+// which stay where they are: a move's are those of Movement. CarryOut does a piece on θ in the host's memory, in place:
+// on float32 with the bits of replica::HostStore, on others computed in float32 and rounded. θ elsewhere, as on a
+// device, is the program's to read and to move.
 //
 // Thread-safe. Move blocks the site's step thread until the program has done the pieces; End lets go of all that wait.
 #pragma once
@@ -31,7 +33,7 @@ struct WorkPiece {
   Kind kind = Kind::kRead;
   int tensor = 0;  // of the manifest
   int64_t first = 0;
-  std::span<float> values;  // written by the program for kRead, else read
+  std::span<float> values;  // written for kRead, else only read
   float factor = 0;
   bool before_change = false;  // kRead: may be done later, before θ changes
   bool anchor = false;         // kWrite: of the anchor, asked for by ReadAnchor
@@ -39,12 +41,9 @@ struct WorkPiece {
 
 class ExternalStore final : public replica::ParameterStore {
  public:
-  static constexpr int64_t kMovedAtOnce = int64_t{16} << 20;  // 64 MB
-
   struct Tensor {
     int64_t values = 0;
     core::DType dtype = core::DType::kFloat32;
-    bool caller_moves = false;  // the program computes kMix and kAdd itself
   };
 
   // `tensors` of the manifest. `changed` is called, with nothing held, when there is new work.
@@ -61,6 +60,9 @@ class ExternalStore final : public replica::ParameterStore {
   std::optional<WorkPiece> Take();                         // none: there is nothing to take now
   bool has_work() const;                                   // that was not taken
   absl::Status Done(int64_t id, const absl::Status& how);  // INVALID_ARGUMENT: no such piece was taken
+  // Does a piece that was taken and says that it is done. `theta` is where its first value lies in the host's memory,
+  // in the tensor's dtype; for a piece of the anchor a float32 array of its size.
+  absl::Status CarryOut(int64_t id, void* theta);
 
   // All that wait return `why`, once the program has done what it took, and so does what comes later.
   void End(const absl::Status& why);
@@ -74,9 +76,6 @@ class ExternalStore final : public replica::ParameterStore {
   };
 
   absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
-  absl::Status MoveAtOnce(const replica::UnitRanges& ranges, const replica::Movement& movement,
-                          std::span<const float> values);
-  absl::Status ComputeMoved(const replica::Movement& movement, std::vector<WorkPiece>& pieces);
   std::vector<WorkPiece> PiecesOf(const replica::UnitRanges& ranges, std::span<float> padded,
                                   const WorkPiece& like) const;
   int64_t Post(const std::vector<WorkPiece>& pieces);  // the batch's ticket
@@ -90,8 +89,8 @@ class ExternalStore final : public replica::ParameterStore {
   std::condition_variable done_;
   int64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<std::pair<WorkPiece, int64_t>> waiting_ ABSL_GUARDED_BY(mutex_);  // with their tickets
-  std::map<int64_t, int64_t> taken_ ABSL_GUARDED_BY(mutex_);                   // piece → ticket
+  std::deque<std::pair<WorkPiece, int64_t>> waiting_ ABSL_GUARDED_BY(mutex_);       // with their tickets
+  std::map<int64_t, std::pair<WorkPiece, int64_t>> taken_ ABSL_GUARDED_BY(mutex_);  // by piece, with their tickets
   std::map<int64_t, Batch> batches_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
 };

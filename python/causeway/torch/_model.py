@@ -72,7 +72,7 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
             continue
         if name in masters or (parameter.requires_grad and id(parameter) in trained):
             moved = masters.get(name, parameter)
-            tensor.update(dtype=_synced_dtype(name, moved), moves="library" if _on_host(moved) else "caller")
+            tensor.update(dtype=_synced_dtype(name, moved))
             result.synced[index] = moved
             if name in masters:
                 result.copies[index] = parameter
@@ -119,10 +119,6 @@ def _check_known(named: Iterable[tuple[str, torch.Tensor]], of_optimizer: Mappin
         raise mismatch("optimizer", "the model's own parameters",
                        f"{len(unknown)} others, the first of shape {list(unknown[0].shape)}",
                        "of an optimizer with masters of its own pass params={name: master}")
-
-
-def _on_host(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu"
 
 
 def _dtype_name(tensor: torch.Tensor) -> str:

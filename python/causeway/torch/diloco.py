@@ -109,7 +109,6 @@ class DiLoCo:
         except BaseException:
             self._run.close()
             raise
-        self._store.set_work_done(self._site.work_done)
         alpha = self.config["sync"]["fragment_update_alpha"]
         low = [self._model.tensors[i]["name"] for i in self._model.synced
                if self._model.tensors[i]["dtype"] != "float32"]

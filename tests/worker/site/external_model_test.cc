@@ -85,7 +85,6 @@ TEST(ExternalModel, WhatCannotBeMeantIsNamed) {
   EXPECT_EQ(Message(OneTensor(R"(, "kind": "vector")")),
             "tensor w: kind: expected matrix, embedding, norm, head or expert, got vector");
   EXPECT_EQ(Message(OneTensor(R"(, "layer": "one")")), "tensor w: layer: expected an integer, got \"one\"");
-  EXPECT_EQ(Message(OneTensor(R"(, "moves": "nobody")")), "tensor w: moves: expected library or caller, got nobody");
   EXPECT_EQ(Message(OneTensor(R"(, "values_digest": "xyz")")),
             "tensor w: values_digest: expected up to 16 hexadecimal digits, got xyz");
   EXPECT_EQ(Message(OneTensor(R"(, "shapes": 1)")), "tensor w: expected keys that causeway.h lists, got \"shapes\"");

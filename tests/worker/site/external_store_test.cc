@@ -31,12 +31,19 @@ std::vector<float> Noise(size_t count, uint64_t stream) {
 // A program with one tensor, which does its work when it is told to.
 class Program {
  public:
-  explicit Program(std::vector<float> theta, DType dtype = DType::kFloat32, bool moves = false)
-      : theta_(std::move(theta)),
-        store_({{.values = std::ssize(theta_), .dtype = dtype, .caller_moves = moves}}, [this] { Wake(); }) {}
+  explicit Program(const std::vector<float>& theta, DType dtype = DType::kFloat32)
+      : dtype_(dtype),
+        theta_(theta.size() * core::BytesOf(dtype)),
+        store_({{.values = std::ssize(theta), .dtype = dtype}}, [this] { Wake(); }) {
+    core::Store(dtype_, theta, theta_.data());
+  }
 
   ExternalStore& store() { return store_; }
-  const std::vector<float>& theta() const { return theta_; }
+  std::vector<float> theta() const {
+    std::vector<float> values(theta_.size() / core::BytesOf(dtype_));
+    core::Load(dtype_, theta_.data(), values);
+    return values;
+  }
   int pieces() const { return pieces_; }
 
   // Does pieces until `outcome` is there.
@@ -47,12 +54,17 @@ class Program {
     return outcome.get();
   }
 
-  absl::Status Move(const UnitRanges& ranges, const Movement& movement) {
+  // Does the pieces that `operation`, on a thread of the site, waits for.
+  absl::Status Work(const std::function<absl::Status()>& operation) {
     return WorkUntil(std::async(std::launch::async, [&] {
-      const absl::Status moved = store_.Move(ranges, movement);
+      const absl::Status outcome = operation();
       Wake();
-      return moved;
+      return outcome;
     }));
+  }
+
+  absl::Status Move(const UnitRanges& ranges, const Movement& movement) {
+    return Work([&] { return store_.Move(ranges, movement); });
   }
 
  private:
@@ -71,17 +83,11 @@ class Program {
 
   void Do(const WorkPiece& piece) {
     ++pieces_;
-    const std::span<float> part = std::span(theta_).subspan(piece.first, piece.values.size());
-    switch (piece.kind) {
-      case WorkPiece::Kind::kRead: std::ranges::copy(part, piece.values.begin()); break;
-      case WorkPiece::Kind::kWrite: std::ranges::copy(piece.values, part.begin()); break;
-      case WorkPiece::Kind::kMix: core::MixAnchor(piece.factor, piece.values, part); break;
-      case WorkPiece::Kind::kAdd: core::Rebase(piece.factor, piece.values, part); break;
-    }
-    EXPECT_TRUE(store_.Done(piece.id, absl::OkStatus()).ok());
+    EXPECT_TRUE(store_.CarryOut(piece.id, theta_.data() + piece.first * core::BytesOf(dtype_)).ok());
   }
 
-  std::vector<float> theta_;
+  const DType dtype_;
+  std::vector<std::byte> theta_;
   int pieces_ = 0;
   core::Mutex mutex_;
   std::condition_variable changed_;
@@ -93,17 +99,15 @@ constexpr int64_t kValues = 3 * kUnitValues - 77;  // three units, the last with
 const UnitRanges kLastTwo = {{0, 1, 2}};
 
 TEST(ExternalStore, MovesFloat32ToTheBitsOfTheHostStore) {
-  for (const bool moves_itself : {false, true}) {
-    for (const bool mixes : {true, false}) {
-      const std::vector<float> other = Noise(2 * kUnitValues, 2);
-      const Movement movement = mixes ? Movement::Mix(0.3f, other) : Movement::Step(0.7f, other);
-      Program program(Noise(kValues, 1), DType::kFloat32, moves_itself);
-      ASSERT_TRUE(program.Move(kLastTwo, movement).ok());
-      std::vector<float> expected = Noise(kValues, 1);
-      replica::HostStore host({expected}, nullptr);
-      ASSERT_TRUE(host.Move(kLastTwo, movement).ok());
-      EXPECT_EQ(program.theta(), expected) << moves_itself << mixes;
-    }
+  for (const bool mixes : {true, false}) {
+    const std::vector<float> other = Noise(2 * kUnitValues, 2);
+    const Movement movement = mixes ? Movement::Mix(0.3f, other) : Movement::Step(0.7f, other);
+    Program program(Noise(kValues, 1));
+    ASSERT_TRUE(program.Move(kLastTwo, movement).ok());
+    std::vector<float> expected = Noise(kValues, 1);
+    replica::HostStore host({expected}, nullptr);
+    ASSERT_TRUE(host.Move(kLastTwo, movement).ok());
+    EXPECT_EQ(program.theta(), expected) << mixes;
   }
 }
 
@@ -112,29 +116,44 @@ TEST(ExternalStore, SettingThetaIsOneWriteOfEachRange) {
   const std::vector<float> anchor(2 * kUnitValues, 0.25f);
   ASSERT_TRUE(program.Move(kLastTwo, Movement::Mix(0, anchor)).ok());
   EXPECT_EQ(program.pieces(), 1);
-  EXPECT_THAT(std::span(program.theta()).subspan(kUnitValues), Each(0.25f));
-  EXPECT_EQ(program.theta()[0], Noise(kValues, 1)[0]);
+  const std::vector<float> theta = program.theta();
+  EXPECT_THAT(std::span(theta).subspan(kUnitValues), Each(0.25f));
+  EXPECT_EQ(theta[0], Noise(kValues, 1)[0]);
 }
 
-TEST(ExternalStore, WhatIsWrittenToBfloat16IsANumberOfIt) {
-  std::vector<float> theta = Noise(kValues, 1);
-  core::RoundTo(DType::kBfloat16, theta, theta);
-  Program program(theta, DType::kBfloat16);
-  const std::vector<float> anchor = Noise(3 * kUnitValues, 3);
-  ASSERT_TRUE(program.Move({{0, 0, 3}}, Movement::Mix(0.5f, anchor)).ok());
-  std::vector<float> expected = theta;
-  core::MixAnchor(0.5f, std::span(anchor).first(kValues), expected);
-  core::RoundTo(DType::kBfloat16, expected, expected);
-  EXPECT_EQ(program.theta(), expected);
+TEST(ExternalStore, MovesThetaOfSixteenBitsInFloat32AndRounds) {
+  for (const DType dtype : {DType::kBfloat16, DType::kFloat16}) {
+    for (const float alpha : {0.0f, 0.5f}) {
+      Program program(Noise(kValues, 1), dtype);
+      std::vector<float> expected = program.theta();
+      const std::vector<float> anchor = Noise(3 * kUnitValues, 3);
+      ASSERT_TRUE(program.Move({{0, 0, 3}}, Movement::Mix(alpha, anchor)).ok());
+      core::MixAnchor(alpha, std::span(anchor).first(kValues), expected);
+      core::RoundTo(dtype, expected, expected);
+      EXPECT_EQ(program.theta(), expected) << core::DTypeName(dtype) << alpha;
+    }
+  }
 }
 
-TEST(ExternalStore, MoreThanFitsAtOnceMovesPieceByPiece) {
-  constexpr int64_t kUnits = ExternalStore::kMovedAtOnce / kUnitValues + 1;
-  Program program(std::vector<float>(kUnits * kUnitValues - 5, 1));
-  const std::vector<float> ones(kUnits * kUnitValues, 1);
-  ASSERT_TRUE(program.Move({{0, 0, kUnits}}, Movement::Step(1, ones)).ok());
-  EXPECT_EQ(program.pieces(), 4);  // two reads, two writes
-  EXPECT_THAT(program.theta(), Each(0.0f));
+TEST(ExternalStore, ReadsThetaOfSixteenBitsAsFloat32) {
+  Program program(Noise(kValues, 1), DType::kFloat16);
+  std::vector<float> staging(3 * kUnitValues);
+  ASSERT_TRUE(program.Work([&] { return program.store().Read({{0, 0, 3}}, staging); }).ok());
+  staging.resize(kValues);
+  EXPECT_EQ(staging, program.theta());
+}
+
+TEST(ExternalStore, HandsOutTheAnchorAsFloat32) {
+  const std::vector<float> anchor = Noise(kValues, 4);
+  ExternalStore store({{.values = kValues, .dtype = DType::kBfloat16}}, [] {});
+  std::vector<std::vector<float>> handed_out = {anchor};
+  std::future<absl::Status> done = std::async(std::launch::async, [&] { return store.HandOutAnchor(handed_out); });
+  std::optional<WorkPiece> piece;
+  while (!piece) piece = store.Take();
+  std::vector<float> got(kValues);
+  ASSERT_TRUE(store.CarryOut(piece->id, got.data()).ok());
+  EXPECT_TRUE(done.get().ok());
+  EXPECT_EQ(got, anchor);
 }
 
 TEST(ExternalStore, ReadIsLeftToTheProgramUntilThetaChanges) {
@@ -181,6 +200,8 @@ TEST(ExternalStore, WorkThatWasNotTakenCannotBeDone) {
   Program program(Noise(kValues, 1));
   const absl::Status done = program.store().Done(42, absl::OkStatus());
   EXPECT_EQ(done.message(), "work_done: expected the id of work that was taken and is not done, got 42");
+  float theta = 0;
+  EXPECT_THAT(std::string(program.store().CarryOut(42, &theta).message()), HasSubstr("taken and is not done, got 42"));
 }
 
 }  // namespace

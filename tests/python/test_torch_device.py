@@ -1,0 +1,129 @@
+"""Parameters on a device: what is read and moved there, and what counts as a step.
+
+On a GPU where PyTorch sees one. Without, the store takes the CPU for a device, with a stand-in for streams and events:
+that shows its blocks and its arithmetic, and nothing of CUDA; what needs a GPU is skipped.
+"""
+
+import contextlib
+import types
+from unittest import mock, skipUnless
+
+from causeway._library import ADD, BEFORE_CHANGE, MIX
+from causeway.torch import _store
+from torch_site import OK, READ, TOKENS, WORK, WRITE, FakeSiteTest, Tiny, torch, unittest
+
+GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if GPU else "cpu")
+needs_gpu = skipUnless(GPU, "no GPU that PyTorch sees")
+
+
+class Marker:
+    """A stream or an event of the stand-in: what is asked of it is done already."""
+
+    def __init__(self, device=None):
+        pass
+
+    def wait_stream(self, stream):
+        pass
+
+    wait_event = record = wait_stream
+
+    def synchronize(self):
+        pass
+
+
+def stand_in():
+    """Has the store take the CPU for a device."""
+    cuda = types.SimpleNamespace(Stream=Marker, Event=lambda: mock.Mock(spec=Marker), stream=contextlib.nullcontext,
+                                 current_stream=Marker)
+    patches = contextlib.ExitStack()
+    for name, value in (("_cuda", cuda), ("_on_host", lambda tensor: False), ("_has_streams", lambda tensor: True),
+                        ("_pinned", lambda values: torch.empty(values))):
+        patches.enter_context(mock.patch.object(_store, name, value))
+    return patches
+
+
+class DeviceTest(FakeSiteTest):
+    def setUp(self):
+        super().setUp()
+        if not GPU:
+            self.enterContext(stand_in())
+        self.enterContext(mock.patch.object(_store, "BLOCK_VALUES", 3))
+        self.model = Tiny().to(DEVICE)
+
+    def train(self, optimizer, steps=1):
+        for _ in range(steps):
+            self.model.loss(TOKENS.to(DEVICE)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def moved(self, kind, theta, values, factor, dtype):
+        """θ of one tensor after one piece of work."""
+        self.model = Tiny(dtype).to(DEVICE)
+        weight = self.model.layers[0].weight
+        diloco = self.diloco(optimizer=self.sgd(lr=0.0))
+        with diloco, torch.no_grad():
+            weight.copy_(theta.view_as(weight))
+            self.fake.give(kind, tensor=self.indices()["layers.0.weight"], count=16, values=values.tolist(),
+                           factor=factor)
+            self.fake.answers["site_after_step"] = [WORK, OK]
+            diloco.after_step()
+            return weight.detach().cpu().flatten()
+
+    def test_what_is_moved_in_blocks_is_what_the_host_computes(self):
+        theta, values = torch.randn(16), torch.randn(16)
+        for dtype in (torch.float32, torch.bfloat16):
+            held = theta.to(dtype)
+            for kind, factor, expected in ((WRITE, 0.0, values), (MIX, 0.25, 0.25 * held.float() + 0.75 * values),
+                                           (ADD, 0.5, held.float() - 0.5 * values)):
+                got = self.moved(kind, held, values, factor, dtype)
+                self.assertEqual(got.dtype, dtype)
+                if kind == WRITE:
+                    self.assertTrue(torch.equal(got, values.to(dtype)))
+                torch.testing.assert_close(got, expected.to(dtype))
+
+    def test_a_late_read_is_of_the_step_that_asked_for_it(self):
+        optimizer = self.sgd()
+        with self.diloco(optimizer=optimizer):
+            for _ in range(3):
+                self.after_step_gives((READ, "layers.0.weight", 16), flags=BEFORE_CHANGE)
+                if GPU:
+                    torch.cuda._sleep(10**8)  # cycles: the step is still computed when the read is queued
+                self.train(optimizer)
+                expected = self.model.layers[0].weight.detach().clone().cpu().flatten()
+                self.train(optimizer)  # changes θ; its hook waits for the read
+                self.assertEqual(self.fake.done[-1][3], expected.tolist())
+
+    @needs_gpu
+    def test_steps_of_gradient_scaling_count_as_on_the_host(self):
+        for fused, counted in ((False, 2), (True, 3)):
+            optimizer = torch.optim.AdamW(self.model.parameters(), fused=fused)
+            scaler = torch.amp.GradScaler("cuda", init_scale=4.0)
+            with self.diloco(optimizer=optimizer) as diloco:
+                for spoilt in (False, True, False):
+                    with torch.autocast("cuda", torch.float16):
+                        loss = self.model.loss(TOKENS.to(DEVICE))
+                    scaler.scale(loss).backward()
+                    if spoilt:
+                        self.model.norm.bias.grad.fill_(float("inf"))
+                    scaler.step(optimizer)
+                    scaler.update()
+                    optimizer.zero_grad()
+                self.assertEqual(diloco.step, counted, f"fused {fused}")
+
+    @needs_gpu
+    def test_a_compiled_model_is_moved_where_it_lies(self):
+        compiled = torch.compile(self.model)
+        optimizer = self.sgd()
+        with self.diloco(compiled, optimizer) as diloco:
+            for _ in range(2):
+                torch.nn.functional.cross_entropy(compiled(TOKENS.to(DEVICE)).flatten(0, 1),
+                                                  TOKENS.to(DEVICE).flatten()).backward()
+                self.after_step_gives((WRITE, "layers.0.weight", [0.5] * 16))
+                optimizer.step()
+            self.assertEqual(diloco.step, 2)
+            self.assertTrue(torch.all(self.model.layers[0].weight == 0.5))
+
+
+if __name__ == "__main__":
+    unittest.main()
