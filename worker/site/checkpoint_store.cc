@@ -75,16 +75,6 @@ absl::StatusOr<std::vector<std::string>> ReadChunks(const std::string& path) {
   return chunks;
 }
 
-// The arrays of a fragment under their names in the file.
-template <typename Arrays, typename Visit>
-void VisitArrays(size_t p, Arrays& arrays, Visit visit) {
-  visit(absl::StrCat(p, ".anchor"), arrays.anchor);
-  visit(absl::StrCat(p, ".momentum"), arrays.momentum);
-  visit(absl::StrCat(p, ".step"), arrays.step);
-  visit(absl::StrCat(p, ".residual"), arrays.residual);
-  visit(absl::StrCat(p, ".next_residual"), arrays.next_residual);
-}
-
 absl::Status WriteSync(const std::string& folder, const CheckpointIdentity& identity,
                        const SiteCheckpoint& checkpoint) {
   std::vector<formats::TensorData> tensors;

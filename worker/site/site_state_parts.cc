@@ -14,16 +14,6 @@ namespace {
 constexpr char kJson[] = "site.json";
 constexpr char kThetaDigest[] = "theta_digest";
 
-// Visits the arrays of a fragment under their names.
-template <typename Arrays, typename Visit>
-void VisitArrays(size_t p, Arrays& arrays, Visit visit) {
-  visit(absl::StrCat(p, ".anchor"), arrays.anchor);
-  visit(absl::StrCat(p, ".momentum"), arrays.momentum);
-  visit(absl::StrCat(p, ".step"), arrays.step);
-  visit(absl::StrCat(p, ".residual"), arrays.residual);
-  visit(absl::StrCat(p, ".next_residual"), arrays.next_residual);
-}
-
 class PartsWriter {
  public:
   void Add(const std::string& name, std::span<const std::byte> bytes) {
