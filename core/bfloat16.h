@@ -1,0 +1,27 @@
+// bfloat16: the upper 16 bits of a float32.
+//
+//   float32 ─► ToBfloat16: to nearest, ties to even ─► 16 bits ─► FromBfloat16 ─► the float32 that they are
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace causeway::core {
+
+// Rounds the lowest kDropped bits away, to nearest, ties to even. What lies beyond the largest number becomes infinite,
+// as IEEE 754 rounds; NaN stays NaN, though rounding could carry it to infinity.
+template <int kDropped>
+inline float RoundBits(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  constexpr uint32_t kMask = (1u << kDropped) - 1;
+  const uint32_t rounded = (bits + (kMask >> 1) + ((bits >> kDropped) & 1)) & ~kMask;
+  return std::bit_cast<float>(value == value ? rounded : bits | 0x00400000u);
+}
+
+inline uint16_t ToBfloat16(float value) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(RoundBits<16>(value)) >> 16);
+}
+
+inline float FromBfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+}  // namespace causeway::core
