@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "codecs/block_format.h"
 #include "codecs/scale.h"
+#include "core/bfloat16.h"
 #include "core/limits.h"
 #include "core/multiversion.h"
 
@@ -34,7 +35,7 @@ void EncodeBfloat16(ConstBlockSpan d, float, float, uint8_t*, uint8_t* codes) { 
 void DecodeBfloat16(const uint8_t*, const uint8_t* codes, BlockSpan values) {
   uint16_t bits[core::kBlockValues];
   std::memcpy(bits, codes, sizeof(bits));
-  for (int64_t i = 0; i < core::kBlockValues; ++i) values[i] = FromBfloat16(bits[i]);
+  for (int64_t i = 0; i < core::kBlockValues; ++i) values[i] = core::FromBfloat16(bits[i]);
 }
 
 // Compares all values without a branch, since nearly always all are good. NaN is not below the limit either, and

@@ -8,9 +8,9 @@ namespace causeway::codecs {
 
 float StoreScale(float wanted, uint8_t* scale, float limit) {
   uint16_t bits = ToBfloat16(wanted, limit);
-  if (FromBfloat16(bits) < core::kMinScale) bits = 0;
+  if (core::FromBfloat16(bits) < core::kMinScale) bits = 0;
   std::memcpy(scale, &bits, sizeof(bits));
-  return FromBfloat16(bits);
+  return core::FromBfloat16(bits);
 }
 
 absl::Status ValidateScale(float scale, float limit) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "absl/status/status.h"
+#include "core/bfloat16.h"
 #include "core/limits.h"
 
 namespace causeway::codecs {
@@ -17,7 +18,7 @@ inline constexpr int64_t kScaleBytes = 2;
 
 // Round to nearest even, and towards zero where the nearest is not below `limit`, a power of two: what would round up
 // to it becomes the largest bfloat16 below, so that everything that was encoded also decodes below it. `value` is
-// finite.
+// finite. Below the limit the bits are core::ToBfloat16's, whose question for NaN would slow the loop over a block.
 inline uint16_t ToBfloat16(float value, float limit = core::kMaxMagnitude) {
   const uint32_t sign = std::bit_cast<uint32_t>(value) & 0x80000000u;
   const uint32_t magnitude = std::bit_cast<uint32_t>(value) & 0x7fffffffu;
@@ -26,8 +27,6 @@ inline uint16_t ToBfloat16(float value, float limit = core::kMaxMagnitude) {
   return static_cast<uint16_t>((sign >> 16) | (rounded < largest ? rounded : largest));
 }
 
-inline float FromBfloat16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
 // Stores the scale nearest to `wanted` (≥ 0) and returns it: 0 where it would be below core::kMinScale, since a
 // quotient by it could overflow. Such a block is sent as zeros.
 float StoreScale(float wanted, uint8_t* scale, float limit = core::kMaxMagnitude);
@@ -35,7 +34,7 @@ float StoreScale(float wanted, uint8_t* scale, float limit = core::kMaxMagnitude
 inline float LoadScale(const uint8_t* scale) {
   uint16_t bits;
   std::memcpy(&bits, scale, sizeof(bits));
-  return FromBfloat16(bits);
+  return core::FromBfloat16(bits);
 }
 
 // INVALID_ARGUMENT unless the scale is one that StoreScale writes: +0, or core::kMinScale to below `limit`.

@@ -1,11 +1,11 @@
 #include "core/dtype.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "core/bfloat16.h"
 #include "core/multiversion.h"
 
 namespace causeway::core {
@@ -15,15 +15,6 @@ constexpr struct {
   DType dtype;
   const char* name;
 } kNames[] = {{DType::kFloat32, "float32"}, {DType::kBfloat16, "bfloat16"}, {DType::kFloat16, "float16"}};
-
-// To nearest, ties to even, in the upper bits of a float; NaN stays NaN.
-template <int kDropped>
-inline float RoundBits(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  constexpr uint32_t kMask = (1u << kDropped) - 1;
-  const uint32_t rounded = (bits + (kMask >> 1) + ((bits >> kDropped) & 1)) & ~kMask;
-  return std::bit_cast<float>(value == value ? rounded : bits | 0x00400000u);
-}
 
 inline float RoundToHalf(float value) {
   constexpr float kSmallestNormal = 0x1p-14f, kBeyond = 65520, kQuantum = 0x1p24f;

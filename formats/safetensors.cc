@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/bfloat16.h"
 #include "core/check.h"
 #include "formats/atomic_file.h"
 
@@ -44,15 +44,6 @@ int64_t ValueBytes(const std::string& dtype) {
 
 constexpr size_t kValuesAtOnce = 1 << 16;  // while they are widened or rounded
 
-float Bfloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-// To nearest, ties to even; what lies beyond the largest one is infinite, as IEEE 754 rounds.
-uint16_t FloatToBfloat16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);  // rounding could carry it to infinity
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
 float HalfToFloat(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
   const uint32_t exponent = (bits >> 10) & 0x1f;
@@ -86,7 +77,7 @@ absl::Status AppendRounded(std::span<const float> values, AtomicFile& file) {
   std::vector<uint16_t> halves(std::min(kValuesAtOnce, values.size()));
   while (!values.empty()) {
     const std::span<const float> part = values.first(std::min(halves.size(), values.size()));
-    std::ranges::transform(part, halves.begin(), FloatToBfloat16);
+    std::ranges::transform(part, halves.begin(), core::ToBfloat16);
     RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(halves).first(part.size()))));
     values = values.subspan(part.size());
   }
@@ -255,7 +246,7 @@ absl::Status SafetensorsFile::ReadPart(const std::string& name, int64_t first, s
 
 absl::Status SafetensorsFile::ReadHalves(const Entry& entry, std::span<float> out) const {
   std::vector<uint16_t> halves(std::min(kValuesAtOnce, out.size()));
-  const auto widen = entry.dtype == "BF16" ? Bfloat16ToFloat : HalfToFloat;
+  const auto widen = entry.dtype == "BF16" ? core::FromBfloat16 : HalfToFloat;
   int64_t offset = entry.offset;
   while (!out.empty()) {
     const std::span<uint16_t> part(halves.data(), std::min(halves.size(), out.size()));

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/aligned.h"
+#include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/multiversion.h"
 #include "offload/stream_copy.h"
@@ -26,7 +27,7 @@ template <int64_t kValueBytes>
 template <typename Gradient>
 float ToFloat(Gradient g) {
   if constexpr (std::is_same_v<Gradient, float>) return g;
-  return FromBfloat16(g);
+  return core::FromBfloat16(g);
 }
 
 // `count` values from `first` on: one block, or what is left of one. __restrict, or else the compiler asks for each
@@ -41,7 +42,7 @@ template <typename Gradient>
   }
   if (copy == nullptr) return;
   alignas(core::kCacheLineBytes) uint16_t narrowed[kBlock];
-  for (int64_t i = 0; i < count; ++i) narrowed[i] = ToBfloat16(parameters[first + i]);
+  for (int64_t i = 0; i < count; ++i) narrowed[i] = core::ToBfloat16(parameters[first + i]);
   StreamCopy(narrowed, copy + first, count);
 }
 

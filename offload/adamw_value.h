@@ -3,14 +3,8 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 
-#ifdef __CUDACC__
-#define CAUSEWAY_ANYWHERE __host__ __device__ inline
-#else
-#define CAUSEWAY_ANYWHERE inline
-#endif
+#include "core/anywhere.h"
 
 namespace causeway::offload {
 
@@ -45,21 +39,6 @@ CAUSEWAY_ANYWHERE void UpdateValue(const AdamWConstants& c, float gradient, floa
   first_moment = m;
   second_moment = v;
   parameter = std::fma(u, c.minus_lr, decayed);
-}
-
-// To the nearest bfloat16, ties to even; a NaN stays one.
-CAUSEWAY_ANYWHERE uint16_t ToBfloat16(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  return static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded);
-}
-
-CAUSEWAY_ANYWHERE float FromBfloat16(uint16_t x) {
-  const uint32_t bits = static_cast<uint32_t>(x) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
 }
 
 }  // namespace causeway::offload

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "core/bfloat16.h"
 #include "offload/adamw.h"
 
 namespace causeway::offload {
@@ -39,7 +40,7 @@ inline AdamWTask MakeAdamWTask(const AdamWConstants& constants, const AdamWArray
 template <GradientType kType>
 __device__ float LoadGradient(const AdamWArrays& arrays, int64_t i) {
   if constexpr (kType == GradientType::kFloat32) return static_cast<const float*>(arrays.gradient)[i];
-  return FromBfloat16(static_cast<const uint16_t*>(arrays.gradient)[i]);
+  return core::FromBfloat16(static_cast<const uint16_t*>(arrays.gradient)[i]);
 }
 
 template <GradientType kType>
@@ -48,14 +49,15 @@ __device__ float4 LoadGradients(const AdamWArrays& arrays, int64_t i) {
     return *reinterpret_cast<const float4*>(static_cast<const float*>(arrays.gradient) + i);
   }
   const ushort4 g = *reinterpret_cast<const ushort4*>(static_cast<const uint16_t*>(arrays.gradient) + i);
-  return make_float4(FromBfloat16(g.x), FromBfloat16(g.y), FromBfloat16(g.z), FromBfloat16(g.w));
+  return make_float4(core::FromBfloat16(g.x), core::FromBfloat16(g.y), core::FromBfloat16(g.z),
+                     core::FromBfloat16(g.w));
 }
 
 template <GradientType kType>
 __device__ void UpdateOne(const AdamWTask& task, int64_t i) {
   const AdamWArrays& a = task.arrays;
   UpdateValue(task.constants, LoadGradient<kType>(a, i), a.first_moment[i], a.second_moment[i], a.parameters[i]);
-  if (a.bfloat16_copy != nullptr) a.bfloat16_copy[i] = ToBfloat16(a.parameters[i]);
+  if (a.bfloat16_copy != nullptr) a.bfloat16_copy[i] = core::ToBfloat16(a.parameters[i]);
 }
 
 template <GradientType kType>
@@ -75,7 +77,7 @@ __device__ void UpdateFour(const AdamWTask& task, int64_t i) {
   *ps = p;
   if (a.bfloat16_copy == nullptr) return;
   *reinterpret_cast<ushort4*>(a.bfloat16_copy + i) =
-      make_ushort4(ToBfloat16(p.x), ToBfloat16(p.y), ToBfloat16(p.z), ToBfloat16(p.w));
+      make_ushort4(core::ToBfloat16(p.x), core::ToBfloat16(p.y), core::ToBfloat16(p.z), core::ToBfloat16(p.w));
 }
 
 template <GradientType kType>

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/bfloat16.h"
 #include "core/random.h"
 #include "gtest/gtest.h"
 
@@ -138,14 +139,15 @@ TEST(AdamW, CopyInTheSamePassIsTheParametersRoundedToNearestEven) {
     arrays.count = 3000;
     arrays.bfloat16_copy = copy.data() + first;
     AdamWStep(MakeConstants({}, 1), arrays);
-    for (size_t i = 0; i < 3000; ++i) ASSERT_EQ(copy[first + i], ToBfloat16(with_copy.p[i])) << i;
+    for (size_t i = 0; i < 3000; ++i) ASSERT_EQ(copy[first + i], core::ToBfloat16(with_copy.p[i])) << i;
     EXPECT_EQ(copy[first + 3000], 0x1234);
   }
-  EXPECT_EQ(FromBfloat16(ToBfloat16(1.0f + 0x1p-8f)), 1.0f);              // a tie goes to the even one
-  EXPECT_EQ(FromBfloat16(ToBfloat16(1.0f + 0x3p-8f)), 1.0f + 0x1p-6f);    // the same, upward
-  EXPECT_EQ(FromBfloat16(ToBfloat16(1.0f + 0x1.1p-8f)), 1.0f + 0x1p-7f);  // beyond a tie
-  EXPECT_TRUE(std::isnan(FromBfloat16(ToBfloat16(std::bit_cast<float>(0x7f800001u)))));
-  EXPECT_EQ(FromBfloat16(ToBfloat16(-std::numeric_limits<float>::infinity())), -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(core::FromBfloat16(core::ToBfloat16(1.0f + 0x1p-8f)), 1.0f);              // a tie goes to the even one
+  EXPECT_EQ(core::FromBfloat16(core::ToBfloat16(1.0f + 0x3p-8f)), 1.0f + 0x1p-6f);    // the same, upward
+  EXPECT_EQ(core::FromBfloat16(core::ToBfloat16(1.0f + 0x1.1p-8f)), 1.0f + 0x1p-7f);  // beyond a tie
+  EXPECT_TRUE(std::isnan(core::FromBfloat16(core::ToBfloat16(std::bit_cast<float>(0x7f800001u)))));
+  EXPECT_EQ(core::FromBfloat16(core::ToBfloat16(-std::numeric_limits<float>::infinity())),
+            -std::numeric_limits<float>::infinity());
 }
 
 TEST(AdamW, GradientsInBfloat16GiveTheBitsOfTheSameValuesInFloat32) {
@@ -153,8 +155,8 @@ TEST(AdamW, GradientsInBfloat16GiveTheBitsOfTheSameValuesInFloat32) {
   std::vector<uint16_t> narrow;
   std::vector<float> wide;
   for (float g : RandomValues(5, kSize, 0.1f)) {
-    narrow.push_back(ToBfloat16(g));
-    wide.push_back(FromBfloat16(narrow.back()));
+    narrow.push_back(core::ToBfloat16(g));
+    wide.push_back(core::FromBfloat16(narrow.back()));
   }
   State of_wide(RandomValues(6, kSize, 1.0f));
   State of_narrow = of_wide;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/bfloat16.h"
 #include "core/random.h"
 #include "offload/interleaved_update.h"
 #include "tests/offload/fake_device.h"
@@ -60,7 +61,7 @@ class UpdateRun {
     }
     gradients_ = *device->Allocate(c.parameters * BytesOf(c.gradient_type));
     parameters_ = static_cast<uint16_t*>(*device->Allocate(c.parameters * sizeof(uint16_t)));
-    for (int64_t i = 0; i < c.parameters; ++i) parameters_[i] = ToBfloat16(expected_.p[i]);
+    for (int64_t i = 0; i < c.parameters; ++i) parameters_[i] = core::ToBfloat16(expected_.p[i]);
     update_ = *InterleavedUpdate::OnDevice(host, segments_, plan, team, bus, device,
                                            {gradients_, c.gradient_type, parameters_});
   }
@@ -118,7 +119,9 @@ class UpdateRun {
     for (int64_t i = 0; i < case_.parameters; ++i) {
       const double scale = (i + t) % 5 == 0 ? 1e-20 : 0.1;
       gradient_[i] = static_cast<float>(scale * Uniform(t, i));
-      if (case_.gradient_type == GradientType::kBfloat16) gradient_[i] = FromBfloat16(ToBfloat16(gradient_[i]));
+      if (case_.gradient_type == GradientType::kBfloat16) {
+        gradient_[i] = core::FromBfloat16(core::ToBfloat16(gradient_[i]));
+      }
     }
   }
 
@@ -139,7 +142,7 @@ class UpdateRun {
           if (case_.gradient_type == GradientType::kFloat32) {
             static_cast<float*>(gradients)[j] = (*values)[j];
           } else {
-            static_cast<uint16_t*>(gradients)[j] = ToBfloat16((*values)[j]);
+            static_cast<uint16_t*>(gradients)[j] = core::ToBfloat16((*values)[j]);
           }
         }
       });
@@ -150,7 +153,7 @@ class UpdateRun {
   // Forward and backward compute with the parameters of the step before.
   void ExpectOnDevice() {
     auto expected = std::make_shared<std::vector<uint16_t>>();
-    for (float p : expected_.p) expected->push_back(ToBfloat16(p));
+    for (float p : expected_.p) expected->push_back(core::ToBfloat16(p));
     if (mixed_on_host_) return;
     device_->Launch(Queue::kBackward, [expected, parameters = parameters_, found = on_device_] {
       for (size_t i = 0; i < expected->size(); ++i) {

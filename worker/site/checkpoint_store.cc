@@ -17,6 +17,7 @@
 #include "formats/atomic_file.h"
 #include "formats/safetensors.h"
 #include "worker/site/checkpoint_json.h"
+#include "worker/site/chunk_framing.h"
 
 namespace causeway::worker {
 namespace {
@@ -48,41 +49,17 @@ std::string FolderOf(const std::string& directory, int64_t number) {
   return absl::StrCat(directory, "/", absl::StrFormat("%06d", number));
 }
 
-// Each chunk after its length in 8 bytes, little-endian.
-absl::Status WriteChunks(const std::string& path, const std::vector<std::string>& chunks) {
+absl::Status SaveChunks(const std::string& path, const std::vector<std::string>& chunks) {
   ASSIGN_OR_RETURN(formats::AtomicFile file, formats::AtomicFile::Create(path));
-  for (const std::string& chunk : chunks) {
-    const uint64_t size = chunk.size();
-    RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(&size, 1))));
-    RETURN_IF_ERROR(file.Append(chunk));
-  }
+  RETURN_IF_ERROR(WriteChunks(chunks, [&](std::span<const std::byte> bytes) { return file.Append(bytes); }));
   return file.Commit();
 }
 
-absl::StatusOr<std::vector<std::string>> ReadChunks(const std::string& path) {
+absl::StatusOr<Chunks> LoadChunks(const std::string& path) {
   ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
   ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
-  std::vector<std::string> chunks;
-  for (int64_t at = 0; at < size;) {
-    uint64_t bytes = 0;
-    RETURN_IF_ERROR(formats::ReadAt(file, path, at, std::as_writable_bytes(std::span(&bytes, 1))));
-    at += sizeof bytes;
-    if (bytes > static_cast<uint64_t>(size - at)) return absl::DataLossError(absl::StrCat(path, ": ends in a chunk"));
-    std::string& chunk = chunks.emplace_back(bytes, '\0');
-    RETURN_IF_ERROR(formats::ReadAt(file, path, at, std::as_writable_bytes(std::span(chunk))));
-    at += static_cast<int64_t>(bytes);
-  }
-  return chunks;
-}
-
-// The arrays of a fragment under their names in the file.
-template <typename Arrays, typename Visit>
-void VisitArrays(size_t p, Arrays& arrays, Visit visit) {
-  visit(absl::StrCat(p, ".anchor"), arrays.anchor);
-  visit(absl::StrCat(p, ".momentum"), arrays.momentum);
-  visit(absl::StrCat(p, ".step"), arrays.step);
-  visit(absl::StrCat(p, ".residual"), arrays.residual);
-  visit(absl::StrCat(p, ".next_residual"), arrays.next_residual);
+  return ReadChunks(path, size,
+                    [&](int64_t at, std::span<std::byte> bytes) { return formats::ReadAt(file, path, at, bytes); });
 }
 
 absl::Status WriteSync(const std::string& folder, const CheckpointIdentity& identity,
@@ -92,7 +69,7 @@ absl::Status WriteSync(const std::string& folder, const CheckpointIdentity& iden
     VisitArrays(p, checkpoint.arrays[p], [&](const std::string& name, std::span<const float> values) {
       if (!values.empty()) tensors.push_back({name, {std::ssize(values)}, values});
     });
-    if (checkpoint.chunks[p] != nullptr) RETURN_IF_ERROR(WriteChunks(ChunksPath(folder, p), *checkpoint.chunks[p]));
+    if (checkpoint.chunks[p] != nullptr) RETURN_IF_ERROR(SaveChunks(ChunksPath(folder, p), *checkpoint.chunks[p]));
   }
   RETURN_IF_ERROR(formats::WriteSafetensors(folder + kSyncArrays, tensors, {}));
   return formats::WriteFileAtomically(folder + kSyncJson, CheckpointToJson(identity, checkpoint));
@@ -153,8 +130,7 @@ absl::StatusOr<LoadedCheckpoint> ReadFolder(const std::string& folder) {
   for (size_t p = 0; p < loaded->site.chunks.size(); ++p) {
     const std::optional<SentFacts>& sent = loaded->site.facts.fragments[p].sent;
     if (!sent || sent->admitted) continue;
-    ASSIGN_OR_RETURN(std::vector<std::string> chunks, ReadChunks(ChunksPath(folder, p)));
-    loaded->site.chunks[p] = std::make_shared<const std::vector<std::string>>(std::move(chunks));
+    ASSIGN_OR_RETURN(loaded->site.chunks[p], LoadChunks(ChunksPath(folder, p)));
   }
   loaded->trainer_path = folder + kTrainer;
   return loaded;

@@ -228,7 +228,7 @@ bool ExternalSite::End() {
   Stop();
   store_.End(absl::CancelledError("the site is closed"));
   if (left_) link_->Hurry();
-  if (!step_thread_.AwaitIdle(kIdleTimeout) || !store_.AwaitTaken(std::chrono::nanoseconds::zero())) return false;
+  if (!step_thread_.AwaitIdle(kIdleTimeout) || store_.has_taken_work()) return false;
   if (std::exchange(left_, true)) return true;
   const absl::StatusOr<Turn> told = step_thread_.Run("site_close", kHeardTimeout, [this] {
     site_.Leave(/*finished=*/false, "the program ends");

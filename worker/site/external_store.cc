@@ -145,9 +145,9 @@ void ExternalStore::End(const absl::Status& why) {
   done_.notify_all();
 }
 
-bool ExternalStore::AwaitTaken(std::chrono::nanoseconds timeout) {
+bool ExternalStore::has_taken_work() const {
   core::MutexLock lock(mutex_);
-  return lock.WaitFor(done_, timeout, [this] { return taken_.empty(); });
+  return !taken_.empty();
 }
 
 // ---- The site ----
@@ -177,7 +177,7 @@ absl::Status ExternalStore::HandOutAnchor(std::vector<std::vector<float>>& tenso
     if (tensors[i].empty()) continue;  // not synced
     pieces.push_back({.kind = Kind::kWrite, .tensor = static_cast<int>(i), .values = tensors[i], .anchor = true});
   }
-  return Perform(std::move(pieces));
+  return Perform(pieces);
 }
 
 }  // namespace causeway::worker

@@ -11,7 +11,6 @@
 // Thread-safe. Move blocks the site's step thread until the program has done the pieces; End lets go of all that wait.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -66,7 +65,7 @@ class ExternalStore final : public replica::ParameterStore {
 
   // All that wait return `why`, once the program has done what it took, and so does what comes later.
   void End(const absl::Status& why);
-  bool AwaitTaken(std::chrono::nanoseconds timeout);  // false: the program still holds pieces
+  bool has_taken_work() const;  // that the program has not done: its memory is in use
 
  private:
   // Pieces that are awaited together.

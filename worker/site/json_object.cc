@@ -13,6 +13,13 @@ using nlohmann::json;
 
 std::string Text(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
+bool IsString(const json& value) { return value.is_string(); }
+bool IsBoolean(const json& value) { return value.is_boolean(); }
+bool IsInteger(const json& value) { return value.is_number_integer(); }
+bool IsFiniteAndNotNegative(const json& value) {
+  return value.is_number() && value.get<double>() >= 0 && std::isfinite(value.get<double>());
+}
+
 }  // namespace
 
 absl::StatusOr<JsonObject> JsonObject::Parse(const std::string& text, const std::string& name) {
@@ -35,47 +42,34 @@ json JsonObject::Take(const std::string& key) {
   return value;
 }
 
-absl::Status JsonObject::Read(const std::string& key, std::string& value) {
+template <typename Value>
+absl::Status JsonObject::ReadIf(const std::string& key, bool (*fits)(const json&), const char* expected, Value& value) {
   const json given = Take(key);
   if (given.is_null()) return absl::OkStatus();
-  if (!given.is_string()) return Wrong(key, "a string", Text(given));
-  value = given.get<std::string>();
+  if (!fits(given)) return Wrong(key, expected, Text(given));
+  value = given.get<Value>();
   return absl::OkStatus();
+}
+
+absl::Status JsonObject::Read(const std::string& key, std::string& value) {
+  return ReadIf(key, IsString, "a string", value);
 }
 
 absl::Status JsonObject::Read(const std::string& key, bool& value) {
-  const json given = Take(key);
-  if (given.is_null()) return absl::OkStatus();
-  if (!given.is_boolean()) return Wrong(key, "true or false", Text(given));
-  value = given.get<bool>();
-  return absl::OkStatus();
+  return ReadIf(key, IsBoolean, "true or false", value);
 }
 
 absl::Status JsonObject::Read(const std::string& key, int64_t& value) {
-  const json given = Take(key);
-  if (given.is_null()) return absl::OkStatus();
-  if (!given.is_number_integer()) return Wrong(key, "an integer", Text(given));
-  value = given.get<int64_t>();
-  return absl::OkStatus();
+  return ReadIf(key, IsInteger, "an integer", value);
 }
 
 absl::Status JsonObject::Read(const std::string& key, double& value) {
-  const json given = Take(key);
-  if (given.is_null()) return absl::OkStatus();
-  const double number = given.is_number() ? given.get<double>() : -1;
-  if (!(number >= 0) || !std::isfinite(number)) return Wrong(key, "a number, 0 or more", Text(given));
-  value = number;
-  return absl::OkStatus();
+  return ReadIf(key, IsFiniteAndNotNegative, "a number, 0 or more", value);
 }
 
 absl::Status JsonObject::Read(const std::string& key, std::vector<int64_t>& value) {
-  const json given = Take(key);
-  if (given.is_null()) return absl::OkStatus();
-  const bool integers =
-      given.is_array() && std::ranges::all_of(given, [](const json& item) { return item.is_number_integer(); });
-  if (!integers) return Wrong(key, "a list of integers", Text(given));
-  value = given.get<std::vector<int64_t>>();
-  return absl::OkStatus();
+  const auto integers = [](const json& given) { return given.is_array() && std::ranges::all_of(given, IsInteger); };
+  return ReadIf(key, integers, "a list of integers", value);
 }
 
 absl::StatusOr<std::optional<JsonObject>> JsonObject::ReadObject(const std::string& key) {

@@ -36,6 +36,8 @@ class JsonObject {
   JsonObject(nlohmann::json values, std::string name) : values_(std::move(values)), name_(std::move(name)) {}
 
   nlohmann::json Take(const std::string& key);  // null: there is none
+  template <typename Value>
+  absl::Status ReadIf(const std::string& key, bool (*fits)(const nlohmann::json&), const char* expected, Value& value);
 
   nlohmann::json values_;
   std::string name_;

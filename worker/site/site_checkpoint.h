@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/ids.h"
 #include "core/schedule.h"
 #include "replica/replica.h"
@@ -60,5 +61,16 @@ struct SiteCheckpoint {
   std::vector<Chunks> chunks;           // of a contribution that is not admitted; otherwise null
   std::shared_ptr<const void> storage;  // of the arrays, where the checkpoint was read from a file
 };
+
+// Calls `visit(name, array)` for each array of fragment p, with the name that it is stored under. `Arrays` is
+// replica::ReplicaArrays, or const.
+template <typename Arrays, typename Visit>
+void VisitArrays(size_t p, Arrays& arrays, Visit visit) {
+  visit(absl::StrCat(p, ".anchor"), arrays.anchor);
+  visit(absl::StrCat(p, ".momentum"), arrays.momentum);
+  visit(absl::StrCat(p, ".step"), arrays.step);
+  visit(absl::StrCat(p, ".residual"), arrays.residual);
+  visit(absl::StrCat(p, ".next_residual"), arrays.next_residual);
+}
 
 }  // namespace causeway::worker

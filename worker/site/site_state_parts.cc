@@ -1,5 +1,6 @@
 #include "worker/site/site_state_parts.h"
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -7,22 +8,13 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "worker/site/checkpoint_json.h"
+#include "worker/site/chunk_framing.h"
 
 namespace causeway::worker {
 namespace {
 
 constexpr char kJson[] = "site.json";
 constexpr char kThetaDigest[] = "theta_digest";
-
-// Visits the arrays of a fragment under their names.
-template <typename Arrays, typename Visit>
-void VisitArrays(size_t p, Arrays& arrays, Visit visit) {
-  visit(absl::StrCat(p, ".anchor"), arrays.anchor);
-  visit(absl::StrCat(p, ".momentum"), arrays.momentum);
-  visit(absl::StrCat(p, ".step"), arrays.step);
-  visit(absl::StrCat(p, ".residual"), arrays.residual);
-  visit(absl::StrCat(p, ".next_residual"), arrays.next_residual);
-}
 
 class PartsWriter {
  public:
@@ -37,32 +29,24 @@ class PartsWriter {
   SiteStateParts parts_;
 };
 
-// Each chunk after its length in 8 bytes, little-endian.
 std::string Joined(const std::vector<std::string>& chunks) {
   std::string joined;
-  for (const std::string& chunk : chunks) {
-    const uint64_t size = chunk.size();
-    joined.append(reinterpret_cast<const char*>(&size), sizeof size);
-    joined.append(chunk);
-  }
+  const absl::Status appended = WriteChunks(chunks, [&](std::span<const std::byte> bytes) {
+    joined.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return absl::OkStatus();
+  });
+  CHECK(appended.ok());
   return joined;
 }
 
 absl::StatusOr<Chunks> Split(const std::string& name, std::span<const std::byte> joined) {
-  std::vector<std::string> chunks;
-  while (!joined.empty()) {
-    uint64_t size = 0;
-    if (joined.size() < sizeof size) return absl::InvalidArgumentError(absl::StrCat("state: ", name, " is cut off"));
-    std::memcpy(&size, joined.data(), sizeof size);
-    joined = joined.subspan(sizeof size);
-    if (size > joined.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("state: ", name, ": expected a chunk of ", size, " bytes, got ", joined.size()));
-    }
-    chunks.emplace_back(reinterpret_cast<const char*>(joined.data()), size);
-    joined = joined.subspan(size);
-  }
-  return std::make_shared<const std::vector<std::string>>(std::move(chunks));
+  absl::StatusOr<Chunks> chunks =
+      ReadChunks(absl::StrCat("state: ", name), std::ssize(joined), [&](int64_t at, std::span<std::byte> bytes) {
+        std::ranges::copy(joined.subspan(at, bytes.size()), bytes.begin());
+        return absl::OkStatus();
+      });
+  if (!chunks.ok()) return absl::InvalidArgumentError(chunks.status().message());
+  return chunks;
 }
 
 }  // namespace

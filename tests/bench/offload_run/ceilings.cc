@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/bfloat16.h"
 #include "core/multiversion.h"
 #include "offload/stream_copy.h"
 
@@ -49,7 +50,7 @@ void MoveRun(const float* __restrict g, float* __restrict m, float* __restrict v
 
 CAUSEWAY_MULTIVERSION
 void NarrowTile(const float* from, uint16_t* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = offload::ToBfloat16(from[i]);
+  for (int64_t i = 0; i < count; ++i) to[i] = core::ToBfloat16(from[i]);
 }
 
 }  // namespace

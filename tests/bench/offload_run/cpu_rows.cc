@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 
+#include "core/bfloat16.h"
 #include "offload/adamw.h"
 #include "offload/host_array.h"
 #include "tests/bench/offload_run/ceilings.h"
@@ -39,7 +40,7 @@ class State {
         if (type_ == GradientType::kFloat32) {
           gradient_.Values<float>()[i] = g;
         } else {
-          gradient_.Values<uint16_t>()[i] = offload::ToBfloat16(g);
+          gradient_.Values<uint16_t>()[i] = core::ToBfloat16(g);
         }
         m_.Values<float>()[i] = Uniform(2, i, scale == Scale::kTiny ? 3e-38f : 0.1f);
         v_.Values<float>()[i] = std::fabs(Uniform(3, i, scale == Scale::kTiny ? 1e-39f : 0.01f));

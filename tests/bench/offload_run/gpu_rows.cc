@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/layout.h"
@@ -61,7 +62,7 @@ struct Model {
   void Fill() {
     OnAllThreads(team, parameters, [&](int64_t first, int64_t count) {
       for (int64_t i = first; i < first + count; ++i) {
-        gradient.Values<uint16_t>()[i] = offload::ToBfloat16(Uniform(1, i, 0.1f));
+        gradient.Values<uint16_t>()[i] = core::ToBfloat16(Uniform(1, i, 0.1f));
         p.Values<float>()[i] = Uniform(2, i, 1.0f);
         m.Values<float>()[i] = v.Values<float>()[i] = 0;
       }

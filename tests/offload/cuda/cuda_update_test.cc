@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/bfloat16.h"
 #include "core/random.h"
 #include "offload/cuda/cuda_device.h"
 #include "offload/host_array.h"
@@ -49,7 +50,7 @@ void FillGradient(GradientType type, uint64_t seed, int64_t count, const HostArr
     if (type == GradientType::kFloat32) {
       gradient.Values<float>()[i] = g;
     } else {
-      gradient.Values<uint16_t>()[i] = ToBfloat16(g);
+      gradient.Values<uint16_t>()[i] = core::ToBfloat16(g);
     }
   }
 }
