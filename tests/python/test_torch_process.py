@@ -17,6 +17,7 @@ from torch import nn
 import causeway.torch as causeway
 from harness import DONE, EndToEndTest, eventually, synthetic
 from test_mixed import needs_library
+from test_torch_external import external_config
 from torch_site import READ, TOKENS, WRITE, FakeSiteTest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -47,6 +48,67 @@ class RanksTest(unittest.TestCase):
                 said, _ = rank.communicate(timeout=120)
                 self.assertIn("expected world 1, got 2: this version takes part with one rank a site", said)
                 self.assertIn("['abi']", said)
+
+REAL_RANK = """
+import sys, torch
+import causeway.torch as causeway
+coordinator, *file_store = sys.argv[1:]
+options = {"init_method": f"file://{file_store[0]}", "rank": int(file_store[1]), "world_size": 2} if file_store else {}
+torch.distributed.init_process_group("gloo", **options)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+before = [parameter.detach().clone() for parameter in model.parameters()]
+try:
+    with causeway.DiLoCo(model, torch.optim.SGD(model.parameters()), coordinator=coordinator, site="eu"):
+        print("joined")
+except causeway.ConfigError as error:
+    print("refused:", error)
+print("unchanged:", all(map(torch.equal, before, model.parameters())), flush=True)
+"""
+REFUSED = ["refused: processes of a site: expected world 1, got 2: this version takes part with one rank a site",
+           "unchanged: True"]
+JOINED = "site eu: "
+
+
+@needs_library
+class RealRanksTest(EndToEndTest):
+    """Ranks that talk to each other, and a coordinator that would let them in."""
+
+    def setUp(self):
+        self.new = self.new_run(external_config())
+        self.new.start_coordinator()
+        self.script = self.folder / "rank.py"
+        self.script.write_text(REAL_RANK)
+
+    def said(self, *arguments):
+        """Lines of a Python process that has ended well."""
+        ended = self.new.program("rank", sys.executable, *arguments)
+        self.assertEqual(ended.wait(120), DONE, ended.log()[-3000:])
+        return ended.output().splitlines()
+
+    def torchrun(self, ranks):
+        return self.said("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", self.script,
+                         self.new.grpc)
+
+    def check_none_joined(self):
+        self.new.stop_coordinator()
+        self.assertNotIn(JOINED, self.new.coordinator.log())
+
+    def test_two_ranks_of_torchrun_are_refused_and_no_site_joins(self):
+        self.assertEqual(sorted(self.torchrun(2)), sorted(2 * REFUSED))
+        self.check_none_joined()
+
+    def test_one_rank_of_torchrun_joins(self):
+        self.assertIn("joined", self.torchrun(1))
+        self.new.stop_coordinator()
+        self.assertIn(JOINED, self.new.coordinator.log())
+
+    def test_two_ranks_without_torchruns_variables_are_refused_and_no_site_joins(self):
+        ranks = [self.new.program(f"rank-{rank}", sys.executable, self.script, self.new.grpc,
+                                  self.folder / "store", str(rank)) for rank in range(2)]
+        for rank in ranks:
+            self.assertEqual(rank.wait(120), DONE, rank.log()[-3000:])
+            self.assertEqual(rank.output().splitlines(), REFUSED)
+        self.check_none_joined()
 
 
 class DistributedCheckpointTest(FakeSiteTest):
