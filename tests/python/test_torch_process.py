@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -21,6 +22,7 @@ from test_torch_external import external_config
 from torch_site import READ, TOKENS, WRITE, FakeSiteTest
 
 ROOT = pathlib.Path(__file__).parents[2]
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 
 RANK = """
 import os, sys, torch
@@ -130,23 +132,40 @@ class DistributedCheckpointTest(FakeSiteTest):
 
 
 class ShardedTest(FakeSiteTest):
-    def test_a_model_sharded_on_one_rank_is_synced_by_its_names(self):
-        with tempfile.TemporaryDirectory() as folder:
-            torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-            self.addCleanup(torch.distributed.destroy_process_group)
+    """A model that fully_shard has sharded on one rank."""
+
+    def setUp(self):
+        super().setUp()
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        self.addCleanup(torch.distributed.destroy_process_group)
+        self.names = [name for name, _ in self.model.named_parameters()]
+        self.fully_shard(self.model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+
+    def fully_shard(self, *arguments, **settings):
+        try:
             from torch.distributed.fsdp import fully_shard
-            mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
-            names = [name for name, _ in self.model.named_parameters()]
-            fully_shard(self.model, mesh=mesh)
-            optimizer = self.sgd()
-            with self.diloco(optimizer=optimizer) as diloco:
-                self.assertEqual([name for name in self.listed() if name != "head.weight"], names)
-                nn.functional.cross_entropy(self.model(TOKENS).flatten(0, 1), TOKENS.flatten()).backward()
-                self.after_step_gives((WRITE, "norm.bias", [1.0, 2, 3, 4]), (READ, "norm.bias", 4))
-                optimizer.step()
-                self.assertEqual(diloco.step, 1)
-            self.assertEqual(self.model.norm.bias.to_local().tolist(), [1, 2, 3, 4])
-            self.assertEqual(self.fake.done[1][3], [1, 2, 3, 4])
+        except ImportError:  # before 2.6
+            from torch.distributed._composable.fsdp import fully_shard
+        fully_shard(*arguments, **settings)
+
+    @unittest.skipIf(VERSION < (2, 6), "refused")
+    def test_it_is_synced_by_its_names(self):
+        optimizer = self.sgd()
+        with self.diloco(optimizer=optimizer) as diloco:
+            self.assertEqual([name for name in self.listed() if name != "head.weight"], self.names)
+            nn.functional.cross_entropy(self.model(TOKENS).flatten(0, 1), TOKENS.flatten()).backward()
+            self.after_step_gives((WRITE, "norm.bias", [1.0, 2, 3, 4]), (READ, "norm.bias", 4))
+            optimizer.step()
+            self.assertEqual(diloco.step, 1)
+        self.assertEqual(self.model.norm.bias.to_local().tolist(), [1, 2, 3, 4])
+        self.assertEqual(self.fake.done[1][3], [1, 2, 3, 4])
+
+    def test_a_pytorch_that_is_too_old_for_it_is_refused(self):
+        version = torch.__version__ if VERSION < (2, 6) else "2.5.1+cpu"
+        with unittest.mock.patch.object(torch, "__version__", version), self.assertRaisesRegex(
+                causeway.ConfigError, "torch, for sharded parameters: expected 2.6 or newer, got 2.[45]"):
+            self.diloco(optimizer=self.sgd())
 
 
 class Rows(torch.utils.data.Dataset):
