@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -17,9 +18,11 @@ from torch import nn
 import causeway.torch as causeway
 from harness import DONE, EndToEndTest, eventually, synthetic
 from test_mixed import needs_library
+from test_torch_external import external_config
 from torch_site import READ, TOKENS, WRITE, FakeSiteTest
 
 ROOT = pathlib.Path(__file__).parents[2]
+VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 
 RANK = """
 import os, sys, torch
@@ -48,6 +51,67 @@ class RanksTest(unittest.TestCase):
                 self.assertIn("expected world 1, got 2: this version takes part with one rank a site", said)
                 self.assertIn("['abi']", said)
 
+REAL_RANK = """
+import sys, torch
+import causeway.torch as causeway
+coordinator, *file_store = sys.argv[1:]
+options = {"init_method": f"file://{file_store[0]}", "rank": int(file_store[1]), "world_size": 2} if file_store else {}
+torch.distributed.init_process_group("gloo", **options)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+before = [parameter.detach().clone() for parameter in model.parameters()]
+try:
+    with causeway.DiLoCo(model, torch.optim.SGD(model.parameters()), coordinator=coordinator, site="eu"):
+        print("joined")
+except causeway.ConfigError as error:
+    print("refused:", error)
+print("unchanged:", all(map(torch.equal, before, model.parameters())), flush=True)
+"""
+REFUSED = ["refused: processes of a site: expected world 1, got 2: this version takes part with one rank a site",
+           "unchanged: True"]
+JOINED = "site eu: "
+
+
+@needs_library
+class RealRanksTest(EndToEndTest):
+    """Ranks that talk to each other, and a coordinator that would let them in."""
+
+    def setUp(self):
+        self.new = self.new_run(external_config())
+        self.new.start_coordinator()
+        self.script = self.folder / "rank.py"
+        self.script.write_text(REAL_RANK)
+
+    def said(self, *arguments):
+        """Lines of a Python process that has ended well."""
+        ended = self.new.program("rank", sys.executable, *arguments)
+        self.assertEqual(ended.wait(120), DONE, ended.log()[-3000:])
+        return ended.output().splitlines()
+
+    def torchrun(self, ranks):
+        return self.said("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", self.script,
+                         self.new.grpc)
+
+    def check_none_joined(self):
+        self.new.stop_coordinator()
+        self.assertNotIn(JOINED, self.new.coordinator.log())
+
+    def test_two_ranks_of_torchrun_are_refused_and_no_site_joins(self):
+        self.assertEqual(sorted(self.torchrun(2)), sorted(2 * REFUSED))
+        self.check_none_joined()
+
+    def test_one_rank_of_torchrun_joins(self):
+        self.assertIn("joined", self.torchrun(1))
+        self.new.stop_coordinator()
+        self.assertIn(JOINED, self.new.coordinator.log())
+
+    def test_two_ranks_without_torchruns_variables_are_refused_and_no_site_joins(self):
+        ranks = [self.new.program(f"rank-{rank}", sys.executable, self.script, self.new.grpc,
+                                  self.folder / "store", str(rank)) for rank in range(2)]
+        for rank in ranks:
+            self.assertEqual(rank.wait(120), DONE, rank.log()[-3000:])
+            self.assertEqual(rank.output().splitlines(), REFUSED)
+        self.check_none_joined()
+
 
 class DistributedCheckpointTest(FakeSiteTest):
     def test_a_site_is_saved_and_loaded_beside_its_model(self):
@@ -68,23 +132,40 @@ class DistributedCheckpointTest(FakeSiteTest):
 
 
 class ShardedTest(FakeSiteTest):
-    def test_a_model_sharded_on_one_rank_is_synced_by_its_names(self):
-        with tempfile.TemporaryDirectory() as folder:
-            torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-            self.addCleanup(torch.distributed.destroy_process_group)
+    """A model that fully_shard has sharded on one rank."""
+
+    def setUp(self):
+        super().setUp()
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        self.addCleanup(torch.distributed.destroy_process_group)
+        self.names = [name for name, _ in self.model.named_parameters()]
+        self.fully_shard(self.model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+
+    def fully_shard(self, *arguments, **settings):
+        try:
             from torch.distributed.fsdp import fully_shard
-            mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
-            names = [name for name, _ in self.model.named_parameters()]
-            fully_shard(self.model, mesh=mesh)
-            optimizer = self.sgd()
-            with self.diloco(optimizer=optimizer) as diloco:
-                self.assertEqual([name for name in self.listed() if name != "head.weight"], names)
-                nn.functional.cross_entropy(self.model(TOKENS).flatten(0, 1), TOKENS.flatten()).backward()
-                self.after_step_gives((WRITE, "norm.bias", [1.0, 2, 3, 4]), (READ, "norm.bias", 4))
-                optimizer.step()
-                self.assertEqual(diloco.step, 1)
-            self.assertEqual(self.model.norm.bias.to_local().tolist(), [1, 2, 3, 4])
-            self.assertEqual(self.fake.done[1][3], [1, 2, 3, 4])
+        except ImportError:  # before 2.6
+            from torch.distributed._composable.fsdp import fully_shard
+        fully_shard(*arguments, **settings)
+
+    @unittest.skipIf(VERSION < (2, 6), "refused")
+    def test_it_is_synced_by_its_names(self):
+        optimizer = self.sgd()
+        with self.diloco(optimizer=optimizer) as diloco:
+            self.assertEqual([name for name in self.listed() if name != "head.weight"], self.names)
+            nn.functional.cross_entropy(self.model(TOKENS).flatten(0, 1), TOKENS.flatten()).backward()
+            self.after_step_gives((WRITE, "norm.bias", [1.0, 2, 3, 4]), (READ, "norm.bias", 4))
+            optimizer.step()
+            self.assertEqual(diloco.step, 1)
+        self.assertEqual(self.model.norm.bias.to_local().tolist(), [1, 2, 3, 4])
+        self.assertEqual(self.fake.done[1][3], [1, 2, 3, 4])
+
+    def test_a_pytorch_that_is_too_old_for_it_is_refused(self):
+        version = torch.__version__ if VERSION < (2, 6) else "2.5.1+cpu"
+        with unittest.mock.patch.object(torch, "__version__", version), self.assertRaisesRegex(
+                causeway.ConfigError, "torch, for sharded parameters: expected 2.6 or newer, got 2.[45]"):
+            self.diloco(optimizer=self.sgd())
 
 
 class Rows(torch.utils.data.Dataset):

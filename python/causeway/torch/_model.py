@@ -18,6 +18,7 @@ from torch import nn
 from causeway import _library, names
 from causeway._log import LOGGER
 from causeway.errors import ConfigError, mismatch
+from causeway.torch import _world
 
 SYNCED_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
@@ -137,6 +138,8 @@ def _synced_dtype(name: str, tensor: torch.Tensor) -> str:
                        _dtype_name(tensor), "train it as one of them, pass params={name: master}, or freeze it",
                        tensor=name)
     mesh = getattr(tensor, "device_mesh", None)
+    if mesh is not None:
+        _world.check_sharded_version()
     if mesh is not None and mesh.size() != 1:
         raise mismatch(f"parameter {name}", "a device mesh of 1", mesh.size(),
                        "this version takes part with one rank a site", tensor=name)
