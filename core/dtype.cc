@@ -1,6 +1,7 @@
 #include "core/dtype.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -28,11 +29,7 @@ CAUSEWAY_MULTIVERSION void RoundToBfloat16(const float* values, size_t count, fl
   for (size_t i = 0; i < count; ++i) rounded[i] = RoundBits<16>(values[i]);
 }
 
-float Bfloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-// Of a value that bfloat16, or float16, has.
-uint16_t Bfloat16Bits(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
-
+// Of a value that float16 has.
 uint16_t HalfBits(float value) {
   constexpr uint32_t kExponentShift = 10, kDropped = 13, kBiases = 127 - 15;
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -43,6 +40,8 @@ uint16_t HalfBits(float value) {
   if (magnitude < 0x1p-14f) return sign | static_cast<uint16_t>(magnitude * 0x1p24f);
   return sign | static_cast<uint16_t>(((bits & 0x7fffffff) >> kDropped) - (kBiases << kExponentShift));
 }
+
+uint16_t ToHalf(float value) { return HalfBits(RoundToHalf(value)); }
 
 template <float (*kWiden)(uint16_t)>
 void LoadBits(const void* array, std::span<float> values) {
@@ -55,17 +54,11 @@ void LoadBits(const void* array, std::span<float> values) {
 }
 
 template <uint16_t (*kNarrow)(float)>
-void StoreBits(DType dtype, std::span<const float> values, void* array) {
+void StoreBits(std::span<const float> values, void* array) {
   auto* to = static_cast<std::byte*>(array);
-  constexpr size_t kBlock = 1024;
-  float rounded[kBlock];
-  for (size_t begin = 0; begin < values.size(); begin += kBlock) {
-    const size_t count = std::min(kBlock, values.size() - begin);
-    RoundTo(dtype, values.subspan(begin, count), std::span(rounded, count));
-    for (size_t i = 0; i < count; ++i) {
-      const uint16_t bits = kNarrow(rounded[i]);
-      std::memcpy(to + (begin + i) * sizeof bits, &bits, sizeof bits);
-    }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t bits = kNarrow(values[i]);
+    std::memcpy(to + i * sizeof bits, &bits, sizeof bits);
   }
 }
 
@@ -85,7 +78,7 @@ int64_t BytesOf(DType dtype) { return dtype == DType::kFloat32 ? sizeof(float) :
 void Load(DType dtype, const void* array, std::span<float> values) {
   switch (dtype) {
     case DType::kFloat32: std::memcpy(values.data(), array, values.size_bytes()); break;
-    case DType::kBfloat16: LoadBits<Bfloat16ToFloat>(array, values); break;
+    case DType::kBfloat16: LoadBits<FromBfloat16>(array, values); break;
     case DType::kFloat16: LoadBits<HalfToFloat>(array, values); break;
   }
 }
@@ -93,8 +86,8 @@ void Load(DType dtype, const void* array, std::span<float> values) {
 void Store(DType dtype, std::span<const float> values, void* array) {
   switch (dtype) {
     case DType::kFloat32: std::memcpy(array, values.data(), values.size_bytes()); break;
-    case DType::kBfloat16: StoreBits<Bfloat16Bits>(dtype, values, array); break;
-    case DType::kFloat16: StoreBits<HalfBits>(dtype, values, array); break;
+    case DType::kBfloat16: StoreBits<ToBfloat16>(values, array); break;
+    case DType::kFloat16: StoreBits<ToHalf>(values, array); break;
   }
 }
 

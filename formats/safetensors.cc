@@ -1,7 +1,6 @@
 #include "formats/safetensors.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/bfloat16.h"
 #include "core/check.h"
+#include "core/dtype.h"
 #include "formats/atomic_file.h"
 
 namespace causeway::formats {
@@ -43,18 +43,6 @@ int64_t ValueBytes(const std::string& dtype) {
 }
 
 constexpr size_t kValuesAtOnce = 1 << 16;  // while they are widened or rounded
-
-float HalfToFloat(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
-  const uint32_t exponent = (bits >> 10) & 0x1f;
-  const uint32_t mantissa = bits & 0x3ff;
-  if (exponent == 0) {  // zero, or a subnormal: mantissa × 2^-24
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 0x1f ? 0xff : exponent + (127 - 15);
-  return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
-}
 
 std::string HeaderOf(std::span<const TensorData> tensors, const std::map<std::string, std::string>& metadata,
                      const std::string& dtype) {
@@ -246,12 +234,12 @@ absl::Status SafetensorsFile::ReadPart(const std::string& name, int64_t first, s
 
 absl::Status SafetensorsFile::ReadHalves(const Entry& entry, std::span<float> out) const {
   std::vector<uint16_t> halves(std::min(kValuesAtOnce, out.size()));
-  const auto widen = entry.dtype == "BF16" ? core::FromBfloat16 : HalfToFloat;
+  const core::DType dtype = entry.dtype == "BF16" ? core::DType::kBfloat16 : core::DType::kFloat16;
   int64_t offset = entry.offset;
   while (!out.empty()) {
     const std::span<uint16_t> part(halves.data(), std::min(halves.size(), out.size()));
     RETURN_IF_ERROR(ReadAt(file_, path_, offset, std::as_writable_bytes(part)));
-    std::transform(part.begin(), part.end(), out.begin(), widen);
+    core::Load(dtype, part.data(), out.first(part.size()));
     out = out.subspan(part.size());
     offset += static_cast<int64_t>(part.size_bytes());
   }
