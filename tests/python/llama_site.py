@@ -1,7 +1,7 @@
 """Trains a run's Llama with PyTorch and Hugging Face's model, on the batches and with the optimizer of causeway-worker.
 
     llama_site.py COORDINATOR SITE TEXT --model=DIR --inner=JSON [--dtype=bfloat16 [--masters]] [--untrained]
-                  [--checkpoint=FILE --save_at=STEP] [--dump=FILE]
+                  [--device=cuda] [--checkpoint=FILE --save_at=STEP] [--dump=FILE]
 
 Starts from the model in DIR, with run.yaml's section `inner` in JSON. Prints a JSON line with the loss of each step.
 With --masters the optimizer trains float32 copies of the model's parameters. With --checkpoint it goes on from FILE if
@@ -81,9 +81,10 @@ def main(coordinator, site, text, *flags):
     numpy.seterr(over="ignore")
     flags = options(flags)
     torch.manual_seed(0)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is refused as not deterministic
     torch.use_deterministic_algorithms(True)
     model = LlamaForCausalLM.from_pretrained(flags["model"], dtype=getattr(torch, flags.get("dtype", "float32")),
-                                             attn_implementation="eager")
+                                             attn_implementation="eager").to(flags.get("device", "cpu"))
     with open(text, "rb") as file:
         text = file.read()
     inner = json.loads(flags["inner"])
@@ -102,7 +103,7 @@ def main(coordinator, site, text, *flags):
         sites = diloco.progress()["sites"]
         while not diloco.over:
             step = diloco.step + 1
-            rows = batches.at(step, sites)
+            rows = batches.at(step, sites).to(model.device)
             logits = model(input_ids=rows[:, :-1]).logits
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
             loss.backward()

@@ -10,6 +10,7 @@ from unittest import mock, skipUnless
 
 from causeway._library import ADD, BEFORE_CHANGE, MIX
 from causeway.torch import _store
+from llama_runs import LlamaTest, llama_config
 from torch_site import OK, READ, TOKENS, WORK, WRITE, FakeSiteTest, Tiny, torch, unittest
 
 GPU = torch.cuda.is_available()
@@ -123,6 +124,17 @@ class DeviceTest(FakeSiteTest):
                 optimizer.step()
             self.assertEqual(diloco.step, 2)
             self.assertTrue(torch.all(self.model.layers[0].weight == 0.5))
+
+
+@needs_gpu
+class RealRunTest(LlamaTest):
+    def test_a_site_on_a_gpu_and_one_on_the_host_hold_the_same_anchor_and_learn(self):
+        for codec in ("float32", "int4"):
+            run = self.start_run(llama_config(codec))
+            self.start_torch(run, "a", "--device=cuda")
+            self.start_torch(run, "b")
+            self.finish(run)  # fails where digests of two sites differ
+            self.assertLess(run.training["a", 200], 0.7 * run.training["a", 1], codec)
 
 
 if __name__ == "__main__":
