@@ -52,29 +52,38 @@ def step(model, optimizer):
     return time.perf_counter() - start
 
 
+def turns(alone, inside, count):
+    """Times of steps of the two, who take `count` turns of BLOCK steps each."""
+    times = [], []
+    for _ in range(count):
+        for pair, of_pair in zip((alone, inside), times):
+            of_pair += [step(*pair) for _ in range(BLOCK)]
+    return times
+
+
 def main():
     address, device, layers, width, steps = *sys.argv[1:3], *map(int, sys.argv[3:])
     torch.manual_seed(1)
     torch.set_num_threads(1)
     alone, inside = ((model, torch.optim.AdamW(model.parameters(), lr=1e-4))
                      for model in (Model(layers, width).to(device), Model(layers, width).to(device)))
-    times = {"without": [], "with": []}
     for _ in range(2):  # optimizer states exist from the first step on
         peak_bytes()
         for pair in (alone, inside):
             step(*pair)
     before = peak_bytes()
+    control = turns(alone, inside, 2)
     with causeway.DiLoCo(*inside, coordinator=address, site="a") as diloco:
         joined = peak_bytes()
-        while diloco.step < steps:
-            times["without"] += [step(*alone) for _ in range(BLOCK)]
-            times["with"] += [step(*inside) for _ in range(min(BLOCK, steps - diloco.step))]
+        times = dict(zip(("without", "with"), turns(alone, inside, steps // BLOCK)))
+        assert diloco.over
     parameters = sum(parameter.numel() for parameter in inside[0].parameters())
     median = {name: statistics.median(values) for name, values in times.items()}
     mean = {name: statistics.fmean(values) for name, values in times.items()}
     print(json.dumps({
         "parameters": parameters, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "median_s": median, "median_ratio": median["with"] / median["without"],
+        "control_ratio": statistics.median(control[1]) / statistics.median(control[0]),
         "mean_s": mean, "mean_ratio": mean["with"] / mean["without"],
         "slowest_s": max(times["with"]), "steps_timed": {name: len(values) for name, values in times.items()},
         "joining_bytes_a_parameter": (joined - before) / parameters,
