@@ -11,16 +11,15 @@
 #include "core/limits.h"
 #include "core/random.h"
 #include "transport/backoff.h"
+#include "transport/describe_call.h"
 #include "transport/messages.h"
 #include "transport/tls_probe.h"
 
 namespace causeway::transport {
 namespace {
 
-constexpr auto kLeaveTimeout = std::chrono::seconds(2);     // for the coordinator to hear that we leave
-constexpr auto kFinishTimeout = std::chrono::seconds(30);   // the same, once all is done: a restart of it fits in
-constexpr int64_t kStopPollMs = 50;                         // how long a wait for a connection may outlive the link
-constexpr auto kDescribeTimeout = std::chrono::seconds(5);  // for one answer
+constexpr auto kLeaveTimeout = std::chrono::seconds(2);    // for the coordinator to hear that we leave
+constexpr auto kFinishTimeout = std::chrono::seconds(30);  // the same, once all is done: a restart of it fits in
 constexpr int64_t kPingMs = 500;
 
 // The coordinator knows who we are, or wants to, and does not let us in: asking again does not help.
@@ -86,36 +85,12 @@ absl::Status GrpcLink::CheckShard(const v1::RunDescription& description) const {
                                                   ": --coordinator names all shards of the run, in their order"));
 }
 
-// Once, and gives up when it is cancelled.
-grpc::Status GrpcLink::AskForDescription(v1::RunDescription& description, const std::function<bool()>& cancelled) {
-  grpc::ClientContext context;
-  context.set_deadline(clock_.Calendar() + kDescribeTimeout);
-  v1::DescribeRequest request;
-  request.mutable_context()->set_protocol(kProtocol);
-  request.mutable_context()->set_site(options_.site);
-  struct {
-    core::Mutex mutex;
-    std::condition_variable changed;
-    std::optional<grpc::Status> status;
-  } answer;
-  control_stub_->async()->Describe(&context, &request, &description, [&](const grpc::Status& status) {
-    core::MutexLock lock(answer.mutex);
-    answer.status = status;
-    answer.changed.notify_all();
-  });
-  core::MutexLock lock(answer.mutex);
-  const auto answered = [&] { return answer.status.has_value(); };
-  while (!lock.WaitFor(answer.changed, std::chrono::milliseconds(kStopPollMs), answered)) {
-    if (cancelled() || Stopping()) context.TryCancel();
-  }
-  return *answer.status;
-}
-
 absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& cancelled) {
   const int64_t since_ms = clock_.NowMs();
+  const auto stops = [&] { return cancelled() || Stopping(); };
   for (int attempt = 0;; ++attempt) {
     v1::RunDescription description;
-    const grpc::Status status = AskForDescription(description, cancelled);
+    const grpc::Status status = AskForDescription(*control_stub_, options_.site, stops, description);
     if (status.ok()) {
       RETURN_IF_ERROR(CheckShard(description));
       core::MutexLock lock(mutex_);

@@ -82,7 +82,6 @@ class GrpcLink final : public ShardLink {
   bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was one
   bool MayLaunch(const Pending& pending, int64_t now_ms) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Lanes LanesFor(const Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  grpc::Status AskForDescription(v1::RunDescription& description, const std::function<bool()>& cancelled);
   absl::Status CheckShard(const v1::RunDescription& description) const;
   void OnTransferWritten(const std::shared_ptr<Transfer>& transfer);
   std::list<Pending>::iterator Find(const std::shared_ptr<Transfer>& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

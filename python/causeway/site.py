@@ -11,7 +11,6 @@ The arrays are read and written in place, in calls of this object alone.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,8 +18,9 @@ import numpy
 from numpy.typing import NDArray
 
 from causeway import _library, _options
-from causeway._handles import DRAIN_S, RunHandle, SiteHandle, part
+from causeway._handles import DRAIN_S, SiteHandle
 from causeway._library import Work
+from causeway._participant import Participant
 from causeway.errors import mismatch
 
 Array = NDArray[numpy.float32]
@@ -42,13 +42,11 @@ class _ArrayStore:
         site.do_work(piece, array.ctypes.data + piece.first * array.itemsize)
 
 
-class Site:
+class Site(Participant):
     """Takes part in a run with numpy arrays. All calls from the thread that made it, but `stop` and `progress`.
 
     Attributes:
         run_id, config: the run's name, and run.yaml with every key, as nested dictionaries.
-        step: the inner step that the site stands at, as if just done.
-        stays: how often it has joined, at first and after the coordinator had dropped it.
     """
 
     def __init__(self, parameters: Mapping[str, Array], *, coordinator: str | None = None, site: str | None = None,
@@ -71,21 +69,7 @@ class Site:
         options = _options.run_options(coordinator, site, connection)
         self._arrays = {name: _checked(name, array) for name, array in parameters.items()}
         self._store = _ArrayStore(list(self._arrays.values()))
-        self._run = RunHandle(options)
-        try:
-            self.config: dict[str, Any] = self._run.config
-            self.run_id: str = self._run.description["run_id"]
-            _options.check_expectations(self.config, expectations)
-            model: dict[str, object] = {"tensors": self._tensors(kinds or {}, layers or {})}
-            if data is not None:
-                model["data"] = dict(data)
-            self._site = SiteHandle(self._run, model, self._store)
-        except BaseException:
-            self._run.close()
-            raise
-        self.step = 0
-        self.stays = 0
-        self._joined = self._left = False
+        super().__init__(options, expectations, lambda: self._tensors(kinds or {}, layers or {}), data, self._store)
 
     def _tensors(self, kinds: Mapping[str, str], layers: Mapping[str, int]) -> list[dict[str, object]]:
         for what, given in (("kinds", kinds), ("layers", layers)):
@@ -113,10 +97,10 @@ class Site:
 
         Returns the step that the site stands at. Raises RefusedError, RestoreError, NonFiniteError.
         """
-        self.step = self._site.join()
+        self._step = self._site.join()
         self._joined = True
-        self.stays = 1
-        return self.step
+        self._stays = 1
+        return self._step
 
     def after_step(self, *, tokens: int = 0, loss: float = float("nan"), step_s: float = float("nan")) -> int:
         """The next inner step is done: sends and applies what is due, and waits only for a late update or a pause.
@@ -128,22 +112,11 @@ class Site:
         Returns `step`, which is one more, or the step to go on from, if the site had to join anew: then `stays` has
         risen, and the arrays are the run's. Raises NonFiniteError, RefusedError, FailedError.
         """
-        done = self.step + 1
-        self.step = self._site.after_step(done, tokens=tokens, loss=loss, step_s=step_s)
-        if self._site.moved or self.step != done:
-            self.stays = int(self._site.progress().get("stays", self.stays))
-        return self.step
-
-    @property
-    def should_stop(self) -> bool:
-        """Asked to stop, by `stop`, or by the coordinator (stop, drain)."""
-        return self._site.stopping
-
-    @property
-    def over(self) -> bool:
-        """No further step: all of run.yaml's `run.steps` are done, or the site is asked to stop."""
-        steps = int(self.config["run"]["steps"])
-        return self.should_stop or (0 < steps <= self.step)
+        done = self._step + 1
+        self._step = self._site.after_step(done, tokens=tokens, loss=loss, step_s=step_s)
+        if self._site.moved or self._step != done:
+            self._stays = int(self._site.progress().get("stays", self._stays))
+        return self._step
 
     def read_anchor(self) -> dict[str, Array]:
         """The anchor W, that all sites hold alike, in new arrays: one version of each fragment."""
@@ -172,43 +145,6 @@ class Site:
     def drain(self, timeout_s: float = DRAIN_S) -> bool:
         """Waits until nothing that was sent can be lost. False: not in time."""
         return self._site.drain(timeout_s)
-
-    def leave(self, finished: bool = False, reason: str = "the program leaves", timeout_s: float = DRAIN_S) -> None:
-        """Leaves the run and closes the site. Again is nothing."""
-        if self._left:
-            return
-        self._left = True
-        try:
-            if self._joined:
-                self._site.leave(finished, reason, timeout_s)
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Ends the site, whatever it waits for. The coordinator hears that the program ends."""
-        self._left = True
-        self._site.close()
-        self._run.close()
-
-    def stop(self) -> None:
-        """Calls that wait return, and `should_stop` is true. Any thread."""
-        self._site.stop()
-
-    def progress(self) -> dict[str, Any]:
-        """What the site tells the coordinator of itself. Any thread."""
-        return self._site.progress()
-
-    def __enter__(self) -> Site:
-        try:
-            self.join()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: types.TracebackType | None) -> None:
-        part(self, kind, error)
 
 
 def _checked(name: str, array: Any) -> Array:

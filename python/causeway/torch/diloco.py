@@ -16,7 +16,6 @@ import os
 import signal
 import threading
 import time
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -24,8 +23,9 @@ import torch
 from torch import distributed, nn
 
 from causeway import _options
-from causeway._handles import DRAIN_S, RunHandle, SiteHandle, part
+from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
+from causeway._participant import Participant
 from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
 from causeway.torch import _anchor, _model, _optimizers, _world
 from causeway.torch._state import SiteState
@@ -37,7 +37,7 @@ Batch = TypeVar("Batch")
 Loss = float | torch.Tensor
 
 
-class DiLoCo:
+class DiLoCo(Participant):
     """Takes part in a run with the parameters of a PyTorch model.
 
     A context manager: entering joins, leaving leaves. All calls from the thread that made it, but `stop` and `progress`.
@@ -85,30 +85,17 @@ class DiLoCo:
         self._hooks: _optimizers.StepHooks | None = None
         self._after_apply = after_apply
         self._on_rejoin = on_rejoin
-        self._open(options, expectations, data)
-        self._joined = self._left = self._inside_anchor = self._stepped = False
+        self._inside_anchor = self._stepped = False
         self._loaded: SiteState | None = None
         self._terminate: Any = None  # what handled SIGTERM before
-        self._step = self._stays = 0
         self._tokens = 0
         self._loss: Loss | None = None
         self._latest_loss = float("nan")
+        super().__init__(options, expectations, lambda: self._model.tensors, data, self._store)
         self._busy_s, self._looked, self._returned = 0.0, 0.0, time.monotonic()
+        self._warn_of_rounding()
 
-    def _open(self, options: Mapping[str, object], expectations: Mapping[str, Any],
-              data: Mapping[str, object] | None) -> None:
-        self._run = RunHandle(options)
-        try:
-            self.config: dict[str, Any] = self._run.config
-            self.run_id: str = self._run.description["run_id"]
-            _options.check_expectations(self.config, expectations)
-            description: dict[str, object] = {"tensors": self._model.tensors}
-            if data is not None:
-                description["data"] = dict(data)
-            self._site = SiteHandle(self._run, description, self._store)
-        except BaseException:
-            self._run.close()
-            raise
+    def _warn_of_rounding(self) -> None:
         alpha = self.config["sync"]["fragment_update_alpha"]
         low = [self._model.tensors[i]["name"] for i in self._model.synced
                if self._model.tensors[i]["dtype"] != "float32"]
@@ -117,14 +104,6 @@ class DiLoCo:
                            "%s: each mix rounds them; 0 takes the run's value instead", alpha, len(low), low[0])
 
     # ---- Entering ----
-
-    def __enter__(self) -> DiLoCo:
-        try:
-            self.join()
-        except BaseException:
-            self.close()
-            raise
-        return self
 
     def join(self) -> None:
         """Takes part. The first site of a new run gives θ to the run; for all others θ becomes the run's.
@@ -310,35 +289,6 @@ class DiLoCo:
 
     # ---- Leaving ----
 
-    @property
-    def step(self) -> int:
-        """The inner step that the site stands at, as if just done."""
-        return self._step
-
-    @property
-    def stays(self) -> int:
-        """How often the site has joined."""
-        return self._stays
-
-    @property
-    def should_stop(self) -> bool:
-        """Asked to stop: by `stop`, SIGTERM (unless the script handles it), or the coordinator (stop, drain)."""
-        return self._site.stopping
-
-    @property
-    def over(self) -> bool:
-        """No further step: all of run.yaml's `run.steps` are done, or the site is asked to stop."""
-        steps = int(self.config["run"]["steps"])
-        return self.should_stop or (0 < steps <= self._step)
-
-    def progress(self) -> dict[str, Any]:
-        """What the site tells the coordinator of itself. Any thread."""
-        return self._site.progress()
-
-    def stop(self) -> None:
-        """Waits return, and `should_stop` is true. Any thread."""
-        self._site.stop()
-
     def complete(self) -> None:
         """Waits for the rounds that are open, after the last step; θ stays as it is."""
         self.before_change()
@@ -351,28 +301,17 @@ class DiLoCo:
 
     def leave(self, finished: bool = False, reason: str = "the script leaves", timeout_s: float = DRAIN_S) -> None:
         """Leaves the run and closes the site. Again is nothing. `with` does it."""
-        if self._left:
-            return
-        self._left = True
-        try:
-            if self._joined:
-                self._store.close()
-                self._site.leave(finished, reason, timeout_s)
-        finally:
-            self.close()
+        super().leave(finished, reason, timeout_s)
+
+    def _before_leaving(self) -> None:
+        self._store.close()
 
     def close(self) -> None:
         """Ends the site, whatever it waits for, and takes its hooks off. The coordinator hears that the program ends."""
-        self._left = True
         if self._hooks is not None:
             self._hooks.remove()
         if self._terminate is not None:
             signal.signal(signal.SIGTERM, self._terminate)
             self._terminate = None
         self._store.close()
-        self._site.close()
-        self._run.close()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: types.TracebackType | None) -> None:
-        part(self, kind, error)
+        super().close()

@@ -1,0 +1,119 @@
+"""What sites of numpy arrays and of PyTorch models share: to open, to go on or stop, to leave; no arrays.
+
+    Participant(…) ─► opened ─► join ─► the steps of its kind … ─► leave ─► closed
+        __enter__ joins                     __exit__ completes or drains, and leaves
+"""
+
+from __future__ import annotations
+
+import abc
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from causeway import _options
+from causeway._handles import DRAIN_S, RunHandle, SiteHandle, Store, part
+
+_Self = TypeVar("_Self", bound="Participant")
+
+
+class Participant(abc.ABC):
+    """One site of a run. All calls from the thread that made it, but `stop` and `progress`.
+
+    Attributes:
+        run_id, config: the run's name, and run.yaml with every key, as nested dictionaries.
+    """
+
+    def __init__(self, options: Mapping[str, object], expectations: Mapping[str, Any],
+                 tensors: Callable[[], list[dict[str, object]]], data: Mapping[str, object] | None,
+                 store: Store) -> None:
+        """Asks the coordinator what run it is, and then says what the model is.
+
+        Args:
+            options, expectations: of _options.run_options, and as _options.check_expectations takes them.
+            tensors, data: what causeway.h's model has under these names; None: no data.
+            store: where the tensors are.
+
+        Raises: ConfigError, RefusedError, UnreachableError.
+        """
+        self._step = self._stays = 0
+        self._joined = self._left = False
+        self._run = RunHandle(options)
+        try:
+            self.config: dict[str, Any] = self._run.config
+            self.run_id: str = self._run.description["run_id"]
+            _options.check_expectations(self.config, expectations)
+            model: dict[str, object] = {"tensors": tensors()}
+            if data is not None:
+                model["data"] = dict(data)
+            self._site = SiteHandle(self._run, model, store)
+        except BaseException:
+            self._run.close()
+            raise
+
+    @abc.abstractmethod
+    def join(self) -> object:
+        """Takes part."""
+
+    @property
+    def step(self) -> int:
+        """The inner step that the site stands at, as if just done."""
+        return self._step
+
+    @property
+    def stays(self) -> int:
+        """How often the site has joined, at first and after the coordinator had dropped it."""
+        return self._stays
+
+    @property
+    def should_stop(self) -> bool:
+        """Asked to stop: by `stop`, or by the coordinator (stop, drain); a DiLoCo also by SIGTERM, unless the script
+        handles it."""
+        return self._site.stopping
+
+    @property
+    def over(self) -> bool:
+        """No further step: all of run.yaml's `run.steps` are done, or the site is asked to stop."""
+        steps = int(self.config["run"]["steps"])
+        return self.should_stop or (0 < steps <= self._step)
+
+    def progress(self) -> dict[str, Any]:
+        """What the site tells the coordinator of itself. Any thread."""
+        return self._site.progress()
+
+    def stop(self) -> None:
+        """Calls that wait return, and `should_stop` is true. Any thread."""
+        self._site.stop()
+
+    def leave(self, finished: bool = False, reason: str = "the program leaves", timeout_s: float = DRAIN_S) -> None:
+        """Leaves the run and closes the site. Again is nothing. `with` does it."""
+        if self._left:
+            return
+        self._left = True
+        try:
+            if self._joined:
+                self._before_leaving()
+                self._site.leave(finished, reason, timeout_s)
+        finally:
+            self.close()
+
+    def _before_leaving(self) -> None:
+        """Ends what still works for the site."""
+
+    def close(self) -> None:
+        """Ends the site, whatever it waits for. The coordinator hears that the program ends."""
+        self._left = True
+        self._site.close()
+        self._run.close()
+
+    def __enter__(self: _Self) -> _Self:
+        try:
+            self.join()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
+        part(self, kind, error)
