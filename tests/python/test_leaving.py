@@ -5,6 +5,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import numpy
@@ -15,7 +16,6 @@ from harness import DONE, EndToEndTest, eventually, synthetic
 from test_mixed import needs_library
 
 HERE = pathlib.Path(__file__).parent
-
 
 
 def alone(**sections):
@@ -33,9 +33,14 @@ class InterruptTest(EndToEndTest):
                             where)
 
     def check_interrupted(self, site):
+        begin = time.monotonic()
         site.send(signal.SIGINT)
         self.assertEqual(site.wait(), DONE, site.log())
-        self.assertIn("interrupted, threads left: 0", site.output())
+        ended = time.monotonic()
+        self.assertRegex(site.output(), "interrupted at .*, threads left: 0\n")
+        interrupted = float(site.output().split("interrupted at ")[1].split(",")[0])
+        print(f"{self.id()}: {interrupted - begin:.3f} s until the script had control again, {ended - begin:.3f} s until "
+              "the process had ended", file=sys.stderr)
 
     def test_while_it_joins(self):
         site = self.start("join", membership={"min_sites": 2})

@@ -1,4 +1,5 @@
-"""A site that waits for what a test says, so that a test can interrupt it. Prints where it stands.
+"""A site that waits for what a test says, so that a test can interrupt it. Prints where it stands, and when the script
+had control again, by the clock that all processes of the machine share.
 
     waiting_site.py COORDINATOR SITE join|stall|leave
 """
@@ -7,6 +8,7 @@ import contextlib
 import pathlib
 import signal
 import sys
+import time
 
 import numpy
 
@@ -39,7 +41,8 @@ def main(coordinator, name, where):
             signal.raise_signal(signal.SIGSTOP)  # until the test has stopped the coordinator
             print("leaves", flush=True)
     except KeyboardInterrupt:
-        print(f"interrupted, threads left: {threads() - before}", flush=True)
+        now = time.monotonic()
+        print(f"interrupted at {now}, threads left: {threads() - before}", flush=True)
 
 
 if __name__ == "__main__":
