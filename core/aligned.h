@@ -1,5 +1,7 @@
 // Arrays of float32 that begin on a cache line, so that no vector of 16 values lies across two, and non-temporal stores
-// are possible.
+// are possible. Large ones are the kernel's own pages and not the heap's: a heap that hands out and takes back arrays
+// of many megabytes keeps holes between them, and inside another program (worker/site/causeway.h) it is not ours to
+// tune.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +11,10 @@
 namespace causeway::core {
 
 inline constexpr std::size_t kCacheLineBytes = 64;
+inline constexpr std::size_t kPagesFromBytes = std::size_t{1} << 20;
+
+void* AllocatePages(std::size_t bytes);  // zeros; throws std::bad_alloc
+void FreePages(void* pages, std::size_t bytes);
 
 template <typename T>
 struct CacheLineAllocator {
@@ -19,9 +25,15 @@ struct CacheLineAllocator {
   explicit CacheLineAllocator(const CacheLineAllocator<U>&) {}
 
   T* allocate(std::size_t count) {
-    return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(kCacheLineBytes)));
+    const std::size_t bytes = count * sizeof(T);
+    if (bytes >= kPagesFromBytes) return static_cast<T*>(AllocatePages(bytes));
+    return static_cast<T*>(::operator new(bytes, std::align_val_t(kCacheLineBytes)));
   }
-  void deallocate(T* values, std::size_t) { ::operator delete(values, std::align_val_t(kCacheLineBytes)); }
+  void deallocate(T* values, std::size_t count) {
+    const std::size_t bytes = count * sizeof(T);
+    if (bytes >= kPagesFromBytes) return FreePages(values, bytes);
+    ::operator delete(values, std::align_val_t(kCacheLineBytes));
+  }
   friend bool operator==(CacheLineAllocator, CacheLineAllocator) { return true; }
 };
 

@@ -33,6 +33,25 @@ class Model(nn.Module):
         return self.head(x)
 
 
+class TimedDiLoCo(causeway.DiLoCo):
+    """Notes how long the training loop is in Causeway's hands: in the hooks before and after the optimizer's step."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.hook_s = [0.0]
+
+    def before_change(self):
+        start = time.perf_counter()
+        super().before_change()
+        self.hook_s[-1] += time.perf_counter() - start
+
+    def after_step(self):
+        start = time.perf_counter()
+        super().after_step()
+        self.hook_s[-1] += time.perf_counter() - start
+        self.hook_s.append(0.0)
+
+
 def peak_bytes():
     """The most memory that this process has held at once since the last call."""
     status = pathlib.Path("/proc/self/status").read_text()
@@ -73,7 +92,7 @@ def main():
             step(*pair)
     before = peak_bytes()
     control = turns(alone, inside, 2)
-    with causeway.DiLoCo(*inside, coordinator=address, site="a") as diloco:
+    with TimedDiLoCo(*inside, coordinator=address, site="a") as diloco:
         joined = peak_bytes()
         times = dict(zip(("without", "with"), turns(alone, inside, steps // BLOCK)))
         assert diloco.over
@@ -85,6 +104,7 @@ def main():
         "median_s": median, "median_ratio": median["with"] / median["without"],
         "control_ratio": statistics.median(control[1]) / statistics.median(control[0]),
         "mean_s": mean, "mean_ratio": mean["with"] / mean["without"],
+        "hooks_median_s": statistics.median(diloco.hook_s), "hooks_share": sum(diloco.hook_s) / sum(times["with"]),
         "slowest_s": max(times["with"]), "steps_timed": {name: len(values) for name, values in times.items()},
         "joining_bytes_a_parameter": (joined - before) / parameters,
         "peak_bytes_a_parameter": (peak_bytes() - before) / parameters,
