@@ -1,16 +1,18 @@
 """Workers with a checkpoint directory are killed and started again: the three ways to return."""
 
+import json
+import signal
 import unittest
 
 from harness import BAD_INPUT, DONE, DigestBook, EndToEndTest, eventually, synthetic
 
 SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
 SHAPES = [[100], [257], [3, 1500], [5000]]
-FRAGMENTS = 4
+SYNC_EVERY, FRAGMENTS = 10, 4
 
 
 def config_of(**sections):
-    sync = {"sync_every": 10, "num_fragments": FRAGMENTS, "fragment_sync_delay": 3, "fragment_update_alpha": 0.5}
+    sync = {"sync_every": SYNC_EVERY, "num_fragments": FRAGMENTS, "fragment_sync_delay": 3, "fragment_update_alpha": 0.5}
     return synthetic(SITES, SHAPES, model={"step_ms": 8, "init": "seeded", "gradient": {"kind": "noise"}},
                      codec={"up": "int4", "down": "int4", "feedback_up": 1, "feedback_down": 1},
                      inner={"optimizer": "adamw", "lr": 1e-3, "warmup_steps": 0, "schedule": "constant"},
@@ -33,10 +35,21 @@ class CheckpointTest(EndToEndTest):
         return run.journal("SELECT fragment, site, base, count(*) FROM contributions "
                            "GROUP BY fragment, site, base HAVING count(*) > 1")
 
-    def await_merged(self, run, rounds):
-        """By the journal, which has a round at once; the status is up to a quarter of a second old."""
-        merged = "SELECT 1 FROM rounds WHERE digest IS NOT NULL"
-        eventually(lambda: len(run.journal(merged)) >= rounds * FRAGMENTS, f"{rounds} rounds of every fragment")
+    def kill_beyond_its_checkpoint(self, run, site):
+        """When something was merged that the site sent after its newest checkpoint: looks while the site stands still."""
+        worker = run.workers[site]
+        merged = f"SELECT max(base) FROM contributions WHERE site = '{site}' AND merged_version > 0"
+
+        def beyond():
+            worker.send(signal.SIGSTOP)
+            saved = sorted((run.folder / f"checkpoints-{site}").glob("[0-9]*[0-9]/sync.json"))
+            newest = run.journal(merged)[0][0]
+            if saved and newest is not None and SYNC_EVERY * (newest + 1) > json.loads(saved[-1].read_text())["step"]:
+                return True
+            worker.send(signal.SIGCONT)
+            return False
+        eventually(beyond, f"a contribution of {site} that is younger than its checkpoint is merged")
+        worker.kill()
 
     def assert_agreement(self, run):
         """All sites report the coordinator's digests of versions that were made from now on."""
@@ -62,8 +75,7 @@ class CheckpointTest(EndToEndTest):
 
     def test_a_worker_whose_session_is_over_starts_from_the_anchors_where_it_has_been_merged_since(self):
         run = self.start(config_of(membership={"min_sites": 3, "lease_ms": 500}))
-        self.await_merged(run, 4)  # beyond the first checkpoint
-        run.workers["eu"].kill()
+        self.kill_beyond_its_checkpoint(run, "eu")
         eventually(lambda: run.site("eu").get("state") == "gone", "eu's lease ends")
         run.await_rounds(run.rounds() + 2)
         worker = self.start_worker(run, "eu")
