@@ -154,7 +154,8 @@ class ShardedTest(FakeSiteTest):
         optimizer = self.sgd()
         with self.diloco(optimizer=optimizer) as diloco:
             self.assertEqual([name for name in self.listed() if name != "head.weight"], self.names)
-            nn.functional.cross_entropy(self.model(TOKENS).flatten(0, 1), TOKENS.flatten()).backward()
+            if VERSION > (2, 6):  # whose fully_shard computes on GPUs alone
+                nn.functional.cross_entropy(self.model(TOKENS).flatten(0, 1), TOKENS.flatten()).backward()
             self.after_step_gives((WRITE, "norm.bias", [1.0, 2, 3, 4]), (READ, "norm.bias", 4))
             optimizer.step()
             self.assertEqual(diloco.step, 1)
