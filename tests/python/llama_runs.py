@@ -78,10 +78,14 @@ class LlamaTest(EndToEndTest):
             else:
                 run.start_worker(site, f"--data={self.text}")
         self.finish(run)
-        evaluator = run.program("evaluate", "causeway-worker", f"--evaluate={run.folder / 'export'}",
-                                f"--data={self.text}", "--sample_bytes=0")
+        return run, self.evaluate(run, run.folder / "export")
+
+    def evaluate(self, run, folder):
+        """The loss of the model in the folder on held-out text."""
+        evaluator = run.program("evaluate", "causeway-worker", f"--evaluate={folder}", f"--data={self.text}",
+                                "--sample_bytes=0")
         self.assertEqual(evaluator.wait(), DONE, evaluator.log())
-        return run, json.loads(evaluator.output())["eval_loss"]
+        return json.loads(evaluator.output())["eval_loss"]
 
     def finish(self, run):
         """Waits for the run's end and exports its model."""

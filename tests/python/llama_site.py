@@ -1,13 +1,16 @@
 """Trains a run's Llama with PyTorch and Hugging Face's model, on the batches and with the optimizer of causeway-worker.
 
-    llama_site.py COORDINATOR SITE TEXT --model=DIR --inner=JSON [--dtype=bfloat16 [--masters]] [--untrained]
+    llama_site.py COORDINATOR SITE TEXT --model=DIR --inner=JSON
+                  [--dtype=bfloat16 [--masters | --rounding=HOW [--forget]]] [--untrained]
                   [--device=cuda] [--checkpoint=FILE --save_at=STEP] [--dump=FILE]
 
 Starts from the model in DIR, with run.yaml's section `inner` in JSON. Prints a JSON line with the loss of each step.
-With --masters the optimizer trains float32 copies of the model's parameters. With --checkpoint it goes on from FILE if
-there is one, and writes it after step --save_at. --dump writes the model at the end.
+With --masters the optimizer trains float32 copies of the model's parameters; with --rounding it is bfloat16_adamw.py's,
+and --forget makes it lose what it keeps whenever the run changes θ. With --checkpoint it goes on from FILE if there is
+one, and writes it after step --save_at. --dump writes the model at the end.
 """
 
+import functools
 import json
 import math
 import os
@@ -17,6 +20,7 @@ import numpy
 import torch
 from transformers import LlamaForCausalLM
 
+import bfloat16_adamw
 import causeway.torch as causeway
 from synthetic_site import U64, hash_combine, splitmix64
 
@@ -63,14 +67,15 @@ def learning_rate(inner, steps, t):
     return inner["lr"] * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))))
 
 
-def make_optimizer(parameters, inner):
+def make_optimizer(parameters, inner, rounding=None):
     parameters = list(parameters)
     decaying = [p for p in parameters if p.dim() >= 2]
     others = [p for p in parameters if p.dim() < 2]
     groups = [{"params": decaying, "weight_decay": inner["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
     if inner["optimizer"] == "sgd":
         return torch.optim.SGD(groups, lr=inner["lr"])
-    return torch.optim.AdamW(groups, lr=inner["lr"], betas=(inner["beta1"], inner["beta2"]), eps=1e-8)
+    make = functools.partial(bfloat16_adamw.AdamW, rounding=rounding) if rounding else torch.optim.AdamW
+    return make(groups, lr=inner["lr"], betas=(inner["beta1"], inner["beta2"]), eps=1e-8)
 
 
 def options(arguments):
@@ -89,8 +94,9 @@ def main(coordinator, site, text, *flags):
         text = file.read()
     inner = json.loads(flags["inner"])
     masters = {name: p.detach().float() for name, p in model.named_parameters()} if "masters" in flags else {}
-    optimizer = make_optimizer(masters.values() if masters else model.parameters(), inner)
-    diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site, params=masters)
+    optimizer = make_optimizer(masters.values() if masters else model.parameters(), inner, flags.get("rounding"))
+    diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site, params=masters,
+                             after_apply=optimizer.forget if "forget" in flags else None)
     checkpoint = flags.get("checkpoint")
     if checkpoint and os.path.exists(checkpoint):
         saved = torch.load(checkpoint)

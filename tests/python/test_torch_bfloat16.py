@@ -26,6 +26,14 @@ class BFloat16Test(LlamaTest):
         print(f"bfloat16 with masters {loss:.6f}, float32 {expected:.6f}, {loss / expected - 1:+.2e}", file=sys.stderr)
         self.assertLess(loss / expected, 1.003)
 
+    def test_without_masters_it_does_too_where_the_optimizer_rounds_stochastically(self):
+        for codec in ("float32", "int4"):
+            _, expected = self.whole_run(llama_config(codec), *SITES)
+            _, loss = self.whole_run(llama_config(codec), *SITES, flags=("--dtype=bfloat16", "--rounding=stochastic"))
+            print(f"{codec}: bfloat16 without masters {loss:.6f}, float32 {expected:.6f}, {loss / expected - 1:+.2e}",
+                  file=sys.stderr)
+            self.assertLess(loss / expected, 1.003, codec)
+
 
 if __name__ == "__main__":
     unittest.main()

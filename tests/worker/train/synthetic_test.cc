@@ -37,7 +37,7 @@ std::vector<float> Read(Trainer& trainer, std::initializer_list<int> tensors) {
   replica::UnitRanges ranges;
   for (int tensor : tensors) ranges.push_back({tensor, 0, 1});
   std::vector<float> staging(ranges.size() * core::kUnitValues);
-  trainer.store().Read(ranges, staging);
+  EXPECT_TRUE(trainer.store().Read(ranges, staging).ok());
   return staging;
 }
 
