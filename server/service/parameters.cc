@@ -142,14 +142,8 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   });
   const double merge_s = core::SystemClock().SecondsSince(begun);
   job.contributions.clear();
-  update->End(digest);
-  options_.journal->Commit({.merged = {{.fragment = round.fragment,
-                                        .base = round.base,
-                                        .digest = digest,
-                                        .update = update->chunks(),
-                                        .stored = [update](const Extent& extent) { update->MoveTo(extent); }}}});
   bool snapshot = false;
-  {
+  {  // before the update ends: who has taken it finds its version committed
     core::MutexLock lock(mutex_);
     slot.committed = {slot.state.version, digest};
     slot.committed_up = round.codecs ? std::optional(round.codecs->next_up) : std::nullopt;
@@ -157,6 +151,12 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
     --slot.queued;
     snapshot = options_.snapshot_every > 0 && slot.committed.version >= slot.snapshot.version + options_.snapshot_every;
   }
+  update->End(digest);
+  options_.journal->Commit({.merged = {{.fragment = round.fragment,
+                                        .base = round.base,
+                                        .digest = digest,
+                                        .update = update->chunks(),
+                                        .stored = [update](const Extent& extent) { update->MoveTo(extent); }}}});
   options_.merged(round.fragment, {round.base + 1, digest}, merge_s);
   return snapshot ? Snapshot(round.fragment) : absl::OkStatus();
 }

@@ -102,6 +102,27 @@ TEST_F(ParametersTest, WhoWaitsIsWokenWhenItIsThere) {
   EXPECT_EQ(update->Get(3, [] {}).end, parameters_->Committed(0).digest);
 }
 
+// Read on the merge thread: the reader is woken there for every chunk, and asks at once.
+TEST_F(ParametersTest, WhoHasTakenAnUpdateFindsItsVersionCommitted) {
+  parameters_->Set(zeros_);
+  const auto update = *parameters_->UpdateSource(0, 0);
+  std::promise<core::AnchorDigest> committed_at_end;
+  size_t next = 0;
+  std::function<void()> read = [&] {
+    while (true) {
+      const ChunkSource::Item item = update->Get(next, [&] { read(); });
+      if (item.end) committed_at_end.set_value(parameters_->Committed(0));
+      if (item.chunk == nullptr) return;
+      ++next;
+    }
+  };
+  read();
+  MergeRound(0);
+  const core::AnchorDigest committed = committed_at_end.get_future().get();
+  EXPECT_EQ(committed.version, 1);
+  EXPECT_EQ(update->Get(next, [] {}).end, committed.digest);
+}
+
 TEST_F(ParametersTest, UpdateIsReadFromTheJournalOnceItIsThere) {
   parameters_->Set(zeros_);
   MergeRound(0);
