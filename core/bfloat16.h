@@ -1,6 +1,7 @@
 // bfloat16: the upper 16 bits of a float32.
 //
 //   float32 ─► ToBfloat16: to nearest, ties to even ─► 16 bits ─► FromBfloat16 ─► the float32 that they are
+//   float32 ─► RoundStochastically: to one of the two around it, to each by its nearness ─► as float32
 //
 // With __builtin_bit_cast, since std::bit_cast is a function of the host's.
 #pragma once
@@ -19,6 +20,23 @@ CAUSEWAY_ANYWHERE float RoundBits(float value) {
   constexpr uint32_t kMask = (1u << kDropped) - 1;
   const uint32_t rounded = (bits + (kMask >> 1) + ((bits >> kDropped) & 1)) & ~kMask;
   return __builtin_bit_cast(float, value == value ? rounded : bits | 0x00400000u);
+}
+
+// All bits of the result depend on all of `bits` (the finalizer of MurmurHash3). A single product would not do: rounded
+// with its upper bits, a model learned measurably worse.
+CAUSEWAY_ANYWHERE uint32_t HashBits(uint32_t bits) {
+  bits = (bits ^ bits >> 16) * 0x85ebca6bu;
+  bits = (bits ^ bits >> 13) * 0xc2b2ae35u;
+  return bits ^ bits >> 16;
+}
+
+// What small moves of a bfloat16 need: to nearest, each that is less than half the distance to the next number is lost.
+// The draw is a hash of the value, so that the same value gives the same bits on every machine. NaN stays NaN.
+// Source: arXiv 1502.02551 section 3.
+CAUSEWAY_ANYWHERE float RoundStochastically(float value) {
+  const auto bits = __builtin_bit_cast(uint32_t, value);
+  const uint32_t rounded = (bits + (HashBits(bits) >> 16)) & 0xffff0000u;
+  return __builtin_bit_cast(float, value == value ? rounded : bits);
 }
 
 CAUSEWAY_ANYWHERE uint16_t ToBfloat16(float value) {

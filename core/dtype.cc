@@ -62,8 +62,6 @@ void StoreBits(std::span<const float> values, void* array) {
   }
 }
 
-}  // namespace
-
 // IEEE binary16.
 float HalfToFloat(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
@@ -72,6 +70,8 @@ float HalfToFloat(uint16_t bits) {
   if (exponent == 0) return std::copysign(static_cast<float>(mantissa) * 0x1p-24f, std::bit_cast<float>(sign));
   return std::bit_cast<float>(sign | ((exponent + 127 - 15) << 23) | (mantissa << 13));
 }
+
+}  // namespace
 
 int64_t BytesOf(DType dtype) { return dtype == DType::kFloat32 ? sizeof(float) : sizeof(uint16_t); }
 

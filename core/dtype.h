@@ -28,6 +28,4 @@ void RoundTo(DType dtype, std::span<const float> values, std::span<float> rounde
 void Load(DType dtype, const void* array, std::span<float> values);
 void Store(DType dtype, std::span<const float> values, void* array);
 
-float HalfToFloat(uint16_t bits);
-
 }  // namespace causeway::core

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/multiversion.h"
 
@@ -49,6 +50,15 @@ void MixAnchor(float alpha, std::span<const float> anchor, std::span<float> loca
   for (size_t i = 0; i < anchor.size(); ++i) {
     const float share = anchor_weight * anchor[i];
     local[i] = std::fma(alpha, local[i], share);
+  }
+}
+
+CAUSEWAY_MULTIVERSION
+void RoundMix(std::span<const float> anchor, std::span<const float> local, std::span<float> mixed) {
+  CHECK(anchor.size() == local.size() && anchor.size() == mixed.size());
+  for (size_t i = 0; i < anchor.size(); ++i) {
+    const float rounded = RoundStochastically(mixed[i]);
+    mixed[i] = RoundBits<16>(anchor[i]) == local[i] ? local[i] : rounded;
   }
 }
 

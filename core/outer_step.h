@@ -2,6 +2,7 @@
 //
 //   outer optimizer (PyTorch's Nesterov, dampening 0)   v ← fma(μ, v, g);  s = fma(μ, v, g);  W ← fma(−η, s, W)
 //   mix an update into live parameters                  θ ← fma(α, θ, (1−α)·W);  α = 0 copies W, α = 1 leaves θ
+//     where θ is bfloat16                               θ if it is round(W), else that, stochastically rounded
 //   move live parameters with the anchor (rebase)       θ ← fma(−η, s, θ)
 //
 // All float32, every rounding named here; `-ffp-contract=off` holds for the whole project. Spans have equal sizes.
@@ -31,6 +32,11 @@ void Rebase(float lr, std::span<const float> step, std::span<float> local);
 
 // Mixes the anchor into `local` (θ) with the weight `alpha` of the local value.
 void MixAnchor(float alpha, std::span<const float> anchor, std::span<float> local);
+
+// The same where θ is bfloat16: rounds `mixed`, which MixAnchor made of `anchor` and `local`. To nearest, θ would not
+// follow W by less than half the distance to its next number. A θ that is W rounded to nearest stays, for then an outer
+// gradient, which counts from there, stays zero without training.
+void RoundMix(std::span<const float> anchor, std::span<const float> local, std::span<float> mixed);
 
 // Δ = W − θ: positive is the direction to subtract (invariant 2).
 void OuterGradient(std::span<const float> anchor, std::span<const float> local, std::span<float> gradient);

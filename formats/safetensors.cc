@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/dtype.h"
 #include "formats/atomic_file.h"
@@ -65,7 +64,7 @@ absl::Status AppendRounded(std::span<const float> values, AtomicFile& file) {
   std::vector<uint16_t> halves(std::min(kValuesAtOnce, values.size()));
   while (!values.empty()) {
     const std::span<const float> part = values.first(std::min(halves.size(), values.size()));
-    std::ranges::transform(part, halves.begin(), core::ToBfloat16);
+    core::Store(core::DType::kBfloat16, part, halves.data());
     RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(halves).first(part.size()))));
     values = values.subspan(part.size());
   }

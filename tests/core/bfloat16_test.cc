@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/dtype.h"
+#include "core/random.h"
 
 namespace causeway::core {
 namespace {
@@ -26,7 +27,8 @@ TEST(Bfloat16, EachValueBecomesTheNearestAndTiesGoToTheEvenOne) {
   for (uint32_t upper = 0; upper < 0x10000; ++upper) {
     for (const uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
       const auto value = std::bit_cast<float>(upper << 16 | lower);
-      if (std::isfinite(value)) ASSERT_EQ(ToBfloat16(value), Nearest(value)) << value;
+      if (!std::isfinite(value)) continue;
+      ASSERT_EQ(ToBfloat16(value), Nearest(value)) << value;
     }
   }
 }
@@ -41,12 +43,46 @@ TEST(Bfloat16, InfinityStaysAndNanBecomesAQuietOneOfItsSign) {
   }
 }
 
+TEST(Bfloat16, StochasticallyTheFurtherOfTheTwoAroundIsTakenAsOftenAsTheValueIsNearIt) {
+  constexpr int kValues = 20'000;
+  for (const double nearness : {0.02, 0.25, 0.5, 0.9}) {
+    int further = 0;
+    for (int i = 0; i < kValues; ++i) {
+      const uint64_t draw = HashCombine(7, i);
+      const auto lower = static_cast<uint32_t>(nearness * 0x10000) + draw % 256;
+      const uint32_t bits = (draw >> 32 & 0xbfff0000u) | lower;
+      const auto rounded = std::bit_cast<uint32_t>(RoundStochastically(std::bit_cast<float>(bits)));
+      ASSERT_TRUE(rounded == bits - lower || rounded == bits - lower + 0x10000) << bits;
+      further += rounded > bits ? 1 : 0;
+    }
+    EXPECT_NEAR(static_cast<double>(further) / kValues, nearness, 0.015);
+  }
+}
+
+TEST(Bfloat16, StochasticallyTheSameValueGivesTheSameBits) {  // those of tests/python/test_torch_device.py, too
+  EXPECT_EQ(RoundStochastically(0.1f), 0.099609375f);
+  EXPECT_EQ(RoundStochastically(0.2f), 0.2001953125f);
+  EXPECT_EQ(RoundStochastically(0.3f), 0.298828125f);
+  EXPECT_EQ(RoundStochastically(-0.7f), -0.69921875f);
+  EXPECT_EQ(RoundStochastically(3.14159274f), 3.140625f);
+}
+
+TEST(Bfloat16, StochasticallyABfloat16StaysAndNanToo) {
+  for (uint32_t upper = 0; upper < 0x10000; ++upper) {
+    const auto value = std::bit_cast<float>(upper << 16);
+    ASSERT_EQ(std::bit_cast<uint32_t>(RoundStochastically(value)), upper << 16);
+    const auto beside = std::bit_cast<float>(upper << 16 | 0xffffu);
+    ASSERT_EQ(std::isnan(RoundStochastically(beside)), std::isnan(beside));
+  }
+}
+
 TEST(Bfloat16, BitsBecomeTheFloatThatTheyAreAndComeBack) {
   EXPECT_EQ(FromBfloat16(0x3f80), 1.0f);
   EXPECT_EQ(FromBfloat16(0x8001), -0x1p-133f);
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = FromBfloat16(static_cast<uint16_t>(bits));
-    if (!std::isnan(value)) ASSERT_EQ(ToBfloat16(value), bits);
+    if (std::isnan(value)) continue;
+    ASSERT_EQ(ToBfloat16(value), bits);
   }
 }
 

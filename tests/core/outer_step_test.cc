@@ -5,8 +5,11 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
+#include "core/bfloat16.h"
+#include "core/dtype.h"
 #include "core/random.h"
 
 namespace causeway::core {
@@ -75,6 +78,30 @@ TEST(MixAnchor, WeighsTheLocalValueWithAlpha) {
   EXPECT_EQ(all, (std::vector<float>{8.0f, 1.0f}));
 }
 
+TEST(RoundMix, LeavesThetaThatIsTheAnchorRoundedAndRoundsTheRestStochastically) {
+  constexpr int kValues = 4000;
+  constexpr float kStep = 0x1p-7f;  // between numbers of bfloat16 above 1
+  std::vector<float> anchor;
+  for (int i = 0; i < kValues; ++i) anchor.push_back(1.0f + 0.4f * static_cast<float>(i) / kValues * kStep);
+  for (const float alpha : {0.25f, 0.5f, 0.75f}) {
+    const std::vector<float> reached(kValues, 1.0f);
+    std::vector<float> mixed = reached;
+    MixAnchor(alpha, anchor, mixed);
+    RoundMix(anchor, reached, mixed);
+    EXPECT_EQ(mixed, reached) << alpha;
+
+    const std::vector<float> local(kValues, 1.0f + 2 * kStep);
+    mixed = local;
+    MixAnchor(alpha, anchor, mixed);
+    const double expected = std::accumulate(mixed.begin(), mixed.end(), 0.0) / kValues;
+    RoundMix(anchor, local, mixed);
+    EXPECT_NEAR(std::accumulate(mixed.begin(), mixed.end(), 0.0) / kValues, expected, 0.03 * kStep) << alpha;
+    std::vector<float> rounded(kValues);
+    RoundTo(DType::kBfloat16, mixed, rounded);
+    EXPECT_EQ(mixed, rounded) << alpha;
+  }
+}
+
 TEST(OuterGradient, IsPositiveInTheDirectionToSubtract) {
   std::vector<float> gradient(2);
   OuterGradient(std::vector<float>{1.0f, -2.0f}, std::vector<float>{0.25f, 1.0f}, gradient);
@@ -91,7 +118,7 @@ TEST_P(MultiversionedLoops, EqualAPlainLoopBitForBit) {
   std::vector<float> gradient = Random(n, 1);
   std::vector<float> momentum = Random(n, 2), anchor = Random(n, 3), local = Random(n, 4), mixed = Random(n, 5);
   std::vector<float> expect_momentum = momentum, expect_anchor = anchor, expect_local = local, expect_mixed = mixed;
-  std::vector<float> difference(n), expect_difference(n);
+  std::vector<float> difference(n), expect_difference(n), expect_rounded(n);
   for (size_t i = 0; i < n; ++i) {
     volatile float v = fmaf(0.9f, expect_momentum[i], gradient[i]);
     volatile float s = fmaf(0.9f, v, gradient[i]);
@@ -101,6 +128,7 @@ TEST_P(MultiversionedLoops, EqualAPlainLoopBitForBit) {
     volatile float share = (1.0f - 0.3f) * expect_anchor[i];
     expect_mixed[i] = fmaf(0.3f, expect_mixed[i], share);
     expect_difference[i] = expect_anchor[i] - expect_local[i];
+    expect_rounded[i] = RoundStochastically(expect_mixed[i]);
   }
   OuterStep(outer, gradient, momentum, anchor);
   OuterDirection(outer, momentum, gradient);
@@ -112,6 +140,8 @@ TEST_P(MultiversionedLoops, EqualAPlainLoopBitForBit) {
   EXPECT_EQ(Bits(local), Bits(expect_local));
   EXPECT_EQ(Bits(mixed), Bits(expect_mixed));
   EXPECT_EQ(Bits(difference), Bits(expect_difference));
+  RoundMix(anchor, local, mixed);
+  EXPECT_EQ(Bits(mixed), Bits(expect_rounded));
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, MultiversionedLoops, ::testing::Values(1, 3, 7, 8, 15, 16, 17, 31, 33, 4096, 10'007));

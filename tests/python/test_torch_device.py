@@ -83,6 +83,14 @@ class DeviceTest(FakeSiteTest):
                     self.assertTrue(torch.equal(got, values.to(dtype)))
                 torch.testing.assert_close(got, expected.to(dtype))
 
+    def test_a_mix_of_bfloat16_is_rounded_as_on_the_host(self):
+        mixed = torch.tensor([0.1, 0.3, -0.7, 3.14159274, 0.1, float("nan"), float("inf")], device=DEVICE)
+        theta = torch.tensor([8, 8, 8, 8, 0.25, 8, 8], dtype=torch.bfloat16, device=DEVICE)
+        anchor = torch.tensor([1, 1, 1, 1, 0.2501, 1, 1], device=DEVICE)  # the fifth θ is its anchor, rounded
+        rounded = _store._round_mix(anchor, theta, mixed).float().tolist()
+        self.assertEqual(rounded[:5] + rounded[6:], [0.099609375, 0.298828125, -0.69921875, 3.140625, 0.25, float("inf")])
+        self.assertNotEqual(rounded[5], rounded[5])  # NaN
+
     def test_a_late_read_is_of_the_step_that_asked_for_it(self):
         optimizer = self.sgd()
         with self.diloco(optimizer=optimizer):

@@ -71,7 +71,9 @@ enum causeway_work_kind {
   CAUSEWAY_WRITE = 2, /* θ ← values */
   CAUSEWAY_MIX = 3,   /* θ ← α θ + (1 − α) values, α = factor */
   CAUSEWAY_ADD = 4    /* θ ← θ − η values, η = factor */
-  /* computed in float32, and rounded to nearest, ties to even, where θ has fewer bits */
+  /* Computed in float32, and rounded to nearest, ties to even, where θ has fewer bits. But the MIX of a bfloat16 is
+     rounded stochastically, unless θ is `values` rounded to nearest: it stays then. (To nearest, θ would not follow W
+     by less than half the distance to its next number.) */
 };
 
 enum causeway_work_flags {
@@ -257,8 +259,10 @@ CAUSEWAY_API int causeway_site_stop(causeway_site* site);
 /* What the site tells the coordinator of itself, as JSON: {"step", "tokens", "loss", "tokens_per_s", "compute_s",
  * "stall_s", "slack_s", "wall_s", "contributions_sent", "contributions_merged", "contributions_skipped",
  * "residual_norm", "up_bytes_per_s", "down_bytes_per_s", "round_trip_s", "rounds", "stays", "sites", "stopping",
- * "digests": {"0": {"version", "digest"}}, "fragments": [{"id", "slack_s", "delay"}]}; seconds since it entered. Cut
- * off at `size` bytes with CAUSEWAY_BAD_INPUT, whose `expected` is the size that it needs. */
+ * "digests": {"0": {"version", "digest"}}, "fragments": [{"id", "slack_s", "delay"}]}, seconds since it entered; and
+ * what it exchanged since it was opened: "up_bytes", "down_bytes", "codec_up", "codec_down" (of the last contribution
+ * and update), "merged_weight" (its mean weight, of 1, in the updates that it took). Cut off at `size` bytes with
+ * CAUSEWAY_BAD_INPUT, whose `expected` is the size that it needs. */
 CAUSEWAY_API int causeway_site_progress_json(causeway_site* site, char* json, size_t size);
 
 #ifdef __cplusplus

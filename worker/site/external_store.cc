@@ -31,12 +31,18 @@ void CarryOutOn(core::DType dtype, const WorkPiece& piece, void* theta) {
     return Move(piece, piece.values, {static_cast<float*>(theta), piece.values.size()});
   }
   constexpr size_t kBlock = 4096;  // of which float32 stays in the cache
-  float wide[kBlock];
+  float wide[kBlock], theta_before[kBlock];
   for (size_t begin = 0; begin < piece.values.size(); begin += kBlock) {
     const std::span block(wide, std::min(kBlock, piece.values.size() - begin));
+    const std::span before(theta_before, block.size());
     std::byte* const place = static_cast<std::byte*>(theta) + begin * core::BytesOf(dtype);
+    const std::span by = piece.values.subspan(begin, block.size());
     core::Load(dtype, place, block);
-    Move(piece, piece.values.subspan(begin, block.size()), block);
+    Move(piece, by, block);
+    if (piece.kind == Kind::kMix && dtype == core::DType::kBfloat16) {
+      core::Load(dtype, place, before);
+      core::RoundMix(by, before, block);
+    }
     core::Store(dtype, block, place);
   }
 }
@@ -160,15 +166,11 @@ absl::Status ExternalStore::AwaitRead(int64_t ticket) { return Await(ticket); }
 
 absl::Status ExternalStore::DoMove(const UnitRanges& ranges, const Movement& movement) {
   const bool mixes = movement.kind == Movement::Kind::kMix;
-  const bool sets = mixes && movement.factor == 0;
+  const Kind mix_or_set = movement.factor == 0 ? Kind::kWrite : Kind::kMix;
   // Pieces have one kind of array; those that are no reads do not write theirs.
   const std::span values(const_cast<float*>(movement.values.data()), movement.values.size());
-  return Perform(PiecesOf(ranges, values,
-                          {.kind = sets    ? Kind::kWrite
-                                   : mixes ? Kind::kMix
-                                           : Kind::kAdd,
-                           .values = {},
-                           .factor = movement.factor}));
+  return Perform(
+      PiecesOf(ranges, values, {.kind = mixes ? mix_or_set : Kind::kAdd, .values = {}, .factor = movement.factor}));
 }
 
 absl::Status ExternalStore::HandOutAnchor(std::vector<std::vector<float>>& tensors) {

@@ -1,12 +1,11 @@
 // θ in the hands of another program: reads and moves become pieces of work that the program takes and does.
 //
-//   site's threads   BeginRead, Move ─► pieces ─► Take ─► CarryOut, or the program's own ─► Done ─► AwaitRead, Move
-//   return
+//   site's threads   BeginRead, Move ─► pieces ─► Take ─► CarryOut, or the program's own ─► Done ─► Move, AwaitRead end
 //
 // What the program trains may lie anywhere and have any dtype of core/dtype.h; between it and us go float32 values,
 // which stay where they are: a move's are those of Movement. CarryOut does a piece on θ in the host's memory, in place:
-// on float32 with the bits of replica::HostStore, on others computed in float32 and rounded. θ elsewhere, as on a
-// device, is the program's to read and to move.
+// on float32 with the bits of replica::HostStore, on others computed in float32 and rounded as core/outer_step.h and
+// core/dtype.h have it. θ elsewhere, as on a device, is the program's to read and to move.
 //
 // Thread-safe. Move blocks the site's step thread until the program has done the pieces; End lets go of all that wait.
 #pragma once

@@ -128,9 +128,25 @@ def _move_on_device(piece: Work, flat: torch.Tensor, values: torch.Tensor) -> No
     if piece.kind == _library.WRITE:
         flat.copy_(values)
     elif piece.kind == _library.MIX:
-        flat.copy_(flat.float().mul(piece.factor).add(values, alpha=1 - piece.factor))
+        mixed = flat.float().mul(piece.factor).add(values, alpha=1 - piece.factor)
+        flat.copy_(_round_mix(values, flat, mixed) if flat.dtype == torch.bfloat16 else mixed)
     else:
         flat.copy_(flat.float().sub(values, alpha=piece.factor))
+
+
+def _hash_bits(bits: torch.Tensor) -> torch.Tensor:
+    """core::HashBits of core/bfloat16.h, on int32, whose shifts keep the sign."""
+    bits = (bits ^ (bits >> 16 & 0xFFFF)) * (0x85EBCA6B - (1 << 32))
+    bits = (bits ^ (bits >> 13 & 0x7FFFF)) * (0xC2B2AE35 - (1 << 32))
+    return bits ^ (bits >> 16 & 0xFFFF)
+
+
+def _round_mix(anchor: torch.Tensor, theta: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
+    """core::RoundMix of core/outer_step.h: stochastically; θ that is the anchor rounded to nearest stays."""
+    bits = mixed.view(torch.int32)
+    rounded = ((bits + (_hash_bits(bits) >> 16 & 0xFFFF)) & ~0xFFFF).view(torch.float32)
+    rounded = torch.where(mixed.isnan(), mixed, rounded).bfloat16()
+    return torch.where(theta == anchor.bfloat16(), theta, rounded)
 
 
 def _from_device(flat: torch.Tensor, values: torch.Tensor, ready: Any) -> None:
