@@ -80,6 +80,7 @@ struct DownloadHeader {
   core::OuterParameters outer;
   std::vector<core::SiteId> merged;         // in bytewise order
   std::vector<core::Version> merged_bases;  // of each of them: its contribution's base
+  std::vector<double> merged_weights;       // of each of them, of a sum of 1; empty if the coordinator did not say
   std::vector<core::SiteId> sites;          // that share the data from here on
   int num_chunks = 0;
   bool already_held = false;  // anchors: the digest that was offered is the right one; no chunk follows

@@ -99,6 +99,7 @@ void ToProto(const DownloadHeader& header, v1::DownloadHeader* message) {
   message->set_outer_momentum(header.outer.momentum);
   message->mutable_merged()->Assign(header.merged.begin(), header.merged.end());
   message->mutable_merged_bases()->Assign(header.merged_bases.begin(), header.merged_bases.end());
+  message->mutable_merged_weights()->Assign(header.merged_weights.begin(), header.merged_weights.end());
   message->mutable_sites()->Assign(header.sites.begin(), header.sites.end());
   message->set_num_chunks(header.num_chunks);
   message->set_already_held(header.already_held);
@@ -230,6 +231,7 @@ DownloadHeader FromProto(const v1::DownloadHeader& message) {
           .outer = {.lr = message.outer_lr(), .momentum = message.outer_momentum()},
           .merged = {message.merged().begin(), message.merged().end()},
           .merged_bases = {message.merged_bases().begin(), message.merged_bases().end()},
+          .merged_weights = {message.merged_weights().begin(), message.merged_weights().end()},
           .sites = {message.sites().begin(), message.sites().end()},
           .num_chunks = message.num_chunks(),
           .already_held = message.already_held(),

@@ -260,6 +260,7 @@ void ExternalSite::Stop() {
 
 std::string ExternalSite::ProgressJson() {
   const core::Progress progress = site_.GetProgress();
+  const ExchangeTotals totals = site_.GetTotals();
   return json{{"step", progress.step},
               {"tokens", progress.tokens},
               {"loss", NullUnlessFinite(progress.loss)},
@@ -271,6 +272,11 @@ std::string ExternalSite::ProgressJson() {
               {"contributions_sent", progress.contributions_sent},
               {"contributions_merged", progress.contributions_merged},
               {"contributions_skipped", progress.contributions_skipped},
+              {"up_bytes", totals.up_bytes},
+              {"down_bytes", totals.down_bytes},
+              {"codec_up", core::CodecName(totals.codec_up)},
+              {"codec_down", core::CodecName(totals.codec_down)},
+              {"merged_weight", totals.merged_weight},
               {"residual_norm", NullUnlessFinite(progress.residual_norm)},
               {"up_bytes_per_s", progress.link.up_bytes_per_s},
               {"down_bytes_per_s", progress.link.down_bytes_per_s},

@@ -90,6 +90,7 @@ class Site {
   void Report(const TrainingReport& report);
   void ReportEval(double loss, std::vector<core::Version> versions);
   core::Progress GetProgress() { return exchange_.GetProgress(); }  // what the coordinator is told
+  ExchangeTotals GetTotals() const { return exchange_.GetTotals(); }
 
  private:
   using Deadline = SiteExchange::Deadline;

@@ -28,7 +28,7 @@ SiteExchange::SiteExchange(const core::RunConfig& config, const core::SiteId& si
       link_(link),
       clock_(clock),
       rules_(config, site),
-      report_(&clock),
+      report_(config, site, &clock),
       transfers_(config, site, link, clock, this) {}
 
 // ---- Events and actions ----
@@ -84,7 +84,9 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
             movers_->PlaceAnchor(place, std::exchange(arrived_[place.fragment], nullptr));
           },
           [&](const action::TakeUpdate& take) {
-            movers_->TakeUpdate(take, std::exchange(arrived_[take.fragment], nullptr));
+            const std::shared_ptr<const Payload> update = std::exchange(arrived_[take.fragment], nullptr);
+            report_.Takes(update->header, update->chunks);
+            movers_->TakeUpdate(take, update);
           },
           [&](const action::Evaluate&) {
             if (evaluate_ != nullptr && config_.eval.every_rounds > 0) movers_->PostAnchorCopy(evaluate_);
@@ -111,6 +113,7 @@ void SiteExchange::OnEncoded(FragmentId p, Chunks chunks) {
   Effects effects;
   {
     core::MutexLock lock(mutex_);
+    report_.Sends(*chunks);
     sent_[p] = std::move(chunks);
     Handle(event::Encoded{p}, effects);
   }
@@ -310,6 +313,11 @@ Movers* SiteExchange::movers() const {
 void SiteExchange::Report(absl::FunctionRef<void(SiteReport&)> change) {
   core::MutexLock lock(mutex_);
   change(report_);
+}
+
+ExchangeTotals SiteExchange::GetTotals() const {
+  core::MutexLock lock(mutex_);
+  return report_.totals();
 }
 
 core::Progress SiteExchange::GetProgress() {

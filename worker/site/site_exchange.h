@@ -67,6 +67,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   // What `change` does to the report, and what the coordinator is told.
   void Report(absl::FunctionRef<void(SiteReport&)> change);
   core::Progress GetProgress();
+  ExchangeTotals GetTotals() const;
 
   // ---- transport::LinkListener ----
   transport::Standing GetStanding() override;

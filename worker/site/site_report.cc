@@ -6,6 +6,18 @@
 #include "absl/strings/str_cat.h"
 
 namespace causeway::worker {
+namespace {
+
+int64_t BytesOf(const std::vector<std::string>& chunks) {
+  int64_t bytes = 0;
+  for (const std::string& chunk : chunks) bytes += std::ssize(chunk);
+  return bytes;
+}
+
+}  // namespace
+
+SiteReport::SiteReport(const core::RunConfig& config, core::SiteId site, const core::Clock* clock)
+    : site_(std::move(site)), clock_(clock), totals_{.codec_up = config.codec.up, .codec_down = config.codec.down} {}
 
 void SiteReport::Trained(const TrainingReport& report) {
   new_tokens_ += report.tokens - std::exchange(trained_tokens_, report.tokens);
@@ -23,6 +35,17 @@ void SiteReport::Evaluated(double loss, std::vector<core::Version> versions) {
 
 void SiteReport::HeardEvaluation(const core::Progress& progress) {
   if (progress.eval_loss && progress_.eval_versions == progress.eval_versions) progress_.eval_loss.reset();
+}
+
+void SiteReport::Sends(const std::vector<std::string>& contribution) { totals_.up_bytes += BytesOf(contribution); }
+
+void SiteReport::Takes(const transport::DownloadHeader& header, const std::vector<std::string>& update) {
+  totals_.down_bytes += BytesOf(update);
+  totals_.codec_down = core::CodecFromNumber(header.codec).value_or(totals_.codec_down);
+  totals_.codec_up = core::CodecFromNumber(header.up_codec).value_or(totals_.codec_up);
+  const auto own = std::ranges::find(header.merged, site_) - header.merged.begin();
+  const double weight = own < std::ssize(header.merged_weights) ? header.merged_weights[own] : 0;
+  totals_.merged_weight += (weight - totals_.merged_weight) / static_cast<double>(++totals_.updates);
 }
 
 core::Progress SiteReport::Make(const SiteRules& rules, const core::LinkProgress& link) {

@@ -3,10 +3,14 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/clock.h"
+#include "core/codec_id.h"
 #include "core/membership.h"
+#include "core/run_config.h"
+#include "transport/coordinator_link.h"
 #include "worker/site/site_rules.h"
 
 namespace causeway::worker {
@@ -21,9 +25,19 @@ struct TrainingReport {
   std::optional<core::OffloadProgress> offload;
 };
 
+// What went over the link since the site was made: encoded contributions and updates, without retries.
+struct ExchangeTotals {
+  int64_t up_bytes = 0;
+  int64_t down_bytes = 0;
+  core::CodecId codec_up = core::CodecId::kFloat32;  // of the last contribution, and of the last update
+  core::CodecId codec_down = core::CodecId::kFloat32;
+  double merged_weight = 0;  // of this site, of 1: the mean over the updates it has taken
+  int64_t updates = 0;
+};
+
 class SiteReport {
  public:
-  explicit SiteReport(const core::Clock* clock) : clock_(clock) {}
+  SiteReport(const core::RunConfig& config, core::SiteId site, const core::Clock* clock);
 
   void Trained(const TrainingReport& report);
   int64_t TakeTokens() { return std::exchange(new_tokens_, 0); }  // since it was asked last
@@ -31,12 +45,17 @@ class SiteReport {
   // The coordinator has heard of this evaluation: each is reported once.
   void HeardEvaluation(const core::Progress& progress);
   void Holds(core::FragmentId fragment, const core::AnchorDigest& anchor) { progress_.digests[fragment] = anchor; }
+  void Sends(const std::vector<std::string>& contribution);
+  void Takes(const transport::DownloadHeader& header, const std::vector<std::string>& update);
   void HasResidual(double norm) { progress_.residual_norm = norm; }
 
+  const ExchangeTotals& totals() const { return totals_; }
   core::Progress Make(const SiteRules& rules, const core::LinkProgress& link);
 
  private:
+  const core::SiteId site_;
   const core::Clock* clock_;
+  ExchangeTotals totals_;
   core::Progress progress_;
   int64_t trained_tokens_ = 0;
   int64_t new_tokens_ = 0;
