@@ -101,7 +101,7 @@ class DiLoCo(Participant):
                if self._model.tensors[i]["dtype"] != "float32"]
         if low and alpha > 0:
             LOGGER.warning("sync.fragment_update_alpha is %g, and %d parameters have fewer bits than float32, the first "
-                           "%s: each mix rounds them; 0 takes the run's value instead", alpha, len(low), low[0])
+                           "%s: each mix rounds them", alpha, len(low), low[0])
 
     # ---- Entering ----
 
@@ -223,8 +223,12 @@ class DiLoCo(Participant):
         try:
             yield
         finally:
-            self._busy_s += time.monotonic() - begin
+            self.was_busy(time.monotonic() - begin)
             LOGGER.debug("%s has taken %.1f s", what, time.monotonic() - begin)
+
+    def was_busy(self, seconds: float) -> None:
+        """As `busy`, for so much time since the last step, said afterwards."""
+        self._busy_s += seconds
 
     # ---- The anchor ----
 

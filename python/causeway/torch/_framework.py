@@ -1,0 +1,88 @@
+"""A DiLoCo in a training framework, which begins and ends it with calls instead of a `with` block.
+
+    begin (a checkpoint is loaded) ─► the framework's steps ─► end
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from causeway.errors import FailedError
+from causeway.torch._state import SiteState
+from causeway.torch.diloco import DiLoCo
+
+
+class FrameworkSite:
+    """One site, as often as the framework trains with it: each `begin` joins anew."""
+
+    def __init__(self, coordinator: str | None, site: str | None, settings: Mapping[str, Any]) -> None:
+        self._connection = {"coordinator": coordinator, "site": site, **settings}
+        self._diloco: DiLoCo | None = None
+        self._waits_since = 0.0
+
+    @property
+    def diloco(self) -> DiLoCo:
+        """Raises FailedError before training has begun."""
+        if self._diloco is None:
+            raise FailedError("expected training to have begun: the site joins then")
+        return self._diloco
+
+    @property
+    def joined(self) -> bool:
+        return self._diloco is not None
+
+    def begin(self, model: Any, optimizer: Any, schedulers: Iterable[Any], state: Mapping[str, SiteState] | None) -> DiLoCo:
+        """Joins, with model, optimizer and schedulers as they are after loading; `state`: of the same checkpoint."""
+        self.end(FailedError("training began anew"))  # where an error has ended it and nobody said so
+        diloco = DiLoCo(model, optimizer, schedulers=schedulers, **self._connection)
+        try:
+            if state is not None:
+                diloco.load_state_dict(state)
+        except BaseException:
+            diloco.close()
+            raise
+        self._diloco = diloco.__enter__()
+        atexit.register(self._end_with_process)
+        return diloco
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Leaves the run: with open rounds completed, or with the error as the reason. Again is nothing."""
+        diloco, self._diloco = self._diloco, None
+        atexit.unregister(self._end_with_process)
+        if diloco is not None:
+            diloco.__exit__(type(error) if error else None, error, None)
+
+    def _end_with_process(self) -> None:
+        self.end(getattr(sys, "last_value", None) or FailedError("the program ends inside training"))
+
+    # ---- Waits that are no training ----
+
+    def may_wait(self) -> None:
+        """A step is done: until `waited`, the framework may do something else."""
+        self._waits_since = time.monotonic()
+
+    def waited(self) -> None:
+        """Something else than training was done since `may_wait`, or since the last call."""
+        now = time.monotonic()
+        self.diloco.was_busy(now - self._waits_since)
+        self._waits_since = now
+
+    # ---- Figures ----
+
+    def figures(self) -> dict[str, float]:
+        """For charts; names begin with causeway/. Seconds and bytes are sums since the site has entered."""
+        progress = self.diloco.progress()
+        names = ("stall_s", "slack_s", "up_bytes", "down_bytes", "merged_weight", "rounds", "sites")
+        values = {name: progress[name] for name in names}
+        values["sites"] = len(progress["sites"])
+        values["delay"] = max((fragment["delay"] for fragment in progress["fragments"]), default=0)  # tau
+        return {f"causeway/{name}": float(value) for name, value in values.items()}
+
+    def codecs(self) -> dict[str, str]:
+        """The names of the codecs of the last contribution and the last update."""
+        progress = self.diloco.progress()
+        return {f"causeway/{name}": str(progress[name]) for name in ("codec_up", "codec_down")}
