@@ -72,10 +72,9 @@ class CausewayCallback(transformers.TrainerCallback):
         self._site.may_wait()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **trainer: Any) -> None:
-        if logs is None or not self._site.joined:
+        if logs is None or "loss" not in logs or not self._site.joined:  # of an evaluation
             return
-        if "loss" in logs:
-            self._site.diloco.report(loss=float(logs["loss"]))
+        self._site.diloco.report(loss=float(logs["loss"]))
         figures = {**self._site.figures(), **self._site.codecs()}
         logs.update(figures)
         if state.log_history:

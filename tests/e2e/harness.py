@@ -127,6 +127,10 @@ class Program:
     def output(self):
         return self.stdout_path.read_text(errors="replace")
 
+    def lines(self):
+        """The JSON objects that it has printed, a line each."""
+        return [json.loads(line) for line in self.output().splitlines() if line.startswith('{"')]
+
     def running(self):
         return self.process.poll() is None
 

@@ -62,10 +62,11 @@ class LlamaTest(EndToEndTest):
         run.start_coordinator()
         return run
 
-    def start_torch(self, run, site, *flags):
-        inner = json.dumps(run.config["inner"])
-        run.workers[site] = self.program(run.folder, f"torch-{site}", sys.executable, HERE / "llama_site.py", run.grpc,
-                                         site, self.text, f"--model={self.base}", f"--inner={inner}", *flags)
+    def start_torch(self, run, site, *flags, program="llama_site.py"):
+        if program == "llama_site.py":
+            flags = (f"--inner={json.dumps(run.config['inner'])}", *flags)
+        run.workers[site] = self.program(run.folder, f"torch-{site}", sys.executable, HERE / program, run.grpc, site,
+                                         self.text, f"--model={self.base}", *flags)
         run.torch_sites.add(site)
         return run.workers[site]
 
@@ -104,8 +105,7 @@ class LlamaTest(EndToEndTest):
         for site, worker in run.workers.items():
             self.assertEqual(worker.wait(), DONE, worker.log()[-3000:])
             if site in run.torch_sites:
-                lines = map(json.loads, worker.output().splitlines())
-                run.training |= {(site, line["step"]): line["loss"] for line in lines}
+                run.training |= {(site, line["step"]): line["loss"] for line in worker.lines()}
 
         def said():
             note()

@@ -49,7 +49,7 @@ TEST(Messages, EntryAndHeaderComeBackAsTheyWere) {
   ToProto(entry, &entry_message);
   EXPECT_EQ(FromProto(entry_message), entry);
 
-  const DownloadHeader header{9, {0.4f, 0.8f}, {"eu"}, {8}, {"asia", "eu"}, 12, true};
+  const DownloadHeader header{9, {0.4f, 0.8f}, {"eu"}, {8}, {0.25}, {"asia", "eu"}, 12, true};
   v1::DownloadHeader message;
   ToProto(header, &message);
   const DownloadHeader back = FromProto(message);
@@ -57,6 +57,7 @@ TEST(Messages, EntryAndHeaderComeBackAsTheyWere) {
   EXPECT_EQ(back.outer, header.outer);
   EXPECT_EQ(back.merged, header.merged);
   EXPECT_EQ(back.merged_bases, header.merged_bases);
+  EXPECT_EQ(back.merged_weights, header.merged_weights);
   EXPECT_EQ(back.sites, header.sites);
   EXPECT_EQ(back.num_chunks, header.num_chunks);
   EXPECT_TRUE(back.already_held);
