@@ -161,6 +161,7 @@ class DownloadTransfer final : public Transfer {
     request.set_fragment(request_.fragment);
     if (request_.kind == DownloadKind::kUpdate) {
       request.set_update_base(request_.version);
+      request.set_wants_weights(true);
     } else {
       request.set_anchor_version(request_.version);
     }

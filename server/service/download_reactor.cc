@@ -84,6 +84,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     transport::ToProto(*header, message.mutable_header());
     // A site of before names none, and gets the bytes that it always got.
     if (request_.has_generation()) message.mutable_header()->set_generation(generation_);
+    if (!request_.wants_weights()) message.mutable_header()->clear_merged_weights();
     Write(transport::ToBytes(message));
   }
 

@@ -8,6 +8,7 @@ import unittest
 
 import numpy
 
+import causeway
 from harness import DONE, DigestBook, EndToEndTest, check_all, eventually, merged, synthetic
 
 HERE = pathlib.Path(__file__).parent
@@ -74,6 +75,22 @@ class MixedTest(EndToEndTest):
     def test_delays_and_mixes_of_every_kind(self):
         for delay, alpha in ((0, 0.0), (3, 1.0), (2, 0.3)):
             self.check("int4", "int4", 1, sync={"fragment_sync_delay": delay, "fragment_update_alpha": alpha})
+
+    def test_a_site_knows_what_it_has_exchanged(self):
+        run = self.new_run(config_of("int4", "int8", 1))
+        run.start_coordinator()
+        run.start_workers("asia", "us")
+        parameters = {f"t{i}": numpy.zeros(shape, numpy.float32) for i, shape in enumerate(SHAPES)}
+        with causeway.Site(parameters, coordinator=run.grpc, site="eu") as site:
+            while not site.over:
+                site.after_step()
+            progress = site.progress()
+        self.assertEqual((progress["codec_up"], progress["codec_down"]), ("int4", "int8"))
+        self.assertAlmostEqual(progress["merged_weight"], 1 / 3, places=6)
+        self.assertGreater(progress["up_bytes"], 1000)
+        self.assertGreater(progress["down_bytes"], 1.5 * progress["up_bytes"])
+        run.await_done()
+        run.stop_coordinator()
 
 
 if __name__ == "__main__":
