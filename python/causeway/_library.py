@@ -167,13 +167,23 @@ def _text(value: bytes | None) -> str:
     return (value or b"").decode(errors="replace")
 
 
+def _mode() -> int:
+    """How to load it: its own gRPC, protobuf and abseil come before those that other packages made global, as
+    TensorFlow does. A preloaded allocator has to stay the only one, and a sanitizer refuses the flag."""
+    def allocator(library: ctypes.CDLL) -> int | None:  # malloc itself has an address in the interpreter, too
+        return ctypes.cast(library.malloc_usable_size, ctypes.c_void_p).value
+
+    alone = allocator(ctypes.CDLL(None)) == allocator(ctypes.CDLL("libc.so.6"))
+    return os.RTLD_LOCAL | (os.RTLD_DEEPBIND if alone else 0)
+
+
 @functools.cache
 def load() -> Library:
     """The library beside this file, or the one that the environment variable CAUSEWAY_LIBRARY names. Loaded once."""
     beside = pathlib.Path(__file__).with_name("libcauseway.so")
     path = os.environ.get(PATH_VARIABLE) or str(beside)
     try:
-        loaded = ctypes.CDLL(path)
+        loaded = ctypes.CDLL(path, _mode())
     except OSError as error:
         raise errors.ConfigError(f"expected the library libcauseway.so, got: {error}; install the package with "
                                  f"`pip install .`, or name the library in {PATH_VARIABLE}",
