@@ -4,7 +4,6 @@ import importlib.util
 import inspect
 import pathlib
 import re
-import subprocess
 import sys
 import types
 import unittest
@@ -12,10 +11,14 @@ import unittest
 import torch
 
 import causeway.torch as causeway
+from harness import EndToEndTest
 from llama_runs import LlamaTest, llama_config
+from test_mixed import needs_library
+from test_torch_external import external_config
 from torch_site import TOKENS, FakeSiteTest, Tiny
 
 HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parents[1]
 needs_torchtitan = unittest.skipUnless(importlib.util.find_spec("torchtitan"), "torchtitan is not installed")
 
 
@@ -44,7 +47,7 @@ class RunTest(LlamaTest):
 
 @needs_torchtitan
 class TrainerTest(unittest.TestCase):
-    """torchtitan's own trainer, read and not run."""
+    """torchtitan's own trainer, read."""
 
     @classmethod
     def setUpClass(cls):
@@ -84,11 +87,29 @@ class TrainerTest(unittest.TestCase):
         self.assertFalse(hasattr(disabled, "states"))
         self.assertFalse(disabled.load(step=-1))
 
+
+@needs_library
+@needs_torchtitan
+class OwnTrainerTest(EndToEndTest):
+    """examples/titan_site.py: torchtitan's own trainer takes twenty steps as a site."""
+
+    def check(self, *launched, **environment):
+        run = self.new_run(external_config(run={"steps": 20}))
+        run.start_coordinator()
+        environment |= {"CAUSEWAY_COORDINATOR": run.grpc, "CAUSEWAY_SITE": "a"}
+        run.workers["a"] = run.program(
+            "titan", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1", *launched,
+            ROOT / "examples" / "titan_site.py", ROOT / "docs" / "operating.md", environment=environment)
+        run.await_done(240)
+        self.assertIn("site a: is out of the run: all steps are done", run.coordinator.log())
+
     @unittest.skipUnless(torch.cuda.is_available(), "no GPU that PyTorch sees")
-    def test_it_trains_twenty_steps_as_a_site(self):
-        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1",
-                               HERE / "titan_trainer.py"], capture_output=True, text=True, timeout=500)
-        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+    def test_on_a_gpu(self):
+        self.check()
+
+    @unittest.skipIf(torch.cuda.is_available(), "there is a GPU")
+    def test_on_a_cpu_with_what_it_asks_a_gpu_for_made_up(self):
+        self.check(HERE / "titan_on_cpu.py", TORCHDYNAMO_DISABLE="1")
 
 
 class Stand:
