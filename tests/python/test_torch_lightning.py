@@ -72,12 +72,15 @@ class KilledTest(LlamaTest):
         self.start_torch(run, "b")
         first = self.steps_of_killed(self.start_lightning(run, 1, "--die_in_save_of=40"))
         second = self.steps_of_killed(self.start_lightning(run, 2, "--die_at=56"))
-        third = self.start_lightning(run, 3, f"--charts={run.folder}")
+        loggers = all(map(importlib.util.find_spec, ("tensorboard", "wandb")))
+        third = self.start_lightning(run, 3, *([f"--charts={run.folder}"] if loggers else []))
         self.finish(run)
         self.assertIn("global_step 80\n", third.log())
         self.assertEqual([min(first), max(first), max(second), max(self.steps_of(third))], [1, 39, 55, 80])
         self.check_repeated(first, second, 31, 39)
         self.check_repeated(second, self.steps_of(third), 51, 55)
+        if not loggers:
+            self.skipTest("tensorboard or wandb is not installed: all but the charts was checked")
         self.check_charts(run.folder)
 
     def check_charts(self, folder):
