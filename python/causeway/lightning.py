@@ -16,6 +16,8 @@ from lightning.pytorch import Callback
 from causeway._log import LOGGER
 from causeway.torch import DiLoCo
 from causeway.torch._framework import FrameworkSite
+from causeway.torch._optimizers import Schedulers
+from causeway.torch._state import SiteState
 
 
 class CausewayCallback(Callback):
@@ -23,13 +25,20 @@ class CausewayCallback(Callback):
 
     `global_step` is the run's inner step: steps that gradient scaling skips are none, and a site that joins late
     begins at the run's step. Lightning's checkpoints hold the site's state, too. Figures of the run (causeway/stall_s,
-    …) go to the Trainer's loggers.
+    …) go to the Trainer's loggers, every `log_every_n_steps` steps.
     """
 
-    def __init__(self, coordinator: str | None = None, *, site: str | None = None, **settings: Any) -> None:
-        """Args: those of causeway.torch.DiLoCo but model, optimizer and schedulers, which the Trainer has."""
+    def __init__(self, coordinator: str | None = None, *, site: str | None = None, model: str = "",
+                 **settings: Any) -> None:
+        """Args:
+            model: the attribute of the LightningModule that is the run's model; "": the LightningModule itself. Sites
+                of a run call its parameters alike: without this name in front.
+            coordinator, site, settings: of causeway.torch.DiLoCo, but optimizer and schedulers, which the Trainer has.
+        """
         self._site = FrameworkSite(coordinator, site, settings)
-        self._resumed: Mapping[str, Any] | None = None
+        self._model = model
+        self._schedulers = Schedulers(())
+        self._resumed: dict[str, SiteState] | None = None
         self._codecs: dict[str, str] = {}
         self._did_other_things = False
 
@@ -38,16 +47,23 @@ class CausewayCallback(Callback):
         """While the Trainer trains. Raises FailedError before and afterwards."""
         return self._site.diloco
 
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Optimizers and schedulers are made, their state is not loaded yet."""
+        self._schedulers = Schedulers(each.scheduler for each in trainer.lr_scheduler_configs
+                                      if each.interval == "step" and each.frequency == 1)
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         resumed, self._resumed = self._resumed, None
-        schedulers = [each.scheduler for each in trainer.lr_scheduler_configs
-                      if each.interval == "step" and each.frequency == 1]
-        diloco = self._site.begin(pl_module, trainer.optimizers, schedulers, resumed)
+        if trainer.ckpt_path and resumed is None:
+            LOGGER.warning("no site's state in %s: the site joins anew, with the run's parameters", trainer.ckpt_path)
+        model = pl_module.get_submodule(self._model)
+        diloco = self._site.begin(model, trainer.optimizers, self._schedulers, resumed)
+        self._codecs, self._did_other_things = {}, False
         self._follow(trainer)
         steps = int(diloco.config["run"]["steps"])
         if 0 <= trainer.max_steps < steps:
-            LOGGER.warning("the Trainer ends after %d steps, the run has %d: this site leaves early; max_steps=%d takes "
-                           "part to the end", trainer.max_steps, steps, steps)
+            LOGGER.warning("the Trainer ends after %d steps, the run has %d: this site leaves early; max_steps=%d "
+                           "takes part to the end", trainer.max_steps, steps, steps)
 
     def _follow(self, trainer: Any) -> None:
         """The Trainer's steps are the run's, of each of its optimizers."""
@@ -59,31 +75,35 @@ class CausewayCallback(Callback):
         trainer.should_stop |= self._site.diloco.over
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        trainer.fit_loop.epoch_loop._batches_that_stepped = self._site.diloco.step  # the axis of the loggers' charts
         if self._did_other_things:
             self._site.waited()
             self._did_other_things = False
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        diloco = self._site.diloco
         self._follow(trainer)
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None:
-            self._site.diloco.report(loss=loss)
-        pl_module.log_dict(self._site.figures(), on_step=True, on_epoch=False)
-        self._note_codecs(trainer)
+            diloco.report(loss=loss)
+        stepped_from = trainer.fit_loop.epoch_loop._batches_that_stepped
+        if diloco.step > stepped_from and trainer.log_every_n_steps and diloco.step % trainer.log_every_n_steps == 0:
+            self._log(trainer.loggers, stepped_from)
         self._site.may_wait()
 
-    def _note_codecs(self, trainer: Any) -> None:
-        codecs = self._site.codecs()
-        if codecs == self._codecs:
-            return
-        self._codecs = codecs
-        for logger in trainer.loggers:
-            add_text = getattr(logger.experiment, "add_text", None)  # of TensorBoard
+    def _log(self, loggers: list[Any], step: int) -> None:
+        figures, codecs = self._site.figures(), self._site.codecs()
+        changed, self._codecs = codecs != self._codecs, codecs
+        for logger in loggers:
+            logger.log_metrics(figures, step)
+            if not changed:
+                continue
+            add_text = getattr(logger.experiment, "add_text", None)  # of TensorBoard, whose metrics are numbers
             if add_text is None:
-                logger.log_hyperparams(codecs)
+                logger.log_metrics(codecs, step)
                 continue
             for name, codec in codecs.items():
-                add_text(name, codec, trainer.global_step)
+                add_text(name, codec, step)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self._did_other_things = self._site.joined  # not in the check before training
@@ -92,10 +112,12 @@ class CausewayCallback(Callback):
         self._did_other_things = self._site.joined
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(self._site.diloco.state_dict()) if self._site.joined else {}
+        """Plain types: a script that loads Lightning's checkpoint needs no causeway."""
+        state = self._site.state() if self._site.joined else None
+        return {"step": state.step, "parts": state.parts} if state is not None else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._resumed = state_dict or None
+        self._resumed = {"state": SiteState(**state_dict)} if state_dict else None
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._site.end()

@@ -15,12 +15,14 @@ from typing import Any
 
 from torch import nn
 
+from causeway._log import LOGGER
 from causeway.errors import mismatch
 from causeway.torch import DiLoCo
 from causeway.torch._framework import FrameworkSite
+from causeway.torch._optimizers import Schedulers
 from causeway.torch._state import SiteState
 
-_NEEDED = ("model_parts", "optimizers", "lr_schedulers", "checkpointer", "metrics_processor", "train_step",
+_NEEDED = ("config", "model_parts", "optimizers", "lr_schedulers", "checkpointer", "metrics_processor", "train_step",
            "should_continue_training", "step")
 
 
@@ -45,6 +47,7 @@ class Site:
         self._trainer = trainer
         self._site = FrameworkSite(coordinator, site, settings)
         self._state = _StateInCheckpoints(self._site)
+        self._schedulers = Schedulers(())
         self._wrapped: list[tuple[Any, str]] = []
 
     @property
@@ -54,7 +57,9 @@ class Site:
 
     def __enter__(self) -> Site:
         trainer = self._trainer
-        trainer.checkpointer.states["causeway"] = self._state
+        self._schedulers = Schedulers(trainer.lr_schedulers.schedulers)  # before the checkpoint moves them
+        if (states := self._states()) is not None:
+            states["causeway"] = self._state
         self._wrap(trainer.checkpointer, "load", self._load)
         self._wrap(trainer, "train_step", self._train_step)
         self._wrap(trainer, "should_continue_training", self._should_continue)
@@ -66,8 +71,14 @@ class Site:
         for owner, name in self._wrapped:
             delattr(owner, name)  # the class's own is back
         self._wrapped = []
-        self._trainer.checkpointer.states.pop("causeway", None)
+        if (states := self._states()) is not None:
+            states.pop("causeway", None)
         self._site.end(error)
+
+    def _states(self) -> dict[str, Any] | None:
+        """What checkpoints hold, by name. None where the trainer writes none."""
+        states: dict[str, Any] | None = getattr(self._trainer.checkpointer, "states", None)
+        return states
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
         inner = getattr(owner, name)
@@ -80,13 +91,19 @@ class Site:
         loaded = load(*args, **kwargs)
         trainer = self._trainer
         model: nn.Module = trainer.model_parts[0]
-        schedulers = getattr(trainer.lr_schedulers, "schedulers", [])
-        self._trainer.step = self._site.begin(model, trainer.optimizers, schedulers, self._state.taken()).step
+        diloco = self._site.begin(model, trainer.optimizers, self._schedulers, self._state.taken())
+        trainer.step = diloco.step
+        own, steps = int(trainer.config.training.steps), int(diloco.config["run"]["steps"])
+        if own < steps:
+            LOGGER.warning("the trainer ends after %d steps, the run has %d: this site leaves early; training.steps=%d "
+                           "takes part to the end", own, steps, steps)
         return loaded
 
     def _train_step(self, train_step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self._site.waited()  # checkpoints and validation are no part of a step
         train_step(*args, **kwargs)
         self._trainer.step = self._site.diloco.step
+        self._site.may_wait()
 
     def _should_continue(self, should_continue: Callable[[], bool]) -> bool:
         return bool(should_continue()) and not self._site.diloco.over
@@ -105,7 +122,7 @@ class _StateInCheckpoints:
         self._loaded: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(self._site.diloco.state_dict()) if self._site.joined else {"state": SiteState()}
+        return {"state": (self._site.state() if self._site.joined else None) or SiteState()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loaded = state_dict if state_dict["state"].parts else None

@@ -46,7 +46,9 @@ class FakeLibrary:
         self.done = []  # (kind, tensor, first, values as they were when it was done, failed)
         self.failure = {}
         self.lines = []
-        self.progress = {"stays": 1, "stopping": False}
+        self.progress = {"stays": 1, "stopping": False, "sites": ["eu"], "fragments": [], "codec_up": "int4",
+                         "codec_down": "int4"}
+        self.progress |= dict.fromkeys(("stall_s", "slack_s", "up_bytes", "down_bytes", "merged_weight", "rounds"), 0)
         self.next_step = None
         self.model = self.options = None
         self.parts = {"a": bytes(range(7)), "empty": b"", "b": b"xyz" * 30}

@@ -4,6 +4,7 @@ import json
 import math
 import pathlib
 import random
+import signal
 import sys
 
 import torch
@@ -62,13 +63,28 @@ class LlamaTest(EndToEndTest):
         run.start_coordinator()
         return run
 
-    def start_torch(self, run, site, *flags, program="llama_site.py"):
-        if program == "llama_site.py":
-            flags = (f"--inner={json.dumps(run.config['inner'])}", *flags)
-        run.workers[site] = self.program(run.folder, f"torch-{site}", sys.executable, HERE / program, run.grpc, site,
-                                         self.text, f"--model={self.base}", *flags)
+    def start_torch(self, run, site, *flags, script="llama_site.py", label=None, **options):
+        """`script`: takes the arguments of llama_site.py."""
+        inner = json.dumps(run.config["inner"])
+        run.workers[site] = self.program(run.folder, label or f"torch-{site}", sys.executable, HERE / script, run.grpc,
+                                         site, self.text, f"--model={self.base}", f"--inner={inner}", *flags, **options)
         run.torch_sites.add(site)
         return run.workers[site]
+
+    def steps_of(self, worker):
+        """{step: what the script has printed of it}"""
+        return {line["step"]: line for line in worker.lines()}
+
+    def steps_of_killed(self, worker):
+        """As steps_of, of a script that kills itself."""
+        self.assertEqual(worker.wait(120), -signal.SIGKILL, worker.log()[-3000:])
+        return self.steps_of(worker)
+
+    def check_repeated(self, before, after, first, last):
+        """Steps from `first` to `last` were taken twice, with the same loss, learning rate, …"""
+        self.assertEqual(sorted(before.keys() & after.keys()), list(range(first, last + 1)))
+        for step in range(first, last + 1):
+            self.assertEqual(before[step], after[step], f"step {step}")
 
     def whole_run(self, config, *torch_sites, flags=()):
         """A run from its start to its end, and the loss of its model on held-out text."""
@@ -105,7 +121,7 @@ class LlamaTest(EndToEndTest):
         for site, worker in run.workers.items():
             self.assertEqual(worker.wait(), DONE, worker.log()[-3000:])
             if site in run.torch_sites:
-                run.training |= {(site, line["step"]): line["loss"] for line in worker.lines()}
+                run.training |= {(site, step): line["loss"] for step, line in self.steps_of(worker).items()}
 
         def said():
             note()

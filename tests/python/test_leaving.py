@@ -134,7 +134,7 @@ class KilledTest(EndToEndTest):
         run = self.new_run(alone(membership={"lease_ms": 60000}))
         run.start_coordinator()
         site = run.program("site", sys.executable, "-c", script, run.grpc)
-        eventually(lambda: "forked" in site.output(), "it has forked")
+        eventually(lambda: "\n" in site.output(), "it has forked")
         child = int(site.output().split()[1])
         self.addCleanup(os.kill, child, signal.SIGKILL)
         site.kill()

@@ -4,6 +4,7 @@ libraries. And the examples, as printed."""
 import importlib.util
 import itertools
 import os
+import re
 import pathlib
 import subprocess
 import sys
@@ -216,21 +217,31 @@ class NeighboursTest(EndToEndTest):
             self.assertEqual(done.returncode, DONE, f"{order}: {done.stderr[-2000:]}")
 
 
+TWINS = {  # alone: (as a site, lines that differ at most)
+    "plain_alone.py": ("plain.py", 3),
+    "trainer_alone.py": ("trainer_site.py", 3),
+    "lightning_alone.py": ("lightning_site.py", 3),
+    "fsdp2_alone.py": ("fsdp2_site.py", 3),
+    "titan_alone.py": ("titan_site.py", 5),
+}
+
+
 class ExamplesTest(EndToEndTest):
-    def test_at_most_three_lines_differ_beside_indentation(self):
+    def test_at_most_a_few_lines_differ_beside_indentation(self):
         def code(name):
             text = (ROOT / "examples" / name).read_text()
             return [line.strip() for line in text.split('"""', 2)[2].splitlines() if line.strip()]
-        alone, site = code("plain_alone.py"), code("plain.py")
-        added = [line for line in site if line not in alone]
-        removed = [line for line in alone if line not in site]
-        self.assertLessEqual(len(added), 3, added)
-        self.assertLessEqual(len(removed), 1, removed)
-        self.assertEqual([line for line in site if line in alone], [line for line in alone if line in site])
+        for name, (twin, most) in TWINS.items():
+            with self.subTest(twin):
+                alone, site = code(name), code(twin)
+                added = [line for line in site if line not in alone]
+                removed = [line for line in alone if line not in site]
+                self.assertLessEqual(len(added), most, added)
+                self.assertLessEqual(len(removed), 1, removed)
+                self.assertEqual([line for line in site if line in alone], [line for line in alone if line in site])
 
-    @needs_library
-    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
-    def test_the_example_runs(self):
+    def check_example(self, *command):
+        """As printed in examples/README.md, where `python3` and `torchrun` are of this environment."""
         run = self.new_run({})
         run.config_path.write_text((ROOT / "examples" / "run.yaml").read_text())
         checked = run.program("check", "causewayctl", "config-check", str(run.config_path))
@@ -238,14 +249,37 @@ class ExamplesTest(EndToEndTest):
             self.skipTest("these programs know no model.kind external yet")
         run.start_coordinator()
         for site, text in (("eu", "architecture.md"), ("us", "operating.md")):
-            run.workers[site] = run.program(f"example-{site}", sys.executable, ROOT / "examples" / "plain.py",
-                                            ROOT / "docs" / text, environment={"CAUSEWAY_COORDINATOR": run.grpc,
-                                                                               "CAUSEWAY_SITE": site})
+            run.workers[site] = run.program(f"example-{site}", sys.executable, *command, ROOT / "docs" / text,
+                                            environment={"CAUSEWAY_COORDINATOR": run.grpc, "CAUSEWAY_SITE": site})
         run.await_done(240)
         for worker in run.workers.values():
-            losses = [float(line.split()[-1]) for line in worker.output().splitlines()]
+            losses = [float(loss) for loss in re.findall(r"\bloss(?:':)? '?([\d.]+)", worker.output())]
             self.assertEqual(len(losses), 10)
             self.assertLess(losses[-1], losses[0])
+
+    @needs_library
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
+    def test_the_plain_example_runs(self):
+        self.check_example(ROOT / "examples" / "plain.py")
+
+    @needs_library
+    @unittest.skipUnless(importlib.util.find_spec("accelerate"), "accelerate is not installed")
+    @unittest.skipUnless(importlib.util.find_spec("peft"), "peft is not installed")
+    def test_the_trainer_example_runs(self):
+        self.check_example(ROOT / "examples" / "trainer_site.py")
+
+    @needs_library
+    @unittest.skipUnless(importlib.util.find_spec("lightning"), "lightning is not installed")
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
+    def test_the_lightning_example_runs(self):
+        self.check_example(ROOT / "examples" / "lightning_site.py")
+
+    @needs_library
+    @unittest.skipUnless(VERSION > (2, 6), "fully_shard computes on GPUs alone")
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
+    def test_the_sharded_example_runs(self):
+        self.check_example("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1",
+                           ROOT / "examples" / "fsdp2_site.py")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+import charts
 from harness import eventually
 from llama_runs import LlamaTest, llama_config
 from torch_site import TOKENS, FakeSiteTest, torch
@@ -31,7 +32,7 @@ class TrainerTest(LlamaTest):
     def start_trainer(self, run, site, *flags):
         out = run.folder / f"trainer-{site}"
         steps = run.config["run"]["steps"]
-        return self.start_torch(run, site, f"--out={out}", f"--steps={steps}", *flags, program="trainer_site.py")
+        return self.start_torch(run, site, f"--out={out}", f"--steps={steps}", *flags, script="trainer_site.py")
 
     def lines(self, run, site):
         return run.workers[site].lines()
@@ -57,17 +58,14 @@ class TrainerTest(LlamaTest):
         self.assertEqual((last["causeway/codec_up"], last["causeway/merged_weight"]), ("int4", 0.5))
         self.assertGreater(last["causeway/up_bytes"], 10_000)
 
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-        events = EventAccumulator(str(next(out.rglob("events.out.tfevents*")).parent)).Reload()
-        tags = events.Tags()
-        names = [name.removeprefix("train/") for name in tags["scalars"] + tags["tensors"]]
+        drawn = charts.of_tensorboard(out)
         for name in FIGURES:
-            self.assertTrue(any(tag.startswith(f"causeway/{name}") for tag in names), f"{name} in {names}")
-        self.assertEqual([event.step for event in events.Scalars("train/causeway/stall_s")], list(range(5, 61, 5)))
+            self.assertIn(f"train/causeway/{name}", drawn)
+        self.assertEqual([step for step, _ in drawn["train/causeway/stall_s"]], list(range(5, 61, 5)))
         if "wandb" in reports:
-            recorded = next(run.folder.rglob("*.wandb")).read_bytes()
+            drawn = charts.of_wandb(run.folder)
             for name in FIGURES:
-                self.assertIn(f"causeway/{name}".encode(), recorded)
+                self.assertEqual([step for step, _ in drawn[f"train/causeway/{name}"]], list(range(5, 61, 5)), name)
 
     def test_killed_it_goes_on_from_its_checkpoint_and_killed_while_saving_it_joins_anew(self):
         config = llama_config("int4", run={"steps": 80})

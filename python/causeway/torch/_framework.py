@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from causeway._log import LOGGER
 from causeway.errors import FailedError
+from causeway.torch._optimizers import Schedulers
 from causeway.torch._state import SiteState
 from causeway.torch.diloco import DiLoCo
 
@@ -35,7 +37,8 @@ class FrameworkSite:
     def joined(self) -> bool:
         return self._diloco is not None
 
-    def begin(self, model: Any, optimizer: Any, schedulers: Iterable[Any], state: Mapping[str, SiteState] | None) -> DiLoCo:
+    def begin(self, model: Any, optimizer: Any, schedulers: Iterable[Any] | Schedulers,
+              state: Mapping[str, SiteState] | None) -> DiLoCo:
         """Joins, with model, optimizer and schedulers as they are after loading; `state`: of the same checkpoint."""
         self.end(FailedError("training began anew"))  # where an error has ended it and nobody said so
         diloco = DiLoCo(model, optimizer, schedulers=schedulers, **self._connection)
@@ -46,6 +49,7 @@ class FrameworkSite:
             diloco.close()
             raise
         self._diloco = diloco.__enter__()
+        self.may_wait()
         atexit.register(self._end_with_process)
         return diloco
 
@@ -58,6 +62,14 @@ class FrameworkSite:
 
     def _end_with_process(self) -> None:
         self.end(getattr(sys, "last_value", None) or FailedError("the program ends inside training"))
+
+    def state(self) -> SiteState | None:
+        """For a checkpoint, after a step. None: there is none, as while the coordinator has dropped the site."""
+        try:
+            return self.diloco.state_dict()["state"]
+        except FailedError as error:  # what ends the site raises at the next step, too
+            LOGGER.warning("a checkpoint without the site's state, from which it joins anew: %s", error)
+            return None
 
     # ---- Waits that are no training ----
 

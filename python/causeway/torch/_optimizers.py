@@ -54,7 +54,10 @@ class StepHooks:
 
 
 class Schedulers:
-    """Learning-rate schedulers that are moved to a step: they take the steps that others have taken."""
+    """Learning-rate schedulers that are moved to a step: they take the steps that others have taken.
+
+    They can be moved back as far as where they stood when this was made: make it before a checkpoint is loaded.
+    """
 
     def __init__(self, given: Iterable[Any]) -> None:
         self._schedulers = [getattr(each, "scheduler", each) for each in given]  # without accelerate's wrapper

@@ -46,7 +46,8 @@ class DiLoCo(Participant):
     def __init__(self, model: nn.Module, optimizer: Any = None, *, coordinator: str | None = None,
                  site: str | None = None, process_group: distributed.ProcessGroup | None = None,
                  params: Mapping[str, torch.Tensor] | None = None, kinds: Mapping[str, str] | None = None,
-                 after_apply: Callable[[], None] | None = None, schedulers: Iterable[Any] = (),
+                 after_apply: Callable[[], None] | None = None,
+                 schedulers: Iterable[Any] | _optimizers.Schedulers = (),
                  on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
                  **settings: Any) -> None:
         """Asks the coordinator what run it is, and says what the model is.
@@ -78,7 +79,8 @@ class DiLoCo(Participant):
         self._module = _model.check_unsupported(model)
         self._optimizers = _optimizers.unwrapped(optimizer)
         _optimizers.check_own_masters(self._optimizers, bool(params))
-        self._schedulers = _optimizers.Schedulers(schedulers)
+        self._schedulers = (schedulers if isinstance(schedulers, _optimizers.Schedulers)
+                            else _optimizers.Schedulers(schedulers))
         self._model = _model.collect(model, self._optimizers, params or {}, kinds or {})
         self._store = TensorStore(self._model.synced)
         self._hidden_masters = _optimizers.HiddenMasters()

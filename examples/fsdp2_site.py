@@ -1,0 +1,35 @@
+"""Trains a small Qwen2 on the bytes of a text file, as one site of a run: fsdp2_alone.py with three lines
+changed.
+
+    export CAUSEWAY_COORDINATOR=127.0.0.1:7077 CAUSEWAY_SITE=eu
+    torchrun --standalone --nproc_per_node=1 examples/fsdp2_site.py TEXT
+"""
+
+import sys
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+import causeway.torch as causeway
+from small_qwen import new_model, rows
+
+loader = torch.utils.data.DataLoader(rows(sys.argv[1]), batch_size=8, shuffle=True)
+
+mesh = init_device_mesh("cpu", (1,))
+model = new_model()
+for layer in model.model.layers:
+    fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+with causeway.DiLoCo(model, optimizer) as diloco:
+    for step, batch in enumerate(diloco.loop(loader), 1):
+        loss = model(input_ids=batch, labels=batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 20 == 0:
+            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+
+torch.distributed.destroy_process_group()
