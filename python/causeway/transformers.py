@@ -88,8 +88,9 @@ class CausewayCallback(transformers.TrainerCallback):
         if not self._site.joined:
             return
         folder = pathlib.Path(args.output_dir, f"checkpoint-{state.global_step}")
-        if folder.is_dir():
-            _save(self._site.diloco.state_dict(), folder / STATE_FILE)
+        site_state = self._site.state() if folder.is_dir() else None
+        if site_state is not None:
+            _save({"state": site_state}, folder / STATE_FILE)
         self._site.waited()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:

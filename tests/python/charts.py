@@ -19,7 +19,7 @@ def of_tensorboard(folder):
 
 
 def of_wandb(folder):
-    """{name: [(trainer/global_step, value)]} of all offline runs below the folder."""
+    """{name: [(Lightning's or the Trainer's global_step, value)]} of all offline runs below the folder."""
     from wandb.proto import wandb_internal_pb2
     charts = {}
     for file in pathlib.Path(folder).rglob("*.wandb"):
@@ -28,7 +28,8 @@ def of_wandb(folder):
             record.ParseFromString(data)
             row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
             for name, value in row.items():
-                charts.setdefault(name, []).append((row.get("trainer/global_step"), value))
+                step = row.get("trainer/global_step", row.get("train/global_step"))
+                charts.setdefault(name, []).append((step, value))
     return charts
 
 

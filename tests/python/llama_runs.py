@@ -106,7 +106,7 @@ class LlamaTest(EndToEndTest):
 
     def finish(self, run):
         """Waits for the run's end and exports its model."""
-        book = DigestBook()
+        run.book = book = DigestBook()
         native = run.workers.keys() - run.torch_sites
 
         def note():

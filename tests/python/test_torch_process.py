@@ -4,8 +4,8 @@ libraries. And the examples, as printed."""
 import importlib.util
 import itertools
 import os
-import re
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile

@@ -1,5 +1,7 @@
 """PyTorch sites in real runs: losses beside those of native workers from the same model, killed and restored."""
 
+import importlib.util
+import itertools
 import signal
 import sys
 import unittest
@@ -70,6 +72,22 @@ class RestoredTest(LlamaTest):
         for site in SITES:
             for name, values in undisturbed[site].items():
                 self.assertTrue(torch.equal(values, killed[site][name]), f"site {site}: {name}")
+
+
+class EveryKindOfSiteTest(LlamaTest):
+    @unittest.skipUnless(all(map(importlib.util.find_spec, ("accelerate", "lightning"))),
+                         "accelerate or lightning is not installed")
+    def test_a_native_worker_a_plain_script_a_trainer_and_lightning_hold_the_same_anchor_at_every_version(self):
+        config = llama_config("int4", run={"steps": 80})
+        config["membership"] |= {"min_sites": 4}
+        run = self.start_run(config)
+        run.start_worker("native", f"--data={self.text}")
+        self.start_torch(run, "plain")
+        self.start_torch(run, "trainer", f"--out={run.folder / 'trainer'}", "--steps=80", script="trainer_site.py")
+        self.start_torch(run, "lightning", f"--checkpoints={run.folder / 'checkpoints'}", script="lightning_site.py")
+        self.finish(run)  # fails where a digest of a site is not the coordinator's
+        for site, fragment in itertools.product(run.workers, range(config["sync"]["num_fragments"])):
+            self.assertGreater(run.book.agreed(site, fragment), 3, f"site {site}, fragment {fragment}")
 
 
 if __name__ == "__main__":
