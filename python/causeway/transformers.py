@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ import transformers
 from causeway._log import LOGGER
 from causeway.torch import DiLoCo
 from causeway.torch._framework import FrameworkSite
+from causeway.torch._optimizers import Schedulers
 from causeway.torch._state import SiteState
 
 STATE_FILE = "causeway.pt"  # in the Trainer's checkpoint folders
@@ -50,7 +52,7 @@ class CausewayCallback(transformers.TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
         _follow_the_default_flow(self)
         resumed = _load(args, state) if state.global_step > 0 else None
-        schedulers = [trainer["lr_scheduler"]] if trainer.get("lr_scheduler") is not None else []
+        schedulers = _from_the_beginning(trainer.get("lr_scheduler"))
         diloco = self._site.begin(trainer["model"], trainer["optimizer"], schedulers, resumed)
         if diloco.step != state.global_step:
             LOGGER.info("global_step %d becomes the run's step %d", state.global_step, diloco.step)
@@ -111,6 +113,23 @@ def _follow_the_default_flow(callback: CausewayCallback) -> None:
     else:
         LOGGER.warning("the Trainer's callbacks are not where they were in transformers 5.23: figures of the run are in "
                        "trainer.state.log_history alone")
+
+
+def _from_the_beginning(scheduler: Any) -> Schedulers:
+    """Can be moved back before the checkpoint that the Trainer has loaded, where the rate follows from the step alone,
+    as that of the Trainer's own schedules does."""
+    if scheduler is None:
+        return Schedulers(())
+    inner = getattr(scheduler, "scheduler", scheduler)  # without accelerate's wrapper
+    if not isinstance(inner, torch.optim.lr_scheduler.LambdaLR):
+        return Schedulers([inner])
+    loaded = inner.last_epoch
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a step with a number
+        inner.step(0)
+        schedulers = Schedulers([inner])
+        inner.step(loaded)
+    return schedulers
 
 
 def _save(state: Mapping[str, SiteState], path: pathlib.Path) -> None:

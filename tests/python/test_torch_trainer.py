@@ -127,6 +127,32 @@ class TrainerTest(LlamaTest):
 
 
 @needs_trainer
+class EntryTest(FakeSiteTest):
+    def test_a_site_that_enters_before_its_checkpoint_has_the_rate_of_that_step(self):
+        import transformers
+        from causeway.transformers import CausewayCallback
+
+        def scheduled(steps):
+            optimizer = self.sgd()
+            scheduler = transformers.get_cosine_schedule_with_warmup(optimizer, 20, 80)
+            for _ in range(steps):
+                optimizer.step()
+                scheduler.step()
+            return optimizer, scheduler
+        optimizer, scheduler = scheduled(60)  # as the Trainer has loaded them
+        self.fake.next_step = 41
+        callback = CausewayCallback("hub:1", site="eu")
+        self.addCleanup(callback.leave)
+        state = transformers.TrainerState(global_step=60, max_steps=80)
+        with tempfile.TemporaryDirectory() as folder:
+            callback.on_train_begin(transformers.TrainingArguments(folder), state, transformers.TrainerControl(),
+                                    model=self.model, optimizer=optimizer, lr_scheduler=scheduler)
+        self.assertEqual(state.global_step, 41)
+        self.assertEqual((scheduler.last_epoch, optimizer.param_groups[0]["lr"]),
+                         (41, scheduled(41)[1].get_last_lr()[0]))
+
+
+@needs_trainer
 class AccelerateTest(FakeSiteTest):
     def test_what_accelerate_prepared_is_a_site_and_its_checkpoints_hold_the_state(self):
         import accelerate
