@@ -57,13 +57,11 @@ class CausewayCallback(Callback):
         if trainer.ckpt_path and resumed is None:
             LOGGER.warning("no site's state in %s: the site joins anew, with the run's parameters", trainer.ckpt_path)
         model = pl_module.get_submodule(self._model)
-        diloco = self._site.begin(model, trainer.optimizers, self._schedulers, resumed)
+        self._site.begin(model, trainer.optimizers, self._schedulers, resumed)
         self._codecs, self._did_other_things = {}, False
         self._follow(trainer)
-        steps = int(diloco.config["run"]["steps"])
-        if 0 <= trainer.max_steps < steps:
-            LOGGER.warning("the Trainer ends after %d steps, the run has %d: this site leaves early; max_steps=%d "
-                           "takes part to the end", trainer.max_steps, steps, steps)
+        if trainer.max_steps >= 0:
+            self._site.warn_of_early_end(trainer.max_steps, "max_steps")
 
     def _follow(self, trainer: Any) -> None:
         """The Trainer's steps are the run's, of each of its optimizers."""

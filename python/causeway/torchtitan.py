@@ -15,7 +15,6 @@ from typing import Any
 
 from torch import nn
 
-from causeway._log import LOGGER
 from causeway.errors import mismatch
 from causeway.torch import DiLoCo
 from causeway.torch._framework import FrameworkSite
@@ -91,12 +90,8 @@ class Site:
         loaded = load(*args, **kwargs)
         trainer = self._trainer
         model: nn.Module = trainer.model_parts[0]
-        diloco = self._site.begin(model, trainer.optimizers, self._schedulers, self._state.taken())
-        trainer.step = diloco.step
-        own, steps = int(trainer.config.training.steps), int(diloco.config["run"]["steps"])
-        if own < steps:
-            LOGGER.warning("the trainer ends after %d steps, the run has %d: this site leaves early; training.steps=%d "
-                           "takes part to the end", own, steps, steps)
+        trainer.step = self._site.begin(model, trainer.optimizers, self._schedulers, self._state.taken()).step
+        self._site.warn_of_early_end(int(trainer.config.training.steps), "training.steps")
         return loaded
 
     def _train_step(self, train_step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

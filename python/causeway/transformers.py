@@ -58,10 +58,7 @@ class CausewayCallback(transformers.TrainerCallback):
             LOGGER.info("global_step %d becomes the run's step %d", state.global_step, diloco.step)
         state.global_step = diloco.step
         self._tokens = int(state.num_input_tokens_seen)
-        steps = int(diloco.config["run"]["steps"])
-        if state.max_steps < steps:
-            LOGGER.warning("the Trainer ends after %d steps, the run has %d: this site leaves early; max_steps=%d takes "
-                           "part to the end", state.max_steps, steps, steps)
+        self._site.warn_of_early_end(state.max_steps, "max_steps")
         control.should_training_stop = diloco.over or state.global_step >= state.max_steps
 
     def on_step_end(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:

@@ -4,8 +4,8 @@
                     [--save_every=N] [--resume] [--eval_every=N] [--report_to=NAME,…] [--poison=CALL] [--fail=CALL]
                     [--kill_at=STEP] [--kill_in_save=STEP] [--max_steps=N]
 
-Prints a JSON line with step, loss and learning rate after each of the Trainer's steps, and at the end what it logged.
---poison makes the loss of that call infinite under gradient scaling, --fail raises in it; --kill_at kills the process
+Prints a JSON line with step, loss and learning rate after each of the Trainer's steps; what it logged is in
+DIR/log_history.json at the end. --poison makes the loss of that call infinite under gradient scaling, --fail raises in it; --kill_at kills the process
 after a step, and --kill_in_save when the site's state of that step has been written and has not got its name.
 """
 
@@ -88,7 +88,8 @@ def main(coordinator, site, text, *flags):
     save, evaluate = int(flags.get("save_every", 0)), int(flags.get("eval_every", 0))
     arguments = transformers.TrainingArguments(
         output_dir=flags["out"], max_steps=int(flags.get("max_steps", flags["steps"])), per_device_train_batch_size=4,
-        optim="adamw_torch", learning_rate=1e-3, lr_scheduler_type="cosine", warmup_steps=20, logging_steps=5, use_cpu=True, disable_tqdm=True,
+        optim="adamw_torch", learning_rate=1e-3, lr_scheduler_type="cosine", warmup_steps=20, logging_steps=5,
+        use_cpu=True, disable_tqdm=True,
         save_strategy="steps" if save else "no", save_steps=save or 1, eval_strategy="steps" if evaluate else "no",
         eval_steps=evaluate or None, report_to=flags["report_to"].split(",") if "report_to" in flags else "none")
     if "kill_in_save" in flags:

@@ -53,6 +53,13 @@ class FrameworkSite:
         atexit.register(self._end_with_process)
         return diloco
 
+    def warn_of_early_end(self, steps: int, setting: str) -> None:
+        """Where the framework ends after fewer steps than the run; `setting` is its name for them."""
+        of_run = int(self.diloco.config["run"]["steps"])
+        if steps < of_run:
+            LOGGER.warning("the trainer ends after %d steps, the run has %d: this site leaves early; %s=%d takes part to "
+                           "the end", steps, of_run, setting, of_run)
+
     def end(self, error: BaseException | None = None) -> None:
         """Leaves the run: with open rounds completed, or with the error as the reason. Again is nothing."""
         diloco, self._diloco = self._diloco, None
