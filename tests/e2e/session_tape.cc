@@ -8,10 +8,10 @@
 //   {"call": 3, "open": "/causeway.v1.Coordinator/Upload"}     {"call": 3, "sent": "<hexadecimal>"}
 //   {"call": 3, "ended": 0}                                    {"call": 3, "received": "<hexadecimal>"}
 //
-// ("ended" with the status code, "half_closed" when the site has said all). Of downloads every byte is compared. Of an
-// upload's stripes the one that the coordinator heard last is told the verdict: what uploads are told is compared all
-// together. What else the coordinator says depends on the clock, its epochs and its words: there only the kinds of
-// messages are compared, and on Control notices, holds and pongs not at all.
+// ("ended" with the status code, "half_closed" when the site has said all). Of downloads every byte is compared. The
+// verdict on an upload comes on the stripe that the coordinator heard last, or on several that end together: what is
+// compared is which verdicts each upload has. What else the coordinator says depends on the clock, its epochs and its
+// words: there only the kinds of messages are compared, and on Control notices, holds and pongs not at all.
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -23,9 +23,13 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "causeway/v1/coordinator.pb.h"
 
 namespace {
 
@@ -160,8 +164,11 @@ void Record(const std::string& coordinator, const std::string& path) {
 
 // ---- Replaying ----
 
-// What uploads were to be told, less what they were told.
-using Replies = std::map<std::string, int>;
+// The replies to each upload, whichever of its stripes they came on.
+struct Replies {
+  using OfUploads = std::map<std::string, std::set<std::string>>;  // by the header, less its stripe
+  OfUploads on_tape, now;
+};
 
 class ReplayedCall {
  public:
@@ -176,6 +183,7 @@ class ReplayedCall {
   }
 
   bool Send(const std::string& text) {
+    if (is_upload_ && upload_.empty()) upload_ = UploadOf(text);
     const grpc::Slice slice(text);
     stream_->Write(Message(&slice, 1), nullptr);
     return Wait();
@@ -188,7 +196,7 @@ class ReplayedCall {
   std::string Receive(const std::string& expected, Replies& replies) {
     if (is_control_ && MayCome(expected)) return "";
     if (is_upload_) {
-      ++replies[expected];
+      replies.on_tape[upload_].insert(expected);
       return "";
     }
     std::string got;
@@ -203,7 +211,7 @@ class ReplayedCall {
   }
   grpc::Status End(Replies& replies) {
     for (Message rest; stream_->Read(&rest, nullptr), Wait();) {  // what came when it came
-      if (is_upload_) --replies[TextOf(rest)];
+      if (is_upload_) replies.now[upload_].insert(TextOf(rest));
     }
     grpc::Status status;
     stream_->Finish(&status, nullptr);
@@ -219,6 +227,14 @@ class ReplayedCall {
     return field == 5 || field == 7 || field == 8;
   }
 
+  // The header of an upload's stripe, less the stripe.
+  static std::string UploadOf(const std::string& text) {
+    causeway::v1::UploadMessage message;
+    message.ParseFromString(text);
+    message.mutable_header()->clear_stripe();
+    return message.header().ShortDebugString();
+  }
+
   bool Wait() {
     void* tag = nullptr;
     bool ok = false;
@@ -228,6 +244,7 @@ class ReplayedCall {
   const bool is_control_;
   const bool is_upload_;
   const bool is_download_;
+  std::string upload_;  // once its header is sent
   grpc::CompletionQueue queue_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
@@ -255,6 +272,15 @@ std::string ReplayLine(const nlohmann::json& line, grpc::GenericStub& stub,
   return "";
 }
 
+std::string Describe(const std::set<std::string>& replies) {
+  return absl::StrCat("[",
+                      absl::StrJoin(replies, ", ",
+                                    [](std::string* out, const std::string& reply) {
+                                      absl::StrAppend(out, absl::BytesToHexString(reply));
+                                    }),
+                      "]");
+}
+
 bool Replay(const std::string& coordinator, const std::string& path) {
   grpc::GenericStub stub(grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()));
   std::map<int, std::unique_ptr<ReplayedCall>> calls;
@@ -268,10 +294,15 @@ bool Replay(const std::string& coordinator, const std::string& path) {
     std::fprintf(stderr, "%s:%d: %s\n", path.c_str(), number, differs.c_str());
     return false;
   }
-  for (const auto& [reply, missing] : replies) {
-    if (missing == 0) continue;
-    std::fprintf(stderr, "%s: reply %s to uploads: expected %d more\n", path.c_str(),
-                 absl::BytesToHexString(reply).c_str(), missing);
+  for (const auto& [upload, expected] : replies.on_tape) {
+    if (replies.now[upload] == expected) continue;
+    std::fprintf(stderr, "%s: upload {%s}: expected the replies %s, got %s\n", path.c_str(), upload.c_str(),
+                 Describe(expected).c_str(), Describe(replies.now[upload]).c_str());
+    return false;
+  }
+  if (replies.now.size() != replies.on_tape.size()) {
+    std::fprintf(stderr, "%s: expected replies to %zu uploads, got them to %zu\n", path.c_str(), replies.on_tape.size(),
+                 replies.now.size());
     return false;
   }
   std::printf("%d lines\n", number);
