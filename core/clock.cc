@@ -1,12 +1,20 @@
 #include "core/clock.h"
 
+#include "core/simulation.h"
+
 namespace causeway::core {
 namespace {
 
 class MachineClock final : public Clock {
  public:
-  TimePoint Now() const override { return std::chrono::steady_clock::now(); }
-  CalendarTime Calendar() const override { return std::chrono::system_clock::now(); }
+  TimePoint Now() const override {
+    Simulation* const simulation = TheSimulation();
+    return simulation == nullptr ? std::chrono::steady_clock::now() : simulation->Now();
+  }
+  CalendarTime Calendar() const override {
+    Simulation* const simulation = TheSimulation();
+    return simulation == nullptr ? std::chrono::system_clock::now() : simulation->Calendar();
+  }
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A std::mutex that clang's thread-safety analysis understands. Not absl::Mutex, because ThreadSanitizer sees false
-// races through the build of it that Debian ships.
+// A mutex and a condition that clang's thread-safety analysis understands, and that a simulation can take the place of.
+// Not absl::Mutex, because ThreadSanitizer sees false races through the build of it that Debian ships.
 #pragma once
 
 #include <chrono>
@@ -7,36 +7,103 @@
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
+#include "core/simulation.h"
 
 namespace causeway::core {
 
 class ABSL_LOCKABLE Mutex {
  public:
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
-  void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+    if (Simulation* const simulation = TheSimulation()) {
+      simulation->Yield();
+      while (held_) simulation->Block(this, std::nullopt);
+      held_ = true;
+    } else {
+      mutex_.lock();
+    }
+  }
+  void Unlock() ABSL_UNLOCK_FUNCTION() {
+    if (Simulation* const simulation = TheSimulation()) {
+      held_ = false;
+      simulation->WakeOne(this);
+    } else {
+      mutex_.unlock();
+    }
+  }
 
  private:
   friend class MutexLock;
   std::mutex mutex_;
+  bool held_ = false;  // in a simulation
 };
 
-// Holds a mutex for a scope, and waits with it: the condition is tested under the lock, before and after each sleep.
-class ABSL_SCOPED_LOCKABLE MutexLock {
+// What threads wait for with a mutex held: that something under it has changed.
+class Condition {
  public:
-  explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : lock_(mutex.mutex_) {}
-  ~MutexLock() ABSL_UNLOCK_FUNCTION() = default;
-
-  template <typename Condition>
-  void Wait(std::condition_variable& changed, Condition condition) {
-    changed.wait(lock_, condition);
+  void NotifyOne() {
+    if (Simulation* const simulation = TheSimulation()) {
+      simulation->WakeOne(this);
+    } else {
+      changed_.notify_one();
+    }
   }
-  template <typename Condition>
-  bool WaitFor(std::condition_variable& changed, std::chrono::nanoseconds timeout, Condition condition) {
-    return changed.wait_for(lock_, timeout, condition);
+  void NotifyAll() {
+    if (Simulation* const simulation = TheSimulation()) {
+      simulation->WakeAll(this);
+    } else {
+      changed_.notify_all();
+    }
   }
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  friend class MutexLock;
+  std::condition_variable changed_;
+};
+
+// Holds a mutex for a scope, and waits with it: what is awaited is tested under the lock, before and after each sleep.
+class ABSL_SCOPED_LOCKABLE MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) { mutex.Lock(); }
+  ~MutexLock() ABSL_UNLOCK_FUNCTION() { mutex_.Unlock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+  template <typename Holds>
+  void Wait(Condition& changed, Holds holds) {
+    while (!holds()) WaitOnce(changed, std::nullopt);
+  }
+  // False: it does not hold after that time.
+  template <typename Holds>
+  bool WaitFor(Condition& changed, std::chrono::nanoseconds timeout, Holds holds) {
+    const Clock::TimePoint deadline = SystemClock().Now() + timeout;
+    while (!holds()) {
+      if (!WaitOnce(changed, deadline)) return holds();
+    }
+    return true;
+  }
+
+ private:
+  // False: that time came first.
+  bool WaitOnce(Condition& changed, std::optional<Clock::TimePoint> deadline) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (Simulation* const simulation = TheSimulation()) {
+      mutex_.held_ = false;
+      simulation->WakeOne(&mutex_);
+      const bool woken = simulation->Block(&changed, deadline);
+      mutex_.Lock();
+      return woken;
+    }
+    std::unique_lock<std::mutex> held(mutex_.mutex_, std::adopt_lock);
+    bool woken = true;
+    if (deadline) {
+      woken = changed.changed_.wait_until(held, *deadline) == std::cv_status::no_timeout;
+    } else {
+      changed.changed_.wait(held);
+    }
+    held.release();
+    return woken;
+  }
+
+  Mutex& mutex_;
 };
 
 }  // namespace causeway::core

@@ -21,12 +21,15 @@ ThreadTeam::~ThreadTeam() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
-    begun_.notify_all();
+    begun_.NotifyAll();
   }
-  for (std::thread& other : others_) other.join();
+  for (Thread& other : others_) other.Join();
 }
 
-int ThreadTeam::AllCores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+int ThreadTeam::AllCores() {
+  if (TheSimulation() != nullptr) return 1;  // whatever the machine has
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
 
 void ThreadTeam::Serve(int worker) {
   int64_t seen = 0;
@@ -43,7 +46,7 @@ void ThreadTeam::Serve(int worker) {
     TakePart(worker, job);
     MutexLock lock(mutex_);
     --busy_;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 
@@ -56,7 +59,7 @@ void ThreadTeam::RunInOrder(int64_t count, const Work& work, const Finish& finis
     job_ = job;
     taken_ = finished_ = 0;
     ++jobs_;
-    if (count > 1) begun_.notify_all();
+    if (count > 1) begun_.NotifyAll();
   }
   TakePart(0, job);
   MutexLock lock(mutex_);
@@ -101,7 +104,7 @@ void ThreadTeam::FinishFrom(const Job& job, int64_t item) {
     (*job.finish)(next);
     MutexLock lock(mutex_);
     ++finished_;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 

@@ -13,13 +13,12 @@
 // at a time.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "core/mutex.h"
+#include "core/thread.h"
 
 namespace causeway::core {
 
@@ -54,7 +53,7 @@ class ThreadTeam {
   void FinishFrom(const Job& job, int64_t item);
 
   Mutex mutex_;
-  std::condition_variable begun_, changed_;
+  Condition begun_, changed_;
   Job job_ ABSL_GUARDED_BY(mutex_);
   int64_t jobs_ ABSL_GUARDED_BY(mutex_) = 0;   // begun so far
   bool open_ ABSL_GUARDED_BY(mutex_) = false;  // the last of them
@@ -64,7 +63,7 @@ class ThreadTeam {
   int64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;  // somebody is
   std::vector<char> worked_;                        // by item mod window; under mutex_, but for its size
-  std::vector<std::thread> others_;
+  std::vector<Thread> others_;
 };
 
 }  // namespace causeway::core

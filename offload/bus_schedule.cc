@@ -35,7 +35,7 @@ void BusSchedule::Copy(int64_t ticket, absl::FunctionRef<void(const Range& piece
     const auto next = Next(ticket);  // anew: others were announced meanwhile
     next->range = {piece.first + piece.count, next->range.count - piece.count};
     if (next->range.count == 0) waiting_.erase(next);
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 
@@ -61,7 +61,7 @@ void BusSchedule::AwaitCopied(const Range& range) {
   core::MutexLock lock(mutex_);
   if (IsCopiedLocked(range)) return;
   awaited_ = range;
-  changed_.notify_all();
+  changed_.NotifyAll();
   lock.Wait(changed_, [&] { return IsCopiedLocked(range); });
   awaited_ = {};
   waited_s_ = waited_s_ + core::SystemClock().SecondsSince(begin);
@@ -70,7 +70,7 @@ void BusSchedule::AwaitCopied(const Range& range) {
 void BusSchedule::EndUpdate() {
   core::MutexLock lock(mutex_);
   updating_ = false;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 }  // namespace causeway::offload

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <vector>
 
@@ -59,7 +58,7 @@ class BusSchedule {
   bool IsCopiedLocked(const Range& range) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // in order; what is being copied is in it
   int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
   bool updating_ ABSL_GUARDED_BY(mutex_) = false;

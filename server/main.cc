@@ -276,11 +276,9 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
 
   std::optional<server::MembershipFollower> follower;
   if (!addresses.shard.leads()) {
-    follower.emplace(server::MembershipFollowerOptions{.lead = addresses.lead,
-                                                       .channel = addresses.lead_channel,
-                                                       .shard = addresses.shard,
-                                                       .run_id = config.run_id},
-                     coordinator->get());
+    follower.emplace(
+        server::MembershipFollowerOptions{.lead = addresses.lead, .shard = addresses.shard, .run_id = config.run_id},
+        transport::MakeGrpcWire(addresses.lead, addresses.lead_channel), coordinator->get());
   }
   board.SetReady();
   Serve(**coordinator);

@@ -17,9 +17,9 @@ constexpr char kDownload[] = "/causeway.v1.Coordinator/Download";
 }  // namespace
 
 void BulkStream::Cancel() {
-  context_.TryCancel();
+  wire_.Cancel(context_);
   core::MutexLock lock(mutex_);
-  if (alarm_ != nullptr) alarm_->Cancel();
+  if (timer_ != nullptr) timer_->Cancel();
 }
 
 void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
@@ -28,22 +28,20 @@ void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
   if (at_us <= now_us) return next();
   AddHold();
   core::MutexLock lock(mutex_);
-  alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(core::SystemClock().Calendar() + std::chrono::microseconds(at_us - now_us),
-              [this, next = std::move(next)](bool) {
-                // Also when it was cancelled: the operation fails then, as the stream's others do.
-                if (!core::Guarded(next)) context_.TryCancel();
-                RemoveHold();
-              });
+  timer_ = wire_.After(std::chrono::microseconds(at_us - now_us), [this, next = std::move(next)] {
+    // Also when it was cancelled: the operation fails then, as the stream's others do.
+    if (!core::Guarded(next)) wire_.Cancel(context_);
+    RemoveHold();
+  });
 }
 
 // ---- Upload ----
 
-std::shared_ptr<UploadStream> UploadStream::Start(grpc::GenericStub& stub, const v1::UploadHeader& header,
+std::shared_ptr<UploadStream> UploadStream::Start(Wire& wire, int channel, const v1::UploadHeader& header,
                                                   Chunks chunks, Pacer& pacer, Events events) {
-  std::shared_ptr<UploadStream> stream(new UploadStream(header, std::move(chunks), pacer, std::move(events)));
+  std::shared_ptr<UploadStream> stream(new UploadStream(wire, header, std::move(chunks), pacer, std::move(events)));
   stream->self_ = stream;
-  stub.PrepareBidiStreamingCall(&stream->context_, kUpload, {}, stream.get());
+  wire.Prepare(channel, kUpload, stream->context_, *stream);
   // Chunks are written from OnReadDone and OnWriteDone alone; the hold keeps the call open between them.
   stream->AddHold();
   stream->StartWrite(&stream->outgoing_);
@@ -52,8 +50,8 @@ std::shared_ptr<UploadStream> UploadStream::Start(grpc::GenericStub& stub, const
   return stream;
 }
 
-UploadStream::UploadStream(const v1::UploadHeader& header, Chunks chunks, Pacer& pacer, Events events)
-    : BulkStream(pacer),
+UploadStream::UploadStream(Wire& wire, const v1::UploadHeader& header, Chunks chunks, Pacer& pacer, Events events)
+    : BulkStream(wire, pacer),
       chunks_(std::move(chunks)),
       sends_all_(header.sends_all()),
       events_(std::move(events)),
@@ -118,19 +116,19 @@ void UploadStream::OnDone(const grpc::Status& status) {
 
 // ---- Download ----
 
-std::shared_ptr<DownloadStream> DownloadStream::Start(grpc::GenericStub& stub, const v1::DownloadRequest& request,
+std::shared_ptr<DownloadStream> DownloadStream::Start(Wire& wire, int channel, const v1::DownloadRequest& request,
                                                       Pacer& pacer, Events events) {
-  std::shared_ptr<DownloadStream> stream(new DownloadStream(request, pacer, std::move(events)));
+  std::shared_ptr<DownloadStream> stream(new DownloadStream(wire, request, pacer, std::move(events)));
   stream->self_ = stream;
-  stub.PrepareBidiStreamingCall(&stream->context_, kDownload, {}, stream.get());
+  wire.Prepare(channel, kDownload, stream->context_, *stream);
   stream->StartWriteLast(&stream->outgoing_, grpc::WriteOptions());
   stream->StartRead(&stream->incoming_);
   stream->StartCall();
   return stream;
 }
 
-DownloadStream::DownloadStream(const v1::DownloadRequest& request, Pacer& pacer, Events events)
-    : BulkStream(pacer), events_(std::move(events)), outgoing_(ToBytes(request)) {}
+DownloadStream::DownloadStream(Wire& wire, const v1::DownloadRequest& request, Pacer& pacer, Events events)
+    : BulkStream(wire, pacer), events_(std::move(events)), outgoing_(ToBytes(request)) {}
 
 void DownloadStream::OnReadDone(bool ok) {
   if (!ok) return;

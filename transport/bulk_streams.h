@@ -19,32 +19,31 @@
 
 #include "causeway/v1/coordinator.pb.h"
 #include "core/mutex.h"
-#include "grpcpp/alarm.h"
-#include "grpcpp/generic/generic_stub.h"
-#include "grpcpp/support/client_callback.h"
 #include "transport/pacer.h"
+#include "transport/wire.h"
 
 namespace causeway::transport {
 
 using Chunks = std::shared_ptr<const std::vector<std::string>>;
 
 // Common to both: a call over raw bytes, and waiting for its turn where the site's rate is held.
-class BulkStream : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class BulkStream : public BulkCall {
  public:
   void Cancel();
 
  protected:
-  explicit BulkStream(Pacer& pacer) : pacer_(pacer) {}
+  BulkStream(Wire& wire, Pacer& pacer) : wire_(wire), pacer_(pacer) {}
 
   // Runs `next` when so many bytes may go: at once, or from a timer that keeps the call open meanwhile.
   void Pace(int64_t bytes, std::function<void()> next);
 
+  Wire& wire_;  // outlives the call
   grpc::ClientContext context_;
 
  private:
   Pacer& pacer_;
   core::Mutex mutex_;
-  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // a new one for each wait: one that fires is in use
+  std::unique_ptr<Wire::Timer> timer_ ABSL_GUARDED_BY(mutex_);  // a new one for each wait: one that fires is in use
 };
 
 class UploadStream final : public BulkStream {
@@ -55,11 +54,11 @@ class UploadStream final : public BulkStream {
     std::function<void(const grpc::Status&, const std::optional<v1::Verdict>&)> ended;
   };
 
-  static std::shared_ptr<UploadStream> Start(grpc::GenericStub& stub, const v1::UploadHeader& header, Chunks chunks,
+  static std::shared_ptr<UploadStream> Start(Wire& wire, int channel, const v1::UploadHeader& header, Chunks chunks,
                                              Pacer& pacer, Events events);
 
  private:
-  UploadStream(const v1::UploadHeader& header, Chunks chunks, Pacer& pacer, Events events);
+  UploadStream(Wire& wire, const v1::UploadHeader& header, Chunks chunks, Pacer& pacer, Events events);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -88,11 +87,11 @@ class DownloadStream final : public BulkStream {
     std::function<void(const grpc::Status&)> ended;
   };
 
-  static std::shared_ptr<DownloadStream> Start(grpc::GenericStub& stub, const v1::DownloadRequest& request,
+  static std::shared_ptr<DownloadStream> Start(Wire& wire, int channel, const v1::DownloadRequest& request,
                                                Pacer& pacer, Events events);
 
  private:
-  DownloadStream(const v1::DownloadRequest& request, Pacer& pacer, Events events);
+  DownloadStream(Wire& wire, const v1::DownloadRequest& request, Pacer& pacer, Events events);
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;

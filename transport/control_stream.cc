@@ -6,13 +6,12 @@
 
 namespace causeway::transport {
 
-std::shared_ptr<ControlStream> ControlStream::Start(v1::Coordinator::Stub& stub, v1::Join join, OnMessage on_message,
-                                                    OnEnded on_ended) {
-  auto stream = std::make_shared<ControlStream>();
+std::shared_ptr<ControlStream> ControlStream::Start(Wire& wire, v1::Join join, OnMessage on_message, OnEnded on_ended) {
+  std::shared_ptr<ControlStream> stream(new ControlStream(wire));
   stream->self_ = stream;
   stream->on_message_ = std::move(on_message);
   stream->on_ended_ = std::move(on_ended);
-  stub.async()->Control(&stream->context_, stream.get());
+  wire.Prepare(stream->context_, *stream);
   v1::SiteMessage first;
   *first.mutable_join() = std::move(join);
   stream->AddHold();  // Send comes from other threads; released when reading ends

@@ -9,26 +9,28 @@
 #include <functional>
 #include <memory>
 
-#include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/mutex.h"
+#include "transport/wire.h"
 
 namespace causeway::transport {
 
-class ControlStream final : public grpc::ClientBidiReactor<v1::SiteMessage, v1::CoordinatorMessage> {
+class ControlStream final : public ControlCall {
  public:
   using OnMessage = std::function<void(const v1::CoordinatorMessage&)>;
   using OnEnded = std::function<void(const grpc::Status&)>;
 
-  static std::shared_ptr<ControlStream> Start(v1::Coordinator::Stub& stub, v1::Join join, OnMessage on_message,
-                                              OnEnded on_ended);
+  static std::shared_ptr<ControlStream> Start(Wire& wire, v1::Join join, OnMessage on_message, OnEnded on_ended);
   void Send(v1::SiteMessage message);
-  void Cancel() { context_.TryCancel(); }
+  void Cancel() { wire_.Cancel(context_); }
 
  private:
+  explicit ControlStream(Wire& wire) : wire_(wire) {}
+
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
+  Wire& wire_;  // outlives the call
   grpc::ClientContext context_;
   OnMessage on_message_;
   OnEnded on_ended_;

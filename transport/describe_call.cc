@@ -1,7 +1,6 @@
 #include "transport/describe_call.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <optional>
 
 #include "core/clock.h"
@@ -15,7 +14,7 @@ constexpr auto kDescribeTimeout = std::chrono::seconds(5);
 
 struct Answer {
   core::Mutex mutex;
-  std::condition_variable changed;
+  core::Condition changed;
   std::optional<grpc::Status> status;
 };
 
@@ -32,7 +31,7 @@ grpc::Status AskForDescription(v1::Coordinator::Stub& stub, const core::SiteId& 
   stub.async()->Describe(&context, &request, &description, [&](const grpc::Status& status) {
     core::MutexLock lock(answer.mutex);
     answer.status = status;
-    answer.changed.notify_all();
+    answer.changed.NotifyAll();
   });
   core::MutexLock lock(answer.mutex);
   const auto answered = [&] { return answer.status.has_value(); };

@@ -30,11 +30,12 @@ bool IsRefusal(const grpc::Status& status) {
 
 }  // namespace
 
-GrpcLink::GrpcLink(LinkOptions options)
+GrpcLink::GrpcLink(LinkOptions options) : GrpcLink(options, MakeGrpcWire(options.coordinator, options.channel)) {}
+
+GrpcLink::GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire)
     : options_(std::move(options)),
       session_(absl::StrFormat("%016x", core::DeviceRandom())),
-      control_channel_(MakeChannel(options_.coordinator, options_.channel, Traffic::kControl)),
-      control_stub_(v1::Coordinator::NewStub(control_channel_)),
+      wire_(std::move(wire)),
       up_(options_.max_up_bytes_per_s),
       down_(options_.max_down_bytes_per_s) {}
 
@@ -90,7 +91,7 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
   const auto stops = [&] { return cancelled() || Stopping(); };
   for (int attempt = 0;; ++attempt) {
     v1::RunDescription description;
-    const grpc::Status status = AskForDescription(*control_stub_, options_.site, stops, description);
+    const grpc::Status status = wire_->Describe(options_.site, stops, description);
     if (status.ok()) {
       RETURN_IF_ERROR(CheckShard(description));
       core::MutexLock lock(mutex_);
@@ -125,7 +126,7 @@ bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& can
   while (clock_.NowMs() < end_ms && !stops()) {
     const auto wait = std::chrono::milliseconds(std::min(end_ms - clock_.NowMs(), kStopPollMs));
     if (!connected) {
-      connected = control_channel_->WaitForConnected(clock_.Calendar() + wait);
+      connected = wire_->AwaitConnected(clock_.Now() + wait);
     } else {
       core::MutexLock lock(mutex_);
       lock.WaitFor(changed_, wait, [this] { return stopping_; });
@@ -144,7 +145,7 @@ void GrpcLink::Start(const core::Manifest& manifest, LinkListener* listener) {
   manifest_ = manifest;
   listener_ = listener;
   unreached_since_ms_ = clock_.NowMs();
-  thread_ = std::thread([this] { core::Guarded([this] { Run(); }); });
+  thread_ = core::Thread([this] { core::Guarded([this] { Run(); }); });
 }
 
 void GrpcLink::Run() {
@@ -206,7 +207,7 @@ void GrpcLink::Connect() {
   *join.mutable_context() = MakeContext();
   control_running_ = true;
   control_ = ControlStream::Start(
-      *control_stub_, std::move(join), [this](const v1::CoordinatorMessage& message) { OnControlMessage(message); },
+      *wire_, std::move(join), [this](const v1::CoordinatorMessage& message) { OnControlMessage(message); },
       [this](const grpc::Status& status) { OnControlEnded(status); });
 }
 
@@ -225,7 +226,7 @@ void GrpcLink::OnControlEnded(const grpc::Status& status) {
   } else if (retry_after_ms_ == 0) {
     last_error_ = "the coordinator ended it";
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void GrpcLink::OnControlMessage(const v1::CoordinatorMessage& message) {
@@ -278,7 +279,7 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
     welcomed_ = true;
     attempts_ = 0;
     leave = leave_;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   if (leave) SendOnControl(*std::move(leave));
   LaunchDue();
@@ -300,7 +301,7 @@ void GrpcLink::Fail(const absl::Status& status) {
     core::MutexLock lock(mutex_);
     if (failed_) return;
     failed_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   DropTransfers();
   listener_->OnFailure(status);
@@ -356,10 +357,10 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
     const auto heard = [&] { return left_ || failed_ || hurried_ || (!finished && !control_running_); };
     lock.WaitFor(changed_, finished ? kFinishTimeout : kLeaveTimeout, heard);
     stopping_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
     if (control_ != nullptr) control_->Cancel();
   }
-  thread_.join();
+  thread_.Join();
   DropTransfers();
   core::MutexLock lock(mutex_);
   lock.Wait(changed_, [this] { return !control_running_ && transfers_.empty(); });
@@ -368,7 +369,7 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
 void GrpcLink::Hurry() {
   core::MutexLock lock(mutex_);
   hurried_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void GrpcLink::JoinStay(int64_t stay) {

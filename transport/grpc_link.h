@@ -1,4 +1,4 @@
-// A link over gRPC to one coordinator: one connection for control, others for bulk, and one thread that mends what
+// A link to one coordinator over a wire: one connection for control, others for bulk, and one thread that mends what
 // breaks.
 //
 //   link thread    join ─► welcomed ─► (broke) ─► wait, longer each time ─► join again with the same session …
@@ -8,24 +8,24 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <list>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/shard.h"
+#include "core/thread.h"
 #include "transport/channel.h"
 #include "transport/control_stream.h"
 #include "transport/link_meter.h"
 #include "transport/pacer.h"
 #include "transport/session_link.h"
 #include "transport/transfer.h"
+#include "transport/wire.h"
 
 namespace causeway::transport {
 
@@ -42,7 +42,8 @@ struct LinkOptions {
 
 class GrpcLink final : public ShardLink {
  public:
-  explicit GrpcLink(LinkOptions options);
+  explicit GrpcLink(LinkOptions options);  // over gRPC
+  GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire);
   ~GrpcLink() override;
 
   void Resume(const core::SessionId& session, const std::string& lineage) override;
@@ -100,17 +101,16 @@ class GrpcLink final : public ShardLink {
   const LinkOptions options_;
   const core::Clock& clock_ = core::SystemClock();
   core::SessionId session_;  // constant from Start on
-  const std::shared_ptr<grpc::Channel> control_channel_;
-  std::unique_ptr<v1::Coordinator::Stub> control_stub_;
+  const std::unique_ptr<Wire> wire_;
   LinkMeter meter_;
   Pacer up_, down_;
   core::Manifest manifest_;
   LinkListener* listener_ = nullptr;
-  std::thread thread_;
+  core::Thread thread_;
   std::atomic<bool> advised_ = false;  // on the kernel's buffers; once is enough
 
   mutable core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool hurried_ ABSL_GUARDED_BY(mutex_) = false;
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -130,7 +130,6 @@ class GrpcLink final : public ShardLink {
   std::string lineage_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> generation_ ABSL_GUARDED_BY(mutex_);  // of the model that it was welcomed to
   std::shared_ptr<ControlStream> control_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<grpc::GenericStub>> bulk_stubs_ ABSL_GUARDED_BY(mutex_);  // grows, and stays in place
   int64_t pinged_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   std::list<Pending> transfers_ ABSL_GUARDED_BY(mutex_);
   bool retry_added_ ABSL_GUARDED_BY(mutex_) = false;  // since the link's thread looked

@@ -74,18 +74,12 @@ int64_t GrpcLink::MsToLook(int64_t looked_ms) const {
 }
 
 Lanes GrpcLink::LanesFor(const Transfer& transfer) {
-  Lanes lanes{.pacer = transfer.is_upload() ? &up_ : &down_, .meter = &meter_};
+  Lanes lanes{.wire = wire_.get(), .pacer = transfer.is_upload() ? &up_ : &down_, .meter = &meter_};
   int wanted = options_.channels > 0 ? options_.channels : meter_.channels();
   if (lanes.pacer->limits() && options_.channels == 0) {
     wanted = std::min(wanted, HeldChannels(*lanes.pacer, meter_.round_trip_s()));
   }
-  for (int i = 0; i < wanted; ++i) {
-    if (static_cast<size_t>(i) == bulk_stubs_.size()) {
-      bulk_stubs_.push_back(
-          std::make_unique<grpc::GenericStub>(MakeChannel(options_.coordinator, options_.channel, Traffic::kBulk)));
-    }
-    lanes.stubs.push_back(bulk_stubs_[i].get());
-  }
+  lanes.channels = std::max(1, wanted);
   return lanes;
 }
 
@@ -144,7 +138,7 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
       pending.retry_at_ms =
           std::max(clock_.NowMs() + 1, broke_ms + BackoffMs(transfer->attempts() - 1, core::DeviceRandom()));
       retry_added_ = true;
-      changed_.notify_all();
+      changed_.NotifyAll();
       return;
     }
   }
@@ -155,7 +149,7 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
   LaunchDue();
   core::MutexLock lock(mutex_);
   transfers_.erase(Find(transfer));
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void GrpcLink::AdviseOnBuffers() {

@@ -28,7 +28,7 @@ spdlog::level::level_enum LevelOf(int attempts) {
 
 // As many as there are connections, and no more than chunks.
 int NumStripes(size_t chunks, const Lanes& lanes) {
-  return static_cast<int>(std::clamp<size_t>(chunks, 1, lanes.stubs.size()));
+  return static_cast<int>(std::clamp<size_t>(chunks, 1, lanes.channels));
 }
 
 class UploadTransfer final : public Transfer {
@@ -72,7 +72,7 @@ class UploadTransfer final : public Transfer {
           .written = [this] { Written(); },
           .ended = [this](const grpc::Status& status,
                           const std::optional<v1::Verdict>& verdict) { Ended(status, verdict); }};
-      Add(UploadStream::Start(*lanes.stubs[i], header, request_.chunks, *lanes.pacer, std::move(events)));
+      Add(UploadStream::Start(*lanes.wire, i, header, request_.chunks, *lanes.pacer, std::move(events)));
     }
   }
 
@@ -190,7 +190,8 @@ class DownloadTransfer final : public Transfer {
       DownloadStream::Events events{.chunk = [this, i](std::string chunk) { TakeChunk(i, std::move(chunk)); },
                                     .message = [this, i](const v1::DownloadMessage& m) { TakeMessage(i, m); },
                                     .ended = [this](const grpc::Status& status) { StreamEnded(status); }};
-      Add(DownloadStream::Start(*lanes.stubs[i % lanes.stubs.size()], request, *lanes.pacer, std::move(events)));
+      Add(DownloadStream::Start(*lanes.wire, static_cast<int>(i) % lanes.channels, request, *lanes.pacer,
+                                std::move(events)));
     }
   }
 

@@ -23,8 +23,9 @@ namespace causeway::transport {
 
 // What an attempt goes over. All outlive it.
 struct Lanes {
-  std::vector<grpc::GenericStub*> stubs;  // one for each connection; a transfer of few chunks takes as few of them
-  Pacer* pacer = nullptr;                 // of the transfer's direction
+  Wire* wire = nullptr;
+  int channels = 1;        // of the wire; a transfer of few chunks takes as few of them
+  Pacer* pacer = nullptr;  // of the transfer's direction
   LinkMeter* meter = nullptr;
 };
 

@@ -25,21 +25,18 @@ bool IsRefusal(const grpc::Status& status) {
 
 }  // namespace
 
-MembershipFollower::MembershipFollower(MembershipFollowerOptions options, Coordinator* coordinator)
-    : options_(std::move(options)),
-      coordinator_(coordinator),
-      stub_(v1::Coordinator::NewStub(
-          transport::MakeChannel(options_.lead, options_.channel, transport::Traffic::kControl))),
-      thread_([this] { Run(); }) {}
+MembershipFollower::MembershipFollower(MembershipFollowerOptions options, std::unique_ptr<transport::Wire> lead,
+                                       Coordinator* coordinator)
+    : options_(std::move(options)), coordinator_(coordinator), lead_(std::move(lead)), thread_([this] { Run(); }) {}
 
 MembershipFollower::~MembershipFollower() {
   {
     core::MutexLock lock(mutex_);
     stopping_ = true;
-    if (context_ != nullptr) context_->TryCancel();
-    changed_.notify_all();
+    if (context_ != nullptr) lead_->Cancel(*context_);
+    changed_.NotifyAll();
   }
-  thread_.join();
+  thread_.Join();
 }
 
 bool MembershipFollower::WaitToAskAgain(int64_t wait_ms) {
@@ -78,16 +75,16 @@ grpc::Status MembershipFollower::FollowOnce() {
     context_ = &context;
     stream_ended_ = false;
   }
-  const auto stream = stub_->Follow(&context);
+  const auto stream = lead_->Follow(context);
   v1::FollowMessage first;
   first.mutable_context()->set_protocol(transport::kProtocol);
   first.mutable_context()->set_run_id(options_.run_id);
   first.mutable_context()->set_shard(options_.shard.index);
   first.mutable_context()->set_num_shards(options_.shard.count);
   *first.mutable_report() = coordinator_->Report();
-  std::thread reporter;
+  core::Thread reporter;
   if (stream->Write(first)) {
-    reporter = std::thread([&, reported = first.report().SerializeAsString()] { SendReports(*stream, reported); });
+    reporter = core::Thread([&, reported = first.report().SerializeAsString()] { SendReports(*stream, reported); });
   }
   v1::MembershipUpdate update;
   while (stream->Read(&update)) {
@@ -98,17 +95,16 @@ grpc::Status MembershipFollower::FollowOnce() {
   {
     core::MutexLock lock(mutex_);
     stream_ended_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
-  if (reporter.joinable()) reporter.join();
+  if (reporter.joinable()) reporter.Join();
   const grpc::Status status = stream->Finish();
   core::MutexLock lock(mutex_);
   context_ = nullptr;
   return status;
 }
 
-void MembershipFollower::SendReports(grpc::ClientReaderWriter<v1::FollowMessage, v1::MembershipUpdate>& stream,
-                                     const std::string& reported) {
+void MembershipFollower::SendReports(transport::FollowCall& stream, const std::string& reported) {
   std::string last = reported;
   while (true) {
     {

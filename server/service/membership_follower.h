@@ -8,46 +8,44 @@
 // shard that was refused before it has followed in this life ends, through Coordinator::Fail.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <thread>
 
-#include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/mutex.h"
+#include "core/thread.h"
 #include "server/service/coordinator.h"
-#include "transport/channel.h"
+#include "transport/wire.h"
 
 namespace causeway::server {
 
 struct MembershipFollowerOptions {
-  transport::Address lead;
-  transport::ChannelOptions channel;
+  transport::Address lead;  // for words
   core::Shard shard;
   core::RunId run_id;
 };
 
 class MembershipFollower {
  public:
-  MembershipFollower(MembershipFollowerOptions options, Coordinator* coordinator);  // which outlives it
+  // The coordinator outlives it.
+  MembershipFollower(MembershipFollowerOptions options, std::unique_ptr<transport::Wire> lead,
+                     Coordinator* coordinator);
   ~MembershipFollower();
 
  private:
   void Run();
   grpc::Status FollowOnce();
-  void SendReports(grpc::ClientReaderWriter<v1::FollowMessage, v1::MembershipUpdate>& stream,
-                   const std::string& reported);
+  void SendReports(transport::FollowCall& stream, const std::string& reported);
   bool WaitToAskAgain(int64_t wait_ms);  // false: it ends
 
   const MembershipFollowerOptions options_;
   Coordinator* const coordinator_;
-  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  const std::unique_ptr<transport::Wire> lead_;
   bool has_followed_ = false;  // of the thread
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stream_ended_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the stream
-  std::thread thread_;
+  core::Thread thread_;
 };
 
 }  // namespace causeway::server

@@ -14,16 +14,16 @@ namespace causeway::server {
 
 Parameters::Parameters(ParametersOptions options)
     : options_(std::move(options)), merge_threads_(options_.merge_threads), slots_(options_.map.num_fragments()) {
-  thread_ = std::thread([this] { Run(); });
+  thread_ = core::Thread([this] { Run(); });
 }
 
 Parameters::~Parameters() {
   {
     core::MutexLock lock(mutex_);
     stopping_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
-  thread_.join();
+  thread_.Join();
 }
 
 void Parameters::Set(std::vector<StartingFragment> fragments) {
@@ -61,7 +61,7 @@ void Parameters::Merge(MergeJob job) {
   slot.updates[job.round.base + 1] = UpdateTo(job.round.fragment, job.round.base + 2);
   ++slot.queued;
   queue_.push_back(std::move(job));
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 bool Parameters::NextSnapshot(core::FragmentId* fragment) const {
@@ -100,7 +100,7 @@ void Parameters::Run() {
     if (!status.ok()) options_.failed(status);
     core::MutexLock lock(mutex_);
     working_ = false;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 
@@ -184,7 +184,7 @@ absl::Status Parameters::Finish() {
   const auto idle = [this] { return !status_.ok() || (queue_.empty() && !working_); };
   lock.Wait(changed_, idle);
   for (Slot& slot : slots_) slot.snapshot_wanted = slot.committed.version > slot.snapshot.version;
-  changed_.notify_all();
+  changed_.NotifyAll();
   core::FragmentId unused = 0;
   lock.Wait(changed_, [&] { return !status_.ok() || (idle() && !NextSnapshot(&unused)); });
   return status_;
@@ -210,7 +210,7 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::Frag
     if (!set_ || slot.snapshot.version < at_least || far_behind) {
       slot.snapshot_wanted |= set_ && slot.committed.version >= at_least;
       options_.waiters->Add(KeyOf(fragment, at_least), std::move(waiter));
-      changed_.notify_all();
+      changed_.NotifyAll();
       return nullptr;
     }
     snapshot = slot.snapshot;

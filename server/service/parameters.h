@@ -10,19 +10,18 @@
 // lock.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/fragment_state.h"
 #include "core/membership.h"
 #include "core/mutex.h"
+#include "core/thread.h"
 #include "server/merge/contribution.h"
 #include "server/merge/merge.h"
 #include "server/service/chunk_source.h"
@@ -106,14 +105,14 @@ class Parameters {
   const ParametersOptions options_;
   core::ThreadTeam merge_threads_;  // of the merge thread
   mutable core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   bool set_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool working_ ABSL_GUARDED_BY(mutex_) = false;  // merges or saves, or tells of it
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::vector<Slot> slots_;                             // as Slot says, the rest under mutex_
   std::deque<MergeJob> queue_ ABSL_GUARDED_BY(mutex_);  // front is being merged
-  std::thread thread_;
+  core::Thread thread_;
 };
 
 }  // namespace causeway::server

@@ -34,7 +34,7 @@ std::unique_ptr<EventStreams::Stream> EventStreams::Open() {
 void EventStreams::Stop() {
   core::MutexLock lock(mutex_);
   stopping_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 int64_t EventStreams::WaitForSecondAfter(int64_t second) {

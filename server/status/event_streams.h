@@ -8,7 +8,6 @@
 // A stream runs on the thread of its connection and sleeps until the next second. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -51,7 +50,7 @@ class EventStreams {
   StatusBoard* const board_;
   const int most_;
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/thread.h"
 #include "server/status/event_streams.h"
 #include "server/status/metrics_text.h"
 #include "server/status/page.h"
@@ -72,7 +73,7 @@ class HttplibServer final : public HttpServer {
   ~HttplibServer() override {
     streams_.Stop();
     server_.stop();
-    if (thread_.joinable()) thread_.join();
+    if (thread_.joinable()) thread_.Join();
   }
 
   absl::Status Listen(const std::string& host, int port) {
@@ -91,7 +92,7 @@ class HttplibServer final : public HttpServer {
       return absl::UnavailableError(absl::StrCat("--http: cannot listen on ", host, ":", port,
                                                  "; is the port taken, or not this machine's address?"));
     }
-    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    thread_ = core::Thread([this] { server_.listen_after_bind(); });
     while (!server_.is_running()) std::this_thread::yield();  // stop() before that would be forgotten
     return absl::OkStatus();
   }
@@ -149,7 +150,7 @@ class HttplibServer final : public HttpServer {
   httplib::Server server_;
   socket_t socket_ = -1;  // that it listens on: the last one that was prepared
   int port_ = 0;
-  std::thread thread_;
+  core::Thread thread_;
 };
 
 }  // namespace

@@ -184,8 +184,8 @@ Journal::~Journal() {
     const core::MutexLock lock(mutex_);
     closing_ = true;
   }
-  changed_.notify_all();
-  thread_.join();
+  changed_.NotifyAll();
+  thread_.Join();
 }
 
 uint64_t Journal::epoch() const { return files_->identity.epoch; }
@@ -202,12 +202,12 @@ absl::StatusOr<StoredRun> Journal::Load() const {
 uint64_t Journal::Enqueue(Item item) {
   const core::MutexLock lock(mutex_);
   queue_.push_back(std::move(item));
-  changed_.notify_all();
+  changed_.NotifyAll();
   return ++enqueued_;
 }
 
 absl::Status Journal::WaitFor(uint64_t ticket) const {
-  CHECK(std::this_thread::get_id() != thread_.get_id());  // it would wait for itself
+  CHECK(!thread_.IsCurrent());  // it would wait for itself
   core::MutexLock lock(mutex_);
   lock.Wait(changed_, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return finished_ >= ticket; });
   return status_;
@@ -252,7 +252,7 @@ void Journal::Run() {
     batch.clear();  // what its callbacks hold goes before anyone is told that they are done
     const core::MutexLock lock(mutex_);
     finished_ += items;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 

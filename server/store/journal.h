@@ -17,12 +17,10 @@
 // Thread-safe unless a call says otherwise. Source: docs/architecture.md, section "Durability".
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +29,7 @@
 #include "core/limits.h"
 #include "core/mutex.h"
 #include "core/shard.h"
+#include "core/thread.h"
 #include "server/store/records.h"
 #include "server/store/snapshots.h"
 
@@ -114,14 +113,14 @@ class Journal {
   const std::unique_ptr<Files> files_;
 
   mutable core::Mutex mutex_;
-  mutable std::condition_variable changed_;
+  mutable core::Condition changed_;
   std::vector<Item> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;  // items ever, and those that are durable and told, or have failed
   uint64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
-  std::thread thread_;  // last: it uses everything above
+  core::Thread thread_;  // last: it uses everything above
 };
 
 }  // namespace causeway::server

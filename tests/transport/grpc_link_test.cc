@@ -19,7 +19,7 @@ class WelcomedListener final : public LinkListener {
   void OnWelcome(const Welcome& welcome) override {
     core::MutexLock lock(mutex_);
     welcomes_.push_back(welcome);
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   void OnSeedRequest() override {}
   void OnEntry(const core::Entry&) override {}
@@ -37,7 +37,7 @@ class WelcomedListener final : public LinkListener {
 
  private:
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   std::vector<Welcome> welcomes_;
 };
 

@@ -44,8 +44,7 @@ class Transfers : public testing::Test, public v1::Coordinator::Service {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
-    stub_ = std::make_unique<grpc::GenericStub>(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port_), grpc::InsecureChannelCredentials()));
+    wire_ = MakeGrpcWire({"127.0.0.1", port_}, {});
   }
   ~Transfers() override { server_->Shutdown(); }
 
@@ -73,7 +72,7 @@ class Transfers : public testing::Test, public v1::Coordinator::Service {
              }});
     std::promise<bool> ended;
     transfer->Launch(
-        {{stub_.get()}, &pacer_, &meter_}, {}, std::nullopt, [] {},
+        {wire_.get(), 1, &pacer_, &meter_}, {}, std::nullopt, [] {},
         [&ended, transfer](bool finished) { ended.set_value(finished); });
     finished_ = ended.get_future().get();
   }
@@ -90,7 +89,7 @@ class Transfers : public testing::Test, public v1::Coordinator::Service {
   Pacer pacer_{0};
   LinkMeter meter_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<grpc::GenericStub> stub_;
+  std::unique_ptr<Wire> wire_;
 };
 
 TEST_F(Transfers, DownloadIsItsHeaderItsChunksAndItsDigest) {

@@ -63,12 +63,12 @@ absl::StatusOr<std::unique_ptr<ExternalRun>> ExternalRun::Open(const std::string
     ASSIGN_OR_RETURN(shards.back().channel, transport::ReadClientFlags(flags, *parsed));
   }
   std::unique_ptr<ExternalRun> run(new ExternalRun(std::move(shards)));
-  run->thread_ = std::thread([raw = run.get()] {
+  run->thread_ = core::Thread([raw = run.get()] {
     absl::Status answer = absl::InternalError("internal error");
     core::Guarded([&] { answer = raw->Ask(); });
     core::MutexLock lock(raw->mutex_);
     raw->answer_ = std::move(answer);
-    raw->changed_.notify_all();
+    raw->changed_.NotifyAll();
   });
   return run;
 }
@@ -100,7 +100,7 @@ ExternalRun::~ExternalRun() {
     core::MutexLock lock(mutex_);
     cancelled_ = true;
   }
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) thread_.Join();
 }
 
 }  // namespace causeway::worker

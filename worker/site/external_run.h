@@ -10,12 +10,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/mutex.h"
 #include "core/run_config.h"
+#include "core/thread.h"
 #include "transport/sharded_link.h"
 
 namespace causeway::worker {
@@ -45,10 +45,10 @@ class ExternalRun {
   std::optional<core::RunConfig> config_;  // the thread's until `answer_` is there
   std::string json_;
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> answer_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  core::Thread thread_;
 };
 
 }  // namespace causeway::worker

@@ -141,14 +141,14 @@ absl::Status ExternalStore::Done(int64_t id, const absl::Status& how) {
     ended_ = how;
   }
   taken_.erase(taken);
-  done_.notify_all();
+  done_.NotifyAll();
   return absl::OkStatus();
 }
 
 void ExternalStore::End(const absl::Status& why) {
   core::MutexLock lock(mutex_);
   if (ended_.ok()) ended_ = why;
-  done_.notify_all();
+  done_.NotifyAll();
 }
 
 bool ExternalStore::has_taken_work() const {

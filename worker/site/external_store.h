@@ -10,7 +10,6 @@
 // Thread-safe. Move blocks the site's step thread until the program has done the pieces; End lets go of all that wait.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -84,7 +83,7 @@ class ExternalStore final : public replica::ParameterStore {
   const std::function<void()> changed_;
 
   mutable core::Mutex mutex_;
-  std::condition_variable done_;
+  core::Condition done_;
   int64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::pair<WorkPiece, int64_t>> waiting_ ABSL_GUARDED_BY(mutex_);       // with their tickets

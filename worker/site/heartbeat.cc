@@ -10,7 +10,7 @@ namespace causeway::worker {
 
 void Heartbeat::Start(int64_t lease_ms, std::function<void()> beat) {
   const auto interval = std::chrono::milliseconds(std::clamp<int64_t>(lease_ms / 4, 20, 1000));
-  thread_ = std::thread([this, interval, beat = std::move(beat)] {
+  thread_ = core::Thread([this, interval, beat = std::move(beat)] {
     while (true) {
       {
         core::MutexLock lock(mutex_);
@@ -26,9 +26,9 @@ void Heartbeat::Stop() {
   {
     core::MutexLock lock(mutex_);
     stopping_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
-  thread_.join();
+  thread_.Join();
 }
 
 }  // namespace causeway::worker

@@ -1,12 +1,11 @@
 // Reports to the coordinator a few times in a lease, on a thread of its own, however busy the others are.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <thread>
 
 #include "core/membership.h"
 #include "core/mutex.h"
+#include "core/thread.h"
 
 namespace causeway::worker {
 
@@ -21,9 +20,9 @@ class Heartbeat {
 
  private:
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  core::Thread thread_;
 };
 
 }  // namespace causeway::worker

@@ -48,7 +48,7 @@ void SiteExchange::Tell(const SiteEvent& event) {
 
 void SiteExchange::Handle(const SiteEvent& event, Effects& effects) {
   for (const SiteAction& action : rules_.Handle(event, clock_.NowUs())) Perform(action, effects);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void SiteExchange::Perform(const SiteAction& action, Effects& effects) {

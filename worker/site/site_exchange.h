@@ -9,7 +9,6 @@
 // Thread-safe, except that AwaitTurn has one caller at a time, the step thread.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -107,7 +106,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   std::unique_ptr<core::FragmentMap> map_;  // set by the first welcome, then constant
 
   mutable core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   SiteRules rules_ ABSL_GUARDED_BY(mutex_);
   Effects step_actions_ ABSL_GUARDED_BY(mutex_);
   // Of each fragment: what has arrived and is not taken, and what was sent and is not admitted.

@@ -17,7 +17,7 @@ absl::StatusOr<StepThread::Turn> StepThread::Run(const std::string& operation, s
       core::Guarded([&] { outcome = body(); });
       core::MutexLock end(mutex_);
       outcome_ = std::move(outcome);
-      changed_.notify_all();
+      changed_.NotifyAll();
     });
   } else if (operation_ != operation) {
     return absl::FailedPreconditionError(
@@ -36,7 +36,7 @@ absl::StatusOr<StepThread::Turn> StepThread::Run(const std::string& operation, s
 
 void StepThread::Look() {
   core::MutexLock lock(mutex_);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 bool StepThread::AwaitIdle(std::chrono::nanoseconds timeout) {

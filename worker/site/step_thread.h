@@ -8,7 +8,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <optional>
 #include <string>
@@ -36,7 +35,7 @@ class StepThread {
  private:
   const std::function<bool()> has_work_;
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   std::string operation_ ABSL_GUARDED_BY(mutex_);                // under way, or through and not told; "": none
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);  // of an operation that is through
   TaskThread thread_;

@@ -1,13 +1,12 @@
 // A thread that runs tasks in the order they come: what the step loop must not wait for. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <thread>
 
 #include "core/check.h"
 #include "core/mutex.h"
+#include "core/thread.h"
 
 namespace causeway::worker {
 
@@ -19,15 +18,15 @@ class TaskThread {
     {
       core::MutexLock lock(mutex_);
       stopping_ = true;
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
-    thread_.join();
+    thread_.Join();
   }
 
   void Post(std::function<void()> task) {
     core::MutexLock lock(mutex_);
     tasks_.push_back(std::move(task));
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
   // Returns when everything posted before has run.
@@ -49,15 +48,15 @@ class TaskThread {
       core::Guarded(*task);
       core::MutexLock lock(mutex_);
       tasks_.pop_front();
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
   }
 
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);  // front is running
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  core::Thread thread_;
 };
 
 }  // namespace causeway::worker

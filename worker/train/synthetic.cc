@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/model_manifest.h"
 #include "core/random.h"
+#include "core/thread.h"
 #include "offload/adamw.h"
 #include "worker/train/trainer_file.h"
 
@@ -56,7 +56,7 @@ SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::Si
 absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
   const core::Clock::TimePoint end = core::SystemClock().Now() + std::chrono::milliseconds(config_.synthetic.step_ms);
   RETURN_IF_ERROR(PutsOff() ? PutOff(t) : Apply(t));
-  std::this_thread::sleep_until(end);
+  core::SleepUntil(end);
   return StepResult{.loss = std::numeric_limits<double>::quiet_NaN(), .tokens = config_.inner.batch_size};
 }
 

@@ -101,7 +101,7 @@ void LightSite::OnEntry(const core::Entry& entry) {
     core::MutexLock lock(mutex_);
     for (size_t p = 0; p < slots_.size(); ++p) slots_[p].next = entry.first_versions[p];
     entered_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   Advance();
 }
@@ -148,7 +148,7 @@ void LightSite::Hold(FragmentId p, Version version) {
     const bool was_anchor = slots_[p].version < 0;
     slots_[p].version = version;
     ready = was_anchor && std::ranges::all_of(slots_, [](const Slot& slot) { return slot.version >= 0; });
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   if (version < run_->rounds) GetUpdate(p, version);
   if (ready) link_->SendReady();
@@ -191,7 +191,7 @@ void LightSite::Send(FragmentId p, Version base) {
                      slots_[p].next = base + 1;
                      --sending_;
                      ++admitted_;
-                     changed_.notify_all();
+                     changed_.NotifyAll();
                    }
                    Advance();
                  }});

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,7 +72,7 @@ class LightSite final : public transport::LinkListener {
   std::atomic<int64_t> received_bytes_ = 0;
 
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
   bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;
   bool entered_ ABSL_GUARDED_BY(mutex_) = false;

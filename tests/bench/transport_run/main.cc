@@ -9,7 +9,6 @@
 // are left out at the beginning; the rate is the slope of a straight line through bytes over time at the verdicts after
 // that, so that it does not matter where in a fragment the time begins and ends.
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <iostream>
 #include <numeric>
@@ -92,7 +91,7 @@ class Uploader final : public transport::LinkListener {
   void OnWelcome(const transport::Welcome&) override {
     core::MutexLock lock(mutex_);
     welcomed_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   void OnSeedRequest() override {}
   void OnEntry(const core::Entry&) override {}
@@ -125,7 +124,7 @@ class Uploader final : public transport::LinkListener {
       another = at_s < seconds_;
       if (at_s >= kSettleSeconds && another) arrivals_.push_back({.at_s = at_s, .bytes = total_});
       if (!another) --in_flight_;
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
     if (another) Begin();
   }
@@ -135,7 +134,7 @@ class Uploader final : public transport::LinkListener {
   double bytes_ = 0;  // of one upload
 
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;
   core::Version next_base_ ABSL_GUARDED_BY(mutex_) = 0;
   int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -71,7 +71,7 @@ class Program {
   void Wake() {
     core::MutexLock lock(mutex_);
     woken_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
   std::optional<WorkPiece> Next(const std::future<absl::Status>&) {
@@ -90,7 +90,7 @@ class Program {
   std::vector<std::byte> theta_;
   int pieces_ = 0;
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   ExternalStore store_;
 };

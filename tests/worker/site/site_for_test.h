@@ -19,35 +19,35 @@ class FakeLink final : public transport::CoordinatorLink {
     core::MutexLock lock(mutex_);
     listener_ = listener;
     ++starts_;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   void SendReady() override {
     core::MutexLock lock(mutex_);
     ++ready_;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   bool SendProgress(const core::Progress& progress) override {
     core::MutexLock lock(mutex_);
     progress_ = progress;
     ++reports_;
-    changed_.notify_all();
+    changed_.NotifyAll();
     return true;
   }
   void Upload(transport::UploadRequest request) override {
     core::MutexLock lock(mutex_);
     uploads_.push_back(std::move(request));
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   void Download(transport::DownloadRequest request) override {
     core::MutexLock lock(mutex_);
     downloads_.push_back(std::move(request));
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   core::LinkProgress Measured() const override { return {.up_bytes_per_s = 1e6, .channels = 2}; }
   void Rejoin() override {
     core::MutexLock lock(mutex_);
     ++rejoins_;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   void Hurry() override {}
   void Leave(bool, const std::string&) override {
@@ -116,7 +116,7 @@ class FakeLink final : public transport::CoordinatorLink {
 
   transport::LinkListener* listener_ = nullptr;
   core::Mutex mutex_;
-  std::condition_variable changed_;
+  core::Condition changed_;
   std::deque<transport::UploadRequest> uploads_;
   std::deque<transport::DownloadRequest> downloads_;
   core::Progress progress_;

@@ -1,0 +1,58 @@
+// Where the calls of a link to one coordinator go: over gRPC's channels, or over a simulated network (tests/sim).
+//
+//   ControlStream, UploadStream, DownloadStream ── Prepare ──► Wire ══► the coordinator's reactors
+//
+// Thread-safe. What is prepared calls its reactor as gRPC does: one completion for each operation, OnDone last.
+#pragma once
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/client_callback.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/clock.h"
+#include "core/ids.h"
+#include "transport/channel.h"
+
+namespace causeway::transport {
+
+using ControlCall = grpc::ClientBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>;
+using BulkCall = grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+using FollowCall = grpc::ClientReaderWriterInterface<v1::FollowMessage, v1::MembershipUpdate>;
+
+class Wire {
+ public:
+  // A call of something later. Cancel brings the call forward; it does not wait for it.
+  class Timer {
+   public:
+    virtual ~Timer() = default;
+    virtual void Cancel() = 0;
+  };
+
+  virtual ~Wire() = default;
+
+  // Asks what run this is, once, for at most five seconds; gives up when it is cancelled.
+  virtual grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
+                                v1::RunDescription& description) = 0;
+  // Gets on with a connection for control until that time, if there is none; whether there is one.
+  virtual bool AwaitConnected(core::Clock::TimePoint until) = 0;
+
+  // Binds a call to its reactor, which starts it. `context` lives as long as the reactor. `channel` counts from 0: each
+  // is a TCP connection, made when it is first used.
+  virtual void Prepare(grpc::ClientContext& context, ControlCall& call) = 0;
+  virtual void Prepare(int channel, const std::string& method, grpc::ClientContext& context, BulkCall& call) = 0;
+  virtual std::unique_ptr<FollowCall> Follow(grpc::ClientContext& context) = 0;  // its calls block
+  virtual void Cancel(grpc::ClientContext& context) = 0;
+
+  virtual std::unique_ptr<Timer> After(core::Clock::Duration time, std::function<void()> call) = 0;
+};
+
+std::unique_ptr<Wire> MakeGrpcWire(const Address& coordinator, const ChannelOptions& options);
+
+}  // namespace causeway::transport
