@@ -1,0 +1,238 @@
+#include "tests/sim/disk.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/thread.h"
+
+namespace causeway::sim {
+namespace {
+
+constexpr size_t kSectorBytes = 512;
+constexpr int64_t kSlowSyncMs = 800;
+
+std::map<std::string, Disk*>& Disks() {
+  static auto* const disks = new std::map<std::string, Disk*>;
+  return *disks;
+}
+
+}  // namespace
+
+Disk::Disk(Machine* machine, std::string folder) : machine_(*machine), folder_(std::move(folder)) {
+  std::filesystem::create_directories(path());
+  Disks()[folder_ + "/"] = this;
+}
+
+Disk::~Disk() { Disks().erase(folder_ + "/"); }
+
+std::string Disk::path() const { return absl::StrCat(folder_, "/", life_); }
+
+Disk* Disk::Of(const std::string& path) {
+  for (const auto& [folder, disk] : Disks()) {
+    if (absl::StartsWith(path, folder)) return disk;
+  }
+  return nullptr;
+}
+
+std::string Disk::NameOf(const std::string& path) const {
+  const std::string prefix = this->path() + "/";
+  if (copying_) return "";
+  return absl::StartsWith(path, prefix) ? path.substr(prefix.size()) : "";  // "": of a life that is over
+}
+
+Disk::File& Disk::At(const std::string& name) {
+  std::shared_ptr<File>& file = files_[name];
+  if (file == nullptr) file = std::make_shared<File>();
+  return *file;
+}
+
+// ---- Faults ----
+
+int Disk::Fault(int64_t one_in, int error) {
+  if (one_in == 0 || machine_.current() == nullptr || !machine_.chance().OneIn(one_in)) return 0;
+  ++faults_met_;
+  machine_.Log(absl::StrCat("disk ", machine_.current()->name(), " fault ", error));
+  return error;
+}
+
+int Disk::BeforeWrite() {
+  if (const int error = Fault(faults.no_room, ENOSPC)) return error;
+  return Fault(faults.write_error, EIO);
+}
+
+int Disk::BeforeSync() {
+  if (faults.slow_sync != 0 && machine_.current() != nullptr && machine_.chance().OneIn(faults.slow_sync)) {
+    ++faults_met_;
+    core::SleepUntil(machine_.Now() + milliseconds(machine_.chance().Between(1, kSlowSyncMs)));
+  }
+  return Fault(faults.sync_error, EIO);
+}
+
+// ---- What was done ----
+
+void Disk::Wrote(const std::string& path, int64_t offset, const void* bytes, size_t size) {
+  const std::string name = NameOf(path);
+  if (name.empty()) return;
+  At(name).pending.push_back({.offset = offset, .bytes = std::string(static_cast<const char*>(bytes), size)});
+}
+
+void Disk::Truncated(const std::string& path, int64_t size) {
+  const std::string name = NameOf(path);
+  if (!name.empty()) At(name).pending.push_back({.offset = 0, .bytes = {}, .truncate = size});
+}
+
+void Disk::Apply(const Write& write, std::string& content) {
+  if (write.truncate >= 0) {
+    content.resize(static_cast<size_t>(write.truncate));
+    return;
+  }
+  const size_t end = static_cast<size_t>(write.offset) + write.bytes.size();
+  if (content.size() < end) content.resize(end);
+  content.replace(static_cast<size_t>(write.offset), write.bytes.size(), write.bytes);
+}
+
+void Disk::Synced(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return SyncedFolder(path);
+  const std::string name = NameOf(path);
+  if (name.empty()) return;
+  File& file = At(name);
+  for (const Write& write : file.pending) Apply(write, file.durable);
+  file.pending.clear();
+}
+
+// As journaling file systems do, the changes of all folders become durable in their order.
+void Disk::SyncedFolder(const std::string& folder) {
+  if (folder != path() && NameOf(folder).empty()) return;
+  changes_.clear();
+  durable_names_ = files_;
+}
+
+void Disk::Created(const std::string& path) {
+  const std::string name = NameOf(path);
+  if (name.empty()) return;
+  files_[name] = std::make_shared<File>();
+  changes_.push_back({Change::Kind::kCreate, name, "", files_[name]});
+}
+
+void Disk::Renamed(const std::string& from_path, const std::string& to_path) {
+  const std::string from = NameOf(from_path), to = NameOf(to_path);
+  if (from.empty() || to.empty()) return;
+  // A folder takes its files along.
+  std::map<std::string, std::shared_ptr<File>> moved;
+  for (auto file = files_.begin(); file != files_.end();) {
+    const bool inside = file->first == from || absl::StartsWith(file->first, from + "/");
+    if (!inside) {
+      ++file;
+      continue;
+    }
+    moved[to + file->first.substr(from.size())] = file->second;
+    file = files_.erase(file);
+  }
+  for (const auto& [name, file] : moved) files_[name] = file;
+  changes_.push_back({Change::Kind::kRename, from, to, nullptr});
+}
+
+void Disk::Unlinked(const std::string& path) {
+  const std::string name = NameOf(path);
+  if (name.empty()) return;
+  files_.erase(name);
+  changes_.push_back({Change::Kind::kUnlink, name, "", nullptr});
+}
+
+// ---- Crashes ----
+
+std::string Disk::Survives(const File& file) {
+  std::string content = file.durable;
+  Chance& chance = machine_.chance();
+  const int64_t fate = chance.Below(3);  // all of what is pending, a prefix with a torn end, or any sectors
+  const auto whole = fate == 0 ? file.pending.size()
+                               : static_cast<size_t>(chance.Below(static_cast<int64_t>(file.pending.size()) + 1));
+  for (size_t i = 0; i < file.pending.size(); ++i) {
+    const Write& write = file.pending[i];
+    if (i < whole) {
+      Apply(write, content);
+    } else if (write.truncate >= 0) {
+      if (fate == 2 && chance.OneIn(2)) Apply(write, content);
+    } else if (fate == 2 || i == whole) {
+      for (size_t at = 0; at < write.bytes.size(); at += kSectorBytes) {
+        if (fate == 1 && chance.OneIn(2)) break;
+        if (fate == 2 && chance.OneIn(2)) continue;
+        Apply({.offset = write.offset + static_cast<int64_t>(at), .bytes = write.bytes.substr(at, kSectorBytes)},
+              content);
+      }
+    }
+  }
+  if (faults.lost_write != 0 && content.size() > 1 && chance.OneIn(faults.lost_write)) {
+    const auto at =
+        static_cast<size_t>(chance.Below(static_cast<int64_t>(content.size()))) / kSectorBytes * kSectorBytes;
+    const size_t size = std::min(kSectorBytes, content.size() - at);
+    content.replace(at, size, std::string(size, '\0'));
+  }
+  if (faults.misdirected_write != 0 && content.size() > 2 * kSectorBytes && chance.OneIn(faults.misdirected_write)) {
+    const auto sectors = static_cast<int64_t>(content.size() / kSectorBytes);
+    const std::string sector = content.substr(static_cast<size_t>(chance.Below(sectors)) * kSectorBytes, kSectorBytes);
+    content.replace(static_cast<size_t>(chance.Below(sectors)) * kSectorBytes, kSectorBytes, sector);
+  }
+  if (faults.truncated != 0 && !content.empty() && chance.OneIn(faults.truncated)) {
+    content.resize(static_cast<size_t>(chance.Below(static_cast<int64_t>(content.size()))));
+  }
+  if (faults.flipped_bit != 0 && !content.empty() && chance.OneIn(faults.flipped_bit)) {
+    const int64_t bit = chance.Below(static_cast<int64_t>(content.size()) * 8);
+    content[static_cast<size_t>(bit / 8)] = static_cast<char>(content[static_cast<size_t>(bit / 8)] ^ (1 << (bit % 8)));
+  }
+  return content;
+}
+
+void Disk::Crash() {
+  const auto kept = static_cast<size_t>(machine_.chance().Below(static_cast<int64_t>(changes_.size()) + 1));
+  auto names = std::move(durable_names_);
+  for (size_t i = 0; i < kept; ++i) {
+    const Change& change = changes_[i];
+    switch (change.kind) {
+      case Change::Kind::kCreate: names[change.name] = change.file; break;
+      case Change::Kind::kUnlink: names.erase(change.name); break;
+      case Change::Kind::kRename: {
+        std::map<std::string, std::shared_ptr<File>> moved;
+        for (auto file = names.begin(); file != names.end();) {
+          const bool inside = file->first == change.name || absl::StartsWith(file->first, change.name + "/");
+          if (inside) moved[change.to + file->first.substr(change.name.size())] = file->second;
+          file = inside ? names.erase(file) : std::next(file);
+        }
+        for (const auto& [name, file] : moved) names[name] = file;
+        break;
+      }
+    }
+  }
+  ++life_;
+  files_.clear();
+  changes_.clear();
+  durable_names_.clear();
+  copying_ = true;
+  std::filesystem::create_directories(path());
+  std::map<const File*, std::shared_ptr<File>> survivors;  // two names of one file stay one
+  for (const auto& [name, file] : names) {
+    if (absl::EndsWith(name, "-shm")) continue;  // memory
+    std::shared_ptr<File>& survivor = survivors[file.get()];
+    if (survivor == nullptr) survivor = std::make_shared<File>(File{.durable = Survives(*file), .pending = {}});
+    files_[name] = survivor;
+    const std::string to = absl::StrCat(path(), "/", name);
+    std::filesystem::create_directories(std::filesystem::path(to).parent_path());
+    std::ofstream(to, std::ios::binary) << survivor->durable;
+  }
+  copying_ = false;
+  durable_names_ = files_;
+}
+
+void Disk::Lose() {
+  ++life_;
+  files_.clear();
+  durable_names_.clear();
+  changes_.clear();
+  std::filesystem::create_directories(path());
+}
+
+}  // namespace causeway::sim

@@ -1,0 +1,43 @@
+// simulate --seed=N [--events=M] [--log] [--seconds=S --seeds=K]: see tests/sim/run.
+#include <spdlog/sinks/null_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "tests/sim/world.h"
+
+ABSL_FLAG(uint64_t, seed, 1, "the run's");
+ABSL_FLAG(int64_t, events, 3000, "that faults last for");
+ABSL_FLAG(bool, log, false, "print every event");
+ABSL_FLAG(bool, verbose, false, "print what the programs log");
+ABSL_FLAG(std::string, folder, "", "of the disks; removed at the end");
+
+int main(int argc, char** argv) {
+  using namespace causeway::sim;
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  absl::ParseCommandLine(argc, argv);
+  if (!absl::GetFlag(FLAGS_verbose)) spdlog::set_default_logger(spdlog::create<spdlog::sinks::null_sink_st>("none"));
+  spdlog::set_level(absl::GetFlag(FLAGS_verbose) ? spdlog::level::debug : spdlog::level::off);
+  const uint64_t seed = absl::GetFlag(FLAGS_seed);
+  std::string folder = absl::GetFlag(FLAGS_folder);
+  if (folder.empty())
+    folder = absl::StrCat(std::filesystem::temp_directory_path().string(), "/causeway-sim-", getpid());
+  int result = 0;
+  {
+    World world(seed, folder);
+    if (absl::GetFlag(FLAGS_log)) world.machine().ShowLog();
+    const std::string failure = world.Run(absl::GetFlag(FLAGS_events));
+    std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), world.Summary().c_str());
+    if (!failure.empty()) {
+      std::printf("seed %llu FAILED: %s\n", static_cast<unsigned long long>(seed), failure.c_str());
+      result = 1;
+    }
+  }
+  std::filesystem::remove_all(folder);
+  std::fflush(stdout);
+  _exit(result);  // killed processes left everything behind
+}

@@ -1,0 +1,155 @@
+#include "tests/sim/promises.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "transport/bulk_message.h"
+
+namespace causeway::sim {
+namespace {
+
+grpc::ByteBuffer BytesOf(const std::string& message) {
+  const grpc::Slice slice(message);
+  return {&slice, 1};
+}
+
+template <typename Message>
+bool Parse(const std::string& text, Message* message) {
+  return message->ParseFromString(text);
+}
+
+}  // namespace
+
+core::Version Promises::newest(core::FragmentId fragment) const {
+  const auto after = digests_.lower_bound({fragment + 1, 0});
+  if (after == digests_.begin()) return 0;
+  const auto last = std::prev(after);
+  return last->first.first == fragment ? last->first.second : 0;
+}
+
+void Promises::Heard(const Call& call, bool to_client, const std::string& message) {
+  switch (call.method) {
+    case Method::kControl: return HeardControl(call, to_client, message);
+    case Method::kUpload: return HeardUpload(call, to_client, message);
+    case Method::kDownload: return HeardDownload(call, to_client, message);
+    case Method::kFollow:
+    case Method::kDescribe: return;
+  }
+}
+
+void Promises::HeardControl(const Call& call, bool to_client, const std::string& text) {
+  v1::CoordinatorMessage message;
+  if (!to_client || !Parse(text, &message) || !message.has_welcome()) return;
+  const v1::Welcome& welcome = message.welcome();
+  ++joins_;
+  const auto rises = [&](auto& known, const std::string& key, auto now, const char* what) {
+    auto& last = known[key];
+    if (now < last) Break(absl::StrCat(what, " of ", key, " fell from ", last, " to ", now));
+    last = now;
+  };
+  rises(epochs_, call.server_node, welcome.epoch(), "the epoch");
+  rises(generations_, call.server_node, welcome.generation(), "the model's generation");
+  rises(stays_, absl::StrCat(call.client_node, " at ", call.server_node), welcome.stay(), "the stay");
+  // What it says is admitted is so for everybody.
+  for (int p = 0; p < welcome.last_admitted_size(); ++p) {
+    core::Version last = -1;
+    for (const auto& [contribution, at] : acknowledged_) {
+      if (contribution.fragment == p && contribution.site == call.client_node) last = std::max(last, contribution.base);
+    }
+    if (welcome.resumed() && welcome.last_admitted(p) < last && config_.sync.mode == core::SyncMode::kSynchronous &&
+        absl::StrCat("hub", p % shards_) == call.server_node) {
+      Break(absl::StrCat(call.server_node, " welcomes ", call.client_node, " back as if it had admitted of fragment ",
+                         p, " base ", welcome.last_admitted(p), ", and had acknowledged ", last));
+    }
+  }
+}
+
+void Promises::HeardUpload(const Call& call, bool to_client, const std::string& text) {
+  OpenCall& open = calls_[&call];
+  if (!to_client) {
+    v1::UploadMessage message;
+    grpc::ByteBuffer bytes = BytesOf(text);
+    if (!open.upload.has_context() && transport::FromBytes(bytes, &message) && message.has_header())
+      open.upload = message.header();
+    return;
+  }
+  v1::UploadReply reply;
+  if (!Parse(text, &reply) || !reply.has_verdict() || !reply.verdict().admitted() || open.upload.initial()) return;
+  acknowledged_[{open.upload.fragment(), open.upload.base_version(), open.upload.context().site()}] += 1;
+}
+
+void Promises::HeardDownload(const Call& call, bool to_client, const std::string& text) {
+  OpenCall& open = calls_[&call];
+  if (!to_client) {
+    Parse(text, &open.download);
+    return;
+  }
+  grpc::ByteBuffer bytes = BytesOf(text);
+  if (transport::TakeChunk(bytes)) return;
+  v1::DownloadMessage message;
+  if (!Parse(text, &message)) return;
+  if (message.has_header()) {
+    open.header = message.header();
+    HeardHeader(call, open.download, message.header());
+  } else if (message.has_end()) {
+    HeardDigest(open.download.fragment(), open.header.version(), message.end().digest(), call.server_node);
+  }
+}
+
+void Promises::HeardHeader(const Call& call, const v1::DownloadRequest& request, const v1::DownloadHeader& header) {
+  if (request.source_case() != v1::DownloadRequest::kUpdateBase) return;
+  const Place place{request.fragment(), header.version()};
+  Update update;
+  for (int i = 0; i < header.merged_size(); ++i) update.merged.emplace_back(header.merged(i), header.merged_bases(i));
+  v1::DownloadHeader same = header;
+  same.clear_generation();
+  update.header = same.ShortDebugString();
+  const auto [known, is_new] = updates_.emplace(place, update);
+  if (!is_new) {
+    if (known->second.header != update.header) {
+      Break(absl::StrCat("fragment ", place.first, " version ", place.second, ": ", call.server_node, " says {",
+                         update.header, "}, before it was {", known->second.header, "}"));
+    }
+    return;
+  }
+  for (const auto& [site, base] : update.merged) {
+    const Contribution contribution{place.first, base, site};
+    const auto [merged, first] = merged_.emplace(contribution, place.second);
+    if (!first) {
+      Break(absl::StrCat("fragment ", place.first, " base ", base, " of ", site, " is merged twice: into version ",
+                         merged->second, " and ", place.second));
+    }
+  }
+  if (config_.sync.mode != core::SyncMode::kSynchronous) return;
+  for (const auto& [contribution, count] : acknowledged_) {
+    if (contribution.fragment != place.first || contribution.base + 1 != place.second) continue;
+    if (!merged_.contains(contribution)) {
+      Break(absl::StrCat("fragment ", place.first, " base ", contribution.base, " of ", contribution.site,
+                         " was acknowledged, and version ", place.second, " is without it"));
+    }
+  }
+}
+
+void Promises::HeardDigest(core::FragmentId fragment, core::Version version, uint64_t digest, const std::string& from) {
+  const auto [known, is_new] = digests_.emplace(Place{fragment, version}, digest);
+  if (!is_new && known->second != digest) {
+    Break(absl::StrCat("fragment ", fragment, " version ", version, " has another digest at ", from, " than before"));
+  }
+}
+
+void Promises::CheckAllMerged() {
+  for (const auto& [contribution, count] : acknowledged_) {
+    if (merged_.contains(contribution)) continue;
+    // Only versions whose updates were all seen can tell.
+    const core::Version last = contribution.base + 1 + config_.membership.max_staleness;
+    bool seen = newest(contribution.fragment) > last;
+    for (core::Version v = contribution.base + 1; v <= last; ++v)
+      seen = seen && updates_.contains({contribution.fragment, v});
+    if (!seen) continue;
+    Break(absl::StrCat("fragment ", contribution.fragment, " base ", contribution.base, " of ", contribution.site,
+                       " was acknowledged, and is in no update up to version ", last));
+  }
+}
+
+}  // namespace causeway::sim

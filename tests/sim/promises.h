@@ -1,0 +1,75 @@
+// What holds in every run, whatever fails: looked for in each message that a program is handed.
+//
+//   1. What was acknowledged is merged, and once: into the update of its base (synchronous), or of one soon after.
+//   2. The update that makes a version, and the digest of its anchor, are the same for everyone and for ever.
+//   3. Nobody knows what is not durable: a verdict, a version, an entry outlives every crash after it was heard.
+//   4. The epoch of a state directory, the generation of the model and a site's stay never fall.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/run_config.h"
+#include "tests/sim/network.h"
+
+namespace causeway::sim {
+
+class Promises {
+ public:
+  Promises(const core::RunConfig& config, int shards) : config_(config), shards_(shards) {}
+
+  void Heard(const Call& call, bool to_client, const std::string& message);
+  const std::vector<std::string>& broken() const { return broken_; }
+
+  // At the end, of what was acknowledged: what should have been merged by now and was not.
+  void CheckAllMerged();
+
+  int64_t joins() const { return joins_; }
+  int64_t merges() const { return static_cast<int64_t>(updates_.size()); }
+  int64_t acknowledged() const { return static_cast<int64_t>(acknowledged_.size()); }
+  core::Version newest(core::FragmentId fragment) const;
+
+ private:
+  using Place = std::pair<core::FragmentId, core::Version>;  // of an update: the version that it makes
+  struct Contribution {
+    core::FragmentId fragment;
+    core::Version base;
+    std::string site;
+    auto operator<=>(const Contribution&) const = default;
+  };
+  struct Update {
+    std::vector<std::pair<std::string, core::Version>> merged;  // site, base
+    std::string header;                                         // all that is said of it, in one text
+  };
+  struct OpenCall {
+    v1::UploadHeader upload;
+    v1::DownloadRequest download;
+    v1::DownloadHeader header;
+    std::string session;
+  };
+
+  void Break(const std::string& what) { broken_.push_back(what); }
+  void HeardControl(const Call& call, bool to_client, const std::string& message);
+  void HeardUpload(const Call& call, bool to_client, const std::string& message);
+  void HeardDownload(const Call& call, bool to_client, const std::string& message);
+  void HeardHeader(const Call& call, const v1::DownloadRequest& request, const v1::DownloadHeader& header);
+  void HeardDigest(core::FragmentId fragment, core::Version version, uint64_t digest, const std::string& from);
+
+  const core::RunConfig config_;
+  const int shards_;
+  std::vector<std::string> broken_;
+  std::map<const Call*, OpenCall> calls_;
+  std::map<Contribution, int64_t> acknowledged_;
+  std::map<Contribution, core::Version> merged_;
+  std::map<Place, Update> updates_;
+  std::map<Place, uint64_t> digests_;
+  std::map<std::string, uint64_t> epochs_;       // by shard
+  std::map<std::string, uint64_t> generations_;  // by shard
+  std::map<std::string, int64_t> stays_;         // by site
+  int64_t joins_ = 0;
+};
+
+}  // namespace causeway::sim

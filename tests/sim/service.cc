@@ -1,0 +1,173 @@
+#include "tests/sim/service.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/thread.h"
+#include "formats/run_config_check.h"
+#include "formats/run_yaml.h"
+#include "server/service/membership_follower.h"
+#include "transport/grpc_link.h"
+#include "transport/sharded_link.h"
+#include "worker/loop/site_loop.h"
+#include "worker/site/checkpoint_store.h"
+
+namespace causeway::sim {
+namespace {
+
+constexpr auto kTick = milliseconds(20);
+constexpr auto kStartAgain = std::chrono::seconds(1);
+
+}  // namespace
+
+Program::Program(Machine* machine, Network* network, Node node, const std::string& disk_folder)
+    : machine_(*machine), network_(*network), node_(std::move(node)), disk_(machine, disk_folder + "/" + node_) {}
+
+void Program::Start() {
+  over_ = false;
+  ++lives_;
+  machine_.Log(absl::StrCat("start ", node_));
+  process_ = machine_.Begin(absl::StrCat(node_, "#", lives_), [this, life = lives_] {
+    const std::string why = Main(process_);
+    over_ = true;
+    Forget();
+    machine_.Log("end " + node_);  // without the reason, which names files
+    if (ended) ended(node_, why);
+    network_.Ended(*process_);
+    if (why.empty()) return;
+    machine_.After(kStartAgain, [this, life] {
+      if (over_ && life == lives_) Start();
+    });
+  });
+}
+
+void Program::Kill() {
+  machine_.Log("kill " + node_);
+  machine_.Kill(*process_);
+  Forget();
+  network_.Close(node_);
+  network_.Ended(*process_);
+  disk_.Crash();
+}
+
+void Program::KillFor(Clock::Duration time) {
+  Kill();
+  machine_.After(time, [this, life = lives_] {
+    if (life == lives_) Start();
+  });
+}
+
+// ---- The coordinator ----
+
+CoordinatorProgram::CoordinatorProgram(Machine* machine, Network* network, const core::RunConfig& config,
+                                       const core::Shard& shard, const std::string& disk_folder)
+    : Program(machine, network, NodeOf(shard.index), disk_folder), config_(config), shard_(shard) {}
+
+std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
+  const std::string serialized = formats::SerializeRunConfig(config_);
+  const auto gate = server::Gate::Create({});
+  if (!gate.ok()) return gate.status().ToString();
+  const auto journal = server::Journal::Open({.directory = disk().path(),
+                                              .run_config = serialized,
+                                              .keep = config_.checkpoint.keep,
+                                              .max_update_log_bytes = config_.checkpoint.max_update_log_bytes,
+                                              .min_free_bytes = 0,
+                                              .new_lineage = false,
+                                              .shard = shard_,
+                                              .segment_bytes = 16 << 10,
+                                              .accept = [&](const std::string&) { return serialized; },
+                                              .failed = nullptr});
+  if (!journal.ok()) return journal.status().ToString();
+  absl::StatusOr<server::StoredRun> stored = (*journal)->Load();
+  if (!stored.ok()) return stored.status().ToString();
+  const auto coordinator =
+      server::Coordinator::Create({.config = config_,
+                                   .run_config = serialized,
+                                   .config_json = "{}",
+                                   .shard = shard_,
+                                   .lead = NodeOf(0),
+                                   .check_config = [](const std::string&) { return absl::OkStatus(); }},
+                                  journal->get(), *std::move(stored));
+  if (!coordinator.ok()) return coordinator.status().ToString();
+  network_.Listen(node(), {.process = process, .coordinator = coordinator->get(), .gate = gate->get()});
+  std::optional<server::MembershipFollower> follower;
+  if (!shard_.leads()) {
+    server::MembershipFollowerOptions options;
+    options.lead = {.host = NodeOf(0), .port = 1};
+    options.shard = shard_;
+    options.run_id = config_.run_id;
+    follower.emplace(std::move(options), network_.MakeWire(process, node(), NodeOf(0)), coordinator->get());
+  }
+  coordinator_ = coordinator->get();
+  while ((*coordinator)->status().ok()) {
+    core::SleepUntil(machine_.Now() + kTick);
+    (*coordinator)->Tick();
+  }
+  coordinator_ = nullptr;
+  network_.Close(node());
+  follower.reset();
+  network_.BreakAll(*process);
+  while (network_.Serves(*process)) core::SleepUntil(machine_.Now() + kTick);
+  return (*coordinator)->status().ToString();
+}
+
+// ---- A site ----
+
+SiteProgram::SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards,
+                         const std::string& disk_folder)
+    : Program(machine, network, std::move(site), disk_folder), shards_(shards) {}
+
+std::unique_ptr<transport::SessionLink> SiteProgram::MakeLink(const std::shared_ptr<Process>& process) {
+  std::vector<std::unique_ptr<transport::ShardLink>> links;
+  for (int i = 0; i < shards_; ++i) {
+    const Node hub = CoordinatorProgram::NodeOf(i);
+    links.push_back(std::make_unique<transport::GrpcLink>(
+        transport::LinkOptions{
+            .coordinator = {hub, 1}, .channel = {}, .site = node(), .shard = {i, shards_}, .channels = 2},
+        network_.MakeWire(process, node(), hub)));
+  }
+  if (shards_ == 1) return std::move(links.front());
+  return std::make_unique<transport::ShardedLink>(std::move(links));
+}
+
+std::string SiteProgram::Main(const std::shared_ptr<Process>& process) {
+  const auto link = MakeLink(process);
+  const auto description = link->Describe([] { return false; });
+  if (!description.ok()) return description.status().ToString();
+  const auto config = formats::ParseRunConfig(description->run_config);
+  if (!config.ok()) return config.status().ToString();
+  const auto trainer = worker::MakeTrainer(*config, node(), {});
+  if (!trainer.ok()) return trainer.status().ToString();
+  const auto store = worker::CheckpointStore::Open(disk().path());
+  if (!store.ok()) return store.status().ToString();
+  auto checkpoint = (*store)->Load(config->run_id, node());
+  if (!checkpoint.ok()) return checkpoint.status().ToString();
+  if (*checkpoint) {
+    link->Resume((*checkpoint)->identity.session, (*checkpoint)->identity.lineage);
+  } else if (const core::SessionId session = (*store)->LoadSession(config->run_id, node()); !session.empty()) {
+    link->Resume(session, /*lineage=*/"");
+  }
+  const absl::Status saved = (*store)->SaveSession({.run = config->run_id, .site = node(), .session = link->session()});
+  if (!saved.ok()) return saved.ToString();
+  worker::Site site(*config, node(), (*trainer)->manifest(), &(*trainer)->store(), link.get());
+  if (*checkpoint) {
+    const absl::Status loaded = (*trainer)->Load((*checkpoint)->trainer_path);
+    if (!loaded.ok()) return loaded.ToString();
+    site.Restore(std::move((*checkpoint)->site));
+  }
+  worker::Checkpoints checkpoints(store->get(), node(), *link, *config, nullptr);
+  worker::Exports exports({}, (*trainer)->manifest(), nullptr);
+  worker::SiteLoop loop(*config, **trainer, site, checkpoints, exports, nullptr);
+  site_ = &site;
+  const absl::Status status = loop.Run();
+  site_ = nullptr;
+  if (absl::IsCancelled(status)) {
+    loop.SaveCheckpoint();
+    site.DrainUploads().IgnoreError();
+  }
+  site.Leave(status.ok(), status.ok() ? "all steps are done" : std::string(status.message()));
+  return status.ToString();
+}
+
+}  // namespace causeway::sim

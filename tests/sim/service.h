@@ -1,0 +1,85 @@
+// The programs of a simulated run: what server/main.cc and worker/main.cc put together, over simulated networks and
+// disks. Each is started again a while after it has ended, as a service manager does.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/run_config.h"
+#include "server/service/coordinator.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/machine.h"
+#include "tests/sim/network.h"
+#include "transport/session_link.h"
+#include "worker/site/site.h"
+
+namespace causeway::sim {
+
+// One that is started, killed and started again. Its disk goes from life to life.
+class Program {
+ public:
+  Program(Machine* machine, Network* network, Node node, const std::string& disk_folder);
+  virtual ~Program() = default;
+
+  const Node& node() const { return node_; }
+  Disk& disk() { return disk_; }
+  bool running() const { return process_ != nullptr && process_->alive() && !over_; }
+
+  void Start();
+  void Kill();                         // and its machine's disk loses what was not synced
+  void KillFor(Clock::Duration time);  // and starts it again then
+  std::function<void(const Node&, const std::string& why)> ended;
+  void Stall(Clock::Duration time) { machine_.Stall(*process_, time); }
+
+ protected:
+  // The program's life, on the first thread of `process`. Why it ended; "": it was to end.
+  virtual std::string Main(const std::shared_ptr<Process>& process) = 0;
+  virtual void Forget() = 0;  // what was known of a life that is over
+
+  Machine& machine_;
+  Network& network_;
+
+ private:
+  const Node node_;
+  Disk disk_;
+  std::shared_ptr<Process> process_;
+  bool over_ = false;
+  int64_t lives_ = 0;
+};
+
+class CoordinatorProgram final : public Program {
+ public:
+  CoordinatorProgram(Machine* machine, Network* network, const core::RunConfig& config, const core::Shard& shard,
+                     const std::string& disk_folder);
+  static Node NodeOf(int shard) { return "hub" + std::to_string(shard); }
+
+  server::Coordinator* coordinator() const { return coordinator_; }  // nullptr: not while it serves
+
+ private:
+  std::string Main(const std::shared_ptr<Process>& process) override;
+  void Forget() override { coordinator_ = nullptr; }
+
+  const core::RunConfig config_;
+  const core::Shard shard_;
+  server::Coordinator* coordinator_ = nullptr;
+};
+
+class SiteProgram final : public Program {
+ public:
+  SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards, const std::string& disk_folder);
+
+  worker::Site* site() const { return site_; }  // nullptr: not while it trains
+
+ private:
+  std::string Main(const std::shared_ptr<Process>& process) override;
+  void Forget() override { site_ = nullptr; }
+  std::unique_ptr<transport::SessionLink> MakeLink(const std::shared_ptr<Process>& process);
+
+  const int shards_;
+  worker::Site* site_ = nullptr;
+};
+
+}  // namespace causeway::sim

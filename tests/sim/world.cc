@@ -1,0 +1,227 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+
+namespace causeway::sim {
+namespace {
+
+constexpr int64_t kCalmLeases = 20;
+constexpr core::Version kCalmRounds = 4;
+
+}  // namespace
+
+World::World(uint64_t seed, const std::string& folder) : machine_(seed), network_(&machine_, {}) {
+  Configure();
+  promises_ = std::make_unique<Promises>(config_, shards_);
+  network_.Observe([this](const Call& call, bool to_client, const std::string& message) {
+    promises_->Heard(call, to_client, message);
+  });
+  for (int i = 0; i < shards_; ++i) {
+    hubs_.push_back(
+        std::make_unique<CoordinatorProgram>(&machine_, &network_, config_, core::Shard{i, shards_}, folder));
+  }
+  const int64_t sites = machine_.chance().Between(1, 4);
+  for (int64_t i = 0; i < sites; ++i) {
+    sites_.push_back(std::make_unique<SiteProgram>(&machine_, &network_, std::string(1, static_cast<char>('a' + i)),
+                                                   shards_, folder));
+  }
+  const auto watch = [this](Program& program) {
+    program.ended = [this](const Node& node, const std::string& why) {
+      ends_[node] = why;
+      ++counts_["ends"];
+      // An end is allowed where the disk is sick, or the run or the operator asked for it.
+      const bool expected = absl::StartsWith(why, "UNAVAILABLE") || absl::StartsWith(why, "CANCELLED") ||
+                            absl::StrContains(why, "No space left") || absl::StrContains(why, "Input/output error") ||
+                            absl::StrContains(why, "full") || absl::StrContains(why, "disk I/O error");
+      if (!expected) wrong_ends_.push_back(node + ": " + why);
+    };
+  };
+  for (const auto& hub : hubs_) watch(*hub);
+  for (const auto& site : sites_) watch(*site);
+}
+
+World::~World() = default;
+
+void World::Configure() {
+  Chance& chance = machine_.chance();
+  shards_ = chance.OneIn(3) ? 2 : 1;
+  fault_every_ms_ = chance.Between(1000, 12'000);
+  config_.run_id = "sim";
+  config_.seed = 7;
+  config_.model_kind = core::ModelKind::kSynthetic;
+  config_.synthetic.step_ms = chance.Between(10, 60);
+  config_.synthetic.apply = core::SyntheticApply::kOnSend;
+  const int64_t tensors = chance.Between(2, 6);
+  for (int64_t i = 0; i < tensors; ++i) {
+    config_.synthetic.tensors.push_back(
+        {.name = absl::StrCat("t", i), .shape = {chance.Between(1, 12'000)}, .init = 0.25F * static_cast<float>(i)});
+  }
+  for (const char* site : {"a", "b", "c", "d"}) {
+    config_.synthetic.gradient_by_site[site] = static_cast<float>(chance.Between(-100, 100)) / 64.0F;
+  }
+  config_.inner = {.optimizer = core::InnerOptimizerKind::kSgd,
+                   .lr = 0.01,
+                   .warmup_steps = 0,
+                   .schedule = core::InnerSchedule::kConstant,
+                   .weight_decay = 0,
+                   .clip = 0,
+                   .batch_size = 4};
+  config_.sync.num_fragments = static_cast<int>(chance.Between(1, std::min<int64_t>(tensors, 4)));
+  config_.sync.sync_every = chance.Between(config_.sync.num_fragments, 12);
+  config_.sync.fragment_sync_delay = chance.Between(0, 3);
+  config_.sync.mode = chance.OneIn(2) ? core::SyncMode::kQuorum : core::SyncMode::kSynchronous;
+  constexpr core::CodecId kCodecs[] = {core::CodecId::kInt4, core::CodecId::kFloat32, core::CodecId::kSign,
+                                       core::CodecId::kInt8};
+  config_.codec.up = kCodecs[chance.Below(4)];
+  config_.codec.down = kCodecs[chance.Below(4)];
+  config_.membership.min_sites = 1;
+  const bool quorum = config_.sync.mode == core::SyncMode::kQuorum;
+  config_.membership.grace_ms = quorum ? chance.Between(0, 500) : 0;
+  config_.membership.lease_ms = chance.Between(1000, 4000);
+  if (quorum) config_.membership.max_staleness = chance.Between(0, 3);
+  config_.membership.weights = core::WeightRule::kTokens;
+  config_.eval.every_rounds = 0;
+  config_.checkpoint.every_rounds = chance.Between(0, 4);
+  config_.checkpoint.max_update_log_bytes = chance.Between(0, 1) * (1 << 20);
+  config_.checkpoint.min_free_bytes = 0;
+}
+
+// ---- Faults ----
+
+Program& World::AnyProgram() {
+  const auto index = static_cast<size_t>(machine_.chance().Below(static_cast<int64_t>(hubs_.size() + sites_.size())));
+  if (index < hubs_.size()) return *hubs_[index];
+  return *sites_[index - hubs_.size()];
+}
+
+void World::NextFault() {
+  machine_.After(milliseconds(machine_.chance().Between(20, fault_every_ms_)), [this] {
+    if (!faults_on_) return;
+    OneFault();
+    NextFault();
+  });
+}
+
+void World::OneFault() {
+  Chance& chance = machine_.chance();
+  const Node& hub = hubs_[static_cast<size_t>(chance.Below(shards_))]->node();
+  const Node& site = sites_[static_cast<size_t>(chance.Below(static_cast<int64_t>(sites_.size())))]->node();
+  const auto count = [&](const char* what, const std::string& of) {
+    ++counts_[what];
+    machine_.Log(absl::StrCat("fault ", what, " ", of));
+  };
+  Program& program = AnyProgram();
+  switch (chance.Below(10)) {
+    case 0:
+    case 1:
+    case 2:
+      if (!program.running()) return;
+      count("kills", program.node());
+      program.KillFor(milliseconds(chance.Between(0, 3000)));
+      if (chance.OneIn(8) && !absl::StartsWith(program.node(), "hub")) {
+        count("lost disks", program.node());
+        program.disk().Lose();
+      }
+      return;
+    case 3:
+      if (!program.running()) return;
+      count("stalls", program.node());
+      return program.Stall(milliseconds(chance.Between(100, 6000)));
+    case 4:
+    case 5: count("cuts", site); return network_.BreakSome(site, hub, chance.Between(1, 3));
+    case 6: count("blocks", site); return network_.Block(site, hub, milliseconds(chance.Between(50, 9000)));
+    case 7: count("blocks", site); return network_.Block(hub, site, milliseconds(chance.Between(50, 9000)));
+    case 8: count("delays", ""); return network_.set_most_delay_us(chance.Between(300, 400'000));
+    default: {
+      DiskFaults& faults = program.disk().faults;
+      faults = {};
+      if (chance.OneIn(3)) return;
+      count("sick disks", program.node());
+      faults.no_room = chance.OneIn(4) ? chance.Between(20, 200) : 0;
+      faults.write_error = chance.OneIn(4) ? chance.Between(20, 200) : 0;
+      faults.sync_error = chance.OneIn(4) ? chance.Between(10, 100) : 0;
+      faults.slow_sync = chance.OneIn(2) ? chance.Between(2, 10) : 0;
+      return;
+    }
+  }
+}
+
+// ---- The run ----
+
+std::string World::Broken() const {
+  std::vector<std::string> all = promises_->broken();
+  all.insert(all.end(), wrong_ends_.begin(), wrong_ends_.end());
+  return absl::StrJoin(all, "\n  ");
+}
+
+bool World::Trains() const {
+  for (int p = 0; p < config_.sync.num_fragments; ++p) {
+    if (promises_->newest(p) < calm_versions_[static_cast<size_t>(p)] + kCalmRounds) return false;
+  }
+  return std::ranges::all_of(sites_, [&](const auto& site) {
+    const auto before = calm_steps_.find(site->node());
+    return site->site() != nullptr && before != calm_steps_.end() && site->running();
+  });
+}
+
+std::string World::WhoWaits() const {
+  std::string text;
+  for (const auto& hub : hubs_) {
+    absl::StrAppend(&text, "\n  ", hub->node(), hub->coordinator() == nullptr ? ": does not serve" : ": serves");
+    if (const auto end = ends_.find(hub->node()); end != ends_.end())
+      absl::StrAppend(&text, "; ended before: ", end->second);
+  }
+  for (const auto& site : sites_) {
+    absl::StrAppend(&text, "\n  ", site->node(), site->site() == nullptr ? ": does not train" : ": trains");
+    if (const auto end = ends_.find(site->node()); end != ends_.end())
+      absl::StrAppend(&text, "; ended before: ", end->second);
+  }
+  for (int p = 0; p < config_.sync.num_fragments; ++p) {
+    absl::StrAppend(&text, "\n  fragment ", p, ": version ", promises_->newest(p));
+    if (!calm_versions_.empty())
+      absl::StrAppend(&text, ", ", calm_versions_[static_cast<size_t>(p)], " when the faults ended");
+  }
+  return text;
+}
+
+std::string World::Run(int64_t events) {
+  for (const auto& hub : hubs_) hub->Start();
+  for (const auto& site : sites_) site->Start();
+  NextFault();
+  const auto failed = [this] { return !promises_->broken().empty() || !wrong_ends_.empty(); };
+  machine_.Run(machine_.Now() + std::chrono::hours(10), events, failed);
+  if (failed()) return Broken();
+  faults_on_ = false;
+  machine_.Log("calm");
+  network_.Heal();
+  network_.set_most_delay_us(30'000);
+  for (const auto& hub : hubs_) hub->disk().faults = {};
+  for (const auto& site : sites_) site->disk().faults = {};
+  for (int p = 0; p < config_.sync.num_fragments; ++p) calm_versions_.push_back(promises_->newest(p));
+  for (const auto& site : sites_) calm_steps_[site->node()] = 0;
+  const auto round = milliseconds(config_.synthetic.step_ms * config_.sync.sync_every * 3 + 1000);
+  const auto bound = milliseconds(config_.membership.lease_ms) * kCalmLeases + round * 10 + std::chrono::seconds(90);
+  machine_.Run(machine_.Now() + bound, 10'000'000, [&] { return failed() || Trains(); });
+  promises_->CheckAllMerged();
+  if (failed()) return Broken();
+  if (!Trains()) return absl::StrCat("it does not train again", WhoWaits());
+  return "";
+}
+
+std::string World::Summary() const {
+  std::vector<std::string> parts;
+  for (const auto& [what, count] : counts_) parts.push_back(absl::StrCat(count, " ", what));
+  int64_t disk_faults = 0;
+  for (const auto& hub : hubs_) disk_faults += hub->disk().faults_met();
+  for (const auto& site : sites_) disk_faults += site->disk().faults_met();
+  return absl::StrCat(machine_.events(), " events, ", absl::StrJoin(parts, ", "), ", ", disk_faults, " disk faults, ",
+                      promises_->joins(), " joins, ", promises_->merges(), " merges, ", promises_->acknowledged(),
+                      " acknowledged, log ", absl::Hex(machine_.log_hash(), absl::kZeroPad16));
+}
+
+}  // namespace causeway::sim

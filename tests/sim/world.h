@@ -1,0 +1,53 @@
+// One simulated run: a service, its faults for a number of events, then no more faults, and what must become of it.
+//
+//   faults   kills, stalls, cuts, blocked links, sick disks, sites that drain     … events
+//   calm     every site enters and trains, every fragment's round closes           within kCalmLeases, or the run has
+//   failed
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/promises.h"
+#include "tests/sim/service.h"
+
+namespace causeway::sim {
+
+class World {
+ public:
+  World(uint64_t seed, const std::string& folder);
+  ~World();
+
+  // Why it failed; "": it did not.
+  std::string Run(int64_t events);
+  std::string Summary() const;
+  Machine& machine() { return machine_; }
+
+ private:
+  void Configure();
+  void NextFault();
+  void OneFault();
+  bool Trains() const;
+  std::string WhoWaits() const;
+  std::string Broken() const;
+  Program& AnyProgram();
+
+  Machine machine_;
+  Network network_;
+  core::RunConfig config_;
+  int shards_ = 1;
+  int64_t fault_every_ms_ = 0;  // at most
+  std::vector<std::unique_ptr<CoordinatorProgram>> hubs_;
+  std::vector<std::unique_ptr<SiteProgram>> sites_;
+  std::unique_ptr<Promises> promises_;
+  std::map<std::string, int64_t> counts_;
+  std::map<std::string, std::string> ends_;  // the last of each program
+  std::vector<std::string> wrong_ends_;
+  bool faults_on_ = true;
+  std::vector<core::Version> calm_versions_;  // when the faults ended
+  std::map<std::string, int64_t> calm_steps_;
+};
+
+}  // namespace causeway::sim
