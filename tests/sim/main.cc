@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   const uint64_t seed = absl::GetFlag(FLAGS_seed);
   std::string folder = absl::GetFlag(FLAGS_folder);
   if (folder.empty())
-    folder = absl::StrCat(std::filesystem::temp_directory_path().string(), "/causeway-sim-", getpid());
+    folder = absl::StrCat(std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp", "/causeway-sim-", getpid());
   int result = 0;
   {
     World world(seed, folder);

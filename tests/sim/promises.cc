@@ -28,6 +28,16 @@ core::Version Promises::newest(core::FragmentId fragment) const {
   return last->first.first == fragment ? last->first.second : 0;
 }
 
+core::Step Promises::last_step(const std::string& site) const {
+  const auto known = steps_.find(site);
+  return known == steps_.end() ? 0 : known->second;
+}
+
+core::Version Promises::last_merged(const std::string& site, core::FragmentId fragment) const {
+  const auto known = last_merged_.find({site, fragment});
+  return known == last_merged_.end() ? 0 : known->second;
+}
+
 void Promises::Heard(const Call& call, bool to_client, const std::string& message) {
   switch (call.method) {
     case Method::kControl: return HeardControl(call, to_client, message);
@@ -39,6 +49,10 @@ void Promises::Heard(const Call& call, bool to_client, const std::string& messag
 }
 
 void Promises::HeardControl(const Call& call, bool to_client, const std::string& text) {
+  v1::SiteMessage from_site;
+  if (!to_client && Parse(text, &from_site) && from_site.has_progress()) {
+    steps_[call.client_node] = from_site.progress().step();
+  }
   v1::CoordinatorMessage message;
   if (!to_client || !Parse(text, &message) || !message.has_welcome()) return;
   const v1::Welcome& welcome = message.welcome();
@@ -70,12 +84,19 @@ void Promises::HeardUpload(const Call& call, bool to_client, const std::string& 
   if (!to_client) {
     v1::UploadMessage message;
     grpc::ByteBuffer bytes = BytesOf(text);
-    if (!open.upload.has_context() && transport::FromBytes(bytes, &message) && message.has_header())
-      open.upload = message.header();
+    if (!open.upload.has_context()) {
+      if (transport::FromBytes(bytes, &message)) open.upload = message.header();
+    } else if (auto chunk = transport::TakeChunk(bytes); chunk && !open.upload.initial()) {
+      const std::string sending =
+          absl::StrCat(call.client->process()->name(), " ", open.upload.steps(), " ", open.upload.tokens());
+      Break(ledger_.SentUp(open.upload, sending, *std::move(chunk)));
+    }
     return;
   }
   v1::UploadReply reply;
-  if (!Parse(text, &reply) || !reply.has_verdict() || !reply.verdict().admitted() || open.upload.initial()) return;
+  if (!Parse(text, &reply) || !reply.has_verdict() || !reply.verdict().admitted()) return;
+  seeded_ = true;  // at least a part of it
+  if (open.upload.initial()) return;
   acknowledged_[{open.upload.fragment(), open.upload.base_version(), open.upload.context().site()}] += 1;
 }
 
@@ -86,7 +107,11 @@ void Promises::HeardDownload(const Call& call, bool to_client, const std::string
     return;
   }
   grpc::ByteBuffer bytes = BytesOf(text);
-  if (transport::TakeChunk(bytes)) return;
+  const bool is_update = open.download.source_case() == v1::DownloadRequest::kUpdateBase;
+  if (auto chunk = transport::TakeChunk(bytes)) {
+    if (is_update) Break(ledger_.SentDown(open.download.fragment(), open.header.version(), *std::move(chunk)));
+    return;
+  }
   v1::DownloadMessage message;
   if (!Parse(text, &message)) return;
   if (message.has_header()) {
@@ -94,6 +119,7 @@ void Promises::HeardDownload(const Call& call, bool to_client, const std::string
     HeardHeader(call, open.download, message.header());
   } else if (message.has_end()) {
     HeardDigest(open.download.fragment(), open.header.version(), message.end().digest(), call.server_node);
+    if (is_update) Break(ledger_.Digest(open.download.fragment(), open.header.version(), message.end().digest()));
   }
 }
 
@@ -113,7 +139,10 @@ void Promises::HeardHeader(const Call& call, const v1::DownloadRequest& request,
     }
     return;
   }
+  Break(ledger_.Merged(place.first, header));
   for (const auto& [site, base] : update.merged) {
+    core::Version& last = last_merged_[{site, place.first}];
+    last = std::max(last, place.second);
     const Contribution contribution{place.first, base, site};
     const auto [merged, first] = merged_.emplace(contribution, place.second);
     if (!first) {

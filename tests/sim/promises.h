@@ -13,24 +13,33 @@
 #include <vector>
 
 #include "core/run_config.h"
+#include "tests/sim/ledger.h"
 #include "tests/sim/network.h"
 
 namespace causeway::sim {
 
 class Promises {
  public:
-  Promises(const core::RunConfig& config, int shards) : config_(config), shards_(shards) {}
+  Promises(const core::RunConfig& config, int shards) : config_(config), shards_(shards), ledger_(config) {}
 
   void Heard(const Call& call, bool to_client, const std::string& message);
   const std::vector<std::string>& broken() const { return broken_; }
 
+  // The model that is trained from here on; none was before it, or nobody has trained it.
+  void Begin(const core::SyntheticConfig& model) { ledger_.Begin(model); }
+
   // At the end, of what was acknowledged: what should have been merged by now and was not.
   void CheckAllMerged();
 
+  bool seeded() const { return seeded_; }  // the run has initial parameters, as far as anybody has heard
   int64_t joins() const { return joins_; }
   int64_t merges() const { return static_cast<int64_t>(updates_.size()); }
   int64_t acknowledged() const { return static_cast<int64_t>(acknowledged_.size()); }
+  int64_t verified() const { return ledger_.verified(); }
   core::Version newest(core::FragmentId fragment) const;
+  core::Step last_step(const std::string& site) const;  // that it reported
+  // The newest version that has something of the site; 0: none.
+  core::Version last_merged(const std::string& site, core::FragmentId fragment) const;
 
  private:
   using Place = std::pair<core::FragmentId, core::Version>;  // of an update: the version that it makes
@@ -51,7 +60,9 @@ class Promises {
     std::string session;
   };
 
-  void Break(const std::string& what) { broken_.push_back(what); }
+  void Break(const std::string& what) {
+    if (!what.empty()) broken_.push_back(what);
+  }
   void HeardControl(const Call& call, bool to_client, const std::string& message);
   void HeardUpload(const Call& call, bool to_client, const std::string& message);
   void HeardDownload(const Call& call, bool to_client, const std::string& message);
@@ -69,6 +80,10 @@ class Promises {
   std::map<std::string, uint64_t> epochs_;       // by shard
   std::map<std::string, uint64_t> generations_;  // by shard
   std::map<std::string, int64_t> stays_;         // by site
+  std::map<std::string, core::Step> steps_;      // by site
+  std::map<std::pair<std::string, core::FragmentId>, core::Version> last_merged_;
+  Ledger ledger_;
+  bool seeded_ = false;
   int64_t joins_ = 0;
 };
 

@@ -21,6 +21,18 @@ constexpr auto kStartAgain = std::chrono::seconds(1);
 
 }  // namespace
 
+core::InnerConfig InnerOfSimulation() {
+  core::InnerConfig inner;
+  inner.optimizer = core::InnerOptimizerKind::kSgd;
+  inner.schedule = core::InnerSchedule::kConstant;
+  inner.lr = 0.01;
+  inner.warmup_steps = 0;
+  inner.weight_decay = 0;
+  inner.clip = 0;
+  inner.batch_size = 4;
+  return inner;
+}
+
 Program::Program(Machine* machine, Network* network, Node node, const std::string& disk_folder)
     : machine_(*machine), network_(*network), node_(std::move(node)), disk_(machine, disk_folder + "/" + node_) {}
 
@@ -53,9 +65,17 @@ void Program::Kill() {
 
 void Program::KillFor(Clock::Duration time) {
   Kill();
+  StartIn(time);
+}
+
+void Program::StartIn(Clock::Duration time) {
   machine_.After(time, [this, life = lives_] {
-    if (life == lives_) Start();
+    if (life == lives_ && !running()) Start();
   });
+}
+
+void Program::Do(std::function<void()> what) {
+  if (running()) machine_.Spawn(process_, std::move(what));
 }
 
 // ---- The coordinator ----
@@ -112,11 +132,23 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
   return (*coordinator)->status().ToString();
 }
 
+void CoordinatorProgram::Command(std::function<void(server::Coordinator&)> command) {
+  Do([this, command = std::move(command)] {
+    if (coordinator_ != nullptr) command(*coordinator_);
+  });
+}
+
 // ---- A site ----
 
 SiteProgram::SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards,
-                         const std::string& disk_folder)
-    : Program(machine, network, std::move(site), disk_folder), shards_(shards) {}
+                         const core::SyntheticConfig* model, const std::string& disk_folder)
+    : Program(machine, network, std::move(site), disk_folder), shards_(shards), model_(model) {}
+
+void SiteProgram::Quit() {
+  Do([this] {
+    if (site_ != nullptr) site_->RequestStop();
+  });
+}
 
 std::unique_ptr<transport::SessionLink> SiteProgram::MakeLink(const std::shared_ptr<Process>& process) {
   std::vector<std::unique_ptr<transport::ShardLink>> links;
@@ -137,7 +169,11 @@ std::string SiteProgram::Main(const std::shared_ptr<Process>& process) {
   if (!description.ok()) return description.status().ToString();
   const auto config = formats::ParseRunConfig(description->run_config);
   if (!config.ok()) return config.status().ToString();
-  const auto trainer = worker::MakeTrainer(*config, node(), {});
+  core::RunConfig training = *config;
+  training.model_kind = core::ModelKind::kSynthetic;
+  training.synthetic = *model_;
+  training.inner = InnerOfSimulation();
+  const auto trainer = worker::MakeTrainer(training, node(), {});
   if (!trainer.ok()) return trainer.status().ToString();
   const auto store = worker::CheckpointStore::Open(disk().path());
   if (!store.ok()) return store.status().ToString();

@@ -18,6 +18,9 @@
 
 namespace causeway::sim {
 
+// Of every site's trainer.
+core::InnerConfig InnerOfSimulation();
+
 // One that is started, killed and started again. Its disk goes from life to life.
 class Program {
  public:
@@ -31,7 +34,10 @@ class Program {
   void Start();
   void Kill();                         // and its machine's disk loses what was not synced
   void KillFor(Clock::Duration time);  // and starts it again then
+  void StartIn(Clock::Duration time);  // unless it was started meanwhile
   std::function<void(const Node&, const std::string& why)> ended;
+  // Runs something on a thread of the program, if it runs.
+  void Do(std::function<void()> what);
   void Stall(Clock::Duration time) { machine_.Stall(*process_, time); }
 
  protected:
@@ -56,6 +62,9 @@ class CoordinatorProgram final : public Program {
                      const std::string& disk_folder);
   static Node NodeOf(int shard) { return "hub" + std::to_string(shard); }
 
+  // What somebody at causewayctl does, if it serves.
+  void Command(std::function<void(server::Coordinator&)> command);
+
   server::Coordinator* coordinator() const { return coordinator_; }  // nullptr: not while it serves
 
  private:
@@ -69,7 +78,11 @@ class CoordinatorProgram final : public Program {
 
 class SiteProgram final : public Program {
  public:
-  SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards, const std::string& disk_folder);
+  // `model`: what its trainer makes, where the run does not say it. It outlives the program.
+  SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards, const core::SyntheticConfig* model,
+              const std::string& disk_folder);
+
+  void Quit();  // as SIGTERM: it leaves, and is started again
 
   worker::Site* site() const { return site_; }  // nullptr: not while it trains
 
@@ -79,6 +92,7 @@ class SiteProgram final : public Program {
   std::unique_ptr<transport::SessionLink> MakeLink(const std::shared_ptr<Process>& process);
 
   const int shards_;
+  const core::SyntheticConfig* const model_;
   worker::Site* site_ = nullptr;
 };
 

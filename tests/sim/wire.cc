@@ -121,11 +121,12 @@ class BlockingEnd final : public End {
     });
   }
   grpc::Status Finish() {
+    finishing_ = true;
+    Progress();
     core::MutexLock lock(mutex_);
     lock.Wait(changed_, [&] { return finished_.has_value(); });
     return *finished_;
   }
-  void Cancel(const grpc::Status& status) { Break(status); }
 
  private:
   template <typename Answer, typename Begin>
@@ -140,7 +141,7 @@ class BlockingEnd final : public End {
     lock.Wait(changed_, [&] { return answer->has_value(); });
     return **answer;
   }
-  bool MayEnd() const override { return true; }
+  bool MayEnd() const override { return finishing_; }
   void OnOver(const grpc::Status& status) override {
     core::MutexLock lock(mutex_);
     finished_ = status;
@@ -149,6 +150,7 @@ class BlockingEnd final : public End {
 
   core::Mutex mutex_;
   core::Condition changed_;
+  bool finishing_ = false;
   std::optional<grpc::Status> finished_;
 };
 

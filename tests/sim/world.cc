@@ -18,6 +18,7 @@ constexpr core::Version kCalmRounds = 4;
 World::World(uint64_t seed, const std::string& folder) : machine_(seed), network_(&machine_, {}) {
   Configure();
   promises_ = std::make_unique<Promises>(config_, shards_);
+  promises_->Begin(model_);
   network_.Observe([this](const Call& call, bool to_client, const std::string& message) {
     promises_->Heard(call, to_client, message);
   });
@@ -28,7 +29,7 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
   const int64_t sites = machine_.chance().Between(1, 4);
   for (int64_t i = 0; i < sites; ++i) {
     sites_.push_back(std::make_unique<SiteProgram>(&machine_, &network_, std::string(1, static_cast<char>('a' + i)),
-                                                   shards_, folder));
+                                                   shards_, &model_, folder));
   }
   const auto watch = [this](Program& program) {
     program.ended = [this](const Node& node, const std::string& why) {
@@ -37,7 +38,9 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
       // An end is allowed where the disk is sick, or the run or the operator asked for it.
       const bool expected = absl::StartsWith(why, "UNAVAILABLE") || absl::StartsWith(why, "CANCELLED") ||
                             absl::StrContains(why, "No space left") || absl::StrContains(why, "Input/output error") ||
-                            absl::StrContains(why, "full") || absl::StrContains(why, "disk I/O error");
+                            absl::StrContains(why, "full") ||
+                            absl::StrContains(why, "is in the run already and alive") ||
+                            absl::StrContains(why, "disk I/O error");
       if (!expected) wrong_ends_.push_back(node + ": " + why);
     };
   };
@@ -47,33 +50,34 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
 
 World::~World() = default;
 
-void World::Configure() {
+core::SyntheticConfig World::ChooseModel() {
   Chance& chance = machine_.chance();
-  shards_ = chance.OneIn(3) ? 2 : 1;
-  fault_every_ms_ = chance.Between(1000, 12'000);
-  config_.run_id = "sim";
-  config_.seed = 7;
-  config_.model_kind = core::ModelKind::kSynthetic;
-  config_.synthetic.step_ms = chance.Between(10, 60);
-  config_.synthetic.apply = core::SyntheticApply::kOnSend;
-  const int64_t tensors = chance.Between(2, 6);
-  for (int64_t i = 0; i < tensors; ++i) {
-    config_.synthetic.tensors.push_back(
+  core::SyntheticConfig model;
+  model.step_ms = chance.Between(10, 60);
+  model.apply = core::SyntheticApply::kOnSend;
+  for (int64_t i = 0, tensors = chance.Between(4, 7); i < tensors; ++i) {
+    model.tensors.push_back(
         {.name = absl::StrCat("t", i), .shape = {chance.Between(1, 12'000)}, .init = 0.25F * static_cast<float>(i)});
   }
   for (const char* site : {"a", "b", "c", "d"}) {
-    config_.synthetic.gradient_by_site[site] = static_cast<float>(chance.Between(-100, 100)) / 64.0F;
+    model.gradient_by_site[site] = static_cast<float>(chance.Between(-100, 100)) / 64.0F;
   }
-  config_.inner = {.optimizer = core::InnerOptimizerKind::kSgd,
-                   .lr = 0.01,
-                   .warmup_steps = 0,
-                   .schedule = core::InnerSchedule::kConstant,
-                   .weight_decay = 0,
-                   .clip = 0,
-                   .batch_size = 4};
-  config_.sync.num_fragments = static_cast<int>(chance.Between(1, std::min<int64_t>(tensors, 4)));
+  return model;
+}
+
+void World::Configure() {
+  Chance& chance = machine_.chance();
+  fault_every_ms_ = chance.Between(1000, 12'000);
+  config_.run_id = "sim";
+  config_.seed = 7;
+  model_ = ChooseModel();
+  config_.model_kind = chance.OneIn(3) ? core::ModelKind::kExternal : core::ModelKind::kSynthetic;
+  if (config_.model_kind == core::ModelKind::kSynthetic) config_.synthetic = model_;
+  config_.inner = InnerOfSimulation();
+  config_.sync.num_fragments = static_cast<int>(chance.Between(1, 4));
+  shards_ = config_.sync.num_fragments > 1 && chance.OneIn(3) ? 2 : 1;
   config_.sync.sync_every = chance.Between(config_.sync.num_fragments, 12);
-  config_.sync.fragment_sync_delay = chance.Between(0, 3);
+  config_.sync.fragment_sync_delay = chance.Below(std::min<int64_t>(config_.sync.sync_every, 4));
   config_.sync.mode = chance.OneIn(2) ? core::SyncMode::kQuorum : core::SyncMode::kSynchronous;
   constexpr core::CodecId kCodecs[] = {core::CodecId::kInt4, core::CodecId::kFloat32, core::CodecId::kSign,
                                        core::CodecId::kInt8};
@@ -110,13 +114,14 @@ void World::NextFault() {
 void World::OneFault() {
   Chance& chance = machine_.chance();
   const Node& hub = hubs_[static_cast<size_t>(chance.Below(shards_))]->node();
-  const Node& site = sites_[static_cast<size_t>(chance.Below(static_cast<int64_t>(sites_.size())))]->node();
+  SiteProgram& trainer = *sites_[static_cast<size_t>(chance.Below(static_cast<int64_t>(sites_.size())))];
+  const Node& site = trainer.node();
   const auto count = [&](const char* what, const std::string& of) {
     ++counts_[what];
     machine_.Log(absl::StrCat("fault ", what, " ", of));
   };
   Program& program = AnyProgram();
-  switch (chance.Below(10)) {
+  switch (chance.Below(14)) {
     case 0:
     case 1:
     case 2:
@@ -151,6 +156,20 @@ void World::OneFault() {
   }
 }
 
+// Before anybody has trained: all sites go, and after their leases others bring another model.
+void World::TryAnotherModel() {
+  if (config_.model_kind != core::ModelKind::kExternal || promises_->seeded()) return;
+  ++counts_["other models"];
+  machine_.Log("fault another model");
+  for (const auto& site : sites_) {
+    if (site->running()) site->Kill();
+    site->disk().Lose();
+    site->StartIn(milliseconds(config_.membership.lease_ms + machine_.chance().Between(0, 3000)));
+  }
+  model_ = ChooseModel();
+  promises_->Begin(model_);
+}
+
 // ---- The run ----
 
 std::string World::Broken() const {
@@ -160,12 +179,11 @@ std::string World::Broken() const {
 }
 
 bool World::Trains() const {
-  for (int p = 0; p < config_.sync.num_fragments; ++p) {
-    if (promises_->newest(p) < calm_versions_[static_cast<size_t>(p)] + kCalmRounds) return false;
-  }
   return std::ranges::all_of(sites_, [&](const auto& site) {
-    const auto before = calm_steps_.find(site->node());
-    return site->site() != nullptr && before != calm_steps_.end() && site->running();
+    for (int p = 0; p < config_.sync.num_fragments; ++p) {
+      if (promises_->last_merged(site->node(), p) < calm_versions_[static_cast<size_t>(p)] + kCalmRounds) return false;
+    }
+    return promises_->last_step(site->node()) > calm_steps_.at(site->node());
   });
 }
 
@@ -177,7 +195,11 @@ std::string World::WhoWaits() const {
       absl::StrAppend(&text, "; ended before: ", end->second);
   }
   for (const auto& site : sites_) {
-    absl::StrAppend(&text, "\n  ", site->node(), site->site() == nullptr ? ": does not train" : ": trains");
+    absl::StrAppend(&text, "\n  ", site->node(), site->site() == nullptr ? ": does not train" : ": trains", ", step ",
+                    promises_->last_step(site->node()));
+    for (int p = 0; p < config_.sync.num_fragments; ++p) {
+      absl::StrAppend(&text, ", last in version ", promises_->last_merged(site->node(), p), " of ", p);
+    }
     if (const auto end = ends_.find(site->node()); end != ends_.end())
       absl::StrAppend(&text, "; ended before: ", end->second);
   }
@@ -187,6 +209,12 @@ std::string World::WhoWaits() const {
       absl::StrAppend(&text, ", ", calm_versions_[static_cast<size_t>(p)], " when the faults ended");
   }
   return text;
+}
+
+// Somebody sees that the run is paused, and resumes it.
+void World::StayCalm() {
+  hubs_[0]->Command([](server::Coordinator& hub) { hub.ChangeRun(v1::ChangeRunRequest::RESUME).IgnoreError(); });
+  machine_.After(std::chrono::seconds(2), [this] { StayCalm(); });
 }
 
 std::string World::Run(int64_t events) {
@@ -203,8 +231,9 @@ std::string World::Run(int64_t events) {
   for (const auto& hub : hubs_) hub->disk().faults = {};
   for (const auto& site : sites_) site->disk().faults = {};
   for (int p = 0; p < config_.sync.num_fragments; ++p) calm_versions_.push_back(promises_->newest(p));
-  for (const auto& site : sites_) calm_steps_[site->node()] = 0;
-  const auto round = milliseconds(config_.synthetic.step_ms * config_.sync.sync_every * 3 + 1000);
+  for (const auto& site : sites_) calm_steps_[site->node()] = promises_->last_step(site->node());
+  StayCalm();
+  const auto round = milliseconds(model_.step_ms * config_.sync.sync_every * 3 + 1000);
   const auto bound = milliseconds(config_.membership.lease_ms) * kCalmLeases + round * 10 + std::chrono::seconds(90);
   machine_.Run(machine_.Now() + bound, 10'000'000, [&] { return failed() || Trains(); });
   promises_->CheckAllMerged();
@@ -221,7 +250,8 @@ std::string World::Summary() const {
   for (const auto& site : sites_) disk_faults += site->disk().faults_met();
   return absl::StrCat(machine_.events(), " events, ", absl::StrJoin(parts, ", "), ", ", disk_faults, " disk faults, ",
                       promises_->joins(), " joins, ", promises_->merges(), " merges, ", promises_->acknowledged(),
-                      " acknowledged, log ", absl::Hex(machine_.log_hash(), absl::kZeroPad16));
+                      " acknowledged, ", promises_->verified(), " verified, log ",
+                      absl::Hex(machine_.log_hash(), absl::kZeroPad16));
 }
 
 }  // namespace causeway::sim

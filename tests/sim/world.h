@@ -27,6 +27,9 @@ class World {
 
  private:
   void Configure();
+  core::SyntheticConfig ChooseModel();
+  void TryAnotherModel();
+  void StayCalm();
   void NextFault();
   void OneFault();
   bool Trains() const;
@@ -37,6 +40,7 @@ class World {
   Machine machine_;
   Network network_;
   core::RunConfig config_;
+  core::SyntheticConfig model_;
   int shards_ = 1;
   int64_t fault_every_ms_ = 0;  // at most
   std::vector<std::unique_ptr<CoordinatorProgram>> hubs_;
@@ -47,7 +51,7 @@ class World {
   std::vector<std::string> wrong_ends_;
   bool faults_on_ = true;
   std::vector<core::Version> calm_versions_;  // when the faults ended
-  std::map<std::string, int64_t> calm_steps_;
+  std::map<std::string, core::Step> calm_steps_;
 };
 
 }  // namespace causeway::sim

@@ -1,0 +1,75 @@
+// The arithmetic of the run, done again beside it: every merge that a site hears of, from the bytes that were sent and
+// an account of W, v and the residual that starts at the initial parameters and is nobody else's.
+//
+//   chunks on their way up ─► contributions ─┐
+//   header of an update ─► who, what weight ─┼─► server::Merge on the ledger's own state ─► bytes, digest: the same?
+//   chunks on their way down ────────────────┘
+//
+// What is known of an update is compared once its digest is. So a contribution that is merged twice or from other
+// bytes, a residual that is lost or applied twice, and a merge that goes on from another state are found in the version
+// that they make. A fragment whose update nobody fetched is not followed from there on.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "causeway/v1/coordinator.pb.h"
+#include "core/fragment_map.h"
+#include "core/run_config.h"
+#include "server/merge/merge.h"
+
+namespace causeway::sim {
+
+class Ledger {
+ public:
+  explicit Ledger(const core::RunConfig& config) : config_(config) {}
+
+  // The model that is trained, as the sites make it.
+  void Begin(const core::SyntheticConfig& model);
+
+  // Each gives what is wrong; "": nothing.
+  // `sending` tells one contribution of a site from another one of the same base.
+  std::string SentUp(const v1::UploadHeader& header, const std::string& sending, std::string chunk);
+  std::string Merged(core::FragmentId fragment, const v1::DownloadHeader& header);
+  std::string SentDown(core::FragmentId fragment, core::Version version, std::string chunk);
+  std::string Digest(core::FragmentId fragment, core::Version version, uint64_t digest);
+
+  int64_t verified() const { return verified_; }
+
+ private:
+  using Key = std::tuple<core::FragmentId, core::Version, std::string>;
+  using Place = std::pair<core::FragmentId, core::Version>;
+  using Chunks = std::map<int64_t, std::string>;  // by first unit, expanded
+  // What was heard of the update that makes a version.
+  struct Update {
+    std::optional<v1::DownloadHeader> header;
+    Chunks chunks;
+    std::optional<uint64_t> digest;
+  };
+  // A merge of one choice among what the sites have sent.
+  struct Result {
+    core::FragmentState state;
+    Chunks chunks;
+    uint64_t digest = 0;
+  };
+
+  std::string Advance(core::FragmentId fragment);
+  std::string MergeOne(core::FragmentId fragment, const Update& update);
+  Result Merge(core::FragmentId fragment, const v1::DownloadHeader& header,
+               const std::vector<const Chunks*>& chosen) const;
+  bool IsWhole(core::FragmentId fragment, const Chunks& chunks) const;
+
+  const core::RunConfig config_;
+  std::optional<core::FragmentMap> map_;
+  std::vector<core::FragmentState> states_;
+  // A site that was started anew may send other bytes of the same base; which of them were admitted the digest tells.
+  std::map<Key, std::map<std::string, Chunks>> sent_;
+  std::map<Place, Update> updates_;
+  int64_t verified_ = 0;
+};
+
+}  // namespace causeway::sim
