@@ -62,9 +62,10 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
     if (now < last) Break(absl::StrCat(what, " of ", key, " fell from ", last, " to ", now));
     last = now;
   };
-  rises(epochs_, call.server_node, welcome.epoch(), "the epoch");
-  rises(generations_, call.server_node, welcome.generation(), "the model's generation");
-  rises(stays_, absl::StrCat(call.client_node, " at ", call.server_node), welcome.stay(), "the stay");
+  const std::string between = absl::StrCat(call.client_node, " at ", call.server_node);
+  rises(epochs_, between, welcome.epoch(), "the epoch");
+  rises(generations_, between, welcome.generation(), "the model's generation");
+  rises(stays_, between, welcome.stay(), "the stay");
   // What it says is admitted is so for everybody.
   for (int p = 0; p < welcome.last_admitted_size(); ++p) {
     core::Version last = -1;

@@ -77,9 +77,9 @@ class Promises {
   std::map<Contribution, core::Version> merged_;
   std::map<Place, Update> updates_;
   std::map<Place, uint64_t> digests_;
-  std::map<std::string, uint64_t> epochs_;       // by shard
-  std::map<std::string, uint64_t> generations_;  // by shard
-  std::map<std::string, int64_t> stays_;         // by site
+  std::map<std::string, uint64_t> epochs_;       // as a site hears them of a shard
+  std::map<std::string, uint64_t> generations_;  // too
+  std::map<std::string, int64_t> stays_;         // too
   std::map<std::string, core::Step> steps_;      // by site
   std::map<std::pair<std::string, core::FragmentId>, core::Version> last_merged_;
   Ledger ledger_;

@@ -99,6 +99,7 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
                                               .accept = [&](const std::string&) { return serialized; },
                                               .failed = nullptr});
   if (!journal.ok()) return journal.status().ToString();
+  machine_.Log(absl::StrCat(node(), " begins epoch ", (*journal)->epoch()));
   absl::StatusOr<server::StoredRun> stored = (*journal)->Load();
   if (!stored.ok()) return stored.status().ToString();
   const auto coordinator =
