@@ -110,10 +110,13 @@ void End::Progress() {
                                : has_status_ && sending_.empty();
   if (!ends || completions_ > 0 || !MayEnd()) return;
   over_ = true;
-  call_->network->machine().Spawn(process_, [self = shared_from_this()] { self->OnOver(self->status_); });
+  call_->network->machine().Spawn(process_, [self = shared_from_this()] {
+    self->OnOver(self->status_);
+    self->done_ = true;
+    self->call_->network->Forget(self->call_);
+  });
   if (is_client_ && broken_)
     call_->network->Transmit(*this, {.kind = Segment::Kind::kReset, .message = {}, .status = {}});
-  call_->network->Forget(call_);
 }
 
 // ---- Network ----
@@ -165,8 +168,8 @@ void Network::Observed(const End& end, const std::string& message) {
 }
 
 void Network::Forget(const std::shared_ptr<Call>& call) {
-  const bool over = (call->client->over_ || !call->client->process_->alive()) &&
-                    (call->server == nullptr || call->server->over_ || !call->server->process_->alive());
+  const bool over = (call->client->done_ || !call->client->process_->alive()) &&
+                    (call->server == nullptr || call->server->done_ || !call->server->process_->alive());
   if (over) std::erase(calls_, call);
 }
 
@@ -197,7 +200,7 @@ void Network::BreakAll(const Process& process) {
 
 bool Network::Serves(const Process& process) const {
   return std::ranges::any_of(calls_, [&](const std::shared_ptr<Call>& call) {
-    return call->server != nullptr && call->server->process_.get() == &process && !call->server->over_;
+    return call->server != nullptr && call->server->process_.get() == &process && !call->server->done_;
   });
 }
 

@@ -87,6 +87,7 @@ class End : public std::enable_shared_from_this<End> {
   Clock::TimePoint last_arrival_{};  // of what this end has sent
   int completions_ = 0;              // that are to run
   bool over_ = false;
+  bool done_ = false;  // the reactor has heard that
 };
 
 class Call : public std::enable_shared_from_this<Call> {

@@ -1,5 +1,6 @@
 // gRPC's stream interfaces over the ends of a simulated call, and the wire that a site's link and a shard's follower
 // call through.
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -381,6 +382,7 @@ void Network::Accept(const std::shared_ptr<Call>& call) {
   const auto serve = [&](auto end, auto begin) {
     end->call_ = call;
     call->server = end;
+    if (std::ranges::count(calls_, call) == 0) calls_.push_back(call);  // the client has ended meanwhile
     end->Complete([end, begin] { begin(*end); });
   };
   switch (call->method) {
