@@ -11,6 +11,8 @@
 namespace causeway::sim {
 namespace {
 
+constexpr core::Version kAnchors = 12;
+
 // The bytes without compression, by the first unit.
 absl::StatusOr<std::pair<int64_t, std::string>> Expand(std::string chunk) {
   ASSIGN_OR_RETURN(std::string expanded, codecs::ExpandChunk(std::move(chunk)));
@@ -24,6 +26,7 @@ void Ledger::Begin(const core::SyntheticConfig& model) {
   const core::Manifest manifest = core::SyntheticManifest(model);
   map_ = *core::BuildFragmentMap(manifest, config_.sync);
   states_.clear();
+  anchors_.clear();
   for (const core::Fragment& fragment : map_->fragments()) {
     core::FragmentState& state = states_.emplace_back();
     state.anchor.resize(fragment.padded_values());
@@ -34,15 +37,29 @@ void Ledger::Begin(const core::SyntheticConfig& model) {
           std::span(state.anchor).subspan(place.first_unit * core::kUnitValues, manifest[place.tensor].NumValues());
       std::ranges::fill(values, model.tensors[place.tensor].init);
     }
+    anchors_[{fragment.id, 0}] = state.anchor;
   }
 }
 
-std::string Ledger::SentUp(const v1::UploadHeader& header, const std::string& sending, std::string chunk) {
+void Ledger::ReadTheta(const std::string& life, const replica::UnitRanges& ranges, std::span<const float> theta) {
+  if (!map_) return;
+  for (const core::Fragment& fragment : map_->fragments()) {
+    if (replica::RangesOf(fragment) == ranges) return residuals_.Read(life, fragment.id, theta);
+  }
+}
+
+std::string Ledger::SentUp(const v1::UploadHeader& header, const std::string& life, const std::string& sending,
+                           std::string chunk) {
   const core::SiteId& site = header.context().site();
   auto expanded = Expand(std::move(chunk));
   if (!expanded.ok()) return absl::StrCat("a chunk of ", site, " is damaged: ", expanded.status().ToString());
   Chunks& chunks = sent_[{header.fragment(), header.base_version(), site}][sending];
   const auto [known, is_new] = chunks.emplace(expanded->first, expanded->second);
+  if (is_new && IsWhole(header.fragment(), chunks)) {
+    const auto anchor = anchors_.find({header.fragment(), header.base_version()});
+    if (anchor == anchors_.end()) return "";
+    return residuals_.Sent(life, site, map_->fragment(header.fragment()), anchor->second, chunks);
+  }
   if (is_new || known->second == expanded->second) return "";
   return absl::StrCat("fragment ", header.fragment(), " base ", header.base_version(), " of ", site, ", unit ",
                       expanded->first, ": it sends other bytes than at its first attempt");
@@ -76,6 +93,10 @@ std::string Ledger::Advance(core::FragmentId fragment) {
     const auto next = updates_.find({fragment, state.version + 1});
     if (next == updates_.end() || !next->second.header || !next->second.digest) return "";
     if (std::string wrong = MergeOne(fragment, next->second); !wrong.empty()) return wrong;
+    // What nothing refers to any more. Chunks of the last versions may be fetched again; they are compared as they are.
+    const core::Version old = states_[static_cast<size_t>(fragment)].version - kAnchors;
+    updates_.erase(updates_.lower_bound({fragment, 0}), updates_.upper_bound({fragment, old}));
+    sent_.erase(sent_.lower_bound({fragment, 0, ""}), sent_.lower_bound({fragment, old, ""}));
   }
 }
 
@@ -109,6 +130,8 @@ std::string Ledger::MergeOne(core::FragmentId fragment, const Update& update) {
       return absl::StrCat("fragment ", fragment, " version ", header.version(), ", unit ", unit,
                           ": the update has other bytes than the merge of what was sent");
     }
+    anchors_[{fragment, header.version()}] = result.state.anchor;
+    anchors_.erase({fragment, header.version() - kAnchors});
     states_[static_cast<size_t>(fragment)] = std::move(result.state);
     ++verified_;
     return "";

@@ -21,24 +21,30 @@
 #include "core/fragment_map.h"
 #include "core/run_config.h"
 #include "server/merge/merge.h"
+#include "tests/sim/residuals.h"
 
 namespace causeway::sim {
 
 class Ledger {
  public:
-  explicit Ledger(const core::RunConfig& config) : config_(config) {}
+  explicit Ledger(const core::RunConfig& config) : config_(config), residuals_(config) {}
 
   // The model that is trained, as the sites make it.
   void Begin(const core::SyntheticConfig& model);
 
   // Each gives what is wrong; "": nothing.
-  // `sending` tells one contribution of a site from another one of the same base.
-  std::string SentUp(const v1::UploadHeader& header, const std::string& sending, std::string chunk);
+  // `life` of the site; `sending` tells one contribution of it from another one of the same base.
+  std::string SentUp(const v1::UploadHeader& header, const std::string& life, const std::string& sending,
+                     std::string chunk);
   std::string Merged(core::FragmentId fragment, const v1::DownloadHeader& header);
   std::string SentDown(core::FragmentId fragment, core::Version version, std::string chunk);
   std::string Digest(core::FragmentId fragment, core::Version version, uint64_t digest);
 
   int64_t verified() const { return verified_; }
+  int64_t contributions_verified() const { return residuals_.verified(); }
+
+  // A site's life has read these ranges of its θ.
+  void ReadTheta(const std::string& life, const replica::UnitRanges& ranges, std::span<const float> theta);
 
  private:
   using Key = std::tuple<core::FragmentId, core::Version, std::string>;
@@ -69,6 +75,8 @@ class Ledger {
   // A site that was started anew may send other bytes of the same base; which of them were admitted the digest tells.
   std::map<Key, std::map<std::string, Chunks>> sent_;
   std::map<Place, Update> updates_;
+  std::map<Place, core::AlignedFloats> anchors_;  // W of the last versions
+  Residuals residuals_;
   int64_t verified_ = 0;
 };
 

@@ -190,7 +190,7 @@ void Machine::Stall(Process& process, Clock::Duration time) { process.stalled_un
 
 bool Machine::Block(const void* on, std::optional<Clock::TimePoint> deadline) {
   Fiber* const fiber = running_;
-  CHECK(fiber != nullptr);
+  CHECK(fiber != nullptr && !alone_);
   fiber->blocked_on = on;
   fiber->in_time = true;
   fiber->block = ++numbered_;
@@ -233,7 +233,7 @@ void Machine::WakeAll(const void* on) {
 }
 
 void Machine::Yield() {
-  if (running_ == nullptr || !chance_.OneIn(kSwitchOneIn)) return;
+  if (running_ == nullptr || alone_ || !chance_.OneIn(kSwitchOneIn)) return;
   if (chance_.OneIn(kSlowOneIn / kSwitchOneIn)) {
     Block(running_, now_ + milliseconds(chance_.Between(1, kSlowMs)));
     return;

@@ -18,6 +18,8 @@
 #include <queue>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/simulation.h"
@@ -84,6 +86,14 @@ class Machine final : public core::Simulation {
   // Called between two events, once every thread waits.
   void AfterEachEvent(std::function<void()> check) { check_ = std::move(check); }
 
+  // Runs what belongs to nobody in the simulation: no other thread runs meanwhile, and it must not wait.
+  template <typename Body>
+  void Alone(Body body) {
+    const bool before = std::exchange(alone_, true);
+    body();
+    alone_ = before;
+  }
+
   // ---- core::Simulation ----
   Clock::TimePoint Now() override { return now_; }
   Clock::CalendarTime Calendar() override;
@@ -124,6 +134,7 @@ class Machine final : public core::Simulation {
   std::function<void()> check_;
   uint64_t log_hash_ = 0;
   bool show_log_ = false;
+  bool alone_ = false;
 };
 
 // The one of this program.

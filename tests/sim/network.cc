@@ -164,7 +164,7 @@ void Network::Observed(const End& end, const std::string& message) {
   const Call& call = *end.call_;
   machine_.Log(absl::StrCat(NameOf(call.method), " ", call.client_node, end.is_client_ ? " <- " : " -> ",
                             call.server_node, " ", message.size()));
-  if (observer_) observer_(call, end.is_client_, message);
+  if (observer_) machine_.Alone([&] { observer_(call, end.is_client_, message); });
 }
 
 void Network::Forget(const std::shared_ptr<Call>& call) {

@@ -88,9 +88,9 @@ void Promises::HeardUpload(const Call& call, bool to_client, const std::string& 
     if (!open.upload.has_context()) {
       if (transport::FromBytes(bytes, &message)) open.upload = message.header();
     } else if (auto chunk = transport::TakeChunk(bytes); chunk && !open.upload.initial()) {
-      const std::string sending =
-          absl::StrCat(call.client->process()->name(), " ", open.upload.steps(), " ", open.upload.tokens());
-      Break(ledger_.SentUp(open.upload, sending, *std::move(chunk)));
+      const std::string& life = call.client->process()->name();
+      const std::string sending = absl::StrCat(life, " ", open.upload.steps(), " ", open.upload.tokens());
+      Break(ledger_.SentUp(open.upload, life, sending, *std::move(chunk)));
     }
     return;
   }

@@ -35,7 +35,8 @@ class Promises {
   int64_t joins() const { return joins_; }
   int64_t merges() const { return static_cast<int64_t>(updates_.size()); }
   int64_t acknowledged() const { return static_cast<int64_t>(acknowledged_.size()); }
-  int64_t verified() const { return ledger_.verified(); }
+  Ledger& ledger() { return ledger_; }
+  const Ledger& ledger() const { return ledger_; }
   core::Version newest(core::FragmentId fragment) const;
   core::Step last_step(const std::string& site) const;  // that it reported
   // The newest version that has something of the site; 0: none.

@@ -142,8 +142,8 @@ void CoordinatorProgram::Command(std::function<void(server::Coordinator&)> comma
 // ---- A site ----
 
 SiteProgram::SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards,
-                         const core::SyntheticConfig* model, const std::string& disk_folder)
-    : Program(machine, network, std::move(site), disk_folder), shards_(shards), model_(model) {}
+                         const core::SyntheticConfig* model, Ledger* ledger, const std::string& disk_folder)
+    : Program(machine, network, std::move(site), disk_folder), shards_(shards), model_(model), ledger_(ledger) {}
 
 void SiteProgram::Quit() {
   Do([this] {
@@ -187,7 +187,10 @@ std::string SiteProgram::Main(const std::shared_ptr<Process>& process) {
   }
   const absl::Status saved = (*store)->SaveSession({.run = config->run_id, .site = node(), .session = link->session()});
   if (!saved.ok()) return saved.ToString();
-  worker::Site site(*config, node(), (*trainer)->manifest(), &(*trainer)->store(), link.get());
+  WatchedStore watched(&(*trainer)->store(), [&](const replica::UnitRanges& ranges, std::span<const float> theta) {
+    machine_.Alone([&] { ledger_->ReadTheta(process->name(), ranges, theta); });
+  });
+  worker::Site site(*config, node(), (*trainer)->manifest(), &watched, link.get());
   if (*checkpoint) {
     const absl::Status loaded = (*trainer)->Load((*checkpoint)->trainer_path);
     if (!loaded.ok()) return loaded.ToString();

@@ -11,6 +11,7 @@
 #include "core/run_config.h"
 #include "server/service/coordinator.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/ledger.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/network.h"
 #include "transport/session_link.h"
@@ -78,9 +79,9 @@ class CoordinatorProgram final : public Program {
 
 class SiteProgram final : public Program {
  public:
-  // `model`: what its trainer makes, where the run does not say it. It outlives the program.
+  // `model`: what its trainer makes, where the run does not say it. It and the ledger outlive the program.
   SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards, const core::SyntheticConfig* model,
-              const std::string& disk_folder);
+              Ledger* ledger, const std::string& disk_folder);
 
   void Quit();  // as SIGTERM: it leaves, and is started again
 
@@ -93,6 +94,7 @@ class SiteProgram final : public Program {
 
   const int shards_;
   const core::SyntheticConfig* const model_;
+  Ledger* const ledger_;
   worker::Site* site_ = nullptr;
 };
 

@@ -29,7 +29,7 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
   const int64_t sites = machine_.chance().Between(1, 4);
   for (int64_t i = 0; i < sites; ++i) {
     sites_.push_back(std::make_unique<SiteProgram>(&machine_, &network_, std::string(1, static_cast<char>('a' + i)),
-                                                   shards_, &model_, folder));
+                                                   shards_, &model_, &promises_->ledger(), folder));
   }
   const auto watch = [this](Program& program) {
     program.ended = [this](const Node& node, const std::string& why) {
@@ -57,7 +57,7 @@ core::SyntheticConfig World::ChooseModel() {
   model.apply = core::SyntheticApply::kOnSend;
   for (int64_t i = 0, tensors = chance.Between(4, 7); i < tensors; ++i) {
     model.tensors.push_back(
-        {.name = absl::StrCat("t", i), .shape = {chance.Between(1, 12'000)}, .init = 0.25F * static_cast<float>(i)});
+        {.name = absl::StrCat("t", i), .shape = {chance.Between(1, 4000)}, .init = 0.25F * static_cast<float>(i)});
   }
   for (const char* site : {"a", "b", "c", "d"}) {
     model.gradient_by_site[site] = static_cast<float>(chance.Between(-100, 100)) / 64.0F;
@@ -250,7 +250,8 @@ std::string World::Summary() const {
   for (const auto& site : sites_) disk_faults += site->disk().faults_met();
   return absl::StrCat(machine_.events(), " events, ", absl::StrJoin(parts, ", "), ", ", disk_faults, " disk faults, ",
                       promises_->joins(), " joins, ", promises_->merges(), " merges, ", promises_->acknowledged(),
-                      " acknowledged, ", promises_->verified(), " verified, log ",
+                      " acknowledged, ", promises_->ledger().verified(), " verified, ",
+                      promises_->ledger().contributions_verified(), " contributions, log ",
                       absl::Hex(machine_.log_hash(), absl::kZeroPad16));
 }
 
