@@ -61,6 +61,11 @@ class Condition {
 };
 
 // Holds a mutex for a scope, and waits with it: what is awaited is tested under the lock, before and after each sleep.
+//
+//   lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); });
+//
+// A lambda that reads what a mutex guards says so, as a function does: the analysis looks at each by itself. It cannot
+// know that the lambda's mutex is the one held here, so that Wait and WaitFor are not analysed.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) { mutex.Lock(); }
@@ -69,12 +74,12 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   MutexLock& operator=(const MutexLock&) = delete;
 
   template <typename Holds>
-  void Wait(Condition& changed, Holds holds) {
+  void Wait(Condition& changed, Holds holds) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     while (!holds()) WaitOnce(changed, std::nullopt);
   }
   // False: it does not hold after that time.
   template <typename Holds>
-  bool WaitFor(Condition& changed, std::chrono::nanoseconds timeout, Holds holds) {
+  bool WaitFor(Condition& changed, std::chrono::nanoseconds timeout, Holds holds) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const Clock::TimePoint deadline = SystemClock().Now() + timeout;
     while (!holds()) {
       if (!WaitOnce(changed, deadline)) return holds();

@@ -37,7 +37,7 @@ void ThreadTeam::Serve(int worker) {
     Job job;
     {
       MutexLock lock(mutex_);
-      lock.Wait(begun_, [&] { return stopping_ || (open_ && jobs_ != seen); });
+      lock.Wait(begun_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || (open_ && jobs_ != seen); });
       if (stopping_) return;
       seen = jobs_;
       job = job_;
@@ -63,7 +63,7 @@ void ThreadTeam::RunInOrder(int64_t count, const Work& work, const Finish& finis
   }
   TakePart(0, job);
   MutexLock lock(mutex_);
-  lock.Wait(changed_, [&] { return finished_ == count && busy_ == 0; });
+  lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return finished_ == count && busy_ == 0; });
   open_ = false;
 }
 
@@ -77,7 +77,9 @@ void ThreadTeam::TakePart(int worker, const Job& job) {
 
 bool ThreadTeam::Take(const Job& job, int64_t* item) {
   MutexLock lock(mutex_);
-  lock.Wait(changed_, [&] { return taken_ == job.count || taken_ < finished_ + window(); });
+  lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return taken_ == job.count || taken_ < finished_ + window();
+  });
   if (taken_ == job.count) return false;
   *item = taken_++;
   return true;

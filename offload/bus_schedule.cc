@@ -25,7 +25,9 @@ void BusSchedule::Copy(int64_t ticket, absl::FunctionRef<void(const Range& piece
     Range piece;
     {
       core::MutexLock lock(mutex_);
-      lock.Wait(changed_, [&] { return Next(ticket) == waiting_.end() || !updating_ || !IsCopiedLocked(awaited_); });
+      lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return Next(ticket) == waiting_.end() || !updating_ || !IsCopiedLocked(awaited_);
+      });
       const auto next = Next(ticket);
       if (next == waiting_.end()) return;
       piece = {next->range.first, std::min(kPiece, next->range.count)};
@@ -62,7 +64,7 @@ void BusSchedule::AwaitCopied(const Range& range) {
   if (IsCopiedLocked(range)) return;
   awaited_ = range;
   changed_.NotifyAll();
-  lock.Wait(changed_, [&] { return IsCopiedLocked(range); });
+  lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return IsCopiedLocked(range); });
   awaited_ = {};
   waited_s_ = waited_s_ + core::SystemClock().SecondsSince(begin);
 }

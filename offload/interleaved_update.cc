@@ -224,7 +224,11 @@ void InterleavedUpdate::UpdateAll(const AdamWArrays& arrays, const Constants& co
       later.push_back(i);
     }
   }
-  for (queue_on_device(); next_on_device < subgroups; queue_on_device()) bus_->AwaitCopied(RangeOf(next_on_device));
+  queue_on_device();
+  while (next_on_device < subgroups) {
+    bus_->AwaitCopied(RangeOf(next_on_device));
+    queue_on_device();
+  }
   for (int64_t i : later) {
     bus_->AwaitCopied(RangeOf(i));
     UpdateOnCpu(i, arrays, constants);

@@ -1,16 +1,18 @@
-"""Holds the table "The house" of docs/architecture.md against the #include lines of the C++ files.
+"""Holds the table "The house" of docs/architecture.md against the folders and the #include lines of the C++ files.
 
     includes_test.py            checks this tree, and first that the checker sees planted violations
 """
 
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+PARTS = ("/cuda", "/simd")  # folders that may go with their parent's row
 CUDA_FOLDERS = ("codecs/cuda", "offload/cuda", "worker/train/cuda")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
@@ -18,13 +20,25 @@ PROTO_HEADER = re.compile(r"^causeway/v1/.*\.pb\.h$|^google/protobuf/")
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|curand|nccl|nvml|nvToolsExt)[\w]*\.(h|hpp|cuh)$|^(cub|thrust|cuda|nvtx3)/")
 
 
+HEAD = re.compile(r"^\| folder \||^\|-")
+ROW = re.compile(r"^\| `([\w/]+?)/` \| [^|]+ \| ([^|]*) \|$")
+
+
+def rows_of(markdown):
+    """The lines of the table, without its head."""
+    house = re.search(r"^## The house$(.*?)(?=^## |\Z)", markdown, re.MULTILINE | re.DOTALL)
+    return [line for line in house[1].splitlines() if line.startswith("|") and not HEAD.match(line)] if house else []
+
+
+def tracked_files():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return listed.stdout.splitlines()
+
+
 def parse_house(markdown):
     """The table as {folder: set of folders it may include}; None stands for "anything"."""
     table = {}
-    for line in markdown.splitlines():
-        row = re.match(r"^\| `([\w/]+?)/?` \|.*\| ([^|]*) \|$", line)
-        if not row:
-            continue
+    for row in filter(None, map(ROW.match, rows_of(markdown))):
         folder, allowed = row.group(1), re.sub(r"\([^)]*\)", "", row.group(2)).strip()
         if allowed == "anything":
             table[folder] = None
@@ -64,6 +78,24 @@ def fault_of(source, header, table):
     return f"{folder} may include only: {', '.join(sorted(table[folder])) or 'nothing'}"
 
 
+def faults_of_rows(markdown, files):
+    """What is wrong with the table beside the tracked `files`: unreadable rows, rows and folders without each other."""
+    table = parse_house(markdown)
+    folders = {str(parent) for file in files for parent in pathlib.PurePath(file).parents}
+    with_cpp = {str(file.parent) for file in map(pathlib.PurePath, files)
+                if file.suffix in SOURCE_SUFFIXES and file.name != "main.cc"}
+    needs_row = {folder for folder in with_cpp if not folder.endswith(PARTS) and not folder.startswith("tests/")}
+    needs_row |= {folder for folder in folders if "/" not in folder and not folder.startswith(".") and
+                  not any(row.startswith(folder + "/") for row in table)}
+    return ([f"cannot be read as `folder/`, what it is, what it may include: {row}" for row in rows_of(markdown)
+             if not ROW.match(row)] +
+            [f"{folder}/ has a row and is no folder" for folder in table if folder not in folders] +
+            [f"{folder}/ is a folder and has no row" for folder in sorted(needs_row - set(table))] +
+            [f"{folder}/ may include {name}, which has no row"
+             for folder, names in table.items() for name in sorted(names or ())
+             if not any(matches(other, name) or other.startswith(name + "/") for other in table)])
+
+
 def check_tree(root, table):
     """All faults below `root`, each as "file:line: include: why"."""
     faults = []
@@ -82,7 +114,7 @@ def check_tree(root, table):
 
 class PlantedViolations(unittest.TestCase):
     TABLE = parse_house(
-        "| folder | what | may include |\n|---|---|---|\n"
+        "## The house\n| folder | what | may include |\n|---|---|---|\n"
         "| `proto/causeway/v1/` | a | – |\n| `core/` | a | – |\n| `codecs/` | a | core |\n"
         "| `codecs/cuda/` | a | core, codecs |\n| `server/merge/` | a | core, codecs |\n"
         "| `server/service/` | a | core, server/*, proto |\n| `worker/site/` | a | core, codecs, offload (its copier) |\n"
@@ -129,7 +161,38 @@ class PlantedViolations(unittest.TestCase):
         self.assertEqual([], self.faults_of("tests/a.cc", '"worker/site/b.h"', '"server/merge/c.h"'))
 
 
+class PlantedRows(unittest.TestCase):
+    TABLE = "## The house\n\n| folder | what | may include |\n|---|---|---|\n| `a/` | x | – |\n| `b/c/` | y | a |\n"
+    FILES = ["a/x.cc", "a/cuda/x.cu", "b/c/x.h", "b/main.cc", "b/CMakeLists.txt", ".ci/run", "README.md"]
+
+    def test_a_table_of_all_folders_passes(self):
+        self.assertEqual([], faults_of_rows(self.TABLE, self.FILES))
+
+    def test_a_row_without_a_folder(self):
+        faults = faults_of_rows(self.TABLE + "| `d/` | z | a |\n", self.FILES)
+        self.assertEqual(["d/ has a row and is no folder"], faults)
+
+    def test_a_folder_without_a_row(self):
+        for file, folder in (("d/run", "d"), ("b/d/x.cc", "b/d"), ("a/d/x.cc", "a/d"), ("b/x.cc", "b")):
+            self.assertEqual([f"{folder}/ is a folder and has no row"], faults_of_rows(self.TABLE, [*self.FILES, file]))
+
+    def test_a_row_that_cannot_be_read(self):
+        for row in ("| `a/`, `d/` | z | a |", "| a/ | z | a |", "| `d` | z | a |", "| `d/` | z |"):
+            (fault,) = faults_of_rows(self.TABLE + row, self.FILES)
+            self.assertEqual(f"cannot be read as `folder/`, what it is, what it may include: {row}", fault)
+
+    def test_a_name_that_has_no_row(self):
+        faults = faults_of_rows(self.TABLE.replace("| a |", "| a, e, f/* |"), self.FILES)
+        self.assertEqual(["b/c/ may include e, which has no row", "b/c/ may include f/*, which has no row"], faults)
+
+
 class ThisTree(unittest.TestCase):
+    def test_the_table_has_each_folder_once(self):
+        files = tracked_files()
+        markdown = (ROOT / "docs" / "architecture.md").read_text()
+        self.assertEqual("", "\n".join(faults_of_rows(markdown, files)))
+        self.assertEqual(len(rows_of(markdown)), len(parse_house(markdown)), "a folder has two rows")
+
     def test_the_includes_are_those_of_the_table(self):
         table = parse_house((ROOT / "docs" / "architecture.md").read_text())
         for folder in ("core", "codecs", "server/rounds", "server/service", "worker/site", "tests"):

@@ -129,7 +129,7 @@ bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& can
       connected = wire_->AwaitConnected(clock_.Now() + wait);
     } else {
       core::MutexLock lock(mutex_);
-      lock.WaitFor(changed_, wait, [this] { return stopping_; });
+      lock.WaitFor(changed_, wait, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
     }
   }
   return stops();
@@ -144,7 +144,10 @@ void GrpcLink::Start(const core::Manifest& manifest, LinkListener* listener) {
   CHECK(listener_ == nullptr);
   manifest_ = manifest;
   listener_ = listener;
-  unreached_since_ms_ = clock_.NowMs();
+  {
+    core::MutexLock lock(mutex_);
+    unreached_since_ms_ = clock_.NowMs();
+  }
   thread_ = core::Thread([this] { core::Guarded([this] { Run(); }); });
 }
 
@@ -176,7 +179,9 @@ void GrpcLink::Run() {
       core::MutexLock lock(mutex_);
       if (stopping_ || !control_running_) break;
       lock.WaitFor(changed_, std::chrono::milliseconds(MsToLook(looked_ms)),
-                   [this] { return stopping_ || !control_running_ || std::exchange(retry_added_, false); });
+                   [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                     return stopping_ || !control_running_ || std::exchange(retry_added_, false);
+                   });
     }
     bool give_up = false;
     {
@@ -354,7 +359,9 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
   SendOnControl(std::move(message));
   {
     core::MutexLock lock(mutex_);
-    const auto heard = [&] { return left_ || failed_ || hurried_ || (!finished && !control_running_); };
+    const auto heard = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return left_ || failed_ || hurried_ || (!finished && !control_running_);
+    };
     lock.WaitFor(changed_, finished ? kFinishTimeout : kLeaveTimeout, heard);
     stopping_ = true;
     changed_.NotifyAll();
@@ -363,7 +370,8 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
   thread_.Join();
   DropTransfers();
   core::MutexLock lock(mutex_);
-  lock.Wait(changed_, [this] { return !control_running_ && transfers_.empty(); });
+  lock.Wait(changed_,
+            [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !control_running_ && transfers_.empty(); });
 }
 
 void GrpcLink::Hurry() {

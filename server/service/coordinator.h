@@ -162,7 +162,7 @@ class Coordinator {
   Coordinator(CoordinatorOptions options, Journal* journal);
   absl::Status Restore(StoredRun stored);
   void MergeAgain(const std::vector<StoredFragment>& fragments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Contributions> ReadContributions(core::FragmentId fragment, const codecs::LegCodec& leg,
+  absl::StatusOr<Contributions> ReadContributions(const core::Fragment& fragment, const codecs::LegCodec& leg,
                                                   const std::vector<StoredContribution>& stored) const;
   std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

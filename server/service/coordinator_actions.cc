@@ -53,7 +53,7 @@ void Coordinator::Perform(const Actions& actions) {
   }
   for (const Action& action : actions) {
     if (std::holds_alternative<CloseRound>(action)) continue;
-    std::visit([this](const auto& chosen) { Perform(chosen); }, action);
+    std::visit([this](const auto& chosen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Perform(chosen); }, action);
   }
 }
 

@@ -138,11 +138,13 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   {
     core::MutexLock lock(mutex_);
     current = model_.CheckGeneration(GenerationOf(header));
-    const bool whole = current.ok() && !model_.stays() && !seeds_.empty() &&
-                       std::ranges::all_of(model_.map().fragments(), [this](const core::Fragment& fragment) {
-                         const auto& seed = seeds_[fragment.id];
-                         return !Owns(fragment.id) || (seed != nullptr && seed->complete());
-                       });
+    const bool whole =
+        current.ok() && !model_.stays() && !seeds_.empty() &&
+        std::ranges::all_of(model_.map().fragments(),
+                            [this](const core::Fragment& fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                              const auto& seed = seeds_[fragment.id];
+                              return !Owns(fragment.id) || (seed != nullptr && seed->complete());
+                            });
     if (whole) {
       model_.Save();
       map = model_.map();

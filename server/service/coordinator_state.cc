@@ -60,7 +60,8 @@ absl::Status Coordinator::Restore(StoredRun stored) {
       up = last ? std::optional(last->next_up) : std::nullopt;
     }
     codecs_.Restore(id, up);
-    ASSIGN_OR_RETURN(const Contributions open, ReadContributions(id, codecs_.UpLeg(id), fragment.open));
+    ASSIGN_OR_RETURN(const Contributions open,
+                     ReadContributions(model_.map().fragment(id), codecs_.UpLeg(id), fragment.open));
     for (size_t i = 0; i < open.size(); ++i) {
       open_[p][fragment.open[i].site] = {open[i], fragment.open[i].admitted.base, started_ms_};
       const int64_t unix_ms = options_.clock->UnixMs();
@@ -80,8 +81,9 @@ void Coordinator::MergeAgain(const std::vector<StoredFragment>& fragments) {
     for (const StoredRound& round : fragments[p].to_replay) {
       parameters_->Merge({.round = round.record,
                           .contributions = {},
-                          .load = [this, p, leg = codecs_.UpLeg(round.record), contributions = round.contributions] {
-                            return ReadContributions(static_cast<core::FragmentId>(p), leg, contributions);
+                          .load = [this, fragment = model_.map().fragment(static_cast<core::FragmentId>(p)),
+                                   leg = codecs_.UpLeg(round.record), contributions = round.contributions] {
+                            return ReadContributions(fragment, leg, contributions);
                           }});
       ++rounds;
     }
@@ -89,9 +91,10 @@ void Coordinator::MergeAgain(const std::vector<StoredFragment>& fragments) {
   spdlog::info("merges {} rounds since the last snapshots again", rounds);
 }
 
-absl::StatusOr<Contributions> Coordinator::ReadContributions(core::FragmentId fragment, const codecs::LegCodec& leg,
+absl::StatusOr<Contributions> Coordinator::ReadContributions(const core::Fragment& fragment,
+                                                             const codecs::LegCodec& leg,
                                                              const std::vector<StoredContribution>& stored) const {
-  const auto plan = codecs::PlanChunks(model_.map().fragment(fragment), leg);
+  const auto plan = codecs::PlanChunks(fragment, leg);
   Contributions contributions;
   for (const StoredContribution& one : stored) {
     auto contribution = std::make_shared<Contribution>(plan);
@@ -99,12 +102,12 @@ absl::StatusOr<Contributions> Coordinator::ReadContributions(core::FragmentId fr
       ASSIGN_OR_RETURN(std::string chunk, journal_->ReadChunk(one.extent, i));
       if (absl::Status status = contribution->Add(std::move(chunk)); !status.ok()) {
         return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": contribution of ", one.site,
-                                                " to fragment ", fragment, ": ", std::string(status.message())));
+                                                " to fragment ", fragment.id, ": ", std::string(status.message())));
       }
     }
     if (!contribution->complete()) {
       return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": the contribution of ", one.site,
-                                              " to fragment ", fragment, " is not whole"));
+                                              " to fragment ", fragment.id, " is not whole"));
     }
     contributions.push_back(std::move(contribution));
   }

@@ -41,7 +41,8 @@ MembershipFollower::~MembershipFollower() {
 
 bool MembershipFollower::WaitToAskAgain(int64_t wait_ms) {
   core::MutexLock lock(mutex_);
-  lock.WaitFor(changed_, std::chrono::milliseconds(wait_ms), [this] { return stopping_; });
+  lock.WaitFor(changed_, std::chrono::milliseconds(wait_ms),
+               [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
   return !stopping_;
 }
 
@@ -109,7 +110,8 @@ void MembershipFollower::SendReports(transport::FollowCall& stream, const std::s
   while (true) {
     {
       core::MutexLock lock(mutex_);
-      lock.WaitFor(changed_, kReportInterval, [this] { return stream_ended_ || stopping_; });
+      lock.WaitFor(changed_, kReportInterval,
+                   [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stream_ended_ || stopping_; });
       if (stream_ended_ || stopping_) return;
     }
     v1::FollowMessage message;

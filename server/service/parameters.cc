@@ -80,7 +80,9 @@ void Parameters::Run() {
     bool snapshot = false;
     {
       core::MutexLock lock(mutex_);
-      lock.Wait(changed_, [&] { return stopping_ || !queue_.empty() || NextSnapshot(&fragment); });
+      lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !queue_.empty() || NextSnapshot(&fragment);
+      });
       if (stopping_ || !status_.ok()) return;
       // Joiners before merges: a snapshot is short, and they hold nobody up.
       snapshot = NextSnapshot(&fragment);
@@ -181,12 +183,16 @@ absl::Status Parameters::Snapshot(core::FragmentId fragment) {
 absl::Status Parameters::Finish() {
   core::MutexLock lock(mutex_);
   if (!set_) return status_;
-  const auto idle = [this] { return !status_.ok() || (queue_.empty() && !working_); };
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !status_.ok() || (queue_.empty() && !working_);
+  };
   lock.Wait(changed_, idle);
   for (Slot& slot : slots_) slot.snapshot_wanted = slot.committed.version > slot.snapshot.version;
   changed_.NotifyAll();
   core::FragmentId unused = 0;
-  lock.Wait(changed_, [&] { return !status_.ok() || (idle() && !NextSnapshot(&unused)); });
+  lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !status_.ok() || (idle() && !NextSnapshot(&unused));
+  });
   return status_;
 }
 

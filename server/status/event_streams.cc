@@ -40,7 +40,7 @@ void EventStreams::Stop() {
 int64_t EventStreams::WaitForSecondAfter(int64_t second) {
   core::MutexLock lock(mutex_);
   const auto due = std::chrono::nanoseconds((second + 1) * kSecondNs - NowNs());
-  if (lock.WaitFor(changed_, due, [this] { return stopping_; })) return 0;
+  if (lock.WaitFor(changed_, due, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; })) return 0;
   return NowNs() / kSecondNs;
 }
 

@@ -209,7 +209,7 @@ uint64_t Journal::Enqueue(Item item) {
 absl::Status Journal::WaitFor(uint64_t ticket) const {
   CHECK(!thread_.IsCurrent());  // it would wait for itself
   core::MutexLock lock(mutex_);
-  lock.Wait(changed_, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return finished_ >= ticket; });
+  lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return finished_ >= ticket; });
   return status_;
 }
 
@@ -239,7 +239,7 @@ void Journal::Run() {
     absl::Status status;
     {
       core::MutexLock lock(mutex_);
-      lock.Wait(changed_, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closing_ || !queue_.empty(); });
+      lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !queue_.empty(); });
       if (queue_.empty()) return;
       batch.swap(queue_);
       status = status_;

@@ -154,7 +154,7 @@ absl::Status LoadRules(Database& database, core::RoundState& rules) {
 absl::Status CheckSites(const Database& database, const std::map<core::SiteId, core::SiteRecord>& sites,
                         size_t fragments) {
   for (const auto& [site, record] : sites) {
-    const auto wrong = [&](const char* list, size_t got) {
+    const auto wrong = [&, &site = site, &record = record](const char* list, size_t got) {
       return database.Damaged(absl::StrCat("table sites, site ", site, " (", core::SiteStateName(record.state),
                                            "): expected ", fragments, " versions in ", list,
                                            ", one for each fragment, got ", got));

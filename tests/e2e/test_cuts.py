@@ -4,7 +4,6 @@ tests/bench/cuts does the same a hundred times, and says what a cut costs.
 """
 
 import pathlib
-import statistics
 import sys
 import unittest
 
@@ -15,7 +14,6 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "chaos"))
 from cuts_lib import run as cut_runs  # noqa: E402
 
 CUTS = 4
-MOST_SECONDS = 1.5  # of a cut, in the median: backoff, reconnecting and resending are half a second, with room for CI
 
 
 class CutTest(EndToEndTest):
@@ -26,9 +24,7 @@ class CutTest(EndToEndTest):
         outcome = cut_runs.run(BIN_DIR, self.folder / "cut", scale, cut=True, note=book.note_run)
         self.assertEqual(cut_runs.broken_promises(scale, outcome, plain), [])
         self.assertEqual({cut["direction"] for cut in outcome.cuts}, {"up", "down"})
-        costs = cut_runs.costs(outcome.rows)
-        self.assertTrue(costs, "no cut fell into a round")
-        self.assertLess(statistics.median(cost["seconds"] for cost in costs), MOST_SECONDS, costs)
+        self.assertTrue(cut_runs.costs(outcome.rows), "no cut fell into a round")
         self.assertTrue(book.reported, "no digest was compared")
 
 

@@ -229,12 +229,8 @@ class StatusTest(EndToEndTest):
             self.never_read("/status")
         eventually(lambda: self.streams() == 20, "the readers are there")
         rounds = self.live.rounds()
-        slowest_s = 0
-        for _ in range(100):
-            begin = time.monotonic()
+        for _ in range(100):  # how soon: tests/bench/status
             self.assertEqual(self.get("/healthz")[::2], (200, "ok\n"))
-            slowest_s = max(slowest_s, time.monotonic() - begin)
-        self.assertLess(slowest_s, 1)  # 100 ms is what tests/bench/status measures
         self.live.await_rounds(rounds + 3)
         self.assertEqual(self.get("/readyz")[0], 200)
 

@@ -91,7 +91,8 @@ absl::Status ExternalRun::Ask() {
 
 absl::Status ExternalRun::Await(std::chrono::nanoseconds timeout) {
   core::MutexLock lock(mutex_);
-  const bool answered = lock.WaitFor(changed_, timeout, [this] { return answer_.has_value(); });
+  const bool answered =
+      lock.WaitFor(changed_, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return answer_.has_value(); });
   return answered ? *answer_ : absl::DeadlineExceededError("the coordinator has not answered yet; call again");
 }
 

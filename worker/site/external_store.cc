@@ -94,7 +94,9 @@ int64_t ExternalStore::Post(const std::vector<WorkPiece>& pieces) {
 absl::Status ExternalStore::Await(int64_t ticket) {
   core::MutexLock lock(mutex_);
   const Batch& batch = batches_.at(ticket);
-  lock.Wait(done_, [&] { return batch.left == 0 || (!ended_.ok() && batch.taken == 0); });
+  lock.Wait(done_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return batch.left == 0 || (!ended_.ok() && batch.taken == 0);
+  });
   const absl::Status outcome = batch.left == 0 ? absl::OkStatus() : ended_;
   batches_.erase(ticket);
   return outcome;

@@ -14,7 +14,8 @@ void Heartbeat::Start(int64_t lease_ms, std::function<void()> beat) {
     while (true) {
       {
         core::MutexLock lock(mutex_);
-        if (lock.WaitFor(changed_, interval, [this] { return stopping_; })) return;
+        if (lock.WaitFor(changed_, interval, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; }))
+          return;
       }
       core::Guarded(beat);
     }

@@ -18,6 +18,8 @@ template <typename... Calls>
 struct Overloaded : Calls... {
   using Calls::operator()...;
 };
+template <typename... Calls>
+Overloaded(Calls...) -> Overloaded<Calls...>;  // clang 14 needs it
 
 }  // namespace
 
@@ -52,61 +54,63 @@ void SiteExchange::Handle(const SiteEvent& event, Effects& effects) {
 }
 
 void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
-  const auto by_step_thread = [this](std::function<void()> act) { step_actions_.push_back(std::move(act)); };
-  std::visit(
-      Overloaded{
-          [&](const action::ReadTheta& read) { by_step_thread([this, read] { movers_->ReadTheta(read.fragment); }); },
-          [&](const action::MoveTheta& move) {
-            by_step_thread([this, move] {
-              const absl::Status moved = movers_->MoveTheta(move);
-              moved.ok() ? Tell(event::Moved{move.fragment}) : OnMoverFailed(moved);
-            });
-          },
-          [&](const action::OfferInitial& offer) {
-            by_step_thread([this, tag = offer.tag] {
-              const absl::StatusOr<uint64_t> digest = movers_->OfferInitial(tag.fragment);
-              if (!digest.ok()) return OnMoverFailed(digest.status());
-              Tell(event::Offered{tag});  // before: what is asked for is known to be
-              transfers_.FetchAnchor({.tag = tag}, map_->fragment(tag.fragment), *digest);
-            });
-          },
-          [&](const action::UploadInitial&) { by_step_thread([this] { UploadInitial(); }); },
-          [&](const action::Encode& encode) { movers_->Encode(encode.fragment); },
-          [&](const action::Resolve& resolve) {
-            sent_[resolve.fragment].reset();
-            movers_->Resolve(resolve);
-          },
-          [&](const action::ForgetResidual& forget) {
-            sent_[forget.fragment].reset();
-            movers_->ForgetResidual(forget.fragment);
-          },
-          [&](const action::PlaceAnchor& place) {
-            movers_->PlaceAnchor(place, std::exchange(arrived_[place.fragment], nullptr));
-          },
-          [&](const action::TakeUpdate& take) {
-            const std::shared_ptr<const Payload> update = std::exchange(arrived_[take.fragment], nullptr);
-            report_.Takes(update->header, update->chunks);
-            movers_->TakeUpdate(take, update);
-          },
-          [&](const action::Evaluate&) {
-            if (evaluate_ != nullptr && config_.eval.every_rounds > 0) movers_->PostAnchorCopy(evaluate_);
-          },
-          [&](const action::Upload& upload) {
-            effects.push_back(
-                [this, upload, chunks = sent_[upload.tag.fragment]] { transfers_.Upload(upload, chunks); });
-          },
-          [&](const action::FetchAnchor& fetch) {
-            effects.push_back([this, fetch] {
-              transfers_.FetchAnchor(fetch, map_->fragment(fetch.tag.fragment), /*held_digest=*/0);
-            });
-          },
-          [&](const action::FetchUpdate& fetch) {
-            effects.push_back([this, fetch] { transfers_.FetchUpdate(fetch, map_->fragment(fetch.tag.fragment)); });
-          },
-          [&](const action::SendReady&) { effects.push_back([this] { link_->SendReady(); }); },
-          [&](const action::Rejoin&) { effects.push_back([this] { link_->Rejoin(); }); },
-          [&](const action::Say& say) { spdlog::info("{}", say.text); }},
-      action);
+  const auto by_step_thread = [this](std::function<void()> act) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    step_actions_.push_back(std::move(act));  // which AwaitTurn takes
+  };
+  const auto perform = Overloaded{
+      [&](const action::ReadTheta& read) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        by_step_thread([this, read] { movers_->ReadTheta(read.fragment); });
+      },
+      [&](const action::MoveTheta& move) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        by_step_thread([this, move] {
+          const absl::Status moved = movers_->MoveTheta(move);
+          moved.ok() ? Tell(event::Moved{move.fragment}) : OnMoverFailed(moved);
+        });
+      },
+      [&](const action::OfferInitial& offer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        by_step_thread([this, tag = offer.tag] {
+          const absl::StatusOr<uint64_t> digest = movers_->OfferInitial(tag.fragment);
+          if (!digest.ok()) return OnMoverFailed(digest.status());
+          Tell(event::Offered{tag});  // before: what is asked for is known to be
+          transfers_.FetchAnchor({.tag = tag}, map_->fragment(tag.fragment), *digest);
+        });
+      },
+      [&](const action::UploadInitial&)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { by_step_thread([this] { UploadInitial(); }); },
+      [&](const action::Encode& encode) { movers_->Encode(encode.fragment); },
+      [&](const action::Resolve& resolve) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        sent_[resolve.fragment].reset();
+        movers_->Resolve(resolve);
+      },
+      [&](const action::ForgetResidual& forget) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        sent_[forget.fragment].reset();
+        movers_->ForgetResidual(forget.fragment);
+      },
+      [&](const action::PlaceAnchor& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        movers_->PlaceAnchor(place, std::exchange(arrived_[place.fragment], nullptr));
+      },
+      [&](const action::TakeUpdate& take) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        const std::shared_ptr<const Payload> update = std::exchange(arrived_[take.fragment], nullptr);
+        report_.Takes(update->header, update->chunks);
+        movers_->TakeUpdate(take, update);
+      },
+      [&](const action::Evaluate&) {
+        if (evaluate_ != nullptr && config_.eval.every_rounds > 0) movers_->PostAnchorCopy(evaluate_);
+      },
+      [&](const action::Upload& upload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        effects.push_back([this, upload, chunks = sent_[upload.tag.fragment]] { transfers_.Upload(upload, chunks); });
+      },
+      [&](const action::FetchAnchor& fetch) {
+        effects.push_back(
+            [this, fetch] { transfers_.FetchAnchor(fetch, map_->fragment(fetch.tag.fragment), /*held_digest=*/0); });
+      },
+      [&](const action::FetchUpdate& fetch) {
+        effects.push_back([this, fetch] { transfers_.FetchUpdate(fetch, map_->fragment(fetch.tag.fragment)); });
+      },
+      [&](const action::SendReady&) { effects.push_back([this] { link_->SendReady(); }); },
+      [&](const action::Rejoin&) { effects.push_back([this] { link_->Rejoin(); }); },
+      [&](const action::Say& say) { spdlog::info("{}", say.text); }};
+  std::visit(perform, action);
 }
 
 void SiteExchange::OnEncoded(FragmentId p, Chunks chunks) {
@@ -234,11 +238,12 @@ absl::StatusOr<Turn> SiteExchange::AwaitTurn(Deadline deadline, std::initializer
     Effects actions;
     {
       core::MutexLock lock(mutex_);
-      const auto is_over = [&] {
+      const auto is_over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return rules_.turn() == Turn::kFailed || std::ranges::find(awaited, rules_.turn()) != awaited.end();
       };
       const auto left = deadline - clock_.Now();
-      const bool there = lock.WaitFor(changed_, left, [&] { return !step_actions_.empty() || is_over(); });
+      const bool there = lock.WaitFor(
+          changed_, left, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !step_actions_.empty() || is_over(); });
       if (!there) return absl::DeadlineExceededError("the site still waits; call again to wait on");
       actions.swap(step_actions_);
       if (actions.empty()) {
@@ -252,7 +257,7 @@ absl::StatusOr<Turn> SiteExchange::AwaitTurn(Deadline deadline, std::initializer
 
 bool SiteExchange::Await(std::chrono::nanoseconds timeout, absl::FunctionRef<bool(const SiteRules&)> holds) {
   core::MutexLock lock(mutex_);
-  return lock.WaitFor(changed_, timeout, [&] { return holds(rules_); });
+  return lock.WaitFor(changed_, timeout, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return holds(rules_); });
 }
 
 void SiteExchange::UploadInitial() {

@@ -23,7 +23,9 @@ absl::StatusOr<StepThread::Turn> StepThread::Run(const std::string& operation, s
     return absl::FailedPreconditionError(
         absl::StrCat("expected another call of ", operation_, ", which is not through, got ", operation));
   }
-  const bool there = lock.WaitFor(changed_, timeout, [this] { return outcome_.has_value() || has_work_(); });
+  const bool there = lock.WaitFor(changed_, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return outcome_.has_value() || has_work_();
+  });
   if (!there) return Turn::kAgain;
   // Also before an operation is said to be through: what it asked for last is about the step that it ends.
   const bool failed = outcome_.has_value() && !outcome_->ok();
@@ -41,7 +43,9 @@ void StepThread::Look() {
 
 bool StepThread::AwaitIdle(std::chrono::nanoseconds timeout) {
   core::MutexLock lock(mutex_);
-  const bool idle = lock.WaitFor(changed_, timeout, [this] { return operation_.empty() || outcome_.has_value(); });
+  const bool idle = lock.WaitFor(changed_, timeout, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return operation_.empty() || outcome_.has_value();
+  });
   if (!idle) return false;
   operation_.clear();
   outcome_.reset();

