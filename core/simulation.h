@@ -1,4 +1,4 @@
-// What stands in for the machine where a whole service is simulated in one thread: its threads, locks, time and chance.
+// Stands in for the machine where a whole service is simulated in one thread: its threads, locks, time and chance.
 //
 //   core::Thread, Mutex, Condition, SystemClock, DeviceRandom ──► Simulation, where there is one; else the machine
 //

@@ -2,7 +2,7 @@
 //
 //   ControlStream, UploadStream, DownloadStream ── Prepare ──► Wire ══► the coordinator's reactors
 //
-// Thread-safe. What is prepared calls its reactor as gRPC does: one completion for each operation, OnDone last.
+// Thread-safe. A prepared call tells its reactor as gRPC does: one completion for each operation, OnDone last.
 #pragma once
 
 #include <grpcpp/client_context.h>

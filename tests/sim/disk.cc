@@ -72,7 +72,7 @@ int Disk::BeforeSync() {
   return Fault(faults.sync_error, EIO);
 }
 
-// ---- What was done ----
+// ---- Accounts of calls ----
 
 void Disk::Wrote(const std::string& path, int64_t offset, const void* bytes, size_t size) {
   const std::string name = NameOf(path);

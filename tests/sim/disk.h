@@ -26,12 +26,12 @@
 namespace causeway::sim {
 
 struct DiskFaults {
-  // One in so many calls; 0: never.
+  // The chance of each is one in this number of calls; 0: never.
   int64_t no_room = 0;
   int64_t write_error = 0;
   int64_t sync_error = 0;
   int64_t slow_sync = 0;
-  // Damage at a crash, one file in so many.
+  // Damage at a crash: the chance is one in this number of files.
   int64_t flipped_bit = 0;
   int64_t truncated = 0;
   int64_t lost_write = 0;
@@ -67,7 +67,7 @@ class Disk {
   static Disk* Of(const std::string& path);
 
  private:
-  // What a file holds: its inode's content, whatever its name is.
+  // The content of an inode, whatever its name is.
   struct Write {
     int64_t offset = 0;
     std::string bytes;

@@ -93,7 +93,7 @@ std::string Ledger::Advance(core::FragmentId fragment) {
     const auto next = updates_.find({fragment, state.version + 1});
     if (next == updates_.end() || !next->second.header || !next->second.digest) return "";
     if (std::string wrong = MergeOne(fragment, next->second); !wrong.empty()) return wrong;
-    // What nothing refers to any more. Chunks of the last versions may be fetched again; they are compared as they are.
+    // Nothing refers to older ones. Chunks of the last versions may be fetched again; they are compared as they are.
     const core::Version old = states_[static_cast<size_t>(fragment)].version - kAnchors;
     updates_.erase(updates_.lower_bound({fragment, 0}), updates_.upper_bound({fragment, old}));
     sent_.erase(sent_.lower_bound({fragment, 0, ""}), sent_.lower_bound({fragment, old, ""}));

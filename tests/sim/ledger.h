@@ -1,13 +1,13 @@
 // The arithmetic of the run, done again beside it: every merge that a site hears of, from the bytes that were sent and
-// an account of W, v and the residual that starts at the initial parameters and is nobody else's.
+// an account of W, v and the residual that starts at the initial parameters and is its own alone.
 //
 //   chunks on their way up ─► contributions ─┐
 //   header of an update ─► who, what weight ─┼─► server::Merge on the ledger's own state ─► bytes, digest: the same?
 //   chunks on their way down ────────────────┘
 //
-// What is known of an update is compared once its digest is. So a contribution that is merged twice or from other
+// An update is compared once its digest is known. So a contribution that is merged twice or from other
 // bytes, a residual that is lost or applied twice, and a merge that goes on from another state are found in the version
-// that they make. A fragment whose update nobody fetched is not followed from there on.
+// that they make. A fragment whose update no site fetched is not followed from there on.
 #pragma once
 
 #include <map>
@@ -50,7 +50,7 @@ class Ledger {
   using Key = std::tuple<core::FragmentId, core::Version, std::string>;
   using Place = std::pair<core::FragmentId, core::Version>;
   using Chunks = std::map<int64_t, std::string>;  // by first unit, expanded
-  // What was heard of the update that makes a version.
+  // All that was heard of the update that makes a version.
   struct Update {
     std::optional<v1::DownloadHeader> header;
     Chunks chunks;

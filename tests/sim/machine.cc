@@ -175,7 +175,7 @@ void Machine::Kill(Process& process) {
   for (Fiber* fiber : process.fibers_) {
     std::erase(ready_, fiber);
     if (fiber->blocked_on != nullptr) std::erase(blocked_[fiber->blocked_on], fiber);
-    // What lies on its stack is still referred to, by nobody who runs: the stack is not used again.
+    // Others may still refer to its stack, which is not used again.
     const auto found = std::ranges::find_if(all_, [&](const auto& each) { return each.get() == fiber; });
     found->release();
     std::swap(*found, all_.back());

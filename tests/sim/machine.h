@@ -67,7 +67,7 @@ class Machine final : public core::Simulation {
 
   Chance& chance() { return chance_; }
 
-  // ---- What the simulation's own code calls ----
+  // ---- For the simulation's own code ----
   std::shared_ptr<Process> Begin(std::string name, std::function<void()> main);
   void Spawn(const std::shared_ptr<Process>& process, std::function<void()> body);  // another thread of it
   void Kill(Process& process);                                                      // not by one of its own threads
@@ -86,7 +86,7 @@ class Machine final : public core::Simulation {
   // Called between two events, once every thread waits.
   void AfterEachEvent(std::function<void()> check) { check_ = std::move(check); }
 
-  // Runs what belongs to nobody in the simulation: no other thread runs meanwhile, and it must not wait.
+  // Runs a part of the simulation that belongs to no process: no other thread runs meanwhile, and it must not wait.
   template <typename Body>
   void Alone(Body body) {
     const bool before = std::exchange(alone_, true);

@@ -3,9 +3,9 @@
 //
 //   reactor ── gRPC's operations ──► End ── Segment: message, half-close, status, reset ──► link ──► End ──► reactor
 //
-// Of one call, messages keep their order; calls do not. A link that is blocked delays what it carries until it is open
+// Messages of one call keep their order; calls do not. A link that is blocked delays what it carries until it is open
 // again, as TCP does; each end breaks by itself once its keepalive has waited too long. A cut breaks the calls of a
-// link at both ends at once. What an end does for its reactor runs on threads of the end's process, one for each
+// link at both ends at once. Completions run on threads of the end's process, one for each
 // completion.
 #pragma once
 
@@ -30,7 +30,7 @@ using Node = std::string;
 enum class Method { kControl, kUpload, kDownload, kFollow, kDescribe };
 const char* NameOf(Method method);
 
-// What one end sends to the other.
+// A thing that one end sends to the other.
 struct Segment {
   enum class Kind { kMessage, kHalfClose, kStatus, kReset };
   Kind kind = Kind::kMessage;
@@ -105,7 +105,7 @@ class Call : public std::enable_shared_from_this<Call> {
   std::shared_ptr<End> client, server;
 };
 
-// What a coordinator's process answers calls with.
+// A coordinator's process, as it answers calls.
 struct Listener {
   std::shared_ptr<Process> process;
   server::Coordinator* coordinator = nullptr;

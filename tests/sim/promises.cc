@@ -66,7 +66,7 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
   rises(epochs_, between, welcome.epoch(), "the epoch");
   rises(generations_, between, welcome.generation(), "the model's generation");
   rises(stays_, between, welcome.stay(), "the stay");
-  // What it says is admitted is so for everybody.
+  // A contribution that was acknowledged stays admitted.
   for (int p = 0; p < welcome.last_admitted_size(); ++p) {
     core::Version last = -1;
     for (const auto& [contribution, at] : acknowledged_) {

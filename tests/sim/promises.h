@@ -1,8 +1,9 @@
-// What holds in every run, whatever fails: looked for in each message that a program is handed.
+// The promises of every run, whatever fails: looked for in each message that a program is handed.
 //
-//   1. What was acknowledged is merged, and once: into the update of its base (synchronous), or of one soon after.
+//   1. A contribution that was acknowledged is merged, and once: into the update of its base (synchronous), or of one
+//   soon after.
 //   2. The update that makes a version, and the digest of its anchor, are the same for everyone and for ever.
-//   3. Nobody knows what is not durable: a verdict, a version, an entry outlives every crash after it was heard.
+//   3. No peer knows what is not durable: a verdict, a version, an entry outlives every crash after it was heard.
 //   4. The epoch of a state directory, the generation of the model and a site's stay never fall.
 #pragma once
 
@@ -25,7 +26,7 @@ class Promises {
   void Heard(const Call& call, bool to_client, const std::string& message);
   const std::vector<std::string>& broken() const { return broken_; }
 
-  // The model that is trained from here on; none was before it, or nobody has trained it.
+  // The model that is trained from here on; none was before it, or no site has trained it.
   void Begin(const core::SyntheticConfig& model) { ledger_.Begin(model); }
 
   // At the end, of what was acknowledged: what should have been merged by now and was not.

@@ -72,7 +72,7 @@ std::string Residuals::Sent(const std::string& life, const std::string& site, co
     past = std::move(fitting);
     return "";
   }
-  // Another contribution may have been made in between that nobody heard of.
+  // Another contribution may have been made in between that was not heard of.
   if (!readings.sure || readings.matched < 0 || readings.number - 1 != readings.matched + 1) return "";
   return absl::StrCat("fragment ", fragment.id, " of ", life,
                       ": what was sent is not the outer gradient and a residual that the site may have");

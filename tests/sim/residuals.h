@@ -33,7 +33,8 @@ class Residuals {
   // θ of a fragment, padded, was read by the life of a site.
   void Read(const std::string& life, core::FragmentId fragment, std::span<const float> theta);
 
-  // A contribution was sent whole: its chunks by first unit. `anchor`: W of its base. What is wrong; "": nothing.
+  // A contribution was sent whole: its chunks by first unit. `anchor`: W of its base. It says what is wrong; "":
+  // nothing.
   std::string Sent(const std::string& life, const std::string& site, const core::Fragment& fragment,
                    std::span<const float> anchor, const std::map<int64_t, std::string>& chunks);
 

@@ -100,6 +100,8 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
                                               .failed = nullptr});
   if (!journal.ok()) return journal.status().ToString();
   machine_.Log(absl::StrCat(node(), " begins epoch ", (*journal)->epoch()));
+  if ((*journal)->epoch() <= epoch_) return absl::StrCat("epoch ", (*journal)->epoch(), " after epoch ", epoch_);
+  epoch_ = (*journal)->epoch();
   absl::StatusOr<server::StoredRun> stored = (*journal)->Load();
   if (!stored.ok()) return stored.status().ToString();
   const auto coordinator =

@@ -19,7 +19,7 @@
 
 namespace causeway::sim {
 
-// Of every site's trainer.
+// The same for every site's trainer.
 core::InnerConfig InnerOfSimulation();
 
 // One that is started, killed and started again. Its disk goes from life to life.
@@ -63,7 +63,7 @@ class CoordinatorProgram final : public Program {
                      const std::string& disk_folder);
   static Node NodeOf(int shard) { return "hub" + std::to_string(shard); }
 
-  // What somebody at causewayctl does, if it serves.
+  // A command of causewayctl, if it serves.
   void Command(std::function<void(server::Coordinator&)> command);
 
   server::Coordinator* coordinator() const { return coordinator_; }  // nullptr: not while it serves
@@ -75,6 +75,7 @@ class CoordinatorProgram final : public Program {
   const core::RunConfig config_;
   const core::Shard shard_;
   server::Coordinator* coordinator_ = nullptr;
+  uint64_t epoch_ = 0;  // the last one that began
 };
 
 class SiteProgram final : public Program {

@@ -211,7 +211,7 @@ std::string World::WhoWaits() const {
   return text;
 }
 
-// Somebody sees that the run is paused, and resumes it.
+// An operator sees that the run is paused, and resumes it.
 void World::StayCalm() {
   hubs_[0]->Command([](server::Coordinator& hub) { hub.ChangeRun(v1::ChangeRunRequest::RESUME).IgnoreError(); });
   machine_.After(std::chrono::seconds(2), [this] { StayCalm(); });
