@@ -174,7 +174,7 @@ std::string SiteProgram::Main(const std::shared_ptr<Process>& process) {
   if (!config.ok()) return config.status().ToString();
   core::RunConfig training = *config;
   training.model_kind = core::ModelKind::kSynthetic;
-  training.synthetic = *model_;
+  training.synthetic = used_ = *model_;
   training.inner = InnerOfSimulation();
   const auto trainer = worker::MakeTrainer(training, node(), {});
   if (!trainer.ok()) return trainer.status().ToString();

@@ -84,7 +84,8 @@ class SiteProgram final : public Program {
   SiteProgram(Machine* machine, Network* network, core::SiteId site, int shards, const core::SyntheticConfig* model,
               Ledger* ledger, const std::string& disk_folder);
 
-  void Quit();  // as SIGTERM: it leaves, and is started again
+  const core::SyntheticConfig& used() const { return used_; }  // the model that its last life brought
+  void Quit();                                                 // as SIGTERM: it leaves, and is started again
 
   worker::Site* site() const { return site_; }  // nullptr: not while it trains
 
@@ -95,6 +96,7 @@ class SiteProgram final : public Program {
 
   const int shards_;
   const core::SyntheticConfig* const model_;
+  core::SyntheticConfig used_;
   Ledger* const ledger_;
   worker::Site* site_ = nullptr;
 };

@@ -45,7 +45,16 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
     };
   };
   for (const auto& hub : hubs_) watch(*hub);
-  for (const auto& site : sites_) watch(*site);
+  for (const auto& site : sites_) {
+    watch(*site);
+    site->ended = [this, site = site.get(), ended = site->ended](const Node& node, const std::string& why) {
+      if (counts_["other models"] > 0 && absl::StrContains(why, "the model differs")) {
+        TakeModel(site->used());
+      } else {
+        ended(node, why);
+      }
+    };
+  }
 }
 
 World::~World() = default;
@@ -142,6 +151,17 @@ void World::OneFault() {
     case 6: count("blocks", site); return network_.Block(site, hub, milliseconds(chance.Between(50, 9000)));
     case 7: count("blocks", site); return network_.Block(hub, site, milliseconds(chance.Between(50, 9000)));
     case 8: count("delays", ""); return network_.set_most_delay_us(chance.Between(300, 400'000));
+    case 9: count("quits", site); return trainer.Quit();
+    case 10:
+      count("drains", site);
+      return hubs_[0]->Command([site](server::Coordinator& coordinator) { coordinator.Drain(site).IgnoreError(); });
+    case 11:
+      count("pauses", "");
+      hubs_[0]->Command(
+          [](server::Coordinator& coordinator) { coordinator.ChangeRun(v1::ChangeRunRequest::PAUSE).IgnoreError(); });
+      machine_.After(milliseconds(chance.Between(100, 5000)), [this] { Resume(); });
+      return;
+    case 12: return TryAnotherModel();
     default: {
       DiskFaults& faults = program.disk().faults;
       faults = {};
@@ -158,7 +178,7 @@ void World::OneFault() {
 
 // Before anybody has trained: all sites go, and after their leases others bring another model.
 void World::TryAnotherModel() {
-  if (config_.model_kind != core::ModelKind::kExternal || promises_->seeded()) return;
+  if (config_.model_kind != core::ModelKind::kExternal || promises_->seeded() || counts_["other models"] > 0) return;
   ++counts_["other models"];
   machine_.Log("fault another model");
   for (const auto& site : sites_) {
@@ -166,7 +186,15 @@ void World::TryAnotherModel() {
     site->disk().Lose();
     site->StartIn(milliseconds(config_.membership.lease_ms + machine_.chance().Between(0, 3000)));
   }
+  earlier_model_ = model_;
   model_ = ChooseModel();
+  promises_->Begin(model_);
+}
+
+// The run has the other one: its initial parameters were durable before anybody heard so, or a lease was not over.
+void World::TakeModel(const core::SyntheticConfig& refused) {
+  if (model_ != refused) return;
+  std::swap(model_, earlier_model_);
   promises_->Begin(model_);
 }
 
@@ -213,14 +241,23 @@ std::string World::WhoWaits() const {
 
 // An operator sees that the run is paused, and resumes it.
 void World::StayCalm() {
-  hubs_[0]->Command([](server::Coordinator& hub) { hub.ChangeRun(v1::ChangeRunRequest::RESUME).IgnoreError(); });
+  Resume();
   machine_.After(std::chrono::seconds(2), [this] { StayCalm(); });
+}
+
+void World::Resume() {
+  hubs_[0]->Command(
+      [](server::Coordinator& coordinator) { coordinator.ChangeRun(v1::ChangeRunRequest::RESUME).IgnoreError(); });
 }
 
 std::string World::Run(int64_t events) {
   for (const auto& hub : hubs_) hub->Start();
   for (const auto& site : sites_) site->Start();
   NextFault();
+  if (config_.model_kind == core::ModelKind::kExternal && machine_.chance().OneIn(2)) {
+    network_.set_most_delay_us(400'000);  // the initial parameters take a while
+    machine_.After(milliseconds(machine_.chance().Between(100, 2500)), [this] { TryAnotherModel(); });
+  }
   const auto failed = [this] { return !promises_->broken().empty() || !wrong_ends_.empty(); };
   machine_.Run(machine_.Now() + std::chrono::hours(10), events, failed);
   if (failed()) return Broken();

@@ -29,7 +29,9 @@ class World {
   void Configure();
   core::SyntheticConfig ChooseModel();
   void TryAnotherModel();
+  void TakeModel(const core::SyntheticConfig& refused);
   void StayCalm();
+  void Resume();
   void NextFault();
   void OneFault();
   bool Trains() const;
@@ -40,7 +42,7 @@ class World {
   Machine machine_;
   Network network_;
   core::RunConfig config_;
-  core::SyntheticConfig model_;
+  core::SyntheticConfig model_, earlier_model_;
   int shards_ = 1;
   int64_t fault_every_ms_ = 0;  // at most
   std::vector<std::unique_ptr<CoordinatorProgram>> hubs_;
