@@ -57,7 +57,10 @@ std::string Ledger::SentUp(const v1::UploadHeader& header, const std::string& li
   const auto [known, is_new] = chunks.emplace(expanded->first, expanded->second);
   if (is_new && IsWhole(header.fragment(), chunks)) {
     const auto anchor = anchors_.find({header.fragment(), header.base_version()});
-    if (anchor == anchors_.end()) return "";
+    if (anchor == anchors_.end()) {
+      residuals_.Lose(site, header.fragment());
+      return "";
+    }
     return residuals_.Sent(life, site, map_->fragment(header.fragment()), anchor->second, chunks);
   }
   if (is_new || known->second == expanded->second) return "";

@@ -18,6 +18,7 @@ constexpr size_t kPast = 8;
 
 void Residuals::Read(const std::string& life, core::FragmentId fragment, std::span<const float> theta) {
   Readings& readings = readings_[{life, fragment}];
+  ++unmatched_[{life.substr(0, life.find('#')), fragment}];
   readings.last.push_back({readings.number++, Values(theta.begin(), theta.end())});
   if (readings.last.size() > kReadings) readings.last.pop_front();
 }
@@ -44,6 +45,9 @@ std::string Residuals::Sent(const std::string& life, const std::string& site, co
                             std::span<const float> anchor, const std::map<int64_t, std::string>& chunks) {
   Readings& readings = readings_[{life, fragment.id}];
   std::deque<Values>& past = past_[{site, fragment.id}];
+  // Others may have been made in between, or, of the first one, the initial parameters read.
+  int64_t& unmatched = unmatched_[{site, fragment.id}];
+  if (unmatched > (past.empty() ? 2 : 1)) Lose(site, fragment.id);
   for (auto reading = readings.last.rbegin(); reading != readings.last.rend(); ++reading) {
     if (reading->number <= readings.matched) break;
     // Where a codec is coarse several fit, and each leaves another residual behind.
@@ -63,9 +67,9 @@ std::string Residuals::Sent(const std::string& life, const std::string& site, co
     }
     if (fitting.empty()) continue;
     ++verified_;
+    unmatched = 0;
     readings.matched = reading->number;
-    readings.sure = readings.sure && sure && !lost_.contains({site, fragment.id});
-    if (!readings.sure) lost_.insert({site, fragment.id});
+    if (!sure) Lose(site, fragment.id);
     for (const Values& values : past) {
       if (fitting.size() < kPast && std::ranges::count(fitting, values) == 0) fitting.push_back(values);
     }
@@ -73,7 +77,8 @@ std::string Residuals::Sent(const std::string& life, const std::string& site, co
     return "";
   }
   // Another contribution may have been made in between that was not heard of.
-  if (!readings.sure || readings.matched < 0 || readings.number - 1 != readings.matched + 1) return "";
+  if (lost_.contains({site, fragment.id}) || readings.matched < 0 || readings.number - 1 != readings.matched + 1)
+    return "";
   return absl::StrCat("fragment ", fragment.id, " of ", life,
                       ": what was sent is not the outer gradient and a residual that the site may have");
 }

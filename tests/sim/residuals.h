@@ -38,6 +38,9 @@ class Residuals {
   std::string Sent(const std::string& life, const std::string& site, const core::Fragment& fragment,
                    std::span<const float> anchor, const std::map<int64_t, std::string>& chunks);
 
+  // A contribution was sent that cannot be looked at: what the site has kept is not known from here on.
+  void Lose(const std::string& site, core::FragmentId fragment) { lost_.insert({site, fragment}); }
+
   int64_t verified() const { return verified_; }
 
  private:
@@ -49,7 +52,6 @@ class Residuals {
     std::deque<Reading> last;
     int64_t number = 0;
     int64_t matched = -1;  // the last reading that a contribution was made of
-    bool sure = true;      // every residual that fitted it is known
   };
 
   bool Fits(const core::Fragment& fragment, std::span<const float> anchor, const Reading& reading,
@@ -60,6 +62,7 @@ class Residuals {
   std::map<std::pair<std::string, core::FragmentId>, Readings> readings_;        // by life
   std::map<std::pair<std::string, core::FragmentId>, std::deque<Values>> past_;  // by site; the newest first
   std::set<std::pair<std::string, core::FragmentId>> lost_;  // of a site: more residuals fitted than are kept
+  std::map<std::pair<std::string, core::FragmentId>, int64_t> unmatched_;  // readings of a site since the last match
   int64_t verified_ = 0;
 };
 
