@@ -50,8 +50,13 @@ void Promises::Heard(const Call& call, bool to_client, const std::string& messag
 
 void Promises::HeardControl(const Call& call, bool to_client, const std::string& text) {
   v1::SiteMessage from_site;
-  if (!to_client && Parse(text, &from_site) && from_site.has_progress()) {
-    steps_[call.client_node] = from_site.progress().step();
+  if (!to_client && Parse(text, &from_site)) {
+    if (from_site.has_progress()) steps_[call.client_node] = from_site.progress().step();
+    if (!from_site.has_join()) return;
+    for (const auto& [contribution, count] : acknowledged_) {
+      if (contribution.site == call.client_node) calls_[&call].acknowledged[contribution.fragment] = contribution.base;
+    }
+    return;
   }
   v1::CoordinatorMessage message;
   if (!to_client || !Parse(text, &message) || !message.has_welcome()) return;
@@ -66,17 +71,13 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
   rises(epochs_, between, welcome.epoch(), "the epoch");
   rises(generations_, between, welcome.generation(), "the model's generation");
   rises(stays_, between, welcome.stay(), "the stay");
-  // A contribution that was acknowledged stays admitted.
-  for (int p = 0; p < welcome.last_admitted_size(); ++p) {
-    core::Version last = -1;
-    for (const auto& [contribution, at] : acknowledged_) {
-      if (contribution.fragment == p && contribution.site == call.client_node) last = std::max(last, contribution.base);
-    }
-    if (welcome.resumed() && welcome.last_admitted(p) < last && config_.sync.mode == core::SyncMode::kSynchronous &&
-        absl::StrCat("hub", p % shards_) == call.server_node) {
-      Break(absl::StrCat(call.server_node, " welcomes ", call.client_node, " back as if it had admitted of fragment ",
-                         p, " base ", welcome.last_admitted(p), ", and had acknowledged ", last));
-    }
+  // A contribution that was acknowledged before the site asked stays admitted.
+  const auto& acknowledged = calls_[&call].acknowledged;
+  for (const auto& [fragment, base] : acknowledged) {
+    const bool owned = absl::StrCat("hub", fragment % shards_) == call.server_node;
+    if (!owned || !welcome.resumed() || welcome.last_admitted(fragment) >= base) continue;
+    Break(absl::StrCat(call.server_node, " welcomes ", call.client_node, " back as if it had admitted of fragment ",
+                       fragment, " base ", welcome.last_admitted(fragment), ", and had acknowledged ", base));
   }
 }
 

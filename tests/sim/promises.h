@@ -59,7 +59,7 @@ class Promises {
     v1::UploadHeader upload;
     v1::DownloadRequest download;
     v1::DownloadHeader header;
-    std::string session;
+    std::map<core::FragmentId, core::Version> acknowledged;  // the site's last ones, when it joined
   };
 
   void Break(const std::string& what) {

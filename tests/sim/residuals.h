@@ -61,7 +61,7 @@ class Residuals {
   core::BufferPool pool_;
   std::map<std::pair<std::string, core::FragmentId>, Readings> readings_;        // by life
   std::map<std::pair<std::string, core::FragmentId>, std::deque<Values>> past_;  // by site; the newest first
-  std::set<std::pair<std::string, core::FragmentId>> lost_;  // what such a site keeps is not known
+  std::set<std::pair<std::string, core::FragmentId>> lost_;                      // what such a site keeps is not known
   std::map<std::pair<std::string, core::FragmentId>, int64_t> unmatched_;  // readings of a site since the last match
   int64_t verified_ = 0;
 };
