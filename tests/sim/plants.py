@@ -18,6 +18,10 @@ PLANTS = {
          "  if (absl::IsAborted(status)) return;\n")],
     "end_of_an_update_wakes_no_reader": [
         ("server/service/chunk_source.cc", "    digest_ = digest;\n  }\n  waiters_->Wake(key_);", "    digest_ = digest;\n  }")],
+    "no_waiting_reader_is_woken": [
+        ("server/service/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
+        ("server/service/waiters.cc",
+         "  TellTaken(Take([fragment](const WaitKey& key) { return key.fragment == fragment; }), absl::OkStatus());", "")],
     "chunk_of_an_update_wakes_no_reader": [
         ("server/service/chunk_source.cc",
          "    chunks_.push_back(std::make_shared<const std::string>(std::move(chunk)));\n  }\n  waiters_->Wake(key_);",
@@ -55,7 +59,7 @@ PLANTS = {
     "welcome_forgets_what_was_admitted": [
         ("server/service/coordinator.cc",
          "  welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());\n",
-         "  welcome->mutable_last_admitted()->Assign(decision.last_admitted.size(), -1);\n")],
+         "  welcome->mutable_last_admitted()->Resize(static_cast<int>(decision.last_admitted.size()), -1);\n")],
     "replay_reads_another_chunk": [
         ("server/service/coordinator_state.cc", "journal_->ReadChunk(one.extent, i)",
          "journal_->ReadChunk(stored.back().extent, i)")],

@@ -181,7 +181,13 @@ void World::TryAnotherModel() {
   if (config_.model_kind != core::ModelKind::kExternal || promises_->seeded() || counts_["other models"] > 0) return;
   ++counts_["other models"];
   machine_.Log("fault another model");
+  // The first one goes and comes back with another model. The others go, too, or are only silent for too long.
+  const bool silent = machine_.chance().OneIn(2);
   for (const auto& site : sites_) {
+    if (silent && site != sites_.front() && site->running()) {
+      site->Stall(milliseconds(config_.membership.lease_ms + machine_.chance().Between(1000, 6000)));
+      continue;
+    }
     if (site->running()) site->Kill();
     site->disk().Lose();
     site->StartIn(milliseconds(config_.membership.lease_ms + machine_.chance().Between(0, 3000)));
