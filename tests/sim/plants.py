@@ -16,16 +16,10 @@ PLANTS = {
         ("server/service/waiters.cc", "void Waiters::TellTaken(std::vector<Waiter> taken, const absl::Status& status) {\n",
          "void Waiters::TellTaken(std::vector<Waiter> taken, const absl::Status& status) {\n"
          "  if (absl::IsAborted(status)) return;\n")],
-    "end_of_an_update_wakes_no_reader": [
-        ("server/service/chunk_source.cc", "    digest_ = digest;\n  }\n  waiters_->Wake(key_);", "    digest_ = digest;\n  }")],
     "no_waiting_reader_is_woken": [
         ("server/service/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
         ("server/service/waiters.cc",
          "  TellTaken(Take([fragment](const WaitKey& key) { return key.fragment == fragment; }), absl::OkStatus());", "")],
-    "chunk_of_an_update_wakes_no_reader": [
-        ("server/service/chunk_source.cc",
-         "    chunks_.push_back(std::make_shared<const std::string>(std::move(chunk)));\n  }\n  waiters_->Wake(key_);",
-         "    chunks_.push_back(std::make_shared<const std::string>(std::move(chunk)));\n  }")],
     "contribution_merged_twice_after_a_restart": [
         ("server/store/load.cc", "AND merged_version IS NULL ORDER BY site, base",
          "AND (merged_version IS NULL OR merged_version = (SELECT max(merged_version) FROM contributions)) "
