@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/model_manifest.h"
 #include "transport/bulk_message.h"
+#include "transport/messages.h"
 
 namespace causeway::sim {
 namespace {
@@ -71,6 +73,13 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
   rises(epochs_, between, welcome.epoch(), "the epoch");
   rises(generations_, between, welcome.generation(), "the model's generation");
   rises(stays_, between, welcome.stay(), "the stay");
+  if (welcome.generation() > generation_) {
+    generation_ = welcome.generation();
+    const auto manifest = transport::FromProto(welcome.manifest());
+    for (const core::SyntheticConfig& model : offered_) {
+      if (manifest.ok() && core::CompareManifests(core::SyntheticManifest(model), *manifest).ok()) ledger_.Begin(model);
+    }
+  }
   // A contribution that was acknowledged before the site asked stays admitted.
   const auto& acknowledged = calls_[&call].acknowledged;
   for (const auto& [fragment, base] : acknowledged) {

@@ -26,8 +26,8 @@ class Promises {
   void Heard(const Call& call, bool to_client, const std::string& message);
   const std::vector<std::string>& broken() const { return broken_; }
 
-  // The model that is trained from here on; none was before it, or no site has trained it.
-  void Begin(const core::SyntheticConfig& model) { ledger_.Begin(model); }
+  // A model that sites bring. The one that the coordinator welcomes them to is trained.
+  void Offer(const core::SyntheticConfig& model) { offered_.push_back(model); }
 
   // At the end, of what was acknowledged: what should have been merged by now and was not.
   void CheckAllMerged();
@@ -85,6 +85,8 @@ class Promises {
   std::map<std::string, core::Step> steps_;      // by site
   std::map<std::pair<std::string, core::FragmentId>, core::Version> last_merged_;
   Ledger ledger_;
+  std::vector<core::SyntheticConfig> offered_;
+  uint64_t generation_ = 0;  // of the model, the newest that was heard of
   bool seeded_ = false;
   int64_t joins_ = 0;
 };

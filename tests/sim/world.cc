@@ -18,7 +18,7 @@ constexpr core::Version kCalmRounds = 4;
 World::World(uint64_t seed, const std::string& folder) : machine_(seed), network_(&machine_, {}) {
   Configure();
   promises_ = std::make_unique<Promises>(config_, shards_);
-  promises_->Begin(model_);
+  promises_->Offer(model_);
   network_.Observe([this](const Call& call, bool to_client, const std::string& message) {
     promises_->Heard(call, to_client, message);
   });
@@ -194,14 +194,13 @@ void World::TryAnotherModel() {
   }
   earlier_model_ = model_;
   model_ = ChooseModel();
-  promises_->Begin(model_);
+  promises_->Offer(model_);
 }
 
 // The run has the other one: its initial parameters were durable before anybody heard so, or a lease was not over.
 void World::TakeModel(const core::SyntheticConfig& refused) {
   if (model_ != refused) return;
   std::swap(model_, earlier_model_);
-  promises_->Begin(model_);
 }
 
 // ---- The run ----
