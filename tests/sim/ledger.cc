@@ -68,10 +68,8 @@ std::string Ledger::SentUp(const v1::UploadHeader& header, const std::string& li
                       expanded->first, ": it sends other bytes than at its first attempt");
 }
 
-std::string Ledger::Merged(core::FragmentId fragment, const v1::DownloadHeader& header) {
-  if (!map_) return "";
-  updates_[{fragment, header.version()}].header = header;
-  return "";
+void Ledger::Merged(core::FragmentId fragment, const v1::DownloadHeader& header) {
+  if (map_) updates_[{fragment, header.version()}].header = header;
 }
 
 std::string Ledger::SentDown(core::FragmentId fragment, core::Version version, std::string chunk) {

@@ -32,11 +32,11 @@ class Ledger {
   // The model that is trained, as the sites make it.
   void Begin(const core::SyntheticConfig& model);
 
-  // Each gives what is wrong; "": nothing.
+  // A text that is returned says what is wrong; "": nothing.
   // `life` of the site; `sending` tells one contribution of it from another one of the same base.
   std::string SentUp(const v1::UploadHeader& header, const std::string& life, const std::string& sending,
                      std::string chunk);
-  std::string Merged(core::FragmentId fragment, const v1::DownloadHeader& header);
+  void Merged(core::FragmentId fragment, const v1::DownloadHeader& header);
   std::string SentDown(core::FragmentId fragment, core::Version version, std::string chunk);
   std::string Digest(core::FragmentId fragment, core::Version version, uint64_t digest);
 

@@ -138,6 +138,17 @@ void Machine::SwitchTo(Fiber* fiber) {
   if (fiber->ended) Remove(fiber);
 }
 
+// The running fiber waits; returns when it is its turn again.
+void Machine::SwitchBack(Fiber* fiber) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&fiber->fake_stack, nullptr, 0);
+#endif
+  swapcontext(&fiber->context, &scheduler_);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fiber->fake_stack, nullptr, nullptr);
+#endif
+}
+
 void Machine::Remove(Fiber* fiber) {
   std::erase(fiber->process->fibers_, fiber);
   free_stacks_.push_back(fiber->stack);
@@ -201,13 +212,7 @@ bool Machine::Block(const void* on, std::optional<Clock::TimePoint> deadline) {
       if (fiber->block == block && fiber->blocked_on != nullptr) Wake(fiber, /*in_time=*/false);
     });
   }
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&fiber->fake_stack, nullptr, 0);
-#endif
-  swapcontext(&fiber->context, &scheduler_);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fiber->fake_stack, nullptr, nullptr);
-#endif
+  SwitchBack(fiber);
   return fiber->in_time;
 }
 
@@ -239,17 +244,8 @@ void Machine::Yield() {
     return;
   }
   if (ready_.empty()) return;
-  Fiber* const fiber = running_;
-  fiber->blocked_on = fiber;
-  blocked_[fiber].push_back(fiber);
-  Wake(fiber, true);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&fiber->fake_stack, nullptr, 0);
-#endif
-  swapcontext(&fiber->context, &scheduler_);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fiber->fake_stack, nullptr, nullptr);
-#endif
+  MakeReady(running_);
+  SwitchBack(running_);
 }
 
 // ---- Events ----
@@ -268,9 +264,7 @@ void Machine::Run(Clock::TimePoint until, int64_t events, const std::function<bo
     const int64_t before = events_;
     event.run();
     RunFibers();
-    if (events_ == before) continue;
-    if (check_) check_();
-    if (enough && enough()) return;
+    if (events_ > before && enough && enough()) return;
   }
   if (pending_.empty() || pending_.top().time > until) now_ = std::max(now_, until);
 }

@@ -83,8 +83,6 @@ class Machine final : public core::Simulation {
   void ShowLog() { show_log_ = true; }
   uint64_t log_hash() const { return log_hash_; }
   int64_t events() const { return events_; }
-  // Called between two events, once every thread waits.
-  void AfterEachEvent(std::function<void()> check) { check_ = std::move(check); }
 
   // Runs a part of the simulation that belongs to no process: no other thread runs meanwhile, and it must not wait.
   template <typename Body>
@@ -115,6 +113,7 @@ class Machine final : public core::Simulation {
 
   void RunFibers();
   void SwitchTo(Fiber* fiber);
+  void SwitchBack(Fiber* fiber);
   void Wake(Fiber* fiber, bool in_time);
   void MakeReady(Fiber* fiber);
   void Remove(Fiber* fiber);
@@ -131,7 +130,6 @@ class Machine final : public core::Simulation {
   std::vector<void*> free_stacks_;
   Fiber* running_ = nullptr;
   ucontext_t scheduler_{};
-  std::function<void()> check_;
   uint64_t log_hash_ = 0;
   bool show_log_ = false;
   bool alone_ = false;

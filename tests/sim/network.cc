@@ -22,6 +22,11 @@ const char* NameOf(Method method) {
   return kNames[static_cast<int>(method)];
 }
 
+grpc::ByteBuffer BytesOf(const std::string& message) {
+  const grpc::Slice slice(message);
+  return {&slice, 1};
+}
+
 // ---- End ----
 
 void End::Complete(std::function<void()> completion) {
@@ -203,8 +208,6 @@ bool Network::Serves(const Process& process) const {
     return call->server != nullptr && call->server->process_.get() == &process && !call->server->done_;
   });
 }
-
-void Network::Cut(const Node& a, const Node& b) { BreakSome(a, b, 1); }
 
 void Network::BreakSome(const Node& a, const Node& b, int64_t one_in) {
   const std::vector<std::shared_ptr<Call>> calls = calls_;

@@ -38,6 +38,8 @@ struct Segment {
   grpc::Status status;  // the call's, from the server
 };
 
+grpc::ByteBuffer BytesOf(const std::string& message);
+
 class Call;
 class Network;
 
@@ -130,9 +132,8 @@ class Network {
   void BreakAll(const Process& process);      // calls that the process serves, at its end
   bool Serves(const Process& process) const;  // a call that is not over
 
-  void Cut(const Node& a, const Node& b);                              // breaks the calls between them
   void Block(const Node& from, const Node& to, Clock::Duration time);  // nothing arrives in this direction
-  void BreakSome(const Node& a, const Node& b, int64_t one_in);        // some calls between them
+  void BreakSome(const Node& a, const Node& b, int64_t one_in);        // calls between them; 1: all
   void Heal();                                                         // everything, for good
   void set_most_delay_us(int64_t delay_us) { options_.most_delay_us = delay_us; }
 

@@ -11,11 +11,6 @@
 namespace causeway::sim {
 namespace {
 
-grpc::ByteBuffer BytesOf(const std::string& message) {
-  const grpc::Slice slice(message);
-  return {&slice, 1};
-}
-
 template <typename Message>
 bool Parse(const std::string& text, Message* message) {
   return message->ParseFromString(text);
@@ -55,7 +50,7 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
   if (!to_client && Parse(text, &from_site)) {
     if (from_site.has_progress()) steps_[call.client_node] = from_site.progress().step();
     if (!from_site.has_join()) return;
-    for (const auto& [contribution, count] : acknowledged_) {
+    for (const Contribution& contribution : acknowledged_) {
       if (contribution.site == call.client_node) calls_[&call].acknowledged[contribution.fragment] = contribution.base;
     }
     return;
@@ -108,7 +103,7 @@ void Promises::HeardUpload(const Call& call, bool to_client, const std::string& 
   if (!Parse(text, &reply) || !reply.has_verdict() || !reply.verdict().admitted()) return;
   seeded_ = true;  // at least a part of it
   if (open.upload.initial()) return;
-  acknowledged_[{open.upload.fragment(), open.upload.base_version(), open.upload.context().site()}] += 1;
+  acknowledged_.insert({open.upload.fragment(), open.upload.base_version(), open.upload.context().site()});
 }
 
 void Promises::HeardDownload(const Call& call, bool to_client, const std::string& text) {
@@ -137,21 +132,21 @@ void Promises::HeardDownload(const Call& call, bool to_client, const std::string
 void Promises::HeardHeader(const Call& call, const v1::DownloadRequest& request, const v1::DownloadHeader& header) {
   if (request.source_case() != v1::DownloadRequest::kUpdateBase) return;
   const Place place{request.fragment(), header.version()};
-  Update update;
-  for (int i = 0; i < header.merged_size(); ++i) update.merged.emplace_back(header.merged(i), header.merged_bases(i));
   v1::DownloadHeader same = header;
   same.clear_generation();
-  update.header = same.ShortDebugString();
-  const auto [known, is_new] = updates_.emplace(place, update);
+  const std::string said = same.ShortDebugString();
+  const auto [known, is_new] = updates_.emplace(place, said);
   if (!is_new) {
-    if (known->second.header != update.header) {
-      Break(absl::StrCat("fragment ", place.first, " version ", place.second, ": ", call.server_node, " says {",
-                         update.header, "}, before it was {", known->second.header, "}"));
+    if (known->second != said) {
+      Break(absl::StrCat("fragment ", place.first, " version ", place.second, ": ", call.server_node, " says {", said,
+                         "}, before it was {", known->second, "}"));
     }
     return;
   }
-  Break(ledger_.Merged(place.first, header));
-  for (const auto& [site, base] : update.merged) {
+  ledger_.Merged(place.first, header);
+  for (int i = 0; i < header.merged_size(); ++i) {
+    const std::string& site = header.merged(i);
+    const core::Version base = header.merged_bases(i);
     core::Version& last = last_merged_[{site, place.first}];
     last = std::max(last, place.second);
     const Contribution contribution{place.first, base, site};
@@ -162,7 +157,7 @@ void Promises::HeardHeader(const Call& call, const v1::DownloadRequest& request,
     }
   }
   if (config_.sync.mode != core::SyncMode::kSynchronous) return;
-  for (const auto& [contribution, count] : acknowledged_) {
+  for (const Contribution& contribution : acknowledged_) {
     if (contribution.fragment != place.first || contribution.base + 1 != place.second) continue;
     if (!merged_.contains(contribution)) {
       Break(absl::StrCat("fragment ", place.first, " base ", contribution.base, " of ", contribution.site,
@@ -179,7 +174,7 @@ void Promises::HeardDigest(core::FragmentId fragment, core::Version version, uin
 }
 
 void Promises::CheckAllMerged() {
-  for (const auto& [contribution, count] : acknowledged_) {
+  for (const Contribution& contribution : acknowledged_) {
     if (merged_.contains(contribution)) continue;
     // Only versions whose updates were all seen can tell.
     const core::Version last = contribution.base + 1 + config_.membership.max_staleness;

@@ -51,10 +51,6 @@ class Promises {
     std::string site;
     auto operator<=>(const Contribution&) const = default;
   };
-  struct Update {
-    std::vector<std::pair<std::string, core::Version>> merged;  // site, base
-    std::string header;                                         // all that is said of it, in one text
-  };
   struct OpenCall {
     v1::UploadHeader upload;
     v1::DownloadRequest download;
@@ -75,9 +71,9 @@ class Promises {
   const int shards_;
   std::vector<std::string> broken_;
   std::map<const Call*, OpenCall> calls_;
-  std::map<Contribution, int64_t> acknowledged_;
+  std::set<Contribution> acknowledged_;
   std::map<Contribution, core::Version> merged_;
-  std::map<Place, Update> updates_;
+  std::map<Place, std::string> updates_;  // all that is said of each, in one text
   std::map<Place, uint64_t> digests_;
   std::map<std::string, uint64_t> epochs_;       // as a site hears them of a shard
   std::map<std::string, uint64_t> generations_;  // too

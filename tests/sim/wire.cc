@@ -25,10 +25,7 @@ template <typename Message>
 std::string Text(const Message& message) {
   return message.SerializeAsString();
 }
-void Parse(const std::string& text, grpc::ByteBuffer* buffer) {
-  const grpc::Slice slice(text);
-  *buffer = grpc::ByteBuffer(&slice, 1);
-}
+void Parse(const std::string& text, grpc::ByteBuffer* buffer) { *buffer = BytesOf(text); }
 template <typename Message>
 void Parse(const std::string& text, Message* message) {
   CHECK(message->ParseFromString(text));
@@ -174,7 +171,7 @@ class BlockingFollow final : public transport::FollowCall {
 
 // ---- Servers ----
 
-template <typename Base, typename Request, typename Response, typename Reactor>
+template <typename Base, typename Response, typename Reactor>
 class ServerEnd : public End, public Base {
  public:
   explicit ServerEnd(std::shared_ptr<Process> process) : End(std::move(process), /*is_client=*/false) {}
@@ -218,10 +215,10 @@ class ServerEnd : public End, public Base {
 };
 
 template <typename Request, typename Response>
-class BidiServerEnd final : public ServerEnd<grpc::ServerCallbackReaderWriter<Request, Response>, Request, Response,
+class BidiServerEnd final : public ServerEnd<grpc::ServerCallbackReaderWriter<Request, Response>, Response,
                                              grpc::ServerBidiReactor<Request, Response>> {
  public:
-  using ServerEnd<grpc::ServerCallbackReaderWriter<Request, Response>, Request, Response,
+  using ServerEnd<grpc::ServerCallbackReaderWriter<Request, Response>, Response,
                   grpc::ServerBidiReactor<Request, Response>>::ServerEnd;
 
   void Read(Request* request) override {
@@ -233,7 +230,7 @@ class BidiServerEnd final : public ServerEnd<grpc::ServerCallbackReaderWriter<Re
 };
 
 class WriterServerEnd final : public ServerEnd<grpc::ServerCallbackWriter<grpc::ByteBuffer>, grpc::ByteBuffer,
-                                               grpc::ByteBuffer, grpc::ServerWriteReactor<grpc::ByteBuffer>> {
+                                               grpc::ServerWriteReactor<grpc::ByteBuffer>> {
  public:
   using ServerEnd::ServerEnd;
 
@@ -241,9 +238,7 @@ class WriterServerEnd final : public ServerEnd<grpc::ServerCallbackWriter<grpc::
   void AwaitRequest(std::function<void(const grpc::ByteBuffer&)> take) {
     End::Read([this, take = std::move(take)](const std::string* text) {
       if (text == nullptr) return Finish(kCancelled);
-      grpc::ByteBuffer request;
-      Parse(*text, &request);
-      take(request);
+      take(BytesOf(*text));
     });
   }
 };

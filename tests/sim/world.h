@@ -1,8 +1,7 @@
 // One simulated run: a service, its faults for a number of events, then no more faults, and what must become of it.
 //
 //   faults   kills, stalls, cuts, blocked links, sick disks, sites that drain     … events
-//   calm     every site enters and trains, every fragment's round closes           within kCalmLeases, or the run has
-//   failed
+//   calm     every site enters and trains, every fragment's round closes           in time, or the run has failed
 #pragma once
 
 #include <map>
