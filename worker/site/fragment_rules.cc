@@ -226,10 +226,7 @@ void FragmentRules::Moved() {
   Go(In::kAwaiting);
 }
 
-void FragmentRules::LoseAnchor() {
-  Go(In::kNone);
-  arrival_.wrong = false;
-}
+void FragmentRules::LoseAnchor() { Go(In::kNone); }
 
 // ---- Stays ----
 

@@ -239,6 +239,19 @@ TEST(RoundTable, WhoLeftOrWasToLeaveIsNotLost) {
   EXPECT_FALSE(IsLost(table.state().sites.at("b")));
 }
 
+TEST(RoundTable, ReadyCountsOnlyInTheSitesSessionAndOnceThereAreInitialParameters) {
+  RoundTable table(Rules(), {}, 0);
+  table.Join({.site = "a", .session = "a-1", .held = {}}, 0);
+  EXPECT_THAT(table.Ready("a", "a-1"), IsEmpty());
+  EXPECT_FALSE(table.IsReady("a"));
+  table.Seeded();
+  EXPECT_THAT(table.Ready("a", "a-2"), IsEmpty());
+  EXPECT_THAT(table.Ready("b", "b-1"), IsEmpty());
+  EXPECT_FALSE(table.IsReady("a"));
+  EXPECT_FALSE(table.state().sites.contains("b"));
+  EXPECT_THAT(ActionsOf<Enter>(table.Ready("a", "a-1")), ::testing::SizeIs(1));
+}
+
 TEST(RoundTable, RestartRenewsAllLeasesAndKnowsEverySession) {
   RoundTable before(Rules(8, 1, 0, 2), {}, 0);
   Arrive(before, "a");
@@ -246,6 +259,8 @@ TEST(RoundTable, RestartRenewsAllLeasesAndKnowsEverySession) {
   Contribute(before, "a", 0, 0);
   RoundTable table(Rules(8, 1, 0, 2), before.state(), 50'000);
   EXPECT_THAT(table.state().sites.at("a").reason, HasSubstr("expected back after the coordinator's restart"));
+  const JoinDecision other = table.Join({.site = "b", .session = "b-2", .held = {}}, 50'000);
+  EXPECT_EQ(other.retry_after_ms, kLeaseMs) << "it may be back as another process: " << other.reason;
   EXPECT_THAT(table.Tick(50'000 + kLeaseMs - 1), IsEmpty());
   EXPECT_TRUE(table.Join({.site = "b", .session = "b-1", .held = {0}}, 50'000).resumed);
   EXPECT_EQ(Check(table, "a", 0, 0), absl::AlreadyExistsError("admitted already"));
