@@ -11,11 +11,20 @@ PLANTS = {
         ("server/service/coordinator_actions.cc",
          "  Then([this, job = std::make_shared<MergeJob>(std::move(job))] { parameters_->Merge(std::move(*job)); });",
          "  parameters_->Merge(std::move(job));")],
-    "waiters_of_another_model_are_forgotten": [  # joining hung for ever
+    "waiting_reader_is_forgotten": [  # destroyed without an answer, while its stream stays open: joining hung for ever
         ("server/service/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
-        ("server/service/waiters.cc", "void Waiters::TellTaken(std::vector<Waiter> taken, const absl::Status& status) {\n",
-         "void Waiters::TellTaken(std::vector<Waiter> taken, const absl::Status& status) {\n"
-         "  if (absl::IsAborted(status)) return;\n")],
+        ("server/service/waiters.cc", "  waiter.Await();\n", "  waiter.Await();\n  waiting.clear();\n")],
+    "model_is_forgotten_with_its_waiters": [  # while no site is left, before the seed: the hang of decision 15
+        ("server/service/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
+        ("server/service/waiters.cc", "  TellTaken(Take([generation](const WaitKey& key) { return key.generation < generation; }),\n"
+         "            absl::AbortedError(absl::StrCat(\"the model is generation \", generation, \" now; retry\")));\n",
+         "  Take([generation](const WaitKey& key) { return key.generation <= generation; });\n"),
+        ("server/service/coordinator.cc", "  const uint64_t withdrawn = model_.generation();\n",
+         "  const auto other_is_in = [&](const auto& each) {\n"
+         "    return each.first != site && each.second.state != core::SiteState::kGone;\n  };\n"
+         "  if (!rounds_->follows() && !model_.stays() && std::ranges::none_of(rounds_->state().sites, other_is_in)) {\n"
+         "    model_ = ModelFact();\n  }\n"
+         "  const uint64_t withdrawn = model_.generation();\n")],
     "no_waiting_reader_is_woken": [
         ("server/service/waiters.cc", "  TellTaken(std::move(taken), absl::OkStatus());\n}", "}"),
         ("server/service/waiters.cc",
@@ -30,6 +39,17 @@ PLANTS = {
     "residual_applied_twice": [
         ("codecs/error_feedback.cc", "  residual_ = std::move(next_residual_);\n  pending_ = false;",
          "  residual_ = std::move(next_residual_);\n  for (float& value : residual_.values()) value += value;\n  pending_ = false;")],
+    "residual_is_not_restored": [
+        ("replica/replica.cc", "  feedback_.Restore(arrays.residual);\n", "")],
+    "repeat_of_what_is_merged_is_refused": [
+        ("server/rounds/round_table_rounds.cc", "base >= 0 && record->second.last_merged[fragment] == base)",
+         "base >= 0 && record->second.last_merged[fragment] < base)")],
+    "outer_momentum_is_lost_at_a_start": [
+        ("server/store/snapshots.cc", "  RETURN_IF_ERROR(read(kMomentumName, state.momentum));\n",
+         "  RETURN_IF_ERROR(read(kMomentumName, state.momentum));\n"
+         "  for (float& value : state.momentum) value = 0;\n")],
+    "third_site_is_left_out_of_a_merge": [
+        ("server/service/parameters.cc", "    inputs.push_back({round.contributors[i]", "    if (i < 2) inputs.push_back({round.contributors[i]")],
     "update_of_another_generation_is_taken": [
         ("transport/transfer.cc", "if (generation_ && header.generation && *header.generation != *generation_) return true;", ""),
         ("server/rounds/model_fact.cc", "absl::Status ModelFact::CheckGeneration(std::optional<uint64_t> named) const {\n",
@@ -63,8 +83,6 @@ PLANTS = {
     "download_goes_on_a_chunk_too_far": [
         ("server/service/download_reactor.cc", "(goes_on ? Stripes() * request_.first_chunk() : 0)",
          "(goes_on ? Stripes() * (request_.first_chunk() + (request_.first_chunk() > 0 ? 1 : 0)) : 0)")],
-    "verdict_of_an_earlier_stay_counts": [
-        ("worker/site/fragment_rules.cc", "given.tag == Tag{stay, id_, send_ticket_}", "(given.tag.fragment == id_ || stay < 0)")],
     "snapshot_is_of_a_version_later": [
         ("server/service/parameters.cc", "    slot.committed = {slot.state.version, digest};",
          "    slot.committed = {slot.state.version, digest ^ (slot.state.version % 7 == 6 ? 1u : 0u)};")],
