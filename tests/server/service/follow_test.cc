@@ -46,7 +46,7 @@ class FollowReactorTest : public testing::Test {
   DirectCoordinator run_{ConfigForTest(), kLead};
 };
 
-TEST_F(FollowReactorTest, UpdatesThatWaitForAWriteAreReplacedByTheLastAndTheConfigIsNotLost) {
+TEST_F(FollowReactorTest, FirstUpdateHasTheConfigAndOfThoseThatWaitForAWriteOnlyTheLastIsSent) {
   FollowStream stream;
   auto held = std::make_unique<HeldJournal>(*run_.journal);
   stream.Bind(NewFollowReactor(run_.coordinator.get(), Gate::Open(), {}));
