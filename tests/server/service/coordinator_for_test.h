@@ -42,6 +42,23 @@ inline std::vector<std::string> ChunksOf(const core::Fragment& fragment, core::C
   return chunks;
 }
 
+inline v1::Context ContextForTest(const std::string& site) {
+  v1::Context context;
+  context.set_protocol(transport::kProtocol);
+  context.set_run_id("test");
+  context.set_site(site);
+  context.set_session(site + "-1");
+  return context;
+}
+
+inline v1::Join JoinOf(const std::string& site, const core::Manifest& manifest = ManifestForTest()) {
+  v1::Join join;
+  *join.mutable_context() = ContextForTest(site);
+  transport::ToProto(manifest, join.mutable_manifest());
+  for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
+  return join;
+}
+
 struct UploadOutcome {
   std::vector<int> missing;
   std::optional<v1::Verdict> verdict;
@@ -77,14 +94,7 @@ class CoordinatorForTest {
     journal_->Flush();
   }
 
-  static v1::Context ContextOf(const std::string& site) {
-    v1::Context context;
-    context.set_protocol(transport::kProtocol);
-    context.set_run_id("test");
-    context.set_site(site);
-    context.set_session(site + "-1");
-    return context;
-  }
+  static v1::Context ContextOf(const std::string& site) { return ContextForTest(site); }
 
   // The same, when these sites have reported.
   void HearAt(int64_t ms, const std::vector<std::string>& sites) {
@@ -111,11 +121,8 @@ class CoordinatorForTest {
     call.context.set_deadline(std::chrono::system_clock::now() + kHang);
     call.stream = stub->Control(&call.context);
     v1::SiteMessage message;
-    v1::Join* join = message.mutable_join();
-    *join->mutable_context() = ContextOf(site);
-    if (change) change(*join->mutable_context());
-    transport::ToProto(manifest, join->mutable_manifest());
-    for (core::CodecId codec : core::kAllCodecs) join->add_codecs(static_cast<uint32_t>(codec));
+    *message.mutable_join() = JoinOf(site, manifest);
+    if (change) change(*message.mutable_join()->mutable_context());
     call.stream->Write(message);
     return Read(site);
   }

@@ -45,11 +45,9 @@ class Gates : public testing::Test {
     return stream->Finish();
   }
 
-  static v1::SiteMessage JoinOf(const std::string& site) {
+  static v1::SiteMessage Joining(const std::string& site) {
     v1::SiteMessage message;
-    *message.mutable_join()->mutable_context() = CoordinatorForTest::ContextOf(site);
-    transport::ToProto(ManifestForTest(), message.mutable_join()->mutable_manifest());
-    for (core::CodecId codec : core::kAllCodecs) message.mutable_join()->add_codecs(static_cast<uint32_t>(codec));
+    *message.mutable_join() = JoinOf(site);
     return message;
   }
 
@@ -67,7 +65,7 @@ TEST_F(Gates, ControlStreamBeginsWithJoin) {
 
 TEST_F(Gates, StreamOfOneSiteNamesNoOther) {
   CoordinatorForTest run;
-  const grpc::Status status = Control(run, "", {JoinOf("a"), JoinOf("b")});
+  const grpc::Status status = Control(run, "", {Joining("a"), Joining("b")});
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_THAT(status.error_message(), HasSubstr("this stream is of site a, and Join names b"));
 }
@@ -78,7 +76,7 @@ TEST_F(Gates, EveryKindOfCallAsksForTheTokenOfItsSite) {
   for (const auto& [token, code] : {std::pair("", grpc::StatusCode::UNAUTHENTICATED),
                                     {"delta", grpc::StatusCode::UNAUTHENTICATED},
                                     {"beta", grpc::StatusCode::PERMISSION_DENIED}}) {
-    EXPECT_EQ(Control(run, token, {JoinOf("a")}).error_code(), code) << token;
+    EXPECT_EQ(Control(run, token, {Joining("a")}).error_code(), code) << token;
 
     auto context = With(token);
     v1::DescribeRequest describe;
@@ -122,7 +120,7 @@ TEST_F(Gates, TokenThatIsTakenBackEndsTheStreamAtItsNextMessage) {
   CoordinatorForTest run(gate.get());
   const auto context = With("alpha");
   const auto stream = run.stub->Control(context.get());
-  stream->Write(JoinOf("a"));
+  stream->Write(Joining("a"));
   v1::CoordinatorMessage answer;
   ASSERT_TRUE(stream->Read(&answer));
   EXPECT_TRUE(answer.has_welcome()) << answer.ShortDebugString();
@@ -142,7 +140,7 @@ TEST_F(Gates, SiteThatFloodsItsControlStreamIsStoppedAndTheOthersGoOn) {
   v1::SiteMessage progress;
   progress.mutable_progress();
   std::vector<v1::SiteMessage> flood(20, progress);
-  flood.insert(flood.begin(), JoinOf("c"));
+  flood.insert(flood.begin(), Joining("c"));
   const grpc::Status status = Control(run, "", flood);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("site c sends more than 1 control messages a second"));
@@ -179,7 +177,7 @@ TEST_F(Gates, MessageBeyondTheLimitEndsItsCallAlone) {
   arguments.SetMaxSendMessageSize(-1);
   const auto stub = v1::Coordinator::NewStub(grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(run.port),
                                                                        grpc::InsecureChannelCredentials(), arguments));
-  v1::SiteMessage join = JoinOf("a");
+  v1::SiteMessage join = Joining("a");
   join.mutable_join()->set_software_version(std::string(core::kMaxControlMessageBytes, 'x'));
   grpc::ClientContext context;
   const auto stream = stub->Control(&context);

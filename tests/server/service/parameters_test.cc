@@ -31,12 +31,15 @@ class ParametersTest : public ::testing::Test {
     Make([](core::FragmentId, core::AnchorDigest, double) {});
   }
 
-  void Make(std::function<void(core::FragmentId, core::AnchorDigest, double merge_s)> merged) {
-    parameters_ = std::make_unique<Parameters>(ParametersOptions{.map = map_,
-                                                                 .merge = {},
-                                                                 .journal = journal_.get(),
-                                                                 .merged = std::move(merged),
-                                                                 .failed = [](const absl::Status&) {}});
+  void Make(std::function<void(core::FragmentId, core::AnchorDigest, double merge_s)> merged,
+            int64_t snapshot_every = 0) {
+    parameters_ = std::make_unique<Parameters>(
+        ParametersOptions{.map = map_,
+                          .merge = {.down = {core::CodecId::kInt4}},
+                          .snapshot_every = snapshot_every,
+                          .journal = journal_.get(),
+                          .merged = std::move(merged),
+                          .failed = [this](const absl::Status& status) { failed_ = status; }});
   }
 
   // Decides the round of that base, as if `a` had contributed ones.
@@ -65,10 +68,21 @@ class ParametersTest : public ::testing::Test {
     }
   }
 
+  // Waits until the round that makes that version is merged, and its update whole.
+  void AwaitMerged(core::Version version) {
+    const auto update = *parameters_->UpdateSource(0, version - 1);
+    while (true) {
+      auto woken = std::make_shared<std::promise<void>>();
+      if (update->Get(1000, [woken] { woken->set_value(); }).end) return;
+      woken->get_future().wait();
+    }
+  }
+
   const TemporaryFolder folder_;
   const core::FragmentMap map_;
   const std::unique_ptr<Journal> journal_;
   std::vector<StartingFragment> zeros_;
+  absl::Status failed_;  // of the merge thread; read after Finish
   std::unique_ptr<Parameters> parameters_;
 };
 
@@ -157,6 +171,55 @@ TEST_F(ParametersTest, SiteThatHoldsTheInitialParametersIsSentNothing) {
   const uint64_t digest = parameters_->Committed(0).digest;
   EXPECT_TRUE(AnchorSource(0, digest, [] {})->Header([] {})->already_held);
   EXPECT_FALSE(AnchorSource(0, digest + 1, [] {})->Header([] {})->already_held);
+}
+
+TEST_F(ParametersTest, RoundWhoseContributionsCannotBeReadEndsAllMerging) {
+  parameters_->Set(zeros_);
+  const RoundRecord round{.base = 0, .contributors = {{"a", 0, 1}}, .sites = {"a"}};
+  parameters_->Merge({.round = round, .contributions = {}, .load = [] { return absl::DataLossError("segment 3"); }});
+  EXPECT_TRUE(absl::IsDataLoss(parameters_->Finish()));
+  EXPECT_EQ(parameters_->Committed(0).version, 0);
+  parameters_.reset();  // its thread has told by then
+  EXPECT_EQ(failed_.message(), "segment 3");
+}
+
+TEST_F(ParametersTest, SnapshotIsSavedEverySoManyRoundsAndAtTheEndOfWhatHasMoved) {
+  Make([](core::FragmentId, core::AnchorDigest, double) {}, /*snapshot_every=*/2);
+  parameters_->Set(zeros_);
+  for (core::Version base = 0; base < 3; ++base) MergeRound(base);
+  AwaitAnchor(2);
+  EXPECT_TRUE(journal_->LoadSnapshot(0, 2).ok());
+  EXPECT_FALSE(journal_->LoadSnapshot(0, 1).ok());
+  ASSERT_TRUE(parameters_->Finish().ok());
+  EXPECT_TRUE(journal_->LoadSnapshot(0, 3).ok());
+  EXPECT_EQ(parameters_->Committed(1).version, 0) << "the other fragment has not moved";
+  EXPECT_TRUE(failed_.ok()) << failed_;
+}
+
+// Updates of half a byte a value: nine of them are more than four bytes a value, half an anchor with its momentum.
+TEST_F(ParametersTest, JoinerGetsANewerAnchorWhereTheUpdatesSinceTheLastCostMore) {
+  parameters_->Set(zeros_);
+  for (core::Version base = 0; base < 4; ++base) MergeRound(base);
+  AwaitMerged(4);
+  EXPECT_EQ(AwaitAnchor(0)->Header([] {})->version, 0);
+  for (core::Version base = 4; base < 9; ++base) MergeRound(base);
+  AwaitMerged(9);
+  EXPECT_EQ(AwaitAnchor(0)->Header([] {})->version, 9);
+}
+
+TEST_F(ParametersTest, RoundIsMergingFromItsDecisionToItsCommit) {
+  std::promise<void> go;
+  Make([merged = go.get_future().share()](core::FragmentId, core::AnchorDigest, double) { merged.wait(); });
+  parameters_->Set(zeros_);
+  EXPECT_FALSE(parameters_->Merging(0));
+  MergeRound(0);
+  MergeRound(1);  // behind the first, whose end is not told yet
+  EXPECT_TRUE(parameters_->Merging(0));
+  EXPECT_FALSE(parameters_->Merging(1));
+  go.set_value();
+  ASSERT_TRUE(parameters_->Finish().ok());
+  EXPECT_FALSE(parameters_->Merging(0));
+  EXPECT_EQ(parameters_->Committed(0).version, 2);
 }
 
 }  // namespace

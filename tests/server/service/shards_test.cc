@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "tests/server/service/coordinator_for_test.h"
+#include "tests/server/service/direct_coordinator.h"
 #include "tests/server/service/waiting_download.h"
 
 namespace causeway::server {
@@ -16,17 +16,6 @@ using ::testing::HasSubstr;
 
 constexpr core::Shard kLead{0, 2};
 constexpr core::Shard kSecond{1, 2};
-
-v1::MembershipUpdate UpdateWith(const core::FragmentMap& map, const std::string& site, int64_t stay) {
-  v1::MembershipUpdate update;
-  transport::ToProto(map.manifest(), update.mutable_manifest());
-  transport::ToProto(map, update.mutable_fragments());
-  v1::Member* member = update.add_members();
-  member->set_site(site);
-  member->set_session(site + "-1");
-  member->set_stay(stay);
-  return update;
-}
 
 TEST(Shards, FragmentOfAnotherShardIsRefusedWithItsOwner) {
   CoordinatorForTest run(Gate::Open(), kSecond);
@@ -52,14 +41,13 @@ TEST(Shards, SiteOfWhichShardZeroHasNotToldIsAskedToComeBack) {
 
 TEST(Shards, MembershipOfAnotherRunEndsTheCoordinator) {
   CoordinatorForTest run(Gate::Open(), kSecond);
-  run.coordinator->Follow(UpdateWith(run.map, "a", 1));
+  run.coordinator->Follow(UpdateWith(run.map, "a", 1, "other"));
   EXPECT_TRUE(absl::IsFailedPrecondition(run.coordinator->status())) << run.coordinator->status();
 }
 
 TEST(Shards, SeedIsTakenFromTheSiteThatShardZeroNamesAndOnlyOfOwnFragments) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
-  update.set_run_id("test");
   run.coordinator->Follow(update);
   ASSERT_TRUE(run.Join("a").has_welcome());
   v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 1);
@@ -81,7 +69,6 @@ TEST(Shards, ModelOfAnotherNumberOfFragmentsEndsTheCoordinator) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   const auto other = *core::BuildFragmentMap(ManifestForTest(), 1, core::FragmentAssignment::kStrided);
   v1::MembershipUpdate update = UpdateWith(other, "a", 0);
-  update.set_run_id("test");
   run.coordinator->Follow(update);
   EXPECT_THAT(std::string(run.coordinator->status().message()), HasSubstr("expected 2 fragments, got 1"));
 }
@@ -89,7 +76,6 @@ TEST(Shards, ModelOfAnotherNumberOfFragmentsEndsTheCoordinator) {
 TEST(Shards, HigherGenerationReplacesTheModelAndWhoWaitsAsksAgain) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
-  update.set_run_id("test");
   update.set_generation(1);
   run.coordinator->Follow(update);
   EXPECT_EQ(run.Join("a").welcome().generation(), 1u);
@@ -98,7 +84,6 @@ TEST(Shards, HigherGenerationReplacesTheModelAndWhoWaitsAsksAgain) {
   manifest[1].shape = {301};
   const auto other = *core::BuildFragmentMap(manifest, 2, core::FragmentAssignment::kStrided);
   v1::MembershipUpdate next = UpdateWith(other, "b", 0);
-  next.set_run_id("test");
   next.set_generation(2);
   EXPECT_GT(run.Join("b", manifest).refused().retry_after_ms(), 0) << "shard 0 may know more";
   run.coordinator->Follow(next);
@@ -113,7 +98,6 @@ TEST(Shards, HigherGenerationReplacesTheModelAndWhoWaitsAsksAgain) {
 TEST(Shards, UpdateWithoutAModelIsNoNews) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
-  update.set_run_id("test");
   run.coordinator->Follow(update);
   ASSERT_TRUE(run.Join("a").has_welcome());
   WaitingDownload anchor(run, "a", 1);
@@ -131,7 +115,6 @@ TEST(Shards, UpdateWithoutAModelIsNoNews) {
 TEST(Shards, SeederIsAskedByEachShardThatLacksItsPart) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
-  update.set_run_id("test");
   run.coordinator->Follow(update);
   ASSERT_TRUE(run.Join("a").has_welcome());
   update.set_seeder("a");

@@ -1,9 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <future>
-
-#include "tests/server/service/coordinator_for_test.h"
+#include "tests/server/service/direct_coordinator.h"
 
 namespace causeway::server {
 namespace {
@@ -158,41 +156,11 @@ TEST(Join, OfAnotherRunIsRefused) {
 
 // Both leases end in one Tick: the round closes with what the first one contributed.
 TEST(Leases, ThatEndTogetherDoNotLoseAnAdmittedContribution) {
-  core::FakeClock clock;
-  const TemporaryFolder folder;
-  auto journal = *Journal::Open({.directory = folder.path(), .failed = nullptr});
-  auto coordinator = *Coordinator::Create({.config = ConfigForTest(), .clock = &clock}, journal.get(), {});
-  struct Silent final : SitePeer {
-    void Send(const v1::CoordinatorMessage&) override {}
-    void Close() override {}
-  };
-  const core::FragmentMap map = *core::BuildFragmentMap(ManifestForTest(), 2, core::FragmentAssignment::kStrided);
-  std::vector<std::shared_ptr<SitePeer>> peers;
-  for (const char* site : {"a", "b"}) {
-    v1::Join join;
-    *join.mutable_context() = CoordinatorForTest::ContextOf(site);
-    transport::ToProto(ManifestForTest(), join.mutable_manifest());
-    for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
-    coordinator->Join(peers.emplace_back(std::make_shared<Silent>()), join);
-  }
-  const auto upload = [&](bool initial, int p, core::CodecId codec) {
-    v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", p);
-    header.set_initial(initial);
-    const auto begun = coordinator->BeginUpload(header);
-    for (const std::string& chunk : ChunksOf(map.fragment(p), codec, 1)) {
-      ASSERT_TRUE(begun->contribution->Add(chunk).ok());
-    }
-    std::promise<bool> admitted;
-    coordinator->CompleteUpload(header, *begun, [&](const auto& verdict) { admitted.set_value(verdict->admitted()); });
-    EXPECT_TRUE(admitted.get_future().get());
-  };
-  for (int p = 0; p < 2; ++p) upload(/*initial=*/true, p, core::CodecId::kFloat32);
-  for (const auto& peer : peers) coordinator->Ready(peer.get());
-  upload(/*initial=*/false, 0, core::CodecId::kInt4);
-  clock.Set(ConfigForTest().membership.lease_ms);
-  coordinator->Tick();
-  EXPECT_TRUE(coordinator->Finish().ok());
-  EXPECT_EQ(coordinator->Describe().versions(0), 1);
+  DirectCoordinator run;
+  run.Start();
+  run.Contribute("a", 0);
+  run.TickAt(ConfigForTest().membership.lease_ms);
+  EXPECT_EQ(run.TakeUpdate(0, 0).header.merged, std::vector<std::string>{"a"});
 }
 
 }  // namespace

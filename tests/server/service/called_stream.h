@@ -1,0 +1,157 @@
+// The server's end of a call, as gRPC shows it to a reactor, with the test as client and network: it says when each
+// read and write completes, so that any order of them can be had.
+//
+//   test ── Deliver, CompleteWrite, Break ──► CalledStream ──► OnReadDone, OnWriteDone, OnCancel, OnDone of the reactor
+//   test ◄── written(), finished() ────────── CalledStream ◄── StartRead, StartWrite, Finish
+//
+// Each reactor has to keep to gRPC's rules: one read and one write at a time, and nothing after its Finish. The reactor
+// may call from any thread; the test calls from one.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/mutex.h"
+#include "transport/bulk_message.h"
+
+namespace causeway::server {
+
+template <typename Base, typename Reactor, typename Response>
+class CalledEnd : public Base {
+ public:
+  ~CalledEnd() override {
+    if (reactor_ != nullptr) Break();
+  }
+
+  void Bind(Reactor* reactor) {
+    reactor_ = reactor;
+    this->BindReactor(reactor);
+  }
+
+  // The write in progress has left.
+  void CompleteWrite() {
+    {
+      core::MutexLock lock(mutex_);
+      ASSERT_TRUE(writing_);
+      writing_ = false;
+    }
+    reactor_->OnWriteDone(true);
+  }
+  // The same, of all writes until the reactor has none.
+  void CompleteWrites() {
+    while (writing()) CompleteWrite();
+  }
+
+  // The connection is lost, or the client gives up: what is in progress fails, and the reactor has to finish.
+  void Break() {
+    if (!finished()) reactor_->OnCancel();
+    FailRead();
+    bool writes = false;
+    {
+      core::MutexLock lock(mutex_);
+      writes = std::exchange(writing_, false);
+    }
+    if (writes) reactor_->OnWriteDone(false);
+    EXPECT_TRUE(finished()) << "a reactor that does not finish keeps its call for ever";
+    std::exchange(reactor_, nullptr)->OnDone();
+  }
+
+  bool writing() const {
+    core::MutexLock lock(mutex_);
+    return writing_;
+  }
+  std::vector<Response> written() const {
+    core::MutexLock lock(mutex_);
+    return written_;
+  }
+  std::optional<grpc::Status> finished() const {
+    core::MutexLock lock(mutex_);
+    return finished_;
+  }
+
+ protected:
+  virtual void FailRead() {}
+
+  Reactor* reactor_ = nullptr;
+  mutable core::Mutex mutex_;
+
+ private:
+  void SendInitialMetadata() override {}
+  void Write(const Response* response, grpc::WriteOptions) override {
+    core::MutexLock lock(mutex_);
+    EXPECT_FALSE(writing_) << "a second write while one is in progress";
+    EXPECT_FALSE(finished_) << "a write after Finish";
+    writing_ = true;
+    written_.push_back(*response);
+  }
+  void WriteAndFinish(const Response* response, grpc::WriteOptions options, grpc::Status status) override {
+    Write(response, options);
+    Finish(std::move(status));
+    core::MutexLock lock(mutex_);
+    writing_ = false;  // gRPC tells of no such write
+  }
+  void Finish(grpc::Status status) override {
+    core::MutexLock lock(mutex_);
+    EXPECT_FALSE(finished_) << "finished twice";
+    finished_ = std::move(status);
+  }
+  grpc::internal::ServerReactor* reactor() override { return reactor_; }
+  void CallOnDone() override {}
+
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Response> written_ ABSL_GUARDED_BY(mutex_);
+  std::optional<grpc::Status> finished_ ABSL_GUARDED_BY(mutex_);
+};
+
+template <typename Request, typename Response>
+class CalledStream final : public CalledEnd<grpc::ServerCallbackReaderWriter<Request, Response>,
+                                            grpc::ServerBidiReactor<Request, Response>, Response> {
+ public:
+  // The client's next message; the reactor has to be reading.
+  void Deliver(const Request& message) {
+    Request* const into = TakeRead();
+    ASSERT_NE(into, nullptr) << "the reactor does not read";
+    *into = message;
+    this->reactor_->OnReadDone(true);
+  }
+  // The client has said all that it has to say.
+  void HalfClose() { FailRead(); }
+  bool reading() const {
+    core::MutexLock lock(this->mutex_);
+    return into_ != nullptr;
+  }
+
+ private:
+  void Read(Request* into) override {
+    core::MutexLock lock(this->mutex_);
+    EXPECT_EQ(into_, nullptr) << "a second read while one is in progress";
+    into_ = into;
+  }
+  void FailRead() override {
+    if (TakeRead() != nullptr) this->reactor_->OnReadDone(false);
+  }
+  Request* TakeRead() {
+    core::MutexLock lock(this->mutex_);
+    return std::exchange(into_, nullptr);
+  }
+
+  Request* into_ = nullptr;
+};
+
+using CalledDownload = CalledEnd<grpc::ServerCallbackWriter<grpc::ByteBuffer>,
+                                 grpc::ServerWriteReactor<grpc::ByteBuffer>, grpc::ByteBuffer>;
+
+// The messages that a bulk stream has carried so far.
+template <typename Message, typename Stream>
+std::vector<Message> MessagesOf(const Stream& stream) {
+  std::vector<Message> messages;
+  for (grpc::ByteBuffer& bytes : stream.written()) EXPECT_TRUE(transport::FromBytes(bytes, &messages.emplace_back()));
+  return messages;
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,180 @@
+// A site's control stream: what the reactor does with messages, writes and ends, in any order that they can come in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/service/called_stream.h"
+#include "tests/server/service/direct_coordinator.h"
+
+namespace causeway::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using ControlStream = CalledStream<v1::SiteMessage, v1::CoordinatorMessage>;
+
+v1::SiteMessage Joining(const std::string& site) {
+  v1::SiteMessage message;
+  *message.mutable_join() = JoinOf(site);
+  return message;
+}
+
+v1::SiteMessage PingAt(uint64_t sent_us) {
+  v1::SiteMessage message;
+  message.mutable_ping()->set_sent_us(sent_us);
+  return message;
+}
+
+class ControlTest : public testing::Test {
+ protected:
+  void Open(ControlStream& stream) { stream.Bind(NewControlReactor(run_.coordinator.get(), gate_.get(), {})); }
+  void Join(ControlStream& stream, const std::string& site) {
+    Open(stream);
+    stream.Deliver(Joining(site));
+    run_.Settle();
+  }
+
+  // Lets any number of messages through.
+  const std::unique_ptr<Gate> gate_ = *Gate::Create({.limits = {.control_messages_burst = 1e6}, .clock = &run_.clock});
+  DirectCoordinator run_;
+};
+
+TEST_F(ControlTest, MessagesLeaveOneAtATimeInTheirOrder) {
+  ControlStream stream;
+  Join(stream, "a");
+  ASSERT_EQ(stream.written().size(), 1u);
+  EXPECT_TRUE(stream.written()[0].has_welcome());
+  stream.CompleteWrite();
+  ASSERT_EQ(stream.written().size(), 2u);
+  EXPECT_TRUE(stream.written()[1].has_seed_request());
+  stream.CompleteWrites();
+  EXPECT_EQ(stream.written().back().notice().reason(), "0 of 2 sites are ready (min_sites)");
+  EXPECT_TRUE(stream.reading());
+}
+
+TEST_F(ControlTest, PingIsAnsweredAtOnceAlsoWhileTheJournalWrites) {
+  ControlStream stream;
+  const HeldJournal held(*run_.journal);
+  Open(stream);
+  stream.Deliver(Joining("a"));
+  stream.Deliver(PingAt(77));
+  ASSERT_EQ(stream.written().size(), 1u);
+  EXPECT_EQ(stream.written()[0].pong().sent_us(), 77u);
+}
+
+TEST_F(ControlTest, MessageOfAKindFromANewerSiteIsPassedOver) {
+  ControlStream stream;
+  Join(stream, "a");
+  stream.CompleteWrites();
+  const size_t before = stream.written().size();
+  stream.Deliver({});
+  EXPECT_EQ(stream.written().size(), before);
+  stream.Deliver(PingAt(1));
+  EXPECT_EQ(stream.written().size(), before + 1);
+  EXPECT_FALSE(stream.finished());
+}
+
+TEST_F(ControlTest, RefusalIsSentBeforeTheStreamEnds) {
+  ControlStream stream;
+  Open(stream);
+  v1::SiteMessage join = Joining("a");
+  join.mutable_join()->mutable_context()->set_session("");
+  stream.Deliver(join);
+  run_.Settle();
+  ASSERT_EQ(stream.written().size(), 1u);
+  EXPECT_EQ(stream.written()[0].refused().reason(), "session: expected one, got none");
+  EXPECT_FALSE(stream.finished()) << "the refusal is on its way";
+  stream.CompleteWrite();
+  ASSERT_TRUE(stream.finished());
+  EXPECT_TRUE(stream.finished()->ok());
+}
+
+TEST_F(ControlTest, SiteThatDoesNotReadIsCutOffAndItsNameIsKept) {
+  ControlStream stream;
+  Join(stream, "a");
+  const size_t queued = 3;  // what follows from the join: Welcome, SeedRequest, Notice
+  for (size_t i = queued; i < core::kMaxQueuedControlMessages; ++i) stream.Deliver(PingAt(i));
+  EXPECT_FALSE(stream.finished());
+  stream.Deliver(PingAt(1));
+  ASSERT_TRUE(stream.finished());
+  EXPECT_EQ(stream.finished()->error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(stream.finished()->error_message(), "the site does not read its control stream");
+  stream.Break();
+  EXPECT_TRUE(run_.StatusOf("a").lease_s_left.has_value());
+  ControlStream next;
+  Join(next, "a");
+  EXPECT_TRUE(next.written()[0].has_welcome());
+}
+
+TEST_F(ControlTest, SiteThatJoinsAgainEndsItsOlderStreamAndGoesOnWithTheNewOne) {
+  ControlStream older, newer;
+  Join(older, "a");
+  older.CompleteWrites();
+  Join(newer, "a");
+  ASSERT_TRUE(older.finished());
+  EXPECT_TRUE(older.finished()->ok());
+  older.Break();
+  EXPECT_FALSE(run_.StatusOf("a").lease_s_left) << "the end of the older stream is no news of the site";
+  newer.CompleteWrites();
+  EXPECT_TRUE(newer.written()[0].has_welcome());
+  run_.Seed("a");
+  EXPECT_TRUE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::PAUSE).ok());
+  EXPECT_TRUE(newer.writing());
+  EXPECT_FALSE(newer.finished());
+}
+
+TEST_F(ControlTest, StreamThatEndsWithoutLeaveIsBrokenAndTheSiteIsExpectedBack) {
+  ControlStream stream;
+  Join(stream, "a");
+  stream.CompleteWrites();
+  stream.HalfClose();
+  ASSERT_TRUE(stream.finished());
+  EXPECT_TRUE(stream.finished()->ok());
+  stream.Break();
+  run_.clock.Advance(3'000);
+  const SiteStatus status = run_.StatusOf("a");
+  EXPECT_EQ(status.state, core::SiteState::kJoining);
+  EXPECT_EQ(status.reason, "its control stream broke; expected back within the lease");
+  EXPECT_EQ(status.lease_s_left, 7.0);
+}
+
+TEST_F(ControlTest, StreamThatIsCancelledWhileAMessageIsOnItsWayEndsOnce) {
+  ControlStream stream;
+  Join(stream, "a");
+  ASSERT_TRUE(stream.writing());
+  stream.Break();
+  EXPECT_TRUE(run_.StatusOf("a").lease_s_left.has_value());
+}
+
+TEST_F(ControlTest, LeaveEndsTheStreamAfterWhatWasSaidBefore) {
+  ControlStream stream;
+  Join(stream, "a");
+  v1::SiteMessage leave;
+  leave.mutable_leave()->set_reason("shut down");
+  stream.Deliver(leave);
+  run_.Settle();
+  EXPECT_FALSE(stream.finished());
+  stream.CompleteWrites();
+  ASSERT_TRUE(stream.finished());
+  EXPECT_TRUE(stream.finished()->ok());
+  EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kGone);
+  EXPECT_EQ(run_.StatusOf("a").reason, "shut down");
+  stream.Break();
+  EXPECT_EQ(run_.StatusOf("a").reason, "shut down") << "the end of its stream is no news of the site";
+}
+
+TEST_F(ControlTest, FirstMessageThatIsNoJoinEndsTheStreamAndTheCoordinatorHearsNothing) {
+  ControlStream stream;
+  Open(stream);
+  v1::SiteMessage ready;
+  ready.mutable_ready();
+  stream.Deliver(ready);
+  ASSERT_TRUE(stream.finished());
+  EXPECT_EQ(stream.finished()->error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(stream.finished()->error_message(), HasSubstr("expected Join as the first message"));
+  EXPECT_FALSE(stream.reading());
+  EXPECT_THAT(run_.coordinator->Status().sites, IsEmpty());
+}
+
+}  // namespace
+}  // namespace causeway::server
