@@ -9,13 +9,28 @@
 #include "core/random.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/asan_interface.h>
 #endif
 
 namespace causeway::sim {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kStackBytes = 2 << 20;  // its frames are larger
+
+// AddressSanitizer has to know on which stack the program runs. `from` is null where that stack is left for ever.
+void BeforeSwitch(void** from, const void* stack, size_t bytes) { __sanitizer_start_switch_fiber(from, stack, bytes); }
+void AfterSwitch(void* from, const void** left, size_t* bytes) { __sanitizer_finish_switch_fiber(from, left, bytes); }
+// A thread that was killed has left its frames' marks on the stack that the next one takes.
+void ForgetFrames(const void* stack) { __asan_unpoison_memory_region(stack, kStackBytes); }
+#else
 constexpr size_t kStackBytes = 512 << 10;
+
+void BeforeSwitch(void**, const void*, size_t) {}
+void AfterSwitch(void*, const void**, size_t*) {}
+void ForgetFrames(const void*) {}
+#endif
+
 constexpr int64_t kSwitchOneIn = 6;   // at a lock that is free
 constexpr int64_t kSlowOneIn = 4000;  // a thread that the machine does not run for a while
 constexpr int64_t kSlowMs = 40;
@@ -92,6 +107,7 @@ void Machine::Spawn(const std::shared_ptr<Process>& process, std::function<void(
   } else {
     fiber->stack = free_stacks_.back();
     free_stacks_.pop_back();
+    ForgetFrames(fiber->stack);
   }
   getcontext(&fiber->context);
   fiber->context.uc_stack.ss_sp = fiber->stack;
@@ -113,40 +129,28 @@ const void* Machine::CurrentThread() { return running_; }
 
 void Machine::Enter(unsigned low, unsigned high) {
   auto* const fiber = reinterpret_cast<Fiber*>(static_cast<uintptr_t>(low) | static_cast<uintptr_t>(high) << 32);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
-#endif
+  AfterSwitch(nullptr, &machine->scheduler_stack_, &machine->scheduler_stack_bytes_);
   fiber->body();
   fiber->ended = true;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(nullptr, nullptr, 0);
-#endif
+  BeforeSwitch(nullptr, machine->scheduler_stack_, machine->scheduler_stack_bytes_);
   setcontext(&machine->scheduler_);
 }
 
 void Machine::SwitchTo(Fiber* fiber) {
   running_ = fiber;
-#if defined(__SANITIZE_ADDRESS__)
   void* own = nullptr;
-  __sanitizer_start_switch_fiber(&own, fiber->stack, kStackBytes);
-#endif
+  BeforeSwitch(&own, fiber->stack, kStackBytes);
   swapcontext(&scheduler_, &fiber->context);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(own, nullptr, nullptr);
-#endif
+  AfterSwitch(own, nullptr, nullptr);
   running_ = nullptr;
   if (fiber->ended) Remove(fiber);
 }
 
 // The running fiber waits; returns when it is its turn again.
 void Machine::SwitchBack(Fiber* fiber) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&fiber->fake_stack, nullptr, 0);
-#endif
+  BeforeSwitch(&fiber->fake_stack, scheduler_stack_, scheduler_stack_bytes_);
   swapcontext(&fiber->context, &scheduler_);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fiber->fake_stack, nullptr, nullptr);
-#endif
+  AfterSwitch(fiber->fake_stack, nullptr, nullptr);
 }
 
 void Machine::Remove(Fiber* fiber) {

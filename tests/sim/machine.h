@@ -130,6 +130,8 @@ class Machine final : public core::Simulation {
   std::vector<void*> free_stacks_;
   Fiber* running_ = nullptr;
   ucontext_t scheduler_{};
+  const void* scheduler_stack_ = nullptr;  // for AddressSanitizer
+  size_t scheduler_stack_bytes_ = 0;
   uint64_t log_hash_ = 0;
   bool show_log_ = false;
   bool alone_ = false;

@@ -1,4 +1,4 @@
-// simulate --seed=N [--events=M] [--log] [--seconds=S --seeds=K]: see tests/sim/run.
+// simulate --seed=N [--events=M] [--log] [--verbose] [--folder=DIR]: see tests/sim/run.
 #include <spdlog/sinks/null_sink.h>
 #include <spdlog/spdlog.h>
 
