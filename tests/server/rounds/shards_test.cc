@@ -214,6 +214,15 @@ TEST_F(ShardsTest, ASiteThatJoinsAnewUnseenIsDroppedAndEntersAnew) {
   EXPECT_EQ(entered[0].entry.stay, 2);
 }
 
+TEST_F(ShardsTest, ASiteThatJoinsAnewHasNoPlaceAtAFollowerUntilItEnters) {
+  ArriveAtBoth("a");
+  EXPECT_THAT(follower.state().sites.at("a").first_versions, SizeIs(kFragments));
+  lead.Leave("a", SessionOf("a"), false, "said so", 0);
+  lead.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 0);
+  Tell();
+  EXPECT_THAT(follower.state().sites.at("a").first_versions, IsEmpty());
+}
+
 // Whatever shard 0 knows of the others' rounds: a joiner contributes to none that is decided, and to all that are due
 // after it enters.
 TEST_F(ShardsTest, AJoinerContributesFirstToWhatIsOpenAtEachShard) {
