@@ -104,6 +104,7 @@ class Call : public std::enable_shared_from_this<Call> {
   const Node client_node;
   const Node server_node;
   std::shared_ptr<End> client, server;
+  std::deque<Segment> unsent;  // of the client, until there is a connection
 };
 
 // What answers calls: makes a reactor for each of them, as gRPC's service does.
@@ -171,6 +172,7 @@ class Network {
   void Release(const Direction& direction);
   void WatchKeepalive(const std::shared_ptr<Call>& call);
   void Accept(const std::shared_ptr<Call>& call);
+  void Connected(Call& call);
 
   Machine& machine_;
   NetworkOptions options_;

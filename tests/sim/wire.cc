@@ -382,6 +382,7 @@ void Network::Accept(const std::shared_ptr<Call>& call) {
     call->server = end;
     if (std::ranges::count(calls_, call) == 0) calls_.push_back(call);  // the client has ended meanwhile
     end->Complete([end, begin] { begin(*end); });
+    Connected(*call);
   };
   switch (call->method) {
     case Method::kControl:
