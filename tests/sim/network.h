@@ -107,7 +107,7 @@ class Call : public std::enable_shared_from_this<Call> {
   std::deque<Segment> unsent;  // of the client, until there is a connection
 };
 
-// What answers calls: makes a reactor for each of them, as gRPC's service does.
+// Answers calls: makes a reactor for each of them, as gRPC's service does.
 class Server {
  public:
   virtual ~Server() = default;

@@ -222,7 +222,7 @@ TEST_F(ControlSessionTest, AJoinNamesTheStayThatItWasGiven) {
   EXPECT_EQ(Join().stay(), 7);
 }
 
-// ---- What a welcome means ----
+// ---- The meaning of a welcome ----
 
 TEST_F(ControlSessionTest, AWelcomeIsToldAsItCame) {
   v1::Welcome welcome = WelcomeOf("l", 1, 5, true);
