@@ -22,7 +22,7 @@ PLANTS = {
         ("transport/pacer.h", "std::max(now_us * 1000, free_at_ns_)",
          "std::max(now_us * 1000 - int64_t{10'000'000'000}, free_at_ns_)")],
     "generation_is_not_sent": [
-        ("transport/transfer.cc", "    if (generation) header.set_generation(*generation);\n", "")],
+        ("transport/transfer.cc", "    if (generation) header.set_generation(*generation);\n", "    (void)generation;\n")],
     "transfers_are_kept_on_another_lineage": [
         ("transport/control_session.cc", "(welcome.resumed() || (joining_ && same_lineage))",
          "(welcome.resumed() || joining_)")],
