@@ -19,6 +19,7 @@ constexpr char kDownload[] = "/causeway.v1.Coordinator/Download";
 void BulkStream::Cancel() {
   wire_.Cancel(context_);
   core::MutexLock lock(mutex_);
+  cancelled_ = true;
   if (timer_ != nullptr) timer_->Cancel();
 }
 
@@ -26,13 +27,19 @@ void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
   const int64_t now_us = core::SystemClock().NowUs();
   const int64_t at_us = pacer_.Reserve(bytes, now_us);
   if (at_us <= now_us) return next();
-  AddHold();
-  core::MutexLock lock(mutex_);
-  timer_ = wire_.After(std::chrono::microseconds(at_us - now_us), [this, next = std::move(next)] {
-    // Also when it was cancelled: the operation fails then, as the stream's others do.
-    if (!core::Guarded(next)) wire_.Cancel(context_);
-    RemoveHold();
-  });
+  {
+    core::MutexLock lock(mutex_);
+    if (!cancelled_) {
+      AddHold();
+      timer_ = wire_.After(std::chrono::microseconds(at_us - now_us), [this, next = std::move(next)] {
+        // Also when it was cancelled: the operation fails then, as the stream's others do.
+        if (!core::Guarded(next)) wire_.Cancel(context_);
+        RemoveHold();
+      });
+      return;
+    }
+  }
+  next();
 }
 
 // ---- Upload ----

@@ -34,7 +34,8 @@ class BulkStream : public BulkCall {
  protected:
   BulkStream(Wire& wire, Pacer& pacer) : wire_(wire), pacer_(pacer) {}
 
-  // Runs `next` when so many bytes may go: at once, or from a timer that keeps the call open meanwhile.
+  // Runs `next` when so many bytes may go: at once, or from a timer that keeps the call open meanwhile. A stream that
+  // is cancelled has nothing to wait for.
   void Pace(int64_t bytes, std::function<void()> next);
 
   Wire& wire_;  // outlives the call
@@ -44,6 +45,7 @@ class BulkStream : public BulkCall {
   Pacer& pacer_;
   core::Mutex mutex_;
   std::unique_ptr<Wire::Timer> timer_ ABSL_GUARDED_BY(mutex_);  // a new one for each wait: one that fires is in use
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class UploadStream final : public BulkStream {

@@ -1,10 +1,13 @@
 #include "transport/describe_call.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "core/clock.h"
 #include "core/mutex.h"
+#include "transport/control_session.h"
 #include "transport/messages.h"
 
 namespace causeway::transport {
@@ -39,6 +42,24 @@ grpc::Status AskForDescription(v1::Coordinator::Stub& stub, const core::SiteId& 
     if (cancelled()) context.TryCancel();
   }
   return *answer.status;
+}
+
+absl::Status MeaningOf(const grpc::Status& status, const v1::RunDescription& description, const core::Shard& expected,
+                       const Address& coordinator) {
+  if (status.ok()) {
+    const core::Shard there{description.shard(), std::max(1, description.num_shards())};
+    if (there == expected) return absl::OkStatus();
+    return absl::PermissionDeniedError(absl::StrCat("expected ", expected.Text(), " at ", coordinator.Text(),
+                                                    ", this is ", there.Text(),
+                                                    ": --coordinator names all shards of the run, in their order"));
+  }
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
+      status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(coordinator.Text(), " is not a coordinator of this version: ", status.error_message()));
+  }
+  if (IsRefusal(status)) return absl::PermissionDeniedError(status.error_message());
+  return absl::UnavailableError(status.error_message());
 }
 
 }  // namespace causeway::transport

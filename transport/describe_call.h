@@ -6,8 +6,11 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/ids.h"
+#include "core/shard.h"
+#include "transport/channel.h"
 
 namespace causeway::transport {
 
@@ -16,5 +19,9 @@ inline constexpr int64_t kStopPollMs = 50;  // how long a wait may outlive the o
 // Once, for at most five seconds; gives up when it is cancelled. Thread-safe.
 grpc::Status AskForDescription(v1::Coordinator::Stub& stub, const core::SiteId& site,
                                absl::FunctionRef<bool()> cancelled, v1::RunDescription& description);
+
+// Whether an answer is the run's: OK. UNAVAILABLE: ask again. PERMISSION_DENIED: asking again does not help. Pure.
+absl::Status MeaningOf(const grpc::Status& status, const v1::RunDescription& description, const core::Shard& expected,
+                       const Address& coordinator);
 
 }  // namespace causeway::transport

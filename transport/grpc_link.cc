@@ -2,16 +2,17 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
-#include "core/limits.h"
 #include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/describe_call.h"
+#include "transport/kernel_buffers.h"
 #include "transport/messages.h"
 #include "transport/tls_probe.h"
 
@@ -20,13 +21,6 @@ namespace {
 
 constexpr auto kLeaveTimeout = std::chrono::seconds(2);    // for the coordinator to hear that we leave
 constexpr auto kFinishTimeout = std::chrono::seconds(30);  // the same, once all is done: a restart of it fits in
-constexpr int64_t kPingMs = 500;
-
-// The coordinator knows who we are, or wants to, and does not let us in: asking again does not help.
-bool IsRefusal(const grpc::Status& status) {
-  return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
-         status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
-}
 
 }  // namespace
 
@@ -34,56 +28,23 @@ GrpcLink::GrpcLink(LinkOptions options) : GrpcLink(options, MakeGrpcWire(options
 
 GrpcLink::GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire)
     : options_(std::move(options)),
-      session_(absl::StrFormat("%016x", core::DeviceRandom())),
       wire_(std::move(wire)),
       up_(options_.max_up_bytes_per_s),
-      down_(options_.max_down_bytes_per_s) {}
+      down_(options_.max_down_bytes_per_s),
+      session_(options_.site, options_.shard, options_.connect_timeout_s,
+               absl::StrFormat("%016x", core::DeviceRandom())) {}
 
 GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
 
-bool GrpcLink::UnreachableTooLong(int64_t since_ms) const {
-  return options_.connect_timeout_s > 0 && clock_.NowMs() - since_ms >= options_.connect_timeout_s * 1000;
-}
-
 void GrpcLink::Resume(const core::SessionId& session, const std::string& lineage) {
   CHECK(listener_ == nullptr);
-  session_ = session;
   core::MutexLock lock(mutex_);
-  lineage_ = lineage;
+  session_.Resume(session, lineage);
 }
 
 std::string GrpcLink::lineage() const {
   core::MutexLock lock(mutex_);
-  return lineage_;
-}
-
-// Of a connection that failed: what TLS has to say, or else gRPC's words, which are clear where nobody answers.
-std::string GrpcLink::Explain(const std::string& error) const {
-  if (absl::StrContains(error, "refused") || absl::StrContains(error, "imeout")) return error;
-  const std::string why = WhyNoConnection(options_.coordinator, options_.channel.tls);
-  return why.empty() ? error : why;
-}
-
-v1::Context GrpcLink::MakeContext() const {
-  v1::Context context;
-  context.set_protocol(kProtocol);
-  context.set_run_id(run_id_);
-  context.set_site(options_.site);
-  context.set_session(session_);
-  context.set_epoch(epoch_);
-  context.set_lineage(lineage_);
-  context.set_shard(options_.shard.index);
-  context.set_num_shards(options_.shard.count);
-  context.set_world(1);
-  return context;
-}
-
-absl::Status GrpcLink::CheckShard(const v1::RunDescription& description) const {
-  const core::Shard there{description.shard(), std::max(1, description.num_shards())};
-  if (there == options_.shard) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("expected ", options_.shard.Text(), " at ",
-                                                  options_.coordinator.Text(), ", this is ", there.Text(),
-                                                  ": --coordinator names all shards of the run, in their order"));
+  return session_.lineage();
 }
 
 absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& cancelled) {
@@ -92,21 +53,18 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
   for (int attempt = 0;; ++attempt) {
     v1::RunDescription description;
     const grpc::Status status = wire_->Describe(options_.site, stops, description);
-    if (status.ok()) {
-      RETURN_IF_ERROR(CheckShard(description));
+    const absl::Status meaning = MeaningOf(status, description, options_.shard, options_.coordinator);
+    if (meaning.ok()) {
       core::MutexLock lock(mutex_);
-      run_id_ = description.run_id();
+      session_.SetRun(description.run_id());
       return RunDescription{description.run_id(), description.run_config()};
     }
-    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
-        status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
-      return absl::PermissionDeniedError(
-          absl::StrCat(options_.coordinator.Text(), " is not a coordinator of this version: ", status.error_message()));
-    }
-    if (IsRefusal(status)) return absl::PermissionDeniedError(status.error_message());
-    const bool unavailable = status.error_code() == grpc::StatusCode::UNAVAILABLE;
-    const std::string error = unavailable ? Explain(status.error_message()) : status.error_message();
-    if (UnreachableTooLong(since_ms)) {
+    if (!absl::IsUnavailable(meaning)) return meaning;
+    const bool unconnected = status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    const std::string error = unconnected
+                                  ? ExplainFailure(status.error_message(), options_.coordinator, options_.channel.tls)
+                                  : status.error_message();
+    if (UnreachableTooLong(options_.connect_timeout_s, since_ms, clock_.NowMs())) {
       return absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " within ",
                                                  options_.connect_timeout_s, " s: ", error));
     }
@@ -129,7 +87,7 @@ bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& can
       connected = wire_->AwaitConnected(clock_.Now() + wait);
     } else {
       core::MutexLock lock(mutex_);
-      lock.WaitFor(changed_, wait, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
+      lock.WaitFor(changed_, wait, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return session_.stopping(); });
     }
   }
   return stops();
@@ -137,7 +95,7 @@ bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& can
 
 bool GrpcLink::Stopping() const {
   core::MutexLock lock(mutex_);
-  return stopping_;
+  return session_.stopping();
 }
 
 void GrpcLink::Start(const core::Manifest& manifest, LinkListener* listener) {
@@ -146,53 +104,46 @@ void GrpcLink::Start(const core::Manifest& manifest, LinkListener* listener) {
   listener_ = listener;
   {
     core::MutexLock lock(mutex_);
-    unreached_since_ms_ = clock_.NowMs();
+    session_.Begin(clock_.NowMs());
   }
   thread_ = core::Thread([this] { core::Guarded([this] { Run(); }); });
 }
 
 void GrpcLink::Run() {
   while (true) {
-    int64_t wait_ms = 0;
-    std::string error;
-    bool explain = false;
+    ControlSession::Wait wait;
     {
       core::MutexLock lock(mutex_);
-      if (stopping_ || failed_) return;
-      if (!control_running_ && attempts_ > 0) {
-        wait_ms = std::max(retry_after_ms_, BackoffMs(attempts_ - 1, core::DeviceRandom()));
-        retry_after_ms_ = 0;
-        error = last_error_;
-        explain = connection_failed_;
-      }
+      if (session_.over()) return;
+      if (session_.HasToWait()) wait = session_.TakeWait(core::DeviceRandom());
     }
-    if (wait_ms > 0) {
-      spdlog::warn("connection to {} lost ({}); joining again in {} ms", options_.coordinator.Text(),
-                   explain ? Explain(error) : error, wait_ms);
+    if (wait.ms > 0) {
+      spdlog::warn(
+          "connection to {} lost ({}); joining again in {} ms", options_.coordinator.Text(),
+          wait.unconnected ? ExplainFailure(wait.error, options_.coordinator, options_.channel.tls) : wait.error,
+          wait.ms);
     }
-    if (wait_ms > 0 && WaitForRetry(wait_ms, [] { return false; })) return;
+    if (wait.ms > 0 && WaitForRetry(wait.ms, [] { return false; })) return;
     Connect();
     // Until the control stream breaks, look after the transfers.
     while (true) {
       const int64_t looked_ms = clock_.NowMs();
       LaunchDue();
       core::MutexLock lock(mutex_);
-      if (stopping_ || !control_running_) break;
-      lock.WaitFor(changed_, std::chrono::milliseconds(MsToLook(looked_ms)),
+      if (session_.stopping() || !session_.running()) break;
+      lock.WaitFor(changed_, std::chrono::milliseconds(transfers_.MsToLook(looked_ms)),
                    [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                     return stopping_ || !control_running_ || std::exchange(retry_added_, false);
+                     return session_.stopping() || !session_.running() || transfers_.TakeRetryAdded();
                    });
     }
-    bool give_up = false;
+    std::string error;
     {
       core::MutexLock lock(mutex_);
-      give_up = !stopping_ && !failed_ && UnreachableTooLong(unreached_since_ms_);
-      error = last_error_;
+      if (!session_.GivesUp(clock_.NowMs())) continue;
+      error = session_.last_error();
     }
-    if (give_up) {
-      Fail(absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " for ",
-                                               options_.connect_timeout_s, " s: ", error)));
-    }
+    Fail(absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " for ",
+                                             options_.connect_timeout_s, " s: ", error)));
   }
 }
 
@@ -201,16 +152,10 @@ void GrpcLink::Connect() {
   ToProto(manifest_, join.mutable_manifest());
   for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
   const Standing standing = listener_->GetStanding();
-  join.mutable_versions()->Assign(standing.versions.begin(), standing.versions.end());
-  join.set_from_checkpoint(standing.from_checkpoint);
-  join.set_software_version(kVersion);
-  ToProto(standing.data, &join);
+  ToProto(standing, &join);
   core::MutexLock lock(mutex_);
-  if (stopping_ || failed_) return;
-  joining_ = standing.joining;
-  join.set_stay(stay_);
-  *join.mutable_context() = MakeContext();
-  control_running_ = true;
+  if (session_.over()) return;
+  session_.Join(standing.joining, &join);
   control_ = ControlStream::Start(
       *wire_, std::move(join), [this](const v1::CoordinatorMessage& message) { OnControlMessage(message); },
       [this](const grpc::Status& status) { OnControlEnded(status); });
@@ -219,18 +164,8 @@ void GrpcLink::Connect() {
 void GrpcLink::OnControlEnded(const grpc::Status& status) {
   if (IsRefusal(status)) Fail(absl::PermissionDeniedError(status.error_message()));
   core::MutexLock lock(mutex_);
-  connection_failed_ = !welcomed_ && status.error_code() == grpc::StatusCode::UNAVAILABLE;
-  if (welcomed_ || unreached_since_ms_ == 0) unreached_since_ms_ = clock_.NowMs();
-  attempts_ = welcomed_ ? 1 : attempts_ + 1;
-  if (leave_ && welcomed_ && status.ok()) left_ = stopping_ = true;  // it ends the stream when that is durable
-  welcomed_ = false;
-  control_running_ = false;
+  session_.Ended(status, clock_.NowMs());
   control_.reset();
-  if (!status.error_message().empty()) {
-    last_error_ = status.error_message();
-  } else if (retry_after_ms_ == 0) {
-    last_error_ = "the coordinator ended it";
-  }
   changed_.NotifyAll();
 }
 
@@ -252,38 +187,19 @@ void GrpcLink::OnControlMessage(const v1::CoordinatorMessage& message) {
 
 void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
   absl::StatusOr<core::FragmentMap> map = FromProto(welcome.manifest(), welcome.fragments());
-  if (!map.ok()) {
-    Fail(absl::PermissionDeniedError(map.status().message()));
-    return;
-  }
-  bool same_lineage = true, same_model = true, joining = false;
+  if (!map.ok()) return Fail(absl::PermissionDeniedError(map.status().message()));
+  Welcome meaning;
   {
     core::MutexLock lock(mutex_);
-    joining = joining_;
-    same_lineage = lineage_.empty() || lineage_ == welcome.lineage();
-    epoch_ = same_lineage ? std::max<uint64_t>(epoch_, welcome.epoch()) : welcome.epoch();
-    lineage_ = welcome.lineage();
-    if (welcome.has_generation()) {
-      same_model = generation_.value_or(welcome.generation()) == welcome.generation();
-      generation_ = welcome.generation();
-    }
+    meaning = session_.Take(welcome, *std::move(map));
   }
-  const bool keeps = same_model && (welcome.resumed() || (joining && same_lineage));
-  if (!keeps) DropTransfers();
+  if (!meaning.kept_transfers) DropTransfers();
   listener_->OnHold(welcome.held());
-  listener_->OnWelcome({.resumed = welcome.resumed(),
-                        .kept_transfers = keeps,
-                        .same_lineage = same_lineage,
-                        .stay = welcome.stay(),
-                        .generation = welcome.has_generation() ? std::optional(welcome.generation()) : std::nullopt,
-                        .map = *std::move(map),
-                        .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()}});
+  listener_->OnWelcome(meaning);
   std::optional<v1::SiteMessage> leave;
   {
     core::MutexLock lock(mutex_);
-    welcomed_ = true;
-    attempts_ = 0;
-    leave = leave_;
+    leave = session_.Enter();
     changed_.NotifyAll();
   }
   if (leave) SendOnControl(*std::move(leave));
@@ -291,21 +207,15 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
 }
 
 void GrpcLink::OnRefused(const v1::Refused& refused) {
-  if (refused.retry_after_ms() == 0) {
-    Fail(absl::PermissionDeniedError(refused.reason()));
-    return;
-  }
+  if (refused.retry_after_ms() == 0) return Fail(absl::PermissionDeniedError(refused.reason()));
   core::MutexLock lock(mutex_);
-  retry_after_ms_ = refused.retry_after_ms();
-  unreached_since_ms_ = clock_.NowMs();  // it was reached, and said when to come back
-  last_error_ = refused.reason();
+  session_.Refused(refused, clock_.NowMs());
 }
 
 void GrpcLink::Fail(const absl::Status& status) {
   {
     core::MutexLock lock(mutex_);
-    if (failed_) return;
-    failed_ = true;
+    if (!session_.Fail()) return;
     changed_.NotifyAll();
   }
   DropTransfers();
@@ -339,8 +249,7 @@ bool GrpcLink::SendProgress(const core::Progress& progress) {
 void GrpcLink::Ping() {
   {
     core::MutexLock lock(mutex_);
-    if (!welcomed_ || clock_.NowMs() - pinged_ms_ < kPingMs) return;
-    pinged_ms_ = clock_.NowMs();
+    if (!session_.TakePing(clock_.NowMs())) return;
   }
   v1::SiteMessage message;
   message.mutable_ping()->set_sent_us(clock_.NowUs());
@@ -354,16 +263,14 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
   message.mutable_leave()->set_reason(reason);
   {
     core::MutexLock lock(mutex_);
-    leave_ = message;
+    session_.Leave(message);
   }
   SendOnControl(std::move(message));
   {
     core::MutexLock lock(mutex_);
-    const auto heard = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return left_ || failed_ || hurried_ || (!finished && !control_running_);
-    };
+    const auto heard = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return session_.HasLeft(finished); };
     lock.WaitFor(changed_, finished ? kFinishTimeout : kLeaveTimeout, heard);
-    stopping_ = true;
+    session_.Stop();
     changed_.NotifyAll();
     if (control_ != nullptr) control_->Cancel();
   }
@@ -371,24 +278,121 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
   DropTransfers();
   core::MutexLock lock(mutex_);
   lock.Wait(changed_,
-            [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !control_running_ && transfers_.empty(); });
+            [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !session_.running() && transfers_.empty(); });
 }
 
 void GrpcLink::Hurry() {
   core::MutexLock lock(mutex_);
-  hurried_ = true;
+  session_.Hurry();
   changed_.NotifyAll();
 }
 
 void GrpcLink::JoinStay(int64_t stay) {
   core::MutexLock lock(mutex_);
-  stay_ = stay;
+  session_.SetStay(stay);
   if (control_ != nullptr) control_->Cancel();
 }
 
 void GrpcLink::Rejoin() {
   core::MutexLock lock(mutex_);
   if (control_ != nullptr) control_->Cancel();
+}
+
+// ---- Transfers: launched while welcomed, and again where they broke ----
+
+void GrpcLink::Upload(UploadRequest request) { Add(MakeUpload(std::move(request))); }
+
+void GrpcLink::Download(DownloadRequest request) { Add(MakeDownload(std::move(request))); }
+
+// What is asked for twice moves once, for the later request: its owner has reason to think that the earlier one is
+// lost.
+void GrpcLink::Add(std::shared_ptr<Transfer> transfer) {
+  if (DropIf([&](const Transfer& earlier) { return transfer->Replaces(earlier); })) transfer->TakePlaceOfEarlier();
+  {
+    core::MutexLock lock(mutex_);
+    if (!session_.over()) transfers_.Add(std::exchange(transfer, nullptr));
+  }
+  if (transfer != nullptr) {
+    transfer->Finish(absl::CancelledError("the link has ended"));
+  } else {
+    LaunchDue();
+  }
+}
+
+void GrpcLink::LaunchDue() {
+  std::vector<std::pair<std::shared_ptr<Transfer>, Lanes>> due;
+  v1::Context context;
+  std::optional<uint64_t> generation;
+  {
+    core::MutexLock lock(mutex_);
+    if (!session_.welcomed() || session_.stopping()) return;
+    context = session_.Context();
+    generation = session_.generation();
+    for (auto& transfer : transfers_.TakeDue(clock_.NowMs())) {
+      Pacer* const pacer = transfer->is_upload() ? &up_ : &down_;
+      const int channels = options_.channels > 0 ? options_.channels : meter_.ChannelsWithin(pacer->bytes_per_s());
+      due.push_back({transfer, Lanes{.wire = wire_.get(), .channels = channels, .pacer = pacer, .meter = &meter_}});
+    }
+  }
+  for (const auto& [launched, lanes] : due) {
+    const std::shared_ptr<Transfer> transfer = launched;
+    transfer->Launch(
+        lanes, context, generation, [this, transfer] { OnTransferWritten(*transfer); },
+        [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
+    // It may have been dropped before there was a stream to cancel.
+    core::MutexLock lock(mutex_);
+    if (transfers_.IsDropped(*transfer) || session_.over()) transfer->Cancel();
+  }
+}
+
+void GrpcLink::OnTransferWritten(const Transfer& transfer) {
+  {
+    core::MutexLock lock(mutex_);
+    transfers_.Written(transfer);
+  }
+  LaunchDue();
+}
+
+void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished) {
+  {
+    core::MutexLock lock(mutex_);
+    if (transfers_.Ended(*transfer) && !finished && !session_.over()) {
+      const int64_t broke_ms =
+          std::chrono::duration_cast<std::chrono::milliseconds>(transfer->broke_at().time_since_epoch()).count();
+      transfers_.Retry(*transfer, transfer->attempts(), broke_ms, clock_.NowMs(), core::DeviceRandom());
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  AdviseOnBuffers();
+  // It counts as running until its owner has been told and the next one is launched, so that Leave does not return
+  // before.
+  if (!finished) transfer->Finish(absl::CancelledError("the transfer was dropped"));
+  LaunchDue();
+  core::MutexLock lock(mutex_);
+  transfers_.Remove(*transfer);
+  changed_.NotifyAll();
+}
+
+void GrpcLink::AdviseOnBuffers() {
+  if (advised_) return;
+  const std::string advice = BufferAdvice(meter_.progress(), ReadKernelBuffers());
+  if (!advice.empty() && !advised_.exchange(true)) spdlog::warn("the kernel's buffers slow this link: {}", advice);
+}
+
+void GrpcLink::DropTransfers() {
+  DropIf([](const Transfer&) { return true; });
+}
+
+bool GrpcLink::DropIf(const std::function<bool(const Transfer&)>& condition) {
+  TransferQueue::Dropped dropped;
+  {
+    core::MutexLock lock(mutex_);
+    dropped = transfers_.DropIf(condition);
+  }
+  for (const auto& transfer : dropped.running) transfer->Cancel();
+  for (const auto& transfer : dropped.idle) transfer->Finish(absl::CancelledError("the transfer was dropped"));
+  return dropped.any();
 }
 
 }  // namespace causeway::transport

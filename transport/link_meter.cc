@@ -61,6 +61,11 @@ int LinkMeter::channels() const {
   return wanted_.empty() ? kDefaultChannels : *std::ranges::max_element(wanted_);
 }
 
+int LinkMeter::ChannelsWithin(double held_bytes_per_s) const {
+  const int wanted = channels();
+  return held_bytes_per_s > 0 ? std::min(wanted, ChannelsFor(kRoomToGrow * held_bytes_per_s, round_trip_s())) : wanted;
+}
+
 double LinkMeter::round_trip_s() const {
   core::MutexLock lock(mutex_);
   return ShortestTrip();

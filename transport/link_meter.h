@@ -37,6 +37,9 @@ class LinkMeter {
   void RoundTrip(double seconds);
 
   int channels() const;
+  // The same where a rate is held; 0: none is. As many as that takes: of a download each takes a window's worth ahead
+  // of its turn, so one too many costs more than where nothing is held.
+  int ChannelsWithin(double held_bytes_per_s) const;
   core::LinkProgress progress() const;
   double round_trip_s() const;  // the shortest of the last ones; 0 = none yet
 

@@ -39,6 +39,13 @@ void ToProto(const core::SiteData& data, v1::Join* message) {
   if (data.held_out) set(*data.held_out, message->mutable_held_out());
 }
 
+void ToProto(const Standing& standing, v1::Join* message) {
+  message->mutable_versions()->Assign(standing.versions.begin(), standing.versions.end());
+  message->set_from_checkpoint(standing.from_checkpoint);
+  message->set_software_version(kVersion);
+  ToProto(standing.data, message);
+}
+
 void ToProto(const core::Entry& entry, v1::Entry* message) {
   message->set_step(entry.step);
   message->mutable_versions()->Assign(entry.versions.begin(), entry.versions.end());

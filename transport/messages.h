@@ -15,6 +15,7 @@ extern const char kVersion[];             // of the programs, "0.1.0"
 void ToProto(const core::Manifest& manifest, v1::Manifest* message);
 void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1::FragmentTensors>* message);
 void ToProto(const core::SiteData& data, v1::Join* message);
+void ToProto(const Standing& standing, v1::Join* message);
 void ToProto(const core::Entry& entry, v1::Entry* message);
 void ToProto(const core::Progress& progress, v1::Progress* message);
 void ToProto(const DownloadHeader& header, v1::DownloadHeader* message);

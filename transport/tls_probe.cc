@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace causeway::transport {
@@ -198,6 +199,12 @@ std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
   }
   ERR_clear_error();
   return why;
+}
+
+std::string ExplainFailure(const std::string& error, const Address& address, const TlsFiles& files) {
+  if (absl::StrContains(error, "refused") || absl::StrContains(error, "imeout")) return error;
+  const std::string why = WhyNoConnection(address, files);
+  return why.empty() ? error : why;
 }
 
 }  // namespace causeway::transport

@@ -243,7 +243,7 @@ void Machine::WakeAll(const void* on) {
 
 void Machine::Yield() {
   if (running_ == nullptr || alone_ || !chance_.OneIn(kSwitchOneIn)) return;
-  if (chance_.OneIn(kSlowOneIn / kSwitchOneIn)) {
+  if (!punctual_ && chance_.OneIn(kSlowOneIn / kSwitchOneIn)) {
     Block(running_, now_ + milliseconds(chance_.Between(1, kSlowMs)));
     return;
   }

@@ -72,6 +72,7 @@ class Machine final : public core::Simulation {
   void Spawn(const std::shared_ptr<Process>& process, std::function<void()> body);  // another thread of it
   void Kill(Process& process);                                                      // not by one of its own threads
   void Stall(Process& process, Clock::Duration time);
+  void KeepPunctual() { punctual_ = true; }  // from here on no thread is slow, as one is now and then
   void At(Clock::TimePoint time, std::function<void()> event);
   void After(Clock::Duration delay, std::function<void()> event) { At(Now() + delay, std::move(event)); }
   // Runs events until that time, that many more of them, or until `enough` after one.
@@ -135,6 +136,7 @@ class Machine final : public core::Simulation {
   uint64_t log_hash_ = 0;
   bool show_log_ = false;
   bool alone_ = false;
+  bool punctual_ = false;
 };
 
 // The one of this program.

@@ -151,10 +151,8 @@ void Network::Open(const std::shared_ptr<Call>& call, const std::shared_ptr<End>
 
 void Network::Transmit(End& from, Segment segment) {
   const std::shared_ptr<Call> call = from.call_;
-  if (call->server == nullptr) {  // it waits for the connection
-    machine_.After(milliseconds(1), [this, self = from.shared_from_this(), segment = std::move(segment)]() mutable {
-      if (!self->broken_) Transmit(*self, std::move(segment));
-    });
+  if (call->server == nullptr) {
+    call->unsent.push_back(std::move(segment));
     return;
   }
   const bool to_client = !from.is_client_;
@@ -163,6 +161,10 @@ void Network::Transmit(End& from, Segment segment) {
   machine_.At(from.last_arrival_, [this, call, to_client, direction, segment = std::move(segment)] {
     Carry(direction, [call, to_client, segment] { (to_client ? call->client : call->server)->Take(segment); });
   });
+}
+
+void Network::Connected(Call& call) {
+  for (Segment& segment : std::exchange(call.unsent, {})) Transmit(*call.client, std::move(segment));
 }
 
 void Network::Observed(const End& end, const std::string& message) {

@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/service/grpc_service.h"
 #include "tests/sim/machine.h"
 #include "transport/wire.h"
 
@@ -105,13 +104,23 @@ class Call : public std::enable_shared_from_this<Call> {
   const Node client_node;
   const Node server_node;
   std::shared_ptr<End> client, server;
+  std::deque<Segment> unsent;  // of the client, until there is a connection
 };
 
-// A coordinator's process, as it answers calls.
+// Answers calls: makes a reactor for each of them, as gRPC's service does.
+class Server {
+ public:
+  virtual ~Server() = default;
+  virtual grpc::Status Describe(const v1::DescribeRequest& request, v1::RunDescription* description) = 0;
+  virtual grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControl() = 0;
+  virtual grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollow() = 0;
+  virtual grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUpload() = 0;
+  virtual grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownload(const grpc::ByteBuffer& request) = 0;
+};
+
 struct Listener {
-  std::shared_ptr<Process> process;
-  server::Coordinator* coordinator = nullptr;
-  server::Gate* gate = nullptr;
+  std::shared_ptr<Process> process;  // whose threads the reactors run on
+  std::shared_ptr<Server> server;
 };
 
 struct NetworkOptions {
@@ -163,6 +172,7 @@ class Network {
   void Release(const Direction& direction);
   void WatchKeepalive(const std::shared_ptr<Call>& call);
   void Accept(const std::shared_ptr<Call>& call);
+  void Connected(Call& call);
 
   Machine& machine_;
   NetworkOptions options_;

@@ -7,6 +7,7 @@
 #include "core/thread.h"
 #include "formats/run_config_check.h"
 #include "formats/run_yaml.h"
+#include "server/service/grpc_service.h"
 #include "server/service/membership_follower.h"
 #include "transport/grpc_link.h"
 #include "transport/sharded_link.h"
@@ -80,6 +81,38 @@ void Program::Do(std::function<void()> what) {
 
 // ---- The coordinator ----
 
+namespace {
+
+// The reactors that ship.
+class CoordinatorServer final : public Server {
+ public:
+  CoordinatorServer(server::Coordinator* coordinator, server::Gate* gate) : coordinator_(coordinator), gate_(gate) {}
+
+  grpc::Status Describe(const v1::DescribeRequest& request, v1::RunDescription* description) override {
+    const absl::Status status = coordinator_->CheckContext(request.context());
+    if (status.ok()) *description = coordinator_->Describe();
+    return server::ToGrpc(status);
+  }
+  grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControl() override {
+    return server::NewControlReactor(coordinator_, gate_, {});
+  }
+  grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollow() override {
+    return server::NewFollowReactor(coordinator_, gate_, {});
+  }
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUpload() override {
+    return server::NewUploadReactor(coordinator_, gate_, {});
+  }
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownload(const grpc::ByteBuffer& request) override {
+    return server::NewDownloadReactor(coordinator_, gate_, {}, request);
+  }
+
+ private:
+  server::Coordinator* const coordinator_;
+  server::Gate* const gate_;
+};
+
+}  // namespace
+
 CoordinatorProgram::CoordinatorProgram(Machine* machine, Network* network, const core::RunConfig& config,
                                        const core::Shard& shard, const std::string& disk_folder)
     : Program(machine, network, NodeOf(shard.index), disk_folder), config_(config), shard_(shard) {}
@@ -113,7 +146,8 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
                                    .check_config = [](const std::string&) { return absl::OkStatus(); }},
                                   journal->get(), *std::move(stored));
   if (!coordinator.ok()) return coordinator.status().ToString();
-  network_.Listen(node(), {.process = process, .coordinator = coordinator->get(), .gate = gate->get()});
+  network_.Listen(node(),
+                  {.process = process, .server = std::make_shared<CoordinatorServer>(coordinator->get(), gate->get())});
   std::optional<server::MembershipFollower> follower;
   if (!shard_.leads()) {
     server::MembershipFollowerOptions options;

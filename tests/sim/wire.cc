@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/mutex.h"
+#include "core/thread.h"
 #include "tests/sim/network.h"
 #include "transport/bulk_message.h"
 #include "transport/messages.h"
@@ -245,15 +247,16 @@ class WriterServerEnd final : public ServerEnd<grpc::ServerCallbackWriter<grpc::
 
 class DescribeServerEnd final : public End {
  public:
-  DescribeServerEnd(std::shared_ptr<Process> process, server::Coordinator* coordinator)
-      : End(std::move(process), /*is_client=*/false), coordinator_(coordinator) {}
+  DescribeServerEnd(std::shared_ptr<Process> process, std::shared_ptr<Server> server)
+      : End(std::move(process), /*is_client=*/false), server_(std::move(server)) {}
   void Answer() {
     End::Read([this](const std::string* text) {
       v1::DescribeRequest request;
       if (text != nullptr) Parse(*text, &request);
-      const absl::Status status = coordinator_->CheckContext(request.context());
-      if (status.ok()) Send(MessageOf(coordinator_->Describe().SerializeAsString()), nullptr);
-      Send(StatusOf(server::ToGrpc(status)), nullptr);
+      v1::RunDescription description;
+      const grpc::Status status = server_->Describe(request, &description);
+      if (status.ok()) Send(MessageOf(description.SerializeAsString()), nullptr);
+      Send(StatusOf(status), nullptr);
     });
   }
 
@@ -262,7 +265,7 @@ class DescribeServerEnd final : public End {
   void OnBroken() override { has_status_ = true; }
   void OnOver(const grpc::Status&) override {}
 
-  server::Coordinator* const coordinator_;
+  const std::shared_ptr<Server> server_;
 };
 
 // ---- The wire ----
@@ -362,7 +365,7 @@ std::unique_ptr<transport::Wire> Network::MakeWire(const std::shared_ptr<Process
   return std::make_unique<SimulatedWire>(this, process, from, to);
 }
 
-// The connection has come to the coordinator's machine.
+// The connection has come to the node that it is to.
 void Network::Accept(const std::shared_ptr<Call>& call) {
   if (call->client->over() || call->server != nullptr) return;
   const auto found = listeners_.find(call->server_node);
@@ -379,28 +382,25 @@ void Network::Accept(const std::shared_ptr<Call>& call) {
     call->server = end;
     if (std::ranges::count(calls_, call) == 0) calls_.push_back(call);  // the client has ended meanwhile
     end->Complete([end, begin] { begin(*end); });
+    Connected(*call);
   };
   switch (call->method) {
     case Method::kControl:
-      return serve(
-          std::make_shared<BidiServerEnd<v1::SiteMessage, v1::CoordinatorMessage>>(listener.process),
-          [listener](auto& end) { end.Bind(server::NewControlReactor(listener.coordinator, listener.gate, {})); });
+      return serve(std::make_shared<BidiServerEnd<v1::SiteMessage, v1::CoordinatorMessage>>(listener.process),
+                   [listener](auto& end) { end.Bind(listener.server->NewControl()); });
     case Method::kUpload:
-      return serve(
-          std::make_shared<BidiServerEnd<grpc::ByteBuffer, grpc::ByteBuffer>>(listener.process),
-          [listener](auto& end) { end.Bind(server::NewUploadReactor(listener.coordinator, listener.gate, {})); });
+      return serve(std::make_shared<BidiServerEnd<grpc::ByteBuffer, grpc::ByteBuffer>>(listener.process),
+                   [listener](auto& end) { end.Bind(listener.server->NewUpload()); });
     case Method::kFollow:
-      return serve(
-          std::make_shared<BidiServerEnd<v1::FollowMessage, v1::MembershipUpdate>>(listener.process),
-          [listener](auto& end) { end.Bind(server::NewFollowReactor(listener.coordinator, listener.gate, {})); });
+      return serve(std::make_shared<BidiServerEnd<v1::FollowMessage, v1::MembershipUpdate>>(listener.process),
+                   [listener](auto& end) { end.Bind(listener.server->NewFollow()); });
     case Method::kDescribe:
-      return serve(std::make_shared<DescribeServerEnd>(listener.process, listener.coordinator),
+      return serve(std::make_shared<DescribeServerEnd>(listener.process, listener.server),
                    [](auto& end) { end.Answer(); });
     case Method::kDownload:
       return serve(std::make_shared<WriterServerEnd>(listener.process), [listener](auto& end) {
-        end.AwaitRequest([listener, &end](const grpc::ByteBuffer& request) {
-          end.Bind(server::NewDownloadReactor(listener.coordinator, listener.gate, {}, request));
-        });
+        end.AwaitRequest(
+            [listener, &end](const grpc::ByteBuffer& request) { end.Bind(listener.server->NewDownload(request)); });
       });
   }
 }

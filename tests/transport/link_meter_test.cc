@@ -64,6 +64,17 @@ TEST(LinkMeter, FewerConnectionsAreTakenOnlyWhenTheyHaveSufficedForAWhile) {
   EXPECT_EQ(meter.channels(), 1);
 }
 
+TEST(LinkMeter, AHeldRateTakesNoMoreConnectionsThanItFills) {
+  LinkMeter meter;
+  meter.RoundTrip(0.1);
+  meter.Moved(Direction::kUp, 200'000'000, 1);
+  ASSERT_GT(meter.channels(), 4);
+  EXPECT_EQ(meter.ChannelsWithin(0), meter.channels()) << "no rate is held";
+  EXPECT_EQ(meter.ChannelsWithin(1e9), meter.channels()) << "the held rate is beyond the link's";
+  EXPECT_EQ(meter.ChannelsWithin(1e6), 1);
+  EXPECT_EQ(meter.ChannelsWithin(56e6), 3) << "2.8 MB each in a round trip, and a quarter more";
+}
+
 TEST(LinkMeter, AQueueOnTheWayDoesNotCountAsDistance) {
   LinkMeter meter;
   for (double trip : {0.25, 0.05, 0.3}) meter.RoundTrip(trip);

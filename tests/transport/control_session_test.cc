@@ -1,0 +1,393 @@
+#include "transport/control_session.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "core/limits.h"
+#include "transport/messages.h"
+
+namespace causeway::transport {
+namespace {
+
+constexpr uint64_t kLeast = 0;
+constexpr int64_t kFirstWaitMs = core::kFirstBackoffMs * 8 / 10;
+const grpc::Status kLost(grpc::StatusCode::UNAVAILABLE, "the connection is lost");
+
+v1::Welcome WelcomeOf(const std::string& lineage, uint64_t epoch, std::optional<uint64_t> generation, bool resumed) {
+  v1::Welcome welcome;
+  welcome.set_lineage(lineage);
+  welcome.set_epoch(epoch);
+  welcome.set_resumed(resumed);
+  if (generation) welcome.set_generation(*generation);
+  return welcome;
+}
+
+v1::Refused RefusedFor(int64_t retry_after_ms) {
+  v1::Refused refused;
+  refused.set_retry_after_ms(retry_after_ms);
+  refused.set_reason("not yet");
+  return refused;
+}
+
+class ControlSessionTest : public ::testing::Test {
+ protected:
+  v1::Join Join(bool joining = false) {
+    v1::Join join;
+    session_.Join(joining, &join);
+    return join;
+  }
+  Welcome Take(const v1::Welcome& welcome) { return session_.Take(welcome, {}); }
+  void JoinAndEnter() {
+    Join();
+    Take(WelcomeOf("l", 1, 1, false));
+    session_.Enter();
+  }
+  int64_t NextWaitMs() { return session_.TakeWait(kLeast).ms; }
+
+  ControlSession session_{"eu", {1, 3}, /*connect_timeout_s=*/10, "s1"};
+};
+
+// ---- Joined, and not ----
+
+TEST_F(ControlSessionTest, AStreamThatBeginsIsRunningAndOneThatEndsIsNot) {
+  EXPECT_FALSE(session_.running());
+  Join();
+  EXPECT_TRUE(session_.running());
+  EXPECT_FALSE(session_.welcomed());
+  Take(WelcomeOf("l", 1, 1, false));
+  EXPECT_FALSE(session_.welcomed()) << "its listener has not heard of it";
+  session_.Enter();
+  EXPECT_TRUE(session_.welcomed());
+  EXPECT_TRUE(session_.running());
+  session_.Ended(kLost, 5);
+  EXPECT_FALSE(session_.running());
+  EXPECT_FALSE(session_.welcomed());
+}
+
+TEST_F(ControlSessionTest, TheFirstJoinWaitsForNothing) {
+  EXPECT_FALSE(session_.HasToWait());
+  Join();
+  EXPECT_FALSE(session_.HasToWait()) << "while a stream runs";
+}
+
+TEST_F(ControlSessionTest, EachJoinThatIsNotAnsweredDoublesTheWaitUpToTheLast) {
+  int64_t expected_ms = kFirstWaitMs;
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    Join();
+    session_.Ended(kLost, 100 * attempt);
+    ASSERT_TRUE(session_.HasToWait());
+    EXPECT_EQ(NextWaitMs(), expected_ms) << attempt;
+    expected_ms = std::min(2 * expected_ms, core::kLastBackoffMs * 8 / 10);
+  }
+}
+
+TEST_F(ControlSessionTest, AWelcomeBeginsTheWaitsAnew) {
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    Join();
+    session_.Ended(kLost, 1);
+  }
+  JoinAndEnter();
+  session_.Ended(kLost, 2);
+  EXPECT_EQ(NextWaitMs(), kFirstWaitMs);
+  Join();
+  session_.Ended(kLost, 3);
+  EXPECT_EQ(NextWaitMs(), 2 * kFirstWaitMs);
+}
+
+TEST_F(ControlSessionTest, TheRandomNumberSpreadsTheWait) {
+  Join();
+  session_.Ended(kLost, 1);
+  EXPECT_NEAR(static_cast<double>(session_.TakeWait(std::numeric_limits<uint64_t>::max()).ms),
+              1.2 * core::kFirstBackoffMs, 1);
+}
+
+TEST_F(ControlSessionTest, WhenTheCoordinatorSaysWhenToComeBackItIsNotEarlierAndOnlyOnce) {
+  Join();
+  session_.Refused(RefusedFor(7000), 1);
+  session_.Ended(grpc::Status::OK, 2);
+  EXPECT_EQ(NextWaitMs(), 7000);
+  Join();
+  session_.Ended(kLost, 3);
+  EXPECT_EQ(NextWaitMs(), 2 * kFirstWaitMs);
+}
+
+TEST_F(ControlSessionTest, ComingBackIsNeverSoonerThanTheBackoff) {
+  for (const int64_t asked_ms : {int64_t{1}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
+    ControlSession session("eu", {}, 0, "s");
+    v1::Join join;
+    session.Join(false, &join);
+    session.Refused(RefusedFor(asked_ms), 1);
+    session.Ended(grpc::Status::OK, 2);
+    EXPECT_EQ(session.TakeWait(kLeast).ms, kFirstWaitMs) << asked_ms;
+  }
+}
+
+TEST_F(ControlSessionTest, TheWaitSaysWhyTheStreamEnded) {
+  Join();
+  session_.Ended(kLost, 1);
+  EXPECT_EQ(session_.TakeWait(kLeast).error, "the connection is lost");
+  EXPECT_EQ(session_.last_error(), "the connection is lost");
+  Join();
+  session_.Ended(grpc::Status::OK, 1);
+  EXPECT_EQ(session_.last_error(), "the coordinator ended it");
+  Join();
+  session_.Refused(RefusedFor(5), 1);
+  session_.Ended(grpc::Status::OK, 1);
+  EXPECT_EQ(session_.last_error(), "not yet") << "the refusal's reason stays";
+}
+
+TEST_F(ControlSessionTest, OnlyAStreamThatBrokeBeforeItsWelcomeHadNoConnection) {
+  Join();
+  session_.Ended(kLost, 1);
+  EXPECT_TRUE(session_.TakeWait(kLeast).unconnected);
+  Join();
+  session_.Ended({grpc::StatusCode::INTERNAL, "x"}, 1);
+  EXPECT_FALSE(session_.TakeWait(kLeast).unconnected) << "there was an answer";
+  JoinAndEnter();
+  session_.Ended(kLost, 1);
+  EXPECT_FALSE(session_.TakeWait(kLeast).unconnected) << "there was a welcome";
+}
+
+// ---- Unreachable for too long ----
+
+TEST_F(ControlSessionTest, ItGivesUpWhenNoCoordinatorWasReachedForTheTimeAllowed) {
+  session_.Begin(1000);
+  Join();
+  session_.Ended(kLost, 2000);
+  EXPECT_FALSE(session_.GivesUp(10'999));
+  EXPECT_TRUE(session_.GivesUp(11'000));
+}
+
+TEST_F(ControlSessionTest, AWelcomeBeginsTheTimeAllowedAnewWhenItsStreamBreaks) {
+  session_.Begin(1000);
+  JoinAndEnter();
+  session_.Ended(kLost, 50'000);
+  EXPECT_FALSE(session_.GivesUp(59'999));
+  EXPECT_TRUE(session_.GivesUp(60'000));
+  Join();
+  session_.Ended(kLost, 55'000);
+  EXPECT_TRUE(session_.GivesUp(60'000)) << "a join without an answer begins nothing anew";
+}
+
+TEST_F(ControlSessionTest, ACoordinatorThatSaysWhenToComeBackWasReached) {
+  session_.Begin(1000);
+  Join();
+  session_.Refused(RefusedFor(5), 9000);
+  session_.Ended(grpc::Status::OK, 9001);
+  EXPECT_FALSE(session_.GivesUp(18'999));
+  EXPECT_TRUE(session_.GivesUp(19'000));
+}
+
+TEST_F(ControlSessionTest, WithoutATimeAllowedItNeverGivesUp) {
+  ControlSession session("eu", {}, /*connect_timeout_s=*/0, "s");
+  session.Begin(1);
+  EXPECT_FALSE(session.GivesUp(int64_t{1} << 60));
+}
+
+TEST_F(ControlSessionTest, ASessionThatIsOverDoesNotGiveUp) {
+  session_.Begin(1000);
+  session_.Stop();
+  EXPECT_FALSE(session_.GivesUp(100'000));
+}
+
+// ---- Who speaks ----
+
+TEST_F(ControlSessionTest, TheContextSaysWhoSpeaksAndToWhichLifeOfWhichRun) {
+  session_.SetRun("run");
+  Take(WelcomeOf("l", 4, 1, false));
+  const v1::Context context = session_.Context();
+  EXPECT_EQ(context.protocol(), kProtocol);
+  EXPECT_EQ(context.run_id(), "run");
+  EXPECT_EQ(context.site(), "eu");
+  EXPECT_EQ(context.session(), "s1");
+  EXPECT_EQ(context.epoch(), 4u);
+  EXPECT_EQ(context.lineage(), "l");
+  EXPECT_EQ(context.shard(), 1);
+  EXPECT_EQ(context.num_shards(), 3);
+  EXPECT_EQ(context.world(), 1);
+}
+
+TEST_F(ControlSessionTest, AResumedSessionNamesTheEarlierOneAndItsLineage) {
+  session_.Resume("s0", "old");
+  EXPECT_EQ(session_.id(), "s0");
+  EXPECT_EQ(Join().context().session(), "s0");
+  EXPECT_EQ(Join().context().lineage(), "old");
+  EXPECT_FALSE(Take(WelcomeOf("new", 1, 1, false)).same_lineage);
+}
+
+TEST_F(ControlSessionTest, AJoinNamesTheStayThatItWasGiven) {
+  EXPECT_EQ(Join().stay(), 0);
+  session_.SetStay(7);
+  EXPECT_EQ(Join().stay(), 7);
+}
+
+// ---- The meaning of a welcome ----
+
+TEST_F(ControlSessionTest, AWelcomeIsToldAsItCame) {
+  v1::Welcome welcome = WelcomeOf("l", 1, 5, true);
+  welcome.set_stay(3);
+  welcome.add_last_admitted(-1);
+  welcome.add_last_admitted(8);
+  const Welcome told = Take(welcome);
+  EXPECT_TRUE(told.resumed);
+  EXPECT_EQ(told.stay, 3);
+  EXPECT_EQ(told.generation, 5u);
+  EXPECT_EQ(told.last_admitted, (std::vector<core::Version>{-1, 8}));
+  EXPECT_FALSE(Take(WelcomeOf("l", 1, std::nullopt, true)).generation.has_value()) << "a coordinator of before";
+}
+
+TEST_F(ControlSessionTest, TheEpochNeverFallsInOneLineageAndIsTheNewOnesInAnother) {
+  Take(WelcomeOf("l", 9, 1, false));
+  Take(WelcomeOf("l", 7, 1, false));
+  EXPECT_EQ(session_.Context().epoch(), 9u);
+  Take(WelcomeOf("m", 2, 1, false));
+  EXPECT_EQ(session_.Context().epoch(), 2u);
+  EXPECT_EQ(session_.lineage(), "m");
+}
+
+TEST_F(ControlSessionTest, TheFirstLineageIsNoOtherOne) {
+  EXPECT_TRUE(Take(WelcomeOf("l", 1, 1, false)).same_lineage);
+  EXPECT_TRUE(Take(WelcomeOf("l", 2, 1, false)).same_lineage);
+  EXPECT_FALSE(Take(WelcomeOf("m", 1, 1, false)).same_lineage);
+  EXPECT_TRUE(Take(WelcomeOf("m", 1, 1, false)).same_lineage) << "it is the known one now";
+}
+
+TEST_F(ControlSessionTest, AWelcomeWithoutAGenerationIsNoNewsOfIt) {
+  Take(WelcomeOf("l", 1, 4, true));
+  EXPECT_TRUE(Take(WelcomeOf("l", 1, std::nullopt, true)).kept_transfers);
+  EXPECT_EQ(session_.generation(), 4u);
+  EXPECT_FALSE(Take(WelcomeOf("l", 1, 5, true)).kept_transfers);
+  EXPECT_EQ(session_.generation(), 5u);
+}
+
+struct Case {
+  bool resumed, joining, same_lineage, same_model;
+  bool keeps;
+};
+
+TEST_F(ControlSessionTest, TransfersAreKeptByAResumedOrJoiningSiteWhileTheModelIsTheSame) {
+  const Case cases[] = {
+      {.resumed = true, .joining = false, .same_lineage = true, .same_model = true, .keeps = true},
+      {.resumed = true, .joining = true, .same_lineage = true, .same_model = true, .keeps = true},
+      {.resumed = true, .joining = false, .same_lineage = true, .same_model = false, .keeps = false},
+      {.resumed = false, .joining = true, .same_lineage = true, .same_model = true, .keeps = true},
+      {.resumed = false, .joining = true, .same_lineage = true, .same_model = false, .keeps = false},
+      {.resumed = false, .joining = true, .same_lineage = false, .same_model = true, .keeps = false},
+      {.resumed = false, .joining = false, .same_lineage = true, .same_model = true, .keeps = false},
+      {.resumed = false, .joining = false, .same_lineage = false, .same_model = false, .keeps = false},
+  };
+  for (const Case& each : cases) {
+    ControlSession session("eu", {}, 0, "s");
+    session.Take(WelcomeOf("l", 1, 1, false), {});
+    v1::Join join;
+    session.Join(each.joining, &join);
+    const Welcome told =
+        session.Take(WelcomeOf(each.same_lineage ? "l" : "m", 1, each.same_model ? 1 : 2, each.resumed), {});
+    EXPECT_EQ(told.kept_transfers, each.keeps) << "resumed " << each.resumed << ", joining " << each.joining
+                                               << ", lineage " << each.same_lineage << ", model " << each.same_model;
+    EXPECT_EQ(told.same_lineage, each.same_lineage);
+  }
+}
+
+TEST_F(ControlSessionTest, WhetherItIsJoiningIsAsTheLastJoinSaid) {
+  Join(/*joining=*/true);
+  Take(WelcomeOf("l", 1, 1, false));
+  session_.Ended(kLost, 1);
+  Join(/*joining=*/false);
+  EXPECT_FALSE(Take(WelcomeOf("l", 1, 1, false)).kept_transfers);
+}
+
+// ---- Pings ----
+
+TEST_F(ControlSessionTest, APingIsDueTwiceASecondWhileWelcomed) {
+  EXPECT_FALSE(session_.TakePing(10'000));
+  JoinAndEnter();
+  EXPECT_TRUE(session_.TakePing(10'000));
+  EXPECT_FALSE(session_.TakePing(10'499));
+  EXPECT_TRUE(session_.TakePing(10'500));
+  session_.Ended(kLost, 10'600);
+  EXPECT_FALSE(session_.TakePing(20'000));
+}
+
+// ---- The end ----
+
+v1::SiteMessage LeaveMessage() {
+  v1::SiteMessage message;
+  message.mutable_leave()->set_reason("done");
+  return message;
+}
+
+TEST_F(ControlSessionTest, ALeaveIsHeardWhenTheCoordinatorEndsTheStreamAfterIt) {
+  JoinAndEnter();
+  session_.Leave(LeaveMessage());
+  EXPECT_FALSE(session_.HasLeft(/*finished=*/true));
+  session_.Ended(grpc::Status::OK, 1);
+  EXPECT_TRUE(session_.HasLeft(true));
+  EXPECT_TRUE(session_.stopping());
+}
+
+TEST_F(ControlSessionTest, AStreamThatBreaksUnwelcomedOrWithAnErrorOrWithoutALeaveIsNotHeard) {
+  JoinAndEnter();
+  session_.Ended(grpc::Status::OK, 1);
+  EXPECT_FALSE(session_.HasLeft(true)) << "no leave was sent";
+  session_.Leave(LeaveMessage());
+  Join();
+  session_.Ended(grpc::Status::OK, 2);
+  EXPECT_FALSE(session_.HasLeft(true)) << "it was not welcomed";
+  JoinAndEnter();
+  session_.Ended(kLost, 3);
+  EXPECT_FALSE(session_.HasLeft(true)) << "the connection was lost";
+  EXPECT_FALSE(session_.stopping());
+}
+
+TEST_F(ControlSessionTest, AWelcomeBringsTheLeaveThatWasNotHeardAgain) {
+  Join();
+  EXPECT_FALSE(session_.Enter().has_value());
+  session_.Leave(LeaveMessage());
+  session_.Ended(kLost, 1);
+  Join();
+  ASSERT_TRUE(session_.Enter().has_value());
+  EXPECT_EQ(session_.Enter()->leave().reason(), "done");
+}
+
+TEST_F(ControlSessionTest, OnlyAFinishedSiteWaitsForAStreamToSaySo) {
+  EXPECT_TRUE(session_.HasLeft(/*finished=*/false)) << "there is no stream";
+  EXPECT_FALSE(session_.HasLeft(/*finished=*/true));
+  Join();
+  EXPECT_FALSE(session_.HasLeft(false));
+}
+
+TEST_F(ControlSessionTest, AFailureOrAHurryEndsTheWaitForALeave) {
+  JoinAndEnter();
+  session_.Hurry();
+  EXPECT_TRUE(session_.HasLeft(true));
+  EXPECT_FALSE(session_.over());
+  ControlSession failed("eu", {}, 0, "s");
+  EXPECT_TRUE(failed.Fail());
+  EXPECT_TRUE(failed.HasLeft(true));
+  EXPECT_TRUE(failed.over());
+  EXPECT_FALSE(failed.stopping());
+}
+
+TEST_F(ControlSessionTest, ItFailsOnce) {
+  EXPECT_TRUE(session_.Fail());
+  EXPECT_FALSE(session_.Fail());
+}
+
+TEST_F(ControlSessionTest, AStoppedSessionIsOver) {
+  EXPECT_FALSE(session_.over());
+  session_.Stop();
+  EXPECT_TRUE(session_.stopping());
+  EXPECT_TRUE(session_.over());
+}
+
+TEST(ControlRefusal, IsWhatAskingAgainDoesNotMend) {
+  for (int code = 0; code <= 16; ++code) {
+    const bool refusal = code == grpc::StatusCode::UNAUTHENTICATED || code == grpc::StatusCode::PERMISSION_DENIED;
+    EXPECT_EQ(IsRefusal({static_cast<grpc::StatusCode>(code), ""}), refusal) << code;
+  }
+}
+
+}  // namespace
+}  // namespace causeway::transport

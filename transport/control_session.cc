@@ -1,0 +1,112 @@
+#include "transport/control_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/backoff.h"
+#include "transport/messages.h"
+
+namespace causeway::transport {
+
+bool IsRefusal(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+         status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+}
+
+bool UnreachableTooLong(int64_t connect_timeout_s, int64_t since_ms, int64_t now_ms) {
+  return connect_timeout_s > 0 && now_ms - since_ms >= connect_timeout_s * 1000;
+}
+
+ControlSession::ControlSession(core::SiteId site, core::Shard shard, int64_t connect_timeout_s, core::SessionId id)
+    : site_(std::move(site)), shard_(shard), connect_timeout_s_(connect_timeout_s), id_(std::move(id)) {}
+
+void ControlSession::Resume(const core::SessionId& id, const std::string& lineage) {
+  id_ = id;
+  known_.lineage = lineage;
+}
+
+v1::Context ControlSession::Context() const {
+  v1::Context context;
+  context.set_protocol(kProtocol);
+  context.set_run_id(known_.run_id);
+  context.set_site(site_);
+  context.set_session(id_);
+  context.set_epoch(known_.epoch);
+  context.set_lineage(known_.lineage);
+  context.set_shard(shard_.index);
+  context.set_num_shards(shard_.count);
+  context.set_world(1);
+  return context;
+}
+
+void ControlSession::Join(bool joining, v1::Join* join) {
+  joining_ = joining;
+  join->set_stay(known_.stay);
+  *join->mutable_context() = Context();
+  state_ = State::kJoining;
+}
+
+Welcome ControlSession::Take(const v1::Welcome& welcome, core::FragmentMap map) {
+  const bool same_lineage = known_.lineage.empty() || known_.lineage == welcome.lineage();
+  bool same_model = true;
+  known_.epoch = same_lineage ? std::max<uint64_t>(known_.epoch, welcome.epoch()) : welcome.epoch();
+  known_.lineage = welcome.lineage();
+  if (welcome.has_generation()) {
+    same_model = known_.generation.value_or(welcome.generation()) == welcome.generation();
+    known_.generation = welcome.generation();
+  }
+  return {.resumed = welcome.resumed(),
+          .kept_transfers = same_model && (welcome.resumed() || (joining_ && same_lineage)),
+          .same_lineage = same_lineage,
+          .stay = welcome.stay(),
+          .generation = welcome.has_generation() ? std::optional(welcome.generation()) : std::nullopt,
+          .map = std::move(map),
+          .last_admitted = {welcome.last_admitted().begin(), welcome.last_admitted().end()}};
+}
+
+std::optional<v1::SiteMessage> ControlSession::Enter() {
+  state_ = State::kWelcomed;
+  attempts_ = 0;
+  return leave_;
+}
+
+void ControlSession::Refused(const v1::Refused& refused, int64_t now_ms) {
+  retry_after_ms_ = refused.retry_after_ms();
+  unreached_since_ms_ = now_ms;  // it was reached, and said when to come back
+  last_error_ = refused.reason();
+}
+
+void ControlSession::Ended(const grpc::Status& status, int64_t now_ms) {
+  unconnected_ = !welcomed() && status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  if (welcomed() || unreached_since_ms_ == 0) unreached_since_ms_ = now_ms;
+  attempts_ = welcomed() ? 1 : attempts_ + 1;
+  if (leave_ && welcomed() && status.ok()) left_ = stopping_ = true;  // it ends the stream when that is durable
+  state_ = State::kApart;
+  if (!status.error_message().empty()) {
+    last_error_ = status.error_message();
+  } else if (retry_after_ms_ == 0) {
+    last_error_ = "the coordinator ended it";
+  }
+}
+
+ControlSession::Wait ControlSession::TakeWait(uint64_t random) {
+  return {.ms = std::max(std::exchange(retry_after_ms_, 0), BackoffMs(attempts_ - 1, random)),
+          .error = last_error_,
+          .unconnected = unconnected_};
+}
+
+bool ControlSession::GivesUp(int64_t now_ms) const {
+  return !over() && UnreachableTooLong(connect_timeout_s_, unreached_since_ms_, now_ms);
+}
+
+bool ControlSession::TakePing(int64_t now_ms) {
+  if (!welcomed() || now_ms - pinged_ms_ < kPingMs) return false;
+  pinged_ms_ = now_ms;
+  return true;
+}
+
+bool ControlSession::HasLeft(bool finished) const { return left_ || failed_ || hurried_ || (!finished && !running()); }
+
+bool ControlSession::Fail() { return !std::exchange(failed_, true); }
+
+}  // namespace causeway::transport
