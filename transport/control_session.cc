@@ -7,6 +7,11 @@
 #include "transport/messages.h"
 
 namespace causeway::transport {
+namespace {
+
+constexpr int64_t kMostRetryAfterMs = 3'600'000;  // a larger number is a mistake of the coordinator's
+
+}  // namespace
 
 bool IsRefusal(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
@@ -71,7 +76,7 @@ std::optional<v1::SiteMessage> ControlSession::Enter() {
 }
 
 void ControlSession::Refused(const v1::Refused& refused, int64_t now_ms) {
-  retry_after_ms_ = refused.retry_after_ms();
+  retry_after_ms_ = std::min(refused.retry_after_ms(), kMostRetryAfterMs);
   unreached_since_ms_ = now_ms;  // it was reached, and said when to come back
   last_error_ = refused.reason();
 }

@@ -67,7 +67,7 @@ PLANTS = {
     "write_ahead_log_is_not_synced": [
         ("server/store/schema.cc", "PRAGMA synchronous = FULL;", "PRAGMA synchronous = OFF;")],
     "retry_of_a_transfer_is_lost": [
-        ("transport/grpc_link_transfers.cc", "      pending.running = false;\n", "")],
+        ("transport/transfer_queue.cc", "  pending->running = false;\n", "")],
     "step_thread_is_not_woken": [
         ("worker/site/site_exchange.cc", "  changed_.NotifyAll();\n", "")],
     "welcome_forgets_what_was_admitted": [

@@ -123,6 +123,13 @@ TEST_F(ControlSessionTest, ComingBackIsNeverSoonerThanTheBackoff) {
   }
 }
 
+TEST_F(ControlSessionTest, ComingBackIsNeverLaterThanInAnHour) {
+  Join();
+  session_.Refused(RefusedFor(std::numeric_limits<int64_t>::max()), 1);
+  session_.Ended(grpc::Status::OK, 2);
+  EXPECT_EQ(NextWaitMs(), 3'600'000);
+}
+
 TEST_F(ControlSessionTest, TheWaitSaysWhyTheStreamEnded) {
   Join();
   session_.Ended(kLost, 1);

@@ -1,0 +1,38 @@
+// Messages as the bytes that a simulated call carries, and the segments that carry them.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "tests/sim/network.h"
+
+namespace causeway::sim {
+
+inline std::string Text(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  CHECK(buffer.Dump(&slices).ok());
+  std::string text;
+  for (const grpc::Slice& slice : slices) text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return text;
+}
+template <typename Message>
+std::string Text(const Message& message) {
+  return message.SerializeAsString();
+}
+inline void Parse(const std::string& text, grpc::ByteBuffer* buffer) { *buffer = BytesOf(text); }
+template <typename Message>
+void Parse(const std::string& text, Message* message) {
+  CHECK(message->ParseFromString(text));
+}
+
+inline Segment MessageOf(std::string text) {
+  return {.kind = Segment::Kind::kMessage, .message = std::move(text), .status = {}};
+}
+inline Segment StatusOf(const grpc::Status& status) {
+  return {.kind = Segment::Kind::kStatus, .message = {}, .status = status};
+}
+inline Segment HalfClose() { return {.kind = Segment::Kind::kHalfClose, .message = {}, .status = {}}; }
+
+}  // namespace causeway::sim
