@@ -75,7 +75,6 @@ void JoinRules::On(const event::EntryGiven& given) {
 void JoinRules::On(const event::Joining&) {
   if (s_.stay.stage == Stage::kTraining) return;  // it got its place between two calls
   s_.stay.waited_for = true;
-  s_.end.reset();
 }
 
 void JoinRules::On(const event::Ticked&) {

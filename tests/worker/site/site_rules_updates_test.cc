@@ -157,6 +157,29 @@ TEST_F(UpdatesTest, AnotherLineageVoidsWhatTheSiteHolds) {
   EXPECT_FALSE(fragment(0).keeps_local());
 }
 
+TEST(FragmentRules, AnotherLineageVoidsAnAnchorWhereverItIs) {
+  FragmentRules fragment(0);
+  fragment.Void();
+  EXPECT_EQ(fragment.incoming(), Incoming::kNone);
+  fragment.AskForAnchor(1);
+  fragment.Void();
+  EXPECT_EQ(fragment.incoming(), Incoming::kAnchoring) << "the new coordinator is asked again when the site settles";
+  fragment.Arrived({.version = 3});
+  fragment.Place();
+  fragment.Void();
+  EXPECT_EQ(fragment.incoming(), Incoming::kPlacing) << "it is being decoded";
+  fragment.AnchorPlaced();
+  EXPECT_EQ(fragment.incoming(), Incoming::kNone);
+  fragment.AskForAnchor(2);
+  fragment.Arrived({.version = 3});
+  fragment.Place();
+  fragment.AnchorPlaced();
+  EXPECT_TRUE(fragment.anchored());
+  fragment.AskForUpdate(2);
+  fragment.Void();
+  EXPECT_EQ(fragment.incoming(), Incoming::kNone);
+}
+
 // ---- Evaluation ----
 
 TEST_F(UpdatesTest, FirstSiteOfANewRunEvaluatesAtTheStart) {
