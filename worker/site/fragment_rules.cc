@@ -250,7 +250,6 @@ void FragmentRules::Settle(Version last_admitted, SiteActions& actions) {
   }
   sent_through_ = facts_.sent ? facts_.sent->base : -1;
   if (incoming_ == In::kAnchoring) Go(In::kNone);
-  if (incoming_ == In::kArrived) Go(In::kAwaiting);
   if (incoming_ == In::kTaken && !keeps_local_) Moved();
 }
 

@@ -205,6 +205,11 @@ TEST_F(SiteRulesTest, PlaceOfAnotherShapeFailsTheSite) {
   EXPECT_TRUE(rules_->failure().ok());
 }
 
+TEST_F(SiteRulesTest, JoinerTellsOfItsData) {
+  rules_->SetData({.training = core::DataFingerprint{.tokens = 7, .digest = 8}, .held_out = std::nullopt});
+  EXPECT_EQ(rules_->GetStanding().data.training->tokens, 7);
+}
+
 TEST_F(SiteRulesTest, WhatASiteSaysThatItHoldsIsWhatItHasAPlaceWith) {
   EXPECT_FALSE(rules_->GetStanding().joining);
   Handle(event::Joining{});
@@ -280,7 +285,7 @@ TEST_F(SiteRulesTest, ContributionWeighsWhatWasTrainedSinceTheLastOneThatWasMerg
   now_us_ += 250'000;
   GiveUpdate(1, /*merged=*/0);
   EXPECT_EQ(rules_->turn(), Turn::kGoOn);
-  EXPECT_DOUBLE_EQ(rules_->state().counts.stall_s, 0.25);
+  EXPECT_DOUBLE_EQ(rules_->state().counts.stall_s, 0.25) << "since it entered";
   EXPECT_EQ(rules_->state().counts.merged, 1);
   Step(6);
   EXPECT_EQ(TakeOne<action::Upload>().weight.steps, 6);
@@ -292,6 +297,11 @@ TEST_F(SiteRulesTest, ContributionWeighsWhatWasTrainedSinceTheLastOneThatWasMerg
   EXPECT_EQ(next.base, 1);
   EXPECT_EQ(next.weight.steps, 4) << "of steps 5 to 8";
   EXPECT_EQ(next.weight.tokens, 40);
+  Welcome();
+  Handle(event::Joining{});
+  GiveEntry(/*step=*/8, /*version=*/1);
+  EXPECT_EQ(rules_->state().counts.entered, 2);
+  EXPECT_EQ(rules_->state().counts.stall_s, 0);
 }
 
 TEST_F(SiteRulesTest, TokensThatAreReportedForTheSameStepAgainCountAndTheStepDoesNot) {
