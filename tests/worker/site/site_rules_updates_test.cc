@@ -163,7 +163,7 @@ TEST(FragmentRules, AnotherLineageVoidsAnAnchorWhereverItIs) {
   EXPECT_EQ(fragment.incoming(), Incoming::kNone);
   fragment.AskForAnchor(1);
   fragment.Void();
-  EXPECT_EQ(fragment.incoming(), Incoming::kAnchoring) << "the new coordinator is asked again when the site settles";
+  EXPECT_EQ(fragment.incoming(), Incoming::kAnchoring) << "the site asks again when it settles";
   fragment.Arrived({.version = 3});
   fragment.Place();
   fragment.Void();
