@@ -9,25 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/transport/byte_buffer.h"
+
 namespace {
 
 constexpr char kServing[] = "\x08\x01";  // HealthCheckResponse: status (1) is SERVING (1)
 
 std::string Field(int number, const std::string& text) {
   return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(text.size())} + text;
-}
-
-grpc::ByteBuffer BufferOf(const std::string& text) {
-  const grpc::Slice slice(text);
-  return {&slice, 1};
-}
-
-std::string TextOf(const grpc::ByteBuffer& buffer) {
-  std::vector<grpc::Slice> slices;
-  std::string text;
-  if (!buffer.Dump(&slices).ok()) return text;
-  for (const grpc::Slice& slice : slices) text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return text;
 }
 
 // One message there and the first one back.
@@ -45,7 +34,7 @@ std::string Call(grpc::GenericStub& stub, const std::string& method, const std::
   stream->StartCall(nullptr);
   bool ok = wait();
   if (ok) {
-    stream->WriteLast(BufferOf(request), grpc::WriteOptions(), nullptr);
+    stream->WriteLast(causeway::BufferOf(request), grpc::WriteOptions(), nullptr);
     ok = wait();
   }
   if (ok) {
@@ -59,7 +48,7 @@ std::string Call(grpc::GenericStub& stub, const std::string& method, const std::
     std::fprintf(stderr, "%s: %s\n", method.c_str(), status.error_message().c_str());
     std::exit(1);
   }
-  return TextOf(response);
+  return causeway::TextOf(response);
 }
 
 }  // namespace

@@ -30,18 +30,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "causeway/v1/coordinator.pb.h"
+#include "tests/transport/byte_buffer.h"
 
 namespace {
 
+using causeway::TextOf;
 using Message = grpc::ByteBuffer;
-
-std::string TextOf(const Message& buffer) {
-  std::vector<grpc::Slice> slices;
-  std::string text;
-  if (!buffer.Dump(&slices).ok()) return text;
-  for (const grpc::Slice& slice : slices) text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return text;
-}
 
 // ---- Recording ----
 
@@ -184,8 +178,7 @@ class ReplayedCall {
 
   bool Send(const std::string& text) {
     if (is_upload_ && upload_.empty()) upload_ = UploadOf(text);
-    const grpc::Slice slice(text);
-    stream_->Write(Message(&slice, 1), nullptr);
+    stream_->Write(causeway::BufferOf(text), nullptr);
     return Wait();
   }
   bool HalfClose() {

@@ -1,7 +1,7 @@
 """Mechanical mutants of C++ text: one comparison, one connective, one step or one statement is another or gone.
 
-A mutant is (file, line from 1, what it is, the line as it becomes, the line as it was). Comments, strings and lines that only write the log
-are left alone; so is what declares.
+A mutant is (file, line from 1, what it is, the line as it becomes, the line as it was). Comments, strings and lines
+that only write the log are left alone; so is what declares.
 """
 
 import re

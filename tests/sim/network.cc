@@ -22,11 +22,6 @@ const char* NameOf(Method method) {
   return kNames[static_cast<int>(method)];
 }
 
-grpc::ByteBuffer BytesOf(const std::string& message) {
-  const grpc::Slice slice(message);
-  return {&slice, 1};
-}
-
 // ---- End ----
 
 void End::Complete(std::function<void()> completion) {

@@ -37,8 +37,6 @@ struct Segment {
   grpc::Status status;  // the call's, from the server
 };
 
-grpc::ByteBuffer BytesOf(const std::string& message);
-
 class Call;
 class Network;
 

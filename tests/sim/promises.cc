@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/model_manifest.h"
+#include "tests/transport/byte_buffer.h"
 #include "transport/bulk_message.h"
 #include "transport/messages.h"
 
@@ -89,7 +90,7 @@ void Promises::HeardUpload(const Call& call, bool to_client, const std::string& 
   OpenCall& open = calls_[&call];
   if (!to_client) {
     v1::UploadMessage message;
-    grpc::ByteBuffer bytes = BytesOf(text);
+    grpc::ByteBuffer bytes = BufferOf(text);
     if (!open.upload.has_context()) {
       if (transport::FromBytes(bytes, &message)) open.upload = message.header();
     } else if (auto chunk = transport::TakeChunk(bytes); chunk && !open.upload.initial()) {
@@ -112,7 +113,7 @@ void Promises::HeardDownload(const Call& call, bool to_client, const std::string
     Parse(text, &open.download);
     return;
   }
-  grpc::ByteBuffer bytes = BytesOf(text);
+  grpc::ByteBuffer bytes = BufferOf(text);
   const bool is_update = open.download.source_case() == v1::DownloadRequest::kUpdateBase;
   if (auto chunk = transport::TakeChunk(bytes)) {
     if (is_update) Break(ledger_.SentDown(open.download.fragment(), open.header.version(), *std::move(chunk)));

@@ -3,25 +3,19 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/check.h"
 #include "tests/sim/network.h"
+#include "tests/transport/byte_buffer.h"
 
 namespace causeway::sim {
 
-inline std::string Text(const grpc::ByteBuffer& buffer) {
-  std::vector<grpc::Slice> slices;
-  CHECK(buffer.Dump(&slices).ok());
-  std::string text;
-  for (const grpc::Slice& slice : slices) text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return text;
-}
+inline std::string Text(const grpc::ByteBuffer& buffer) { return TextOf(buffer); }
 template <typename Message>
 std::string Text(const Message& message) {
   return message.SerializeAsString();
 }
-inline void Parse(const std::string& text, grpc::ByteBuffer* buffer) { *buffer = BytesOf(text); }
+inline void Parse(const std::string& text, grpc::ByteBuffer* buffer) { *buffer = BufferOf(text); }
 template <typename Message>
 void Parse(const std::string& text, Message* message) {
   CHECK(message->ParseFromString(text));

@@ -3,6 +3,7 @@
 
 #include "tests/sim/network.h"
 #include "tests/sim/segments.h"
+#include "tests/transport/byte_buffer.h"
 
 namespace causeway::sim {
 namespace {
@@ -74,7 +75,7 @@ class WriterServerEnd final : public ServerEnd<grpc::ServerCallbackWriter<grpc::
   void AwaitRequest(std::function<void(const grpc::ByteBuffer&)> take) {
     End::Read([this, take = std::move(take)](const std::string* text) {
       if (text == nullptr) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled"));
-      take(BytesOf(*text));
+      take(BufferOf(*text));
     });
   }
 };

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/transport/byte_buffer.h"
+
 namespace causeway::transport {
 namespace {
 
@@ -10,14 +12,6 @@ grpc::ByteBuffer Cut(const std::string& bytes, size_t size) {
   std::vector<grpc::Slice> slices;
   for (size_t at = 0; at < bytes.size(); at += size) slices.emplace_back(bytes.substr(at, size));
   return grpc::ByteBuffer(slices.data(), slices.size());
-}
-
-std::string Text(const grpc::ByteBuffer& bytes) {
-  std::vector<grpc::Slice> slices;
-  EXPECT_TRUE(bytes.Dump(&slices).ok());
-  std::string text;
-  for (const grpc::Slice& slice : slices) text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return text;
 }
 
 std::string ChunkOf(size_t size) {
@@ -33,7 +27,7 @@ TEST(BulkMessage, AChunksBytesAreThoseThatProtobufMakes) {
     upload.set_chunk(chunk);
     v1::DownloadMessage download;
     download.set_chunk(chunk);
-    const std::string bytes = Text(ChunkMessage(std::make_shared<const std::string>(chunk)));
+    const std::string bytes = TextOf(ChunkMessage(std::make_shared<const std::string>(chunk)));
     EXPECT_EQ(bytes, upload.SerializeAsString());
     EXPECT_EQ(bytes, download.SerializeAsString());
   }
