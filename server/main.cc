@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/limits.h"
@@ -261,9 +262,9 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
   const auto coordinator = MakeCoordinator(config, addresses, journal->get(), &board);
   if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
 
-  server::GrpcService service(
+  const auto service = server::NewGrpcService(
       coordinator->get(), [&board] { return *board.Status(); }, gate->get());
-  const auto grpc_server = StartGrpcServer(service, addresses);
+  const auto grpc_server = StartGrpcServer(*service, addresses);
   if (!grpc_server.ok()) return ctl::Fail(ctl::kBadInput, grpc_server.status());
   const auto stop_server = [&] {
     (*grpc_server)->Shutdown(core::SystemClock().Calendar() + kShutdownGrace);

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/fault_point.h"
 #include "core/limits.h"
-#include "server/service/grpc_service.h"
+#include "server/service/reactors.h"
 #include "transport/bulk_message.h"
 #include "transport/messages.h"
 

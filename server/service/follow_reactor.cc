@@ -1,6 +1,6 @@
 #include <optional>
 
-#include "server/service/grpc_service.h"
+#include "server/service/reactors.h"
 
 namespace causeway::server {
 namespace {

@@ -2,10 +2,52 @@
 
 #include <algorithm>
 
+#include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "server/service/reactors.h"
 
 namespace causeway::server {
+namespace {
+
+// Bulk is read and written as raw bytes (transport/bulk_message.h), everything else as messages.
+using RawBulk = v1::Coordinator::WithRawCallbackMethod_Upload<
+    v1::Coordinator::WithRawCallbackMethod_Download<v1::Coordinator::Service>>;
+using CoordinatorService = v1::Coordinator::WithCallbackMethod_Describe<
+    v1::Coordinator::WithCallbackMethod_Control<v1::Coordinator::WithCallbackMethod_GetStatus<
+        v1::Coordinator::WithCallbackMethod_DrainSite<v1::Coordinator::WithCallbackMethod_ChangeRun<
+            v1::Coordinator::WithCallbackMethod_GetHistory<v1::Coordinator::WithCallbackMethod_Follow<RawBulk>>>>>>>;
+
+class GrpcService final : public CoordinatorService {
+ public:
+  GrpcService(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate)
+      : coordinator_(coordinator), gate_(gate), status_json_(std::move(status_json)) {}
+
+ private:
+  absl::Status History(const v1::HistoryRequest& request, v1::HistoryResponse& response) const;
+
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest* request,
+                                     v1::RunDescription* response) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
+                                      v1::StatusResponse* response) override;
+  grpc::ServerUnaryReactor* DrainSite(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
+                                      v1::DrainResponse* response) override;
+  grpc::ServerUnaryReactor* ChangeRun(grpc::CallbackServerContext* context, const v1::ChangeRunRequest* request,
+                                      v1::ChangeRunResponse* response) override;
+  grpc::ServerUnaryReactor* GetHistory(grpc::CallbackServerContext* context, const v1::HistoryRequest* request,
+                                       v1::HistoryResponse* response) override;
+  grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* Follow(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Download(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
+
+  Coordinator* const coordinator_;
+  Gate* const gate_;
+  const std::function<std::string()> status_json_;
+};
 
 grpc::ServerUnaryReactor* GrpcService::Describe(grpc::CallbackServerContext* context,
                                                 const v1::DescribeRequest* request, v1::RunDescription* response) {
@@ -89,6 +131,13 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* GrpcService::Upload
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GrpcService::Download(grpc::CallbackServerContext* context,
                                                                   const grpc::ByteBuffer* request) {
   return NewDownloadReactor(coordinator_, gate_, PeerOf(*context), *request);
+}
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
+                                              Gate* gate) {
+  return std::make_unique<GrpcService>(coordinator, std::move(status_json), gate);
 }
 
 }  // namespace causeway::server

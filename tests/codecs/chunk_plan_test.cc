@@ -1,6 +1,6 @@
 #include "codecs/chunk_plan.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"

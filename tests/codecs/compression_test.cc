@@ -1,6 +1,6 @@
 #include "codecs/compression.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <xxhash.h>
 #include <zstd.h>

@@ -1,5 +1,5 @@
 // Values at the edges of what codecs take: what they decode to is defined for each, and the same in every version.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "codecs/error_feedback.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // What a peer could send instead of a chunk: nothing of it may reach a merge.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <xxhash.h>
 

@@ -1,6 +1,6 @@
 #include "core/check.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 namespace causeway::core {

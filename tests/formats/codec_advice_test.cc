@@ -1,6 +1,6 @@
 #include "formats/codec_advice.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 namespace causeway::formats {

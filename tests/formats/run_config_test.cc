@@ -1,5 +1,5 @@
 // The run's config as bytes, as JSON, and against the state of an earlier start.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <limits>

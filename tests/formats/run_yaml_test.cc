@@ -1,7 +1,7 @@
 // Every way in which a run.yaml can be wrong, with the message that its author sees.
 #include "formats/run_yaml.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

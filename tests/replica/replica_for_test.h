@@ -1,7 +1,7 @@
 // One fragment of two tensors whose θ is in the test's hands, and its replica.
 #pragma once
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,5 +1,5 @@
 // Rounds of one fragment between two sites and the coordinator's merge, with nothing but the chunks in between.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

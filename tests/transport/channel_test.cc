@@ -1,6 +1,6 @@
 #include "transport/channel.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 namespace causeway::transport {

@@ -1,7 +1,7 @@
 // What a link does with the number of the model, and with transfers that are asked for twice.
 #include "transport/grpc_link.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <future>

@@ -1,6 +1,6 @@
 #include "transport/kernel_buffers.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "transport/link_meter.h"

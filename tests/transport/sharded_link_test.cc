@@ -1,6 +1,6 @@
 #include "transport/sharded_link.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 namespace causeway::transport {

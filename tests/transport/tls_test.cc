@@ -1,6 +1,6 @@
 #include "transport/tls.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include "transport/transfer_queue.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,7 +1,7 @@
 // What a coordinator may say in answer to a download: a server that says what the test wants, behind real gRPC.
 #include "transport/transfer.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A transfer whose call, or whose whole link, is cut after every message that it consists of, one after the other.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 
 #include "tests/transport/virtual_link.h"
 

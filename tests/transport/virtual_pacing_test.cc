@@ -1,5 +1,5 @@
 // A site's rate, held over all its transfers and their streams, by the bytes that cross the network and when.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include "core/limits.h"
 #include "tests/transport/virtual_link.h"

@@ -1,5 +1,5 @@
 // Transfers under faults that a seed chooses, and transfers whose link is ended or joined anew after every message.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 
 #include "tests/transport/virtual_link.h"
 

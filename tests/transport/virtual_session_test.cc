@@ -1,5 +1,5 @@
 // How a link joins, waits, gives up and ends, in virtual time.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 
 #include "core/limits.h"
 #include "tests/transport/virtual_link.h"

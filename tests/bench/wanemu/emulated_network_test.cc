@@ -1,6 +1,6 @@
 #include "tests/bench/wanemu/emulated_network.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,6 +1,6 @@
 // The GPU's AdamW and the whole update phase on it against the CPU's, bit for bit. Skipped, with the reason, where
 // there is no GPU.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "server/rounds/codec_choice.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 namespace causeway::server {

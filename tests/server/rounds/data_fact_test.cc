@@ -1,7 +1,7 @@
 // What sites of a run train on: who may join with which data.
 #include "server/rounds/data_fact.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 namespace causeway::server {

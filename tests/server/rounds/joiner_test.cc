@@ -1,5 +1,5 @@
 // Where a joiner enters, for every shape of schedule and every order in which rounds can have been decided.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/rounds/table_for_test.h"

@@ -1,7 +1,7 @@
 // The model of a run: who may say what it is, when it is another one, and what a number that is named means.
 #include "server/rounds/model_fact.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "core/fragment_map.h"

@@ -1,5 +1,5 @@
 // What the people who run it ask for: pause, resume, stop.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/rounds/table_for_test.h"

@@ -1,5 +1,5 @@
 // Quorum mode: when a round closes, what may join it, what it weighs.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/rounds/table_for_test.h"

@@ -1,6 +1,6 @@
 #include "server/rounds/round_table.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/rounds/table_for_test.h"

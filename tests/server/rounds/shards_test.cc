@@ -1,5 +1,5 @@
 // The rules of a run with several coordinators: shard 0 decides who is in, the others follow it.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/rounds/table_for_test.h"

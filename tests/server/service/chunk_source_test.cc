@@ -1,7 +1,7 @@
 // An update while it grows, and when the journal has it; an anchor while its snapshot is replaced.
 #include "server/service/chunk_source.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/service/direct_coordinator.h"

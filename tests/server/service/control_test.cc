@@ -1,7 +1,9 @@
 // A site's control stream: what the reactor does with messages, writes and ends, in any order that they can come in.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
+#include "server/service/gate.h"
+#include "server/service/reactors.h"
 #include "tests/server/service/called_stream.h"
 #include "tests/server/service/direct_coordinator.h"
 

@@ -2,13 +2,20 @@
 // and can hold the journal, so that a test sees what leaves before anything is durable.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "tests/server/service/coordinator_for_test.h"
+#include "server/service/coordinator.h"
+#include "tests/core/fake_clock.h"
+#include "tests/formats/temporary_folder.h"
+#include "tests/server/service/messages_for_test.h"
 
 namespace causeway::server {
 
@@ -126,163 +133,44 @@ auto Await(Ask ask) {
 
 class DirectCoordinator {
  public:
-  explicit DirectCoordinator(core::RunConfig config = ConfigForTest(), const core::Shard& shard = {})
-      : map(*core::BuildFragmentMap(ManifestForTest(), config.sync)), shard_(shard), config_(std::move(config)) {
-    StartLife();
-  }
+  explicit DirectCoordinator(core::RunConfig config = ConfigForTest(), const core::Shard& shard = {});
 
   // Another process on the same state directory.
-  void Restart() {
-    EndLife();
-    StartLife();
-  }
+  void Restart();
   // The same, after a change of the directory that lets no coordinator start there: why not.
-  absl::Status RestartAfter(const std::function<void(const std::string& directory)>& change) {
-    EndLife();
-    change(folder_.path());
-    journal = *Journal::Open(JournalOptionsOf());
-    return Coordinator::Create({.config = config_, .clock = &clock, .shard = shard_}, journal.get(), *journal->Load())
-        .status();
-  }
+  absl::Status RestartAfter(const std::function<void(const std::string& directory)>& change);
   // All that was committed so far is durable, and told.
   void Settle() { journal->Flush(); }
-  void TickAt(int64_t ms) {
-    clock.Set(ms);
-    coordinator->Tick();
-    Settle();
-  }
+  void TickAt(int64_t ms);
 
-  RecordedPeer& Join(const std::string& site, const std::function<void(v1::Join&)>& change = nullptr) {
-    v1::Join join = JoinOf(site);
-    if (change) change(join);
-    peers_.push_back(std::make_shared<RecordedPeer>());
-    coordinator->Join(peers_.back(), join);
-    return *(peer[site] = peers_.back().get());
-  }
+  RecordedPeer& Join(const std::string& site, const std::function<void(v1::Join&)>& change = nullptr);
   void Ready(const std::string& site) { coordinator->Ready(peer.at(site)); }
-  void Report(const std::string& site, const std::function<void(v1::Progress&)>& change) {
-    v1::Progress progress;
-    change(progress);
-    coordinator->Progress(peer.at(site), progress);
-  }
-  void Leave(const std::string& site, bool finished = false) {
-    v1::Leave leave;
-    leave.set_finished(finished);
-    leave.set_reason("it was asked to");
-    coordinator->Leave(peer.at(site), leave);
-  }
+  void Report(const std::string& site, const std::function<void(v1::Progress&)>& change);
+  void Leave(const std::string& site, bool finished = false);
 
   // Sites a and b join, a seeds with zeros, both enter.
-  void Start() {
-    Join("a");
-    Join("b");
-    Seed("a");
-    for (const char* site : {"a", "b"}) Ready(site);
-    Settle();
-  }
-  void Seed(const std::string& site) {
-    for (int p = 0; p < map.num_fragments(); ++p) {
-      if (!shard_.Owns(p)) continue;
-      EXPECT_TRUE(SeedFragment(site, p).admitted()) << p;
-    }
-  }
-  PendingVerdict SeedFragment(const std::string& site, int fragment) {
-    v1::UploadHeader header = CoordinatorForTest::HeaderOf(site, fragment);
-    header.set_initial(true);
-    return Upload(header, ChunksOf(map.fragment(fragment), core::CodecId::kFloat32, 0));
-  }
+  void Start();
+  void Seed(const std::string& site);
+  PendingVerdict SeedFragment(const std::string& site, int fragment);
 
-  PendingVerdict Upload(const v1::UploadHeader& header, const std::vector<std::string>& chunks) {
-    const absl::StatusOr<Coordinator::Upload> upload = coordinator->BeginUpload(header);
-    EXPECT_TRUE(upload.ok()) << upload.status();
-    PendingVerdict verdict;
-    if (!upload.ok()) return verdict;
-    if (upload->contribution != nullptr) {
-      for (const std::string& chunk : chunks) EXPECT_TRUE(upload->contribution->Add(chunk).ok());
-    }
-    coordinator->CompleteUpload(header, *upload, verdict.taker());
-    return verdict;
-  }
-  PendingVerdict Contribute(const std::string& site, int fragment, int64_t base = 0, float value = 1) {
-    return Upload(CoordinatorForTest::HeaderOf(site, fragment, base),
-                  ChunksOf(map.fragment(fragment), core::CodecId::kInt4, value));
-  }
+  PendingVerdict Upload(const v1::UploadHeader& header, const std::vector<std::string>& chunks);
+  PendingVerdict Contribute(const std::string& site, int fragment, int64_t base = 0, float value = 1);
   // Both of them, of all values alike; returns when the round is merged.
-  TakenDownload MergeRound(int fragment, int64_t base, float value = 1) {
-    for (const char* site : {"a", "b"}) Contribute(site, fragment, base, value);
-    return TakeUpdate(fragment, base);
-  }
+  TakenDownload MergeRound(int fragment, int64_t base, float value = 1);
 
-  TakenDownload TakeUpdate(int fragment, int64_t base) {
-    v1::DownloadRequest request = RequestOf("a", fragment);
-    request.set_update_base(base);
-    return Take(request);
-  }
-  TakenDownload TakeAnchor(int fragment, int64_t at_least) {
-    v1::DownloadRequest request = RequestOf("a", fragment);
-    request.set_anchor_version(at_least);
-    return Take(request);
-  }
-  static v1::DownloadRequest RequestOf(const std::string& site, int fragment) {
-    v1::DownloadRequest request;
-    *request.mutable_context() = CoordinatorForTest::ContextOf(site);
-    request.set_fragment(fragment);
-    return request;
-  }
-  TakenDownload Take(const v1::DownloadRequest& request) {
-    const auto source =
-        Await([&](Waiter waiter) { return coordinator->BeginDownload(request, std::move(waiter))->source; });
-    TakenDownload taken;
-    taken.header = *Await([&](Waiter waiter) { return source->Header(std::move(waiter)); });
-    while (true) {
-      const auto item = Await([&](Waiter waiter) -> std::optional<ChunkSource::Item> {
-        const ChunkSource::Item got = source->Get(taken.chunks.size(), std::move(waiter));
-        if (got.chunk == nullptr && !got.end && got.error.ok()) return std::nullopt;
-        return got;
-      });
-      if (item->chunk == nullptr) {
-        taken.digest = item->end.value_or(0);
-        return taken;
-      }
-      taken.chunks.push_back(*item->chunk);
-    }
-  }
+  TakenDownload TakeUpdate(int fragment, int64_t base);
+  TakenDownload TakeAnchor(int fragment, int64_t at_least);
+  static v1::DownloadRequest RequestOf(const std::string& site, int fragment);
+  TakenDownload Take(const v1::DownloadRequest& request);
 
-  SiteStatus StatusOf(const std::string& site) const {
-    for (const SiteStatus& status : coordinator->Status().sites) {
-      if (status.name == site) return status;
-    }
-    ADD_FAILURE() << "no site " << site;
-    return {};
-  }
+  SiteStatus StatusOf(const std::string& site) const;
   // Texts of the history's events of that kind, oldest first.
-  std::vector<std::string> History(const std::string& kind) const {
-    const std::vector<Event> events = *coordinator->History(0, 10'000);
-    std::vector<std::string> texts;
-    for (const Event& event : events) {
-      if (event.kind == kind) texts.push_back(event.text);
-    }
-    return texts;
-  }
+  std::vector<std::string> History(const std::string& kind) const;
 
  private:
-  JournalOptions JournalOptionsOf() const {
-    return {.directory = folder_.path(),
-            .max_update_log_bytes = config_.checkpoint.max_update_log_bytes,
-            .shard = shard_,
-            .failed = nullptr};
-  }
-  void StartLife() {
-    journal = *Journal::Open(JournalOptionsOf());
-    coordinator = *Coordinator::Create(
-        {.config = config_, .run_config = "the config", .clock = &clock, .board = &board, .shard = shard_},
-        journal.get(), *journal->Load());
-  }
-  void EndLife() {
-    coordinator.reset();
-    journal.reset();
-    peer.clear();
-  }
+  JournalOptions JournalOptionsOf() const;
+  void StartLife();
+  void EndLife();
 
   const TemporaryFolder folder_;
 

@@ -1,7 +1,9 @@
 // A download, write by write: what waits, what goes on, what ends, and what is counted.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
+#include "server/service/gate.h"
+#include "server/service/reactors.h"
 #include "tests/server/service/called_stream.h"
 #include "tests/server/service/direct_coordinator.h"
 

@@ -1,4 +1,4 @@
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/service/coordinator_for_test.h"
@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 
 v1::DownloadRequest UpdateOf(int fragment, int64_t base) {
   v1::DownloadRequest request;
-  *request.mutable_context() = CoordinatorForTest::ContextOf("a");
+  *request.mutable_context() = ContextForTest("a");
   request.set_fragment(fragment);
   request.set_update_base(base);
   return request;

@@ -1,6 +1,6 @@
 // Nothing leaves the coordinator before it is durable: each test holds the journal, and looks at what is said
 // meanwhile.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/service/direct_coordinator.h"

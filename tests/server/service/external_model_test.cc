@@ -1,7 +1,8 @@
 // A run whose model the sites bring: what the first one says is the model, for all others and after a restart.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include "server/service/gate.h"
 #include "tests/server/service/coordinator_for_test.h"
 
 namespace causeway::server {

@@ -1,10 +1,12 @@
 // How a shard follows shard 0: shard 0's end of the stream, and the thread at the other end that comes back for ever.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <deque>
 
+#include "server/service/gate.h"
 #include "server/service/membership_follower.h"
+#include "server/service/reactors.h"
 #include "tests/server/service/called_stream.h"
 #include "tests/server/service/direct_coordinator.h"
 

@@ -1,7 +1,7 @@
 // What calls meet before the coordinator hears of them: raw clients that say whatever they like.
 #include "server/service/gate.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/service/coordinator_for_test.h"
@@ -80,7 +80,7 @@ TEST_F(Gates, EveryKindOfCallAsksForTheTokenOfItsSite) {
 
     auto context = With(token);
     v1::DescribeRequest describe;
-    *describe.mutable_context() = CoordinatorForTest::ContextOf("a");
+    *describe.mutable_context() = ContextForTest("a");
     v1::RunDescription description;
     EXPECT_EQ(run.stub->Describe(context.get(), describe, &description).error_code(), code) << token;
     EXPECT_EQ(description.run_id(), "");
@@ -88,7 +88,7 @@ TEST_F(Gates, EveryKindOfCallAsksForTheTokenOfItsSite) {
     context = With(token);
     const auto upload = run.stub->Upload(context.get());
     v1::UploadMessage header;
-    *header.mutable_header() = CoordinatorForTest::HeaderOf("a", 0);
+    *header.mutable_header() = HeaderOf("a", 0);
     upload->Write(header);
     v1::UploadReply reply;
     EXPECT_FALSE(upload->Read(&reply)) << token;
@@ -96,7 +96,7 @@ TEST_F(Gates, EveryKindOfCallAsksForTheTokenOfItsSite) {
 
     context = With(token);
     v1::DownloadRequest request;
-    *request.mutable_context() = CoordinatorForTest::ContextOf("a");
+    *request.mutable_context() = ContextForTest("a");
     const auto download = run.stub->Download(context.get(), request);
     v1::DownloadMessage message;
     EXPECT_FALSE(download->Read(&message)) << token;
@@ -153,7 +153,7 @@ TEST_F(Gates, BulkStreamsOfOneSiteAreCountedAndThoseOfOthersAreNot) {
   CoordinatorForTest run(gate.get());
   run.Start();
   v1::DownloadRequest waits;  // for an update that nobody makes
-  *waits.mutable_context() = CoordinatorForTest::ContextOf("a");
+  *waits.mutable_context() = ContextForTest("a");
   waits.set_update_base(0);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::ClientReader<v1::DownloadMessage>>> streams;
@@ -191,7 +191,7 @@ TEST_F(Gates, MessageBeyondTheLimitEndsItsCallAlone) {
 TEST_F(Gates, CallOfAnotherProtocolIsRefusedWithBothNumbersAndTheVersionToUse) {
   CoordinatorForTest run;
   v1::DescribeRequest request;
-  *request.mutable_context() = CoordinatorForTest::ContextOf("a");
+  *request.mutable_context() = ContextForTest("a");
   request.mutable_context()->set_protocol(9);
   grpc::ClientContext context;
   v1::RunDescription description;

@@ -1,5 +1,5 @@
 // The calls of one question and one answer, over gRPC: what operators and causewayctl ask.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/service/coordinator_for_test.h"

@@ -1,6 +1,6 @@
 // Joining cannot hang: whatever is lost between the first join and the initial parameters, each joiner gets its anchor
 // or is told to ask again.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/service/coordinator_for_test.h"
@@ -67,7 +67,7 @@ TEST(JoinBeforeTheSeed, EachMessageNamesTheGenerationAndAStaleOneIsAborted) {
   EXPECT_EQ(welcome.welcome().generation(), 2u);
   EXPECT_EQ(WaitingDownload(run, "b", 0, /*generation=*/1).Finish().error_code(), grpc::StatusCode::ABORTED);
   EXPECT_EQ(WaitingDownload(run, "b", 0, /*generation=*/3).Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-  v1::UploadHeader header = CoordinatorForTest::HeaderOf("b", 0);
+  v1::UploadHeader header = HeaderOf("b", 0);
   header.set_initial(true);
   header.set_generation(1);
   EXPECT_EQ(run.Upload(header, {}).status.error_code(), grpc::StatusCode::ABORTED);

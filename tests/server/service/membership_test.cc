@@ -1,5 +1,5 @@
 // Who is in the run, and what the coordinator sends each site of it.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/service/direct_coordinator.h"
@@ -115,7 +115,7 @@ TEST_F(Membership, SecondWorkerOfANameIsRefusedWhileTheFirstOneLivesAndLaterUnti
 
 TEST_F(Membership, SiteThatIsBackWithItsAnchorsGoesOnAndKeepsTheChunksThatArrived) {
   run_.Start();
-  const v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  const v1::UploadHeader header = HeaderOf("a", 0);
   const auto missing = [&] { return run_.coordinator->BeginUpload(header)->contribution->Missing(); };
   const auto chunks = ChunksOf(run_.map.fragment(0), core::CodecId::kInt4, 1);
   ASSERT_TRUE(run_.coordinator->BeginUpload(header)->contribution->Add(chunks[0]).ok());

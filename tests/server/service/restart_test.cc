@@ -1,5 +1,5 @@
 // A coordinator that was started again on its state directory still knows all that it has told anyone.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -86,7 +86,7 @@ TEST_F(Restart, SnapshotStandsForTheRoundsBeforeIt) {
 }
 
 TEST_F(Restart, ContributionThatHadNotArrivedWholeIsAskedForAnew) {
-  const v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  const v1::UploadHeader header = HeaderOf("a", 0);
   const auto chunks = ChunksOf(run_.map.fragment(0), core::CodecId::kInt4, 1);
   ASSERT_TRUE(run_.coordinator->BeginUpload(header)->contribution->Add(chunks[0]).ok());
   EXPECT_THAT(run_.coordinator->BeginUpload(header)->contribution->Missing(), ElementsAre(1, 2));

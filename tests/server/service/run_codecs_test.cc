@@ -1,7 +1,7 @@
 // Which codecs the rounds of a run have, where its config lets the coordinator choose them.
 #include "server/service/run_codecs.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/service/direct_coordinator.h"
@@ -117,7 +117,7 @@ class ChosenCodecs : public testing::Test {
 
   void ContributeAs(CodecId codec, int64_t base) {
     for (const char* site : {"a", "b"}) {
-      run_.Upload(CoordinatorForTest::HeaderOf(site, 0, base), ChunksOf(run_.map.fragment(0), codec, 1));
+      run_.Upload(HeaderOf(site, 0, base), ChunksOf(run_.map.fragment(0), codec, 1));
     }
   }
 
@@ -144,7 +144,7 @@ TEST_F(ChosenCodecs, UpdateNamesItsCodecAndThatOfTheNextContributionAlsoAfterARe
 TEST_F(ChosenCodecs, ContributionOfTheCodecOfBeforeIsRefused) {
   ContributeAs(CodecId::kInt4, 0);
   run_.TakeUpdate(0, 0);
-  const auto upload = run_.coordinator->BeginUpload(CoordinatorForTest::HeaderOf("a", 0, 1));
+  const auto upload = run_.coordinator->BeginUpload(HeaderOf("a", 0, 1));
   const auto chunks = ChunksOf(run_.map.fragment(0), CodecId::kInt4, 1);
   const absl::Status status = upload->contribution->Add(chunks[0]);
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

@@ -1,10 +1,12 @@
 // What a coordinator that is one of several answers to callers who are lost. How shards work together is in tests/e2e.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "server/service/gate.h"
+#include "tests/server/service/coordinator_for_test.h"
 #include "tests/server/service/direct_coordinator.h"
 #include "tests/server/service/waiting_download.h"
 
@@ -50,7 +52,7 @@ TEST(Shards, SeedIsTakenFromTheSiteThatShardZeroNamesAndOnlyOfOwnFragments) {
   v1::MembershipUpdate update = UpdateWith(run.map, "a", 0);
   run.coordinator->Follow(update);
   ASSERT_TRUE(run.Join("a").has_welcome());
-  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 1);
+  v1::UploadHeader header = HeaderOf("a", 1);
   header.set_initial(true);
   const std::vector<std::string> chunks = ChunksOf(run.map.fragment(1), core::CodecId::kFloat32, 0);
   EXPECT_EQ(run.Upload(header, chunks).status.error_code(), grpc::StatusCode::UNAVAILABLE);

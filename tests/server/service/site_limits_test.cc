@@ -1,6 +1,6 @@
 #include "server/service/site_limits.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/core/fake_clock.h"

@@ -1,5 +1,5 @@
 // The figures that the coordinator shows of a run, each against what has happened.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include "tests/server/service/direct_coordinator.h"
@@ -132,7 +132,7 @@ TEST(StatusOfARoundThatIsMissed, SaysWhatTheSiteWasDoing) {
     return run.StatusOf("b").missed->reason;
   };
   EXPECT_THAT(missed(), StartsWith("it had not begun to send its contribution when the round closed: "));
-  ASSERT_TRUE(run.coordinator->BeginUpload(CoordinatorForTest::HeaderOf("b", 0)).ok());
+  ASSERT_TRUE(run.coordinator->BeginUpload(HeaderOf("b", 0)).ok());
   EXPECT_THAT(missed(), StartsWith("its contribution was on its way when the round closed: "));
   run.Report("b", [](v1::Progress& progress) { progress.set_completing(true); });
   EXPECT_EQ(missed(), "it has done all its steps");
@@ -144,7 +144,7 @@ TEST(StatusOfARoundThatIsMissed, SaysWhatTheSiteWasDoing) {
 TEST_F(CoordinatorStatus, RoundIsLoggedFromItsFirstChunkToTheLastDownload) {
   run_.Start();
   run_.clock.Set(1'000);
-  const v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  const v1::UploadHeader header = HeaderOf("a", 0);
   ASSERT_TRUE(run_.coordinator->BeginUpload(header).ok());
   run_.clock.Set(1'500);
   run_.Contribute("a", 0);
@@ -178,7 +178,7 @@ TEST_F(CoordinatorStatus, RoundIsLoggedFromItsFirstChunkToTheLastDownload) {
 
 TEST_F(CoordinatorStatus, ContributionThatIsGivenUpIsLoggedNoMore) {
   run_.Start();
-  ASSERT_TRUE(run_.coordinator->BeginUpload(CoordinatorForTest::HeaderOf("b", 0)).ok());
+  ASSERT_TRUE(run_.coordinator->BeginUpload(HeaderOf("b", 0)).ok());
   run_.Contribute("a", 0);
   ASSERT_THAT(Round(0, 1)->arrivals, SizeIs(2));
   run_.Leave("b");

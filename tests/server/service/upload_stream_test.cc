@@ -1,7 +1,9 @@
 // An upload, message by message: the chunks that the coordinator requests, in any order, and the verdict.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
+#include "server/service/gate.h"
+#include "server/service/reactors.h"
 #include "tests/server/service/called_stream.h"
 #include "tests/server/service/direct_coordinator.h"
 
@@ -29,9 +31,7 @@ class UploadStream : public testing::Test {
   static void SendBytes(Stream& stream, const std::string& chunk) {
     stream.Deliver(transport::ChunkMessage(std::make_shared<const std::string>(chunk)));
   }
-  static v1::UploadHeader Header(const std::string& site = "a", int64_t base = 0) {
-    return CoordinatorForTest::HeaderOf(site, 0, base);
-  }
+  static v1::UploadHeader Header(const std::string& site = "a", int64_t base = 0) { return HeaderOf(site, 0, base); }
   static std::vector<int> MissingIn(const Stream& stream) {
     const auto replies = MessagesOf<v1::UploadReply>(stream);
     if (replies.empty() || !replies[0].has_missing()) return {-1};
@@ -109,8 +109,8 @@ TEST_F(UploadStream, WhatCannotBeMergedIsRefusedBeforeItsChunksAreAskedFor) {
   v1::UploadHeader negative = Header();
   negative.set_tokens(-1);
   EXPECT_THAT(RefusalOf(negative), HasSubstr("got -1 tokens"));
-  EXPECT_THAT(RefusalOf(CoordinatorForTest::HeaderOf("a", 7)), HasSubstr("expected a fragment from 0 to 1, got 7"));
-  EXPECT_THAT(RefusalOf(CoordinatorForTest::HeaderOf("a", -7)), HasSubstr("expected a fragment from 0 to 1, got -7"));
+  EXPECT_THAT(RefusalOf(HeaderOf("a", 7)), HasSubstr("expected a fragment from 0 to 1, got 7"));
+  EXPECT_THAT(RefusalOf(HeaderOf("a", -7)), HasSubstr("expected a fragment from 0 to 1, got -7"));
   v1::UploadHeader initial = Header();
   initial.set_initial(true);
   EXPECT_EQ(RefusalOf(initial), "") << "a repeat of the seed, which is durable";

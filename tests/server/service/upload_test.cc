@@ -1,6 +1,7 @@
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
+#include "tests/server/service/coordinator_for_test.h"
 #include "tests/server/service/direct_coordinator.h"
 
 namespace causeway::server {
@@ -28,12 +29,12 @@ TEST_F(Upload, DamagedChunkIsRefusedAndTheGoodOneIsTakenAfterwards) {
   elsewhere[1] = *codecs::EncodeChunk({core::CodecId::kInt4, 0, 300}, std::vector<float>(300), {});
   // Chunk 0 is spooled by the first attempt and stays; chunk 1 is what is missing from then on.
   for (const auto& damaged : {truncated, flipped, elsewhere}) {
-    const UploadOutcome outcome = run_.Upload(CoordinatorForTest::HeaderOf("a", 0), damaged);
+    const UploadOutcome outcome = run_.Upload(HeaderOf("a", 0), damaged);
     EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
     EXPECT_THAT(outcome.status.error_message(), HasSubstr("fragment 0 from a: "));
     EXPECT_FALSE(outcome.verdict);
   }
-  const UploadOutcome good = run_.Upload(CoordinatorForTest::HeaderOf("a", 0), Good());
+  const UploadOutcome good = run_.Upload(HeaderOf("a", 0), Good());
   EXPECT_THAT(good.missing, ElementsAre(1, 2));
   EXPECT_TRUE(good.admitted());
 }
@@ -49,15 +50,15 @@ TEST_F(Upload, RepeatIsAnsweredAdmitted) {
 }
 
 TEST_F(Upload, GoesOnWhereItWasCut) {
-  const UploadOutcome cut = run_.Upload(CoordinatorForTest::HeaderOf("a", 0), Good(), /*limit=*/2);
+  const UploadOutcome cut = run_.Upload(HeaderOf("a", 0), Good(), /*limit=*/2);
   EXPECT_EQ(cut.status.error_code(), grpc::StatusCode::ABORTED);
-  const UploadOutcome rest = run_.Upload(CoordinatorForTest::HeaderOf("a", 0), Good());
+  const UploadOutcome rest = run_.Upload(HeaderOf("a", 0), Good());
   EXPECT_THAT(rest.missing, ElementsAre(2));
   EXPECT_TRUE(rest.admitted());
 }
 
 TEST_F(Upload, StripesCarryTheirChunksAndTheLastOneHasTheVerdict) {
-  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  v1::UploadHeader header = HeaderOf("a", 0);
   header.set_num_stripes(2);
   const UploadOutcome even = run_.Upload(header, Good());
   EXPECT_THAT(even.missing, ElementsAre(0, 2));
@@ -70,7 +71,7 @@ TEST_F(Upload, StripesCarryTheirChunksAndTheLastOneHasTheVerdict) {
 }
 
 TEST_F(Upload, StripeThatIsThereEndsAtOnceAndOneThatIsCutIsToldSo) {
-  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  v1::UploadHeader header = HeaderOf("a", 0);
   header.set_num_stripes(2);
   EXPECT_EQ(run_.Upload(header, Good(), /*limit=*/1).status.error_code(), grpc::StatusCode::ABORTED);
   EXPECT_THAT(run_.Upload(header, Good()).missing, ElementsAre(2));
@@ -82,7 +83,7 @@ TEST_F(Upload, StripeThatIsThereEndsAtOnceAndOneThatIsCutIsToldSo) {
 
 TEST_F(Upload, StripeThatThereIsNotIsRefused) {
   for (const auto& [stripe, stripes] : {std::pair(2, 2), std::pair(-1, 2), std::pair(0, 17), std::pair(1, 0)}) {
-    v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+    v1::UploadHeader header = HeaderOf("a", 0);
     header.set_stripe(stripe);
     header.set_num_stripes(stripes);
     EXPECT_EQ(run_.Upload(header, Good()).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
@@ -90,7 +91,7 @@ TEST_F(Upload, StripeThatThereIsNotIsRefused) {
 }
 
 TEST_F(Upload, ThatSendsAllIsNotAskedToWait) {
-  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  v1::UploadHeader header = HeaderOf("a", 0);
   header.set_sends_all(true);
   grpc::ClientContext context;
   const auto stream = run_.stub->Upload(&context);
@@ -109,7 +110,7 @@ TEST_F(Upload, ThatSendsAllIsNotAskedToWait) {
 
 TEST_F(Upload, OfAnotherRunOrLifeIsRefusedWithBothValues) {
   const auto refusal = [&](const std::function<void(v1::Context&)>& change) {
-    v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+    v1::UploadHeader header = HeaderOf("a", 0);
     change(*header.mutable_context());
     const UploadOutcome outcome = run_.Upload(header, Good());
     EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
@@ -122,7 +123,7 @@ TEST_F(Upload, OfAnotherRunOrLifeIsRefusedWithBothValues) {
 }
 
 TEST_F(Upload, OfAnotherSessionOrBaseIsRefusedByVerdict) {
-  v1::UploadHeader header = CoordinatorForTest::HeaderOf("a", 0);
+  v1::UploadHeader header = HeaderOf("a", 0);
   header.mutable_context()->set_session("a-2");
   EXPECT_THAT(run_.Upload(header, Good()).verdict->reason(), HasSubstr("not in the run with this session"));
   EXPECT_THAT(run_.Contribute("a", 0, /*base=*/1).verdict->reason(), HasSubstr("the contribution is of 1"));

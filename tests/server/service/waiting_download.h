@@ -15,7 +15,7 @@ class WaitingDownload {
                   std::optional<uint64_t> generation = std::nullopt) {
     context_.set_deadline(std::chrono::system_clock::now() + CoordinatorForTest::kHang);
     v1::DownloadRequest request;
-    *request.mutable_context() = CoordinatorForTest::ContextOf(site);
+    *request.mutable_context() = ContextForTest(site);
     request.set_fragment(fragment);
     request.set_anchor_version(0);
     if (generation) request.set_generation(*generation);

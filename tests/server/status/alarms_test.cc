@@ -1,7 +1,7 @@
 // Each alarm: on for its reason, off without it.
 #include "server/status/alarms.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

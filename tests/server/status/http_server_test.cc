@@ -1,7 +1,7 @@
 // The HTTP port, over real sockets.
 #include "server/status/http_server.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 

@@ -1,7 +1,7 @@
 // The text of GET /metrics.
 #include "server/status/metrics_text.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <regex>

@@ -1,7 +1,7 @@
 // What happened in a round, in the order in which a coordinator tells of it.
 #include "server/status/round_log.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 namespace causeway::server {

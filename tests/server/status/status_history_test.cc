@@ -1,7 +1,7 @@
 // What follows from the snapshots before.
 #include "server/status/status_history.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include <functional>

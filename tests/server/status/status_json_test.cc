@@ -1,5 +1,5 @@
 // The fields of GET /status that users and scripts rely on.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

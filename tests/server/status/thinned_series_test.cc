@@ -1,7 +1,7 @@
 // A series that stays small and still spans the whole run.
 #include "server/status/thinned_series.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 namespace causeway::server {

@@ -1,7 +1,7 @@
 // A journal in a folder of its own, and short ways to fill it.
 #pragma once
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,6 +1,6 @@
 #include "worker/loop/training_log.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

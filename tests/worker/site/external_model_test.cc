@@ -1,6 +1,6 @@
 #include "worker/site/external_model.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include "core/model_manifest.h"

@@ -1,5 +1,5 @@
 // Joining, places in the schedule, contributions and their verdicts, as the rules alone decide them.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 
 #include "tests/worker/site/site_rules_for_test.h"
 

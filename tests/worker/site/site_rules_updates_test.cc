@@ -1,5 +1,5 @@
 // Updates, anchors that are lost, evaluation, pauses and the end of the run, as a site's rules alone decide them.
-#include <gmock/gmock.h>
+#include <gmock/gmock-more-matchers.h>
 
 #include "tests/worker/site/site_rules_for_test.h"
 

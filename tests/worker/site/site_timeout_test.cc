@@ -1,6 +1,6 @@
 // Waits of a Site: each has a timeout, after which the same call goes on; and what was asked for is asked for again
 // when nothing is heard for a while.
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 
 #include "tests/core/fake_clock.h"
 #include "tests/worker/site/site_for_test.h"

@@ -1,6 +1,6 @@
 #include "worker/site/sync_delay.h"
 
-#include <gmock/gmock.h>
+#include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
