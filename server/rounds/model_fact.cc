@@ -50,19 +50,21 @@ bool ModelFact::Declare(const core::FragmentMap& map) {
   return true;
 }
 
-absl::StatusOr<bool> ModelFact::Follow(std::optional<uint64_t> generation,
-                                       const std::optional<core::FragmentMap>& map) {
+absl::StatusOr<bool> ModelFact::Follow(std::optional<uint64_t> generation, const std::optional<core::FragmentMap>& map,
+                                       bool trained) {
   if (!map) return false;
   if (generation == 0) return absl::InvalidArgumentError("shard 0: expected a generation from 1 on, got 0");
-  // One that stays keeps its number: a shard 0 of before gave none, and each shard's sites know it by that shard's.
-  if (map_ == map && (stays() || generation.value_or(0) <= generation_)) return false;
+  // One that is trained keeps its number: a shard 0 of before gave none, and each shard's sites know it by that
+  // shard's.
+  if (map_ == map && (trained || generation.value_or(0) <= generation_)) return false;
   const uint64_t next = generation.value_or(generation_ + 1);
-  if (known() && (stays() || next <= generation_)) {
+  if (known() && (trained || next <= generation_)) {
     return absl::FailedPreconditionError(
         absl::StrCat("shard 0 has generation ", next, " of the model, this shard's state has ",
-                     stays() ? "the initial parameters of " : "", "generation ", generation_, ": ",
+                     trained ? "what sites have trained of " : "", "generation ", generation_, ": ",
                      Difference(*map_, *map), "; start shard 0 on the state that it had, or this shard on a new one"));
   }
+  CHECK(state_ != ModelState::kSaving);
   Replace(next, *map);
   return true;
 }

@@ -5,8 +5,10 @@
 //                                                                  └───┘ withdrawn: generation + 1
 //
 // It ends only when it is withdrawn: before there are initial parameters, with no site in the run, by a joiner that
-// brings another one. Whatever names a generation is compared with this one: none named says nothing, a lower one is
-// stale, a higher one replaces this one once shard 0 has told of it.
+// brings another one. A shard beyond the first may have its part of the initial parameters by then, and lets go of
+// them: shard 0 decides, and without its own part no site can have entered. Whatever names a generation is compared
+// with this one: none named says nothing, a lower one is stale, a higher one replaces this one once shard 0 has told of
+// it.
 //
 // Pure; one owner at a time.
 #pragma once
@@ -54,8 +56,9 @@ class ModelFact {
   bool Declare(const core::FragmentMap& map);
 
   // What shard 0 says of the model, if anything. True if it takes the place of what was here. FAILED_PRECONDITION names
-  // both where it cannot: this one has initial parameters, or a number as high.
-  absl::StatusOr<bool> Follow(std::optional<uint64_t> generation, const std::optional<core::FragmentMap>& map);
+  // both where it cannot: sites have trained this one, or it has a number as high. Not while it is being saved.
+  absl::StatusOr<bool> Follow(std::optional<uint64_t> generation, const std::optional<core::FragmentMap>& map,
+                              bool trained);
 
   // This site is asked for the initial parameters. True if it is another one than before, or another process of it.
   bool ExpectSeedFrom(const core::SiteId& site, const core::SessionId& session);

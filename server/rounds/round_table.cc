@@ -276,11 +276,6 @@ std::optional<FragmentId> RoundTable::StrandedFragment() const {
   return std::nullopt;
 }
 
-Actions RoundTable::Seeded() {
-  seeded_here_ = true;
-  return UpdateSeeded();
-}
-
 Actions RoundTable::Ready(const SiteId& site, const SessionId& session) {
   if (!InSession(site, session) || !seeded_here_ || state_.stopped || follows()) return {};
   SiteRecord& record = state_.sites[site];

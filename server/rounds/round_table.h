@@ -109,11 +109,12 @@ struct JoinDecision {
 
 // What a shard beyond the first tells shard 0: it cannot decide what follows from it.
 struct ShardReport {
-  bool seeded = false;                  // the initial parameters of its fragments are there
+  bool seeded = false;                  // the initial parameters of its fragments are there, of `generation`
   std::vector<core::Version> versions;  // decided rounds; of its own fragments, the others are 0
   // A site that has to join anew, in that stay: nobody is left to contribute to an open round of this shard.
   core::SiteId stranded;
   int64_t stranded_stay = 0;
+  std::optional<uint64_t> generation;  // of the model, which the table does not know
 
   friend bool operator==(const ShardReport&, const ShardReport&) = default;
 };
@@ -138,7 +139,8 @@ class RoundTable {
   // neither training nor lost.
   absl::Status StartDraining(const core::SiteId& site, const std::string& reason);
 
-  Actions Seeded();  // the initial parameters of the shard's own fragments are complete
+  Actions Seeded();          // the initial parameters of the shard's own fragments are complete
+  void BeginAnotherModel();  // they are of no use any more; no site has trained yet
   Actions Ready(const core::SiteId& site, const core::SessionId& session);
 
   // Whether this contribution may be taken: OK; ALREADY_EXISTS if it was admitted or merged (a repeat, to be told so,

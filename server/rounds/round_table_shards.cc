@@ -49,6 +49,17 @@ std::string RoundTable::MissingShards() const {
   return "";
 }
 
+Actions RoundTable::Seeded() {
+  seeded_here_ = true;
+  return UpdateSeeded();
+}
+
+void RoundTable::BeginAnotherModel() {
+  CHECK(!state_.started);
+  seeded_here_ = state_.seeded = false;
+  seeded_shard_.assign(rules_.shard.count, false);
+}
+
 Actions RoundTable::UpdateSeeded() {
   bool all = seeded_here_;
   for (int i = 1; i < rules_.shard.count && !follows(); ++i) all &= seeded_shard_[i];
@@ -77,7 +88,7 @@ Actions RoundTable::HeardOfShard(int shard, const ShardReport& report) {
 // ---- The others ----
 
 ShardReport RoundTable::report() const {
-  ShardReport report{.seeded = seeded_here_, .versions = state_.versions, .stranded = "", .stranded_stay = 0};
+  ShardReport report{.seeded = seeded_here_, .versions = state_.versions};
   if (!StrandedFragment()) return report;
   report.stranded = ActiveSites().front();
   report.stranded_stay = state_.sites.at(report.stranded).stay;

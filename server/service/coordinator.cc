@@ -50,6 +50,7 @@ void Coordinator::DeclareModel(const core::FragmentMap& map, const core::SiteId&
                     map.num_fragments(), " fragments"));
   NoteModel();
   BeginModel();
+  rounds_->BeginAnotherModel();
 }
 
 void Coordinator::DeclareData(const core::SiteId& site, const core::SiteData& data) {
@@ -73,7 +74,7 @@ void Coordinator::BeginModel() {
                             .feedback_down = config.codec.feedback_down,
                             .zstd = config.codec.zstd,
                             .rule = config.membership.merge};
-  parameters_ = std::make_unique<Parameters>(
+  parameters_ = std::make_shared<Parameters>(
       ParametersOptions{.map = map,
                         .generation = model_.generation(),
                         .waiters = waiters_,

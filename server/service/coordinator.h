@@ -207,6 +207,7 @@ class Coordinator {
   v1::MembershipUpdate MakeUpdate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Take(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeUpdate(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FollowModel(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -251,6 +252,7 @@ class Coordinator {
   std::vector<std::shared_ptr<ShardPeer>> followers_ ABSL_GUARDED_BY(mutex_);
   core::Membership membership_ ABSL_GUARDED_BY(mutex_);   // as it was told to followers, or by shard 0
   uint64_t told_generation_ ABSL_GUARDED_BY(mutex_) = 0;  // to followers
+  std::optional<v1::MembershipUpdate> late_update_ ABSL_GUARDED_BY(mutex_);  // waits until a seed is saved
   ShardReport noted_report_ ABSL_GUARDED_BY(mutex_);
   mutable core::Mutex report_mutex_;  // the last of all
   ShardReport durable_report_ ABSL_GUARDED_BY(report_mutex_);
@@ -258,7 +260,7 @@ class Coordinator {
   mutable RoundLog log_ ABSL_GUARDED_BY(log_mutex_);
   RunTimes times_ ABSL_GUARDED_BY(log_mutex_);
   const std::shared_ptr<Waiters> waiters_ = std::make_shared<Waiters>();
-  std::unique_ptr<Parameters> parameters_;  // of the model; last: its thread calls us
+  std::shared_ptr<Parameters> parameters_;  // of the model; last: its thread calls us
 };
 
 }  // namespace causeway::server

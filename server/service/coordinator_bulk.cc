@@ -156,8 +156,10 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   std::vector<StartingFragment> fragments = DecodeSeed(map, std::move(seeds));
   const absl::Status saved = SaveSeed(RunRecordOf(map), fragments);
   if (!saved.ok()) return Fail(saved);
+  std::shared_ptr<Parameters> parameters;
   {
     core::MutexLock lock(mutex_);
+    parameters = parameters_;
     model_.Seeded();
     Perform(rounds_->Seeded());
     state_changed_ = true;
@@ -165,8 +167,9 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
     Note("seed", model_.seeder(), -1, absl::StrCat(values, " initial parameters"));
     Publish();
     spdlog::info("the initial parameters are here: {} values", values);
+    if (const auto update = std::exchange(late_update_, std::nullopt)) Take(*update);
   }
-  parameters_->Set(std::move(fragments));  // wakes downloads, which ask us: not under the lock
+  parameters->Set(std::move(fragments));  // wakes downloads, which ask us: not under the lock
   verdict(Admitted());
 }
 

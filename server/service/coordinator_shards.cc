@@ -73,7 +73,9 @@ absl::Status Coordinator::BeginFollow(const v1::Context& context, const std::sha
 
 void Coordinator::HeardOfShard(int shard, const v1::ShardReport& report) {
   core::MutexLock lock(mutex_);
-  Perform(rounds_->HeardOfShard(shard, {.seeded = report.seeded(),
+  // A report of an earlier generation may still be on its way.
+  const bool of_this_model = !report.has_generation() || report.generation() >= model_.generation();
+  Perform(rounds_->HeardOfShard(shard, {.seeded = report.seeded() && of_this_model,
                                         .versions = {report.versions().begin(), report.versions().end()},
                                         .stranded = report.stranded(),
                                         .stranded_stay = report.stranded_stay()}));
@@ -94,12 +96,14 @@ v1::ShardReport Coordinator::Report() const {
   message.mutable_versions()->Assign(durable_report_.versions.begin(), durable_report_.versions.end());
   message.set_stranded(durable_report_.stranded);
   message.set_stranded_stay(durable_report_.stranded_stay);
+  if (durable_report_.generation) message.set_generation(*durable_report_.generation);
   return message;
 }
 
 void Coordinator::NoteReport() {
   if (!rounds_->follows()) return;
   ShardReport report = rounds_->report();
+  if (model_.known()) report.generation = model_.generation();
   if (report == noted_report_) return;
   noted_report_ = report;
   Then([this, report = std::move(report)] {
@@ -110,6 +114,10 @@ void Coordinator::NoteReport() {
 
 void Coordinator::Follow(const v1::MembershipUpdate& update) {
   core::MutexLock lock(mutex_);
+  Take(update);
+}
+
+void Coordinator::Take(const v1::MembershipUpdate& update) {
   if (const absl::Status status = TakeUpdate(update); !status.ok() && status_.ok()) status_ = status;
 }
 
@@ -122,6 +130,10 @@ absl::Status Coordinator::TakeUpdate(const v1::MembershipUpdate& update) {
     RETURN_IF_ERROR(options_.check_config(update.run_config()));
   }
   ASSIGN_OR_RETURN(core::Membership membership, transport::FromProto(update));
+  if (model_.state() == ModelState::kSaving && update.generation() > model_.generation()) {
+    late_update_ = update;  // the whole of it, so that the last one is enough
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(FollowModel(update));
   state_changed_ |= membership != membership_;
   membership_ = std::move(membership);
@@ -141,11 +153,17 @@ absl::Status Coordinator::FollowModel(const v1::MembershipUpdate& update) {
     }
   }
   const auto generation = update.has_generation() ? std::optional(update.generation()) : std::nullopt;
-  ASSIGN_OR_RETURN(const bool another, model_.Follow(generation, map));
+  const core::RoundState& state = rounds_->state();
+  const bool trained = state.started || std::ranges::any_of(state.versions, [](auto version) { return version > 0; });
+  const bool had_seed = model_.stays();
+  ASSIGN_OR_RETURN(const bool another, model_.Follow(generation, map, trained));
   if (!another) return absl::OkStatus();
   spdlog::info("the model is generation {}, as shard 0 says", model_.generation());
+  if (had_seed)
+    Note("withdrawn", "", -1, "the initial parameters: shard 0 has another model, no site has trained this");
   NoteModel();
   BeginModel();
+  rounds_->BeginAnotherModel();
   for (auto& [site, member] : members_) {
     if (member.peer != nullptr) Then([peer = std::exchange(member.peer, nullptr)] { peer->Close(); });
   }

@@ -197,7 +197,12 @@ absl::Status WriteRun(Database& database, const RunRecord& run) {
   return WriteMeta(database, "seeded", int64_t{1});
 }
 
+// A higher generation ends the seed of the one before, if there is one. Its snapshots are replaced by the next seed's.
 absl::Status WriteModel(Database& database, const ModelRecord& model) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> earlier, ReadMeta(database, "model_generation"));
+  if (earlier.value_or("1") != absl::StrCat(model.generation)) {
+    RETURN_IF_ERROR(database.Run("DELETE FROM meta WHERE key IN ('manifest', 'tensors_of_fragment', 'seeded')", {}));
+  }
   RETURN_IF_ERROR(WriteMeta(database, "model_generation", static_cast<int64_t>(model.generation)));
   RETURN_IF_ERROR(WriteMeta(database, "model_manifest", ManifestText(model.run.manifest)));
   RETURN_IF_ERROR(

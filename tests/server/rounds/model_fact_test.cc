@@ -27,6 +27,10 @@ class ModelFactTest : public ::testing::Test {
   const core::FragmentMap map_ = MapOf(4), other_ = MapOf(5);
   ModelFact model_;
 
+  absl::StatusOr<bool> Follow(std::optional<uint64_t> generation, const std::optional<core::FragmentMap>& map,
+                              bool trained = false) {
+    return model_.Follow(generation, map, trained);
+  }
   void MakeSeeded() {
     model_.Save();
     model_.Seeded();
@@ -90,49 +94,63 @@ TEST_F(ModelFactTest, SeederIsAnotherOneWithAnotherNameOrProcess) {
 }
 
 TEST_F(ModelFactTest, UpdateWithoutAModelIsNoNews) {
-  EXPECT_FALSE(*model_.Follow(std::nullopt, std::nullopt));
-  EXPECT_TRUE(*model_.Follow(4, map_));
+  EXPECT_FALSE(*Follow(std::nullopt, std::nullopt));
+  EXPECT_TRUE(*Follow(4, map_));
   EXPECT_EQ(model_.generation(), 4u);
-  EXPECT_FALSE(*model_.Follow(std::nullopt, std::nullopt));
-  EXPECT_FALSE(*model_.Follow(5, std::nullopt));
+  EXPECT_FALSE(*Follow(std::nullopt, std::nullopt));
+  EXPECT_FALSE(*Follow(5, std::nullopt));
   EXPECT_EQ(model_.generation(), 4u);
   EXPECT_EQ(model_.map(), map_);
 }
 
 TEST_F(ModelFactTest, HigherNumberReplacesAndALowerOneIsStale) {
-  ASSERT_TRUE(model_.Follow(2, map_).ok());
-  EXPECT_FALSE(*model_.Follow(2, map_));
-  EXPECT_FALSE(*model_.Follow(1, map_));
-  EXPECT_TRUE(*model_.Follow(3, other_));
+  ASSERT_TRUE(Follow(2, map_).ok());
+  EXPECT_FALSE(*Follow(2, map_));
+  EXPECT_FALSE(*Follow(1, map_));
+  EXPECT_TRUE(*Follow(3, other_));
   EXPECT_EQ(model_.generation(), 3u);
   EXPECT_EQ(model_.map(), other_);
-  EXPECT_FALSE(model_.Follow(3, map_).ok());
-  EXPECT_FALSE(model_.Follow(2, map_).ok());
-  EXPECT_TRUE(*model_.Follow(4, other_)) << "withdrawn and declared again in between";
+  EXPECT_FALSE(Follow(3, map_).ok());
+  EXPECT_FALSE(Follow(2, map_).ok());
+  EXPECT_TRUE(*Follow(4, other_)) << "withdrawn and declared again in between";
 }
 
-TEST_F(ModelFactTest, SeededModelIsNotReplacedAndTheErrorNamesBoth) {
-  ASSERT_TRUE(model_.Follow(1, map_).ok());
+TEST_F(ModelFactTest, TrainedModelIsNotReplacedAndTheErrorNamesBoth) {
+  ASSERT_TRUE(Follow(1, map_).ok());
   MakeSeeded();
-  const absl::Status status = model_.Follow(2, other_).status();
+  const absl::Status status = Follow(2, other_, /*trained=*/true).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("generation 2"), HasSubstr("generation 1"), HasSubstr("a")));
-  EXPECT_FALSE(*model_.Follow(7, map_)) << "the same model by another number";
+              AllOf(HasSubstr("generation 2"), HasSubstr("trained of generation 1"), HasSubstr("a")));
+  EXPECT_FALSE(*Follow(7, map_, /*trained=*/true)) << "the same model by another number";
   EXPECT_EQ(model_.generation(), 1u);
+}
+
+TEST_F(ModelFactTest, InitialParametersThatNoSiteHasTrainedGiveWayToAHigherNumberAlone) {
+  ASSERT_TRUE(Follow(1, map_).ok());
+  MakeSeeded();
+  EXPECT_FALSE(Follow(1, other_).ok());
+  EXPECT_FALSE(*Follow(1, map_));
+  EXPECT_TRUE(model_.stays());
+  EXPECT_TRUE(*Follow(2, other_));
+  EXPECT_EQ(model_.state(), ModelState::kDeclared);
+  EXPECT_EQ(model_.map(), other_);
+  MakeSeeded();
+  EXPECT_TRUE(*Follow(3, other_)) << "withdrawn and declared again in between: another site's values";
+  EXPECT_FALSE(model_.stays());
 }
 
 TEST_F(ModelFactTest, ShardZeroOfBeforeGivesNoNumber) {
-  EXPECT_TRUE(*model_.Follow(std::nullopt, map_));
+  EXPECT_TRUE(*Follow(std::nullopt, map_));
   EXPECT_EQ(model_.generation(), 1u);
-  EXPECT_FALSE(*model_.Follow(std::nullopt, map_));
-  EXPECT_TRUE(*model_.Follow(std::nullopt, other_));
+  EXPECT_FALSE(*Follow(std::nullopt, map_));
+  EXPECT_TRUE(*Follow(std::nullopt, other_));
   EXPECT_EQ(model_.generation(), 2u);
   MakeSeeded();
-  EXPECT_FALSE(model_.Follow(std::nullopt, map_).ok());
+  EXPECT_FALSE(Follow(std::nullopt, map_, /*trained=*/true).ok());
 }
 
-TEST_F(ModelFactTest, NumberZeroIsNone) { EXPECT_TRUE(absl::IsInvalidArgument(model_.Follow(0, map_).status())); }
+TEST_F(ModelFactTest, NumberZeroIsNone) { EXPECT_TRUE(absl::IsInvalidArgument(Follow(0, map_).status())); }
 
 TEST_F(ModelFactTest, RestoredOneGoesOn) {
   ModelFact declared(3, map_, /*seeded=*/false, "a");

@@ -2,6 +2,7 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@ namespace causeway::server {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr core::Shard kLead{0, 2};
@@ -95,6 +97,107 @@ TEST(Shards, HigherGenerationReplacesTheModelAndWhoWaitsAsksAgain) {
   EXPECT_EQ(run.Join("b", manifest).welcome().generation(), 2u) << "the follower's journal has it, too";
   run.coordinator->Follow(update);
   EXPECT_THAT(std::string(run.coordinator->status().message()), HasSubstr("generation 1"));
+}
+
+// Shard 1 alone has its part of the initial parameters when all sites leave, and others come with another model.
+class AnotherModelAfterThePart : public testing::Test {
+ protected:
+  AnotherModelAfterThePart() {
+    next_.set_generation(2);
+    v1::MembershipUpdate update = UpdateWith(run_.map, "a", 0);
+    update.set_generation(1);
+    update.set_seeder("a");
+    run_.coordinator->Follow(update);
+    run_.Join("a");
+  }
+
+  static core::Manifest OtherManifest() {
+    core::Manifest manifest = ManifestForTest();
+    manifest[1].shape = {301};
+    return manifest;
+  }
+  uint64_t Generation() { return run_.coordinator->Report().generation(); }
+  bool Seeded() { return run_.coordinator->Report().seeded(); }
+
+  DirectCoordinator run_{ConfigForTest(), kSecond};
+  const core::FragmentMap other_ = *core::BuildFragmentMap(OtherManifest(), 2, core::FragmentAssignment::kStrided);
+  v1::MembershipUpdate next_ = UpdateWith(other_, "b", 0);
+};
+
+TEST_F(AnotherModelAfterThePart, ForgetsItAndTakesTheNextOnesAlsoAfterARestart) {
+  run_.Seed("a");
+  run_.Settle();
+  ASSERT_TRUE(Seeded());
+  run_.coordinator->Follow(next_);
+  run_.Settle();
+  EXPECT_TRUE(run_.coordinator->status().ok()) << run_.coordinator->status();
+  EXPECT_FALSE(Seeded());
+  EXPECT_EQ(Generation(), 2u);
+  EXPECT_THAT(run_.History("withdrawn"), ElementsAre(HasSubstr("no site has trained")));
+  run_.Restart();
+  EXPECT_FALSE(Seeded());
+  next_.set_seeder("b");
+  run_.coordinator->Follow(next_);
+  run_.Join("b", [](v1::Join& join) { transport::ToProto(OtherManifest(), join.mutable_manifest()); });
+  v1::UploadHeader header = HeaderOf("b", 1);
+  header.set_initial(true);
+  EXPECT_TRUE(run_.Upload(header, ChunksOf(other_.fragment(1), core::CodecId::kFloat32, 3)).admitted());
+  run_.Settle();
+  EXPECT_TRUE(Seeded());
+  run_.Restart();
+  EXPECT_TRUE(Seeded());
+  EXPECT_EQ(run_.coordinator->Describe().manifest().tensors(1).shape(0), 301);
+}
+
+TEST_F(AnotherModelAfterThePart, WaitsUntilThePartIsSaved) {
+  std::future<void> seeding;
+  {
+    const HeldJournal held(*run_.journal);
+    seeding = std::async(std::launch::async, [this] { run_.Seed("a"); });
+    v1::UploadHeader header = HeaderOf("a", 1);
+    header.set_initial(true);
+    while (run_.coordinator->BeginUpload(header)->contribution != nullptr) continue;  // until it is being saved
+    run_.coordinator->Follow(next_);
+    EXPECT_EQ(run_.coordinator->Describe().manifest().tensors(1).shape(0), 300);
+  }
+  seeding.get();
+  run_.Settle();
+  EXPECT_TRUE(run_.coordinator->status().ok()) << run_.coordinator->status();
+  EXPECT_FALSE(Seeded());
+  EXPECT_EQ(Generation(), 2u);
+  EXPECT_EQ(run_.coordinator->Describe().manifest().tensors(1).shape(0), 301);
+}
+
+TEST_F(AnotherModelAfterThePart, EndsTheCoordinatorOnceSitesHaveTrained) {
+  run_.Seed("a");
+  v1::MembershipUpdate started = UpdateWith(run_.map, "a", 0);
+  started.set_started(true);
+  run_.coordinator->Follow(started);
+  run_.coordinator->Follow(next_);
+  run_.Settle();
+  EXPECT_THAT(std::string(run_.coordinator->status().message()), HasSubstr("what sites have trained of generation 1"));
+  EXPECT_TRUE(Seeded());
+}
+
+TEST(Shards, WordOfThePartsOfAnEarlierGenerationDoesNotCountAtShardZero) {
+  core::RunConfig config = ConfigForTest();
+  config.membership.min_sites = 1;
+  DirectCoordinator run(config, kLead);
+  run.Join("a");
+  run.Leave("a");
+  run.Join("b", [](v1::Join& join) { join.mutable_manifest()->mutable_tensors(3)->set_shape(0, 701); });
+  run.Seed("b");  // fragment 0, which is as it was
+  run.Ready("b");
+  run.Settle();
+  v1::ShardReport report;
+  report.set_seeded(true);
+  report.set_generation(1);
+  const auto reason = [&] { return run.coordinator->Status().reason; };
+  run.coordinator->HeardOfShard(1, report);
+  EXPECT_EQ(reason(), "waiting for the initial parameters of shard 1");
+  report.set_generation(2);
+  run.coordinator->HeardOfShard(1, report);
+  EXPECT_NE(reason(), "waiting for the initial parameters of shard 1");
 }
 
 TEST(Shards, UpdateWithoutAModelIsNoNews) {

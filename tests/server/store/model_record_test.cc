@@ -56,6 +56,23 @@ TEST_F(ModelRecordTest, ModelThatAProgramOfBeforeHasSeededInTheMeantimeIsTheNext
   EXPECT_EQ(Load(*journal).model, (ModelRecord{2, RunOf(2), ""}));
 }
 
+TEST_F(ModelRecordTest, HigherGenerationForgetsTheSeedOfTheOneBeforeAndTakesAnother) {
+  const auto journal = Open();
+  Seed(*journal, 2);
+  ASSERT_TRUE(Load(*journal).rounds.seeded);
+  const ModelRecord next{.generation = 2, .run = RunOf(3), .seeder = ""};
+  journal->Commit({.model = next});
+  journal->Flush();
+  const StoredRun stored = Load(*journal);
+  EXPECT_FALSE(stored.rounds.seeded);
+  EXPECT_TRUE(stored.run.manifest.empty());
+  EXPECT_EQ(stored.model, next);
+  Seed(*journal, 3);
+  journal->Commit({.model = next});
+  journal->Flush();
+  EXPECT_TRUE(Load(*journal).rounds.seeded) << "the same one again";
+}
+
 TEST_F(ModelRecordTest, NumberThatIsNoneIsDamage) {
   Open()->Commit({.model = ModelRecord{.generation = 1, .run = RunOf(1), .seeder = ""}});
   Sql("UPDATE meta SET value = 'x' WHERE key = 'model_generation'");
