@@ -39,8 +39,6 @@ PLANTS = {
     "residual_applied_twice": [
         ("codecs/error_feedback.cc", "  residual_ = std::move(next_residual_);\n  pending_ = false;",
          "  residual_ = std::move(next_residual_);\n  for (float& value : residual_.values()) value += value;\n  pending_ = false;")],
-    "residual_is_not_restored": [
-        ("replica/replica.cc", "  feedback_.Restore(arrays.residual);\n", "")],
     "repeat_of_what_is_merged_is_refused": [
         ("server/rounds/round_table_rounds.cc", "base >= 0 && record->second.last_merged[fragment] == base)",
          "base >= 0 && record->second.last_merged[fragment] < base)")],
