@@ -336,8 +336,9 @@ void GrpcLink::LaunchDue() {
   }
   for (const auto& [launched, lanes] : due) {
     const std::shared_ptr<Transfer> transfer = launched;
+    // The second callback holds the transfer until its end. The first is kept by the transfer, and may never be called.
     transfer->Launch(
-        lanes, context, generation, [this, transfer] { OnTransferWritten(*transfer); },
+        lanes, context, generation, [this, written = transfer.get()] { OnTransferWritten(*written); },
         [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
     // It may have been dropped before there was a stream to cancel.
     core::MutexLock lock(mutex_);

@@ -26,7 +26,7 @@ const char* NameOf(Method method) {
 
 void End::Complete(std::function<void()> completion) {
   ++completions_;
-  call_->network->machine().Spawn(process_, [self = shared_from_this(), completion = std::move(completion)] {
+  call()->network->machine().Spawn(process_, [self = shared_from_this(), completion = std::move(completion)] {
     completion();
     --self->completions_;
     self->Progress();
@@ -84,7 +84,7 @@ void End::Progress() {
     if (next.segment.kind == Segment::Kind::kStatus) has_status_ = true;
     if (goes) {
       unread_bytes_ += static_cast<int64_t>(next.segment.message.size());
-      call_->network->Transmit(*this, std::move(next.segment));
+      call()->network->Transmit(*this, std::move(next.segment));
     }
     if (next.done) Complete([done = std::move(next.done), goes] { done(goes); });
   }
@@ -96,11 +96,11 @@ void End::Progress() {
       auto message = std::make_shared<const std::string>(std::move(arrived_.front()));
       arrived_.pop_front();
       Complete([this, reader, message] {
-        call_->network->Observed(*this, *message);
+        call()->network->Observed(*this, *message);
         reader(message.get());
       });
-      if (call_->server != nullptr) {
-        End& sender = call_->other(*this);
+      if (call()->server != nullptr) {
+        End& sender = call()->other(*this);
         sender.unread_bytes_ -= static_cast<int64_t>(message->size());
         if (!sender.over_) sender.Progress();
       }
@@ -110,13 +110,13 @@ void End::Progress() {
                                : has_status_ && sending_.empty();
   if (!ends || completions_ > 0 || !MayEnd()) return;
   over_ = true;
-  call_->network->machine().Spawn(process_, [self = shared_from_this()] {
+  call()->network->machine().Spawn(process_, [self = shared_from_this()] {
     self->OnOver(self->status_);
     self->done_ = true;
-    self->call_->network->Forget(self->call_);
+    self->call()->network->Forget(self->call());
   });
   if (is_client_ && broken_)
-    call_->network->Transmit(*this, {.kind = Segment::Kind::kReset, .message = {}, .status = {}});
+    call()->network->Transmit(*this, {.kind = Segment::Kind::kReset, .message = {}, .status = {}});
 }
 
 // ---- Network ----
@@ -145,7 +145,7 @@ void Network::Open(const std::shared_ptr<Call>& call, const std::shared_ptr<End>
 }
 
 void Network::Transmit(End& from, Segment segment) {
-  const std::shared_ptr<Call> call = from.call_;
+  const std::shared_ptr<Call> call = from.call();
   if (call->server == nullptr) {
     call->unsent.push_back(std::move(segment));
     return;
@@ -163,7 +163,7 @@ void Network::Connected(Call& call) {
 }
 
 void Network::Observed(const End& end, const std::string& message) {
-  const Call& call = *end.call_;
+  const Call& call = *end.call();
   machine_.Log(absl::StrCat(NameOf(call.method), " ", call.client_node, end.is_client_ ? " <- " : " -> ",
                             call.server_node, " ", message.size()));
   if (observer_) machine_.Alone([&] { observer_(call, end.is_client_, message); });

@@ -62,6 +62,7 @@ class End : public std::enable_shared_from_this<End> {
   virtual void OnBroken() {}
   virtual void OnOver(const grpc::Status& status) = 0;
   void Progress();  // after anything has changed
+  std::shared_ptr<Call> call() const { return call_.lock(); }
 
   bool broken_ = false;
   bool has_status_ = false;  // the client's: the call's; the server's: it has sent one
@@ -78,7 +79,7 @@ class End : public std::enable_shared_from_this<End> {
 
   const std::shared_ptr<Process> process_;
   const bool is_client_;
-  std::shared_ptr<Call> call_;
+  std::weak_ptr<Call> call_;  // it holds the ends
   std::deque<std::string> arrived_;
   std::function<void(const std::string*)> reader_;
   std::deque<Sending> sending_;      // waits for the window

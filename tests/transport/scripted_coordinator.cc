@@ -24,12 +24,19 @@ Payload PayloadOf(core::FragmentId fragment, core::Version salt, int chunks, siz
 
 ScriptedCoordinator::~ScriptedCoordinator() = default;
 
+template <typename Reactor>
+Reactor* ScriptedCoordinator::Keep(std::unique_ptr<Reactor> reactor) {
+  Reactor* const kept = reactor.get();
+  open_[kept] = std::move(reactor);
+  return kept;
+}
+
 // ---- Control ----
 
-class ScriptedCoordinator::Control final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage> {
+class ScriptedCoordinator::Control final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>,
+                                           public OpenCall {
  public:
   explicit Control(ScriptedCoordinator* owner) : owner_(*owner) {
-    ++owner_.open_;
     owner_.controls_.insert(this);
     StartRead(&incoming_);
   }
@@ -55,8 +62,7 @@ class ScriptedCoordinator::Control final : public grpc::ServerBidiReactor<v1::Si
   void OnCancel() override { End(kCancelled); }
   void OnDone() override {
     owner_.controls_.erase(this);
-    --owner_.open_;
-    delete this;
+    owner_.open_.erase(this);
   }
 
   void Take(const v1::SiteMessage& message) {
@@ -87,7 +93,7 @@ class ScriptedCoordinator::Control final : public grpc::ServerBidiReactor<v1::Si
 };
 
 grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* ScriptedCoordinator::NewControl() {
-  return new Control(this);
+  return Keep(std::make_unique<Control>(this));
 }
 
 void ScriptedCoordinator::Say(const v1::CoordinatorMessage& message) {
@@ -106,12 +112,10 @@ grpc::Status ScriptedCoordinator::Describe(const v1::DescribeRequest&, v1::RunDe
 
 // ---- Uploads ----
 
-class ScriptedCoordinator::Upstream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class ScriptedCoordinator::Upstream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                                            public OpenCall {
  public:
-  explicit Upstream(ScriptedCoordinator* owner) : owner_(*owner) {
-    ++owner_.open_;
-    StartRead(&incoming_);
-  }
+  explicit Upstream(ScriptedCoordinator* owner) : owner_(*owner) { StartRead(&incoming_); }
 
  private:
   void OnReadDone(bool ok) override {
@@ -129,10 +133,7 @@ class ScriptedCoordinator::Upstream final : public grpc::ServerBidiReactor<grpc:
     if (verdict_sent_) End(grpc::Status::OK);
   }
   void OnCancel() override { End(kCancelled); }
-  void OnDone() override {
-    --owner_.open_;
-    delete this;
-  }
+  void OnDone() override { owner_.open_.erase(this); }
 
   void Begin() {
     v1::UploadMessage message;
@@ -191,15 +192,14 @@ class ScriptedCoordinator::Upstream final : public grpc::ServerBidiReactor<grpc:
 };
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ScriptedCoordinator::NewUpload() {
-  return new Upstream(this);
+  return Keep(std::make_unique<Upstream>(this));
 }
 
 // ---- Downloads ----
 
-class ScriptedCoordinator::Downstream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class ScriptedCoordinator::Downstream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public OpenCall {
  public:
   Downstream(ScriptedCoordinator* owner, grpc::ByteBuffer bytes) : owner_(*owner) {
-    ++owner_.open_;
     v1::DownloadRequest request;
     FromBytes(bytes, &request);
     owner_.requests.push_back(request);
@@ -237,10 +237,7 @@ class ScriptedCoordinator::Downstream final : public grpc::ServerWriteReactor<gr
     StartWrite(&writing_);
   }
   void OnCancel() override { End(kCancelled); }
-  void OnDone() override {
-    --owner_.open_;
-    delete this;
-  }
+  void OnDone() override { owner_.open_.erase(this); }
   void End(const grpc::Status& status) {
     if (!std::exchange(ended_, true)) Finish(status);
   }
@@ -252,7 +249,7 @@ class ScriptedCoordinator::Downstream final : public grpc::ServerWriteReactor<gr
 };
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ScriptedCoordinator::NewDownload(const grpc::ByteBuffer& request) {
-  return new Downstream(this, request);
+  return Keep(std::make_unique<Downstream>(this, request));
 }
 
 }  // namespace causeway::transport

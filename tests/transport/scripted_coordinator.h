@@ -65,7 +65,7 @@ class ScriptedCoordinator final : public sim::Server {
   std::vector<UploadKey> chunk_order;  // of which upload each chunk was, as they came
 
   static uint64_t DigestOf(core::FragmentId fragment, core::Version version) { return 1000 * fragment + version + 1; }
-  size_t open_calls() const { return open_; }
+  size_t open_calls() const { return open_.size(); }
 
   // ---- sim::Server ----
   grpc::Status Describe(const v1::DescribeRequest& request, v1::RunDescription* answer) override;
@@ -75,12 +75,19 @@ class ScriptedCoordinator final : public sim::Server {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownload(const grpc::ByteBuffer& request) override;
 
  private:
+  // A reactor, which lives until its call is over, or as long as the coordinator.
+  struct OpenCall {
+    virtual ~OpenCall() = default;
+  };
   class Control;
   class Upstream;
   class Downstream;
 
+  template <typename Reactor>
+  Reactor* Keep(std::unique_ptr<Reactor> reactor);
+
   std::set<Control*> controls_;
-  size_t open_ = 0;
+  std::map<OpenCall*, std::unique_ptr<OpenCall>> open_;
 };
 
 }  // namespace causeway::transport

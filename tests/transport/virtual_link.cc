@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "core/thread.h"
 #include "transport/messages.h"
 
@@ -72,6 +74,8 @@ void VirtualLink::RunWelcomed(const std::function<void()>& body) {
     body();
     if (link != nullptr) link->Leave(/*finished=*/false, "the test ends");
     link.reset();
+    EXPECT_TRUE(Await([&] { return std::ranges::all_of(sent_, [](const auto& chunks) { return chunks.expired(); }); }))
+        << "the chunks of an upload stay";
   });
 }
 
@@ -93,10 +97,12 @@ bool VirtualLink::Await(const std::function<bool()>& holds, core::Clock::Duratio
 SeenPtr VirtualLink::Upload(core::FragmentId fragment, core::Version base, Payload payload, bool initial) {
   auto seen = std::make_shared<Seen>();
   coordinator->expected[{initial, fragment, base}] = payload;
+  const auto chunks = std::make_shared<const Payload>(std::move(payload));
+  sent_.push_back(chunks);
   link->Upload({.initial = initial,
                 .fragment = fragment,
                 .base = base,
-                .chunks = std::make_shared<const Payload>(std::move(payload)),
+                .chunks = chunks,
                 .done = [seen](const absl::Status& status) {
                   seen->ends.push_back(status);
                   seen->ended_at = core::SystemClock().Now();
