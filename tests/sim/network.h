@@ -92,13 +92,18 @@ class End : public std::enable_shared_from_this<End> {
 
 class Call : public std::enable_shared_from_this<Call> {
  public:
-  Call(Network* network, Method method, Node client_node, Node server_node)
-      : network(network), method(method), client_node(std::move(client_node)), server_node(std::move(server_node)) {}
+  Call(Network* network, int64_t number, Method method, Node client_node, Node server_node)
+      : network(network),
+        number(number),
+        method(method),
+        client_node(std::move(client_node)),
+        server_node(std::move(server_node)) {}
 
   End& other(const End& end) const { return end.is_client_ ? *server : *client; }
   const Node& node(bool of_client) const { return of_client ? client_node : server_node; }
 
   Network* const network;
+  const int64_t number;  // among the network's
   const Method method;
   const Node client_node;
   const Node server_node;
@@ -153,6 +158,7 @@ class Network {
   void Observe(Observer observer) { observer_ = std::move(observer); }
 
   // ---- For the ends ----
+  int64_t NextCall() { return ++num_calls_; }
   void Open(const std::shared_ptr<Call>& call, const std::shared_ptr<End>& client);
   void Transmit(End& from, Segment segment);
   void Observed(const End& end, const std::string& message);
@@ -178,6 +184,7 @@ class Network {
   std::map<Node, Listener> listeners_;
   std::map<Direction, Blocked> blocked_;
   std::vector<std::shared_ptr<Call>> calls_;
+  int64_t num_calls_ = 0;
   Observer observer_;
 };
 

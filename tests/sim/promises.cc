@@ -52,7 +52,8 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
     if (from_site.has_progress()) steps_[call.client_node] = from_site.progress().step();
     if (!from_site.has_join()) return;
     for (const Contribution& contribution : acknowledged_) {
-      if (contribution.site == call.client_node) calls_[&call].acknowledged[contribution.fragment] = contribution.base;
+      if (contribution.site == call.client_node)
+        calls_[call.number].acknowledged[contribution.fragment] = contribution.base;
     }
     return;
   }
@@ -77,7 +78,7 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
     }
   }
   // A contribution that was acknowledged before the site asked stays admitted.
-  const auto& acknowledged = calls_[&call].acknowledged;
+  const auto& acknowledged = calls_[call.number].acknowledged;
   for (const auto& [fragment, base] : acknowledged) {
     const bool owned = absl::StrCat("hub", fragment % shards_) == call.server_node;
     if (!owned || !welcome.resumed() || welcome.last_admitted(fragment) >= base) continue;
@@ -87,7 +88,7 @@ void Promises::HeardControl(const Call& call, bool to_client, const std::string&
 }
 
 void Promises::HeardUpload(const Call& call, bool to_client, const std::string& text) {
-  OpenCall& open = calls_[&call];
+  OpenCall& open = calls_[call.number];
   if (!to_client) {
     v1::UploadMessage message;
     grpc::ByteBuffer bytes = BufferOf(text);
@@ -108,7 +109,7 @@ void Promises::HeardUpload(const Call& call, bool to_client, const std::string& 
 }
 
 void Promises::HeardDownload(const Call& call, bool to_client, const std::string& text) {
-  OpenCall& open = calls_[&call];
+  OpenCall& open = calls_[call.number];
   if (!to_client) {
     Parse(text, &open.download);
     return;

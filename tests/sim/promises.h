@@ -70,7 +70,7 @@ class Promises {
   const core::RunConfig config_;
   const int shards_;
   std::vector<std::string> broken_;
-  std::map<const Call*, OpenCall> calls_;
+  std::map<int64_t, OpenCall> calls_;  // by number
   std::set<Contribution> acknowledged_;
   std::map<Contribution, core::Version> merged_;
   std::map<Place, std::string> updates_;  // all that is said of each, in one text

@@ -213,7 +213,7 @@ class SimulatedWire final : public transport::Wire {
   };
 
   void Open(Method method, const std::shared_ptr<End>& end) {
-    auto call = std::make_shared<Call>(&network_, method, from_, to_);
+    auto call = std::make_shared<Call>(&network_, network_.NextCall(), method, from_, to_);
     network_.Open(call, end);
   }
   template <typename Request, typename Response>
