@@ -184,7 +184,7 @@ void Network::Ended(const Process& process) {
       const std::shared_ptr<End>& other = client ? call->server : call->client;
       if (other == nullptr) continue;
       machine_.After(microseconds(DelayUs()), [this, call, client, other] {
-        Carry({call->node(client), call->node(!client)}, [other] { other->Break(kUnavailable); });
+        Carry({call->node(client), call->node(!client)}, [call, other] { other->Break(kUnavailable); });
       });
     }
     Forget(call);
@@ -242,7 +242,7 @@ void Network::WatchKeepalive(const std::shared_ptr<Call>& call) {
       end->Break(kUnavailable);
       const std::shared_ptr<End>& other = end->is_client_ ? call->server : call->client;
       if (other == nullptr) return;
-      Carry({call->node(end->is_client_), call->node(!end->is_client_)}, [other] { other->Break(kUnavailable); });
+      Carry({call->node(end->is_client_), call->node(!end->is_client_)}, [call, other] { other->Break(kUnavailable); });
     });
   };
   const bool control = call->method == Method::kControl || call->method == Method::kFollow;
