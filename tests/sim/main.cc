@@ -14,7 +14,7 @@ ABSL_FLAG(uint64_t, seed, 1, "the run's");
 ABSL_FLAG(int64_t, events, 3000, "that faults last for");
 ABSL_FLAG(bool, log, false, "print every event");
 ABSL_FLAG(bool, verbose, false, "print what the programs log");
-ABSL_FLAG(std::string, folder, "", "of the disks; removed at the end");
+ABSL_FLAG(std::string, folder, "", "of the disks; emptied at the begin, removed at the end");
 
 int main(int argc, char** argv) {
   using namespace causeway::sim;
@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   std::string folder = absl::GetFlag(FLAGS_folder);
   if (folder.empty())
     folder = absl::StrCat(std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp", "/causeway-sim-", getpid());
+  std::filesystem::remove_all(folder);  // of one that was killed
   int result = 0;
   {
     World world(seed, folder);
