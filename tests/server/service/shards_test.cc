@@ -149,7 +149,12 @@ TEST_F(AnotherModelAfterThePart, ForgetsItAndTakesTheNextOnesAlsoAfterARestart) 
   EXPECT_EQ(run_.coordinator->Describe().manifest().tensors(1).shape(0), 301);
 }
 
-TEST_F(AnotherModelAfterThePart, WaitsUntilThePartIsSaved) {
+class AnotherModelWhileThePartIsSaved : public AnotherModelAfterThePart, public testing::WithParamInterface<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(ShardZero, AnotherModelWhileThePartIsSaved, testing::Bool());  // of before: it gives no number
+
+TEST_P(AnotherModelWhileThePartIsSaved, WaitsUntilItIs) {
+  if (GetParam()) next_.clear_generation();
   std::future<void> seeding;
   {
     const HeldJournal held(*run_.journal);
