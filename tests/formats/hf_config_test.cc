@@ -17,13 +17,13 @@ constexpr char kRequired[] =
     R"("model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
        "num_attention_heads": 2)";
 
-std::string ErrorOf(const std::string& json) {
+std::string ErrorOfJson(const std::string& json) {
   const TemporaryFolder folder;
   const absl::StatusOr<core::LlamaConfig> llama = ReadHfConfig(folder.Write("config.json", json));
   return llama.ok() ? "accepted" : std::string(llama.status().message());
 }
 
-std::string ErrorWith(const std::string& keys) { return ErrorOf(std::string("{") + kRequired + ", " + keys + "}"); }
+std::string ErrorWith(const std::string& keys) { return ErrorOfJson(std::string("{") + kRequired + ", " + keys + "}"); }
 
 TEST(HfConfig, ComesBackTheSame) {
   const core::LlamaConfig llama{.hidden_size = 64,
@@ -103,13 +103,14 @@ TEST(HfConfig, Llama3RopeScalingStandsInEitherPlace) {
 }
 
 TEST(HfConfig, WhatCannotBeTrainedIsRefusedByKey) {
-  EXPECT_THAT(ErrorOf("{"), EndsWith("config.json: expected a JSON object"));
-  EXPECT_THAT(ErrorOf("{}"), EndsWith("config.json: model_type: expected llama, got none"));
+  EXPECT_THAT(ErrorOfJson("{"), EndsWith("config.json: expected a JSON object"));
+  EXPECT_THAT(ErrorOfJson("{}"), EndsWith("config.json: model_type: expected llama, got none"));
   const std::string instead = "; for that use the Python package (model: {kind: external})";
-  EXPECT_THAT(ErrorOf(R"({"model_type": "gpt2"})"), EndsWith(R"(model_type: expected "llama", got "gpt2")" + instead));
-  EXPECT_THAT(ErrorOf(R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]})"),
+  EXPECT_THAT(ErrorOfJson(R"({"model_type": "gpt2"})"),
+              EndsWith(R"(model_type: expected "llama", got "gpt2")" + instead));
+  EXPECT_THAT(ErrorOfJson(R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]})"),
               EndsWith(R"(architectures: expected LlamaForCausalLM, got ["Qwen2ForCausalLM"])" + instead));
-  EXPECT_THAT(ErrorOf(R"({"model_type": "llama"})"), EndsWith("hidden_size: expected an integer, got none"));
+  EXPECT_THAT(ErrorOfJson(R"({"model_type": "llama"})"), EndsWith("hidden_size: expected an integer, got none"));
   EXPECT_THAT(ErrorWith(R"("hidden_act": "gelu")"), EndsWith(R"(hidden_act: expected "silu", got "gelu")" + instead));
   EXPECT_THAT(ErrorWith(R"("attention_bias": true)"), EndsWith("attention_bias: expected false, got true" + instead));
   EXPECT_THAT(ErrorWith(R"("rope_scaling": {"factor": 8.0})"),

@@ -18,7 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // "big" fills one unit and one value, so its fragment has padding in the middle and at the end.
-const core::Manifest kManifest = {{.name = "big", .shape = {core::kUnitValues + 1}},
+const core::Manifest kExported = {{.name = "big", .shape = {core::kUnitValues + 1}},
                                   {.name = "other", .shape = {2}},
                                   {.name = "small", .shape = {1, 2}}};
 
@@ -37,7 +37,7 @@ std::vector<std::vector<float>> Fragments(const core::FragmentMap& map) {
 }
 
 absl::Status Export(const std::string& dir, const ExportForm& form) {
-  const core::FragmentMap map(kManifest, {{0, 2}, {1}});
+  const core::FragmentMap map(kExported, {{0, 2}, {1}});
   const std::vector<std::vector<float>> values = Fragments(map);
   const std::vector<std::span<const float>> fragments(values.begin(), values.end());
   const core::Version versions[2] = {7, 6};
@@ -61,9 +61,9 @@ TEST(ModelExport, TensorsAreUnpaddedInManifestOrder) {
   EXPECT_THAT(pair, ElementsAre(10'000, 10'001));
   ASSERT_TRUE(file->Read("small", pair).ok());
   EXPECT_THAT(pair, ElementsAre(20'000, 20'001));
-  for (size_t i = 0; i < kManifest.size(); ++i) {
-    EXPECT_EQ(file->tensors()[i].name, kManifest[i].name);
-    EXPECT_EQ(file->tensors()[i].shape, kManifest[i].shape);
+  for (size_t i = 0; i < kExported.size(); ++i) {
+    EXPECT_EQ(file->tensors()[i].name, kExported[i].name);
+    EXPECT_EQ(file->tensors()[i].shape, kExported[i].shape);
   }
   EXPECT_EQ(file->metadata(),
             (std::map<std::string, std::string>{{"format", "pt"}, {"run_id", "demo"}, {"versions", "7,6"}}));
@@ -90,7 +90,7 @@ TEST(ModelExport, Bfloat16HasTheSameTensorsInHalfTheBytes) {
 
 TEST(ModelExport, AliasesAndFrozenTensorsAreLeftOut) {
   const TemporaryFolder folder;
-  core::Manifest manifest = kManifest;
+  core::Manifest manifest = kExported;
   manifest.insert(manifest.begin(), {.name = "base", .shape = {9}, .frozen = true});
   manifest.push_back({.name = "tied", .shape = {2}, .alias_of = "other"});
   const core::FragmentMap map(manifest, {{1, 3}, {2}});

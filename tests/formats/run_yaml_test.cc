@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 
 // The error of a run.yaml that holds `text` below "run_id: demo", which is line 1.
-std::string ErrorOf(const std::string& text) {
+std::string ErrorOfYaml(const std::string& text) {
   const absl::StatusOr<core::RunConfig> config = ParseRunYaml("run_id: demo\n" + text, "run.yaml");
   return config.ok() ? "accepted" : std::string(config.status().message());
 }
@@ -28,7 +28,7 @@ struct Case {
 
 class RunYamlRefuses : public testing::TestWithParam<Case> {};
 
-TEST_P(RunYamlRefuses, WithLineKeyAndReason) { EXPECT_EQ(ErrorOf(GetParam().text), GetParam().error); }
+TEST_P(RunYamlRefuses, WithLineKeyAndReason) { EXPECT_EQ(ErrorOfYaml(GetParam().text), GetParam().error); }
 
 std::string CaseName(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
@@ -289,7 +289,7 @@ TEST(RunYaml, MissingFileIsNamed) {
 }
 
 TEST(RunYaml, DeeplyNestedTextIsRefused) {
-  EXPECT_THAT(ErrorOf("seed: " + std::string(100'000, '[')), HasSubstr("run.yaml:2: expected YAML"));
+  EXPECT_THAT(ErrorOfYaml("seed: " + std::string(100'000, '[')), HasSubstr("run.yaml:2: expected YAML"));
 }
 
 TEST(RunYaml, EmptySectionTakesTheDefaults) {

@@ -23,7 +23,7 @@ std::string FileOf(const std::string& header, const std::string& values) {
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header + values;
 }
 
-std::string ErrorOf(const std::string& contents) {
+std::string ErrorOfTensors(const std::string& contents) {
   const TemporaryFolder folder;
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(folder.Write("m.safetensors", contents));
   return file.ok() ? "accepted" : std::string(file.status().message());
@@ -149,7 +149,7 @@ struct Hostile {
 class SafetensorsRefuses : public testing::TestWithParam<Hostile> {};
 
 TEST_P(SafetensorsRefuses, NamingFileAndTensor) {
-  EXPECT_THAT(ErrorOf(FileOf(GetParam().header, std::string(8, '\0'))),
+  EXPECT_THAT(ErrorOfTensors(FileOf(GetParam().header, std::string(8, '\0'))),
               EndsWith(std::string("m.safetensors: ") + GetParam().error));
 }
 
@@ -189,13 +189,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<Hostile>& info) { return std::string(info.param.name); });
 
 TEST(Safetensors, HeaderLengthBeyondTheFileIsRefusedBeforeItIsRead) {
-  EXPECT_THAT(ErrorOf("abc"), EndsWith("expected a safetensors file, got 3 bytes"));
-  EXPECT_THAT(ErrorOf(std::string(8, '\xff') + "{}"),
+  EXPECT_THAT(ErrorOfTensors("abc"), EndsWith("expected a safetensors file, got 3 bytes"));
+  EXPECT_THAT(ErrorOfTensors(std::string(8, '\xff') + "{}"),
               EndsWith("expected a header of at most 2 bytes, got 18446744073709551615"));
 }
 
 TEST(Safetensors, DeeplyNestedHeaderIsRefused) {
-  EXPECT_THAT(ErrorOf(FileOf(std::string(200'000, '['), "")), HasSubstr("expected a header that is a JSON object"));
+  EXPECT_THAT(ErrorOfTensors(FileOf(std::string(200'000, '['), "")),
+              HasSubstr("expected a header that is a JSON object"));
 }
 
 TEST(Safetensors, TruncationAtAnyLengthIsRefused) {
@@ -204,9 +205,10 @@ TEST(Safetensors, TruncationAtAnyLengthIsRefused) {
   ASSERT_TRUE(WriteSafetensors(folder / "m", std::vector<TensorData>{{"a", {3}, a}}, {{"k", "v"}}).ok());
   const std::string whole = ReadAll(folder / "m");
   for (size_t length = 0; length < whole.size(); ++length) {
-    EXPECT_THAT(ErrorOf(whole.substr(0, length)), AllOf(HasSubstr("m.safetensors: "), HasSubstr("expected"))) << length;
+    EXPECT_THAT(ErrorOfTensors(whole.substr(0, length)), AllOf(HasSubstr("m.safetensors: "), HasSubstr("expected")))
+        << length;
   }
-  EXPECT_EQ(ErrorOf(whole), "accepted");
+  EXPECT_EQ(ErrorOfTensors(whole), "accepted");
 }
 
 TEST(Safetensors, AnyChangedHeaderByteIsRefusedOrRead) {

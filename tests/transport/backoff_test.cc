@@ -5,11 +5,11 @@
 #include <limits>
 
 #include "core/limits.h"
+#include "tests/transport/least_wait.h"
 
 namespace causeway::transport {
 namespace {
 
-constexpr uint64_t kLeast = 0;
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
 
 TEST(Backoff, DoublesFromTheFirstToTheLast) {

@@ -5,12 +5,12 @@
 #include <limits>
 
 #include "core/limits.h"
+#include "tests/transport/least_wait.h"
 #include "transport/messages.h"
 
 namespace causeway::transport {
 namespace {
 
-constexpr uint64_t kLeast = 0;
 constexpr int64_t kFirstWaitMs = core::kFirstBackoffMs * 8 / 10;
 const grpc::Status kLost(grpc::StatusCode::UNAVAILABLE, "the connection is lost");
 

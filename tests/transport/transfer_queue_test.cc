@@ -7,14 +7,13 @@
 #include <map>
 
 #include "core/limits.h"
+#include "tests/transport/least_wait.h"
 
 namespace causeway::transport {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-constexpr uint64_t kLeast = 0;
 
 // One that the queue only looks at.
 class Named final : public Transfer {

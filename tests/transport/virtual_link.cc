@@ -11,8 +11,6 @@ namespace causeway::transport {
 namespace {
 
 constexpr auto kLongest = std::chrono::hours(6);
-const char kHub[] = "hub";
-const char kSite[] = "site";
 const grpc::Status kCut(grpc::StatusCode::UNAVAILABLE, "cut");
 
 core::Manifest ManifestForTest() { return {{"a", {300}, core::TensorKind::kMatrix, 0}}; }

@@ -19,6 +19,9 @@
 
 namespace causeway::transport {
 
+// Names of its two ends in the network.
+inline constexpr char kHub[] = "hub", kSite[] = "site";
+
 // All that a link told its site.
 class RecordingListener final : public LinkListener {
  public:

@@ -12,8 +12,6 @@ using ::testing::SizeIs;
 
 constexpr int kSeeds = 500;
 constexpr int kFragments = 3;
-constexpr char kSite[] = "site", kHub[] = "hub";
-
 // One fault: calls break, messages are late or come in one direction only, the coordinator's process or the control
 // stream stops.
 void DoHarm(VirtualLink& world) {

@@ -12,11 +12,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr int64_t kSyncEvery = 8;
+constexpr int64_t kEvery = 8;
 constexpr int kFragments = 4;
 
 RoundRules RulesOf(int shard, int min_sites) {
-  RoundRules rules = Rules(kSyncEvery, kFragments, /*delay=*/0, min_sites);
+  RoundRules rules = Rules(kEvery, kFragments, /*delay=*/0, min_sites);
   rules.shard = {shard, 2};
   return rules;
 }
@@ -247,10 +247,10 @@ TEST_F(ShardsTest, AJoinerContributesFirstToWhatIsOpenAtEachShard) {
       }
       // From its own step on it is as any other.
       trained["b"] = step;
-      Train({"a", "b"}, t + 2 * kSyncEvery);
+      Train({"a", "b"}, t + 2 * kEvery);
       for (core::FragmentId p = 0; p < kFragments; ++p) {
         RoundTable& owner = p % 2 == 0 ? lead : follower;
-        ASSERT_EQ(owner.state().versions[p], schedule.FirstBaseAfter(p, t + 2 * kSyncEvery));
+        ASSERT_EQ(owner.state().versions[p], schedule.FirstBaseAfter(p, t + 2 * kEvery));
       }
     }
   }

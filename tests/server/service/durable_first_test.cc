@@ -14,9 +14,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr core::Shard kLead{0, 2};
-constexpr core::Shard kSecond{1, 2};
-
 class Follower final : public ShardPeer {
  public:
   void Send(const v1::MembershipUpdate& update) override {

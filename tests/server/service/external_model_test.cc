@@ -11,8 +11,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int64_t kAfterTheLease = 60'000;
-
 core::RunConfig ExternalConfig() {
   core::RunConfig config = ConfigForTest();
   config.model_kind = core::ModelKind::kExternal;

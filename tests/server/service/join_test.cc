@@ -11,8 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kAfterTheLease = 60'000;
-
 core::Manifest AnotherManifest() {
   core::Manifest manifest = ManifestForTest();
   manifest[1].shape = {301};

@@ -1,6 +1,7 @@
 // The run that the service's tests serve, and what its sites send.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,9 +9,16 @@
 #include "codecs/chunk_writer.h"
 #include "core/manifest.h"
 #include "core/run_config.h"
+#include "core/shard.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
+
+// The coordinators when a run has two.
+inline constexpr core::Shard kLead{0, 2};
+inline constexpr core::Shard kSecond{1, 2};
+
+inline constexpr int64_t kAfterTheLease = 60'000;
 
 inline core::Manifest ManifestForTest() {
   return {{"a", {5000}, core::TensorKind::kMatrix, 0},

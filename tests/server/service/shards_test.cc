@@ -18,9 +18,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr core::Shard kLead{0, 2};
-constexpr core::Shard kSecond{1, 2};
-
 TEST(Shards, FragmentOfAnotherShardIsRefusedWithItsOwner) {
   CoordinatorForTest run(Gate::Open(), kSecond);
   const UploadOutcome outcome = run.Contribute("a", 0);

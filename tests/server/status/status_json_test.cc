@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-StatusSnapshot Snapshot() {
+StatusSnapshot RichSnapshot() {
   StatusSnapshot snapshot{.run_id = "demo",
                           .protocol = 1,
                           .epoch = 3,
@@ -108,14 +108,14 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
        "missed": {"fragment": 3, "version": 1, "reason": "it had not begun"},
        "up_mean_bytes_per_s": 10.0, "up_peak_bytes_per_s": 40.0, "down_mean_bytes_per_s": 20.0,
        "down_peak_bytes_per_s": 80.0, "loss_history": [[500, 3.25], [1500, 2.5]]})");
-  const json status = json::parse(StatusJson(Snapshot()));
+  const json status = json::parse(StatusJson(RichSnapshot()));
   for (const auto& [key, value] : expected.items()) EXPECT_EQ(status.at(key), value) << key;
   ASSERT_EQ(status.at("sites").size(), 1u);
   for (const auto& [key, value] : site.items()) EXPECT_EQ(status.at("sites")[0].at(key), value) << key;
 }
 
 TEST(StatusJson, LossesOfSitesStandApartAndWhereThereIsNoneOfTheRunItSaysWhy) {
-  StatusSnapshot snapshot = Snapshot();
+  StatusSnapshot snapshot = RichSnapshot();
   json status = json::parse(StatusJson(snapshot));
   EXPECT_EQ(status["eval_loss_reason"], "");
   EXPECT_EQ(status["eval_loss_by_site"], json::object());
@@ -132,7 +132,7 @@ TEST(StatusJson, LossesOfSitesStandApartAndWhereThereIsNoneOfTheRunItSaysWhy) {
 }
 
 TEST(StatusJson, NumbersThatAreNotFiniteAreNull) {
-  StatusSnapshot snapshot = Snapshot();
+  StatusSnapshot snapshot = RichSnapshot();
   snapshot.eval_loss_start = std::nan("");
   snapshot.eval_loss_latest = std::nullopt;
   core::Progress progress = *snapshot.sites[0].progress;
@@ -150,7 +150,7 @@ TEST(StatusJson, NumbersThatAreNotFiniteAreNull) {
 }
 
 TEST(StatusJson, BytesThatAreNotUtf8AreShownAsReplacements) {
-  StatusSnapshot snapshot = Snapshot();
+  StatusSnapshot snapshot = RichSnapshot();
   snapshot.sites[0].reason = "peer said \xff\xfe";
   const std::string text = StatusJson(snapshot);
   EXPECT_TRUE(json::accept(text));

@@ -23,7 +23,7 @@ core::RunConfig SyntheticRun() {
   return config;
 }
 
-std::unique_ptr<Trainer> Make(const core::RunConfig& config, const core::SiteId& site) {
+std::unique_ptr<Trainer> MakeSynthetic(const core::RunConfig& config, const core::SiteId& site) {
   auto trainer = MakeTrainer(config, site, {});
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   return *std::move(trainer);
@@ -43,7 +43,7 @@ std::vector<float> Read(Trainer& trainer, std::initializer_list<int> tensors) {
 }
 
 TEST(Synthetic, ConstantGradientMovesEveryValueByItsExactSum) {
-  const auto trainer = Make(SyntheticRun(), "a");
+  const auto trainer = MakeSynthetic(SyntheticRun(), "a");
   TakeSteps(*trainer, 1, 64);
   for (float w : trainer->tensor(0)) EXPECT_EQ(w, 0.25f - 64 * 0x1p-4f * 3 * 0x1p-8f);
   for (float x : trainer->tensor(1)) EXPECT_EQ(x, -1.0f - 64 * 0x1p-4f * 3 * 0x1p-8f);
@@ -53,7 +53,7 @@ TEST(Synthetic, AnInexactStepIsOneFusedMultiplyAdd) {
   core::RunConfig config = SyntheticRun();
   config.inner.lr = 0.1;
   config.synthetic.gradient_by_site["a"] = 0.3f;
-  const auto trainer = Make(config, "a");
+  const auto trainer = MakeSynthetic(config, "a");
   TakeSteps(*trainer, 1, 3);
   float w = 0.25f;
   for (int t = 0; t < 3; ++t) w = std::fma(0.3f, -0.1f, w);
@@ -61,13 +61,13 @@ TEST(Synthetic, AnInexactStepIsOneFusedMultiplyAdd) {
 }
 
 TEST(Synthetic, ASiteThatIsNotListedStaysWhereItBegan) {
-  const auto trainer = Make(SyntheticRun(), "c");
+  const auto trainer = MakeSynthetic(SyntheticRun(), "c");
   TakeSteps(*trainer, 1, 5);
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f);
 }
 
 TEST(Synthetic, ManifestHasTensorIAsLayerIAndTheLossIsNan) {
-  const auto trainer = Make(SyntheticRun(), "a");
+  const auto trainer = MakeSynthetic(SyntheticRun(), "a");
   EXPECT_EQ(core::Describe(trainer->manifest()[1]), "x [2,2] matrix of layer 1");
   const auto result = trainer->Step(1);
   ASSERT_TRUE(result.ok());
@@ -80,7 +80,7 @@ TEST(Synthetic, NoiseIsTheDocumentedFunctionOfSeedSiteTensorStepAndIndex) {
   config.seed = 42;
   config.synthetic.gradient = core::SyntheticGradient::kNoise;
   config.synthetic.gradient_by_site["a"] = 0.5f;
-  const auto trainer = Make(config, "a");
+  const auto trainer = MakeSynthetic(config, "a");
   TakeSteps(*trainer, 7, 7);
   const uint64_t stream = core::HashCombine(core::HashCombine(core::HashCombine(42, "a"), uint64_t{1}), uint64_t{7});
   for (uint64_t j = 0; j < 4; ++j) {
@@ -88,7 +88,7 @@ TEST(Synthetic, NoiseIsTheDocumentedFunctionOfSeedSiteTensorStepAndIndex) {
     EXPECT_EQ(trainer->tensor(1)[j], std::fma(g, -0x1p-4f, -1.0f));
     EXPECT_LE(std::fabs(g), 0.5f);
   }
-  const auto other = Make(config, "b");
+  const auto other = MakeSynthetic(config, "b");
   TakeSteps(*other, 7, 7);
   EXPECT_NE(other->tensor(1)[0], trainer->tensor(1)[0]);
 }
@@ -96,7 +96,7 @@ TEST(Synthetic, NoiseIsTheDocumentedFunctionOfSeedSiteTensorStepAndIndex) {
 TEST(Synthetic, SeededInitDependsOnTheName) {
   core::RunConfig config = SyntheticRun();
   config.synthetic.seeded_init = true;
-  const auto a = Make(config, "a"), b = Make(config, "b");
+  const auto a = MakeSynthetic(config, "a"), b = MakeSynthetic(config, "b");
   EXPECT_TRUE(std::ranges::equal(a->tensor(0), b->tensor(0)));
   EXPECT_NE(a->tensor(0)[0], a->tensor(1)[0]);
   EXPECT_NE(a->tensor(0)[0], a->tensor(0)[1]);
@@ -108,7 +108,7 @@ TEST(Synthetic, NanGradientIsNamedAndLeavesTheParameters) {
     core::RunConfig config = SyntheticRun();
     config.synthetic.gradient_by_site["a"] = std::nanf("");
     config.synthetic.apply = apply;
-    const auto trainer = Make(config, "a");
+    const auto trainer = MakeSynthetic(config, "a");
     const auto result = trainer->Step(9);
     EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
     EXPECT_EQ(result.status().message(), "gradient of w is nan at index 0 in step 9");
@@ -119,7 +119,7 @@ TEST(Synthetic, NanGradientIsNamedAndLeavesTheParameters) {
 TEST(Synthetic, OnSendTakesTheMissedStepsOfTheGivenTensorsAtOnce) {
   core::RunConfig config = SyntheticRun();
   config.synthetic.apply = core::SyntheticApply::kOnSend;
-  const auto trainer = Make(config, "a");
+  const auto trainer = MakeSynthetic(config, "a");
   TakeSteps(*trainer, 1, 10);
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f);
   EXPECT_EQ(Read(*trainer, {0})[0], 0.25f - 10 * 0x1p-4f * 3 * 0x1p-8f);
@@ -139,7 +139,7 @@ TEST(Synthetic, OnSendSumsTheSchedulesLearningRates) {
   core::RunConfig config = SyntheticRun();
   config.synthetic.apply = core::SyntheticApply::kOnSend;
   config.inner.warmup_steps = 4;  // 1/4 + 2/4 + 3/4 + 1 = 2.5 of lr
-  const auto trainer = Make(config, "a");
+  const auto trainer = MakeSynthetic(config, "a");
   TakeSteps(*trainer, 1, 4);
   Read(*trainer, {0});
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f - 2.5f * 0x1p-4f * 3 * 0x1p-8f);
@@ -148,7 +148,7 @@ TEST(Synthetic, OnSendSumsTheSchedulesLearningRates) {
 TEST(Synthetic, OnSendMovesThetaFromWhereTheMissedStepsLeaveIt) {
   core::RunConfig config = SyntheticRun();
   config.synthetic.apply = core::SyntheticApply::kOnSend;
-  const auto trainer = Make(config, "a");
+  const auto trainer = MakeSynthetic(config, "a");
   TakeSteps(*trainer, 1, 10);
   const std::vector<float> step(core::kUnitValues, 0.5f);
   EXPECT_TRUE(trainer->store().Move({{0, 0, 1}}, replica::Movement::Step(1, step)).ok());
@@ -168,7 +168,7 @@ TEST(Synthetic, OnSendMovesThetaFromWhereTheMissedStepsLeaveIt) {
 TEST(Synthetic, OnSendReadsTheStepThatBeganTheReadThoughLaterOnesAreCaughtUpBeforeItIsCopied) {
   core::RunConfig config = SyntheticRun();
   config.synthetic.apply = core::SyntheticApply::kOnSend;
-  const auto trainer = Make(config, "a");
+  const auto trainer = MakeSynthetic(config, "a");
   TakeSteps(*trainer, 1, 4);
   std::vector<float> staging(core::kUnitValues), later(core::kUnitValues);
   const int64_t ticket = trainer->store().BeginRead({{0, 0, 1}}, staging);
@@ -181,7 +181,7 @@ TEST(Synthetic, OnSendReadsTheStepThatBeganTheReadThoughLaterOnesAreCaughtUpBefo
 }
 
 TEST(Synthetic, StoreOfEveryStepReadsThetaAsItIs) {
-  const auto trainer = Make(SyntheticRun(), "a");
+  const auto trainer = MakeSynthetic(SyntheticRun(), "a");
   TakeSteps(*trainer, 1, 5);
   const std::vector<float> theta = Read(*trainer, {1, 0});
   EXPECT_EQ(theta[3], trainer->tensor(1)[3]);
@@ -191,7 +191,7 @@ TEST(Synthetic, StoreOfEveryStepReadsThetaAsItIs) {
 TEST(Synthetic, AJoinersPutOffStepsBeginWithItsFirst) {
   core::RunConfig config = SyntheticRun();
   config.synthetic.apply = core::SyntheticApply::kOnSend;
-  const auto trainer = Make(config, "a");
+  const auto trainer = MakeSynthetic(config, "a");
   TakeSteps(*trainer, 101, 102);
   Read(*trainer, {0});
   EXPECT_EQ(trainer->tensor(0)[0], 0.25f - 2 * 0x1p-4f * 3 * 0x1p-8f);
@@ -211,7 +211,7 @@ TEST(Synthetic, AStepLastsAsLongAsItShould) {
   core::VirtualTime time;
   core::RunConfig config = SyntheticRun();
   config.synthetic.step_ms = 20;
-  const auto trainer = Make(config, "a");
+  const auto trainer = MakeSynthetic(config, "a");
   const core::Clock::TimePoint begin = time.Now();
   TakeSteps(*trainer, 1, 3);
   EXPECT_EQ(time.Now() - begin, std::chrono::milliseconds(60));
