@@ -171,6 +171,8 @@ class RoundTable {
   bool held() const;  // sites should hold before their next step: paused by an operator
 
   Actions Tick(int64_t now_ms);  // ends leases and graces; a few dozen times a second
+  // The process did not run between the two, and heard no site: leases go on from where they were.
+  void StoodStill(int64_t from_ms, int64_t to_ms);
 
   const core::RoundState& state() const { return state_; }
   RunState run_state() const;

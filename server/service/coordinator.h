@@ -192,6 +192,7 @@ class Coordinator {
   void SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendDrain(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetArriving(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // but what was admitted
+  void NoteStall(int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict);
@@ -244,6 +245,7 @@ class Coordinator {
   std::map<core::FragmentId, std::string> noted_round_reasons_ ABSL_GUARDED_BY(mutex_);
   bool noted_held_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t rounds_closed_ ABSL_GUARDED_BY(mutex_) = 0;  // in this life
+  std::optional<int64_t> ticked_ms_ ABSL_GUARDED_BY(mutex_);  // in this life
   int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   JournalEntry entry_ ABSL_GUARDED_BY(mutex_);  // what is gathered for Publish

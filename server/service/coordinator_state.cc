@@ -125,11 +125,25 @@ absl::Status Coordinator::status() const {
   return status_;
 }
 
+void Coordinator::NoteStall(int64_t now_ms) {
+  const bool first = !ticked_ms_;  // a start may take minutes
+  const int64_t from_ms = ticked_ms_.value_or(started_ms_);
+  ticked_ms_ = now_ms;
+  if (now_ms - from_ms <= options_.config.membership.lease_ms / 4) return;
+  rounds_->StoodStill(from_ms, now_ms);
+  if (first) return;
+  const std::string text = absl::StrCat("this process stood still for ", now_ms - from_ms,
+                                        " ms; the sites' leases go on from where they were");
+  spdlog::warn("{}", text);
+  Note("stall", "", -1, text);
+}
+
 void Coordinator::Tick() {
   constexpr int64_t kSampleMs = 250;
   {
     core::MutexLock lock(mutex_);
     const int64_t now_ms = options_.clock->NowMs();
+    NoteStall(now_ms);
     Perform(rounds_->Tick(now_ms));
     Publish();
     if (now_ms < sampled_ms_ + kSampleMs) return;

@@ -11,6 +11,8 @@ PLANTS = {
         ("server/service/coordinator_actions.cc",
          "  Then([this, job = std::make_shared<MergeJob>(std::move(job))] { parameters_->Merge(std::move(*job)); });",
          "  parameters_->Merge(std::move(job));")],
+    "lease_ends_while_the_coordinator_stands_still": [
+        ("server/service/coordinator_state.cc", "  rounds_->StoodStill(from_ms, now_ms);\n", "")],
     "waiting_reader_is_forgotten": [  # destroyed without an answer, while its stream stays open: joining hung for ever
         ("server/service/waiters.cc", "Waiter::~Waiter() {\n  if (waits_) Tell(", "Waiter::~Waiter() {\n  if (false) Tell("),
         ("server/service/waiters.cc", "  waiter.Await();\n", "  waiter.Await();\n  waiting.clear();\n")],

@@ -19,8 +19,12 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
   Configure();
   promises_ = std::make_unique<Promises>(config_, shards_);
   promises_->Offer(model_);
+  leases_ = std::make_unique<Leases>(milliseconds(config_.membership.lease_ms));
   network_.Observe([this](const Call& call, bool to_client, const std::string& message) {
     promises_->Heard(call, to_client, message);
+    v1::SiteMessage said;
+    if (call.method != Method::kControl || to_client || call.server_node != CoordinatorProgram::NodeOf(0)) return;
+    if (said.ParseFromString(message) && said.has_progress()) leases_->Heard(call.client_node, machine_.Now());
   });
   for (int i = 0; i < shards_; ++i) {
     hubs_.push_back(
@@ -136,6 +140,7 @@ void World::OneFault() {
     case 2:
       if (!program.running()) return;
       count("kills", program.node());
+      if (&program == hubs_[0].get()) leases_->Died(machine_.Now());
       program.KillFor(milliseconds(chance.Between(0, 3000)));
       if (chance.OneIn(8) && !absl::StartsWith(program.node(), "hub")) {
         count("lost disks", program.node());
@@ -145,7 +150,7 @@ void World::OneFault() {
     case 3:
       if (!program.running()) return;
       count("stalls", program.node());
-      return program.Stall(milliseconds(chance.Between(100, 6000)));
+      return Stall(program, milliseconds(chance.Between(100, 6000)));
     case 4:
     case 5: count("cuts", site); return network_.BreakSome(site, hub, chance.Between(1, 3));
     case 6: count("blocks", site); return network_.Block(site, hub, milliseconds(chance.Between(50, 9000)));
@@ -250,6 +255,26 @@ void World::StayCalm() {
   machine_.After(std::chrono::seconds(2), [this] { StayCalm(); });
 }
 
+void World::Stall(Program& program, Clock::Duration time) {
+  if (&program == hubs_[0].get()) leases_->StoodStill(machine_.Now(), machine_.Now() + time);
+  program.Stall(time);
+}
+
+void World::WatchLeases() {
+  hubs_[0]->Command([this](server::Coordinator& coordinator) {
+    const auto events = coordinator.History(last_event_, 1000);
+    if (!events.ok()) return;  // a sick disk
+    const int64_t now_unix_ms = core::SystemClock().UnixMs();
+    for (const server::Event& event : *events) {
+      last_event_ = event.id;
+      if (event.kind != "drop" || !absl::StrContains(event.text, "not heard of")) continue;
+      const Clock::TimePoint at = machine_.Now() - milliseconds(now_unix_ms - event.unix_ms);
+      if (std::string wrong = leases_->Ended(event.site, at); !wrong.empty()) wrong_ends_.push_back(std::move(wrong));
+    }
+  });
+  machine_.After(std::chrono::seconds(1), [this] { WatchLeases(); });
+}
+
 void World::Resume() {
   hubs_[0]->Command(
       [](server::Coordinator& coordinator) { coordinator.ChangeRun(v1::ChangeRunRequest::RESUME).IgnoreError(); });
@@ -259,6 +284,7 @@ std::string World::Run(int64_t events) {
   for (const auto& hub : hubs_) hub->Start();
   for (const auto& site : sites_) site->Start();
   NextFault();
+  WatchLeases();
   if (config_.model_kind == core::ModelKind::kExternal && machine_.chance().OneIn(2)) {
     network_.set_most_delay_us(400'000);  // the initial parameters take a while
     machine_.After(milliseconds(machine_.chance().Between(100, 2500)), [this] { TryAnotherModel(); });

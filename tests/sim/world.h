@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/leases.h"
 #include "tests/sim/promises.h"
 #include "tests/sim/service.h"
 
@@ -31,6 +32,8 @@ class World {
   void TakeModel(const core::SyntheticConfig& refused);
   void StayCalm();
   void Resume();
+  void Stall(Program& program, Clock::Duration time);
+  void WatchLeases();
   void NextFault();
   void OneFault();
   bool Trains() const;
@@ -47,6 +50,8 @@ class World {
   std::vector<std::unique_ptr<CoordinatorProgram>> hubs_;
   std::vector<std::unique_ptr<SiteProgram>> sites_;
   std::unique_ptr<Promises> promises_;
+  std::unique_ptr<Leases> leases_;  // at shard 0, which ends them
+  int64_t last_event_ = 0;          // of its history that was looked at
   std::map<std::string, int64_t> counts_;
   std::map<std::string, std::string> ends_;  // the last of each program
   std::vector<std::string> wrong_ends_;

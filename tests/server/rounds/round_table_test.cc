@@ -252,6 +252,20 @@ TEST(RoundTable, ReadyCountsOnlyInTheSitesSessionAndOnceThereAreInitialParameter
   EXPECT_THAT(ActionsOf<Enter>(table.Ready("a", "a-1")), ::testing::SizeIs(1));
 }
 
+TEST(RoundTable, LeasesThatWereGoingOnGoOnAfterTheCoordinatorStoodStill) {
+  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  table.Heard("a", "a-1", 1, false, 600);
+  table.StoodStill(700, 5'000);
+  table.Heard("b", "b-1", 1, false, 5'000);
+  EXPECT_THAT(table.Tick(5'900 - 1), IsEmpty()) << "a has 900 ms left, as before";
+  EXPECT_THAT(table.Tick(5'900), testing::Not(IsEmpty()));
+  EXPECT_EQ(table.ActiveSites(), std::vector<core::SiteId>{"b"});
+  table.Tick(6'000);
+  EXPECT_THAT(table.ActiveSites(), IsEmpty()) << "b was heard of afterwards: nothing is added";
+}
+
 TEST(RoundTable, RestartRenewsAllLeasesAndKnowsEverySession) {
   RoundTable before(Rules(8, 1, 0, 2), {}, 0);
   Arrive(before, "a");

@@ -23,13 +23,12 @@ void CoordinatorForTest::Restart() {
 }
 
 void CoordinatorForTest::TickAt(int64_t ms) {
-  clock_.Set(ms);
-  coordinator->Tick();
+  TickUntil(ms, clock_, *coordinator);
   journal_->Flush();
 }
 
 void CoordinatorForTest::HearAt(int64_t ms, const std::vector<std::string>& sites) {
-  clock_.Set(ms);
+  TickAt(ms);
   v1::SiteMessage report, ping;
   report.mutable_progress();
   ping.mutable_ping();

@@ -23,8 +23,7 @@ absl::Status DirectCoordinator::RestartAfter(const std::function<void(const std:
 }
 
 void DirectCoordinator::TickAt(int64_t ms) {
-  clock.Set(ms);
-  coordinator->Tick();
+  TickUntil(ms, clock, *coordinator);
   Settle();
 }
 

@@ -102,7 +102,7 @@ TEST_F(Membership, SecondWorkerOfANameIsRefusedWhileTheFirstOneLivesAndLaterUnti
   EXPECT_EQ(RefusalOf("a", another), "site a is in the run already and alive; give this one another name");
   EXPECT_FALSE(first.closed());
   run_.coordinator->Disconnected(&first);
-  run_.clock.Advance(4'000);
+  run_.TickAt(4'000);
   RecordedPeer& waits = run_.Join("a", another);
   run_.Settle();
   EXPECT_EQ(waits.last().refused().retry_after_ms(), 6'000);
@@ -205,6 +205,21 @@ TEST_F(Membership, DrainReachesItsSiteAndAgainWhenThatJoinsAgain) {
   EXPECT_THAT(run_.peer["a"]->kinds(), ElementsAre("welcome", "drain")) << "it may not know";
 }
 
+TEST_F(Membership, CoordinatorThatStoodStillForThreeLeasesDropsNoSite) {
+  run_.Start();
+  run_.TickAt(1'000);
+  run_.clock.Set(31'000);
+  run_.TickAt(31'000);
+  for (const char* site : {"a", "b"}) EXPECT_EQ(run_.StatusOf(site).state, core::SiteState::kTraining);
+  EXPECT_THAT(run_.History("stall"),
+              ElementsAre("this process stood still for 30000 ms; the sites' leases go on from where they were"));
+  run_.Report("b", [](v1::Progress& progress) { progress.set_step(1); });
+  run_.TickAt(40'000);
+  EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kGone) << "it was silent for 10 s that the coordinator ran";
+  EXPECT_EQ(run_.StatusOf("b").state, core::SiteState::kTraining);
+  EXPECT_EQ(run_.History("stall").size(), 1u);
+}
+
 TEST_F(Membership, StopDrainsAllSitesAndRefusesJoiners) {
   run_.Start();
   ASSERT_TRUE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::STOP).ok());
@@ -214,7 +229,7 @@ TEST_F(Membership, StopDrainsAllSitesAndRefusesJoiners) {
 
 TEST_F(Membership, SiteThatTheLeaseEndsForIsDroppedWithItsStream) {
   run_.Start();
-  run_.clock.Set(9'000);
+  run_.TickAt(9'000);
   run_.Report("b", [](v1::Progress& progress) { progress.set_step(1); });
   RecordedPeer& silent = *run_.peer["a"];
   run_.TickAt(10'000);

@@ -1,6 +1,7 @@
 // The run that the service's tests serve, and what its sites send.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "core/manifest.h"
 #include "core/run_config.h"
 #include "core/shard.h"
+#include "server/service/coordinator.h"
+#include "tests/core/fake_clock.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
@@ -60,6 +63,15 @@ inline v1::Join JoinOf(const std::string& site, const core::Manifest& manifest =
   transport::ToProto(manifest, join.mutable_manifest());
   for (core::CodecId codec : core::kAllCodecs) join.add_codecs(static_cast<uint32_t>(codec));
   return join;
+}
+
+// Ticks until then, so often that the coordinator does not take itself for one that stood still.
+inline void TickUntil(int64_t ms, core::FakeClock& clock, Coordinator& coordinator) {
+  const int64_t step_ms = ConfigForTest().membership.lease_ms / 4;
+  do {
+    clock.Set(std::min(clock.NowMs() + step_ms, ms));
+    coordinator.Tick();
+  } while (clock.NowMs() < ms);
 }
 
 inline v1::UploadHeader HeaderOf(const std::string& site, int fragment, int64_t base = 0) {

@@ -102,7 +102,7 @@ TEST_F(Restart, SitesAreExpectedBackWithinANewLease) {
   EXPECT_EQ(run_.StatusOf("a").lease_s_left, 10.0);
   Return("a");
   EXPECT_FALSE(run_.StatusOf("a").lease_s_left);
-  run_.clock.Set(59'000);
+  run_.TickAt(59'000);
   run_.Report("a", [](v1::Progress& progress) { progress.set_step(1); });
   run_.TickAt(60'000);
   EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kTraining);
