@@ -19,6 +19,7 @@ absl::Status SyncFolderOf(const std::string& path) {
   if (!opened.is_open() || ::fsync(opened.get()) != 0) return FileError("sync", folder);
   return absl::OkStatus();
 }
+
 absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
   FileDescriptor file(::open((path + ".tmp").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.is_open()) return FileError("create", path);
@@ -31,6 +32,7 @@ AtomicFile::~AtomicFile() {
 
 absl::Status AtomicFile::Append(std::span<const std::byte> bytes) {
   CHECK(file_.is_open());
+  digest_.Add(bytes);
   while (!bytes.empty()) {
     const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;

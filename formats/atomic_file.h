@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "formats/file_digest.h"
 #include "formats/posix_file.h"
 
 namespace causeway::formats {
@@ -38,6 +39,8 @@ class AtomicFile {
   absl::Status Append(std::span<const std::byte> bytes);
   absl::Status Append(std::string_view text);
 
+  FileDigest digest() const { return digest_.value(); }  // of what was appended so far
+
   // Makes the contents durable under the target's name. Call it once, last, and only if every Append was OK.
   absl::Status Commit();
 
@@ -48,6 +51,7 @@ class AtomicFile {
 
   std::string path_;
   FileDescriptor file_;  // open from Create to Commit
+  RunningDigest digest_;
 };
 
 }  // namespace causeway::formats

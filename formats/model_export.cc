@@ -36,7 +36,7 @@ absl::Status WriteTensors(const std::string& path, const core::Manifest& manifes
     if (manifest[i].synced()) data.push_back({manifest[i].name, manifest[i].shape, tensors[i]});
   }
   metadata["format"] = "pt";  // transformers refuses files that do not say for which framework they are
-  return WriteSafetensors(path, data, metadata, type);
+  return WriteSafetensors(path, data, metadata, type).status();
 }
 
 }  // namespace

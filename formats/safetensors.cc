@@ -127,8 +127,8 @@ absl::StatusOr<SafetensorsFile::Entry> ParseEntry(const std::string& name, const
 
 }  // namespace
 
-absl::Status WriteSafetensors(const std::string& path, std::span<const TensorData> tensors,
-                              const std::map<std::string, std::string>& metadata, ValueType type) {
+absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path, std::span<const TensorData> tensors,
+                                            const std::map<std::string, std::string>& metadata, ValueType type) {
   const bool rounded = type == ValueType::kBfloat16;
   const std::string header = HeaderOf(tensors, metadata, rounded ? "BF16" : "F32");
   const uint64_t length = header.size();
@@ -138,7 +138,8 @@ absl::Status WriteSafetensors(const std::string& path, std::span<const TensorDat
   for (const TensorData& tensor : tensors) {
     RETURN_IF_ERROR(rounded ? AppendRounded(tensor.values, file) : file.Append(std::as_bytes(tensor.values)));
   }
-  return file.Commit();
+  RETURN_IF_ERROR(file.Commit());
+  return file.digest();
 }
 
 absl::Status SafetensorsFile::Wrong(const std::string& what) const {

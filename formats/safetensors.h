@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "formats/file_digest.h"
 #include "formats/posix_file.h"
 
 namespace causeway::formats {
@@ -29,9 +30,10 @@ struct TensorData {
 // What a file holds of each value: all its bits, or bfloat16, rounded to nearest, ties to even.
 enum class ValueType { kFloat32, kBfloat16 };
 
-// Writes all as values of this type, in the given order. Names are unique; the folder exists.
-absl::Status WriteSafetensors(const std::string& path, std::span<const TensorData> tensors,
-                              const std::map<std::string, std::string>& metadata, ValueType type = ValueType::kFloat32);
+// Writes all as values of this type, in the given order. Names are unique; the folder exists. Returns what was written.
+absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path, std::span<const TensorData> tensors,
+                                            const std::map<std::string, std::string>& metadata,
+                                            ValueType type = ValueType::kFloat32);
 
 // A file opened to read; values are read on demand. Reads are thread-safe. Move-only.
 class SafetensorsFile {

@@ -227,6 +227,8 @@ StatusSnapshot Coordinator::Status() const {
     snapshot = MakeSnapshot();
   }
   if (const absl::Status status = this->status(); !status.ok()) snapshot.failure = std::string(status.message());
+  const SyncFigures syncs = journal_->syncs();
+  snapshot.syncs = {.count = syncs.count, .seconds = syncs.seconds, .slowest_s = syncs.slowest_s};
   core::MutexLock lock(log_mutex_);
   snapshot.rounds = log_.rounds();
   snapshot.times = times_;

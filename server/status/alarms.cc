@@ -14,6 +14,8 @@ using core::SiteState;
 
 constexpr double kWarnFreeShare = 2;  // of what the coordinator reserves
 constexpr double kCriticalFreeShare = 1.25;
+constexpr double kWarnSyncS = 1;
+constexpr double kCriticalSyncS = 10;
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int64_t kWarnCertificateS = 30 * kDayS;
 constexpr int64_t kCriticalCertificateS = 3 * kDayS;
@@ -110,6 +112,16 @@ void FindDisk(const StatusSnapshot& snapshot, Alarms& alarms) {
                             Gigabytes(host.disk_reserved_bytes), " the coordinator ends (checkpoint.min_free_bytes)")});
 }
 
+void FindSlowDisk(const StatusSnapshot& snapshot, Alarms& alarms) {
+  const double slowest_s = snapshot.syncs.slowest_s;
+  if (slowest_s < kWarnSyncS) return;
+  alarms.push_back({.name = "disk_slow",
+                    .severity = slowest_s < kCriticalSyncS ? Severity::kWarning : Severity::kCritical,
+                    .text = absl::StrFormat("the state directory's disk took %.1f s to make a commit durable in the "
+                                            "last minute; contributions and rounds wait for it",
+                                            slowest_s)});
+}
+
 void FindCertificate(const StatusSnapshot& snapshot, Alarms& alarms) {
   if (!snapshot.host.certificate_expires_unix_s) return;
   const int64_t left_s = *snapshot.host.certificate_expires_unix_s - snapshot.unix_ms / 1000;
@@ -152,6 +164,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   FindDivergence(snapshot, alarms);
   for (const SiteStatus& site : snapshot.sites) FindMismatch(site, alarms);
   FindDisk(snapshot, alarms);
+  FindSlowDisk(snapshot, alarms);
   FindCertificate(snapshot, alarms);
   FindAlone(snapshot, alarms);
   for (const SiteStatus& site : snapshot.sites) {

@@ -19,9 +19,9 @@
 
 namespace causeway::server {
 
-inline constexpr std::array<std::string_view, 10> kAlarmNames = {
-    "below_quorum", "training_diverges", "digest_mismatch",  "disk_low",    "certificate_ending",
-    "site_alone",   "site_gone",         "residual_growing", "site_silent", "run_paused",
+inline constexpr std::array<std::string_view, 11> kAlarmNames = {
+    "below_quorum", "training_diverges", "digest_mismatch", "disk_low",   "certificate_ending", "site_alone",
+    "site_gone",    "residual_growing",  "site_silent",     "run_paused", "disk_slow",
 };
 
 // Those that the snapshot gives reason for, critical ones first, without their times.

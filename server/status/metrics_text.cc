@@ -160,6 +160,18 @@ void AddTimes(const RunTimes& times, Families& families) {
                       {Timed(times.up, {{"direction", "up"}}), Timed(times.down, {{"direction", "down"}})}});
 }
 
+void AddSyncs(const SyncTimes& syncs, Families& families) {
+  ClientMetric metric;
+  metric.summary.sample_count = syncs.count;
+  metric.summary.sample_sum = syncs.seconds;
+  metric.summary.quantile.push_back({1, syncs.slowest_s});
+  families.push_back(
+      {"causeway_fsync_seconds",
+       "Making a commit durable on the state directory's disk; quantile 1: the slowest of the last minute.",
+       MetricType::Summary,
+       {metric}});
+}
+
 void AddRun(const StatusSnapshot& snapshot, Families& families) {
   const MetricType gauge = MetricType::Gauge;
   Add(families, "causeway_rounds_total", "Rounds decided.", MetricType::Counter,
@@ -218,6 +230,7 @@ std::string MetricsText(const StatusSnapshot& snapshot, const ProcessStatus& pro
   AddRun(snapshot, families);
   AddAlarms(snapshot, families);
   AddTimes(snapshot.times, families);
+  AddSyncs(snapshot.syncs, families);
   AddHost(snapshot.host, process, event_streams, families);
   std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });
   return prometheus::TextSerializer().Serialize(families);

@@ -265,11 +265,12 @@ void WriteCodec(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.EndObject();
 }
 
-void WriteHost(JsonWriter& json, const HostStatus& host) {
+void WriteHost(JsonWriter& json, const HostStatus& host, const SyncTimes& syncs) {
   json.Key("disk");
   json.BeginObject();
   json.Member("free_bytes", host.disk_free_bytes);
   json.Member("reserved_bytes", host.disk_reserved_bytes);
+  json.Member("slowest_sync_s", syncs.slowest_s);
   json.EndObject();
   json.Key("certificate");
   if (host.certificate_expires_unix_s) {
@@ -320,7 +321,7 @@ std::string StatusJson(const StatusSnapshot& snapshot, Details details) {
   JsonWriter json;
   json.BeginObject();
   WriteRun(json, snapshot, reduced);
-  WriteHost(json, snapshot.host);
+  WriteHost(json, snapshot.host, snapshot.syncs);
   WriteAlarms(json, snapshot);
   WriteCodec(json, snapshot);
   WriteEvalLoss(json, snapshot);

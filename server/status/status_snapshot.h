@@ -107,6 +107,13 @@ struct HostStatus {
   std::optional<int64_t> certificate_expires_unix_s;
 };
 
+// How long the state directory's disk takes to make a commit durable.
+struct SyncTimes {
+  uint64_t count = 0;    // in this life of the coordinator
+  double seconds = 0;    // of all of them
+  double slowest_s = 0;  // of about the last minute, one that is under way included
+};
+
 enum class Severity { kWarning, kCritical };
 
 struct Alarm {
@@ -146,6 +153,7 @@ struct StatusSnapshot {
   int64_t rounds_decided = 0;  // in this life of the coordinator
   LoggedRounds rounds;
   RunTimes times;
+  SyncTimes syncs;
   std::string failure;  // why the coordinator cannot go on; empty: it can
 
   std::string version;                  // board: of the program

@@ -229,6 +229,8 @@ absl::Status Journal::status() const {
   return status_;
 }
 
+SyncFigures Journal::syncs() const { return syncs_.figures(); }
+
 absl::Status Journal::Begin(const RunRecord& run) { return WaitFor(Enqueue({.run = run})); }
 
 // ---- The journal's thread ----
@@ -296,13 +298,13 @@ absl::Status Journal::Write(std::vector<Item>& batch) {
   if (payload_bytes > 0) {
     RETURN_IF_ERROR(files_->directory->CheckRoom(payload_bytes, options_.min_free_bytes));
     for (Item& item : batch) RETURN_IF_ERROR(files_->AppendPayloads(item));
-    RETURN_IF_ERROR(files_->segments->Sync());
+    RETURN_IF_ERROR(syncs_.Time([this] { return files_->segments->Sync(); }));
     core::FaultPoint("after_segment_sync");
   }
   if (merges) core::FaultPoint("before_digest_record");
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(*files_->database));
   for (const Item& item : batch) RETURN_IF_ERROR(files_->WriteRows(item, options_));
-  RETURN_IF_ERROR(transaction.Commit());
+  RETURN_IF_ERROR(syncs_.Time([&transaction] { return transaction.Commit(); }));
   if (admits) core::FaultPoint("after_row");
   if (decides) core::FaultPoint("after_decision");
   return absl::OkStatus();

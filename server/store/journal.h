@@ -32,6 +32,7 @@
 #include "core/thread.h"
 #include "server/store/records.h"
 #include "server/store/snapshots.h"
+#include "server/store/sync_meter.h"
 
 namespace causeway::server {
 
@@ -69,6 +70,7 @@ class Journal {
   void Commit(JournalEntry entry);  // returns at once; from `durable`, too
   void Flush();                     // returns when everything committed before is durable and told, or has failed
   absl::Status status() const;      // OK, or why the journal has ended
+  SyncFigures syncs() const;        // of its commits
 
   // The seed: run record, and the snapshots of version 0 exist already. Blocks until durable; Load then says `seeded`.
   absl::Status Begin(const RunRecord& run);
@@ -120,6 +122,7 @@ class Journal {
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
+  SyncMeter syncs_;
   core::Thread thread_;  // last: it uses everything above
 };
 

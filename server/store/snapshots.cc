@@ -1,7 +1,5 @@
 #include "server/store/snapshots.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "core/check.h"
 #include "core/fault_point.h"
 #include "formats/atomic_file.h"
+#include "formats/file_digest.h"
 #include "formats/posix_file.h"
 #include "formats/safetensors.h"
 
@@ -39,8 +38,8 @@ int64_t SnapshotBytes(const core::FragmentState& state) {
   return static_cast<int64_t>(values * sizeof(float)) + kHeaderBytes;
 }
 
-absl::Status WriteFragment(const std::string& path, const core::FragmentState& state,
-                           const std::map<std::string, std::string>& metadata) {
+absl::StatusOr<formats::FileDigest> WriteFragment(const std::string& path, const core::FragmentState& state,
+                                                  const std::map<std::string, std::string>& metadata) {
   const auto size = static_cast<int64_t>(state.anchor.size());
   std::vector<formats::TensorData> tensors = {{kAnchorName, {size}, state.anchor},
                                               {kMomentumName, {size}, state.momentum}};
@@ -69,41 +68,25 @@ absl::StatusOr<core::FragmentState> ReadFragment(const std::string& path, core::
   return state;
 }
 
-absl::StatusOr<uint64_t> HashFile(const std::string& path) {
-  constexpr int64_t kPieceBytes = 1 << 20;
-  ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
-  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), XXH3_freeState);
-  XXH3_64bits_reset(hash.get());
-  std::vector<std::byte> piece(std::min(size, kPieceBytes));
-  for (int64_t at = 0; at < size; at += kPieceBytes) {
-    const std::span<std::byte> bytes = std::span(piece).first(std::min(size - at, kPieceBytes));
-    RETURN_IF_ERROR(formats::ReadAt(file, path, at, bytes));
-    XXH3_64bits_update(hash.get(), bytes.data(), bytes.size());
-  }
-  return XXH3_64bits_digest(hash.get());
-}
-
 absl::StatusOr<uint64_t> WriteSnapshot(const std::string& path, core::FragmentId fragment,
                                        const core::FragmentState& state, uint64_t digest) {
   const std::string beside = path + ".new";
-  RETURN_IF_ERROR(WriteFragment(beside, state,
-                                {{"fragment", absl::StrCat(fragment)},
-                                 {"version", absl::StrCat(state.version)},
-                                 {"digest", core::DigestText(digest)}}));
-  ASSIGN_OR_RETURN(const uint64_t hash, HashFile(beside));
+  ASSIGN_OR_RETURN(const formats::FileDigest written, WriteFragment(beside, state,
+                                                                    {{"fragment", absl::StrCat(fragment)},
+                                                                     {"version", absl::StrCat(state.version)},
+                                                                     {"digest", core::DigestText(digest)}}));
   core::FaultPoint("mid_snapshot");
   if (std::rename(beside.c_str(), path.c_str()) != 0) return formats::FileError("replace", path);
   RETURN_IF_ERROR(formats::SyncFolderOf(path));
-  return hash;
+  return written.hash;
 }
 
 absl::StatusOr<core::FragmentState> ReadSnapshot(const std::string& path, core::Version version, uint64_t hash) {
-  const absl::StatusOr<uint64_t> got = HashFile(path);
+  const absl::StatusOr<formats::FileDigest> got = formats::DigestOfFile(path);
   if (!got.ok()) return absl::DataLossError(got.status().message());
-  if (*got != hash) {
+  if (got->hash != hash) {
     return Wrong(path, absl::StrCat("is damaged: expected hash ", core::DigestText(hash), ", got ",
-                                    core::DigestText(*got), "; restore the whole state directory from a backup"));
+                                    core::DigestText(got->hash), "; restore the whole state directory from a backup"));
   }
   return ReadFragment(path, version);
 }

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/fragment_state.h"
+#include "formats/file_digest.h"
 #include "formats/safetensors.h"
 
 namespace causeway::server {
@@ -48,9 +49,8 @@ class SnapshotReader {
 
 // ---- What these stand on ----
 
-absl::Status WriteFragment(const std::string& path, const core::FragmentState& state,
-                           const std::map<std::string, std::string>& metadata);
+absl::StatusOr<formats::FileDigest> WriteFragment(const std::string& path, const core::FragmentState& state,
+                                                  const std::map<std::string, std::string>& metadata);
 absl::StatusOr<core::FragmentState> ReadFragment(const std::string& path, core::Version version);
-absl::StatusOr<uint64_t> HashFile(const std::string& path);  // XXH3-64
 
 }  // namespace causeway::server

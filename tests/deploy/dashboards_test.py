@@ -22,7 +22,7 @@ PROVISIONING = GRAFANA / "provisioning"
 # Units that Grafana knows, of those that fit here.
 UNITS = {"none", "short", "percentunit", "s", "bytes", "decbytes", "Bps"}
 # The alarms of GET /status.
-ALARMS = {"site_alone", "site_gone", "below_quorum", "digest_mismatch", "residual_growing", "disk_low",
+ALARMS = {"site_alone", "site_gone", "below_quorum", "digest_mismatch", "residual_growing", "disk_low", "disk_slow",
           "certificate_ending", "site_silent", "run_paused", "training_diverges"}
 
 

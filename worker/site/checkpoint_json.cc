@@ -2,7 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "core/xxh3.h"
 
 namespace causeway::worker {
 namespace {
@@ -71,7 +75,7 @@ json Identity(const CheckpointIdentity& identity) {
 }
 
 CheckpointIdentity IdentityOf(const json& value) {
-  if (const int format = value.at("format"); format < kFirstFormat || format > kFormat) {
+  if (const int format = value.at("format"); format < kFirstFormat) {
     throw std::invalid_argument(absl::StrCat("expected format ", kFirstFormat, " to ", kFormat, ", got ", format));
   }
   return {.run = value.at("run_id"),
@@ -80,11 +84,54 @@ CheckpointIdentity IdentityOf(const json& value) {
           .lineage = value.at("lineage")};
 }
 
+constexpr char kFiles[] = "files";
+constexpr std::string_view kSealBegin = ",\n \"digest\": \"", kSealEnd = "\"\n}";
+constexpr size_t kDigestDigits = 16;
+
+uint64_t DigestOf(std::string_view text) { return core::Xxh3(text.data(), text.size()); }
+
+// `text` is a JSON object over several lines.
+std::string Sealed(std::string text) {
+  text.resize(text.size() - 2);  // "\n}"
+  const std::string digest = core::DigestText(DigestOf(text));
+  return text.append(kSealBegin).append(digest).append(kSealEnd);
+}
+
+// Nothing for a text without a seal.
+absl::StatusOr<bool> CheckSeal(std::string_view text) {
+  const size_t seal = kSealBegin.size() + kDigestDigits + kSealEnd.size();
+  if (text.size() < seal) return false;
+  const std::string_view contents = text.substr(0, text.size() - seal);
+  text.remove_prefix(contents.size());
+  if (!text.starts_with(kSealBegin) || !text.ends_with(kSealEnd)) return false;
+  const std::string expected(text.substr(kSealBegin.size(), kDigestDigits));
+  const std::string got = core::DigestText(DigestOf(contents));
+  if (expected == got) return true;
+  return absl::InvalidArgumentError(absl::StrCat("is damaged: expected XXH3-64 ", expected, ", got ", got));
+}
+
+std::map<std::string, formats::FileDigest> FilesFromJson(const json& files) {
+  std::map<std::string, formats::FileDigest> digests;
+  for (const auto& [name, file] : files.items()) {
+    uint64_t hash = 0;
+    if (!absl::SimpleHexAtoi(file.at("xxh3").get<std::string>(), &hash)) throw std::invalid_argument("xxh3 of " + name);
+    digests[name] = {.bytes = file.at("bytes"), .hash = hash};
+  }
+  return digests;
+}
+
 // `read` of the parsed text; what the library throws becomes a Status here.
 template <typename Value, typename Read>
 absl::StatusOr<Value> Parse(const std::string& text, Read read) {
   try {
-    return read(json::parse(text));
+    ASSIGN_OR_RETURN(const bool sealed, CheckSeal(text));
+    const json value = json::parse(text);
+    if (const int format = value.value("format", 0); format > kFormat) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("is of a later program: expected format ", kFirstFormat, " to ", kFormat, ", got ", format));
+    }
+    if (!sealed && value.contains(kFiles)) return absl::InvalidArgumentError("is damaged: its digest is missing");
+    return read(value);
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("is not what a worker writes: ", error.what()));
   }
@@ -92,7 +139,8 @@ absl::StatusOr<Value> Parse(const std::string& text, Read read) {
 
 }  // namespace
 
-std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint) {
+std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
+                             const std::map<std::string, formats::FileDigest>* files) {
   const SiteFacts& facts = checkpoint.facts;
   json value = Identity(identity);
   value["step"] = facts.step;
@@ -102,7 +150,12 @@ std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheck
   for (size_t p = 0; p < facts.fragments.size(); ++p) {
     value["fragments"].push_back(FragmentToJson(facts.fragments[p], checkpoint.arrays[p]));
   }
-  return value.dump(1);
+  if (files == nullptr) return value.dump(1);
+  value[kFiles] = json::object();
+  for (const auto& [name, file] : *files) {
+    value[kFiles][name] = {{"bytes", file.bytes}, {"xxh3", core::DigestText(file.hash)}};
+  }
+  return Sealed(value.dump(1));
 }
 
 absl::StatusOr<LoadedCheckpoint> CheckpointFromJson(const std::string& text) {
@@ -118,11 +171,12 @@ absl::StatusOr<LoadedCheckpoint> CheckpointFromJson(const std::string& text) {
       loaded.outer_momentum.push_back(fragment.value("outer_momentum", 0.0f));
     }
     loaded.site.chunks.resize(loaded.site.arrays.size());
+    loaded.files = FilesFromJson(value.value(kFiles, json::object()));
     return loaded;
   });
 }
 
-std::string IdentityToJson(const CheckpointIdentity& identity) { return Identity(identity).dump(1); }
+std::string IdentityToJson(const CheckpointIdentity& identity) { return Sealed(Identity(identity).dump(1)); }
 
 absl::StatusOr<CheckpointIdentity> IdentityFromJson(const std::string& text) {
   return Parse<CheckpointIdentity>(text, [](const json& value) { return IdentityOf(value); });

@@ -1,17 +1,23 @@
-// sync.json of a checkpoint: everything but the large arrays and the chunks.
+// sync.json of a checkpoint: everything but the large arrays and the chunks. It names the files beside it with their
+// digests, and ends with its own: the last member is the XXH3-64 of all text before it.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "formats/file_digest.h"
 #include "worker/site/checkpoint_store.h"
 
 namespace causeway::worker {
 
-std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint);
+// `files`: those beside it, by name; the text then ends with its own digest. Null: it is no file.
+std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
+                             const std::map<std::string, formats::FileDigest>* files = nullptr);
 
 // The inverse, without arrays; a contribution that is not admitted has no chunks yet. INVALID_ARGUMENT for anything
-// that CheckpointToJson does not write.
+// that CheckpointToJson does not write, or that it wrote otherwise: what a worker of before wrote has no digests.
+// FAILED_PRECONDITION: a later one wrote it.
 absl::StatusOr<LoadedCheckpoint> CheckpointFromJson(const std::string& text);
 
 std::string IdentityToJson(const CheckpointIdentity& identity);

@@ -24,14 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kSyncJson[] = "/sync.json";
-constexpr char kSyncArrays[] = "/sync.safetensors";
-constexpr char kTrainer[] = "/trainer.safetensors";
+constexpr char kSyncJson[] = "sync.json";
+constexpr char kSyncArrays[] = "sync.safetensors";
+constexpr char kTrainer[] = "trainer.safetensors";
 constexpr int64_t kMaxJsonBytes = 64 << 20;  // more than the largest run's
 
-std::string ChunksPath(const std::string& folder, size_t p) {
-  return absl::StrCat(folder, "/contribution-", p, ".chunks");
-}
+std::string ChunksName(size_t p) { return absl::StrCat("contribution-", p, ".chunks"); }
+
+std::string In(const std::string& folder, const std::string& name) { return absl::StrCat(folder, "/", name); }
 
 // The numbers of the complete checkpoints, ascending.
 std::vector<int64_t> Numbers(const std::string& directory) {
@@ -49,10 +49,11 @@ std::string FolderOf(const std::string& directory, int64_t number) {
   return absl::StrCat(directory, "/", absl::StrFormat("%06d", number));
 }
 
-absl::Status SaveChunks(const std::string& path, const std::vector<std::string>& chunks) {
+absl::StatusOr<formats::FileDigest> SaveChunks(const std::string& path, const std::vector<std::string>& chunks) {
   ASSIGN_OR_RETURN(formats::AtomicFile file, formats::AtomicFile::Create(path));
   RETURN_IF_ERROR(WriteChunks(chunks, [&](std::span<const std::byte> bytes) { return file.Append(bytes); }));
-  return file.Commit();
+  RETURN_IF_ERROR(file.Commit());
+  return file.digest();
 }
 
 absl::StatusOr<Chunks> LoadChunks(const std::string& path) {
@@ -62,17 +63,21 @@ absl::StatusOr<Chunks> LoadChunks(const std::string& path) {
                     [&](int64_t at, std::span<std::byte> bytes) { return formats::ReadAt(file, path, at, bytes); });
 }
 
-absl::Status WriteSync(const std::string& folder, const CheckpointIdentity& identity,
-                       const SiteCheckpoint& checkpoint) {
+// sync.json last: it says what the others are.
+absl::Status WriteFolder(const std::string& folder, const CheckpointIdentity& identity,
+                         const SiteCheckpoint& checkpoint, const CheckpointStore::SaveTrainer& save_trainer) {
+  std::map<std::string, formats::FileDigest> files;
   std::vector<formats::TensorData> tensors;
   for (size_t p = 0; p < checkpoint.arrays.size(); ++p) {
     VisitArrays(p, checkpoint.arrays[p], [&](const std::string& name, std::span<const float> values) {
       if (!values.empty()) tensors.push_back({name, {std::ssize(values)}, values});
     });
-    if (checkpoint.chunks[p] != nullptr) RETURN_IF_ERROR(SaveChunks(ChunksPath(folder, p), *checkpoint.chunks[p]));
+    if (checkpoint.chunks[p] == nullptr) continue;
+    ASSIGN_OR_RETURN(files[ChunksName(p)], SaveChunks(In(folder, ChunksName(p)), *checkpoint.chunks[p]));
   }
-  RETURN_IF_ERROR(formats::WriteSafetensors(folder + kSyncArrays, tensors, {}));
-  return formats::WriteFileAtomically(folder + kSyncJson, CheckpointToJson(identity, checkpoint));
+  ASSIGN_OR_RETURN(files[kSyncArrays], formats::WriteSafetensors(In(folder, kSyncArrays), tensors, {}));
+  ASSIGN_OR_RETURN(files[kTrainer], save_trainer(In(folder, kTrainer)));
+  return formats::WriteFileAtomically(In(folder, kSyncJson), CheckpointToJson(identity, checkpoint, &files));
 }
 
 using Storage = std::vector<core::AlignedFloats>;
@@ -105,7 +110,7 @@ absl::Status ReadStepOfGradient(const formats::SafetensorsFile& file, size_t p, 
 }
 
 absl::Status ReadArrays(const std::string& folder, LoadedCheckpoint& loaded) {
-  ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(folder + kSyncArrays));
+  ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(In(folder, kSyncArrays)));
   auto storage = std::make_shared<Storage>();
   absl::Status status;
   for (size_t p = 0; p < loaded.site.arrays.size(); ++p) {
@@ -123,17 +128,25 @@ absl::Status ReadArrays(const std::string& folder, LoadedCheckpoint& loaded) {
 }
 
 absl::StatusOr<LoadedCheckpoint> ReadFolder(const std::string& folder) {
-  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(folder + kSyncJson, kMaxJsonBytes));
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(In(folder, kSyncJson), kMaxJsonBytes));
   auto loaded = CheckpointFromJson(text);
-  if (!loaded.ok()) return absl::DataLossError(absl::StrCat(folder, kSyncJson, " ", loaded.status().message()));
+  if (!loaded.ok()) {
+    return absl::Status(loaded.status().code(), absl::StrCat(In(folder, kSyncJson), " ", loaded.status().message()));
+  }
+  for (const auto& [name, digest] : loaded->files) RETURN_IF_ERROR(formats::CheckFile(In(folder, name), digest));
   RETURN_IF_ERROR(ReadArrays(folder, *loaded));
   for (size_t p = 0; p < loaded->site.chunks.size(); ++p) {
     const std::optional<SentFacts>& sent = loaded->site.facts.fragments[p].sent;
     if (!sent || sent->admitted) continue;
-    ASSIGN_OR_RETURN(loaded->site.chunks[p], LoadChunks(ChunksPath(folder, p)));
+    ASSIGN_OR_RETURN(loaded->site.chunks[p], LoadChunks(In(folder, ChunksName(p))));
   }
-  loaded->trainer_path = folder + kTrainer;
+  loaded->trainer_path = In(folder, kTrainer);
   return loaded;
+}
+
+// Not that it may not be read, or not now.
+bool IsDamage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsNotFound(status);
 }
 
 }  // namespace
@@ -157,27 +170,45 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
 }
 
 absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::Load(const core::RunId& run,
-                                                                      const core::SiteId& site) const {
+                                                                      const core::SiteId& site) {
   const std::vector<int64_t> numbers = Numbers(directory_);
   if (numbers.empty()) return std::nullopt;
   absl::StatusOr<LoadedCheckpoint> newest = absl::NotFoundError("");
+  absl::Status unreadable;  // not damaged, or not known to be: the newest of these
   for (size_t i = numbers.size(); i > 0 && !newest.ok(); --i) {
-    auto read = ReadFolder(FolderOf(directory_, numbers[i - 1]));
-    if (!read.ok()) spdlog::error("passes over a damaged checkpoint: {}", read.status().ToString());
-    if (read.ok() || i == numbers.size()) newest = std::move(read);  // if all are, the newest is named
+    newest = ReadFolder(FolderOf(directory_, numbers[i - 1]));
+    if (newest.ok()) break;
+    damage_.emplace_back(newest.status().message());
+    spdlog::error("passes over a checkpoint: {}", damage_.back());
+    if (!IsDamage(newest.status())) unreadable.Update(newest.status());
   }
-  ASSIGN_OR_RETURN(LoadedCheckpoint loaded, std::move(newest));
+  RETURN_IF_ERROR(newest.ok() ? absl::OkStatus() : unreadable);
+  if (!newest.ok()) return SetAside(numbers);
+  LoadedCheckpoint& loaded = *newest;
   if (loaded.identity.run != run || loaded.identity.site != site) {
     return absl::InvalidArgumentError(absl::StrCat("--checkpoint_dir=", directory_, " holds checkpoints of site ",
                                                    loaded.identity.site, " in run ", loaded.identity.run,
                                                    "; this is site ", site, " in run ", run));
   }
-  return loaded;
+  return *std::move(newest);
+}
+
+// The site joins anew; what can still be made of them is for people.
+absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::SetAside(const std::vector<int64_t>& numbers) const {
+  for (const int64_t number : numbers) {
+    const std::string folder = FolderOf(directory_, number);
+    std::string aside = folder + ".damaged";
+    for (int i = 2; fs::exists(aside); ++i) aside = absl::StrCat(folder, ".damaged-", i);
+    std::error_code error;
+    fs::rename(folder, aside, error);
+    if (error) return absl::PermissionDeniedError(absl::StrCat("cannot rename ", folder, ": ", error.message()));
+    spdlog::error("no checkpoint is whole: {} is kept, and the site joins as one without", aside);
+  }
+  return std::nullopt;
 }
 
 absl::Status CheckpointStore::Save(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
-                                   const std::function<absl::Status(const std::string& path)>& save_trainer,
-                                   int64_t keep) {
+                                   const SaveTrainer& save_trainer, int64_t keep) {
   std::vector<int64_t> numbers = Numbers(directory_);
   numbers.push_back(numbers.empty() ? 1 : numbers.back() + 1);
   const std::string folder = FolderOf(directory_, numbers.back());
@@ -185,8 +216,7 @@ absl::Status CheckpointStore::Save(const CheckpointIdentity& identity, const Sit
   std::error_code error;
   fs::create_directory(temporary, error);
   absl::Status status = error ? absl::PermissionDeniedError(absl::StrCat(temporary, ": ", error.message()))
-                              : WriteSync(temporary, identity, checkpoint);
-  if (status.ok()) status = save_trainer(temporary + kTrainer);
+                              : WriteFolder(temporary, identity, checkpoint, save_trainer);
   if (status.ok()) {
     fs::rename(temporary, folder, error);
     status = error ? absl::PermissionDeniedError(absl::StrCat(folder, ": ", error.message()))

@@ -2,17 +2,21 @@
 //
 //   <checkpoint_dir>/lock, session.json      held while a worker runs here; the session that it took part with last
 //   <checkpoint_dir>/000042/                 one checkpoint; the newest counts
-//       sync.json                            run, site, session, lineage, step, versions
+//       sync.json                            run, site, session, lineage, step, versions; digests of the other files
+//                                            and of itself
 //       sync.safetensors                     3.anchor, 3.momentum, 3.residual … of fragment 3; 3.step if θ is yet to
 //                                            move by it
 //       contribution-3.chunks                sent and not admitted yet
 //       trainer.safetensors                  θ and the inner optimizer (worker/train writes it)
 //
 // A checkpoint is written beside the old ones and renamed when it is whole. Its format is 2; checkpoints of format 1,
-// which have the gradient of the last update (3.staging) instead of the step, are read as well. Not thread-safe.
+// which have the gradient of the last update (3.staging) instead of the step, are read as well, as are those without
+// digests. Damage is found when it is read: the checkpoint before counts then. If all are, they are set aside
+// (000042.damaged), and the site joins anew. Not thread-safe.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +24,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/ids.h"
+#include "formats/file_digest.h"
 #include "formats/posix_file.h"
 #include "worker/site/site_checkpoint.h"
 
@@ -39,7 +44,8 @@ struct LoadedCheckpoint {
   CheckpointIdentity identity;
   SiteCheckpoint site;
   std::string trainer_path;
-  std::vector<float> outer_momentum;  // μ of each fragment's last update, in format 1
+  std::map<std::string, formats::FileDigest> files;  // beside sync.json; each is as it says
+  std::vector<float> outer_momentum;                 // μ of each fragment's last update, in format 1
 };
 
 class CheckpointStore {
@@ -47,14 +53,18 @@ class CheckpointStore {
   // FAILED_PRECONDITION: another worker runs there. PERMISSION_DENIED: it cannot be written.
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& directory);
 
-  // The newest checkpoint that is whole, or nothing. INVALID_ARGUMENT if it is of another run or site; DATA_LOSS, or
-  // what reading said, if all are damaged.
-  absl::StatusOr<std::optional<LoadedCheckpoint>> Load(const core::RunId& run, const core::SiteId& site) const;
+  // The newest checkpoint that is whole, or nothing; each that is damaged is named in the log, with what was found.
+  // INVALID_ARGUMENT if it is of another run or site; what reading said if it could not be read.
+  absl::StatusOr<std::optional<LoadedCheckpoint>> Load(const core::RunId& run, const core::SiteId& site);
+  // The checkpoints that Load has passed over, newest first: file, what was expected and what was found.
+  const std::vector<std::string>& damage() const { return damage_; }
 
-  // `save_trainer` writes the file of that path. On failure the checkpoints before stay; otherwise all but the newest
-  // `keep` go.
+  using SaveTrainer = std::function<absl::StatusOr<formats::FileDigest>(const std::string& path)>;
+
+  // `save_trainer` writes the file of that path, and returns what it wrote. On failure the checkpoints before stay;
+  // otherwise all but the newest `keep` go.
   absl::Status Save(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
-                    const std::function<absl::Status(const std::string& path)>& save_trainer, int64_t keep);
+                    const SaveTrainer& save_trainer, int64_t keep);
 
   // The session that a process took part with: the next one may take its place at once.
   absl::Status SaveSession(const CheckpointIdentity& identity);
@@ -64,7 +74,10 @@ class CheckpointStore {
   CheckpointStore(std::string directory, formats::FileDescriptor lock)
       : directory_(std::move(directory)), lock_(std::move(lock)) {}
 
+  absl::StatusOr<std::optional<LoadedCheckpoint>> SetAside(const std::vector<int64_t>& numbers) const;
+
   const std::string directory_;
+  std::vector<std::string> damage_;
   const formats::FileDescriptor lock_;
 };
 

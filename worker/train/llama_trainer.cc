@@ -74,7 +74,7 @@ absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
   return StepResult{.loss = loss, .tokens = static_cast<int64_t>(batch.tokens.size())};
 }
 
-absl::Status LlamaTrainer::Save(const std::string& path) {
+absl::StatusOr<formats::FileDigest> LlamaTrainer::Save(const std::string& path) {
   return SaveTrainer(path, manifest_, parameters_, &optimizer_);
 }
 

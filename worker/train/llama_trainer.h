@@ -31,7 +31,7 @@ class LlamaTrainer : public Trainer {
   absl::Status initial_values() const override { return initial_values_; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>& names) override;
-  absl::Status Save(const std::string& path) override;
+  absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
   std::unique_ptr<Evaluator> NewEvaluator() const override;
   core::SiteData data() const override { return data_; }

@@ -91,7 +91,7 @@ void SyntheticTrainer::CatchUp(int tensor) {
   bus().EndUpdate();
 }
 
-absl::Status SyntheticTrainer::Save(const std::string& path) {
+absl::StatusOr<formats::FileDigest> SyntheticTrainer::Save(const std::string& path) {
   for (int i = 0; i < parameters_.size(); ++i) CatchUp(i);
   return SaveTrainer(path, manifest_, parameters_, optimizer_ ? &*optimizer_ : nullptr);
 }

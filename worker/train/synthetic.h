@@ -59,7 +59,7 @@ class SyntheticTrainer : public Trainer {
   std::span<float> tensor(int i) override { return parameters_[i]; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>&) override {}  // there is no data to share
-  absl::Status Save(const std::string& path) override;
+  absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
   std::optional<core::OffloadProgress> offload_progress() const override {
     return optimizer_ ? optimizer_->progress() : std::nullopt;

@@ -23,6 +23,7 @@
 #include "core/manifest.h"
 #include "core/membership.h"
 #include "core/run_config.h"
+#include "formats/file_digest.h"
 #include "offload/bus_schedule.h"
 #include "replica/parameter_store.h"
 #include "worker/train/evaluation.h"
@@ -65,8 +66,8 @@ class Trainer {
   virtual void SetSites(const std::vector<core::SiteId>& names) = 0;
 
   // θ and the inner optimizer, to a file of safetensors and back: with them the steps that follow are the same to the
-  // last bit. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
-  virtual absl::Status Save(const std::string& path) = 0;
+  // last bit. Save returns what it wrote. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
+  virtual absl::StatusOr<formats::FileDigest> Save(const std::string& path) = 0;
   virtual absl::Status Load(const std::string& path) = 0;
 
   // Measures the loss of any values of these tensors on held-out data, with buffers of its own, so that it may run on

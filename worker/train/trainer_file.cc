@@ -5,8 +5,8 @@
 
 namespace causeway::worker {
 
-absl::Status SaveTrainer(const std::string& path, const core::Manifest& manifest, const TensorValues& parameters,
-                         const InnerOptimizer* optimizer) {
+absl::StatusOr<formats::FileDigest> SaveTrainer(const std::string& path, const core::Manifest& manifest,
+                                                const TensorValues& parameters, const InnerOptimizer* optimizer) {
   std::vector<formats::TensorData> tensors;
   std::map<std::string, std::string> metadata;
   for (size_t i = 0; i < manifest.size(); ++i) {

@@ -4,15 +4,17 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/manifest.h"
+#include "formats/file_digest.h"
 #include "worker/train/inner_optimizer.h"
 #include "worker/train/tensor_values.h"
 
 namespace causeway::worker {
 
 // `optimizer` may be null. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
-absl::Status SaveTrainer(const std::string& path, const core::Manifest& manifest, const TensorValues& parameters,
-                         const InnerOptimizer* optimizer);
+absl::StatusOr<formats::FileDigest> SaveTrainer(const std::string& path, const core::Manifest& manifest,
+                                                const TensorValues& parameters, const InnerOptimizer* optimizer);
 absl::Status LoadTrainer(const std::string& path, const core::Manifest& manifest, TensorValues& parameters,
                          InnerOptimizer* optimizer);
 

@@ -26,6 +26,10 @@ const ALARMS = {
     'The coordinator\'s disk fills up',
     'Make room, or give the state directory a larger volume. The coordinator ends before the disk is full; what it acknowledged is safe.'
   ],
+  disk_slow: [
+    'The coordinator\'s disk is slow',
+    'Nothing is acknowledged before it is on the disk, so that every site waits. Look for another program that writes there, or a volume that fails or is throttled.'
+  ],
   certificate_ending: [
     'A certificate ends soon',
     'Make a new one (deploy/certs --renew) and put it in the place of the old. The coordinator reads it again when the file changes.'

@@ -129,8 +129,9 @@ absl::Status ProbedSite::RecordFragment(const core::FragmentMap& map, core::Frag
     data.push_back({map.manifest()[i].name, map.manifest()[i].shape, recording.tensors[i]});
   }
   return formats::WriteSafetensors(
-      absl::StrFormat("%s/round_%04d.safetensors", record_dir_, base), data,
-      {{"site", site_}, {"base", absl::StrCat(base)}, {"steps", absl::StrJoin(recording.steps, ",")}});
+             absl::StrFormat("%s/round_%04d.safetensors", record_dir_, base), data,
+             {{"site", site_}, {"base", absl::StrCat(base)}, {"steps", absl::StrJoin(recording.steps, ",")}})
+      .status();
 }
 
 void ProbedSite::OnContribution(core::FragmentId fragment, core::Version base, const std::vector<std::string>& chunks) {

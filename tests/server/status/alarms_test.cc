@@ -156,6 +156,18 @@ TEST(Alarms, AResidualThatDoubledAndIsLargerThanEver) {
   EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "a codec that drops nothing";
 }
 
+TEST(Alarms, ADiskThatTakesSecondsToSyncIsSlow) {
+  StatusSnapshot snapshot = Healthy();
+  snapshot.syncs.slowest_s = 0.99;
+  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
+  snapshot.syncs.slowest_s = 4;
+  EXPECT_EQ(TheAlarm(snapshot).name, "disk_slow");
+  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kWarning);
+  EXPECT_THAT(TheAlarm(snapshot).text, HasSubstr("took 4.0 s to make a commit durable"));
+  snapshot.syncs.slowest_s = 10;
+  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kCritical);
+}
+
 TEST(Alarms, ADiskThatFillsUpWarnsBeforeItIsCritical) {
   StatusSnapshot snapshot = Healthy();
   snapshot.host.disk_free_bytes = 2'000;

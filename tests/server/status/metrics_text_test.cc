@@ -24,6 +24,7 @@ StatusSnapshot Snapshot() {
   snapshot.times.rounds.Add(0.2);
   snapshot.times.rounds.Add(1000);
   snapshot.times.up.Add(0.02);
+  snapshot.syncs = {.count = 3, .seconds = 4.5, .slowest_s = 4};
   snapshot.alarms = {{.name = "site_silent", .site = "a"}, {.name = "site_silent", .site = "b"}};
   return snapshot;
 }
@@ -49,6 +50,9 @@ TEST(MetricsText, HasWhatOperatorsRelyOn) {
            "causeway_rounds_total 400000\n",
            "causeway_disk_free_bytes 1000\n",
            "causeway_disk_reserved_bytes 400\n",
+           "causeway_fsync_seconds_count 3\n",
+           "causeway_fsync_seconds_sum 4.5\n",
+           "causeway_fsync_seconds{quantile=\"1\"} 4\n",
            "causeway_certificate_expiry_timestamp_seconds 1234\n",
            "causeway_alarm{alarm=\"site_silent\",severity=\"warning\"} 1\n",
            "causeway_build_info{version=\"1.2.3\"} 1\n",

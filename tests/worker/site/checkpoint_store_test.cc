@@ -4,15 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
 #include "formats/atomic_file.h"
+#include "formats/file_digest.h"
+#include "formats/posix_file.h"
 #include "formats/safetensors.h"
 #include "tests/formats/temporary_folder.h"
 
 namespace causeway::worker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
@@ -25,7 +30,10 @@ class CheckpointStoreTest : public ::testing::Test {
     checkpoint_.facts.step = step;
     return store.Save(
         kIdentity, checkpoint_,
-        [](const std::string& path) { return std::ofstream(path) << "θ" ? absl::OkStatus() : absl::AbortedError(""); },
+        [](const std::string& path) -> absl::StatusOr<formats::FileDigest> {
+          if (auto status = formats::WriteFileAtomically(path, "θ"); !status.ok()) return status;
+          return formats::DigestOfFile(path);
+        },
         keep);
   }
 
@@ -93,7 +101,9 @@ TEST_F(CheckpointStoreTest, TheNewestCountsAndOldOnesGo) {
 TEST_F(CheckpointStoreTest, OneThatFailsLeavesTheOthers) {
   auto store = *CheckpointStore::Open(folder_.path());
   ASSERT_TRUE(Save(*store, 30).ok());
-  const auto fails = [](const std::string&) { return absl::ResourceExhaustedError("disk full"); };
+  const auto fails = [](const std::string&) -> absl::StatusOr<formats::FileDigest> {
+    return absl::ResourceExhaustedError("disk full");
+  };
   EXPECT_EQ(store->Save(kIdentity, checkpoint_, fails, 1).message(), "disk full");
   EXPECT_EQ((*store->Load("run", "eu"))->site.facts.step, 30);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "000002.tmp"));
@@ -106,13 +116,79 @@ TEST_F(CheckpointStoreTest, OfAnotherSiteIsRefused) {
               HasSubstr("holds checkpoints of site eu in run run; this is site us in run run"));
 }
 
-TEST_F(CheckpointStoreTest, DamagedOneIsNamed) {
-  auto store = *CheckpointStore::Open(folder_.path());
-  ASSERT_TRUE(Save(*store, 30).ok());
-  folder_.Write("000001/sync.json", "{\"format\": 1}");
-  const absl::Status status = store->Load("run", "eu").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("000001/sync.json is not what a worker writes"));
+// ---- Damage ----
+
+class DamagedCheckpoint : public CheckpointStoreTest {
+ protected:
+  DamagedCheckpoint() {
+    FillFragment();
+    for (core::Step step : {30, 40}) EXPECT_TRUE(Save(*store_, step).ok());
+  }
+
+  void Flip(const std::string& name, size_t byte, int bit) const {
+    std::string bytes = *formats::ReadFile(folder_ / name, 1 << 20);
+    bytes.at(byte) ^= static_cast<char>(1 << bit);
+    folder_.Write(name, bytes);
+  }
+  core::Step LoadedStep() {
+    const auto loaded = store_->Load("run", "eu");
+    return loaded.ok() && loaded->has_value() ? (*loaded)->site.facts.step : -1;
+  }
+
+  std::unique_ptr<CheckpointStore> store_ = *CheckpointStore::Open(folder_.path());
+};
+
+TEST_F(DamagedCheckpoint, EachFlippedBitOfEachFileIsFoundAndTheOneBeforeCounts) {
+  ASSERT_EQ(LoadedStep(), 40);
+  for (const char* file : {"sync.json", "sync.safetensors", "contribution-0.chunks", "trainer.safetensors"}) {
+    const std::string name = absl::StrCat("000002/", file), path = folder_ / name;
+    const size_t size = std::filesystem::file_size(path);
+    for (size_t byte = 0; byte < size; ++byte) {
+      Flip(name, byte, byte % 8);
+      ASSERT_EQ(LoadedStep(), 30) << name << " byte " << byte;
+      ASSERT_THAT(store_->damage().back(), HasSubstr(path));
+      Flip(name, byte, byte % 8);
+    }
+  }
+  EXPECT_EQ(LoadedStep(), 40);
+}
+
+TEST_F(DamagedCheckpoint, FileThatIsCutShortOrMissingIsFound) {
+  for (const char* file : {"sync.json", "sync.safetensors", "contribution-0.chunks", "trainer.safetensors"}) {
+    const std::string path = folder_ / absl::StrCat("000002/", file);
+    const std::string whole = *formats::ReadFile(path, 1 << 20);
+    std::filesystem::resize_file(path, whole.size() - 1);
+    EXPECT_EQ(LoadedStep(), 30) << path;
+    std::filesystem::remove(path);
+    EXPECT_EQ(LoadedStep(), 30) << path;
+    folder_.Write(absl::StrCat("000002/", file), whole);
+  }
+  EXPECT_EQ(LoadedStep(), 40);
+}
+
+TEST_F(DamagedCheckpoint, WhereNoneIsWholeAllAreKeptAsideAndTheSiteHasNone) {
+  Flip("000001/trainer.safetensors", 0, 0);
+  Flip("000002/sync.safetensors", 40, 3);
+  const auto loaded = store_->Load("run", "eu");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_FALSE(loaded->has_value());
+  EXPECT_THAT(store_->damage(), ElementsAre(AllOf(HasSubstr("000002/sync.safetensors is damaged: expected"),
+                                                  HasSubstr(" bytes with XXH3-64 ")),
+                                            HasSubstr("000001/trainer.safetensors is damaged")));
+  for (const char* name : {"000001.damaged", "000002.damaged"}) EXPECT_TRUE(std::filesystem::exists(folder_ / name));
+  ASSERT_TRUE(Save(*store_, 50).ok());
+  EXPECT_EQ(LoadedStep(), 50);
+}
+
+TEST_F(DamagedCheckpoint, CheckpointOfAProgramOfBeforeHasNoDigests) {
+  std::string text = *formats::ReadFile(folder_ / "000002/sync.json", 1 << 20);
+  nlohmann::json json = nlohmann::json::parse(text);
+  json.erase("digest");
+  folder_.Write("000002/sync.json", json.dump(1));
+  EXPECT_EQ(LoadedStep(), 30) << "with files, but without a digest of itself";
+  json.erase("files");
+  folder_.Write("000002/sync.json", json.dump(1));
+  EXPECT_EQ(LoadedStep(), 40);
 }
 
 TEST_F(CheckpointStoreTest, SecondWorkerIsKeptOut) {
@@ -170,11 +246,11 @@ class FirstFormatTest : public CheckpointStoreTest {
                                                      {"0.staging", {std::ssize(gradient_)}, gradient_},
                                                      {"0.residual", {3}, residual_},
                                                      {"0.next_residual", {3}, residual_}};
-    if (auto status = formats::WriteSafetensors(folder_ / "000007/sync.safetensors", arrays, {}); !status.ok()) {
-      return status;
-    }
+    const auto written = formats::WriteSafetensors(folder_ / "000007/sync.safetensors", arrays, {});
+    if (!written.ok()) return written.status();
     auto loaded = (*store)->Load("run", "eu");
     if (!loaded.ok()) return loaded.status();
+    if (!loaded->has_value()) return absl::DataLossError((*store)->damage().at(0));
     return **std::move(loaded);
   }
 
@@ -246,7 +322,7 @@ TEST_F(FirstFormatTest, AMissingGradientIsDamageWhereThetaIsYetToMoveByIt) {
 
 TEST_F(FirstFormatTest, AFormatOfTheFutureIsRefusedByItsNumber) {
   const absl::Status status = LoadFirstFormat(7, false, /*format=*/3).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("expected format 1 to 2, got 3"));
 }
 
@@ -255,7 +331,10 @@ TEST_F(FirstFormatTest, WhatIsWrittenAnewIsOfFormatTwoAndHasTheStep) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const TemporaryFolder folder;
   auto store = *CheckpointStore::Open(folder.path());
-  const auto saves = [](const std::string&) { return absl::OkStatus(); };
+  const auto saves = [](const std::string& path) -> absl::StatusOr<formats::FileDigest> {
+    if (auto status = formats::WriteFileAtomically(path, ""); !status.ok()) return status;
+    return formats::DigestOfFile(path);
+  };
   ASSERT_TRUE(store->Save(kIdentity, loaded->site, saves, 1).ok());
   const auto again = store->Load("run", "eu");
   ASSERT_TRUE(again.ok() && again->has_value()) << again.status();
