@@ -358,7 +358,7 @@ Actions RoundTable::Tick(int64_t now_ms) {
 void RoundTable::StoodStill(int64_t from_ms, int64_t to_ms) {
   for (auto& [site, link] : links_) {
     const int64_t heard_ms = link.deadline_ms - rules_.membership.lease_ms;
-    if (heard_ms <= from_ms) link.deadline_ms += to_ms - from_ms;
+    link.deadline_ms += to_ms - std::clamp(heard_ms, from_ms, to_ms);
   }
   pace_.InterruptedAll();  // reports that waited meanwhile come all at once
 }

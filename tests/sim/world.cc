@@ -22,9 +22,12 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
   leases_ = std::make_unique<Leases>(milliseconds(config_.membership.lease_ms));
   network_.Observe([this](const Call& call, bool to_client, const std::string& message) {
     promises_->Heard(call, to_client, message);
+    if (call.method != Method::kControl || call.server_node != CoordinatorProgram::NodeOf(0)) return;
+    v1::CoordinatorMessage answered;
+    if (to_client && answered.ParseFromString(message) && answered.has_welcome()) welcomed_.insert(call.number);
     v1::SiteMessage said;
-    if (call.method != Method::kControl || to_client || call.server_node != CoordinatorProgram::NodeOf(0)) return;
-    if (said.ParseFromString(message) && said.has_progress()) leases_->Heard(call.client_node, machine_.Now());
+    if (to_client || !welcomed_.contains(call.number) || !said.ParseFromString(message)) return;
+    if (said.has_progress()) leases_->Heard(call.client_node, machine_.Now());
   });
   for (int i = 0; i < shards_; ++i) {
     hubs_.push_back(

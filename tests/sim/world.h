@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,7 @@ class World {
   std::vector<std::unique_ptr<SiteProgram>> sites_;
   std::unique_ptr<Promises> promises_;
   std::unique_ptr<Leases> leases_;  // at shard 0, which ends them
+  std::set<int64_t> welcomed_;      // control streams there, by number
   int64_t last_event_ = 0;          // of its history that was looked at
   std::map<std::string, int64_t> counts_;
   std::map<std::string, std::string> ends_;  // the last of each program

@@ -266,6 +266,17 @@ TEST(RoundTable, LeasesThatWereGoingOnGoOnAfterTheCoordinatorStoodStill) {
   EXPECT_THAT(table.ActiveSites(), IsEmpty()) << "b was heard of afterwards: nothing is added";
 }
 
+// It was heard of after the last tick, and the process stood still at some time after that.
+TEST(RoundTable, LeaseOfASiteThatWasHeardOfJustBeforeTheStallHasItsWholeTime) {
+  RoundTable table(Rules(8, 1, 0, 1), {}, 0);
+  Arrive(table, "a");
+  table.Heard("a", "a-1", 1, false, 800);
+  table.StoodStill(700, 5'000);
+  EXPECT_THAT(table.Tick(6'000 - 1), IsEmpty());
+  table.Tick(6'000);
+  EXPECT_THAT(table.ActiveSites(), IsEmpty());
+}
+
 TEST(RoundTable, RestartRenewsAllLeasesAndKnowsEverySession) {
   RoundTable before(Rules(8, 1, 0, 2), {}, 0);
   Arrive(before, "a");
