@@ -244,7 +244,7 @@ class Coordinator {
   std::string noted_reason_ ABSL_GUARDED_BY(mutex_);
   std::map<core::FragmentId, std::string> noted_round_reasons_ ABSL_GUARDED_BY(mutex_);
   bool noted_held_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t rounds_closed_ ABSL_GUARDED_BY(mutex_) = 0;  // in this life
+  int64_t rounds_closed_ ABSL_GUARDED_BY(mutex_) = 0;         // in this life
   std::optional<int64_t> ticked_ms_ ABSL_GUARDED_BY(mutex_);  // in this life
   int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

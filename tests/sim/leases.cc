@@ -42,6 +42,7 @@ std::string Leases::Ended(const std::string& site, Clock::TimePoint at) const {
   const Clock::TimePoint heard = *std::prev(after);
   Clock::Duration ran = at - heard;
   for (const auto& [from, to] : stalls_) {
+    if (to - from <= lease_ / 4) continue;  // too short to be noticed
     ran -= std::max(Clock::Duration::zero(), std::min(to, at) - std::max(from, heard));
   }
   if (ran + kExact >= lease_) return "";

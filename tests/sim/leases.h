@@ -1,5 +1,5 @@
 // Whether a lease ends only after the coordinator has run for as long without a word of the site: time in which it
-// stood still does not count.
+// stood still for more than a quarter of the lease does not count.
 #pragma once
 
 #include <deque>
