@@ -33,13 +33,7 @@ AtomicFile::~AtomicFile() {
 absl::Status AtomicFile::Append(std::span<const std::byte> bytes) {
   CHECK(file_.is_open());
   digest_.Add(bytes);
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return FileError("write", path_);
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
+  return WriteAll(file_, path_, bytes);
 }
 
 absl::Status AtomicFile::Append(std::string_view text) { return Append(std::as_bytes(std::span<const char>(text))); }

@@ -53,6 +53,16 @@ absl::Status ReadAt(const FileDescriptor& file, const std::string& path, int64_t
   return absl::OkStatus();
 }
 
+absl::Status WriteAll(const FileDescriptor& file, const std::string& path, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return FileError("write", path);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
   ASSIGN_OR_RETURN(const FileDescriptor file, OpenRegularFile(path));
   ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));

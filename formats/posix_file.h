@@ -42,6 +42,9 @@ absl::StatusOr<int64_t> FileSize(const FileDescriptor& file, const std::string& 
 // Fills `out` from `offset`. DATA_LOSS where the file ends before.
 absl::Status ReadAt(const FileDescriptor& file, const std::string& path, int64_t offset, std::span<std::byte> out);
 
+// All of them, from where the file stands.
+absl::Status WriteAll(const FileDescriptor& file, const std::string& path, std::span<const std::byte> bytes);
+
 // The whole of a small file. `max_bytes` keeps a wrong path from filling memory.
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes);
 

@@ -1,5 +1,7 @@
 #include "server/service/chunk_source.h"
 
+#include <spdlog/spdlog.h>
+
 #include <utility>
 
 #include "codecs/compression.h"
@@ -88,6 +90,11 @@ ChunkSource::Item Update::Get(size_t index, Waiter waiter) {
     extent = extent_;
   }
   absl::StatusOr<std::string> chunk = journal_->ReadChunk(*extent, index);
+  if (absl::IsDataLoss(chunk.status())) {
+    spdlog::error("a stored update cannot be sent, and who asks for it takes the anchor: {}",
+                  chunk.status().ToString());
+    return {.error = absl::NotFoundError(chunk.status().message())};
+  }
   if (!chunk.ok()) return {.error = chunk.status()};
   return {.chunk = std::make_shared<const std::string>(*std::move(chunk))};
 }

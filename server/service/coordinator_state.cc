@@ -32,6 +32,10 @@ absl::Status Coordinator::Restore(StoredRun stored) {
   rounds_ = std::make_unique<RoundTable>(RoundRules{config.sync, config.membership, options_.shard},
                                          std::move(stored.rounds), started_ms_, model_.seeder());
   Note("start", "", -1, absl::StrCat("epoch ", journal_->epoch()));
+  for (const std::string& repaired : journal_->repaired()) {
+    spdlog::warn("{}", repaired);
+    Note("repair", "", -1, repaired);
+  }
   Publish();
   {
     core::MutexLock report_lock(report_mutex_);
@@ -99,8 +103,9 @@ absl::StatusOr<Contributions> Coordinator::ReadContributions(const core::Fragmen
   for (const StoredContribution& one : stored) {
     auto contribution = std::make_shared<Contribution>(plan);
     for (size_t i = 0; i < one.extent.chunk_bytes.size(); ++i) {
-      ASSIGN_OR_RETURN(std::string chunk, journal_->ReadChunk(one.extent, i));
-      if (absl::Status status = contribution->Add(std::move(chunk)); !status.ok()) {
+      absl::StatusOr<std::string> chunk = journal_->ReadChunk(one.extent, i);
+      absl::Status status = chunk.ok() ? contribution->Add(*std::move(chunk)) : chunk.status();
+      if (!status.ok()) {
         return absl::DataLossError(absl::StrCat("segment ", one.extent.segment, ": contribution of ", one.site,
                                                 " to fragment ", fragment.id, ": ", std::string(status.message())));
       }

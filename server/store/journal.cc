@@ -1,182 +1,30 @@
 #include "server/store/journal.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/fault_point.h"
-#include "formats/atomic_file.h"
+#include "formats/posix_file.h"
+#include "server/store/journal_files.h"
 #include "server/store/load.h"
-#include "server/store/prune.h"
-#include "server/store/rows.h"
-#include "server/store/schema.h"
-#include "server/store/segments.h"
-#include "server/store/snapshots.h"
-#include "server/store/state_directory.h"
 
 namespace causeway::server {
-namespace {
-
-int64_t Bytes(const std::vector<ChunkPtr>& chunks) {
-  int64_t bytes = 0;
-  for (const ChunkPtr& chunk : chunks) bytes += static_cast<int64_t>(chunk->size());
-  return bytes;
-}
-
-bool IsEmptyFolder(const std::string& directory) {
-  std::error_code error;
-  return std::filesystem::directory_iterator(directory, error) == std::filesystem::directory_iterator();
-}
-
-}  // namespace
-
-struct Journal::Item {
-  JournalEntry entry;
-  std::optional<RunRecord> run;
-  std::optional<SnapshotRow> snapshot;
-  absl::Status end;  // not OK: the journal ends here
-  // Where the payloads of `admitted` and `merged` lie.
-  std::vector<Extent> contributions;
-  std::vector<Extent> updates;
-
-  int64_t payload_bytes() const {
-    int64_t bytes = 0;
-    for (const ContributionRecord& contribution : entry.admitted) bytes += Bytes(contribution.chunks);
-    for (const MergedRecord& merged : entry.merged) bytes += Bytes(merged.update);
-    return bytes;
-  }
-};
-
-struct Journal::Files {
-  std::unique_ptr<StateDirectory> directory;
-  JournalIdentity identity;
-
-  // The journal's thread writes.
-  std::unique_ptr<Database> database;
-  std::unique_ptr<Segments> segments;
-  RulesRows rules;
-  bool run_config_written = false;
-
-  // Everyone reads, beside it and without waiting for its flushes.
-  core::Mutex reader_mutex;
-  std::unique_ptr<Database> reader ABSL_GUARDED_BY(reader_mutex);
-
-  std::string snapshot(const std::string& name) const { return directory->snapshots() + "/" + name; }
-
-  absl::StatusOr<std::vector<SnapshotRow>> Snapshots(core::FragmentId fragment) {
-    const core::MutexLock lock(reader_mutex);
-    return ReadSnapshotRows(*reader, fragment);
-  }
-
-  absl::Status OpenAll(JournalOptions& options);
-  absl::Status CheckShard(const JournalOptions& options) const;
-  absl::Status AppendPayloads(Item& item);
-  absl::Status WriteRows(const Item& item, const JournalOptions& options);
-  absl::Status Prune(core::FragmentId fragment, const JournalOptions& options);
-};
-
-absl::Status Journal::Files::OpenAll(JournalOptions& options) {
-  ASSIGN_OR_RETURN(directory, StateDirectory::Open(options.directory));
-  RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
-  const bool new_journal = IsEmptyFolder(directory->segments()) && IsEmptyFolder(directory->snapshots());
-  const std::string path = directory->path() + "/journal.sqlite";
-  ASSIGN_OR_RETURN(database, OpenJournalDatabase(path, new_journal));
-  // First everything that may refuse, then what changes something.
-  ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(*database, "run_config"));
-  if (run_config && options.accept) {
-    ASSIGN_OR_RETURN(options.run_config, options.accept(*run_config));
-  }
-  if (run_config) RETURN_IF_ERROR(CheckShard(options));
-  RETURN_IF_ERROR(CheckNumerics(*database));
-  ASSIGN_OR_RETURN(const auto ends, LoadSegmentEnds(*database));
-  RETURN_IF_ERROR(Segments::Check(directory->segments(), ends));
-  ASSIGN_OR_RETURN(identity, BeginLife(*database, options.new_lineage));
-  RETURN_IF_ERROR(ForgetUnfinishedSeed(*database));
-  ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, LiveSnapshots(*database));
-  RETURN_IF_ERROR(RemoveFilesBut(directory->snapshots(), snapshots));
-  ASSIGN_OR_RETURN(segments, Segments::Open(directory->segments(), options.segment_bytes, ends));
-  const core::MutexLock lock(reader_mutex);
-  ASSIGN_OR_RETURN(reader, Database::Open(path, Database::Mode::kReadOnly));
-  return formats::SyncFolderOf(path);
-}
-
-// Of a directory that is in use. Before there were shards nothing said so.
-absl::Status Journal::Files::CheckShard(const JournalOptions& options) const {
-  ASSIGN_OR_RETURN(const std::optional<std::string> stored, ReadMeta(*database, "shard"));
-  const std::string of = stored.value_or(core::Shard().Text());
-  if (of == options.shard.Text()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(options.directory, " holds the state of ", of, ", this is ",
-                                                    options.shard.Text(),
-                                                    ": the number of shards stays the same for a run"));
-}
-
-absl::Status Journal::Files::AppendPayloads(Item& item) {
-  for (ContributionRecord& contribution : item.entry.admitted) {
-    ASSIGN_OR_RETURN(Extent extent, segments->Append(PayloadKind::kContribution, contribution.chunks));
-    item.contributions.push_back(std::move(extent));
-    contribution.chunks.clear();
-  }
-  for (MergedRecord& merged : item.entry.merged) {
-    ASSIGN_OR_RETURN(const std::optional<MergedRow> row, ReadMerged(*database, merged.fragment, merged.base + 1));
-    Extent extent;
-    if (row && row->update.segment != 0) {
-      extent = row->update;
-    } else {
-      ASSIGN_OR_RETURN(extent, segments->Append(PayloadKind::kUpdate, merged.update));
-    }
-    item.updates.push_back(std::move(extent));
-    merged.update.clear();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Journal::Files::WriteRows(const Item& item, const JournalOptions& options) {
-  const int64_t now = core::SystemClock().UnixMs();
-  const JournalEntry& entry = item.entry;
-  if (!run_config_written) {
-    RETURN_IF_ERROR(WriteMeta(*database, "run_config", Blob{options.run_config}));
-    RETURN_IF_ERROR(WriteMeta(*database, "shard", options.shard.Text()));
-    run_config_written = true;
-  }
-  if (entry.model) RETURN_IF_ERROR(WriteModel(*database, *entry.model));
-  if (item.run) RETURN_IF_ERROR(WriteRun(*database, *item.run));
-  for (size_t i = 0; i < entry.admitted.size(); ++i) {
-    RETURN_IF_ERROR(WriteContribution(*database, entry.admitted[i], item.contributions[i]));
-  }
-  for (const RoundRecord& round : entry.decided) RETURN_IF_ERROR(WriteRound(*database, round, now));
-  for (size_t i = 0; i < entry.merged.size(); ++i) {
-    RETURN_IF_ERROR(WriteMerged(*database, entry.merged[i], item.updates[i]));
-  }
-  if (entry.state) RETURN_IF_ERROR(rules.Write(*database, *entry.state));
-  if (entry.eval_loss) RETURN_IF_ERROR(WriteEvalLoss(*database, *entry.eval_loss));
-  if (entry.data) RETURN_IF_ERROR(WriteData(*database, *entry.data));
-  for (const Event& event : entry.events) RETURN_IF_ERROR(WriteEvent(*database, event, now));
-  if (!item.snapshot) return absl::OkStatus();
-  return WriteSnapshotRow(*database, *item.snapshot);
-}
-
-absl::Status Journal::Files::Prune(core::FragmentId fragment, const JournalOptions& options) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> superfluous,
-                   PruneRows(*database, fragment, {options.keep, options.max_update_log_bytes}));
-  for (const std::string& file : superfluous) {
-    if (::unlink(snapshot(file).c_str()) != 0) return formats::FileError("remove", snapshot(file));
-  }
-  ASSIGN_OR_RETURN(const std::vector<int64_t> live, LiveSegments(*database));
-  return segments->RemoveAllBut(live);
-}
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(JournalOptions options) {
-  auto files = std::make_unique<Files>();
-  RETURN_IF_ERROR(files->OpenAll(options));
+  std::unique_ptr<JournalFiles> files;
+  absl::Status opened = absl::AbortedError("");
+  while (absl::IsAborted(opened)) {  // another process was still at work, and its last records count
+    files = std::make_unique<JournalFiles>();
+    opened = files->OpenAll(options);
+  }
+  RETURN_IF_ERROR(opened);
   return std::unique_ptr<Journal>(new Journal(std::move(options), std::move(files)));
 }
 
-Journal::Journal(JournalOptions options, std::unique_ptr<Files> files)
+Journal::Journal(JournalOptions options, std::unique_ptr<JournalFiles> files)
     : options_(std::move(options)), files_(std::move(files)), thread_([this] { Run(); }) {}
 
 Journal::~Journal() {
@@ -191,6 +39,7 @@ Journal::~Journal() {
 uint64_t Journal::epoch() const { return files_->identity.epoch; }
 const std::string& Journal::lineage() const { return files_->identity.lineage; }
 const std::vector<std::string>& Journal::former_lineages() const { return files_->identity.former_lineages; }
+const std::vector<std::string>& Journal::repaired() const { return files_->repaired; }
 
 absl::StatusOr<StoredRun> Journal::Load() const {
   const core::MutexLock lock(files_->reader_mutex);
@@ -199,7 +48,7 @@ absl::StatusOr<StoredRun> Journal::Load() const {
 
 // ---- The queue ----
 
-uint64_t Journal::Enqueue(Item item) {
+uint64_t Journal::Enqueue(JournalItem item) {
   const core::MutexLock lock(mutex_);
   queue_.push_back(std::move(item));
   changed_.NotifyAll();
@@ -229,7 +78,7 @@ absl::Status Journal::status() const {
   return status_;
 }
 
-SyncFigures Journal::syncs() const { return syncs_.figures(); }
+SyncFigures Journal::syncs() const { return files_->syncs.figures(); }
 
 absl::Status Journal::Begin(const RunRecord& run) { return WaitFor(Enqueue({.run = run})); }
 
@@ -237,18 +86,25 @@ absl::Status Journal::Begin(const RunRecord& run) { return WaitFor(Enqueue({.run
 
 void Journal::Run() {
   while (true) {
-    std::vector<Item> batch;
+    std::vector<JournalItem> batch;
     absl::Status status;
     {
       core::MutexLock lock(mutex_);
-      lock.Wait(changed_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !queue_.empty(); });
-      if (queue_.empty()) return;
+      const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !queue_.empty(); };
+      const auto due = files_->log->mark_due();
+      if (due && status_.ok()) {
+        lock.WaitFor(changed_, *due - core::SystemClock().Now(), ready);
+      } else {
+        lock.Wait(changed_, ready);
+      }
+      if (queue_.empty() && closing_) break;
       batch.swap(queue_);
       status = status_;
     }
     const size_t items = batch.size();
     if (status.ok()) {
       status = WriteAndTell(batch);
+      if (status.ok()) status = files_->Mind();
       if (!status.ok()) Fail(status);
     }
     batch.clear();  // what its callbacks hold goes before anyone is told that they are done
@@ -256,6 +112,7 @@ void Journal::Run() {
     finished_ += items;
     changed_.NotifyAll();
   }
+  if (status().ok()) files_->log->Mark().IgnoreError();
 }
 
 void Journal::Fail(const absl::Status& status) {
@@ -266,18 +123,18 @@ void Journal::Fail(const absl::Status& status) {
   if (options_.failed) options_.failed(status);
 }
 
-absl::Status Journal::WriteAndTell(std::vector<Item>& batch) {
-  const auto last = std::find_if(batch.begin(), batch.end(), [](const Item& item) { return !item.end.ok(); });
+absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
+  const auto last = std::find_if(batch.begin(), batch.end(), [](const JournalItem& item) { return !item.end.ok(); });
   const absl::Status end = last == batch.end() ? absl::OkStatus() : last->end;
   batch.erase(last, batch.end());
   RETURN_IF_ERROR(Write(batch));
-  for (Item& item : batch) {
+  for (JournalItem& item : batch) {
     for (size_t i = 0; i < item.entry.merged.size(); ++i) {
       if (item.entry.merged[i].stored) item.entry.merged[i].stored(item.updates[i]);
     }
     if (item.entry.durable) item.entry.durable();
   }
-  for (const Item& item : batch) {
+  for (const JournalItem& item : batch) {
     if (!item.snapshot) continue;
     RETURN_IF_ERROR(files_->Prune(item.snapshot->fragment, options_));
     core::FaultPoint("after_prune");
@@ -285,11 +142,11 @@ absl::Status Journal::WriteAndTell(std::vector<Item>& batch) {
   return end;
 }
 
-absl::Status Journal::Write(std::vector<Item>& batch) {
+absl::Status Journal::Write(std::vector<JournalItem>& batch) {
   if (batch.empty()) return absl::OkStatus();
   int64_t payload_bytes = 0;
   bool admits = false, decides = false, merges = false;
-  for (const Item& item : batch) {
+  for (const JournalItem& item : batch) {
     payload_bytes += item.payload_bytes();
     admits |= !item.entry.admitted.empty();
     decides |= !item.entry.decided.empty();
@@ -297,14 +154,15 @@ absl::Status Journal::Write(std::vector<Item>& batch) {
   }
   if (payload_bytes > 0) {
     RETURN_IF_ERROR(files_->directory->CheckRoom(payload_bytes, options_.min_free_bytes));
-    for (Item& item : batch) RETURN_IF_ERROR(files_->AppendPayloads(item));
-    RETURN_IF_ERROR(syncs_.Time([this] { return files_->segments->Sync(); }));
+    for (JournalItem& item : batch) RETURN_IF_ERROR(files_->AppendPayloads(item));
+    RETURN_IF_ERROR(files_->syncs.Time([this] { return files_->segments->Sync(); }));
     core::FaultPoint("after_segment_sync");
   }
   if (merges) core::FaultPoint("before_digest_record");
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(*files_->database));
-  for (const Item& item : batch) RETURN_IF_ERROR(files_->WriteRows(item, options_));
-  RETURN_IF_ERROR(syncs_.Time([&transaction] { return transaction.Commit(); }));
+  RETURN_IF_ERROR(files_->Commit([&]() -> absl::Status {
+    for (const JournalItem& item : batch) RETURN_IF_ERROR(files_->WriteRows(item, options_));
+    return absl::OkStatus();
+  }));
   if (admits) core::FaultPoint("after_row");
   if (decides) core::FaultPoint("after_decision");
   return absl::OkStatus();

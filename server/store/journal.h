@@ -1,13 +1,16 @@
 // What the coordinator must find again after `kill -9` at any instant, and the lock that keeps a second one out.
 //
 //   <state_dir>/lock, addresses.json         held while a coordinator runs here; where it listens
-//   <state_dir>/journal.sqlite               rows: sites, contributions, rounds, snapshots, events (schema.h)
+//   <state_dir>/log/000001.log, high_water   the truth: chained records of what commits changed (state_log.h)
+//   <state_dir>/journal.sqlite               an index of the log, made anew at each start: rows of sites,
+//   contributions,
+//                                            rounds, snapshots, events (schema.h)
 //   <state_dir>/segments/000001.segment      payloads: encoded contributions or updates, append-only
 //   <state_dir>/snapshots/fragment-3-000017.safetensors      W, v, ē of fragment 3 at version 17
 //
-//   Commit ─► queue ─► journal thread: append payloads ─ fdatasync ─ one SQLite transaction ─► `durable` of each
+//   Commit ─► queue ─► journal thread: append payloads ─ fdatasync ─ one record ─ fdatasync ─► rows, `durable` of each
 //
-// A row is durable only after the payload it names. Entries are taken in the order of Commit, several at once where
+// A record is durable only after the payloads it names. Entries are taken in the order of Commit, several at once where
 // they pile up, so that one flush of the disk serves all. A failed write ends the journal: nothing after it becomes
 // durable, and `failed` is told. Two entries that admit the same contribution, or a round that merges what was never
 // admitted, are bugs of the caller and end it, too.
@@ -36,6 +39,9 @@
 
 namespace causeway::server {
 
+struct JournalFiles;
+struct JournalItem;
+
 struct JournalOptions {
   std::string directory;
   std::string run_config;            // serialized, not looked into; kept from the first Commit or Begin of this life on
@@ -53,16 +59,17 @@ struct JournalOptions {
 
 class Journal {
  public:
-  // Takes the lock, opens or makes the files, raises the epoch (durably). FAILED_PRECONDITION: another coordinator runs
-  // there, its files are another shard's, or rounds to replay were decided by another numerics version; DATA_LOSS names
-  // the damaged file; RESOURCE_EXHAUSTED: less than min_free_bytes are free. A call that fails changes nothing of what
-  // was stored.
+  // Takes the lock, reads the log, begins a file of it, raises the epoch (durably). FAILED_PRECONDITION: another
+  // coordinator runs there, its files are another shard's, or rounds to replay were decided by another numerics
+  // version; DATA_LOSS names the damaged file; RESOURCE_EXHAUSTED: less than min_free_bytes are free. A call that fails
+  // changes nothing of what was stored.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(JournalOptions options);
   ~Journal();  // what was committed becomes durable first
 
   uint64_t epoch() const;
   const std::string& lineage() const;
   const std::vector<std::string>& former_lineages() const;
+  const std::vector<std::string>& repaired() const;  // damage that Open has made good: one sentence each, with the file
 
   // What earlier lives stored. Once, before the first Commit.
   absl::StatusOr<StoredRun> Load() const;
@@ -90,8 +97,7 @@ class Journal {
     return options_.directory + "/snapshots/" + SnapshotFileName(fragment, version);
   }
 
-  // The bytes as they were committed; chunks carry their own hashes, which are not looked at here. NOT_FOUND: pruned
-  // meanwhile.
+  // The bytes as they were committed. NOT_FOUND: pruned meanwhile; DATA_LOSS: they are damaged, with file and place.
   absl::StatusOr<std::string> ReadChunk(const Extent& extent, size_t index) const;
 
   // At most `limit` events with an id above `after_id`, oldest first. The newest kMaxHistoryEvents are kept.
@@ -100,29 +106,25 @@ class Journal {
   absl::Status WriteAddresses(const std::string& grpc, const std::string& http) const;
 
  private:
-  struct Files;  // the open directory: lock, database, segments
-  struct Item;   // of the queue
-
-  Journal(JournalOptions options, std::unique_ptr<Files> files);
+  Journal(JournalOptions options, std::unique_ptr<JournalFiles> files);
   void Run();  // the journal's thread
   void Fail(const absl::Status& status);
-  absl::Status WriteAndTell(std::vector<Item>& batch);
-  absl::Status Write(std::vector<Item>& batch);
-  uint64_t Enqueue(Item item);
+  absl::Status WriteAndTell(std::vector<JournalItem>& batch);
+  absl::Status Write(std::vector<JournalItem>& batch);
+  uint64_t Enqueue(JournalItem item);
   absl::Status WaitFor(uint64_t ticket) const;
 
   const JournalOptions options_;
-  const std::unique_ptr<Files> files_;
+  const std::unique_ptr<JournalFiles> files_;
 
   mutable core::Mutex mutex_;
   mutable core::Condition changed_;
-  std::vector<Item> queue_ ABSL_GUARDED_BY(mutex_);
+  std::vector<JournalItem> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;  // items ever, and those that are durable and told, or have failed
   uint64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
-  SyncMeter syncs_;
   core::Thread thread_;  // last: it uses everything above
 };
 

@@ -169,13 +169,13 @@ absl::Status CheckSites(const Database& database, const std::map<core::SiteId, c
 }
 
 constexpr char kContributionColumns[] =
-    "SELECT site, base, tokens, steps, segment, offset, chunk_bytes, weight FROM contributions ";
+    "SELECT site, base, tokens, steps, segment, offset, chunk_bytes, chunk_digests, weight FROM contributions ";
 
 StoredContribution ContributionFrom(const SqlRow& row) {
   return {.site = row.Text(0),
           .admitted = {.base = row.Integer(1), .tokens = row.Integer(2), .steps = row.Integer(3)},
-          .extent = {row.Integer(4), row.Integer(5), ChunkBytesFromBlob(row.Text(6))},
-          .weight = static_cast<float>(row.Real(7))};
+          .extent = ExtentFrom(row, 4),
+          .weight = static_cast<float>(row.Real(8))};
 }
 
 absl::Status LoadContributors(Database& database, StoredRound& round) {
@@ -201,27 +201,28 @@ absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId
   round.record.outer = {.lr = static_cast<float>(row.Real(1)), .momentum = static_cast<float>(row.Real(2))};
   RETURN_IF_ERROR(ParseList(database, "sites of a round", row.Text(3), round.record.sites));
   round.record.reason = row.Text(4);
-  round.update = {row.Integer(5), row.Integer(6), ChunkBytesFromBlob(row.Text(7))};
-  if (row.IsNull(8)) return round;
+  round.update = ExtentFrom(row, 5);
+  if (row.IsNull(9)) return round;
   RoundCodecs& codecs = round.record.codecs.emplace();
-  ASSIGN_OR_RETURN(codecs.up, CodecFrom(database, row.Text(8)));
-  ASSIGN_OR_RETURN(codecs.down, CodecFrom(database, row.Text(9)));
-  ASSIGN_OR_RETURN(codecs.next_up, CodecFrom(database, row.Text(10)));
+  ASSIGN_OR_RETURN(codecs.up, CodecFrom(database, row.Text(9)));
+  ASSIGN_OR_RETURN(codecs.down, CodecFrom(database, row.Text(10)));
+  ASSIGN_OR_RETURN(codecs.next_up, CodecFrom(database, row.Text(11)));
   return round;
 }
 
 // Rounds after the snapshot, and those up to it whose update is stored.
 absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFragment& stored) {
   std::vector<StoredRound> rounds;
-  RETURN_IF_ERROR(database.Query(
-      "SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes, codec_up, "
-      "codec_down, codec_next_up FROM rounds WHERE fragment = ? AND (version > ? OR update_segment <> 0) ORDER BY "
-      "version",
-      {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
-        ASSIGN_OR_RETURN(StoredRound round, RoundFrom(database, fragment, row));
-        rounds.push_back(std::move(round));
-        return absl::OkStatus();
-      }));
+  RETURN_IF_ERROR(
+      database.Query("SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes, "
+                     "update_chunk_digests, codec_up, codec_down, codec_next_up FROM rounds WHERE fragment = ? AND "
+                     "(version > ? OR update_segment <> 0) ORDER BY "
+                     "version",
+                     {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
+                       ASSIGN_OR_RETURN(StoredRound round, RoundFrom(database, fragment, row));
+                       rounds.push_back(std::move(round));
+                       return absl::OkStatus();
+                     }));
   for (StoredRound& round : rounds) {
     const core::Version version = round.record.base + 1;
     RETURN_IF_ERROR(LoadContributors(database, round));
@@ -298,14 +299,17 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
 absl::StatusOr<std::map<int64_t, int64_t>> LoadSegmentEnds(Database& database) {
   std::map<int64_t, int64_t> ends;
   const auto add = [&](const SqlRow& row) {
-    const Extent extent{row.Integer(0), row.Integer(1), ChunkBytesFromBlob(row.Text(2))};
+    const Extent extent = ExtentFrom(row, 0);
     int64_t& end = ends[extent.segment];
     end = std::max(end, extent.offset + extent.bytes());
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(database.Query("SELECT segment, offset, chunk_bytes FROM contributions WHERE segment <> 0", {}, add));
   RETURN_IF_ERROR(database.Query(
-      "SELECT update_segment, update_offset, update_chunk_bytes FROM rounds WHERE update_segment <> 0", {}, add));
+      "SELECT segment, offset, chunk_bytes, chunk_digests FROM contributions WHERE segment <> 0", {}, add));
+  RETURN_IF_ERROR(
+      database.Query("SELECT update_segment, update_offset, update_chunk_bytes, update_chunk_digests FROM rounds "
+                     "WHERE update_segment <> 0",
+                     {}, add));
   return ends;
 }
 

@@ -32,10 +32,10 @@ absl::Status PruneUpdates(Database& database, int64_t max_bytes) {
                        return absl::OkStatus();
                      }));
   for (const int64_t id : superfluous) {
-    RETURN_IF_ERROR(database.Run(
-        "UPDATE rounds SET update_segment = 0, update_offset = 0, update_chunk_bytes = NULL, update_bytes = 0 "
-        "WHERE id = ?",
-        {id}));
+    RETURN_IF_ERROR(
+        database.Run("UPDATE rounds SET update_segment = 0, update_offset = 0, update_chunk_bytes = NULL, "
+                     "update_chunk_digests = NULL, update_bytes = 0 WHERE id = ?",
+                     {id}));
   }
   return absl::OkStatus();
 }
@@ -58,7 +58,6 @@ absl::Status PruneHistory(Database& database, core::FragmentId fragment, core::V
 
 absl::StatusOr<std::vector<std::string>> PruneRows(Database& database, core::FragmentId fragment,
                                                    const PruneLimits& limits) {
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
   core::Version newest = 0;
   RETURN_IF_ERROR(database.Query("SELECT max(version) FROM snapshots WHERE fragment = ?", {int64_t{fragment}},
                                  [&](const SqlRow& row) {
@@ -74,12 +73,11 @@ absl::StatusOr<std::vector<std::string>> PruneRows(Database& database, core::Fra
         return absl::OkStatus();
       }));
   RETURN_IF_ERROR(
-      database.Run("UPDATE contributions SET segment = 0, offset = 0, chunk_bytes = NULL "
+      database.Run("UPDATE contributions SET segment = 0, offset = 0, chunk_bytes = NULL, chunk_digests = NULL "
                    "WHERE segment <> 0 AND fragment = ? AND merged_version <= ?",
                    {int64_t{fragment}, newest}));
   RETURN_IF_ERROR(PruneUpdates(database, limits.max_update_log_bytes));
   RETURN_IF_ERROR(PruneHistory(database, fragment, newest));
-  RETURN_IF_ERROR(transaction.Commit());
   return superfluous;
 }
 

@@ -18,7 +18,8 @@ struct PruneLimits {
   int64_t max_update_log_bytes = 0;  // of all fragments; updates after a fragment's newest snapshot stay anyway
 };
 
-// After the row of a snapshot of this fragment; in a transaction of its own. Gives the names of snapshots that can go.
+// After the row of a snapshot of this fragment; in a transaction of the caller. Gives the names of snapshots that can
+// go.
 absl::StatusOr<std::vector<std::string>> PruneRows(Database& database, core::FragmentId fragment,
                                                    const PruneLimits& limits);
 

@@ -42,6 +42,7 @@ struct Extent {
   int64_t segment = 0;  // 0: there is none
   int64_t offset = 0;   // of the first chunk, in bytes
   std::vector<uint32_t> chunk_bytes;
+  std::vector<uint64_t> chunk_digests;  // XXH3-64 of each
 
   int64_t bytes() const;
   friend bool operator==(const Extent&, const Extent&) = default;

@@ -1,7 +1,6 @@
 #include "server/store/rows.h"
 
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
@@ -79,24 +78,22 @@ absl::Status WriteMeta(Database& database, std::string_view key, SqlValue value)
   return database.Run("INSERT OR REPLACE INTO meta VALUES (?, ?)", {key, value});
 }
 
-std::string ChunkBytesToBlob(const std::vector<uint32_t>& chunk_bytes) {
-  return std::string(reinterpret_cast<const char*>(chunk_bytes.data()), chunk_bytes.size() * sizeof(uint32_t));
-}
-
-std::vector<uint32_t> ChunkBytesFromBlob(const std::string& blob) {
-  std::vector<uint32_t> chunk_bytes(blob.size() / sizeof(uint32_t));
-  if (!chunk_bytes.empty()) std::memcpy(chunk_bytes.data(), blob.data(), chunk_bytes.size() * sizeof(uint32_t));
-  return chunk_bytes;
+Extent ExtentFrom(const SqlRow& row, int first) {
+  return {.segment = row.Integer(first),
+          .offset = row.Integer(first + 1),
+          .chunk_bytes = FromBlob<uint32_t>(row.Text(first + 2)),
+          .chunk_digests = FromBlob<uint64_t>(row.Text(first + 3))};
 }
 
 absl::StatusOr<std::optional<MergedRow>> ReadMerged(Database& database, core::FragmentId fragment,
                                                     core::Version version) {
   std::optional<MergedRow> merged;
   RETURN_IF_ERROR(database.Query(
-      "SELECT digest, update_segment, update_offset, update_chunk_bytes FROM rounds WHERE fragment = ? AND version = ?",
+      "SELECT digest, update_segment, update_offset, update_chunk_bytes, update_chunk_digests FROM rounds "
+      "WHERE fragment = ? AND version = ?",
       {int64_t{fragment}, version}, [&](const SqlRow& row) -> absl::Status {
         merged.emplace();
-        merged->update = {row.Integer(1), row.Integer(2), ChunkBytesFromBlob(row.Text(3))};
+        merged->update = ExtentFrom(row, 1);
         if (row.IsNull(0)) return absl::OkStatus();
         ASSIGN_OR_RETURN(merged->digest, DigestFrom(database, row.Text(0)));
         return absl::OkStatus();
@@ -107,10 +104,10 @@ absl::StatusOr<std::optional<MergedRow>> ReadMerged(Database& database, core::Fr
 absl::Status WriteContribution(Database& database, const ContributionRecord& contribution, const Extent& extent) {
   const auto& [base, tokens, steps] = contribution.admitted;
   const absl::Status status = database.Run(
-      "INSERT INTO contributions (fragment, site, base, tokens, steps, segment, offset, chunk_bytes) "
-      "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+      "INSERT INTO contributions (fragment, site, base, tokens, steps, segment, offset, chunk_bytes, "
+      "chunk_digests) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
       {int64_t{contribution.fragment}, contribution.site, base, tokens, steps, extent.segment, extent.offset,
-       Blob{ChunkBytesToBlob(extent.chunk_bytes)}});
+       Blob{ToBlob(extent.chunk_bytes)}, Blob{ToBlob(extent.chunk_digests)}});
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat("contribution of ", contribution.site, " to fragment ", contribution.fragment,
@@ -155,10 +152,10 @@ absl::Status WriteMerged(Database& database, const MergedRecord& merged, const E
                                             "memory is damaged, or the arithmetic changed"));
   }
   return database.Run(
-      "UPDATE rounds SET digest = ?, update_segment = ?, update_offset = ?, update_chunk_bytes = ?, update_bytes = ? "
-      "WHERE fragment = ? AND version = ?",
-      {core::DigestText(merged.digest), update.segment, update.offset, Blob{ChunkBytesToBlob(update.chunk_bytes)},
-       update.bytes(), int64_t{merged.fragment}, version});
+      "UPDATE rounds SET digest = ?, update_segment = ?, update_offset = ?, update_chunk_bytes = ?, "
+      "update_chunk_digests = ?, update_bytes = ? WHERE fragment = ? AND version = ?",
+      {core::DigestText(merged.digest), update.segment, update.offset, Blob{ToBlob(update.chunk_bytes)},
+       Blob{ToBlob(update.chunk_digests)}, update.bytes(), int64_t{merged.fragment}, version});
 }
 
 absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,8 +20,20 @@ namespace causeway::server {
 absl::StatusOr<std::optional<std::string>> ReadMeta(Database& database, std::string_view key);
 absl::Status WriteMeta(Database& database, std::string_view key, SqlValue value);
 
-std::string ChunkBytesToBlob(const std::vector<uint32_t>& chunk_bytes);
-std::vector<uint32_t> ChunkBytesFromBlob(const std::string& blob);
+// Numbers of a list as they lie in memory.
+template <typename Number>
+std::string ToBlob(const std::vector<Number>& numbers) {
+  return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number));
+}
+template <typename Number>
+std::vector<Number> FromBlob(const std::string& blob) {
+  std::vector<Number> numbers(blob.size() / sizeof(Number));
+  if (!numbers.empty()) std::memcpy(numbers.data(), blob.data(), numbers.size() * sizeof(Number));
+  return numbers;
+}
+
+// From four columns, `first` and those after it: segment, offset, lengths and digests of chunks.
+Extent ExtentFrom(const SqlRow& row, int first);
 
 // What a round's row says of its merge.
 struct MergedRow {

@@ -1,49 +1,39 @@
 #include "server/store/schema.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/numerics.h"
 #include "core/random.h"
+#include "core/xxh3.h"
+#include "formats/atomic_file.h"
+#include "server/store/change_set.h"
 #include "server/store/rows.h"
+#include "server/store/segments.h"
 
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kFormat = 3;  // PRAGMA user_version; rises when an older coordinator could not read it
+constexpr int64_t kFormat = 4;  // PRAGMA user_version; rises when an older coordinator could not read it
 
 // Of format 1: before sites' stays were counted.
 constexpr char kFromFormat1[] = "ALTER TABLE sites ADD COLUMN stay INTEGER DEFAULT 1;";
 // Of formats 1 and 2: before a round's codecs could be chosen.
 constexpr char kFromFormat2[] =
     "ALTER TABLE rounds ADD COLUMN codec_up TEXT; ALTER TABLE rounds ADD COLUMN codec_down TEXT; "
-    "ALTER TABLE rounds ADD COLUMN codec_next_up TEXT; PRAGMA user_version = 3;";
-
-constexpr char kTables[] = R"sql(
-CREATE TABLE meta (key TEXT PRIMARY KEY, value);
-CREATE TABLE sites (
-  site TEXT PRIMARY KEY, session TEXT, state TEXT, reason TEXT, first_versions TEXT, last_merged TEXT, stay INTEGER);
-CREATE TABLE contributions (
-  id INTEGER PRIMARY KEY, fragment INTEGER, site TEXT, base INTEGER, tokens INTEGER, steps INTEGER,
-  segment INTEGER, offset INTEGER, chunk_bytes BLOB, merged_version INTEGER, weight REAL,
-  UNIQUE (fragment, site, base));
-CREATE TABLE rounds (
-  id INTEGER PRIMARY KEY, fragment INTEGER, version INTEGER, decided_unix_ms INTEGER, lr REAL, momentum REAL,
-  sites TEXT, reason TEXT, numerics_version INTEGER, config_revision INTEGER, digest TEXT,
-  update_segment INTEGER, update_offset INTEGER, update_chunk_bytes BLOB, update_bytes INTEGER,
-  codec_up TEXT, codec_down TEXT, codec_next_up TEXT,
-  UNIQUE (fragment, version));
-CREATE TABLE snapshots (
-  fragment INTEGER, version INTEGER, file TEXT, digest TEXT, hash TEXT, PRIMARY KEY (fragment, version));
-CREATE TABLE events (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, unix_ms INTEGER, kind TEXT, site TEXT, fragment INTEGER, text TEXT);
-CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);
-CREATE INDEX contributions_stored ON contributions (fragment, merged_version, segment) WHERE segment <> 0;
-CREATE INDEX updates_stored ON rounds (update_segment, update_bytes) WHERE update_segment <> 0;
-PRAGMA user_version = 3;
-)sql";
+    "ALTER TABLE rounds ADD COLUMN codec_next_up TEXT;";
+// Formats 1 to 3 are from before there was a log, when the database was all there was.
+constexpr char kFromFormat3[] =
+    "ALTER TABLE contributions ADD COLUMN chunk_digests BLOB; "
+    "ALTER TABLE rounds ADD COLUMN update_chunk_digests BLOB; PRAGMA user_version = 4;";
 
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
   int64_t number = 0;
@@ -61,27 +51,144 @@ absl::Status CheckIntegrity(Database& database) {
   });
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Database>> OpenJournalDatabase(const std::string& path, bool new_journal) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::Open(path, Database::Mode::kReadWrite));
-  ASSIGN_OR_RETURN(const int64_t format, QueryInteger(*database, "PRAGMA user_version"));
-  if (format == 0 && !new_journal) {
-    return database->Damaged("is missing or empty, but there are snapshots or segments beside it");
+// With the log of its transactions, if it has one beside it.
+absl::Status RemoveDatabase(const std::string& path) {
+  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
+    const std::string file = path + suffix;
+    if (::unlink(file.c_str()) != 0 && errno != ENOENT) return formats::FileError("remove", file);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> FormatOf(const std::string& path) {
+  ASSIGN_OR_RETURN(const auto database, Database::Open(path, Database::Mode::kReadOnly));
+  return QueryInteger(*database, "PRAGMA user_version");
+}
+
+// The database of a directory without a log. Gives its format; 0: it has no tables.
+absl::StatusOr<int64_t> CopyFormer(const std::string& from, const std::string& to) {
+  ASSIGN_OR_RETURN(const auto database, Database::Open(from, Database::Mode::kReadWrite));
+  ASSIGN_OR_RETURN(const int64_t format, QueryInteger(*database, "PRAGMA user_version"));
+  if (format == kFormat) return database->Damaged("is an index of log/, which is missing");
   if (format < 0 || format > kFormat) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": expected format ", kFormat, ", got ", format,
+    return absl::FailedPreconditionError(absl::StrCat(from, ": expected format ", kFormat, ", got ", format,
                                                       ": written by another version of the coordinator"));
   }
+  if (format == 0) return format;
   RETURN_IF_ERROR(CheckIntegrity(*database));
-  RETURN_IF_ERROR(database->Script("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"));
-  if (format != kFormat) {
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(*database));
-    if (format == 0) RETURN_IF_ERROR(database->Script(kTables));
-    if (format == 1) RETURN_IF_ERROR(database->Script(kFromFormat1));
-    if (format == 1 || format == 2) RETURN_IF_ERROR(database->Script(kFromFormat2));
-    RETURN_IF_ERROR(transaction.Commit());
+  RETURN_IF_ERROR(database->Run("VACUUM INTO ?", {std::string_view(to)}));
+  return format;
+}
+
+absl::Status Upgrade(Database& database, int64_t format) {
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
+  if (format == 1) RETURN_IF_ERROR(database.Script(kFromFormat1));
+  if (format <= 2) RETURN_IF_ERROR(database.Script(kFromFormat2));
+  RETURN_IF_ERROR(database.Script(kFromFormat3));
+  return transaction.Commit();
+}
+
+// For payloads of a directory that had none: from the bytes in the segments now.
+absl::Status AddDigests(Database& database, const std::string& state_dir) {
+  const auto segments = Segments::OpenToRead(state_dir + "/segments");
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
+  for (const auto& [select, update] :
+       {std::pair("SELECT id, segment, offset, chunk_bytes, chunk_digests FROM contributions WHERE segment <> 0",
+                  "UPDATE contributions SET chunk_digests = ? WHERE id = ?"),
+        {"SELECT id, update_segment, update_offset, update_chunk_bytes, update_chunk_digests FROM rounds "
+         "WHERE update_segment <> 0",
+         "UPDATE rounds SET update_chunk_digests = ? WHERE id = ?"}}) {
+    std::vector<std::pair<int64_t, Extent>> extents;
+    RETURN_IF_ERROR(database.Query(select, {}, [&](const SqlRow& row) {
+      extents.emplace_back(row.Integer(0), ExtentFrom(row, 1));
+      return absl::OkStatus();
+    }));
+    for (const auto& [id, extent] : extents) {
+      std::vector<uint64_t> digests;
+      for (size_t i = 0; i < extent.chunk_bytes.size(); ++i) {
+        ASSIGN_OR_RETURN(const std::string chunk, segments->ReadChunk(extent, i));
+        digests.push_back(core::Xxh3(chunk.data(), chunk.size()));
+      }
+      RETURN_IF_ERROR(database.Run(update, {Blob{ToBlob(digests)}, id}));
+    }
   }
+  return transaction.Commit();
+}
+
+}  // namespace
+
+const char kTables[] = R"sql(
+CREATE TABLE meta (key TEXT PRIMARY KEY, value);
+CREATE TABLE sites (
+  site TEXT PRIMARY KEY, session TEXT, state TEXT, reason TEXT, first_versions TEXT, last_merged TEXT, stay INTEGER);
+CREATE TABLE contributions (
+  id INTEGER PRIMARY KEY, fragment INTEGER, site TEXT, base INTEGER, tokens INTEGER, steps INTEGER,
+  segment INTEGER, offset INTEGER, chunk_bytes BLOB, merged_version INTEGER, weight REAL, chunk_digests BLOB,
+  UNIQUE (fragment, site, base));
+CREATE TABLE rounds (
+  id INTEGER PRIMARY KEY, fragment INTEGER, version INTEGER, decided_unix_ms INTEGER, lr REAL, momentum REAL,
+  sites TEXT, reason TEXT, numerics_version INTEGER, config_revision INTEGER, digest TEXT,
+  update_segment INTEGER, update_offset INTEGER, update_chunk_bytes BLOB, update_bytes INTEGER,
+  codec_up TEXT, codec_down TEXT, codec_next_up TEXT, update_chunk_digests BLOB,
+  UNIQUE (fragment, version));
+CREATE TABLE snapshots (
+  fragment INTEGER, version INTEGER, file TEXT, digest TEXT, hash TEXT, PRIMARY KEY (fragment, version));
+CREATE TABLE events (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, unix_ms INTEGER, kind TEXT, site TEXT, fragment INTEGER, text TEXT);
+CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);
+CREATE INDEX contributions_stored ON contributions (fragment, merged_version, segment) WHERE segment <> 0;
+CREATE INDEX updates_stored ON rounds (update_segment, update_bytes) WHERE update_segment <> 0;
+PRAGMA user_version = 4;
+)sql";
+
+std::string IndexPath(const std::string& state_dir) { return state_dir + "/journal.sqlite"; }
+std::string NewIndexPath(const std::string& state_dir) { return IndexPath(state_dir) + ".new"; }
+
+absl::StatusOr<std::unique_ptr<Database>> BuildIndex(const std::string& state_dir,
+                                                     const std::vector<std::string>& changes, bool expected_new) {
+  const std::string path = NewIndexPath(state_dir), before = IndexPath(state_dir);
+  RETURN_IF_ERROR(RemoveDatabase(path));
+  int64_t former = 0;
+  if (changes.empty() && std::filesystem::exists(before)) {
+    ASSIGN_OR_RETURN(former, CopyFormer(before, path));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::Open(path, Database::Mode::kReadWrite));
+  RETURN_IF_ERROR(database->Script("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;"));
+  if (former != 0) {
+    RETURN_IF_ERROR(Upgrade(*database, former));
+    RETURN_IF_ERROR(AddDigests(*database, state_dir));
+    return database;
+  }
+  if (changes.empty() && !expected_new) {
+    return absl::DataLossError(
+        absl::StrCat(before,
+                     ": is missing or empty, but there are snapshots or segments beside it; restore the whole "
+                     "state directory from a backup and start once with --new_lineage"));
+  }
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(*database));
+  RETURN_IF_ERROR(database->Script(kTables));
+  for (const std::string& change : changes) RETURN_IF_ERROR(Apply(*database, change));
+  RETURN_IF_ERROR(transaction.Commit());
+  return database;
+}
+
+absl::Status InstallIndex(const std::string& state_dir) {
+  const std::string path = IndexPath(state_dir);
+  if (const auto format = FormatOf(path); format.ok() && *format > 0 && *format < kFormat) {
+    std::error_code error;
+    std::filesystem::create_directories(state_dir + "/set_aside", error);
+    const std::string aside = absl::StrCat(state_dir, "/set_aside/journal-format", *format, ".sqlite");
+    if (::rename(path.c_str(), aside.c_str()) != 0) return formats::FileError("set aside", path);
+  }
+  RETURN_IF_ERROR(RemoveDatabase(path));
+  if (::rename(NewIndexPath(state_dir).c_str(), path.c_str()) != 0) return formats::FileError("replace", path);
+  return formats::SyncFolderOf(path);
+}
+
+absl::StatusOr<std::unique_ptr<Database>> OpenIndex(const std::string& state_dir, Database::Mode mode) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::Open(IndexPath(state_dir), mode));
+  if (mode == Database::Mode::kReadOnly) return database;
+  RETURN_IF_ERROR(database->Script("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"));
   return database;
 }
 
@@ -99,13 +206,16 @@ absl::Status CheckNumerics(Database& database) {
       });
 }
 
+absl::StatusOr<uint64_t> LastEpoch(Database& database) {
+  ASSIGN_OR_RETURN(const int64_t epoch, QueryInteger(database, "SELECT value FROM meta WHERE key = 'epoch'"));
+  return static_cast<uint64_t>(epoch);
+}
+
 absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage) {
   JournalIdentity identity;
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
   RETURN_IF_ERROR(database.Run(
       "INSERT INTO meta VALUES ('epoch', 1) ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1"));
-  ASSIGN_OR_RETURN(const int64_t epoch, QueryInteger(database, "SELECT value FROM meta WHERE key = 'epoch'"));
-  identity.epoch = static_cast<uint64_t>(epoch);
+  ASSIGN_OR_RETURN(identity.epoch, LastEpoch(database));
   ASSIGN_OR_RETURN(const std::optional<std::string> former, ReadMeta(database, "former_lineages"));
   ASSIGN_OR_RETURN(const std::optional<std::string> lineage, ReadMeta(database, "lineage"));
   const auto parsed = nlohmann::json::parse(former.value_or("[]"), nullptr, /*allow_exceptions=*/false);
@@ -120,7 +230,6 @@ absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage) 
     RETURN_IF_ERROR(WriteMeta(database, "lineage", identity.lineage));
     RETURN_IF_ERROR(WriteMeta(database, "former_lineages", nlohmann::json(identity.former_lineages).dump()));
   }
-  RETURN_IF_ERROR(transaction.Commit());
   return identity;
 }
 

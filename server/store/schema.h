@@ -1,6 +1,7 @@
-// journal.sqlite, for people with `sqlite3 journal.sqlite` as well. Digests and hashes are 16 hexadecimal digits,
-// versions and site names in lists are JSON, chunk_bytes holds the lengths of a payload's chunks as 32-bit
-// little-endian numbers.
+// journal.sqlite: the rows that the records of the log (state_log.h) add up to, made anew from them at each start. For
+// people with `sqlite3 journal.sqlite` as well, to read: what they write is gone at the next start. Digests and hashes
+// are 16 hexadecimal digits, versions and site names in lists are JSON, chunk_bytes and chunk_digests hold the lengths
+// and the XXH3-64 of a payload's chunks as little-endian numbers of 32 and 64 bits.
 //
 //   meta           key, value: lineage, former_lineages, epoch, run_config, manifest, tensors_of_fragment; flags:
 //                  seeded, started, finished, paused, stopped; eval_loss_start, eval_loss_latest, eval_loss_versions,
@@ -35,14 +36,30 @@ struct JournalIdentity {
   std::vector<std::string> former_lineages;  // oldest first
 };
 
-// Opens the database of a state directory, and makes its tables at the first start. `new_journal` says whether the
-// directory is expected to have none: else an empty database is DATA_LOSS.
-absl::StatusOr<std::unique_ptr<Database>> OpenJournalDatabase(const std::string& path, bool new_journal);
+extern const char kTables[];  // makes them
+
+// Where a state directory has its rows, and where a start puts them together before it takes them.
+std::string IndexPath(const std::string& state_dir);
+std::string NewIndexPath(const std::string& state_dir);
+
+// Makes the new index from the records' changes, or, without any, from the database of a directory of format 1 to 3,
+// which stays as it is. `expected_new` says whether the directory is expected to hold nothing: else the lack of both is
+// DATA_LOSS.
+absl::StatusOr<std::unique_ptr<Database>> BuildIndex(const std::string& state_dir,
+                                                     const std::vector<std::string>& changes, bool expected_new);
+
+// The new index takes the place of the one before. A database of format 1 to 3 goes to set_aside/.
+absl::Status InstallIndex(const std::string& state_dir);
+
+// To write, or for others to read meanwhile. The log is durable; the file need not be.
+absl::StatusOr<std::unique_ptr<Database>> OpenIndex(const std::string& state_dir, Database::Mode mode);
 
 // FAILED_PRECONDITION if a round to replay was decided by another numerics version.
 absl::Status CheckNumerics(Database& database);
 
-// Raises the epoch, and makes a lineage where there is none or a new one is asked for. Durable when it returns OK.
+absl::StatusOr<uint64_t> LastEpoch(Database& database);  // 0: none
+
+// Raises the epoch, and makes a lineage where there is none or a new one is asked for. In a transaction of the caller.
 absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage);
 
 }  // namespace causeway::server

@@ -4,49 +4,63 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <numeric>
 #include <span>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/check.h"
+#include "core/digest.h"
 #include "core/limits.h"
+#include "core/xxh3.h"
 #include "formats/atomic_file.h"
+#include "server/store/numbered_files.h"
 
 namespace causeway::server {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kExtension[] = ".segment";
+NumberedFiles SegmentsOf(const std::string& directory) { return {directory, ".segment"}; }
 
-std::string SegmentPath(const std::string& directory, int64_t segment) {
-  return absl::StrFormat("%s/%06d%s", directory, segment, kExtension);
+struct Frame {
+  char magic[4];
+  uint32_t kind;
+  int64_t bytes;
+  uint64_t digest;  // of the chunks' digests
+  uint64_t sequence;
+  std::array<std::byte, 24> hash;
+  uint64_t check;  // of all before
+};
+static_assert(sizeof(Frame) == 64);
+constexpr char kMagic[4] = {'C', 'W', 'S', 'G'};
+
+uint64_t CheckOf(const Frame& frame) { return core::Xxh3(&frame, offsetof(Frame, check)); }
+
+Frame FrameOf(PayloadKind kind, const Extent& extent, const LogMark& durable) {
+  Frame frame = {.magic = {},
+                 .kind = static_cast<uint32_t>(kind),
+                 .bytes = extent.bytes(),
+                 .digest = core::Xxh3(extent.chunk_digests.data(), extent.chunk_digests.size() * sizeof(uint64_t)),
+                 .sequence = durable.sequence,
+                 .hash = {},
+                 .check = 0};
+  std::copy_n(kMagic, sizeof(kMagic), frame.magic);
+  std::copy_n(durable.hash.begin(), frame.hash.size(), frame.hash.begin());
+  frame.check = CheckOf(frame);
+  return frame;
 }
 
-std::vector<int64_t> SegmentsIn(const std::string& directory) {
-  std::vector<int64_t> segments;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    int64_t segment = 0;
-    if (entry.path().extension() != kExtension) continue;
-    if (absl::SimpleAtoi(entry.path().stem().string(), &segment)) segments.push_back(segment);
-  }
-  return segments;
+bool IsWhole(const Frame& frame) {
+  return std::equal(kMagic, kMagic + sizeof(kMagic), frame.magic) && frame.bytes >= 0 && frame.check == CheckOf(frame);
 }
 
-absl::Status WriteAll(const formats::FileDescriptor& file, const std::string& path, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return formats::FileError("write", path);
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
+std::string SegmentPath(const std::string& directory, int64_t segment) { return SegmentsOf(directory).Path(segment); }
+
+std::vector<int64_t> SegmentsIn(const std::string& directory) { return SegmentsOf(directory).Numbers(); }
 
 }  // namespace
 
@@ -66,20 +80,41 @@ absl::Status Segments::Check(const std::string& directory, const std::map<int64_
   return absl::OkStatus();
 }
 
+absl::StatusOr<LogMark> Segments::NewestMark(const std::string& directory, const std::map<int64_t, int64_t>& ends) {
+  LogMark newest;
+  for (const int64_t segment : SegmentsIn(directory)) {
+    const std::string path = SegmentPath(directory, segment);
+    ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
+    ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
+    const auto end = ends.find(segment);
+    Frame frame;
+    for (int64_t at = end == ends.end() ? 0 : end->second; at + static_cast<int64_t>(sizeof(frame)) <= size;) {
+      RETURN_IF_ERROR(formats::ReadAt(file, path, at, std::as_writable_bytes(std::span(&frame, 1))));
+      if (!IsWhole(frame)) break;
+      if (frame.sequence > newest.sequence) {
+        newest.sequence = frame.sequence;
+        std::copy(frame.hash.begin(), frame.hash.end(), newest.hash.begin());
+      }
+      at += static_cast<int64_t>(sizeof(frame)) + frame.bytes;
+    }
+  }
+  return newest;
+}
+
 absl::StatusOr<std::unique_ptr<Segments>> Segments::Open(const std::string& directory, int64_t segment_bytes,
                                                          const std::map<int64_t, int64_t>& ends) {
   int64_t last = ends.empty() ? 0 : ends.rbegin()->first;
   for (const int64_t segment : SegmentsIn(directory)) {
     last = std::max(last, segment);
     const std::string path = SegmentPath(directory, segment);
-    const auto end = ends.find(segment);
-    if (end == ends.end()) {
-      if (::unlink(path.c_str()) != 0) return formats::FileError("remove", path);
-    } else if (::truncate(path.c_str(), end->second) != 0) {
-      return formats::FileError("truncate", path);
-    }
+    if (ends.contains(segment)) continue;
+    if (::unlink(path.c_str()) != 0) return formats::FileError("remove", path);
   }
   return std::unique_ptr<Segments>(new Segments(directory, segment_bytes, last + 1));
+}
+
+std::unique_ptr<const Segments> Segments::OpenToRead(const std::string& directory) {
+  return std::unique_ptr<const Segments>(new Segments(directory, 0, 0));
 }
 
 absl::Status Segments::BeginSegment(Appending& appending) {
@@ -91,10 +126,13 @@ absl::Status Segments::BeginSegment(Appending& appending) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Extent> Segments::Append(PayloadKind kind, const std::vector<ChunkPtr>& chunks) {
+absl::StatusOr<Extent> Segments::Append(PayloadKind kind, const std::vector<ChunkPtr>& chunks, const LogMark& durable) {
   Extent extent;
-  for (const ChunkPtr& chunk : chunks) extent.chunk_bytes.push_back(static_cast<uint32_t>(chunk->size()));
-  const int64_t bytes = extent.bytes();
+  for (const ChunkPtr& chunk : chunks) {
+    extent.chunk_bytes.push_back(static_cast<uint32_t>(chunk->size()));
+    extent.chunk_digests.push_back(core::Xxh3(chunk->data(), chunk->size()));
+  }
+  const int64_t bytes = static_cast<int64_t>(sizeof(Frame)) + extent.bytes();
   Appending& appending = appending_[static_cast<int>(kind)];
   if (appending.segment == 0 || (appending.bytes > 0 && appending.bytes + bytes > segment_bytes_)) {
     if (appending.dirty && ::fdatasync(appending.file.get()) != 0) {
@@ -103,10 +141,13 @@ absl::StatusOr<Extent> Segments::Append(PayloadKind kind, const std::vector<Chun
     RETURN_IF_ERROR(BeginSegment(appending));
   }
   extent.segment = appending.segment;
-  extent.offset = appending.bytes;
+  extent.offset = appending.bytes + static_cast<int64_t>(sizeof(Frame));
   const std::string path = SegmentPath(directory_, appending.segment);
   appending.dirty = true;
-  for (const ChunkPtr& chunk : chunks) RETURN_IF_ERROR(WriteAll(appending.file, path, *chunk));
+  const Frame frame = FrameOf(kind, extent, durable);
+  RETURN_IF_ERROR(formats::WriteAll(appending.file, path, std::as_bytes(std::span(&frame, 1))));
+  for (const ChunkPtr& chunk : chunks)
+    RETURN_IF_ERROR(formats::WriteAll(appending.file, path, std::as_bytes(std::span(*chunk))));
   appending.bytes += bytes;
   return extent;
 }
@@ -134,7 +175,7 @@ absl::Status Segments::RemoveAllBut(const std::vector<int64_t>& live) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Segments::Descriptor> Segments::OpenToRead(int64_t segment) const {
+absl::StatusOr<Segments::Descriptor> Segments::OpenSegment(int64_t segment) const {
   const core::MutexLock lock(mutex_);
   const auto found =
       std::find_if(opened_.begin(), opened_.end(), [&](const auto& opened) { return opened.first == segment; });
@@ -156,13 +197,24 @@ absl::StatusOr<Segments::Descriptor> Segments::OpenToRead(int64_t segment) const
 absl::StatusOr<std::string> Segments::ReadChunk(const Extent& extent, size_t index) const {
   if (extent.segment == 0) return absl::NotFoundError("the payload was pruned, or never stored");
   CHECK(index < extent.chunk_bytes.size());
-  ASSIGN_OR_RETURN(const Descriptor file, OpenToRead(extent.segment));
+  ASSIGN_OR_RETURN(const Descriptor file, OpenSegment(extent.segment));
   const auto first = extent.chunk_bytes.begin();
   const int64_t offset = std::accumulate(first, first + static_cast<int64_t>(index), extent.offset);
   std::string chunk(extent.chunk_bytes[index], '\0');
-  RETURN_IF_ERROR(formats::ReadAt(*file, SegmentPath(directory_, extent.segment), offset,
-                                  std::as_writable_bytes(std::span(chunk))));
-  return chunk;
+  const std::string path = SegmentPath(directory_, extent.segment);
+  RETURN_IF_ERROR(formats::ReadAt(*file, path, offset, std::as_writable_bytes(std::span(chunk))));
+  if (extent.chunk_digests.empty()) return chunk;  // of a directory that is being upgraded
+  const uint64_t digest = core::Xxh3(chunk.data(), chunk.size());
+  if (digest == extent.chunk_digests[index]) return chunk;
+  return absl::DataLossError(absl::StrCat(path, ": is damaged in the ", chunk.size(), " bytes from ", offset,
+                                          " on: expected XXH3-64 ", core::DigestText(extent.chunk_digests[index]),
+                                          ", got ", core::DigestText(digest)));
+}
+
+absl::Status Segments::CheckPayload(const Extent& extent) const {
+  if (extent.segment == 0) return absl::NotFoundError("the payload was pruned, or never stored");
+  for (size_t i = 0; i < extent.chunk_bytes.size(); ++i) RETURN_IF_ERROR(ReadChunk(extent, i).status());
+  return absl::OkStatus();
 }
 
 }  // namespace causeway::server

@@ -1,7 +1,11 @@
 // Payload bytes on disk, in append-only files. Rows say where each payload lies; a segment goes when no row names it.
 //
-//   segments/000007.segment   |chunk|chunk|chunk|chunk|chunk| …     a payload lies back to back in one segment
-//                             |    payload A    | payload B |
+//   segments/000007.segment   |frame|chunk|chunk|chunk|frame|chunk|chunk| …     a payload lies back to back in one
+//                             |       payload A       |    payload B    |       segment
+//
+// A frame has 64 bytes: "CWSG", kind, bytes of the payload, XXH3-64 of its chunks' digests, how far the log was durable
+// then (sequence and the first 24 bytes of its hash), XXH3-64 of all that. So the segments know of a log that has lost
+// its end. Those of before there was a log have no frames.
 //
 // Contributions live until the next snapshot and updates until the log is full, so each kind has its own segments.
 // Every life of the coordinator begins new ones. Append, Sync and Remove are for one thread; ReadChunk is for any.
@@ -19,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "core/mutex.h"
 #include "formats/posix_file.h"
+#include "server/store/log_file.h"
 #include "server/store/records.h"
 
 namespace causeway::server {
@@ -31,18 +36,26 @@ class Segments {
   // missing or shorter. Changes nothing.
   static absl::Status Check(const std::string& directory, const std::map<int64_t, int64_t>& ends);
 
-  // After Check: removes what a crash left beyond the ends, and segments that no row names.
+  // How far the log went when the last of the payloads behind these ends was appended: those that no row names.
+  static absl::StatusOr<LogMark> NewestMark(const std::string& directory, const std::map<int64_t, int64_t>& ends);
+
+  // After Check: removes segments that no row names. Others stay as they are, and are not appended to.
   static absl::StatusOr<std::unique_ptr<Segments>> Open(const std::string& directory, int64_t segment_bytes,
                                                         const std::map<int64_t, int64_t>& ends);
 
-  absl::StatusOr<Extent> Append(PayloadKind kind, const std::vector<ChunkPtr>& chunks);
+  // To read alone, in a directory that is not to be changed.
+  static std::unique_ptr<const Segments> OpenToRead(const std::string& directory);
+
+  // `durable`: the end of the log.
+  absl::StatusOr<Extent> Append(PayloadKind kind, const std::vector<ChunkPtr>& chunks, const LogMark& durable);
   absl::Status Sync();  // makes everything appended so far durable
 
   // Removes all segments that are not among `live`, nor being appended to.
   absl::Status RemoveAllBut(const std::vector<int64_t>& live);
 
-  // NOT_FOUND: the segment was removed.
+  // NOT_FOUND: the segment was removed. DATA_LOSS: these are not the bytes that were appended, or the file ends before.
   absl::StatusOr<std::string> ReadChunk(const Extent& extent, size_t index) const;
+  absl::Status CheckPayload(const Extent& extent) const;  // as if all of it were read
 
  private:
   struct Appending {
@@ -56,7 +69,7 @@ class Segments {
   Segments(std::string directory, int64_t segment_bytes, int64_t next)
       : directory_(std::move(directory)), segment_bytes_(segment_bytes), next_(next) {}
   absl::Status BeginSegment(Appending& appending);
-  absl::StatusOr<Descriptor> OpenToRead(int64_t segment) const;
+  absl::StatusOr<Descriptor> OpenSegment(int64_t segment) const;
 
   const std::string directory_;
   const int64_t segment_bytes_;

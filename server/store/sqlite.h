@@ -59,6 +59,7 @@ class Database {
   absl::Status Script(const char* sql);  // several statements without values
 
   int64_t changed_rows() const;  // by the last Run
+  sqlite3* handle() const { return database_; }
   // DATA_LOSS with what to do about it.
   absl::Status Damaged(const std::string& what) const;
 

@@ -64,8 +64,8 @@ PLANTS = {
          "    appending.dirty = false;", "    appending.dirty = false;")],
     "files_are_not_synced": [
         ("formats/atomic_file.cc", "  if (::fsync(file_.get()) != 0) return FileError(\"sync\", path_);\n", "")],
-    "write_ahead_log_is_not_synced": [
-        ("server/store/schema.cc", "PRAGMA synchronous = FULL;", "PRAGMA synchronous = OFF;")],
+    "log_is_not_synced": [
+        ("server/store/log_file.cc", '  if (::fdatasync(file_.get()) != 0) return formats::FileError("sync", path_);\n', "")],
     "retry_of_a_transfer_is_lost": [
         ("transport/transfer_queue.cc", "  pending->running = false;\n", "")],
     "step_thread_is_not_woken": [

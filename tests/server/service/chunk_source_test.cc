@@ -89,6 +89,23 @@ TEST_F(UpdateTest, ChunksThatTheJournalHasAreReadThereAndOneThatIsGoneIsAnError)
   EXPECT_EQ(moved.Get(1, Counted()).end, 5u);
 }
 
+// Asking again would not help: NOT_FOUND has the site take the anchor.
+TEST_F(UpdateTest, ThatIsDamagedInTheJournalIsAsOneThatIsGone) {
+  DirectCoordinator run;
+  run.Start();
+  run.MergeRound(0, 0);
+  ASSERT_TRUE(run.coordinator->Finish().ok());
+  Update moved(run.journal.get(), waiters_, kKey);
+  moved.Begin(RoundOfTwo(), 1);
+  moved.Append("in memory");
+  moved.End(5);
+  moved.MoveTo({.segment = 1, .offset = 64, .chunk_bytes = {9}, .chunk_digests = {1}});
+  const absl::Status status = moved.Get(0, Counted()).error;
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("000001.segment: is damaged in the 9 bytes from 64 on"));
+}
+
 TEST(AnchorSource, GivesAnchorThenMomentumAndThenTheEnd) {
   DirectCoordinator run;
   run.Start();

@@ -9,6 +9,7 @@
 namespace causeway::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -155,7 +156,8 @@ TEST_F(Restart, OnADirectoryWithADamagedContributionIsRefusedWithItsPlace) {
     ASSERT_TRUE(file.seekp(100).put('\x55').good()) << segment;
   });
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("segment 1: contribution of a to fragment 0: "));
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("segment 1: contribution of a to fragment 0: "),
+                                                   HasSubstr("/segments/000001.segment: is damaged")));
 }
 
 TEST_F(Restart, SiteWhoseAnchorsAreNewerThanTheStateIsRefused) {

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class Crash : public JournalTest {
@@ -47,18 +48,19 @@ void OneRound(Journal& journal) {
   ASSERT_TRUE(journal.SaveSnapshot(0, State(1), DigestOf(1)).ok());
 }
 
-TEST_F(Crash, BetweenPayloadAndRowLosesTheContributionAndItsBytes) {
+TEST_F(Crash, BetweenPayloadAndRowLosesTheContribution) {
   CopyAt("after_segment_sync", 2, [](Journal& journal) {
     Seed(journal, 1);
     OneRound(journal);
   });
-  const std::string expected = Written(PayloadOf("us", 0)) + Written(PayloadOf("eu", 0));
-  EXPECT_EQ(ReadAll(copy_ + "/segments/000001.segment"), expected);  // it was durable before its row
+  const std::string segment = ReadAll(copy_ + "/segments/000001.segment");
+  EXPECT_THAT(segment, HasSubstr(Written(PayloadOf("us", 0))));
+  EXPECT_THAT(segment, HasSubstr(Written(PayloadOf("eu", 0))));  // it was durable before its row
   const auto journal = OpenAt(copy_);
   const StoredRun stored = Load(*journal);
   ASSERT_EQ(stored.fragments[0].open.size(), 1u);
   EXPECT_EQ(stored.fragments[0].open[0].site, "us");
-  EXPECT_EQ(ReadAll(copy_ + "/segments/000001.segment"), Written(PayloadOf("us", 0)));
+  EXPECT_EQ(ReadAll(copy_ + "/segments/000001.segment"), segment) << "a start cuts nothing off";
   journal->Commit({.admitted = {Contribution(0, "eu", 0)}});  // the site sends it again
   journal->Flush();
   EXPECT_TRUE(journal->status().ok()) << journal->status();

@@ -48,6 +48,26 @@ TEST_F(Damage, CutSegmentIsNamed) {
   EXPECT_THAT(Message(absl::StatusCode::kDataLoss), HasSubstr(path));
 }
 
+TEST_F(Damage, UpdateThatIsMergedAgainIsStoredAgainWhereItWasDamaged) {
+  const std::string path = At("segments/000002.segment");
+  const Extent first = Load(*Open()).fragments[0].to_replay[0].update;
+  std::string bytes = ReadAll(path);
+  bytes[static_cast<size_t>(first.offset)] ^= 2;
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto journal = Open();
+  Extent again;
+  MergedRecord merged = Merged(0, 0);
+  merged.stored = [&](const Extent& extent) { again = extent; };
+  journal->Commit({.merged = {merged}});
+  journal->Flush();
+  EXPECT_NE(again, first);
+  EXPECT_EQ(Payload(*journal, again), Written(UpdateOf(0)));
+  const auto events = *journal->History(0, 10);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, "repair");
+  EXPECT_THAT(events[0].text, AllOf(HasSubstr(path), HasSubstr("stored again")));
+}
+
 TEST_F(Damage, RefusedStartChangesNothing) {
   const std::string path = At("segments/000001.segment");
   const std::string good = ReadAll(path);
@@ -60,14 +80,30 @@ TEST_F(Damage, RefusedStartChangesNothing) {
   EXPECT_FALSE(std::filesystem::exists(At("segments/000009.segment")));
 }
 
-TEST_F(Damage, DatabaseThatIsNoneIsNamedWithWhatToDo) {
-  const std::string path = At("journal.sqlite");
-  std::ofstream(path, std::ios::binary) << std::string(5000, 'x');
-  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), AllOf(HasSubstr(path), HasSubstr("backup")));
+TEST_F(Damage, IndexIsMadeAnewWhateverBecameOfIt) {
+  const StoredRun before = Load(*Open());
+  for (const std::string& bytes :
+       {std::string(5000, 'x'), std::string(), ReadAll(IndexPath(options_.directory)).substr(0, 9000)}) {
+    std::ofstream(IndexPath(options_.directory), std::ios::binary) << bytes;
+    EXPECT_EQ(Load(*Open()).rounds.versions, before.rounds.versions);
+  }
+  for (const auto& name : FilesIn(options_.directory)) {
+    if (name.starts_with("journal.sqlite")) std::filesystem::remove(At(name));
+  }
+  EXPECT_EQ(Load(*Open()).rounds.versions, before.rounds.versions);
 }
 
-TEST_F(Damage, DatabaseWithABrokenPageIsNamed) {
-  Sql("PRAGMA wal_checkpoint(TRUNCATE)");
+TEST_F(Damage, LogThatIsMissingIsNotANewRun) {
+  std::filesystem::remove_all(At("log"));
+  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), AllOf(HasSubstr(At("log")), HasSubstr("there is no log")));
+  std::filesystem::remove(At("high_water"));
+  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), HasSubstr("is an index of log/, which is missing"));
+  std::filesystem::remove(At("journal.sqlite"));
+  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), AllOf(HasSubstr("journal.sqlite"), HasSubstr("missing")));
+}
+
+TEST_F(Damage, FormerDatabaseWithABrokenPageIsNamed) {
+  MakeFormer();
   const std::string path = At("journal.sqlite");
   std::string bytes = ReadAll(path);
   ASSERT_GT(bytes.size(), 3u * 4096);
@@ -76,16 +112,9 @@ TEST_F(Damage, DatabaseWithABrokenPageIsNamed) {
   EXPECT_THAT(Message(absl::StatusCode::kDataLoss), HasSubstr(path));
 }
 
-TEST_F(Damage, MissingDatabaseBesideSnapshotsIsNotANewRun) {
-  for (const auto& name : FilesIn(options_.directory)) {
-    if (name.starts_with("journal.sqlite")) std::filesystem::remove(At(name));
-  }
-  EXPECT_THAT(Message(absl::StatusCode::kDataLoss), AllOf(HasSubstr("journal.sqlite"), HasSubstr("missing")));
-}
-
 TEST_F(Damage, JournalOfAnotherFormatIsRefused) {
-  Sql("PRAGMA user_version = 4");
-  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 3, got 4"));
+  MakeFormer("PRAGMA user_version = 5");
+  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 4, got 5"));
 }
 
 TEST_F(Damage, RoundsToReplayOfAnotherNumericsVersionAreRefusedWithWhatToDo) {
@@ -107,14 +136,10 @@ TEST_F(Damage, RowThatCannotBeIsNamed) {
   for (const char* sql : {"UPDATE rounds SET digest = 'none'", "UPDATE rounds SET sites = '{'", "DELETE FROM snapshots",
                           "UPDATE rounds SET version = 3", "UPDATE contributions SET segment = 0 WHERE site = 'eu'",
                           "UPDATE meta SET value = '[' WHERE key = 'manifest'"}) {
-    const std::string path = At("journal.sqlite");
     const std::string copy = folder_ / "copy";
     std::filesystem::remove_all(copy);
     std::filesystem::copy(options_.directory, copy, std::filesystem::copy_options::recursive);
-    {
-      const auto database = *Database::Open(copy + "/journal.sqlite", Database::Mode::kReadWrite);
-      ASSERT_TRUE(database->Script(sql).ok()) << sql;
-    }
+    Rewrite(copy, sql);
     const absl::Status status = OpenAt(copy)->Load().status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << sql << ": " << status;
   }
@@ -137,13 +162,13 @@ TEST_F(Damage, SiteWithoutAVersionForEachFragmentIsNamed) {
                                             {"first_versions", "[0,0]", 2},
                                             {"last_merged", "[]", 0},
                                             {"last_merged", "[0,-1,-1]", 3}}) {
-    Sql(absl::StrCat("UPDATE sites SET ", list, " = '", versions, "'").c_str());
+    Sql(absl::StrCat("UPDATE sites SET ", list, " = '", versions, "'"));
     const absl::Status status = Open()->Load().status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << list << versions << status;
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr(At("journal.sqlite")), HasSubstr("site eu (training)"),
                       HasSubstr(absl::StrCat("expected 1 versions in ", list)), HasSubstr(absl::StrCat("got ", got))));
-    Sql(absl::StrCat("UPDATE sites SET ", list, " = '[0]'").c_str());
+    Sql(absl::StrCat("UPDATE sites SET ", list, " = '[0]'"));
   }
   Sql("UPDATE sites SET state = 'joining', first_versions = '[]'");  // it has not entered
   EXPECT_TRUE(Open()->Load().ok());

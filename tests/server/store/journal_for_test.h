@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/store/change_set.h"
 #include "server/store/journal.h"
+#include "server/store/schema.h"
 #include "server/store/sqlite.h"
+#include "server/store/state_log.h"
 #include "tests/formats/temporary_folder.h"
 
 namespace causeway::server {
@@ -112,12 +115,33 @@ class JournalTest : public testing::Test {
     ASSERT_TRUE(journal.status().ok()) << journal.status();
   }
 
-  // As a person would, with the coordinator down.
-  void Sql(const char* sql) const {
-    auto database = Database::Open(options_.directory + "/journal.sqlite", Database::Mode::kReadWrite);
-    ASSERT_TRUE(database.ok()) << database.status();
-    ASSERT_TRUE((*database)->Script(sql).ok());
+  // Changes rows as if they had been committed so, with the coordinator down.
+  void Sql(const std::string& sql) const { Rewrite(options_.directory, sql); }
+  static void Rewrite(const std::string& directory, const std::string& sql) {
+    const auto found = StateLog::Read(directory);
+    ASSERT_TRUE(found.ok()) << found.status();
+    auto index = BuildIndex(directory, (*found)->changes, /*expected_new=*/false);
+    ASSERT_TRUE(index.ok()) << index.status();
+    ASSERT_TRUE((*index)->Script(sql.c_str()).ok()) << sql;
+    index->reset();
+    const auto rows = AllRows(NewIndexPath(directory), kTables);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    ASSERT_TRUE(StateLog::Begin(directory, **found, (*found)->epoch, *rows).ok());
   }
+
+  // As a coordinator of format 3 left it.
+  void MakeFormer(const std::string& sql = "") const {
+    const auto database = *Database::Open(IndexPath(options_.directory), Database::Mode::kReadWrite);
+    const absl::Status status = database->Script(
+        ("ALTER TABLE contributions DROP COLUMN chunk_digests; ALTER TABLE rounds DROP COLUMN update_chunk_digests; "
+         "PRAGMA user_version = 3; " +
+         sql)
+            .c_str());
+    ASSERT_TRUE(status.ok()) << status;
+    std::filesystem::remove_all(options_.directory + "/log");
+    std::filesystem::remove(options_.directory + "/high_water");
+  }
+
   absl::Status OpenStatus() const { return Journal::Open(options_).status(); }
 
   static std::vector<std::string> FilesIn(const std::string& directory) {

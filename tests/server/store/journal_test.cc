@@ -109,12 +109,9 @@ TEST_F(JournalTest, JournalOfTheFormerFormatGoesOn) {
     Seed(*journal, 1);
     journal->Commit({.state = rules});
   }
-  const auto database = *Database::Open(options_.directory + "/journal.sqlite", Database::Mode::kReadWrite);
-  ASSERT_TRUE(
-      database
-          ->Script("ALTER TABLE sites DROP COLUMN stay; ALTER TABLE rounds DROP COLUMN codec_up; ALTER TABLE rounds "
-                   "DROP COLUMN codec_down; ALTER TABLE rounds DROP COLUMN codec_next_up; PRAGMA user_version = 1;")
-          .ok());
+  MakeFormer(
+      "ALTER TABLE sites DROP COLUMN stay; ALTER TABLE rounds DROP COLUMN codec_up; ALTER TABLE rounds DROP COLUMN "
+      "codec_down; ALTER TABLE rounds DROP COLUMN codec_next_up; PRAGMA user_version = 1;");
   EXPECT_EQ(Load(*Open()).rounds.sites, rules.sites);
 }
 

@@ -1,0 +1,43 @@
+// The changes of rows by commits, as bytes: patch sets of SQLite's session extension, whose format it documents and
+// keeps. The tables must have primary keys.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/store/sqlite.h"
+
+struct sqlite3_session;
+
+namespace causeway::server {
+
+// Collects what is changed through its connection from its creation on. Move-only; not thread-safe.
+class ChangeRecorder {
+ public:
+  // `schema` as SQLite names what is attached to a connection.
+  static absl::StatusOr<ChangeRecorder> Begin(Database& database, const char* schema = "main");
+
+  ChangeRecorder(ChangeRecorder&& other) noexcept : session_(std::exchange(other.session_, nullptr)) {}
+  ChangeRecorder& operator=(ChangeRecorder&&) = delete;
+  ~ChangeRecorder();
+
+  // As if the table had been changed from the one of its name in `from_schema`.
+  absl::Status AddDifference(const char* from_schema, const std::string& table) const;
+
+  absl::StatusOr<std::string> Changes() const;  // so far; empty: none
+
+ private:
+  explicit ChangeRecorder(sqlite3_session* session) : session_(session) {}
+  sqlite3_session* session_;
+};
+
+// All rows of the database file: changes that fill the tables where they are empty.
+absl::StatusOr<std::string> AllRows(const std::string& path, const char* create_tables);
+
+// DATA_LOSS if a change does not fit the rows, which then stay as they were.
+absl::Status Apply(Database& database, std::string_view changes);
+
+}  // namespace causeway::server

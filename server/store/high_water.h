@@ -1,0 +1,41 @@
+// How far the log had reached, kept beside it: a log that ends before has lost what was acknowledged.
+//
+//   <state_dir>/high_water   two slots of 4 KiB, written in turn: sequence, SHA-256 of that record, XXH3-64 of both
+//
+// A damaged slot is passed over: the other one is older by one mark. Not thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "formats/posix_file.h"
+#include "server/store/log_file.h"
+
+namespace causeway::server {
+
+class HighWater {
+ public:
+  struct Found {
+    LogMark mark;          // the later of the two
+    int damaged = 0;       // slots that are neither empty nor what was written
+    bool missing = false;  // the file
+  };
+  static absl::StatusOr<Found> Read(const std::string& path);
+
+  // Makes the file if need be.
+  static absl::StatusOr<HighWater> Open(const std::string& path);
+
+  absl::Status Write(const LogMark& mark);  // durable when it returns OK
+
+ private:
+  HighWater(std::string path, formats::FileDescriptor file, int next)
+      : path_(std::move(path)), file_(std::move(file)), next_(next) {}
+
+  std::string path_;
+  formats::FileDescriptor file_;
+  int next_;  // the slot to write
+};
+
+}  // namespace causeway::server

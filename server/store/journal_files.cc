@@ -1,0 +1,179 @@
+#include "server/store/journal_files.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/clock.h"
+#include "formats/atomic_file.h"
+#include "server/store/change_set.h"
+#include "server/store/load.h"
+#include "server/store/prune.h"
+
+namespace causeway::server {
+namespace {
+
+int64_t Bytes(const std::vector<ChunkPtr>& chunks) {
+  int64_t bytes = 0;
+  for (const ChunkPtr& chunk : chunks) bytes += static_cast<int64_t>(chunk->size());
+  return bytes;
+}
+
+bool IsEmptyFolder(const std::string& directory) {
+  std::error_code error;
+  return std::filesystem::directory_iterator(directory, error) == std::filesystem::directory_iterator();
+}
+
+}  // namespace
+
+int64_t JournalItem::payload_bytes() const {
+  int64_t bytes = 0;
+  for (const ContributionRecord& contribution : entry.admitted) bytes += Bytes(contribution.chunks);
+  for (const MergedRecord& merged : entry.merged) bytes += Bytes(merged.update);
+  return bytes;
+}
+
+absl::Status JournalFiles::OpenAll(JournalOptions& options) {
+  ASSIGN_OR_RETURN(directory, StateDirectory::Open(options.directory));
+  RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
+  // First everything that may refuse, then what changes something.
+  ASSIGN_OR_RETURN(const std::optional<StateLog::Found> found, StateLog::Read(options.directory));
+  const bool expected_new = IsEmptyFolder(directory->segments()) && IsEmptyFolder(directory->snapshots());
+  ASSIGN_OR_RETURN(database,
+                   BuildIndex(options.directory, found ? found->changes : std::vector<std::string>(), expected_new));
+  ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(*database, "run_config"));
+  if (run_config && options.accept) {
+    ASSIGN_OR_RETURN(options.run_config, options.accept(*run_config));
+  }
+  if (run_config) RETURN_IF_ERROR(CheckShard(options));
+  RETURN_IF_ERROR(CheckNumerics(*database));
+  ASSIGN_OR_RETURN(const auto ends, LoadSegmentEnds(*database));
+  RETURN_IF_ERROR(Segments::Check(directory->segments(), ends));
+  ASSIGN_OR_RETURN(const LogMark newest, Segments::NewestMark(directory->segments(), ends));
+  RETURN_IF_ERROR(StateLog::CheckReaches(options.directory, found, newest, directory->segments()));
+  RETURN_IF_ERROR(BeginLog(found.value_or(StateLog::Found()), options.new_lineage));
+  ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, LiveSnapshots(*database));
+  RETURN_IF_ERROR(RemoveFilesBut(directory->snapshots(), snapshots));
+  ASSIGN_OR_RETURN(segments, Segments::Open(directory->segments(), options.segment_bytes, ends));
+  const core::MutexLock lock(reader_mutex);
+  ASSIGN_OR_RETURN(reader, OpenIndex(options.directory, Database::Mode::kReadOnly));
+  return absl::OkStatus();
+}
+
+// From here on the directory is this life's.
+absl::Status JournalFiles::BeginLog(const StateLog::Found& found, bool new_lineage) {
+  const std::string& path = directory->path();
+  ASSIGN_OR_RETURN(const std::string rows, AllRows(NewIndexPath(path), kTables));
+  ASSIGN_OR_RETURN(const uint64_t epoch, LastEpoch(*database));
+  ASSIGN_OR_RETURN(log, StateLog::Begin(path, found, epoch + 1, rows));
+  repaired = found.repaired;
+  RETURN_IF_ERROR(Commit([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(identity, BeginLife(*database, new_lineage));
+    return ForgetUnfinishedSeed(*database);
+  }));
+  database.reset();
+  RETURN_IF_ERROR(InstallIndex(path));
+  ASSIGN_OR_RETURN(database, OpenIndex(path, Database::Mode::kReadWrite));
+  return absl::OkStatus();
+}
+
+// The record first, then the rows that others read.
+absl::Status JournalFiles::Commit(const std::function<absl::Status()>& write) {
+  ASSIGN_OR_RETURN(const ChangeRecorder recorder, ChangeRecorder::Begin(*database));
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(*database));
+  RETURN_IF_ERROR(write());
+  ASSIGN_OR_RETURN(const std::string changes, recorder.Changes());
+  if (!changes.empty()) RETURN_IF_ERROR(syncs.Time([&] { return log->Append(changes); }));
+  return transaction.Commit();
+}
+
+// Between commits: a mark or a new file of the log, when it is time.
+absl::Status JournalFiles::Mind() {
+  if (log->IsLong()) {
+    ASSIGN_OR_RETURN(const std::string rows, AllRows(database->path(), kTables));
+    RETURN_IF_ERROR(log->Continue(rows));
+  }
+  const auto due = log->mark_due();
+  return due && *due <= core::SystemClock().Now() ? log->Mark() : absl::OkStatus();
+}
+
+// Of a directory that is in use. Before there were shards nothing said so.
+absl::Status JournalFiles::CheckShard(const JournalOptions& options) const {
+  ASSIGN_OR_RETURN(const std::optional<std::string> stored, ReadMeta(*database, "shard"));
+  const std::string of = stored.value_or(core::Shard().Text());
+  if (of == options.shard.Text()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(options.directory, " holds the state of ", of, ", this is ",
+                                                    options.shard.Text(),
+                                                    ": the number of shards stays the same for a run"));
+}
+
+absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
+  for (ContributionRecord& contribution : item.entry.admitted) {
+    ASSIGN_OR_RETURN(Extent extent, segments->Append(PayloadKind::kContribution, contribution.chunks, log->end()));
+    item.contributions.push_back(std::move(extent));
+    contribution.chunks.clear();
+  }
+  for (MergedRecord& merged : item.entry.merged) {
+    ASSIGN_OR_RETURN(const std::optional<MergedRow> row, ReadMerged(*database, merged.fragment, merged.base + 1));
+    Extent extent;
+    const absl::Status stored = row ? segments->CheckPayload(row->update) : absl::NotFoundError("");
+    if (absl::IsDataLoss(stored)) {  // but it has been merged again
+      item.entry.events.push_back(
+          {.kind = "repair",
+           .site = "",
+           .fragment = merged.fragment,
+           .text = absl::StrCat(std::string(stored.message()), "; the update was stored again")});
+    }
+    if (stored.ok()) {
+      extent = row->update;
+    } else {
+      ASSIGN_OR_RETURN(extent, segments->Append(PayloadKind::kUpdate, merged.update, log->end()));
+    }
+    item.updates.push_back(std::move(extent));
+    merged.update.clear();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptions& options) {
+  const int64_t now = core::SystemClock().UnixMs();
+  const JournalEntry& entry = item.entry;
+  if (!run_config_written) {
+    RETURN_IF_ERROR(WriteMeta(*database, "run_config", Blob{options.run_config}));
+    RETURN_IF_ERROR(WriteMeta(*database, "shard", options.shard.Text()));
+    run_config_written = true;
+  }
+  if (entry.model) RETURN_IF_ERROR(WriteModel(*database, *entry.model));
+  if (item.run) RETURN_IF_ERROR(WriteRun(*database, *item.run));
+  for (size_t i = 0; i < entry.admitted.size(); ++i) {
+    RETURN_IF_ERROR(WriteContribution(*database, entry.admitted[i], item.contributions[i]));
+  }
+  for (const RoundRecord& round : entry.decided) RETURN_IF_ERROR(WriteRound(*database, round, now));
+  for (size_t i = 0; i < entry.merged.size(); ++i) {
+    RETURN_IF_ERROR(WriteMerged(*database, entry.merged[i], item.updates[i]));
+  }
+  if (entry.state) RETURN_IF_ERROR(rules.Write(*database, *entry.state));
+  if (entry.eval_loss) RETURN_IF_ERROR(WriteEvalLoss(*database, *entry.eval_loss));
+  if (entry.data) RETURN_IF_ERROR(WriteData(*database, *entry.data));
+  for (const Event& event : entry.events) RETURN_IF_ERROR(WriteEvent(*database, event, now));
+  if (!item.snapshot) return absl::OkStatus();
+  return WriteSnapshotRow(*database, *item.snapshot);
+}
+
+absl::Status JournalFiles::Prune(core::FragmentId fragment, const JournalOptions& options) {
+  std::vector<std::string> superfluous;
+  RETURN_IF_ERROR(Commit([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(superfluous, PruneRows(*database, fragment, {options.keep, options.max_update_log_bytes}));
+    return absl::OkStatus();
+  }));
+  for (const std::string& file : superfluous) {
+    if (::unlink(snapshot(file).c_str()) != 0) return formats::FileError("remove", snapshot(file));
+  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> live, LiveSegments(*database));
+  return segments->RemoveAllBut(live);
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,73 @@
+// The files of a journal that is open, and what its thread writes into them (journal.h says what they are).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/mutex.h"
+#include "server/store/journal.h"
+#include "server/store/records.h"
+#include "server/store/rows.h"
+#include "server/store/schema.h"
+#include "server/store/segments.h"
+#include "server/store/sqlite.h"
+#include "server/store/state_directory.h"
+#include "server/store/state_log.h"
+#include "server/store/sync_meter.h"
+
+namespace causeway::server {
+
+// All that one call hands to the journal's thread.
+struct JournalItem {
+  JournalEntry entry;
+  std::optional<RunRecord> run;
+  std::optional<SnapshotRow> snapshot;
+  absl::Status end;  // not OK: the journal ends here
+  // Where the payloads of `admitted` and `merged` lie.
+  std::vector<Extent> contributions;
+  std::vector<Extent> updates;
+
+  int64_t payload_bytes() const;
+};
+
+struct JournalFiles {
+  std::unique_ptr<StateDirectory> directory;
+  JournalIdentity identity;
+
+  // The journal's thread writes.
+  std::unique_ptr<Database> database;
+  std::unique_ptr<StateLog> log;
+  std::unique_ptr<Segments> segments;
+  SyncMeter syncs;
+  RulesRows rules;
+  std::vector<std::string> repaired;
+  bool run_config_written = false;
+
+  // Everyone reads, beside it and without waiting for its flushes.
+  core::Mutex reader_mutex;
+  std::unique_ptr<Database> reader ABSL_GUARDED_BY(reader_mutex);
+
+  std::string snapshot(const std::string& name) const { return directory->snapshots() + "/" + name; }
+
+  absl::StatusOr<std::vector<SnapshotRow>> Snapshots(core::FragmentId fragment) {
+    const core::MutexLock lock(reader_mutex);
+    return ReadSnapshotRows(*reader, fragment);
+  }
+
+  absl::Status OpenAll(JournalOptions& options);
+  absl::Status BeginLog(const StateLog::Found& found, bool new_lineage);
+  absl::Status Commit(const std::function<absl::Status()>& write);
+  absl::Status Mind();
+  absl::Status CheckShard(const JournalOptions& options) const;
+  absl::Status AppendPayloads(JournalItem& item);
+  absl::Status WriteRows(const JournalItem& item, const JournalOptions& options);
+  absl::Status Prune(core::FragmentId fragment, const JournalOptions& options);
+};
+
+}  // namespace causeway::server

@@ -1,0 +1,18 @@
+// Files that a folder holds one after the other: 000001.segment, 000002.segment … Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace causeway::server {
+
+struct NumberedFiles {
+  std::string folder;
+  std::string extension;  // with its dot
+
+  std::string Path(int64_t number) const;
+  std::vector<int64_t> Numbers() const;  // of those that are there, ascending
+};
+
+}  // namespace causeway::server
