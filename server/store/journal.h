@@ -2,9 +2,8 @@
 //
 //   <state_dir>/lock, addresses.json         held while a coordinator runs here; where it listens
 //   <state_dir>/log/000001.log, high_water   the truth: chained records of what commits changed (state_log.h)
-//   <state_dir>/journal.sqlite               an index of the log, made anew at each start: rows of sites,
-//   contributions,
-//                                            rounds, snapshots, events (schema.h)
+//   <state_dir>/journal.sqlite               an index of the log, made anew at each start: rows of
+//                                            sites, contributions, rounds, snapshots, events (schema.h)
 //   <state_dir>/segments/000001.segment      payloads: encoded contributions or updates, append-only
 //   <state_dir>/snapshots/fragment-3-000017.safetensors      W, v, ē of fragment 3 at version 17
 //

@@ -52,7 +52,7 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   RETURN_IF_ERROR(CheckNumerics(*database));
   ASSIGN_OR_RETURN(const auto ends, LoadSegmentEnds(*database));
   RETURN_IF_ERROR(Segments::Check(directory->segments(), ends));
-  ASSIGN_OR_RETURN(const LogMark newest, Segments::NewestMark(directory->segments(), ends));
+  ASSIGN_OR_RETURN(const uint64_t newest, Segments::NewestSequence(directory->segments(), ends));
   RETURN_IF_ERROR(StateLog::CheckReaches(options.directory, found, newest, directory->segments()));
   RETURN_IF_ERROR(BeginLog(found.value_or(StateLog::Found()), options.new_lineage));
   ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, LiveSnapshots(*database));

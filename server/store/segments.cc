@@ -80,8 +80,9 @@ absl::Status Segments::Check(const std::string& directory, const std::map<int64_
   return absl::OkStatus();
 }
 
-absl::StatusOr<LogMark> Segments::NewestMark(const std::string& directory, const std::map<int64_t, int64_t>& ends) {
-  LogMark newest;
+absl::StatusOr<uint64_t> Segments::NewestSequence(const std::string& directory,
+                                                  const std::map<int64_t, int64_t>& ends) {
+  uint64_t newest = 0;
   for (const int64_t segment : SegmentsIn(directory)) {
     const std::string path = SegmentPath(directory, segment);
     ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
@@ -91,10 +92,7 @@ absl::StatusOr<LogMark> Segments::NewestMark(const std::string& directory, const
     for (int64_t at = end == ends.end() ? 0 : end->second; at + static_cast<int64_t>(sizeof(frame)) <= size;) {
       RETURN_IF_ERROR(formats::ReadAt(file, path, at, std::as_writable_bytes(std::span(&frame, 1))));
       if (!IsWhole(frame)) break;
-      if (frame.sequence > newest.sequence) {
-        newest.sequence = frame.sequence;
-        std::copy(frame.hash.begin(), frame.hash.end(), newest.hash.begin());
-      }
+      newest = std::max(newest, frame.sequence);
       at += static_cast<int64_t>(sizeof(frame)) + frame.bytes;
     }
   }

@@ -36,8 +36,8 @@ class Segments {
   // missing or shorter. Changes nothing.
   static absl::Status Check(const std::string& directory, const std::map<int64_t, int64_t>& ends);
 
-  // How far the log went when the last of the payloads behind these ends was appended: those that no row names.
-  static absl::StatusOr<LogMark> NewestMark(const std::string& directory, const std::map<int64_t, int64_t>& ends);
+  // The log's last record when the last of the payloads behind these ends was appended: those that no row names.
+  static absl::StatusOr<uint64_t> NewestSequence(const std::string& directory, const std::map<int64_t, int64_t>& ends);
 
   // After Check: removes segments that no row names. Others stay as they are, and are not appended to.
   static absl::StatusOr<std::unique_ptr<Segments>> Open(const std::string& directory, int64_t segment_bytes,

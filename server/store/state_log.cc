@@ -152,12 +152,12 @@ absl::StatusOr<std::optional<StateLog::Found>> StateLog::Read(const std::string&
       ", and the run was acknowledged up to ", marks.mark.sequence, "; ", kNothingChanged));
 }
 
-absl::Status StateLog::CheckReaches(const std::string& state_dir, const std::optional<Found>& found,
-                                    const LogMark& mark, const std::string& witness) {
+absl::Status StateLog::CheckReaches(const std::string& state_dir, const std::optional<Found>& found, uint64_t sequence,
+                                    const std::string& witness) {
   const uint64_t end = found ? found->end.sequence : 0;
-  if (mark.sequence <= end) return absl::OkStatus();
+  if (sequence <= end) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(LogFiles(state_dir).folder, ": ends with record ", end, ", but ", witness,
-                                          " was written after record ", mark.sequence, "; ", kNothingChanged));
+                                          " was written after record ", sequence, "; ", kNothingChanged));
 }
 
 absl::StatusOr<std::unique_ptr<StateLog>> StateLog::Begin(const std::string& state_dir, const Found& found,

@@ -39,8 +39,8 @@ class StateLog {
   // acknowledged. Changes nothing.
   static absl::StatusOr<std::optional<Found>> Read(const std::string& state_dir);
 
-  // DATA_LOSS if the log ends before the mark, which `witness` has kept.
-  static absl::Status CheckReaches(const std::string& state_dir, const std::optional<Found>& found, const LogMark& mark,
+  // DATA_LOSS if the log ends before the record of that number, which `witness` has kept.
+  static absl::Status CheckReaches(const std::string& state_dir, const std::optional<Found>& found, uint64_t sequence,
                                    const std::string& witness);
 
   // Begins the file after found.last_file with all rows. ABORTED: that one has grown since it was read, so that
