@@ -14,6 +14,7 @@
 #include "core/limits.h"
 #include "formats/posix_file.h"
 #include "formats/safetensors.h"
+#include "formats/sha256_sums.h"
 
 namespace causeway::formats {
 namespace {
@@ -61,6 +62,7 @@ absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& ma
 
   ASSIGN_OR_RETURN(const std::set<std::string> shards, ShardsOf(dir));
   for (const std::string& path : shards) {
+    RETURN_IF_ERROR(CheckSha256Sum(dir, std::filesystem::path(path).filename()));
     ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
     for (const SafetensorsFile::Entry& entry : file.tensors()) {
       if (absl::EndsWith(entry.name, "rotary_emb.inv_freq")) continue;

@@ -1,6 +1,7 @@
 #include "formats/model_export.h"
 
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "core/check.h"
 #include "formats/atomic_file.h"
 #include "formats/safetensors.h"
+#include "formats/sha256_sums.h"
 
 namespace causeway::formats {
 namespace {
@@ -52,9 +54,15 @@ absl::Status WriteExport(const std::string& dir, const ExportForm& form, const c
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return absl::UnavailableError(absl::StrCat("cannot create folder ", dir, ": ", error.message()));
-  for (const auto& [name, contents] : form.files) RETURN_IF_ERROR(WriteFileAtomically(dir + "/" + name, contents));
-  return WriteTensors(dir + "/model.safetensors", manifest, tensors,
-                      {{"run_id", form.run_id}, {"versions", absl::StrJoin(versions, ",")}}, form.type);
+  RETURN_IF_ERROR(RemoveSha256Sums(dir));
+  std::set<std::string> names = {"model.safetensors"};
+  for (const auto& [name, contents] : form.files) {
+    RETURN_IF_ERROR(WriteFileAtomically(dir + "/" + name, contents));
+    names.insert(name);
+  }
+  RETURN_IF_ERROR(WriteTensors(dir + "/model.safetensors", manifest, tensors,
+                               {{"run_id", form.run_id}, {"versions", absl::StrJoin(versions, ",")}}, form.type));
+  return WriteSha256Sums(dir, names);
 }
 
 absl::Status WriteLocalDump(const std::string& path, const core::Manifest& manifest,

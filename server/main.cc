@@ -25,6 +25,7 @@
 #include "ctl/program.h"
 #include "formats/codec_advice.h"
 #include "formats/run_yaml.h"
+#include "server/rebuild/rebuild_service.h"
 #include "server/service/coordinator.h"
 #include "server/service/grpc_service.h"
 #include "server/service/membership_follower.h"
@@ -41,6 +42,15 @@ ABSL_FLAG(std::string, state_dir, "", "directory that holds the run's state; one
 ABSL_FLAG(
     bool, new_lineage, false,
     "for one start, when the state directory was restored from a backup: sites that are ahead take the anchors anew");
+ABSL_FLAG(int32_t, scrub_mb_per_s, 8,
+          "how fast what lies in the state directory is read again, once a day or all the time; 0: never");
+ABSL_FLAG(bool, new_run, false,
+          "begin another run though sites hold parameters of one that this state directory does not know: those sites "
+          "are refused");
+ABSL_FLAG(bool, rebuild_from_sites, false,
+          "with a state directory that has no state: take W and v from the sites, of each fragment the newest version "
+          "that two of them hold with equal digests");
+ABSL_FLAG(std::string, accept, "", "with --rebuild_from_sites: the one site that is believed, instead of two");
 ABSL_FLAG(std::string, shard, "0/1",
           "i/n: one of n coordinators of the run, which owns the fragments f with f mod n = i; 0/n decides who is in");
 ABSL_FLAG(std::string, membership, "", "HOST:PORT of the coordinator with --shard=0/n; the others follow it");
@@ -60,9 +70,10 @@ namespace {
 
 constexpr char kUsage[] =
     "causeway-coordinator --config=run.yaml --state_dir=DIR [--listen=HOST:PORT] [--http=HOST:PORT]\n"
-    "                     [--shard=i/n --membership=HOST:PORT]\n"
+    "                     [--shard=i/n --membership=HOST:PORT] [--rebuild_from_sites [--accept=SITE]]\n"
     "Keeps one model in step across sites. SIGTERM saves the state; started again, it goes on from there.\n";
 
+constexpr int64_t kRebuildTickMs = 100;
 constexpr int64_t kTickMs = 25;                                  // leases, graces, the end of the run
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers under way
 constexpr int kReflectionThreads = 8;  // each open stream of reflection has one; whoever may connect may ask
@@ -161,18 +172,21 @@ void Serve(server::Coordinator& coordinator) {
 // Where a run goes on, `config` becomes what run.yaml means for it.
 absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& run_yaml, core::RunConfig& config,
                                                              const core::Shard& shard) {
-  return server::Journal::Open({.directory = absl::GetFlag(FLAGS_state_dir),
-                                .run_config = formats::SerializeRunConfig(config),
-                                .keep = config.checkpoint.keep,
-                                .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
-                                .min_free_bytes = config.checkpoint.min_free_bytes,
-                                .new_lineage = absl::GetFlag(FLAGS_new_lineage),
-                                .shard = shard,
-                                .accept = [&](const std::string& stored) -> absl::StatusOr<std::string> {
-                                  ASSIGN_OR_RETURN(config, ConfigOfStoredRun(run_yaml, stored));
-                                  return formats::SerializeRunConfig(config);
-                                },
-                                .failed = nullptr});
+  return server::Journal::Open(
+      {.directory = absl::GetFlag(FLAGS_state_dir),
+       .run_config = formats::SerializeRunConfig(config),
+       .keep = config.checkpoint.keep,
+       .max_update_log_bytes = config.checkpoint.max_update_log_bytes,
+       .min_free_bytes = config.checkpoint.min_free_bytes,
+       .new_lineage = absl::GetFlag(FLAGS_new_lineage),
+       .shard = shard,
+       .accept = [&](const std::string& stored) -> absl::StatusOr<std::string> {
+         ASSIGN_OR_RETURN(config, ConfigOfStoredRun(run_yaml, stored));
+         return formats::SerializeRunConfig(config);
+       },
+       .failed = nullptr,
+       .scrub_bytes_per_s = int64_t{absl::GetFlag(FLAGS_scrub_mb_per_s)} * 1'000'000,
+       .damaged = [](const server::DiskDamage& damage) { spdlog::error("{}", damage.Text()); }});
 }
 
 absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core::RunConfig& config,
@@ -188,7 +202,8 @@ absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core:
        .board = board,
        .shard = addresses.shard,
        .lead = addresses.lead.Text(),
-       .check_config = [config](const std::string& lead) { return CheckShardConfig(lead, config); }},
+       .check_config = [config](const std::string& lead) { return CheckShardConfig(lead, config); },
+       .new_run = absl::GetFlag(FLAGS_new_run)},
       journal, std::move(stored));
 }
 
@@ -224,6 +239,48 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(grpc::Service& ser
   return server;
 }
 
+// Stops it in time, however its user's function ends: open streams would otherwise keep it from being destroyed.
+void StopServer(grpc::Server& server) {
+  server.Shutdown(core::SystemClock().Calendar() + kShutdownGrace);
+  server.Wait();
+}
+
+// CANCELLED: asked to stop.
+absl::Status RebuildFromSites(const core::RunConfig& config, Listening& addresses, server::Journal& journal,
+                              server::Gate& gate, server::StatusBoard& board) {
+  server::Rebuild rebuild({.config = config, .shard = addresses.shard, .accept = absl::GetFlag(FLAGS_accept)});
+  const auto service = server::NewRebuildService(&rebuild, &gate);
+  ASSIGN_OR_RETURN(const std::unique_ptr<grpc::Server> server, StartGrpcServer(*service, addresses));
+  const absl::Cleanup stop_server = [&] { StopServer(*server); };
+  spdlog::info("run {}: rebuilds the state of {} from what its sites hold; they reach it at {}", config.run_id,
+               addresses.shard.Text(), addresses.grpc.Text());
+  while (!rebuild.complete()) {
+    if (ctl::WaitForStopSignal(kRebuildTickMs)) return absl::CancelledError("stopped before it had all");
+    rebuild.Tick();
+    board.SetNotReady("rebuilds its state from the sites': " + rebuild.Progress());
+  }
+  RETURN_IF_ERROR(rebuild.Save(journal));
+  spdlog::info("the state is rebuilt");
+  return absl::OkStatus();
+}
+
+// One that has a state goes on with it: a supervisor may start the same command again.
+absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(const std::string& run_yaml, core::RunConfig& config,
+                                                               Listening& addresses, server::Gate& gate,
+                                                               server::StatusBoard& board) {
+  ASSIGN_OR_RETURN(auto journal, OpenJournal(run_yaml, config, addresses.shard));
+  if (!absl::GetFlag(FLAGS_rebuild_from_sites)) return journal;
+  ASSIGN_OR_RETURN(const server::StoredRun stored, journal->Load());
+  if (!stored.run.manifest.empty()) {
+    spdlog::warn("--rebuild_from_sites: {} has a state, and the run goes on with it; to rebuild it, move it away",
+                 absl::GetFlag(FLAGS_state_dir));
+    return journal;
+  }
+  RETURN_IF_ERROR(RebuildFromSites(config, addresses, *journal, gate, board));
+  journal.reset();
+  return OpenJournal(run_yaml, config, addresses.shard);
+}
+
 absl::Status TellAddresses(const core::RunConfig& config, const Listening& addresses, const server::Journal& journal) {
   RETURN_IF_ERROR(journal.WriteAddresses(addresses.grpc.Text(), addresses.http.Text()));
   if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
@@ -251,14 +308,14 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
       {.authorizer = {.mutual_tls = addresses.tls.given(), .site_tokens = absl::GetFlag(FLAGS_site_tokens)},
        .limits = {.bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))}});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
-  const auto journal = OpenJournal(run_yaml, config, addresses.shard);
-  if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
   // Before the state is restored, which may take minutes: probes are answered meanwhile.
   server::StatusBoard board = MakeBoard(config);
   board.SetNotReady("restores the run's state");
   const auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, &board);
   if (!http_server.ok()) return ctl::Fail(ctl::kBadInput, http_server.status());
   addresses.http.port = (*http_server)->port();
+  const auto journal = OpenOrRebuild(run_yaml, config, addresses, **gate, board);
+  if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
   const auto coordinator = MakeCoordinator(config, addresses, journal->get(), &board);
   if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
 
@@ -266,12 +323,7 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
       coordinator->get(), [&board] { return *board.Status(); }, gate->get());
   const auto grpc_server = StartGrpcServer(*service, addresses);
   if (!grpc_server.ok()) return ctl::Fail(ctl::kBadInput, grpc_server.status());
-  const auto stop_server = [&] {
-    (*grpc_server)->Shutdown(core::SystemClock().Calendar() + kShutdownGrace);
-    (*grpc_server)->Wait();
-  };
-  // However this function ends: open streams would otherwise keep the server from being destroyed.
-  const absl::Cleanup stop_server_at_end = stop_server;
+  const absl::Cleanup stop_server_at_end = [&] { StopServer(**grpc_server); };
   const absl::Status told = TellAddresses(config, addresses, **journal);
   if (!told.ok()) return ctl::Fail(ctl::kBadInput, told);
 
@@ -285,7 +337,7 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
   Serve(**coordinator);
   board.SetNotReady("stops");
   follower.reset();
-  stop_server();
+  StopServer(**grpc_server);
   return Finish(**coordinator);
 }
 

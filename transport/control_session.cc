@@ -38,6 +38,8 @@ v1::Context ControlSession::Context() const {
   context.set_session(id_);
   context.set_epoch(known_.epoch);
   context.set_lineage(known_.lineage);
+  context.set_life(known_.life);
+  context.set_stay(known_.welcomed_stay);
   context.set_shard(shard_.index);
   context.set_num_shards(shard_.count);
   context.set_world(1);
@@ -46,16 +48,21 @@ v1::Context ControlSession::Context() const {
 
 void ControlSession::Join(bool joining, v1::Join* join) {
   joining_ = joining;
-  join->set_stay(known_.stay);
+  join->set_stay(known_.told_stay);
   *join->mutable_context() = Context();
   state_ = State::kJoining;
 }
 
 Welcome ControlSession::Take(const v1::Welcome& welcome, core::FragmentMap map) {
-  const bool same_lineage = known_.lineage.empty() || known_.lineage == welcome.lineage();
+  const bool same_lineage =
+      known_.lineage.empty() || known_.lineage == welcome.lineage() || known_.lineage == welcome.continues();
   bool same_model = true;
-  known_.epoch = same_lineage ? std::max<uint64_t>(known_.epoch, welcome.epoch()) : welcome.epoch();
+  if (known_.lineage != welcome.lineage() || welcome.epoch() >= known_.epoch) {
+    known_.epoch = welcome.epoch();
+    known_.life = welcome.life();
+  }
   known_.lineage = welcome.lineage();
+  known_.welcomed_stay = welcome.stay();
   if (welcome.has_generation()) {
     same_model = known_.generation.value_or(welcome.generation()) == welcome.generation();
     known_.generation = welcome.generation();
@@ -63,6 +70,7 @@ Welcome ControlSession::Take(const v1::Welcome& welcome, core::FragmentMap map) 
   return {.resumed = welcome.resumed(),
           .kept_transfers = same_model && (welcome.resumed() || (joining_ && same_lineage)),
           .same_lineage = same_lineage,
+          .lineage = known_.lineage,
           .stay = welcome.stay(),
           .generation = welcome.has_generation() ? std::optional(welcome.generation()) : std::nullopt,
           .map = std::move(map),
@@ -95,17 +103,21 @@ void ControlSession::Ended(const grpc::Status& status, int64_t now_ms) {
 }
 
 ControlSession::Wait ControlSession::TakeWait(uint64_t random) {
-  return {.ms = std::max(std::exchange(retry_after_ms_, 0), BackoffMs(attempts_ - 1, random)),
+  const int64_t refused_ms = std::exchange(retry_after_ms_, 0);
+  return {.ms = std::max(refused_ms, BackoffMs(attempts_ - 1, random)),
           .error = last_error_,
-          .unconnected = unconnected_};
+          .unconnected = unconnected_,
+          .refused = refused_ms > 0};
 }
 
 bool ControlSession::GivesUp(int64_t now_ms) const {
   return !over() && UnreachableTooLong(connect_timeout_s_, unreached_since_ms_, now_ms);
 }
 
-bool ControlSession::TakePing(int64_t now_ms) {
-  if (!welcomed() || now_ms - pinged_ms_ < kPingMs) return false;
+bool ControlSession::Report(int64_t now_ms, v1::Progress* report) {
+  if (!welcomed()) return false;
+  report->set_unheard_ms(now_ms - heard_ms_);
+  if (now_ms - pinged_ms_ < kPingMs) return false;
   pinged_ms_ = now_ms;
   return true;
 }

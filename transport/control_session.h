@@ -33,6 +33,7 @@ class ControlSession {
     int64_t ms = 0;
     std::string error;         // why the last stream ended
     bool unconnected = false;  // it had no connection: what TLS says of it may explain more
+    bool refused = false;      // for now, by the coordinator
   };
 
   ControlSession(core::SiteId site, core::Shard shard, int64_t connect_timeout_s, core::SessionId id);
@@ -40,7 +41,7 @@ class ControlSession {
   // ---- Who speaks, and to which life of which run ----
   void Resume(const core::SessionId& id, const std::string& lineage);
   void SetRun(const core::RunId& run_id) { known_.run_id = run_id; }
-  void SetStay(int64_t stay) { known_.stay = stay; }  // that another shard than 0 is told
+  void SetStay(int64_t stay) { known_.told_stay = stay; }  // that another shard than 0 is told
   v1::Context Context() const;
   const core::SessionId& id() const { return id_; }
   const std::string& lineage() const { return known_.lineage; }
@@ -60,7 +61,9 @@ class ControlSession {
   Wait TakeWait(uint64_t random);
   bool GivesUp(int64_t now_ms) const;  // no coordinator was reached for too long
   const std::string& last_error() const { return last_error_; }
-  bool TakePing(int64_t now_ms);  // whether one is due
+  void Heard(int64_t now_ms) { heard_ms_ = now_ms; }  // a message of the coordinator
+  // A report goes out, and says how long ago that was; whether a ping, which is answered at once, is to go before it.
+  bool Report(int64_t now_ms, v1::Progress* report);
 
   // ---- The end ----
   void Leave(v1::SiteMessage leave) { leave_ = std::move(leave); }
@@ -77,8 +80,10 @@ class ControlSession {
     core::RunId run_id;
     uint64_t epoch = 0;
     std::string lineage;
+    uint64_t life = 0;                   // of the coordinator with that epoch
     std::optional<uint64_t> generation;  // of the model that it was welcomed to
-    int64_t stay = 0;
+    int64_t told_stay = 0;
+    int64_t welcomed_stay = 0;
   };
   static constexpr int64_t kPingMs = 500;
 
@@ -96,6 +101,7 @@ class ControlSession {
   std::string last_error_;
   bool unconnected_ = false;  // the last time, before it was welcomed
   int64_t pinged_ms_ = 0;
+  int64_t heard_ms_ = 0;
 
   std::optional<v1::SiteMessage> leave_;  // on its way
   bool left_ = false;                     // the coordinator has heard it

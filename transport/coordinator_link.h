@@ -25,6 +25,7 @@ namespace causeway::transport {
 
 struct Standing {
   std::vector<core::Version> versions;  // of the anchors, empty before the site has entered
+  std::vector<core::Version> admitted;  // base of the last contribution that is known to be admitted, −1: none; as long
   bool from_checkpoint = false;         // this process repeats steps of its session
   bool joining = false;                 // it has no place yet: what it downloads is of use whatever became of its stay
   core::SiteData data;                  // what the site trains and evaluates on, as far as it says
@@ -33,12 +34,27 @@ struct Standing {
 struct Welcome {
   bool resumed = false;         // the session is still in the run
   bool kept_transfers = false;  // what was under way goes on: resumed, or still joining
-  bool same_lineage = true;  // false: the coordinator's state was restored from a backup; what the site holds is void
-  int64_t stay = 0;          // of the site: another one when it has joined anew
+  bool same_lineage = true;     // false: the coordinator's state goes on from another one; what the site holds is void
+  std::string lineage;          // of the coordinator's state; of several shards, with commas between
+  int64_t stay = 0;             // of the site: another one when it has joined anew
   // Number of the model; none: a coordinator of before. Where it is another one than before, no transfer was kept.
   std::optional<uint64_t> generation;
   core::FragmentMap map;
   std::vector<core::Version> last_admitted;  // base of the site's last admitted contribution of each fragment; −1 none
+};
+
+// A fragment's anchor and momentum, as the site has them.
+struct HeldFragment {
+  core::FragmentId fragment = 0;
+  core::Version version = 0;
+  uint64_t anchor_digest = 0;
+  uint64_t momentum_digest = 0;
+};
+
+// W and then v of a fragment, float32 in padded layout, in pieces of at most 1 MiB.
+struct HeldValues {
+  core::Version version = 0;
+  std::shared_ptr<const std::vector<std::string>> pieces;  // nullptr: the site does not hold it
 };
 
 // Called on the link's threads, one call at a time; must not block for long.
@@ -56,6 +72,11 @@ class LinkListener {
   virtual void OnNotice(const std::string& reason) = 0;  // why nothing happens at the moment
   virtual void OnDrain(const std::string& reason) = 0;   // finish what is in flight and leave
   virtual void OnHold(bool held) = 0;                    // the run is paused, or goes on
+
+  // The coordinator has lost its state and rebuilds it from the sites'. Each answers once, on any thread: all fragments
+  // that the site holds, none if it has not entered; and the values of one.
+  virtual void OnHoldingsWanted(std::function<void(const std::vector<HeldFragment>&)> show) { show({}); }
+  virtual void OnFragmentWanted(core::FragmentId /*fragment*/, std::function<void(HeldValues)> send) { send({}); }
 
   // The end of the link: PERMISSION_DENIED when the coordinator refused the site, UNAVAILABLE when it was not reached
   // within the time allowed.

@@ -12,7 +12,6 @@
 #include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/describe_call.h"
-#include "transport/kernel_buffers.h"
 #include "transport/messages.h"
 #include "transport/tls_probe.h"
 
@@ -31,6 +30,7 @@ GrpcLink::GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire)
       wire_(std::move(wire)),
       up_(options_.max_up_bytes_per_s),
       down_(options_.max_down_bytes_per_s),
+      show_(wire_.get(), &up_),
       session_(options_.site, options_.shard, options_.connect_timeout_s,
                absl::StrFormat("%016x", core::DeviceRandom())) {}
 
@@ -61,9 +61,7 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
     }
     if (!absl::IsUnavailable(meaning)) return meaning;
     const bool unconnected = status.error_code() == grpc::StatusCode::UNAVAILABLE;
-    const std::string error = unconnected
-                                  ? ExplainFailure(status.error_message(), options_.coordinator, options_.channel.tls)
-                                  : status.error_message();
+    const std::string error = Explain(unconnected, status.error_message());
     if (UnreachableTooLong(options_.connect_timeout_s, since_ms, clock_.NowMs())) {
       return absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " within ",
                                                  options_.connect_timeout_s, " s: ", error));
@@ -93,6 +91,10 @@ bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& can
   return stops();
 }
 
+std::string GrpcLink::Explain(bool unconnected, const std::string& error) const {
+  return unconnected ? ExplainFailure(error, options_.coordinator, options_.channel.tls) : error;
+}
+
 bool GrpcLink::Stopping() const {
   core::MutexLock lock(mutex_);
   return session_.stopping();
@@ -118,12 +120,11 @@ void GrpcLink::Run() {
       if (session_.HasToWait()) wait = session_.TakeWait(core::DeviceRandom());
     }
     if (wait.ms > 0) {
-      spdlog::warn(
-          "connection to {} lost ({}); joining again in {} ms", options_.coordinator.Text(),
-          wait.unconnected ? ExplainFailure(wait.error, options_.coordinator, options_.channel.tls) : wait.error,
-          wait.ms);
+      spdlog::warn("{} {} ({}); joining again in {} ms", options_.coordinator.Text(),
+                   wait.refused ? "lets this site wait" : "is not connected", Explain(wait.unconnected, wait.error),
+                   wait.ms);
+      if (WaitForRetry(wait.ms, [] { return false; })) return;
     }
-    if (wait.ms > 0 && WaitForRetry(wait.ms, [] { return false; })) return;
     Connect();
     // Until the control stream breaks, look after the transfers.
     while (true) {
@@ -170,6 +171,10 @@ void GrpcLink::OnControlEnded(const grpc::Status& status) {
 }
 
 void GrpcLink::OnControlMessage(const v1::CoordinatorMessage& message) {
+  {
+    core::MutexLock lock(mutex_);
+    session_.Heard(clock_.NowMs());
+  }
   switch (message.kind_case()) {
     case v1::CoordinatorMessage::kWelcome: OnWelcome(message.welcome()); break;
     case v1::CoordinatorMessage::kRefused: OnRefused(message.refused()); break;
@@ -208,8 +213,13 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
 
 void GrpcLink::OnRefused(const v1::Refused& refused) {
   if (refused.retry_after_ms() == 0) return Fail(absl::PermissionDeniedError(refused.reason()));
-  core::MutexLock lock(mutex_);
-  session_.Refused(refused, clock_.NowMs());
+  v1::Context context;
+  {
+    core::MutexLock lock(mutex_);
+    session_.Refused(refused, clock_.NowMs());
+    context = session_.Context();
+  }
+  if (refused.wants_state()) show_.Begin(context, manifest_, listener_);
 }
 
 void GrpcLink::Fail(const absl::Status& status) {
@@ -239,21 +249,16 @@ void GrpcLink::SendReady() {
 }
 
 bool GrpcLink::SendProgress(const core::Progress& progress) {
-  v1::SiteMessage message;
+  v1::SiteMessage message, ping;
   ToProto(progress, message.mutable_progress());
-  Ping();
-  return SendOnControl(std::move(message));
-}
-
-// Measures the round trip, with the reports, which come a few times in a lease.
-void GrpcLink::Ping() {
+  bool pings = false;
   {
     core::MutexLock lock(mutex_);
-    if (!session_.TakePing(clock_.NowMs())) return;
+    pings = session_.Report(clock_.NowMs(), message.mutable_progress());
   }
-  v1::SiteMessage message;
-  message.mutable_ping()->set_sent_us(clock_.NowUs());
-  SendOnControl(std::move(message));
+  ping.mutable_ping()->set_sent_us(clock_.NowUs());
+  if (pings) SendOnControl(std::move(ping));
+  return SendOnControl(std::move(message));
 }
 
 void GrpcLink::Leave(bool finished, const std::string& reason) {
@@ -276,6 +281,7 @@ void GrpcLink::Leave(bool finished, const std::string& reason) {
   }
   thread_.Join();
   DropTransfers();
+  show_.End();
   core::MutexLock lock(mutex_);
   lock.Wait(changed_,
             [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !session_.running() && transfers_.empty(); });
@@ -365,7 +371,7 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
       return;
     }
   }
-  AdviseOnBuffers();
+  buffers_.Look(meter_.progress());
   // It counts as running until its owner has been told and the next one is launched, so that Leave does not return
   // before.
   if (!finished) transfer->Finish(absl::CancelledError("the transfer was dropped"));
@@ -373,12 +379,6 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
   core::MutexLock lock(mutex_);
   transfers_.Remove(*transfer);
   changed_.NotifyAll();
-}
-
-void GrpcLink::AdviseOnBuffers() {
-  if (advised_) return;
-  const std::string advice = BufferAdvice(meter_.progress(), ReadKernelBuffers());
-  if (!advice.empty() && !advised_.exchange(true)) spdlog::warn("the kernel's buffers slow this link: {}", advice);
 }
 
 void GrpcLink::DropTransfers() {

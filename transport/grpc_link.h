@@ -10,7 +10,6 @@
 // Thread-safe. Callbacks come from gRPC's threads and the link thread, never with the link's mutex held.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 
@@ -22,9 +21,11 @@
 #include "transport/channel.h"
 #include "transport/control_session.h"
 #include "transport/control_stream.h"
+#include "transport/kernel_buffers.h"
 #include "transport/link_meter.h"
 #include "transport/pacer.h"
 #include "transport/session_link.h"
+#include "transport/state_show.h"
 #include "transport/transfer.h"
 #include "transport/transfer_queue.h"
 #include "transport/wire.h"
@@ -73,7 +74,6 @@ class GrpcLink final : public ShardLink {
   void OnControlEnded(const grpc::Status& status);
   void OnWelcome(const v1::Welcome& welcome);
   void OnRefused(const v1::Refused& refused);
-  void Ping();
   bool SendOnControl(v1::SiteMessage message);  // false: there is no stream
   void Fail(const absl::Status& status);
 
@@ -82,8 +82,8 @@ class GrpcLink final : public ShardLink {
   void OnTransferWritten(const Transfer& transfer);
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
   bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was one
-  void AdviseOnBuffers();
 
+  std::string Explain(bool unconnected, const std::string& error) const;
   bool WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled);
   bool Stopping() const;
 
@@ -92,10 +92,11 @@ class GrpcLink final : public ShardLink {
   const std::unique_ptr<Wire> wire_;
   LinkMeter meter_;
   Pacer up_, down_;
+  StateShow show_;
   core::Manifest manifest_;
   LinkListener* listener_ = nullptr;
   core::Thread thread_;
-  std::atomic<bool> advised_ = false;  // on the kernel's buffers; once is enough
+  BufferAdviser buffers_;
 
   mutable core::Mutex mutex_;
   core::Condition changed_;

@@ -1,5 +1,7 @@
 #include "transport/kernel_buffers.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -55,6 +57,12 @@ std::string BufferAdvice(const core::LinkProgress& link, const KernelBuffers& bu
   const std::string up = AdviceFor("tcp_wmem", "tcp_rmem", link.up_bytes_per_s, kWritePayload, buffers.write, link);
   const std::string down = AdviceFor("tcp_rmem", "tcp_wmem", link.down_bytes_per_s, kReadPayload, buffers.read, link);
   return absl::StrCat(up, up.empty() || down.empty() ? "" : "; ", down);
+}
+
+void BufferAdviser::Look(const core::LinkProgress& link) {
+  if (advised_) return;
+  const std::string advice = BufferAdvice(link, ReadKernelBuffers());
+  if (!advice.empty() && !advised_.exchange(true)) spdlog::warn("the kernel's buffers slow this link: {}", advice);
 }
 
 }  // namespace causeway::transport

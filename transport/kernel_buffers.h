@@ -3,9 +3,11 @@
 //   rate × round trip ÷ connections = what each has in flight ─► buffer it takes ─► above the kernel's maximum? say so
 //
 // A connection has in flight what its sender may keep unacknowledged (tcp_wmem) and its receiver may take (tcp_rmem),
-// of which a part goes to the kernel's bookkeeping. Pure but for ReadKernelBuffers.
+// of which a part goes to the kernel's bookkeeping. Pure but for ReadKernelBuffers and
+// BufferAdviser.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -27,5 +29,14 @@ KernelBuffers ReadKernelBuffers();
 
 // Which sysctl to raise and to what, for a link as it was measured; empty if there is nothing to raise.
 std::string BufferAdvice(const core::LinkProgress& link, const KernelBuffers& buffers);
+
+// Says so in the log, once for each link. Thread-safe.
+class BufferAdviser {
+ public:
+  void Look(const core::LinkProgress& link);
+
+ private:
+  std::atomic<bool> advised_ = false;
+};
 
 }  // namespace causeway::transport

@@ -41,6 +41,7 @@ void ToProto(const core::SiteData& data, v1::Join* message) {
 
 void ToProto(const Standing& standing, v1::Join* message) {
   message->mutable_versions()->Assign(standing.versions.begin(), standing.versions.end());
+  message->mutable_admitted()->Assign(standing.admitted.begin(), standing.admitted.end());
   message->set_from_checkpoint(standing.from_checkpoint);
   message->set_software_version(kVersion);
   ToProto(standing.data, message);

@@ -22,7 +22,6 @@ class SessionLink : public CoordinatorLink {
   // Before Start: goes on with a session of an earlier process, which held parameters of that lineage ("" for none).
   virtual void Resume(const core::SessionId& session, const std::string& lineage) = 0;
   virtual const core::SessionId& session() const = 0;
-  virtual std::string lineage() const = 0;
 
   // Asks what run this is, for as long as it takes. UNAVAILABLE after connect_timeout_s, CANCELLED once `cancelled`
   // returns true, PERMISSION_DENIED if what answers is no coordinator that we understand, or another shard.
@@ -31,6 +30,8 @@ class SessionLink : public CoordinatorLink {
 
 class ShardLink : public SessionLink {
  public:
+  virtual std::string lineage() const = 0;  // of the coordinator's state, as last seen
+
   // From now on joins as of this stay, which shard 0 has given; at once, on a new control stream, if it was started.
   virtual void JoinStay(int64_t stay) = 0;
 

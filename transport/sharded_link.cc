@@ -24,12 +24,23 @@ class ShardedLink::ShardListener final : public LinkListener {
   void OnNotice(const std::string& reason) override { ByShardZero(&LinkListener::OnNotice, reason); }
   void OnDrain(const std::string& reason) override { ByShardZero(&LinkListener::OnDrain, reason); }
   void OnHold(bool held) override { ByShardZero(&LinkListener::OnHold, held); }
+  // Fragments of all shards: a coordinator asks for its own.
+  void OnHoldingsWanted(std::function<void(const std::vector<HeldFragment>&)> show) override {
+    Listener()->OnHoldingsWanted(std::move(show));
+  }
+  void OnFragmentWanted(core::FragmentId fragment, std::function<void(HeldValues)> send) override {
+    Listener()->OnFragmentWanted(fragment, std::move(send));
+  }
   void OnFailure(const absl::Status& status) override {
     core::MutexLock lock(link_->mutex_);
     link_->listener_->OnFailure({status.code(), absl::StrCat("shard ", shard_, ": ", status.message())});
   }
 
  private:
+  LinkListener* Listener() const {
+    core::MutexLock lock(link_->mutex_);
+    return link_->listener_;
+  }
   template <typename Call, typename Argument>
   void ByShardZero(Call call, const Argument& argument) {
     if (shard_ != 0) return;
@@ -58,10 +69,6 @@ ShardedLink::~ShardedLink() { Leave(/*finished=*/false, "the program ends"); }
 void ShardedLink::Resume(const core::SessionId& session, const std::string& lineage) {
   const std::vector<std::string> lineages = absl::StrSplit(lineage, ',');
   for (size_t i = 0; i < links_.size(); ++i) links_[i]->Resume(session, i < lineages.size() ? lineages[i] : "");
-}
-
-std::string ShardedLink::lineage() const {
-  return absl::StrJoin(links_, ",", [](std::string* out, const auto& link) { absl::StrAppend(out, link->lineage()); });
 }
 
 absl::StatusOr<RunDescription> ShardedLink::Describe(const std::function<bool()>& cancelled) {
@@ -120,7 +127,11 @@ Standing ShardedLink::StandingFor(size_t shard) {
   core::MutexLock lock(mutex_);
   Standing standing = listener_->GetStanding();
   standing.from_checkpoint = from_checkpoint_[shard];
-  if (place_lost_) standing.versions.clear();
+  // Until the listener has heard of a stay, what it holds may be of a lineage that a shard has no more.
+  if (place_lost_ || (stay_ != 0 && !told_welcome_)) {
+    standing.versions.clear();
+    standing.admitted.clear();
+  }
   return standing;
 }
 
@@ -129,6 +140,7 @@ void ShardedLink::OnWelcome(size_t shard, const Welcome& welcome) {
   if (shard == 0 && welcome.stay != stay_) BeginStay(welcome);
   if (welcome.stay != stay_) return;  // of an earlier one
   from_checkpoint_[shard] = false;
+  void_ |= !welcome.same_lineage;
   said_[shard].welcome = welcome;
   if (!told_welcome_) return TellWelcome();
   if (shard == 0) {
@@ -138,8 +150,9 @@ void ShardedLink::OnWelcome(size_t shard, const Welcome& welcome) {
     if (!all.kept_transfers) DropAll();
     listener_->OnWelcome(all);
   } else if (!welcome.same_lineage || !welcome.kept_transfers) {
-    spdlog::warn("shard {} {}; joins anew", shard,
-                 welcome.same_lineage ? "has another model" : "was restored from a backup");
+    spdlog::warn(
+        "shard {} {}; joins anew", shard,
+        welcome.same_lineage ? "has another model, or a state that was rebuilt" : "was restored from a backup");
     place_lost_ = transfers_lost_ = true;
     links_.front()->Rejoin();
   }
@@ -167,6 +180,8 @@ void ShardedLink::DropAll() {
 // Shard 0's, with what the owners have said of their fragments.
 Welcome ShardedLink::Combined() const {
   Welcome all = *said_.front().welcome;
+  all.lineage =
+      absl::StrJoin(links_, ",", [](std::string* out, const auto& link) { absl::StrAppend(out, link->lineage()); });
   for (size_t i = 1; i < said_.size(); ++i) {
     if (!said_[i].welcome) continue;
     const Welcome& one = *said_[i].welcome;
@@ -179,9 +194,9 @@ Welcome ShardedLink::Combined() const {
 void ShardedLink::TellWelcome() {
   if (std::ranges::any_of(said_, [](const Said& said) { return !said.welcome; })) return;
   Welcome all = Combined();
+  all.same_lineage = !std::exchange(void_, false);
   for (const Said& said : said_) {
-    all.same_lineage &= said.welcome->same_lineage;
-    all.kept_transfers &= said.welcome->same_lineage && said.welcome->kept_transfers;
+    all.kept_transfers &= all.same_lineage && said.welcome->kept_transfers;
   }
   if (!all.kept_transfers) DropAll();  // begun since for a stay that was over
   told_welcome_ = true;

@@ -31,7 +31,6 @@ class ShardedLink final : public SessionLink {
   // The lineages of all shards, separated by commas.
   void Resume(const core::SessionId& session, const std::string& lineage) override;
   const core::SessionId& session() const override { return links_.front()->session(); }
-  std::string lineage() const override;
 
   // Of shard 0, once every address has answered that it is the shard that is expected there.
   absl::StatusOr<RunDescription> Describe(const std::function<bool()>& cancelled) override;
@@ -76,6 +75,7 @@ class ShardedLink final : public SessionLink {
   std::vector<Said> said_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> started_ ABSL_GUARDED_BY(mutex_);
   bool told_welcome_ ABSL_GUARDED_BY(mutex_) = false;  // to the listener, of this stay
+  bool void_ ABSL_GUARDED_BY(mutex_) = false;  // a shard is of another lineage; the listener is yet to hear of it
   bool told_entry_ ABSL_GUARDED_BY(mutex_) = false;
   bool seed_requested_ ABSL_GUARDED_BY(mutex_) = false;        // before it was welcomed
   bool place_lost_ ABSL_GUARDED_BY(mutex_) = false;            // what it holds of a shard is void: shard 0 is to know

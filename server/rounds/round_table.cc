@@ -10,8 +10,10 @@ namespace causeway::server {
 namespace {
 
 constexpr int64_t kAliveMs = 2'500;  // two heartbeats, and their way
-// Begins the reason of a lease that ended. Reasons are durable, and other shards are told of them: it is the mark, too.
+// One begins the reason of a lease that ended. Reasons are durable, and other shards are told of them: they are the
+// mark, too.
 constexpr absl::string_view kNotHeardOf = "not heard of";
+constexpr absl::string_view kDoesNotHear = "does not hear the coordinator";
 
 }  // namespace
 
@@ -23,7 +25,8 @@ using core::SiteState;
 using core::Version;
 
 bool IsLost(const SiteRecord& record) {
-  return record.state == SiteState::kGone && absl::StartsWith(record.reason, kNotHeardOf);
+  return record.state == SiteState::kGone &&
+         (absl::StartsWith(record.reason, kNotHeardOf) || absl::StartsWith(record.reason, kDoesNotHear));
 }
 
 RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms, SiteId seeder)
@@ -89,17 +92,6 @@ bool RoundTable::IsCompleting(const SiteId& site) const {
   return link != links_.end() && link->second.completing;
 }
 
-std::string RoundTable::WhyHeldIsTooNew(const std::vector<Version>& held) const {
-  for (size_t p = 0; p < held.size() && p < state_.versions.size(); ++p) {
-    if (!Owns(static_cast<FragmentId>(p)) || held[p] <= state_.versions[p]) continue;
-    return absl::StrCat("the site holds version ", held[p], " of fragment ", p, ", the coordinator only version ",
-                        state_.versions[p],
-                        ": its state is older than the run's; start the coordinator on the newer state, or the site "
-                        "afresh");
-  }
-  return "";
-}
-
 void RoundTable::Refuse(const SiteId& site, JoinDecision& decision) const {
   if (run_state() == RunState::kDone) {
     decision.reason = "the run is done";
@@ -129,11 +121,7 @@ void RoundTable::Accept(const SiteId& site, JoinDecision& decision) {
   links_[site] = {.connected = true, .deadline_ms = now_ms_ + rules_.membership.lease_ms};
   pace_.Interrupted(site);
   decision.accepted = true;
-  decision.last_admitted = state_.sites[site].last_merged;
-  for (FragmentId p = 0; p < num_fragments(); ++p) {
-    const auto waiting = state_.contributions[p].find(site);
-    if (waiting != state_.contributions[p].end()) decision.last_admitted[p] = waiting->second.base;
-  }
+  decision.last_admitted = LastAdmitted(site);
   AskForSeed(site, decision.actions);
 }
 
@@ -141,8 +129,6 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
   SetNow(now_ms);
   const SiteId& site = request.site;
   JoinDecision decision;
-  decision.reason = WhyHeldIsTooNew(request.held);
-  if (!decision.reason.empty()) return decision;
   if (follows()) return JoinFollowed(request);
   const bool in_session = InSession(site, request.session);
   bool goes_on = in_session;
@@ -177,7 +163,7 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
 }
 
 void RoundTable::AskForSeed(const SiteId& joined, Actions& actions) {
-  if (state_.seeded || follows()) return;
+  if (state_.seeded || seed_held_ || follows()) return;
   const SiteId before = seeder_;
   const auto joining = [](const auto& site) { return site.second.state == SiteState::kJoining; };
   const auto seeder = state_.sites.find(seeder_);
@@ -188,18 +174,19 @@ void RoundTable::AskForSeed(const SiteId& joined, Actions& actions) {
   if (!seeder_.empty() && (seeder_ != before || seeder_ == joined)) actions.push_back(RequestSeed{seeder_});
 }
 
-Actions RoundTable::Heard(const SiteId& site, const SessionId& session, core::Step step, bool completing,
-                          int64_t now_ms) {
+Actions RoundTable::Heard(const SiteId& site, const SessionId& session, const SiteBeat& beat, int64_t now_ms) {
   SetNow(now_ms);
   Actions actions;
   if (!InSession(site, session)) return actions;
   Link& link = links_[site];
-  link.deadline_ms = now_ms_ + rules_.membership.lease_ms;
+  const int64_t unheard_ms = RanSince(now_ms_ - std::max<int64_t>(0, beat.unheard_ms));
+  link.cut_off = unheard_ms > rules_.membership.lease_ms / 2;
+  link.deadline_ms = std::max(link.deadline_ms, now_ms_ - unheard_ms + rules_.membership.lease_ms);
   if (!core::IsActive(state_.sites[site].state)) return actions;
   // A site reports several times within its lease, or it was cut off.
-  if (step >= link.entry_step) pace_.Heard(site, step, now_ms_, rules_.membership.lease_ms / 2);
-  if (link.completing == completing) return actions;
-  link.completing = completing;
+  if (beat.step >= link.entry_step) pace_.Heard(site, beat.step, now_ms_, rules_.membership.lease_ms / 2);
+  if (link.completing == beat.completing) return actions;
+  link.completing = beat.completing;
   CloseRounds(actions);
   return actions;
 }
@@ -342,7 +329,10 @@ Actions RoundTable::Tick(int64_t now_ms) {
   for (const SiteId& site : expired) {
     if (!links_.contains(site)) continue;  // gone with another one
     const char* leaves = state_.sites[site].state == SiteState::kDraining ? "was to leave; " : "";
-    Drop(site, absl::StrCat(leaves, kNotHeardOf, " for ", rules_.membership.lease_ms, " ms (lease_ms)"), actions);
+    Drop(site,
+         absl::StrCat(leaves, links_.at(site).cut_off ? kDoesNotHear : kNotHeardOf, " for ", rules_.membership.lease_ms,
+                      " ms (lease_ms)"),
+         actions);
   }
   if (state_.stopped && AnyJoining() && !follows()) {
     std::vector<SiteId> joining;
@@ -355,7 +345,16 @@ Actions RoundTable::Tick(int64_t now_ms) {
   return actions;
 }
 
+int64_t RoundTable::RanSince(int64_t since_ms) const {
+  int64_t ran_ms = now_ms_ - since_ms;
+  for (const auto& [from_ms, to_ms] : stalls_ms_) ran_ms -= std::max<int64_t>(0, to_ms - std::max(from_ms, since_ms));
+  return std::max<int64_t>(0, ran_ms);
+}
+
 void RoundTable::StoodStill(int64_t from_ms, int64_t to_ms) {
+  SetNow(to_ms);
+  std::erase_if(stalls_ms_, [this](const auto& stall) { return RanSince(stall.second) > rules_.membership.lease_ms; });
+  stalls_ms_.emplace_back(from_ms, to_ms);
   for (auto& [site, link] : links_) {
     const int64_t heard_ms = link.deadline_ms - rules_.membership.lease_ms;
     link.deadline_ms += to_ms - std::clamp(heard_ms, from_ms, to_ms);
@@ -372,9 +371,12 @@ absl::Status RoundTable::Pause() {
 }
 
 absl::Status RoundTable::Resume() {
-  if (!state_.paused && !state_.stopped) {
+  if (!held() && !state_.stopped) {
     return absl::FailedPreconditionError("the run is neither paused nor stopped by an operator");
   }
+  doubt_settled_ |= doubted();
+  doubt_.clear();
+  if (follows()) return absl::OkStatus();  // what shard 0 has paused is not this one's to resume
   state_.paused = state_.stopped = false;
   pace_.InterruptedAll();  // sites stood still
   return absl::OkStatus();
@@ -383,6 +385,7 @@ absl::Status RoundTable::Resume() {
 absl::Status RoundTable::Stop() {
   if (state_.stopped) return absl::FailedPreconditionError("the run is stopped already");
   if (run_state() == RunState::kDone) return absl::FailedPreconditionError("the run is done");
+  doubt_.clear();
   state_.paused = false;  // or the rounds that the sites wait for in order to leave would not close
   state_.stopped = true;
   pace_.InterruptedAll();
@@ -393,7 +396,5 @@ absl::Status RoundTable::Stop() {
   }
   return absl::OkStatus();
 }
-
-bool RoundTable::held() const { return state_.paused; }
 
 }  // namespace causeway::server

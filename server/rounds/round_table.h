@@ -26,6 +26,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -96,6 +97,15 @@ struct JoinRequest {
   int64_t stay = 0;  // to a shard beyond the first: the stay that shard 0 has welcomed the site to
 };
 
+// A site's report, as the rules see it.
+struct SiteBeat {
+  core::Step step = 0;
+  bool completing = false;  // it sends nothing more and waits for its open rounds, which then need not wait for it
+  // How long ago it has heard of the coordinator: a site that is reached no more takes part in no round, though its
+  // reports arrive, so that its lease is counted from there.
+  int64_t unheard_ms = 0;
+};
+
 struct JoinDecision {
   bool accepted = false;
   bool resumed = false;        // the session is still in the run
@@ -128,10 +138,8 @@ class RoundTable {
   // A site asks to join, or to go on with its session after its control stream broke or its process died.
   JoinDecision Join(const JoinRequest& request, int64_t now_ms);
 
-  // The site reports: renews its lease and tells how fast it steps. `completing`: it sends nothing more and waits for
-  // its open rounds, which then need not wait for it.
-  Actions Heard(const core::SiteId& site, const core::SessionId& session, core::Step step, bool completing,
-                int64_t now_ms);
+  // The site reports: renews its lease and tells how fast it steps.
+  Actions Heard(const core::SiteId& site, const core::SessionId& session, const SiteBeat& beat, int64_t now_ms);
   void Disconnected(const core::SiteId& site, const core::SessionId& session, int64_t now_ms);
   Actions Leave(const core::SiteId& site, const core::SessionId& session, bool finished, const std::string& reason,
                 int64_t now_ms);
@@ -139,6 +147,8 @@ class RoundTable {
   // neither training nor lost.
   absl::Status StartDraining(const core::SiteId& site, const std::string& reason);
 
+  // Held, no site has to supply initial parameters; false at first.
+  Actions HoldSeed(bool held);
   Actions Seeded();          // the initial parameters of the shard's own fragments are complete
   void BeginAnotherModel();  // they are of no use any more; no site has trained yet
   Actions Ready(const core::SiteId& site, const core::SessionId& session);
@@ -164,11 +174,16 @@ class RoundTable {
   // ---- The people who run it ----
   // FAILED_PRECONDITION if there is nothing to do. Rounds that a Resume lets close do so at the next Tick.
   absl::Status Pause();   // no round closes, and sites hold
-  absl::Status Resume();  // undoes Pause and Stop; who was told to drain still leaves, and may join again
+  absl::Status Resume();  // undoes Pause, Stop and Doubt; who was told to drain still leaves, and may join again
+  // The state may not be the run's latest: no round closes and sites hold until an operator resumes the run; that
+  // settles it for every later reason as well, and a run that was stopped is not held up. Not kept over a restart,
+  // where the site that gave reason to it does so again.
+  void Doubt(const std::string& why);
+  bool doubted() const { return !doubt_.empty(); }
   // All active sites drain (the owner tells them), joiners are refused, and it is done when all have left. Ends a
   // pause: sites leave when their open rounds have closed.
   absl::Status Stop();
-  bool held() const;  // sites should hold before their next step: paused by an operator
+  bool held() const { return state_.paused || !doubt_.empty(); }  // sites should hold before their next step
 
   Actions Tick(int64_t now_ms);  // ends leases and graces; a few dozen times a second
   // The process did not run between the two, and heard no site: leases go on from where they were.
@@ -177,9 +192,11 @@ class RoundTable {
   const core::RoundState& state() const { return state_; }
   RunState run_state() const;
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
-  bool AnySiteIn() const;                         // joining ones, too
-  bool IsReady(const core::SiteId& site) const;   // it holds the anchors and has no place yet
-  std::string Reason() const;  // why the run waits, is paused, stopped or done; empty while it trains
+  // The base version, in each fragment, of the site's last contribution that was admitted, merged yet or not; −1: none.
+  std::vector<core::Version> LastAdmitted(const core::SiteId& site) const;
+  bool AnySiteIn() const;                        // joining ones, too
+  bool IsReady(const core::SiteId& site) const;  // it holds the anchors and has no place yet
+  std::string Reason() const;                    // why the run waits, is paused, stopped or done; empty while it trains
   RoundPhase Phase(core::FragmentId fragment) const;
   // What the open round waits for: "1 of 2 for a quorum; waiting for asia, us"; empty when nobody contributed.
   std::string RoundReason(core::FragmentId fragment) const;
@@ -189,6 +206,7 @@ class RoundTable {
     bool connected = false;
     int64_t deadline_ms = 0;
     bool completing = false;
+    bool cut_off = false;       // it reports, and has not heard of us for long
     core::Step entry_step = 0;  // that it was told; reports of earlier steps are from before it heard of that
   };
   // What is known of an open round beside its contributions. Times are those of this process.
@@ -201,14 +219,14 @@ class RoundTable {
   bool synchronous() const { return rules_.sync.mode == core::SyncMode::kSynchronous; }
   int num_fragments() const { return schedule_.num_fragments(); }
   void SetNow(int64_t now_ms);
+  int64_t RanSince(int64_t since_ms) const;  // without the time in which the process stood still
 
   // round_table.cc: who is in.
   bool InSession(const core::SiteId& site, const core::SessionId& session) const;
   int NumActive() const;
   bool AnyJoining() const;
   bool IsCompleting(const core::SiteId& site) const;
-  std::string WhyHeldIsTooNew(const std::vector<core::Version>& held) const;  // empty if it is not
-  void Refuse(const core::SiteId& site, JoinDecision& decision) const;        // unless the site may join anew
+  void Refuse(const core::SiteId& site, JoinDecision& decision) const;  // unless the site may join anew
   void Accept(const core::SiteId& site, JoinDecision& decision);
   Actions StartIfEnough();
   Enter EnterNow(const core::SiteId& site);
@@ -256,11 +274,15 @@ class RoundTable {
   std::map<core::SiteId, Link> links_;  // of the sites that are not gone
   std::vector<core::SiteId> ready_;     // wait for the start
   core::SiteId seeder_;                 // was asked for the initial parameters
+  bool seed_held_ = false;              // and none is to supply them at present
+  std::string doubt_;                   // empty: none
+  bool doubt_settled_ = false;          // an operator has gone on in spite of one
   bool seeded_here_ = false;            // they are there, of the shard's own fragments
   std::vector<bool> heard_of_shard_;    // shard 0: since it was started; its own counts
   std::vector<bool> seeded_shard_;      // shard 0: as they said last
 
-  int64_t now_ms_;  // of the latest event
+  int64_t now_ms_;                                      // of the latest event
+  std::vector<std::pair<int64_t, int64_t>> stalls_ms_;  // from, to: those within about the last lease
   Pace pace_;
   std::vector<OpenRound> open_;                    // of each fragment
   std::vector<std::optional<int64_t>> closed_ms_;  // when the last round of each fragment closed

@@ -38,7 +38,7 @@ bool RoundTable::BelowQuorum() const {
 }
 
 RunState RoundTable::run_state() const {
-  if (state_.paused) return RunState::kPaused;
+  if (held()) return RunState::kPaused;
   const bool nobody = NumActive() == 0;
   if ((state_.finished || state_.stopped) && nobody && !AnyJoining()) return RunState::kDone;
   if (state_.stopped) return RunState::kPaused;
@@ -53,7 +53,12 @@ std::string RoundTable::QuorumReason() const {
                       " are needed (min_quorum)");
 }
 
+void RoundTable::Doubt(const std::string& why) {
+  if (!doubt_settled_ && !state_.stopped && run_state() != RunState::kDone) doubt_ = why;
+}
+
 std::string RoundTable::Reason() const {
+  if (!doubt_.empty()) return doubt_;
   if (state_.paused) return "paused by an operator";
   if (state_.stopped) return "stopped by an operator";
   switch (run_state()) {
@@ -76,6 +81,7 @@ RoundPhase RoundTable::Phase(FragmentId fragment) const {
 std::string RoundTable::RoundReason(FragmentId fragment) const {
   const auto& contributors = state_.contributions[fragment];
   if (contributors.empty()) return "";
+  if (!doubt_.empty()) return doubt_;
   if (state_.paused) return "paused by an operator";
   if (!EnoughActive(fragment)) return QuorumReason();
   const std::string missing = absl::StrJoin(MissingFrom(fragment), ", ");

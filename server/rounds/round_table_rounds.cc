@@ -96,6 +96,18 @@ Actions RoundTable::Admit(const SiteId& site, FragmentId fragment, const core::A
   return actions;
 }
 
+std::vector<core::Version> RoundTable::LastAdmitted(const SiteId& site) const {
+  const auto record = state_.sites.find(site);
+  if (record == state_.sites.end()) return std::vector<core::Version>(num_fragments(), -1);
+  std::vector<core::Version> bases = record->second.last_merged;
+  bases.resize(num_fragments(), -1);
+  for (FragmentId p = 0; p < num_fragments(); ++p) {
+    const auto waiting = state_.contributions[p].find(site);
+    if (waiting != state_.contributions[p].end()) bases[p] = waiting->second.base;
+  }
+  return bases;
+}
+
 bool RoundTable::Misses(FragmentId fragment, const SiteId& site, const SiteRecord& record) const {
   return core::IsActive(record.state) && record.first_versions[fragment] <= state_.versions[fragment] &&
          !state_.contributions[fragment].contains(site) && (synchronous() || !IsCompleting(site));
@@ -162,7 +174,7 @@ bool RoundTable::FarEnough(FragmentId fragment) const {
 }
 
 bool RoundTable::MayClose(FragmentId fragment) const {
-  if (state_.paused || state_.contributions[fragment].empty()) return false;
+  if (held() || state_.contributions[fragment].empty()) return false;
   if (synchronous()) return !AnyMissingFrom(fragment) && EnoughActive(fragment);
   return HasQuorum(fragment) && !InGrace(fragment) && FarEnough(fragment);
 }
@@ -170,7 +182,7 @@ bool RoundTable::MayClose(FragmentId fragment) const {
 void RoundTable::NoteQuorum(FragmentId fragment) {
   OpenRound& open = open_[fragment];
   if (state_.contributions[fragment].empty()) return;
-  if (state_.paused || !EnoughActive(fragment)) open.first_ms.reset();
+  if (held() || !EnoughActive(fragment)) open.first_ms.reset();
   if (!HasQuorum(fragment)) {
     open.quorum_ms.reset();
   } else if (!open.quorum_ms) {

@@ -1,5 +1,6 @@
 // What the shards of a run tell each other: shard 0 decides who is in, the others follow.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -47,6 +48,14 @@ std::string RoundTable::MissingShards() const {
     if (i > 0 && !seeded_shard_[i]) return absl::StrCat("waiting for the initial parameters of shard ", i);
   }
   return "";
+}
+
+Actions RoundTable::HoldSeed(bool held) {
+  Actions actions;
+  if (std::exchange(seed_held_, held) == held || held) return actions;
+  AskForSeed(seeder_, actions);
+  if (follows()) AskSeederOfFollowed(actions);
+  return actions;
 }
 
 Actions RoundTable::Seeded() {
@@ -166,7 +175,7 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
 
 void RoundTable::AskSeederOfFollowed(Actions& actions) const {
   const auto seeder = state_.sites.find(seeder_);
-  if (seeded_here_ || seeder == state_.sites.end() || seeder->second.state != SiteState::kJoining) return;
+  if (seeded_here_ || seed_held_ || seeder == state_.sites.end() || seeder->second.state != SiteState::kJoining) return;
   actions.push_back(RequestSeed{seeder_});
 }
 

@@ -7,12 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/random.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
 namespace {
 
 constexpr int64_t kNotToldMs = 200;  // until shard 0's word is here
+
+Shown ShownBy(const v1::Context& context) {
+  return {.lineage = context.lineage(), .epoch = context.epoch(), .life = context.life()};
+}
 
 }  // namespace
 
@@ -28,6 +33,11 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
     : options_(std::move(options)),
       journal_(journal),
       started_ms_(options_.clock->NowMs()),
+      identity_{.lineage = journal->lineage(),
+                .former_lineages = journal->former_lineages(),
+                .continues = journal->continues(),
+                .epoch = journal->epoch(),
+                .life = core::DeviceRandom()},
       data_(options_.config.data, {}),
       codecs_(options_.config) {}
 
@@ -106,12 +116,7 @@ v1::RunDescription Coordinator::Describe() const {
   return description;
 }
 
-// The state was restored from a backup since: the site takes the anchors anew.
-bool Coordinator::IsFormerLineage(const std::string& lineage) const {
-  return std::ranges::count(journal_->former_lineages(), lineage) > 0;
-}
-
-absl::Status Coordinator::CheckContext(const v1::Context& context) const {
+absl::Status Coordinator::CheckProtocol(const v1::Context& context) const {
   if (context.protocol() != transport::kProtocol) {
     return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, ", got ",
                                                       context.protocol(), "; this coordinator is Causeway ",
@@ -127,23 +132,75 @@ absl::Status Coordinator::CheckContext(const v1::Context& context) const {
     return absl::FailedPreconditionError(absl::StrCat("expected ", expected.Text(), ", this is ", options_.shard.Text(),
                                                       ": --coordinator names all shards of the run, in their order"));
   }
-  const bool same_lineage = context.lineage().empty() || context.lineage() == journal_->lineage();
-  if (same_lineage && context.epoch() > journal_->epoch()) {
-    return absl::FailedPreconditionError(absl::StrCat("the site has seen epoch ", context.epoch(),
-                                                      " of this run, this coordinator is at ", journal_->epoch(),
-                                                      ": it is not the latest one"));
-  }
-  if (!same_lineage && !IsFormerLineage(context.lineage())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the site holds parameters of lineage ", context.lineage(),
-                     ", this coordinator's state is of lineage ", journal_->lineage(),
-                     " (a new or another state directory); start the site afresh, or the coordinator on its state"));
-  }
   return absl::OkStatus();
 }
 
+absl::Status Coordinator::CheckContext(const v1::Context& context) const {
+  RETURN_IF_ERROR(CheckProtocol(context));
+  const std::optional<DoubtFound> doubt = FindDoubt(identity_, ShownBy(context));
+  return doubt ? absl::FailedPreconditionError(doubt->text) : absl::OkStatus();
+}
+
+// Where the lineage is a former one, the site takes the anchors anew, whatever it holds.
+bool Coordinator::IsFormer(const v1::Context& context) const {
+  return !context.lineage().empty() && context.lineage() != identity_.lineage;
+}
+
+std::optional<DoubtFound> Coordinator::FindDoubtAt(const v1::Join& join) const {
+  const v1::Context& context = join.context();
+  if (!CheckProtocol(context).ok() || !core::IsValidName(context.site())) return std::nullopt;
+  if (auto doubt = FindDoubt(identity_, ShownBy(context))) return doubt;
+  if (IsFormer(context)) return std::nullopt;
+  return FindDoubt({rounds_->state().versions, rounds_->LastAdmitted(context.site())},
+                   {{join.versions().begin(), join.versions().end()}, {join.admitted().begin(), join.admitted().end()}},
+                   options_.shard);
+}
+
+bool Coordinator::Continues(const v1::Join& join) const {
+  const bool of_it = IsFormer(join.context()) && join.context().lineage() == identity_.continues;
+  if (!of_it || !rounds_->state().sites.contains(join.context().site())) return false;
+  // As long as it has not contributed since, its last is the one before the version that was rebuilt.
+  const std::vector<core::Version> admitted = rounds_->LastAdmitted(join.context().site());
+  for (int p = 0; p < join.versions_size() && p < std::ssize(admitted); ++p) {
+    if (Owns(p) && join.versions(p) > admitted[p] + 1) return false;
+  }
+  return true;
+}
+
+// It waits with its parameters, until an operator has seen to it.
+JoinDecision Coordinator::Refuse(const core::SiteId& site, const DoubtFound& found) {
+  const bool is_final = options_.new_run && found.doubt == Doubt::kUnknownLineage;
+  JoinDecision decision{.reason = found.text, .retry_after_ms = is_final ? 0 : Strangers::kAskAgainMs};
+  if (is_final) return decision;
+  if (strangers_.Note(site, found, options_.clock->NowMs())) {
+    Note(std::string(DoubtName(found.doubt)), site, -1, found.text);
+    if (found.doubt == Doubt::kHistoryLost) {
+      rounds_->Doubt(absl::StrCat("site ", site, ": ", found.text, "; causewayctl resume goes on without that"));
+    }
+  }
+  Perform(rounds_->HoldSeed(strangers_.HoldSeed(options_.clock->NowMs())));
+  return decision;
+}
+
+JoinDecision Coordinator::Decide(const v1::Join& join, const absl::Status& may_join, bool continues) {
+  const core::SiteId& site = join.context().site();
+  if (!may_join.ok()) {
+    JoinDecision decision{.reason = std::string(may_join.message())};
+    if (absl::IsUnavailable(may_join)) decision.retry_after_ms = kNotToldMs;
+    return decision;
+  }
+  strangers_.Forget(site);
+  JoinRequest request{.site = site,
+                      .session = join.context().session(),
+                      .held = {join.versions().begin(), join.versions().end()},
+                      .from_checkpoint = join.from_checkpoint(),
+                      .stay = join.stay()};
+  if (IsFormer(join.context()) && !continues) request.held.clear();
+  return rounds_->Join(request, options_.clock->NowMs());
+}
+
 absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
-  RETURN_IF_ERROR(CheckContext(join.context()));
+  RETURN_IF_ERROR(CheckProtocol(join.context()));
   if (!core::IsValidName(join.context().site())) {
     return absl::InvalidArgumentError(
         absl::StrCat("site name: expected 1 to 64 letters, digits, '.', '_' or '-', not starting with '.', got '",
@@ -177,21 +234,11 @@ absl::StatusOr<core::SiteData> Coordinator::CheckData(const v1::Join& join) {
 void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
   core::MutexLock lock(mutex_);
   const core::SiteId& site = join.context().site();
-  JoinDecision decision;
-  absl::StatusOr<core::FragmentMap> map = CheckJoin(join);
+  const std::optional<DoubtFound> doubt = FindDoubtAt(join);  // before what another state's model says of it
+  const absl::StatusOr<core::FragmentMap> map = CheckJoin(join);
   const absl::StatusOr<core::SiteData> data = map.ok() ? CheckData(join) : map.status();
-  if (!data.ok()) {
-    decision.reason = std::string(data.status().message());
-    if (absl::IsUnavailable(data.status())) decision.retry_after_ms = kNotToldMs;
-  } else {
-    JoinRequest request{.site = site,
-                        .session = join.context().session(),
-                        .held = {},
-                        .from_checkpoint = join.from_checkpoint(),
-                        .stay = join.stay()};
-    if (!IsFormerLineage(join.context().lineage())) request.held = {join.versions().begin(), join.versions().end()};
-    decision = rounds_->Join(request, options_.clock->NowMs());
-  }
+  const bool continues = !doubt && Continues(join);
+  const JoinDecision decision = doubt ? Refuse(site, *doubt) : Decide(join, data.status(), continues);
   // What an earlier stay left behind goes first, with its stream; what is told to the site when there is the new one.
   const auto is_told = [](const Action& action) {
     return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
@@ -201,7 +248,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   Perform(before);
   v1::CoordinatorMessage answer;
   if (!decision.accepted) {
-    spdlog::warn("site {}: refused: {}", site, decision.reason);
+    spdlog::warn("site {}: {}: {}", site, decision.retry_after_ms > 0 ? "has to wait" : "refused", decision.reason);
     answer.mutable_refused()->set_reason(decision.reason);
     answer.mutable_refused()->set_retry_after_ms(decision.retry_after_ms);
     Then([peer, answer] {
@@ -227,10 +274,18 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   v1::Welcome* welcome = answer.mutable_welcome();
   welcome->set_epoch(journal_->epoch());
   welcome->set_lineage(journal_->lineage());
-  welcome->set_resumed(decision.resumed);
+  welcome->set_life(identity_.life);
+  if (continues) welcome->set_continues(identity_.continues);
+  welcome->set_resumed(decision.resumed && !continues);  // what it had sent for the versions that are here is gone
   welcome->set_held(rounds_->held());
   welcome->set_stay(rounds_->state().sites.at(site).stay);
   welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
+  for (int p = 0; continues && p < welcome->last_admitted_size() && p < join.versions_size(); ++p) {
+    // It has taken all updates up to there: what it still waits for was late for them, and went with the state.
+    if (Owns(p) && join.versions(p) == welcome->last_admitted(p) + 1) {
+      welcome->set_last_admitted(p, welcome->last_admitted(p) - 1);
+    }
+  }
   welcome->set_generation(model_.generation());
   transport::ToProto(model_.map().manifest(), welcome->mutable_manifest());
   transport::ToProto(model_.map(), welcome->mutable_fragments());
@@ -261,7 +316,10 @@ void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   const core::SiteId site = SiteOf(peer);
   if (site.empty()) return;
   Member& member = members_[site];
-  Perform(rounds_->Heard(site, member.session, message.step(), message.completing(), options_.clock->NowMs()));
+  Perform(
+      rounds_->Heard(site, member.session,
+                     {.step = message.step(), .completing = message.completing(), .unheard_ms = message.unheard_ms()},
+                     options_.clock->NowMs()));
   core::Progress progress = transport::FromProto(message);
   codecs_.Heard(site, progress);
   if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new to say

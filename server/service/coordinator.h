@@ -29,6 +29,7 @@
 #include "server/rounds/data_fact.h"
 #include "server/rounds/model_fact.h"
 #include "server/rounds/round_table.h"
+#include "server/rounds/strangers.h"
 #include "server/service/parameters.h"
 #include "server/service/run_codecs.h"
 #include "server/status/round_log.h"
@@ -71,6 +72,7 @@ struct CoordinatorOptions {
   std::string lead;  // HOST:PORT, for words
   // Whether shard 0's config, serialized, is this one's.
   std::function<absl::Status(const std::string& run_config)> check_config;
+  bool new_run = false;  // sites of an unknown lineage are refused for good, and do not hold up the seed
 };
 
 class Coordinator {
@@ -83,7 +85,7 @@ class Coordinator {
 
   v1::RunDescription Describe() const;
 
-  // INVALID_ARGUMENT or FAILED_PRECONDITION if the caller speaks of another run, protocol, shard or a later epoch.
+  // FAILED_PRECONDITION if the caller speaks of another run, protocol or shard, or has seen what this state is not.
   absl::Status CheckContext(const v1::Context& context) const;
 
   // ---- Control streams ----
@@ -171,7 +173,14 @@ class Coordinator {
   absl::StatusOr<core::SiteData> CheckData(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DeclareData(const core::SiteId& site, const core::SiteData& data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool IsFormerLineage(const std::string& lineage) const;
+  absl::Status CheckProtocol(const v1::Context& context) const;  // and run and shard
+  bool IsFormer(const v1::Context& context) const;               // its lineage, which what it holds is of
+  // All that the site holds of its former lineage is here, as far as it goes.
+  bool Continues(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<DoubtFound> FindDoubtAt(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JoinDecision Decide(const v1::Join& join, const absl::Status& may_join, bool continues)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DeclareModel(const core::FragmentMap& map, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);   // to the journal
   void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // that model_ has from now on
@@ -204,6 +213,7 @@ class Coordinator {
   void OnMerged(core::FragmentId fragment, core::AnchorDigest committed, double merge_s);
   bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
   absl::Status CheckOwned(core::FragmentId fragment) const;
+  absl::Status CheckStay(const core::SiteId& site, int64_t stay) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckLeads(const std::string& what) const;  // FAILED_PRECONDITION, with where to go instead
   v1::MembershipUpdate MakeUpdate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -230,11 +240,13 @@ class Coordinator {
   const CoordinatorOptions options_;
   Journal* const journal_;
   const int64_t started_ms_;
+  const CoordinatorIdentity identity_;
 
   mutable core::Mutex mutex_;
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
   ModelFact model_ ABSL_GUARDED_BY(mutex_);
   DataFact data_ ABSL_GUARDED_BY(mutex_);
+  Strangers strangers_ ABSL_GUARDED_BY(mutex_);
   std::map<core::SiteId, Member> members_ ABSL_GUARDED_BY(mutex_);
   // Contributions to the open round of each fragment, arriving and admitted.
   std::vector<std::map<core::SiteId, Arriving>> open_ ABSL_GUARDED_BY(mutex_);

@@ -33,6 +33,11 @@ std::optional<uint64_t> GenerationOf(const Message& message) {
   return message.has_generation() ? std::optional(message.generation()) : std::nullopt;
 }
 
+// The site tries again until it is not.
+absl::Status SeedIsHeld() {
+  return absl::UnavailableError("initial parameters have to wait: a site holds parameters of an unknown lineage");
+}
+
 // A repeat of what was admitted is answered like the first; anything else that fails is a refusal.
 v1::Verdict VerdictOf(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? Admitted() : Refused(status.message());
@@ -47,6 +52,13 @@ std::shared_ptr<SiteMeters> Coordinator::Meters(const core::SiteId& site) {
   return member == members_.end() ? std::make_shared<SiteMeters>() : member->second.meters;
 }
 
+// Chunks of an earlier stay were made with another residual: they do not mix with those of the same base that come now.
+absl::Status Coordinator::CheckStay(const core::SiteId& site, int64_t stay) const {
+  const auto record = rounds_->state().sites.find(site);
+  if (stay == 0 || record == rounds_->state().sites.end() || record->second.stay == stay) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("expected stay ", record->second.stay, " of the site, got ", stay, "; retry"));
+}
+
 absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHeader& header) {
   RETURN_IF_ERROR(CheckContext(header.context()));
   RETURN_IF_ERROR(CheckOwned(header.fragment()));
@@ -54,6 +66,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginUpload(const v1::UploadHea
   RETURN_IF_ERROR(model_.CheckGeneration(GenerationOf(header)));
   if (header.initial()) return BeginSeed(header);
   const core::SiteId& site = header.context().site();
+  RETURN_IF_ERROR(CheckStay(site, header.context().stay()));
   const absl::Status status =
       rounds_->CheckContribution(site, header.context().session(), header.fragment(), AdmittedOf(header));
   if (!status.ok()) return Upload{};
@@ -71,6 +84,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
   const core::SiteId& site = header.context().site();
   const auto member = members_.find(site);
   if (model_.stays()) return Upload{};  // a repeat
+  if (strangers_.HoldSeed(options_.clock->NowMs())) return SeedIsHeld();
   if (rounds_->follows() && site != model_.seeder()) {
     return absl::UnavailableError("shard 0 has not told this shard that it asked this site");
   }
@@ -138,6 +152,7 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   {
     core::MutexLock lock(mutex_);
     current = model_.CheckGeneration(GenerationOf(header));
+    if (current.ok() && !model_.stays() && strangers_.HoldSeed(options_.clock->NowMs())) current = SeedIsHeld();
     const bool whole =
         current.ok() && !model_.stays() && !seeds_.empty() &&
         std::ranges::all_of(model_.map().fragments(),

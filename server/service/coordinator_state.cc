@@ -150,6 +150,7 @@ void Coordinator::Tick() {
     const int64_t now_ms = options_.clock->NowMs();
     NoteStall(now_ms);
     Perform(rounds_->Tick(now_ms));
+    Perform(rounds_->HoldSeed(strangers_.HoldSeed(now_ms)));
     Publish();
     if (now_ms < sampled_ms_ + kSampleMs) return;
     sampled_ms_ = now_ms;
@@ -192,9 +193,11 @@ absl::Status Coordinator::Drain(const core::SiteId& site) {
 }
 
 absl::Status Coordinator::ChangeRun(v1::ChangeRunRequest::Change change) {
-  RETURN_IF_ERROR(CheckLeads(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change))));
   {
     core::MutexLock lock(mutex_);
+    if (change != v1::ChangeRunRequest::RESUME || !rounds_->doubted()) {  // a doubt is each shard's own
+      RETURN_IF_ERROR(CheckLeads(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change))));
+    }
     RETURN_IF_ERROR(TellRules(change));
     state_changed_ = true;
     Note(absl::AsciiStrToLower(v1::ChangeRunRequest::Change_Name(change)), "", -1, "by an operator");
@@ -210,7 +213,11 @@ absl::Status Coordinator::ChangeRun(v1::ChangeRunRequest::Change change) {
 absl::Status Coordinator::TellRules(v1::ChangeRunRequest::Change change) {
   switch (change) {
     case v1::ChangeRunRequest::PAUSE: return rounds_->Pause();
-    case v1::ChangeRunRequest::RESUME: return rounds_->Resume();
+    case v1::ChangeRunRequest::RESUME: {
+      const bool settled = strangers_.Settle();
+      const absl::Status resumed = rounds_->Resume();
+      return settled ? absl::OkStatus() : resumed;
+    }
     case v1::ChangeRunRequest::STOP: return rounds_->Stop();
     default: return absl::InvalidArgumentError(absl::StrCat("expected pause, resume or stop, got ", change));
   }

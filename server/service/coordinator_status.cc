@@ -206,6 +206,9 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
   snapshot.codec.up = codecs_.up();
   snapshot.codec.down = codecs_.down();
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));
+  for (const auto& [site, found] : strangers_.Present(options_.clock->NowMs())) {
+    snapshot.strangers.push_back({site, std::string(DoubtName(found.doubt)), found.text});
+  }
   if (!model_.known() || !parameters_->is_set()) return snapshot;  // before the seed nothing has a version
   for (const core::Fragment& fragment : model_.map().fragments()) {
     if (!Owns(fragment.id)) continue;
@@ -229,6 +232,9 @@ StatusSnapshot Coordinator::Status() const {
   if (const absl::Status status = this->status(); !status.ok()) snapshot.failure = std::string(status.message());
   const SyncFigures syncs = journal_->syncs();
   snapshot.syncs = {.count = syncs.count, .seconds = syncs.seconds, .slowest_s = syncs.slowest_s};
+  const ScrubFigures scrub = journal_->scrub();
+  snapshot.scrub = {.passes = scrub.passes, .bytes = scrub.bytes, .ended_unix_ms = scrub.ended_unix_ms, .damages = {}};
+  for (const DiskDamage& damage : scrub.damages) snapshot.scrub.damages.push_back(damage.Text());
   core::MutexLock lock(log_mutex_);
   snapshot.rounds = log_.rounds();
   snapshot.times = times_;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace causeway::server {
 namespace {
@@ -122,6 +124,13 @@ void FindSlowDisk(const StatusSnapshot& snapshot, Alarms& alarms) {
                                             slowest_s)});
 }
 
+void FindDamage(const StatusSnapshot& snapshot, Alarms& alarms) {
+  const std::vector<std::string>& damages = snapshot.scrub.damages;
+  if (damages.empty()) return;
+  const std::string others = damages.size() > 1 ? absl::StrCat(" (and ", damages.size() - 1, " more)") : "";
+  alarms.push_back({.name = "damage_found", .severity = Severity::kCritical, .text = damages.front() + others});
+}
+
 void FindCertificate(const StatusSnapshot& snapshot, Alarms& alarms) {
   if (!snapshot.host.certificate_expires_unix_s) return;
   const int64_t left_s = *snapshot.host.certificate_expires_unix_s - snapshot.unix_ms / 1000;
@@ -131,6 +140,20 @@ void FindCertificate(const StatusSnapshot& snapshot, Alarms& alarms) {
                     .text = left_s <= 0 ? "the coordinator's certificate has ended: sites cannot connect"
                                         : absl::StrFormat("the coordinator's certificate ends in %.1f days",
                                                           static_cast<double>(left_s) / kDayS)});
+}
+
+// One for each reason: all sites that have it wait for the same.
+void FindStrangers(const StatusSnapshot& snapshot, Alarms& alarms) {
+  std::map<std::string, std::vector<const WaitingStranger*>> by_alarm;
+  for (const WaitingStranger& stranger : snapshot.strangers) by_alarm[stranger.alarm].push_back(&stranger);
+  for (const auto& [name, strangers] : by_alarm) {
+    const std::string who = absl::StrJoin(
+        strangers, ", ", [](std::string* out, const WaitingStranger* stranger) { out->append(stranger->site); });
+    alarms.push_back(
+        {.name = name,
+         .severity = Severity::kCritical,
+         .text = absl::StrCat(who, strangers.size() == 1 ? " waits: " : " wait: ", strangers.front()->text)});
+  }
 }
 
 void FindPaused(const StatusSnapshot& snapshot, Alarms& alarms) {
@@ -165,6 +188,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   for (const SiteStatus& site : snapshot.sites) FindMismatch(site, alarms);
   FindDisk(snapshot, alarms);
   FindSlowDisk(snapshot, alarms);
+  FindDamage(snapshot, alarms);
   FindCertificate(snapshot, alarms);
   FindAlone(snapshot, alarms);
   for (const SiteStatus& site : snapshot.sites) {
@@ -173,6 +197,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   for (const SiteStatus& site : snapshot.sites) FindResidual(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindSilent(site, alarms);
   FindPaused(snapshot, alarms);
+  FindStrangers(snapshot, alarms);
   std::ranges::stable_sort(alarms, std::greater(), &Alarm::severity);
   return alarms;
 }

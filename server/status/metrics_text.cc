@@ -221,6 +221,16 @@ void AddHost(const HostStatus& host, const ProcessStatus& process, int event_str
   Add(families, "process_cpu_seconds_total", "User and system time.", MetricType::Counter, process.cpu_s);
 }
 
+void AddScrub(const ScrubStatus& scrub, Families& families) {
+  const auto gauge = MetricType::Gauge;
+  Add(families, "causeway_scrub_passes_total", "Times that the state directory was read again.", MetricType::Counter,
+      static_cast<double>(scrub.passes));
+  if (scrub.passes == 0) return;
+  Add(families, "causeway_scrub_bytes", "Bytes that the last of them read.", gauge, static_cast<double>(scrub.bytes));
+  Add(families, "causeway_scrub_ended_timestamp_seconds", "When the last of them ended.", gauge,
+      static_cast<double>(scrub.ended_unix_ms) * 1e-3);
+}
+
 }  // namespace
 
 std::string MetricsText(const StatusSnapshot& snapshot, const ProcessStatus& process, int event_streams) {
@@ -231,6 +241,7 @@ std::string MetricsText(const StatusSnapshot& snapshot, const ProcessStatus& pro
   AddAlarms(snapshot, families);
   AddTimes(snapshot.times, families);
   AddSyncs(snapshot.syncs, families);
+  AddScrub(snapshot.scrub, families);
   AddHost(snapshot.host, process, event_streams, families);
   std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });
   return prometheus::TextSerializer().Serialize(families);

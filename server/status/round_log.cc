@@ -112,7 +112,7 @@ std::optional<int64_t> RoundLog::Taken(FragmentId fragment, Version version, con
   download->stripes |= uint32_t{1} << stripe;
   if (download->stripes != (uint32_t{1} << stripes) - 1) return std::nullopt;
   download->taken_unix_ms = unix_ms;
-  return unix_ms - download->begun_unix_ms;
+  return std::max<int64_t>(0, unix_ms - download->begun_unix_ms);  // the calendar may have jumped meanwhile
 }
 
 LoggedRounds RoundLog::rounds() {

@@ -103,7 +103,7 @@ void StatusHistory::Note(StatusSnapshot& snapshot) {
     NoteProgress(snapshot, status, site);
     NoteResidual(snapshot, status, site);
     if (!status.mismatches.empty()) site.mismatched_unix_ms = snapshot.unix_ms;
-    if (site.mismatched_unix_ms && snapshot.unix_ms - *site.mismatched_unix_ms <= kMismatchShownMs) {
+    if (site.mismatched_unix_ms && std::abs(snapshot.unix_ms - *site.mismatched_unix_ms) <= kMismatchShownMs) {
       status.mismatched_unix_ms = site.mismatched_unix_ms;
     }
   }

@@ -265,12 +265,24 @@ void WriteCodec(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.EndObject();
 }
 
-void WriteHost(JsonWriter& json, const HostStatus& host, const SyncTimes& syncs) {
+void WriteScrub(JsonWriter& json, const ScrubStatus& scrub) {
+  json.Key("scrub");
+  json.BeginObject();
+  json.Member("passes", scrub.passes);
+  json.Member("bytes", scrub.bytes);
+  json.Member("ended_unix_ms", scrub.ended_unix_ms);
+  WriteArray(json, "damages", scrub.damages, [&](const std::string& damage) { json.Value(damage); });
+  json.EndObject();
+}
+
+void WriteHost(JsonWriter& json, const StatusSnapshot& snapshot) {
+  const HostStatus& host = snapshot.host;
   json.Key("disk");
   json.BeginObject();
   json.Member("free_bytes", host.disk_free_bytes);
   json.Member("reserved_bytes", host.disk_reserved_bytes);
-  json.Member("slowest_sync_s", syncs.slowest_s);
+  json.Member("slowest_sync_s", snapshot.syncs.slowest_s);
+  WriteScrub(json, snapshot.scrub);
   json.EndObject();
   json.Key("certificate");
   if (host.certificate_expires_unix_s) {
@@ -321,7 +333,7 @@ std::string StatusJson(const StatusSnapshot& snapshot, Details details) {
   JsonWriter json;
   json.BeginObject();
   WriteRun(json, snapshot, reduced);
-  WriteHost(json, snapshot.host, snapshot.syncs);
+  WriteHost(json, snapshot);
   WriteAlarms(json, snapshot);
   WriteCodec(json, snapshot);
   WriteEvalLoss(json, snapshot);

@@ -114,6 +114,21 @@ struct SyncTimes {
   double slowest_s = 0;  // of about the last minute, one that is under way included
 };
 
+// The passes over the state directory that read it again.
+struct ScrubStatus {
+  int64_t passes = 0;                // that ended, in this life of the coordinator
+  int64_t bytes = 0;                 // of the last of them
+  int64_t ended_unix_ms = 0;         // 0: none has
+  std::vector<std::string> damages;  // a sentence for each, with file, place and cure
+};
+
+// A site that waits because what it has seen of the run is not in the coordinator's state.
+struct WaitingStranger {
+  core::SiteId site;
+  std::string alarm;  // "unknown_lineage", "history_lost" or "two_coordinators"
+  std::string text;
+};
+
 enum class Severity { kWarning, kCritical };
 
 struct Alarm {
@@ -154,7 +169,9 @@ struct StatusSnapshot {
   LoggedRounds rounds;
   RunTimes times;
   SyncTimes syncs;
-  std::string failure;  // why the coordinator cannot go on; empty: it can
+  ScrubStatus scrub;
+  std::vector<WaitingStranger> strangers;  // in bytewise order of site
+  std::string failure;                     // why the coordinator cannot go on; empty: it can
 
   std::string version;                  // board: of the program
   HostStatus host;                      // board

@@ -55,9 +55,14 @@ absl::StatusOr<HighWater::Found> HighWater::Read(const std::string& path) {
   found.missing = !file.is_open();
   if (found.missing) return found;
   ASSIGN_OR_RETURN(const auto slots, ReadSlots(file, path));
-  for (const Slot& slot : slots) {
+  ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
+  constexpr auto kWhole = (kSlots - 1) * kSlotBytes + static_cast<int64_t>(sizeof(Slot));
+  found.damaged = size > 0 && size < kWhole;  // the last slot is the first that is written
+  for (int i = 0; i < kSlots; ++i) {
+    const Slot& slot = slots[i];
     if (!IsWhole(slot)) {
       found.damaged += !IsEmpty(slot);
+      if (!IsEmpty(slot)) found.damaged_at = i * kSlotBytes;
     } else if (slot.sequence > found.mark.sequence) {
       found.mark = {slot.sequence, slot.hash};
     }

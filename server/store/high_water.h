@@ -18,9 +18,10 @@ namespace causeway::server {
 class HighWater {
  public:
   struct Found {
-    LogMark mark;          // the later of the two
-    int damaged = 0;       // slots that are neither empty nor what was written
-    bool missing = false;  // the file
+    LogMark mark;            // the later of the two
+    int damaged = 0;         // slots that are neither empty nor what was written, or cut off
+    int64_t damaged_at = 0;  // where the last of these lies
+    bool missing = false;    // the file
   };
   static absl::StatusOr<Found> Read(const std::string& path);
 

@@ -25,9 +25,17 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(JournalOptions options) {
 }
 
 Journal::Journal(JournalOptions options, std::unique_ptr<JournalFiles> files)
-    : options_(std::move(options)), files_(std::move(files)), thread_([this] { Run(); }) {}
+    : options_(std::move(options)), files_(std::move(files)), thread_([this] { Run(); }) {
+  if (options_.scrub_bytes_per_s <= 0) return;
+  scrub_ = std::make_unique<ScrubThread>(ScrubOptions{.state_dir = options_.directory,
+                                                      .bytes_per_s = options_.scrub_bytes_per_s,
+                                                      .durable = [this] { return files_->log->durable(); },
+                                                      .found = [this](const DiskDamage& damage) { NoteDamage(damage); },
+                                                      .wait_until = nullptr});
+}
 
 Journal::~Journal() {
+  scrub_.reset();
   {
     const core::MutexLock lock(mutex_);
     closing_ = true;
@@ -39,6 +47,7 @@ Journal::~Journal() {
 uint64_t Journal::epoch() const { return files_->identity.epoch; }
 const std::string& Journal::lineage() const { return files_->identity.lineage; }
 const std::vector<std::string>& Journal::former_lineages() const { return files_->identity.former_lineages; }
+const std::string& Journal::continues() const { return files_->identity.continues; }
 const std::vector<std::string>& Journal::repaired() const { return files_->repaired; }
 
 absl::StatusOr<StoredRun> Journal::Load() const {
@@ -80,7 +89,17 @@ absl::Status Journal::status() const {
 
 SyncFigures Journal::syncs() const { return files_->syncs.figures(); }
 
-absl::Status Journal::Begin(const RunRecord& run) { return WaitFor(Enqueue({.run = run})); }
+ScrubFigures Journal::scrub() const { return scrub_ == nullptr ? ScrubFigures() : scrub_->figures(); }
+
+// A damaged log is left behind while its rows are still here.
+void Journal::NoteDamage(const DiskDamage& damage) {
+  Enqueue({.entry = {.events = {{.kind = "damage", .site = "", .text = damage.Text()}}}, .renew_log = damage.in_log});
+  if (options_.damaged) options_.damaged(damage);
+}
+
+absl::Status Journal::Begin(const RunRecord& run, JournalEntry entry) {
+  return WaitFor(Enqueue({.entry = std::move(entry), .run = run}));
+}
 
 // ---- The journal's thread ----
 
@@ -135,6 +154,7 @@ absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
     if (item.entry.durable) item.entry.durable();
   }
   for (const JournalItem& item : batch) {
+    if (item.renew_log) RETURN_IF_ERROR(files_->RenewLog());
     if (!item.snapshot) continue;
     RETURN_IF_ERROR(files_->Prune(item.snapshot->fragment, options_));
     core::FaultPoint("after_prune");
@@ -155,7 +175,7 @@ absl::Status Journal::Write(std::vector<JournalItem>& batch) {
   if (payload_bytes > 0) {
     RETURN_IF_ERROR(files_->directory->CheckRoom(payload_bytes, options_.min_free_bytes));
     for (JournalItem& item : batch) RETURN_IF_ERROR(files_->AppendPayloads(item));
-    RETURN_IF_ERROR(files_->syncs.Time([this] { return files_->segments->Sync(); }));
+    RETURN_IF_ERROR(files_->SyncPayloads());
     core::FaultPoint("after_segment_sync");
   }
   if (merges) core::FaultPoint("before_digest_record");

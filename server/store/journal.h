@@ -33,6 +33,7 @@
 #include "core/shard.h"
 #include "core/thread.h"
 #include "server/store/records.h"
+#include "server/store/scrubber.h"
 #include "server/store/snapshots.h"
 #include "server/store/sync_meter.h"
 
@@ -54,6 +55,8 @@ struct JournalOptions {
   // that it gives is Open's, and nothing has changed then.
   std::function<absl::StatusOr<std::string>(const std::string& run_config)> accept;
   std::function<void(const absl::Status&)> failed;  // once, on the journal's thread
+  int64_t scrub_bytes_per_s = 0;  // how fast what lies on the disk is read again (scrubber.h); 0: never
+  std::function<void(const DiskDamage&)> damaged;  // once for each place, on the scrubber's thread
 };
 
 class Journal {
@@ -68,6 +71,7 @@ class Journal {
   uint64_t epoch() const;
   const std::string& lineage() const;
   const std::vector<std::string>& former_lineages() const;
+  const std::string& continues() const;  // the former lineage whose versions are bit by bit this one's; empty: none
   const std::vector<std::string>& repaired() const;  // damage that Open has made good: one sentence each, with the file
 
   // What earlier lives stored. Once, before the first Commit.
@@ -77,9 +81,11 @@ class Journal {
   void Flush();                     // returns when everything committed before is durable and told, or has failed
   absl::Status status() const;      // OK, or why the journal has ended
   SyncFigures syncs() const;        // of its commits
+  ScrubFigures scrub() const;
 
   // The seed: run record, and the snapshots of version 0 exist already. Blocks until durable; Load then says `seeded`.
-  absl::Status Begin(const RunRecord& run);
+  // `entry` becomes durable with it.
+  absl::Status Begin(const RunRecord& run, JournalEntry entry = {});
 
   // Writes a snapshot of the fragment and prunes what it makes superfluous: older snapshots beyond `keep`,
   // contributions of rounds up to its version, updates up to it beyond max_update_log_bytes (the newest stay), segments
@@ -112,6 +118,7 @@ class Journal {
   absl::Status Write(std::vector<JournalItem>& batch);
   uint64_t Enqueue(JournalItem item);
   absl::Status WaitFor(uint64_t ticket) const;
+  void NoteDamage(const DiskDamage& damage);
 
   const JournalOptions options_;
   const std::unique_ptr<JournalFiles> files_;
@@ -124,7 +131,8 @@ class Journal {
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
-  core::Thread thread_;  // last: it uses everything above
+  core::Thread thread_;  // uses everything above
+  std::unique_ptr<ScrubThread> scrub_;
 };
 
 }  // namespace causeway::server

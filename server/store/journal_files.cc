@@ -51,9 +51,10 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   if (run_config) RETURN_IF_ERROR(CheckShard(options));
   RETURN_IF_ERROR(CheckNumerics(*database));
   ASSIGN_OR_RETURN(const auto ends, LoadSegmentEnds(*database));
-  RETURN_IF_ERROR(Segments::Check(directory->segments(), ends));
+  // A log that has lost its end names segments that are gone since: the log is to be blamed.
   ASSIGN_OR_RETURN(const uint64_t newest, Segments::NewestSequence(directory->segments(), ends));
   RETURN_IF_ERROR(StateLog::CheckReaches(options.directory, found, newest, directory->segments()));
+  RETURN_IF_ERROR(Segments::Check(directory->segments(), ends));
   RETURN_IF_ERROR(BeginLog(found.value_or(StateLog::Found()), options.new_lineage));
   ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, LiveSnapshots(*database));
   RETURN_IF_ERROR(RemoveFilesBut(directory->snapshots(), snapshots));
@@ -92,12 +93,15 @@ absl::Status JournalFiles::Commit(const std::function<absl::Status()>& write) {
 
 // Between commits: a mark or a new file of the log, when it is time.
 absl::Status JournalFiles::Mind() {
-  if (log->IsLong()) {
-    ASSIGN_OR_RETURN(const std::string rows, AllRows(database->path(), kTables));
-    RETURN_IF_ERROR(log->Continue(rows));
-  }
+  if (log->IsLong()) RETURN_IF_ERROR(RenewLog());
   const auto due = log->mark_due();
   return due && *due <= core::SystemClock().Now() ? log->Mark() : absl::OkStatus();
+}
+
+// In a new file, beside which the others are not needed.
+absl::Status JournalFiles::RenewLog() {
+  ASSIGN_OR_RETURN(const std::string rows, AllRows(database->path(), kTables));
+  return log->Continue(rows);
 }
 
 // Of a directory that is in use. Before there were shards nothing said so.
@@ -112,7 +116,8 @@ absl::Status JournalFiles::CheckShard(const JournalOptions& options) const {
 
 absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
   for (ContributionRecord& contribution : item.entry.admitted) {
-    ASSIGN_OR_RETURN(Extent extent, segments->Append(PayloadKind::kContribution, contribution.chunks, log->end()));
+    framed = log->end();
+    ASSIGN_OR_RETURN(Extent extent, segments->Append(PayloadKind::kContribution, contribution.chunks, framed));
     item.contributions.push_back(std::move(extent));
     contribution.chunks.clear();
   }
@@ -130,11 +135,19 @@ absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
     if (stored.ok()) {
       extent = row->update;
     } else {
-      ASSIGN_OR_RETURN(extent, segments->Append(PayloadKind::kUpdate, merged.update, log->end()));
+      framed = log->end();
+      ASSIGN_OR_RETURN(extent, segments->Append(PayloadKind::kUpdate, merged.update, framed));
     }
     item.updates.push_back(std::move(extent));
     merged.update.clear();
   }
+  return absl::OkStatus();
+}
+
+// Their frames say where the log ends, so that no mark is needed for it.
+absl::Status JournalFiles::SyncPayloads() {
+  RETURN_IF_ERROR(syncs.Time([this] { return segments->Sync(); }));
+  log->NotedElsewhere(framed);
   return absl::OkStatus();
 }
 
@@ -156,6 +169,7 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
     RETURN_IF_ERROR(WriteMerged(*database, entry.merged[i], item.updates[i]));
   }
   if (entry.state) RETURN_IF_ERROR(rules.Write(*database, *entry.state));
+  if (!entry.continues.empty()) RETURN_IF_ERROR(Continue(*database, entry.continues));
   if (entry.eval_loss) RETURN_IF_ERROR(WriteEvalLoss(*database, *entry.eval_loss));
   if (entry.data) RETURN_IF_ERROR(WriteData(*database, *entry.data));
   for (const Event& event : entry.events) RETURN_IF_ERROR(WriteEvent(*database, event, now));
@@ -169,6 +183,7 @@ absl::Status JournalFiles::Prune(core::FragmentId fragment, const JournalOptions
     ASSIGN_OR_RETURN(superfluous, PruneRows(*database, fragment, {options.keep, options.max_update_log_bytes}));
     return absl::OkStatus();
   }));
+  RETURN_IF_ERROR(log->Mark());  // the segments that go may be all that has noted how far it goes
   for (const std::string& file : superfluous) {
     if (::unlink(snapshot(file).c_str()) != 0) return formats::FileError("remove", snapshot(file));
   }

@@ -28,6 +28,7 @@ struct JournalItem {
   JournalEntry entry;
   std::optional<RunRecord> run;
   std::optional<SnapshotRow> snapshot;
+  bool renew_log = false;
   absl::Status end;  // not OK: the journal ends here
   // Where the payloads of `admitted` and `merged` lie.
   std::vector<Extent> contributions;
@@ -44,6 +45,7 @@ struct JournalFiles {
   std::unique_ptr<Database> database;
   std::unique_ptr<StateLog> log;
   std::unique_ptr<Segments> segments;
+  LogMark framed;  // what the newest payload's frame says of the log
   SyncMeter syncs;
   RulesRows rules;
   std::vector<std::string> repaired;
@@ -64,8 +66,10 @@ struct JournalFiles {
   absl::Status BeginLog(const StateLog::Found& found, bool new_lineage);
   absl::Status Commit(const std::function<absl::Status()>& write);
   absl::Status Mind();
+  absl::Status RenewLog();
   absl::Status CheckShard(const JournalOptions& options) const;
   absl::Status AppendPayloads(JournalItem& item);
+  absl::Status SyncPayloads();
   absl::Status WriteRows(const JournalItem& item, const JournalOptions& options);
   absl::Status Prune(core::FragmentId fragment, const JournalOptions& options);
 };

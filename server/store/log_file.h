@@ -10,15 +10,22 @@
 // the one before; `rows` holds what a commit changed. Contents are change sets of SQLite's session extension
 // (schema.h). Sequences rise by one, from file to file, too.
 //
+// Zeros are written ahead of the records, so that a commit writes into a file that is that long already and its flush
+// need not wait for the file system's own journal. A file ends behind its last record: what follows is zero, or nothing
+// in a file that was not written ahead.
+//
 // A last record is torn, not damaged, if no mark was made beyond it (high_water.h) and a part of it never reached the
-// disk: it ends early, or one of its sectors is zero. Anything else that is wrong is damage.
+// disk: it ends early, or one of its sectors is zero. Anything else that is wrong is damage, and so is a record behind
+// which another one begins, because that is written only once this one is durable.
 // Source: "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018), section 3.3.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,10 +33,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "formats/posix_file.h"
+#include "formats/sha256.h"
 
 namespace causeway::server {
 
-using LogHash = std::array<std::byte, 32>;
+using LogHash = formats::Sha256Hash;
 
 // A place in the log: its record number `sequence`. 0: before the first one.
 struct LogMark {
@@ -54,17 +62,35 @@ struct LogRecord {
 // The records of a file, from its first one on.
 struct LogContents {
   std::string path;
+  uint64_t digest = 0;  // XXH3-64 of the whole file
+  int64_t end = 0;      // of the last record
   std::vector<LogRecord> records;
-  // Behind them lies something that is no record: where, and why it is none. Empty `wrong`: nothing lies there.
+  // At `end` lies something that is no record: why it is none. Empty: nothing lies there.
   std::string wrong;
-  int64_t wrong_at = 0;
   bool torn = false;                     // as far as the file itself can say
+  bool followed = false;                 // by another record, whole or not: so it had been synced
+  std::optional<LogMark> wrong_after;    // the record that its header names as the one before, if it is there
   std::vector<LogRecord> behind_damage;  // whole records after it, chained among themselves
+
+  bool is_empty() const { return records.empty() && wrong.empty(); }
 };
 
 // Reads the file; `previous`: of its first record, where that is known. An unknown kind of a whole record is
 // FAILED_PRECONDITION.
 absl::StatusOr<LogContents> ReadLogFile(const std::string& path, const std::optional<LogMark>& previous);
+
+// As far as the records of a file are whole and follow each other.
+struct LogEnd {
+  std::optional<LogMark> previous;  // of its first record; nothing: that one is not whole
+  LogMark end;                      // of the last one
+  int64_t offset = 0;
+  bool clean = false;  // nothing lies there
+};
+
+// The same as ReadLogFile of a file of that many bytes, but a piece at a time, and none of it is kept. `read` fills the
+// bytes from an offset on.
+using ReadPiece = std::function<absl::Status(int64_t offset, std::span<std::byte> bytes)>;
+absl::StatusOr<LogEnd> FindLogEnd(int64_t file_bytes, const ReadPiece& read);
 
 class LogFile {
  public:
@@ -81,11 +107,14 @@ class LogFile {
   LogFile(std::string path, formats::FileDescriptor file, const LogMark& previous, uint64_t epoch)
       : path_(std::move(path)), file_(std::move(file)), epoch_(epoch), end_(previous) {}
 
+  void WriteZerosAhead();
+
   std::string path_;
   formats::FileDescriptor file_;
   uint64_t epoch_;
   LogMark end_;
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0;     // of the records
+  int64_t zeros_to_ = 0;  // how far the file was written ahead
 };
 
 }  // namespace causeway::server

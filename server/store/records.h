@@ -134,6 +134,7 @@ struct JournalEntry {
   std::optional<EvalLoss> eval_loss;
   std::optional<core::DataOfSites> data;
   std::vector<Event> events;
+  std::string continues;          // a lineage whose versions this state has taken over; empty: no news of it
   std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
 };
 

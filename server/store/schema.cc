@@ -115,6 +115,15 @@ absl::Status AddDigests(Database& database, const std::string& state_dir) {
   return transaction.Commit();
 }
 
+absl::StatusOr<std::vector<std::string>> FormerLineages(Database& database) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> former, ReadMeta(database, "former_lineages"));
+  const auto parsed = nlohmann::json::parse(former.value_or("[]"), nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_array()) return database.Damaged("the list of former lineages is none");
+  std::vector<std::string> lineages;
+  for (const auto& name : parsed) lineages.push_back(name.is_string() ? name.get<std::string>() : name.dump());
+  return lineages;
+}
+
 }  // namespace
 
 const char kTables[] = R"sql(
@@ -211,23 +220,29 @@ absl::StatusOr<uint64_t> LastEpoch(Database& database) {
   return static_cast<uint64_t>(epoch);
 }
 
+absl::Status Continue(Database& database, const std::string& lineage) {
+  ASSIGN_OR_RETURN(std::vector<std::string> former, FormerLineages(database));
+  former.push_back(lineage);
+  RETURN_IF_ERROR(WriteMeta(database, "former_lineages", nlohmann::json(former).dump()));
+  return WriteMeta(database, "continues", lineage);
+}
+
 absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage) {
   JournalIdentity identity;
   RETURN_IF_ERROR(database.Run(
       "INSERT INTO meta VALUES ('epoch', 1) ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1"));
   ASSIGN_OR_RETURN(identity.epoch, LastEpoch(database));
-  ASSIGN_OR_RETURN(const std::optional<std::string> former, ReadMeta(database, "former_lineages"));
+  ASSIGN_OR_RETURN(identity.former_lineages, FormerLineages(database));
+  ASSIGN_OR_RETURN(const std::optional<std::string> continues, ReadMeta(database, "continues"));
   ASSIGN_OR_RETURN(const std::optional<std::string> lineage, ReadMeta(database, "lineage"));
-  const auto parsed = nlohmann::json::parse(former.value_or("[]"), nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_array()) return database.Damaged("the list of former lineages is none");
-  for (const auto& name : parsed)
-    identity.former_lineages.push_back(name.is_string() ? name.get<std::string>() : name.dump());
   if (lineage && !new_lineage) {
     identity.lineage = *lineage;
+    identity.continues = continues.value_or("");
   } else {
     if (lineage) identity.former_lineages.push_back(*lineage);
     identity.lineage = core::DigestText(core::DeviceRandom());
     RETURN_IF_ERROR(WriteMeta(database, "lineage", identity.lineage));
+    RETURN_IF_ERROR(WriteMeta(database, "continues", ""));
     RETURN_IF_ERROR(WriteMeta(database, "former_lineages", nlohmann::json(identity.former_lineages).dump()));
   }
   return identity;

@@ -34,6 +34,7 @@ struct JournalIdentity {
   uint64_t epoch = 0;  // of this life
   std::string lineage;
   std::vector<std::string> former_lineages;  // oldest first
+  std::string continues;                     // one of them, whose versions are bit by bit this one's; empty: none
 };
 
 extern const char kTables[];  // makes them
@@ -61,5 +62,7 @@ absl::StatusOr<uint64_t> LastEpoch(Database& database);  // 0: none
 
 // Raises the epoch, and makes a lineage where there is none or a new one is asked for. In a transaction of the caller.
 absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage);
+// From the next life on that lineage is a former one, and what this state goes on from. In a transaction of the caller.
+absl::Status Continue(Database& database, const std::string& lineage);
 
 }  // namespace causeway::server

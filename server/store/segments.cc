@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <span>
@@ -17,14 +18,14 @@
 #include "core/limits.h"
 #include "core/xxh3.h"
 #include "formats/atomic_file.h"
-#include "server/store/numbered_files.h"
+#include "formats/numbered_files.h"
 
 namespace causeway::server {
 namespace {
 
 namespace fs = std::filesystem;
 
-NumberedFiles SegmentsOf(const std::string& directory) { return {directory, ".segment"}; }
+formats::NumberedFiles SegmentsOf(const std::string& directory) { return {directory, ".segment"}; }
 
 struct Frame {
   char magic[4];
@@ -40,11 +41,15 @@ constexpr char kMagic[4] = {'C', 'W', 'S', 'G'};
 
 uint64_t CheckOf(const Frame& frame) { return core::Xxh3(&frame, offsetof(Frame, check)); }
 
+uint64_t DigestOfDigests(const Extent& extent) {
+  return core::Xxh3(extent.chunk_digests.data(), extent.chunk_digests.size() * sizeof(uint64_t));
+}
+
 Frame FrameOf(PayloadKind kind, const Extent& extent, const LogMark& durable) {
   Frame frame = {.magic = {},
                  .kind = static_cast<uint32_t>(kind),
                  .bytes = extent.bytes(),
-                 .digest = core::Xxh3(extent.chunk_digests.data(), extent.chunk_digests.size() * sizeof(uint64_t)),
+                 .digest = DigestOfDigests(extent),
                  .sequence = durable.sequence,
                  .hash = {},
                  .check = 0};
@@ -58,17 +63,28 @@ bool IsWhole(const Frame& frame) {
   return std::equal(kMagic, kMagic + sizeof(kMagic), frame.magic) && frame.bytes >= 0 && frame.check == CheckOf(frame);
 }
 
-std::string SegmentPath(const std::string& directory, int64_t segment) { return SegmentsOf(directory).Path(segment); }
-
-std::vector<int64_t> SegmentsIn(const std::string& directory) { return SegmentsOf(directory).Numbers(); }
-
 }  // namespace
+
+std::string Segments::Path(const std::string& directory, int64_t segment) {
+  return SegmentsOf(directory).Path(segment);
+}
+
+Segments::FrameState Segments::CheckFrame(std::span<const std::byte> bytes, const Extent& extent) {
+  static_assert(kFrameBytes == sizeof(Frame));
+  CHECK(bytes.size() == sizeof(Frame));
+  Frame frame;
+  std::memcpy(&frame, bytes.data(), sizeof(frame));
+  const uint64_t digest = DigestOfDigests(extent);
+  if (IsWhole(frame) && frame.bytes == extent.bytes() && frame.digest == digest) return FrameState::kWhole;
+  const bool looks_like_one = std::equal(kMagic, kMagic + sizeof(kMagic), frame.magic) || frame.digest == digest;
+  return looks_like_one ? FrameState::kDamaged : FrameState::kNone;
+}
 
 int64_t Extent::bytes() const { return std::accumulate(chunk_bytes.begin(), chunk_bytes.end(), int64_t{0}); }
 
 absl::Status Segments::Check(const std::string& directory, const std::map<int64_t, int64_t>& ends) {
   for (const auto& [segment, end] : ends) {
-    const std::string path = SegmentPath(directory, segment);
+    const std::string path = Path(directory, segment);
     std::error_code error;
     const auto size = static_cast<int64_t>(fs::file_size(path, error));
     if (error) return absl::DataLossError(absl::StrCat(path, ": is named by the journal, but: ", error.message()));
@@ -83,8 +99,8 @@ absl::Status Segments::Check(const std::string& directory, const std::map<int64_
 absl::StatusOr<uint64_t> Segments::NewestSequence(const std::string& directory,
                                                   const std::map<int64_t, int64_t>& ends) {
   uint64_t newest = 0;
-  for (const int64_t segment : SegmentsIn(directory)) {
-    const std::string path = SegmentPath(directory, segment);
+  for (const int64_t segment : SegmentsOf(directory).Numbers()) {
+    const std::string path = Path(directory, segment);
     ASSIGN_OR_RETURN(const formats::FileDescriptor file, formats::OpenRegularFile(path));
     ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
     const auto end = ends.find(segment);
@@ -102,9 +118,9 @@ absl::StatusOr<uint64_t> Segments::NewestSequence(const std::string& directory,
 absl::StatusOr<std::unique_ptr<Segments>> Segments::Open(const std::string& directory, int64_t segment_bytes,
                                                          const std::map<int64_t, int64_t>& ends) {
   int64_t last = ends.empty() ? 0 : ends.rbegin()->first;
-  for (const int64_t segment : SegmentsIn(directory)) {
+  for (const int64_t segment : SegmentsOf(directory).Numbers()) {
     last = std::max(last, segment);
-    const std::string path = SegmentPath(directory, segment);
+    const std::string path = Path(directory, segment);
     if (ends.contains(segment)) continue;
     if (::unlink(path.c_str()) != 0) return formats::FileError("remove", path);
   }
@@ -116,7 +132,7 @@ std::unique_ptr<const Segments> Segments::OpenToRead(const std::string& director
 }
 
 absl::Status Segments::BeginSegment(Appending& appending) {
-  const std::string path = SegmentPath(directory_, next_);
+  const std::string path = Path(directory_, next_);
   formats::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file.is_open()) return formats::FileError("create", path);
   RETURN_IF_ERROR(formats::SyncFolderOf(path));
@@ -134,13 +150,13 @@ absl::StatusOr<Extent> Segments::Append(PayloadKind kind, const std::vector<Chun
   Appending& appending = appending_[static_cast<int>(kind)];
   if (appending.segment == 0 || (appending.bytes > 0 && appending.bytes + bytes > segment_bytes_)) {
     if (appending.dirty && ::fdatasync(appending.file.get()) != 0) {
-      return formats::FileError("sync", SegmentPath(directory_, appending.segment));
+      return formats::FileError("sync", Path(directory_, appending.segment));
     }
     RETURN_IF_ERROR(BeginSegment(appending));
   }
   extent.segment = appending.segment;
   extent.offset = appending.bytes + static_cast<int64_t>(sizeof(Frame));
-  const std::string path = SegmentPath(directory_, appending.segment);
+  const std::string path = Path(directory_, appending.segment);
   appending.dirty = true;
   const Frame frame = FrameOf(kind, extent, durable);
   RETURN_IF_ERROR(formats::WriteAll(appending.file, path, std::as_bytes(std::span(&frame, 1))));
@@ -154,7 +170,7 @@ absl::Status Segments::Sync() {
   for (Appending& appending : appending_) {
     if (!appending.dirty) continue;
     if (::fdatasync(appending.file.get()) != 0) {
-      return formats::FileError("sync", SegmentPath(directory_, appending.segment));
+      return formats::FileError("sync", Path(directory_, appending.segment));
     }
     appending.dirty = false;
   }
@@ -162,12 +178,12 @@ absl::Status Segments::Sync() {
 }
 
 absl::Status Segments::RemoveAllBut(const std::vector<int64_t>& live) {
-  for (const int64_t segment : SegmentsIn(directory_)) {
+  for (const int64_t segment : SegmentsOf(directory_).Numbers()) {
     const bool appended_to = segment == appending_[0].segment || segment == appending_[1].segment;
     if (appended_to || std::find(live.begin(), live.end(), segment) != live.end()) continue;
     const core::MutexLock lock(mutex_);
     opened_.remove_if([&](const auto& opened) { return opened.first == segment; });
-    const std::string path = SegmentPath(directory_, segment);
+    const std::string path = Path(directory_, segment);
     if (::unlink(path.c_str()) != 0) return formats::FileError("remove", path);
   }
   return absl::OkStatus();
@@ -181,7 +197,7 @@ absl::StatusOr<Segments::Descriptor> Segments::OpenSegment(int64_t segment) cons
     opened_.splice(opened_.begin(), opened_, found);
     return opened_.front().second;
   }
-  const std::string path = SegmentPath(directory_, segment);
+  const std::string path = Path(directory_, segment);
   auto file = std::make_shared<const formats::FileDescriptor>(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file->is_open()) {
     if (errno == ENOENT) return absl::NotFoundError(absl::StrCat(path, ": was pruned"));
@@ -199,7 +215,7 @@ absl::StatusOr<std::string> Segments::ReadChunk(const Extent& extent, size_t ind
   const auto first = extent.chunk_bytes.begin();
   const int64_t offset = std::accumulate(first, first + static_cast<int64_t>(index), extent.offset);
   std::string chunk(extent.chunk_bytes[index], '\0');
-  const std::string path = SegmentPath(directory_, extent.segment);
+  const std::string path = Path(directory_, extent.segment);
   RETURN_IF_ERROR(formats::ReadAt(*file, path, offset, std::as_writable_bytes(std::span(chunk))));
   if (extent.chunk_digests.empty()) return chunk;  // of a directory that is being upgraded
   const uint64_t digest = core::Xxh3(chunk.data(), chunk.size());

@@ -15,6 +15,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,14 @@ class Segments {
   // After Check: removes segments that no row names. Others stay as they are, and are not appended to.
   static absl::StatusOr<std::unique_ptr<Segments>> Open(const std::string& directory, int64_t segment_bytes,
                                                         const std::map<int64_t, int64_t>& ends);
+
+  static std::string Path(const std::string& directory, int64_t segment);
+
+  // Whether these bytes, which lie before a payload's first chunk, are its frame; one of which a part is what it was
+  // counts as a damaged one, anything else as none, since payloads of before the log have none.
+  enum class FrameState { kWhole, kDamaged, kNone };
+  static constexpr int64_t kFrameBytes = 64;
+  static FrameState CheckFrame(std::span<const std::byte> bytes, const Extent& extent);
 
   // To read alone, in a directory that is not to be changed.
   static std::unique_ptr<const Segments> OpenToRead(const std::string& directory);

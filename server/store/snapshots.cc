@@ -85,8 +85,10 @@ absl::StatusOr<core::FragmentState> ReadSnapshot(const std::string& path, core::
   const absl::StatusOr<formats::FileDigest> got = formats::DigestOfFile(path);
   if (!got.ok()) return absl::DataLossError(got.status().message());
   if (got->hash != hash) {
-    return Wrong(path, absl::StrCat("is damaged: expected hash ", core::DigestText(hash), ", got ",
-                                    core::DigestText(got->hash), "; restore the whole state directory from a backup"));
+    return Wrong(
+        path, absl::StrCat("is damaged: expected hash ", core::DigestText(hash), ", got ", core::DigestText(got->hash),
+                           "; restore the whole state directory from a backup, or move it away and start with "
+                           "--rebuild_from_sites"));
   }
   return ReadFragment(path, version);
 }

@@ -61,7 +61,9 @@ Database::~Database() {
 
 absl::Status Database::Damaged(const std::string& what) const {
   return absl::DataLossError(absl::StrCat(
-      path_, ": ", what, "; restore the whole state directory from a backup and start once with a new lineage"));
+      path_, ": ", what,
+      "; restore the whole state directory from a backup and start once with --new_lineage, or move it away and start "
+      "with --rebuild_from_sites"));
 }
 
 absl::Status Database::Error(int code) const {

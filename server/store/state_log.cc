@@ -8,26 +8,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "formats/atomic_file.h"
-#include "server/store/numbered_files.h"
+#include "formats/file_digest.h"
 
 namespace causeway::server {
 namespace {
 
 constexpr auto kMarkAfter = std::chrono::milliseconds(50);
 constexpr char kNothingChanged[] =
-    "nothing was changed. Restore the whole state directory from a backup and start once with --new_lineage";
-
-NumberedFiles LogFiles(const std::string& state_dir) { return {state_dir + "/log", ".log"}; }
+    "nothing was changed. Restore the whole state directory from a backup and start once with --new_lineage, or move "
+    "it away and start with --rebuild_from_sites";
 
 std::string HighWaterPath(const std::string& state_dir) { return state_dir + "/high_water"; }
-
-int64_t SizeOf(const std::string& path) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  return error ? -1 : static_cast<int64_t>(size);
-}
 
 bool BeginsWhole(const LogContents& file) {
   return !file.records.empty() && file.records.front().kind == RecordKind::kState;
@@ -44,32 +38,39 @@ class Reading {
     Add(std::move(file.records));
     path_ = file.path;
     if (file.wrong.empty()) return absl::OkStatus();
-    torn_at_ = absl::StrCat(file.path, ": its last record was not written to its end, at byte ", file.wrong_at);
+    torn_at_ = absl::StrCat(file.path, ": record ", end().sequence + 1,
+                            ", the last one, was not written to its end, at byte ", file.end);
     return absl::OkStatus();
   }
 
   // A later file, whose first record is not whole. That one repeats the rows, so that it is not needed if what follows
   // it is there.
-  absl::Status Follow(LogContents file) {
-    const bool begun = file.torn || SizeOf(file.path) == 0;
-    if (begun && marks_.mark.sequence <= end().sequence) return absl::OkStatus();  // the start of a life was cut short
-    const uint64_t first = end().sequence + 1;
-    if (file.behind_damage.empty() && marks_.mark.sequence > first) return Damaged(file.path, first);
-    if (!file.behind_damage.empty() && file.behind_damage.front().previous.sequence != first) {
-      return Damaged(file.path, first + 1);
+  absl::Status Follow(LogContents file, bool is_newest) {
+    // The start of a life was cut short. The next one has passed over it and taken its numbers.
+    const bool begun = file.torn || file.is_empty();
+    if (begun && (!is_newest || marks_.mark.sequence <= end().sequence)) {
+      absl::StrAppend(&passed_over_, " or ", file.path);
+      return absl::OkStatus();
     }
+    const uint64_t first = end().sequence + 1, marked = marks_.mark.sequence;
+    const bool alone = file.behind_damage.empty();
+    if (alone && marked >= first && file.wrong_after != end()) {  // which of them has lost records?
+      return Damaged(absl::StrCat(path_, passed_over_, " or ", file.path), first);
+    }
+    if (alone && (file.followed || marked > first)) return Damaged(file.path, first);
+    if (!alone && file.behind_damage.front().previous.sequence != first) return Damaged(file.path, first + 1);
+    if (!alone && file.behind_damage.front().kind == RecordKind::kState) return Damaged(file.path, first);
     repaired_.push_back(absl::StrCat(file.path, ": record ", first, " is damaged; it repeats what ", path_, " holds"));
-    if (!file.behind_damage.empty() && file.behind_damage.front().kind == RecordKind::kState) {
-      return Damaged(file.path, first);
-    }
     torn_at_.clear();
+    // Its number is taken: another record of it would not be the one that was acknowledged.
+    if (alone && marked == first) read_.push_back(marks_.mark);
     Add(std::move(file.behind_damage));
     path_ = file.path;
     return absl::OkStatus();
   }
 
   absl::StatusOr<StateLog::Found> Finish() && {
-    if (marks_.mark.sequence > end().sequence + (repaired_.empty() ? 0 : 1)) {
+    if (marks_.mark.sequence > end().sequence) {
       if (!torn_at_.empty()) return Damaged(path_, end().sequence + 1);
       return absl::DataLossError(absl::StrCat(path_, ": ends with record ", end().sequence,
                                               ", but the run was acknowledged up to ", marks_.mark.sequence, "; ",
@@ -82,8 +83,13 @@ class Reading {
     }
     found_.end = end();
     if (marks_.missing) repaired_.push_back("high_water is missing");
-    if (marks_.damaged > 0) repaired_.push_back("high_water: one of its slots is damaged; the other one is there");
+    if (marks_.damaged > 0 && marks_.mark.sequence > 0) {
+      repaired_.push_back("high_water: one of its slots is damaged; the other one is there");
+    } else if (marks_.damaged > 0) {
+      repaired_.push_back("high_water is damaged");
+    }
     if (!torn_at_.empty()) repaired_.push_back(torn_at_);
+    found_.torn = torn_at_;
     found_.repaired = std::move(repaired_);
     return std::move(found_);
   }
@@ -96,7 +102,7 @@ class Reading {
     if (file.wrong.empty()) return absl::OkStatus();
     const LogMark& last = file.records.back().mark;
     if (file.torn && (!is_last || marks_.mark.sequence <= last.sequence)) return absl::OkStatus();
-    return absl::DataLossError(Sentence(file.path, last.sequence + 1, absl::StrCat(" at byte ", file.wrong_at)));
+    return absl::DataLossError(Sentence(file.path, last.sequence + 1, absl::StrCat(" at byte ", file.end)));
   }
 
   absl::Status Damaged(const std::string& path, uint64_t record) const {
@@ -119,50 +125,66 @@ class Reading {
   const HighWater::Found marks_;
   StateLog::Found found_;
   std::vector<LogMark> read_;
-  std::string path_, torn_at_;
+  std::string path_, torn_at_, passed_over_;
   std::vector<std::string> repaired_;
 };
 
 }  // namespace
 
+formats::NumberedFiles StateLog::Files(const std::string& state_dir) { return {state_dir + "/log", ".log"}; }
+
 absl::StatusOr<std::optional<StateLog::Found>> StateLog::Read(const std::string& state_dir) {
-  const NumberedFiles files = LogFiles(state_dir);
+  const formats::NumberedFiles files = Files(state_dir);
   const std::vector<int64_t> numbers = files.Numbers();
   ASSIGN_OR_RETURN(const HighWater::Found marks, HighWater::Read(HighWaterPath(state_dir)));
   std::vector<LogContents> later;  // newest first
+  uint64_t last_digest = 0;
   for (size_t i = numbers.size(); i > 0; --i) {
     ASSIGN_OR_RETURN(LogContents file, ReadLogFile(files.Path(numbers[i - 1]), std::nullopt));
+    if (i == numbers.size()) last_digest = file.digest;
     if (!BeginsWhole(file)) {
       later.push_back(std::move(file));
       continue;
     }
     Reading reading(marks);
     RETURN_IF_ERROR(reading.Begin(std::move(file), later.empty()));
-    for (; !later.empty(); later.pop_back()) RETURN_IF_ERROR(reading.Follow(std::move(later.back())));
+    for (; !later.empty(); later.pop_back()) {
+      RETURN_IF_ERROR(reading.Follow(std::move(later.back()), later.size() == 1));
+    }
     ASSIGN_OR_RETURN(Found found, std::move(reading).Finish());
+    found.first_file = numbers[i - 1];
     found.last_file = numbers.back();
-    found.last_bytes = SizeOf(files.Path(found.last_file));
+    found.last_digest = last_digest;
     return found;
   }
-  const bool begun = std::all_of(later.begin(), later.end(),
-                                 [](const LogContents& file) { return file.torn || SizeOf(file.path) == 0; });
-  if (marks.missing && begun) return std::nullopt;  // the first start was cut short, or none was made
-  return absl::DataLossError(absl::StrCat(
-      later.empty() ? files.folder : later.back().path, later.empty() ? ": there is no log" : ": record 1 is damaged",
-      ", and the run was acknowledged up to ", marks.mark.sequence, "; ", kNothingChanged));
+  const bool begun =
+      std::all_of(later.begin(), later.end(), [](const LogContents& file) { return file.torn || file.is_empty(); });
+  const bool unmarked = marks.mark.sequence == 0 && marks.damaged == 0;
+  if (unmarked && begun) return std::nullopt;  // the first start was cut short, or none was made
+  const auto path = [](std::string* out, const LogContents& file) { out->append(file.path); };
+  return absl::DataLossError(absl::StrCat(later.empty() ? files.folder : absl::StrJoin(later, ", ", path),
+                                          later.empty() ? ": there is no log" : ": the first record is damaged",
+                                          ", and the run was acknowledged up to ", marks.mark.sequence, "; ",
+                                          kNothingChanged));
 }
 
 absl::Status StateLog::CheckReaches(const std::string& state_dir, const std::optional<Found>& found, uint64_t sequence,
                                     const std::string& witness) {
   const uint64_t end = found ? found->end.sequence : 0;
   if (sequence <= end) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(LogFiles(state_dir).folder, ": ends with record ", end, ", but ", witness,
-                                          " was written after record ", sequence, "; ", kNothingChanged));
+  if (found && !found->torn.empty()) {
+    return absl::DataLossError(absl::StrCat(found->torn, ", but ", witness, " was written after record ", sequence,
+                                            ", so that it is damaged; ", kNothingChanged));
+  }
+  const formats::NumberedFiles files = Files(state_dir);
+  return absl::DataLossError(absl::StrCat(found ? files.Path(found->last_file) : files.folder, ": ends with record ",
+                                          end, ", but ", witness, " was written after record ", sequence, "; ",
+                                          kNothingChanged));
 }
 
 absl::StatusOr<std::unique_ptr<StateLog>> StateLog::Begin(const std::string& state_dir, const Found& found,
                                                           uint64_t epoch, std::string_view all_rows) {
-  const NumberedFiles files = LogFiles(state_dir);
+  const formats::NumberedFiles files = Files(state_dir);
   std::error_code error;
   std::filesystem::create_directories(files.folder, error);
   if (error) return absl::PermissionDeniedError(absl::StrCat("cannot create ", files.folder, ": ", error.message()));
@@ -170,53 +192,63 @@ absl::StatusOr<std::unique_ptr<StateLog>> StateLog::Begin(const std::string& sta
   const std::vector<int64_t> numbers = files.Numbers();
   const int64_t next = std::max(found.last_file, numbers.empty() ? 0 : numbers.back()) + 1;
   ASSIGN_OR_RETURN(LogFile file, LogFile::Create(files.Path(next), found.end, epoch));
-  if (found.last_file > 0 && SizeOf(files.Path(found.last_file)) != found.last_bytes) {
-    return absl::AbortedError(absl::StrCat(files.Path(found.last_file), " has grown since it was read"));
+  if (found.last_file > 0) {
+    ASSIGN_OR_RETURN(const formats::FileDigest now, formats::DigestOfFile(files.Path(found.last_file)));
+    if (now.hash != found.last_digest) {
+      return absl::AbortedError(absl::StrCat(files.Path(found.last_file), " has grown since it was read"));
+    }
   }
   ASSIGN_OR_RETURN(HighWater high_water, HighWater::Open(HighWaterPath(state_dir)));
   std::unique_ptr<StateLog> log(new StateLog(state_dir, next, std::move(file), epoch, std::move(high_water)));
-  RETURN_IF_ERROR(log->BeginFile(all_rows));
+  RETURN_IF_ERROR(log->BeginFile(all_rows, found.first_file));
   return log;
 }
 
-absl::Status StateLog::BeginFile(std::string_view all_rows) {
+absl::Status StateLog::BeginFile(std::string_view all_rows, int64_t before) {
   RETURN_IF_ERROR(file_.Append(RecordKind::kState, all_rows));
+  durable_ = file_.end().sequence;
   state_bytes_ = file_.bytes();
   RETURN_IF_ERROR(Mark());
-  return RemoveOldFiles();
+  return RemoveFilesBefore(before);
 }
 
 absl::Status StateLog::Append(std::string_view changes) {
   RETURN_IF_ERROR(file_.Append(RecordKind::kRows, changes));
+  durable_ = file_.end().sequence;
   if (!mark_due_) mark_due_ = core::SystemClock().Now() + kMarkAfter;
   return CheckFence();
 }
 
 absl::Status StateLog::Continue(std::string_view all_rows) {
   RETURN_IF_ERROR(CheckFence());
-  ASSIGN_OR_RETURN(file_, LogFile::Create(LogFiles(directory_).Path(number_ + 1), file_.end(), epoch_));
+  ASSIGN_OR_RETURN(file_, LogFile::Create(Files(directory_).Path(number_ + 1), file_.end(), epoch_));
   ++number_;
-  return BeginFile(all_rows);
+  return BeginFile(all_rows, number_ - 1);
 }
 
 absl::Status StateLog::Mark() {
   mark_due_.reset();
+  if (marked_ == file_.end().sequence) return absl::OkStatus();
+  marked_ = file_.end().sequence;
   return high_water_.Write(file_.end());
 }
 
+void StateLog::NotedElsewhere(const LogMark& mark) {
+  if (mark == file_.end()) mark_due_.reset();
+}
+
 absl::Status StateLog::CheckFence() const {
-  const std::string next = LogFiles(directory_).Path(number_ + 1);
+  const std::string next = Files(directory_).Path(number_ + 1);
   if (::access(next.c_str(), F_OK) != 0) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       next, ": another coordinator has taken this directory; this is epoch ", epoch_, ", which says nothing more"));
 }
 
-absl::Status StateLog::RemoveOldFiles() const {
-  const NumberedFiles files = LogFiles(directory_);
-  std::vector<int64_t> numbers = files.Numbers();
-  constexpr size_t kKept = 2;  // this one and the one before
-  for (size_t i = 0; i + kKept < numbers.size(); ++i) {
-    if (::unlink(files.Path(numbers[i]).c_str()) != 0) return formats::FileError("remove", files.Path(numbers[i]));
+absl::Status StateLog::RemoveFilesBefore(int64_t number) const {
+  const formats::NumberedFiles files = Files(directory_);
+  for (const int64_t each : files.Numbers()) {
+    if (each >= number) break;
+    if (::unlink(files.Path(each).c_str()) != 0) return formats::FileError("remove", files.Path(each));
   }
   return absl::OkStatus();
 }

@@ -1,13 +1,18 @@
 // The log of a state directory: the truth, of which journal.sqlite is an index.
 //
 //   <state_dir>/log/000007.log, 000008.log …   log_file.h; each life begins one, and one more where it grows long
-//   <state_dir>/high_water                     high_water.h; within 50 ms of a commit it says how far the log goes
+//   <state_dir>/high_water                     high_water.h: how far the log goes
 //
-// A start reads the newest file that begins whole; the one before it is kept, and takes its place where only its first
-// record, which repeats what is known, is damaged. The name of the next file is the fence: the process that makes it
-// has taken the directory, and the life before says nothing more. Not thread-safe.
+// Within 50 ms of a commit a place outside the log has noted it: high_water, or the frame of a payload that became
+// durable later (segments.h), so that a coordinator that receives payloads hardly ever writes high_water.
+//
+// A start reads the newest file that begins whole. It keeps that one beside its own, so that it takes its place where
+// only the first record of a later one, which repeats what is known, is damaged. The name of the next file is the
+// fence: the process that makes it has taken the directory, and the life before says nothing more. Not thread-safe, but
+// for durable().
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/clock.h"
+#include "formats/numbered_files.h"
 #include "server/store/high_water.h"
 #include "server/store/log_file.h"
 
@@ -31,9 +37,13 @@ class StateLog {
     uint64_t epoch = 0;                 // of its writer
     std::vector<std::string> changes;   // in order, the first one fills empty tables (change_set.h)
     std::vector<std::string> repaired;  // what was wrong and did no harm: one sentence each, with the file
+    std::string torn;                   // of these the last record, with its file; empty: none
+    int64_t first_file = 0;             // whose first record the rows begin with
     int64_t last_file = 0;
-    int64_t last_bytes = 0;
+    uint64_t last_digest = 0;  // of that file as it was read
   };
+
+  static formats::NumberedFiles Files(const std::string& state_dir);
 
   // Nothing: there is no log. DATA_LOSS says which record of which file is damaged or missing, and how far the run was
   // acknowledged. Changes nothing.
@@ -55,11 +65,13 @@ class StateLog {
   bool IsLong() const { return file_.bytes() > 2 * state_bytes_ && file_.bytes() > kLongBytes; }
   absl::Status Continue(std::string_view all_rows);  // in a new file
 
-  // When the mark is to be made at the latest; nothing: it stands at the end.
+  // When the mark is to be made at the latest; nothing: what is at the end has been noted.
   std::optional<core::Clock::TimePoint> mark_due() const { return mark_due_; }
-  absl::Status Mark();
+  absl::Status Mark();                       // unless it stands there
+  void NotedElsewhere(const LogMark& mark);  // durably, where a start looks
 
   const LogMark& end() const { return file_.end(); }
+  uint64_t durable() const { return durable_; }  // the number of the last record; for any thread
 
  private:
   static constexpr int64_t kLongBytes = int64_t{32} << 20;
@@ -70,15 +82,18 @@ class StateLog {
         file_(std::move(file)),
         epoch_(epoch),
         high_water_(std::move(high_water)) {}
-  absl::Status BeginFile(std::string_view all_rows);
+  // `before`: the newest file that begins whole, and is kept.
+  absl::Status BeginFile(std::string_view all_rows, int64_t before);
   absl::Status CheckFence() const;
-  absl::Status RemoveOldFiles() const;
+  absl::Status RemoveFilesBefore(int64_t number) const;
 
   const std::string directory_;
   int64_t number_;
   LogFile file_;
   const uint64_t epoch_;
   HighWater high_water_;
+  uint64_t marked_ = 0;
+  std::atomic<uint64_t> durable_ = 0;
   int64_t state_bytes_ = 0;
   std::optional<core::Clock::TimePoint> mark_due_;
 };

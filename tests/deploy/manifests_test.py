@@ -345,14 +345,15 @@ class Units(unittest.TestCase):
                                       capture_output=True, text=True)
                 self.assertEqual(0, done.returncode, done.stdout[-200:] + done.stderr)
 
-    def test_a_restored_coordinator_is_told_so_for_one_start_without_an_edit_of_its_file(self):
+    def test_a_restored_or_lost_state_is_said_by_a_variable_without_an_edit_of_the_file(self):
         unit = DEPLOY / "systemd" / "causeway-coordinator.service"
-        self.assertIn("--new_lineage=${NEW_LINEAGE}", unit_command(unit))
         defaults = re.search(r"^Environment=(.*)$", unit.read_text(), re.MULTILINE)[1]
-        self.assertIn("NEW_LINEAGE=false", defaults.split())
-        for variables, value in (({}, "false"), ({"NEW_LINEAGE": "true"}, "true")):
-            command = compose("compose.yaml", variables)["services"]["coordinator"]["command"]
-            self.assertIn(f"--new_lineage={value}", command)
+        for variable in ("NEW_LINEAGE", "REBUILD_FROM_SITES"):
+            self.assertIn(f"--{variable.lower()}=${{{variable}}}", unit_command(unit))
+            self.assertIn(f"{variable}=false", defaults.split())
+            for variables, value in (({}, "false"), ({variable: "true"}, "true")):
+                command = compose("compose.yaml", variables)["services"]["coordinator"]["command"]
+                self.assertIn(f"--{variable.lower()}={value}", command)
 
     def test_a_worker_that_was_refused_is_not_started_again(self):
         for path in (DEPLOY / "systemd").glob("*.service"):

@@ -47,6 +47,21 @@ class Promises(unittest.TestCase):
         newest = re.search(r"constexpr int64_t kFormat = (\d+);", text("server/store/schema.cc"))[1]
         self.assertRegex(" ".join(said[0].split()), rf"are taken over, and are of format {newest}\b")
 
+    def test_each_promise_of_durability_names_what_keeps_it_and_tests_that_there_are(self):
+        tests = subprocess.run(["git", "grep", "-hoE", r"^TEST(_F)?\(\w+, \w+\)", "--", "tests"], cwd=ROOT,
+                               capture_output=True, text=True, check=True).stdout
+        there = {".".join(name) for name in re.findall(r"\((\w+), (\w+)\)", tests)}
+        rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \|$", text("docs/durability.md"), re.MULTILINE)[1:]
+        self.assertGreater(len(rows), 15)
+        for promise, keeper, holders in rows:
+            for path in re.findall(r"`([\w/]+/[\w./]*)`", keeper):
+                self.assertTrue((ROOT / path).exists(), f"{path}: {promise}")
+            names = re.findall(r"`([^`]+)`", holders)
+            self.assertTrue(names, promise)
+            for name in names:
+                e2e = name.startswith("e2e.") and (ROOT / f"tests/e2e/test_{name[4:]}.py").exists()
+                self.assertTrue(e2e or name in there or (ROOT / name).is_file(), f"{name}: {promise}")
+
     def test_presets_are_those_that_there_are_and_none_is_reserved(self):
         presets = [preset["name"] for preset in json.loads(text("CMakePresets.json"))["configurePresets"]
                    if not preset.get("hidden")]

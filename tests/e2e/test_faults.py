@@ -48,20 +48,31 @@ def label(point, count):
     return f"{point}:{count}"
 
 
-class FaultsTest(EndToEndTest):
-    def finish(self, run):
-        run.await_done()
-        arrays = {"export": run.export()} | {site: run.local(site) for site in SITES}
-        run.stop_coordinator()
-        arrays["snapshots"] = run.snapshots()
-        rows = {query: run.journal(query) for query in (CONTRIBUTIONS, ROUNDS, ROUND_EVENTS)}
-        return arrays, rows
+def finish(run):
+    """Leaves a run to its end: its arrays and rows."""
+    run.await_done()
+    arrays = {"export": run.export()} | {site: run.local(site) for site in SITES}
+    run.stop_coordinator()
+    arrays["snapshots"] = run.snapshots()
+    rows = {query: run.journal(query) for query in (CONTRIBUTIONS, ROUNDS, ROUND_EVENTS)}
+    return arrays, rows
 
+
+def check_same(test, expected, run, what):
+    """The run, left to its end, comes to what `finish` gave of another one."""
+    arrays, rows = finish(run)
+    for part, tensors in expected[0].items():
+        test.assert_same_bits(tensors, arrays[part], f"{what}: {part}")
+    for query, table in expected[1].items():
+        test.assertEqual(table, rows[query], f"{what}: {query}")
+
+
+class FaultsTest(EndToEndTest):
     def undisturbed(self):
         run = self.new_run(CONFIG)
         run.start_coordinator()
         run.start_workers(*SITES)
-        return self.finish(run)
+        return finish(run)
 
     def start_faulty(self, run, point, count):
         try:
@@ -79,20 +90,13 @@ class FaultsTest(EndToEndTest):
         for worker in run.workers.values():
             self.assertTrue(worker.running(), f"{fault}: {worker.label} ended: {worker.log()[-2000:]}")
 
-    def check_same(self, expected, run, what):
-        arrays, rows = self.finish(run)
-        for part, tensors in expected[0].items():
-            self.assert_same_bits(tensors, arrays[part], f"{what}: {part}")
-        for query, table in expected[1].items():
-            self.assertEqual(table, rows[query], f"{what}: {query}")
-
     def check(self, point, count, expected):
         run = self.new_run(CONFIG)
         self.start_faulty(run, point, count)
         run.start_workers(*SITES)
         self.await_kill(run, label(point, count))
         run.start_coordinator()
-        self.check_same(expected, run, label(point, count))
+        check_same(self, expected, run, label(point, count))
 
     def test_a_run_whose_coordinator_is_killed_anywhere_has_the_bits_and_the_rows_of_an_undisturbed_one(self):
         expected = self.undisturbed()
@@ -129,7 +133,7 @@ class FaultsTest(EndToEndTest):
         run.start_coordinator()
         self.assertEqual(run.status()["fragments"][fragment]["contributors"], ["asia", "eu"])
         run.workers["us"].send(signal.SIGCONT)
-        self.check_same(expected, run, "killed while two of three had contributed")
+        check_same(self, expected, run, "killed while two of three had contributed")
 
     def test_a_coordinator_that_is_killed_again_and_again_too(self):
         expected = self.undisturbed()
@@ -141,7 +145,7 @@ class FaultsTest(EndToEndTest):
             self.await_kill(run, label(point, count))
         run.start_coordinator()
         self.assertEqual(run.status()["epoch"], len(ONE_AFTER_ANOTHER) + 1)
-        self.check_same(expected, run, "killed again and again")
+        check_same(self, expected, run, "killed again and again")
 
 
 if __name__ == "__main__":

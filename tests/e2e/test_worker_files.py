@@ -67,7 +67,7 @@ class WorkerFilesTest(EndToEndTest):
 
         rounded = export("rounded", "--dtype=bfloat16", f"--assets={run.folder / 'export'}")
         self.assertEqual(rounded.wait(), DONE, rounded.log())
-        names = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+        names = ["SHA256SUMS", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
                  "tokenizer_config.json"]
         self.assertEqual(sorted(path.name for path in by_worker.iterdir()), names)
         for name in names:

@@ -3,17 +3,20 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
 #include "core/layout.h"
 #include "formats/safetensors.h"
+#include "formats/sha256_sums.h"
 #include "tests/formats/run_python.h"
 #include "tests/formats/temporary_folder.h"
 
 namespace causeway::formats {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -110,6 +113,26 @@ TEST(ModelExport, AliasesAndFrozenTensorsAreLeftOut) {
   std::vector<float> pair(2);
   ASSERT_TRUE(file->Read("small", pair).ok());
   EXPECT_THAT(pair, ElementsAre(30'000, 30'001));
+}
+
+TEST(ModelExport, SumsAreThoseOfTheFilesAndFindAFlippedBit) {
+  const TemporaryFolder folder;
+  for (const char* run : {"first", "again"}) {
+    ASSERT_TRUE(Export(folder / "out", {.run_id = run, .files = {{"config.json", "{}"}}}).ok());
+    EXPECT_EQ(std::system(("cd " + (folder / "out") + " && sha256sum --check --strict --status SHA256SUMS").c_str()),
+              0);
+    EXPECT_THAT(ReadAll(folder / "out/SHA256SUMS"),
+                AllOf(HasSubstr("  config.json\n"), HasSubstr("  model.safetensors\n")));
+  }
+  EXPECT_TRUE(CheckSha256Sum(folder / "out", "model.safetensors").ok());
+  std::string weights = ReadAll(folder / "out/model.safetensors");
+  weights[weights.size() / 2] ^= 4;
+  folder.Write("out/model.safetensors", weights);
+  const absl::Status damaged = CheckSha256Sum(folder / "out", "model.safetensors");
+  EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(damaged.message()), HasSubstr("out/model.safetensors is damaged: SHA256SUMS beside it says"));
+  EXPECT_TRUE(CheckSha256Sum(folder / "out", "other").ok()) << "nothing is said of it";
+  EXPECT_TRUE(CheckSha256Sum(folder / "elsewhere", "model.safetensors").ok()) << "nor of any file";
 }
 
 TEST(ModelExport, FolderThatCannotBeMadeIsNamed) {

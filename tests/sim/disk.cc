@@ -1,8 +1,10 @@
 #include "tests/sim/disk.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +16,7 @@ namespace {
 
 constexpr size_t kSectorBytes = 512;
 constexpr int64_t kSlowSyncMs = 800;
+constexpr int64_t kTailBytes = 1024;
 
 std::map<std::string, Disk*>& Disks() {
   static auto* const disks = new std::map<std::string, Disk*>;
@@ -95,12 +98,18 @@ void Disk::Apply(const Write& write, std::string& content) {
   content.replace(static_cast<size_t>(write.offset), write.bytes.size(), write.bytes);
 }
 
+void Disk::File::Apply(const Write& write) {
+  Disk::Apply(write, durable);
+  if (sound) Disk::Apply(write, *sound);
+  if (sound == durable) sound.reset();
+}
+
 void Disk::Synced(const std::string& path) {
   if (std::filesystem::is_directory(path)) return SyncedFolder(path);
   const std::string name = NameOf(path);
   if (name.empty()) return;
   File& file = At(name);
-  for (const Write& write : file.pending) Apply(write, file.durable);
+  for (const Write& write : file.pending) file.Apply(write);
   file.pending.clear();
 }
 
@@ -145,8 +154,8 @@ void Disk::Unlinked(const std::string& path) {
 
 // ---- Crashes ----
 
-std::string Disk::Survives(const File& file) {
-  std::string content = file.durable;
+Disk::File Disk::Survives(const File& file) {
+  File survivor{.durable = file.durable, .sound = file.sound, .promised = file.durable.size(), .pending = {}};
   Chance& chance = machine_.chance();
   const int64_t fate = chance.Below(3);  // all of what is pending, a prefix with a torn end, or any sectors
   const auto whole = fate == 0 ? file.pending.size()
@@ -154,37 +163,19 @@ std::string Disk::Survives(const File& file) {
   for (size_t i = 0; i < file.pending.size(); ++i) {
     const Write& write = file.pending[i];
     if (i < whole) {
-      Apply(write, content);
+      survivor.Apply(write);
     } else if (write.truncate >= 0) {
-      if (fate == 2 && chance.OneIn(2)) Apply(write, content);
+      if (fate == 2 && chance.OneIn(2)) survivor.Apply(write);
     } else if (fate == 2 || i == whole) {
       for (size_t at = 0; at < write.bytes.size(); at += kSectorBytes) {
         if (fate == 1 && chance.OneIn(2)) break;
         if (fate == 2 && chance.OneIn(2)) continue;
-        Apply({.offset = write.offset + static_cast<int64_t>(at), .bytes = write.bytes.substr(at, kSectorBytes)},
-              content);
+        survivor.Apply(
+            {.offset = write.offset + static_cast<int64_t>(at), .bytes = write.bytes.substr(at, kSectorBytes)});
       }
     }
   }
-  if (faults.lost_write != 0 && content.size() > 1 && chance.OneIn(faults.lost_write)) {
-    const auto at =
-        static_cast<size_t>(chance.Below(static_cast<int64_t>(content.size()))) / kSectorBytes * kSectorBytes;
-    const size_t size = std::min(kSectorBytes, content.size() - at);
-    content.replace(at, size, std::string(size, '\0'));
-  }
-  if (faults.misdirected_write != 0 && content.size() > 2 * kSectorBytes && chance.OneIn(faults.misdirected_write)) {
-    const auto sectors = static_cast<int64_t>(content.size() / kSectorBytes);
-    const std::string sector = content.substr(static_cast<size_t>(chance.Below(sectors)) * kSectorBytes, kSectorBytes);
-    content.replace(static_cast<size_t>(chance.Below(sectors)) * kSectorBytes, kSectorBytes, sector);
-  }
-  if (faults.truncated != 0 && !content.empty() && chance.OneIn(faults.truncated)) {
-    content.resize(static_cast<size_t>(chance.Below(static_cast<int64_t>(content.size()))));
-  }
-  if (faults.flipped_bit != 0 && !content.empty() && chance.OneIn(faults.flipped_bit)) {
-    const int64_t bit = chance.Below(static_cast<int64_t>(content.size()) * 8);
-    content[static_cast<size_t>(bit / 8)] = static_cast<char>(content[static_cast<size_t>(bit / 8)] ^ (1 << (bit % 8)));
-  }
-  return content;
+  return survivor;
 }
 
 void Disk::Crash() {
@@ -217,11 +208,10 @@ void Disk::Crash() {
   for (const auto& [name, file] : names) {
     if (absl::EndsWith(name, "-shm")) continue;  // memory
     std::shared_ptr<File>& survivor = survivors[file.get()];
-    if (survivor == nullptr) survivor = std::make_shared<File>(File{.durable = Survives(*file), .pending = {}});
+    if (survivor == nullptr) survivor = std::make_shared<File>(Survives(*file));
     files_[name] = survivor;
-    const std::string to = absl::StrCat(path(), "/", name);
-    std::filesystem::create_directories(std::filesystem::path(to).parent_path());
-    std::ofstream(to, std::ios::binary) << survivor->durable;
+    std::filesystem::create_directories(std::filesystem::path(absl::StrCat(path(), "/", name)).parent_path());
+    Replace(name, survivor->durable);
   }
   copying_ = false;
   durable_names_ = files_;
@@ -233,6 +223,98 @@ void Disk::Lose() {
   durable_names_.clear();
   changes_.clear();
   std::filesystem::create_directories(path());
+}
+
+// ---- Damage ----
+
+void Disk::Replace(const std::string& name, const std::string& content) const {
+  std::ofstream(absl::StrCat(path(), "/", name), std::ios::binary | std::ios::trunc) << content;
+}
+
+// Half of it hits the end, where the newest of a log is.
+std::string Disk::Damaged(std::string content, std::string* what) {
+  Chance& chance = machine_.chance();
+  const auto size = static_cast<int64_t>(content.size());
+  const int64_t first = chance.OneIn(2) ? std::max<int64_t>(0, size - kTailBytes) : 0;
+  const auto at = static_cast<size_t>(chance.Between(first, size - 1));
+  const size_t sector = at / kSectorBytes * kSectorBytes,
+               sector_bytes = std::min(kSectorBytes, content.size() - sector);
+  if (damage.flipped_bit != 0 && chance.OneIn(damage.flipped_bit)) {
+    *what = "flipped bit";
+    content[at] = static_cast<char>(content[at] ^ (1 << chance.Below(8)));
+  } else if (damage.truncated != 0 && chance.OneIn(damage.truncated)) {
+    *what = "truncated";
+    content.resize(at);
+  } else if (damage.lost_write != 0 && chance.OneIn(damage.lost_write)) {
+    *what = "lost write";
+    content.replace(sector, sector_bytes, std::string(sector_bytes, '\0'));
+  } else if (damage.misdirected_write != 0 && size > static_cast<int64_t>(kSectorBytes) &&
+             chance.OneIn(damage.misdirected_write)) {
+    *what = "misdirected write";
+    const auto from = static_cast<size_t>(chance.Below(size / static_cast<int64_t>(kSectorBytes))) * kSectorBytes;
+    content.replace(sector, sector_bytes, content.substr(from, sector_bytes));
+  }
+  return content;
+}
+
+void Disk::Damage() {
+  if (damage.flipped_bit + damage.truncated + damage.lost_write + damage.misdirected_write == 0) return;
+  std::map<std::string, std::vector<std::string>> by_folder;  // else the most numerous files would be hit alone
+  for (const auto& [name, file] : files_) {
+    if (!file->durable.empty()) by_folder[name.substr(0, name.find('/'))].push_back(name);
+  }
+  if (by_folder.empty()) return;
+  Chance& chance = machine_.chance();
+  auto folder = std::next(by_folder.begin(), chance.Below(std::ssize(by_folder)));
+  if (!damage.mostly.empty() && chance.OneIn(2)) {
+    for (auto each = by_folder.begin(); each != by_folder.end(); ++each) {
+      if (absl::StartsWith(each->first, damage.mostly)) folder = each;
+    }
+  }
+  const std::string& name = folder->second[static_cast<size_t>(chance.Below(std::ssize(folder->second)))];
+  File& file = *files_.at(name);
+  std::string what, content = Damaged(file.durable, &what);
+  if (content == file.durable) return;
+  // Only what was promised comes back: a start may have gone on without the rest, and taken its place.
+  const auto [was, is] = std::ranges::mismatch(file.durable, content);
+  const bool promised = was - file.durable.begin() < static_cast<int64_t>(file.promised);
+  if (!file.sound) file.sound = promised ? file.durable : file.durable.substr(0, file.promised);
+  file.durable = std::move(content);
+  copying_ = true;
+  Replace(name, file.durable);
+  copying_ = false;
+  ++files_damaged_;
+  machine_.Log(absl::StrCat("damage ", what, " ", name));
+}
+
+bool Disk::Restore(const std::string& text) {
+  bool restored = false;
+  copying_ = true;
+  for (const auto& [name, file] : files_) {
+    const std::string file_path = absl::StrCat(path(), "/", name);
+    const std::string of_folder = std::filesystem::path(file_path).parent_path().string() + ":";
+    if (!file->sound || (!absl::StrContains(text, file_path) && !absl::StrContains(text, of_folder))) continue;
+    file->durable = *std::exchange(file->sound, std::nullopt);
+    std::string content = file->durable;
+    for (const Write& write : file->pending) Apply(write, content);
+    Replace(name, content);
+    machine_.Log(absl::StrCat("restore ", name));
+    restored = true;
+  }
+  copying_ = false;
+  return restored;
+}
+
+Disk::Contents Disk::promised() const {
+  Contents contents;
+  for (const auto& [name, file] : durable_names_) contents[name] = file->sound.value_or(file->durable);
+  return contents;
+}
+
+Disk::Contents Disk::synced() const {
+  Contents contents;
+  for (const auto& [name, file] : durable_names_) contents[name] = file->durable;
+  return contents;
 }
 
 }  // namespace causeway::sim

@@ -18,10 +18,10 @@ int64_t Milliseconds(Clock::Duration time) {
 
 }  // namespace
 
-void Leases::Heard(const std::string& site, Clock::TimePoint at) {
-  std::deque<Clock::TimePoint>& times = heard_[site];
-  times.push_back(at);
-  if (times.size() > kKept) times.pop_front();
+void Leases::Heard(const std::string& site, Clock::TimePoint at, Clock::TimePoint came) {
+  std::deque<Word>& words = heard_[site];
+  words.push_back({.came = came, .heard = words.empty() ? at : std::max(words.back().heard, at)});
+  if (words.size() > kKept) words.pop_front();
 }
 
 void Leases::StoodStill(Clock::TimePoint from, Clock::TimePoint to) {
@@ -36,10 +36,11 @@ void Leases::Died(Clock::TimePoint at) {
 std::string Leases::Ended(const std::string& site, Clock::TimePoint at) const {
   const auto known = heard_.find(site);
   if (known == heard_.end()) return "";
-  const std::deque<Clock::TimePoint>& times = known->second;
-  const auto after = std::ranges::upper_bound(times, at - kJournaled);  // it may not know of later ones
-  if (after == times.begin()) return "";
-  const Clock::TimePoint heard = *std::prev(after);
+  const std::deque<Word>& words = known->second;
+  const auto after =
+      std::ranges::upper_bound(words, at - kJournaled, {}, &Word::came);  // it may not know of later ones
+  if (after == words.begin()) return "";
+  const Clock::TimePoint heard = std::prev(after)->heard;
   Clock::Duration ran = at - heard;
   for (const auto& [from, to] : stalls_) {
     if (to - from <= lease_ / 4) continue;  // too short to be noticed

@@ -16,7 +16,8 @@ class Leases {
  public:
   explicit Leases(Clock::Duration lease) : lease_(lease) {}
 
-  void Heard(const std::string& site, Clock::TimePoint at);  // the coordinator was handed its progress
+  // The coordinator was handed its progress, which says that the site itself had heard something `at` that time.
+  void Heard(const std::string& site, Clock::TimePoint at, Clock::TimePoint came);
   // It is to stand still from now on: in place of a stall before, which is over then.
   void StoodStill(Clock::TimePoint from, Clock::TimePoint to);
   void Died(Clock::TimePoint at);
@@ -24,8 +25,13 @@ class Leases {
   std::string Ended(const std::string& site, Clock::TimePoint at) const;
 
  private:
+  struct Word {
+    Clock::TimePoint came;
+    Clock::TimePoint heard;  // the latest of all that came by then
+  };
+
   const Clock::Duration lease_;
-  std::map<std::string, std::deque<Clock::TimePoint>> heard_;  // the newest last
+  std::map<std::string, std::deque<Word>> heard_;  // the newest last
   std::vector<std::pair<Clock::TimePoint, Clock::TimePoint>> stalls_;
 };
 

@@ -66,6 +66,11 @@ PLANTS = {
         ("formats/atomic_file.cc", "  if (::fsync(file_.get()) != 0) return FileError(\"sync\", path_);\n", "")],
     "log_is_not_synced": [
         ("server/store/log_file.cc", '  if (::fdatasync(file_.get()) != 0) return formats::FileError("sync", path_);\n', "")],
+    "truncated_log_is_taken_for_a_torn_tail": [  # below its mark, if no payload says how far it went
+        ("server/store/state_log.cc", "    if (file.torn && (!is_last || marks_.mark.sequence <= last.sequence)) return absl::OkStatus();",
+         "    if (file.torn) return absl::OkStatus();"),
+        ("server/store/state_log.cc", "    if (marks_.mark.sequence > end().sequence) {\n      if (!torn_at_.empty())",
+         "    if (false) {\n      if (!torn_at_.empty())")],
     "retry_of_a_transfer_is_lost": [
         ("transport/transfer_queue.cc", "  pending->running = false;\n", "")],
     "step_thread_is_not_woken": [

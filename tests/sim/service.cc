@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/thread.h"
@@ -61,7 +62,7 @@ void Program::Kill() {
   Forget();
   network_.Close(node_);
   network_.Ended(*process_);
-  disk_.Crash();
+  Crash();
 }
 
 void Program::KillFor(Clock::Duration time) {
@@ -117,10 +118,34 @@ CoordinatorProgram::CoordinatorProgram(Machine* machine, Network* network, const
                                        const core::Shard& shard, const std::string& disk_folder)
     : Program(machine, network, NodeOf(shard.index), disk_folder), config_(config), shard_(shard) {}
 
+void CoordinatorProgram::Forget() {
+  coordinator_ = nullptr;
+  if (std::exchange(began_, false)) log_.Ended(disk().promised());
+}
+
+void CoordinatorProgram::Crash() {
+  Program::Crash();
+  if (!log_.LostWithoutATrace(disk().synced())) return;
+  ++untraceable_;
+  CHECK(disk().Restore(disk().path() + "/log:"));
+}
+
+// Why it ends; a start that is refused is to have changed nothing.
+std::string CoordinatorProgram::Refused(const absl::Status& status, const Disk::Contents& before) const {
+  for (const auto& [name, content] : disk().synced()) {
+    const auto was = before.find(name);
+    if (absl::StartsWith(name, "journal.sqlite") || (was != before.end() && was->second == content)) continue;
+    if (absl::IsDataLoss(status))
+      return absl::StrCat("a start that was refused has changed ", name, ": ", status.ToString());
+  }
+  return status.ToString();
+}
+
 std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
   const std::string serialized = formats::SerializeRunConfig(config_);
   const auto gate = server::Gate::Create({});
   if (!gate.ok()) return gate.status().ToString();
+  const Disk::Contents before = disk().synced();
   const auto journal = server::Journal::Open({.directory = disk().path(),
                                               .run_config = serialized,
                                               .keep = config_.checkpoint.keep,
@@ -131,10 +156,13 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
                                               .segment_bytes = 16 << 10,
                                               .accept = [&](const std::string&) { return serialized; },
                                               .failed = nullptr});
-  if (!journal.ok()) return journal.status().ToString();
+  if (!journal.ok()) return Refused(journal.status(), before);
   machine_.Log(absl::StrCat(node(), " begins epoch ", (*journal)->epoch()));
   if ((*journal)->epoch() <= epoch_) return absl::StrCat("epoch ", (*journal)->epoch(), " after epoch ", epoch_);
-  epoch_ = (*journal)->epoch();
+  const bool repaired = !(*journal)->repaired().empty();
+  if (std::string wrong = log_.Started(before, disk().synced(), repaired); !wrong.empty()) return wrong;
+  began_ = true;
+  repaired_ += repaired;
   absl::StatusOr<server::StoredRun> stored = (*journal)->Load();
   if (!stored.ok()) return stored.status().ToString();
   const auto coordinator =
@@ -146,6 +174,7 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
                                    .check_config = [](const std::string&) { return absl::OkStatus(); }},
                                   journal->get(), *std::move(stored));
   if (!coordinator.ok()) return coordinator.status().ToString();
+  epoch_ = (*journal)->epoch();
   network_.Listen(node(),
                   {.process = process, .server = std::make_shared<CoordinatorServer>(coordinator->get(), gate->get())});
   std::optional<server::MembershipFollower> follower;
@@ -215,6 +244,7 @@ std::string SiteProgram::Main(const std::shared_ptr<Process>& process) {
   const auto store = worker::CheckpointStore::Open(disk().path());
   if (!store.ok()) return store.status().ToString();
   auto checkpoint = (*store)->Load(config->run_id, node());
+  passed_over_ += std::ssize((*store)->damage());
   if (!checkpoint.ok()) return checkpoint.status().ToString();
   if (*checkpoint) {
     link->Resume((*checkpoint)->identity.session, (*checkpoint)->identity.lineage);

@@ -12,6 +12,7 @@
 #include "server/service/coordinator.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/ledger.h"
+#include "tests/sim/log_promise.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/network.h"
 #include "transport/session_link.h"
@@ -30,6 +31,7 @@ class Program {
 
   const Node& node() const { return node_; }
   Disk& disk() { return disk_; }
+  const Disk& disk() const { return disk_; }
   bool running() const { return process_ != nullptr && process_->alive() && !over_; }
 
   void Start();
@@ -45,6 +47,10 @@ class Program {
   // The program's life, on the first thread of `process`. Why it ended; "": it was to end.
   virtual std::string Main(const std::shared_ptr<Process>& process) = 0;
   virtual void Forget() = 0;  // what was known of a life that is over
+  virtual void Crash() {      // of its machine: the disk's
+    disk_.Crash();
+    disk_.Damage();
+  }
 
   Machine& machine_;
   Network& network_;
@@ -67,15 +73,24 @@ class CoordinatorProgram final : public Program {
   void Command(std::function<void(server::Coordinator&)> command);
 
   server::Coordinator* coordinator() const { return coordinator_; }  // nullptr: not while it serves
+  // Starts that made damage good, and crashes whose damage no start could see: those are undone.
+  int64_t repaired() const { return repaired_; }
+  int64_t untraceable() const { return untraceable_; }
 
  private:
   std::string Main(const std::shared_ptr<Process>& process) override;
-  void Forget() override { coordinator_ = nullptr; }
+  void Forget() override;
+  void Crash() override;
+  std::string Refused(const absl::Status& status, const Disk::Contents& before) const;
 
   const core::RunConfig config_;
   const core::Shard shard_;
   server::Coordinator* coordinator_ = nullptr;
-  uint64_t epoch_ = 0;  // the last one that began
+  uint64_t epoch_ = 0;  // the last one that served
+  LogPromise log_;
+  bool began_ = false;  // this life has a file of the log
+  int64_t repaired_ = 0;
+  int64_t untraceable_ = 0;
 };
 
 class SiteProgram final : public Program {
@@ -87,7 +102,8 @@ class SiteProgram final : public Program {
   const core::SyntheticConfig& used() const { return used_; }  // the model that its last life brought
   void Quit();                                                 // as SIGTERM: it leaves, and is started again
 
-  worker::Site* site() const { return site_; }  // nullptr: not while it trains
+  worker::Site* site() const { return site_; }          // nullptr: not while it trains
+  int64_t passed_over() const { return passed_over_; }  // checkpoints that were damaged
 
  private:
   std::string Main(const std::shared_ptr<Process>& process) override;
@@ -99,6 +115,7 @@ class SiteProgram final : public Program {
   core::SyntheticConfig used_;
   Ledger* const ledger_;
   worker::Site* site_ = nullptr;
+  int64_t passed_over_ = 0;
 };
 
 }  // namespace causeway::sim

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kCalmLeases = 20;
 constexpr core::Version kCalmRounds = 4;
+constexpr int64_t kDamageOneIn = 4;  // worlds; the others see the faults of sound disks alone
 
 }  // namespace
 
@@ -27,7 +28,9 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
     if (to_client && answered.ParseFromString(message) && answered.has_welcome()) welcomed_.insert(call.number);
     v1::SiteMessage said;
     if (to_client || !welcomed_.contains(call.number) || !said.ParseFromString(message)) return;
-    if (said.has_progress()) leases_->Heard(call.client_node, machine_.Now());
+    if (!said.has_progress()) return;
+    const Clock::TimePoint now = machine_.Now();
+    leases_->Heard(call.client_node, now - milliseconds(said.progress().unheard_ms()), now);
   });
   for (int i = 0; i < shards_; ++i) {
     hubs_.push_back(
@@ -51,7 +54,19 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
       if (!expected) wrong_ends_.push_back(node + ": " + why);
     };
   };
-  for (const auto& hub : hubs_) watch(*hub);
+  for (const auto& hub : hubs_) {
+    watch(*hub);
+    hub->ended = [this, hub = hub.get(), ended = hub->ended](const Node& node, const std::string& why) {
+      if (absl::StartsWith(why, "DATA_LOSS") && hub->disk().Restore(why)) {
+        ends_[node] = why;
+        ++counts_["refused starts"];
+      } else {
+        ended(node, why);
+      }
+    };
+  }
+  for (const auto& hub : hubs_) Damage(*hub, "log");
+  for (const auto& site : sites_) Damage(*site, "0");  // its newest checkpoint
   for (const auto& site : sites_) {
     watch(*site);
     site->ended = [this, site = site.get(), ended = site->ended](const Node& node, const std::string& why) {
@@ -83,7 +98,8 @@ core::SyntheticConfig World::ChooseModel() {
 
 void World::Configure() {
   Chance& chance = machine_.chance();
-  fault_every_ms_ = chance.Between(1000, 12'000);
+  damages_ = chance.OneIn(kDamageOneIn);
+  fault_every_ms_ = damages_ ? chance.Between(1000, 6000) : chance.Between(1000, 12'000);
   config_.run_id = "sim";
   config_.seed = 7;
   model_ = ChooseModel();
@@ -113,6 +129,16 @@ void World::Configure() {
 
 // ---- Faults ----
 
+void World::Damage(Program& program, const std::string& mostly) {
+  if (!damages_) return;
+  Chance& chance = machine_.chance();
+  program.disk().damage = {.flipped_bit = chance.Between(2, 6),
+                           .truncated = chance.Between(2, 6),
+                           .lost_write = chance.Between(2, 6),
+                           .misdirected_write = chance.Between(2, 6),
+                           .mostly = mostly};
+}
+
 Program& World::AnyProgram() {
   const auto index = static_cast<size_t>(machine_.chance().Below(static_cast<int64_t>(hubs_.size() + sites_.size())));
   if (index < hubs_.size()) return *hubs_[index];
@@ -129,15 +155,17 @@ void World::NextFault() {
 
 void World::OneFault() {
   Chance& chance = machine_.chance();
-  const Node& hub = hubs_[static_cast<size_t>(chance.Below(shards_))]->node();
+  CoordinatorProgram& coordinator = *hubs_[static_cast<size_t>(chance.Below(shards_))];
+  const Node& hub = coordinator.node();
   SiteProgram& trainer = *sites_[static_cast<size_t>(chance.Below(static_cast<int64_t>(sites_.size())))];
   const Node& site = trainer.node();
   const auto count = [&](const char* what, const std::string& of) {
     ++counts_[what];
     machine_.Log(absl::StrCat("fault ", what, " ", of));
   };
-  Program& program = AnyProgram();
-  switch (chance.Below(14)) {
+  const bool kills = damages_ && chance.OneIn(3);
+  Program& program = kills && chance.OneIn(2) ? coordinator : AnyProgram();
+  switch (kills ? 0 : chance.Below(14)) {
     case 0:
     case 1:
     case 2:
@@ -270,7 +298,9 @@ void World::WatchLeases() {
     const int64_t now_unix_ms = core::SystemClock().UnixMs();
     for (const server::Event& event : *events) {
       last_event_ = event.id;
-      if (event.kind != "drop" || !absl::StrContains(event.text, "not heard of")) continue;
+      const bool lease_ended =
+          absl::StrContains(event.text, "not heard of") || absl::StrContains(event.text, "does not hear");
+      if (event.kind != "drop" || !lease_ended) continue;
       const Clock::TimePoint at = machine_.Now() - milliseconds(now_unix_ms - event.unix_ms);
       if (std::string wrong = leases_->Ended(event.site, at); !wrong.empty()) wrong_ends_.push_back(std::move(wrong));
     }
@@ -316,9 +346,24 @@ std::string World::Run(int64_t events) {
 std::string World::Summary() const {
   std::vector<std::string> parts;
   for (const auto& [what, count] : counts_) parts.push_back(absl::StrCat(count, " ", what));
-  int64_t disk_faults = 0;
-  for (const auto& hub : hubs_) disk_faults += hub->disk().faults_met();
-  for (const auto& site : sites_) disk_faults += site->disk().faults_met();
+  int64_t disk_faults = 0, damaged_at_sites = 0, passed_over = 0, damaged = 0, repaired = 0, untraceable = 0;
+  for (const auto& hub : hubs_) {
+    disk_faults += hub->disk().faults_met();
+    damaged += hub->disk().files_damaged();
+    repaired += hub->repaired();
+    untraceable += hub->untraceable();
+  }
+  for (const auto& site : sites_) {
+    disk_faults += site->disk().faults_met();
+    damaged_at_sites += site->disk().files_damaged();
+    passed_over += site->passed_over();
+  }
+  if (damages_) {
+    parts.push_back(absl::StrCat("1 worlds with damage, ", damaged, " damaged files of coordinators, ",
+                                 damaged_at_sites, " damaged files of sites, ", passed_over,
+                                 " checkpoints passed over, ", repaired, " repaired starts, ", untraceable,
+                                 " untraceable losses"));
+  }
   return absl::StrCat(machine_.events(), " events, ", absl::StrJoin(parts, ", "), ", ", disk_faults, " disk faults, ",
                       promises_->joins(), " joins, ", promises_->merges(), " merges, ", promises_->acknowledged(),
                       " acknowledged, ", promises_->ledger().verified(), " verified, ",

@@ -1,6 +1,7 @@
 // One simulated run: a service, its faults for a number of events, then no more faults, and what must become of it.
 //
 //   faults   kills, stalls, cuts, blocked links, sick disks, sites that drain     … events
+//            in some runs crashes damage files, too; where a start refuses, an operator restores the file that it names
 //   calm     every site enters and trains, every fragment's round closes           in time, or the run has failed
 #pragma once
 
@@ -35,6 +36,7 @@ class World {
   void Resume();
   void Stall(Program& program, Clock::Duration time);
   void WatchLeases();
+  void Damage(Program& program, const std::string& mostly);
   void NextFault();
   void OneFault();
   bool Trains() const;
@@ -48,6 +50,7 @@ class World {
   core::SyntheticConfig model_, earlier_model_;
   int shards_ = 1;
   int64_t fault_every_ms_ = 0;  // at most
+  bool damages_ = false;        // crashes damage files
   std::vector<std::unique_ptr<CoordinatorProgram>> hubs_;
   std::vector<std::unique_ptr<SiteProgram>> sites_;
   std::unique_ptr<Promises> promises_;

@@ -1,52 +1,9 @@
-#include "transport/control_session.h"
-
-#include <gtest/gtest.h>
-
 #include <limits>
 
-#include "core/limits.h"
-#include "tests/transport/least_wait.h"
-#include "transport/messages.h"
+#include "tests/transport/session_for_test.h"
 
 namespace causeway::transport {
 namespace {
-
-constexpr int64_t kFirstWaitMs = core::kFirstBackoffMs * 8 / 10;
-const grpc::Status kLost(grpc::StatusCode::UNAVAILABLE, "the connection is lost");
-
-v1::Welcome WelcomeOf(const std::string& lineage, uint64_t epoch, std::optional<uint64_t> generation, bool resumed) {
-  v1::Welcome welcome;
-  welcome.set_lineage(lineage);
-  welcome.set_epoch(epoch);
-  welcome.set_resumed(resumed);
-  if (generation) welcome.set_generation(*generation);
-  return welcome;
-}
-
-v1::Refused RefusedFor(int64_t retry_after_ms) {
-  v1::Refused refused;
-  refused.set_retry_after_ms(retry_after_ms);
-  refused.set_reason("not yet");
-  return refused;
-}
-
-class ControlSessionTest : public ::testing::Test {
- protected:
-  v1::Join Join(bool joining = false) {
-    v1::Join join;
-    session_.Join(joining, &join);
-    return join;
-  }
-  Welcome Take(const v1::Welcome& welcome) { return session_.Take(welcome, {}); }
-  void JoinAndEnter() {
-    Join();
-    Take(WelcomeOf("l", 1, 1, false));
-    session_.Enter();
-  }
-  int64_t NextWaitMs() { return session_.TakeWait(kLeast).ms; }
-
-  ControlSession session_{"eu", {1, 3}, /*connect_timeout_s=*/10, "s1"};
-};
 
 // ---- Joined, and not ----
 
@@ -227,94 +184,6 @@ TEST_F(ControlSessionTest, AJoinNamesTheStayThatItWasGiven) {
   EXPECT_EQ(Join().stay(), 0);
   session_.SetStay(7);
   EXPECT_EQ(Join().stay(), 7);
-}
-
-// ---- The meaning of a welcome ----
-
-TEST_F(ControlSessionTest, AWelcomeIsToldAsItCame) {
-  v1::Welcome welcome = WelcomeOf("l", 1, 5, true);
-  welcome.set_stay(3);
-  welcome.add_last_admitted(-1);
-  welcome.add_last_admitted(8);
-  const Welcome told = Take(welcome);
-  EXPECT_TRUE(told.resumed);
-  EXPECT_EQ(told.stay, 3);
-  EXPECT_EQ(told.generation, 5u);
-  EXPECT_EQ(told.last_admitted, (std::vector<core::Version>{-1, 8}));
-  EXPECT_FALSE(Take(WelcomeOf("l", 1, std::nullopt, true)).generation.has_value()) << "a coordinator of before";
-}
-
-TEST_F(ControlSessionTest, TheEpochNeverFallsInOneLineageAndIsTheNewOnesInAnother) {
-  Take(WelcomeOf("l", 9, 1, false));
-  Take(WelcomeOf("l", 7, 1, false));
-  EXPECT_EQ(session_.Context().epoch(), 9u);
-  Take(WelcomeOf("m", 2, 1, false));
-  EXPECT_EQ(session_.Context().epoch(), 2u);
-  EXPECT_EQ(session_.lineage(), "m");
-}
-
-TEST_F(ControlSessionTest, TheFirstLineageIsNoOtherOne) {
-  EXPECT_TRUE(Take(WelcomeOf("l", 1, 1, false)).same_lineage);
-  EXPECT_TRUE(Take(WelcomeOf("l", 2, 1, false)).same_lineage);
-  EXPECT_FALSE(Take(WelcomeOf("m", 1, 1, false)).same_lineage);
-  EXPECT_TRUE(Take(WelcomeOf("m", 1, 1, false)).same_lineage) << "it is the known one now";
-}
-
-TEST_F(ControlSessionTest, AWelcomeWithoutAGenerationIsNoNewsOfIt) {
-  Take(WelcomeOf("l", 1, 4, true));
-  EXPECT_TRUE(Take(WelcomeOf("l", 1, std::nullopt, true)).kept_transfers);
-  EXPECT_EQ(session_.generation(), 4u);
-  EXPECT_FALSE(Take(WelcomeOf("l", 1, 5, true)).kept_transfers);
-  EXPECT_EQ(session_.generation(), 5u);
-}
-
-struct Case {
-  bool resumed, joining, same_lineage, same_model;
-  bool keeps;
-};
-
-TEST_F(ControlSessionTest, TransfersAreKeptByAResumedOrJoiningSiteWhileTheModelIsTheSame) {
-  const Case cases[] = {
-      {.resumed = true, .joining = false, .same_lineage = true, .same_model = true, .keeps = true},
-      {.resumed = true, .joining = true, .same_lineage = true, .same_model = true, .keeps = true},
-      {.resumed = true, .joining = false, .same_lineage = true, .same_model = false, .keeps = false},
-      {.resumed = false, .joining = true, .same_lineage = true, .same_model = true, .keeps = true},
-      {.resumed = false, .joining = true, .same_lineage = true, .same_model = false, .keeps = false},
-      {.resumed = false, .joining = true, .same_lineage = false, .same_model = true, .keeps = false},
-      {.resumed = false, .joining = false, .same_lineage = true, .same_model = true, .keeps = false},
-      {.resumed = false, .joining = false, .same_lineage = false, .same_model = false, .keeps = false},
-  };
-  for (const Case& each : cases) {
-    ControlSession session("eu", {}, 0, "s");
-    session.Take(WelcomeOf("l", 1, 1, false), {});
-    v1::Join join;
-    session.Join(each.joining, &join);
-    const Welcome told =
-        session.Take(WelcomeOf(each.same_lineage ? "l" : "m", 1, each.same_model ? 1 : 2, each.resumed), {});
-    EXPECT_EQ(told.kept_transfers, each.keeps) << "resumed " << each.resumed << ", joining " << each.joining
-                                               << ", lineage " << each.same_lineage << ", model " << each.same_model;
-    EXPECT_EQ(told.same_lineage, each.same_lineage);
-  }
-}
-
-TEST_F(ControlSessionTest, WhetherItIsJoiningIsAsTheLastJoinSaid) {
-  Join(/*joining=*/true);
-  Take(WelcomeOf("l", 1, 1, false));
-  session_.Ended(kLost, 1);
-  Join(/*joining=*/false);
-  EXPECT_FALSE(Take(WelcomeOf("l", 1, 1, false)).kept_transfers);
-}
-
-// ---- Pings ----
-
-TEST_F(ControlSessionTest, APingIsDueTwiceASecondWhileWelcomed) {
-  EXPECT_FALSE(session_.TakePing(10'000));
-  JoinAndEnter();
-  EXPECT_TRUE(session_.TakePing(10'000));
-  EXPECT_FALSE(session_.TakePing(10'499));
-  EXPECT_TRUE(session_.TakePing(10'500));
-  session_.Ended(kLost, 10'600);
-  EXPECT_FALSE(session_.TakePing(20'000));
 }
 
 // ---- The end ----

@@ -115,7 +115,8 @@ TEST_F(ShardedLinkTest, TransfersGoToTheOwnerOfTheFragment) {
 
 TEST_F(ShardedLinkTest, TheOthersJoinWithTheSessionAndTheStayThatShardZeroHasGiven) {
   link_->Resume("mine", "x,y");
-  EXPECT_EQ(link_->lineage(), "x,y");
+  EXPECT_EQ(shards_[0]->lineage(), "x");
+  EXPECT_EQ(shards_[1]->lineage(), "y");
   EXPECT_EQ(shards_[1]->session(), "mine");
   Start();
   EXPECT_EQ(shards_[1]->listener, nullptr);
@@ -131,6 +132,7 @@ TEST_F(ShardedLinkTest, TheSiteIsWelcomedOnceEveryShardHasSaidWhatItAdmitted) {
   Welcomed(1, 1, {-1, 7, -1});
   ASSERT_THAT(site_.welcomes, SizeIs(1));
   EXPECT_THAT(site_.welcomes[0].last_admitted, ElementsAre(5, 7, 4));
+  EXPECT_EQ(site_.welcomes[0].lineage, "l,");
 }
 
 TEST_F(ShardedLinkTest, WhatAShardSaysOfAnEarlierStayIsNotHeard) {

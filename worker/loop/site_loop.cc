@@ -87,8 +87,8 @@ void Checkpoints::Save(core::Step step, Trainer& trainer, Site& site) {
   absl::Status status;
   const bool saved = site.Checkpoint([&](const SiteCheckpoint& checkpoint) {
     status = store_->Save(
-        {.run = config_.run_id, .site = name_, .session = link_.session(), .lineage = link_.lineage()}, checkpoint,
-        [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
+        {.run = config_.run_id, .site = name_, .session = link_.session(), .lineage = checkpoint.facts.lineage},
+        checkpoint, [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
   });
   if (!saved) return;
   if (!status.ok()) {

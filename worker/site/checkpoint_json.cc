@@ -161,7 +161,8 @@ std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheck
 absl::StatusOr<LoadedCheckpoint> CheckpointFromJson(const std::string& text) {
   return Parse<LoadedCheckpoint>(text, [](const json& value) {
     LoadedCheckpoint loaded{.identity = IdentityOf(value), .site = {}, .trainer_path = ""};
-    loaded.site.facts = {.step = value.at("step"),
+    loaded.site.facts = {.lineage = loaded.identity.lineage,
+                         .step = value.at("step"),
                          .trained = AmountFromJson(value.at("trained")),
                          .sites = value.at("sites"),
                          .fragments = {}};

@@ -8,13 +8,12 @@
 #include <cstring>
 #include <filesystem>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "core/aligned.h"
 #include "core/check.h"
 #include "core/outer_step.h"
 #include "formats/atomic_file.h"
+#include "formats/numbered_files.h"
 #include "formats/safetensors.h"
 #include "worker/site/checkpoint_json.h"
 #include "worker/site/chunk_framing.h"
@@ -33,21 +32,8 @@ std::string ChunksName(size_t p) { return absl::StrCat("contribution-", p, ".chu
 
 std::string In(const std::string& folder, const std::string& name) { return absl::StrCat(folder, "/", name); }
 
-// The numbers of the complete checkpoints, ascending.
-std::vector<int64_t> Numbers(const std::string& directory) {
-  std::vector<int64_t> numbers;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    int64_t number = 0;
-    if (absl::SimpleAtoi(entry.path().filename().string(), &number)) numbers.push_back(number);
-  }
-  std::sort(numbers.begin(), numbers.end());
-  return numbers;
-}
-
-std::string FolderOf(const std::string& directory, int64_t number) {
-  return absl::StrCat(directory, "/", absl::StrFormat("%06d", number));
-}
+// The complete checkpoints.
+formats::NumberedFiles FoldersIn(const std::string& directory) { return {directory, /*extension=*/""}; }
 
 absl::StatusOr<formats::FileDigest> SaveChunks(const std::string& path, const std::vector<std::string>& chunks) {
   ASSIGN_OR_RETURN(formats::AtomicFile file, formats::AtomicFile::Create(path));
@@ -171,12 +157,12 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
 
 absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::Load(const core::RunId& run,
                                                                       const core::SiteId& site) {
-  const std::vector<int64_t> numbers = Numbers(directory_);
+  const std::vector<int64_t> numbers = FoldersIn(directory_).Numbers();
   if (numbers.empty()) return std::nullopt;
   absl::StatusOr<LoadedCheckpoint> newest = absl::NotFoundError("");
   absl::Status unreadable;  // not damaged, or not known to be: the newest of these
   for (size_t i = numbers.size(); i > 0 && !newest.ok(); --i) {
-    newest = ReadFolder(FolderOf(directory_, numbers[i - 1]));
+    newest = ReadFolder(FoldersIn(directory_).Path(numbers[i - 1]));
     if (newest.ok()) break;
     damage_.emplace_back(newest.status().message());
     spdlog::error("passes over a checkpoint: {}", damage_.back());
@@ -196,7 +182,7 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::Load(const core
 // The site joins anew; what can still be made of them is for people.
 absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::SetAside(const std::vector<int64_t>& numbers) const {
   for (const int64_t number : numbers) {
-    const std::string folder = FolderOf(directory_, number);
+    const std::string folder = FoldersIn(directory_).Path(number);
     std::string aside = folder + ".damaged";
     for (int i = 2; fs::exists(aside); ++i) aside = absl::StrCat(folder, ".damaged-", i);
     std::error_code error;
@@ -209,9 +195,9 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::SetAside(const 
 
 absl::Status CheckpointStore::Save(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
                                    const SaveTrainer& save_trainer, int64_t keep) {
-  std::vector<int64_t> numbers = Numbers(directory_);
+  std::vector<int64_t> numbers = FoldersIn(directory_).Numbers();
   numbers.push_back(numbers.empty() ? 1 : numbers.back() + 1);
-  const std::string folder = FolderOf(directory_, numbers.back());
+  const std::string folder = FoldersIn(directory_).Path(numbers.back());
   const std::string temporary = folder + ".tmp";
   std::error_code error;
   fs::create_directory(temporary, error);
@@ -226,7 +212,7 @@ absl::Status CheckpointStore::Save(const CheckpointIdentity& identity, const Sit
     fs::remove_all(temporary, error);
     return status;
   }
-  for (size_t i = 0; i + keep < numbers.size(); ++i) fs::remove_all(FolderOf(directory_, numbers[i]), error);
+  for (size_t i = 0; i + keep < numbers.size(); ++i) fs::remove_all(FoldersIn(directory_).Path(numbers[i]), error);
   return absl::OkStatus();
 }
 

@@ -181,10 +181,11 @@ absl::StatusOr<Turn> ExternalSite::Capture(Timeout timeout, SiteStateParts& stat
   ASSIGN_OR_RETURN(
       const Turn turn, Run("site_capture", timeout, [this]() -> absl::Status {
         ASSIGN_OR_RETURN(const uint64_t digest, DigestTheta());
-        const CheckpointIdentity identity{
-            .run = config_.run_id, .site = name_, .session = link_->session(), .lineage = link_->lineage()};
-        const bool saved =
-            site_.Checkpoint([&](const SiteCheckpoint& checkpoint) { state_ = ToParts(identity, checkpoint, digest); });
+        const bool saved = site_.Checkpoint([&](const SiteCheckpoint& checkpoint) {
+          state_ = ToParts(
+              {.run = config_.run_id, .site = name_, .session = link_->session(), .lineage = checkpoint.facts.lineage},
+              checkpoint, digest);
+        });
         if (saved) return absl::OkStatus();
         return absl::FailedPreconditionError(
             "site_capture: expected a site between two steps of its place in the run, got one without a "

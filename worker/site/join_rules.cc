@@ -22,6 +22,7 @@ void JoinRules::On(const event::Welcomed& welcome) {
   if (!welcome.same_lineage) {
     for (FragmentRules& fragment : s_.fragments) fragment.Void();
   }
+  s_.lineage = welcome.lineage;
   stay.last_admitted = welcome.last_admitted;
   stay.last_admitted.resize(s_.fragments.size(), -1);
   // A joiner's downloads are of use whatever became of its stay, as long as it has no place that it could miss.

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/value_place.h"
+#include "worker/site/held_state.h"
 
 namespace causeway::worker {
 namespace {
@@ -173,6 +174,23 @@ AnchorCopy Movers::CopyAnchors() const {
     }
   }
   return copy;
+}
+
+void Movers::PostHoldings(std::function<void(const std::vector<transport::HeldFragment>&)> show) {
+  tasks_.Post([this, show = std::move(show)] {
+    std::vector<transport::HeldFragment> held;
+    for (const auto& replica : replicas_) {
+      held.push_back(HeldFragmentOf(replica->fragment().id, replica->version(), replica->Arrays()));
+    }
+    show(held);
+  });
+}
+
+void Movers::PostHeld(FragmentId p, std::function<void(transport::HeldValues)> send) {
+  tasks_.Post([this, p, send = std::move(send)] {
+    if (p < 0 || p >= std::ssize(replicas_)) return send({});
+    send(HeldValuesOf(replicas_[p]->version(), replicas_[p]->Arrays()));
+  });
 }
 
 void Movers::Finish() {

@@ -46,6 +46,7 @@ struct FragmentFacts {
 
 // What the rules know of the site.
 struct SiteFacts {
+  std::string lineage;  // of the coordinator's state that they are of; the link may know of a later one
   core::Step step = 0;
   TrainedAmount trained;
   std::vector<core::SiteId> sites;  // that share the data

@@ -39,6 +39,7 @@ struct Welcomed {
   bool resumed = false;         // the session is still in the run
   bool kept_transfers = false;  // what was being transferred goes on; false: another lineage, model or stay
   bool same_lineage = true;     // false: what the site holds is void
+  std::string lineage;          // of the coordinator's state
   int num_fragments = 0;
   std::vector<core::Version> last_admitted;  // of each fragment; −1: none
 };

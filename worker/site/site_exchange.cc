@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "worker/site/held_state.h"
 
 namespace causeway::worker {
 namespace {
@@ -205,6 +206,7 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
     Handle(event::Welcomed{.resumed = welcome.resumed,
                            .kept_transfers = welcome.kept_transfers,
                            .same_lineage = welcome.same_lineage,
+                           .lineage = welcome.lineage,
                            .num_fragments = map_->num_fragments(),
                            .last_admitted = welcome.last_admitted},
            effects);
@@ -220,6 +222,29 @@ void SiteExchange::OnNotice(const std::string& reason) { spdlog::info("the run w
 void SiteExchange::OnDrain(const std::string& reason) {
   spdlog::info("asked to leave: {}", reason);
   Tell(event::StopRequested{});
+}
+
+void SiteExchange::OnHoldingsWanted(std::function<void(const std::vector<transport::HeldFragment>&)> show) {
+  std::optional<SiteCheckpoint> restored;  // shares the arrays, which take a while to digest
+  Movers* movers = nullptr;
+  {
+    core::MutexLock lock(mutex_);
+    restored = restored_;
+    if (!restored && !rules_.GetStanding().versions.empty()) movers = movers_.get();
+  }
+  if (movers != nullptr) return movers->PostHoldings(std::move(show));
+  show(restored ? HeldFragmentsOf(*restored) : std::vector<transport::HeldFragment>());
+}
+
+void SiteExchange::OnFragmentWanted(FragmentId p, std::function<void(transport::HeldValues)> send) {
+  std::optional<SiteCheckpoint> restored;
+  {
+    core::MutexLock lock(mutex_);
+    if (movers_ != nullptr) return movers_->PostHeld(p, std::move(send));
+    restored = restored_;
+  }
+  const bool holds = restored && p >= 0 && p < std::ssize(restored->arrays);
+  send(holds ? HeldValuesOf(restored->facts.fragments.at(p).version, restored->arrays[p]) : transport::HeldValues());
 }
 
 // ---- The step thread ----

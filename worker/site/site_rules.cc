@@ -74,10 +74,14 @@ transport::Standing SiteRules::GetStanding() const {
   standing.data = s_.data;
   standing.joining = (s_.stay.stage == Stage::kAnchoring || s_.stay.stage == Stage::kReady) && !s_.stay.entry;
   standing.from_checkpoint = s_.restored.has_value() || s_.stay.resumes;
+  const auto show = [&standing](const FragmentFacts& facts) {
+    standing.versions.push_back(facts.version);
+    standing.admitted.push_back(facts.sent && facts.sent->admitted ? facts.sent->base : facts.resolved);
+  };
   if (s_.restored) {
-    for (const FragmentFacts& fragment : s_.restored->fragments) standing.versions.push_back(fragment.version);
+    for (const FragmentFacts& fragment : s_.restored->fragments) show(fragment);
   } else if (s_.entered() || s_.stay.resumes) {
-    for (const FragmentRules& fragment : s_.fragments) standing.versions.push_back(fragment.facts().version);
+    for (const FragmentRules& fragment : s_.fragments) show(fragment.facts());
   }
   return standing;
 }
@@ -89,7 +93,7 @@ core::Version SiteRules::CompletedRounds() const {
 }
 
 SiteFacts SiteRules::Facts() const {
-  SiteFacts facts{.step = s_.step, .trained = s_.trained, .sites = s_.sites, .fragments = {}};
+  SiteFacts facts{.lineage = s_.lineage, .step = s_.step, .trained = s_.trained, .sites = s_.sites, .fragments = {}};
   for (const FragmentRules& fragment : s_.fragments) facts.fragments.push_back(fragment.facts());
   return facts;
 }
@@ -164,8 +168,7 @@ void SiteRules::LoseAnchor(FragmentRules& fragment, const std::string& why) {
   s_.Do(action::Say{absl::StrCat("fragment ", fragment.id(), ": ", why, "; takes the anchor")});
   if (fragment.incoming() == Incoming::kAwaiting) fragment.LoseAnchor();
   if (s_.entered()) {
-    s_.stay.stage = Stage::kLost;
-    s_.Do(action::Rejoin{});
+    s_.LosePlace();
   } else {
     join_.Follow(fragment);
   }

@@ -76,6 +76,7 @@ struct SiteState {
   Stay stay;
   std::optional<StepEnd> end;
   std::optional<SiteFacts> restored;   // of a checkpoint, until the first welcome
+  std::string lineage;                 // of the coordinator's state, as the last welcome said
   absl::Status initial_values;         // OK, or why the site has none to offer or supply
   TrainedAmount trained;               // in all
   core::Step step = 0;                 // that was done last
@@ -104,6 +105,10 @@ struct SiteState {
     return schedule.SendStep(fragment.id(), fragment.facts().applied) + fragment.facts().delay;
   }
   void Do(SiteAction action) { actions.push_back(std::move(action)); }
+  void LosePlace() {  // and take a new one
+    stay.stage = Stage::kLost;
+    Do(action::Rejoin{});
+  }
   void Fail(const absl::Status& status) {
     if (failure.ok()) failure = status;
   }

@@ -22,6 +22,12 @@ void StepRules::On(const event::Stepped& stepped) {
     for (FragmentRules& fragment : s_.fragments) {
       const core::Version scheduled = s_.schedule.SendsAt(fragment.id(), stepped.step);
       if (scheduled < 0 || scheduled < fragment.facts().first) continue;
+      // The run went on without this site before it heard of its place, or of having lost it.
+      if (fragment.facts().version > scheduled) {
+        s_.Do(action::Say{absl::StrCat("fragment ", fragment.id(), ": version ", scheduled, " is due, and ",
+                                       fragment.facts().version, " is here: the run went on without this site")});
+        return s_.LosePlace();
+      }
       if (fragment.facts().version != scheduled || !fragment.MayBegin()) {
         return s_.Fail(absl::InternalError(
             absl::StrCat("step ", stepped.step, " sends version ", scheduled, " of fragment ", fragment.id(),

@@ -30,6 +30,22 @@ const ALARMS = {
     'The coordinator\'s disk is slow',
     'Nothing is acknowledged before it is on the disk, so that every site waits. Look for another program that writes there, or a volume that fails or is throttled.'
   ],
+  damage_found: [
+    'The state directory is damaged',
+    'Something there is not what was written. Do what the text says before the coordinator is started again, and look at the disk.'
+  ],
+  unknown_lineage: [
+    'Sites of another run wait',
+    'They hold parameters that this state directory knows nothing of. Start the coordinator on the right directory, or rebuild it from the sites (--rebuild_from_sites).'
+  ],
+  history_lost: [
+    'The state is older than the run',
+    'A site has seen more than is stored here, so that no round closes. Start the coordinator on the newer directory, or rebuild it from the sites.'
+  ],
+  two_coordinators: [
+    'Two coordinators of one state',
+    'A site has spoken with another process of this lineage and epoch. Stop the one that was started by mistake.'
+  ],
   certificate_ending: [
     'A certificate ends soon',
     'Make a new one (deploy/certs --renew) and put it in the place of the old. The coordinator reads it again when the file changes.'

@@ -143,9 +143,9 @@ class Cluster:
         """The sites that train."""
         return {site["name"] for site in (self.status() or {"sites": []})["sites"] if site["state"] == "training"}
 
-    def journal(self, query):
+    def journal(self, query, values=()):
         with contextlib.closing(sqlite3.connect(f"file:{self.state_dir / 'journal.sqlite'}?mode=ro", uri=True)) as rows:
-            return rows.execute(query).fetchall()
+            return rows.execute(query, values).fetchall()
 
     def terminate(self):
         """Asks all to end, sites first; what did not end with 0."""

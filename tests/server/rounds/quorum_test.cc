@@ -25,7 +25,7 @@ RoundTable ThreeSites(RoundRules rules) {
 void Steps(RoundTable& table, const std::vector<core::SiteId>& sites, int64_t until_ms) {
   for (int step = 0; step <= 3; ++step) {
     for (const core::SiteId& site : sites) {
-      table.Heard(site, SessionOf(site), step, /*completing=*/false, until_ms - (3 - step) * 100);
+      table.Heard(site, SessionOf(site), {.step = step}, until_ms - (3 - step) * 100);
     }
   }
 }
@@ -199,9 +199,9 @@ TEST(Distance, WhatAJoinerReportsBeforeItHasHeardOfItsPlaceIsNoPace) {
   ASSERT_THAT(entered, SizeIs(1));
   const core::Step entry = entered[0].entry.step;
   ASSERT_GT(entry, 0);
-  table.Heard("b", SessionOf("b"), /*step=*/0, /*completing=*/false, 2010);
-  table.Heard("b", SessionOf("b"), entry, /*completing=*/false, 2020);
-  table.Heard("b", SessionOf("b"), entry + 1, /*completing=*/false, 2120);
+  table.Heard("b", SessionOf("b"), {.step = 0}, 2010);
+  table.Heard("b", SessionOf("b"), {.step = entry}, 2020);
+  table.Heard("b", SessionOf("b"), {.step = entry + 1}, 2120);
   Contribute(table, "a", 0, 2, 2500);
   EXPECT_THAT(Closed(table.Tick(2949)), IsEmpty());
   EXPECT_THAT(Closed(table.Tick(2950)), SizeIs(1));  // 0.95 · 10 · 100: each of them takes 100 ms for a step

@@ -54,8 +54,8 @@ TEST(RoundTable, NameOfASiteThatBrokeIsFreeAfterTheLease) {
 TEST(RoundTable, WhoIsHeardOfKeepsItsLease) {
   RoundTable table(Rules(), {}, 0);
   Arrive(table, "a");
-  table.Heard("a", "a-1", 0, false, 900);
-  table.Heard("a", "somebody else", 0, false, 1800);
+  table.Heard("a", "a-1", {.step = 0}, 900);
+  table.Heard("a", "somebody else", {.step = 0}, 1800);
   EXPECT_THAT(table.Tick(1899), IsEmpty());
   EXPECT_THAT(table.Tick(1900), SizeIs(1));
 }
@@ -66,7 +66,7 @@ TEST(RoundTable, OpenRoundsCloseWithoutASiteWhoseLeaseEnded) {
   Arrive(table, "b");
   EXPECT_THAT(Contribute(table, "a", 0, 0), IsEmpty());
   EXPECT_EQ(table.RoundReason(0), "waiting for b");
-  table.Heard("a", "a-1", 0, false, 600);
+  table.Heard("a", "a-1", {.step = 0}, 600);
   const auto closed = ActionsOf<CloseRound>(table.Tick(1000));
   ASSERT_THAT(closed, SizeIs(1));
   EXPECT_THAT(Names(closed[0]), ElementsAre("a"));
@@ -256,9 +256,9 @@ TEST(RoundTable, LeasesThatWereGoingOnGoOnAfterTheCoordinatorStoodStill) {
   RoundTable table(Rules(8, 1, 0, 2), {}, 0);
   Arrive(table, "a");
   Arrive(table, "b");
-  table.Heard("a", "a-1", 1, false, 600);
+  table.Heard("a", "a-1", {.step = 1}, 600);
   table.StoodStill(700, 5'000);
-  table.Heard("b", "b-1", 1, false, 5'000);
+  table.Heard("b", "b-1", {.step = 1}, 5'000);
   EXPECT_THAT(table.Tick(5'900 - 1), IsEmpty()) << "a has 900 ms left, as before";
   EXPECT_THAT(table.Tick(5'900), testing::Not(IsEmpty()));
   EXPECT_EQ(table.ActiveSites(), std::vector<core::SiteId>{"b"});
@@ -270,7 +270,7 @@ TEST(RoundTable, LeasesThatWereGoingOnGoOnAfterTheCoordinatorStoodStill) {
 TEST(RoundTable, LeaseOfASiteThatWasHeardOfJustBeforeTheStallHasItsWholeTime) {
   RoundTable table(Rules(8, 1, 0, 1), {}, 0);
   Arrive(table, "a");
-  table.Heard("a", "a-1", 1, false, 800);
+  table.Heard("a", "a-1", {.step = 1}, 800);
   table.StoodStill(700, 5'000);
   EXPECT_THAT(table.Tick(6'000 - 1), IsEmpty());
   table.Tick(6'000);
@@ -292,13 +292,69 @@ TEST(RoundTable, RestartRenewsAllLeasesAndKnowsEverySession) {
   EXPECT_THAT(Names(ActionsOf<CloseRound>(Contribute(table, "b", 0, 0))[0]), ElementsAre("a", "b"));
 }
 
-TEST(RoundTable, SiteThatHoldsNewerVersionsIsRefusedWithBothValues) {
+TEST(RoundTable, LeaseOfASiteThatDoesNotHearTheCoordinatorIsCountedFromWhenItDid) {
+  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  for (int64_t now_ms = 100; now_ms <= 1'500; now_ms += 100) {
+    table.Heard("a", "a-1", {.step = 1, .unheard_ms = now_ms - 100}, now_ms);  // its last news are of 100
+    table.Heard("b", "b-1", {.step = 1, .unheard_ms = 50}, now_ms);
+    EXPECT_EQ(ActionsOf<Dropped>(table.Tick(now_ms)).size(), now_ms == 1'100 ? 1 : 0) << now_ms;
+  }
+  EXPECT_EQ(table.state().sites.at("a").reason, "does not hear the coordinator for 1000 ms (lease_ms)");
+  EXPECT_TRUE(IsLost(table.state().sites.at("a")));
+}
+
+// Its last news were sent before the coordinator stood still, which it does not see: that time does not count.
+TEST(RoundTable, TimeInWhichTheCoordinatorStoodStillIsNoneWithoutNewsOfIt) {
+  RoundTable table(Rules(8, 1), {}, 0);
+  Arrive(table, "a");
+  table.StoodStill(400, 2'400);
+  table.Heard("a", "a-1", {.step = 1, .unheard_ms = 2'100}, 2'450);  // of 350
+  EXPECT_THAT(table.Tick(3'349), IsEmpty());
+  EXPECT_EQ(ActionsOf<Dropped>(table.Tick(3'350)).size(), 1);
+}
+
+TEST(RoundTable, InDoubtClosesNoRoundUntilAnOperatorResumes) {
+  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  Arrive(table, "b");
+  table.Doubt("b holds version 7");
+  EXPECT_TRUE(table.held());
+  EXPECT_EQ(table.Reason(), "b holds version 7");
+  Contribute(table, "a", 0, 0);
+  EXPECT_THAT(ActionsOf<CloseRound>(Contribute(table, "b", 0, 0)), IsEmpty());
+  EXPECT_EQ(table.run_state(), RunState::kPaused);
+  EXPECT_EQ(table.RoundReason(0), "b holds version 7");
+  EXPECT_TRUE(table.Resume().ok());
+  EXPECT_FALSE(table.held());
+  EXPECT_EQ(ActionsOf<CloseRound>(table.Tick(10)).size(), 1);
+}
+
+TEST(RoundTable, DoubtThatAnOperatorHasSettledOrThatMeetsAStopHoldsNothingUp) {
+  RoundTable table(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(table, "a");
+  table.Doubt("b holds version 7");
+  EXPECT_TRUE(table.Resume().ok());
+  table.Doubt("c holds version 7");
+  EXPECT_FALSE(table.held());
+
+  RoundTable stopped(Rules(8, 1, 0, 2), {}, 0);
+  Arrive(stopped, "a");
+  EXPECT_TRUE(stopped.Stop().ok());
+  stopped.Doubt("b holds version 7");
+  EXPECT_FALSE(stopped.held()) << "or its sites could not drain";
+}
+
+TEST(RoundTable, AsksNoSiteForTheSeedWhileItIsHeld) {
   RoundTable table(Rules(8, 2), {}, 0);
-  const JoinDecision decision = table.Join({.site = "a", .session = "a-1", .held = {0, 7}}, 0);
-  EXPECT_FALSE(decision.accepted);
-  EXPECT_EQ(decision.retry_after_ms, 0);
-  EXPECT_THAT(decision.reason, HasSubstr("holds version 7 of fragment 1, the coordinator only version 0"));
-  EXPECT_THAT(table.state().sites, IsEmpty());
+  EXPECT_THAT(table.HoldSeed(true), IsEmpty());
+  EXPECT_THAT(ActionsOf<RequestSeed>(table.Join({.site = "a", .session = "a-1", .held = {}}, 0).actions), IsEmpty());
+  EXPECT_THAT(table.HoldSeed(true), IsEmpty());
+  const auto asked = ActionsOf<RequestSeed>(table.HoldSeed(false));
+  ASSERT_EQ(asked.size(), 1);
+  EXPECT_EQ(asked[0].site, "a");
+  EXPECT_THAT(table.HoldSeed(false), IsEmpty());
 }
 
 }  // namespace

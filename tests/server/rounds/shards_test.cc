@@ -180,7 +180,7 @@ TEST_F(ShardsTest, ASiteThatShardZeroDropsIsDroppedAndRoundsCloseWithoutIt) {
   Contribute(follower, "a", 1, 0);
   EXPECT_EQ(follower.RoundReason(1), "waiting for b");
   lead.Tick(kLeaseMs - 1);
-  lead.Heard("a", SessionOf("a"), 10, false, kLeaseMs - 1);
+  lead.Heard("a", SessionOf("a"), {.step = 10}, kLeaseMs - 1);
   lead.Tick(kLeaseMs);
   const Actions actions = Tell();
   const auto dropped = ActionsOf<Dropped>(actions);

@@ -357,7 +357,7 @@ void SimulatedRun::OnReady(int i) {
 void SimulatedRun::Report(int i) {
   SimulatedSite& site = sites_[i];
   if (site.cut || !site.connected) return;
-  Take(table_.Heard(site.name, site.session, site.step(), site.completing, now_ms_));
+  Take(table_.Heard(site.name, site.session, {.step = site.step(), .completing = site.completing}, now_ms_));
 }
 
 bool SimulatedRun::InSession(const SimulatedSite& site) const {

@@ -69,7 +69,7 @@ inline Actions LeaveRun(RoundTable& table, const core::SiteId& site, bool finish
 
 // It has done all its steps, and waits for its open rounds.
 inline Actions Complete(RoundTable& table, const core::SiteId& site, int64_t now_ms = 0) {
-  return table.Heard(site, SessionOf(site), /*step=*/0, /*completing=*/true, now_ms);
+  return table.Heard(site, SessionOf(site), {.step = 0, .completing = true}, now_ms);
 }
 
 inline std::vector<core::SiteId> Names(const CloseRound& close) {

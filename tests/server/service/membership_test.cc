@@ -134,6 +134,23 @@ TEST_F(Membership, SiteThatIsBackWithItsAnchorsGoesOnAndKeepsTheChunksThatArrive
   EXPECT_THAT(missing(), ElementsAre(0, 1, 2)) << "another process made those chunks";
 }
 
+TEST_F(Membership, ChunksOfAnEarlierStayAreNotTakenForTheOneThatBegan) {
+  run_.Start();
+  v1::UploadHeader header = HeaderOf("a", 0);
+  header.mutable_context()->set_stay(1);
+  EXPECT_TRUE(run_.coordinator->BeginUpload(header).ok());
+  run_.Join("a");
+  run_.Settle();
+  ASSERT_EQ(run_.peer["a"]->sent().at(0).welcome().stay(), 2);
+  const absl::Status late = run_.coordinator->BeginUpload(header).status();
+  EXPECT_TRUE(absl::IsAborted(late));
+  EXPECT_EQ(late.message(), "expected stay 2 of the site, got 1; retry");
+  header.mutable_context()->set_stay(2);
+  EXPECT_TRUE(run_.coordinator->BeginUpload(header).ok());
+  header.mutable_context()->clear_stay();
+  EXPECT_TRUE(run_.coordinator->BeginUpload(header).ok()) << "a site of before does not say it";
+}
+
 TEST_F(Membership, SiteThatIsBackWithoutItsAnchorsEntersAnew) {
   run_.Start();
   RecordedPeer& older = *run_.peer["a"];
@@ -237,6 +254,25 @@ TEST_F(Membership, SiteThatTheLeaseEndsForIsDroppedWithItsStream) {
   EXPECT_THAT(run_.History("drop"), ElementsAre("not heard of for 10000 ms (lease_ms)"));
   EXPECT_TRUE(run_.StatusOf("a").lost);
   EXPECT_FALSE(run_.peer["b"]->closed());
+}
+
+// Leases, stalls and rounds go by the monotonic clock: a calendar that is set, either way, is seen in texts alone.
+TEST_F(Membership, CalendarThatJumpsEndsNoLeaseAndShowsNoStall) {
+  constexpr int64_t kDayMs = 86'400'000;
+  run_.Start();
+  int64_t now_ms = 0;
+  int64_t base = 0;
+  for (const int64_t jump_ms : {kDayMs, -3 * kDayMs, kDayMs / 2}) {
+    run_.clock.JumpCalendar(jump_ms);
+    run_.TickAt(now_ms += 5'000);
+    for (const char* site : {"a", "b"}) run_.Report(site, [](v1::Progress& progress) { progress.set_step(1); });
+    EXPECT_EQ(run_.MergeRound(0, base).header.version, base + 1);
+    ++base;
+  }
+  EXPECT_THAT(run_.History("drop"), IsEmpty());
+  EXPECT_THAT(run_.History("stall"), IsEmpty());
+  for (const char* site : {"a", "b"}) EXPECT_EQ(run_.StatusOf(site).state, core::SiteState::kTraining);
+  EXPECT_GT(run_.coordinator->Status().unix_ms, -2 * kDayMs);
 }
 
 }  // namespace

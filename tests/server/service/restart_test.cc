@@ -13,6 +13,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 class Restart : public testing::Test {
  protected:
@@ -160,7 +161,7 @@ TEST_F(Restart, OnADirectoryWithADamagedContributionIsRefusedWithItsPlace) {
                                                    HasSubstr("/segments/000001.segment: is damaged")));
 }
 
-TEST_F(Restart, SiteWhoseAnchorsAreNewerThanTheStateIsRefused) {
+TEST_F(Restart, SiteWhoseAnchorsAreNewerThanTheStateWaitsAndNoRoundCloses) {
   run_.Restart();
   run_.Join("a", [](v1::Join& join) {
     join.add_versions(1);
@@ -169,6 +170,73 @@ TEST_F(Restart, SiteWhoseAnchorsAreNewerThanTheStateIsRefused) {
   run_.Settle();
   EXPECT_THAT(run_.peer["a"]->last().refused().reason(),
               HasSubstr("the site holds version 1 of fragment 0, the coordinator only version 0"));
+  EXPECT_EQ(run_.peer["a"]->last().refused().retry_after_ms(), 5000);
+  const StatusSnapshot status = run_.coordinator->Status();
+  EXPECT_EQ(status.state, "paused");
+  ASSERT_THAT(status.strangers, SizeIs(1));
+  EXPECT_EQ(status.strangers[0].alarm, "history_lost");
+  EXPECT_THAT(run_.History("history_lost"), SizeIs(1));
+  EXPECT_TRUE(run_.coordinator->ChangeRun(v1::ChangeRunRequest::RESUME).ok());
+  EXPECT_EQ(run_.coordinator->Status().state, "training") << "an operator goes on without it";
+}
+
+TEST_F(Restart, SiteWhoseAdmittedContributionIsNotInTheStateWaits) {
+  run_.Restart();
+  run_.Join("a", [](v1::Join& join) {
+    for (const int p : {0, 1}) {
+      join.add_versions(0);
+      join.add_admitted(p - 1);
+    }
+  });
+  run_.Settle();
+  EXPECT_THAT(run_.peer["a"]->last().refused().reason(), HasSubstr("fragment 1 base 0 was admitted"));
+}
+
+TEST_F(Restart, SiteThatHasSpokenWithAnotherProcessOfThisEpochWaits) {
+  const auto join_with_life = [this](uint64_t life) {
+    run_.Join("a", [&](v1::Join& join) {
+      v1::Context& context = *join.mutable_context();
+      const v1::RunDescription run = run_.coordinator->Describe();
+      context.set_lineage(run.lineage());
+      context.set_epoch(run.epoch());
+      context.set_life(life);
+      join.add_versions(0);
+      join.add_versions(0);
+    });
+    run_.Settle();
+  };
+  join_with_life(0);
+  const uint64_t life = run_.peer["a"]->sent().at(0).welcome().life();
+  EXPECT_NE(life, 0);
+  join_with_life(life);
+  EXPECT_TRUE(run_.peer["a"]->sent().at(0).has_welcome());
+  join_with_life(life + 1);
+  EXPECT_THAT(run_.peer["a"]->last().refused().reason(), HasSubstr("two copies of one state directory"));
+  EXPECT_EQ(run_.coordinator->Status().strangers.at(0).alarm, "two_coordinators");
+}
+
+TEST(UnknownLineage, WaitsAndHoldsTheSeedUntilItIsGone) {
+  DirectCoordinator run;
+  const auto join_of_another_run = [&run] {
+    run.Join("old", [](v1::Join& join) {
+      join.mutable_context()->set_lineage("elsewhere");
+      join.add_versions(7);
+      join.add_versions(7);
+    });
+    run.Settle();
+  };
+  join_of_another_run();
+  EXPECT_THAT(run.peer["old"]->last().refused().reason(), HasSubstr("lineage elsewhere"));
+  EXPECT_EQ(run.peer["old"]->last().refused().retry_after_ms(), 5000);
+  run.Join("a");
+  run.Settle();
+  EXPECT_TRUE(run.peer["a"]->sent().at(0).has_welcome()) << "a fresh site joins";
+  EXPECT_FALSE(run.peer["a"]->last().has_seed_request());
+  EXPECT_EQ(run.coordinator->Status().strangers.at(0).alarm, "unknown_lineage");
+  EXPECT_TRUE(run.coordinator->ChangeRun(v1::ChangeRunRequest::RESUME).ok());
+  run.coordinator->Tick();
+  run.Settle();
+  EXPECT_TRUE(run.peer["a"]->last().has_seed_request()) << "an operator begins another run";
 }
 
 }  // namespace

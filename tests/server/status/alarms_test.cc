@@ -168,6 +168,16 @@ TEST(Alarms, ADiskThatTakesSecondsToSyncIsSlow) {
   EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kCritical);
 }
 
+TEST(Alarms, DamageThatWasFoundIsToldWithItsCure) {
+  StatusSnapshot snapshot = Healthy();
+  snapshot.scrub.passes = 1;
+  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
+  snapshot.scrub.damages = {"a: is damaged at byte 7; do this", "b"};
+  EXPECT_EQ(TheAlarm(snapshot).name, "damage_found");
+  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kCritical);
+  EXPECT_EQ(TheAlarm(snapshot).text, "a: is damaged at byte 7; do this (and 1 more)");
+}
+
 TEST(Alarms, ADiskThatFillsUpWarnsBeforeItIsCritical) {
   StatusSnapshot snapshot = Healthy();
   snapshot.host.disk_free_bytes = 2'000;

@@ -25,6 +25,7 @@ StatusSnapshot Snapshot() {
   snapshot.times.rounds.Add(1000);
   snapshot.times.up.Add(0.02);
   snapshot.syncs = {.count = 3, .seconds = 4.5, .slowest_s = 4};
+  snapshot.scrub = {.passes = 2, .bytes = 500, .ended_unix_ms = 1'500'000, .damages = {}};
   snapshot.alarms = {{.name = "site_silent", .site = "a"}, {.name = "site_silent", .site = "b"}};
   return snapshot;
 }
@@ -53,6 +54,9 @@ TEST(MetricsText, HasWhatOperatorsRelyOn) {
            "causeway_fsync_seconds_count 3\n",
            "causeway_fsync_seconds_sum 4.5\n",
            "causeway_fsync_seconds{quantile=\"1\"} 4\n",
+           "causeway_scrub_passes_total 2\n",
+           "causeway_scrub_bytes 500\n",
+           "causeway_scrub_ended_timestamp_seconds 1500\n",
            "causeway_certificate_expiry_timestamp_seconds 1234\n",
            "causeway_alarm{alarm=\"site_silent\",severity=\"warning\"} 1\n",
            "causeway_build_info{version=\"1.2.3\"} 1\n",

@@ -69,6 +69,7 @@ StatusSnapshot RichSnapshot() {
   snapshot.min_quorum = 2;
   snapshot.host = {1000, 400, 1234};
   snapshot.syncs.slowest_s = 0.25;
+  snapshot.scrub = {.passes = 2, .bytes = 500, .ended_unix_ms = 1500, .damages = {"a is damaged"}};
   snapshot.eval_history = {{600, 1, 5.5}, {1600, 2, 4.25}};
   snapshot.alarms = {{"site_silent", Severity::kWarning, "eu", std::nullopt, "no word of eu", 1900}};
   snapshot.shard = {1, 2};  // its fragments are 1 and 3
@@ -82,7 +83,8 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
     "schema_version": 1, "run_id": "demo", "protocol": 1, "epoch": 3, "shard": 1, "num_shards": 2, "state": "waiting", "reason": "1 of 2",
     "uptime_s": 1.5, "parameters": 1000, "config": {"run_id": "demo"},
     "version": "0.1.0", "unix_ms": 2000, "mode": "quorum", "min_quorum": 2, "contributing_sites": 1, "details": "full",
-    "float32_every_step_bytes": 56000, "disk": {"free_bytes": 1000, "reserved_bytes": 400, "slowest_sync_s": 0.25},
+    "float32_every_step_bytes": 56000, "disk": {"free_bytes": 1000, "reserved_bytes": 400, "slowest_sync_s": 0.25,
+    "scrub": {"passes": 2, "bytes": 500, "ended_unix_ms": 1500, "damages": ["a is damaged"]}},
     "certificate": {"expires_unix_s": 1234},
     "alarms": [{"name": "site_silent", "severity": "warning", "site": "eu", "fragment": null, "text": "no word of eu",
                 "since_unix_ms": 1900}],

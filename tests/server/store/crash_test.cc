@@ -167,6 +167,14 @@ TEST_F(Crash, AfterPruningFindsTheNewSnapshot) {
   EXPECT_EQ(journal->LoadSnapshot(0, 1)->anchor, State(1).anchor);
 }
 
+TEST_F(Crash, AfterPruningFindsAMarkInThePlaceOfThePayloadsThatWent) {
+  CopyAt("after_prune", 2, [](Journal& journal) {
+    Seed(journal, 1);
+    OneRound(journal);
+  });
+  EXPECT_EQ(HighWater::Read(copy_ + "/high_water")->mark, (*StateLog::Read(copy_))->end);
+}
+
 TEST_F(Crash, AtAnyPointOfManyRoundsLeavesADirectoryThatReplays) {
   int copies = 0;
   {

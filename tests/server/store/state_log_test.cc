@@ -2,7 +2,7 @@
 #include <fstream>
 
 #include "core/random.h"
-#include "tests/server/store/journal_for_test.h"
+#include "tests/server/store/state_log_for_test.h"
 
 namespace causeway::server {
 namespace {
@@ -12,36 +12,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-class StateLogTest : public JournalTest {
- protected:
-  // Two lives of two rounds each, ended by their destructors; `events` of each, to have records.
-  StateLogTest() {
-    for (core::Version base = 0; base < 4; base += 2) {
-      const auto journal = Open();
-      if (base == 0) Seed(*journal, 1);
-      PlayRound(*journal, 0, base);
-      PlayRound(*journal, 0, base + 1);
-    }
-  }
-
-  std::string At(const std::string& name) const { return options_.directory + "/" + name; }
-  std::vector<std::string> Logs() const { return FilesIn(At("log")); }
-  absl::Status ReadStatus() const { return StateLog::Read(options_.directory).status(); }
-  StateLog::Found Found() const {
-    auto found = StateLog::Read(options_.directory);
-    EXPECT_TRUE(found.ok()) << found.status();
-    return found.ok() && *found ? **found : StateLog::Found();
-  }
-  static void Write(const std::string& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-  }
-  std::string Message() const {
-    const absl::Status status = ReadStatus();
-    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-    return std::string(status.message());
-  }
-};
 
 TEST_F(StateLogTest, EachLifeHasAFileAndTheTwoNewestStay) {
   EXPECT_THAT(Logs(), ElementsAre("000001.log", "000002.log"));
@@ -61,16 +31,16 @@ TEST_F(StateLogTest, WhatARecordSaysTheRowsSay) {
   EXPECT_EQ(*AllRows(NewIndexPath(options_.directory), kTables), *rows);
 }
 
-// Any bit of the newest file: it is found, or was not needed.
+// Any bit of the newest file's records: it is found, or was not needed.
 TEST_F(StateLogTest, NoFlippedBitOfTheNewestFileIsTakenForTheTruth) {
-  const std::string path = At("log/000002.log"), good = ReadAll(path);
+  const std::string path = At("log/000002.log"), good = RecordsIn(path);
   const StateLog::Found before = Found();
   int refused = 0, repaired = 0;
   for (int i = 0; i < 2000; ++i) {
     std::string bad = good;
     const uint64_t at = core::SplitMix64(static_cast<uint64_t>(i));
     bad[at % bad.size()] ^= static_cast<char>(1 << (at >> 61));
-    Write(path, bad);
+    Write(path, bad + std::string(i % 2 == 0 ? 0 : 2000, '\0'));
     const auto found = StateLog::Read(options_.directory);
     if (found.ok()) {
       ASSERT_TRUE(found->has_value());
@@ -99,39 +69,110 @@ TEST_F(StateLogTest, DamagedFirstRecordIsMadeGoodByTheFileBefore) {
 }
 
 TEST_F(StateLogTest, CutLogIsNotTakenForATornOne) {
-  const std::string path = At("log/000002.log"), good = ReadAll(path);
-  for (const size_t size : {good.size() - 1, good.size() - 40, good.size() / 2, size_t{200}, size_t{1}, size_t{0}}) {
-    Write(path, good.substr(0, size));
-    EXPECT_THAT(Message(), AllOf(HasSubstr(path), HasSubstr("acknowledged up to"))) << size;
+  const std::string path = At("log/000002.log"), good = RecordsIn(path);
+  for (const size_t zeros : {size_t{0}, size_t{5000}}) {
+    for (const size_t size : {good.size() - 5, good.size() - 40, good.size() / 2, size_t{200}, size_t{1}, size_t{0}}) {
+      Write(path, good.substr(0, size) + std::string(zeros, '\0'));
+      EXPECT_THAT(Message(), AllOf(HasSubstr(path), HasSubstr("acknowledged up to"))) << size << " and " << zeros;
+    }
   }
   std::filesystem::remove(path);
   EXPECT_THAT(Message(), HasSubstr("000001.log: ends with record"));
 }
 
-// A write that was under way is no damage: no site was told of it.
-TEST_F(StateLogTest, LastRecordThatNeverReachedTheDiskIsLetGo) {
-  const std::string path = At("log/000002.log");
+TEST_F(StateLogTest, ZerosLieAheadOfTheRecordsAndAreNotNeeded) {
+  const std::string path = At("log/000002.log"), records = RecordsIn(path);
   const StateLog::Found before = Found();
-  {
-    auto file = LogFile::Create(folder_ / "next.log", before.end, 2);
-    ASSERT_TRUE(file.ok() && file->Append(RecordKind::kRows, std::string(3000, 'r')).ok());
+  EXPECT_GT(ReadAll(path).size(), records.size() + 100'000);
+  for (const size_t zeros : {0, 1, 63, 64, 500, 100'000}) {
+    Write(path, records + std::string(zeros, '\0'));
+    EXPECT_EQ(Found().end, before.end) << zeros;
+    EXPECT_THAT(Found().repaired, IsEmpty()) << zeros;
   }
-  const std::string good = ReadAll(path), next = ReadAll(folder_ / "next.log");
-  for (const size_t bytes : {size_t{1}, size_t{63}, size_t{64}, size_t{2000}, next.size() - 1}) {
-    Write(path, good + next.substr(0, bytes));
-    EXPECT_EQ(Found().end, before.end) << bytes;
-    EXPECT_THAT(Found().repaired, SizeIs(1));
+}
+
+// Nothing else changes the file's length while its commits fit: that is what a commit need not wait for.
+TEST_F(StateLogTest, CommitsThatFitTheZerosKeepTheFilesLength) {
+  const auto journal = Open();
+  const auto size = [&] { return std::filesystem::file_size(At("log/000003.log")); };
+  const auto before = size();
+  for (int i = 0; i < 100; ++i) {
+    journal->Commit({.events = {{.kind = "note", .site = "", .text = "short"}}});
+    journal->Flush();
   }
-  std::string holes = good + next;
-  const size_t sector = (good.size() / 512 + 2) * 512;
-  holes.replace(sector, 512, std::string(512, '\0'));
-  Write(path, holes);
+  EXPECT_EQ(size(), before);
+  journal->Commit({.events = {{.kind = "note", .site = "", .text = std::string(before, 't')}}});
+  journal->Flush();
+  EXPECT_GT(size(), 2 * before);
+}
+
+TEST_F(StateLogTest, MarkIsNotDueWhereAPayloadHasNotedTheEnd) {
+  const auto log = *StateLog::Begin(options_.directory, Found(), 3, "rows");
+  const LogMark before = log->end();
+  ASSERT_TRUE(log->Append("more rows").ok());
+  EXPECT_TRUE(log->mark_due());
+  log->NotedElsewhere(before);
+  EXPECT_TRUE(log->mark_due());
+  log->NotedElsewhere(log->end());
+  EXPECT_FALSE(log->mark_due());
+  EXPECT_EQ(HighWater::Read(At("high_water"))->mark, before);
+  ASSERT_TRUE(log->Mark().ok());
+  EXPECT_EQ(HighWater::Read(At("high_water"))->mark, log->end());
+}
+
+TEST_F(StateLogTest, FileOfAStartThatFailedTakesNoPlaceOfOneThatIsNeeded) {
+  const StoredRun before = Load(*Open());  // the third file
+  const std::string good = ReadAll(At("log/000003.log"));
+  const size_t changes = Found().changes.size();
+  for (const std::string& begun : {std::string(), good.substr(0, 20), good.substr(0, 200)}) {
+    std::filesystem::remove(At("log/000005.log"));
+    Write(At("log/000004.log"), begun);
+    EXPECT_EQ(Load(*Open()).rounds.versions, before.rounds.versions);
+    EXPECT_THAT(Logs(), ElementsAre("000003.log", "000004.log", "000005.log"));
+    std::string bad = ReadAll(At("log/000005.log"));
+    bad[100] ^= 1;
+    Write(At("log/000005.log"), bad);
+    EXPECT_THAT(Found().repaired, ElementsAre(AllOf(HasSubstr("000005.log"), HasSubstr("is damaged"))));
+    EXPECT_EQ(Found().changes.size(), changes + 1);  // the second one of that file
+    std::filesystem::remove(At("high_water"));
+    std::filesystem::remove(At("log/000005.log"));
+  }
+}
+
+TEST_F(StateLogTest, CutLogBeforeAStartThatFailedIsNamed) {
+  const std::string path = At("log/000002.log"), good = RecordsIn(path);
+  const StateLog::Found before = Found();
+  const size_t last = 64 + before.changes.back().size() + 32;
+  Write(At("log/000003.log"), "");
   EXPECT_EQ(Found().end, before.end);
-  // All of it is there, but not as it was written.
-  std::string flipped = good + next;
-  flipped[good.size() + 100] ^= 1;
-  Write(path, flipped);
-  EXPECT_THAT(Message(), HasSubstr(absl::StrCat("record ", before.end.sequence + 1)));
+  for (const size_t less : {size_t{1}, last, last + 1}) {
+    Write(path, good.substr(0, good.size() - less));
+    EXPECT_THAT(Message(), AllOf(HasSubstr(path), HasSubstr("acknowledged up to"))) << less;
+  }
+}
+
+TEST_F(StateLogTest, CutLogBehindOneThatIsWholeIsNamedBesideAStartThatFailed) {
+  const std::string path = At("log/000002.log");
+  Write(path, ReadAll(path).substr(0, 200));
+  Write(At("log/000003.log"), "");
+  EXPECT_THAT(Message(), AllOf(HasSubstr(path), HasSubstr("acknowledged up to")));
+}
+
+// The mark may be of that record still when the next start begins its own file.
+TEST_F(StateLogTest, NumberOfADamagedFirstRecordIsNotUsedAgain) {
+  const StateLog::Found before = Found();
+  ASSERT_TRUE(StateLog::Begin(options_.directory, before, 3, std::string(1000, 'r')).ok());
+  const std::string path = At("log/000003.log"), marks = ReadAll(At("high_water"));
+  std::string bytes = ReadAll(path);
+  bytes[100] ^= 1;
+  Write(path, bytes);
+  const StateLog::Found found = Found();
+  EXPECT_THAT(found.repaired, SizeIs(1));
+  EXPECT_EQ(found.changes, before.changes);
+  EXPECT_EQ(found.end.sequence, before.end.sequence + 1);
+  ASSERT_TRUE(StateLog::Begin(options_.directory, found, 4, std::string(1000, 'r')).ok());
+  Write(At("high_water"), marks);
+  EXPECT_EQ(Found().end.sequence, before.end.sequence + 2);
 }
 
 TEST_F(StateLogTest, MarkThatIsDamagedHasAnotherOneBesideIt) {
@@ -142,12 +183,16 @@ TEST_F(StateLogTest, MarkThatIsDamagedHasAnotherOneBesideIt) {
     Write(path, bad);
     EXPECT_THAT(Found().repaired, ElementsAre(HasSubstr("high_water")));
   }
+  Write(path, good.substr(0, 1000));
+  EXPECT_THAT(Found().repaired, ElementsAre(HasSubstr("one of its slots")));
+  Write(path, good.substr(0, 40));
+  EXPECT_THAT(Found().repaired, ElementsAre("high_water is damaged"));
   std::filesystem::remove(path);
   EXPECT_THAT(Found().repaired, ElementsAre("high_water is missing"));
 }
 
 TEST_F(StateLogTest, PayloadsAreWitnessesOfRecordsThatAreGone) {
-  const std::string path = At("log/000002.log"), good = ReadAll(path);
+  const std::string path = At("log/000002.log"), good = RecordsIn(path);
   const StateLog::Found before = Found();
   std::filesystem::remove(At("high_water"));
   const size_t first_record = 64 + before.changes[0].size() + 32;
@@ -158,6 +203,8 @@ TEST_F(StateLogTest, PayloadsAreWitnessesOfRecordsThatAreGone) {
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("ends with record"), HasSubstr(At("segments"))));
   EXPECT_EQ(ReadAll(path).size(), first_record);
   EXPECT_THAT(Segments(), SizeIs(4));
+  std::filesystem::remove(At("segments/000001.segment"));  // as if a record that is lost had let it go
+  EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("ends with record"));
 }
 
 TEST_F(StateLogTest, LogOfAnotherRunIsRefused) {

@@ -356,6 +356,17 @@ TEST_F(SiteRulesTest, PlaceThatDoesNotFitTheScheduleFailsAtTheSend) {
   EXPECT_THAT(rules_->failure().message(), HasSubstr("does not fit the schedule"));
 }
 
+TEST_F(SiteRulesTest, PlaceThatTheRunHasLeftBehindIsGivenUp) {
+  Handle(event::Joining{});
+  Welcome();
+  GiveAnchors(1);  // that were made without it: its lease had ended before it heard of this entry
+  GiveEntry(/*step=*/0, /*version=*/0);
+  for (core::Step step = 1; step <= 4 && rules_->state().stay.stage == Stage::kTraining; ++step) Step(step);
+  EXPECT_TRUE(rules_->failure().ok()) << rules_->failure();
+  EXPECT_EQ(rules_->state().stay.stage, Stage::kLost);
+  EXPECT_THAT(Take<action::Rejoin>(), SizeIs(1));
+}
+
 TEST_F(QuorumRulesTest, WhatIsDueWhileAnEarlierContributionIsUnresolvedIsSkippedAndCounted) {
   Enter();
   for (core::Step step = 1; step <= 4; ++step) EXPECT_EQ(Step(step), Turn::kGoOn);

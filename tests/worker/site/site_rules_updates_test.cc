@@ -150,7 +150,8 @@ TEST_F(UpdatesTest, AnotherLineageVoidsWhatTheSiteHolds) {
   Enter();
   Train(5);
   Take<action::ForgetResidual>();
-  Handle(event::Welcomed{.same_lineage = false, .num_fragments = 2, .last_admitted = {-1, -1}});
+  Handle(event::Welcomed{.same_lineage = false, .lineage = "22", .num_fragments = 2, .last_admitted = {-1, -1}});
+  EXPECT_EQ(rules_->Facts().lineage, "22");
   Handle(event::Joining{});
   EXPECT_THAT(Take<action::FetchAnchor>(), SizeIs(2));
   EXPECT_THAT(Take<action::ForgetResidual>(), SizeIs(2));

@@ -250,15 +250,6 @@ TEST_F(SiteTest, SiteThatIsDroppedWhileItHoldsBeforeItsFirstStepJoinsAnew) {
   EXPECT_THAT(value_, ElementsAre(4.75f));
 }
 
-TEST_F(SiteTest, PlaceThatDoesNotFitTheScheduleEndsTheLoopWithWhatIsWrong) {
-  ASSERT_TRUE(FirstJoin(/*anchor=*/1, /*version=*/100, /*step=*/0, /*first=*/0).ok());
-  ASSERT_TRUE(site_->AfterStep(1).ok());
-  const auto step = site_->AfterStep(2);
-  EXPECT_EQ(step.status().code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(step.status().message()),
-              HasSubstr("step 2 sends version 0 of fragment 0, this site holds 100"));
-}
-
 TEST_F(SiteTest, SiteThatIsTakenForOneThatGoesOnAsksForANewPlace) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   link_.listener().OnWelcome({.resumed = true, .kept_transfers = false, .map = map_, .last_admitted = {-1}});

@@ -1,4 +1,4 @@
-#include "server/store/numbered_files.h"
+#include "formats/numbered_files.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 
-namespace causeway::server {
+namespace causeway::formats {
 
 std::string NumberedFiles::Path(int64_t number) const {
   return absl::StrFormat("%s/%06d%s", folder, number, extension);
@@ -24,4 +24,4 @@ std::vector<int64_t> NumberedFiles::Numbers() const {
   return numbers;
 }
 
-}  // namespace causeway::server
+}  // namespace causeway::formats

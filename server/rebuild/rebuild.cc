@@ -1,0 +1,302 @@
+#include "server/rebuild/rebuild.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "core/limits.h"
+#include "transport/messages.h"
+
+namespace causeway::server {
+namespace {
+
+constexpr int64_t kSilentMs = 60'000;
+
+}  // namespace
+
+using core::FragmentId;
+using core::SiteId;
+
+Rebuild::Rebuild(RebuildOptions options)
+    : options_(std::move(options)),
+      rules_(static_cast<int>(options_.config.sync.num_fragments), options_.shard, options_.accept) {}
+
+// ---- The streams ----
+
+absl::Status Rebuild::Check(const v1::Holdings& holdings, Holdings& shown) const {
+  const v1::Context& context = holdings.context();
+  if (context.protocol() != transport::kProtocol || context.run_id() != options_.config.run_id) {
+    return absl::FailedPreconditionError(absl::StrCat("expected protocol ", transport::kProtocol, " and run ",
+                                                      options_.config.run_id, ", got ", context.protocol(), " and ",
+                                                      context.run_id()));
+  }
+  if (!core::IsValidName(context.site())) {
+    return absl::InvalidArgumentError(absl::StrCat("expected the name of a site, got '", context.site(), "'"));
+  }
+  ASSIGN_OR_RETURN(const core::Manifest manifest, transport::FromProto(holdings.manifest()));
+  RETURN_IF_ERROR(core::BuildFragmentMap(manifest, options_.config.sync).status());
+  shown.lineage = context.lineage();
+  shown.model = holdings.manifest().SerializeAsString();
+  for (const v1::HeldFragment& held : holdings.fragments()) {
+    if (held.fragment() < 0 || held.fragment() >= options_.config.sync.num_fragments || held.version() < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("expected versions of fragments 0 to ",
+                                                     options_.config.sync.num_fragments - 1, ", got version ",
+                                                     held.version(), " of fragment ", held.fragment()));
+    }
+    shown.fragments[held.fragment()] = {held.version(), held.anchor_digest(), held.momentum_digest()};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rebuild::BeginShow(const std::shared_ptr<ShowPeer>& peer, const v1::Holdings& holdings) {
+  Holdings shown;
+  RETURN_IF_ERROR(Check(holdings, shown));
+  const SiteId& site = holdings.context().site();
+  core::MutexLock lock(mutex_);
+  if (rules_.Distrusts(site)) {
+    return absl::FailedPreconditionError(absl::StrCat("site ", site, " has sent other values than it showed"));
+  }
+  if (const auto earlier = peers_.find(site); earlier != peers_.end()) {
+    earlier->second->End(absl::AbortedError("the site shows what it holds on a newer stream"));
+    Forget(site);
+  }
+  if (peers_.size() >= static_cast<size_t>(core::kMaxSites)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(core::kMaxSites, " sites show what they hold, which is the limit"));
+  }
+  spdlog::info("site {} shows what it holds of lineage {}: {} fragments", site, shown.lineage, shown.fragments.size());
+  peers_[site] = peer;
+  sites_[site] = holdings.context().session();
+  showing_[peer.get()] = {.site = site, .asked = std::nullopt};
+  rules_.Show(site, std::move(shown), options_.clock->NowMs());
+  return absl::OkStatus();
+}
+
+void Rebuild::EndShow(const ShowPeer* peer) {
+  core::MutexLock lock(mutex_);
+  if (const auto showing = showing_.find(peer); showing != showing_.end()) Forget(SiteId(showing->second.site));
+}
+
+void Rebuild::Forget(const SiteId& site) {
+  const auto peer = peers_.find(site);
+  if (peer == peers_.end()) return;
+  showing_.erase(peer->second.get());
+  peers_.erase(peer);
+  rules_.Leave(site);
+  std::erase_if(arriving_, [&](const auto& one) { return one.second.from == site && !one.second.whole; });
+}
+
+absl::Status Rebuild::TakePiece(const ShowPeer* peer, std::string_view piece) {
+  core::MutexLock lock(mutex_);
+  const auto found = showing_.find(peer);
+  if (found == showing_.end() || !found->second.asked) {
+    return absl::InvalidArgumentError("expected nothing that was not asked for, got a piece of a fragment");
+  }
+  Showing& showing = found->second;
+  core::FragmentState& state = arriving_.at(*showing.asked).state;
+  const auto values = static_cast<int64_t>(state.anchor.size());
+  const auto count = static_cast<int64_t>(piece.size() / sizeof(float));
+  if (piece.empty() || piece.size() % sizeof(float) != 0 || showing.taken + count > 2 * values) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment ", *showing.asked, ": expected ", 2 * values,
+                                                   " float32 values in whole, got ", piece.size(), " bytes after ",
+                                                   showing.taken, " of them"));
+  }
+  const int64_t to_anchor = std::clamp<int64_t>(values - showing.taken, 0, count);
+  std::memcpy(state.anchor.data() + showing.taken, piece.data(), to_anchor * sizeof(float));
+  if (to_anchor < count) {
+    std::memcpy(state.momentum.data() + (showing.taken + to_anchor - values), piece.data() + to_anchor * sizeof(float),
+                (count - to_anchor) * sizeof(float));
+  }
+  showing.taken += count;
+  showing.heard_ms = options_.clock->NowMs();
+  return showing.taken < 2 * values ? absl::OkStatus() : FinishFragment(showing);
+}
+
+absl::Status Rebuild::FinishFragment(Showing& showing) {
+  const FragmentId p = *std::exchange(showing.asked, std::nullopt);
+  Arriving& arriving = arriving_.at(p);
+  const HeldVersion& expected = arriving.held;
+  const HeldVersion sent{expected.version, arriving.state.Digest(), core::DigestUnits(arriving.state.momentum, 0)};
+  if (sent == expected) {
+    arriving.whole = true;
+    spdlog::info("fragment {}: version {} is here, from site {}", p, expected.version, showing.site);
+    AskForMissing();
+    return absl::OkStatus();
+  }
+  const SiteId site = showing.site;
+  const std::string lie = absl::StrCat(
+      "what it sent of fragment ", p, " version ", expected.version, " has the digests ",
+      core::DigestText(sent.anchor_digest), " and ", core::DigestText(sent.momentum_digest), ", it had shown ",
+      core::DigestText(expected.anchor_digest), " and ", core::DigestText(expected.momentum_digest));
+  spdlog::warn("site {} is refused: {}", site, lie);
+  events_.push_back({.kind = "rebuild", .site = site, .fragment = p, .text = absl::StrCat("refused: ", lie)});
+  Forget(site);
+  rules_.Distrust(site);
+  sites_.erase(site);
+  ResetChoice();
+  return absl::FailedPreconditionError(lie);
+}
+
+// A witness is lost. Whole fragments stay where the next choice is the same; those on their way come anew.
+void Rebuild::ResetChoice() {
+  choice_.reset();
+  std::vector<SiteId> asked;
+  for (const auto& [peer, showing] : showing_) {
+    if (showing.asked) asked.push_back(showing.site);
+  }
+  for (const SiteId& site : asked) {
+    peers_.at(site)->End(absl::AbortedError("what is taken of each site is chosen anew"));
+    Forget(site);
+  }
+}
+
+// ---- The owner ----
+
+void Rebuild::Choose() {
+  absl::StatusOr<RebuildChoice> chosen = rules_.Choose(options_.clock->NowMs());
+  if (!chosen.ok()) {
+    const std::string before = std::exchange(progress_, std::string(chosen.status().message()));
+    if (progress_ != before) spdlog::info("{}", progress_);
+    return;
+  }
+  v1::Manifest manifest;
+  CHECK(manifest.ParseFromString(chosen->model));
+  map_ = *core::BuildFragmentMap(*transport::FromProto(manifest), options_.config.sync);  // as Check has tried
+  for (const std::string& sentence : chosen->dissent) spdlog::warn("{}", sentence);
+  std::erase_if(arriving_, [&](const auto& one) { return one.second.held != chosen->fragments.at(one.first).held; });
+  choice_ = *std::move(chosen);
+  AskForMissing();
+}
+
+// Each witness sends one fragment at a time.
+void Rebuild::AskForMissing() {
+  size_t whole = 0;
+  for (const auto& [p, chosen] : choice_->fragments) {
+    whole += IsWhole(p);
+    if (arriving_.contains(p)) continue;
+    const FragmentId wanted = p;  // clang 14 captures no binding
+    std::vector<SiteId> witnesses = chosen.witnesses;
+    std::stable_partition(witnesses.begin(), witnesses.end(),
+                          [this](const SiteId& site)
+                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !silent_.contains(site); });
+    const auto free = std::ranges::find_if(witnesses, [&](const SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return IsWitness(site, wanted) && !showing_.at(peers_.at(site).get()).asked;
+    });
+    if (free == witnesses.end()) continue;
+    Arriving& arriving = arriving_[p];
+    arriving.from = *free;
+    arriving.held = chosen.held;
+    arriving.state.version = chosen.held.version;
+    arriving.state.anchor.resize(map_.fragment(p).padded_values());
+    arriving.state.momentum.resize(map_.fragment(p).padded_values());
+    Showing& showing = showing_.at(peers_.at(*free).get());
+    showing.asked = p;
+    showing.taken = 0;
+    showing.heard_ms = options_.clock->NowMs();
+    peers_.at(*free)->Ask(p);
+  }
+  progress_ = absl::StrCat(whole, " of ", choice_->fragments.size(), " fragments are here");
+}
+
+bool Rebuild::IsWhole(FragmentId p) const {
+  const auto arriving = arriving_.find(p);
+  return arriving != arriving_.end() && arriving->second.whole;
+}
+
+// It may have shown something else since it was chosen.
+bool Rebuild::IsWitness(const SiteId& site, FragmentId p) const {
+  return peers_.contains(site) && rules_.Holds(site, p, choice_->fragments.at(p).held);
+}
+
+// A site that sends nothing of what it was to send holds up what others have, too.
+void Rebuild::EndSilent() {
+  std::vector<SiteId> silent;
+  for (const auto& [peer, showing] : showing_) {
+    if (showing.asked && options_.clock->NowMs() - showing.heard_ms >= kSilentMs) silent.push_back(showing.site);
+  }
+  for (const SiteId& site : silent) {
+    spdlog::warn("site {} sends nothing of a fragment for {} s: others are asked first", site, kSilentMs / 1000);
+    silent_.insert(site);
+    peers_.at(site)->End(absl::AbortedError("nothing came of the fragment that was wanted"));
+    Forget(site);
+  }
+}
+
+void Rebuild::Tick() {
+  core::MutexLock lock(mutex_);
+  EndSilent();
+  if (!choice_) return Choose();
+  // A witness may have gone: others are asked, or what is chosen is chosen anew.
+  const bool all_have_one =
+      std::ranges::all_of(choice_->fragments, [this](const auto& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return IsWhole(one.first) ||
+               std::ranges::any_of(one.second.witnesses, [&](const SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                 return IsWitness(site, one.first);
+               });
+      });
+  all_have_one ? AskForMissing() : ResetChoice();
+}
+
+std::string Rebuild::Progress() {
+  core::MutexLock lock(mutex_);
+  return progress_;
+}
+
+bool Rebuild::complete() {
+  core::MutexLock lock(mutex_);
+  return choice_ && std::ranges::all_of(choice_->fragments, [this](const auto& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                                                                mutex_) { return IsWhole(one.first); });
+}
+
+// The sites as gone, with what of theirs counts as merged: all before the version that is there now. So each joins
+// anew, and sends again what it has sent for that version.
+core::RoundState Rebuild::RoundsOfTheSites() const {
+  core::RoundState rounds;
+  rounds.started = true;
+  for (const auto& [site, session] : sites_) {
+    core::SiteRecord& record = rounds.sites[site];
+    record = {.session = session,
+              .state = core::SiteState::kGone,
+              .reason = "the state was rebuilt from the sites'",
+              .stay = options_.clock->UnixMs()};  // above any that the site has had
+    record.last_merged.assign(options_.config.sync.num_fragments, -1);
+    for (const auto& [p, chosen] : choice_->fragments) record.last_merged[p] = chosen.held.version - 1;
+  }
+  return rounds;
+}
+
+absl::Status Rebuild::Save(Journal& journal) {
+  core::MutexLock lock(mutex_);
+  for (auto& [p, arriving] : arriving_) {
+    if (options_.config.codec.feedback_down > 0) arriving.state.residual.resize(arriving.state.anchor.size());
+    RETURN_IF_ERROR(journal.SaveSnapshot(p, arriving.state, arriving.held.anchor_digest));
+  }
+  const RunRecord run = RunRecordOf(map_);
+  JournalEntry entry;
+  entry.state = RoundsOfTheSites();
+  entry.model = {.generation = 1, .run = run, .seeder = ""};
+  entry.events = events_;
+  for (const std::string& sentence : choice_->dissent) {
+    entry.events.push_back({.kind = "rebuild", .site = "", .fragment = -1, .text = sentence});
+  }
+  const std::string versions = absl::StrJoin(choice_->fragments, ", ", [](std::string* out, const auto& one) {
+    absl::StrAppend(out, one.second.held.version);
+  });
+  entry.events.push_back({.kind = "rebuild",
+                          .site = "",
+                          .fragment = -1,
+                          .text = absl::StrCat("the state was rebuilt from what the sites held of lineage ",
+                                               choice_->lineage, ": versions ", versions)});
+  entry.continues = choice_->lineage;
+  RETURN_IF_ERROR(journal.Begin(run, std::move(entry)));
+  for (const auto& [site, peer] : peers_) peer->End(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+}  // namespace causeway::server

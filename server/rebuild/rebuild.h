@@ -1,0 +1,106 @@
+// Rebuilds the state of a coordinator from what the sites hold, and writes it into an empty journal.
+//
+//   Show streams ── BeginShow, TakePiece, EndShow ─► Rebuild ── Ask, End ─► the same streams
+//                                                       │ Tick: enough has been shown? ─► fragment by fragment from one
+//                                                       ▼ of its witnesses, compared with its digests
+//                                                     Save ─► snapshots, model, sites ─► journal
+//
+// It keeps W and v of all the shard's fragments in memory until Save: 8 bytes a parameter. ē starts at zero, and
+// nothing that sites have sent for later versions is here: they send it again, as their Welcome says that it was not
+// admitted. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/clock.h"
+#include "core/fragment_map.h"
+#include "core/fragment_state.h"
+#include "core/mutex.h"
+#include "core/run_config.h"
+#include "server/rebuild/rebuild_rules.h"
+#include "server/store/journal.h"
+
+namespace causeway::server {
+
+// A site's Show stream. Calls do not block, and come with the Rebuild's lock held.
+class ShowPeer {
+ public:
+  virtual ~ShowPeer() = default;
+  virtual void Ask(core::FragmentId fragment) = 0;
+  virtual void End(const absl::Status& status) = 0;
+};
+
+struct RebuildOptions {
+  core::RunConfig config;
+  core::Shard shard;
+  core::SiteId accept;  // the one site that is believed; empty: two are needed
+  const core::Clock* clock = &core::SystemClock();
+};
+
+class Rebuild {
+ public:
+  explicit Rebuild(RebuildOptions options);
+
+  // ---- The streams ----
+  // INVALID_ARGUMENT or FAILED_PRECONDITION: it is no use for this run.
+  absl::Status BeginShow(const std::shared_ptr<ShowPeer>& peer, const v1::Holdings& holdings);
+  absl::Status TakePiece(const ShowPeer* peer, std::string_view piece);  // not OK: the stream is to end with it
+  void EndShow(const ShowPeer* peer);
+
+  // ---- The owner ----
+  void Tick();             // a few times a second
+  std::string Progress();  // what it has, or waits for
+  bool complete();         // everything is here: Save may be called, and no more calls come
+  // Once. After it the journal is of no more use but to be closed.
+  absl::Status Save(Journal& journal);
+
+ private:
+  struct Showing {
+    core::SiteId site;
+    std::optional<core::FragmentId> asked;
+    int64_t taken = 0;     // values of it
+    int64_t heard_ms = 0;  // since it was asked
+  };
+  // A fragment that is here, or on its way from a site.
+  struct Arriving {
+    core::FragmentState state;
+    HeldVersion held;  // that it is to be
+    bool whole = false;
+    core::SiteId from;  // on its way, from that site
+  };
+
+  absl::Status Check(const v1::Holdings& holdings, Holdings& shown) const;
+  void Choose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ResetChoice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsWhole(core::FragmentId p) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsWitness(const core::SiteId& site, core::FragmentId p) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndSilent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AskForMissing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status FinishFragment(Showing& showing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  core::RoundState RoundsOfTheSites() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const RebuildOptions options_;
+  core::Mutex mutex_;
+  RebuildRules rules_ ABSL_GUARDED_BY(mutex_);
+  std::map<const ShowPeer*, Showing> showing_ ABSL_GUARDED_BY(mutex_);
+  std::map<core::SiteId, std::shared_ptr<ShowPeer>> peers_ ABSL_GUARDED_BY(mutex_);
+  std::map<core::SiteId, core::SessionId> sites_ ABSL_GUARDED_BY(mutex_);  // that have shown what counts
+  std::optional<RebuildChoice> choice_ ABSL_GUARDED_BY(mutex_);            // as long as its witnesses are there
+  std::set<core::SiteId> silent_ ABSL_GUARDED_BY(mutex_);                  // were asked in vain
+  core::FragmentMap map_ ABSL_GUARDED_BY(mutex_);                          // of the choice's model
+  std::map<core::FragmentId, Arriving> arriving_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);
+  std::string progress_ ABSL_GUARDED_BY(mutex_) = "no site has shown what it holds";
+};
+
+}  // namespace causeway::server

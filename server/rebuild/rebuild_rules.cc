@@ -1,0 +1,114 @@
+#include "server/rebuild/rebuild_rules.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "core/digest.h"
+
+namespace causeway::server {
+namespace {
+
+using core::FragmentId;
+using core::SiteId;
+
+std::string TextOf(const HeldVersion& held) {
+  return absl::StrCat("version ", held.version, " (digests ", core::DigestText(held.anchor_digest), " and ",
+                      core::DigestText(held.momentum_digest), ")");
+}
+
+}  // namespace
+
+void RebuildRules::Show(const SiteId& site, Holdings holdings, int64_t now_ms) {
+  if (!shown_.contains(site)) newest_ms_ = now_ms;
+  shown_[site] = std::move(holdings);
+}
+
+void RebuildRules::Distrust(const SiteId& site) {
+  distrusted_.insert(site);
+  shown_.erase(site);
+}
+
+bool RebuildRules::Holds(const SiteId& site, FragmentId fragment, const HeldVersion& held) const {
+  const auto shown = shown_.find(site);
+  if (shown == shown_.end()) return false;
+  const auto found = shown->second.fragments.find(fragment);
+  return found != shown->second.fragments.end() && found->second == held;
+}
+
+// The run that most sites show, or that the accepted one does.
+absl::StatusOr<RebuildChoice> RebuildRules::ChooseRun() const {
+  std::map<std::pair<std::string, std::string>, int> runs;
+  for (const auto& [site, holdings] : shown_) {
+    runs[{holdings.lineage, holdings.model}] += site == accept_ ? static_cast<int>(shown_.size()) : 1;
+  }
+  const auto most = std::ranges::max_element(runs, {}, [](const auto& run) { return run.second; });
+  if (std::ranges::count(runs, most->second, [](const auto& run) { return run.second; }) > 1) {
+    return absl::UnavailableError("as many sites show one lineage or model as another; --accept=SITE takes a site's");
+  }
+  return RebuildChoice{.lineage = most->first.first, .model = most->first.second, .fragments = {}, .dissent = {}};
+}
+
+absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId fragment,
+                                                                     const RebuildChoice& run) const {
+  std::map<HeldVersion, std::vector<SiteId>> witnesses;
+  for (const auto& [site, holdings] : shown_) {
+    const auto held = holdings.fragments.find(fragment);
+    if (Counts(holdings, run) && held != holdings.fragments.end()) witnesses[held->second].push_back(site);
+  }
+  for (auto newest = witnesses.rbegin(); newest != witnesses.rend(); ++newest) {
+    const bool accepted = std::ranges::count(newest->second, accept_) > 0;
+    if (accept_.empty() ? newest->second.size() >= 2 : accepted) {
+      return RebuildChoice::Fragment{newest->first, newest->second};
+    }
+  }
+  const std::string held = absl::StrJoin(witnesses, "; ", [](std::string* out, const auto& one) {
+    absl::StrAppend(out, absl::StrJoin(one.second, ", "), ": ", TextOf(one.first));
+  });
+  return absl::UnavailableError(
+      absl::StrCat("fragment ", fragment, ": no two sites hold the same version with equal digests (",
+                   held.empty() ? "none" : held, "); --accept=SITE takes what one site holds"));
+}
+
+absl::StatusOr<RebuildChoice> RebuildRules::Choose(int64_t now_ms) const {
+  if (!accept_.empty() && !shown_.contains(accept_)) {
+    return absl::UnavailableError(absl::StrCat("site ", accept_, " (--accept) has not shown what it holds"));
+  }
+  if (accept_.empty() && shown_.size() < 2) {
+    return absl::UnavailableError(absl::StrCat(shown_.size(), " of at least 2 sites have shown what they hold"));
+  }
+  if (now_ms - newest_ms_ < kSettleMs) {
+    return absl::UnavailableError(absl::StrCat(shown_.size(), " sites have shown what they hold; waits for others"));
+  }
+  ASSIGN_OR_RETURN(RebuildChoice choice, ChooseRun());
+  for (FragmentId p = 0; p < num_fragments_; ++p) {
+    if (!shard_.Owns(p)) continue;
+    ASSIGN_OR_RETURN(choice.fragments[p], ChooseFragment(p, choice));
+  }
+  NoteDissent(choice);
+  return choice;
+}
+
+void RebuildRules::NoteDissent(RebuildChoice& choice) const {
+  for (const auto& [site, holdings] : shown_) {
+    if (!Counts(holdings, choice)) {
+      choice.dissent.push_back(absl::StrCat("site ", site, " is of another ",
+                                            holdings.lineage == choice.lineage ? "model" : "lineage",
+                                            " than the others: nothing of it was taken"));
+      continue;
+    }
+    for (const auto& [fragment, chosen] : choice.fragments) {
+      const auto held = holdings.fragments.find(fragment);
+      if (held == holdings.fragments.end() || held->second == chosen.held) continue;
+      const bool other_values = held->second.version == chosen.held.version;
+      if (!other_values && held->second.version < chosen.held.version) continue;  // it is behind, as sites may be
+      choice.dissent.push_back(absl::StrCat("site ", site, " holds ", TextOf(held->second), " of fragment ", fragment,
+                                            ", not taken: ", absl::StrJoin(chosen.witnesses, " and "), " hold ",
+                                            TextOf(chosen.held)));
+    }
+  }
+}
+
+}  // namespace causeway::server

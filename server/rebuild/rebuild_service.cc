@@ -1,0 +1,162 @@
+#include "server/rebuild/rebuild_service.h"
+
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "causeway/v1/coordinator.grpc.pb.h"
+#include "server/service/reactors.h"
+#include "transport/bulk_message.h"
+
+namespace causeway::server {
+namespace {
+
+constexpr int64_t kAskAgainMs = 1'000;
+constexpr const char* kRebuilds = "the coordinator rebuilds its state from the sites'";
+
+using RebuildBase = v1::Coordinator::WithCallbackMethod_Describe<v1::Coordinator::WithCallbackMethod_Control<
+    v1::Coordinator::WithCallbackMethod_Follow<v1::Coordinator::WithRawCallbackMethod_Show<v1::Coordinator::Service>>>>;
+
+// To a shard that would follow: later.
+class FollowCall final : public grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate> {
+ public:
+  FollowCall() { Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, kRebuilds)); }
+
+ private:
+  void OnDone() override { delete this; }
+};
+
+// Answers the Join, and ends.
+class ControlCall final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage> {
+ public:
+  ControlCall(Gate* gate, Peer peer) : gate_(gate), peer_(std::move(peer)) { StartRead(&incoming_); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    absl::Status status = ok && incoming_.has_join() ? absl::OkStatus() : absl::InvalidArgumentError("expected Join");
+    if (status.ok()) status = gate_->ControlMessage(peer_, incoming_.join().context().site());
+    if (!status.ok()) return Finish(ToGrpc(status));
+    v1::Refused& refused = *answer_.mutable_refused();
+    refused.set_reason(kRebuilds);
+    refused.set_retry_after_ms(kAskAgainMs);
+    refused.set_wants_state(!incoming_.join().context().lineage().empty());
+    StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  void OnDone() override { delete this; }
+
+  Gate* const gate_;
+  const Peer peer_;
+  v1::SiteMessage incoming_;
+  v1::CoordinatorMessage answer_;
+};
+
+class ShowCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public ShowPeer {
+ public:
+  ShowCall(Rebuild* rebuild, Gate* gate, Peer peer) : rebuild_(rebuild), gate_(gate), peer_(std::move(peer)) {}
+
+  void Begin(std::shared_ptr<ShowCall> self) {
+    self_ = std::move(self);
+    StartRead(&incoming_);
+  }
+
+  void Ask(core::FragmentId fragment) override {
+    v1::ShowReply reply;
+    reply.set_fragment(fragment);
+    core::MutexLock lock(mutex_);
+    asked_.push_back(transport::ToBytes(reply));
+    if (asked_.size() == 1 && !finished_) StartWrite(&asked_.front());
+  }
+
+  void End(const absl::Status& status) override {
+    core::MutexLock lock(mutex_);
+    if (!std::exchange(finished_, true)) Finish(ToGrpc(status));
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(absl::AbortedError("the site ended it"));
+    const absl::Status status = Take();
+    if (!status.ok()) return End(status);
+    core::MutexLock lock(mutex_);
+    if (!finished_) StartRead(&incoming_);
+  }
+
+  absl::Status Take() {
+    if (begun_) {
+      const std::optional<std::string> piece = transport::TakeChunk(incoming_);
+      incoming_.Clear();
+      return piece ? rebuild_->TakePiece(this, *piece) : absl::InvalidArgumentError("expected a piece of a fragment");
+    }
+    v1::ShowMessage message;
+    if (!transport::FromBytes(incoming_, &message) || !message.has_holdings()) {
+      return absl::InvalidArgumentError("expected Holdings first");
+    }
+    begun_ = true;
+    const absl::Status allowed = gate_->ControlMessage(peer_, message.holdings().context().site());
+    return allowed.ok() ? rebuild_->BeginShow(self_, message.holdings()) : allowed;
+  }
+
+  void OnWriteDone(bool ok) override {
+    core::MutexLock lock(mutex_);
+    asked_.pop_front();
+    if (ok && !finished_ && !asked_.empty()) StartWrite(&asked_.front());
+  }
+
+  void OnCancel() override { End(absl::CancelledError("the site ended it")); }
+
+  void OnDone() override {
+    const std::shared_ptr<ShowCall> self = std::move(self_);
+    rebuild_->EndShow(this);
+  }
+
+  Rebuild* const rebuild_;
+  Gate* const gate_;
+  const Peer peer_;
+  bool begun_ = false;
+  grpc::ByteBuffer incoming_;
+  core::Mutex mutex_;
+  std::deque<grpc::ByteBuffer> asked_ ABSL_GUARDED_BY(mutex_);  // front is being written
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<ShowCall> self_;
+};
+
+class RebuildService final : public RebuildBase {
+ public:
+  RebuildService(Rebuild* rebuild, Gate* gate) : rebuild_(rebuild), gate_(gate) {}
+
+ private:
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest* request,
+                                     v1::RunDescription*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    absl::Status status = gate_->Question(PeerOf(*context), request->context().site());
+    if (status.ok()) status = absl::UnavailableError(absl::StrCat(kRebuilds, ": ", rebuild_->Progress()));
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+
+  grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
+      grpc::CallbackServerContext* context) override {
+    return new ControlCall(gate_, PeerOf(*context));
+  }
+
+  grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* Follow(grpc::CallbackServerContext*) override {
+    return new FollowCall();
+  }
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Show(grpc::CallbackServerContext* context) override {
+    auto call = std::make_shared<ShowCall>(rebuild_, gate_, PeerOf(*context));
+    call->Begin(call);
+    return call.get();
+  }
+
+  Rebuild* const rebuild_;
+  Gate* const gate_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> NewRebuildService(Rebuild* rebuild, Gate* gate) {
+  return std::make_unique<RebuildService>(rebuild, gate);
+}
+
+}  // namespace causeway::server

@@ -1,0 +1,99 @@
+#include "server/rounds/strangers.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/limits.h"
+
+namespace causeway::server {
+
+std::string_view DoubtName(Doubt doubt) {
+  switch (doubt) {
+    case Doubt::kUnknownLineage: return "unknown_lineage";
+    case Doubt::kHistoryLost: return "history_lost";
+    case Doubt::kTwoCoordinators: return "two_coordinators";
+  }
+  return "unknown";
+}
+
+std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown& shown) {
+  if (!shown.lineage.empty() && shown.lineage != own.lineage) {
+    if (std::ranges::count(own.former_lineages, shown.lineage) > 0) return std::nullopt;
+    return DoubtFound{
+        Doubt::kUnknownLineage,
+        absl::StrCat("the site holds parameters of lineage ", shown.lineage, ", this state directory is of lineage ",
+                     own.lineage,
+                     ": a wrong --state_dir, or a lost disk. Start the coordinator on the run's directory, or with "
+                     "--rebuild_from_sites; to begin another run, start it with --new_run and the sites afresh")};
+  }
+  if (shown.epoch > own.epoch) {
+    return DoubtFound{Doubt::kHistoryLost,
+                      absl::StrCat("the site has seen epoch ", shown.epoch, " of lineage ", own.lineage,
+                                   ", this coordinator is at epoch ", own.epoch,
+                                   ": its state directory is a copy of "
+                                   "before. Start the coordinator on the newer one, or this one with --new_lineage")};
+  }
+  if (shown.epoch == own.epoch && shown.life != 0 && shown.life != own.life) {
+    return DoubtFound{
+        Doubt::kTwoCoordinators,
+        absl::StrCat("the site has spoken with another coordinator of lineage ", own.lineage, " and epoch ", own.epoch,
+                     ": two copies of one state directory are in use. Stop one of the two")};
+  }
+  return std::nullopt;
+}
+
+std::optional<DoubtFound> FindDoubt(const History& own, const History& shown, const core::Shard& shard) {
+  constexpr const char* kCure =
+      ". Start the coordinator on the newer state, or this one with --rebuild_from_sites; with --new_lineage the sites "
+      "go back to it";
+  for (size_t p = 0; p < own.versions.size(); ++p) {
+    if (!shard.Owns(static_cast<core::FragmentId>(p))) continue;
+    if (p < shown.versions.size() && shown.versions[p] > own.versions[p]) {
+      return DoubtFound{Doubt::kHistoryLost,
+                        absl::StrCat("the site holds version ", shown.versions[p], " of fragment ", p,
+                                     ", the coordinator only version ", own.versions[p], kCure)};
+    }
+    const core::Version admitted = p < own.admitted.size() ? own.admitted[p] : -1;
+    if (p < shown.admitted.size() && shown.admitted[p] > admitted) {
+      return DoubtFound{
+          Doubt::kHistoryLost,
+          absl::StrCat("the site knows that its contribution to fragment ", p, " base ", shown.admitted[p],
+                       " was admitted, the coordinator ",
+                       admitted < 0 ? "knows of none" : absl::StrCat("knows of none after base ", admitted), kCure)};
+    }
+  }
+  return std::nullopt;
+}
+
+bool Strangers::Note(const core::SiteId& site, const DoubtFound& found, int64_t now_ms) {
+  std::erase_if(strangers_, [now_ms](const auto& stranger) { return !IsPresent(stranger.second, now_ms); });
+  const auto before = strangers_.find(site);
+  if (before == strangers_.end() && std::ssize(strangers_) >= core::kMaxSites) return false;  // one more of many
+  const bool news = before == strangers_.end() || before->second.found.doubt != found.doubt;
+  strangers_[site] = {found, now_ms};
+  return news;
+}
+
+std::vector<Strangers::Stranger> Strangers::Present(int64_t now_ms) const {
+  std::vector<Stranger> present;
+  for (const auto& [site, seen] : strangers_) {
+    if (IsPresent(seen, now_ms)) present.push_back({site, seen.found});
+  }
+  return present;
+}
+
+bool Strangers::HoldSeed(int64_t now_ms) const {
+  return !settled_ && std::ranges::any_of(strangers_, [&](const auto& stranger) {
+    return IsPresent(stranger.second, now_ms) && stranger.second.found.doubt == Doubt::kUnknownLineage;
+  });
+}
+
+bool Strangers::Settle() {
+  const bool held = !settled_ && std::ranges::any_of(strangers_, [](const auto& stranger) {
+    return stranger.second.found.doubt == Doubt::kUnknownLineage;
+  });
+  settled_ |= held;
+  return held;
+}
+
+}  // namespace causeway::server

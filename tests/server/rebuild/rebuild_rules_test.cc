@@ -1,0 +1,125 @@
+#include "server/rebuild/rebuild_rules.h"
+
+#include <gmock/gmock-more-matchers.h>
+#include <gtest/gtest.h>
+
+namespace causeway::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr core::Shard kAlone{0, 1};
+constexpr int64_t kLateMs = RebuildRules::kSettleMs;
+
+// Two fragments, with digests that follow from the versions.
+Holdings HoldingsOf(core::Version first, core::Version second, const std::string& lineage = "l") {
+  const auto of = [](core::Version version) {
+    return HeldVersion{version, static_cast<uint64_t>(10 * version), static_cast<uint64_t>(10 * version + 1)};
+  };
+  return {.lineage = lineage, .model = "m", .fragments = {{0, of(first)}, {1, of(second)}}};
+}
+
+std::string WhyNot(const RebuildRules& rules, int64_t now_ms = kLateMs) {
+  return std::string(rules.Choose(now_ms).status().message());
+}
+
+TEST(RebuildRules, TakeTheNewestVersionThatTwoSitesHold) {
+  RebuildRules rules(2, kAlone, "");
+  rules.Show("eu", HoldingsOf(5, 5), 0);
+  rules.Show("us", HoldingsOf(5, 4), 0);
+  rules.Show("asia", HoldingsOf(4, 4), 0);
+  const auto choice = rules.Choose(kLateMs);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->fragments.at(0).held.version, 5);
+  EXPECT_THAT(choice->fragments.at(0).witnesses, ElementsAre("eu", "us"));
+  EXPECT_EQ(choice->fragments.at(1).held.version, 4);
+  EXPECT_THAT(choice->fragments.at(1).witnesses, ElementsAre("asia", "us"));
+  EXPECT_THAT(choice->dissent, ElementsAre(HasSubstr("site eu holds version 5")));
+}
+
+TEST(RebuildRules, WaitUntilNoFurtherSiteComes) {
+  RebuildRules rules(2, kAlone, "");
+  EXPECT_THAT(WhyNot(rules), HasSubstr("0 of at least 2 sites"));
+  rules.Show("eu", HoldingsOf(5, 5), 0);
+  EXPECT_THAT(WhyNot(rules), HasSubstr("1 of at least 2 sites"));
+  rules.Show("us", HoldingsOf(5, 5), 1'000);
+  rules.Show("us", HoldingsOf(5, 5), 6'000);
+  EXPECT_THAT(WhyNot(rules, 1'000 + kLateMs - 1), HasSubstr("2 sites have shown what they hold; waits for others"));
+  EXPECT_TRUE(rules.Choose(1'000 + kLateMs).ok());
+}
+
+TEST(RebuildRules, SiteThatShowsOtherValuesThanTwoOthersIsNamed) {
+  RebuildRules rules(2, kAlone, "");
+  Holdings other = HoldingsOf(5, 5);
+  other.fragments[1].momentum_digest = 7;
+  rules.Show("us", other, 0);
+  rules.Show("eu", HoldingsOf(5, 5), 0);
+  EXPECT_THAT(WhyNot(rules), HasSubstr("fragment 1: no two sites hold the same version with equal digests"));
+  EXPECT_THAT(WhyNot(rules), HasSubstr("--accept=SITE"));
+  rules.Show("asia", HoldingsOf(5, 5), 0);
+  const auto choice = rules.Choose(kLateMs);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_THAT(choice->fragments.at(1).witnesses, ElementsAre("asia", "eu"));
+  EXPECT_THAT(choice->dissent, ElementsAre(HasSubstr("site us holds version 5 (digests 0000000000000032 and "
+                                                     "0000000000000007) of fragment 1, not taken: asia and eu hold")));
+}
+
+TEST(RebuildRules, NewestVersionOfASiteAloneIsNotTaken) {
+  RebuildRules rules(2, kAlone, "");
+  rules.Show("liar", HoldingsOf(900, 900), 0);
+  rules.Show("eu", HoldingsOf(5, 5), 0);
+  rules.Show("us", HoldingsOf(5, 5), 0);
+  const auto choice = rules.Choose(kLateMs);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->fragments.at(0).held.version, 5);
+  EXPECT_THAT(choice->dissent, SizeIs(2)) << "one for each fragment";
+}
+
+TEST(RebuildRules, SitesOfAnotherRunOrModelDoNotCount) {
+  RebuildRules rules(2, kAlone, "");
+  rules.Show("eu", HoldingsOf(5, 5), 0);
+  rules.Show("us", HoldingsOf(5, 5), 0);
+  rules.Show("other", HoldingsOf(9, 9, "elsewhere"), 0);
+  const auto choice = rules.Choose(kLateMs);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->lineage, "l");
+  EXPECT_THAT(choice->dissent, ElementsAre(HasSubstr("site other is of another lineage")));
+}
+
+TEST(RebuildRules, SiteThatSentOtherThanItShowedCountsNoMore) {
+  RebuildRules rules(2, kAlone, "");
+  for (const char* site : {"asia", "eu", "us"}) rules.Show(site, HoldingsOf(5, 5), 0);
+  rules.Distrust("eu");
+  EXPECT_TRUE(rules.Distrusts("eu"));
+  EXPECT_THAT(rules.Choose(kLateMs)->fragments.at(0).witnesses, ElementsAre("asia", "us"));
+  rules.Leave("us");
+  EXPECT_THAT(WhyNot(rules), HasSubstr("1 of at least 2 sites"));
+}
+
+TEST(RebuildRules, AcceptedSiteIsBelievedAlone) {
+  RebuildRules rules(2, kAlone, "us");
+  rules.Show("eu", HoldingsOf(6, 6), 0);
+  rules.Show("asia", HoldingsOf(6, 6), 0);
+  EXPECT_THAT(WhyNot(rules), HasSubstr("site us (--accept) has not shown what it holds"));
+  rules.Show("us", HoldingsOf(5, 5, "mine"), 0);
+  const auto choice = rules.Choose(kLateMs);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->lineage, "mine");
+  EXPECT_THAT(choice->fragments.at(1).witnesses, ElementsAre("us"));
+}
+
+TEST(RebuildRules, ShardAsksForItsOwnFragmentsAlone) {
+  RebuildRules rules(2, {1, 2}, "");
+  rules.Show("eu", HoldingsOf(5, 5), 0);
+  rules.Show("us", HoldingsOf(4, 5), 0);
+  const auto choice = rules.Choose(kLateMs);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_THAT(choice->fragments, SizeIs(1));
+  EXPECT_THAT(choice->dissent, IsEmpty());
+}
+
+}  // namespace
+}  // namespace causeway::server

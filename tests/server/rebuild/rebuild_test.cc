@@ -1,0 +1,232 @@
+// Sites that show what they hold, and the state that comes of it.
+#include "server/rebuild/rebuild.h"
+
+#include <gmock/gmock-more-matchers.h>
+#include <gtest/gtest.h>
+
+#include "core/digest.h"
+#include "tests/core/fake_clock.h"
+#include "tests/formats/temporary_folder.h"
+#include "tests/server/service/direct_coordinator.h"
+
+namespace causeway::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kVersion = 7;
+
+// A site with W and v of the run's two fragments, and its end of the stream.
+class HoldingSite final : public ShowPeer {
+ public:
+  HoldingSite(std::string name, const core::FragmentMap& map) : name_(std::move(name)) {
+    for (const core::Fragment& fragment : map.fragments()) {
+      core::FragmentState& state = held.emplace_back();
+      state.version = kVersion - fragment.id;
+      for (int64_t i = 0; i < fragment.padded_values(); ++i) {
+        state.anchor.push_back(static_cast<float>(i + fragment.id));
+        state.momentum.push_back(-static_cast<float>(i));
+      }
+    }
+  }
+
+  v1::Holdings Shown() const {
+    v1::Holdings holdings;
+    *holdings.mutable_context() = ContextForTest(name_);
+    holdings.mutable_context()->set_lineage("lost");
+    transport::ToProto(ManifestForTest(), holdings.mutable_manifest());
+    for (size_t p = 0; p < held.size(); ++p) {
+      v1::HeldFragment& fragment = *holdings.add_fragments();
+      fragment.set_fragment(static_cast<int>(p));
+      fragment.set_version(held[p].version);
+      fragment.set_anchor_digest(held[p].Digest());
+      fragment.set_momentum_digest(core::DigestUnits(held[p].momentum, 0));
+    }
+    return holdings;
+  }
+
+  // The fragment, in two pieces that do not end where W does.
+  absl::Status Send(Rebuild& rebuild, core::FragmentId p) {
+    std::string bytes(reinterpret_cast<const char*>(held[p].anchor.data()), held[p].anchor.size() * sizeof(float));
+    bytes.append(reinterpret_cast<const char*>(held[p].momentum.data()), held[p].momentum.size() * sizeof(float));
+    const size_t cut = bytes.size() / 8 * 4 + 64;
+    const absl::Status first = rebuild.TakePiece(this, std::string_view(bytes).substr(0, cut));
+    return first.ok() ? rebuild.TakePiece(this, std::string_view(bytes).substr(cut)) : first;
+  }
+
+  void Ask(core::FragmentId fragment) override { asked.push_back(fragment); }
+  void End(const absl::Status& status) override { ended = status; }
+
+  std::vector<core::FragmentState> held;
+  std::vector<core::FragmentId> asked;
+  std::optional<absl::Status> ended;
+
+ private:
+  const std::string name_;
+};
+
+class RebuildTest : public testing::Test {
+ protected:
+  RebuildTest() : map_(*core::BuildFragmentMap(ManifestForTest(), ConfigForTest().sync)) {
+    for (const char* name : {"a", "b", "c"}) sites_[name] = std::make_shared<HoldingSite>(name, map_);
+  }
+
+  void ShowAll() {
+    for (const auto& [name, site] : sites_) ASSERT_TRUE(rebuild_.BeginShow(site, site->Shown()).ok());
+    clock_.Advance(RebuildRules::kSettleMs);
+    rebuild_.Tick();
+  }
+
+  // Until no site has to send any more.
+  void SendAll() {
+    for (bool any = true; any;) {
+      any = false;
+      for (const auto& [name, site] : sites_) {
+        for (const core::FragmentId p : std::exchange(site->asked, {})) {
+          any = true;
+          ASSERT_TRUE(site->Send(rebuild_, p).ok());
+        }
+      }
+      rebuild_.Tick();
+    }
+  }
+
+  std::unique_ptr<Journal> Open() { return *Journal::Open({.directory = folder_.path(), .run_config = "the config"}); }
+
+  const core::FragmentMap map_;
+  core::FakeClock clock_;
+  Rebuild rebuild_{{.config = ConfigForTest(), .shard = {}, .accept = "", .clock = &clock_}};
+  std::map<std::string, std::shared_ptr<HoldingSite>> sites_;
+  TemporaryFolder folder_;
+};
+
+TEST_F(RebuildTest, StateIsBitByBitWhatTheSitesHold) {
+  ShowAll();
+  SendAll();
+  ASSERT_TRUE(rebuild_.complete()) << rebuild_.Progress();
+  ASSERT_TRUE(rebuild_.Save(*Open()).ok());
+  EXPECT_EQ(sites_["a"]->ended, absl::OkStatus());
+  const auto journal = Open();
+  EXPECT_EQ(journal->continues(), "lost");
+  EXPECT_THAT(journal->former_lineages(), ElementsAre("lost"));
+  const StoredRun stored = *journal->Load();
+  EXPECT_THAT(stored.rounds.versions, ElementsAre(kVersion, kVersion - 1));
+  EXPECT_TRUE(stored.rounds.seeded && stored.rounds.started);
+  EXPECT_THAT(stored.rounds.sites.at("b").last_merged, ElementsAre(kVersion - 1, kVersion - 2));
+  for (const int p : {0, 1}) {
+    const core::FragmentState state = *journal->LoadSnapshot(p, kVersion - p);
+    EXPECT_EQ(state.anchor, sites_["a"]->held[p].anchor);
+    EXPECT_EQ(state.momentum, sites_["a"]->held[p].momentum);
+  }
+  const std::vector<Event> events = *journal->History(0, 100);
+  EXPECT_THAT(events.back().kind == "rebuild" ? events.back().text : events.at(events.size() - 2).text,
+              HasSubstr("of lineage lost: versions 7, 6"));
+}
+
+TEST_F(RebuildTest, SiteThatSendsOtherThanItShowedIsRefusedByNameAndOthersAreAsked) {
+  ShowAll();
+  ASSERT_THAT(sites_["a"]->asked, ElementsAre(0));
+  sites_["a"]->asked.clear();
+  sites_["a"]->held[0].momentum[5] += 1;
+  const absl::Status refused = sites_["a"]->Send(rebuild_, 0);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("what it sent of fragment 0 version 7 has the digests"));
+  rebuild_.EndShow(sites_["a"].get());
+  EXPECT_THAT(rebuild_.BeginShow(sites_["a"], sites_["a"]->Shown()).message(),
+              HasSubstr("site a has sent other values"));
+  // The fragment on its way from b comes anew, on a new stream.
+  EXPECT_EQ(sites_["b"]->ended->code(), absl::StatusCode::kAborted);
+  for (const char* name : {"b", "c"}) {
+    rebuild_.EndShow(sites_[name].get());
+    sites_[name]->asked.clear();
+    ASSERT_TRUE(rebuild_.BeginShow(sites_[name], sites_[name]->Shown()).ok());
+  }
+  clock_.Advance(RebuildRules::kSettleMs);
+  rebuild_.Tick();
+  SendAll();
+  ASSERT_TRUE(rebuild_.complete()) << rebuild_.Progress();
+  ASSERT_TRUE(rebuild_.Save(*Open()).ok());
+  const auto journal = Open();
+  EXPECT_EQ(journal->LoadSnapshot(0, kVersion)->momentum, sites_["b"]->held[0].momentum);
+  EXPECT_FALSE(journal->Load()->rounds.sites.contains("a"));
+  const std::vector<Event> events = *journal->History(0, 100);
+  EXPECT_TRUE(
+      std::ranges::any_of(events, [](const Event& event) { return event.site == "a" && event.kind == "rebuild"; }));
+}
+
+TEST_F(RebuildTest, WitnessThatGoesIsReplaced) {
+  ShowAll();
+  ASSERT_THAT(sites_["a"]->asked, ElementsAre(0));
+  rebuild_.EndShow(sites_["a"].get());
+  sites_["a"]->asked.clear();
+  rebuild_.Tick();
+  SendAll();
+  EXPECT_TRUE(rebuild_.complete()) << rebuild_.Progress();
+}
+
+TEST_F(RebuildTest, WitnessThatSendsNothingIsAskedLastFromThenOn) {
+  ShowAll();
+  ASSERT_THAT(sites_["a"]->asked, ElementsAre(0));
+  ASSERT_THAT(sites_["b"]->asked, ElementsAre(1));
+  sites_["a"]->asked.clear();
+  clock_.Advance(30'000);
+  ASSERT_TRUE(sites_["b"]->Send(rebuild_, 1).ok());
+  sites_["b"]->asked.clear();
+  clock_.Advance(30'000);
+  rebuild_.Tick();
+  ASSERT_TRUE(sites_["a"]->ended);
+  EXPECT_THAT(sites_["a"]->ended->message(), HasSubstr("nothing came"));
+  ASSERT_TRUE(rebuild_.BeginShow(sites_["a"], sites_["a"]->Shown()).ok());
+  rebuild_.Tick();
+  EXPECT_THAT(sites_["a"]->asked, IsEmpty());
+  SendAll();
+  EXPECT_TRUE(rebuild_.complete()) << rebuild_.Progress();
+}
+
+TEST_F(RebuildTest, PieceThatWasNotAskedForOrIsTooLongEndsTheStream) {
+  ShowAll();
+  EXPECT_THAT(rebuild_.TakePiece(sites_["c"].get(), "1234").message(), HasSubstr("was not asked for"));
+  EXPECT_THAT(rebuild_.TakePiece(sites_["a"].get(), "123").message(), HasSubstr("got 3 bytes after 0"));
+  const std::string long_piece(3 * map_.fragment(0).padded_values() * sizeof(float), 'x');
+  EXPECT_THAT(rebuild_.TakePiece(sites_["a"].get(), long_piece).message(), HasSubstr("float32 values in whole"));
+}
+
+TEST_F(RebuildTest, HoldingsOfAnotherRunOrFragmentAreRefused) {
+  v1::Holdings holdings = sites_["a"]->Shown();
+  holdings.mutable_context()->set_run_id("other");
+  EXPECT_THAT(rebuild_.BeginShow(sites_["a"], holdings).message(), HasSubstr("run test, got 1 and other"));
+  holdings = sites_["a"]->Shown();
+  holdings.mutable_fragments(0)->set_fragment(-1);
+  EXPECT_THAT(rebuild_.BeginShow(sites_["a"], holdings).message(), HasSubstr("of fragment -1"));
+  EXPECT_THAT(rebuild_.Progress(), HasSubstr("no site"));
+}
+
+// The site goes on with what it has: only what it sent for the version that is there now has to be sent again.
+TEST_F(RebuildTest, SiteThatHoldsTheSameIsWelcomedAsOneOfTheContinuedLineage) {
+  ShowAll();
+  SendAll();
+  ASSERT_TRUE(rebuild_.Save(*Open()).ok());
+  const auto journal = Open();
+  const auto coordinator =
+      *Coordinator::Create({.config = ConfigForTest(), .clock = &clock_}, journal.get(), *journal->Load());
+  const auto welcome_of = [&](const std::string& site, int64_t version) {
+    v1::Join join = JoinOf(site);
+    join.mutable_context()->set_lineage("lost");
+    join.mutable_context()->set_epoch(90);
+    for (const int64_t held : {version, version - 1}) join.add_versions(held);
+    const auto peer = std::make_shared<RecordedPeer>();
+    coordinator->Join(peer, join);
+    journal->Flush();
+    return peer->sent().at(0).welcome();
+  };
+  const v1::Welcome newest = welcome_of("a", kVersion);
+  EXPECT_EQ(newest.continues(), "lost");
+  EXPECT_THAT(newest.last_admitted(), ElementsAre(kVersion - 2, kVersion - 3)) << "what it waits for came too late";
+  EXPECT_THAT(welcome_of("b", kVersion - 1).last_admitted(), ElementsAre(kVersion - 1, kVersion - 2));
+  EXPECT_THAT(welcome_of("c", kVersion + 1).continues(), IsEmpty()) << "it holds more than what is here";
+}
+
+}  // namespace
+}  // namespace causeway::server

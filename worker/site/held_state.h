@@ -1,0 +1,19 @@
+// W and v of each fragment that a site holds, as it shows a coordinator that rebuilds its state. Pure.
+#pragma once
+
+#include <vector>
+
+#include "replica/replica.h"
+#include "transport/coordinator_link.h"
+#include "worker/site/site_checkpoint.h"
+
+namespace causeway::worker {
+
+transport::HeldFragment HeldFragmentOf(core::FragmentId fragment, core::Version version,
+                                       const replica::ReplicaArrays& arrays);
+transport::HeldValues HeldValuesOf(core::Version version, const replica::ReplicaArrays& arrays);
+
+// Those of a process that has not been welcomed since it came back.
+std::vector<transport::HeldFragment> HeldFragmentsOf(const SiteCheckpoint& checkpoint);
+
+}  // namespace causeway::worker
