@@ -41,6 +41,8 @@ PLANTS = {
     "residual_applied_twice": [
         ("codecs/error_feedback.cc", "  residual_ = std::move(next_residual_);\n  pending_ = false;",
          "  residual_ = std::move(next_residual_);\n  for (float& value : residual_.values()) value += value;\n  pending_ = false;")],
+    "upload_of_an_earlier_stay_is_taken": [  # its chunks mix with those of the same base, of another residual
+        ("server/service/coordinator_bulk.cc", "  RETURN_IF_ERROR(CheckStay(site, header.context().stay()));\n", "")],
     "repeat_of_what_is_merged_is_refused": [
         ("server/rounds/round_table_rounds.cc", "base >= 0 && record->second.last_merged[fragment] == base)",
          "base >= 0 && record->second.last_merged[fragment] < base)")],
