@@ -62,9 +62,9 @@ inline constexpr int kMaxGrpcLogLines = 20;  // in ten seconds: what is said of 
 inline constexpr double kLoggedRefusalsPerSecond = 2;
 inline constexpr double kLoggedRefusalsBurst = 20;
 
-// What one site may take. A worker reports four times in a lease but at most every 20 ms, so 50 messages a second and a
-// few that join or leave; the burst is what has waited while the network was away.
-inline constexpr double kControlMessagesPerSecond = 100;
+// What one site may take. A worker reports four times in a lease but at most every 20 ms, with a ping, so 100 messages
+// a second and a few that join or leave; the burst is what has waited while the network was away.
+inline constexpr double kControlMessagesPerSecond = 200;
 inline constexpr double kControlMessagesBurst = 400;
 // A round takes a stream each way for each fragment. Rounds without computation, as in tests, take a millisecond, so
 // 2,000 streams a second; real ones take seconds.

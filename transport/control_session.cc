@@ -114,12 +114,9 @@ bool ControlSession::GivesUp(int64_t now_ms) const {
   return !over() && UnreachableTooLong(connect_timeout_s_, unreached_since_ms_, now_ms);
 }
 
-bool ControlSession::Report(int64_t now_ms, v1::Progress* report) {
-  if (!welcomed()) return false;
-  report->set_unheard_ms(now_ms - heard_ms_);
-  if (now_ms - pinged_ms_ < kPingMs) return false;
-  pinged_ms_ = now_ms;
-  return true;
+bool ControlSession::Report(int64_t now_ms, v1::Progress* report) const {
+  if (welcomed()) report->set_unheard_ms(now_ms - heard_ms_);
+  return welcomed();
 }
 
 bool ControlSession::HasLeft(bool finished) const { return left_ || failed_ || hurried_ || (!finished && !running()); }

@@ -62,8 +62,9 @@ class ControlSession {
   bool GivesUp(int64_t now_ms) const;  // no coordinator was reached for too long
   const std::string& last_error() const { return last_error_; }
   void Heard(int64_t now_ms) { heard_ms_ = now_ms; }  // a message of the coordinator
-  // A report goes out, and says how long ago that was; whether a ping, which is answered at once, is to go before it.
-  bool Report(int64_t now_ms, v1::Progress* report);
+  // A report goes out, and says how long ago that was. True: with a ping before it, whose answer the next one counts
+  // from; a lease lasts several reports, whatever its length.
+  bool Report(int64_t now_ms, v1::Progress* report) const;
 
   // ---- The end ----
   void Leave(v1::SiteMessage leave) { leave_ = std::move(leave); }
@@ -85,7 +86,6 @@ class ControlSession {
     int64_t told_stay = 0;
     int64_t welcomed_stay = 0;
   };
-  static constexpr int64_t kPingMs = 500;
 
   const core::SiteId site_;
   const core::Shard shard_;
@@ -100,7 +100,6 @@ class ControlSession {
   int64_t unreached_since_ms_ = 0;
   std::string last_error_;
   bool unconnected_ = false;  // the last time, before it was welcomed
-  int64_t pinged_ms_ = 0;
   int64_t heard_ms_ = 0;
 
   std::optional<v1::SiteMessage> leave_;  // on its way

@@ -32,8 +32,9 @@ class QuorumTest(EndToEndTest):
         self.book = DigestBook()
 
     def await_state(self, state, reason):
-        status = eventually(lambda: (now := self.live.status())["state"] == state and now, f"the run is {state}")
-        self.assertEqual(status["reason"], reason)
+        """A site that a busy machine kept waiting for longer than its lease may be gone, and comes back."""
+        eventually(lambda: (now := self.live.status())["state"] == state and now["reason"] == reason,
+                   f"the run is {state}, reason '{reason}'")
 
     def await_gone(self, site):
         eventually(lambda: self.live.site(site).get("state") == "gone", f"{site} is out of the run")
@@ -78,7 +79,7 @@ class QuorumTest(EndToEndTest):
         self.assert_nothing_is_decided(the_others_train_on)
         self.live.start_worker("africa")
         self.await_progress("africa", "asia", "us")
-        self.await_state("training", "")  # a site that the machine kept waiting for a lease comes back first
+        self.await_state("training", "")
         self.live.stop_all()
 
     def test_after_its_last_site_was_killed_it_pauses_and_a_new_one_goes_on_from_the_state(self):
@@ -135,8 +136,8 @@ class QuorumTest(EndToEndTest):
         self.live.start_coordinator()
         for site in SITES:
             eventually(lambda: "this state directory is of lineage" in self.live.workers[site].log(), f"{site} waits")
-        alarms = {alarm["name"]: alarm["text"] for alarm in self.live.status()["alarms"]}
-        self.assertIn("wait: the site holds parameters of lineage", alarms["unknown_lineage"])
+        eventually(lambda: any("asia, eu, us wait: the site holds parameters of lineage" in alarm["text"]
+                               for alarm in self.live.status()["alarms"]), "the alarm of all sites")
         self.assertEqual(self.live.status()["fragments"], [], "none of them was taken as the source")
         self.live.stop_coordinator()
         self.live.state_dir = of_the_run

@@ -118,7 +118,7 @@ void World::Configure() {
   config_.membership.min_sites = 1;
   const bool quorum = config_.sync.mode == core::SyncMode::kQuorum;
   config_.membership.grace_ms = quorum ? chance.Between(0, 500) : 0;
-  config_.membership.lease_ms = chance.Between(1000, 4000);
+  config_.membership.lease_ms = chance.Between(400, 4000);
   if (quorum) config_.membership.max_staleness = chance.Between(0, 3);
   config_.membership.weights = core::WeightRule::kTokens;
   config_.eval.every_rounds = 0;
