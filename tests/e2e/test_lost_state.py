@@ -1,6 +1,7 @@
 """A state directory that is gone, wrong or an older copy: the sites wait, nothing is lost, and the state comes back."""
 
 import shutil
+import signal
 import unittest
 
 from harness import DONE, DigestBook, EndToEndTest, eventually, read_safetensors, synthetic
@@ -34,6 +35,20 @@ class LostState(EndToEndTest):
             eventually(lambda: worker.log().count(word) >= times or not worker.running(), f"{site} waits")
             self.assertTrue(worker.running(), worker.log()[-2000:])
 
+    def lose_state(self, run, workers, name="lost"):
+        """Kills the coordinator and takes its directory away, with snapshots of all that its sites may hold."""
+        for worker in workers.values():
+            worker.send(signal.SIGSTOP)
+        newest = "SELECT fragment, max(version) FROM {} GROUP BY fragment ORDER BY fragment"
+        eventually(lambda: run.journal(newest.format("rounds")) == run.journal(newest.format("snapshots")),
+                   "each newest version has its snapshot")
+        run.coordinator.kill()
+        for worker in workers.values():
+            worker.send(signal.SIGCONT)
+        lost = run.folder / name
+        run.state_dir.rename(lost)
+        return lost
+
     def assert_rebuilt(self, run, lost, fragments):
         """W and v of the first snapshots of these fragments are those that the lost directory has of the versions."""
         versions = dict(run.journal("SELECT fragment, min(version) FROM snapshots GROUP BY fragment"))
@@ -48,9 +63,7 @@ class LostState(EndToEndTest):
 class LostStateTest(LostState):
     def test_sites_wait_for_a_lost_state_and_give_it_back_bit_by_bit(self):
         run = self.start()
-        run.coordinator.kill()
-        lost = run.folder / "lost"
-        run.state_dir.rename(lost)
+        lost = self.lose_state(run, run.workers)
 
         run.start_coordinator()
         self.await_waiting(run, "this state directory is of lineage")
@@ -90,9 +103,7 @@ class LostStateTest(LostState):
             with self.subTest(shard=index):
                 run = self.start_shards(f"shard-{index}-of-2")
                 shard = run.shards[index]
-                shard.coordinator.kill()
-                lost = shard.folder / "lost"
-                shard.state_dir.rename(lost)
+                lost = self.lose_state(shard, run.workers)
                 run.start(index, "--rebuild_from_sites")
                 self.assert_rebuilt(shard, lost, fragments)
                 self.go_on_and_leave(run)
