@@ -39,7 +39,10 @@ inline constexpr size_t kMaxOpenSegments = 64;
 // Events, rounds and contributions that the journal keeps as history, of each: about 20 MB of rows, and a week of
 // 4 fragments with a round every 30 s.
 inline constexpr int64_t kMaxHistoryEvents = 100'000;
-inline constexpr int kMaxHistoryAnswer = 10'000;  // events in one answer: under 2 MB, within a control message
+inline constexpr int kMaxHistoryAnswer = 10'000;           // events in one answer
+inline constexpr size_t kMaxHistoryAnswerBytes = 1 << 20;  // of their texts, or one event more: within a message
+inline constexpr size_t kMaxSiteTextBytes = 512;           // that a site gives and the journal keeps: a reason
+inline constexpr size_t kMaxEventTextBytes = 4'096;        // the contributors of a round of 64 sites, with weights
 
 // Events queued for a site whose control stream is slow. Beyond it the stream is closed and the site reconnects.
 inline constexpr size_t kMaxQueuedControlMessages = 4096;
@@ -66,6 +69,14 @@ inline constexpr double kLoggedRefusalsBurst = 20;
 // a second and a few that join or leave; the burst is what has waited while the network was away.
 inline constexpr double kControlMessagesPerSecond = 200;
 inline constexpr double kControlMessagesBurst = 400;
+// Bytes of one of them, unless it carries a manifest: of each fragment a digest, a slack, a delay with its reason and
+// two words of what is under way come to 130 at most. Four such messages a second, and what has waited.
+constexpr int64_t MaxControlBytes(int fragments) { return (int64_t{64} << 10) + int64_t{192} * fragments; }
+inline constexpr double kControlBytesPerMessage = 4;  // a second, in messages of that size
+inline constexpr double kControlBytesBurst = 16;
+// Those with a manifest are those that join: a site whose connection breaks comes back within seconds.
+inline constexpr double kManifestBytesPerSecond = kMaxControlMessageBytes;
+inline constexpr double kManifestBytesBurst = 4.0 * kMaxControlMessageBytes;
 // A round takes a stream each way for each fragment. Rounds without computation, as in tests, take a millisecond, so
 // 2,000 streams a second; real ones take seconds.
 inline constexpr double kBulkStreamsPerSecond = 5'000;

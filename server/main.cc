@@ -306,7 +306,8 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
   for (const std::string& advice : formats::CodecAdvice(config.codec)) spdlog::warn("{}", advice);
   auto gate = server::Gate::Create(
       {.authorizer = {.mutual_tls = addresses.tls.given(), .site_tokens = absl::GetFlag(FLAGS_site_tokens)},
-       .limits = {.bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))}});
+       .limits = {.control_message_bytes = core::MaxControlBytes(static_cast<int>(config.sync.num_fragments)),
+                  .bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))}});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
   // Before the state is restored, which may take minutes: probes are answered meanwhile.
   server::StatusBoard board = MakeBoard(config);

@@ -54,8 +54,8 @@ void ControlSession::Join(bool joining, v1::Join* join) {
 }
 
 Welcome ControlSession::Take(const v1::Welcome& welcome, core::FragmentMap map) {
-  const bool same_lineage =
-      known_.lineage.empty() || known_.lineage == welcome.lineage() || known_.lineage == welcome.continues();
+  const bool same_lineage = !welcome.forgotten() && (known_.lineage.empty() || known_.lineage == welcome.lineage() ||
+                                                     known_.lineage == welcome.continues());
   bool same_model = true;
   if (known_.lineage != welcome.lineage() || welcome.epoch() >= known_.epoch) {
     known_.epoch = welcome.epoch();

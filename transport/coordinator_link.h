@@ -34,9 +34,10 @@ struct Standing {
 struct Welcome {
   bool resumed = false;         // the session is still in the run
   bool kept_transfers = false;  // what was under way goes on: resumed, or still joining
-  bool same_lineage = true;     // false: the coordinator's state goes on from another one; what the site holds is void
-  std::string lineage;          // of the coordinator's state; of several shards, with commas between
-  int64_t stay = 0;             // of the site: another one when it has joined anew
+  // False: the coordinator's state goes on from another one, or has forgotten the site; what it holds is void.
+  bool same_lineage = true;
+  std::string lineage;  // of the coordinator's state; of several shards, with commas between
+  int64_t stay = 0;     // of the site: another one when it has joined anew
   // Number of the model; none: a coordinator of before. Where it is another one than before, no transfer was kept.
   std::optional<uint64_t> generation;
   core::FragmentMap map;

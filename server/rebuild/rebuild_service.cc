@@ -34,7 +34,9 @@ class ControlCall final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::Co
  private:
   void OnReadDone(bool ok) override {
     absl::Status status = ok && incoming_.has_join() ? absl::OkStatus() : absl::InvalidArgumentError("expected Join");
-    if (status.ok()) status = gate_->ControlMessage(peer_, incoming_.join().context().site());
+    if (status.ok())
+      status = gate_->ControlMessage(peer_, incoming_.join().context().site(),
+                                     static_cast<int64_t>(incoming_.ByteSizeLong()), /*has_manifest=*/true);
     if (!status.ok()) return Finish(ToGrpc(status));
     v1::Refused& refused = *answer_.mutable_refused();
     refused.set_reason(kRebuilds);
@@ -92,7 +94,9 @@ class ShowCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       return absl::InvalidArgumentError("expected Holdings first");
     }
     begun_ = true;
-    const absl::Status allowed = gate_->ControlMessage(peer_, message.holdings().context().site());
+    const absl::Status allowed =
+        gate_->ControlMessage(peer_, message.holdings().context().site(), static_cast<int64_t>(message.ByteSizeLong()),
+                              /*has_manifest=*/true);
     return allowed.ok() ? rebuild_->BeginShow(self_, message.holdings()) : allowed;
   }
 

@@ -79,6 +79,12 @@ bool DataFact::Declare(const SiteId& site, const core::SiteData& data, const cor
   return true;
 }
 
+bool DataFact::Forget(const SiteId& site) {
+  const auto others = std::ranges::count_if(
+      known_, [&](const auto& one) { return one.first != site && one.second.training.has_value(); });
+  return (config_.mode == DataMode::kOwn || others > 0) && known_.erase(site) > 0;
+}
+
 bool DataFact::EvaluatesForAll(const SiteId& site) const {
   if (config_.mode == DataMode::kShared) return true;
   const auto known = known_.find(site);

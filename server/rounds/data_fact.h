@@ -25,6 +25,9 @@ class DataFact {
   // A joiner that CheckJoin took brings this; `rounds` as there. True if it is news.
   bool Declare(const core::SiteId& site, const core::SiteData& data, const core::RoundState& rounds);
 
+  // Its name is given up. The last one that says what sites share stays. True if it is news.
+  bool Forget(const core::SiteId& site);
+
   // Whether what this site measures is the loss of the run: all sites hold out the same text, or it has said that it
   // evaluates on a file, which is the same for all.
   bool EvaluatesForAll(const core::SiteId& site) const;

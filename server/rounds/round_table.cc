@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/limits.h"
 
@@ -10,10 +9,6 @@ namespace causeway::server {
 namespace {
 
 constexpr int64_t kAliveMs = 2'500;  // two heartbeats, and their way
-// One begins the reason of a lease that ended. Reasons are durable, and other shards are told of them: they are the
-// mark, too.
-constexpr absl::string_view kNotHeardOf = "not heard of";
-constexpr absl::string_view kDoesNotHear = "does not hear the coordinator";
 
 }  // namespace
 
@@ -23,11 +18,6 @@ using core::SiteId;
 using core::SiteRecord;
 using core::SiteState;
 using core::Version;
-
-bool IsLost(const SiteRecord& record) {
-  return record.state == SiteState::kGone &&
-         (absl::StartsWith(record.reason, kNotHeardOf) || absl::StartsWith(record.reason, kDoesNotHear));
-}
 
 RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms, SiteId seeder)
     : rules_(rules),
@@ -43,7 +33,10 @@ RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t 
     record.last_merged.resize(num_fragments(), -1);
     // A journal without a seed does not know how many fragments there are, so that nothing has checked its lists.
     if (core::IsActive(record.state)) record.first_versions.resize(num_fragments(), 0);
-    if (record.state == SiteState::kGone) continue;
+    if (record.state == SiteState::kGone) {
+      gone_.Note(site, now_ms);
+      continue;
+    }
     links_[site] = {.connected = false, .deadline_ms = now_ms + rules_.membership.lease_ms};
     record.reason = "expected back after the coordinator's restart";
   }
@@ -112,7 +105,7 @@ void RoundTable::Refuse(const SiteId& site, JoinDecision& decision) const {
     }
     return;
   }
-  if (found == state_.sites.end() && state_.sites.size() >= static_cast<size_t>(core::kMaxSites)) {
+  if (found == state_.sites.end() && !gone_.HasRoom(state_)) {
     decision.reason = absl::StrCat("the run has ", core::kMaxSites, " sites, which is the limit");
   }
 }
@@ -151,6 +144,11 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
   }
   if (!in_session) Refuse(site, decision);
   if (!decision.reason.empty()) return decision;
+  if (MayHaveForgotten(site)) {
+    decision.actions.push_back(Forgotten{gone_.GiveUp(state_, site)});
+    decision.forgotten = !request.held.empty();
+  }
+  gone_.IsBack(site);
   SiteRecord& record = state_.sites[site];
   record.session = request.session;
   ++record.stay;
@@ -232,6 +230,7 @@ void RoundTable::MarkGone(const SiteId& site, const std::string& reason, Actions
   record.state = SiteState::kGone;
   record.reason = reason;
   links_.erase(site);
+  gone_.Note(site, now_ms_);
   pace_.Forget(site);
   actions.push_back(Dropped{site, reason});
 }

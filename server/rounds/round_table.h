@@ -35,6 +35,7 @@
 #include "core/run_config.h"
 #include "core/schedule.h"
 #include "core/shard.h"
+#include "server/rounds/gone_names.h"
 #include "server/rounds/pace.h"
 
 namespace causeway::server {
@@ -74,14 +75,16 @@ struct Dropped {
   core::SiteId site;
   std::string reason;
 };
-using Action = std::variant<RequestSeed, Enter, CloseRound, Dropped>;
+// Its name is given up, with all that is known of it: the run has as many sites as it may, and it has been gone for the
+// longest time.
+struct Forgotten {
+  core::SiteId site;
+};
+using Action = std::variant<RequestSeed, Enter, CloseRound, Dropped, Forgotten>;
 using Actions = std::vector<Action>;
 
 enum class RunState { kWaiting, kTraining, kPaused, kDone };
 const char* RunStateName(RunState state);  // "waiting", …
-
-// Its lease ended, and it is missed: nobody has told it to leave, before or since.
-bool IsLost(const core::SiteRecord& record);
 
 enum class RoundPhase { kIdle, kOpen, kGrace };  // nobody, somebody has contributed; there is a quorum
 const char* RoundPhaseName(RoundPhase phase);    // "idle", …
@@ -114,6 +117,7 @@ struct JoinDecision {
   // Accepted: of each fragment, the base version of the site's last contribution that was admitted, merged yet or not,
   // in whatever stay; −1 = none.
   std::vector<core::Version> last_admitted;
+  bool forgotten = false;  // accepted: it had a place, and its name was given up since: what it holds is void
   Actions actions;
 };
 
@@ -194,6 +198,7 @@ class RoundTable {
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
   // The base version, in each fragment, of the site's last contribution that was admitted, merged yet or not; −1: none.
   std::vector<core::Version> LastAdmitted(const core::SiteId& site) const;
+  bool MayHaveForgotten(const core::SiteId& site) const { return GoneNames::MayHaveForgotten(state_, site); }
   bool AnySiteIn() const;                        // joining ones, too
   bool IsReady(const core::SiteId& site) const;  // it holds the anchors and has no place yet
   std::string Reason() const;                    // why the run waits, is paused, stopped or done; empty while it trains
@@ -244,6 +249,7 @@ class RoundTable {
   Actions UpdateSeeded();
   JoinDecision JoinFollowed(const JoinRequest& request);
   Enter FollowEntry(const core::SiteId& site) const;
+  void ForgetUnknown(const core::Membership& membership, Actions& actions);
   void AskSeederOfFollowed(Actions& actions) const;
 
   // round_table_rounds.cc: when rounds close.
@@ -272,14 +278,15 @@ class RoundTable {
   core::FragmentSchedule schedule_;
   core::RoundState state_;
   std::map<core::SiteId, Link> links_;  // of the sites that are not gone
-  std::vector<core::SiteId> ready_;     // wait for the start
-  core::SiteId seeder_;                 // was asked for the initial parameters
-  bool seed_held_ = false;              // and none is to supply them at present
-  std::string doubt_;                   // empty: none
-  bool doubt_settled_ = false;          // an operator has gone on in spite of one
-  bool seeded_here_ = false;            // they are there, of the shard's own fragments
-  std::vector<bool> heard_of_shard_;    // shard 0: since it was started; its own counts
-  std::vector<bool> seeded_shard_;      // shard 0: as they said last
+  GoneNames gone_;
+  std::vector<core::SiteId> ready_;   // wait for the start
+  core::SiteId seeder_;               // was asked for the initial parameters
+  bool seed_held_ = false;            // and none is to supply them at present
+  std::string doubt_;                 // empty: none
+  bool doubt_settled_ = false;        // an operator has gone on in spite of one
+  bool seeded_here_ = false;          // they are there, of the shard's own fragments
+  std::vector<bool> heard_of_shard_;  // shard 0: since it was started; its own counts
+  std::vector<bool> seeded_shard_;    // shard 0: as they said last
 
   int64_t now_ms_;                                      // of the latest event
   std::vector<std::pair<int64_t, int64_t>> stalls_ms_;  // from, to: those within about the last lease

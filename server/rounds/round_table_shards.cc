@@ -137,6 +137,7 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
       membership.seeder != seeder_ || std::ranges::count(ended, seeder_, [](const auto& end) { return end.first; }) > 0;
   seeder_ = membership.seeder;
   for (const auto& [site, reason] : ended) MarkGone(site, reason, actions);
+  ForgetUnknown(membership, actions);
   std::vector<SiteId> entered;
   for (const auto& [site, member] : membership.sites) {
     SiteRecord& record = state_.sites[site];
@@ -146,7 +147,11 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
     record.state = member.state;
     record.reason = member.reason;
     record.last_merged.resize(num_fragments(), -1);
-    if (member.state == SiteState::kGone) continue;
+    if (member.state == SiteState::kGone) {
+      gone_.Note(site, now_ms_);
+      continue;
+    }
+    gone_.IsBack(site);
     links_.try_emplace(site);
     if (!core::IsActive(record.state)) {
       record.first_versions.clear();
@@ -171,6 +176,21 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
   if (other_seeder) AskSeederOfFollowed(actions);
   CloseRounds(actions);
   return actions;
+}
+
+// Shard 0 has given up their names; with a contribution that waits here, later.
+void RoundTable::ForgetUnknown(const Membership& membership, Actions& actions) {
+  std::vector<SiteId> unknown;
+  for (const auto& [site, record] : state_.sites) {
+    if (record.state == SiteState::kGone && !membership.sites.contains(site) && !WaitsForMerge(state_, site)) {
+      unknown.push_back(site);
+    }
+  }
+  for (const SiteId& site : unknown) {
+    state_.sites.erase(site);
+    gone_.IsBack(site);
+    actions.push_back(Forgotten{site});
+  }
 }
 
 void RoundTable::AskSeederOfFollowed(Actions& actions) const {

@@ -79,7 +79,7 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
       site_ = site;
     }
     if (!site_) return absl::InvalidArgumentError("expected Join as the first message of a control stream");
-    return gate_->ControlMessage(peer_, *site_);
+    return gate_->ControlMessage(peer_, *site_, static_cast<int64_t>(incoming_.ByteSizeLong()), incoming_.has_join());
   }
 
   void OnWriteDone(bool ok) override {

@@ -7,13 +7,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/limits.h"
 #include "core/random.h"
+#include "core/text.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
 namespace {
 
 constexpr int64_t kNotToldMs = 200;  // until shard 0's word is here
+
+// Words of a site, to be kept.
+std::string OfSite(const std::string& text) { return core::Clipped(text, core::kMaxSiteTextBytes); }
 
 Shown ShownBy(const v1::Context& context) {
   return {.lineage = context.lineage(), .epoch = context.epoch(), .life = context.life()};
@@ -151,9 +156,10 @@ std::optional<DoubtFound> Coordinator::FindDoubtAt(const v1::Join& join) const {
   if (!CheckProtocol(context).ok() || !core::IsValidName(context.site())) return std::nullopt;
   if (auto doubt = FindDoubt(identity_, ShownBy(context))) return doubt;
   if (IsFormer(context)) return std::nullopt;
-  return FindDoubt({rounds_->state().versions, rounds_->LastAdmitted(context.site())},
-                   {{join.versions().begin(), join.versions().end()}, {join.admitted().begin(), join.admitted().end()}},
-                   options_.shard);
+  server::History shown{{join.versions().begin(), join.versions().end()},
+                        {join.admitted().begin(), join.admitted().end()}};
+  if (rounds_->MayHaveForgotten(context.site())) shown.admitted.clear();
+  return FindDoubt({rounds_->state().versions, rounds_->LastAdmitted(context.site())}, shown, options_.shard);
 }
 
 bool Coordinator::Continues(const v1::Join& join) const {
@@ -270,7 +276,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   spdlog::info("site {}: {}", site, decision.resumed ? "is back" : "joins");
   if (join.from_checkpoint()) ForgetArriving(site);  // another process made those chunks
   state_changed_ = true;
-  if (!decision.resumed) Note("join", site, -1, absl::StrCat("version ", join.software_version()));
+  if (!decision.resumed) Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
   v1::Welcome* welcome = answer.mutable_welcome();
   welcome->set_epoch(journal_->epoch());
   welcome->set_lineage(journal_->lineage());
@@ -278,6 +284,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   if (continues) welcome->set_continues(identity_.continues);
   welcome->set_resumed(decision.resumed && !continues);  // what it had sent for the versions that are here is gone
   welcome->set_held(rounds_->held());
+  welcome->set_forgotten(decision.forgotten);
   welcome->set_stay(rounds_->state().sites.at(site).stay);
   welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
   for (int p = 0; continues && p < welcome->last_admitted_size() && p < join.versions_size(); ++p) {
@@ -347,7 +354,8 @@ void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
     Then([peer = std::exchange(members_[site].peer, nullptr)] { peer->Close(); });
     return Publish();
   }
-  Perform(rounds_->Leave(site, members_[site].session, leave.finished(), leave.reason(), options_.clock->NowMs()));
+  Perform(
+      rounds_->Leave(site, members_[site].session, leave.finished(), OfSite(leave.reason()), options_.clock->NowMs()));
   Publish();
 }
 

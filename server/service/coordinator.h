@@ -190,6 +190,7 @@ class Coordinator {
   void Perform(const RequestSeed& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Enter& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const Forgotten& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Dropped& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static v1::CoordinatorMessage NoticeOf(const std::string& reason);
   void Note(const std::string& kind, const core::SiteId& site, core::FragmentId fragment, const std::string& text)

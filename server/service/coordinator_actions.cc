@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
+#include "core/limits.h"
+#include "core/text.h"
 #include "server/service/coordinator.h"
 #include "transport/messages.h"
 
@@ -20,7 +22,8 @@ v1::CoordinatorMessage Coordinator::NoticeOf(const std::string& reason) {
 
 void Coordinator::Note(const std::string& kind, const core::SiteId& site, core::FragmentId fragment,
                        const std::string& text) {
-  entry_.events.push_back({.kind = kind, .site = site, .fragment = fragment, .text = text});
+  entry_.events.push_back(
+      {.kind = kind, .site = site, .fragment = fragment, .text = core::Clipped(text, core::kMaxEventTextBytes)});
 }
 
 void Coordinator::Then(std::function<void()> effect) { effects_.push_back(std::move(effect)); }
@@ -141,6 +144,15 @@ void Coordinator::Perform(const Dropped& action) {
   member.silent_ms.reset();
   if (member.peer != nullptr) Then([peer = member.peer] { peer->Close(); });
   member.peer.reset();
+}
+
+void Coordinator::Perform(const Forgotten& action) {
+  spdlog::warn("site {}: its name is given up: the run has {} sites, and it has been gone for the longest time",
+               action.site, core::kMaxSites);
+  state_changed_ = true;
+  Note("forget", action.site, -1, "if it comes back, it starts from the anchor");
+  if (data_.Forget(action.site)) entry_.data = data_.known();
+  members_.erase(action.site);
 }
 
 void Coordinator::ForgetArriving(const core::SiteId& site) {

@@ -33,9 +33,9 @@ absl::Status Gate::Logged(const Peer& peer, absl::Status status) {
   return status;
 }
 
-absl::Status Gate::ControlMessage(const Peer& peer, const core::SiteId& site) {
+absl::Status Gate::ControlMessage(const Peer& peer, const core::SiteId& site, int64_t bytes, bool has_manifest) {
   absl::Status status = authorizer_->CheckSite(peer, site);
-  if (status.ok()) status = limits_.TakeControlMessage(site);
+  if (status.ok()) status = limits_.TakeControlMessage(site, bytes, has_manifest);
   return Logged(peer, std::move(status));
 }
 

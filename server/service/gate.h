@@ -29,8 +29,8 @@ class Gate {
   // One that trusts everybody, with the limits of core/limits.h.
   static Gate* Open();
 
-  // A message of a control stream that the site holds.
-  absl::Status ControlMessage(const Peer& peer, const core::SiteId& site);
+  // A message, with its bytes, of a control stream that the site holds.
+  absl::Status ControlMessage(const Peer& peer, const core::SiteId& site, int64_t bytes, bool has_manifest);
 
   // A bulk stream of the site, for as long as what is returned lives. Nobody's name ("") reads, as causewayctl does.
   absl::StatusOr<SiteLimits::Stream> BulkStream(const Peer& peer, const core::SiteId& site);

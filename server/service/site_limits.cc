@@ -16,11 +16,11 @@ double TokenBucket::LevelAt(int64_t now_ms) const {
   return std::min(burst_, level_ + per_second_ * static_cast<double>(now_ms - at_ms_) / kMsPerS);
 }
 
-bool TokenBucket::Take(int64_t now_ms) {
+bool TokenBucket::Take(int64_t now_ms, double amount) {
   level_ = LevelAt(now_ms);
   at_ms_ = now_ms;
-  if (level_ < 1) return false;
-  level_ -= 1;
+  if (level_ < amount) return false;
+  level_ -= amount;
   return true;
 }
 
@@ -33,25 +33,39 @@ absl::StatusOr<SiteLimits::Use*> SiteLimits::UseOf(const core::SiteId& site, int
   if (sites_.size() >= options_.max_sites) {
     std::erase_if(sites_, [now_ms](const auto& entry) {
       const Use& use = entry.second;
-      return use.open_streams == 0 && use.control_messages.full(now_ms) && use.bulk_streams.full(now_ms);
+      return use.open_streams == 0 && use.control_messages.full(now_ms) && use.control_bytes.full(now_ms) &&
+             use.manifest_bytes.full(now_ms) && use.bulk_streams.full(now_ms);
     });
   }
   if (sites_.size() >= options_.max_sites) {
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", options_.max_sites, " names have spoken lately; try again later"));
   }
+  const auto message = static_cast<double>(options_.control_message_bytes);
   const Use fresh{{options_.control_messages_per_second, options_.control_messages_burst},
+                  {core::kControlBytesPerMessage * message, core::kControlBytesBurst * message},
+                  {core::kManifestBytesPerSecond, core::kManifestBytesBurst},
                   {options_.bulk_streams_per_second, options_.bulk_streams_burst}};
   return &sites_.emplace(site, fresh).first->second;
 }
 
-absl::Status SiteLimits::TakeControlMessage(const core::SiteId& site) {
+absl::Status SiteLimits::TakeControlMessage(const core::SiteId& site, int64_t bytes, bool has_manifest) {
+  if (!has_manifest && bytes > options_.control_message_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("site ", site, " sends a control message of ", bytes,
+                                                     " bytes: expected at most ", options_.control_message_bytes));
+  }
   const int64_t now_ms = clock_->NowMs();
   core::MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Use* const use, UseOf(site, now_ms));
-  if (use->control_messages.Take(now_ms)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("site ", site, " sends more than ",
-                                                   options_.control_messages_per_second, " control messages a second"));
+  if (!use->control_messages.Take(now_ms)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "site ", site, " sends more than ", options_.control_messages_per_second, " control messages a second"));
+  }
+  TokenBucket& budget = has_manifest ? use->manifest_bytes : use->control_bytes;
+  if (budget.Take(now_ms, static_cast<double>(bytes))) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("site ", site, " sends more than ", static_cast<int64_t>(budget.per_second()),
+                   has_manifest ? " bytes of manifests a second" : " bytes of control messages a second"));
 }
 
 absl::StatusOr<SiteLimits::Stream> SiteLimits::OpenBulkStream(const core::SiteId& site) {

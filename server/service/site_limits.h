@@ -20,7 +20,8 @@ class TokenBucket {
  public:
   TokenBucket(double per_second, double burst) : per_second_(per_second), burst_(burst), level_(burst) {}
 
-  bool Take(int64_t now_ms);
+  bool Take(int64_t now_ms, double amount = 1);
+  double per_second() const { return per_second_; }
   bool full(int64_t now_ms) const { return LevelAt(now_ms) >= burst_; }
 
  private:
@@ -35,6 +36,7 @@ class TokenBucket {
 struct SiteLimitOptions {
   double control_messages_per_second = core::kControlMessagesPerSecond;
   double control_messages_burst = core::kControlMessagesBurst;
+  int64_t control_message_bytes = core::MaxControlBytes(core::kMaxFragments);
   double bulk_streams_per_second = core::kBulkStreamsPerSecond;
   double bulk_streams_burst = core::kBulkStreamsBurst;
   int bulk_streams_at_once = core::MaxBulkStreams(core::kMaxFragments);
@@ -49,12 +51,15 @@ class SiteLimits {
 
   SiteLimits(SiteLimitOptions options, const core::Clock* clock);  // which outlives it
 
-  absl::Status TakeControlMessage(const core::SiteId& site);
+  // A message, with its bytes; one with a manifest has a budget of its own.
+  absl::Status TakeControlMessage(const core::SiteId& site, int64_t bytes, bool has_manifest);
   absl::StatusOr<Stream> OpenBulkStream(const core::SiteId& site);
 
  private:
   struct Use {
     TokenBucket control_messages;
+    TokenBucket control_bytes;
+    TokenBucket manifest_bytes;
     TokenBucket bulk_streams;
     int open_streams = 0;
   };

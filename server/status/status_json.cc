@@ -3,6 +3,7 @@
 #include <span>
 
 #include "core/digest.h"
+#include "core/text.h"
 #include "server/status/alarms.h"
 #include "server/status/json_writer.h"
 #include "server/status/status_snapshot.h"
@@ -23,7 +24,7 @@ constexpr size_t kReducedReasonBytes = 160;
 double Rounded(double loss) { return std::round(loss * 1e4) / 1e4; }
 
 std::string Shortened(const std::string& reason, bool reduced) {
-  return reduced && reason.size() > kReducedReasonBytes ? reason.substr(0, kReducedReasonBytes) + "…" : reason;
+  return reduced ? core::Clipped(reason, kReducedReasonBytes) : reason;
 }
 
 bool Mismatches(const SiteStatus& site, core::FragmentId fragment) {

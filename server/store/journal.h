@@ -105,7 +105,8 @@ class Journal {
   // The bytes as they were committed. NOT_FOUND: pruned meanwhile; DATA_LOSS: they are damaged, with file and place.
   absl::StatusOr<std::string> ReadChunk(const Extent& extent, size_t index) const;
 
-  // At most `limit` events with an id above `after_id`, oldest first. The newest kMaxHistoryEvents are kept.
+  // At most `limit` events with an id above `after_id`, oldest first, and no further one once their texts come to
+  // core::kMaxHistoryAnswerBytes. The newest kMaxHistoryEvents are kept.
   absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit) const;
 
   absl::Status WriteAddresses(const std::string& grpc, const std::string& http) const;

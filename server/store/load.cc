@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/limits.h"
 #include "server/store/rows.h"
 
 namespace causeway::server {
@@ -315,15 +316,18 @@ absl::StatusOr<std::map<int64_t, int64_t>> LoadSegmentEnds(Database& database) {
 
 absl::StatusOr<std::vector<Event>> LoadEvents(Database& database, int64_t after_id, int64_t limit) {
   std::vector<Event> events;
+  size_t bytes = 0;
   RETURN_IF_ERROR(
       database.Query("SELECT id, unix_ms, kind, site, fragment, text FROM events WHERE id > ? ORDER BY id LIMIT ?",
                      {after_id, limit}, [&](const SqlRow& row) {
+                       if (bytes >= core::kMaxHistoryAnswerBytes) return absl::OkStatus();
                        events.push_back({.id = row.Integer(0),
                                          .unix_ms = row.Integer(1),
                                          .kind = row.Text(2),
                                          .site = row.Text(3),
                                          .fragment = static_cast<core::FragmentId>(row.Integer(4)),
                                          .text = row.Text(5)});
+                       bytes += events.back().text.size();
                        return absl::OkStatus();
                      }));
   return events;

@@ -17,6 +17,7 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard);
 // Of each segment that a row names, where its last payload ends.
 absl::StatusOr<std::map<int64_t, int64_t>> LoadSegmentEnds(Database& database);
 
+// Fewer where their texts come to core::kMaxHistoryAnswerBytes.
 absl::StatusOr<std::vector<Event>> LoadEvents(Database& database, int64_t after_id, int64_t limit);
 
 }  // namespace causeway::server

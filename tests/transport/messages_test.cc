@@ -5,6 +5,9 @@
 
 #include <cmath>
 #include <functional>
+#include <string>
+
+#include "core/limits.h"
 
 namespace causeway::transport {
 namespace {
@@ -109,6 +112,25 @@ TEST(Messages, ProgressComesBackAsItWas) {
   back = FromProto(message);
   EXPECT_EQ(back.eval_loss, 0);
   EXPECT_EQ(back.eval_versions, progress.eval_versions);
+}
+
+// As worker/site/site_report.cc fills it, with the longest reason of a delay and versions that a year of rounds
+// reaches.
+TEST(Messages, LongestProgressOfAnHonestSiteIsWithinItsLimit) {
+  constexpr core::Version kVersion = 100'000'000;
+  for (const int fragments : {1, 24, core::kMaxFragments}) {
+    core::Progress progress{.step = 1'000'000'000, .tokens = int64_t{1} << 50, .eval_loss = 1.5};
+    for (core::FragmentId p = 0; p < fragments; ++p) {
+      progress.digests[p] = {kVersion, 0xffffffffffffffff};
+      progress.in_flight.push_back(std::to_string(p) + ":waiting");
+      progress.eval_versions.push_back(kVersion);
+      progress.fragments[p] = {-1.5, 10'000, "updates take 10000000 ms, steps 1000000.0 ms: the longest there is"};
+    }
+    progress.offload = {2, 1000, std::string(core::kMaxSiteTextBytes, 'x'), 0.5, 0.25, 0.125};
+    v1::SiteMessage message;
+    ToProto(progress, message.mutable_progress());
+    EXPECT_LE(static_cast<int64_t>(message.ByteSizeLong()), core::MaxControlBytes(fragments));
+  }
 }
 
 TEST(Messages, DataOfASiteIsTheSameOnTheOtherSideAndMayBeUnsaid) {

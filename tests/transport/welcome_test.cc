@@ -116,6 +116,14 @@ TEST_F(ControlSessionTest, TheLifeIsThatOfTheEpochThatIsKnown) {
   EXPECT_EQ(take(3, 33), 44u) << "of an older one";
 }
 
+TEST_F(ControlSessionTest, ASiteWhoseNameWasGivenUpHoldsNothingOfTheLineage) {
+  Take(WelcomeOf("l", 9, 1, false));
+  v1::Welcome welcome = WelcomeOf("l", 9, 1, false);
+  welcome.set_forgotten(true);
+  EXPECT_FALSE(Take(welcome).same_lineage);
+  EXPECT_TRUE(Take(WelcomeOf("l", 9, 1, true)).same_lineage);
+}
+
 TEST_F(ControlSessionTest, ALineageThatContinuesTheKnownOneIsNoOther) {
   Take(WelcomeOf("l", 9, 1, false));
   v1::Welcome rebuilt = WelcomeOf("m", 2, 1, false);

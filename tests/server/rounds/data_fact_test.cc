@@ -1,7 +1,7 @@
 // What sites of a run train on: who may join with which data.
 #include "server/rounds/data_fact.h"
 
-#include <gmock/gmock-matchers.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 namespace causeway::server {
@@ -13,6 +13,7 @@ using core::SiteData;
 using core::SiteId;
 using core::SiteState;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr DataFingerprint kEnglish{1'234, 0xab}, kFrench{1'234'567, 0xcd}, kTail{99, 0xef};
 
@@ -93,6 +94,18 @@ TEST_F(DataFactTest, OwnTakesANewFileOfASiteAndTheFileOfOneThatIsGone) {
   Leave("us");
   EXPECT_EQ(Join(own_, "asia", {.training = kEnglish}), "");
   EXPECT_THAT(Join(own_, "us", {.training = kEnglish}), HasSubstr("site asia has the same"));
+}
+
+TEST_F(DataFactTest, NameThatIsGivenUpTakesItsDataAlongUnlessNoOtherSiteSaysWhatAllShare) {
+  Join(own_, "eu", {.training = kEnglish});
+  EXPECT_TRUE(own_.Forget("eu"));
+  EXPECT_THAT(own_.known(), IsEmpty());
+  EXPECT_FALSE(own_.Forget("eu"));
+  Join(shared_, "eu", {.training = kEnglish});
+  Join(shared_, "us", {.training = kEnglish});
+  EXPECT_TRUE(shared_.Forget("eu"));
+  EXPECT_FALSE(shared_.Forget("us"));
+  EXPECT_THAT(Join(shared_, "asia", {.training = kFrench}), HasSubstr("data.mode shared expects the same"));
 }
 
 TEST_F(DataFactTest, ASiteThatSaysNothingIsTakenInBothAndChangesNothing) {

@@ -92,6 +92,18 @@ TEST_F(ShardsTest, ASiteIsRefusedForAMomentUntilShardZeroHasToldOfItsStay) {
   EXPECT_FALSE(follower.Join({.site = "a", .session = SessionOf("a"), .held = {}, .stay = 0}, 0).accepted);
 }
 
+TEST_F(ShardsTest, NameThatShardZeroHasGivenUpIsForgottenByTheOthers) {
+  ArriveAtBoth("a");
+  core::Membership membership = lead.membership();
+  membership.sites["b"] = {.session = "b-1", .stay = 1, .reason = "left", .first_versions = {}};
+  follower.Follow(membership, 0);
+  EXPECT_TRUE(follower.state().sites.contains("b"));
+  const Actions actions = follower.Follow(lead.membership(), 0);
+  ASSERT_THAT(ActionsOf<Forgotten>(actions), SizeIs(1));
+  EXPECT_FALSE(follower.state().sites.contains("b"));
+  EXPECT_TRUE(follower.state().sites.contains("a"));
+}
+
 TEST_F(ShardsTest, NobodyEntersBeforeEveryShardHasSaidThatItHasTheInitialParameters) {
   lead.Join({.site = "a", .session = SessionOf("a"), .held = {}}, 0);
   lead.Seeded();

@@ -129,6 +129,7 @@ class SimulatedRun {
   void Take(const Enter& action);
   void Take(const CloseRound& action);
   void Take(const Dropped& action);
+  void Take(const Forgotten&) {}  // there are never as many names
   void CheckDistance(const CloseRound& close);
   void CheckPromises();
 

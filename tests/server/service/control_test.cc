@@ -76,6 +76,19 @@ TEST_F(ControlTest, MessageOfAKindFromANewerSiteIsPassedOver) {
   EXPECT_FALSE(stream.finished());
 }
 
+TEST_F(ControlTest, ProgressThatIsTooLongEndsItsStreamBeforeTheCoordinatorHearsOfIt) {
+  ControlStream stream;
+  Join(stream, "a");
+  v1::SiteMessage message;
+  message.mutable_progress()->set_step(7);
+  for (int i = 0; i < 1'500'000; ++i) message.mutable_progress()->add_eval_versions(i);
+  stream.Deliver(message);
+  ASSERT_TRUE(stream.finished());
+  EXPECT_EQ(stream.finished()->error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(stream.finished()->error_message(), HasSubstr("expected at most 262144"));
+  EXPECT_EQ(run_.StatusOf("a").progress->step, 0);
+}
+
 TEST_F(ControlTest, RefusalIsSentBeforeTheStreamEnds) {
   ControlStream stream;
   Open(stream);

@@ -41,10 +41,10 @@ void DirectCoordinator::Report(const std::string& site, const std::function<void
   coordinator->Progress(peer.at(site), progress);
 }
 
-void DirectCoordinator::Leave(const std::string& site, bool finished) {
+void DirectCoordinator::Leave(const std::string& site, bool finished, const std::string& reason) {
   v1::Leave leave;
   leave.set_finished(finished);
-  leave.set_reason("it was asked to");
+  leave.set_reason(reason);
   coordinator->Leave(peer.at(site), leave);
 }
 

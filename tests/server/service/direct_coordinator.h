@@ -146,7 +146,7 @@ class DirectCoordinator {
   RecordedPeer& Join(const std::string& site, const std::function<void(v1::Join&)>& change = nullptr);
   void Ready(const std::string& site) { coordinator->Ready(peer.at(site)); }
   void Report(const std::string& site, const std::function<void(v1::Progress&)>& change);
-  void Leave(const std::string& site, bool finished = false);
+  void Leave(const std::string& site, bool finished = false, const std::string& reason = "it was asked to");
 
   // Sites a and b join, a seeds with zeros, both enter.
   void Start();

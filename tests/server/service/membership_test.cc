@@ -2,6 +2,8 @@
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "core/limits.h"
 #include "tests/server/service/direct_coordinator.h"
 
 namespace causeway::server {
@@ -12,6 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 const std::function<void(v1::Join&)> kHoldsVersion0 = [](v1::Join& join) {
   for (int p = 0; p < 2; ++p) join.add_versions(0);
@@ -126,7 +129,7 @@ TEST_F(Membership, SiteThatIsBackWithItsAnchorsGoesOnAndKeepsTheChunksThatArrive
   EXPECT_TRUE(welcome.resumed());
   EXPECT_EQ(welcome.stay(), 1);
   EXPECT_THAT(missing(), ElementsAre(1, 2));
-  EXPECT_THAT(run_.History("join"), ::testing::SizeIs(2)) << "that it is back is no second join";
+  EXPECT_THAT(run_.History("join"), SizeIs(2)) << "that it is back is no second join";
   run_.Join("a", [](v1::Join& join) {
     kHoldsVersion0(join);
     join.set_from_checkpoint(true);
@@ -164,6 +167,39 @@ TEST_F(Membership, SiteThatIsBackWithoutItsAnchorsEntersAnew) {
   run_.Ready("a");
   run_.Settle();
   EXPECT_EQ(run_.peer["a"]->last().entry().stay(), 2);
+}
+
+TEST_F(Membership, NameThatWasGivenUpForOthersComesBackWithNothingThatCounts) {
+  run_.Start();
+  run_.Leave("b");
+  for (int i = 0; i < core::kMaxSites; ++i) {
+    const std::string name = absl::StrCat("x", i);
+    run_.Join(name);
+    run_.Leave(name);
+  }
+  run_.Settle();
+  EXPECT_THAT(run_.History("forget"), SizeIs(2));
+  EXPECT_THAT(run_.coordinator->Status().sites, SizeIs(core::kMaxSites));
+  run_.Join("b", [](v1::Join& join) {
+    kHoldsVersion0(join);
+    for (int p = 0; p < 2; ++p) join.add_admitted(0);
+  });
+  run_.Settle();
+  const v1::Welcome welcome = run_.peer["b"]->sent().at(0).welcome();
+  EXPECT_TRUE(welcome.forgotten());
+  EXPECT_FALSE(welcome.resumed());
+  EXPECT_THAT(welcome.last_admitted(), ElementsAre(-1, -1));
+  EXPECT_THAT(run_.coordinator->Status().strangers, IsEmpty()) << "no history is lost";
+  EXPECT_EQ(run_.StatusOf("a").state, core::SiteState::kTraining);
+}
+
+TEST_F(Membership, WordsOfASiteAreKeptUpToALength) {
+  run_.Join("a", [](v1::Join& join) { join.set_software_version(std::string(4 << 20, 'v')); });
+  run_.Leave("a", /*finished=*/false, std::string(4 << 20, 'w'));
+  run_.Settle();
+  EXPECT_EQ(run_.History("join").at(0).size(), std::string("version ").size() + core::kMaxSiteTextBytes);
+  EXPECT_EQ(run_.History("drop").at(0).size(), core::kMaxSiteTextBytes);
+  EXPECT_EQ(run_.StatusOf("a").reason.size(), core::kMaxSiteTextBytes);
 }
 
 TEST_F(Membership, WhatAStreamSaysAfterItsSiteHasLeftIsPassedOver) {

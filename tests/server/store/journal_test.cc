@@ -362,6 +362,16 @@ TEST_F(JournalTest, HistoryComesInPagesAndTheOldestGo) {
   EXPECT_EQ(last[0].text, "a 'quoted' name");
 }
 
+TEST_F(JournalTest, PageOfHistoryEndsWithTheEventThatFillsIt) {
+  const auto journal = Open();
+  const std::string text(core::kMaxHistoryAnswerBytes / 4 + 1, 'x');
+  journal->Commit({.events = std::vector<Event>(10, Event{.kind = "join", .text = text})});
+  journal->Flush();
+  const auto page = *journal->History(0, core::kMaxHistoryAnswer);
+  ASSERT_EQ(page.size(), 4u);
+  EXPECT_EQ(journal->History(page.back().id, core::kMaxHistoryAnswer)->at(0).id, page.back().id + 1);
+}
+
 TEST_F(JournalTest, AddressesAreWrittenAsJson) {
   const auto journal = Open();
   ASSERT_TRUE(journal->WriteAddresses("127.0.0.1:1", "[::1]:2").ok());
