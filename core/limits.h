@@ -53,8 +53,11 @@ inline constexpr int64_t kLastBackoffMs = 2'000;  // well inside the default lea
 
 // What an unknown peer may take of the coordinator. A site opens two connections, so 10,000 idle ones are not its own;
 // they cost a descriptor and some 10 kB each until the handshake's time is over.
-inline constexpr int kHandshakeTimeoutMs = 10'000;          // several round trips of the slowest link
-inline constexpr int kMaxStreamsPerConnection = 4'096;      // 2 P streams of bulk on one connection, with room
+inline constexpr int kHandshakeTimeoutMs = 10'000;  // several round trips of the slowest link
+// Streams of one connection: 2 P of bulk twice, and others; more wait at the peer.
+constexpr int MaxStreamsPerConnection(int fragments) { return 4 * fragments + 64; }
+// A call says who it is with its first message; one with the largest manifest takes 7 s at 10 Mbit/s.
+inline constexpr int64_t kFirstMessageMs = 10'000;
 inline constexpr int kMaxMetadataBytes = 16 << 10;          // gRPC's own headers and a token stay under 2 kB
 inline constexpr size_t kMaxTokenBytes = 4'096;             // a signed web token fits
 inline constexpr size_t kMaxCredentialFileBytes = 1 << 20;  // a bundle of 400 CAs, or 10,000 lines of tokens
@@ -77,6 +80,10 @@ inline constexpr double kControlBytesBurst = 16;
 // Those with a manifest are those that join: a site whose connection breaks comes back within seconds.
 inline constexpr double kManifestBytesPerSecond = kMaxControlMessageBytes;
 inline constexpr double kManifestBytesBurst = 4.0 * kMaxControlMessageBytes;
+// Questions of one identity, as causewayctl asks them: it watches with one a second, and a script may ask many at once.
+inline constexpr double kQuestionsPerSecond = 10;
+inline constexpr double kQuestionsBurst = 200;
+inline constexpr int64_t kMaxQuestionBytes = 64 << 10;
 // A round takes a stream each way for each fragment. Rounds without computation, as in tests, take a millisecond, so
 // 2,000 streams a second; real ones take seconds.
 inline constexpr double kBulkStreamsPerSecond = 5'000;

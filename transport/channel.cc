@@ -152,7 +152,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
       arguments, std::move(interceptors));
 }
 
-void ConfigureServer(grpc::ServerBuilder& builder) {
+void ConfigureServer(grpc::ServerBuilder& builder, int fragments) {
   RouteGrpcLog();
   builder.SetMaxReceiveMessageSize(core::kMaxControlMessageBytes);
   builder.SetMaxSendMessageSize(core::kMaxControlMessageBytes);
@@ -160,7 +160,7 @@ void ConfigureServer(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kBulkKeepaliveTimeoutMs);  // leases watch over sites
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveTimeMs / 2);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, core::kHandshakeTimeoutMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, core::kMaxStreamsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, core::MaxStreamsPerConnection(fragments));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, core::kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator on the port is an error
 }

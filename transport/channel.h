@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/limits.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
 #include "transport/tls.h"
@@ -51,6 +52,6 @@ enum class Traffic { kControl, kBulk };
 std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic);
 
 // The coordinator's counterpart of these settings, and what bounds an unknown peer.
-void ConfigureServer(grpc::ServerBuilder& builder);
+void ConfigureServer(grpc::ServerBuilder& builder, int fragments = core::kMaxFragments);
 
 }  // namespace causeway::transport

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "causeway/v1/coordinator.grpc.pb.h"
+#include "server/service/gated_call.h"
 #include "server/service/reactors.h"
 #include "transport/bulk_message.h"
 
@@ -14,8 +15,12 @@ namespace {
 constexpr int64_t kAskAgainMs = 1'000;
 constexpr const char* kRebuilds = "the coordinator rebuilds its state from the sites'";
 
-using RebuildBase = v1::Coordinator::WithCallbackMethod_Describe<v1::Coordinator::WithCallbackMethod_Control<
-    v1::Coordinator::WithCallbackMethod_Follow<v1::Coordinator::WithRawCallbackMethod_Show<v1::Coordinator::Service>>>>;
+using Streams = v1::Coordinator::WithCallbackMethod_Control<
+    v1::Coordinator::WithCallbackMethod_Follow<v1::Coordinator::WithRawCallbackMethod_Show<v1::Coordinator::Service>>>;
+using RebuildBase = v1::Coordinator::WithGenericMethod_Describe<
+    v1::Coordinator::WithGenericMethod_GetStatus<v1::Coordinator::WithGenericMethod_DrainSite<
+        v1::Coordinator::WithGenericMethod_ChangeRun<v1::Coordinator::WithGenericMethod_GetHistory<
+            v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_Upload<Streams>>>>>>>;
 
 // To a shard that would follow: later.
 class FollowCall final : public grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate> {
@@ -27,38 +32,53 @@ class FollowCall final : public grpc::ServerBidiReactor<v1::FollowMessage, v1::M
 };
 
 // Answers the Join, and ends.
-class ControlCall final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage> {
+class ControlCall final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>, public GatedCall {
  public:
-  ControlCall(Gate* gate, Peer peer) : gate_(gate), peer_(std::move(peer)) { StartRead(&incoming_); }
+  ControlCall(Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)) {}
+
+  void Begin(std::shared_ptr<ControlCall> self) {
+    self_ = std::move(self);
+    if (Arrive(self_)) StartRead(&incoming_);
+  }
+
+  void End(const absl::Status& status) override {
+    core::MutexLock lock(mutex_);
+    if (!std::exchange(finished_, true)) Finish(ToGrpc(status));
+  }
 
  private:
   void OnReadDone(bool ok) override {
+    Spoke();
     absl::Status status = ok && incoming_.has_join() ? absl::OkStatus() : absl::InvalidArgumentError("expected Join");
     if (status.ok())
       status = gate_->ControlMessage(peer_, incoming_.join().context().site(),
                                      static_cast<int64_t>(incoming_.ByteSizeLong()), /*has_manifest=*/true);
-    if (!status.ok()) return Finish(ToGrpc(status));
+    if (!status.ok()) return End(status);
     v1::Refused& refused = *answer_.mutable_refused();
     refused.set_reason(kRebuilds);
     refused.set_retry_after_ms(kAskAgainMs);
     refused.set_wants_state(!incoming_.join().context().lineage().empty());
-    StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
+    core::MutexLock lock(mutex_);
+    if (!std::exchange(finished_, true)) StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
   }
-  void OnDone() override { delete this; }
+  void OnDone() override { const std::shared_ptr<ControlCall> self = std::move(self_); }
 
-  Gate* const gate_;
-  const Peer peer_;
   v1::SiteMessage incoming_;
   v1::CoordinatorMessage answer_;
+  core::Mutex mutex_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<ControlCall> self_;
 };
 
-class ShowCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public ShowPeer {
+class ShowCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                       public ShowPeer,
+                       public GatedCall {
  public:
-  ShowCall(Rebuild* rebuild, Gate* gate, Peer peer) : rebuild_(rebuild), gate_(gate), peer_(std::move(peer)) {}
+  ShowCall(Rebuild* rebuild, Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)), rebuild_(rebuild) {}
 
   void Begin(std::shared_ptr<ShowCall> self) {
     self_ = std::move(self);
-    StartRead(&incoming_);
+    if (Arrive(self_)) StartRead(&incoming_);
   }
 
   void Ask(core::FragmentId fragment) override {
@@ -89,6 +109,7 @@ class ShowCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       incoming_.Clear();
       return piece ? rebuild_->TakePiece(this, *piece) : absl::InvalidArgumentError("expected a piece of a fragment");
     }
+    Spoke();
     v1::ShowMessage message;
     if (!transport::FromBytes(incoming_, &message) || !message.has_holdings()) {
       return absl::InvalidArgumentError("expected Holdings first");
@@ -114,8 +135,6 @@ class ShowCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   }
 
   Rebuild* const rebuild_;
-  Gate* const gate_;
-  const Peer peer_;
   bool begun_ = false;
   grpc::ByteBuffer incoming_;
   core::Mutex mutex_;
@@ -129,18 +148,11 @@ class RebuildService final : public RebuildBase {
   RebuildService(Rebuild* rebuild, Gate* gate) : rebuild_(rebuild), gate_(gate) {}
 
  private:
-  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest* request,
-                                     v1::RunDescription*) override {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    absl::Status status = gate_->Question(PeerOf(*context), request->context().site());
-    if (status.ok()) status = absl::UnavailableError(absl::StrCat(kRebuilds, ": ", rebuild_->Progress()));
-    reactor->Finish(ToGrpc(status));
-    return reactor;
-  }
-
   grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
       grpc::CallbackServerContext* context) override {
-    return new ControlCall(gate_, PeerOf(*context));
+    auto call = std::make_shared<ControlCall>(gate_, PeerOf(*context));
+    call->Begin(call);
+    return call.get();
   }
 
   grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* Follow(grpc::CallbackServerContext*) override {
@@ -159,8 +171,14 @@ class RebuildService final : public RebuildBase {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> NewRebuildService(Rebuild* rebuild, Gate* gate) {
-  return std::make_unique<RebuildService>(rebuild, gate);
+Services NewRebuildServices(Rebuild* rebuild, Gate* gate) {
+  Services services{std::make_unique<RebuildService>(rebuild, gate), std::make_unique<UnaryService>(gate)};
+  services.unary->Add<v1::DescribeRequest, v1::RunDescription>(
+      "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription&) {
+        RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
+        return absl::Status(absl::UnavailableError(absl::StrCat(kRebuilds, ": ", rebuild->Progress())));
+      });
+  return services;
 }
 
 }  // namespace causeway::server

@@ -2,16 +2,13 @@
 // wait; everything else is UNAVAILABLE for the time being.
 #pragma once
 
-#include <grpcpp/impl/service_type.h>
-
-#include <memory>
-
 #include "server/rebuild/rebuild.h"
 #include "server/service/gate.h"
+#include "server/service/unary_service.h"
 
 namespace causeway::server {
 
 // Both outlive it.
-std::unique_ptr<grpc::Service> NewRebuildService(Rebuild* rebuild, Gate* gate);
+Services NewRebuildServices(Rebuild* rebuild, Gate* gate);
 
 }  // namespace causeway::server

@@ -31,6 +31,8 @@ bool IsSha256Hex(const std::string& text) {
 
 }  // namespace
 
+std::string Peer::Name() const { return names.empty() ? address.substr(0, address.rfind(':')) : names.front(); }
+
 // ---- SiteTokens ----
 
 absl::StatusOr<SiteTokens> SiteTokens::Parse(const std::string& text, const std::string& file_name) {
@@ -108,16 +110,27 @@ absl::Status Authorizer::ReadTokens() {
   if (!file) return absl::InvalidArgumentError(absl::StrCat("--site_tokens=", path, ": ", std::strerror(errno)));
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   ASSIGN_OR_RETURN(tokens_, SiteTokens::Parse(text, absl::StrCat("--site_tokens=", path)));
+  ++revision_;
   return absl::OkStatus();
+}
+
+void Authorizer::ReadTokensAgain() {
+  const FileStamp before = stamp_;
+  if (const absl::Status status = ReadTokens(); !status.ok() && stamp_ != before) {
+    spdlog::error("{}; the tokens that were read before stay in force", std::string(status.message()));
+  }
+}
+
+uint64_t Authorizer::TokensRevision() {
+  core::MutexLock lock(mutex_);
+  if (!options_.site_tokens.empty()) ReadTokensAgain();
+  return revision_;
 }
 
 absl::StatusOr<std::string> Authorizer::TokenOwner(const Peer& peer) {
   if (options_.site_tokens.empty()) return std::string();
   core::MutexLock lock(mutex_);
-  const FileStamp before = stamp_;
-  if (const absl::Status status = ReadTokens(); !status.ok() && stamp_ != before) {
-    spdlog::error("{}; the tokens that were read before stay in force", std::string(status.message()));
-  }
+  ReadTokensAgain();
   if (peer.token.empty()) {
     return absl::UnauthenticatedError("this coordinator asks for a token, none came: give --token_file");
   }

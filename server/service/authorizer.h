@@ -29,6 +29,8 @@ struct Peer {
   std::vector<std::string> names;  // of its certificate: common name and DNS names; empty without TLS
   std::string token;               // empty: none came
   std::string address;             // for the log
+
+  std::string Name() const;  // of its certificate, or else its host
 };
 
 // The lines `site sha256hex` of --site_tokens. A name may stand in several lines, so that tokens can be exchanged one
@@ -62,6 +64,9 @@ class Authorizer {
   absl::Status CheckOperator(const Peer& peer);
   absl::Status CheckAnyone(const Peer& peer);  // a site or the operator, no matter which
 
+  // Another one when the tokens in force have changed.
+  uint64_t TokensRevision();
+
  private:
   // What stat says of a file; another one stands where it differs.
   struct FileStamp {
@@ -73,6 +78,7 @@ class Authorizer {
 
   explicit Authorizer(AuthorizerOptions options) : options_(std::move(options)) {}
   static absl::StatusOr<FileStamp> Stamp(const std::string& path);
+  void ReadTokensAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ReadTokens() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whose token it is; UNAUTHENTICATED if nobody's. "" where tokens are not asked for.
   absl::StatusOr<std::string> TokenOwner(const Peer& peer);
@@ -82,6 +88,7 @@ class Authorizer {
   core::Mutex mutex_;
   FileStamp stamp_ ABSL_GUARDED_BY(mutex_);
   SiteTokens tokens_ ABSL_GUARDED_BY(mutex_);
+  uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace causeway::server

@@ -3,20 +3,29 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/limits.h"
+#include "server/service/gated_call.h"
 #include "server/service/reactors.h"
 
 namespace causeway::server {
 namespace {
 
 // A site's control stream. The coordinator holds it as SitePeer beyond the call's end; the call holds it until OnDone.
-class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>, public SitePeer {
+class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>,
+                             public SitePeer,
+                             public GatedCall {
  public:
   ControlReactor(Coordinator* coordinator, Gate* gate, Peer peer)
-      : coordinator_(coordinator), gate_(gate), peer_(std::move(peer)) {}
+      : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
 
   void Begin(std::shared_ptr<ControlReactor> self) {
     self_ = std::move(self);
-    StartRead(&incoming_);
+    if (Arrive(self_)) StartRead(&incoming_);
+  }
+
+  void End(const absl::Status& status) override {
+    core::MutexLock lock(mutex_);
+    closing_ = true;
+    FinishOnce(ToGrpc(status));
   }
 
   // ---- SitePeer ----
@@ -45,12 +54,8 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
       Close();
       return;
     }
-    if (const absl::Status allowed = Check(); !allowed.ok()) {
-      core::MutexLock lock(mutex_);
-      closing_ = true;
-      FinishOnce(ToGrpc(allowed));
-      return;
-    }
+    if (!site_) Spoke();
+    if (const absl::Status allowed = Check(); !allowed.ok()) return End(allowed);
     switch (incoming_.kind_case()) {
       case v1::SiteMessage::kJoin: coordinator_->Join(self_, incoming_.join()); break;
       case v1::SiteMessage::kReady: coordinator_->Ready(this); break;
@@ -107,8 +112,6 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
   }
 
   Coordinator* const coordinator_;
-  Gate* const gate_;
-  const Peer peer_;
   std::optional<core::SiteId> site_;  // of the first message; read and written by OnReadDone alone
   v1::SiteMessage incoming_;
   core::Mutex mutex_;

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/fault_point.h"
 #include "core/limits.h"
+#include "server/service/gated_call.h"
 #include "server/service/reactors.h"
 #include "transport/bulk_message.h"
 #include "transport/messages.h"
@@ -11,23 +12,45 @@
 namespace causeway::server {
 namespace {
 
-// Waits for a source, then header ─► chunks … ─► end. Advance takes the next step whenever one may be possible: at the
-// begin, after a write, and when a source wakes it (which may be after the call's end: hence the shared ownership).
-class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+// Reads the request, waits for a source, then header ─► chunks … ─► end. Advance takes the next step whenever one may
+// be possible: at the begin, after a write, and when a source wakes it (which may be after the call's end: hence the
+// shared ownership).
+class DownloadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public GatedCall {
  public:
-  DownloadReactor(Coordinator* coordinator, SiteLimits::Stream counted, const v1::DownloadRequest& request)
-      : coordinator_(coordinator),
-        counted_(std::move(counted)),
-        request_(request),
-        meters_(coordinator->Meters(request.context().site())) {}
+  DownloadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
+      : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
 
   void Begin(const std::shared_ptr<DownloadReactor>& self) {
     self_ = self;
     weak_ = self;
+    if (Arrive(self_)) StartRead(&incoming_);
+  }
+
+  void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(absl::InvalidArgumentError("expected a DownloadRequest, got none"));
+    Spoke();
+    if (const absl::Status status = TakeRequest(); !status.ok()) return End(status);
+    meters_ = coordinator_->Meters(request_.context().site());
     Advance();
   }
 
- private:
+  absl::Status TakeRequest() {
+    if (incoming_.Length() > core::kMaxQuestionBytes || !transport::FromBytes(incoming_, &request_)) {
+      return absl::InvalidArgumentError("expected a DownloadRequest, got something else");
+    }
+    if (request_.num_stripes() > core::kMaxStripes || request_.first_chunk() < 0 || request_.stripe() < 0 ||
+        request_.stripe() >= std::max(1, request_.num_stripes())) {
+      return absl::InvalidArgumentError(absl::StrCat("expected a stripe of 1 to ", core::kMaxStripes, ", got stripe ",
+                                                     request_.stripe(), " of ", request_.num_stripes(),
+                                                     " from its chunk ", request_.first_chunk()));
+    }
+    ASSIGN_OR_RETURN(counted_, gate_->BulkStream(peer_, request_.context().site()));
+    return absl::OkStatus();
+  }
+
   void OnWriteDone(bool ok) override {
     {
       core::MutexLock lock(mutex_);
@@ -126,9 +149,10 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   }
 
   Coordinator* const coordinator_;
-  const SiteLimits::Stream counted_;
-  const v1::DownloadRequest request_;
-  const std::shared_ptr<SiteMeters> meters_;
+  grpc::ByteBuffer incoming_;
+  v1::DownloadRequest request_;
+  SiteLimits::Stream counted_;
+  std::shared_ptr<SiteMeters> meters_;
   core::Mutex mutex_;  // guards all below
   std::shared_ptr<ChunkSource> source_;
   uint64_t generation_ = 0;
@@ -144,31 +168,11 @@ class DownloadReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   std::atomic<bool> cancelled_ = false;  // not under the mutex
 };
 
-class RefusedDownload final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
- public:
-  explicit RefusedDownload(const absl::Status& status) { Finish(ToGrpc(status)); }
-
- private:
-  void OnDone() override { delete this; }
-};
-
 }  // namespace
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownloadReactor(Coordinator* coordinator, Gate* gate, const Peer& peer,
-                                                               grpc::ByteBuffer request_bytes) {
-  v1::DownloadRequest request;
-  if (!transport::FromBytes(request_bytes, &request)) {
-    return new RefusedDownload(absl::InvalidArgumentError("expected a DownloadRequest, got something else"));
-  }
-  if (request.num_stripes() > core::kMaxStripes || request.first_chunk() < 0 || request.stripe() < 0 ||
-      request.stripe() >= std::max(1, request.num_stripes())) {
-    return new RefusedDownload(absl::InvalidArgumentError(
-        absl::StrCat("expected a stripe of 1 to ", core::kMaxStripes, ", got stripe ", request.stripe(), " of ",
-                     request.num_stripes(), " from its chunk ", request.first_chunk())));
-  }
-  absl::StatusOr<SiteLimits::Stream> allowed = gate->BulkStream(peer, request.context().site());
-  if (!allowed.ok()) return new RefusedDownload(allowed.status());
-  auto reactor = std::make_shared<DownloadReactor>(coordinator, *std::move(allowed), request);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownloadReactor(Coordinator* coordinator, Gate* gate,
+                                                                                Peer peer) {
+  auto reactor = std::make_shared<DownloadReactor>(coordinator, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();
 }

@@ -1,20 +1,25 @@
 #include <optional>
 
+#include "server/service/gated_call.h"
 #include "server/service/reactors.h"
 
 namespace causeway::server {
 namespace {
 
 // The stream of a shard that follows this one. Every update is whole, so that of those that wait only the last is sent.
-class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>, public ShardPeer {
+class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>,
+                            public ShardPeer,
+                            public GatedCall {
  public:
   FollowReactor(Coordinator* coordinator, Gate* gate, Peer peer)
-      : coordinator_(coordinator), gate_(gate), peer_(std::move(peer)) {}
+      : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
 
   void Begin(std::shared_ptr<FollowReactor> self) {
     self_ = std::move(self);
-    StartRead(&incoming_);
+    if (Arrive(self_)) StartRead(&incoming_);
   }
+
+  void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
 
   // ---- ShardPeer ----
 
@@ -31,6 +36,7 @@ class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1
   void OnReadDone(bool ok) override {
     if (!ok) return FinishOnce(grpc::Status::OK);
     if (!begun_) {
+      Spoke();
       absl::Status status = gate_->Command(peer_);
       if (status.ok()) status = coordinator_->BeginFollow(incoming_.context(), self_);
       if (!status.ok()) return FinishOnce(ToGrpc(status));
@@ -71,8 +77,6 @@ class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1
   }
 
   Coordinator* const coordinator_;
-  Gate* const gate_;
-  const Peer peer_;
   v1::FollowMessage incoming_;
   bool begun_ = false;  // it and the next: read and written by OnReadDone alone
   int shard_ = 0;

@@ -33,6 +33,28 @@ absl::Status Gate::Logged(const Peer& peer, absl::Status status) {
   return status;
 }
 
+absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Gate::Arrive(const Peer& peer, std::weak_ptr<Call> call) {
+  RETURN_IF_ERROR(Known(peer, /*site=*/""));
+  return calls_.Add(std::move(call), peer, clock_->NowMs());
+}
+
+void Gate::Tick() {
+  for (const OpenCalls::Found& silent : calls_.SilentSince(clock_->NowMs() - core::kFirstMessageMs)) {
+    const absl::Status late = absl::DeadlineExceededError(
+        absl::StrCat("expected the call's first message within ", core::kFirstMessageMs, " ms, got none"));
+    if (silent.call != nullptr) silent.call->End(Logged(silent.peer, late));
+  }
+  {
+    const uint64_t revision = authorizer_->TokensRevision();
+    core::MutexLock lock(mutex_);
+    if (std::exchange(checked_revision_, revision) == revision) return;
+  }
+  for (const OpenCalls::Found& open : calls_.All()) {
+    const absl::Status known = authorizer_->CheckAnyone(open.peer);
+    if (!known.ok() && open.call != nullptr) open.call->End(Logged(open.peer, known));
+  }
+}
+
 absl::Status Gate::ControlMessage(const Peer& peer, const core::SiteId& site, int64_t bytes, bool has_manifest) {
   absl::Status status = authorizer_->CheckSite(peer, site);
   if (status.ok()) status = limits_.TakeControlMessage(site, bytes, has_manifest);
@@ -40,13 +62,18 @@ absl::Status Gate::ControlMessage(const Peer& peer, const core::SiteId& site, in
 }
 
 absl::StatusOr<SiteLimits::Stream> Gate::BulkStream(const Peer& peer, const core::SiteId& site) {
-  RETURN_IF_ERROR(Question(peer, site));
+  RETURN_IF_ERROR(Known(peer, site));
   absl::StatusOr<SiteLimits::Stream> stream = limits_.OpenBulkStream(site);
   (void)Logged(peer, stream.status());
   return stream;
 }
 
 absl::Status Gate::Question(const Peer& peer, const core::SiteId& site) {
+  RETURN_IF_ERROR(Known(peer, site));
+  return Logged(peer, limits_.TakeQuestion(!site.empty() ? site : peer.Name()));
+}
+
+absl::Status Gate::Known(const Peer& peer, const core::SiteId& site) {
   return Logged(peer, site.empty() ? authorizer_->CheckAnyone(peer) : authorizer_->CheckSite(peer, site));
 }
 

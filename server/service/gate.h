@@ -1,8 +1,9 @@
 // What a call passes before the coordinator hears of it: the authorizer, then the limits of its site.
 //
-//   call's headers, connection ── PeerOf ──► Peer ──► Gate ──► OK, or the status that ends the call
+//   call's headers, connection ── PeerOf ──► Peer ──► Arrive ──► first message ──► ControlMessage, BulkStream, … ──► OK
+//                                                  (or the status that ends the call)
 //
-// Thread-safe.
+// Nothing of a call is read before Arrive has let it in. Thread-safe.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -11,6 +12,7 @@
 
 #include "core/clock.h"
 #include "server/service/authorizer.h"
+#include "server/service/open_calls.h"
 #include "server/service/site_limits.h"
 
 namespace causeway::server {
@@ -29,6 +31,11 @@ class Gate {
   // One that trusts everybody, with the limits of core/limits.h.
   static Gate* Open();
 
+  // A call has come, with its headers: it is known, and open for as long as what is returned lives. Tick ends it when
+  // it takes longer than core::kFirstMessageMs for its first message, and once its token is withdrawn.
+  absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Arrive(const Peer& peer, std::weak_ptr<Call> call);
+  void Tick();
+
   // A message, with its bytes, of a control stream that the site holds.
   absl::Status ControlMessage(const Peer& peer, const core::SiteId& site, int64_t bytes, bool has_manifest);
 
@@ -44,12 +51,15 @@ class Gate {
  private:
   Gate(std::unique_ptr<Authorizer> authorizer, SiteLimitOptions limits, const core::Clock* clock)
       : authorizer_(std::move(authorizer)), clock_(clock), limits_(limits, clock) {}
+  absl::Status Known(const Peer& peer, const core::SiteId& site);
   absl::Status Logged(const Peer& peer, absl::Status status);
 
   const std::unique_ptr<Authorizer> authorizer_;
   const core::Clock* const clock_;
   SiteLimits limits_;
+  OpenCalls calls_;
   core::Mutex mutex_;
+  uint64_t checked_revision_ ABSL_GUARDED_BY(mutex_) = 0;  // of the tokens, which all open calls had
   TokenBucket logged_refusals_ ABSL_GUARDED_BY(mutex_){core::kLoggedRefusalsPerSecond, core::kLoggedRefusalsBurst};
 };
 

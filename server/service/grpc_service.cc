@@ -1,6 +1,7 @@
 #include "server/service/grpc_service.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/check.h"
@@ -10,98 +11,40 @@
 namespace causeway::server {
 namespace {
 
-// Bulk is read and written as raw bytes (transport/bulk_message.h), everything else as messages.
-using RawBulk = v1::Coordinator::WithRawCallbackMethod_Upload<
-    v1::Coordinator::WithRawCallbackMethod_Download<v1::Coordinator::Service>>;
-using CoordinatorService = v1::Coordinator::WithCallbackMethod_Describe<
-    v1::Coordinator::WithCallbackMethod_Control<v1::Coordinator::WithCallbackMethod_GetStatus<
-        v1::Coordinator::WithCallbackMethod_DrainSite<v1::Coordinator::WithCallbackMethod_ChangeRun<
-            v1::Coordinator::WithCallbackMethod_GetHistory<v1::Coordinator::WithCallbackMethod_Follow<RawBulk>>>>>>>;
+// Streams: gRPC calls them with the call's headers. Bulk is read and written as raw bytes (transport/bulk_message.h).
+using Streams = v1::Coordinator::WithCallbackMethod_Control<v1::Coordinator::WithCallbackMethod_Follow<
+    v1::Coordinator::WithRawCallbackMethod_Upload<v1::Coordinator::Service>>>;
+// All others are UnaryService's.
+using CoordinatorService = v1::Coordinator::WithGenericMethod_Describe<
+    v1::Coordinator::WithGenericMethod_GetStatus<v1::Coordinator::WithGenericMethod_DrainSite<
+        v1::Coordinator::WithGenericMethod_ChangeRun<v1::Coordinator::WithGenericMethod_GetHistory<
+            v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_Show<Streams>>>>>>>;
 
 class GrpcService final : public CoordinatorService {
  public:
-  GrpcService(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate)
-      : coordinator_(coordinator), gate_(gate), status_json_(std::move(status_json)) {}
+  GrpcService(Coordinator* coordinator, Gate* gate) : coordinator_(coordinator), gate_(gate) {}
 
  private:
-  absl::Status History(const v1::HistoryRequest& request, v1::HistoryResponse& response) const;
-
-  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest* request,
-                                     v1::RunDescription* response) override;
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
-                                      v1::StatusResponse* response) override;
-  grpc::ServerUnaryReactor* DrainSite(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
-                                      v1::DrainResponse* response) override;
-  grpc::ServerUnaryReactor* ChangeRun(grpc::CallbackServerContext* context, const v1::ChangeRunRequest* request,
-                                      v1::ChangeRunResponse* response) override;
-  grpc::ServerUnaryReactor* GetHistory(grpc::CallbackServerContext* context, const v1::HistoryRequest* request,
-                                       v1::HistoryResponse* response) override;
   grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
-      grpc::CallbackServerContext* context) override;
+      grpc::CallbackServerContext* context) override {
+    return NewControlReactor(coordinator_, gate_, PeerOf(*context));
+  }
   grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* Follow(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Download(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request) override;
+      grpc::CallbackServerContext* context) override {
+    return NewFollowReactor(coordinator_, gate_, PeerOf(*context));
+  }
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context) override {
+    return NewUploadReactor(coordinator_, gate_, PeerOf(*context));
+  }
 
   Coordinator* const coordinator_;
   Gate* const gate_;
-  const std::function<std::string()> status_json_;
 };
 
-grpc::ServerUnaryReactor* GrpcService::Describe(grpc::CallbackServerContext* context,
-                                                const v1::DescribeRequest* request, v1::RunDescription* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::Status status = gate_->Question(PeerOf(*context), request->context().site());
-  if (status.ok()) status = coordinator_->CheckContext(request->context());
-  if (status.ok()) *response = coordinator_->Describe();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* GrpcService::GetStatus(grpc::CallbackServerContext* context, const v1::StatusRequest*,
-                                                 v1::StatusResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::Status status = gate_->Question(PeerOf(*context), /*site=*/"");
-  if (status.ok()) response->set_json(status_json_());
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* GrpcService::DrainSite(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
-                                                 v1::DrainResponse*) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::Status status = gate_->Command(PeerOf(*context));
-  if (status.ok()) status = coordinator_->CheckContext(request->context());
-  if (status.ok()) status = coordinator_->Drain(request->site());
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* GrpcService::ChangeRun(grpc::CallbackServerContext* context,
-                                                 const v1::ChangeRunRequest* request, v1::ChangeRunResponse*) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::Status status = gate_->Command(PeerOf(*context));
-  if (status.ok()) status = coordinator_->CheckContext(request->context());
-  if (status.ok()) status = coordinator_->ChangeRun(request->change());
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* GrpcService::GetHistory(grpc::CallbackServerContext* context,
-                                                  const v1::HistoryRequest* request, v1::HistoryResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::Status status = gate_->Question(PeerOf(*context), request->context().site());
-  if (status.ok()) status = coordinator_->CheckContext(request->context());
-  if (status.ok()) status = History(*request, *response);
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
-absl::Status GrpcService::History(const v1::HistoryRequest& request, v1::HistoryResponse& response) const {
+absl::Status History(const Coordinator& coordinator, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
   const int64_t most = core::kMaxHistoryAnswer;
   const int64_t limit = request.limit() > 0 ? std::min<int64_t>(request.limit(), most) : most;
-  ASSIGN_OR_RETURN(const std::vector<Event> events, coordinator_->History(request.after_id(), limit));
+  ASSIGN_OR_RETURN(const std::vector<Event> events, coordinator.History(request.after_id(), limit));
   for (const Event& event : events) {
     v1::HistoryEvent& message = *response.add_events();
     message.set_id(event.id);
@@ -114,30 +57,56 @@ absl::Status GrpcService::History(const v1::HistoryRequest& request, v1::History
   return absl::OkStatus();
 }
 
-grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* GrpcService::Control(
-    grpc::CallbackServerContext* context) {
-  return NewControlReactor(coordinator_, gate_, PeerOf(*context));
+void AddQuestions(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate,
+                  UnaryService& service) {
+  service.Add<v1::DescribeRequest, v1::RunDescription>(
+      "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& response) {
+        absl::Status status = gate->Question(peer, request.context().site());
+        if (status.ok()) status = coordinator->CheckContext(request.context());
+        if (status.ok()) response = coordinator->Describe();
+        return status;
+      });
+  service.Add<v1::StatusRequest, v1::StatusResponse>(
+      "GetStatus", [=](const Peer& peer, const v1::StatusRequest&, v1::StatusResponse& response) {
+        absl::Status status = gate->Question(peer, /*site=*/"");
+        if (status.ok()) response.set_json(status_json());
+        return status;
+      });
+  service.Add<v1::HistoryRequest, v1::HistoryResponse>(
+      "GetHistory", [=](const Peer& peer, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
+        absl::Status status = gate->Question(peer, request.context().site());
+        if (status.ok()) status = coordinator->CheckContext(request.context());
+        if (status.ok()) status = History(*coordinator, request, response);
+        return status;
+      });
 }
 
-grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* GrpcService::Follow(
-    grpc::CallbackServerContext* context) {
-  return NewFollowReactor(coordinator_, gate_, PeerOf(*context));
-}
-
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* GrpcService::Upload(grpc::CallbackServerContext* context) {
-  return NewUploadReactor(coordinator_, gate_, PeerOf(*context));
-}
-
-grpc::ServerWriteReactor<grpc::ByteBuffer>* GrpcService::Download(grpc::CallbackServerContext* context,
-                                                                  const grpc::ByteBuffer* request) {
-  return NewDownloadReactor(coordinator_, gate_, PeerOf(*context), *request);
+void AddCommands(Coordinator* coordinator, Gate* gate, UnaryService& service) {
+  service.Add<v1::DrainRequest, v1::DrainResponse>(
+      "DrainSite", [=](const Peer& peer, const v1::DrainRequest& request, v1::DrainResponse&) {
+        absl::Status status = gate->Command(peer);
+        if (status.ok()) status = coordinator->CheckContext(request.context());
+        if (status.ok()) status = coordinator->Drain(request.site());
+        return status;
+      });
+  service.Add<v1::ChangeRunRequest, v1::ChangeRunResponse>(
+      "ChangeRun", [=](const Peer& peer, const v1::ChangeRunRequest& request, v1::ChangeRunResponse&) {
+        absl::Status status = gate->Command(peer);
+        if (status.ok()) status = coordinator->CheckContext(request.context());
+        if (status.ok()) status = coordinator->ChangeRun(request.change());
+        return status;
+      });
 }
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
-                                              Gate* gate) {
-  return std::make_unique<GrpcService>(coordinator, std::move(status_json), gate);
+Services NewGrpcServices(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate) {
+  Services services{std::make_unique<GrpcService>(coordinator, gate), std::make_unique<UnaryService>(gate)};
+  AddQuestions(coordinator, std::move(status_json), gate, *services.unary);
+  AddCommands(coordinator, gate, *services.unary);
+  services.unary->AddStream("Download",
+                            [=](Peer peer) { return NewDownloadReactor(coordinator, gate, std::move(peer)); });
+  return services;
 }
 
 }  // namespace causeway::server

@@ -1,20 +1,17 @@
 // The gRPC face of the coordinator.
 #pragma once
 
-#include <grpcpp/impl/codegen/service_type.h>
-
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "server/service/coordinator.h"
 #include "server/service/gate.h"
+#include "server/service/unary_service.h"
 
 namespace causeway::server {
 
 // Answers every method of causeway.v1.Coordinator (reactors.h). `coordinator`, `gate` and what `status_json` refers to
 // outlive the server.
-std::unique_ptr<grpc::Service> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
-                                              Gate* gate = Gate::Open());
+Services NewGrpcServices(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate = Gate::Open());
 
 }  // namespace causeway::server

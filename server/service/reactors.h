@@ -20,7 +20,7 @@ grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollowReact
                                                                                    Peer peer);
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
                                                                               Peer peer);
-grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownloadReactor(Coordinator* coordinator, Gate* gate, const Peer& peer,
-                                                               grpc::ByteBuffer request);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownloadReactor(Coordinator* coordinator, Gate* gate,
+                                                                                Peer peer);
 
 }  // namespace causeway::server

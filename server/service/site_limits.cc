@@ -34,7 +34,7 @@ absl::StatusOr<SiteLimits::Use*> SiteLimits::UseOf(const core::SiteId& site, int
     std::erase_if(sites_, [now_ms](const auto& entry) {
       const Use& use = entry.second;
       return use.open_streams == 0 && use.control_messages.full(now_ms) && use.control_bytes.full(now_ms) &&
-             use.manifest_bytes.full(now_ms) && use.bulk_streams.full(now_ms);
+             use.manifest_bytes.full(now_ms) && use.questions.full(now_ms) && use.bulk_streams.full(now_ms);
     });
   }
   if (sites_.size() >= options_.max_sites) {
@@ -45,6 +45,7 @@ absl::StatusOr<SiteLimits::Use*> SiteLimits::UseOf(const core::SiteId& site, int
   const Use fresh{{options_.control_messages_per_second, options_.control_messages_burst},
                   {core::kControlBytesPerMessage * message, core::kControlBytesBurst * message},
                   {core::kManifestBytesPerSecond, core::kManifestBytesBurst},
+                  {options_.questions_per_second, options_.questions_burst},
                   {options_.bulk_streams_per_second, options_.bulk_streams_burst}};
   return &sites_.emplace(site, fresh).first->second;
 }
@@ -66,6 +67,15 @@ absl::Status SiteLimits::TakeControlMessage(const core::SiteId& site, int64_t by
   return absl::ResourceExhaustedError(
       absl::StrCat("site ", site, " sends more than ", static_cast<int64_t>(budget.per_second()),
                    has_manifest ? " bytes of manifests a second" : " bytes of control messages a second"));
+}
+
+absl::Status SiteLimits::TakeQuestion(const std::string& identity) {
+  const int64_t now_ms = clock_->NowMs();
+  core::MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Use* const use, UseOf(identity, now_ms));
+  if (use->questions.Take(now_ms)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(identity, " asks more than ", options_.questions_per_second, " questions a second"));
 }
 
 absl::StatusOr<SiteLimits::Stream> SiteLimits::OpenBulkStream(const core::SiteId& site) {

@@ -37,6 +37,8 @@ struct SiteLimitOptions {
   double control_messages_per_second = core::kControlMessagesPerSecond;
   double control_messages_burst = core::kControlMessagesBurst;
   int64_t control_message_bytes = core::MaxControlBytes(core::kMaxFragments);
+  double questions_per_second = core::kQuestionsPerSecond;
+  double questions_burst = core::kQuestionsBurst;
   double bulk_streams_per_second = core::kBulkStreamsPerSecond;
   double bulk_streams_burst = core::kBulkStreamsBurst;
   int bulk_streams_at_once = core::MaxBulkStreams(core::kMaxFragments);
@@ -54,12 +56,14 @@ class SiteLimits {
   // A message, with its bytes; one with a manifest has a budget of its own.
   absl::Status TakeControlMessage(const core::SiteId& site, int64_t bytes, bool has_manifest);
   absl::StatusOr<Stream> OpenBulkStream(const core::SiteId& site);
+  absl::Status TakeQuestion(const std::string& identity);  // a site's name, or another's
 
  private:
   struct Use {
     TokenBucket control_messages;
     TokenBucket control_bytes;
     TokenBucket manifest_bytes;
+    TokenBucket questions;
     TokenBucket bulk_streams;
     int open_streams = 0;
   };

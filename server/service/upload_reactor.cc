@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/fault_point.h"
 #include "core/limits.h"
+#include "server/service/gated_call.h"
 #include "server/service/reactors.h"
 #include "transport/bulk_message.h"
 
@@ -12,15 +13,17 @@ namespace {
 // header ─► what is missing ─► chunks … ─► verdict. One message is under way in each direction at most, so nothing
 // piles up here: the site's next chunk is read when the last one is spooled. Of a contribution that comes in stripes,
 // the stream that completes it has the verdict; the others end without.
-class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public GatedCall {
  public:
   UploadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
-      : coordinator_(coordinator), gate_(gate), peer_(std::move(peer)) {}
+      : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
 
   void Begin(std::shared_ptr<UploadReactor> self) {
     self_ = std::move(self);
-    StartRead(&incoming_);
+    if (Arrive(self_)) StartRead(&incoming_);
   }
+
+  void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
 
  private:
   void OnReadDone(bool ok) override {
@@ -34,6 +37,7 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   }
 
   void TakeHeader() {
+    Spoke();
     v1::UploadMessage message;
     if (!transport::FromBytes(incoming_, &message) || !message.has_header()) {
       FinishOnce(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "expected a header first, got a chunk"));
@@ -149,8 +153,6 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void OnDone() override { const std::shared_ptr<UploadReactor> self = std::move(self_); }
 
   Coordinator* const coordinator_;
-  Gate* const gate_;
-  const Peer peer_;
   SiteLimits::Stream counted_;
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;

@@ -119,7 +119,7 @@ class Server {
   virtual grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControl() = 0;
   virtual grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollow() = 0;
   virtual grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUpload() = 0;
-  virtual grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownload(const grpc::ByteBuffer& request) = 0;
+  virtual grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownload() = 0;
 };
 
 struct Listener {

@@ -8,12 +8,12 @@
 namespace causeway::sim {
 namespace {
 
-template <typename Base, typename Response, typename Reactor>
-class ServerEnd : public End, public Base {
+template <typename Request, typename Response>
+class ServerEnd final : public End, public grpc::ServerCallbackReaderWriter<Request, Response> {
  public:
   explicit ServerEnd(std::shared_ptr<Process> process) : End(std::move(process), /*is_client=*/false) {}
 
-  void Bind(Reactor* reactor) {
+  void Bind(grpc::ServerBidiReactor<Request, Response>* reactor) {
     reactor_ = reactor;
     this->BindReactor(reactor);
     if (broken_) OnBroken();
@@ -24,6 +24,12 @@ class ServerEnd : public End, public Base {
     Send(StatusOf(status), nullptr);
   }
   void SendInitialMetadata() override {}
+  void Read(Request* request) override {
+    End::Read([this, request](const std::string* text) {
+      if (text != nullptr) Parse(*text, request);
+      reactor_->OnReadDone(text != nullptr);
+    });
+  }
   void Write(const Response* response, grpc::WriteOptions) override {
     Send(MessageOf(Text(*response)), [this](bool ok) { reactor_->OnWriteDone(ok); });
   }
@@ -31,9 +37,6 @@ class ServerEnd : public End, public Base {
     Send(MessageOf(Text(*response)), nullptr);
     Finish(status);
   }
-
- protected:
-  Reactor* reactor_ = nullptr;
 
  private:
   grpc::internal::ServerReactor* reactor() override { return reactor_; }
@@ -48,36 +51,8 @@ class ServerEnd : public End, public Base {
     if (reactor_ != nullptr) reactor_->OnDone();
   }
 
+  grpc::ServerBidiReactor<Request, Response>* reactor_ = nullptr;
   bool finished_ = false;
-};
-
-template <typename Request, typename Response>
-class BidiServerEnd final : public ServerEnd<grpc::ServerCallbackReaderWriter<Request, Response>, Response,
-                                             grpc::ServerBidiReactor<Request, Response>> {
- public:
-  using ServerEnd<grpc::ServerCallbackReaderWriter<Request, Response>, Response,
-                  grpc::ServerBidiReactor<Request, Response>>::ServerEnd;
-
-  void Read(Request* request) override {
-    End::Read([this, request](const std::string* text) {
-      if (text != nullptr) Parse(*text, request);
-      this->reactor_->OnReadDone(text != nullptr);
-    });
-  }
-};
-
-class WriterServerEnd final : public ServerEnd<grpc::ServerCallbackWriter<grpc::ByteBuffer>, grpc::ByteBuffer,
-                                               grpc::ServerWriteReactor<grpc::ByteBuffer>> {
- public:
-  using ServerEnd::ServerEnd;
-
-  // gRPC makes the reactor when the only message of the client is here.
-  void AwaitRequest(std::function<void(const grpc::ByteBuffer&)> take) {
-    End::Read([this, take = std::move(take)](const std::string* text) {
-      if (text == nullptr) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled"));
-      take(BufferOf(*text));
-    });
-  }
 };
 
 class DescribeServerEnd final : public End {
@@ -126,22 +101,20 @@ void Network::Accept(const std::shared_ptr<Call>& call) {
   };
   switch (call->method) {
     case Method::kControl:
-      return serve(std::make_shared<BidiServerEnd<v1::SiteMessage, v1::CoordinatorMessage>>(listener.process),
+      return serve(std::make_shared<ServerEnd<v1::SiteMessage, v1::CoordinatorMessage>>(listener.process),
                    [listener](auto& end) { end.Bind(listener.server->NewControl()); });
     case Method::kUpload:
-      return serve(std::make_shared<BidiServerEnd<grpc::ByteBuffer, grpc::ByteBuffer>>(listener.process),
+      return serve(std::make_shared<ServerEnd<grpc::ByteBuffer, grpc::ByteBuffer>>(listener.process),
                    [listener](auto& end) { end.Bind(listener.server->NewUpload()); });
     case Method::kFollow:
-      return serve(std::make_shared<BidiServerEnd<v1::FollowMessage, v1::MembershipUpdate>>(listener.process),
+      return serve(std::make_shared<ServerEnd<v1::FollowMessage, v1::MembershipUpdate>>(listener.process),
                    [listener](auto& end) { end.Bind(listener.server->NewFollow()); });
     case Method::kDescribe:
       return serve(std::make_shared<DescribeServerEnd>(listener.process, listener.server),
                    [](auto& end) { end.Answer(); });
     case Method::kDownload:
-      return serve(std::make_shared<WriterServerEnd>(listener.process), [listener](auto& end) {
-        end.AwaitRequest(
-            [listener, &end](const grpc::ByteBuffer& request) { end.Bind(listener.server->NewDownload(request)); });
-      });
+      return serve(std::make_shared<ServerEnd<grpc::ByteBuffer, grpc::ByteBuffer>>(listener.process),
+                   [listener](auto& end) { end.Bind(listener.server->NewDownload()); });
   }
 }
 

@@ -103,8 +103,8 @@ class CoordinatorServer final : public Server {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUpload() override {
     return server::NewUploadReactor(coordinator_, gate_, {});
   }
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownload(const grpc::ByteBuffer& request) override {
-    return server::NewDownloadReactor(coordinator_, gate_, {}, request);
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownload() override {
+    return server::NewDownloadReactor(coordinator_, gate_, {});
   }
 
  private:

@@ -197,11 +197,16 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ScriptedCoordinator
 
 // ---- Downloads ----
 
-class ScriptedCoordinator::Downstream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public OpenCall {
+class ScriptedCoordinator::Downstream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                                              public OpenCall {
  public:
-  Downstream(ScriptedCoordinator* owner, grpc::ByteBuffer bytes) : owner_(*owner) {
+  explicit Downstream(ScriptedCoordinator* owner) : owner_(*owner) { StartRead(&incoming_); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(kCancelled);
     v1::DownloadRequest request;
-    FromBytes(bytes, &request);
+    FromBytes(incoming_, &request);
     owner_.requests.push_back(request);
     if (owner_.ends_bulk) {
       End(*owner_.ends_bulk);
@@ -210,8 +215,6 @@ class ScriptedCoordinator::Downstream final : public grpc::ServerWriteReactor<gr
       OnWriteDone(true);
     }
   }
-
- private:
   void Fill(const v1::DownloadRequest& request) {
     const bool anchor = request.source_case() == v1::DownloadRequest::kAnchorVersion;
     const auto& [version, payload] = owner_.downloads[{request.fragment(), anchor}];
@@ -243,13 +246,14 @@ class ScriptedCoordinator::Downstream final : public grpc::ServerWriteReactor<gr
   }
 
   ScriptedCoordinator& owner_;
+  grpc::ByteBuffer incoming_;
   std::deque<grpc::ByteBuffer> outgoing_;
   grpc::ByteBuffer writing_;
   bool ended_ = false;
 };
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* ScriptedCoordinator::NewDownload(const grpc::ByteBuffer& request) {
-  return Keep(std::make_unique<Downstream>(this, request));
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ScriptedCoordinator::NewDownload() {
+  return Keep(std::make_unique<Downstream>(this));
 }
 
 }  // namespace causeway::transport

@@ -72,7 +72,7 @@ class ScriptedCoordinator final : public sim::Server {
   grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControl() override;
   grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollow() override { return nullptr; }
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUpload() override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* NewDownload(const grpc::ByteBuffer& request) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownload() override;
 
  private:
   // A reactor, which lives until its call is over, or as long as the coordinator.

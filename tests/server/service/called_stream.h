@@ -21,16 +21,30 @@
 
 namespace causeway::server {
 
-template <typename Base, typename Reactor, typename Response>
-class CalledEnd : public Base {
+template <typename Request, typename Response>
+class CalledStream final : public grpc::ServerCallbackReaderWriter<Request, Response> {
  public:
-  ~CalledEnd() override {
+  ~CalledStream() override {
     if (reactor_ != nullptr) Break();
   }
 
-  void Bind(Reactor* reactor) {
+  void Bind(grpc::ServerBidiReactor<Request, Response>* reactor) {
     reactor_ = reactor;
     this->BindReactor(reactor);
+  }
+
+  // The client's next message; the reactor has to be reading.
+  void Deliver(const Request& message) {
+    Request* const into = TakeRead();
+    ASSERT_NE(into, nullptr) << "the reactor does not read";
+    *into = message;
+    reactor_->OnReadDone(true);
+  }
+  // The client has said all that it has to say.
+  void HalfClose() { FailRead(); }
+  bool reading() const {
+    core::MutexLock lock(mutex_);
+    return into_ != nullptr;
   }
 
   // The write in progress has left.
@@ -74,14 +88,13 @@ class CalledEnd : public Base {
     return finished_;
   }
 
- protected:
-  virtual void FailRead() {}
-
-  Reactor* reactor_ = nullptr;
-  mutable core::Mutex mutex_;
-
  private:
   void SendInitialMetadata() override {}
+  void Read(Request* into) override {
+    core::MutexLock lock(mutex_);
+    EXPECT_EQ(into_, nullptr) << "a second read while one is in progress";
+    into_ = into;
+  }
   void Write(const Response* response, grpc::WriteOptions) override {
     core::MutexLock lock(mutex_);
     EXPECT_FALSE(writing_) << "a second write while one is in progress";
@@ -102,49 +115,23 @@ class CalledEnd : public Base {
   }
   grpc::internal::ServerReactor* reactor() override { return reactor_; }
   void CallOnDone() override {}
+  void FailRead() {
+    if (TakeRead() != nullptr) reactor_->OnReadDone(false);
+  }
+  Request* TakeRead() {
+    core::MutexLock lock(mutex_);
+    return std::exchange(into_, nullptr);
+  }
 
+  grpc::ServerBidiReactor<Request, Response>* reactor_ = nullptr;
+  mutable core::Mutex mutex_;
+  Request* into_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Response> written_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> finished_ ABSL_GUARDED_BY(mutex_);
 };
 
-template <typename Request, typename Response>
-class CalledStream final : public CalledEnd<grpc::ServerCallbackReaderWriter<Request, Response>,
-                                            grpc::ServerBidiReactor<Request, Response>, Response> {
- public:
-  // The client's next message; the reactor has to be reading.
-  void Deliver(const Request& message) {
-    Request* const into = TakeRead();
-    ASSERT_NE(into, nullptr) << "the reactor does not read";
-    *into = message;
-    this->reactor_->OnReadDone(true);
-  }
-  // The client has said all that it has to say.
-  void HalfClose() { FailRead(); }
-  bool reading() const {
-    core::MutexLock lock(this->mutex_);
-    return into_ != nullptr;
-  }
-
- private:
-  void Read(Request* into) override {
-    core::MutexLock lock(this->mutex_);
-    EXPECT_EQ(into_, nullptr) << "a second read while one is in progress";
-    into_ = into;
-  }
-  void FailRead() override {
-    if (TakeRead() != nullptr) this->reactor_->OnReadDone(false);
-  }
-  Request* TakeRead() {
-    core::MutexLock lock(this->mutex_);
-    return std::exchange(into_, nullptr);
-  }
-
-  Request* into_ = nullptr;
-};
-
-using CalledDownload = CalledEnd<grpc::ServerCallbackWriter<grpc::ByteBuffer>,
-                                 grpc::ServerWriteReactor<grpc::ByteBuffer>, grpc::ByteBuffer>;
+using CalledDownload = CalledStream<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // The messages that a bulk stream has carried so far.
 template <typename Message, typename Stream>

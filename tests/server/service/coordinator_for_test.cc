@@ -132,12 +132,12 @@ void CoordinatorForTest::StartLife() {
   journal_ = *Journal::Open({.directory = folder_.path(), .shard = shard_, .failed = nullptr});
   coordinator = *Coordinator::Create({.config = config_, .clock = &clock_, .shard = shard_, .lead = "lead:1"},
                                      journal_.get(), *journal_->Load());
-  service_ = NewGrpcService(
+  services_ = NewGrpcServices(
       coordinator.get(), [] { return std::string("{}"); }, gate_);
   grpc::ServerBuilder builder;
   transport::ConfigureServer(builder);
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(service_.get());
+  services_.Register(builder);
   server_ = builder.BuildAndStart();
   stub = v1::Coordinator::NewStub(transport::MakeChannel({"127.0.0.1", port}, {}, transport::Traffic::kBulk));
 }
@@ -148,7 +148,7 @@ void CoordinatorForTest::EndLife() {
   server_->Wait();
   server_.reset();
   controls_.clear();
-  service_.reset();
+  services_ = {};
   coordinator.reset();
   journal_.reset();
 }

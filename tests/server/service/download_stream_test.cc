@@ -31,7 +31,8 @@ class DownloadStream : public testing::Test {
   }
 
   void Open(CalledDownload& stream, const v1::DownloadRequest& request, Gate* gate = Gate::Open()) {
-    stream.Bind(NewDownloadReactor(run_.coordinator.get(), gate, {}, transport::ToBytes(request)));
+    stream.Bind(NewDownloadReactor(run_.coordinator.get(), gate, {}));
+    stream.Deliver(transport::ToBytes(request));
   }
   // All that the coordinator sends, up to the end.
   std::vector<v1::DownloadMessage> ReadAll(const v1::DownloadRequest& request) {
@@ -93,7 +94,8 @@ TEST_F(DownloadStream, RequestsThatMakeNoSenseAreRefused) {
   RefusalOf(UpdateOf(0, int64_t{1} << 60), grpc::StatusCode::NOT_FOUND);
   const grpc::Slice slice("\xff\xff\xff");
   CalledDownload noise;
-  noise.Bind(NewDownloadReactor(run_.coordinator.get(), Gate::Open(), {}, grpc::ByteBuffer(&slice, 1)));
+  noise.Bind(NewDownloadReactor(run_.coordinator.get(), Gate::Open(), {}));
+  noise.Deliver(grpc::ByteBuffer(&slice, 1));
   ASSERT_TRUE(noise.finished());
   EXPECT_EQ(noise.finished()->error_message(), "expected a DownloadRequest, got something else");
 }

@@ -105,17 +105,17 @@ TEST_F(FollowReactorTest, SecondStreamOfAShardIsToldAllAnewAndTheFirstMayEnd) {
   EXPECT_THAT(second.written(), SizeIs(2));
 }
 
-TEST_F(FollowReactorTest, ShardWithoutTheOperatorsTokenIsRefused) {
+TEST_F(FollowReactorTest, ShardWithASitesTokenIsRefused) {
   const TemporaryFolder folder;
   const auto gate = *Gate::Create(
       {.authorizer = {.site_tokens = folder.Write(
-                          "tokens", "operator be9d587defa1f0c09ef49eb17e206983a5f8f8289e4281860bd0ee5a19592c67\n")},
+                          "tokens", "a 8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8\n")},
        .clock = &run_.clock});
   FollowStream stream;
-  stream.Bind(NewFollowReactor(run_.coordinator.get(), gate.get(), {}));
+  stream.Bind(NewFollowReactor(run_.coordinator.get(), gate.get(), {.token = "alpha"}));
   stream.Deliver(First());
   ASSERT_TRUE(stream.finished());
-  EXPECT_EQ(stream.finished()->error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(stream.finished()->error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
 // ---- The other end ----

@@ -1,0 +1,69 @@
+#include "server/service/unary_service.h"
+
+#include "causeway/v1/coordinator.grpc.pb.h"
+#include "core/limits.h"
+#include "server/service/gated_call.h"
+#include "server/service/reactors.h"
+
+namespace causeway::server {
+namespace {
+
+class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall {
+ public:
+  UnaryCall(Gate* gate, Peer peer, const UnaryService::Answer* answer)
+      : GatedCall(gate, std::move(peer)), answer_(answer) {}
+
+  void Begin(std::shared_ptr<UnaryCall> self) {
+    self_ = std::move(self);
+    if (answer_ == nullptr) return End(absl::UnimplementedError("this coordinator has no such call now"));
+    if (Arrive(self_)) StartRead(&message_);
+  }
+
+  void End(const absl::Status& status) override {
+    core::MutexLock lock(mutex_);
+    if (!std::exchange(finished_, true)) Finish(ToGrpc(status));
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(absl::InvalidArgumentError("expected one message, got none"));
+    Spoke();
+    const auto bytes = static_cast<int64_t>(message_.Length());
+    if (bytes > core::kMaxQuestionBytes) {
+      return End(absl::ResourceExhaustedError(
+          absl::StrCat("expected a message of at most ", core::kMaxQuestionBytes, " bytes, got ", bytes)));
+    }
+    absl::StatusOr<grpc::ByteBuffer> answer = (*answer_)(peer_, message_);
+    if (!answer.ok()) return End(answer.status());
+    message_ = *std::move(answer);
+    core::MutexLock lock(mutex_);
+    if (!std::exchange(finished_, true)) StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+
+  void OnCancel() override { End(absl::CancelledError("cancelled")); }
+  void OnDone() override { const std::shared_ptr<UnaryCall> self = std::move(self_); }
+
+  const UnaryService::Answer* const answer_;
+  grpc::ByteBuffer message_;
+  core::Mutex mutex_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<UnaryCall> self_;
+};
+
+}  // namespace
+
+std::string UnaryService::Path(const std::string& method) {
+  return absl::StrCat("/", v1::Coordinator::service_full_name(), "/", method);
+}
+
+grpc::ServerGenericBidiReactor* UnaryService::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  const auto stream = streams_.find(context->method());
+  if (stream != streams_.end()) return stream->second(PeerOf(*context));
+  const auto answer = answers_.find(context->method());
+  auto call =
+      std::make_shared<UnaryCall>(gate_, PeerOf(*context), answer == answers_.end() ? nullptr : &answer->second);
+  call->Begin(call);
+  return call.get();
+}
+
+}  // namespace causeway::server
