@@ -124,7 +124,7 @@ class IntruderTest(SecurityTest):
         b_token = f"--token_file={self.ours}/b.token"
         strangers = [
             ("c", self.tls("c"), REFUSED, "asks for a token"),
-            ("c", [*self.tls("c"), b_token], REFUSED, "the token is that of b, not of c"),
+            ("c", [*self.tls("c"), b_token], REFUSED, "the certificate is that of c, not of b"),
             ("a", self.identity("b"), REFUSED, "not of a: nobody speaks for another"),
             ("b", [*self.tls("c"), b_token], REFUSED, "the certificate is that of c, not of b"),
             ("operator", self.identity("operator"), REFUSED, "a site needs another"),
@@ -148,7 +148,7 @@ class IntruderTest(SecurityTest):
         for worker in run.workers.values():
             self.assertNotIn("joining again", worker.log(), "its connections held")
         run.stop_coordinator()
-        self.assertIn("the token is that of b, not of c", run.coordinator.log())
+        self.assertIn("the certificate is that of c, not of b", run.coordinator.log())
         self.assertLess(len(run.coordinator.log().splitlines()), 1_000, "strangers do not fill the log")
 
     def open_idle_connections(self, run):

@@ -167,11 +167,13 @@ Disk::File Disk::Survives(const File& file) {
     } else if (write.truncate >= 0) {
       if (fate == 2 && chance.OneIn(2)) survivor.Apply(write);
     } else if (fate == 2 || i == whole) {
-      for (size_t at = 0; at < write.bytes.size(); at += kSectorBytes) {
+      size_t next = 0;
+      for (size_t at = 0; at < write.bytes.size(); at = next) {
+        const int64_t offset = write.offset + static_cast<int64_t>(at);
+        next = at + kSectorBytes - static_cast<size_t>(offset) % kSectorBytes;  // where the disk's sector ends
         if (fate == 1 && chance.OneIn(2)) break;
         if (fate == 2 && chance.OneIn(2)) continue;
-        survivor.Apply(
-            {.offset = write.offset + static_cast<int64_t>(at), .bytes = write.bytes.substr(at, kSectorBytes)});
+        survivor.Apply({.offset = offset, .bytes = write.bytes.substr(at, next - at)});
       }
     }
   }

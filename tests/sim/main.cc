@@ -7,14 +7,17 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tests/sim/world.h"
 
 ABSL_FLAG(uint64_t, seed, 1, "the run's");
 ABSL_FLAG(int64_t, events, 3000, "that faults last for");
 ABSL_FLAG(bool, log, false, "print every event");
 ABSL_FLAG(bool, verbose, false, "print what the programs log");
-ABSL_FLAG(std::string, folder, "", "of the disks; emptied at the begin, removed at the end");
+ABSL_FLAG(
+    std::string, folder, "",
+    "of the disks; emptied at the begin, and kept. Where damage lies depends on the length of its path: 29 characters "
+    "where none is given, and such a one is removed");
 
 int main(int argc, char** argv) {
   using namespace causeway::sim;
@@ -24,8 +27,11 @@ int main(int argc, char** argv) {
   spdlog::set_level(absl::GetFlag(FLAGS_verbose) ? spdlog::level::debug : spdlog::level::off);
   const uint64_t seed = absl::GetFlag(FLAGS_seed);
   std::string folder = absl::GetFlag(FLAGS_folder);
-  if (folder.empty())
-    folder = absl::StrCat(std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp", "/causeway-sim-", getpid());
+  // Programs store paths, and where damage lies depends on how long these are: the same length always.
+  if (folder.empty()) {
+    const std::string where = std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp";
+    folder = absl::StrFormat("%s/causeway-sim-%0*d", where, static_cast<int>(15 - where.size()), getpid());
+  }
   std::filesystem::remove_all(folder);  // of one that was killed
   int result = 0;
   {
@@ -38,7 +44,7 @@ int main(int argc, char** argv) {
       result = 1;
     }
   }
-  std::filesystem::remove_all(folder);
+  if (absl::GetFlag(FLAGS_folder).empty()) std::filesystem::remove_all(folder);
   std::fflush(stdout);
   _exit(result);  // killed processes left everything behind
 }
