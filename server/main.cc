@@ -38,6 +38,8 @@ ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7077", "HOST:PORT for sites and causewayctl; port 0 takes a free one");
 ABSL_FLAG(std::string, http, "127.0.0.1:7078",
           "HOST:PORT of the status page, /status and /metrics; port 0 takes a free one");
+ABSL_FLAG(std::string, health, "",
+          "HOST:PORT that answers /healthz and /readyz alone, on threads of its own; empty: none");
 ABSL_FLAG(std::string, state_dir, "", "directory that holds the run's state; one coordinator each");
 ABSL_FLAG(
     bool, new_lineage, false,
@@ -101,6 +103,7 @@ void RaiseDescriptorLimit() {
 struct Listening {
   transport::Address grpc;
   transport::Address http;
+  std::optional<transport::Address> health;
   transport::TlsFiles tls;
   core::Shard shard;
   transport::Address lead;  // of a shard beyond the first: where shard 0 is
@@ -146,6 +149,9 @@ absl::StatusOr<Listening> ReadListening() {
   Listening listening;
   ASSIGN_OR_RETURN(listening.grpc, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
   ASSIGN_OR_RETURN(listening.http, transport::ParseAddress(absl::GetFlag(FLAGS_http)));
+  if (const std::string health = absl::GetFlag(FLAGS_health); !health.empty()) {
+    ASSIGN_OR_RETURN(listening.health, transport::ParseAddress(health));
+  }
   ASSIGN_OR_RETURN(listening.tls, transport::ReadTlsFlags(absl::GetFlag(FLAGS_tls_ca), absl::GetFlag(FLAGS_tls_cert),
                                                           absl::GetFlag(FLAGS_tls_key)));
   RETURN_IF_ERROR(ReadShardFlags(listening));
@@ -213,6 +219,16 @@ server::StatusBoard MakeBoard(const core::RunConfig& config) {
                               .host = {.state_dir = absl::GetFlag(FLAGS_state_dir),
                                        .reserved_bytes = config.checkpoint.min_free_bytes,
                                        .certificate = absl::GetFlag(FLAGS_tls_cert)}});
+}
+
+// None where no address is given.
+absl::StatusOr<std::unique_ptr<server::HttpServer>> StartProbeServer(const std::optional<transport::Address>& address,
+                                                                     server::StatusBoard* board) {
+  if (!address) return nullptr;
+  ASSIGN_OR_RETURN(auto probe_server,
+                   server::HttpServer::Start(address->host, address->port, board, server::Serves::kProbes));
+  spdlog::info("probes at http://{}:{}/healthz and /readyz", address->host, probe_server->port());
+  return probe_server;
 }
 
 // With gRPC's own services for health and reflection, which say nothing of the run and ask for no token. The port that
@@ -320,6 +336,8 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
   const auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, &board);
   if (!http_server.ok()) return ctl::Fail(ctl::kBadInput, http_server.status());
   addresses.http.port = (*http_server)->port();
+  const auto probe_server = StartProbeServer(addresses.health, &board);
+  if (!probe_server.ok()) return ctl::Fail(ctl::kBadInput, probe_server.status());
   const auto journal = OpenOrRebuild(run_yaml, config, addresses, **gate, board);
   if (!journal.ok()) return ctl::Fail(ctl::kBadInput, journal.status());
   const auto coordinator = MakeCoordinator(config, addresses, journal->get(), &board);

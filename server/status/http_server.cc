@@ -68,7 +68,8 @@ void Respond(const Answer& answer, httplib::Response& response) {
 
 class HttplibServer final : public HttpServer {
  public:
-  explicit HttplibServer(StatusBoard* board) : board_(board), streams_(board, kMaxEventStreams) {}
+  HttplibServer(StatusBoard* board, Serves serves)
+      : board_(board), serves_(serves), streams_(board, kMaxEventStreams) {}
 
   ~HttplibServer() override {
     streams_.Stop();
@@ -77,8 +78,11 @@ class HttplibServer final : public HttpServer {
   }
 
   absl::Status Listen(const std::string& host, int port) {
-    Route();
-    server_.new_task_queue = [] { return new httplib::ThreadPool(kMaxEventStreams + kRequestThreads); };
+    const bool all = serves_ == Serves::kAll;
+    RouteProbes();
+    if (all) Route();
+    const size_t threads = all ? kMaxEventStreams + kRequestThreads : kProbeThreads;
+    server_.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
     server_.set_default_headers(SecurityHeaders());
     server_.set_keep_alive_max_count(1);  // a connection holds a thread while it is open
     server_.set_keep_alive_timeout(kReadTimeoutS);
@@ -89,7 +93,7 @@ class HttplibServer final : public HttpServer {
     server_.set_socket_options([this](socket_t socket) { PrepareSocket(socket); });
     port_ = port == 0 ? server_.bind_to_any_port(host.c_str()) : (server_.bind_to_port(host.c_str(), port) ? port : -1);
     if (port_ <= 0 || ::listen(socket_, kBacklog) != 0) {
-      return absl::UnavailableError(absl::StrCat("--http: cannot listen on ", host, ":", port,
+      return absl::UnavailableError(absl::StrCat(all ? "--http" : "--health", ": cannot listen on ", host, ":", port,
                                                  "; is the port taken, or not this machine's address?"));
     }
     thread_ = core::Thread([this] { server_.listen_after_bind(); });
@@ -109,9 +113,15 @@ class HttplibServer final : public HttpServer {
     setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof kSendBufferBytes);  // connections inherit it
   }
 
+  using Request = httplib::Request;
+  using Response = httplib::Response;
+
+  void RouteProbes() {
+    server_.Get("/healthz", [this](const Request&, Response& response) { Respond(board_->Healthy(), response); });
+    server_.Get("/readyz", [this](const Request&, Response& response) { Respond(board_->Ready(), response); });
+  }
+
   void Route() {
-    using Request = httplib::Request;
-    using Response = httplib::Response;
     server_.Get(
         "/", [](const Request&, Response& response) { response.set_content(PageHtml(), "text/html; charset=utf-8"); });
     server_.Get("/status", [this](const Request& request, Response& response) {
@@ -124,13 +134,11 @@ class HttplibServer final : public HttpServer {
     server_.Get("/metrics", [this](const Request&, Response& response) {
       Respond(board_->Metrics(), kMetricsContentType, response);
     });
-    server_.Get("/healthz", [this](const Request&, Response& response) { Respond(board_->Healthy(), response); });
-    server_.Get("/readyz", [this](const Request&, Response& response) { Respond(board_->Ready(), response); });
     server_.Get("/events", [this](const Request&, Response& response) { BeginEvents(response); });
   }
 
   // The stream ends with its connection: the library lets go of the function then.
-  void BeginEvents(httplib::Response& response) {
+  void BeginEvents(Response& response) {
     const std::shared_ptr<EventStreams::Stream> stream = streams_.Open();
     if (stream == nullptr) {
       response.status = 503;
@@ -146,6 +154,7 @@ class HttplibServer final : public HttpServer {
   }
 
   StatusBoard* const board_;
+  const Serves serves_;
   EventStreams streams_;
   httplib::Server server_;
   socket_t socket_ = -1;  // that it listens on: the last one that was prepared
@@ -155,8 +164,9 @@ class HttplibServer final : public HttpServer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port, StatusBoard* board) {
-  auto server = std::make_unique<HttplibServer>(board);
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port, StatusBoard* board,
+                                                              Serves serves) {
+  auto server = std::make_unique<HttplibServer>(board, serves);
   if (absl::Status status = server->Listen(host, port); !status.ok()) return status;
   return server;
 }

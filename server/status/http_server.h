@@ -21,11 +21,16 @@ namespace causeway::server {
 inline constexpr int kMaxEventStreams = 32;
 // Threads for everything else: connections that have not asked yet, too, for as long as the timeout.
 inline constexpr int kRequestThreads = 64;
+inline constexpr int kProbeThreads = 4;  // of a port for probes
+
+enum class Serves { kAll, kProbes };  // all endpoints, or /healthz and /readyz
 
 class HttpServer {
  public:
-  // Listens on host:port (port 0: any). `board` outlives it. UNAVAILABLE if it cannot listen there.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, StatusBoard* board);
+  // Listens on host:port (port 0: any). `board` outlives it. UNAVAILABLE if it cannot listen there. A port for probes
+  // has its own threads, so that they are answered whatever holds those of the other one.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, StatusBoard* board,
+                                                           Serves serves = Serves::kAll);
   virtual ~HttpServer() = default;  // ends all streams; what is being sent to slow readers has up to the write timeout
   virtual int port() const = 0;
 };

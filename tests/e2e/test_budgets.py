@@ -3,7 +3,10 @@
 import hashlib
 import pathlib
 import re
+import socket
+import time
 import unittest
+import urllib.request
 
 from harness import DONE, EndToEndTest, synthetic
 
@@ -54,6 +57,30 @@ class BudgetsTest(EndToEndTest):
         self.assertLess(told["ended"], told["opened"], "those beyond have their time when others have gone")
         self.assertIn("expected the call's first message within 10000 ms", told["error"])
         self.assertLess(self.memory_mb(run, "VmHWM") - idle, MOST_OVER_IDLE_MB)
+        run.stop_all()
+
+    def test_probes_are_answered_while_slow_senders_hold_every_thread_of_the_status_port(self):
+        run = self.start("--health=127.0.0.1:0")
+        health = re.search(r"probes at (http://\S+/)healthz", run.coordinator.log())[1]
+        host, port = run.http.split(":")
+        senders = []
+        for _ in range(200):
+            sender = socket.create_connection((host, int(port)), timeout=10)
+            self.addCleanup(sender.close)
+            sender.send(b"GET /status HTTP/1.1\r\nX: ")
+            senders.append(sender)
+        for _ in range(5):
+            for sender in senders:
+                sender.send(b"x")
+            for path in ("healthz", "readyz"):
+                with urllib.request.urlopen(health + path, timeout=1) as answer:
+                    self.assertEqual((answer.status, answer.read()), (200, b"ok\n"))
+            with self.assertRaises(OSError, msg="the status port has a thread free: too few senders to show anything"):
+                urllib.request.urlopen(f"http://{run.http}/healthz", timeout=0.5)
+        with self.assertRaises(urllib.error.HTTPError):
+            urllib.request.urlopen(health + "status", timeout=1)
+        for sender in senders:
+            sender.close()
         run.stop_all()
 
     def test_a_question_of_megabytes_is_refused(self):
