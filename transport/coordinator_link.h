@@ -87,6 +87,7 @@ class LinkListener {
 // A fragment's payload to send. The chunks stay as they are until `done`.
 struct UploadRequest {
   bool initial = false;  // the initial parameters instead of a contribution
+  int64_t stay = 0;      // of a contribution: that it was made in. 0: the link's
   core::FragmentId fragment = 0;
   core::Version base = 0;
   int64_t tokens = 0;

@@ -49,6 +49,7 @@ class UploadTransfer final : public Transfer {
     const int stripes = NumStripes(request_.chunks->size(), lanes);
     v1::UploadHeader header;
     *header.mutable_context() = context;
+    if (request_.stay != 0) header.mutable_context()->set_stay(request_.stay);
     header.set_initial(request_.initial);
     header.set_fragment(request_.fragment);
     header.set_base_version(request_.base);

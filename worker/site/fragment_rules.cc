@@ -105,14 +105,14 @@ void FragmentRules::Begin(const TrainedAmount& trained, int64_t now_us) {
   times_.sent_us = now_us;
 }
 
-action::Upload FragmentRules::Encoded(int64_t stay) {
+action::Upload FragmentRules::Encoded(int64_t stay, int64_t welcomed) {
   if (outgoing_ != kSending) Go(kSending);
   send_ticket_ = ++tickets_;
-  return ToSend(stay);
+  return ToSend(stay, welcomed);
 }
 
-action::Upload FragmentRules::ToSend(int64_t stay) const {
-  return {.tag = {stay, id_, send_ticket_}, .base = facts_.sent->base, .weight = facts_.sent->weight};
+action::Upload FragmentRules::ToSend(int64_t stay, int64_t welcomed) const {
+  return {.tag = {stay, id_, send_ticket_}, .stay = welcomed, .base = facts_.sent->base, .weight = facts_.sent->weight};
 }
 
 bool FragmentRules::Awaits(const event::VerdictGiven& given, int64_t stay) const {

@@ -63,8 +63,9 @@ class FragmentRules {
   bool MayBegin() const;  // W and θ are of one version, and nothing is unresolved
   void Begin(const TrainedAmount& trained, int64_t now_us);
   void Copied() { Go(Outgoing::kEncoding); }
-  action::Upload Encoded(int64_t stay);       // also again, of what a checkpoint has
-  action::Upload ToSend(int64_t stay) const;  // what it waits for a verdict on
+  // Also again, of what a checkpoint has. `welcomed`: the stay as the coordinator counts them.
+  action::Upload Encoded(int64_t stay, int64_t welcomed);
+  action::Upload ToSend(int64_t stay, int64_t welcomed) const;  // what it waits for a verdict on
   bool Awaits(const event::VerdictGiven& given, int64_t stay) const;
   void Admitted(int64_t now_us);
   void GiveUp();  // the contribution is refused, void, or not made at all

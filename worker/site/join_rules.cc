@@ -23,6 +23,7 @@ void JoinRules::On(const event::Welcomed& welcome) {
     for (FragmentRules& fragment : s_.fragments) fragment.Void();
   }
   s_.lineage = welcome.lineage;
+  stay.welcomed = welcome.stay;
   stay.last_admitted = welcome.last_admitted;
   stay.last_admitted.resize(s_.fragments.size(), -1);
   // A joiner's downloads are of use whatever became of its stay, as long as it has no place that it could miss.
@@ -35,6 +36,7 @@ void JoinRules::On(const event::Welcomed& welcome) {
   }
   const Stay before = std::move(stay);
   stay = {.number = before.number + 1,
+          .welcomed = before.welcomed,
           .stage = Stage::kUnsettled,
           .resumes = welcome.resumed && from_checkpoint,
           .waited_for = before.waited_for,
@@ -145,7 +147,7 @@ void JoinRules::Resume() {
   s_.Do(action::Say{absl::StrCat("goes on from the checkpoint after step ", s_.step)});
   for (FragmentRules& fragment : s_.fragments) {
     if (fragment.incoming() == Incoming::kAwaiting) s_.Do(fragment.AskForUpdate(s_.stay.number));
-    if (fragment.outgoing() == Outgoing::kSending) s_.Do(fragment.Encoded(s_.stay.number));
+    if (fragment.outgoing() == Outgoing::kSending) s_.Do(fragment.Encoded(s_.stay.number, s_.stay.welcomed));
   }
   // A checkpoint on the way out may lie between the sends and the applies of its step.
   s_.end = StepEnd{.step = s_.step};

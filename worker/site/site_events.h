@@ -40,6 +40,7 @@ struct Welcomed {
   bool kept_transfers = false;  // what was being transferred goes on; false: another lineage, model or stay
   bool same_lineage = true;     // false: what the site holds is void
   std::string lineage;          // of the coordinator's state
+  int64_t stay = 0;             // as the coordinator counts them
   int num_fragments = 0;
   std::vector<core::Version> last_admitted;  // of each fragment; −1: none
 };
@@ -163,6 +164,7 @@ struct Evaluate {};  // the anchors, as they are when its turn comes
 
 struct Upload {  // VerdictGiven
   Tag tag;
+  int64_t stay = 0;  // of which the work is, as the coordinator counts them
   core::Version base = 0;
   TrainedAmount weight;
 };

@@ -207,6 +207,7 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
                            .kept_transfers = welcome.kept_transfers,
                            .same_lineage = welcome.same_lineage,
                            .lineage = welcome.lineage,
+                           .stay = welcome.stay,
                            .num_fragments = map_->num_fragments(),
                            .last_admitted = welcome.last_admitted},
            effects);

@@ -113,7 +113,7 @@ void SiteRules::On(const event::Copied& copied) {
 }
 
 void SiteRules::On(const event::Encoded& encoded) {
-  action::Upload upload = s_.fragments[encoded.fragment].Encoded(s_.stay.number);
+  action::Upload upload = s_.fragments[encoded.fragment].Encoded(s_.stay.number, s_.stay.welcomed);
   if (s_.entered()) s_.Do(std::move(upload));
 }
 

@@ -36,7 +36,8 @@ const char* StageName(Stage stage);
 
 // One stay in the run, from joining to gone.
 struct Stay {
-  int64_t number = 0;
+  int64_t number = 0;    // as the site counts them
+  int64_t welcomed = 0;  // as the coordinator does
   Stage stage = Stage::kOutside;
   bool resumes = false;     // goes on from a checkpoint
   bool waited_for = false;  // the step thread waits for its place

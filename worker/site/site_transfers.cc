@@ -36,7 +36,8 @@ event::Fetched EventOf(const Tag& tag, const absl::Status& status, const Payload
 }  // namespace
 
 void SiteTransfers::Upload(const action::Upload& upload, Chunks chunks) {
-  link_->Upload({.fragment = upload.tag.fragment,
+  link_->Upload({.stay = upload.stay,
+                 .fragment = upload.tag.fragment,
                  .base = upload.base,
                  .tokens = upload.weight.tokens,
                  .steps = upload.weight.steps,

@@ -344,7 +344,7 @@ void SimulatedRun::TryJoin(int i) {
     const worker::FragmentRules& fragment = site.rules->state().fragments[p];
     Deliver(i, p, 2 * site.latency_ms);
     if (fragment.outgoing() == worker::Outgoing::kSending)
-      Send(i, fragment.ToSend(site.rules->state().stay.number), site.latency_ms);
+      Send(i, fragment.ToSend(site.rules->state().stay.number, site.rules->state().stay.welcomed), site.latency_ms);
   }
 }
 
