@@ -177,10 +177,21 @@ void BlockCodec::DecodeSum(std::span<const DecodeTerm> terms, int64_t count, flo
   std::copy_n(values.begin(), parts.rest, sum + parts.blocks * core::kBlockValues);
 }
 
+double BlockCodec::SumSquares(const uint8_t* scales, const uint8_t* codes, int64_t values) const {
+  double sum = 0;
+  for (int64_t b = 0; b < core::BlocksFor(values); ++b) {
+    sum += format_.sum_squares(scales + b * format_.scale_bytes, codes + b * format_.code_bytes, Valid(b, values));
+  }
+  return sum;
+}
+
+int64_t BlockCodec::Valid(int64_t block, int64_t values) const {
+  return format_.rotates ? core::kBlockValues : std::min(core::kBlockValues, values - block * core::kBlockValues);
+}
+
 absl::Status BlockCodec::Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const {
   for (int64_t b = 0; b < core::BlocksFor(values); ++b) {
-    const int64_t left = std::min(core::kBlockValues, values - b * core::kBlockValues);
-    const int64_t valid = format_.rotates ? core::kBlockValues : left;
+    const int64_t valid = Valid(b, values);
     const absl::Status status =
         format_.validate(scales + b * format_.scale_bytes, codes + b * format_.code_bytes, valid);
     if (!status.ok()) return absl::InvalidArgumentError(absl::StrCat("block ", b, ": ", status.message()));

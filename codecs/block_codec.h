@@ -29,6 +29,7 @@ class BlockCodec final : public Codec {
   bool Encode(const EncodeJob& job) const override;
   void Decode(const DecodeJob& job) const override;
   void DecodeSum(std::span<const DecodeTerm> terms, int64_t count, float* sum) const override;
+  double SumSquares(const uint8_t* scales, const uint8_t* codes, int64_t values) const override;
   absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const override;
 
  private:
@@ -39,6 +40,7 @@ class BlockCodec final : public Codec {
     int64_t rest;
   };
   Parts PartsOf(int64_t count, bool in_domain) const;
+  int64_t Valid(int64_t block, int64_t values) const;  // of the block's values, those that are no padding
   bool EncodeLoops(const EncodeRun& run) const;
   void DecodeLoops(const DecodeRun& run) const;
   void SumLoops(const SumRun& run) const;

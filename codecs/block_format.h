@@ -72,6 +72,8 @@ struct BlockFormat {
   void (*decode)(const uint8_t* scale, const uint8_t* codes, BlockSpan values);
   // Whether it is one that `encode` writes, with `valid` values that are no padding (256 if the codec rotates).
   absl::Status (*validate)(const uint8_t* scale, const uint8_t* codes, int64_t valid);
+  // As Codec::SumSquares, for a valid block.
+  double (*sum_squares)(const uint8_t* scale, const uint8_t* codes, int64_t valid);
 };
 
 extern const BlockFormat kFloat32Format, kBfloat16Format, kInt8Format, kInt4Format, kE3m0Format, kSignFormat,

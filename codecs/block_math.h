@@ -82,6 +82,12 @@ inline void ReadNibbles(const uint8_t* codes, Visit visit) {
   }
 }
 
+// Σ squares[nibble & 7] over a block of nibbles, of which bit 3 is a sign. Counts vectorise, a table does not.
+double SumOverMagnitudes(const uint8_t* codes, const double (&squares)[8]);
+
+// Exact: 24 bits squared are 48.
+inline double Square(float value) { return static_cast<double>(value) * static_cast<double>(value); }
+
 // INVALID_ARGUMENT if a bit of the plane is set at or beyond `valid`.
 absl::Status ValidatePlanePadding(const uint8_t* plane, int64_t valid);
 

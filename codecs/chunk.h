@@ -61,6 +61,8 @@ class ChunkView {
   DecodeTerm TermAt(int64_t first_unit, int64_t count, float weight) const;
   const Codec& codec() const { return *codec_; }
 
+  double SumSquares() const { return codec_->SumSquares(scales_, codes_, span_.values); }  // ‖d‖²
+
  private:
   // What decodes into `values`; those that are beyond the chunk belong to its last block.
   DecodeJob JobAt(int64_t first_unit, std::span<float> values, bool in_domain) const;

@@ -71,6 +71,10 @@ class Codec {
   // what Decode adds one after the other, in one pass over memory.
   virtual void DecodeSum(std::span<const DecodeTerm> terms, int64_t count, float* sum) const;
 
+  // ‖d‖² of what `values` values decode to in the codec's domain, in double: codes are counted before they are rounded
+  // to floats, blocks are added in order. The same bits on all processors.
+  virtual double SumSquares(const uint8_t* scales, const uint8_t* codes, int64_t values) const = 0;
+
   // INVALID_ARGUMENT if some block of `values` values would decode to a value that is not finite or not below
   // core::kMaxMagnitude, or a code is not one that Encode writes, in the padding of the last block too.
   virtual absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const = 0;

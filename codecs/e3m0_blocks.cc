@@ -37,14 +37,22 @@ void EncodeE3m0(ConstBlockSpan d, float, float, uint8_t* scale, uint8_t* codes) 
                [&](int64_t i) { return Nearest(std::abs(d[i]) * inverse) | (SignBit(d[i]) ? kSignNibble : 0u); });
 }
 
+inline float LevelOf(uint32_t k) {
+  return k == 0 ? 0.0f : std::bit_cast<float>((k + kExponentBias - kTop) << kMantissaBits);
+}
+
 CAUSEWAY_MULTIVERSION
 void DecodeE3m0(const uint8_t* scale, const uint8_t* codes, BlockSpan values) {
   const float stored = LoadScale(scale);
   ReadNibbles(codes, [&](int64_t i, uint32_t nibble) {
-    const uint32_t k = nibble & 7u;
-    const float level = k == 0 ? 0.0f : std::bit_cast<float>((k + kExponentBias - kTop) << kMantissaBits);
-    values[i] = WithSign(level * stored, (nibble & kSignNibble) != 0);
+    values[i] = WithSign(LevelOf(nibble & 7u) * stored, (nibble & kSignNibble) != 0);
   });
+}
+
+double SumSquaresE3m0(const uint8_t* scale, const uint8_t* codes, int64_t) {
+  double squares[8] = {};
+  for (uint32_t k = 1; k < 8; ++k) squares[k] = Square(LevelOf(k) * LoadScale(scale));
+  return SumOverMagnitudes(codes, squares);
 }
 
 absl::Status ValidateE3m0(const uint8_t* scale, const uint8_t* codes, int64_t valid) {
@@ -69,6 +77,7 @@ const BlockFormat kE3m0Format = {.id = core::CodecId::kE3m0,
                                  .rotates = false,
                                  .encode = EncodeE3m0,
                                  .decode = DecodeE3m0,
-                                 .validate = ValidateE3m0};
+                                 .validate = ValidateE3m0,
+                                 .sum_squares = SumSquaresE3m0};
 
 }  // namespace causeway::codecs

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "codecs/block_format.h"
+#include "codecs/block_math.h"
 #include "codecs/scale.h"
 #include "core/bfloat16.h"
 #include "core/limits.h"
@@ -71,6 +72,18 @@ absl::Status Validate(const uint8_t* scale, const uint8_t* codes, int64_t valid)
   return ValidateValues(values, valid);
 }
 
+CAUSEWAY_MULTIVERSION
+double SumOfSquares(const float* values) {
+  return SumOverBlock<double>([values](int i, double sum) { return sum + Square(values[i]); });
+}
+
+template <auto kDecode>
+double SumSquares(const uint8_t* scale, const uint8_t* codes, int64_t) {
+  std::array<float, core::kBlockValues> values;
+  kDecode(scale, codes, values);
+  return SumOfSquares(values.data());
+}
+
 }  // namespace
 
 const BlockFormat kFloat32Format = {.id = core::CodecId::kFloat32,
@@ -79,7 +92,8 @@ const BlockFormat kFloat32Format = {.id = core::CodecId::kFloat32,
                                     .rotates = false,
                                     .encode = EncodeFloat32,
                                     .decode = DecodeFloat32,
-                                    .validate = Validate<DecodeFloat32>};
+                                    .validate = Validate<DecodeFloat32>,
+                                    .sum_squares = SumSquares<DecodeFloat32>};
 
 const BlockFormat kBfloat16Format = {.id = core::CodecId::kBfloat16,
                                      .scale_bytes = 0,
@@ -87,6 +101,7 @@ const BlockFormat kBfloat16Format = {.id = core::CodecId::kBfloat16,
                                      .rotates = false,
                                      .encode = EncodeBfloat16,
                                      .decode = DecodeBfloat16,
-                                     .validate = Validate<DecodeBfloat16>};
+                                     .validate = Validate<DecodeBfloat16>,
+                                     .sum_squares = SumSquares<DecodeBfloat16>};
 
 }  // namespace causeway::codecs

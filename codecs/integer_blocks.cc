@@ -119,6 +119,33 @@ absl::Status ValidateInt4(const uint8_t* scale, const uint8_t* codes, int64_t va
   return ValidateIntegers(scale, integers, static_cast<int32_t>(kInt4Levels), valid);
 }
 
+CAUSEWAY_MULTIVERSION
+int32_t SumOfSquares8(const int8_t* integers) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < core::kBlockValues; ++i) sum += int32_t{integers[i]} * int32_t{integers[i]};
+  return sum;
+}
+
+// 256 squares of at most 64 fit 16 bits.
+CAUSEWAY_MULTIVERSION
+uint16_t SumOfSquares4(const uint8_t* codes) {
+  uint16_t sum = 0;
+  for (int64_t i = 0; i < kNibbleBytes; ++i) {
+    const auto low = static_cast<int16_t>((codes[i] & 15) - kInt4Zero);
+    const auto high = static_cast<int16_t>((codes[i] >> 4) - kInt4Zero);
+    sum = static_cast<uint16_t>(sum + static_cast<uint16_t>(low * low) + static_cast<uint16_t>(high * high));
+  }
+  return sum;
+}
+
+double SumSquaresInt8(const uint8_t* scale, const uint8_t* codes, int64_t) {
+  return Square(LoadScale(scale) / kInt8Levels) * SumOfSquares8(reinterpret_cast<const int8_t*>(codes));
+}
+
+double SumSquaresInt4(const uint8_t* scale, const uint8_t* codes, int64_t) {
+  return Square(LoadScale(scale) / kInt4Levels) * SumOfSquares4(codes);
+}
+
 }  // namespace
 
 const BlockFormat kInt8Format = {.id = core::CodecId::kInt8,
@@ -127,7 +154,8 @@ const BlockFormat kInt8Format = {.id = core::CodecId::kInt8,
                                  .rotates = false,
                                  .encode = EncodeInt8,
                                  .decode = DecodeInt8,
-                                 .validate = ValidateInt8};
+                                 .validate = ValidateInt8,
+                                 .sum_squares = SumSquaresInt8};
 
 const BlockFormat kInt4Format = {.id = core::CodecId::kInt4,
                                  .scale_bytes = kScaleBytes,
@@ -135,6 +163,7 @@ const BlockFormat kInt4Format = {.id = core::CodecId::kInt4,
                                  .rotates = false,
                                  .encode = EncodeInt4,
                                  .decode = DecodeInt4,
-                                 .validate = ValidateInt4};
+                                 .validate = ValidateInt4,
+                                 .sum_squares = SumSquaresInt4};
 
 }  // namespace causeway::codecs

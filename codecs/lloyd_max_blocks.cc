@@ -85,6 +85,24 @@ void DecodeLm4(const uint8_t* scale, const uint8_t* codes, BlockSpan values) {
   });
 }
 
+double SumSquaresLm2(const uint8_t* scale, const uint8_t* codes, int64_t) {
+  int64_t high = 0;
+  for (int64_t i = 0; i < kPlaneBytes; i += sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, codes + kPlaneBytes + i, sizeof(word));
+    high += std::popcount(word);
+  }
+  const float stored = LoadScale(scale);
+  return Square(kLevels2[0] * stored) * static_cast<double>(core::kBlockValues - high) +
+         Square(kLevels2[1] * stored) * static_cast<double>(high);
+}
+
+double SumSquaresLm4(const uint8_t* scale, const uint8_t* codes, int64_t) {
+  double squares[8];
+  for (int k = 0; k < 8; ++k) squares[k] = Square(kLevels4[k] * LoadScale(scale));
+  return SumOverMagnitudes(codes, squares);
+}
+
 // All codes are written, in the padding too, which is not zero after the rotation.
 absl::Status ValidateLloydMax(const uint8_t* scale, const uint8_t*, int64_t) {
   return ValidateScale(LoadScale(scale), kMaxRotatedMagnitude);
@@ -98,7 +116,8 @@ const BlockFormat kRotatedLm2Format = {.id = core::CodecId::kRotatedLm2,
                                        .rotates = true,
                                        .encode = EncodeLm2,
                                        .decode = DecodeLm2,
-                                       .validate = ValidateLloydMax};
+                                       .validate = ValidateLloydMax,
+                                       .sum_squares = SumSquaresLm2};
 
 const BlockFormat kRotatedLm4Format = {.id = core::CodecId::kRotatedLm4,
                                        .scale_bytes = kScaleBytes,
@@ -106,6 +125,7 @@ const BlockFormat kRotatedLm4Format = {.id = core::CodecId::kRotatedLm4,
                                        .rotates = true,
                                        .encode = EncodeLm4,
                                        .decode = DecodeLm4,
-                                       .validate = ValidateLloydMax};
+                                       .validate = ValidateLloydMax,
+                                       .sum_squares = SumSquaresLm4};
 
 }  // namespace causeway::codecs

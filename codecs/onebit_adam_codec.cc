@@ -70,6 +70,10 @@ class OnebitAdamSignCodec final : public Codec {
     }
   }
 
+  double SumSquares(const uint8_t* scales, const uint8_t*, int64_t values) const override {
+    return Square(LoadFloat(scales)) * static_cast<double>(values);
+  }
+
   absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const override {
     RETURN_IF_ERROR(ValidateScale(LoadFloat(scales)));
     const int64_t last = (core::BlocksFor(values) - 1) * core::kBlockValues;

@@ -40,13 +40,36 @@ void DecodeSign(const uint8_t* scale, const uint8_t* codes, BlockSpan values) {
   for (int64_t i = 0; i < core::kBlockValues; ++i) values[i] = WithSign(stored, PlaneBit(codes, i));
 }
 
+double SumSquaresSign(const uint8_t* scale, const uint8_t*, int64_t valid) {
+  return Square(LoadScale(scale)) * static_cast<double>(valid);
+}
+
 template <bool kRotates>
 absl::Status ValidateSign(const uint8_t* scale, const uint8_t* codes, int64_t valid) {
   RETURN_IF_ERROR(ValidateScale(LoadScale(scale), kScaleLimit<kRotates>));
   return ValidatePlanePadding(codes, valid);
 }
 
+CAUSEWAY_MULTIVERSION
+void CountMagnitudes(const uint8_t* codes, uint16_t (&counts)[8]) {
+  for (uint8_t k = 0; k < 8; ++k) {
+    uint16_t count = 0;
+    for (int64_t i = 0; i < kNibbleBytes; ++i) {
+      count = static_cast<uint16_t>(count + ((codes[i] & 7) == k) + (((codes[i] >> 4) & 7) == k));
+    }
+    counts[k] = count;
+  }
+}
+
 }  // namespace
+
+double SumOverMagnitudes(const uint8_t* codes, const double (&squares)[8]) {
+  uint16_t counts[8];
+  CountMagnitudes(codes, counts);
+  double sum = 0;
+  for (int k = 0; k < 8; ++k) sum += squares[k] * counts[k];
+  return sum;
+}
 
 absl::Status ValidatePlanePadding(const uint8_t* plane, int64_t valid) {
   for (int64_t i = valid; i < core::kBlockValues; ++i) {
@@ -63,7 +86,8 @@ const BlockFormat kSignFormat = {.id = core::CodecId::kSign,
                                  .rotates = false,
                                  .encode = EncodeSign<false>,
                                  .decode = DecodeSign,
-                                 .validate = ValidateSign<false>};
+                                 .validate = ValidateSign<false>,
+                                 .sum_squares = SumSquaresSign};
 
 const BlockFormat kRotatedSignFormat = {.id = core::CodecId::kRotatedSign,
                                         .scale_bytes = kScaleBytes,
@@ -71,6 +95,7 @@ const BlockFormat kRotatedSignFormat = {.id = core::CodecId::kRotatedSign,
                                         .rotates = true,
                                         .encode = EncodeSign<true>,
                                         .decode = DecodeSign,
-                                        .validate = ValidateSign<true>};
+                                        .validate = ValidateSign<true>,
+                                        .sum_squares = SumSquaresSign};
 
 }  // namespace causeway::codecs

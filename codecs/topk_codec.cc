@@ -165,6 +165,15 @@ class TopkCodec final : public Codec {
     }
   }
 
+  double SumSquares(const uint8_t* scales, const uint8_t* codes, int64_t values) const override {
+    double sum = 0;
+    for (int64_t unit = 0; unit < core::UnitsFor(values); ++unit) {
+      ForEachEntry(scales + ScaleOffset(unit), codes + CodeOffset(unit),
+                   [&](int, float value) { sum += Square(value); });
+    }
+    return sum;
+  }
+
   absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const override {
     for (int64_t unit = 0; unit < core::UnitsFor(values); ++unit) {
       const int64_t valid = std::min(core::kUnitValues, values - unit * core::kUnitValues);

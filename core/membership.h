@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -103,6 +104,11 @@ struct SiteRecord {
   std::vector<Version> first_versions;  // see Entry; empty before the site has entered
   std::vector<Version> last_merged;     // base version of its last merged contribution, −1 = none
   int64_t stay = 0;                     // how often the name has joined anew: with the session it names a stay
+  // By the values of its contributions (server/rounds/value_gate.h).
+  int refusals = 0;          // in a row
+  bool quarantined = false;  // after too many: it follows the updates, and counts for no round
+  bool starts_anew = false;  // what it holds is void: when it joins, it starts from the anchor
+  int64_t releases = 0;      // how often an operator has let it out
 
   friend bool operator==(const SiteRecord&, const SiteRecord&) = default;
 };
@@ -112,9 +118,20 @@ struct Admitted {
   Version base = 0;    // of the anchor that it is an outer gradient against
   int64_t tokens = 0;  // that its site trained on since its last merged contribution to the fragment
   int64_t steps = 0;
+  double norm = 0;  // ‖d‖ of what its chunks decode to; 0: not known
 
   friend bool operator==(const Admitted&, const Admitted&) = default;
 };
+
+// ‖d‖ of the contributions merged in a round.
+struct RoundNorms {
+  Version version = 0;  // that it made
+  std::vector<double> norms;
+
+  friend bool operator==(const RoundNorms&, const RoundNorms&) = default;
+};
+inline constexpr int kNormRounds = 16;
+using NormsOfRounds = std::deque<RoundNorms>;  // of the last rounds of a fragment, oldest first
 
 // Everything the rules of server/rounds remember: what a restart of the coordinator must find again.
 struct RoundState {
@@ -126,6 +143,7 @@ struct RoundState {
   std::vector<Version> versions;                          // decided rounds of each fragment
   std::vector<std::map<SiteId, Admitted>> contributions;  // admitted to the open round of each fragment
   std::map<SiteId, SiteRecord> sites;                     // every site that ever joined
+  std::vector<NormsOfRounds> norms;                       // of each fragment
 
   friend bool operator==(const RoundState&, const RoundState&) = default;
 };
@@ -137,6 +155,7 @@ struct Member {
   SiteState state = SiteState::kGone;
   std::string reason;
   std::vector<Version> first_versions;  // by the schedule alone for fragments of other shards, which know better
+  int64_t releases = 0;                 // as SiteRecord counts them
 
   friend bool operator==(const Member&, const Member&) = default;
 };

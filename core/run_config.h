@@ -163,8 +163,18 @@ struct MembershipConfig {
   int64_t max_staleness = 1;  // quorum mode: how many versions a contribution's base may be behind
   WeightRule weights = WeightRule::kUniform;
   MergeRule merge = MergeRule::kAverage;
+  int64_t max_tokens_per_step = 0;  // of a site; 0: as `inner` says of a Llama, else no bound
 
   friend bool operator==(const MembershipConfig&, const MembershipConfig&) = default;
+};
+
+// Which contributions are taken, by their values (server/rounds/value_gate.h).
+struct ValuesConfig {
+  double gate = 8;        // most that ‖d‖ of a contribution may be, in medians of late ones; 0 = off
+  bool clip = false;      // one beyond the gate is scaled down to it instead of refused
+  double weight_cap = 0;  // largest share of a site in a round; 0 = off
+
+  friend bool operator==(const ValuesConfig&, const ValuesConfig&) = default;
 };
 
 struct EvalConfig {
@@ -215,10 +225,16 @@ struct RunConfig {
   OuterParameters outer;  // optimizer sgd has momentum 0
   CodecConfig codec;
   MembershipConfig membership;
+  ValuesConfig values;
   EvalConfig eval;
   CheckpointConfig checkpoint;
   OffloadConfig offload;
 
+  // A site's; 0: not known.
+  int64_t max_tokens_per_step() const {
+    if (membership.max_tokens_per_step > 0 || model_kind != ModelKind::kLlama) return membership.max_tokens_per_step;
+    return inner.batch_size * sequence_length();
+  }
   // Of a Llama: how many tokens a training row has.
   int64_t sequence_length() const {
     return inner.sequence_length > 0 ? inner.sequence_length : llama.max_position_embeddings;

@@ -81,6 +81,28 @@ absl::Status Client::ChangeRun(v1::ChangeRunRequest::Change change) {
   return status.ok() ? absl::OkStatus() : Wrong(status);
 }
 
+absl::Status Client::Release(const std::string& site) {
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::ReleaseRequest request;
+  *request.mutable_context() = MakeContext();
+  request.set_site(site);
+  v1::ReleaseResponse response;
+  const grpc::Status status = stub_->ReleaseSite(&context, request, &response);
+  return status.ok() ? absl::OkStatus() : Wrong(status);
+}
+
+absl::StatusOr<std::vector<core::Version>> Client::RollBack(core::Version version) {
+  grpc::ClientContext context;  // it reads every snapshot of that version before it answers
+  v1::RollbackRequest request;
+  *request.mutable_context() = MakeContext();
+  request.set_version(version);
+  v1::RollbackResponse response;
+  const grpc::Status status = stub_->Rollback(&context, request, &response);
+  if (!status.ok()) return Wrong(status);
+  return std::vector<core::Version>(response.versions().begin(), response.versions().end());
+}
+
 absl::StatusOr<v1::HistoryResponse> Client::History(int64_t after_id) {
   grpc::ClientContext context;
   SetDeadline(context);

@@ -22,6 +22,9 @@ class Client {
   // Events with an id above `after_id`, oldest first, as many as fit an answer; none: there are no more.
   absl::StatusOr<v1::HistoryResponse> History(int64_t after_id);
   absl::Status Drain(const std::string& site);
+  absl::Status Release(const std::string& site);
+  // The version that each fragment has then.
+  absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
 
   // A fragment's anchor in padded layout, and its version.
   struct Anchor {

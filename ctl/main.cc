@@ -4,6 +4,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/shard.h"
@@ -28,7 +29,8 @@ ABSL_FLAG(std::string, out, "", "export: directory to write");
 ABSL_FLAG(std::string, assets, "",
           "export: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are copied");
 ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
-ABSL_FLAG(std::string, site, "", "drain: the site's name");
+ABSL_FLAG(std::string, site, "", "drain, release: the site's name");
+ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
 ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
 ABSL_FLAG(std::vector<std::string>, threads, {}, "codec-bench: numbers of threads, like 1,2");
 ABSL_FLAG(std::vector<std::string>, codecs, {}, "codec-bench: names, like int4,rotated_sign; all without");
@@ -47,6 +49,10 @@ constexpr char kUsage[] =
     "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
     "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
     "causewayctl stop                        all sites finish what is in flight and leave\n"
+    "causewayctl release --site=NAME         a site leaves its quarantine and starts from the global parameters\n"
+    "causewayctl rollback --to=VERSION       the global parameters become those of that version again; sites start "
+    "from "
+    "them\n"
     "causewayctl history                     what happened, from the coordinator's journal, oldest first\n"
     "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
     "causewayctl codec-bench [--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…] [--json]\n"
@@ -151,6 +157,21 @@ absl::Status Drain(Client& client) {
   return client.Drain(site);
 }
 
+absl::Status Release(Client& client) {
+  const std::string site = absl::GetFlag(FLAGS_site);
+  if (site.empty()) return absl::InvalidArgumentError("release: expected --site=NAME");
+  return client.Release(site);
+}
+
+absl::Status RollBack(Client& client) {
+  const int64_t version = absl::GetFlag(FLAGS_to);
+  if (version < 0) return absl::InvalidArgumentError("rollback: expected --to=VERSION");
+  ASSIGN_OR_RETURN(const std::vector<core::Version> versions, client.RollBack(version));
+  std::printf("rolled back to version %lld; the fragments' versions are now %s\n", static_cast<long long>(version),
+              absl::StrJoin(versions, ", ").c_str());
+  return absl::OkStatus();
+}
+
 absl::Status ShowHistory(Client& client) {
   int64_t after_id = 0;
   while (true) {
@@ -199,6 +220,8 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "pause") return client.ChangeRun(v1::ChangeRunRequest::PAUSE);
   if (command == "resume") return client.ChangeRun(v1::ChangeRunRequest::RESUME);
   if (command == "stop") return client.ChangeRun(v1::ChangeRunRequest::STOP);
+  if (command == "release") return Release(client);
+  if (command == "rollback") return RollBack(client);
   if (command == "history") return ShowHistory(client);
   return absl::InvalidArgumentError(absl::StrCat("unknown command '", command, "'; expected one of:\n", kUsage));
 }

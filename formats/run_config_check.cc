@@ -31,6 +31,7 @@ constexpr int64_t kMaxMilliseconds = 86'400'000;  // a day
 constexpr int64_t kMinLeaseMs = 100;              // a few heartbeats and a round trip around the world
 constexpr int64_t kMaxKeptStates = 1'000;
 constexpr int64_t kMaxStaleness = 1'000;
+constexpr int64_t kMaxTokensPerStep = 1'000'000'000'000;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 constexpr int64_t kMaxInterleave = 1'000'000;
 constexpr int64_t kMinSubgroup = 1'000;  // fewer would be all overhead
@@ -258,7 +259,18 @@ core::MembershipConfig ReadMembership(const v1::Membership& membership, core::Sy
   result.max_staleness = check.Integer("membership.max_staleness", membership.max_staleness(), 0, kMaxStaleness);
   result.weights = check.OneOf("membership.weights", membership.weights(), kWeightRules);
   result.merge = check.OneOf("membership.merge", membership.merge(), kMergeRules);
+  result.max_tokens_per_step =
+      check.Integer("membership.max_tokens_per_step", membership.max_tokens_per_step(), 0, kMaxTokensPerStep);
   return result;
+}
+
+core::ValuesConfig ReadValues(const v1::Values& values, core::MergeRule merge, FieldCheck& check) {
+  const double gate = check.NotNegative("values.gate", values.gate());
+  check.Expect(gate == 0 || gate >= 1, "values.gate", "0 (off) or at least 1", absl::StrCat(gate));
+  check.Expect(!values.clip() || gate > 0, "values.clip", "false without a gate", "true");
+  check.Expect(!values.clip() || merge == core::MergeRule::kAverage, "values.clip",
+               "false with membership.merge: radial_directional, which averages lengths by itself", "true");
+  return {.gate = gate, .clip = values.clip(), .weight_cap = check.Share("values.weight_cap", values.weight_cap())};
 }
 
 core::EvalConfig ReadEval(const v1::Eval& eval, FieldCheck& check) {
@@ -330,7 +342,8 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   if (given.model().has_kind()) config.model_kind = check.OneOf("model.kind", given.model().kind(), kModelKinds);
   RETURN_IF_ERROR(check.status());
 
-  v1::RunConfig message = RunConfigToMessage(config);  // the defaults, then what is given
+  if (config.model_kind == ModelKind::kSynthetic) config.values.gate = 0;  // its gradients are what run.yaml says
+  v1::RunConfig message = RunConfigToMessage(config);                      // the defaults, then what is given
   message.MergeFrom(given);
   config.run_id = message.run_id();
   check.Expect(core::IsValidName(config.run_id), "run_id", "a name of 1 to 64 of A-Z a-z 0-9 . _ -",
@@ -346,6 +359,7 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   config.outer = ReadOuter(message.outer(), given.outer(), check);
   config.codec = ReadCodec(message.codec(), config.sync.mode, check);
   config.membership = ReadMembership(message.membership(), config.sync.mode, check);
+  config.values = ReadValues(message.values(), config.membership.merge, check);
   config.eval = ReadEval(message.eval(), check);
   config.checkpoint = ReadCheckpoint(message.checkpoint(), check);
   config.offload = ReadOffload(message.offload(), check);

@@ -108,6 +108,7 @@ v1::Membership MembershipToMessage(const core::MembershipConfig& membership) {
   message.set_max_staleness(membership.max_staleness);
   message.set_weights(NameOf(membership.weights, kWeightRules));
   message.set_merge(NameOf(membership.merge, kMergeRules));
+  message.set_max_tokens_per_step(membership.max_tokens_per_step);
   return message;
 }
 
@@ -129,6 +130,9 @@ v1::RunConfig RunConfigToMessage(const core::RunConfig& config) {
   message.mutable_outer()->set_momentum(config.outer.momentum);
   *message.mutable_codec() = CodecToMessage(config.codec);
   *message.mutable_membership() = MembershipToMessage(config.membership);
+  message.mutable_values()->set_gate(config.values.gate);
+  message.mutable_values()->set_clip(config.values.clip);
+  message.mutable_values()->set_weight_cap(config.values.weight_cap);
   message.mutable_eval()->set_every_rounds(config.eval.every_rounds);
   message.mutable_eval()->set_held_out(config.eval.held_out);
   message.mutable_eval()->set_batches(config.eval.batches);

@@ -112,7 +112,8 @@ Json FixedPart(const core::RunConfig& config) {
   Json fixed = ConfigJson(config);
   fixed.erase("outer");  // every update says with which
   fixed.erase("checkpoint");
-  for (const char* key : {"min_sites", "min_quorum", "grace_ms", "max_staleness", "weights"}) {
+  fixed.erase("values");
+  for (const char* key : {"min_sites", "min_quorum", "grace_ms", "max_staleness", "weights", "max_tokens_per_step"}) {
     fixed["membership"].erase(key);  // the coordinator's alone
   }
   return fixed;

@@ -18,6 +18,7 @@ void ToProto(const core::Membership& membership, v1::MembershipUpdate* message) 
     entry->set_state(static_cast<uint32_t>(member.state));
     entry->set_reason(member.reason);
     entry->mutable_first_versions()->Assign(member.first_versions.begin(), member.first_versions.end());
+    entry->set_releases(member.releases);
   }
 }
 
@@ -37,7 +38,8 @@ absl::StatusOr<core::Membership> FromProto(const v1::MembershipUpdate& message) 
                                       .stay = entry.stay(),
                                       .state = static_cast<core::SiteState>(entry.state()),
                                       .reason = entry.reason(),
-                                      .first_versions = {entry.first_versions().begin(), entry.first_versions().end()}};
+                                      .first_versions = {entry.first_versions().begin(), entry.first_versions().end()},
+                                      .releases = entry.releases()};
   }
   return membership;
 }

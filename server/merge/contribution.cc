@@ -1,6 +1,8 @@
 #include "server/merge/contribution.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "codecs/compression.h"
@@ -8,7 +10,11 @@
 
 namespace causeway::server {
 Contribution::Contribution(std::vector<codecs::ChunkSpan> plan)
-    : plan_(std::move(plan)), num_missing_(plan_.size()), chunks_(plan_.size()), views_(plan_.size()) {}
+    : plan_(std::move(plan)),
+      num_missing_(plan_.size()),
+      chunks_(plan_.size()),
+      views_(plan_.size()),
+      squares_(plan_.size()) {}
 
 absl::Status Contribution::Add(std::string bytes) {
   ASSIGN_OR_RETURN(std::string chunk, codecs::ExpandChunk(std::move(bytes)));
@@ -21,11 +27,13 @@ absl::Status Contribution::Add(std::string bytes) {
         "expected ", planned == plan_.end() ? "no chunk so far in the fragment" : codecs::Describe(*planned), ", got ",
         codecs::Describe(view.span())));
   }
+  const double squares = view.SumSquares();
   core::MutexLock lock(mutex_);
   const auto index = planned - plan_.begin();
   if (!chunks_[index].empty()) return absl::OkStatus();
   chunks_[index] = std::move(chunk);  // the view stays valid: the bytes do not move
   views_[index] = view;
+  squares_[index] = squares;
   --num_missing_;
   return absl::OkStatus();
 }
@@ -49,6 +57,11 @@ std::vector<codecs::ChunkView> Contribution::Views() const {
   std::vector<codecs::ChunkView> views;
   for (const std::optional<codecs::ChunkView>& view : views_) views.push_back(*view);
   return views;
+}
+
+double Contribution::Norm() const {
+  CHECK(complete());
+  return std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
 }
 
 const std::vector<std::string>& Contribution::chunks() const {

@@ -32,6 +32,7 @@ class Contribution {
   // They live as long as the contribution.
   std::vector<codecs::ChunkView> Views() const;
   const std::vector<std::string>& chunks() const;
+  double Norm() const;  // ‖d‖ of what they decode to, in their codec's domain
 
  private:
   const std::vector<codecs::ChunkSpan> plan_;
@@ -39,6 +40,7 @@ class Contribution {
   size_t num_missing_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> chunks_;                      // empty: not arrived; as views_, changed under mutex_
   std::vector<std::optional<codecs::ChunkView>> views_;  // of chunks_
+  std::vector<double> squares_;                          // ‖d‖² of each
 };
 
 }  // namespace causeway::server

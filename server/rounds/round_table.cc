@@ -27,6 +27,7 @@ RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t 
       now_ms_(now_ms) {
   state_.versions.resize(num_fragments());
   state_.contributions.resize(num_fragments());
+  state_.norms.resize(num_fragments());
   open_.resize(num_fragments());
   closed_ms_.resize(num_fragments());
   for (auto& [site, record] : state_.sites) {
@@ -65,8 +66,8 @@ std::vector<SiteId> RoundTable::ActiveSites() const {
 }
 
 int RoundTable::NumActive() const {
-  return static_cast<int>(std::count_if(state_.sites.begin(), state_.sites.end(),
-                                        [](const auto& site) { return core::IsActive(site.second.state); }));
+  return static_cast<int>(
+      std::count_if(state_.sites.begin(), state_.sites.end(), [](const auto& site) { return Counts(site.second); }));
 }
 
 bool RoundTable::AnyJoining() const {
@@ -134,7 +135,9 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
     decision.resumed = goes_on;
   }
   if (goes_on) {
-    state_.sites[site].reason.clear();
+    SiteRecord& record = state_.sites[site];
+    record.reason.clear();
+    decision.forgotten = VoidAtJoin(record, request);
     Accept(site, decision);
     return decision;
   }
@@ -156,8 +159,14 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
   record.reason = "downloads the anchors";
   record.first_versions.clear();
   record.last_merged.resize(num_fragments(), -1);
+  decision.forgotten |= VoidAtJoin(record, request);
   Accept(site, decision);
   return decision;
+}
+
+// It is said again until the site has its place: it may not have heard of it.
+bool RoundTable::VoidAtJoin(const SiteRecord& record, const JoinRequest& request) {
+  return record.starts_anew && !core::IsActive(record.state) && !request.held.empty();
 }
 
 void RoundTable::AskForSeed(const SiteId& joined, Actions& actions) {
@@ -232,6 +241,7 @@ void RoundTable::MarkGone(const SiteId& site, const std::string& reason, Actions
   links_.erase(site);
   gone_.Note(site, now_ms_);
   pace_.Forget(site);
+  for (OpenRound& open : open_) open.refused.erase(site);
   actions.push_back(Dropped{site, reason});
 }
 
@@ -250,8 +260,12 @@ void RoundTable::DropStranded(Actions& actions) {
   const std::optional<FragmentId> fragment = StrandedFragment();
   if (!fragment) return;
   // That drop looks after the others.
-  Drop(ActiveSites().front(),
+  Drop(Stranded(),
        absl::StrCat("nobody is left to contribute to the open round of fragment ", *fragment, "; joins anew"), actions);
+}
+
+SiteId RoundTable::Stranded() const {
+  return std::ranges::find_if(state_.sites, [](const auto& site) { return Counts(site.second); })->first;
 }
 
 std::optional<FragmentId> RoundTable::StrandedFragment() const {
@@ -312,6 +326,7 @@ Enter RoundTable::EnterNow(const SiteId& site) {
   record.state = SiteState::kTraining;
   record.reason.clear();
   record.first_versions = enter.entry.first_versions;
+  record.starts_anew = false;
   links_[site].entry_step = enter.entry.step;
   enter.entry.sites = ActiveSites();
   enter.entry.stay = record.stay;
@@ -359,41 +374,6 @@ void RoundTable::StoodStill(int64_t from_ms, int64_t to_ms) {
     link.deadline_ms += to_ms - std::clamp(heard_ms, from_ms, to_ms);
   }
   pace_.InterruptedAll();  // reports that waited meanwhile come all at once
-}
-
-absl::Status RoundTable::Pause() {
-  if (state_.paused) return absl::FailedPreconditionError("the run is paused already");
-  if (state_.stopped) return absl::FailedPreconditionError("the run is stopped");
-  if (run_state() == RunState::kDone) return absl::FailedPreconditionError("the run is done");
-  state_.paused = true;
-  return absl::OkStatus();
-}
-
-absl::Status RoundTable::Resume() {
-  if (!held() && !state_.stopped) {
-    return absl::FailedPreconditionError("the run is neither paused nor stopped by an operator");
-  }
-  doubt_settled_ |= doubted();
-  doubt_.clear();
-  if (follows()) return absl::OkStatus();  // what shard 0 has paused is not this one's to resume
-  state_.paused = state_.stopped = false;
-  pace_.InterruptedAll();  // sites stood still
-  return absl::OkStatus();
-}
-
-absl::Status RoundTable::Stop() {
-  if (state_.stopped) return absl::FailedPreconditionError("the run is stopped already");
-  if (run_state() == RunState::kDone) return absl::FailedPreconditionError("the run is done");
-  doubt_.clear();
-  state_.paused = false;  // or the rounds that the sites wait for in order to leave would not close
-  state_.stopped = true;
-  pace_.InterruptedAll();
-  for (auto& [site, record] : state_.sites) {
-    if (record.state != SiteState::kTraining) continue;
-    record.state = SiteState::kDraining;
-    record.reason = "stopped by an operator";
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace causeway::server

@@ -37,6 +37,7 @@
 #include "core/shard.h"
 #include "server/rounds/gone_names.h"
 #include "server/rounds/pace.h"
+#include "server/rounds/value_gate.h"
 
 namespace causeway::server {
 
@@ -44,6 +45,16 @@ struct RoundRules {
   core::SyncConfig sync;
   core::MembershipConfig membership;
   core::Shard shard;
+  core::ValuesConfig values = {.gate = 0};
+  int64_t max_tokens_per_step = 0;  // of a site; 0: not known
+};
+
+// A contribution that is far longer than those of late rounds, and is merged.
+struct Outlier {
+  core::SiteId site;
+  core::FragmentId fragment = 0;
+  core::Version base = 0;  // of its round
+  std::string text;        // "norm 8.6e+29 is 2e+30 times the median of 16 rounds"
 };
 
 // ---- What the table asks its owner to do ----
@@ -63,12 +74,15 @@ struct CloseRound {
     core::SiteId site;
     core::Version base = 0;  // of its contribution, up to max_staleness behind the round's
     double weight = 0;       // not normalised, above 0
+    float clip = 1;          // what is merged is so much of its share
   };
   core::FragmentId fragment = 0;
   core::Version base = 0;
   std::vector<Contributor> contributors;  // in bytewise order of site
   std::vector<core::SiteId> sites;        // that share the data from here on
   std::string reason;                     // "all 3 active sites have contributed", …
+  // Nothing is merged: what the round makes is the parameters of that version once more.
+  std::optional<core::Version> rolled_back_to;
 };
 // Forget what this site has sent but not completed; its name is free.
 struct Dropped {
@@ -157,16 +171,24 @@ class RoundTable {
   void BeginAnotherModel();  // they are of no use any more; no site has trained yet
   Actions Ready(const core::SiteId& site, const core::SessionId& session);
 
+  // After CheckContribution has taken it, and before Admit: why its length is refused (server/rounds/value_gate.h), of
+  // `parameters` values; nothing if it is not.
+  std::optional<std::string> WhyTooLong(const core::SiteId& site, core::FragmentId fragment,
+                                        const core::Admitted& contribution, int64_t parameters) const;
+  // It is: the open round does not expect it, and after some in a row the site is in quarantine.
+  Actions RefuseValues(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
+                       const std::string& why, int64_t now_ms);
+
   // Whether this contribution may be taken: OK; ALREADY_EXISTS if it was admitted or merged (a repeat, to be told so,
-  // also after its session ended); FAILED_PRECONDITION, with the reason, if it is refused; INVALID_ARGUMENT if it
-  // counts nothing that its weight could come from.
+  // also after its session ended); FAILED_PRECONDITION, with the reason, if it is refused; INVALID_ARGUMENT if all but
+  // its tokens and steps are right: then RefuseValues.
   absl::Status CheckContribution(const core::SiteId& site, const core::SessionId& session, core::FragmentId fragment,
                                  const core::Admitted& contribution) const;
 
   // A contribution that CheckContribution took is complete and valid: irrevocable from now on. `transfer_ms` is how
   // long its chunks took.
   Actions Admit(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
-                int64_t transfer_ms, int64_t now_ms);
+                int64_t transfer_ms, int64_t now_ms, int64_t parameters = 0);
 
   // ---- Shards ----
   core::Membership membership() const;                                 // shard 0: what the others follow
@@ -187,6 +209,10 @@ class RoundTable {
   // All active sites drain (the owner tells them), joiners are refused, and it is done when all have left. Ends a
   // pause: sites leave when their open rounds have closed.
   absl::Status Stop();
+  // Lets a site out of quarantine: it joins anew, from the anchor. FAILED_PRECONDITION if it is not in any.
+  absl::Status Release(const core::SiteId& site, Actions& actions, int64_t now_ms);
+  // Each open round ends unmerged and makes the parameters of `version` once more; all sites join anew, from them.
+  absl::Status RollBack(core::Version version, Actions& actions, int64_t now_ms);
   bool held() const { return state_.paused || !doubt_.empty(); }  // sites should hold before their next step
 
   Actions Tick(int64_t now_ms);  // ends leases and graces; a few dozen times a second
@@ -205,6 +231,8 @@ class RoundTable {
   RoundPhase Phase(core::FragmentId fragment) const;
   // What the open round waits for: "1 of 2 for a quorum; waiting for asia, us"; empty when nobody contributed.
   std::string RoundReason(core::FragmentId fragment) const;
+  // Contributions of late rounds that were merged though they were long: there is no gate, or one that scales.
+  const std::vector<Outlier>& outliers() const { return outliers_; }
 
  private:
   struct Link {
@@ -219,6 +247,7 @@ class RoundTable {
     std::optional<int64_t> first_ms;   // first admission; none if the wait since says nothing about the sites
     std::optional<int64_t> quorum_ms;  // the quorum was reached, and the grace began
     int64_t grace_ms = 0;
+    std::map<core::SiteId, std::string> refused;  // whose contributions, and why
   };
 
   bool synchronous() const { return rules_.sync.mode == core::SyncMode::kSynchronous; }
@@ -235,11 +264,13 @@ class RoundTable {
   void Accept(const core::SiteId& site, JoinDecision& decision);
   Actions StartIfEnough();
   Enter EnterNow(const core::SiteId& site);
+  static bool VoidAtJoin(const core::SiteRecord& record, const JoinRequest& request);
   void AskForSeed(const core::SiteId& joined, Actions& actions);
   void MarkGone(const core::SiteId& site, const std::string& reason, Actions& actions);
   void Drop(const core::SiteId& site, const std::string& reason, Actions& actions);
   void DropStranded(Actions& actions);
   std::optional<core::FragmentId> StrandedFragment() const;
+  core::SiteId Stranded() const;  // whom it is about
   Actions EnterReady();
 
   // round_table_shards.cc
@@ -253,7 +284,6 @@ class RoundTable {
   void AskSeederOfFollowed(Actions& actions) const;
 
   // round_table_rounds.cc: when rounds close.
-  absl::Status CheckCounts(const core::Admitted& contribution) const;
   absl::Status CheckRepeat(const core::SiteId& site, core::FragmentId fragment, core::Version base) const;
   std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;  // whom the open round waits for
   bool AnyMissingFrom(core::FragmentId fragment) const;
@@ -269,6 +299,17 @@ class RoundTable {
   void CloseRounds(Actions& actions);
   CloseRound Close(core::FragmentId fragment);
   std::string WhyItCloses(core::FragmentId fragment) const;
+
+  // round_table_values.cc: which contributions are taken.
+  static bool Counts(const core::SiteRecord& record) { return core::IsActive(record.state) && !record.quarantined; }
+  absl::Status CheckCounts(const core::Admitted& contribution) const;
+  int64_t CountedSteps(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution) const;
+  absl::Status CheckQuarantine(const core::SiteId& site, core::FragmentId fragment) const;
+  NormBound BoundFor(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
+                     int64_t parameters) const;
+  void NoteOutlier(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
+                   int64_t parameters);
+  void Weigh(core::FragmentId fragment, CloseRound& close);
 
   // round_table_reasons.cc
   bool BelowQuorum() const;
@@ -294,6 +335,7 @@ class RoundTable {
   std::vector<OpenRound> open_;                    // of each fragment
   std::vector<std::optional<int64_t>> closed_ms_;  // when the last round of each fragment closed
   std::optional<int64_t> last_closed_ms_;          // of all of them
+  std::vector<Outlier> outliers_;                  // of the last core::kNormRounds rounds
 };
 
 }  // namespace causeway::server

@@ -48,8 +48,11 @@ RunState RoundTable::run_state() const {
 
 std::string RoundTable::QuorumReason() const {
   const int active = NumActive();
+  const auto apart = static_cast<int>(ActiveSites().size()) - active;
+  if (active == 0 && apart > 0) return "all active sites are in quarantine (causewayctl release)";
   if (active == 0) return "no site is in the run; it goes on when one joins";
-  return absl::StrCat(active, active == 1 ? " site is active, " : " sites are active, ", rules_.membership.min_quorum,
+  return absl::StrCat(active, active == 1 ? " site is active, " : " sites are active, ",
+                      apart > 0 ? absl::StrCat(apart, " in quarantine, ") : "", rules_.membership.min_quorum,
                       " are needed (min_quorum)");
 }
 

@@ -13,21 +13,6 @@ using core::SiteId;
 using core::SiteRecord;
 using core::Version;
 
-absl::Status RoundTable::CheckCounts(const core::Admitted& contribution) const {
-  const int64_t tokens = contribution.tokens;
-  const int64_t steps = contribution.steps;
-  if (tokens < 0 || steps < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected tokens and steps of at least 0, got ", tokens, " tokens and ", steps, " steps"));
-  }
-  if (rules_.membership.weights != core::WeightRule::kUniform && (tokens == 0 || steps == 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("contributions are weighted by tokens (weights): expected at least one token and one step, got ",
-                     tokens, " tokens and ", steps, " steps"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status RoundTable::CheckRepeat(const SiteId& site, FragmentId fragment, Version base) const {
   const auto waiting = state_.contributions[fragment].find(site);
   if (waiting != state_.contributions[fragment].end() && waiting->second.base == base) {
@@ -56,7 +41,6 @@ absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& 
   if (!core::IsActive(record.state)) {
     return absl::FailedPreconditionError(absl::StrCat("site ", site, " has not entered yet"));
   }
-  RETURN_IF_ERROR(CheckCounts(contribution));
   const Version open = state_.versions[fragment];
   const Version base = contribution.base;
   if (base < record.first_versions[fragment]) {
@@ -80,12 +64,15 @@ absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& 
                                                       base, ", ", open - base, " behind version ", open, "; at most ",
                                                       rules_.membership.max_staleness, " is allowed (max_staleness)"));
   }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(CheckQuarantine(site, fragment));
+  return CheckCounts(contribution);
 }
 
 Actions RoundTable::Admit(const SiteId& site, FragmentId fragment, const core::Admitted& contribution,
-                          int64_t transfer_ms, int64_t now_ms) {
+                          int64_t transfer_ms, int64_t now_ms, int64_t parameters) {
   SetNow(now_ms);
+  NoteOutlier(site, fragment, contribution, parameters);
+  state_.sites[site].refusals = 0;
   auto& contributors = state_.contributions[fragment];
   CHECK(contribution.base <= state_.versions[fragment] && !contributors.contains(site));
   if (contributors.empty()) open_[fragment].first_ms = now_ms_;
@@ -109,8 +96,9 @@ std::vector<core::Version> RoundTable::LastAdmitted(const SiteId& site) const {
 }
 
 bool RoundTable::Misses(FragmentId fragment, const SiteId& site, const SiteRecord& record) const {
-  return core::IsActive(record.state) && record.first_versions[fragment] <= state_.versions[fragment] &&
-         !state_.contributions[fragment].contains(site) && (synchronous() || !IsCompleting(site));
+  return Counts(record) && record.first_versions[fragment] <= state_.versions[fragment] &&
+         !state_.contributions[fragment].contains(site) && !open_[fragment].refused.contains(site) &&
+         (synchronous() || !IsCompleting(site));
 }
 
 std::vector<SiteId> RoundTable::MissingFrom(FragmentId fragment) const {
@@ -143,7 +131,7 @@ int RoundTable::Quorum(FragmentId fragment) const {
   const auto& contributors = state_.contributions[fragment];
   int could = static_cast<int>(contributors.size());
   for (const auto& [site, record] : state_.sites) {
-    could += core::IsActive(record.state) && !IsCompleting(site) && !contributors.contains(site);
+    could += Counts(record) && !IsCompleting(site) && !contributors.contains(site);
   }
   return std::min(rules_.membership.min_quorum, std::max(1, could));
 }
@@ -212,11 +200,9 @@ CloseRound RoundTable::Close(FragmentId fragment) {
                    .contributors = {},
                    .sites = ActiveSites(),
                    .reason = WhyItCloses(fragment)};
-  for (const auto& [site, admitted] : contributors) {
-    state_.sites[site].last_merged[fragment] = admitted.base;
-    const double weight = ContributionWeight(rules_.membership.weights, admitted.tokens, admitted.steps);
-    close.contributors.push_back({.site = site, .base = admitted.base, .weight = weight});
-  }
+  for (const auto& [site, admitted] : contributors) close.contributors.push_back({.site = site, .base = admitted.base});
+  Weigh(fragment, close);
+  for (const auto& [site, admitted] : contributors) state_.sites[site].last_merged[fragment] = admitted.base;
   contributors.clear();
   open_[fragment] = {};
   ++state_.versions[fragment];
@@ -233,7 +219,7 @@ std::string RoundTable::WhyItCloses(FragmentId fragment) const {
   }
   int contributed = 0;  // of those who are still there
   for (const auto& [site, record] : state_.sites) {
-    contributed += core::IsActive(record.state) && state_.contributions[fragment].contains(site);
+    contributed += Counts(record) && state_.contributions[fragment].contains(site);
   }
   if (contributed == 0) return "nobody is left who could contribute";
   if (contributed < NumActive()) return "nobody else is left who could contribute";

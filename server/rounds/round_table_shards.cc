@@ -35,7 +35,8 @@ Membership RoundTable::membership() const {
                               .stay = record.stay,
                               .state = record.state,
                               .reason = record.reason,
-                              .first_versions = record.first_versions};
+                              .first_versions = record.first_versions,
+                              .releases = record.releases};
   }
   return membership;
 }
@@ -99,7 +100,7 @@ Actions RoundTable::HeardOfShard(int shard, const ShardReport& report) {
 ShardReport RoundTable::report() const {
   ShardReport report{.seeded = seeded_here_, .versions = state_.versions};
   if (!StrandedFragment()) return report;
-  report.stranded = ActiveSites().front();
+  report.stranded = Stranded();
   report.stranded_stay = state_.sites.at(report.stranded).stay;
   return report;
 }
@@ -146,6 +147,11 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
     record.stay = member.stay;
     record.state = member.state;
     record.reason = member.reason;
+    if (member.releases > record.releases) {
+      record.quarantined = false;
+      record.refusals = 0;
+    }
+    record.releases = member.releases;
     record.last_merged.resize(num_fragments(), -1);
     if (member.state == SiteState::kGone) {
       gone_.Note(site, now_ms_);

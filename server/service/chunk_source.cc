@@ -59,6 +59,16 @@ void Update::End(uint64_t digest) {
   waiters_->Wake(key_);
 }
 
+void Update::Abandon(core::Version version, const absl::Status& why) {
+  {
+    core::MutexLock lock(mutex_);
+    CHECK(!header_);
+    header_ = {.version = version};
+    abandoned_ = why;
+  }
+  waiters_->Wake(key_);
+}
+
 void Update::MoveTo(const Extent& extent) {
   core::MutexLock lock(mutex_);
   CHECK(digest_ && extent.chunk_bytes.size() == chunks_.size());
@@ -81,6 +91,7 @@ ChunkSource::Item Update::Get(size_t index, Waiter waiter) {
   std::shared_ptr<const Extent> extent;
   {
     core::MutexLock lock(mutex_);
+    if (!abandoned_.ok()) return {.error = abandoned_};
     if (index < chunks_.size()) return {.chunk = chunks_[index]};
     if (extent_ == nullptr || index >= extent_->chunk_bytes.size()) {
       if (digest_) return {.end = digest_};

@@ -48,7 +48,8 @@ class Update final : public ChunkSource {
   void Begin(const RoundRecord& round, int num_chunks);  // the round was decided
   void Append(std::string chunk);
   void End(uint64_t digest);
-  void MoveTo(const Extent& extent);  // it can be read from the journal; memory is let go
+  void Abandon(core::Version version, const absl::Status& why);  // instead of Begin: there will be none to that version
+  void MoveTo(const Extent& extent);                             // it can be read from the journal; memory is let go
 
   std::vector<ChunkPtr> chunks() const;  // in memory
 
@@ -64,6 +65,7 @@ class Update final : public ChunkSource {
   std::vector<ChunkPtr> chunks_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Extent> extent_ ABSL_GUARDED_BY(mutex_);  // instead of them
   std::optional<uint64_t> digest_ ABSL_GUARDED_BY(mutex_);
+  absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Anchor and momentum of a snapshot as float32 chunks, anchor first, compressed where it pays. Reading goes on when the

@@ -131,6 +131,10 @@ class Coordinator {
   // ---- The people who run it ----
   absl::Status Drain(const core::SiteId& site);                 // FAILED_PRECONDITION if it is not in the run
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);  // FAILED_PRECONDITION if it changes nothing
+  absl::Status Release(const core::SiteId& site);               // FAILED_PRECONDITION if it is not in quarantine
+  // The parameters of a version that is kept become the newest, and all sites join anew, from them. Gives the version
+  // that each fragment has then. FAILED_PRECONDITION: it is not kept, with those that are.
+  absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
   absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit) const;
   StatusSnapshot Status() const;
 
@@ -154,6 +158,7 @@ class Coordinator {
     std::optional<SiteStatus::Merged> last_merged;
     std::optional<SiteStatus::Missed> missed;
     core::Version staleness = 0;
+    SiteStatus::Norm norm;
   };
   struct Arriving {
     std::shared_ptr<Contribution> contribution;
@@ -210,6 +215,8 @@ class Coordinator {
                                            std::vector<std::shared_ptr<Contribution>> seeds) const;
   absl::Status SaveSeed(const RunRecord& run, std::vector<StartingFragment>& fragments) const;
   void Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RefuseValues(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnMerged(core::FragmentId fragment, core::AnchorDigest committed, double merge_s);
   bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }

@@ -100,7 +100,8 @@ void Coordinator::Perform(const CloseRound& action) {
                     .outer = options_.config.outer,
                     .sites = action.sites,
                     .reason = action.reason,
-                    .codecs = DecideCodecs(action.fragment)};
+                    .codecs = DecideCodecs(action.fragment),
+                    .rolled_back_to = action.rolled_back_to};
   std::vector<double> weights;
   for (const CloseRound::Contributor& contributor : action.contributors) weights.push_back(contributor.weight);
   const std::vector<float> normalized = NormalizedWeights(weights);
@@ -109,11 +110,12 @@ void Coordinator::Perform(const CloseRound& action) {
   MergeJob job;
   for (size_t i = 0; i < action.contributors.size(); ++i) {
     const CloseRound::Contributor& contributor = action.contributors[i];
-    round.contributors.push_back({contributor.site, contributor.base, normalized[i]});
+    round.contributors.push_back({contributor.site, contributor.base, normalized[i] * contributor.clip});
     job.contributions.push_back(open.at(contributor.site).contribution);
     open.erase(contributor.site);
     members_[contributor.site].merged_weight += normalized[i];
   }
+  if (action.rolled_back_to) open.clear();
   ++rounds_closed_;
   // Without its numbers a reason changes when something else than the time does.
   std::string reason = action.reason;

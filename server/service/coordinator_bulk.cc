@@ -107,10 +107,11 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, 
   }
   core::MutexLock lock(mutex_);
   const core::SiteId& site = header.context().site();
-  const core::Admitted admitted = AdmittedOf(header);
+  core::Admitted admitted = AdmittedOf(header);
   const absl::Status status = rounds_->CheckContribution(site, header.context().session(), header.fragment(), admitted);
   if (!status.ok()) {
     // Also a repeat of what was admitted is told when that is durable: it may be on its way to the journal.
+    if (absl::IsInvalidArgument(status)) RefuseValues(header, admitted, std::string(status.message()));
     Then([verdict, answer = VerdictOf(status)] { verdict(answer); });
     if (upload.contribution != nullptr && !absl::IsAlreadyExists(status)) Forget(header.fragment(), site, upload);
     return Publish();
@@ -121,6 +122,14 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, 
     Then([verdict] { verdict(Refused("the site has begun this contribution anew")); });
     return Publish();
   }
+  admitted.norm = upload.contribution->Norm();
+  const int64_t parameters = model_.map().fragment(header.fragment()).parameters;
+  if (const auto why = rounds_->WhyTooLong(site, header.fragment(), admitted, parameters)) {
+    RefuseValues(header, admitted, *why);
+    Then([verdict, why = *why] { verdict(Refused(why)); });
+    Forget(header.fragment(), site, upload);
+    return Publish();
+  }
   ContributionRecord record{.fragment = header.fragment(), .site = site, .admitted = admitted};
   for (const std::string& chunk : upload.contribution->chunks()) {
     record.chunks.push_back(ChunkPtr(upload.contribution, &chunk));  // shares the contribution's life
@@ -129,9 +138,23 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, 
   const int64_t now_ms = options_.clock->NowMs();
   const int64_t begun_ms = arriving->second.begun_ms;
   LogArrived(header.fragment(), site, begun_ms);
-  Perform(rounds_->Admit(site, header.fragment(), admitted, now_ms - begun_ms, now_ms));
+  members_[site].norm = {.fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm};
+  Perform(rounds_->Admit(site, header.fragment(), admitted, now_ms - begun_ms, now_ms, parameters));
   Then([verdict] { verdict(Admitted()); });
   Publish();
+}
+
+void Coordinator::RefuseValues(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why) {
+  const core::SiteId& site = header.context().site();
+  members_[site].norm = {.fragment = header.fragment(), .base = admitted.base, .norm = admitted.norm, .refused = why};
+  state_changed_ = true;
+  spdlog::warn("site {}: its contribution to fragment {} is refused: {}", site, header.fragment(), why);
+  Note("refuse", site, header.fragment(), why);
+  Perform(rounds_->RefuseValues(site, header.fragment(), admitted, why, options_.clock->NowMs()));
+  const core::SiteRecord& record = rounds_->state().sites.at(site);
+  if (!record.quarantined) return;
+  spdlog::error("site {}: {}", site, record.reason);
+  Note("quarantine", site, -1, record.reason);
 }
 
 // Of a contribution that was refused: its site may send another one of the same base.

@@ -29,8 +29,8 @@ absl::Status Coordinator::Restore(StoredRun stored) {
                        model.seeder);
     BeginModel();
   }
-  rounds_ = std::make_unique<RoundTable>(RoundRules{config.sync, config.membership, options_.shard},
-                                         std::move(stored.rounds), started_ms_, model_.seeder());
+  const RoundRules rules{config.sync, config.membership, options_.shard, config.values, config.max_tokens_per_step()};
+  rounds_ = std::make_unique<RoundTable>(rules, std::move(stored.rounds), started_ms_, model_.seeder());
   Note("start", "", -1, absl::StrCat("epoch ", journal_->epoch()));
   for (const std::string& repaired : journal_->repaired()) {
     spdlog::warn("{}", repaired);
@@ -221,6 +221,53 @@ absl::Status Coordinator::TellRules(v1::ChangeRunRequest::Change change) {
     case v1::ChangeRunRequest::STOP: return rounds_->Stop();
     default: return absl::InvalidArgumentError(absl::StrCat("expected pause, resume or stop, got ", change));
   }
+}
+
+absl::Status Coordinator::Release(const core::SiteId& site) {
+  RETURN_IF_ERROR(CheckLeads("release"));
+  {
+    core::MutexLock lock(mutex_);
+    Actions actions;
+    RETURN_IF_ERROR(rounds_->Release(site, actions, options_.clock->NowMs()));
+    state_changed_ = true;
+    Note("release", site, -1, "by an operator: it starts from the anchor");
+    Perform(actions);
+    Publish();
+  }
+  journal_->Flush();
+  return status();
+}
+
+absl::StatusOr<std::vector<core::Version>> Coordinator::RollBack(core::Version version) {
+  if (!options_.shard.alone()) {
+    return absl::FailedPreconditionError(
+        "a run of several shards cannot be rolled back while it runs; restore a backup of all their state directories");
+  }
+  int num_fragments = 0;
+  {
+    core::MutexLock lock(mutex_);
+    if (!model_.stays()) return absl::FailedPreconditionError("the run has no parameters yet");
+    num_fragments = model_.map().num_fragments();
+  }
+  RETURN_IF_ERROR(journal_->Keep(version, num_fragments));
+  for (core::FragmentId p = 0; p < num_fragments; ++p) {  // a damaged one is found before anything is decided
+    RETURN_IF_ERROR(journal_->LoadSnapshot(p, version).status());
+  }
+  std::vector<core::Version> versions;
+  {
+    core::MutexLock lock(mutex_);
+    Actions actions;
+    RETURN_IF_ERROR(rounds_->RollBack(version, actions, options_.clock->NowMs()));
+    state_changed_ = true;
+    Note("rollback", "", -1, absl::StrCat("to version ", version, ", by an operator"));
+    spdlog::warn("the run is rolled back to version {}", version);
+    Perform(actions);
+    Publish();
+    versions = rounds_->state().versions;
+  }
+  journal_->Flush();
+  RETURN_IF_ERROR(status());
+  return versions;
 }
 
 absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_t limit) const {

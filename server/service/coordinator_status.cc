@@ -113,7 +113,10 @@ void Coordinator::SetContributing(const SiteRecord& record, SiteStatus& status) 
     status.contributing |= record.first_versions[p] <= rounds_->state().versions[p];
     first = std::min(first.value_or(record.first_versions[p]), record.first_versions[p]);
   }
-  if (!status.contributing) {
+  if (record.quarantined) {
+    status.contributing = false;
+    status.contributing_reason = record.reason;
+  } else if (!status.contributing) {
     status.contributing_reason =
         absl::StrCat("it has entered, and takes part from version ", first.value_or(0) + 1, " on");
   } else if (status.progress->completing && options_.config.sync.mode == core::SyncMode::kQuorum) {
@@ -164,6 +167,7 @@ SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& rec
     status.last_merged = member.last_merged;
     status.missed = member.missed;
     status.staleness = member.staleness;
+    status.norm = member.norm;
     if (record.state == SiteState::kJoining && now_ms - member.joining_ms > kLongJoinMs) {
       status.reason =
           absl::StrCat("joining for ", (now_ms - member.joining_ms) / 1000, " s, waits for ", WhyJoining(site));
@@ -173,6 +177,8 @@ SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& rec
   if (const auto eval = eval_loss_.by_site.find(site); eval != eval_loss_.by_site.end()) {
     status.eval = {eval->second.loss, eval->second.versions};
   }
+  status.refusals = record.refusals;
+  status.quarantined = record.quarantined;
   SetContributing(record, status);
   return status;
 }
@@ -208,6 +214,9 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));
   for (const auto& [site, found] : strangers_.Present(options_.clock->NowMs())) {
     snapshot.strangers.push_back({site, std::string(DoubtName(found.doubt)), found.text});
+  }
+  for (const Outlier& outlier : rounds_->outliers()) {
+    snapshot.outliers.push_back({outlier.site, outlier.fragment, outlier.base + 1, outlier.text});
   }
   if (!model_.known() || !parameters_->is_set()) return snapshot;  // before the seed nothing has a version
   for (const core::Fragment& fragment : model_.map().fragments()) {

@@ -18,7 +18,8 @@ using Streams = v1::Coordinator::WithCallbackMethod_Control<v1::Coordinator::Wit
 using CoordinatorService = v1::Coordinator::WithGenericMethod_Describe<
     v1::Coordinator::WithGenericMethod_GetStatus<v1::Coordinator::WithGenericMethod_DrainSite<
         v1::Coordinator::WithGenericMethod_ChangeRun<v1::Coordinator::WithGenericMethod_GetHistory<
-            v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_Show<Streams>>>>>>>;
+            v1::Coordinator::WithGenericMethod_ReleaseSite<v1::Coordinator::WithGenericMethod_Rollback<
+                v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_Show<Streams>>>>>>>>>;
 
 class GrpcService final : public CoordinatorService {
  public:
@@ -95,6 +96,22 @@ void AddCommands(Coordinator* coordinator, Gate* gate, UnaryService& service) {
         if (status.ok()) status = coordinator->CheckContext(request.context());
         if (status.ok()) status = coordinator->ChangeRun(request.change());
         return status;
+      });
+  service.Add<v1::ReleaseRequest, v1::ReleaseResponse>(
+      "ReleaseSite", [=](const Peer& peer, const v1::ReleaseRequest& request, v1::ReleaseResponse&) {
+        absl::Status status = gate->Command(peer);
+        if (status.ok()) status = coordinator->CheckContext(request.context());
+        if (status.ok()) status = coordinator->Release(request.site());
+        return status;
+      });
+  service.Add<v1::RollbackRequest, v1::RollbackResponse>(
+      "Rollback", [=](const Peer& peer, const v1::RollbackRequest& request, v1::RollbackResponse& response) {
+        absl::Status status = gate->Command(peer);
+        if (status.ok()) status = coordinator->CheckContext(request.context());
+        if (!status.ok()) return status;
+        const absl::StatusOr<std::vector<core::Version>> versions = coordinator->RollBack(request.version());
+        if (versions.ok()) response.mutable_versions()->Assign(versions->begin(), versions->end());
+        return versions.status();
       });
 }
 

@@ -108,6 +108,7 @@ void Parameters::Run() {
 
 absl::Status Parameters::MergeOne(MergeJob& job) {
   const RoundRecord& round = job.round;
+  if (round.rolled_back_to) return RollBack(round);
   Slot& slot = slots_[round.fragment];
   if (job.contributions.empty()) {
     ASSIGN_OR_RETURN(job.contributions, job.load());
@@ -161,6 +162,28 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
                                         .stored = [update](const Extent& extent) { update->MoveTo(extent); }}}});
   options_.merged(round.fragment, {round.base + 1, digest}, merge_s);
   return snapshot ? Snapshot(round.fragment) : absl::OkStatus();
+}
+
+// A joiner needs the snapshot at once, and what was rolled back to need not be kept beyond it.
+absl::Status Parameters::RollBack(const RoundRecord& round) {
+  Slot& slot = slots_[round.fragment];
+  ASSIGN_OR_RETURN(core::FragmentState state, options_.journal->LoadSnapshot(round.fragment, *round.rolled_back_to));
+  state.version = round.base + 1;
+  const uint64_t digest = state.Digest();
+  std::shared_ptr<Update> update;
+  {
+    core::MutexLock lock(mutex_);
+    CHECK(slot.state.version == round.base);
+    update = slot.updates.at(round.base);
+    slot.state = std::move(state);
+    slot.committed = {slot.state.version, digest};
+    slot.committed_up = round.codecs ? std::optional(round.codecs->next_up) : std::nullopt;
+    --slot.queued;
+  }
+  update->Abandon(round.base + 1, absl::NotFoundError(round.reason));
+  options_.journal->Commit({.merged = {{.fragment = round.fragment, .base = round.base, .digest = digest}}});
+  options_.merged(round.fragment, {round.base + 1, digest}, /*merge_s=*/0);
+  return Snapshot(round.fragment);
 }
 
 absl::Status Parameters::Snapshot(core::FragmentId fragment) {

@@ -95,6 +95,7 @@ class Parameters {
 
   void Run();
   absl::Status MergeOne(MergeJob& job);
+  absl::Status RollBack(const RoundRecord& round);
   absl::Status Snapshot(core::FragmentId fragment);
   bool NextSnapshot(core::FragmentId* fragment) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   WaitKey KeyOf(core::FragmentId fragment, core::Version version) const {

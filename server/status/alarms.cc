@@ -156,6 +156,37 @@ void FindStrangers(const StatusSnapshot& snapshot, Alarms& alarms) {
   }
 }
 
+void FindRefused(const SiteStatus& site, Alarms& alarms) {
+  if (site.quarantined) {
+    alarms.push_back(
+        {.name = "site_quarantined",
+         .severity = Severity::kCritical,
+         .site = site.name,
+         .text = absl::StrCat(site.name, " is in quarantine: ", site.refusals, " contributions in a row were refused",
+                              site.norm.refused.empty() ? "" : ", the last one because ", site.norm.refused,
+                              "; causewayctl release --site=", site.name)});
+  } else if (site.refusals > 0 && !site.norm.refused.empty()) {
+    alarms.push_back({.name = "contribution_refused",
+                      .severity = Severity::kWarning,
+                      .site = site.name,
+                      .fragment = site.norm.fragment,
+                      .text = absl::StrCat("a contribution of ", site.name, " to fragment ", site.norm.fragment,
+                                           " was refused: ", site.norm.refused)});
+  }
+}
+
+void FindOutliers(const StatusSnapshot& snapshot, Alarms& alarms) {
+  for (const OutlierStatus& outlier : snapshot.outliers) {
+    alarms.push_back({.name = "outlier_merged",
+                      .severity = Severity::kCritical,
+                      .site = outlier.site,
+                      .fragment = outlier.fragment,
+                      .text = absl::StrCat(outlier.site, " contributed to version ", outlier.version, " of fragment ",
+                                           outlier.fragment, " what is far too long: ", outlier.text,
+                                           "; causewayctl rollback --to=VERSION takes it back")});
+  }
+}
+
 void FindPaused(const StatusSnapshot& snapshot, Alarms& alarms) {
   if (!snapshot.paused) return;
   alarms.push_back({.name = "run_paused",
@@ -196,6 +227,8 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   }
   for (const SiteStatus& site : snapshot.sites) FindResidual(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindSilent(site, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindRefused(site, alarms);
+  FindOutliers(snapshot, alarms);
   FindPaused(snapshot, alarms);
   FindStrangers(snapshot, alarms);
   std::ranges::stable_sort(alarms, std::greater(), &Alarm::severity);

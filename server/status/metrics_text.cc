@@ -66,6 +66,12 @@ constexpr SiteMetric kSiteMetrics[] = {
      MetricType::Gauge, [](const SiteStatus& site) { return static_cast<double>(site.mismatches.size()); }},
     {"causeway_site_contributing", "Whether the open rounds expect the site (0 or 1).", MetricType::Gauge,
      [](const SiteStatus& site) { return site.contributing ? 1.0 : 0.0; }},
+    {"causeway_site_contribution_norm", "Length of the site's newest contribution.", MetricType::Gauge,
+     [](const SiteStatus& site) { return site.norm.norm; }},
+    {"causeway_site_refusals", "Contributions of the site refused by their values, in a row.", MetricType::Gauge,
+     [](const SiteStatus& site) { return static_cast<double>(site.refusals); }},
+    {"causeway_site_quarantined", "Whether the site is in quarantine (0 or 1).", MetricType::Gauge,
+     [](const SiteStatus& site) { return site.quarantined ? 1.0 : 0.0; }},
     {"causeway_site_merged_weight_ratio", "Mean share of a round's weight, since the coordinator's start.",
      MetricType::Gauge, [](const SiteStatus& site) { return site.merged_weight; }},
 };

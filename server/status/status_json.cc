@@ -138,6 +138,10 @@ void WriteTaking(JsonWriter& json, const SiteStatus& site, bool reduced) {
   json.Member("contributing", site.contributing);
   json.Member("contributing_reason", Shortened(site.contributing_reason, reduced));
   json.Member("staleness", site.staleness);
+  json.Member("norm", site.norm.norm);
+  json.Member("refusals", site.refusals);
+  json.Member("refused", Shortened(site.norm.refused, reduced));
+  json.Member("quarantined", site.quarantined);
   json.Member("lease_s_left", site.lease_s_left);
   json.Member("merged_weight", site.merged_weight);
   json.Key("last_merged");

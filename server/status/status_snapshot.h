@@ -58,6 +58,13 @@ struct SiteStatus {
     core::Version version = 0;  // that the round made
     int64_t unix_ms = 0;
   };
+  // Its newest contribution that came whole.
+  struct Norm {
+    core::FragmentId fragment = 0;
+    core::Version base = 0;
+    double norm = 0;      // ‖d‖; 0: none has come in this life of the coordinator
+    std::string refused;  // why; empty: it was taken
+  };
   struct Missed {
     core::FragmentId fragment = 0;
     core::Version version = 0;
@@ -77,9 +84,12 @@ struct SiteStatus {
   double merged_weight = 0;   // mean of its share of a round's weight, over the rounds since the coordinator's start
   bool contributing = false;  // the open rounds expect it
   std::string contributing_reason;
-  std::optional<Merged> last_merged;   // in this life of the coordinator, as the next
-  std::optional<Missed> missed;        // the newest decided round that went without it while it was active
-  core::Version staleness = 0;         // of its last merged contribution: rounds behind
+  std::optional<Merged> last_merged;  // in this life of the coordinator, as the next
+  std::optional<Missed> missed;       // the newest decided round that went without it while it was active
+  core::Version staleness = 0;        // of its last merged contribution: rounds behind
+  Norm norm;
+  int refusals = 0;  // of contributions in a row, by their values
+  bool quarantined = false;
   std::optional<double> lease_s_left;  // its control stream is broken
   core::SiteData data;                 // what it trains and evaluates on, as it said
   std::optional<EvalOfSite> eval;      // on data of its own
@@ -129,6 +139,14 @@ struct WaitingStranger {
   std::string text;
 };
 
+// A contribution that was merged though it is far longer than those of late rounds.
+struct OutlierStatus {
+  core::SiteId site;
+  core::FragmentId fragment = 0;
+  core::Version version = 0;  // that its round made, or will make
+  std::string text;
+};
+
 enum class Severity { kWarning, kCritical };
 
 struct Alarm {
@@ -171,7 +189,8 @@ struct StatusSnapshot {
   SyncTimes syncs;
   ScrubStatus scrub;
   std::vector<WaitingStranger> strangers;  // in bytewise order of site
-  std::string failure;                     // why the coordinator cannot go on; empty: it can
+  std::vector<OutlierStatus> outliers;
+  std::string failure;  // why the coordinator cannot go on; empty: it can
 
   std::string version;                  // board: of the program
   HostStatus host;                      // board

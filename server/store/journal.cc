@@ -1,9 +1,11 @@
 #include "server/store/journal.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/fault_point.h"
@@ -156,7 +158,8 @@ absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
   for (const JournalItem& item : batch) {
     if (item.renew_log) RETURN_IF_ERROR(files_->RenewLog());
     if (!item.snapshot) continue;
-    RETURN_IF_ERROR(files_->Prune(item.snapshot->fragment, options_));
+    RETURN_IF_ERROR(
+        files_->Prune(item.snapshot->fragment, {options_.keep, options_.max_update_log_bytes, kept_.load()}));
     core::FaultPoint("after_prune");
   }
   return end;
@@ -174,7 +177,9 @@ absl::Status Journal::Write(std::vector<JournalItem>& batch) {
   }
   if (payload_bytes > 0) {
     RETURN_IF_ERROR(files_->directory->CheckRoom(payload_bytes, options_.min_free_bytes));
-    for (JournalItem& item : batch) RETURN_IF_ERROR(files_->AppendPayloads(item));
+  }
+  for (JournalItem& item : batch) RETURN_IF_ERROR(files_->AppendPayloads(item));
+  if (payload_bytes > 0) {
     RETURN_IF_ERROR(files_->SyncPayloads());
     core::FaultPoint("after_segment_sync");
   }
@@ -206,6 +211,22 @@ absl::Status Journal::SaveSnapshot(core::FragmentId fragment, const core::Fragme
   const std::string path = files_->snapshot(SnapshotFileName(fragment, state.version));
   ASSIGN_OR_RETURN(const uint64_t hash, WriteSnapshot(path, fragment, state, digest));
   return WaitFor(Enqueue({.snapshot = SnapshotRow{fragment, state.version, digest, hash}}));
+}
+
+absl::Status Journal::Keep(core::Version version, int num_fragments) {
+  kept_ = version;  // first: what is there from now on stays
+  Flush();
+  std::map<core::Version, int> fragments_with;
+  for (core::FragmentId p = 0; p < num_fragments; ++p) {
+    ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, files_->Snapshots(p));
+    for (const SnapshotRow& row : snapshots) ++fragments_with[row.version];
+  }
+  if (fragments_with[version] == num_fragments) return absl::OkStatus();
+  std::erase_if(fragments_with, [&](const auto& one) { return one.second < num_fragments; });
+  return absl::FailedPreconditionError(absl::StrCat(
+      "version ", version, " is not kept; expected ",
+      fragments_with.empty() ? "one with a snapshot of each fragment, of which there is none" : "one of ",
+      absl::StrJoin(fragments_with, ", ", [](std::string* out, const auto& one) { absl::StrAppend(out, one.first); })));
 }
 
 absl::StatusOr<core::FragmentState> Journal::LoadSnapshot(core::FragmentId fragment, core::Version version) const {

@@ -19,6 +19,7 @@
 // Thread-safe unless a call says otherwise. Source: docs/architecture.md, section "Durability".
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -94,6 +95,10 @@ class Journal {
   // (min_free_bytes) ends the journal.
   absl::Status SaveSnapshot(core::FragmentId fragment, const core::FragmentState& state, uint64_t digest);
 
+  // Snapshots of that version stay until another one is named, or to the end of this life. FAILED_PRECONDITION, with
+  // those that there are, if a fragment has none.
+  absl::Status Keep(core::Version version, int num_fragments);
+
   // DATA_LOSS names the file that is missing or is not what was written.
   absl::StatusOr<core::FragmentState> LoadSnapshot(core::FragmentId fragment, core::Version version) const;
 
@@ -131,6 +136,7 @@ class Journal {
   uint64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<core::Version> kept_ = -1;
 
   core::Thread thread_;  // uses everything above
   std::unique_ptr<ScrubThread> scrub_;

@@ -134,7 +134,7 @@ absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
     }
     if (stored.ok()) {
       extent = row->update;
-    } else {
+    } else if (!merged.update.empty()) {  // one that was rolled back to has none
       framed = log->end();
       ASSIGN_OR_RETURN(extent, segments->Append(PayloadKind::kUpdate, merged.update, framed));
     }
@@ -177,10 +177,10 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
   return WriteSnapshotRow(*database, *item.snapshot);
 }
 
-absl::Status JournalFiles::Prune(core::FragmentId fragment, const JournalOptions& options) {
+absl::Status JournalFiles::Prune(core::FragmentId fragment, const PruneLimits& limits) {
   std::vector<std::string> superfluous;
   RETURN_IF_ERROR(Commit([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(superfluous, PruneRows(*database, fragment, {options.keep, options.max_update_log_bytes}));
+    ASSIGN_OR_RETURN(superfluous, PruneRows(*database, fragment, limits));
     return absl::OkStatus();
   }));
   RETURN_IF_ERROR(log->Mark());  // the segments that go may be all that has noted how far it goes

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/mutex.h"
 #include "server/store/journal.h"
+#include "server/store/prune.h"
 #include "server/store/records.h"
 #include "server/store/rows.h"
 #include "server/store/schema.h"
@@ -71,7 +72,7 @@ struct JournalFiles {
   absl::Status AppendPayloads(JournalItem& item);
   absl::Status SyncPayloads();
   absl::Status WriteRows(const JournalItem& item, const JournalOptions& options);
-  absl::Status Prune(core::FragmentId fragment, const JournalOptions& options);
+  absl::Status Prune(core::FragmentId fragment, const PruneLimits& limits);
 };
 
 }  // namespace causeway::server

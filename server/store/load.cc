@@ -137,8 +137,9 @@ absl::Status LoadRules(Database& database, core::RoundState& rules) {
   RETURN_IF_ERROR(flag("paused", rules.paused));
   RETURN_IF_ERROR(flag("stopped", rules.stopped));
   return database.Query(
-      "SELECT site, session, state, reason, first_versions, last_merged, stay FROM sites", {},
-      [&](const SqlRow& row) -> absl::Status {
+      "SELECT site, session, state, reason, first_versions, last_merged, stay, refusals, quarantined, starts_anew, "
+      "releases FROM sites",
+      {}, [&](const SqlRow& row) -> absl::Status {
         const std::string site = row.Text(0);
         core::SiteRecord& record = rules.sites[site];
         record.session = row.Text(1);
@@ -146,6 +147,10 @@ absl::Status LoadRules(Database& database, core::RoundState& rules) {
         record.reason = row.Text(3);
         RETURN_IF_ERROR(ParseList(database, "first_versions of " + site, row.Text(4), record.first_versions));
         record.stay = row.Integer(6);
+        record.refusals = static_cast<int>(row.Integer(7));
+        record.quarantined = row.Integer(8) != 0;
+        record.starts_anew = row.Integer(9) != 0;
+        record.releases = row.Integer(10);
         return ParseList(database, "last_merged of " + site, row.Text(5), record.last_merged);
       });
 }
@@ -170,11 +175,11 @@ absl::Status CheckSites(const Database& database, const std::map<core::SiteId, c
 }
 
 constexpr char kContributionColumns[] =
-    "SELECT site, base, tokens, steps, segment, offset, chunk_bytes, chunk_digests, weight FROM contributions ";
+    "SELECT site, base, tokens, steps, segment, offset, chunk_bytes, chunk_digests, weight, norm FROM contributions ";
 
 StoredContribution ContributionFrom(const SqlRow& row) {
   return {.site = row.Text(0),
-          .admitted = {.base = row.Integer(1), .tokens = row.Integer(2), .steps = row.Integer(3)},
+          .admitted = {.base = row.Integer(1), .tokens = row.Integer(2), .steps = row.Integer(3), .norm = row.Real(9)},
           .extent = ExtentFrom(row, 4),
           .weight = static_cast<float>(row.Real(8))};
 }
@@ -203,6 +208,7 @@ absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId
   RETURN_IF_ERROR(ParseList(database, "sites of a round", row.Text(3), round.record.sites));
   round.record.reason = row.Text(4);
   round.update = ExtentFrom(row, 5);
+  if (!row.IsNull(12)) round.record.rolled_back_to = row.Integer(12);
   if (row.IsNull(9)) return round;
   RoundCodecs& codecs = round.record.codecs.emplace();
   ASSIGN_OR_RETURN(codecs.up, CodecFrom(database, row.Text(9)));
@@ -214,16 +220,16 @@ absl::StatusOr<StoredRound> RoundFrom(const Database& database, core::FragmentId
 // Rounds after the snapshot, and those up to it whose update is stored.
 absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFragment& stored) {
   std::vector<StoredRound> rounds;
-  RETURN_IF_ERROR(
-      database.Query("SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes, "
-                     "update_chunk_digests, codec_up, codec_down, codec_next_up FROM rounds WHERE fragment = ? AND "
-                     "(version > ? OR update_segment <> 0) ORDER BY "
-                     "version",
-                     {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
-                       ASSIGN_OR_RETURN(StoredRound round, RoundFrom(database, fragment, row));
-                       rounds.push_back(std::move(round));
-                       return absl::OkStatus();
-                     }));
+  RETURN_IF_ERROR(database.Query(
+      "SELECT version, lr, momentum, sites, reason, update_segment, update_offset, update_chunk_bytes, "
+      "update_chunk_digests, codec_up, codec_down, codec_next_up, rolled_back_to FROM rounds WHERE fragment = ? AND "
+      "(version > ? OR update_segment <> 0) ORDER BY "
+      "version",
+      {int64_t{fragment}, stored.snapshot}, [&](const SqlRow& row) -> absl::Status {
+        ASSIGN_OR_RETURN(StoredRound round, RoundFrom(database, fragment, row));
+        rounds.push_back(std::move(round));
+        return absl::OkStatus();
+      }));
   for (StoredRound& round : rounds) {
     const core::Version version = round.record.base + 1;
     RETURN_IF_ERROR(LoadContributors(database, round));
@@ -242,6 +248,20 @@ absl::Status LoadRounds(Database& database, core::FragmentId fragment, StoredFra
     stored.to_replay.push_back(std::move(round));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<core::NormsOfRounds> LoadNorms(Database& database, core::FragmentId fragment) {
+  core::NormsOfRounds rounds;
+  RETURN_IF_ERROR(database.Query(
+      "SELECT merged_version, norm FROM contributions WHERE fragment = ?1 AND norm IS NOT NULL AND merged_version IN "
+      "(SELECT DISTINCT merged_version FROM contributions WHERE fragment = ?1 AND norm IS NOT NULL AND merged_version "
+      "IS NOT NULL ORDER BY merged_version DESC LIMIT ?2) ORDER BY merged_version, site",
+      {int64_t{fragment}, int64_t{core::kNormRounds}}, [&](const SqlRow& row) {
+        if (rounds.empty() || rounds.back().version != row.Integer(0)) rounds.push_back({row.Integer(0), {}});
+        rounds.back().norms.push_back(row.Real(1));
+        return absl::OkStatus();
+      }));
+  return rounds;
 }
 
 absl::StatusOr<StoredFragment> LoadFragment(Database& database, core::FragmentId fragment) {
@@ -292,6 +312,7 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
     rules.versions.push_back(fragment.snapshot + static_cast<core::Version>(fragment.to_replay.size()));
     auto& open = rules.contributions.emplace_back();
     for (const StoredContribution& contribution : fragment.open) open[contribution.site] = contribution.admitted;
+    ASSIGN_OR_RETURN(rules.norms.emplace_back(), LoadNorms(database, static_cast<core::FragmentId>(p)));
     stored.fragments.push_back(std::move(fragment));
   }
   return stored;

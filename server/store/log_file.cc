@@ -181,7 +181,7 @@ absl::StatusOr<LogContents> ReadLogFile(const std::string& path, const std::opti
       contents.followed = !contents.behind_damage.empty() || remains.followed;
       return contents;
     }
-    if (record->kind != RecordKind::kState && record->kind != RecordKind::kRows) {
+    if (!IsState(record->kind) && record->kind != RecordKind::kRows) {
       return absl::FailedPreconditionError(absl::StrCat(path, ": record ", record->mark.sequence, " is of kind ",
                                                         static_cast<uint32_t>(record->kind),
                                                         ", which a later version of the coordinator wrote"));

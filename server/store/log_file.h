@@ -48,8 +48,10 @@ struct LogMark {
 };
 
 // Numbers stay what they are; 3 to 7 are kept for samples of the history, people's commands, ranks, settings and
-// standbys.
-enum class RecordKind : uint32_t { kState = 1, kRows = 2 };
+// standbys. A file that begins with kState is of format 4 (schema.h); its rows may lack columns of later formats. A
+// program that knows no kind of a later format refuses its files.
+enum class RecordKind : uint32_t { kState = 1, kRows = 2, kStateOfFormat5 = 8 };
+inline bool IsState(RecordKind kind) { return kind == RecordKind::kState || kind == RecordKind::kStateOfFormat5; }
 
 struct LogRecord {
   RecordKind kind = RecordKind::kRows;

@@ -67,8 +67,9 @@ absl::StatusOr<std::vector<std::string>> PruneRows(Database& database, core::Fra
   std::vector<std::string> superfluous;
   RETURN_IF_ERROR(database.Query(
       "DELETE FROM snapshots WHERE fragment = ?1 AND version NOT IN "
-      "(SELECT version FROM snapshots WHERE fragment = ?1 ORDER BY version DESC LIMIT ?2) RETURNING file",
-      {int64_t{fragment}, std::max<int64_t>(limits.keep, 1)}, [&](const SqlRow& row) {
+      "(SELECT version FROM snapshots WHERE fragment = ?1 ORDER BY version DESC LIMIT ?2) AND version <> ?3 "
+      "RETURNING file",
+      {int64_t{fragment}, std::max<int64_t>(limits.keep, 1), limits.kept}, [&](const SqlRow& row) {
         superfluous.push_back(row.Text(0));
         return absl::OkStatus();
       }));

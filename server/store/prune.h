@@ -16,6 +16,7 @@ namespace causeway::server {
 struct PruneLimits {
   int64_t keep = 0;                  // snapshots of a fragment
   int64_t max_update_log_bytes = 0;  // of all fragments; updates after a fragment's newest snapshot stay anyway
+  core::Version kept = -1;           // snapshots of that version stay, too
 };
 
 // After the row of a snapshot of this fragment; in a transaction of the caller. Gives the names of snapshots that can

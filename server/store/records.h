@@ -80,6 +80,8 @@ struct RoundRecord {
   std::vector<core::SiteId> sites;  // that share the data from here on
   std::string reason;
   std::optional<RoundCodecs> codecs;  // none: as the run's config says
+  // It merged nothing: its version has the parameters of that one, which has a snapshot.
+  std::optional<core::Version> rolled_back_to;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };

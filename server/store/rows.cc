@@ -102,16 +102,25 @@ absl::StatusOr<std::optional<MergedRow>> ReadMerged(Database& database, core::Fr
 }
 
 absl::Status WriteContribution(Database& database, const ContributionRecord& contribution, const Extent& extent) {
-  const auto& [base, tokens, steps] = contribution.admitted;
+  const auto& [base, tokens, steps, norm] = contribution.admitted;
   const absl::Status status = database.Run(
       "INSERT INTO contributions (fragment, site, base, tokens, steps, segment, offset, chunk_bytes, "
-      "chunk_digests) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+      "chunk_digests, norm) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
       {int64_t{contribution.fragment}, contribution.site, base, tokens, steps, extent.segment, extent.offset,
-       Blob{ToBlob(extent.chunk_bytes)}, Blob{ToBlob(extent.chunk_digests)}});
+       Blob{ToBlob(extent.chunk_bytes)}, Blob{ToBlob(extent.chunk_digests)},
+       norm > 0 ? SqlValue(norm) : SqlValue(std::monostate())});
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat("contribution of ", contribution.site, " to fragment ", contribution.fragment,
                                    " from base version ", base, ": ", status.message()));
+}
+
+// Nothing that waited for the round is merged, and nothing is measured against what is taken back.
+static absl::Status TakeBack(Database& database, const RoundRecord& round) {
+  RETURN_IF_ERROR(database.Run("DELETE FROM contributions WHERE fragment = ? AND merged_version IS NULL",
+                               {int64_t{round.fragment}}));
+  return database.Run("UPDATE contributions SET norm = NULL WHERE fragment = ? AND merged_version > ?",
+                      {int64_t{round.fragment}, *round.rolled_back_to});
 }
 
 absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t unix_ms) {
@@ -119,13 +128,15 @@ absl::Status WriteRound(Database& database, const RoundRecord& round, int64_t un
   const std::string name = RoundName(round.fragment, version);
   const absl::Status status = database.Run(
       "INSERT INTO rounds (fragment, version, decided_unix_ms, lr, momentum, sites, reason, numerics_version, "
-      "config_revision, update_segment, update_offset, update_bytes, codec_up, codec_down, codec_next_up) "
-      "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?, ?)",
+      "config_revision, update_segment, update_offset, update_bytes, codec_up, codec_down, codec_next_up, "
+      "rolled_back_to) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?, ?, ?, ?)",
       {int64_t{round.fragment}, version, unix_ms, double{round.outer.lr}, double{round.outer.momentum},
        List(round.sites), round.reason, int64_t{core::kNumericsVersion}, kConfigRevision,
        CodecValue(round.codecs, &RoundCodecs::up), CodecValue(round.codecs, &RoundCodecs::down),
-       CodecValue(round.codecs, &RoundCodecs::next_up)});
+       CodecValue(round.codecs, &RoundCodecs::next_up),
+       round.rolled_back_to ? SqlValue(*round.rolled_back_to) : SqlValue(std::monostate())});
   if (!status.ok()) return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+  if (round.rolled_back_to) RETURN_IF_ERROR(TakeBack(database, round));
   for (const RoundRecord::Contributor& contributor : round.contributors) {
     CHECK(std::isfinite(contributor.weight));
     RETURN_IF_ERROR(database.Run(
@@ -249,9 +260,11 @@ absl::Status RulesRows::Write(Database& database, const core::RoundState& state)
   for (const auto& [site, record] : state.sites) {
     const auto written = written_.sites.find(site);
     if (written != written_.sites.end() && written->second == record) continue;
-    RETURN_IF_ERROR(database.Run("INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?, ?)",
-                                 {site, record.session, core::SiteStateName(record.state), record.reason,
-                                  List(record.first_versions), List(record.last_merged), record.stay}));
+    RETURN_IF_ERROR(
+        database.Run("INSERT OR REPLACE INTO sites VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     {site, record.session, core::SiteStateName(record.state), record.reason,
+                      List(record.first_versions), List(record.last_merged), record.stay, int64_t{record.refusals},
+                      int64_t{record.quarantined}, int64_t{record.starts_anew}, record.releases}));
     written_.sites[site] = record;
   }
   for (auto written = written_.sites.begin(); written != written_.sites.end();) {

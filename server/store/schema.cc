@@ -22,7 +22,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kFormat = 4;  // PRAGMA user_version; rises when an older coordinator could not read it
+constexpr int64_t kFormat = 5;  // PRAGMA user_version; rises when an older coordinator could not read it
 
 // Of format 1: before sites' stays were counted.
 constexpr char kFromFormat1[] = "ALTER TABLE sites ADD COLUMN stay INTEGER DEFAULT 1;";
@@ -33,7 +33,15 @@ constexpr char kFromFormat2[] =
 // Formats 1 to 3 are from before there was a log, when the database was all there was.
 constexpr char kFromFormat3[] =
     "ALTER TABLE contributions ADD COLUMN chunk_digests BLOB; "
-    "ALTER TABLE rounds ADD COLUMN update_chunk_digests BLOB; PRAGMA user_version = 4;";
+    "ALTER TABLE rounds ADD COLUMN update_chunk_digests BLOB;";
+// Formats 1 to 4 are from before contributions were judged by their values. A log of format 4 needs none of this:
+// columns that its changes do not have are as here.
+constexpr char kFromFormat4[] =
+    "ALTER TABLE sites ADD COLUMN refusals INTEGER DEFAULT 0; ALTER TABLE sites ADD COLUMN quarantined INTEGER DEFAULT "
+    "0; ALTER TABLE sites ADD COLUMN starts_anew INTEGER DEFAULT 0; ALTER TABLE sites ADD COLUMN releases INTEGER "
+    "DEFAULT 0; ALTER TABLE contributions ADD COLUMN norm REAL; "
+    "ALTER TABLE rounds ADD COLUMN rolled_back_to INTEGER; PRAGMA user_version = 5;";
+constexpr int64_t kFirstFormatWithLog = 4;
 
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
   int64_t number = 0;
@@ -69,7 +77,9 @@ absl::StatusOr<int64_t> FormatOf(const std::string& path) {
 absl::StatusOr<int64_t> CopyFormer(const std::string& from, const std::string& to) {
   ASSIGN_OR_RETURN(const auto database, Database::Open(from, Database::Mode::kReadWrite));
   ASSIGN_OR_RETURN(const int64_t format, QueryInteger(*database, "PRAGMA user_version"));
-  if (format == kFormat) return database->Damaged("is an index of log/, which is missing");
+  if (format >= kFirstFormatWithLog && format <= kFormat) {
+    return database->Damaged("is an index of log/, which is missing");
+  }
   if (format < 0 || format > kFormat) {
     return absl::FailedPreconditionError(absl::StrCat(from, ": expected format ", kFormat, ", got ", format,
                                                       ": written by another version of the coordinator"));
@@ -85,6 +95,7 @@ absl::Status Upgrade(Database& database, int64_t format) {
   if (format == 1) RETURN_IF_ERROR(database.Script(kFromFormat1));
   if (format <= 2) RETURN_IF_ERROR(database.Script(kFromFormat2));
   RETURN_IF_ERROR(database.Script(kFromFormat3));
+  RETURN_IF_ERROR(database.Script(kFromFormat4));
   return transaction.Commit();
 }
 
@@ -129,16 +140,18 @@ absl::StatusOr<std::vector<std::string>> FormerLineages(Database& database) {
 const char kTables[] = R"sql(
 CREATE TABLE meta (key TEXT PRIMARY KEY, value);
 CREATE TABLE sites (
-  site TEXT PRIMARY KEY, session TEXT, state TEXT, reason TEXT, first_versions TEXT, last_merged TEXT, stay INTEGER);
+  site TEXT PRIMARY KEY, session TEXT, state TEXT, reason TEXT, first_versions TEXT, last_merged TEXT, stay INTEGER,
+  refusals INTEGER DEFAULT 0, quarantined INTEGER DEFAULT 0, starts_anew INTEGER DEFAULT 0,
+  releases INTEGER DEFAULT 0);
 CREATE TABLE contributions (
   id INTEGER PRIMARY KEY, fragment INTEGER, site TEXT, base INTEGER, tokens INTEGER, steps INTEGER,
-  segment INTEGER, offset INTEGER, chunk_bytes BLOB, merged_version INTEGER, weight REAL, chunk_digests BLOB,
+  segment INTEGER, offset INTEGER, chunk_bytes BLOB, merged_version INTEGER, weight REAL, chunk_digests BLOB, norm REAL,
   UNIQUE (fragment, site, base));
 CREATE TABLE rounds (
   id INTEGER PRIMARY KEY, fragment INTEGER, version INTEGER, decided_unix_ms INTEGER, lr REAL, momentum REAL,
   sites TEXT, reason TEXT, numerics_version INTEGER, config_revision INTEGER, digest TEXT,
   update_segment INTEGER, update_offset INTEGER, update_chunk_bytes BLOB, update_bytes INTEGER,
-  codec_up TEXT, codec_down TEXT, codec_next_up TEXT, update_chunk_digests BLOB,
+  codec_up TEXT, codec_down TEXT, codec_next_up TEXT, update_chunk_digests BLOB, rolled_back_to INTEGER,
   UNIQUE (fragment, version));
 CREATE TABLE snapshots (
   fragment INTEGER, version INTEGER, file TEXT, digest TEXT, hash TEXT, PRIMARY KEY (fragment, version));
@@ -147,7 +160,7 @@ CREATE TABLE events (
 CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);
 CREATE INDEX contributions_stored ON contributions (fragment, merged_version, segment) WHERE segment <> 0;
 CREATE INDEX updates_stored ON rounds (update_segment, update_bytes) WHERE update_segment <> 0;
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;
 )sql";
 
 std::string IndexPath(const std::string& state_dir) { return state_dir + "/journal.sqlite"; }
@@ -183,7 +196,7 @@ absl::StatusOr<std::unique_ptr<Database>> BuildIndex(const std::string& state_di
 
 absl::Status InstallIndex(const std::string& state_dir) {
   const std::string path = IndexPath(state_dir);
-  if (const auto format = FormatOf(path); format.ok() && *format > 0 && *format < kFormat) {
+  if (const auto format = FormatOf(path); format.ok() && *format > 0 && *format < kFirstFormatWithLog) {
     std::error_code error;
     std::filesystem::create_directories(state_dir + "/set_aside", error);
     const std::string aside = absl::StrCat(state_dir, "/set_aside/journal-format", *format, ".sqlite");

@@ -8,13 +8,16 @@
 //                  eval_loss_by_site; data_of_sites: fingerprints of what sites have said that they train on;
 //                  since a first site has joined: model_generation, model_manifest, model_tensors_of_fragment,
 //                  model_seeder (manifest and tensors_of_fragment are those of a model that is seeded)
-//   sites          every site that ever joined, with the base version of its last merged contribution
+//   sites          every site that ever joined, with the base version of its last merged contribution; refusals: of
+//                  contributions in a row; quarantined: after too many; starts_anew: from the anchor, when it joins;
+//                  releases: how often an operator has let it out
 //   contributions  what was admitted. segment 0: the payload was pruned. merged_version: the round that merged it, NULL
-//                  while there is none; weight: what it counted there
+//                  while there is none; weight: what it counted there; norm: of what it decodes to, NULL: not known
 //   rounds         what was decided: the outer step, the sites that share the data, why. digest: of the anchor, NULL
 //                  until merged. update_segment 0: no update is stored. config_revision: reserved, 1.
 //                  codec_up, codec_down, codec_next_up: of its contributions, of its update, and of contributions to
-//                  the version it makes, where the coordinator chooses; NULL: as run_config says
+//                  the version it makes, where the coordinator chooses; NULL: as run_config says. rolled_back_to: it
+//                  merged nothing, its version has the parameters of that one; NULL: it is a round like others
 //   snapshots      files in snapshots/. digest: of the anchor; hash: XXH3-64 of the file
 //   events         what happened, with rising ids
 #pragma once

@@ -40,6 +40,26 @@ TEST_P(EveryCodec, WithFeedbackEncodesWhatTheSpecificationSaysAndKeepsTheRest) {
   }
 }
 
+TEST_P(EveryCodec, SumOfSquaresIsThatOfWhatItDecodesToInItsDomain) {
+  for (size_t count : {1, 3, 255, 256, 257, 4095, 4096, 4097, 10'000}) {
+    for (float magnitude : {1.0f, 1e-20f, 1e25f}) {
+      std::vector<float> values = UniformValues(count, count);
+      for (float& value : values) value *= magnitude;
+      values.back() = 0;  // and a block of zeros alone
+      const Encoded encoded = Encode(GetParam(), values);
+      std::vector<float> decoded(DomainValues(GetParam(), count));
+      DecodeJob job = JobOf(GetParam(), encoded, decoded);
+      job.rotation.reset();
+      GetCodec(GetParam()).Decode(job);
+      double expected = 0;
+      for (float value : decoded) expected += static_cast<double>(value) * value;
+      const double sum = GetCodec(GetParam()).SumSquares(job.scales, job.codes, static_cast<int64_t>(count));
+      EXPECT_NEAR(sum, expected, 2e-6 * expected) << count << " values of magnitude " << magnitude;
+      EXPECT_EQ(std::isfinite(sum) && sum >= 0, true);
+    }
+  }
+}
+
 TEST_P(EveryCodec, TakesTheBitsAndHasTheDomainThatItsNumberIsSaidToHave) {
   const Codec& codec = GetCodec(GetParam());
   EXPECT_EQ(codec.rotates(), core::Rotates(GetParam()));

@@ -40,8 +40,14 @@ class LostState(EndToEndTest):
         for worker in workers.values():
             worker.send(signal.SIGSTOP)
         newest = "SELECT fragment, max(version) FROM {} GROUP BY fragment ORDER BY fragment"
-        eventually(lambda: run.journal(newest.format("rounds")) == run.journal(newest.format("snapshots")),
-                   "each newest version has its snapshot")
+        seen = []
+
+        def all_have_snapshots():  # time and again: what the sites sent before they stood still arrives meanwhile
+            rounds = run.journal(newest.format("rounds"))
+            seen.append(rounds if rounds == run.journal(newest.format("snapshots")) else None)
+            return len(seen) >= 10 and seen[-1] and seen[-10:] == [seen[-1]] * 10
+
+        eventually(all_have_snapshots, "each newest version has its snapshot")
         run.coordinator.kill()
         for worker in workers.values():
             worker.send(signal.SIGCONT)

@@ -137,10 +137,11 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("outer":{"optimizer":"nesterov","lr":0.7,"momentum":0.9},)"
       R"("codec":{"up":"int4","down":"int4","feedback_up":1.0,"feedback_down":1.0,"zstd":false,"exempt":[]},)"
       R"("membership":{"min_sites":1,"min_quorum":1,"grace_ms":0,"lease_ms":10000,"max_staleness":1,)"
-      R"("weights":"uniform","merge":"average"},)"
+      R"("weights":"uniform","merge":"average","max_tokens_per_step":0},)"
       R"("eval":{"every_rounds":1,"held_out":0.05,"batches":8},"checkpoint":{"every_rounds":10,"keep":3,"max_update_log_bytes":4294967296,)"
       R"("min_free_bytes":1073741824},"offload":{"k":"auto","subgroup":100000000},)"
-      R"("data":{"mode":"shared","token_bytes":2,"allow_equal":false}})");
+      R"("data":{"mode":"shared","token_bytes":2,"allow_equal":false},)"
+      R"("values":{"gate":8.0,"clip":false,"weight_cap":0.0}})");
 }
 
 TEST(RunConfigJson, ExemptKindsAreNames) {

@@ -121,6 +121,7 @@ void World::Configure() {
   config_.membership.lease_ms = chance.Between(400, 4000);
   if (quorum) config_.membership.max_staleness = chance.Between(0, 3);
   config_.membership.weights = core::WeightRule::kTokens;
+  config_.values.gate = 10'000;  // sites' gradients differ by a factor of 100, and sums of them more: none is refused
   config_.eval.every_rounds = 0;
   config_.checkpoint.every_rounds = chance.Between(0, 4);
   config_.checkpoint.max_update_log_bytes = chance.Between(0, 1) * (1 << 20);

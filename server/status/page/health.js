@@ -34,6 +34,18 @@ const ALARMS = {
     'The state directory is damaged',
     'Something there is not what was written. Do what the text says before the coordinator is started again, and look at the disk.'
   ],
+  site_quarantined: [
+    'A site is in quarantine',
+    'Its contributions are far too long, and are refused. See its log and its loss; when it is mended: causewayctl release.'
+  ],
+  contribution_refused: [
+    'A contribution was refused',
+    'It is far longer than those of late rounds. After three in a row the site is in quarantine.'
+  ],
+  outlier_merged: [
+    'A contribution that is far too long was merged',
+    'Look at the evaluation loss. causewayctl rollback takes the run back to before it; values.gate would have refused it.'
+  ],
   unknown_lineage: [
     'Sites of another run wait',
     'They hold parameters that this state directory knows nothing of. Start the coordinator on the right directory, or rebuild it from the sites (--rebuild_from_sites).'

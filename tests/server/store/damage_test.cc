@@ -113,8 +113,8 @@ TEST_F(Damage, FormerDatabaseWithABrokenPageIsNamed) {
 }
 
 TEST_F(Damage, JournalOfAnotherFormatIsRefused) {
-  MakeFormer("PRAGMA user_version = 5");
-  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 4, got 5"));
+  MakeFormer("PRAGMA user_version = 6");
+  EXPECT_THAT(Message(absl::StatusCode::kFailedPrecondition), HasSubstr("expected format 5, got 6"));
 }
 
 TEST_F(Damage, RoundsToReplayOfAnotherNumericsVersionAreRefusedWithWhatToDo) {

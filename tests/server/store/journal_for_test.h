@@ -133,7 +133,10 @@ class JournalTest : public testing::Test {
   void MakeFormer(const std::string& sql = "") const {
     const auto database = *Database::Open(IndexPath(options_.directory), Database::Mode::kReadWrite);
     const absl::Status status = database->Script(
-        ("ALTER TABLE contributions DROP COLUMN chunk_digests; ALTER TABLE rounds DROP COLUMN update_chunk_digests; "
+        ("ALTER TABLE contributions DROP COLUMN norm; ALTER TABLE rounds DROP COLUMN rolled_back_to; "
+         "ALTER TABLE sites DROP COLUMN refusals; ALTER TABLE sites DROP COLUMN quarantined; "
+         "ALTER TABLE sites DROP COLUMN starts_anew; ALTER TABLE sites DROP COLUMN releases; "
+         "ALTER TABLE contributions DROP COLUMN chunk_digests; ALTER TABLE rounds DROP COLUMN update_chunk_digests; "
          "PRAGMA user_version = 3; " +
          sql)
             .c_str());
