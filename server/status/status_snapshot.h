@@ -17,6 +17,7 @@
 #include "core/membership.h"
 #include "core/run_config.h"
 #include "core/shard.h"
+#include "server/status/outer_gradients.h"
 #include "server/status/round_log.h"
 #include "server/status/time_histogram.h"
 
@@ -58,6 +59,11 @@ struct SiteStatus {
     core::Version version = 0;  // that the round made
     int64_t unix_ms = 0;
   };
+  struct Cosine {
+    core::FragmentId fragment = 0;
+    core::Version version = 0;  // that the round made
+    double value = 0;           // not a number: the contribution or the mean was zero
+  };
   struct Missed {
     core::FragmentId fragment = 0;
     core::Version version = 0;
@@ -77,6 +83,7 @@ struct SiteStatus {
   double merged_weight = 0;   // mean of its share of a round's weight, over the rounds since the coordinator's start
   bool contributing = false;  // the open rounds expect it
   std::string contributing_reason;
+  std::optional<Cosine> cosine;        // of its last merged contribution to the round's mean
   std::optional<Merged> last_merged;   // in this life of the coordinator, as the next
   std::optional<Missed> missed;        // the newest decided round that went without it while it was active
   core::Version staleness = 0;         // of its last merged contribution: rounds behind
@@ -97,7 +104,8 @@ struct FragmentStatus {
   core::AnchorDigest committed;
   std::string state;  // idle | open | grace | merging
   std::string reason;
-  std::vector<core::SiteId> contributors;  // to the open round
+  std::vector<core::SiteId> contributors;        // to the open round
+  std::optional<OuterGradientFigures> gradient;  // of the last merged round, in this life of the coordinator
 };
 
 // What the machine says; board.
