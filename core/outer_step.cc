@@ -6,6 +6,7 @@
 #include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/multiversion.h"
+#include "core/outer_step_value.h"
 
 namespace causeway::core {
 
@@ -15,13 +16,7 @@ void OuterStep(const OuterParameters& outer, std::span<const float> gradient, st
   CHECK(gradient.size() == momentum.size() && gradient.size() == anchor.size());
   const float mu = outer.momentum;
   const float minus_eta = -outer.lr;
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    const float g = gradient[i];
-    const float v = std::fma(mu, momentum[i], g);
-    const float s = std::fma(mu, v, g);
-    momentum[i] = v;
-    anchor[i] = std::fma(minus_eta, s, anchor[i]);
-  }
+  for (size_t i = 0; i < gradient.size(); ++i) StepValue(mu, minus_eta, gradient[i], momentum[i], anchor[i]);
 }
 
 CAUSEWAY_MULTIVERSION

@@ -29,6 +29,24 @@ struct OpenChunk {
   std::string bytes;  // once there are none left
 };
 
+// Figures of one item, until its turn to be added.
+struct ItemFigures {
+  StepProducts products;
+  Agreements agreements;
+
+  explicit ItemFigures(size_t contributions) { Clear(contributions); }
+  void Clear(size_t contributions) {
+    products = {};
+    agreements.xx = 0;
+    agreements.dx.assign(contributions, 0.0);
+    agreements.dd.assign(contributions, 0.0);
+  }
+  void Add(const ItemFigures& other) {
+    products.Add(other.products);
+    agreements.Add(other.agreements);
+  }
+};
+
 // One round on its way into a fragment's state.
 class RoundMerge {
  public:
@@ -38,8 +56,11 @@ class RoundMerge {
         settings_(settings),
         threads_(threads),
         state_(state),
+        sample_(fragment, state.version),
         plan_(codecs::PlanChunks(fragment, settings.down)),
-        open_(plan_.size()) {
+        open_(plan_.size()),
+        figures_(inputs.size()),
+        figures_of_item_(threads.window(), figures_) {
     std::vector<ContributionReader> readers;
     for (const MergeInput& input : inputs) {
       weights_.push_back(input.weight);
@@ -48,32 +69,35 @@ class RoundMerge {
     readers_.assign(threads.threads(), readers);
   }
 
-  // Returns the digest.
-  uint64_t Run(const std::function<void(std::string chunk)>& emit);
+  MergeResult Run(const std::function<void(std::string chunk)>& emit);
 
  private:
   void MergeTensors(std::span<const core::TensorPlace> tensors, std::span<const std::vector<float>> weights,
                     const std::function<void(std::string chunk)>& emit);
   void MergePiece(const Piece& piece, size_t chunk, std::span<const float> weights,
-                  std::span<ContributionReader> readers);
+                  std::span<ContributionReader> readers, ItemFigures& figures);
   uint64_t MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk, std::span<const float> weights,
-                     std::span<ContributionReader> readers, codecs::ChunkWriter& update);
+                     std::span<ContributionReader> readers, codecs::ChunkWriter& update, ItemFigures& figures);
 
   const core::Fragment& fragment_;
   const MergeSettings& settings_;
   core::ThreadTeam& threads_;
   FragmentState& state_;
+  const TileSample sample_;
   const std::vector<codecs::ChunkSpan> plan_;
   std::vector<OpenChunk> open_;                           // of plan_
   std::vector<float> weights_;                            // λ_m
   std::vector<std::vector<ContributionReader>> readers_;  // of each thread
   size_t next_chunk_ = 0;                                 // of plan_, the first that is not merged
   std::atomic<uint64_t> digest_ = 0;
+  ItemFigures figures_;                       // of items that are finished
+  std::vector<ItemFigures> figures_of_item_;  // by item mod window
 };
 
 // One tile: contributions in, encoded bytes, W, v and ē out. Returns the digest of the tile's units.
 uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk, std::span<const float> weights,
-                               std::span<ContributionReader> readers, codecs::ChunkWriter& update) {
+                               std::span<ContributionReader> readers, codecs::ChunkWriter& update,
+                               ItemFigures& figures) {
   alignas(core::kCacheLineBytes) std::array<float, kTileValues> x_buffer, g_buffer;
   const std::span<float> blocks(x_buffer.data(), tile.values_in_blocks());
   const std::span<float> g(g_buffer.data(), tile.values);
@@ -83,6 +107,7 @@ uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk,
 
   const std::optional<uint64_t> rotated = readers.front().rotation_seed();
   DecodeSum(tile, readers, weights, blocks);
+  if (const auto part = sample_.Of(tile)) AddAgreements(*part, readers, blocks, figures.agreements);
   const int64_t residual_values = codecs::ResidualValues({chunk.codec, 0, tile.values});
   const bool stays_rotated = rotated && codecs::GetCodec(chunk.codec).rotates();
   if (rotated && !stays_rotated) codecs::Unrotate({*rotated, tile.first_unit * core::kBlocksPerUnit}, blocks);
@@ -93,14 +118,15 @@ uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk,
   }
   update.WriteMean(tile.first_unit - chunk.first_unit, stays_rotated ? blocks : blocks.first(tile.values),
                    stays_rotated, feedback, g);
-  core::OuterStep(settings_.outer, g, of_tile(state_.momentum, tile.values), of_tile(state_.anchor, tile.values));
+  figures.products.Add(MeasuredOuterStep(settings_.outer, g, of_tile(state_.momentum, tile.values),
+                                         of_tile(state_.anchor, tile.values)));
   const auto units = std::span<const float>(state_.anchor).subspan(tile.first_value(), tile.padded_values());
   return core::DigestUnits(units, tile.first_unit);
 }
 
 // Tile by tile. Whoever merges the last piece of a chunk seals it.
 void RoundMerge::MergePiece(const Piece& piece, size_t chunk, std::span<const float> weights,
-                            std::span<ContributionReader> readers) {
+                            std::span<ContributionReader> readers, ItemFigures& figures) {
   const codecs::ChunkSpan& span = plan_[chunk];
   OpenChunk& open = open_[chunk];
   std::call_once(open.begun, [&] {
@@ -111,7 +137,7 @@ void RoundMerge::MergePiece(const Piece& piece, size_t chunk, std::span<const fl
   uint64_t digest = 0;
   const int64_t end_unit = piece.first_unit + piece.units;
   for (int64_t unit = piece.first_unit; unit < end_unit; unit += kTileUnits) {
-    digest += MergeTile(TileAt(span.first_unit, span.values, unit), span, weights, readers, *open.writer);
+    digest += MergeTile(TileAt(span.first_unit, span.values, unit), span, weights, readers, *open.writer, figures);
   }
   digest_.fetch_add(digest, std::memory_order_relaxed);  // a sum modulo 2^64 has no order
   if (open.units_left.fetch_sub(piece.units) > piece.units) return;
@@ -137,22 +163,25 @@ void RoundMerge::MergeTensors(std::span<const core::TensorPlace> tensors, std::s
   threads_.RunInOrder(
       items.size(),
       [&](int worker, int64_t item) {
+        ItemFigures& figures = figures_of_item_[item % threads_.window()];
+        figures.Clear(weights_.size());
         for (const Piece& piece : items[item]) {
-          MergePiece(piece, first + piece.source, weights[tensor_of[piece.source]], readers_[worker]);
+          MergePiece(piece, first + piece.source, weights[tensor_of[piece.source]], readers_[worker], figures);
         }
       },
       [&](int64_t item) {
+        figures_.Add(figures_of_item_[item % threads_.window()]);
         for (const Piece& piece : items[item]) {
           if (piece.first_unit + piece.units == units[piece.source]) emit(std::move(open_[first + piece.source].bytes));
         }
       });
 }
 
-uint64_t RoundMerge::Run(const std::function<void(std::string chunk)>& emit) {
+MergeResult RoundMerge::Run(const std::function<void(std::string chunk)>& emit) {
   const std::span<const core::TensorPlace> tensors = fragment_.tensors;
   if (settings_.rule == core::MergeRule::kAverage) {
     MergeTensors(tensors, std::vector(tensors.size(), weights_), emit);
-    return digest_;
+    return {digest_, figures_.products, figures_.agreements.Cosines()};
   }
   for (size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
     int64_t units = 0;
@@ -160,7 +189,7 @@ uint64_t RoundMerge::Run(const std::function<void(std::string chunk)>& emit) {
     const auto group = tensors.subspan(begin, end - begin);
     MergeTensors(group, RadialDirectionalWeights(group, readers_.front(), weights_, threads_), emit);
   }
-  return digest_;
+  return {digest_, figures_.products, figures_.agreements.Cosines()};
 }
 
 void CheckArguments(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
@@ -185,14 +214,14 @@ std::vector<float> NormalizedWeights(std::span<const double> weights) {
   return normalized;
 }
 
-uint64_t Merge(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
-               FragmentState& state, const std::function<void(std::string chunk)>& emit) {
+MergeResult Merge(const core::Fragment& fragment, std::span<const MergeInput> inputs, const MergeSettings& settings,
+                  FragmentState& state, const std::function<void(std::string chunk)>& emit) {
   CheckArguments(fragment, inputs, settings, state);
   std::optional<core::ThreadTeam> alone;
   core::ThreadTeam& threads = settings.threads != nullptr ? *settings.threads : alone.emplace(1);
-  const uint64_t digest = RoundMerge(fragment, inputs, settings, threads, state).Run(emit);
+  MergeResult result = RoundMerge(fragment, inputs, settings, threads, state).Run(emit);
   ++state.version;
-  return digest;
+  return result;
 }
 
 }  // namespace causeway::server

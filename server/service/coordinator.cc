@@ -89,16 +89,15 @@ void Coordinator::BeginModel() {
                             .feedback_down = config.codec.feedback_down,
                             .zstd = config.codec.zstd,
                             .rule = config.membership.merge};
-  parameters_ = std::make_shared<Parameters>(
-      ParametersOptions{.map = map,
-                        .generation = model_.generation(),
-                        .waiters = waiters_,
-                        .merge = merge,
-                        .snapshot_every = config.checkpoint.every_rounds,
-                        .journal = journal_,
-                        .merged = [this](core::FragmentId fragment, core::AnchorDigest committed,
-                                         double merge_s) { OnMerged(fragment, committed, merge_s); },
-                        .failed = [this](const absl::Status& status) { Fail(status); }});
+  parameters_ =
+      std::make_shared<Parameters>(ParametersOptions{.map = map,
+                                                     .generation = model_.generation(),
+                                                     .waiters = waiters_,
+                                                     .merge = merge,
+                                                     .snapshot_every = config.checkpoint.every_rounds,
+                                                     .journal = journal_,
+                                                     .merged = [this](const MergedRound& merged) { OnMerged(merged); },
+                                                     .failed = [this](const absl::Status& status) { Fail(status); }});
   Then([waiters = waiters_, generation = model_.generation()] { waiters->BeginGeneration(generation); });
 }
 

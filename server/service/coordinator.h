@@ -218,7 +218,7 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RefuseValues(const v1::UploadHeader& header, const core::Admitted& admitted, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnMerged(core::FragmentId fragment, core::AnchorDigest committed, double merge_s);
+  void OnMerged(const MergedRound& merged);
   bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
   absl::Status CheckOwned(core::FragmentId fragment) const;
   absl::Status CheckStay(const core::SiteId& site, int64_t stay) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -239,6 +239,7 @@ class Coordinator {
   void LogBegun(core::FragmentId fragment, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogArrived(core::FragmentId fragment, const core::SiteId& site, int64_t begun_ms)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogForgotten(const core::SiteId& site);
   void LogForgotten(core::FragmentId fragment, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogDecided(const CloseRound& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string WhyMissed(const CloseRound& action, const core::SiteId& site, const core::SiteRecord& record) const
@@ -281,6 +282,8 @@ class Coordinator {
   mutable core::Mutex log_mutex_;  // a leaf, too: for what is shown alone
   mutable RoundLog log_ ABSL_GUARDED_BY(log_mutex_);
   RunTimes times_ ABSL_GUARDED_BY(log_mutex_);
+  std::map<core::FragmentId, OuterGradients> gradients_ ABSL_GUARDED_BY(log_mutex_);
+  std::map<core::SiteId, SiteStatus::Cosine> cosines_ ABSL_GUARDED_BY(log_mutex_);  // of sites that are known
   const std::shared_ptr<Waiters> waiters_ = std::make_shared<Waiters>();
   std::shared_ptr<Parameters> parameters_;  // of the model; last: its thread calls us
 };

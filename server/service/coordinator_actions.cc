@@ -155,6 +155,7 @@ void Coordinator::Perform(const Forgotten& action) {
   Note("forget", action.site, -1, "if it comes back, it starts from the anchor");
   if (data_.Forget(action.site)) entry_.data = data_.known();
   members_.erase(action.site);
+  LogForgotten(action.site);
 }
 
 void Coordinator::ForgetArriving(const core::SiteId& site) {

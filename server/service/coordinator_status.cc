@@ -53,6 +53,11 @@ std::string Coordinator::WhyMissed(const CloseRound& action, const SiteId& site,
   return absl::StrCat(where, " when the round closed: ", action.reason);
 }
 
+void Coordinator::LogForgotten(const SiteId& site) {
+  core::MutexLock lock(log_mutex_);
+  cosines_.erase(site);
+}
+
 void Coordinator::LogDecided(const CloseRound& action) {
   const int64_t unix_ms = options_.clock->UnixMs();
   const core::Version version = action.base + 1;
@@ -76,11 +81,23 @@ void Coordinator::LogDecided(const CloseRound& action) {
   times_.rounds.Add(Seconds(now_ms - first_ms));
 }
 
-void Coordinator::OnMerged(FragmentId fragment, core::AnchorDigest committed, double merge_s) {
+void Coordinator::OnMerged(const MergedRound& merged) {
+  const FragmentId fragment = merged.round.fragment;
+  const core::AnchorDigest committed = merged.committed;
+  const StepProducts& products = merged.result.products;
   spdlog::info("fragment {}: version {}, digest {}", fragment, committed.version, core::DigestText(committed.digest));
   core::MutexLock lock(log_mutex_);
   log_.Merged(fragment, committed, options_.clock->UnixMs());
-  times_.merges.Add(merge_s);
+  if (merged.round.rolled_back_to) {
+    gradients_.erase(fragment);
+    return;
+  }
+  times_.merges.Add(merged.merge_s);
+  gradients_[fragment].Add(committed.version, merged.round.outer, {products.gg, products.gv, products.vv});
+  for (size_t i = 0; i < merged.result.cosines.size(); ++i) {
+    const double cosine = merged.result.cosines[i];
+    cosines_[merged.round.contributors[i].site] = {fragment, committed.version, cosine};
+  }
 }
 
 void Coordinator::Taken(const v1::DownloadRequest& request, int64_t begun_ms) {
@@ -245,6 +262,14 @@ StatusSnapshot Coordinator::Status() const {
   snapshot.scrub = {.passes = scrub.passes, .bytes = scrub.bytes, .ended_unix_ms = scrub.ended_unix_ms, .damages = {}};
   for (const DiskDamage& damage : scrub.damages) snapshot.scrub.damages.push_back(damage.Text());
   core::MutexLock lock(log_mutex_);
+  for (FragmentStatus& fragment : snapshot.fragments) {
+    if (const auto found = gradients_.find(fragment.id); found != gradients_.end()) {
+      fragment.gradient = found->second.Figures();
+    }
+  }
+  for (SiteStatus& site : snapshot.sites) {
+    if (const auto found = cosines_.find(site.name); found != cosines_.end()) site.cosine = found->second;
+  }
   snapshot.rounds = log_.rounds();
   snapshot.times = times_;
   return snapshot;

@@ -138,11 +138,12 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   int emitted = 0;
   int64_t bytes = 0;
   const core::Clock::TimePoint begun = core::SystemClock().Now();
-  const uint64_t digest = server::Merge(fragment, inputs, settings, slot.state, [&](std::string chunk) {
+  const MergeResult result = server::Merge(fragment, inputs, settings, slot.state, [&](std::string chunk) {
     bytes += static_cast<int64_t>(chunk.size());
     update->Append(std::move(chunk));
     if (++emitted == (num_chunks + 1) / 2) core::FaultPoint("mid_merge");
   });
+  const uint64_t digest = result.digest;
   const double merge_s = core::SystemClock().SecondsSince(begun);
   job.contributions.clear();
   bool snapshot = false;
@@ -160,7 +161,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
                                         .digest = digest,
                                         .update = update->chunks(),
                                         .stored = [update](const Extent& extent) { update->MoveTo(extent); }}}});
-  options_.merged(round.fragment, {round.base + 1, digest}, merge_s);
+  options_.merged({.round = round, .committed = {round.base + 1, digest}, .result = result, .merge_s = merge_s});
   return snapshot ? Snapshot(round.fragment) : absl::OkStatus();
 }
 
@@ -182,7 +183,7 @@ absl::Status Parameters::RollBack(const RoundRecord& round) {
   }
   update->Abandon(round.base + 1, absl::NotFoundError(round.reason));
   options_.journal->Commit({.merged = {{.fragment = round.fragment, .base = round.base, .digest = digest}}});
-  options_.merged(round.fragment, {round.base + 1, digest}, /*merge_s=*/0);
+  options_.merged({.round = round, .committed = {round.base + 1, digest}, .result = {.digest = digest}});
   return Snapshot(round.fragment);
 }
 

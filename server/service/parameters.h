@@ -47,6 +47,14 @@ struct StartingFragment {
   std::vector<StoredRound> updates;
 };
 
+// A round that was merged, for those who watch.
+struct MergedRound {
+  const RoundRecord& round;
+  core::AnchorDigest committed;
+  const MergeResult& result;
+  double merge_s = 0;  // seconds that the arithmetic took
+};
+
 struct ParametersOptions {
   core::FragmentMap map;
   uint64_t generation = 0;  // of the model
@@ -55,8 +63,7 @@ struct ParametersOptions {
   int merge_threads = core::ThreadTeam::AllCores();
   int64_t snapshot_every = 0;  // rounds; 0 = only when asked for
   Journal* journal = nullptr;
-  // On the merge thread, after each round: seconds that the arithmetic took.
-  std::function<void(core::FragmentId, core::AnchorDigest, double merge_s)> merged;
+  std::function<void(const MergedRound&)> merged;   // on the merge thread, after each round
   std::function<void(const absl::Status&)> failed;  // on the merge thread; it merges no more then
 };
 

@@ -74,6 +74,9 @@ constexpr SiteMetric kSiteMetrics[] = {
      [](const SiteStatus& site) { return site.quarantined ? 1.0 : 0.0; }},
     {"causeway_site_merged_weight_ratio", "Mean share of a round's weight, since the coordinator's start.",
      MetricType::Gauge, [](const SiteStatus& site) { return site.merged_weight; }},
+    {"causeway_site_cosine_ratio", "Cosine of the site's last merged contribution to the mean of its round.",
+     MetricType::Gauge,
+     [](const SiteStatus& site) { return OrNone(site.cosine.has_value(), site.cosine ? site.cosine->value : 0); }},
 };
 
 ClientMetric Measured(MetricType type, Labels labels, double value) {
@@ -128,6 +131,37 @@ void AddFragments(const StatusSnapshot& snapshot, Families& families) {
   }
   families.push_back(std::move(versions));
   families.push_back(std::move(contributors));
+}
+
+// One row a figure of the outer gradient.
+struct GradientMetric {
+  const char* name;
+  const char* help;
+  std::optional<double> OuterGradientFigures::*value;
+};
+
+constexpr GradientMetric kGradientMetrics[] = {
+    {"causeway_fragment_gradient_norm", "Norm of the last merged outer gradient.", &OuterGradientFigures::norm},
+    {"causeway_fragment_outer_correlation_ratio", "Correlation of successive outer gradients, over 16 rounds.",
+     &OuterGradientFigures::correlation},
+    {"causeway_fragment_outer_amplification_ratio", "The outer step before its learning rate, by the outer gradient.",
+     &OuterGradientFigures::amplification},
+    {"causeway_fragment_outer_amplification_predicted_ratio", "The same as the correlation predicts it.",
+     &OuterGradientFigures::predicted_amplification},
+    {"causeway_fragment_outer_lr_effective", "Outer learning rate with what momentum makes of it.",
+     &OuterGradientFigures::effective_lr},
+};
+
+void AddGradients(const StatusSnapshot& snapshot, Families& families) {
+  for (const GradientMetric& row : kGradientMetrics) {
+    MetricFamily family{row.name, row.help, MetricType::Gauge, {}};
+    for (const FragmentStatus& fragment : snapshot.fragments) {
+      const std::optional<double> value = fragment.gradient ? (*fragment.gradient).*row.value : std::nullopt;
+      if (!value || !std::isfinite(*value)) continue;
+      family.metric.push_back(Measured(MetricType::Gauge, {{"fragment", std::to_string(fragment.id)}}, *value));
+    }
+    families.push_back(std::move(family));
+  }
 }
 
 void AddAlarms(const StatusSnapshot& snapshot, Families& families) {
@@ -243,6 +277,7 @@ std::string MetricsText(const StatusSnapshot& snapshot, const ProcessStatus& pro
   Families families;
   AddSites(snapshot, families);
   AddFragments(snapshot, families);
+  AddGradients(snapshot, families);
   AddRun(snapshot, families);
   AddAlarms(snapshot, families);
   AddTimes(snapshot.times, families);

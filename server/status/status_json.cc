@@ -154,6 +154,16 @@ void WriteTaking(JsonWriter& json, const SiteStatus& site, bool reduced) {
   } else {
     json.Null();
   }
+  json.Key("cosine");
+  if (const auto& cosine = site.cosine) {
+    json.BeginObject();
+    json.Member("fragment", cosine->fragment);
+    json.Member("version", cosine->version);
+    json.Member("value", Rounded(cosine->value));
+    json.EndObject();
+  } else {
+    json.Null();
+  }
   json.Key("missed");
   if (const auto& missed = site.missed) {
     json.BeginObject();
@@ -189,6 +199,16 @@ void WriteSite(JsonWriter& json, const SiteStatus& site, bool reduced, size_t lo
   json.EndObject();
 }
 
+// Figures that are not known are null.
+void WriteGradient(JsonWriter& json, const OuterGradientFigures& gradient) {
+  const auto rounded = [](std::optional<double> value) { return value ? std::optional(Rounded(*value)) : value; };
+  json.Member("gradient_norm", gradient.norm);
+  json.Member("outer_correlation", rounded(gradient.correlation));
+  json.Member("outer_amplification", rounded(gradient.amplification));
+  json.Member("outer_amplification_predicted", rounded(gradient.predicted_amplification));
+  json.Member("outer_lr_effective", rounded(gradient.effective_lr));
+}
+
 void WriteFragment(JsonWriter& json, const FragmentStatus& fragment, bool reduced) {
   json.BeginObject();
   json.Member("id", fragment.id);
@@ -197,6 +217,7 @@ void WriteFragment(JsonWriter& json, const FragmentStatus& fragment, bool reduce
   json.Member("digest", core::DigestText(fragment.committed.digest));
   json.Member("state", fragment.state);
   json.Member("reason", Shortened(fragment.reason, reduced));
+  WriteGradient(json, fragment.gradient.value_or(OuterGradientFigures{}));
   const std::span all = fragment.contributors;
   const auto shown = reduced ? all.first(std::min(kReducedContributors, all.size())) : all;
   WriteArray(json, "contributors", shown, [&](const core::SiteId& site) { json.Value(site); });

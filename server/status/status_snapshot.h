@@ -17,6 +17,7 @@
 #include "core/membership.h"
 #include "core/run_config.h"
 #include "core/shard.h"
+#include "server/status/outer_gradients.h"
 #include "server/status/round_log.h"
 #include "server/status/time_histogram.h"
 
@@ -65,6 +66,11 @@ struct SiteStatus {
     double norm = 0;      // ‖d‖; 0: none has come in this life of the coordinator
     std::string refused;  // why; empty: it was taken
   };
+  struct Cosine {
+    core::FragmentId fragment = 0;
+    core::Version version = 0;  // that the round made
+    double value = 0;           // not a number: the contribution or the mean was zero
+  };
   struct Missed {
     core::FragmentId fragment = 0;
     core::Version version = 0;
@@ -90,15 +96,20 @@ struct SiteStatus {
   Norm norm;
   int refusals = 0;  // of contributions in a row, by their values
   bool quarantined = false;
-  std::optional<double> lease_s_left;  // its control stream is broken
-  core::SiteData data;                 // what it trains and evaluates on, as it said
-  std::optional<EvalOfSite> eval;      // on data of its own
+};
+std::optional<Cosine> cosine;        // of its last merged contribution to the round's mean
+std::optional<Merged> last_merged;   // in this life of the coordinator, as the next
+std::optional<Missed> missed;        // the newest decided round that went without it while it was active
+core::Version staleness = 0;         // of its last merged contribution: rounds behind
+std::optional<double> lease_s_left;  // its control stream is broken
+core::SiteData data;                 // what it trains and evaluates on, as it said
+std::optional<EvalOfSite> eval;      // on data of its own
 
-  RateFigures up_rate, down_rate;             // board
-  std::vector<LossPoint> loss_history;        // board
-  std::optional<ResidualTrend> residual;      // board
-  std::vector<core::FragmentId> mismatches;   // board: its digest of a version is not the coordinator's
-  std::optional<int64_t> mismatched_unix_ms;  // board: when the latest was seen
+RateFigures up_rate, down_rate;             // board
+std::vector<LossPoint> loss_history;        // board
+std::optional<ResidualTrend> residual;      // board
+std::vector<core::FragmentId> mismatches;   // board: its digest of a version is not the coordinator's
+std::optional<int64_t> mismatched_unix_ms;  // board: when the latest was seen
 };
 
 struct FragmentStatus {
@@ -107,7 +118,8 @@ struct FragmentStatus {
   core::AnchorDigest committed;
   std::string state;  // idle | open | grace | merging
   std::string reason;
-  std::vector<core::SiteId> contributors;  // to the open round
+  std::vector<core::SiteId> contributors;        // to the open round
+  std::optional<OuterGradientFigures> gradient;  // of the last merged round, in this life of the coordinator
 };
 
 // What the machine says; board.

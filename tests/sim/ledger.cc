@@ -160,8 +160,9 @@ Ledger::Result Ledger::Merge(core::FragmentId fragment, const v1::DownloadHeader
                                        .zstd = false,
                                        .rule = config_.membership.merge,
                                        .threads = nullptr};
-  result.digest = server::Merge(planned, inputs, settings, result.state,
-                                [&](std::string chunk) { result.chunks.insert(*Expand(std::move(chunk))); });
+  result.digest = server::Merge(planned, inputs, settings, result.state, [&](std::string chunk) {
+                    result.chunks.insert(*Expand(std::move(chunk)));
+                  }).digest;
   return result;
 }
 

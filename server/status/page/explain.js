@@ -111,6 +111,10 @@ const EXPLAIN = {
       'idle: no contribution to the next round yet. open: some have come. grace: enough for a quorum, and it waits a little for others. merging: decided.'
     ],
     has: ['Has', 'Sites whose contribution to the open round is admitted: complete, valid and durable.'],
+    outer_correlation: [
+      'Correlation',
+      'How alike the outer gradients of successive rounds are, over 16 rounds: 1 the same, 0 unrelated, below 0 each takes back some of the one before; then a smaller outer learning rate or momentum helps.'
+    ],
     reason: ['Why it waits', 'The coordinator\'s own words.'],
     digest: ['Digest', 'A checksum of the anchor: all that is needed to see that two machines hold the same bits.'],
   },

@@ -20,6 +20,7 @@ const FRAGMENTS = [
   fragmentFigure('version', 'count'),
   {key: 'fragments.state', title: 'State', draw: (cell, fragment) => setText(cell, String(fragment.state ?? DASH))},
   {key: 'fragments.has', title: 'Has', draw: drawHas},
+  fragmentFigure('outer_correlation', 'number'),
   {key: 'fragments.reason', title: 'Why it waits', draw: (cell, fragment) => setText(cell, fragment.reason || DASH)},
   {
     key: 'fragments.digest',

@@ -203,9 +203,12 @@ Round MakeRound(const core::Fragment& fragment, int sites, const codecs::LegCode
 }
 
 Result RunMerge(const core::Fragment& fragment, const Round& round, const MergeSettings& settings) {
-  Result result = {RandomState(fragment, settings), {}, 0};
-  result.digest = Merge(fragment, round.inputs, settings, result.state,
-                        [&](std::string chunk) { result.chunks.push_back(std::move(chunk)); });
+  Result result = {RandomState(fragment, settings), {}, 0, {}, {}};
+  MergeResult merged = Merge(fragment, round.inputs, settings, result.state,
+                             [&](std::string chunk) { result.chunks.push_back(std::move(chunk)); });
+  result.digest = merged.digest;
+  result.products = merged.products;
+  result.cosines = std::move(merged.cosines);
   return result;
 }
 

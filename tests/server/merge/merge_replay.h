@@ -46,6 +46,8 @@ struct Result {
   FragmentState state;
   std::vector<std::string> chunks;
   uint64_t digest = 0;
+  StepProducts products;
+  std::vector<double> cosines;
 };
 
 // Merges the round into RandomState.

@@ -28,11 +28,10 @@ class ParametersTest : public ::testing::Test {
       for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
     }
     EXPECT_TRUE(journal_->Begin(run).ok());
-    Make([](core::FragmentId, core::AnchorDigest, double) {});
+    Make([](const MergedRound&) {});
   }
 
-  void Make(std::function<void(core::FragmentId, core::AnchorDigest, double merge_s)> merged,
-            int64_t snapshot_every = 0) {
+  void Make(std::function<void(const MergedRound&)> merged, int64_t snapshot_every = 0) {
     parameters_ = std::make_unique<Parameters>(
         ParametersOptions{.map = map_,
                           .merge = {.down = {core::CodecId::kInt4}},
@@ -151,7 +150,7 @@ TEST_F(ParametersTest, FinishReturnsAfterTheLastRoundWasToldOfAndSavesSnapshots)
   std::promise<void> go;
   std::shared_future<void> may_return = go.get_future().share();
   std::atomic<int> told = 0;
-  Make([&](core::FragmentId, core::AnchorDigest, double) {
+  Make([&](const MergedRound&) {
     may_return.wait();
     ++told;
   });
@@ -184,7 +183,7 @@ TEST_F(ParametersTest, RoundWhoseContributionsCannotBeReadEndsAllMerging) {
 }
 
 TEST_F(ParametersTest, SnapshotIsSavedEverySoManyRoundsAndAtTheEndOfWhatHasMoved) {
-  Make([](core::FragmentId, core::AnchorDigest, double) {}, /*snapshot_every=*/2);
+  Make([](const MergedRound&) {}, /*snapshot_every=*/2);
   parameters_->Set(zeros_);
   for (core::Version base = 0; base < 3; ++base) MergeRound(base);
   AwaitAnchor(2);
@@ -209,7 +208,7 @@ TEST_F(ParametersTest, JoinerGetsANewerAnchorWhereTheUpdatesSinceTheLastCostMore
 
 TEST_F(ParametersTest, RoundIsMergingFromItsDecisionToItsCommit) {
   std::promise<void> go;
-  Make([merged = go.get_future().share()](core::FragmentId, core::AnchorDigest, double) { merged.wait(); });
+  Make([merged = go.get_future().share()](const MergedRound&) { merged.wait(); });
   parameters_->Set(zeros_);
   EXPECT_FALSE(parameters_->Merging(0));
   MergeRound(0);

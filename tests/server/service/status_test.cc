@@ -101,6 +101,28 @@ TEST_F(CoordinatorStatus, MergedRoundShowsInItsSitesAndAMissedOneSaysWhy) {
   EXPECT_FALSE(run_.StatusOf("b").missed) << "it was gone";
 }
 
+// Both contribute ones: the mean is what each of them sent, and the first step's momentum is its gradient.
+TEST_F(CoordinatorStatus, MergedRoundShowsItsOuterGradientAndHowEachContributionAgrees) {
+  run_.Start();
+  EXPECT_FALSE(run_.coordinator->Status().fragments.at(1).gradient);
+  run_.MergeRound(1, 0);
+  run_.MergeRound(1, 1);
+  ASSERT_TRUE(run_.coordinator->Finish().ok());  // the log has the merges by then
+  for (const char* name : {"a", "b"}) {
+    const SiteStatus site = run_.StatusOf(name);
+    ASSERT_TRUE(site.cosine) << name;
+    EXPECT_EQ(site.cosine->fragment, 1);
+    EXPECT_EQ(site.cosine->version, 2);
+    EXPECT_NEAR(site.cosine->value, 1, 1e-3);
+  }
+  const StatusSnapshot snapshot = run_.coordinator->Status();
+  EXPECT_FALSE(snapshot.fragments.at(0).gradient);
+  const auto& gradient = snapshot.fragments.at(1).gradient;
+  ASSERT_TRUE(gradient && gradient->norm && gradient->correlation);
+  EXPECT_GT(*gradient->norm, 0);
+  EXPECT_NEAR(*gradient->correlation, 1 / (1 + ConfigForTest().outer.momentum), 1e-3);  // r = 1
+}
+
 TEST_F(CoordinatorStatus, SiteThatEntersLaterMissesTheRoundThatWasDueBeforeAndSaysFromWhenItTakesPart) {
   run_.Start();
   run_.MergeRound(0, 0);  // fragment 1 is sent before it, so that its round was due before

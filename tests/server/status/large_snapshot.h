@@ -38,6 +38,7 @@ inline SiteStatus LargeSite(int site, int fragments) {
                     .merged_weight = 0.0156249876,
                     .contributing = true,
                     .contributing_reason = "open rounds expect it",
+                    .cosine = SiteStatus::Cosine{63, 6'000, 0.123456789},
                     .last_merged = SiteStatus::Merged{63, 6'000, 1'763'700'000'000},
                     .missed = SiteStatus::Missed{12, 5'000,
                                                  "it had not begun to send its contribution when the round closed: "
@@ -69,7 +70,9 @@ inline StatusSnapshot LargeSnapshot(int sites, int fragments) {
                 .parameters = 109'375'000,
                 .committed = {6'000 + p, 0x0123456789abcdef + static_cast<uint64_t>(p)},
                 .state = "open",
-                .reason = "waiting for "};
+                .reason = "waiting for ",
+                .contributors = {},
+                .gradient = OuterGradientFigures{0.123456789, 0.123456789, 2.123456789, 2.123456789, 1.23456789}};
     for (int site = 0; site < sites; ++site) {
       fragment.contributors.push_back(SiteNameForTest(site));
       absl::StrAppend(&fragment.reason, SiteNameForTest(site), ", ");

@@ -47,6 +47,12 @@ TEST(MetricsText, HasWhatOperatorsRelyOn) {
            "causeway_sites{state=\"training\"} 2\n",
            "causeway_fragment_version{fragment=\"1\"} 6001\n",
            "causeway_fragment_contributors{fragment=\"1\"} 2\n",
+           "causeway_site_cosine_ratio{site=\"datacenter-00\"} 0.123456789\n",
+           "causeway_fragment_gradient_norm{fragment=\"1\"} 0.123456789\n",
+           "causeway_fragment_outer_correlation_ratio{fragment=\"1\"} 0.123456789\n",
+           "causeway_fragment_outer_amplification_ratio{fragment=\"1\"} 2.123456789\n",
+           "causeway_fragment_outer_amplification_predicted_ratio{fragment=\"1\"} 2.123456789\n",
+           "causeway_fragment_outer_lr_effective{fragment=\"1\"} 1.23456789\n",
            "causeway_quorum_sites 32\n",
            "causeway_rounds_total 400000\n",
            "causeway_disk_free_bytes 1000\n",
@@ -125,8 +131,9 @@ TEST(MetricsText, WhatIsNotKnownStaysOut) {
   StatusSnapshot snapshot;
   snapshot.sites = {{.name = "eu", .state = core::SiteState::kTraining}};  // has not reported
   const std::string text = Text(snapshot);
-  for (const char* name : {"causeway_site_loss{", "causeway_site_utilization_ratio{", "causeway_eval_loss",
-                           "causeway_certificate", "causeway_disk_free", "causeway_alarm"}) {
+  for (const char* name :
+       {"causeway_site_loss{", "causeway_site_utilization_ratio{", "causeway_eval_loss", "causeway_certificate",
+        "causeway_disk_free", "causeway_alarm", "causeway_site_cosine_ratio{", "causeway_fragment_outer"}) {
     EXPECT_THAT(text, Not(HasSubstr(name)));
   }
 }

@@ -56,6 +56,7 @@ StatusSnapshot RichSnapshot() {
   site.progress = std::make_shared<core::Progress>(progress);
   site.contributing = true;
   site.contributing_reason = "open rounds expect it";
+  site.cosine = SiteStatus::Cosine{1, 2, 0.75};
   site.last_merged = SiteStatus::Merged{1, 2, 900};
   site.missed = SiteStatus::Missed{3, 1, "it had not begun"};
   site.staleness = 1;
@@ -73,8 +74,9 @@ StatusSnapshot RichSnapshot() {
   snapshot.eval_history = {{600, 1, 5.5}, {1600, 2, 4.25}};
   snapshot.alarms = {{"site_silent", Severity::kWarning, "eu", std::nullopt, "no word of eu", 1900}};
   snapshot.shard = {1, 2};  // its fragments are 1 and 3
-  snapshot.fragments = {{1, 600, {2, 0xab}, "open", "waiting for us", {"asia", "eu"}},
-                        {3, 400, {1, 0}, "idle", "", {}}};
+  snapshot.fragments = {
+      {1, 600, {2, 0xab}, "open", "waiting for us", {"asia", "eu"}, OuterGradientFigures{0.125, 0.3, 2.25, 2.5, 1.75}},
+      {3, 400, {1, 0}, "idle", "", {}, std::nullopt}};
   return snapshot;
 }
 
@@ -94,9 +96,11 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
                   "history": [{"unix_ms": 600, "version": 1, "loss": 5.5}, {"unix_ms": 1600, "version": 2, "loss": 4.25}]},
     "fragments": [
       {"id": 1, "parameters": 600, "version": 2, "digest": "00000000000000ab", "state": "open",
-       "reason": "waiting for us", "contributors": ["asia", "eu"], "contributors_count": 2},
+       "reason": "waiting for us", "contributors": ["asia", "eu"], "contributors_count": 2, "gradient_norm": 0.125,
+       "outer_correlation": 0.3, "outer_amplification": 2.25, "outer_amplification_predicted": 2.5, "outer_lr_effective": 1.75},
       {"id": 3, "parameters": 400, "version": 1, "digest": "0000000000000000", "state": "idle", "reason": "",
-       "contributors": [], "contributors_count": 0}]})");
+       "contributors": [], "contributors_count": 0, "gradient_norm": null, "outer_correlation": null,
+       "outer_amplification": null, "outer_amplification_predicted": null, "outer_lr_effective": null}]})");
   const json site = json::parse(R"(
       {"name": "eu", "state": "training", "reason": "why", "step": 7, "tokens": 70, "loss": 2.5, "tokens_per_s": 100.0,
        "utilization": 0.75, "stall_s": 1.0, "slack_s": -0.25, "up_bytes": 10, "down_bytes": 20, "up_bytes_per_s": 1.25,
@@ -108,6 +112,7 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
        "digests": {"0": {"version": 2, "digest": "00000000000000ab"}}, "digests_matching": 1,
        "contributing": true, "contributing_reason": "open rounds expect it", "staleness": 1, "lease_s_left": 2.5,
        "last_merged": {"fragment": 1, "version": 2, "unix_ms": 900},
+       "cosine": {"fragment": 1, "version": 2, "value": 0.75},
        "missed": {"fragment": 3, "version": 1, "reason": "it had not begun"},
        "up_mean_bytes_per_s": 10.0, "up_peak_bytes_per_s": 40.0, "down_mean_bytes_per_s": 20.0,
        "down_peak_bytes_per_s": 80.0, "loss_history": [[500, 3.25], [1500, 2.5]]})");
@@ -173,7 +178,8 @@ TEST(StatusJson, SiteThatWasNeverMergedSaysSo) {
   StatusSnapshot snapshot;
   snapshot.sites.push_back({.name = "eu"});
   const json site = json::parse(StatusJson(snapshot)).at("sites")[0];
-  for (const char* key : {"last_merged", "missed", "lease_s_left", "loss"}) EXPECT_TRUE(site.at(key).is_null()) << key;
+  for (const char* key : {"last_merged", "missed", "cosine", "lease_s_left", "loss"})
+    EXPECT_TRUE(site.at(key).is_null()) << key;
 }
 
 TEST(StatusJson, ALargeRunFitsInto200KilobytesAndStillShowsWhatDiffers) {
