@@ -81,12 +81,13 @@ absl::Status Client::ChangeRun(v1::ChangeRunRequest::Change change) {
   return status.ok() ? absl::OkStatus() : Wrong(status);
 }
 
-absl::StatusOr<v1::HistoryResponse> Client::History(int64_t after_id) {
+absl::StatusOr<v1::HistoryResponse> Client::History(int64_t after_id, const std::string& kind) {
   grpc::ClientContext context;
   SetDeadline(context);
   v1::HistoryRequest request;
   *request.mutable_context() = MakeContext();
   request.set_after_id(after_id);
+  request.set_kind(kind);
   v1::HistoryResponse response;
   const grpc::Status status = stub_->GetHistory(&context, request, &response);
   if (!status.ok()) return Wrong(status);

@@ -131,7 +131,10 @@ class Coordinator {
   // ---- The people who run it ----
   absl::Status Drain(const core::SiteId& site);                 // FAILED_PRECONDITION if it is not in the run
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);  // FAILED_PRECONDITION if it changes nothing
-  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit) const;
+  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
+
+  // A command was asked for, and this became of it (commands.h); returns when that is durable.
+  absl::Status RecordCommand(const std::string& text);
   StatusSnapshot Status() const;
 
   // ---- The owner of the process ----

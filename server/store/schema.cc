@@ -33,7 +33,8 @@ constexpr char kFromFormat2[] =
 // Formats 1 to 3 are from before there was a log, when the database was all there was.
 constexpr char kFromFormat3[] =
     "ALTER TABLE contributions ADD COLUMN chunk_digests BLOB; "
-    "ALTER TABLE rounds ADD COLUMN update_chunk_digests BLOB; PRAGMA user_version = 4;";
+    "ALTER TABLE rounds ADD COLUMN update_chunk_digests BLOB; "
+    "CREATE INDEX IF NOT EXISTS commands ON events (id) WHERE kind = 'command'; PRAGMA user_version = 4;";
 
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
   int64_t number = 0;
@@ -146,6 +147,7 @@ CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT, unix_ms INTEGER, kind TEXT, site TEXT, fragment INTEGER, text TEXT);
 CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);
 CREATE INDEX contributions_stored ON contributions (fragment, merged_version, segment) WHERE segment <> 0;
+CREATE INDEX commands ON events (id) WHERE kind = 'command';
 CREATE INDEX updates_stored ON rounds (update_segment, update_bytes) WHERE update_segment <> 0;
 PRAGMA user_version = 4;
 )sql";

@@ -362,6 +362,19 @@ TEST_F(JournalTest, HistoryComesInPagesAndTheOldestGo) {
   EXPECT_EQ(last[0].text, "a 'quoted' name");
 }
 
+TEST_F(JournalTest, CommandsStayWhenOtherEventsGo) {
+  const auto journal = Open();
+  journal->Commit({.events = {{.kind = "command", .text = "first"}}});
+  journal->Commit({.events = std::vector<Event>(core::kMaxHistoryEvents + 10, Event{.kind = "round", .text = "text"})});
+  journal->Commit({.events = {{.kind = "command", .text = "second"}}});
+  journal->Flush();
+  const auto commands = *journal->History(0, 10, "command");
+  ASSERT_EQ(commands.size(), 2u);
+  EXPECT_EQ(commands[0].text, "first");
+  EXPECT_EQ(commands[1].text, "second");
+  EXPECT_EQ(journal->History(commands[0].id, 1)->at(0).id, 13) << "the others' oldest have gone";
+}
+
 TEST_F(JournalTest, PageOfHistoryEndsWithTheEventThatFillsIt) {
   const auto journal = Open();
   const std::string text(core::kMaxHistoryAnswerBytes / 4 + 1, 'x');
