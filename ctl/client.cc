@@ -103,12 +103,13 @@ absl::StatusOr<std::vector<core::Version>> Client::RollBack(core::Version versio
   return std::vector<core::Version>(response.versions().begin(), response.versions().end());
 }
 
-absl::StatusOr<v1::HistoryResponse> Client::History(int64_t after_id) {
+absl::StatusOr<v1::HistoryResponse> Client::History(int64_t after_id, const std::string& kind) {
   grpc::ClientContext context;
   SetDeadline(context);
   v1::HistoryRequest request;
   *request.mutable_context() = MakeContext();
   request.set_after_id(after_id);
+  request.set_kind(kind);
   v1::HistoryResponse response;
   const grpc::Status status = stub_->GetHistory(&context, request, &response);
   if (!status.ok()) return Wrong(status);

@@ -19,8 +19,9 @@ class Client {
   absl::StatusOr<std::string> StatusJson();
   absl::StatusOr<v1::RunDescription> Describe();
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);
-  // Events with an id above `after_id`, oldest first, as many as fit an answer; none: there are no more.
-  absl::StatusOr<v1::HistoryResponse> History(int64_t after_id);
+  // Events with an id above `after_id`, oldest first, as many as fit an answer; none: there are no more. Where `kind`
+  // is given: of that kind alone.
+  absl::StatusOr<v1::HistoryResponse> History(int64_t after_id, const std::string& kind);
   absl::Status Drain(const std::string& site);
   absl::Status Release(const std::string& site);
   // The version that each fragment has then.

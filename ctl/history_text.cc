@@ -22,6 +22,12 @@ std::string HistoryJson(const v1::HistoryEvent& event) {
                                  {"site", event.site()}, {"fragment", nullptr},        {"text", event.text()}};
   if (event.site().empty()) json["site"] = nullptr;
   if (event.fragment() >= 0) json["fragment"] = event.fragment();
+  if (event.has_command()) {
+    const v1::CommandRecord& command = event.command();
+    json["command"] = {{"name", command.name()},           {"role", command.role()},
+                       {"address", command.address()},     {"command", command.command()},
+                       {"arguments", command.arguments()}, {"result", command.result()}};
+  }
   return json.dump();
 }
 

@@ -11,7 +11,7 @@ namespace causeway::ctl {
 std::string HistoryText(const v1::HistoryEvent& event);
 
 // {"id", "unix_ms", "kind", "site", "fragment", "text"}, on one line; a site or fragment that the event has not is
-// null.
+// null. A command has {"name", "role", "address", "command", "arguments", "result"} as "command", too.
 std::string HistoryJson(const v1::HistoryEvent& event);
 
 }  // namespace causeway::ctl

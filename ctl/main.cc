@@ -31,6 +31,7 @@ ABSL_FLAG(std::string, assets, "",
 ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
 ABSL_FLAG(std::string, site, "", "drain, release: the site's name");
 ABSL_FLAG(int64_t, to, -1, "rollback: a version of which all fragments have a snapshot");
+ABSL_FLAG(std::string, kind, "", "history: events of this kind alone, like command");
 ABSL_FLAG(std::vector<std::string>, sizes, {}, "codec-bench: MB of float32, like 16,256");
 ABSL_FLAG(std::vector<std::string>, threads, {}, "codec-bench: numbers of threads, like 1,2");
 ABSL_FLAG(std::vector<std::string>, codecs, {}, "codec-bench: names, like int4,rotated_sign; all without");
@@ -50,10 +51,11 @@ constexpr char kUsage[] =
     "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
     "causewayctl stop                        all sites finish what is in flight and leave\n"
     "causewayctl release --site=NAME         a site leaves its quarantine and starts from the global parameters\n"
-    "causewayctl rollback --to=VERSION       the global parameters become those of that version again; sites start "
-    "from "
-    "them\n"
-    "causewayctl history                     what happened, from the coordinator's journal, oldest first\n"
+    "causewayctl rollback --to=VERSION       the global parameters become those of that version again; sites "
+    "start from them\n"
+    "causewayctl history [--kind=KIND]       what happened, from the coordinator's journal, oldest first; of kind "
+    "command:\n"
+    "                                        who has asked for what\n"
     "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
     "causewayctl codec-bench [--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…] [--json]\n"
     "                                        how fast the codecs are here, beside this machine's memory\n"
@@ -175,7 +177,7 @@ absl::Status RollBack(Client& client) {
 absl::Status ShowHistory(Client& client) {
   int64_t after_id = 0;
   while (true) {
-    ASSIGN_OR_RETURN(const v1::HistoryResponse history, client.History(after_id));
+    ASSIGN_OR_RETURN(const v1::HistoryResponse history, client.History(after_id, absl::GetFlag(FLAGS_kind)));
     if (history.events().empty()) return absl::OkStatus();
     for (const v1::HistoryEvent& event : history.events()) {
       if (absl::GetFlag(FLAGS_json)) {

@@ -64,8 +64,8 @@ ABSL_FLAG(bool, insecure, false, "allow plaintext on addresses beyond loopback")
 ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the sites'; give all three or none");
 ABSL_FLAG(std::string, tls_cert, "", "TLS: this coordinator's certificate in PEM; read again when it changes");
 ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
-ABSL_FLAG(std::string, site_tokens, "",
-          "file of lines `site sha256` (and `operator sha256`): ask everybody for a token");
+ABSL_FLAG(std::string, tls_revoked, "", "TLS: file of the serials, in hexadecimal digits, of revoked certificates");
+ABSL_FLAG(std::string, site_tokens, "", "file of lines `name role sha256` or `site sha256`: ask everybody for a token");
 
 namespace causeway {
 namespace {
@@ -326,7 +326,9 @@ int Finish(server::Coordinator& coordinator) {
 int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses) {
   for (const std::string& advice : formats::CodecAdvice(config.codec)) spdlog::warn("{}", advice);
   auto gate = server::Gate::Create(
-      {.authorizer = {.mutual_tls = addresses.tls.given(), .site_tokens = absl::GetFlag(FLAGS_site_tokens)},
+      {.authorizer = {.mutual_tls = addresses.tls.given(),
+                      .site_tokens = absl::GetFlag(FLAGS_site_tokens),
+                      .tls_revoked = absl::GetFlag(FLAGS_tls_revoked)},
        .limits = {.control_message_bytes = core::MaxControlBytes(static_cast<int>(config.sync.num_fragments)),
                   .bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))}});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());

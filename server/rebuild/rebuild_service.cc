@@ -150,7 +150,7 @@ class RebuildService final : public RebuildBase {
  private:
   grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
       grpc::CallbackServerContext* context) override {
-    auto call = std::make_shared<ControlCall>(gate_, PeerOf(*context));
+    auto call = std::make_shared<ControlCall>(gate_, PeerOf(*context, "Control"));
     call->Begin(call);
     return call.get();
   }
@@ -160,7 +160,7 @@ class RebuildService final : public RebuildBase {
   }
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Show(grpc::CallbackServerContext* context) override {
-    auto call = std::make_shared<ShowCall>(rebuild_, gate_, PeerOf(*context));
+    auto call = std::make_shared<ShowCall>(rebuild_, gate_, PeerOf(*context, "Show"));
     call->Begin(call);
     return call.get();
   }

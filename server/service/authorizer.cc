@@ -3,180 +3,245 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
-#include <sstream>
+#include <cctype>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
-#include "core/limits.h"
 
 namespace causeway::server {
 namespace {
 
 constexpr size_t kSha256HexDigits = 2 * SHA256_DIGEST_LENGTH;
-constexpr int64_t kNsPerS = 1'000'000'000;
+constexpr size_t kSerialHexDigits = 40;  // the longest that RFC 5280 allows
 
-bool IsSha256Hex(const std::string& text) {
-  return text.size() == kSha256HexDigits && std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c); });
+bool IsHex(const std::string& text) {
+  return std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c); });
+}
+
+// The words of a line, without what is behind '#'.
+std::vector<std::string> WordsOf(const std::string& line) {
+  return absl::StrSplit(line.substr(0, line.find('#')), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+}
+
+std::string RoleText(const Identity& identity) {
+  return absl::StrCat(identity.name, " has role ", std::string(RoleName(identity.role)));
+}
+
+// Those of the words before the digest; the error's words name nothing of the line but roles: it may hold a token.
+absl::StatusOr<Identity> IdentityOf(const std::vector<std::string>& words) {
+  const std::string& name = words[0];
+  if (words.size() == 2) return Identity{name, name == "operator" ? Role::kAdmin : Role::kSite};
+  if (IsReservedRole(words[1])) {
+    return absl::InvalidArgumentError(absl::StrCat("role ", words[1], " is reserved: this version has no such role"));
+  }
+  const std::optional<Role> role = RoleOf(words[1]);
+  if (!role) return absl::InvalidArgumentError("expected role site, shard, watch, operate or admin, got another word");
+  return Identity{name, *role};
 }
 
 }  // namespace
-
-std::string Peer::Name() const { return names.empty() ? address.substr(0, address.rfind(':')) : names.front(); }
 
 // ---- SiteTokens ----
 
 absl::StatusOr<SiteTokens> SiteTokens::Parse(const std::string& text, const std::string& file_name) {
   SiteTokens tokens;
   int number = 0;
-  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  for (const std::string& line : lines) {
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
     ++number;
-    const auto wrong = [&](const std::string& what) {
+    const auto wrong = [&](absl::string_view what) {
       return absl::InvalidArgumentError(absl::StrCat(file_name, ":", number, ": ", what));
     };
-    const std::string content = line.substr(0, line.find('#'));
-    const std::vector<std::string> words = absl::StrSplit(content, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    const std::vector<std::string> words = WordsOf(line);
     if (words.empty()) continue;
-    if (words.size() != 2 || !core::IsValidName(words[0]) || !IsSha256Hex(words[1])) {
-      return wrong("expected a site's name and the SHA-256 of its token in 64 hexadecimal digits");  // not what came
+    if (words.size() < 2 || words.size() > 3 || words.back().size() != kSha256HexDigits || !IsHex(words.back())) {
+      return wrong(
+          "expected `name sha256` or `name role sha256`, with the SHA-256 of the name's token in 64 "
+          "hexadecimal digits");  // not what came
+    }
+    const absl::StatusOr<Identity> identity = IdentityOf(words);
+    if (!identity.ok()) return wrong(identity.status().message());
+    if (!IsNameOf(identity->role, identity->name)) {
+      return wrong(
+          "expected a site's name before role site, shard:NAME before shard, and operator:NAME or operator "
+          "before watch, operate and admin");
     }
     Sha256 sha{};
-    const std::string bytes = absl::HexStringToBytes(words[1]);
+    const std::string bytes = absl::HexStringToBytes(words.back());
     std::copy(bytes.begin(), bytes.end(), sha.begin());
-    for (const auto& [site, other] : tokens.lines_) {
-      if (other == sha && site != words[0]) {
-        return wrong(absl::StrCat("site ", words[0], " has the token of site ", site, "; each needs its own"));
+    for (const auto& [other, digest] : tokens.lines_) {
+      if (digest == sha && other.name != identity->name) {
+        return wrong(absl::StrCat(identity->name, " has the token of ", other.name, "; each needs its own"));
+      }
+      if (other.name == identity->name && other.role != identity->role) {
+        return wrong(absl::StrCat("expected one role of a name, got another than before: ", RoleText(other)));
       }
     }
-    tokens.lines_.emplace_back(words[0], sha);
+    tokens.lines_.emplace_back(*identity, sha);
   }
   if (tokens.lines_.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(file_name, ": expected lines `site sha256`, got none"));
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ": expected lines `name role sha256`, got none"));
   }
   return tokens;
 }
 
-std::string SiteTokens::Owner(const std::string& token) const {
+std::optional<Identity> SiteTokens::Owner(const std::string& token) const {
   Sha256 sha{};
   SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), sha.data());
-  std::string owner;
-  for (const auto& [site, expected] : lines_) {
-    if (CRYPTO_memcmp(expected.data(), sha.data(), sha.size()) == 0) owner = site;
+  const Identity* owner = nullptr;
+  for (const auto& [identity, expected] : lines_) {
+    if (CRYPTO_memcmp(expected.data(), sha.data(), sha.size()) == 0) owner = &identity;
   }
-  return owner;
+  return owner == nullptr ? std::nullopt : std::optional(*owner);
+}
+
+absl::StatusOr<std::set<std::string>> ParseRevoked(const std::string& text, const std::string& file_name) {
+  std::set<std::string> serials;
+  int number = 0;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+    ++number;
+    const std::vector<std::string> words = WordsOf(line);
+    if (words.empty()) continue;
+    if (words.size() > 1 || words[0].size() > kSerialHexDigits || !IsHex(words[0])) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file_name, ":", number, ": expected a certificate's serial in up to ", kSerialHexDigits,
+                       " hexadecimal digits, got '", absl::StrJoin(words, " ").substr(0, 2 * kSerialHexDigits), "'"));
+    }
+    serials.insert(NormalSerial(words[0]));
+  }
+  return serials;
 }
 
 // ---- Authorizer ----
 
 absl::StatusOr<std::unique_ptr<Authorizer>> Authorizer::Create(AuthorizerOptions options) {
   std::unique_ptr<Authorizer> authorizer(new Authorizer(std::move(options)));
-  if (!authorizer->options_.site_tokens.empty()) {
-    core::MutexLock lock(authorizer->mutex_);
-    RETURN_IF_ERROR(authorizer->ReadTokens());
+  if (authorizer->revoked_file_.given() && !authorizer->options_.mutual_tls) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(authorizer->revoked_file_.Text(), ": expected --tls_ca, --tls_cert and --tls_key with it"));
   }
+  core::MutexLock lock(authorizer->mutex_);
+  RETURN_IF_ERROR(authorizer->ReadTokens());
+  RETURN_IF_ERROR(authorizer->ReadRevoked());
   return authorizer;
 }
 
-absl::StatusOr<Authorizer::FileStamp> Authorizer::Stamp(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--site_tokens=", path, ": ", std::strerror(errno)));
-  }
-  return FileStamp{status.st_mtim.tv_sec * kNsPerS + status.st_mtim.tv_nsec, status.st_size, status.st_ino};
-}
-
-// The stamp is taken first: a file that changes meanwhile is read again.
 absl::Status Authorizer::ReadTokens() {
-  const std::string& path = options_.site_tokens;
-  const absl::StatusOr<FileStamp> stamp = Stamp(path);
-  if (stamp.ok() && *stamp == stamp_) return absl::OkStatus();
-  stamp_ = stamp.value_or(FileStamp{});  // what is wrong is reported once
-  if (!stamp.ok()) return stamp.status();
-  if (stamp->bytes > static_cast<int64_t>(core::kMaxCredentialFileBytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("--site_tokens=", path, ": expected at most ",
-                                                   core::kMaxCredentialFileBytes, " bytes, got ", stamp->bytes));
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::InvalidArgumentError(absl::StrCat("--site_tokens=", path, ": ", std::strerror(errno)));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  ASSIGN_OR_RETURN(tokens_, SiteTokens::Parse(text, absl::StrCat("--site_tokens=", path)));
+  if (!tokens_file_.given()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, tokens_file_.ReadIfChanged());
+  if (!text) return absl::OkStatus();
+  ASSIGN_OR_RETURN(tokens_, SiteTokens::Parse(*text, tokens_file_.Text()));
   ++revision_;
   return absl::OkStatus();
 }
 
-void Authorizer::ReadTokensAgain() {
-  const FileStamp before = stamp_;
-  if (const absl::Status status = ReadTokens(); !status.ok() && stamp_ != before) {
-    spdlog::error("{}; the tokens that were read before stay in force", std::string(status.message()));
-  }
-}
-
-uint64_t Authorizer::TokensRevision() {
-  core::MutexLock lock(mutex_);
-  if (!options_.site_tokens.empty()) ReadTokensAgain();
-  return revision_;
-}
-
-absl::StatusOr<std::string> Authorizer::TokenOwner(const Peer& peer) {
-  if (options_.site_tokens.empty()) return std::string();
-  core::MutexLock lock(mutex_);
-  ReadTokensAgain();
-  if (peer.token.empty()) {
-    return absl::UnauthenticatedError("this coordinator asks for a token, none came: give --token_file");
-  }
-  std::string owner = tokens_.Owner(peer.token);
-  if (owner.empty()) {
-    return absl::UnauthenticatedError(
-        "the token is nobody's: give the --token_file whose SHA-256 stands in the coordinator's --site_tokens");
-  }
-  return owner;
-}
-
-absl::Status Authorizer::Check(const Peer& peer, const std::string& claimed) {
-  ASSIGN_OR_RETURN(const std::string owner, TokenOwner(peer));
-  if (!options_.site_tokens.empty() && owner != claimed) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the token is that of ", owner, ", not of ", claimed, ": nobody speaks for another"));
-  }
-  if (options_.mutual_tls && std::ranges::count(peer.names, claimed) == 0) {
-    return absl::PermissionDeniedError(absl::StrCat("the certificate is that of ", absl::StrJoin(peer.names, ", "),
-                                                    ", not of ", claimed, ": nobody speaks for another"));
-  }
+absl::Status Authorizer::ReadRevoked() {
+  if (!revoked_file_.given()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, revoked_file_.ReadIfChanged());
+  if (!text) return absl::OkStatus();
+  ASSIGN_OR_RETURN(revoked_, ParseRevoked(*text, revoked_file_.Text()));
+  ++revision_;
   return absl::OkStatus();
 }
 
+void Authorizer::ReadAgain() {
+  for (const absl::Status& status : {ReadTokens(), ReadRevoked()}) {
+    if (!status.ok()) spdlog::error("{}; what was read before stays in force", std::string(status.message()));
+  }
+}
+
+uint64_t Authorizer::Revision() {
+  core::MutexLock lock(mutex_);
+  ReadAgain();
+  return revision_;
+}
+
+absl::Status Authorizer::CheckRevoked(const Peer& peer) {
+  core::MutexLock lock(mutex_);
+  ReadAgain();
+  if (!revoked_.contains(peer.serial)) return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      absl::StrCat("the certificate with serial ", peer.serial, " is revoked: ask for another one"));
+}
+
+absl::StatusOr<Identity> Authorizer::TokenOwner(const Peer& peer) {
+  if (peer.token.empty()) {
+    return absl::UnauthenticatedError("this coordinator asks for a token, none came: give --token_file");
+  }
+  core::MutexLock lock(mutex_);
+  ReadAgain();
+  std::optional<Identity> owner = tokens_.Owner(peer.token);
+  if (owner) return *std::move(owner);
+  return absl::UnauthenticatedError(
+      "the token is nobody's: give the --token_file whose SHA-256 stands in the coordinator's --site_tokens");
+}
+
+// An operator's or a shard's role is the certificate's organizational unit; that of `operator` alone may be left out.
+absl::StatusOr<Identity> Authorizer::CertificateOwner(const Peer& peer) const {
+  if (peer.names.empty()) return absl::UnauthenticatedError("the certificate has no name");
+  const auto other = std::ranges::find_if(
+      peer.names, [](const std::string& name) { return IsNameOf(Role::kAdmin, name) || IsNameOf(Role::kShard, name); });
+  if (other == peer.names.end()) return Identity{peer.names.front(), Role::kSite};
+  if (*other == "operator" && peer.unit.empty()) return Identity{*other, Role::kAdmin};
+  const std::optional<Role> role = RoleOf(peer.unit);
+  if (role && IsNameOf(*role, *other)) return Identity{*other, *role};
+  return absl::PermissionDeniedError(absl::StrCat("the certificate of ", *other, " has no role: expected ",
+                                                  IsNameOf(Role::kShard, *other) ? "shard" : "watch, operate or admin",
+                                                  " as its organizational unit, got '", absl::CEscape(peer.unit), "'"));
+}
+
+absl::Status Authorizer::CheckCertificate(const Peer& peer, const std::string& claimed) const {
+  if (std::ranges::count(peer.names, claimed) > 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("the certificate is that of ", absl::StrJoin(peer.names, ", "),
+                                                  ", not of ", claimed, ": nobody speaks for another"));
+}
+
+absl::StatusOr<std::optional<Identity>> Authorizer::Identify(const Peer& peer) {
+  if (everybody()) return std::nullopt;
+  RETURN_IF_ERROR(CheckRevoked(peer));
+  if (!tokens_file_.given()) return CertificateOwner(peer);
+  ASSIGN_OR_RETURN(Identity owner, TokenOwner(peer));
+  if (options_.mutual_tls) RETURN_IF_ERROR(CheckCertificate(peer, owner.name));
+  return owner;
+}
+
 absl::Status Authorizer::CheckSite(const Peer& peer, const core::SiteId& site) {
-  if (site == kOperator) {
+  if (IsNameOf(Role::kAdmin, site) || IsNameOf(Role::kShard, site)) {
     return absl::PermissionDeniedError(
-        absl::StrCat("'", kOperator, "' is the name of who runs the coordinator; a site needs another"));
+        absl::StrCat("'", site, "' is the name of one who runs the coordinator; a site needs another"));
   }
-  return Check(peer, site);
+  if (everybody()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckRevoked(peer));
+  if (tokens_file_.given()) {
+    ASSIGN_OR_RETURN(const Identity owner, TokenOwner(peer));
+    if (owner.name != site) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("the token is that of ", owner.name, ", not of ", site, ": nobody speaks for another"));
+    }
+  }
+  return options_.mutual_tls ? CheckCertificate(peer, site) : absl::OkStatus();
 }
 
-absl::Status Authorizer::CheckOperator(const Peer& peer) {
-  if (options_.site_tokens.empty() && !options_.mutual_tls) return absl::OkStatus();
-  const absl::Status status = Check(peer, kOperator);
-  if (!absl::IsPermissionDenied(status)) return status;
-  return absl::PermissionDeniedError(absl::StrCat("this takes the operator's identity: ", status.message()));
+absl::Status Authorizer::CheckCall(const Peer& peer, std::string_view call) {
+  if (everybody()) return absl::OkStatus();
+  const CallRow* const row = RowOf(call);
+  if (row == nullptr) {
+    return absl::PermissionDeniedError(absl::StrCat(std::string(call), ": no role may make this call"));
+  }
+  ASSIGN_OR_RETURN(const std::optional<Identity> identity, Identify(peer));
+  if (!identity || row->Allows(identity->role)) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(std::string(row->command.empty() ? row->call : row->command),
+                                                  " takes role ", RolesOf(*row), ", and ", RoleText(*identity)));
 }
 
-absl::Status Authorizer::CheckAnyone(const Peer& peer) {
-  if (options_.site_tokens.empty()) {
-    if (!options_.mutual_tls || !peer.names.empty()) return absl::OkStatus();
-    return absl::UnauthenticatedError("the certificate has no name");
-  }
-  ASSIGN_OR_RETURN(const std::string owner, TokenOwner(peer));
-  return Check(peer, owner);
+absl::Status Authorizer::CheckArrival(const Peer& peer) {
+  const CallRow* const row = RowOf(peer.call);
+  const bool asked_later = row == nullptr ? HasRow(peer.call) : !row->command.empty();
+  return asked_later ? Identify(peer).status() : CheckCall(peer, peer.call);
 }
 
 }  // namespace causeway::server

@@ -135,7 +135,10 @@ class Coordinator {
   // The parameters of a version that is kept become the newest, and all sites join anew, from them. Gives the version
   // that each fragment has then. FAILED_PRECONDITION: it is not kept, with those that are.
   absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
-  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit) const;
+  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
+
+  // A command was asked for, and this became of it (commands.h); returns when that is durable.
+  absl::Status RecordCommand(const std::string& text);
   StatusSnapshot Status() const;
 
   // ---- The owner of the process ----

@@ -270,8 +270,19 @@ absl::StatusOr<std::vector<core::Version>> Coordinator::RollBack(core::Version v
   return versions;
 }
 
-absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_t limit) const {
-  return journal_->History(after_id, limit);
+absl::StatusOr<std::vector<Event>> Coordinator::History(int64_t after_id, int64_t limit,
+                                                        const std::string& kind) const {
+  return journal_->History(after_id, limit, kind);
+}
+
+absl::Status Coordinator::RecordCommand(const std::string& text) {
+  {
+    core::MutexLock lock(mutex_);
+    Note("command", "", -1, text);
+    Publish();
+  }
+  journal_->Flush();
+  return status();
 }
 
 void Coordinator::SendDrain(const core::SiteId& site) {

@@ -37,8 +37,7 @@ class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1
     if (!ok) return FinishOnce(grpc::Status::OK);
     if (!begun_) {
       Spoke();
-      absl::Status status = gate_->Command(peer_);
-      if (status.ok()) status = coordinator_->BeginFollow(incoming_.context(), self_);
+      const absl::Status status = coordinator_->BeginFollow(incoming_.context(), self_);
       if (!status.ok()) return FinishOnce(ToGrpc(status));
       begun_ = true;
       shard_ = incoming_.context().shard();

@@ -1,13 +1,9 @@
 #include "server/service/gate.h"
 
-#include <grpc/grpc_security_constants.h>
-#include <grpcpp/security/auth_context.h>
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
+#include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/strip.h"
 #include "core/check.h"
 
 namespace causeway::server {
@@ -34,7 +30,7 @@ absl::Status Gate::Logged(const Peer& peer, absl::Status status) {
 }
 
 absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Gate::Arrive(const Peer& peer, std::weak_ptr<Call> call) {
-  RETURN_IF_ERROR(Known(peer, /*site=*/""));
+  RETURN_IF_ERROR(Logged(peer, authorizer_->CheckArrival(peer)));
   return calls_.Add(std::move(call), peer, clock_->NowMs());
 }
 
@@ -45,12 +41,12 @@ void Gate::Tick() {
     if (silent.call != nullptr) silent.call->End(Logged(silent.peer, late));
   }
   {
-    const uint64_t revision = authorizer_->TokensRevision();
+    const uint64_t revision = authorizer_->Revision();
     core::MutexLock lock(mutex_);
     if (std::exchange(checked_revision_, revision) == revision) return;
   }
   for (const OpenCalls::Found& open : calls_.All()) {
-    const absl::Status known = authorizer_->CheckAnyone(open.peer);
+    const absl::Status known = authorizer_->CheckArrival(open.peer);
     if (!known.ok() && open.call != nullptr) open.call->End(Logged(open.peer, known));
   }
 }
@@ -74,27 +70,18 @@ absl::Status Gate::Question(const Peer& peer, const core::SiteId& site) {
 }
 
 absl::Status Gate::Known(const Peer& peer, const core::SiteId& site) {
-  return Logged(peer, site.empty() ? authorizer_->CheckAnyone(peer) : authorizer_->CheckSite(peer, site));
+  return Logged(peer, site.empty() ? authorizer_->Identify(peer).status() : authorizer_->CheckSite(peer, site));
 }
 
-absl::Status Gate::Command(const Peer& peer) { return Logged(peer, authorizer_->CheckOperator(peer)); }
+absl::Status Gate::Command(const Peer& peer, std::string_view call) {
+  return Logged(peer, authorizer_->CheckCall(peer, call));
+}
 
-Peer PeerOf(const grpc::ServerContextBase& context) {
-  Peer peer{.address = context.peer()};
-  if (const auto auth = context.auth_context(); auth != nullptr) {
-    for (const char* property : {GRPC_X509_CN_PROPERTY_NAME, GRPC_PEER_DNS_PROPERTY_NAME}) {
-      for (const grpc::string_ref& name : auth->FindPropertyValues(property)) {
-        std::string text(name.data(), name.size());
-        if (std::ranges::count(peer.names, text) == 0) peer.names.push_back(std::move(text));
-      }
-    }
-  }
-  const auto header = context.client_metadata().find("authorization");
-  if (header == context.client_metadata().end()) return peer;
-  constexpr size_t kScheme = sizeof("Bearer ") - 1;
-  const std::string value(header->second.data(), header->second.size());
-  if (absl::StartsWithIgnoreCase(value, "Bearer ")) peer.token = value.substr(kScheme);
-  return peer;
+std::optional<Identity> Gate::Who(const Peer& peer) { return authorizer_->Identify(peer).value_or(std::nullopt); }
+
+bool Gate::TakeRecordOfRefusal() {
+  core::MutexLock lock(mutex_);
+  return recorded_refusals_.Take(clock_->NowMs());
 }
 
 }  // namespace causeway::server

@@ -6,9 +6,9 @@
 // Nothing of a call is read before Arrive has let it in. Thread-safe.
 #pragma once
 
-#include <grpcpp/server_context.h>
-
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "core/clock.h"
 #include "server/service/authorizer.h"
@@ -16,6 +16,10 @@
 #include "server/service/site_limits.h"
 
 namespace causeway::server {
+
+// Refused commands in the journal: at most 1,440 rows a day of the 100,000 that are kept.
+inline constexpr double kRecordedRefusalsPerSecond = 1.0 / 60;
+inline constexpr double kRecordedRefusalsBurst = 100;
 
 struct GateOptions {
   AuthorizerOptions authorizer;
@@ -25,14 +29,14 @@ struct GateOptions {
 
 class Gate {
  public:
-  // INVALID_ARGUMENT if the file of tokens is missing or wrong.
+  // INVALID_ARGUMENT if a file of the authorizer's is missing or wrong.
   static absl::StatusOr<std::unique_ptr<Gate>> Create(GateOptions options);
 
   // One that trusts everybody, with the limits of core/limits.h.
   static Gate* Open();
 
   // A call has come, with its headers: it is known, and open for as long as what is returned lives. Tick ends it when
-  // it takes longer than core::kFirstMessageMs for its first message, and once its token is withdrawn.
+  // it takes longer than core::kFirstMessageMs for its first message, and once its token or certificate is withdrawn.
   absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Arrive(const Peer& peer, std::weak_ptr<Call> call);
   void Tick();
 
@@ -45,8 +49,13 @@ class Gate {
   // A question that anyone may ask who is known; `site` is the name that was given, "" for none.
   absl::Status Question(const Peer& peer, const core::SiteId& site);
 
-  // A call that changes what the run does (pause, resume, stop, drain).
-  absl::Status Command(const Peer& peer);
+  // A call that changes what the run does (pause, resume, stop, drain): `call` is its row in roles.h.
+  absl::Status Command(const Peer& peer, std::string_view call);
+
+  // Who it is, as far as anything says; and whether a command of it that was refused is to be recorded: a name that is
+  // known and asks on and on must not push others' records out of the log.
+  std::optional<Identity> Who(const Peer& peer);
+  bool TakeRecordOfRefusal();
 
  private:
   Gate(std::unique_ptr<Authorizer> authorizer, SiteLimitOptions limits, const core::Clock* clock)
@@ -59,11 +68,9 @@ class Gate {
   SiteLimits limits_;
   OpenCalls calls_;
   core::Mutex mutex_;
-  uint64_t checked_revision_ ABSL_GUARDED_BY(mutex_) = 0;  // of the tokens, which all open calls had
+  uint64_t checked_revision_ ABSL_GUARDED_BY(mutex_) = 0;  // of the authorizer, by which all open calls were let in
   TokenBucket logged_refusals_ ABSL_GUARDED_BY(mutex_){core::kLoggedRefusalsPerSecond, core::kLoggedRefusalsBurst};
+  TokenBucket recorded_refusals_ ABSL_GUARDED_BY(mutex_){kRecordedRefusalsPerSecond, kRecordedRefusalsBurst};
 };
-
-// The certificate and the token of a call.
-Peer PeerOf(const grpc::ServerContextBase& context);
 
 }  // namespace causeway::server

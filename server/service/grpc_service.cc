@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "server/service/commands.h"
 #include "server/service/reactors.h"
 
 namespace causeway::server {
@@ -28,14 +30,14 @@ class GrpcService final : public CoordinatorService {
  private:
   grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
       grpc::CallbackServerContext* context) override {
-    return NewControlReactor(coordinator_, gate_, PeerOf(*context));
+    return NewControlReactor(coordinator_, gate_, PeerOf(*context, "Control"));
   }
   grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* Follow(
       grpc::CallbackServerContext* context) override {
-    return NewFollowReactor(coordinator_, gate_, PeerOf(*context));
+    return NewFollowReactor(coordinator_, gate_, PeerOf(*context, "Follow"));
   }
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context) override {
-    return NewUploadReactor(coordinator_, gate_, PeerOf(*context));
+    return NewUploadReactor(coordinator_, gate_, PeerOf(*context, "Upload"));
   }
 
   Coordinator* const coordinator_;
@@ -45,7 +47,7 @@ class GrpcService final : public CoordinatorService {
 absl::Status History(const Coordinator& coordinator, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
   const int64_t most = core::kMaxHistoryAnswer;
   const int64_t limit = request.limit() > 0 ? std::min<int64_t>(request.limit(), most) : most;
-  ASSIGN_OR_RETURN(const std::vector<Event> events, coordinator.History(request.after_id(), limit));
+  ASSIGN_OR_RETURN(const std::vector<Event> events, coordinator.History(request.after_id(), limit, request.kind()));
   for (const Event& event : events) {
     v1::HistoryEvent& message = *response.add_events();
     message.set_id(event.id);
@@ -54,6 +56,11 @@ absl::Status History(const Coordinator& coordinator, const v1::HistoryRequest& r
     message.set_site(event.site);
     message.set_fragment(event.fragment);
     message.set_text(event.text);
+    if (event.kind != "command") continue;
+    if (const auto command = CommandRecord::FromEventText(event.text)) {
+      message.set_text(command->Text());
+      *message.mutable_command() = command->ToProto();
+    }
   }
   return absl::OkStatus();
 }
@@ -82,33 +89,38 @@ void AddQuestions(Coordinator* coordinator, std::function<std::string()> status_
       });
 }
 
+// A change that there is none of is the rules' to refuse, for those who may do all.
+AskedCommand AskedChange(const v1::ChangeRunRequest& request) {
+  const std::string change = v1::ChangeRunRequest::Change_Name(request.change());
+  const std::string call = absl::StrCat("ChangeRun ", change);
+  if (RowOf(call) != nullptr) return {call, ""};
+  return {"ChangeRun STOP", absl::StrCat("change=", static_cast<int>(request.change()))};
+}
+
 void AddCommands(Coordinator* coordinator, Gate* gate, UnaryService& service) {
-  service.Add<v1::DrainRequest, v1::DrainResponse>(
-      "DrainSite", [=](const Peer& peer, const v1::DrainRequest& request, v1::DrainResponse&) {
-        absl::Status status = gate->Command(peer);
-        if (status.ok()) status = coordinator->CheckContext(request.context());
-        if (status.ok()) status = coordinator->Drain(request.site());
-        return status;
+  AddCommand<v1::DrainRequest, v1::DrainResponse>(
+      service, coordinator, gate, "DrainSite",
+      [](const v1::DrainRequest& request) {
+        return AskedCommand{"DrainSite", absl::StrCat("site=", request.site())};
+      },
+      [=](const v1::DrainRequest& request, v1::DrainResponse&) { return coordinator->Drain(request.site()); });
+  AddCommand<v1::ChangeRunRequest, v1::ChangeRunResponse>(
+      service, coordinator, gate, "ChangeRun", AskedChange,
+      [=](const v1::ChangeRunRequest& request, v1::ChangeRunResponse&) {
+        return coordinator->ChangeRun(request.change());
       });
-  service.Add<v1::ChangeRunRequest, v1::ChangeRunResponse>(
-      "ChangeRun", [=](const Peer& peer, const v1::ChangeRunRequest& request, v1::ChangeRunResponse&) {
-        absl::Status status = gate->Command(peer);
-        if (status.ok()) status = coordinator->CheckContext(request.context());
-        if (status.ok()) status = coordinator->ChangeRun(request.change());
-        return status;
-      });
-  service.Add<v1::ReleaseRequest, v1::ReleaseResponse>(
-      "ReleaseSite", [=](const Peer& peer, const v1::ReleaseRequest& request, v1::ReleaseResponse&) {
-        absl::Status status = gate->Command(peer);
-        if (status.ok()) status = coordinator->CheckContext(request.context());
-        if (status.ok()) status = coordinator->Release(request.site());
-        return status;
-      });
-  service.Add<v1::RollbackRequest, v1::RollbackResponse>(
-      "Rollback", [=](const Peer& peer, const v1::RollbackRequest& request, v1::RollbackResponse& response) {
-        absl::Status status = gate->Command(peer);
-        if (status.ok()) status = coordinator->CheckContext(request.context());
-        if (!status.ok()) return status;
+  AddCommand<v1::ReleaseRequest, v1::ReleaseResponse>(
+      service, coordinator, gate, "ReleaseSite",
+      [](const v1::ReleaseRequest& request) {
+        return AskedCommand{"ReleaseSite", absl::StrCat("site=", request.site())};
+      },
+      [=](const v1::ReleaseRequest& request, v1::ReleaseResponse&) { return coordinator->Release(request.site()); });
+  AddCommand<v1::RollbackRequest, v1::RollbackResponse>(
+      service, coordinator, gate, "Rollback",
+      [](const v1::RollbackRequest& request) {
+        return AskedCommand{"Rollback", absl::StrCat("to=", request.version())};
+      },
+      [=](const v1::RollbackRequest& request, v1::RollbackResponse& response) {
         const absl::StatusOr<std::vector<core::Version>> versions = coordinator->RollBack(request.version());
         if (versions.ok()) response.mutable_versions()->Assign(versions->begin(), versions->end());
         return versions.status();

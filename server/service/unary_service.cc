@@ -1,5 +1,7 @@
 #include "server/service/unary_service.h"
 
+#include <algorithm>
+
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/limits.h"
 #include "server/service/gated_call.h"
@@ -56,12 +58,16 @@ std::string UnaryService::Path(const std::string& method) {
   return absl::StrCat("/", v1::Coordinator::service_full_name(), "/", method);
 }
 
+std::string UnaryService::CallOf(const grpc::GenericCallbackServerContext& context) {
+  return context.method().substr(std::min(Path("").size(), context.method().size()));
+}
+
 grpc::ServerGenericBidiReactor* UnaryService::CreateReactor(grpc::GenericCallbackServerContext* context) {
   const auto stream = streams_.find(context->method());
-  if (stream != streams_.end()) return stream->second(PeerOf(*context));
+  if (stream != streams_.end()) return stream->second(PeerOf(*context, CallOf(*context)));
   const auto answer = answers_.find(context->method());
-  auto call =
-      std::make_shared<UnaryCall>(gate_, PeerOf(*context), answer == answers_.end() ? nullptr : &answer->second);
+  auto call = std::make_shared<UnaryCall>(gate_, PeerOf(*context, CallOf(*context)),
+                                          answer == answers_.end() ? nullptr : &answer->second);
   call->Begin(call);
   return call.get();
 }

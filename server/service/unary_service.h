@@ -46,6 +46,7 @@ class UnaryService final : public grpc::CallbackGenericService {
 
  private:
   static std::string Path(const std::string& method);
+  static std::string CallOf(const grpc::GenericCallbackServerContext& context);
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
   Gate* const gate_;

@@ -90,26 +90,22 @@ struct SiteStatus {
   double merged_weight = 0;   // mean of its share of a round's weight, over the rounds since the coordinator's start
   bool contributing = false;  // the open rounds expect it
   std::string contributing_reason;
+  std::optional<Cosine> cosine;       // of its last merged contribution to the round's mean
   std::optional<Merged> last_merged;  // in this life of the coordinator, as the next
   std::optional<Missed> missed;       // the newest decided round that went without it while it was active
   core::Version staleness = 0;        // of its last merged contribution: rounds behind
   Norm norm;
   int refusals = 0;  // of contributions in a row, by their values
   bool quarantined = false;
-};
-std::optional<Cosine> cosine;        // of its last merged contribution to the round's mean
-std::optional<Merged> last_merged;   // in this life of the coordinator, as the next
-std::optional<Missed> missed;        // the newest decided round that went without it while it was active
-core::Version staleness = 0;         // of its last merged contribution: rounds behind
-std::optional<double> lease_s_left;  // its control stream is broken
-core::SiteData data;                 // what it trains and evaluates on, as it said
-std::optional<EvalOfSite> eval;      // on data of its own
+  std::optional<double> lease_s_left;  // its control stream is broken
+  core::SiteData data;                 // what it trains and evaluates on, as it said
+  std::optional<EvalOfSite> eval;      // on data of its own
 
-RateFigures up_rate, down_rate;             // board
-std::vector<LossPoint> loss_history;        // board
-std::optional<ResidualTrend> residual;      // board
-std::vector<core::FragmentId> mismatches;   // board: its digest of a version is not the coordinator's
-std::optional<int64_t> mismatched_unix_ms;  // board: when the latest was seen
+  RateFigures up_rate, down_rate;             // board
+  std::vector<LossPoint> loss_history;        // board
+  std::optional<ResidualTrend> residual;      // board
+  std::vector<core::FragmentId> mismatches;   // board: its digest of a version is not the coordinator's
+  std::optional<int64_t> mismatched_unix_ms;  // board: when the latest was seen
 };
 
 struct FragmentStatus {

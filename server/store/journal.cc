@@ -243,9 +243,9 @@ absl::StatusOr<std::string> Journal::ReadChunk(const Extent& extent, size_t inde
   return files_->segments->ReadChunk(extent, index);
 }
 
-absl::StatusOr<std::vector<Event>> Journal::History(int64_t after_id, int64_t limit) const {
+absl::StatusOr<std::vector<Event>> Journal::History(int64_t after_id, int64_t limit, const std::string& kind) const {
   const core::MutexLock lock(files_->reader_mutex);
-  return LoadEvents(*files_->reader, after_id, limit);
+  return LoadEvents(*files_->reader, after_id, limit, kind);
 }
 
 absl::Status Journal::WriteAddresses(const std::string& grpc, const std::string& http) const {

@@ -111,8 +111,9 @@ class Journal {
   absl::StatusOr<std::string> ReadChunk(const Extent& extent, size_t index) const;
 
   // At most `limit` events with an id above `after_id`, oldest first, and no further one once their texts come to
-  // core::kMaxHistoryAnswerBytes. The newest kMaxHistoryEvents are kept.
-  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit) const;
+  // core::kMaxHistoryAnswerBytes; of one kind alone where it is given. The newest kMaxHistoryEvents are kept, and of
+  // kind "command" as many as rows.h says.
+  absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
 
   absl::Status WriteAddresses(const std::string& grpc, const std::string& http) const;
 

@@ -335,22 +335,25 @@ absl::StatusOr<std::map<int64_t, int64_t>> LoadSegmentEnds(Database& database) {
   return ends;
 }
 
-absl::StatusOr<std::vector<Event>> LoadEvents(Database& database, int64_t after_id, int64_t limit) {
+absl::StatusOr<std::vector<Event>> LoadEvents(Database& database, int64_t after_id, int64_t limit,
+                                              const std::string& kind) {
   std::vector<Event> events;
   size_t bytes = 0;
+  const auto add = [&](const SqlRow& row) {
+    if (bytes >= core::kMaxHistoryAnswerBytes) return absl::OkStatus();
+    events.push_back({.id = row.Integer(0),
+                      .unix_ms = row.Integer(1),
+                      .kind = row.Text(2),
+                      .site = row.Text(3),
+                      .fragment = static_cast<core::FragmentId>(row.Integer(4)),
+                      .text = row.Text(5)});
+    bytes += events.back().text.size();
+    return absl::OkStatus();
+  };
   RETURN_IF_ERROR(
-      database.Query("SELECT id, unix_ms, kind, site, fragment, text FROM events WHERE id > ? ORDER BY id LIMIT ?",
-                     {after_id, limit}, [&](const SqlRow& row) {
-                       if (bytes >= core::kMaxHistoryAnswerBytes) return absl::OkStatus();
-                       events.push_back({.id = row.Integer(0),
-                                         .unix_ms = row.Integer(1),
-                                         .kind = row.Text(2),
-                                         .site = row.Text(3),
-                                         .fragment = static_cast<core::FragmentId>(row.Integer(4)),
-                                         .text = row.Text(5)});
-                       bytes += events.back().text.size();
-                       return absl::OkStatus();
-                     }));
+      database.Query("SELECT id, unix_ms, kind, site, fragment, text FROM events WHERE id > ? AND (? = '' OR kind = ?) "
+                     "ORDER BY id LIMIT ?",
+                     {after_id, std::string_view(kind), std::string_view(kind), limit}, add));
   return events;
 }
 

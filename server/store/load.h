@@ -18,6 +18,7 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard);
 absl::StatusOr<std::map<int64_t, int64_t>> LoadSegmentEnds(Database& database);
 
 // Fewer where their texts come to core::kMaxHistoryAnswerBytes.
-absl::StatusOr<std::vector<Event>> LoadEvents(Database& database, int64_t after_id, int64_t limit);
+absl::StatusOr<std::vector<Event>> LoadEvents(Database& database, int64_t after_id, int64_t limit,
+                                              const std::string& kind);
 
 }  // namespace causeway::server

@@ -221,7 +221,16 @@ absl::Status WriteModel(Database& database, const ModelRecord& model) {
 absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms) {
   RETURN_IF_ERROR(database.Run("INSERT INTO events (unix_ms, kind, site, fragment, text) VALUES (?, ?, ?, ?, ?)",
                                {unix_ms, event.kind, event.site, int64_t{event.fragment}, event.text}));
-  return database.Run("DELETE FROM events WHERE id <= last_insert_rowid() - ?", {core::kMaxHistoryEvents});
+  // Ids rise by one, so that one event at most becomes too old; what is older are commands, which stay.
+  constexpr int64_t kWindow = 1'000;
+  RETURN_IF_ERROR(database.Run(
+      "DELETE FROM events WHERE id > last_insert_rowid() - ? AND id <= last_insert_rowid() - ? AND kind <> 'command'",
+      {core::kMaxHistoryEvents + kWindow, core::kMaxHistoryEvents}));
+  if (event.kind != "command") return absl::OkStatus();
+  return database.Run(
+      "DELETE FROM events WHERE kind = 'command' AND id <= "
+      "(SELECT id FROM events WHERE kind = 'command' ORDER BY id DESC LIMIT 1 OFFSET ?)",
+      {kMaxCommands});
 }
 
 absl::Status WriteSnapshotRow(Database& database, const SnapshotRow& snapshot) {

@@ -17,6 +17,9 @@
 
 namespace causeway::server {
 
+// Events of kind "command", which do not go with the others: each is some 300 bytes.
+inline constexpr int64_t kMaxCommands = 100'000;
+
 absl::StatusOr<std::optional<std::string>> ReadMeta(Database& database, std::string_view key);
 absl::Status WriteMeta(Database& database, std::string_view key, SqlValue value);
 
@@ -50,7 +53,8 @@ absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
 absl::Status WriteData(Database& database, const core::DataOfSites& data);
 absl::Status WriteRun(Database& database, const RunRecord& run);
 absl::Status WriteModel(Database& database, const ModelRecord& model);
-absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms);  // and forgets the oldest
+// And forgets the oldest: kMaxHistoryEvents and kMaxCommands are kept, whichever of the two it is.
+absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms);
 
 // A snapshot whose file is there.
 struct SnapshotRow {

@@ -40,7 +40,9 @@ constexpr char kFromFormat4[] =
     "ALTER TABLE sites ADD COLUMN refusals INTEGER DEFAULT 0; ALTER TABLE sites ADD COLUMN quarantined INTEGER DEFAULT "
     "0; ALTER TABLE sites ADD COLUMN starts_anew INTEGER DEFAULT 0; ALTER TABLE sites ADD COLUMN releases INTEGER "
     "DEFAULT 0; ALTER TABLE contributions ADD COLUMN norm REAL; "
-    "ALTER TABLE rounds ADD COLUMN rolled_back_to INTEGER; PRAGMA user_version = 5;";
+    "ALTER TABLE rounds ADD COLUMN rolled_back_to INTEGER; CREATE INDEX IF NOT EXISTS commands ON events (id) WHERE "
+    "kind = "
+    "'command'; PRAGMA user_version = 5;";
 constexpr int64_t kFirstFormatWithLog = 4;
 
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
@@ -159,6 +161,7 @@ CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT, unix_ms INTEGER, kind TEXT, site TEXT, fragment INTEGER, text TEXT);
 CREATE INDEX contributions_of_round ON contributions (fragment, merged_version);
 CREATE INDEX contributions_stored ON contributions (fragment, merged_version, segment) WHERE segment <> 0;
+CREATE INDEX commands ON events (id) WHERE kind = 'command';
 CREATE INDEX updates_stored ON rounds (update_segment, update_bytes) WHERE update_segment <> 0;
 PRAGMA user_version = 5;
 )sql";

@@ -49,7 +49,7 @@ class Certs(unittest.TestCase):
         self.assertIn("--tls_ca=ca.pem --tls_cert=coordinator.pem --tls_key=coordinator.key", said)
         for key in self.out.glob("*.key"):
             self.assertEqual(0o600, stat.S_IMODE(key.stat().st_mode), key)
-        self.assertEqual({"ca", "coordinator", "a", "operator"}, {path.stem for path in self.out.iterdir()})
+        self.assertEqual({"ca", "coordinator", "a", "operator", "revoked"}, {path.stem for path in self.out.iterdir()})
 
     def test_a_second_time_it_adds_and_changes_nothing(self):
         self.certs("--coordinator", "eu", "--site", "a", "--token", "a")

@@ -5,6 +5,7 @@ import resource
 import socket
 import ssl
 import subprocess
+import time
 import unittest
 
 from harness import BAD_INPUT, DONE, REFUSED, UNREACHABLE, EndToEndTest, check_all, eventually, synthetic
@@ -78,10 +79,11 @@ class RunTest(SecurityTest):
         self.assert_ends(self.ctl(run, "export", f"--out={out}", *self.identity("operator")), DONE)
         self.assertTrue((out / "model.safetensors").exists())
         self.assert_ends(self.ctl(run, "status", *self.identity("a")), DONE)
-        self.assert_ends(self.ctl(run, "drain", "--site=a", *self.identity("b")), REFUSED, "the operator's identity")
+        self.assert_ends(self.ctl(run, "drain", "--site=a", *self.identity("b")), REFUSED,
+                         "drain takes role operate or admin, and b has role site")
         drained = self.ctl(run, "drain", "--site=nobody", *self.identity("operator"))
         self.assert_ends(drained, REFUSED, "nobody")
-        self.assertNotIn("identity", drained.log())
+        self.assertNotIn("role", drained.log())
         run.stop_coordinator()
 
     def test_tokens_alone_where_the_network_is_ones_own(self):
@@ -107,6 +109,70 @@ class RunTest(SecurityTest):
         (self.ours / "new").rename(tokens)
         self.assert_ends(run.workers["b"], REFUSED, "the token is nobody's")
         self.assertTrue(run.workers["a"].running())
+
+
+    def test_a_revoked_certificate_ends_its_sites_streams_within_ten_seconds(self):
+        self.make_identities()
+        run = self.new_run(synthetic(SITES, [[1000]], run={"steps": 0}, model={"step_ms": 5}))
+        run.start_coordinator(*self.tls("coordinator"), f"--tls_revoked={self.ours}/revoked")
+        for site in SITES:
+            run.start_worker(site, *self.tls(site))
+        run.await_rounds(2)
+        revoked_s = time.monotonic()
+        self.certs("--revoke", "b")
+        self.assert_ends(run.workers["b"], REFUSED, "is revoked: ask for another one")
+        self.assertLess(time.monotonic() - revoked_s, 10)
+        self.assertTrue(run.workers["a"].running())
+        self.assert_ends(self.ctl(run, "status", *self.tls("b")), REFUSED, "is revoked")
+        self.assert_ends(self.ctl(run, "status", *self.tls("a")), DONE)
+
+
+class PeopleTest(SecurityTest):
+    def commands(self, run, *flags):
+        history = self.ctl(run, "history", "--kind=command", "--json", *flags)
+        self.assert_ends(history, DONE)
+        self.assertTrue(all(line["kind"] == "command" for line in history.lines()))
+        return [line["command"] for line in history.lines()]
+
+    def test_commands_are_on_record_with_who_where_what_and_result_after_kill_9(self):
+        self.make_identities()
+        self.certs("--operator", "oncall:operate", "--operator", "boss:admin", "--token", "operator:oncall", "--token",
+                   "operator:boss")
+        run = self.secure_run(steps=0, step_ms=5)
+        for site in SITES:
+            run.start_worker(site, *self.identity(site))
+        run.await_rounds(1)
+        oncall = self.identity("operator-oncall")
+        self.assert_ends(self.ctl(run, "pause", *oncall), DONE)
+        self.assert_ends(self.ctl(run, "drain", "--site=elsewhere", *oncall), REFUSED, "site elsewhere is not training")
+        self.assert_ends(self.ctl(run, "stop", *oncall), REFUSED, "stop takes role admin")
+        self.assert_ends(self.ctl(run, "resume", *self.identity("a")), REFUSED, "resume takes role operate or admin")
+        run.coordinator.kill()
+        run.start_coordinator(*self.tls("coordinator"), f"--site_tokens={self.ours}/site_tokens")
+        records = self.commands(run, *oncall)
+        self.assertEqual([(r["name"], r["role"], r["command"], r["arguments"], r["result"].split(":")[0])
+                          for r in records],
+                         [("operator:oncall", "operate", "pause", "", "done"),
+                          ("operator:oncall", "operate", "drain", "site=elsewhere", "refused"),
+                          ("operator:oncall", "operate", "stop", "", "refused"),
+                          ("a", "site", "resume", "", "refused")])
+        for record in records:
+            self.assertRegex(record["address"], r"^127\.0\.0\.1:\d+$")
+        self.assert_ends(self.ctl(run, "stop", *self.identity("operator-boss")), DONE)
+        for site in SITES:
+            self.assertEqual(run.workers[site].wait(), DONE)
+        run.stop_coordinator()
+        run.start_coordinator(*self.tls("coordinator"), f"--site_tokens={self.ours}/site_tokens")
+        self.assertEqual([r["name"] for r in self.commands(run, *oncall)][3:], ["a", "operator:boss"])
+
+    def test_without_tokens_and_tls_the_record_says_that_nothing_identified_the_caller(self):
+        run = self.new_run(synthetic({"a": 0.5}, [[10]], run={"steps": 0}))
+        run.start_coordinator()
+        self.assert_ends(self.ctl(run, "pause"), DONE)
+        history = self.ctl(run, "history", "--kind=command")
+        self.assert_ends(history, DONE)
+        self.assertRegex(history.output(), r"from 127\.0\.0\.1:\d+, not identified: pause: done")
+        self.assertEqual(self.commands(run)[0]["name"], "")
 
 
 class IntruderTest(SecurityTest):

@@ -27,16 +27,16 @@ absl::StatusOr<SiteTokens> Parse(const std::string& text) { return SiteTokens::P
 TEST(SiteTokens, BelongToTheSiteInTheirLine) {
   const auto tokens = Parse(std::string("# two sites\n\na ") + kShaOfAlpha + "  # until May\r\n b\t" + kShaOfBeta);
   ASSERT_TRUE(tokens.ok()) << tokens.status();
-  EXPECT_EQ(tokens->Owner("alpha"), "a");
-  EXPECT_EQ(tokens->Owner("beta"), "b");
-  for (const char* token : {"", "gamma", "alph", "alpha ", kShaOfAlpha}) EXPECT_EQ(tokens->Owner(token), "") << token;
+  EXPECT_EQ(tokens->Owner("alpha")->name, "a");
+  EXPECT_EQ(tokens->Owner("beta")->name, "b");
+  for (const char* token : {"", "gamma", "alph", "alpha ", kShaOfAlpha}) EXPECT_FALSE(tokens->Owner(token)) << token;
 }
 
 TEST(SiteTokens, OfOneSiteMayBeSeveralWhileTheyAreExchanged) {
   const auto tokens = Parse(std::string("a ") + kShaOfAlpha + "\na " + kShaOfBeta + "\n");
   ASSERT_TRUE(tokens.ok()) << tokens.status();
-  EXPECT_EQ(tokens->Owner("alpha"), "a");
-  EXPECT_EQ(tokens->Owner("beta"), "a");
+  EXPECT_EQ(tokens->Owner("alpha")->name, "a");
+  EXPECT_EQ(tokens->Owner("beta")->name, "a");
 }
 
 TEST(SiteTokens, FileThatIsWrongIsRefusedWithItsLine) {
@@ -46,9 +46,46 @@ TEST(SiteTokens, FileThatIsWrongIsRefusedWithItsLine) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << line;
     EXPECT_THAT(Message(status), AllOf(HasSubstr("tokens:2: "), HasSubstr("SHA-256"))) << line;
   }
-  EXPECT_THAT(Message(Parse(good + "b " + kShaOfAlpha).status()),
-              HasSubstr("tokens:2: site b has the token of site a"));
+  EXPECT_THAT(Message(Parse(good + "b " + kShaOfAlpha).status()), HasSubstr("tokens:2: b has the token of a"));
   EXPECT_THAT(Message(Parse("# nobody\n").status()), HasSubstr("got none"));
+}
+
+TEST(SiteTokens, LineMaySayARole) {
+  const auto tokens = Parse(std::string("operator:oncall operate ") + kShaOfAlpha + "\nshard:1 shard " + kShaOfBeta);
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_EQ(tokens->Owner("alpha"), (Identity{"operator:oncall", Role::kOperate}));
+  EXPECT_EQ(tokens->Owner("beta"), (Identity{"shard:1", Role::kShard}));
+  EXPECT_EQ(Parse(std::string("operator ") + kShaOfAlpha)->Owner("alpha"), (Identity{"operator", Role::kAdmin}));
+  EXPECT_EQ(Parse(std::string("a site ") + kShaOfAlpha)->Owner("alpha"), (Identity{"a", Role::kSite}));
+}
+
+TEST(SiteTokens, RoleThatDoesNotFitItsNameIsRefused) {
+  const auto message = [](const std::string& words) { return Message(Parse(words + " " + kShaOfAlpha).status()); };
+  for (const char* words : {"a watch", "a admin", "a shard", "operator site", "operator:oncall", "operator: watch",
+                            "operator:on:call watch", "shard:1 admin", "shard:1"}) {
+    EXPECT_THAT(message(words), HasSubstr("tokens:1: expected a site's name before role site")) << words;
+  }
+  EXPECT_THAT(message("operator:oncall root"), HasSubstr("expected role site, shard, watch, operate or admin"));
+  for (const std::string role : {"standby", "relay"}) {
+    EXPECT_EQ(message("a " + role), "tokens:1: role " + role + " is reserved: this version has no such role");
+  }
+  EXPECT_THAT(Message(Parse(std::string("operator watch ") + kShaOfAlpha + "\noperator admin " + kShaOfBeta).status()),
+              HasSubstr("tokens:2: expected one role of a name, got another than before: operator has role watch"));
+}
+
+TEST(Revoked, SerialsAreComparedAsNumbers) {
+  const auto serials = ParseRevoked("# of May\n00AB  # paris\n\n4f", "revoked");
+  ASSERT_TRUE(serials.ok()) << serials.status();
+  EXPECT_THAT(*serials, testing::ElementsAre("4f", "ab"));
+  EXPECT_TRUE(ParseRevoked("", "revoked")->empty());
+}
+
+TEST(Revoked, LineThatIsWrongIsNamed) {
+  for (const std::string line : {"paris", "AB CD", "0x4f", "12:34", "00112233445566778899001122334455667788990"}) {
+    EXPECT_THAT(Message(ParseRevoked("ab\n" + line, "revoked").status()),
+                AllOf(HasSubstr("revoked:2: expected a certificate's serial"), HasSubstr(line)))
+        << line;
+  }
 }
 
 TEST(SiteTokens, LineThatIsWrongIsNotRepeatedBecauseItMayHoldAToken) {
@@ -66,7 +103,7 @@ class Authorize : public testing::Test {
   }
   void WriteTwoSites() { WriteTokens(std::string("a ") + kShaOfAlpha + "\noperator " + kShaOfBeta + "\n"); }
   std::unique_ptr<Authorizer> With(bool mutual_tls, bool tokens) {
-    auto authorizer = Authorizer::Create({mutual_tls, tokens ? path_ : ""});
+    auto authorizer = Authorizer::Create({mutual_tls, tokens ? path_ : "", /*tls_revoked=*/""});
     EXPECT_TRUE(authorizer.ok()) << authorizer.status();
     return *std::move(authorizer);
   }
@@ -78,8 +115,8 @@ class Authorize : public testing::Test {
 TEST_F(Authorize, WithNeitherEverybodyIsTrusted) {
   const auto authorizer = With(/*mutual_tls=*/false, /*tokens=*/false);
   EXPECT_TRUE(authorizer->CheckSite({}, "a").ok());
-  EXPECT_TRUE(authorizer->CheckOperator({}).ok());
-  EXPECT_TRUE(authorizer->CheckAnyone({}).ok());
+  EXPECT_TRUE(authorizer->CheckCall({}, "ChangeRun STOP").ok());
+  EXPECT_TRUE(authorizer->Identify({}).ok());
 }
 
 TEST_F(Authorize, TokenMustBeThatOfTheClaimedSite) {
@@ -107,8 +144,8 @@ TEST_F(Authorize, CertificateMustBeThatOfTheClaimedSite) {
   EXPECT_THAT(Message(other), HasSubstr("the certificate is that of a, a.example.com, not of b"));
   EXPECT_FALSE(authorizer->CheckSite({}, "a").ok());
   EXPECT_FALSE(authorizer->CheckSite({.names = {"operator"}}, "a").ok());
-  EXPECT_TRUE(authorizer->CheckAnyone({.names = {"b"}}).ok());
-  EXPECT_TRUE(absl::IsUnauthenticated(authorizer->CheckAnyone({})));
+  EXPECT_TRUE(authorizer->Identify({.names = {"b"}}).ok());
+  EXPECT_TRUE(absl::IsUnauthenticated(authorizer->Identify({}).status()));
 }
 
 TEST_F(Authorize, WithBothTheCertificateAndTheTokenMustAgree) {
@@ -118,24 +155,63 @@ TEST_F(Authorize, WithBothTheCertificateAndTheTokenMustAgree) {
   EXPECT_TRUE(absl::IsPermissionDenied(authorizer->CheckSite({.names = {"b"}, .token = "alpha"}, "a")));
   EXPECT_TRUE(absl::IsPermissionDenied(authorizer->CheckSite({.names = {"b"}, .token = "alpha"}, "b")));
   EXPECT_TRUE(absl::IsUnauthenticated(authorizer->CheckSite({.names = {"a"}}, "a")));
-  EXPECT_TRUE(authorizer->CheckAnyone({.names = {"a"}, .token = "alpha"}).ok());
-  EXPECT_FALSE(authorizer->CheckAnyone({.names = {"b"}, .token = "alpha"}).ok());
+  EXPECT_TRUE(authorizer->Identify({.names = {"a"}, .token = "alpha"}).ok());
+  EXPECT_FALSE(authorizer->Identify({.names = {"b"}, .token = "alpha"}).ok());
 }
 
 TEST_F(Authorize, OnlyTheOperatorCommandsAndNoSiteHasItsName) {
   WriteTwoSites();
   const auto tokens = With(/*mutual_tls=*/false, /*tokens=*/true);
-  EXPECT_TRUE(tokens->CheckOperator({.token = "beta"}).ok());
-  EXPECT_TRUE(tokens->CheckAnyone({.token = "beta"}).ok());
-  const absl::Status site = tokens->CheckOperator({.token = "alpha"});
+  EXPECT_TRUE(tokens->CheckCall({.token = "beta"}, "ChangeRun STOP").ok());
+  EXPECT_TRUE(tokens->Identify({.token = "beta"}).ok());
+  const absl::Status site = tokens->CheckCall({.token = "alpha"}, "ChangeRun STOP");
   EXPECT_TRUE(absl::IsPermissionDenied(site));
-  EXPECT_THAT(Message(site), HasSubstr("operator's identity"));
-  EXPECT_TRUE(absl::IsUnauthenticated(tokens->CheckOperator({})));
+  EXPECT_THAT(Message(site), HasSubstr("stop takes role admin, and a has role site"));
+  EXPECT_TRUE(absl::IsUnauthenticated(tokens->CheckCall({}, "ChangeRun STOP")));
   EXPECT_FALSE(tokens->CheckSite({.token = "beta"}, "operator").ok());
   EXPECT_FALSE(tokens->CheckSite({.token = "beta"}, "a").ok());
   const auto tls = With(/*mutual_tls=*/true, /*tokens=*/false);
-  EXPECT_TRUE(tls->CheckOperator({.names = {"operator"}}).ok());
-  EXPECT_TRUE(absl::IsPermissionDenied(tls->CheckOperator({.names = {"a"}})));
+  EXPECT_TRUE(tls->CheckCall({.names = {"operator"}}, "ChangeRun STOP").ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(tls->CheckCall({.names = {"a"}}, "ChangeRun STOP")));
+}
+
+TEST_F(Authorize, OperatorsCertificateSaysItsRoleAsItsUnit) {
+  const auto tls = With(/*mutual_tls=*/true, /*tokens=*/false);
+  const auto peer = [](const std::string& name, const std::string& unit) {
+    return Peer{.names = {name}, .token = "", .address = "", .call = "", .unit = unit};
+  };
+  EXPECT_EQ(**tls->Identify(peer("operator:oncall", "operate")), (Identity{"operator:oncall", Role::kOperate}));
+  EXPECT_EQ(**tls->Identify(peer("shard:1", "shard")), (Identity{"shard:1", Role::kShard}));
+  EXPECT_EQ(**tls->Identify(peer("operator", "watch")), (Identity{"operator", Role::kWatch}));
+  EXPECT_EQ(**tls->Identify(peer("a", "admin")), (Identity{"a", Role::kSite}));
+  for (const auto& [name, unit] : {std::pair("operator:oncall", ""),
+                                   {"operator:oncall", "shard"},
+                                   {"shard:1", "admin"},
+                                   {"operator:oncall", "relay"}}) {
+    EXPECT_THAT(Message(tls->Identify(peer(name, unit)).status()), HasSubstr("has no role: expected")) << name << unit;
+  }
+}
+
+TEST_F(Authorize, RevokedCertificateIsRefusedFromTheNextLookAtTheFileOn) {
+  const std::string revoked = folder_.Write("revoked", "ab\n");
+  const auto authorizer = *Authorizer::Create({.mutual_tls = true, .site_tokens = "", .tls_revoked = revoked});
+  const auto with = [&](const std::string& serial) {
+    return authorizer->CheckSite({.names = {"a"}, .token = "", .address = "", .call = "", .unit = "", .serial = serial},
+                                 "a");
+  };
+  EXPECT_TRUE(with("cd").ok());
+  EXPECT_TRUE(absl::IsUnauthenticated(with("ab")));
+  const uint64_t before = authorizer->Revision();
+  folder_.Write("revoked", "ab\n0CD\n");
+  EXPECT_NE(authorizer->Revision(), before);
+  EXPECT_THAT(Message(with("cd")), HasSubstr("the certificate with serial cd is revoked"));
+  folder_.Write("revoked", "paris\n");
+  EXPECT_FALSE(with("cd").ok()) << "what was read before stays in force";
+}
+
+TEST_F(Authorize, FileOfRevokedCertificatesNeedsTls) {
+  EXPECT_THAT(Message(Authorizer::Create({.tls_revoked = folder_.Write("revoked", "")}).status()),
+              HasSubstr("expected --tls_ca, --tls_cert and --tls_key with it"));
 }
 
 TEST_F(Authorize, TokensAreReadAgainWhenTheFileChanges) {

@@ -112,8 +112,8 @@ TEST_F(FollowReactorTest, ShardWithASitesTokenIsRefused) {
                           "tokens", "a 8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8\n")},
        .clock = &run_.clock});
   FollowStream stream;
-  stream.Bind(NewFollowReactor(run_.coordinator.get(), gate.get(), {.token = "alpha"}));
-  stream.Deliver(First());
+  stream.Bind(
+      NewFollowReactor(run_.coordinator.get(), gate.get(), {.token = "alpha", .address = "", .call = "Follow"}));
   ASSERT_TRUE(stream.finished());
   EXPECT_EQ(stream.finished()->error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }

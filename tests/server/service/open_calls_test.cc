@@ -20,13 +20,18 @@ using BulkStream = CalledStream<grpc::ByteBuffer, grpc::ByteBuffer>;
 constexpr char kTokenOfA[] = "a 8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8\n";
 constexpr char kTokenOfB[] = "b f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753\n";
 
+Peer Calling(Peer peer, const std::string& call) {
+  peer.call = call;
+  return peer;
+}
+
 // One of each kind.
 struct Calls {
   Calls(Coordinator* coordinator, Gate* gate, const Peer& peer) {
-    control.Bind(NewControlReactor(coordinator, gate, peer));
-    follow.Bind(NewFollowReactor(coordinator, gate, peer));
-    upload.Bind(NewUploadReactor(coordinator, gate, peer));
-    download.Bind(NewDownloadReactor(coordinator, gate, peer));
+    control.Bind(NewControlReactor(coordinator, gate, Calling(peer, "Control")));
+    follow.Bind(NewFollowReactor(coordinator, gate, Calling(peer, "Follow")));
+    upload.Bind(NewUploadReactor(coordinator, gate, Calling(peer, "Upload")));
+    download.Bind(NewDownloadReactor(coordinator, gate, Calling(peer, "Download")));
   }
 
   template <typename Function>
@@ -51,7 +56,7 @@ class OpenCallsTest : public testing::Test {
   }
   // A download that waits for a round's update.
   void Wait(BulkStream& stream, Gate* gate, const std::string& site, const Peer& peer) {
-    stream.Bind(NewDownloadReactor(run_.coordinator.get(), gate, peer));
+    stream.Bind(NewDownloadReactor(run_.coordinator.get(), gate, Calling(peer, "Download")));
     v1::DownloadRequest request = DirectCoordinator::RequestOf(site, 0);
     request.set_update_base(0);
     stream.Deliver(transport::ToBytes(request));
@@ -96,7 +101,7 @@ TEST_F(OpenCallsTest, CallThatHasSpokenMayBeSilent) {
   BulkStream waits;
   Wait(waits, gate.get(), "a", {});
   CalledStream<v1::SiteMessage, v1::CoordinatorMessage> control;
-  control.Bind(NewControlReactor(run_.coordinator.get(), gate.get(), {}));
+  control.Bind(NewControlReactor(run_.coordinator.get(), gate.get(), Calling({}, "Control")));
   v1::SiteMessage join;
   *join.mutable_join() = JoinOf("c");
   control.Deliver(join);
@@ -121,6 +126,35 @@ TEST_F(OpenCallsTest, WithdrawnTokenEndsWhatIsOpenAndNothingElse) {
   ASSERT_TRUE(of_a.finished());
   EXPECT_EQ(of_a.finished()->error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_THAT(of_a.finished()->error_message(), HasSubstr("the token is nobody's"));
+  EXPECT_FALSE(of_b.finished());
+}
+
+TEST_F(OpenCallsTest, RevokedCertificateEndsItsControlAndItsBulkStreamsAndNothingElse) {
+  run_.Start();
+  const std::string path = folder_.Write("revoked", "");
+  const auto gate =
+      *Gate::Create({.authorizer = {.mutual_tls = true, .site_tokens = "", .tls_revoked = path}, .clock = &run_.clock});
+  const Peer a{.names = {"a"}, .token = "", .address = "", .call = "", .unit = "", .serial = "ab"};
+  const Peer b{.names = {"b"}, .token = "", .address = "", .call = "", .unit = "", .serial = "cd"};
+  BulkStream of_a, of_b;
+  Wait(of_a, gate.get(), "a", a);
+  Wait(of_b, gate.get(), "b", b);
+  CalledStream<v1::SiteMessage, v1::CoordinatorMessage> control;
+  control.Bind(NewControlReactor(run_.coordinator.get(), gate.get(), Calling(a, "Control")));
+  v1::SiteMessage join;
+  *join.mutable_join() = JoinOf("a");
+  control.Deliver(join);
+  run_.Settle();
+  gate->Tick();
+  EXPECT_FALSE(of_a.finished());
+  EXPECT_FALSE(control.finished());
+  folder_.Write("revoked", "AB\n");
+  gate->Tick();
+  ASSERT_TRUE(of_a.finished());
+  EXPECT_EQ(of_a.finished()->error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_THAT(of_a.finished()->error_message(), HasSubstr("serial ab is revoked"));
+  ASSERT_TRUE(control.finished());
+  EXPECT_EQ(control.finished()->error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_FALSE(of_b.finished());
 }
 

@@ -81,58 +81,6 @@ TEST_F(JournalTest, RestartFindsRunSitesFlagsAndLosses) {
   EXPECT_EQ(stored.rounds, rules);
 }
 
-TEST_F(JournalTest, NormsOfTheLastRoundsComeBackAndThoseThatAreTakenBackDoNot) {
-  {
-    const auto journal = Open();
-    Seed(*journal, 1);
-    for (core::Version base = 0; base < 20; ++base) {
-      ContributionRecord contribution = Contribution(0, "eu", base);
-      contribution.admitted.norm = 1.0 + static_cast<double>(base);
-      journal->Commit({.admitted = {contribution}, .decided = {Round(0, base, {"eu"})}});
-      journal->Commit({.merged = {Merged(0, base)}});
-    }
-    journal->Flush();
-  }
-  {
-    const auto journal = Open();
-    const core::NormsOfRounds norms = Load(*journal).rounds.norms.at(0);
-    ASSERT_THAT(norms, SizeIs(16));
-    EXPECT_EQ(norms.front(), (core::RoundNorms{5, {5.0}}));
-    EXPECT_EQ(norms.back(), (core::RoundNorms{20, {20.0}}));
-    ContributionRecord open = Contribution(0, "us", 20);
-    open.admitted.norm = 1e30;
-    RoundRecord back = Round(0, 20, {});
-    back.rolled_back_to = 18;
-    journal->Commit({.admitted = {open}});
-    journal->Commit({.decided = {back}});
-  }
-  const StoredRun stored = Load(*Open());
-  EXPECT_EQ(stored.rounds.norms.at(0).back(), (core::RoundNorms{18, {18.0}}));
-  EXPECT_EQ(stored.rounds.versions, std::vector<core::Version>{21});
-  EXPECT_THAT(stored.fragments[0].open, SizeIs(0));
-  EXPECT_EQ(stored.fragments[0].to_replay.back().record.rolled_back_to, 18);
-}
-
-TEST_F(JournalTest, AVersionThatIsKeptStaysAndOneThatIsNotIsRefusedWithThoseThatAre) {
-  options_.keep = 2;
-  const auto journal = Open();
-  Seed(*journal, 1);
-  const auto save = [&](core::Version version) {
-    ASSERT_TRUE(journal->SaveSnapshot(0, State(version), DigestOf(version)).ok()) << version;
-  };
-  for (core::Version base = 0; base < 6; ++base) {
-    journal->Commit({.admitted = {Contribution(0, "eu", base)}, .decided = {Round(0, base, {"eu"})}});
-    journal->Commit({.merged = {Merged(0, base)}});
-  }
-  save(1);
-  ASSERT_TRUE(journal->Keep(1, 1).ok());
-  for (core::Version version : {2, 3, 4}) save(version);
-  EXPECT_TRUE(journal->LoadSnapshot(0, 1).ok());
-  EXPECT_EQ(journal->Keep(2, 1).message(), "version 2 is not kept; expected one of 1, 3, 4");
-  save(5);
-  EXPECT_TRUE(absl::IsNotFound(journal->LoadSnapshot(0, 1).status()));
-}
-
 TEST_F(JournalTest, DirectoryOfAnotherShardIsRefused) {
   options_.shard = {1, 2};
   Seed(*Open(), 1);
