@@ -210,6 +210,7 @@ absl::StatusOr<std::unique_ptr<server::Coordinator>> MakeCoordinator(const core:
        .shard = addresses.shard,
        .lead = addresses.lead.Text(),
        .check_config = [config](const std::string& lead) { return CheckShardConfig(lead, config); },
+       .bounds = server::BoundsOf(config, addresses.shard),
        .new_run = absl::GetFlag(FLAGS_new_run)},
       journal, std::move(stored));
 }

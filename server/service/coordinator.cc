@@ -218,6 +218,7 @@ absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
         absl::StrCat("the run uses codec ", core::CodecName(codec), ", which the site does not know"));
   }
   ASSIGN_OR_RETURN(const core::Manifest manifest, transport::FromProto(join.manifest()));
+  RETURN_IF_ERROR(options_.bounds.Check(manifest));
   const bool follows = rounds_->follows();
   if (follows && !model_.known()) return absl::UnavailableError("shard 0 has not told this shard of the model yet");
   const absl::Status fits = model_.CheckManifest(manifest, follows || rounds_->AnySiteIn());

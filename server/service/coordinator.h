@@ -30,6 +30,7 @@
 #include "server/rounds/model_fact.h"
 #include "server/rounds/round_table.h"
 #include "server/rounds/strangers.h"
+#include "server/service/model_bounds.h"
 #include "server/service/parameters.h"
 #include "server/service/run_codecs.h"
 #include "server/status/round_log.h"
@@ -72,6 +73,7 @@ struct CoordinatorOptions {
   std::string lead;  // HOST:PORT, for words
   // Whether shard 0's config, serialized, is this one's.
   std::function<absl::Status(const std::string& run_config)> check_config;
+  ModelBounds bounds;
   bool new_run = false;  // sites of an unknown lineage are refused for good, and do not hold up the seed
 };
 

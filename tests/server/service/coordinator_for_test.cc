@@ -130,8 +130,9 @@ UploadOutcome CoordinatorForTest::Contribute(const std::string& site, int fragme
 
 void CoordinatorForTest::StartLife() {
   journal_ = *Journal::Open({.directory = folder_.path(), .shard = shard_, .failed = nullptr});
-  coordinator = *Coordinator::Create({.config = config_, .clock = &clock_, .shard = shard_, .lead = "lead:1"},
-                                     journal_.get(), *journal_->Load());
+  coordinator =
+      *Coordinator::Create({.config = config_, .clock = &clock_, .shard = shard_, .lead = "lead:1", .bounds = bounds},
+                           journal_.get(), *journal_->Load());
   services_ = NewGrpcServices(
       coordinator.get(), [] { return std::string("{}"); }, gate_);
   grpc::ServerBuilder builder;

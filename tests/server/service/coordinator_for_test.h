@@ -84,6 +84,7 @@ class CoordinatorForTest {
 
  public:
   const core::FragmentMap map;
+  ModelBounds bounds;  // from the next Restart on
 
  private:
   Gate* const gate_;

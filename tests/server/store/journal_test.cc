@@ -56,10 +56,7 @@ TEST_F(JournalTest, SecondCoordinatorOnADirectoryIsRefused) {
 TEST_F(JournalTest, RestartFindsRunSitesFlagsAndLosses) {
   core::RoundState rules{.seeded = true, .started = true, .finished = true, .paused = true, .stopped = true};
   rules.sites["eu"] = {"s1", core::SiteState::kDraining, "a \"reason\"", {3, 4}, {-1, 2}, 7};
-  rules.sites["us"] = {"s2", core::SiteState::kTraining, "", {0, 0}, {0, 0}};
-  rules.sites["us"].refusals = 3;
-  rules.sites["us"].quarantined = rules.sites["us"].starts_anew = true;
-  rules.sites["us"].releases = 2;
+  rules.sites["us"] = {"s2", core::SiteState::kTraining, "", {0, 0}, {0, 0}, 0, 3, true, true, 2};
   {
     const auto journal = Open();
     Seed(*journal, 2);

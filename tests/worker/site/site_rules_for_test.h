@@ -57,8 +57,11 @@ class SiteRulesTest : public ::testing::Test {
   // ---- The coordinator ----
 
   void Welcome(bool resumed = false, bool kept_transfers = false) {
-    Handle(event::Welcomed{
-        .resumed = resumed, .kept_transfers = kept_transfers, .num_fragments = 2, .last_admitted = {-1, -1}});
+    Handle(event::Welcomed{.resumed = resumed,
+                           .kept_transfers = kept_transfers,
+                           .stay = ++stay_,
+                           .num_fragments = 2,
+                           .last_admitted = {-1, -1}});
   }
   // Answers the questions for an anchor with this version.
   void GiveAnchors(core::Version version) {
@@ -106,6 +109,7 @@ class SiteRulesTest : public ::testing::Test {
   std::vector<core::SiteId> sites_ = {"eu", "us"};
   SiteActions actions_;
   int64_t now_us_ = 1'000'000;
+  int64_t stay_ = 40;     // as the last Welcome said
   bool moves_ = true;     // θ is moved at once; otherwise when the test says so
   bool takes_ = true;     // so are updates
   std::string mismatch_;  // of the digests, when an update is taken

@@ -277,6 +277,7 @@ TEST_F(SiteRulesTest, ContributionWeighsWhatWasTrainedSinceTheLastOneThatWasMerg
   const auto first = TakeOne<action::Upload>();
   EXPECT_EQ(first.tag.fragment, 1);
   EXPECT_EQ(first.base, 0);
+  EXPECT_EQ(first.stay, stay_) << "of which the work is";
   EXPECT_EQ(first.weight.steps, 4);
   EXPECT_EQ(first.weight.tokens, 40);
   EXPECT_EQ(rules_->state().counts.sent, 1);
