@@ -19,6 +19,8 @@ inline constexpr size_t kMaxTensorNameBytes = 512;  // Hugging Face names stay u
 inline constexpr int64_t kMaxParameters = int64_t{1} << 40;  // 16 TB of coordinator memory: a typing error, not a model
 inline constexpr int kMaxFragments = 1024;  // one round each is open at a time; a round costs about 1 kB
 inline constexpr int kMaxSites = 1024;      // a status row and a round's bitmap each
+inline constexpr int kMaxRanks = 1024;      // of a site: each has a connection
+inline constexpr int kMaxCodecs = 256;      // that a site can name: those of newer versions, too
 
 // Values beyond 2^100 are not parameters any more: a codec that met one would lose all others in its block, and sums of
 // squares overflow. Scales below 2^-100 would make quotients overflow, so such a block is sent as zeros.
@@ -39,7 +41,10 @@ inline constexpr size_t kMaxOpenSegments = 64;
 // Events, rounds and contributions that the journal keeps as history, of each: about 20 MB of rows, and a week of
 // 4 fragments with a round every 30 s.
 inline constexpr int64_t kMaxHistoryEvents = 100'000;
-inline constexpr int kMaxHistoryAnswer = 10'000;           // events in one answer
+inline constexpr int64_t kMaxHistoryBytes = 64 << 20;  // of events, without commands: the longest have 4 kB each
+inline constexpr int64_t kMaxQueuedEventBytes = 64
+                                                << 20;  // for a disk that stands still; no control message is read then
+inline constexpr int kMaxHistoryAnswer = 10'000;        // events in one answer
 inline constexpr size_t kMaxHistoryAnswerBytes = 1 << 20;  // of their texts, or one event more: within a message
 inline constexpr size_t kMaxSiteTextBytes = 512;           // that a site gives and the journal keeps: a reason
 inline constexpr size_t kMaxEventTextBytes = 4'096;        // the contributors of a round of 64 sites, with weights

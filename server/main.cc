@@ -234,7 +234,7 @@ absl::StatusOr<std::unique_ptr<server::HttpServer>> StartProbeServer(const std::
 
 // With gRPC's own services for health and reflection, which say nothing of the run and ask for no token. The port that
 // it took goes into `addresses`.
-absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(const server::Services& services, int fragments,
+absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(server::CallService& service, int fragments,
                                                               Listening& addresses) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -248,7 +248,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(const server::Serv
       addresses.grpc.Text(),
       addresses.tls.given() ? transport::TlsServerCredentials(addresses.tls) : grpc::InsecureServerCredentials(),
       &port);
-  services.Register(builder);
+  service.Register(builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", addresses.grpc.Text(),
@@ -269,9 +269,9 @@ void StopServer(grpc::Server& server) {
 absl::Status RebuildFromSites(const core::RunConfig& config, Listening& addresses, server::Journal& journal,
                               server::Gate& gate, server::StatusBoard& board) {
   server::Rebuild rebuild({.config = config, .shard = addresses.shard, .accept = absl::GetFlag(FLAGS_accept)});
-  const server::Services services = server::NewRebuildServices(&rebuild, &gate);
+  const auto service = server::NewRebuildService(&rebuild, &gate);
   ASSIGN_OR_RETURN(const std::unique_ptr<grpc::Server> server,
-                   StartGrpcServer(services, config.sync.num_fragments, addresses));
+                   StartGrpcServer(*service, config.sync.num_fragments, addresses));
   const absl::Cleanup stop_server = [&] { StopServer(*server); };
   spdlog::info("run {}: rebuilds the state of {} from what its sites hold; they reach it at {}", config.run_id,
                addresses.shard.Text(), addresses.grpc.Text());
@@ -346,9 +346,9 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
   const auto coordinator = MakeCoordinator(config, addresses, journal->get(), &board);
   if (!coordinator.ok()) return ctl::Fail(ctl::kBadInput, coordinator.status());
 
-  const server::Services services = server::NewGrpcServices(
+  const auto service = server::NewGrpcService(
       coordinator->get(), [&board] { return *board.Status(); }, gate->get());
-  const auto grpc_server = StartGrpcServer(services, config.sync.num_fragments, addresses);
+  const auto grpc_server = StartGrpcServer(*service, config.sync.num_fragments, addresses);
   if (!grpc_server.ok()) return ctl::Fail(ctl::kBadInput, grpc_server.status());
   const absl::Cleanup stop_server_at_end = [&] { StopServer(**grpc_server); };
   const absl::Status told = TellAddresses(config, addresses, **journal);

@@ -15,7 +15,7 @@ def named(page):
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if not line.startswith("|") or cells[0] == "claim" or set(cells[0]) == {"-"}:
             continue
-        found = re.findall(r"`(\w+)`", cells[-1])
+        found = re.findall(r"`([\w.]+)`", cells[-1])
         tests |= dict.fromkeys(found, cells[0])
         if not found:
             without.append(cells[0])
@@ -23,8 +23,10 @@ def named(page):
 
 
 def existing():
-    """The names of all tests: of C++ without their suite, of Python without their class."""
+    """The names of all tests: of C++ without their suite, of Python without their class, of programs as ctest has them."""
     names = set()
+    for path in (ROOT / "tests").rglob("CMakeLists.txt"):
+        names |= set(re.findall(r"add_test\(NAME ([\w.]+) ", path.read_text()))
     for path in (ROOT / "tests").rglob("*_test.cc"):
         names |= set(re.findall(r"^TEST(?:_[FP])?\(\w+,\s*(\w+)\)", path.read_text(), re.MULTILINE))
     for path in (ROOT / "tests").rglob("*.py"):

@@ -1,5 +1,6 @@
 #include "transport/grpc_log.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <spdlog/spdlog.h>
 
@@ -20,7 +21,7 @@ struct Window {
   int lines ABSL_GUARDED_BY(mutex) = 0;
 };
 
-void Log(gpr_log_func_args* args) {
+void Log(const char* library, bool is_error, const char* text) {
   static Window* const window = new Window;  // gRPC's threads may outlive main
   int left_out = 0;
   {
@@ -33,12 +34,20 @@ void Log(gpr_log_func_args* args) {
     if (++window->lines > core::kMaxGrpcLogLines) return;
   }
   if (left_out > 0) spdlog::warn("gRPC: {} more lines were left out", left_out);
-  spdlog::log(args->severity == GPR_LOG_SEVERITY_ERROR ? spdlog::level::warn : spdlog::level::debug, "gRPC: {}",
-              args->message);
+  spdlog::log(is_error ? spdlog::level::warn : spdlog::level::debug, "{}: {}", library, text);
+}
+
+void LogOfGrpc(gpr_log_func_args* args) { Log("gRPC", args->severity == GPR_LOG_SEVERITY_ERROR, args->message); }
+
+void LogOfProtobuf(google::protobuf::LogLevel level, const char*, int, const std::string& text) {
+  Log("protobuf", level >= google::protobuf::LOGLEVEL_ERROR, text.c_str());
 }
 
 }  // namespace
 
-void RouteGrpcLog() { gpr_set_log_function(Log); }
+void RouteGrpcLog() {
+  gpr_set_log_function(LogOfGrpc);
+  google::protobuf::SetLogHandler(LogOfProtobuf);
+}
 
 }  // namespace causeway::transport

@@ -1,5 +1,5 @@
-// gRPC's own lines, such as handshakes that fail, in our log and no more often than a person can read: otherwise
-// whoever can reach the port could fill the disk.
+// gRPC's own lines, such as handshakes that fail, and protobuf's of text that is none, in our log and no more often
+// than a person can read: otherwise a stranger who reaches the port could fill the disk.
 #pragma once
 
 namespace causeway::transport {

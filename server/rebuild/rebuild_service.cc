@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "causeway/v1/coordinator.grpc.pb.h"
+#include "core/check.h"
 #include "server/service/gated_call.h"
 #include "server/service/reactors.h"
-#include "transport/bulk_message.h"
+#include "transport/read_message.h"
 
 namespace causeway::server {
 namespace {
@@ -15,24 +15,8 @@ namespace {
 constexpr int64_t kAskAgainMs = 1'000;
 constexpr const char* kRebuilds = "the coordinator rebuilds its state from the sites'";
 
-using Streams = v1::Coordinator::WithCallbackMethod_Control<
-    v1::Coordinator::WithCallbackMethod_Follow<v1::Coordinator::WithRawCallbackMethod_Show<v1::Coordinator::Service>>>;
-using RebuildBase = v1::Coordinator::WithGenericMethod_Describe<
-    v1::Coordinator::WithGenericMethod_GetStatus<v1::Coordinator::WithGenericMethod_DrainSite<
-        v1::Coordinator::WithGenericMethod_ChangeRun<v1::Coordinator::WithGenericMethod_GetHistory<
-            v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_Upload<Streams>>>>>>>;
-
-// To a shard that would follow: later.
-class FollowCall final : public grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate> {
- public:
-  FollowCall() { Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, kRebuilds)); }
-
- private:
-  void OnDone() override { delete this; }
-};
-
 // Answers the Join, and ends.
-class ControlCall final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>, public GatedCall {
+class ControlCall final : public CallReactor, public GatedCall {
  public:
   ControlCall(Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)) {}
 
@@ -49,30 +33,34 @@ class ControlCall final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::Co
  private:
   void OnReadDone(bool ok) override {
     Spoke();
-    absl::Status status = ok && incoming_.has_join() ? absl::OkStatus() : absl::InvalidArgumentError("expected Join");
-    if (status.ok())
-      status = gate_->ControlMessage(peer_, incoming_.join().context().site(),
-                                     static_cast<int64_t>(incoming_.ByteSizeLong()), /*has_manifest=*/true);
-    if (!status.ok()) return End(status);
-    v1::Refused& refused = *answer_.mutable_refused();
+    if (!ok) return End(absl::InvalidArgumentError("expected Join"));
+    v1::SiteMessage message;
+    if (const absl::Status status = Take(message); !status.ok()) return End(status);
+    v1::CoordinatorMessage answer;
+    v1::Refused& refused = *answer.mutable_refused();
     refused.set_reason(kRebuilds);
     refused.set_retry_after_ms(kAskAgainMs);
-    refused.set_wants_state(!incoming_.join().context().lineage().empty());
+    refused.set_wants_state(!message.join().context().lineage().empty());
+    answer_ = transport::ToBytes(answer);
     core::MutexLock lock(mutex_);
     if (!std::exchange(finished_, true)) StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
   }
+  absl::Status Take(v1::SiteMessage& message) {
+    const auto bytes = static_cast<int64_t>(incoming_.Length());
+    RETURN_IF_ERROR(transport::ReadMessage(incoming_, &message));
+    if (!message.has_join()) return absl::InvalidArgumentError("expected Join");
+    return gate_->ControlMessage(peer_, message.join().context().site(), bytes, /*has_manifest=*/true);
+  }
   void OnDone() override { const std::shared_ptr<ControlCall> self = std::move(self_); }
 
-  v1::SiteMessage incoming_;
-  v1::CoordinatorMessage answer_;
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer answer_;
   core::Mutex mutex_;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<ControlCall> self_;
 };
 
-class ShowCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                       public ShowPeer,
-                       public GatedCall {
+class ShowCall final : public CallReactor, public ShowPeer, public GatedCall {
  public:
   ShowCall(Rebuild* rebuild, Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)), rebuild_(rebuild) {}
 
@@ -110,14 +98,13 @@ class ShowCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       return piece ? rebuild_->TakePiece(this, *piece) : absl::InvalidArgumentError("expected a piece of a fragment");
     }
     Spoke();
+    const auto bytes = static_cast<int64_t>(incoming_.Length());
     v1::ShowMessage message;
-    if (!transport::FromBytes(incoming_, &message) || !message.has_holdings()) {
-      return absl::InvalidArgumentError("expected Holdings first");
-    }
+    RETURN_IF_ERROR(transport::ReadMessage(incoming_, &message));
+    if (!message.has_holdings()) return absl::InvalidArgumentError("expected Holdings first");
     begun_ = true;
     const absl::Status allowed =
-        gate_->ControlMessage(peer_, message.holdings().context().site(), static_cast<int64_t>(message.ByteSizeLong()),
-                              /*has_manifest=*/true);
+        gate_->ControlMessage(peer_, message.holdings().context().site(), bytes, /*has_manifest=*/true);
     return allowed.ok() ? rebuild_->BeginShow(self_, message.holdings()) : allowed;
   }
 
@@ -143,42 +130,29 @@ class ShowCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   std::shared_ptr<ShowCall> self_;
 };
 
-class RebuildService final : public RebuildBase {
- public:
-  RebuildService(Rebuild* rebuild, Gate* gate) : rebuild_(rebuild), gate_(gate) {}
-
- private:
-  grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
-      grpc::CallbackServerContext* context) override {
-    auto call = std::make_shared<ControlCall>(gate_, PeerOf(*context, "Control"));
-    call->Begin(call);
-    return call.get();
-  }
-
-  grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* Follow(grpc::CallbackServerContext*) override {
-    return new FollowCall();
-  }
-
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Show(grpc::CallbackServerContext* context) override {
-    auto call = std::make_shared<ShowCall>(rebuild_, gate_, PeerOf(*context, "Show"));
-    call->Begin(call);
-    return call.get();
-  }
-
-  Rebuild* const rebuild_;
-  Gate* const gate_;
-};
+template <typename Call, typename... Arguments>
+CallReactor* Begin(Arguments... arguments) {
+  auto call = std::make_shared<Call>(std::move(arguments)...);
+  call->Begin(call);
+  return call.get();
+}
 
 }  // namespace
 
-Services NewRebuildServices(Rebuild* rebuild, Gate* gate) {
-  Services services{std::make_unique<RebuildService>(rebuild, gate), std::make_unique<UnaryService>(gate)};
-  services.unary->Add<v1::DescribeRequest, v1::RunDescription>(
+std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate) {
+  auto service = std::make_unique<CallService>(gate);
+  service->AddStream("Control", [=](Peer peer) { return Begin<ControlCall>(gate, std::move(peer)); });
+  service->AddStream("Show", [=](Peer peer) { return Begin<ShowCall>(rebuild, gate, std::move(peer)); });
+  service->Add<v1::DescribeRequest, v1::RunDescription>(
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription&) {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
         return absl::Status(absl::UnavailableError(absl::StrCat(kRebuilds, ": ", rebuild->Progress())));
       });
-  return services;
+  service->Add<v1::FollowMessage, v1::MembershipUpdate>(  // to a shard that would follow: later
+      "Follow", [](const Peer&, const v1::FollowMessage&, v1::MembershipUpdate&) {
+        return absl::Status(absl::UnavailableError(kRebuilds));
+      });
+  return service;
 }
 
 }  // namespace causeway::server

@@ -2,13 +2,15 @@
 // wait; everything else is UNAVAILABLE for the time being.
 #pragma once
 
+#include <memory>
+
 #include "server/rebuild/rebuild.h"
+#include "server/service/call_service.h"
 #include "server/service/gate.h"
-#include "server/service/unary_service.h"
 
 namespace causeway::server {
 
 // Both outlive it.
-Services NewRebuildServices(Rebuild* rebuild, Gate* gate);
+std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate);
 
 }  // namespace causeway::server

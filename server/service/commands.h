@@ -7,9 +7,9 @@
 #include <string>
 
 #include "causeway/v1/coordinator.pb.h"
+#include "server/service/call_service.h"
 #include "server/service/coordinator.h"
 #include "server/service/gate.h"
-#include "server/service/unary_service.h"
 
 namespace causeway::server {
 
@@ -38,7 +38,7 @@ absl::Status RunCommand(Coordinator* coordinator, Gate* gate, const Peer& peer, 
 
 // `asked(request)` is an AskedCommand, `perform(request, response)` a Status. The request has a context.
 template <typename Request, typename Response, typename Asked, typename Perform>
-void AddCommand(UnaryService& service, Coordinator* coordinator, Gate* gate, const std::string& method, Asked asked,
+void AddCommand(CallService& service, Coordinator* coordinator, Gate* gate, const std::string& method, Asked asked,
                 Perform perform) {
   service.Add<Request, Response>(method, [=](const Peer& peer, const Request& request, Response& response) {
     return RunCommand(coordinator, gate, peer, asked(request), [&]() -> absl::Status {

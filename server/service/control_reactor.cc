@@ -5,14 +5,13 @@
 #include "core/limits.h"
 #include "server/service/gated_call.h"
 #include "server/service/reactors.h"
+#include "transport/read_message.h"
 
 namespace causeway::server {
 namespace {
 
 // A site's control stream. The coordinator holds it as SitePeer beyond the call's end; the call holds it until OnDone.
-class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>,
-                             public SitePeer,
-                             public GatedCall {
+class ControlReactor final : public CallReactor, public SitePeer, public GatedCall {
  public:
   ControlReactor(Coordinator* coordinator, Gate* gate, Peer peer)
       : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
@@ -33,7 +32,7 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
   void Send(const v1::CoordinatorMessage& message) override {
     core::MutexLock lock(mutex_);
     if (closing_) return;
-    outgoing_.push_back(message);
+    outgoing_.push_back(transport::ToBytes(message));
     if (outgoing_.size() > core::kMaxQueuedControlMessages) {
       closing_ = true;  // it does not read; it will be back on a new stream
       FinishOnce(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the site does not read its control stream"));
@@ -55,15 +54,22 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
       return;
     }
     if (!site_) Spoke();
-    if (const absl::Status allowed = Check(); !allowed.ok()) return End(allowed);
-    switch (incoming_.kind_case()) {
-      case v1::SiteMessage::kJoin: coordinator_->Join(self_, incoming_.join()); break;
+    const auto bytes = static_cast<int64_t>(incoming_.Length());
+    v1::SiteMessage message;
+    if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return Refuse(read);
+    if (const absl::Status allowed = Check(message, bytes); !allowed.ok()) return End(allowed);
+    switch (message.kind_case()) {
+      case v1::SiteMessage::kJoin: coordinator_->Join(self_, message.join()); break;
       case v1::SiteMessage::kReady: coordinator_->Ready(this); break;
-      case v1::SiteMessage::kProgress: coordinator_->Progress(this, incoming_.progress()); break;
-      case v1::SiteMessage::kLeave: coordinator_->Leave(this, incoming_.leave()); break;
-      case v1::SiteMessage::kPing: Answer(incoming_.ping()); break;
+      case v1::SiteMessage::kProgress: coordinator_->Progress(this, message.progress()); break;
+      case v1::SiteMessage::kLeave: coordinator_->Leave(this, message.leave()); break;
+      case v1::SiteMessage::kPing: Answer(message.ping()); break;
       case v1::SiteMessage::KIND_NOT_SET: break;  // from a newer site
     }
+    if (!coordinator_->AwaitsJournal([self = self_] { self->ReadOn(); })) ReadOn();
+  }
+
+  void ReadOn() {
     core::MutexLock lock(mutex_);
     if (!finished_) StartRead(&incoming_);
   }
@@ -74,17 +80,28 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
     Send(message);
   }
 
+  // A site that does not fit into the limits of any run would come back with the same Join: it hears so, and gives up.
+  void Refuse(const absl::Status& status) {
+    if (site_) return End(status);
+    v1::CoordinatorMessage message;
+    message.mutable_refused()->set_reason(std::string(status.message()));
+    Send(message);
+    Close();
+  }
+
   // Asks for every message: a token that is taken back, or a site that floods, ends the stream.
-  absl::Status Check() {
-    if (incoming_.has_join()) {
-      const core::SiteId& site = incoming_.join().context().site();
+  absl::Status Check(const v1::SiteMessage& message, int64_t bytes) {
+    if (message.has_join()) {
+      const core::SiteId& site = message.join().context().site();
       if (site_ && *site_ != site) {
         return absl::PermissionDeniedError(absl::StrCat("this stream is of site ", *site_, ", and Join names ", site));
       }
       site_ = site;
     }
     if (!site_) return absl::InvalidArgumentError("expected Join as the first message of a control stream");
-    return gate_->ControlMessage(peer_, *site_, static_cast<int64_t>(incoming_.ByteSizeLong()), incoming_.has_join());
+    const absl::Status allowed = gate_->ControlMessage(peer_, *site_, bytes, message.has_join());
+    if (absl::IsResourceExhausted(allowed)) coordinator_->Flooded(*site_, std::string(allowed.message()));
+    return allowed;
   }
 
   void OnWriteDone(bool ok) override {
@@ -113,9 +130,9 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
 
   Coordinator* const coordinator_;
   std::optional<core::SiteId> site_;  // of the first message; read and written by OnReadDone alone
-  v1::SiteMessage incoming_;
+  grpc::ByteBuffer incoming_;
   core::Mutex mutex_;
-  std::deque<v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mutex_);  // front is being written
+  std::deque<grpc::ByteBuffer> outgoing_ ABSL_GUARDED_BY(mutex_);  // front is being written
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ = false;  // with mutex_ held
   std::shared_ptr<ControlReactor> self_;
@@ -123,8 +140,7 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControlReactor(Coordinator* coordinator,
-                                                                                    Gate* gate, Peer peer) {
+CallReactor* NewControlReactor(Coordinator* coordinator, Gate* gate, Peer peer) {
   auto reactor = std::make_shared<ControlReactor>(coordinator, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();

@@ -83,6 +83,10 @@ void Coordinator::BeginModel() {
   open_.assign(map.num_fragments(), {});
   seeds_.clear();
   codecs_.SetMap(map);
+  welcome_.Clear();
+  welcome_.set_generation(model_.generation());
+  transport::ToProto(map.manifest(), welcome_.mutable_manifest());
+  transport::ToProto(map, welcome_.mutable_fragments());
   const core::RunConfig& config = options_.config;
   const MergeSettings merge{.outer = config.outer,
                             .down = codecs::DownLeg(config),
@@ -204,7 +208,14 @@ JoinDecision Coordinator::Decide(const v1::Join& join, const absl::Status& may_j
   return rounds_->Join(request, options_.clock->NowMs());
 }
 
-absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
+absl::StatusOr<core::Manifest> Coordinator::ReadManifest(const v1::Join& join) const {
+  ASSIGN_OR_RETURN(core::Manifest manifest, transport::FromProto(join.manifest()));
+  RETURN_IF_ERROR(options_.bounds.Check(manifest));
+  return manifest;
+}
+
+absl::StatusOr<Coordinator::OtherModel> Coordinator::CheckJoin(const v1::Join& join,
+                                                               const absl::StatusOr<core::Manifest>& manifest) {
   RETURN_IF_ERROR(CheckProtocol(join.context()));
   if (!core::IsValidName(join.context().site())) {
     return absl::InvalidArgumentError(
@@ -217,17 +228,17 @@ absl::StatusOr<core::FragmentMap> Coordinator::CheckJoin(const v1::Join& join) {
     return absl::FailedPreconditionError(
         absl::StrCat("the run uses codec ", core::CodecName(codec), ", which the site does not know"));
   }
-  ASSIGN_OR_RETURN(const core::Manifest manifest, transport::FromProto(join.manifest()));
-  RETURN_IF_ERROR(options_.bounds.Check(manifest));
+  RETURN_IF_ERROR(manifest.status());
+  if (model_.known() && core::CompareManifests(model_.map().manifest(), *manifest).ok()) return std::nullopt;
   const bool follows = rounds_->follows();
   if (follows && !model_.known()) return absl::UnavailableError("shard 0 has not told this shard of the model yet");
-  const absl::Status fits = model_.CheckManifest(manifest, follows || rounds_->AnySiteIn());
+  const absl::Status fits = model_.CheckManifest(*manifest, follows || rounds_->AnySiteIn());
   if (!fits.ok() && follows && !model_.stays()) {
     return absl::UnavailableError(absl::StrCat("shard 0 has not told this shard of that model yet: ", fits.message()));
   }
   RETURN_IF_ERROR(fits);
-  if (model_.known() && core::CompareManifests(model_.map().manifest(), manifest).ok()) return model_.map();
-  return BuildFragmentMap(manifest, options_.config.sync);
+  ASSIGN_OR_RETURN(core::FragmentMap map, BuildFragmentMap(*manifest, options_.config.sync));
+  return map;
 }
 
 // Shard 0 decides who is in; the others are told of the same data.
@@ -238,10 +249,11 @@ absl::StatusOr<core::SiteData> Coordinator::CheckData(const v1::Join& join) {
 }
 
 void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& join) {
+  const absl::StatusOr<core::Manifest> manifest = ReadManifest(join);
   core::MutexLock lock(mutex_);
   const core::SiteId& site = join.context().site();
   const std::optional<DoubtFound> doubt = FindDoubtAt(join);  // before what another state's model says of it
-  const absl::StatusOr<core::FragmentMap> map = CheckJoin(join);
+  const absl::StatusOr<OtherModel> map = CheckJoin(join, manifest);
   const absl::StatusOr<core::SiteData> data = map.ok() ? CheckData(join) : map.status();
   const bool continues = !doubt && Continues(join);
   const JoinDecision decision = doubt ? Refuse(site, *doubt) : Decide(join, data.status(), continues);
@@ -264,7 +276,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
     Publish();
     return;
   }
-  DeclareModel(*map, site);
+  if (*map) DeclareModel(**map, site);
   DeclareData(site, *data);
   Member& member = members_[site];
   if (member.peer != nullptr && member.peer != peer) member.peer->Close();
@@ -278,6 +290,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   state_changed_ = true;
   if (!decision.resumed) Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
   v1::Welcome* welcome = answer.mutable_welcome();
+  *welcome = welcome_;
   welcome->set_epoch(journal_->epoch());
   welcome->set_lineage(journal_->lineage());
   welcome->set_life(identity_.life);
@@ -293,14 +306,17 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
       welcome->set_last_admitted(p, welcome->last_admitted(p) - 1);
     }
   }
-  welcome->set_generation(model_.generation());
-  transport::ToProto(model_.map().manifest(), welcome->mutable_manifest());
-  transport::ToProto(model_.map(), welcome->mutable_fragments());
   SendTo(site, answer);
   if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);  // it may not know
   Perform(told);
   if (!rounds_->Reason().empty()) SendTo(site, NoticeOf(rounds_->Reason()));  // a newcomer wants to know why it waits
   Publish();
+}
+
+bool Coordinator::AwaitsJournal(std::function<void()> read_on) {
+  if (!journal_->full()) return false;
+  journal_->Commit({.durable = std::move(read_on)});
+  return true;
 }
 
 core::SiteId Coordinator::SiteOf(const SitePeer* peer) const {

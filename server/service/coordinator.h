@@ -96,6 +96,10 @@ class Coordinator {
   void Progress(const SitePeer* peer, const v1::Progress& progress);
   void Leave(const SitePeer* peer, const v1::Leave& leave);
   void Disconnected(const SitePeer* peer);
+  // True: the journal is full, and a stream of control messages reads on when `read_on` is called, on another thread.
+  bool AwaitsJournal(std::function<void()> read_on);
+  // A stream of the site was ended because it asks for more than it may: shown for a minute, if the site is known.
+  void Flooded(const core::SiteId& site, const std::string& why);
 
   // ---- Bulk streams ----
 
@@ -150,6 +154,11 @@ class Coordinator {
   absl::Status status() const;  // not OK: it cannot go on, and why
 
  private:
+  struct Flood {
+    int64_t last_ms = 0;
+    int64_t noted_ms = 0;  // in the history
+    std::string why;
+  };
   struct Member {
     std::shared_ptr<SitePeer> peer;  // of its current control stream
     core::SessionId session;
@@ -164,6 +173,7 @@ class Coordinator {
     std::optional<SiteStatus::Missed> missed;
     core::Version staleness = 0;
     SiteStatus::Norm norm;
+    std::optional<Flood> flood;
   };
   struct Arriving {
     std::shared_ptr<Contribution> contribution;
@@ -178,8 +188,12 @@ class Coordinator {
                                                   const std::vector<StoredContribution>& stored) const;
   std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // The map of the site's model, if it may join as far as the rules are not concerned. UNAVAILABLE: later.
-  absl::StatusOr<core::FragmentMap> CheckJoin(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A joiner that may join as far as the rules are not concerned: the map of its model, if it is another one than
+  // is here. UNAVAILABLE: later.
+  using OtherModel = std::optional<core::FragmentMap>;
+  absl::StatusOr<OtherModel> CheckJoin(const v1::Join& join, const absl::StatusOr<core::Manifest>& manifest)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<core::Manifest> ReadManifest(const v1::Join& join) const;  // takes milliseconds
   absl::StatusOr<core::SiteData> CheckData(const v1::Join& join) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DeclareData(const core::SiteId& site, const core::SiteData& data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -259,6 +273,7 @@ class Coordinator {
   mutable core::Mutex mutex_;
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
   ModelFact model_ ABSL_GUARDED_BY(mutex_);
+  v1::Welcome welcome_ ABSL_GUARDED_BY(mutex_);  // what of it says what the model is
   DataFact data_ ABSL_GUARDED_BY(mutex_);
   Strangers strangers_ ABSL_GUARDED_BY(mutex_);
   std::map<core::SiteId, Member> members_ ABSL_GUARDED_BY(mutex_);

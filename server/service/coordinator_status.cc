@@ -16,7 +16,8 @@ using core::SiteId;
 using core::SiteRecord;
 using core::SiteState;
 
-constexpr int64_t kLongJoinMs = 30'000;  // a joiner that takes longer says what for
+constexpr int64_t kLongJoinMs = 30'000;    // a joiner that takes longer says what for
+constexpr int64_t kShownFloodMs = 60'000;  // after the last stream that was ended for it
 
 double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
@@ -148,6 +149,19 @@ void Coordinator::SetContributing(const SiteRecord& record, SiteStatus& status) 
   }
 }
 
+void Coordinator::Flooded(const SiteId& site, const std::string& why) {
+  core::MutexLock lock(mutex_);
+  const auto found = members_.find(site);
+  if (found == members_.end()) return;
+  const int64_t now_ms = options_.clock->NowMs();
+  std::optional<Flood>& flood = found->second.flood;
+  const bool noted = flood && now_ms - flood->noted_ms < kShownFloodMs;
+  flood = Flood{.last_ms = now_ms, .noted_ms = noted ? flood->noted_ms : now_ms, .why = why};
+  if (noted) return;
+  Note("noisy", site, -1, why);
+  Publish();
+}
+
 // What a site that has no place yet waits for.
 std::string Coordinator::WhyJoining(const SiteId& site) const {
   if (!model_.stays()) {
@@ -185,6 +199,7 @@ SiteStatus Coordinator::MakeSiteStatus(const SiteId& site, const SiteRecord& rec
     status.missed = member.missed;
     status.staleness = member.staleness;
     status.norm = member.norm;
+    if (member.flood && now_ms - member.flood->last_ms < kShownFloodMs) status.noisy = member.flood->why;
     if (record.state == SiteState::kJoining && now_ms - member.joining_ms > kLongJoinMs) {
       status.reason =
           absl::StrCat("joining for ", (now_ms - member.joining_ms) / 1000, " s, waits for ", WhyJoining(site));

@@ -6,8 +6,8 @@
 #include "core/limits.h"
 #include "server/service/gated_call.h"
 #include "server/service/reactors.h"
-#include "transport/bulk_message.h"
 #include "transport/messages.h"
+#include "transport/read_message.h"
 
 namespace causeway::server {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 // Reads the request, waits for a source, then header ─► chunks … ─► end. Advance takes the next step whenever one may
 // be possible: at the begin, after a write, and when a source wakes it (which may be after the call's end: hence the
 // shared ownership).
-class DownloadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public GatedCall {
+class DownloadReactor final : public CallReactor, public GatedCall {
  public:
   DownloadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
       : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
@@ -38,14 +38,10 @@ class DownloadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   }
 
   absl::Status TakeRequest() {
-    if (incoming_.Length() > core::kMaxQuestionBytes || !transport::FromBytes(incoming_, &request_)) {
-      return absl::InvalidArgumentError("expected a DownloadRequest, got something else");
-    }
-    if (request_.num_stripes() > core::kMaxStripes || request_.first_chunk() < 0 || request_.stripe() < 0 ||
-        request_.stripe() >= std::max(1, request_.num_stripes())) {
-      return absl::InvalidArgumentError(absl::StrCat("expected a stripe of 1 to ", core::kMaxStripes, ", got stripe ",
-                                                     request_.stripe(), " of ", request_.num_stripes(),
-                                                     " from its chunk ", request_.first_chunk()));
+    RETURN_IF_ERROR(transport::ReadMessage(incoming_, &request_));
+    if (static_cast<size_t>(request_.stripe()) >= Stripes()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected a stripe below ", Stripes(), ", got stripe ", request_.stripe()));
     }
     ASSIGN_OR_RETURN(counted_, gate_->BulkStream(peer_, request_.context().site()));
     return absl::OkStatus();
@@ -170,8 +166,7 @@ class DownloadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownloadReactor(Coordinator* coordinator, Gate* gate,
-                                                                                Peer peer) {
+CallReactor* NewDownloadReactor(Coordinator* coordinator, Gate* gate, Peer peer) {
   auto reactor = std::make_shared<DownloadReactor>(coordinator, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();

@@ -1,15 +1,15 @@
 #include <optional>
 
+#include "core/check.h"
 #include "server/service/gated_call.h"
 #include "server/service/reactors.h"
+#include "transport/read_message.h"
 
 namespace causeway::server {
 namespace {
 
 // The stream of a shard that follows this one. Every update is whole, so that of those that wait only the last is sent.
-class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>,
-                            public ShardPeer,
-                            public GatedCall {
+class FollowReactor final : public CallReactor, public ShardPeer, public GatedCall {
  public:
   FollowReactor(Coordinator* coordinator, Gate* gate, Peer peer)
       : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
@@ -35,16 +35,21 @@ class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return FinishOnce(grpc::Status::OK);
-    if (!begun_) {
-      Spoke();
-      const absl::Status status = coordinator_->BeginFollow(incoming_.context(), self_);
-      if (!status.ok()) return FinishOnce(ToGrpc(status));
-      begun_ = true;
-      shard_ = incoming_.context().shard();
-    }
-    coordinator_->HeardOfShard(shard_, incoming_.report());
+    v1::FollowMessage message;
+    if (const absl::Status status = Take(message); !status.ok()) return End(status);
+    coordinator_->HeardOfShard(shard_, message.report());
     core::MutexLock lock(mutex_);
     if (!finished_) StartRead(&incoming_);
+  }
+
+  absl::Status Take(v1::FollowMessage& message) {
+    if (!begun_) Spoke();
+    RETURN_IF_ERROR(transport::ReadMessage(incoming_, &message));
+    if (begun_) return absl::OkStatus();
+    RETURN_IF_ERROR(coordinator_->BeginFollow(message.context(), self_));
+    begun_ = true;
+    shard_ = message.context().shard();
+    return absl::OkStatus();
   }
 
   void OnWriteDone(bool ok) override {
@@ -63,7 +68,7 @@ class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || !waiting_) return;
     writing_ = true;
-    outgoing_ = *std::move(waiting_);
+    outgoing_ = transport::ToBytes(*waiting_);
     waiting_.reset();
     StartWrite(&outgoing_);
   }
@@ -76,11 +81,11 @@ class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1
   }
 
   Coordinator* const coordinator_;
-  v1::FollowMessage incoming_;
+  grpc::ByteBuffer incoming_;
   bool begun_ = false;  // it and the next: read and written by OnReadDone alone
   int shard_ = 0;
   core::Mutex mutex_;
-  v1::MembershipUpdate outgoing_;  // is being written
+  grpc::ByteBuffer outgoing_;  // is being written
   std::optional<v1::MembershipUpdate> waiting_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
@@ -89,8 +94,7 @@ class FollowReactor final : public grpc::ServerBidiReactor<v1::FollowMessage, v1
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollowReactor(Coordinator* coordinator, Gate* gate,
-                                                                                   Peer peer) {
+CallReactor* NewFollowReactor(Coordinator* coordinator, Gate* gate, Peer peer) {
   auto reactor = std::make_shared<FollowReactor>(coordinator, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();

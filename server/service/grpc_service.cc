@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "causeway/v1/coordinator.grpc.pb.h"
+#include "causeway/v1/coordinator.pb.h"
 #include "core/check.h"
 #include "core/limits.h"
 #include "server/service/commands.h"
@@ -12,37 +12,6 @@
 
 namespace causeway::server {
 namespace {
-
-// Streams: gRPC calls them with the call's headers. Bulk is read and written as raw bytes (transport/bulk_message.h).
-using Streams = v1::Coordinator::WithCallbackMethod_Control<v1::Coordinator::WithCallbackMethod_Follow<
-    v1::Coordinator::WithRawCallbackMethod_Upload<v1::Coordinator::Service>>>;
-// All others are UnaryService's.
-using CoordinatorService = v1::Coordinator::WithGenericMethod_Describe<
-    v1::Coordinator::WithGenericMethod_GetStatus<v1::Coordinator::WithGenericMethod_DrainSite<
-        v1::Coordinator::WithGenericMethod_ChangeRun<v1::Coordinator::WithGenericMethod_GetHistory<
-            v1::Coordinator::WithGenericMethod_ReleaseSite<v1::Coordinator::WithGenericMethod_Rollback<
-                v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_Show<Streams>>>>>>>>>;
-
-class GrpcService final : public CoordinatorService {
- public:
-  GrpcService(Coordinator* coordinator, Gate* gate) : coordinator_(coordinator), gate_(gate) {}
-
- private:
-  grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* Control(
-      grpc::CallbackServerContext* context) override {
-    return NewControlReactor(coordinator_, gate_, PeerOf(*context, "Control"));
-  }
-  grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* Follow(
-      grpc::CallbackServerContext* context) override {
-    return NewFollowReactor(coordinator_, gate_, PeerOf(*context, "Follow"));
-  }
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context) override {
-    return NewUploadReactor(coordinator_, gate_, PeerOf(*context, "Upload"));
-  }
-
-  Coordinator* const coordinator_;
-  Gate* const gate_;
-};
 
 absl::Status History(const Coordinator& coordinator, const v1::HistoryRequest& request, v1::HistoryResponse& response) {
   const int64_t most = core::kMaxHistoryAnswer;
@@ -66,7 +35,7 @@ absl::Status History(const Coordinator& coordinator, const v1::HistoryRequest& r
 }
 
 void AddQuestions(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate,
-                  UnaryService& service) {
+                  CallService& service) {
   service.Add<v1::DescribeRequest, v1::RunDescription>(
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription& response) {
         absl::Status status = gate->Question(peer, request.context().site());
@@ -97,7 +66,7 @@ AskedCommand AskedChange(const v1::ChangeRunRequest& request) {
   return {"ChangeRun STOP", absl::StrCat("change=", static_cast<int>(request.change()))};
 }
 
-void AddCommands(Coordinator* coordinator, Gate* gate, UnaryService& service) {
+void AddCommands(Coordinator* coordinator, Gate* gate, CallService& service) {
   AddCommand<v1::DrainRequest, v1::DrainResponse>(
       service, coordinator, gate, "DrainSite",
       [](const v1::DrainRequest& request) {
@@ -129,13 +98,16 @@ void AddCommands(Coordinator* coordinator, Gate* gate, UnaryService& service) {
 
 }  // namespace
 
-Services NewGrpcServices(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate) {
-  Services services{std::make_unique<GrpcService>(coordinator, gate), std::make_unique<UnaryService>(gate)};
-  AddQuestions(coordinator, std::move(status_json), gate, *services.unary);
-  AddCommands(coordinator, gate, *services.unary);
-  services.unary->AddStream("Download",
-                            [=](Peer peer) { return NewDownloadReactor(coordinator, gate, std::move(peer)); });
-  return services;
+std::unique_ptr<CallService> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
+                                            Gate* gate) {
+  auto service = std::make_unique<CallService>(gate);
+  AddQuestions(coordinator, std::move(status_json), gate, *service);
+  AddCommands(coordinator, gate, *service);
+  service->AddStream("Control", [=](Peer peer) { return NewControlReactor(coordinator, gate, std::move(peer)); });
+  service->AddStream("Follow", [=](Peer peer) { return NewFollowReactor(coordinator, gate, std::move(peer)); });
+  service->AddStream("Upload", [=](Peer peer) { return NewUploadReactor(coordinator, gate, std::move(peer)); });
+  service->AddStream("Download", [=](Peer peer) { return NewDownloadReactor(coordinator, gate, std::move(peer)); });
+  return service;
 }
 
 }  // namespace causeway::server

@@ -2,16 +2,18 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "server/service/call_service.h"
 #include "server/service/coordinator.h"
 #include "server/service/gate.h"
-#include "server/service/unary_service.h"
 
 namespace causeway::server {
 
 // Answers every method of causeway.v1.Coordinator (reactors.h). `coordinator`, `gate` and what `status_json` refers to
 // outlive the server.
-Services NewGrpcServices(Coordinator* coordinator, std::function<std::string()> status_json, Gate* gate = Gate::Open());
+std::unique_ptr<CallService> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
+                                            Gate* gate = Gate::Open());
 
 }  // namespace causeway::server

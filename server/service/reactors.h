@@ -14,13 +14,11 @@ inline grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
-grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControlReactor(Coordinator* coordinator,
-                                                                                    Gate* gate, Peer peer);
-grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollowReactor(Coordinator* coordinator, Gate* gate,
-                                                                                   Peer peer);
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
-                                                                              Peer peer);
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownloadReactor(Coordinator* coordinator, Gate* gate,
-                                                                                Peer peer);
+using CallReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+CallReactor* NewControlReactor(Coordinator* coordinator, Gate* gate, Peer peer);
+CallReactor* NewFollowReactor(Coordinator* coordinator, Gate* gate, Peer peer);
+CallReactor* NewUploadReactor(Coordinator* coordinator, Gate* gate, Peer peer);
+CallReactor* NewDownloadReactor(Coordinator* coordinator, Gate* gate, Peer peer);
 
 }  // namespace causeway::server

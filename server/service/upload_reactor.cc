@@ -5,7 +5,7 @@
 #include "core/limits.h"
 #include "server/service/gated_call.h"
 #include "server/service/reactors.h"
-#include "transport/bulk_message.h"
+#include "transport/read_message.h"
 
 namespace causeway::server {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 // header ─► what is missing ─► chunks … ─► verdict. One message is under way in each direction at most, so nothing
 // piles up here: the site's next chunk is read when the last one is spooled. Of a contribution that comes in stripes,
 // the stream that completes it has the verdict; the others end without.
-class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public GatedCall {
+class UploadReactor final : public CallReactor, public GatedCall {
  public:
   UploadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
       : GatedCall(gate, std::move(peer)), coordinator_(coordinator) {}
@@ -39,24 +39,17 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void TakeHeader() {
     Spoke();
     v1::UploadMessage message;
-    if (!transport::FromBytes(incoming_, &message) || !message.has_header()) {
-      FinishOnce(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "expected a header first, got a chunk"));
-      return;
-    }
+    if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return End(read);
+    if (!message.has_header()) return End(absl::InvalidArgumentError("expected a header first, got a chunk"));
     header_ = std::move(*message.mutable_header());
     has_header_ = true;
     const int stripes = std::max(1, header_.num_stripes());
-    if (stripes > core::kMaxStripes || header_.stripe() < 0 || header_.stripe() >= stripes) {
-      FinishOnce(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                              absl::StrCat("expected a stripe of 1 to ", core::kMaxStripes, ", got stripe ",
-                                           header_.stripe(), " of ", header_.num_stripes())));
-      return;
+    if (header_.stripe() >= stripes) {
+      return End(absl::InvalidArgumentError(
+          absl::StrCat("expected a stripe below ", stripes, ", got stripe ", header_.stripe())));
     }
     absl::StatusOr<SiteLimits::Stream> allowed = gate_->BulkStream(peer_, header_.context().site());
-    if (!allowed.ok()) {
-      FinishOnce(ToGrpc(allowed.status()));
-      return;
-    }
+    if (!allowed.ok()) return End(allowed.status());
     counted_ = *std::move(allowed);
     absl::StatusOr<Coordinator::Upload> upload = coordinator_->BeginUpload(header_);
     if (!upload.ok()) {
@@ -168,8 +161,7 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUploadReactor(Coordinator* coordinator, Gate* gate,
-                                                                              Peer peer) {
+CallReactor* NewUploadReactor(Coordinator* coordinator, Gate* gate, Peer peer) {
   auto reactor = std::make_shared<UploadReactor>(coordinator, gate, std::move(peer));
   reactor->Begin(reactor);
   return reactor.get();

@@ -175,6 +175,14 @@ void FindRefused(const SiteStatus& site, Alarms& alarms) {
   }
 }
 
+void FindNoisy(const SiteStatus& site, Alarms& alarms) {
+  if (site.noisy.empty()) return;
+  alarms.push_back({.name = "site_noisy",
+                    .severity = Severity::kWarning,
+                    .site = site.name,
+                    .text = absl::StrCat("a stream of ", site.name, " was ended in the last minute: ", site.noisy)});
+}
+
 void FindOutliers(const StatusSnapshot& snapshot, Alarms& alarms) {
   for (const OutlierStatus& outlier : snapshot.outliers) {
     alarms.push_back({.name = "outlier_merged",
@@ -228,6 +236,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   for (const SiteStatus& site : snapshot.sites) FindResidual(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindSilent(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindRefused(site, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindNoisy(site, alarms);
   FindOutliers(snapshot, alarms);
   FindPaused(snapshot, alarms);
   FindStrangers(snapshot, alarms);

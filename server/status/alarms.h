@@ -19,12 +19,12 @@
 
 namespace causeway::server {
 
-inline constexpr std::array<std::string_view, 18> kAlarmNames = {
+inline constexpr std::array<std::string_view, 19> kAlarmNames = {
     "below_quorum",         "training_diverges", "digest_mismatch", "disk_low",
     "certificate_ending",   "site_alone",        "site_gone",       "residual_growing",
     "site_silent",          "run_paused",        "disk_slow",       "unknown_lineage",
     "history_lost",         "two_coordinators",  "damage_found",    "site_quarantined",
-    "contribution_refused", "outlier_merged",
+    "contribution_refused", "outlier_merged",    "site_noisy",
 };
 
 // Those that the snapshot gives reason for, critical ones first, without their times.

@@ -1,6 +1,5 @@
 #include "server/status/http_server.h"
 
-#include <httplib.h>
 #include <openssl/evp.h>
 #include <sys/socket.h>
 
@@ -9,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/thread.h"
+#include "server/status/budgeted_http.h"
 #include "server/status/event_streams.h"
 #include "server/status/metrics_text.h"
 #include "server/status/page.h"
@@ -16,9 +16,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr time_t kReadTimeoutS = 2;   // a request is one packet
-constexpr time_t kWriteTimeoutS = 5;  // for any progress at all; a phone's link may stand still for a moment
-constexpr int kBacklog = 256;         // the library's is 5: the sixth page that opens at once would wait for a second
+constexpr int kBacklog = 256;  // the library's is 5: the sixth page that opens at once would wait for a second
 // The kernel's usual limit (net.core.wmem_max), of which it makes twice as much: an answer of 200 kB fits whole.
 constexpr int kSendBufferBytes = 212'992;
 
@@ -69,7 +67,10 @@ void Respond(const Answer& answer, httplib::Response& response) {
 class HttplibServer final : public HttpServer {
  public:
   HttplibServer(StatusBoard* board, Serves serves)
-      : board_(board), serves_(serves), streams_(board, kMaxEventStreams) {}
+      : board_(board),
+        serves_(serves),
+        streams_(board, kMaxEventStreams),
+        server_(serves == Serves::kAll ? kMaxEventStreams + kRequestThreads : kProbeThreads, kWaitingConnections) {}
 
   ~HttplibServer() override {
     streams_.Stop();
@@ -81,13 +82,7 @@ class HttplibServer final : public HttpServer {
     const bool all = serves_ == Serves::kAll;
     RouteProbes();
     if (all) Route();
-    const size_t threads = all ? kMaxEventStreams + kRequestThreads : kProbeThreads;
-    server_.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
     server_.set_default_headers(SecurityHeaders());
-    server_.set_keep_alive_max_count(1);  // a connection holds a thread while it is open
-    server_.set_keep_alive_timeout(kReadTimeoutS);
-    server_.set_read_timeout(kReadTimeoutS);
-    server_.set_write_timeout(kWriteTimeoutS);
     server_.set_payload_max_length(1024);
     server_.set_tcp_nodelay(true);
     server_.set_socket_options([this](socket_t socket) { PrepareSocket(socket); });
@@ -148,6 +143,7 @@ class HttplibServer final : public HttpServer {
       return;
     }
     response.set_header("X-Accel-Buffering", "no");  // to proxies
+    BudgetedHttpServer::AnswerHasNoEnd();
     response.set_chunked_content_provider("text/event-stream", [stream](size_t, httplib::DataSink& sink) {
       return stream->Next([&sink](std::string_view text) { return sink.write(text.data(), text.size()); });
     });
@@ -156,7 +152,7 @@ class HttplibServer final : public HttpServer {
   StatusBoard* const board_;
   const Serves serves_;
   EventStreams streams_;
-  httplib::Server server_;
+  BudgetedHttpServer server_;
   socket_t socket_ = -1;  // that it listens on: the last one that was prepared
   int port_ = 0;
   core::Thread thread_;

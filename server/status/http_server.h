@@ -5,8 +5,8 @@
 //   connection ─► a thread of the pool ─► StatusBoard (rendered once, shared) ─► socket
 //
 // cpp-httplib serves each connection on a thread of its pool, so that what may hold a thread is bounded: a stream of
-// /events by their number, beyond which a page polls; everything else by one request a connection, a read and a write
-// timeout, and send buffers that a whole answer fits into, so that a reader that never reads holds no thread.
+// /events by their number, beyond which a page polls; everything else by the budget of budgeted_http.h, and send
+// buffers that a whole answer fits into, so that a reader that never reads holds no thread.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,10 @@ namespace causeway::server {
 
 // Streams of /events at once. Each costs a thread and, where sites are many, 150 kB/s; more pages poll instead.
 inline constexpr int kMaxEventStreams = 32;
-// Threads for everything else: connections that have not asked yet, too, for as long as the timeout.
+// Threads for everything else: connections that have not asked yet, too.
 inline constexpr int kRequestThreads = 64;
-inline constexpr int kProbeThreads = 4;  // of a port for probes
+inline constexpr int kProbeThreads = 16;        // of a port for probes
+inline constexpr int kWaitingConnections = 64;  // for a thread; those beyond are answered 503
 
 enum class Serves { kAll, kProbes };  // all endpoints, or /healthz and /readyz
 
@@ -31,7 +32,7 @@ class HttpServer {
   // has its own threads, so that they are answered whatever holds those of the other one.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, StatusBoard* board,
                                                            Serves serves = Serves::kAll);
-  virtual ~HttpServer() = default;  // ends all streams; what is being sent to slow readers has up to the write timeout
+  virtual ~HttpServer() = default;  // ends all streams; what is being read or sent has up to kStallTime
   virtual int port() const = 0;
 };
 

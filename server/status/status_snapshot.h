@@ -97,6 +97,7 @@ struct SiteStatus {
   Norm norm;
   int refusals = 0;  // of contributions in a row, by their values
   bool quarantined = false;
+  std::string noisy;                   // what it asks more of than it may; empty: nothing, in the last minute
   std::optional<double> lease_s_left;  // its control stream is broken
   core::SiteData data;                 // what it trains and evaluates on, as it said
   std::optional<EvalOfSite> eval;      // on data of its own

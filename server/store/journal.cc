@@ -61,6 +61,7 @@ absl::StatusOr<StoredRun> Journal::Load() const {
 
 uint64_t Journal::Enqueue(JournalItem item) {
   const core::MutexLock lock(mutex_);
+  queued_bytes_ += item.event_bytes();
   queue_.push_back(std::move(item));
   changed_.NotifyAll();
   return ++enqueued_;
@@ -74,6 +75,11 @@ absl::Status Journal::WaitFor(uint64_t ticket) const {
 }
 
 void Journal::Commit(JournalEntry entry) { Enqueue({.entry = std::move(entry)}); }
+
+bool Journal::full() const {
+  const core::MutexLock lock(mutex_);
+  return queued_bytes_ > core::kMaxQueuedEventBytes;
+}
 
 void Journal::Flush() {
   uint64_t ticket = 0;
@@ -123,6 +129,8 @@ void Journal::Run() {
       status = status_;
     }
     const size_t items = batch.size();
+    int64_t bytes = 0;
+    for (const JournalItem& item : batch) bytes += item.event_bytes();
     if (status.ok()) {
       status = WriteAndTell(batch);
       if (status.ok()) status = files_->Mind();
@@ -131,6 +139,7 @@ void Journal::Run() {
     batch.clear();  // what its callbacks hold goes before anyone is told that they are done
     const core::MutexLock lock(mutex_);
     finished_ += items;
+    queued_bytes_ -= bytes;
     changed_.NotifyAll();
   }
   if (status().ok()) files_->log->Mark().IgnoreError();

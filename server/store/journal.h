@@ -79,9 +79,11 @@ class Journal {
   absl::StatusOr<StoredRun> Load() const;
 
   void Commit(JournalEntry entry);  // returns at once; from `durable`, too
-  void Flush();                     // returns when everything committed before is durable and told, or has failed
-  absl::Status status() const;      // OK, or why the journal has ended
-  SyncFigures syncs() const;        // of its commits
+  // Entries with more than core::kMaxQueuedEventBytes of events wait for the disk: who can should bring no more.
+  bool full() const;
+  void Flush();                 // returns when everything committed before is durable and told, or has failed
+  absl::Status status() const;  // OK, or why the journal has ended
+  SyncFigures syncs() const;    // of its commits
   ScrubFigures scrub() const;
 
   // The seed: run record, and the snapshots of version 0 exist already. Blocks until durable; Load then says `seeded`.
@@ -135,6 +137,7 @@ class Journal {
   std::vector<JournalItem> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;  // items ever, and those that are durable and told, or have failed
   uint64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of events that are not durable
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<core::Version> kept_ = -1;

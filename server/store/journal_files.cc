@@ -29,6 +29,12 @@ bool IsEmptyFolder(const std::string& directory) {
 
 }  // namespace
 
+int64_t JournalItem::event_bytes() const {
+  int64_t bytes = sizeof(JournalItem);
+  for (const Event& event : entry.events) bytes += std::ssize(event.text) + int64_t{sizeof(Event)};
+  return bytes;
+}
+
 int64_t JournalItem::payload_bytes() const {
   int64_t bytes = 0;
   for (const ContributionRecord& contribution : entry.admitted) bytes += Bytes(contribution.chunks);
@@ -172,7 +178,7 @@ absl::Status JournalFiles::WriteRows(const JournalItem& item, const JournalOptio
   if (!entry.continues.empty()) RETURN_IF_ERROR(Continue(*database, entry.continues));
   if (entry.eval_loss) RETURN_IF_ERROR(WriteEvalLoss(*database, *entry.eval_loss));
   if (entry.data) RETURN_IF_ERROR(WriteData(*database, *entry.data));
-  for (const Event& event : entry.events) RETURN_IF_ERROR(WriteEvent(*database, event, now));
+  for (const Event& event : entry.events) RETURN_IF_ERROR(events.Write(*database, event, now));
   if (!item.snapshot) return absl::OkStatus();
   return WriteSnapshotRow(*database, *item.snapshot);
 }

@@ -36,6 +36,7 @@ struct JournalItem {
   std::vector<Extent> updates;
 
   int64_t payload_bytes() const;
+  int64_t event_bytes() const;
 };
 
 struct JournalFiles {
@@ -49,6 +50,7 @@ struct JournalFiles {
   LogMark framed;  // what the newest payload's frame says of the log
   SyncMeter syncs;
   RulesRows rules;
+  EventRows events;
   std::vector<std::string> repaired;
   bool run_config_written = false;
 

@@ -218,15 +218,37 @@ absl::Status WriteModel(Database& database, const ModelRecord& model) {
   return WriteMeta(database, "model_seeder", model.seeder);
 }
 
-absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms) {
+// ---- EventRows ----
+
+absl::Status EventRows::Forget(Database& database, std::string_view condition, std::initializer_list<SqlValue> values) {
+  const std::string sql = absl::StrCat("DELETE FROM events WHERE kind <> 'command' AND ", std::string(condition),
+                                       " RETURNING length(CAST(text AS BLOB))");
+  return database.Query(sql, values, [this](const SqlRow& row) {
+    *bytes_ -= row.Integer(0);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status EventRows::Write(Database& database, const Event& event, int64_t unix_ms) {
+  if (!bytes_) {
+    bytes_ = 0;
+    RETURN_IF_ERROR(database.Query("SELECT sum(length(CAST(text AS BLOB))) FROM events WHERE kind <> 'command'", {},
+                                   [this](const SqlRow& row) {
+                                     bytes_ = row.Integer(0);
+                                     return absl::OkStatus();
+                                   }));
+  }
   RETURN_IF_ERROR(database.Run("INSERT INTO events (unix_ms, kind, site, fragment, text) VALUES (?, ?, ?, ?, ?)",
                                {unix_ms, event.kind, event.site, int64_t{event.fragment}, event.text}));
   // Ids rise by one, so that one event at most becomes too old; what is older are commands, which stay.
   constexpr int64_t kWindow = 1'000;
-  RETURN_IF_ERROR(database.Run(
-      "DELETE FROM events WHERE id > last_insert_rowid() - ? AND id <= last_insert_rowid() - ? AND kind <> 'command'",
-      {core::kMaxHistoryEvents + kWindow, core::kMaxHistoryEvents}));
-  if (event.kind != "command") return absl::OkStatus();
+  RETURN_IF_ERROR(Forget(database, "id > last_insert_rowid() - ? AND id <= last_insert_rowid() - ?",
+                         {core::kMaxHistoryEvents + kWindow, core::kMaxHistoryEvents}));
+  if (event.kind != "command") {
+    *bytes_ += std::ssize(event.text);
+    if (*bytes_ <= core::kMaxHistoryBytes) return absl::OkStatus();
+    return Forget(database, "id IN (SELECT id FROM events WHERE kind <> 'command' ORDER BY id LIMIT ?)", {kWindow});
+  }
   return database.Run(
       "DELETE FROM events WHERE kind = 'command' AND id <= "
       "(SELECT id FROM events WHERE kind = 'command' ORDER BY id DESC LIMIT 1 OFFSET ?)",

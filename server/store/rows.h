@@ -53,9 +53,6 @@ absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
 absl::Status WriteData(Database& database, const core::DataOfSites& data);
 absl::Status WriteRun(Database& database, const RunRecord& run);
 absl::Status WriteModel(Database& database, const ModelRecord& model);
-// And forgets the oldest: kMaxHistoryEvents and kMaxCommands are kept, whichever of the two it is.
-absl::Status WriteEvent(Database& database, const Event& event, int64_t unix_ms);
-
 // A snapshot whose file is there.
 struct SnapshotRow {
   core::FragmentId fragment = 0;
@@ -66,6 +63,18 @@ struct SnapshotRow {
 absl::Status WriteSnapshotRow(Database& database, const SnapshotRow& snapshot);
 absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshotRows(Database& database,
                                                           core::FragmentId fragment);  // oldest first
+
+// The history. Forgets its oldest events: kMaxHistoryEvents and core::kMaxHistoryBytes of them are kept, and
+// kMaxCommands of the commands, which do not go with the others.
+class EventRows {
+ public:
+  absl::Status Write(Database& database, const Event& event, int64_t unix_ms);
+
+ private:
+  absl::Status Forget(Database& database, std::string_view condition, std::initializer_list<SqlValue> values);
+
+  std::optional<int64_t> bytes_;  // of all but commands; none: not counted yet in this life
+};
 
 // The sites and flags of the rules. Remembers what was written, so that only what differs is written again.
 class RulesRows {

@@ -111,15 +111,17 @@ class Call : public std::enable_shared_from_this<Call> {
   std::deque<Segment> unsent;  // of the client, until there is a connection
 };
 
+using CallReactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
 // Answers calls: makes a reactor for each of them, as gRPC's service does.
 class Server {
  public:
   virtual ~Server() = default;
   virtual grpc::Status Describe(const v1::DescribeRequest& request, v1::RunDescription* description) = 0;
-  virtual grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControl() = 0;
-  virtual grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollow() = 0;
-  virtual grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUpload() = 0;
-  virtual grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownload() = 0;
+  virtual CallReactor* NewControl() = 0;
+  virtual CallReactor* NewFollow() = 0;
+  virtual CallReactor* NewUpload() = 0;
+  virtual CallReactor* NewDownload() = 0;
 };
 
 struct Listener {

@@ -8,12 +8,11 @@
 namespace causeway::sim {
 namespace {
 
-template <typename Request, typename Response>
-class ServerEnd final : public End, public grpc::ServerCallbackReaderWriter<Request, Response> {
+class ServerEnd final : public End, public grpc::ServerCallbackReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   explicit ServerEnd(std::shared_ptr<Process> process) : End(std::move(process), /*is_client=*/false) {}
 
-  void Bind(grpc::ServerBidiReactor<Request, Response>* reactor) {
+  void Bind(CallReactor* reactor) {
     reactor_ = reactor;
     this->BindReactor(reactor);
     if (broken_) OnBroken();
@@ -24,16 +23,16 @@ class ServerEnd final : public End, public grpc::ServerCallbackReaderWriter<Requ
     Send(StatusOf(status), nullptr);
   }
   void SendInitialMetadata() override {}
-  void Read(Request* request) override {
+  void Read(grpc::ByteBuffer* request) override {
     End::Read([this, request](const std::string* text) {
       if (text != nullptr) Parse(*text, request);
       reactor_->OnReadDone(text != nullptr);
     });
   }
-  void Write(const Response* response, grpc::WriteOptions) override {
+  void Write(const grpc::ByteBuffer* response, grpc::WriteOptions) override {
     Send(MessageOf(Text(*response)), [this](bool ok) { reactor_->OnWriteDone(ok); });
   }
-  void WriteAndFinish(const Response* response, grpc::WriteOptions, grpc::Status status) override {
+  void WriteAndFinish(const grpc::ByteBuffer* response, grpc::WriteOptions, grpc::Status status) override {
     Send(MessageOf(Text(*response)), nullptr);
     Finish(status);
   }
@@ -51,7 +50,7 @@ class ServerEnd final : public End, public grpc::ServerCallbackReaderWriter<Requ
     if (reactor_ != nullptr) reactor_->OnDone();
   }
 
-  grpc::ServerBidiReactor<Request, Response>* reactor_ = nullptr;
+  CallReactor* reactor_ = nullptr;
   bool finished_ = false;
 };
 
@@ -101,19 +100,19 @@ void Network::Accept(const std::shared_ptr<Call>& call) {
   };
   switch (call->method) {
     case Method::kControl:
-      return serve(std::make_shared<ServerEnd<v1::SiteMessage, v1::CoordinatorMessage>>(listener.process),
+      return serve(std::make_shared<ServerEnd>(listener.process),
                    [listener](auto& end) { end.Bind(listener.server->NewControl()); });
     case Method::kUpload:
-      return serve(std::make_shared<ServerEnd<grpc::ByteBuffer, grpc::ByteBuffer>>(listener.process),
+      return serve(std::make_shared<ServerEnd>(listener.process),
                    [listener](auto& end) { end.Bind(listener.server->NewUpload()); });
     case Method::kFollow:
-      return serve(std::make_shared<ServerEnd<v1::FollowMessage, v1::MembershipUpdate>>(listener.process),
+      return serve(std::make_shared<ServerEnd>(listener.process),
                    [listener](auto& end) { end.Bind(listener.server->NewFollow()); });
     case Method::kDescribe:
       return serve(std::make_shared<DescribeServerEnd>(listener.process, listener.server),
                    [](auto& end) { end.Answer(); });
     case Method::kDownload:
-      return serve(std::make_shared<ServerEnd<grpc::ByteBuffer, grpc::ByteBuffer>>(listener.process),
+      return serve(std::make_shared<ServerEnd>(listener.process),
                    [listener](auto& end) { end.Bind(listener.server->NewDownload()); });
   }
 }

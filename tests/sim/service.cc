@@ -94,18 +94,10 @@ class CoordinatorServer final : public Server {
     if (status.ok()) *description = coordinator_->Describe();
     return server::ToGrpc(status);
   }
-  grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControl() override {
-    return server::NewControlReactor(coordinator_, gate_, {});
-  }
-  grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollow() override {
-    return server::NewFollowReactor(coordinator_, gate_, {});
-  }
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUpload() override {
-    return server::NewUploadReactor(coordinator_, gate_, {});
-  }
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownload() override {
-    return server::NewDownloadReactor(coordinator_, gate_, {});
-  }
+  CallReactor* NewControl() override { return server::NewControlReactor(coordinator_, gate_, {}); }
+  CallReactor* NewFollow() override { return server::NewFollowReactor(coordinator_, gate_, {}); }
+  CallReactor* NewUpload() override { return server::NewUploadReactor(coordinator_, gate_, {}); }
+  CallReactor* NewDownload() override { return server::NewDownloadReactor(coordinator_, gate_, {}); }
 
  private:
   server::Coordinator* const coordinator_;

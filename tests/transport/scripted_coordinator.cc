@@ -4,7 +4,8 @@
 #include <deque>
 
 #include "absl/strings/str_cat.h"
-#include "transport/bulk_message.h"
+#include "core/check.h"
+#include "transport/read_message.h"
 
 namespace causeway::transport {
 namespace {
@@ -33,16 +34,15 @@ Reactor* ScriptedCoordinator::Keep(std::unique_ptr<Reactor> reactor) {
 
 // ---- Control ----
 
-class ScriptedCoordinator::Control final : public grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>,
-                                           public OpenCall {
+class ScriptedCoordinator::Control final : public sim::CallReactor, public OpenCall {
  public:
   explicit Control(ScriptedCoordinator* owner) : owner_(*owner) {
     owner_.controls_.insert(this);
     StartRead(&incoming_);
   }
 
-  void Say(v1::CoordinatorMessage message) {
-    outgoing_.push_back(std::move(message));
+  void Say(const v1::CoordinatorMessage& message) {
+    outgoing_.push_back(ToBytes(message));
     if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
   }
   void End(const grpc::Status& status) {
@@ -52,7 +52,9 @@ class ScriptedCoordinator::Control final : public grpc::ServerBidiReactor<v1::Si
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return End(kCancelled);
-    Take(incoming_);
+    v1::SiteMessage message;
+    CHECK(ReadMessage(incoming_, &message).ok());
+    Take(message);
     if (!ended_) StartRead(&incoming_);
   }
   void OnWriteDone(bool) override {
@@ -87,14 +89,12 @@ class ScriptedCoordinator::Control final : public grpc::ServerBidiReactor<v1::Si
   }
 
   ScriptedCoordinator& owner_;
-  v1::SiteMessage incoming_;
-  std::deque<v1::CoordinatorMessage> outgoing_;
+  grpc::ByteBuffer incoming_;
+  std::deque<grpc::ByteBuffer> outgoing_;
   bool ended_ = false;
 };
 
-grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* ScriptedCoordinator::NewControl() {
-  return Keep(std::make_unique<Control>(this));
-}
+sim::CallReactor* ScriptedCoordinator::NewControl() { return Keep(std::make_unique<Control>(this)); }
 
 void ScriptedCoordinator::Say(const v1::CoordinatorMessage& message) {
   for (Control* control : controls_) control->Say(message);
@@ -112,8 +112,7 @@ grpc::Status ScriptedCoordinator::Describe(const v1::DescribeRequest&, v1::RunDe
 
 // ---- Uploads ----
 
-class ScriptedCoordinator::Upstream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                                            public OpenCall {
+class ScriptedCoordinator::Upstream final : public sim::CallReactor, public OpenCall {
  public:
   explicit Upstream(ScriptedCoordinator* owner) : owner_(*owner) { StartRead(&incoming_); }
 
@@ -191,14 +190,11 @@ class ScriptedCoordinator::Upstream final : public grpc::ServerBidiReactor<grpc:
   bool begun_ = false, verdict_sent_ = false, ended_ = false;
 };
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ScriptedCoordinator::NewUpload() {
-  return Keep(std::make_unique<Upstream>(this));
-}
+sim::CallReactor* ScriptedCoordinator::NewUpload() { return Keep(std::make_unique<Upstream>(this)); }
 
 // ---- Downloads ----
 
-class ScriptedCoordinator::Downstream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                                              public OpenCall {
+class ScriptedCoordinator::Downstream final : public sim::CallReactor, public OpenCall {
  public:
   explicit Downstream(ScriptedCoordinator* owner) : owner_(*owner) { StartRead(&incoming_); }
 
@@ -252,8 +248,6 @@ class ScriptedCoordinator::Downstream final : public grpc::ServerBidiReactor<grp
   bool ended_ = false;
 };
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ScriptedCoordinator::NewDownload() {
-  return Keep(std::make_unique<Downstream>(this));
-}
+sim::CallReactor* ScriptedCoordinator::NewDownload() { return Keep(std::make_unique<Downstream>(this)); }
 
 }  // namespace causeway::transport

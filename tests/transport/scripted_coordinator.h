@@ -69,10 +69,10 @@ class ScriptedCoordinator final : public sim::Server {
 
   // ---- sim::Server ----
   grpc::Status Describe(const v1::DescribeRequest& request, v1::RunDescription* answer) override;
-  grpc::ServerBidiReactor<v1::SiteMessage, v1::CoordinatorMessage>* NewControl() override;
-  grpc::ServerBidiReactor<v1::FollowMessage, v1::MembershipUpdate>* NewFollow() override { return nullptr; }
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewUpload() override;
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* NewDownload() override;
+  sim::CallReactor* NewControl() override;
+  sim::CallReactor* NewFollow() override { return nullptr; }
+  sim::CallReactor* NewUpload() override;
+  sim::CallReactor* NewDownload() override;
 
  private:
   // A reactor, which lives until its call is over, or as long as the coordinator.

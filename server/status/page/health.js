@@ -42,6 +42,10 @@ const ALARMS = {
     'A contribution was refused',
     'It is far longer than those of late rounds. After three in a row the site is in quarantine.'
   ],
+  site_noisy: [
+    'A site asks for too much',
+    'Its streams are ended, and the others go on. It is a program that repeats something without a pause: read its log, and whose address it has in the coordinator\'s.'
+  ],
   outlier_merged: [
     'A contribution that is far too long was merged',
     'Look at the evaluation loss. causewayctl rollback takes the run back to before it; values.gate would have refused it.'

@@ -13,31 +13,33 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core/mutex.h"
+#include "server/service/reactors.h"
 #include "transport/bulk_message.h"
 
 namespace causeway::server {
 
 template <typename Request, typename Response>
-class CalledStream final : public grpc::ServerCallbackReaderWriter<Request, Response> {
+class CalledStream final : public grpc::ServerCallbackReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   ~CalledStream() override {
     if (reactor_ != nullptr) Break();
   }
 
-  void Bind(grpc::ServerBidiReactor<Request, Response>* reactor) {
+  void Bind(CallReactor* reactor) {
     reactor_ = reactor;
     this->BindReactor(reactor);
   }
 
   // The client's next message; the reactor has to be reading.
   void Deliver(const Request& message) {
-    Request* const into = TakeRead();
+    grpc::ByteBuffer* const into = TakeRead();
     ASSERT_NE(into, nullptr) << "the reactor does not read";
-    *into = message;
+    *into = BytesOf(message);
     reactor_->OnReadDone(true);
   }
   // The client has said all that it has to say.
@@ -89,20 +91,38 @@ class CalledStream final : public grpc::ServerCallbackReaderWriter<Request, Resp
   }
 
  private:
+  template <typename Message>
+  static grpc::ByteBuffer BytesOf(const Message& message) {
+    if constexpr (std::is_same_v<Message, grpc::ByteBuffer>) {
+      return message;
+    } else {
+      return transport::ToBytes(message);
+    }
+  }
+  static Response MessageOf(grpc::ByteBuffer bytes) {
+    if constexpr (std::is_same_v<Response, grpc::ByteBuffer>) {
+      return bytes;
+    } else {
+      Response message;
+      EXPECT_TRUE(transport::FromBytes(bytes, &message));
+      return message;
+    }
+  }
+
   void SendInitialMetadata() override {}
-  void Read(Request* into) override {
+  void Read(grpc::ByteBuffer* into) override {
     core::MutexLock lock(mutex_);
     EXPECT_EQ(into_, nullptr) << "a second read while one is in progress";
     into_ = into;
   }
-  void Write(const Response* response, grpc::WriteOptions) override {
+  void Write(const grpc::ByteBuffer* response, grpc::WriteOptions) override {
     core::MutexLock lock(mutex_);
     EXPECT_FALSE(writing_) << "a second write while one is in progress";
     EXPECT_FALSE(finished_) << "a write after Finish";
     writing_ = true;
-    written_.push_back(*response);
+    written_.push_back(MessageOf(*response));
   }
-  void WriteAndFinish(const Response* response, grpc::WriteOptions options, grpc::Status status) override {
+  void WriteAndFinish(const grpc::ByteBuffer* response, grpc::WriteOptions options, grpc::Status status) override {
     Write(response, options);
     Finish(std::move(status));
     core::MutexLock lock(mutex_);
@@ -118,14 +138,14 @@ class CalledStream final : public grpc::ServerCallbackReaderWriter<Request, Resp
   void FailRead() {
     if (TakeRead() != nullptr) reactor_->OnReadDone(false);
   }
-  Request* TakeRead() {
+  grpc::ByteBuffer* TakeRead() {
     core::MutexLock lock(mutex_);
     return std::exchange(into_, nullptr);
   }
 
-  grpc::ServerBidiReactor<Request, Response>* reactor_ = nullptr;
+  CallReactor* reactor_ = nullptr;
   mutable core::Mutex mutex_;
-  Request* into_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  grpc::ByteBuffer* into_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Response> written_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> finished_ ABSL_GUARDED_BY(mutex_);

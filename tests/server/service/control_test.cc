@@ -81,12 +81,50 @@ TEST_F(ControlTest, ProgressThatIsTooLongEndsItsStreamBeforeTheCoordinatorHearsO
   Join(stream, "a");
   v1::SiteMessage message;
   message.mutable_progress()->set_step(7);
-  for (int i = 0; i < 1'500'000; ++i) message.mutable_progress()->add_eval_versions(i);
+  for (int i = 0; i < 600; ++i) message.mutable_progress()->add_in_flight(std::string(500, 'x'));
   stream.Deliver(message);
   ASSERT_TRUE(stream.finished());
   EXPECT_EQ(stream.finished()->error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(stream.finished()->error_message(), HasSubstr("expected at most 262144"));
   EXPECT_EQ(run_.StatusOf("a").progress->step, 0);
+  run_.Settle();
+  EXPECT_THAT(run_.StatusOf("a").noisy, HasSubstr("expected at most 262144"));
+  EXPECT_EQ(run_.History("noisy").size(), 1u);
+}
+
+TEST_F(ControlTest, FieldBeyondItsLimitEndsItsStreamAndOfAJoinItIsTheLastWord) {
+  ControlStream stream;
+  Join(stream, "a");
+  v1::SiteMessage message;
+  for (int i = 0; i < 1'500'000; ++i) message.mutable_progress()->add_eval_versions(i);
+  stream.Deliver(message);
+  ASSERT_TRUE(stream.finished());
+  EXPECT_EQ(stream.finished()->error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(stream.finished()->error_message(), "progress.eval_versions[1024]: expected at most 1024, got more");
+  ControlStream joining;
+  Open(joining);
+  v1::SiteMessage join = Joining("b");
+  join.mutable_join()->mutable_manifest()->mutable_tensors(0)->set_name(std::string(4 << 20, 'x'));
+  joining.Deliver(join);
+  ASSERT_EQ(joining.written().size(), 1u);
+  EXPECT_EQ(joining.written()[0].refused().reason(),
+            "join.manifest.tensors[0].name: expected at most 512 bytes, got 4194304");
+  EXPECT_EQ(joining.written()[0].refused().retry_after_ms(), 0) << "it would say the same again";
+  joining.CompleteWrites();
+  EXPECT_TRUE(joining.finished());
+}
+
+TEST_F(ControlTest, NothingIsReadWhileTheJournalHasMoreThanItMayHold) {
+  ControlStream stream;
+  Join(stream, "a");
+  {
+    const HeldJournal held(*run_.journal);
+    run_.journal->Commit({.events = {{.kind = "long", .text = std::string(core::kMaxQueuedEventBytes, 'x')}}});
+    stream.Deliver(PingAt(1));
+    EXPECT_FALSE(stream.reading());
+  }
+  run_.Settle();
+  EXPECT_TRUE(stream.reading());
 }
 
 TEST_F(ControlTest, RefusalIsSentBeforeTheStreamEnds) {

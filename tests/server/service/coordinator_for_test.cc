@@ -133,12 +133,12 @@ void CoordinatorForTest::StartLife() {
   coordinator =
       *Coordinator::Create({.config = config_, .clock = &clock_, .shard = shard_, .lead = "lead:1", .bounds = bounds},
                            journal_.get(), *journal_->Load());
-  services_ = NewGrpcServices(
+  service_ = NewGrpcService(
       coordinator.get(), [] { return std::string("{}"); }, gate_);
   grpc::ServerBuilder builder;
   transport::ConfigureServer(builder);
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  services_.Register(builder);
+  service_->Register(builder);
   server_ = builder.BuildAndStart();
   stub = v1::Coordinator::NewStub(transport::MakeChannel({"127.0.0.1", port}, {}, transport::Traffic::kBulk));
 }
@@ -149,7 +149,7 @@ void CoordinatorForTest::EndLife() {
   server_->Wait();
   server_.reset();
   controls_.clear();
-  services_ = {};
+  service_.reset();
   coordinator.reset();
   journal_.reset();
 }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "causeway/v1/coordinator.grpc.pb.h"
+#include "server/service/call_service.h"
 #include "server/service/coordinator.h"
 #include "server/service/gate.h"
-#include "server/service/unary_service.h"
 #include "tests/core/fake_clock.h"
 #include "tests/formats/temporary_folder.h"
 #include "tests/server/service/messages_for_test.h"
@@ -99,7 +99,7 @@ class CoordinatorForTest {
   int port = 0;
 
  private:
-  Services services_;
+  std::unique_ptr<CallService> service_;
   std::unique_ptr<grpc::Server> server_;
   std::map<std::string, Control> controls_;
 };

@@ -82,22 +82,20 @@ TEST_F(DownloadStream, HeaderChunksAndEndComeOneAtATime) {
 TEST_F(DownloadStream, RequestsThatMakeNoSenseAreRefused) {
   v1::DownloadRequest request = UpdateOf(0, 0);
   request.set_num_stripes(17);
-  EXPECT_EQ(RefusalOf(request), "expected a stripe of 1 to 16, got stripe 0 of 17 from its chunk 0");
-  request.set_num_stripes(-3);
-  request.set_stripe(1);
-  EXPECT_THAT(RefusalOf(request), HasSubstr("got stripe 1 of -3"));
+  EXPECT_EQ(RefusalOf(request), "num_stripes: expected 0 to 16, got 17");
   request.set_num_stripes(2);
-  request.set_stripe(-1);
-  EXPECT_THAT(RefusalOf(request), HasSubstr("got stripe -1 of 2"));
+  request.set_stripe(2);
+  EXPECT_EQ(RefusalOf(request), "expected a stripe below 2, got stripe 2");
   RefusalOf(UpdateOf(1 << 30, 0));
-  RefusalOf(UpdateOf(0, -1), grpc::StatusCode::NOT_FOUND);
-  RefusalOf(UpdateOf(0, int64_t{1} << 60), grpc::StatusCode::NOT_FOUND);
+  RefusalOf(UpdateOf(1023, 0));
+  RefusalOf(UpdateOf(0, -1));
+  RefusalOf(UpdateOf(0, int64_t{1} << 50), grpc::StatusCode::NOT_FOUND);
   const grpc::Slice slice("\xff\xff\xff");
   CalledDownload noise;
   noise.Bind(NewDownloadReactor(run_.coordinator.get(), Gate::Open(), {}));
   noise.Deliver(grpc::ByteBuffer(&slice, 1));
   ASSERT_TRUE(noise.finished());
-  EXPECT_EQ(noise.finished()->error_message(), "expected a DownloadRequest, got something else");
+  EXPECT_EQ(noise.finished()->error_message(), "DownloadRequest: expected the rest of it, got the end of the message");
 }
 
 TEST_F(DownloadStream, MoreChunksHeldThanThereAreEndsWithTheDigest) {

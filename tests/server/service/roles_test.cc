@@ -61,14 +61,14 @@ class RolesTest : public testing::TestWithParam<bool> {
                                           .site_tokens = tls ? "" : identities_.Path("site_tokens"),
                                           .tls_revoked = ""},
                            .clock = &clock_});
-    services_ = NewGrpcServices(
+    service_ = NewGrpcService(
         run_.coordinator.get(), [] { return "{}"; }, gate_.get());
     grpc::ServerBuilder builder;
     builder.AddListeningPort(
         "127.0.0.1:0",
         tls ? transport::TlsServerCredentials(identities_.Tls("coordinator")) : grpc::InsecureServerCredentials(),
         &port_);
-    services_.Register(builder);
+    service_->Register(builder);
     server_ = builder.BuildAndStart();
   }
   ~RolesTest() override {
@@ -166,7 +166,7 @@ class RolesTest : public testing::TestWithParam<bool> {
   CoordinatorForTest run_;
   core::FakeClock clock_;
   std::unique_ptr<Gate> gate_;
-  Services services_;
+  std::unique_ptr<CallService> service_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 };

@@ -263,7 +263,7 @@ TEST(Shards, OnlyAShardOfTheSameRunMayFollow) {
 
 TEST(Shards, FollowerThatSaysItIsNoShardOfTheRunIsRefusedAndTheCoordinatorLivesOn) {
   CoordinatorForTest run(Gate::Open(), kLead);
-  for (int index : {-1, std::numeric_limits<int>::min(), 0, 2, std::numeric_limits<int>::max()}) {
+  for (int index : {-1, 0, 2, 1024}) {
     grpc::ClientContext call;
     const auto stream = run.stub->Follow(&call);
     v1::FollowMessage message;

@@ -34,14 +34,19 @@ class HttpServerTest : public ::testing::Test {
     return result ? std::make_shared<httplib::Response>(*result) : std::make_shared<httplib::Response>();
   }
 
-  // A connection that has sent its request and will not read. -1: it could not.
-  int Ask(const std::string& path) {
+  int Connect() {  // -1: it could not
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(server_->port()));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return -1;
+    return connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? fd : -1;
+  }
+
+  // A connection that has sent its request and will not read. -1: it could not.
+  int Ask(const std::string& path) {
+    const int fd = Connect();
+    if (fd < 0) return fd;
     const std::string request = "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n";
     EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
     return fd;
@@ -178,6 +183,36 @@ TEST_F(HttpServerTest, ReadersThatNeverReadHoldNobodyUpAndAreCut) {
   EXPECT_EQ(board_.event_streams(), 0);
   EXPECT_GT(answered_before_a_cut, 0);  // how soon: tests/bench/status
   for (const int fd : readers) close(fd);
+}
+
+TEST_F(HttpServerTest, ConnectionsBeyondTheBudgetAreToldToComeLaterAndSlowSendersAreCutInTime) {
+  board_.SetReady();
+  std::vector<int> senders;
+  const int most = kMaxEventStreams + kRequestThreads + kWaitingConnections;
+  for (int i = 0; i < most; ++i) {
+    senders.push_back(Connect());
+    ASSERT_EQ(send(senders.back(), "GET /healthz HTTP/1.1\r\nX: ", 26, 0), 26);
+  }
+  const int64_t begun_ms = NowMs();
+  while (true) {  // the last of them may not be counted yet
+    const auto refused = Get("/healthz");
+    if (refused->status == 503) {
+      EXPECT_EQ(refused->get_header_value("Retry-After"), "2");
+      EXPECT_THAT(refused->body, HasSubstr("too many connections"));
+      break;
+    }
+    ASSERT_LT(NowMs(), begun_ms + 20'000);
+  }
+  // A byte now and then does not help: each has kRequestTime in all.
+  httplib::Client client("127.0.0.1", server_->port());
+  client.set_read_timeout(1);
+  while (true) {
+    for (const int sender : senders) send(sender, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const httplib::Result result = client.Get("/healthz");
+    if (result && result->status == 200) break;
+    ASSERT_LT(NowMs(), begun_ms + 60'000);
+  }
+  for (const int sender : senders) close(sender);
 }
 
 TEST_F(HttpServerTest, APortThatIsTakenIsAnError) {

@@ -21,6 +21,26 @@ TEST_F(KeptRows, CommandsStayWhenOtherEventsGo) {
   EXPECT_EQ(journal->History(commands[0].id, 1)->at(0).id, 13) << "the others' oldest have gone";
 }
 
+TEST_F(KeptRows, OldestEventsGoWhenTheirTextsComeToMoreThanTheHistoryMayHave) {
+  constexpr int64_t kText = 1 << 16, kEvents = core::kMaxHistoryBytes / kText;
+  const auto write = [](Journal& journal, int64_t events) {
+    for (int64_t i = 0; i < events; ++i)
+      journal.Commit({.events = {{.kind = "join", .text = std::string(kText, 'x')}}});
+    journal.Flush();
+    ASSERT_TRUE(journal.status().ok());
+  };
+  {
+    const auto journal = Open();
+    journal->Commit({.events = {{.kind = "command", .text = "first"}}});
+    write(*journal, kEvents);
+    EXPECT_EQ(journal->History(1, 1)->at(0).id, 2) << "as many as may be";
+  }
+  const auto journal = Open();
+  write(*journal, 2);
+  EXPECT_GT(journal->History(1, 1)->at(0).id, kEvents) << "counted anew after a restart";
+  EXPECT_THAT(*journal->History(0, 10, "command"), SizeIs(1));
+}
+
 TEST_F(KeptRows, NormsOfTheLastRoundsComeBackAndThoseThatAreTakenBackDoNot) {
   {
     const auto journal = Open();

@@ -1,7 +1,9 @@
-#include "server/service/unary_service.h"
+#include "server/service/call_service.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/limits.h"
 #include "server/service/gated_call.h"
@@ -10,9 +12,18 @@
 namespace causeway::server {
 namespace {
 
+// Every method is answered where the generic ones are.
+using Listed = v1::Coordinator::WithGenericMethod_Describe<
+    v1::Coordinator::WithGenericMethod_Control<v1::Coordinator::WithGenericMethod_Upload<
+        v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_GetStatus<
+            v1::Coordinator::WithGenericMethod_DrainSite<v1::Coordinator::WithGenericMethod_ChangeRun<
+                v1::Coordinator::WithGenericMethod_ReleaseSite<v1::Coordinator::WithGenericMethod_Rollback<
+                    v1::Coordinator::WithGenericMethod_GetHistory<v1::Coordinator::WithGenericMethod_Follow<
+                        v1::Coordinator::WithGenericMethod_Show<v1::Coordinator::Service>>>>>>>>>>>>;
+
 class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall {
  public:
-  UnaryCall(Gate* gate, Peer peer, const UnaryService::Answer* answer)
+  UnaryCall(Gate* gate, Peer peer, const CallService::Answer* answer)
       : GatedCall(gate, std::move(peer)), answer_(answer) {}
 
   void Begin(std::shared_ptr<UnaryCall> self) {
@@ -45,7 +56,7 @@ class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall 
   void OnCancel() override { End(absl::CancelledError("cancelled")); }
   void OnDone() override { const std::shared_ptr<UnaryCall> self = std::move(self_); }
 
-  const UnaryService::Answer* const answer_;
+  const CallService::Answer* const answer_;
   grpc::ByteBuffer message_;
   core::Mutex mutex_;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
@@ -54,15 +65,22 @@ class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall 
 
 }  // namespace
 
-std::string UnaryService::Path(const std::string& method) {
+CallService::CallService(Gate* gate) : gate_(gate), listed_(std::make_unique<Listed>()) {}
+
+void CallService::Register(grpc::ServerBuilder& builder) {
+  builder.RegisterService(listed_.get());
+  builder.RegisterCallbackGenericService(this);
+}
+
+std::string CallService::Path(const std::string& method) {
   return absl::StrCat("/", v1::Coordinator::service_full_name(), "/", method);
 }
 
-std::string UnaryService::CallOf(const grpc::GenericCallbackServerContext& context) {
+std::string CallService::CallOf(const grpc::GenericCallbackServerContext& context) {
   return context.method().substr(std::min(Path("").size(), context.method().size()));
 }
 
-grpc::ServerGenericBidiReactor* UnaryService::CreateReactor(grpc::GenericCallbackServerContext* context) {
+grpc::ServerGenericBidiReactor* CallService::CreateReactor(grpc::GenericCallbackServerContext* context) {
   const auto stream = streams_.find(context->method());
   if (stream != streams_.end()) return stream->second(PeerOf(*context, CallOf(*context)));
   const auto answer = answers_.find(context->method());

@@ -1,0 +1,180 @@
+#include "transport/field_limits.h"
+
+namespace causeway::transport {
+namespace {
+
+constexpr int64_t kCount = int64_t{1} << 53;  // steps, versions, tokens: as many as a double counts exactly
+constexpr int64_t kAnyCount = std::numeric_limits<int64_t>::max();
+constexpr int64_t kSeconds = 1'000'000'000'000;       // 30,000 years
+constexpr int64_t kRate = 1'000'000'000'000'000'000;  // bytes or tokens a second
+constexpr int64_t kExtents = 64;                      // of a tensor's shape; torch has the same
+constexpr int64_t kFragments = core::kMaxFragments;
+constexpr int64_t kName = core::kMaxSiteTextBytes;    // names proper are shorter, and refused in words
+constexpr int64_t kWords = core::kMaxEventTextBytes;  // cut where they are kept
+constexpr int64_t kTensorName = core::kMaxTensorNameBytes;
+
+constexpr FieldLimit Anything(std::string_view field) { return {field}; }
+constexpr FieldLimit Integer(std::string_view field, int64_t least, int64_t most) {
+  return {field, Holds::kInteger, least, most};
+}
+constexpr FieldLimit Number(std::string_view field, int64_t least, int64_t most) {
+  return {field, Holds::kNumber, least, most};
+}
+constexpr FieldLimit Text(std::string_view field, int64_t bytes) { return {field, Holds::kText, 0, bytes}; }
+constexpr FieldLimit Many(int64_t items, FieldLimit each) {
+  each.items = items;
+  return each;
+}
+
+constexpr FieldLimit kLimits[] = {
+    Integer("Context.protocol", 0, kCount),
+    Text("Context.run_id", kName),
+    Text("Context.site", kName),
+    Text("Context.session", kName),
+    Anything("Context.epoch"),
+    Text("Context.lineage", kName),
+    Integer("Context.shard", -1, core::kMaxFragments),
+    Integer("Context.num_shards", 0, core::kMaxFragments),
+    Integer("Context.rank", 0, core::kMaxRanks - 1),
+    Integer("Context.world", 0, core::kMaxRanks),
+    Anything("Context.life"),
+    Integer("Context.stay", 0, kCount),
+
+    Anything("DescribeRequest.context"),
+
+    Many(core::kMaxTensors, Anything("Manifest.tensors")),
+    Text("TensorSpec.name", kTensorName),
+    Many(kExtents, Integer("TensorSpec.shape", 0, core::kMaxParameters)),
+    Integer("TensorSpec.kind", 0, kCount),
+    Integer("TensorSpec.layer", -1, core::kMaxTensors),
+    Integer("TensorSpec.dtype", 0, kCount),
+    Text("TensorSpec.alias_of", kTensorName),
+    Anything("TensorSpec.frozen"),
+    Anything("TensorSpec.values_digest"),
+
+    Anything("SiteMessage.join"),
+    Anything("SiteMessage.ready"),
+    Anything("SiteMessage.progress"),
+    Anything("SiteMessage.leave"),
+    Anything("SiteMessage.ping"),
+
+    Anything("Join.context"),
+    Anything("Join.manifest"),
+    Many(core::kMaxCodecs, Integer("Join.codecs", 0, kCount)),
+    Many(kFragments, Integer("Join.versions", -1, kCount)),
+    Text("Join.software_version", kWords),
+    Anything("Join.from_checkpoint"),
+    Integer("Join.stay", 0, kCount),
+    Anything("Join.data"),
+    Anything("Join.held_out"),
+    Many(kFragments, Integer("Join.admitted", -1, kCount)),
+    Integer("DataFingerprint.tokens", 0, kCount),
+    Anything("DataFingerprint.digest"),
+
+    Integer("Progress.step", 0, kCount),
+    Integer("Progress.tokens", 0, kCount),
+    Anything("Progress.loss"),  // of a model that diverges, too
+    Number("Progress.tokens_per_s", 0, kRate),
+    Number("Progress.compute_s", 0, kSeconds),
+    Number("Progress.stall_s", 0, kSeconds),
+    Integer("Progress.contributions_sent", 0, kCount),
+    Integer("Progress.contributions_merged", 0, kCount),
+    Anything("Progress.residual_norm"),
+    Many(kFragments, Anything("Progress.digests")),
+    Many(4 * kFragments, Text("Progress.in_flight", kName)),
+    Anything("Progress.eval_loss"),
+    Many(kFragments, Integer("Progress.eval_versions", -1, kCount)),
+    Number("Progress.slack_s", -kSeconds, kSeconds),
+    Number("Progress.wall_s", 0, kSeconds),
+    Integer("Progress.contributions_skipped", 0, kCount),
+    Anything("Progress.completing"),
+    Many(kFragments, Anything("Progress.fragments")),
+    Anything("Progress.link"),
+    Anything("Progress.offload"),
+    Integer("Progress.unheard_ms", 0, kCount),
+    Integer("OffloadProgress.k", 0, kCount),
+    Integer("OffloadProgress.subgroup", 0, kCount),
+    Text("OffloadProgress.reason", kWords),
+    Number("OffloadProgress.predicted_s", 0, kSeconds),
+    Number("OffloadProgress.measured_s", 0, kSeconds),
+    Number("OffloadProgress.waited_s", 0, kSeconds),
+    Integer("FragmentProgress.fragment", 0, kFragments - 1),
+    Number("FragmentProgress.slack_s", -kSeconds, kSeconds),
+    Integer("FragmentProgress.delay", 0, kCount),
+    Text("FragmentProgress.reason", kName),
+    Number("LinkProgress.up_bytes_per_s", 0, kRate),
+    Number("LinkProgress.down_bytes_per_s", 0, kRate),
+    Number("LinkProgress.round_trip_s", 0, kSeconds),
+    Integer("LinkProgress.channels", 0, kCount),
+    Number("LinkProgress.up_least_bytes_per_s", 0, kRate),
+    Number("LinkProgress.down_least_bytes_per_s", 0, kRate),
+    Integer("FragmentDigest.fragment", 0, kFragments - 1),
+    Integer("FragmentDigest.version", -1, kCount),
+    Anything("FragmentDigest.digest"),
+    Anything("Leave.finished"),
+    Text("Leave.reason", kWords),
+    Anything("Ping.sent_us"),
+
+    Anything("UploadMessage.header"),
+    Text("UploadMessage.chunk", core::kMaxChunkBytes),
+    Anything("UploadHeader.context"),
+    Anything("UploadHeader.initial"),
+    Integer("UploadHeader.fragment", 0, kFragments - 1),
+    Integer("UploadHeader.base_version", 0, kCount),
+    Integer("UploadHeader.tokens", 0, kAnyCount),  // beyond those of its steps: a refused contribution, which counts
+    Integer("UploadHeader.steps", 0, kCount),
+    Integer("UploadHeader.stripe", 0, core::kMaxStripes - 1),
+    Integer("UploadHeader.num_stripes", 0, core::kMaxStripes),
+    Anything("UploadHeader.sends_all"),
+    Anything("UploadHeader.generation"),
+
+    Anything("DownloadRequest.context"),
+    Integer("DownloadRequest.fragment", 0, kFragments - 1),
+    Integer("DownloadRequest.update_base", 0, kCount),
+    Integer("DownloadRequest.anchor_version", 0, kCount),
+    Integer("DownloadRequest.first_chunk", 0, std::numeric_limits<int32_t>::max()),
+    Integer("DownloadRequest.held_version", -1, kCount),
+    Anything("DownloadRequest.held_digest"),
+    Integer("DownloadRequest.stripe", 0, core::kMaxStripes - 1),
+    Integer("DownloadRequest.num_stripes", 0, core::kMaxStripes),
+    Anything("DownloadRequest.generation"),
+    Anything("DownloadRequest.wants_weights"),
+
+    Anything("ShowMessage.holdings"),
+    Text("ShowMessage.piece", core::kMaxChunkBytes),
+    Anything("Holdings.context"),
+    Anything("Holdings.manifest"),
+    Many(kFragments, Anything("Holdings.fragments")),
+    Integer("HeldFragment.fragment", 0, kFragments - 1),
+    Integer("HeldFragment.version", 0, kCount),
+    Anything("HeldFragment.anchor_digest"),
+    Anything("HeldFragment.momentum_digest"),
+
+    Anything("StatusRequest.context"),
+    Anything("DrainRequest.context"),
+    Text("DrainRequest.site", kName),
+    Anything("ChangeRunRequest.context"),
+    Anything("ChangeRunRequest.change"),
+    Anything("ReleaseRequest.context"),
+    Text("ReleaseRequest.site", kName),
+    Anything("RollbackRequest.context"),
+    Integer("RollbackRequest.version", -1, kCount),
+    Anything("HistoryRequest.context"),
+    Integer("HistoryRequest.after_id", 0, kAnyCount),
+    Integer("HistoryRequest.limit", 0, std::numeric_limits<int32_t>::max()),
+    Text("HistoryRequest.kind", kName),
+
+    Anything("FollowMessage.context"),
+    Anything("FollowMessage.report"),
+    Anything("ShardReport.seeded"),
+    Many(kFragments, Integer("ShardReport.versions", 0, kCount)),
+    Text("ShardReport.stranded", kName),
+    Integer("ShardReport.stranded_stay", 0, kCount),
+    Anything("ShardReport.generation"),
+};
+
+}  // namespace
+
+std::span<const FieldLimit> FieldLimits() { return kLimits; }
+
+}  // namespace causeway::transport

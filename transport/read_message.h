@@ -1,0 +1,36 @@
+// A message from a peer, from its bytes. They are gone through field by field before protobuf makes anything of them:
+// 8 MiB of them can become a gigabyte of empty strings.
+//
+//   bytes ──► CheckFields, by field_limits.h ──► protobuf ──► message
+//
+// Thread-safe.
+#pragma once
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/zero_copy_stream.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "transport/bulk_message.h"
+
+namespace causeway::transport {
+
+// INVALID_ARGUMENT with the field's path, what was expected and what came, for the first field beyond its limit:
+// "progress.eval_versions: expected at most 1024, got more". A field that is no repeated one comes once, and of a oneof
+// one. Fields that this version does not know are passed over. CHECKs that `message` is in the table.
+absl::Status CheckFields(const google::protobuf::Descriptor& message, google::protobuf::io::ZeroCopyInputStream* bytes);
+
+// INVALID_ARGUMENT if it is beyond a limit, or no such message. The bytes are used up.
+template <typename Message>
+absl::Status ReadMessage(grpc::ByteBuffer& bytes, Message* message) {
+  {
+    grpc::ProtoBufferReader reader(&bytes);
+    const absl::Status within = reader.status().ok() ? CheckFields(*Message::descriptor(), &reader) : absl::OkStatus();
+    if (!within.ok()) return within;
+  }
+  if (FromBytes(bytes, message)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected a message ", Message::descriptor()->name(), ", got bytes that are none"));
+}
+
+}  // namespace causeway::transport
