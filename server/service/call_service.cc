@@ -12,14 +12,27 @@
 namespace causeway::server {
 namespace {
 
-// Every method is answered where the generic ones are.
-using Listed = v1::Coordinator::WithGenericMethod_Describe<
-    v1::Coordinator::WithGenericMethod_Control<v1::Coordinator::WithGenericMethod_Upload<
+// Every method but one is answered where the generic ones are: reflection lists no service that has them alone.
+using Generic = v1::Coordinator::WithGenericMethod_Describe<
+    v1::Coordinator::WithGenericMethod_Control<v1::Coordinator::WithRawCallbackMethod_Upload<
         v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_GetStatus<
             v1::Coordinator::WithGenericMethod_DrainSite<v1::Coordinator::WithGenericMethod_ChangeRun<
                 v1::Coordinator::WithGenericMethod_ReleaseSite<v1::Coordinator::WithGenericMethod_Rollback<
                     v1::Coordinator::WithGenericMethod_GetHistory<v1::Coordinator::WithGenericMethod_Follow<
                         v1::Coordinator::WithGenericMethod_Show<v1::Coordinator::Service>>>>>>>>>>>>;
+
+class Listed final : public Generic {
+ public:
+  using BeginUpload = std::function<grpc::ServerGenericBidiReactor*(Peer peer)>;
+  explicit Listed(BeginUpload begin_upload) : begin_upload_(std::move(begin_upload)) {}
+
+ private:
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Upload(grpc::CallbackServerContext* context) override {
+    return begin_upload_(PeerOf(*context, "Upload"));
+  }
+
+  const BeginUpload begin_upload_;
+};
 
 class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall {
  public:
@@ -65,7 +78,9 @@ class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall 
 
 }  // namespace
 
-CallService::CallService(Gate* gate) : gate_(gate), listed_(std::make_unique<Listed>()) {}
+CallService::CallService(Gate* gate)
+    : gate_(gate),
+      listed_(std::make_unique<Listed>([this](Peer peer) { return Begin(Path("Upload"), std::move(peer)); })) {}
 
 void CallService::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(listed_.get());
@@ -81,11 +96,14 @@ std::string CallService::CallOf(const grpc::GenericCallbackServerContext& contex
 }
 
 grpc::ServerGenericBidiReactor* CallService::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  const auto stream = streams_.find(context->method());
-  if (stream != streams_.end()) return stream->second(PeerOf(*context, CallOf(*context)));
-  const auto answer = answers_.find(context->method());
-  auto call = std::make_shared<UnaryCall>(gate_, PeerOf(*context, CallOf(*context)),
-                                          answer == answers_.end() ? nullptr : &answer->second);
+  return Begin(context->method(), PeerOf(*context, CallOf(*context)));
+}
+
+grpc::ServerGenericBidiReactor* CallService::Begin(const std::string& path, Peer peer) {
+  const auto stream = streams_.find(path);
+  if (stream != streams_.end()) return stream->second(std::move(peer));
+  const auto answer = answers_.find(path);
+  auto call = std::make_shared<UnaryCall>(gate_, std::move(peer), answer == answers_.end() ? nullptr : &answer->second);
   call->Begin(call);
   return call.get();
 }

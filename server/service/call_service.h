@@ -46,9 +46,10 @@ class CallService final : public grpc::CallbackGenericService {
   static std::string Path(const std::string& method);
   static std::string CallOf(const grpc::GenericCallbackServerContext& context);
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
+  grpc::ServerGenericBidiReactor* Begin(const std::string& path, Peer peer);
 
   Gate* const gate_;
-  const std::unique_ptr<grpc::Service> listed_;  // for reflection: answers nothing itself
+  const std::unique_ptr<grpc::Service> listed_;  // for reflection
   std::map<std::string, Answer> answers_;
   std::map<std::string, Stream> streams_;
 };
