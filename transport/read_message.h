@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/limits.h"
 #include "transport/bulk_message.h"
 
 namespace causeway::transport {
@@ -20,9 +21,15 @@ namespace causeway::transport {
 // one. Fields that this version does not know are passed over. CHECKs that `message` is in the table.
 absl::Status CheckFields(const google::protobuf::Descriptor& message, google::protobuf::io::ZeroCopyInputStream* bytes);
 
-// INVALID_ARGUMENT if it is beyond a limit, or no such message. The bytes are used up.
+// INVALID_ARGUMENT if it is beyond a limit, or no such message; RESOURCE_EXHAUSTED if it is longer than `most_bytes`.
+// The bytes are used up.
 template <typename Message>
-absl::Status ReadMessage(grpc::ByteBuffer& bytes, Message* message) {
+absl::Status ReadMessage(grpc::ByteBuffer& bytes, Message* message,
+                         int64_t most_bytes = core::kMaxControlMessageBytes) {
+  if (const auto length = static_cast<int64_t>(bytes.Length()); length > most_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("expected a message of at most ", most_bytes, " bytes, got ", length));
+  }
   {
     grpc::ProtoBufferReader reader(&bytes);
     const absl::Status within = reader.status().ok() ? CheckFields(*Message::descriptor(), &reader) : absl::OkStatus();

@@ -15,50 +15,17 @@ namespace {
 constexpr int64_t kAskAgainMs = 1'000;
 constexpr const char* kRebuilds = "the coordinator rebuilds its state from the sites'";
 
-// Answers the Join, and ends.
-class ControlCall final : public CallReactor, public GatedCall {
- public:
-  ControlCall(Gate* gate, Peer peer) : GatedCall(gate, std::move(peer)) {}
-
-  void Begin(std::shared_ptr<ControlCall> self) {
-    self_ = std::move(self);
-    if (Arrive(self_)) StartRead(&incoming_);
-  }
-
-  void End(const absl::Status& status) override {
-    core::MutexLock lock(mutex_);
-    if (!std::exchange(finished_, true)) Finish(ToGrpc(status));
-  }
-
- private:
-  void OnReadDone(bool ok) override {
-    Spoke();
-    if (!ok) return End(absl::InvalidArgumentError("expected Join"));
-    v1::SiteMessage message;
-    if (const absl::Status status = Take(message); !status.ok()) return End(status);
-    v1::CoordinatorMessage answer;
-    v1::Refused& refused = *answer.mutable_refused();
-    refused.set_reason(kRebuilds);
-    refused.set_retry_after_ms(kAskAgainMs);
-    refused.set_wants_state(!message.join().context().lineage().empty());
-    answer_ = transport::ToBytes(answer);
-    core::MutexLock lock(mutex_);
-    if (!std::exchange(finished_, true)) StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
-  }
-  absl::Status Take(v1::SiteMessage& message) {
-    const auto bytes = static_cast<int64_t>(incoming_.Length());
-    RETURN_IF_ERROR(transport::ReadMessage(incoming_, &message));
-    if (!message.has_join()) return absl::InvalidArgumentError("expected Join");
-    return gate_->ControlMessage(peer_, message.join().context().site(), bytes, /*has_manifest=*/true);
-  }
-  void OnDone() override { const std::shared_ptr<ControlCall> self = std::move(self_); }
-
-  grpc::ByteBuffer incoming_;
-  grpc::ByteBuffer answer_;
-  core::Mutex mutex_;
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<ControlCall> self_;
-};
+absl::Status AnswerJoin(Gate* gate, const Peer& peer, const v1::SiteMessage& message, v1::CoordinatorMessage& answer) {
+  if (!message.has_join()) return absl::InvalidArgumentError("expected Join");
+  const v1::Context& context = message.join().context();
+  RETURN_IF_ERROR(gate->ControlMessage(peer, context.site(), static_cast<int64_t>(message.ByteSizeLong()),
+                                       /*has_manifest=*/true));
+  v1::Refused& refused = *answer.mutable_refused();
+  refused.set_reason(kRebuilds);
+  refused.set_retry_after_ms(kAskAgainMs);
+  refused.set_wants_state(!context.lineage().empty());
+  return absl::OkStatus();
+}
 
 class ShowCall final : public CallReactor, public ShowPeer, public GatedCall {
  public:
@@ -130,19 +97,21 @@ class ShowCall final : public CallReactor, public ShowPeer, public GatedCall {
   std::shared_ptr<ShowCall> self_;
 };
 
-template <typename Call, typename... Arguments>
-CallReactor* Begin(Arguments... arguments) {
-  auto call = std::make_shared<Call>(std::move(arguments)...);
-  call->Begin(call);
-  return call.get();
-}
-
 }  // namespace
 
 std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate) {
   auto service = std::make_unique<CallService>(gate);
-  service->AddStream("Control", [=](Peer peer) { return Begin<ControlCall>(gate, std::move(peer)); });
-  service->AddStream("Show", [=](Peer peer) { return Begin<ShowCall>(rebuild, gate, std::move(peer)); });
+  service->AddStream("Show", [=](Peer peer) {
+    auto call = std::make_shared<ShowCall>(rebuild, gate, std::move(peer));
+    call->Begin(call);
+    return call.get();
+  });
+  service->Add<v1::SiteMessage, v1::CoordinatorMessage>(
+      "Control",
+      [=](const Peer& peer, const v1::SiteMessage& message, v1::CoordinatorMessage& answer) {
+        return AnswerJoin(gate, peer, message, answer);
+      },
+      core::kMaxControlMessageBytes);
   service->Add<v1::DescribeRequest, v1::RunDescription>(
       "Describe", [=](const Peer& peer, const v1::DescribeRequest& request, v1::RunDescription&) {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));

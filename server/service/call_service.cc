@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "causeway/v1/coordinator.grpc.pb.h"
-#include "core/limits.h"
 #include "server/service/gated_call.h"
 #include "server/service/reactors.h"
 
@@ -54,11 +53,6 @@ class UnaryCall final : public grpc::ServerGenericBidiReactor, public GatedCall 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("expected one message, got none"));
     Spoke();
-    const auto bytes = static_cast<int64_t>(message_.Length());
-    if (bytes > core::kMaxQuestionBytes) {
-      return End(absl::ResourceExhaustedError(
-          absl::StrCat("expected a message of at most ", core::kMaxQuestionBytes, " bytes, got ", bytes)));
-    }
     absl::StatusOr<grpc::ByteBuffer> answer = (*answer_)(peer_, message_);
     if (!answer.ok()) return End(answer.status());
     message_ = *std::move(answer);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "core/limits.h"
 #include "server/service/gate.h"
 #include "transport/read_message.h"
 
@@ -26,12 +27,13 @@ class CallService final : public grpc::CallbackGenericService {
 
   explicit CallService(Gate* gate);  // which outlives it
 
-  // A call of one message each way: `answer(peer, request, response)` is a Status.
+  // A call of one message each way: `answer(peer, request, response)` is a Status. A longer request is refused.
   template <typename Request, typename Response, typename Function>
-  void Add(const std::string& method, Function answer) {
-    answers_[Path(method)] = [answer](const Peer& peer, grpc::ByteBuffer& message) -> absl::StatusOr<grpc::ByteBuffer> {
+  void Add(const std::string& method, Function answer, int64_t most_bytes = core::kMaxQuestionBytes) {
+    answers_[Path(method)] = [answer, most_bytes](const Peer& peer,
+                                                  grpc::ByteBuffer& message) -> absl::StatusOr<grpc::ByteBuffer> {
       Request request;
-      absl::Status status = transport::ReadMessage(message, &request);
+      absl::Status status = transport::ReadMessage(message, &request, most_bytes);
       Response response;
       if (status.ok()) status = answer(peer, request, response);
       if (!status.ok()) return status;

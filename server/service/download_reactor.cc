@@ -38,7 +38,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
   }
 
   absl::Status TakeRequest() {
-    RETURN_IF_ERROR(transport::ReadMessage(incoming_, &request_));
+    RETURN_IF_ERROR(transport::ReadMessage(incoming_, &request_, core::kMaxQuestionBytes));
     if (static_cast<size_t>(request_.stripe()) >= Stripes()) {
       return absl::InvalidArgumentError(
           absl::StrCat("expected a stripe below ", Stripes(), ", got stripe ", request_.stripe()));

@@ -121,8 +121,7 @@ class Fuzzer {
         for (HostileValue& value : transport::HostileValues(path)) values_[request].push_back(std::move(value));
       }
     }
-    const auto* service = v1::SiteMessage::descriptor()->file()->FindServiceByName("Coordinator");
-    for (int i = 0; i < service->method_count(); ++i) methods_.push_back(service->method(i));
+    for (int i = 0; i < transport::Service().method_count(); ++i) methods_.push_back(transport::Service().method(i));
   }
 
   // One run of a coordinator, or a few cases less.
@@ -217,11 +216,7 @@ class Fuzzer {
       report.mutable_report()->add_versions(1);
       for (const v1::FollowMessage& message : {first, report}) Add(messages, message);
     } else {
-      const auto* type = v1::SiteMessage::descriptor()
-                             ->file()
-                             ->FindServiceByName("Coordinator")
-                             ->FindMethodByName(method)
-                             ->input_type();
+      const auto* type = transport::Service().FindMethodByName(method)->input_type();
       messages.emplace_back(google::protobuf::MessageFactory::generated_factory()->GetPrototype(type)->New());
       if (const auto* field = type->FindFieldByName("context")) {
         Message& owner = *messages.back();

@@ -147,11 +147,14 @@ void AddPaths(const Descriptor& message, std::vector<const FieldDescriptor*>& fi
 
 }  // namespace
 
+const google::protobuf::ServiceDescriptor& Service() {
+  return *v1::UploadMessage::descriptor()->file()->FindServiceByName("Coordinator");
+}
+
 std::vector<const Descriptor*> Requests() {
-  const auto* service = v1::UploadMessage::descriptor()->file()->FindServiceByName("Coordinator");
   std::vector<const Descriptor*> requests;
-  for (int i = 0; i < service->method_count(); ++i) {
-    const Descriptor* request = service->method(i)->input_type();
+  for (int i = 0; i < Service().method_count(); ++i) {
+    const Descriptor* request = Service().method(i)->input_type();
     if (std::ranges::count(requests, request) == 0) requests.push_back(request);
   }
   return requests;

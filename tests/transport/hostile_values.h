@@ -12,7 +12,9 @@
 
 namespace causeway::transport {
 
-// The requests of all calls of the service, each once.
+const google::protobuf::ServiceDescriptor& Service();
+
+// The requests of all its calls, each once.
 std::vector<const google::protobuf::Descriptor*> Requests();
 
 // From a message to one of its fields, or those of the messages in it.

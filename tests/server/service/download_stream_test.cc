@@ -90,6 +90,11 @@ TEST_F(DownloadStream, RequestsThatMakeNoSenseAreRefused) {
   RefusalOf(UpdateOf(1023, 0));
   RefusalOf(UpdateOf(0, -1));
   RefusalOf(UpdateOf(0, int64_t{1} << 50), grpc::StatusCode::NOT_FOUND);
+  v1::DownloadRequest padded = UpdateOf(0, 0);  // with a field of a newer version
+  padded.GetReflection()->MutableUnknownFields(&padded)->AddLengthDelimited(100,
+                                                                            std::string(core::kMaxQuestionBytes, 'x'));
+  EXPECT_THAT(RefusalOf(padded, grpc::StatusCode::RESOURCE_EXHAUSTED),
+              HasSubstr("expected a message of at most 65536"));
   const grpc::Slice slice("\xff\xff\xff");
   CalledDownload noise;
   noise.Bind(NewDownloadReactor(run_.coordinator.get(), Gate::Open(), {}));
