@@ -84,6 +84,49 @@ class Certs(unittest.TestCase):
         self.certs("--renew", "--token", "a.b")
         self.assertEqual(3, len((self.out / "site_tokens").read_text().splitlines()))
 
+    def subject(self, certificate):
+        return self.openssl("x509", "-in", self.out / certificate, "-noout", "-subject").strip()
+
+    def test_operators_and_shards_have_their_role_in_certificate_and_token_line(self):
+        said = self.certs("--operator", "oncall:operate", "--token", "operator:oncall", "--shard", "tokyo", "--token",
+                          "shard:tokyo")
+        self.openssl("verify", "-CAfile", self.out / "ca.pem", self.out / "operator-oncall.pem",
+                     self.out / "shard-tokyo.pem")
+        self.assertEqual("subject=OU = operate, CN = operator:oncall", self.subject("operator-oncall.pem"))
+        self.assertEqual("subject=OU = shard, CN = shard:tokyo", self.subject("shard-tokyo.pem"))
+        tokens = (self.out / "site_tokens").read_text().splitlines()
+        for line, name, role in zip(tokens, ("operator:oncall", "shard:tokyo"), ("operate", "shard"), strict=True):
+            token = (self.out / f"{name.replace(':', '-')}.token").read_text().strip()
+            self.assertEqual(f"{name} {role} {hashlib.sha256(token.encode()).hexdigest()}", line)
+            self.assertIn(line, said)
+        self.assertIn("add --membership_tls_cert, --membership_tls_key to", said)
+
+    def test_a_role_is_kept_by_renewals_and_changed_by_another_role(self):
+        self.certs("--operator", "oncall:watch")
+        self.certs("--renew", "--token", "operator:oncall")
+        self.assertRegex((self.out / "site_tokens").read_text(), "^operator:oncall watch [0-9a-f]{64}\n$")
+        self.certs("--renew", "--operator", "oncall:admin", "--token", "operator:oncall")
+        self.assertEqual("subject=OU = admin, CN = operator:oncall", self.subject("operator-oncall.pem"))
+        self.assertRegex((self.out / "site_tokens").read_text(), "^operator:oncall admin [0-9a-f]{64}\n$")
+
+    def test_revoking_adds_the_serial_of_the_certificate_once(self):
+        self.certs("--coordinator", "eu", "--site", "a", "--site", "b", "--operator", "oncall:watch")
+        empty = (self.out / "revoked").read_text()
+        self.assertRegex(empty, "^#[^\n]*\n$")
+        self.assertEqual(0o644, stat.S_IMODE((self.out / "revoked").stat().st_mode))
+        for name in ("a", "operator:oncall", "a"):
+            self.certs("--revoke", name)
+        serials = [self.openssl("x509", "-in", self.out / f"{name}.pem", "-noout", "-serial").strip().split("=")[1]
+                   for name in ("a", "operator-oncall")]
+        lines = (self.out / "revoked").read_text().removeprefix(empty).splitlines()
+        self.assertEqual(serials, [line.split()[0] for line in lines])
+        self.certs("--coordinator", "eu")
+        self.assertEqual(lines, (self.out / "revoked").read_text().removeprefix(empty).splitlines(), "it stays")
+        self.assertIn("there is no", self.certs("--revoke", "c", code=2))
+        self.certs("--renew", "--site", "a")
+        self.certs("--revoke", "a")
+        self.assertEqual(4, len((self.out / "revoked").read_text().splitlines()), "the renewed one's, too")
+
     def test_days(self):
         self.certs("--days", "30", "--site", "a")
         self.openssl("x509", "-in", self.out / "a.pem", "-noout", "-checkend", str(29 * 86400))
@@ -94,7 +137,9 @@ class Certs(unittest.TestCase):
         for arguments, message in [(["--days", "soon"], "got 'soon'"), (["--site", "../a"], "got '../a'"),
                                    (["--coordinator", "eu:7077"], "without a port, got 'eu:7077'"),
                                    (["--site"], "--site: expected a value"), (["--frob"], "unknown argument '--frob'"),
-                                   (["--site", "operator"], "'operator' is not for sites")]:
+                                   (["--site", "operator"], "'operator' is not for sites"),
+                                   (["--operator", "oncall:root"], "role watch, operate or admin, got 'oncall:root'"),
+                                   (["--operator", "oncall"], "expected NAME:ROLE")]:
             self.assertIn(message, self.certs(*arguments, code=2))
             self.assertFalse(self.out.exists(), arguments)
         done = subprocess.run([SCRIPT], capture_output=True, text=True)
