@@ -18,8 +18,9 @@ constexpr const char* kRebuilds = "the coordinator rebuilds its state from the s
 absl::Status AnswerJoin(Gate* gate, const Peer& peer, const v1::SiteMessage& message, v1::CoordinatorMessage& answer) {
   if (!message.has_join()) return absl::InvalidArgumentError("expected Join");
   const v1::Context& context = message.join().context();
-  RETURN_IF_ERROR(gate->ControlMessage(peer, context.site(), static_cast<int64_t>(message.ByteSizeLong()),
-                                       /*has_manifest=*/true));
+  const auto bytes = static_cast<int64_t>(message.ByteSizeLong());
+  RETURN_IF_ERROR(gate->ControlBytes(peer, bytes));
+  RETURN_IF_ERROR(gate->ControlMessage(peer, context.site(), bytes, /*has_manifest=*/true));
   v1::Refused& refused = *answer.mutable_refused();
   refused.set_reason(kRebuilds);
   refused.set_retry_after_ms(kAskAgainMs);

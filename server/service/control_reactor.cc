@@ -18,7 +18,9 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
 
   void Begin(std::shared_ptr<ControlReactor> self) {
     self_ = std::move(self);
-    if (Arrive(self_)) StartRead(&incoming_);
+    if (!Arrive(self_)) return;
+    if (const absl::Status allowed = gate_->ControlStream(peer_); !allowed.ok()) return End(allowed);
+    StartRead(&incoming_);
   }
 
   void End(const absl::Status& status) override {
@@ -55,6 +57,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     }
     if (!site_) Spoke();
     const auto bytes = static_cast<int64_t>(incoming_.Length());
+    if (const absl::Status allowed = gate_->ControlBytes(peer_, bytes); !allowed.ok()) return End(allowed);
     v1::SiteMessage message;
     if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return Refuse(read);
     if (const absl::Status allowed = Check(message, bytes); !allowed.ok()) return End(allowed);

@@ -51,9 +51,20 @@ void Gate::Tick() {
   }
 }
 
+absl::Status Gate::ControlStream(const Peer& peer) {
+  const std::optional<Identity> who = Who(peer);
+  return who ? Logged(peer, limits_.CheckOwesNothing(who->name)) : absl::OkStatus();
+}
+
+absl::Status Gate::ControlBytes(const Peer& peer, int64_t bytes) {
+  const std::optional<Identity> who = limits_.IsLarge(bytes) ? Who(peer) : std::nullopt;
+  return who ? Logged(peer, limits_.TakeLarge(who->name, bytes)) : absl::OkStatus();
+}
+
 absl::Status Gate::ControlMessage(const Peer& peer, const core::SiteId& site, int64_t bytes, bool has_manifest) {
   absl::Status status = authorizer_->CheckSite(peer, site);
   if (status.ok()) status = limits_.TakeControlMessage(site, bytes, has_manifest);
+  if (status.ok() && limits_.IsLarge(bytes) && !Who(peer)) status = limits_.TakeLarge(site, bytes);
   return Logged(peer, std::move(status));
 }
 

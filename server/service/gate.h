@@ -1,4 +1,4 @@
-// What a call passes before the coordinator hears of it: the authorizer, then the limits of its site.
+// A call passes these before the coordinator hears of it: the authorizer, then the limits of its site.
 //
 //   call's headers, connection ── PeerOf ──► Peer ──► Arrive ──► first message ──► ControlMessage, BulkStream, … ──► OK
 //                                                  (or the status that ends the call)
@@ -40,6 +40,10 @@ class Gate {
   absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Arrive(const Peer& peer, std::weak_ptr<Call> call);
   void Tick();
 
+  // A control stream that a site opens which is identified: refused while it owes bytes of manifests.
+  absl::Status ControlStream(const Peer& peer);
+  // A message's bytes, before anything is made of them, from one that is identified; of others ControlMessage counts.
+  absl::Status ControlBytes(const Peer& peer, int64_t bytes);
   // A message, with its bytes, of a control stream that the site holds.
   absl::Status ControlMessage(const Peer& peer, const core::SiteId& site, int64_t bytes, bool has_manifest);
 

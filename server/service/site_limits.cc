@@ -24,9 +24,16 @@ bool TokenBucket::Take(int64_t now_ms, double amount) {
   return true;
 }
 
+bool TokenBucket::TakeOrOwe(int64_t now_ms, double amount) {
+  if (owes(now_ms)) return false;
+  level_ = LevelAt(now_ms) - amount;
+  at_ms_ = now_ms;
+  return true;
+}
+
 SiteLimits::SiteLimits(SiteLimitOptions options, const core::Clock* clock) : options_(options), clock_(clock) {}
 
-// Whoever has been quiet until its buckets are full again is forgotten when there is no room: nothing is lost with it.
+// One that has been quiet until its buckets are full again is forgotten when there is no room: nothing is lost with it.
 absl::StatusOr<SiteLimits::Use*> SiteLimits::UseOf(const core::SiteId& site, int64_t now_ms) {
   const auto known = sites_.find(site);
   if (known != sites_.end()) return &known->second;
@@ -51,7 +58,7 @@ absl::StatusOr<SiteLimits::Use*> SiteLimits::UseOf(const core::SiteId& site, int
 }
 
 absl::Status SiteLimits::TakeControlMessage(const core::SiteId& site, int64_t bytes, bool has_manifest) {
-  if (!has_manifest && bytes > options_.control_message_bytes) {
+  if (!has_manifest && IsLarge(bytes)) {
     return absl::ResourceExhaustedError(absl::StrCat("site ", site, " sends a control message of ", bytes,
                                                      " bytes: expected at most ", options_.control_message_bytes));
   }
@@ -62,11 +69,32 @@ absl::Status SiteLimits::TakeControlMessage(const core::SiteId& site, int64_t by
     return absl::ResourceExhaustedError(absl::StrCat(
         "site ", site, " sends more than ", options_.control_messages_per_second, " control messages a second"));
   }
-  TokenBucket& budget = has_manifest ? use->manifest_bytes : use->control_bytes;
-  if (budget.Take(now_ms, static_cast<double>(bytes))) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("site ", site, " sends more than ", static_cast<int64_t>(budget.per_second()),
-                   has_manifest ? " bytes of manifests a second" : " bytes of control messages a second"));
+  if (IsLarge(bytes) || use->control_bytes.Take(now_ms, static_cast<double>(bytes))) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("site ", site, " sends more than ",
+                                                   static_cast<int64_t>(use->control_bytes.per_second()),
+                                                   " bytes of control messages a second"));
+}
+
+absl::Status SiteLimits::TakeLarge(const std::string& identity, int64_t bytes) {
+  const int64_t now_ms = clock_->NowMs();
+  core::MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Use* const use, UseOf(identity, now_ms));
+  if (use->manifest_bytes.TakeOrOwe(now_ms, static_cast<double>(bytes))) return absl::OkStatus();
+  return TooManyLarge(identity);
+}
+
+absl::Status SiteLimits::CheckOwesNothing(const std::string& identity) {
+  const int64_t now_ms = clock_->NowMs();
+  core::MutexLock lock(mutex_);
+  const auto known = sites_.find(identity);
+  if (known == sites_.end() || !known->second.manifest_bytes.owes(now_ms)) return absl::OkStatus();
+  return TooManyLarge(identity);
+}
+
+absl::Status SiteLimits::TooManyLarge(const std::string& identity) const {
+  return absl::ResourceExhaustedError(absl::StrCat("site ", identity, " sends more than ",
+                                                   static_cast<int64_t>(core::kManifestBytesPerSecond),
+                                                   " bytes of manifests a second"));
 }
 
 absl::Status SiteLimits::TakeQuestion(const std::string& identity) {

@@ -21,6 +21,9 @@ class TokenBucket {
   TokenBucket(double per_second, double burst) : per_second_(per_second), burst_(burst), level_(burst) {}
 
   bool Take(int64_t now_ms, double amount = 1);
+  // Takes it if anything is left, and owes what is not.
+  bool TakeOrOwe(int64_t now_ms, double amount);
+  bool owes(int64_t now_ms) const { return LevelAt(now_ms) <= 0; }
   double per_second() const { return per_second_; }
   bool full(int64_t now_ms) const { return LevelAt(now_ms) >= burst_; }
 
@@ -53,8 +56,11 @@ class SiteLimits {
 
   SiteLimits(SiteLimitOptions options, const core::Clock* clock);  // which outlives it
 
-  // A message, with its bytes; one with a manifest has a budget of its own.
+  // A message, with its bytes, unless it is a large one: such a one must have a manifest, and is taken by TakeLarge.
   absl::Status TakeControlMessage(const core::SiteId& site, int64_t bytes, bool has_manifest);
+  bool IsLarge(int64_t bytes) const { return bytes > options_.control_message_bytes; }
+  absl::Status TakeLarge(const std::string& identity, int64_t bytes);
+  absl::Status CheckOwesNothing(const std::string& identity);  // of large ones
   absl::StatusOr<Stream> OpenBulkStream(const core::SiteId& site);
   absl::Status TakeQuestion(const std::string& identity);  // a site's name, or another's
 
@@ -68,6 +74,7 @@ class SiteLimits {
     int open_streams = 0;
   };
   absl::StatusOr<Use*> UseOf(const core::SiteId& site, int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TooManyLarge(const std::string& identity) const;
   void CloseBulkStream(const core::SiteId& site);
 
   const SiteLimitOptions options_;

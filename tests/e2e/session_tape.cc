@@ -12,11 +12,9 @@
 // verdict on an upload comes on the stripe that the coordinator heard last, or on several that end together: what is
 // compared is which verdicts each upload has. What else the coordinator says depends on the clock, its epochs and its
 // words: there only the kinds of messages are compared, and on Control notices, holds and pongs not at all.
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -30,6 +28,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "causeway/v1/coordinator.pb.h"
+#include "tests/e2e/relay.h"
 #include "tests/transport/byte_buffer.h"
 
 namespace {
@@ -39,122 +38,31 @@ using Message = grpc::ByteBuffer;
 
 // ---- Recording ----
 
-class Tape {
+class Tape : public causeway::RelayWatcher {
  public:
   explicit Tape(const std::string& path) : file_(path) {}
 
-  int NextCall() {
-    std::lock_guard lock(mutex_);
-    return next_call_++;
+  void Opened(int call, const std::string& method) override { Write({{"call", call}, {"open", method}}); }
+  void Sent(int call, Message& message) override {
+    Write({{"call", call}, {"sent", absl::BytesToHexString(TextOf(message))}});
   }
+  void Received(int call, Message& message) override {
+    Write({{"call", call}, {"received", absl::BytesToHexString(TextOf(message))}});
+  }
+  void HalfClosed(int call) override { Write({{"call", call}, {"half_closed", true}}); }
+  void Ended(int call, const grpc::Status& status) override {
+    Write({{"call", call}, {"ended", static_cast<int>(status.error_code())}});
+  }
+
+ private:
   void Write(const nlohmann::json& line) {
     std::lock_guard lock(mutex_);
     file_ << line.dump() << std::endl;
   }
 
- private:
   std::mutex mutex_;
   std::ofstream file_;
-  int next_call_ = 0;
 };
-
-// One call of a site, passed on. Each direction has one message on its way at a time.
-class RecordedCall : public grpc::ServerGenericBidiReactor {
- public:
-  RecordedCall(grpc::GenericCallbackServerContext* site, grpc::GenericStub* coordinator, Tape* tape)
-      : tape_(tape), call_(tape->NextCall()), outgoing_(*this) {
-    tape_->Write({{"call", call_}, {"open", site->method()}});
-    coordinator->PrepareBidiStreamingCall(&context_, site->method(), grpc::StubOptions(), &outgoing_);
-    outgoing_.AddHold();  // until the coordinator has said all
-    outgoing_.StartCall();
-    StartRead(&request_);
-    outgoing_.StartRead(&response_);
-  }
-
-  void OnReadDone(bool ok) override {
-    std::lock_guard lock(mutex_);
-    if (answered_) return;
-    if (!ok) {
-      tape_->Write({{"call", call_}, {"half_closed", true}});
-      outgoing_.StartWritesDone();
-      return;
-    }
-    tape_->Write({{"call", call_}, {"sent", absl::BytesToHexString(TextOf(request_))}});
-    outgoing_.StartWrite(&request_);
-  }
-  void OnWriteDone(bool ok) override {
-    if (ok) outgoing_.StartRead(&response_);
-  }
-  void OnCancel() override { context_.TryCancel(); }
-  void OnDone() override { Release(); }
-
- private:
-  class Outgoing : public grpc::ClientBidiReactor<Message, Message> {
-   public:
-    explicit Outgoing(RecordedCall& call) : call_(call) {}
-    void OnReadDone(bool ok) override {
-      if (!ok) {
-        std::lock_guard lock(call_.mutex_);
-        call_.answered_ = true;
-        RemoveHold();
-        return;
-      }
-      call_.tape_->Write({{"call", call_.call_}, {"received", absl::BytesToHexString(TextOf(call_.response_))}});
-      call_.StartWrite(&call_.response_);
-    }
-    void OnWriteDone(bool ok) override {
-      if (ok) call_.StartRead(&call_.request_);
-    }
-    void OnDone(const grpc::Status& status) override {
-      call_.tape_->Write({{"call", call_.call_}, {"ended", static_cast<int>(status.error_code())}});
-      call_.Finish(status);
-      call_.Release();
-    }
-
-   private:
-    RecordedCall& call_;
-  };
-
-  void Release() {
-    if (--users_ == 0) delete this;
-  }
-
-  Tape* const tape_;
-  const int call_;
-  grpc::ClientContext context_;
-  Outgoing outgoing_;
-  Message request_, response_;
-  std::mutex mutex_;
-  bool answered_ = false;       // under mutex_: nothing more may be sent
-  std::atomic<int> users_ = 2;  // both sides' OnDone
-};
-
-class Recorder : public grpc::CallbackGenericService {
- public:
-  Recorder(const std::string& coordinator, const std::string& path)
-      : tape_(path), stub_(grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials())) {}
-
-  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-    return new RecordedCall(context, &stub_, &tape_);
-  }
-
- private:
-  Tape tape_;
-  grpc::GenericStub stub_;
-};
-
-void Record(const std::string& coordinator, const std::string& path) {
-  Recorder recorder(coordinator, path);
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterCallbackGenericService(&recorder);
-  const auto server = builder.BuildAndStart();
-  std::printf("127.0.0.1:%d\n", port);
-  std::fflush(stdout);
-  while (std::getchar() != EOF) continue;
-  server->Shutdown(std::chrono::system_clock::now());
-}
 
 // ---- Replaying ----
 
@@ -307,7 +215,8 @@ bool Replay(const std::string& coordinator, const std::string& path) {
 int main(int argc, char** argv) {
   const std::string what = argc == 4 ? argv[1] : "";
   if (what == "record") {
-    Record(argv[2], argv[3]);
+    Tape tape(argv[3]);
+    causeway::Relay(argv[2], &tape).Run();
     return 0;
   }
   if (what == "replay") return Replay(argv[2], argv[3]) ? 0 : 1;

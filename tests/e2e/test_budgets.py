@@ -9,10 +9,12 @@ import time
 import unittest
 import urllib.request
 
-from harness import DONE, EndToEndTest, synthetic
+from harness import DONE, EndToEndTest, eventually, synthetic
+from hostile_messages import SITE, Messages
 
 MOST_OVER_IDLE_MB = 64
 FIRST_MESSAGE_S = 10
+MOST_NAMES = 1_024
 
 
 class BudgetsTest(EndToEndTest):
@@ -28,14 +30,17 @@ class BudgetsTest(EndToEndTest):
         return int(re.search(rf"{row}:\s+(\d+) kB", status)[1]) / 1024
 
     def flood(self, run, method, seconds, **options):
-        """The flooding program tells of its calls; the run goes on meanwhile."""
-        flags = [f"--{name}={value}" for name, value in options.items()]
+        """The flooding program tells of its calls, with the commonest words that ended them as `error`; the run goes on
+        meanwhile."""
+        flags = [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+                 for name, value in options.items()]
         flood = self.program(run.folder, f"flood-{method}", "tests/e2e/grpc_flood", run.grpc, method,
                              f"--seconds={seconds}", *flags)
         before = run.rounds()
         self.assertEqual(flood.wait(), DONE, flood.log())
         self.assertGreater(run.rounds(), before, "the run goes on")
-        return flood.lines()[0]
+        told = flood.lines()[0]
+        return told | {"error": max(told["errors"], key=told["errors"].get)}
 
     def test_strangers_messages_are_not_read_whatever_they_call(self):
         tokens, token = self.folder / "tokens", self.folder / "a.token"
@@ -90,6 +95,54 @@ class BudgetsTest(EndToEndTest):
         told = self.flood(run, "GetHistory", 2, streams=4, messages=1, bytes=1_000_000)
         self.assertEqual(told["ended"], 4)
         self.assertIn("expected a message of at most 65536 bytes, got 1000000", told["error"])
+        run.stop_all()
+
+    def test_messages_of_a_site_beyond_a_limit_end_its_call_and_are_named(self):
+        run = self.start()
+        messages = Messages(run.folder, "e2e", [("t0", [1000])])
+        idle = self.memory_mb(run, "VmRSS")
+        text, join = "x" * 4_000_000, messages.join()
+        for name, message, told_of in (
+                ("leave", f'leave {{ reason: "{text}" }}', "leave.reason: expected at most 4096 bytes, got 4000000"),
+                ("words", f'progress {{ in_flight: "{text}" }}', "progress.in_flight[0]: expected at most 512 bytes"),
+                ("versions", f"progress {{ eval_versions: [{','.join(['1'] * 1_500_000)}] }}",
+                 "progress.eval_versions[1024]: expected at most 1024, got more"),
+                ("fragments", "progress { " + "fragments { fragment: 1 } " * 200_000 + "}",
+                 "progress.fragments[1024]: expected at most 1024, got more")):
+            told = self.flood(run, "Control", 1, first=join, message=messages.site(name, message), reads="true")
+            self.assertIn(told_of, told["error"])
+        upload = messages.encode("upload", "UploadMessage", f"header {{ {messages.context()} tokens: {1 << 62} steps: 1 }}")
+        self.assertEqual(self.flood(run, "Upload", 1, first=upload, messages=0, reads="true")["ended"], 1)
+        for name, changed in (("text", {"more": f'software_version: "{text}"'}),
+                              ("huge", {"manifest": messages.manifest_text([("w", [1 << 20, 1 << 20])])})):
+            told = self.flood(run, "Control", 1, first=messages.join(name=name, **changed), messages=0, reads="true")
+            self.assertEqual(told["ended"], 1, told)
+        self.assertIn("the model differs from the run's at tensor 0", run.coordinator.log())
+        self.assertLess(self.memory_mb(run, "VmHWM") - idle, MOST_OVER_IDLE_MB)
+        self.assertNotIn(SITE, [site["name"] for site in run.status()["sites"] if site["state"] == "training"])
+        run.stop_all()
+
+    def test_a_site_that_owes_bytes_of_manifests_is_refused_unread(self):
+        tokens, token = self.folder / "tokens", self.folder / "a.token"
+        tokens.write_text("".join(f"{name} {hashlib.sha256(name.encode()).hexdigest()}\n" for name in ("a", SITE)))
+        token.write_text("a")
+        run = self.start(f"--site_tokens={tokens}", worker_flags=[f"--token_file={token}"])
+        messages = Messages(run.folder, "e2e", [("t0", [1000])])
+        manifest = messages.manifest_text((f"{'n' * 380}{i}", [1]) for i in range(20_000))
+        told = self.flood(run, "Control", 2, first=messages.join(manifest=manifest), messages=0, streams=4, token=SITE,
+                          reads="true", again="true")
+        self.assertIn("sends more than 8388608 bytes of manifests a second", told["error"])
+        run.stop_all()
+
+    def test_a_new_site_trains_after_as_many_names_as_a_run_has_have_come_and_gone(self):
+        run = self.start()
+        messages = Messages(run.folder, "e2e", [("t0", [1000])])
+        bye = messages.site("bye", 'leave { reason: "bye" }')
+        told = self.flood(run, "Control", 8, streams=MOST_NAMES, reads="true", message=bye,
+                          first=[messages.join(f"name-{i}") for i in range(MOST_NAMES)])
+        self.assertEqual(told["ended"], MOST_NAMES, told)
+        run.start_worker("b")
+        eventually(lambda: run.site("b").get("state") == "training", "b trains")
         run.stop_all()
 
     def test_questions_beyond_their_budget_are_refused_and_named(self):

@@ -22,8 +22,8 @@ struct FieldPath {
   std::vector<const google::protobuf::FieldDescriptor*> fields;
 
   const google::protobuf::FieldDescriptor& field() const { return *fields.back(); }
-  const FieldLimit& limit() const;
-  std::string Text() const;  // "join.context.site"
+  const FieldLimit& limit() const;  // of a field that no request has: one to try values around
+  std::string Text() const;         // "join.context.site"
 };
 std::vector<FieldPath> PathsIn(const google::protobuf::Descriptor& message);
 

@@ -113,9 +113,9 @@ class Cluster:
         self.coordinator = Process("coordinator", self.coordinator_command(grpc, http), self.folder / "coordinator.log")
         self.coordinator.start()
 
-    def start_site(self, site, coordinator=None, data=None):
+    def start_site(self, site, coordinator=None, data=None, flags=()):
         """`coordinator`: where it reaches it, if not directly."""
-        command = [self.bin_dir / "causeway-worker", f"--coordinator={coordinator or self.grpc}", f"--site={site}"]
+        command = [self.bin_dir / "causeway-worker", f"--coordinator={coordinator or self.grpc}", f"--site={site}", *flags]
         if data:
             command.append(f"--data={data}")
         if self.checkpoints:

@@ -1,4 +1,4 @@
-"""What the journal says of a run: how much work was merged, and whether any of it twice."""
+"""The journal's account of a run: how much work was merged, and whether any of it twice."""
 
 import json
 import re
@@ -9,6 +9,7 @@ CONTRIBUTIONS = ("SELECT fragment, site, base, steps, merged_version, weight FRO
                  "ORDER BY fragment, site, base")
 EVENTS = "SELECT fragment, text FROM events WHERE kind = 'round' ORDER BY id"
 JOINS = "SELECT site, count(*) FROM events WHERE kind = 'join' GROUP BY site"
+REFUSALS = "SELECT site, fragment, text FROM events WHERE kind = 'refuse' ORDER BY id"
 CONTRIBUTOR = re.compile(r"(\S+) \(base (\d+), weight ")
 
 
@@ -20,6 +21,7 @@ class Journal:
         self.contributions = query(CONTRIBUTIONS)
         self.events = query(EVENTS)
         self.entries = query(JOINS)
+        self.refusals = query(REFUSALS)
         self.fragments = len({p for p, _ in self.rounds})
         self.contributors = {}
         for p, site, _, _, version, _ in self.contributions:
@@ -60,10 +62,10 @@ class Journal:
         return dict(self.entries)
 
     def problems(self, steps_of_undisturbed, slack_steps):
-        """What must not be, in words. `steps_of_undisturbed`: steps that each site took which no fault met; all but the
+        """All that must not be, in words. `steps_of_undisturbed`: steps that each site took which no fault met; all but the
         last of them are in its contributions."""
         problems = [] if self.integrity == "ok" else [f"journal.sqlite: {self.integrity}"]
-        problems += self.merged_twice() + self.broken_rounds()
+        problems += self.merged_twice() + self.refused() + self.broken_rounds()
         for site, taken in steps_of_undisturbed.items():
             for fragment in range(self.fragments):
                 sent = sum(steps for p, name, _, steps, _, _ in self.contributions if (p, name) == (fragment, site))
@@ -88,6 +90,10 @@ class Journal:
             different = sorted(set(rows.items()) ^ set(told.items()))[:3]
             problems.append(f"contributions and events differ: {different}")
         return problems
+
+    def refused(self):
+        """Every site is honest: none of its contributions is too long."""
+        return [f"site {site}, fragment {fragment}: refused: {text}" for site, fragment, text in self.refusals]
 
     def broken_rounds(self):
         problems, weights = [], {}

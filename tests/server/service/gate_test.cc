@@ -1,4 +1,4 @@
-// What calls meet before the coordinator hears of them: raw clients that say whatever they like.
+// Calls meet this before the coordinator hears of them: raw clients that say whatever they like.
 #include "server/service/gate.h"
 
 #include <gmock/gmock-matchers.h>
@@ -131,6 +131,28 @@ TEST_F(Gates, TokenThatIsTakenBackEndsTheStreamAtItsNextMessage) {
   stream->Write(progress);
   while (stream->Read(&answer)) continue;
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(Gates, SiteThatOwesBytesOfManifestsIsRefusedUnreadAndTheOthersAreNot) {
+  const auto gate = Make(folder_.Write("tokens", kTokens));
+  CoordinatorForTest run(gate.get());
+  Peer peer;
+  peer.token = "alpha";
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(gate->ControlBytes(peer, core::kMaxControlMessageBytes).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(gate->ControlBytes(peer, core::kMaxControlMessageBytes)));
+  EXPECT_TRUE(gate->ControlBytes(peer, 1'000).ok()) << "small ones are counted once their site is known";
+  const grpc::Status status = Control(run, "alpha", {});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("site a sends more than 8388608 bytes of manifests a second"));
+  const auto context = With("beta");
+  const auto stream = run.stub->Control(context.get());
+  stream->Write(Joining("b"));
+  v1::CoordinatorMessage answer;
+  ASSERT_TRUE(stream->Read(&answer));
+  EXPECT_TRUE(answer.has_welcome()) << answer.ShortDebugString();
+  context->TryCancel();
+  while (stream->Read(&answer)) continue;
+  stream->Finish();
 }
 
 TEST_F(Gates, SiteThatFloodsItsControlStreamIsStoppedAndTheOthersGoOn) {

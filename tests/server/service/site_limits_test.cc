@@ -64,9 +64,26 @@ TEST_F(Limits, BytesBeyondTheRateAreRefusedUntilTimeHasPassed) {
   EXPECT_TRUE(limits.TakeControlMessage("b", 1'000, false).ok());
   clock_.Advance(250);
   EXPECT_TRUE(limits.TakeControlMessage("a", 1'000, false).ok());
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(limits.TakeControlMessage("a", core::kMaxControlMessageBytes, true).ok());
-  EXPECT_THAT(std::string(limits.TakeControlMessage("a", core::kMaxControlMessageBytes, true).message()),
-              HasSubstr("bytes of manifests a second"));
+}
+
+TEST_F(Limits, BytesOfManifestsMayBeOwedAndNoneIsTakenUntilTheyArePaid) {
+  const int64_t large = core::kMaxControlMessageBytes;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(limits_.TakeLarge("a", large).ok());
+  ASSERT_TRUE(limits_.TakeLarge("a", large - 1).ok());
+  EXPECT_TRUE(limits_.CheckOwesNothing("a").ok());
+  ASSERT_TRUE(limits_.TakeLarge("a", large).ok()) << "one byte was left";
+  for (const absl::Status& refused : {limits_.TakeLarge("a", large), limits_.CheckOwesNothing("a")}) {
+    EXPECT_TRUE(absl::IsResourceExhausted(refused));
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("site a sends more than 8388608 bytes of manifests a second"));
+  }
+  EXPECT_TRUE(limits_.CheckOwesNothing("b").ok());
+  EXPECT_TRUE(limits_.TakeLarge("b", large).ok());
+  clock_.Advance(999);
+  EXPECT_FALSE(limits_.TakeLarge("a", large).ok());
+  clock_.Advance(2);
+  EXPECT_TRUE(limits_.CheckOwesNothing("a").ok());
+  EXPECT_TRUE(limits_.TakeLarge("a", large).ok());
 }
 
 TEST_F(Limits, BulkStreamsAtOnceAreCountedUntilTheyEnd) {
