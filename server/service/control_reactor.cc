@@ -19,7 +19,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
   void Begin(std::shared_ptr<ControlReactor> self) {
     self_ = std::move(self);
     if (!Arrive(self_)) return;
-    if (const absl::Status allowed = gate_->ControlStream(peer_); !allowed.ok()) return End(allowed);
+    if (const absl::Status allowed = gate_->ControlStream(peer_); !allowed.ok()) return EndFlood(allowed);
     StartRead(&incoming_);
   }
 
@@ -57,10 +57,10 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     }
     if (!site_) Spoke();
     const auto bytes = static_cast<int64_t>(incoming_.Length());
-    if (const absl::Status allowed = gate_->ControlBytes(peer_, bytes); !allowed.ok()) return End(allowed);
+    if (const absl::Status allowed = gate_->ControlBytes(peer_, bytes); !allowed.ok()) return EndFlood(allowed);
     v1::SiteMessage message;
     if (const absl::Status read = transport::ReadMessage(incoming_, &message); !read.ok()) return Refuse(read);
-    if (const absl::Status allowed = Check(message, bytes); !allowed.ok()) return End(allowed);
+    if (const absl::Status allowed = Check(message, bytes); !allowed.ok()) return EndFlood(allowed);
     switch (message.kind_case()) {
       case v1::SiteMessage::kJoin: coordinator_->Join(self_, message.join()); break;
       case v1::SiteMessage::kReady: coordinator_->Ready(this); break;
@@ -102,9 +102,16 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
       site_ = site;
     }
     if (!site_) return absl::InvalidArgumentError("expected Join as the first message of a control stream");
-    const absl::Status allowed = gate_->ControlMessage(peer_, *site_, bytes, message.has_join());
-    if (absl::IsResourceExhausted(allowed)) coordinator_->Flooded(*site_, std::string(allowed.message()));
-    return allowed;
+    return gate_->ControlMessage(peer_, *site_, bytes, message.has_join());
+  }
+
+  // Noted under the name that is known by now.
+  void EndFlood(const absl::Status& status) {
+    if (absl::IsResourceExhausted(status)) {
+      const std::optional<Identity> who = gate_->Who(peer_);
+      if (site_ || who) coordinator_->Flooded(site_ ? *site_ : who->name, std::string(status.message()));
+    }
+    End(status);
   }
 
   void OnWriteDone(bool ok) override {

@@ -129,9 +129,12 @@ class BudgetsTest(EndToEndTest):
         run = self.start(f"--site_tokens={tokens}", worker_flags=[f"--token_file={token}"])
         messages = Messages(run.folder, "e2e", [("t0", [1000])])
         manifest = messages.manifest_text((f"{'n' * 380}{i}", [1]) for i in range(20_000))
-        told = self.flood(run, "Control", 2, first=messages.join(manifest=manifest), messages=0, streams=4, token=SITE,
-                          reads="true", again="true")
+        self.flood(run, "Control", 1, first=messages.join(), token=SITE, message=messages.site("bye", "leave { }"),
+                   reads="true")
+        told = self.flood(run, "Control", 2, first=messages.join(name="long", manifest=manifest), messages=0, streams=4,
+                          token=SITE, reads="true", again="true")
         self.assertIn("sends more than 8388608 bytes of manifests a second", told["error"])
+        self.assertIn(("site_noisy", SITE), [(alarm["name"], alarm["site"]) for alarm in run.status()["alarms"]])
         run.stop_all()
 
     def test_a_new_site_trains_after_as_many_names_as_a_run_has_have_come_and_gone(self):
