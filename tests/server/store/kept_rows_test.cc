@@ -1,4 +1,5 @@
 // Which rows and files of a journal stay, and which go.
+#include "server/store/rows.h"
 #include "tests/server/store/journal_for_test.h"
 
 namespace causeway::server {
@@ -19,6 +20,32 @@ TEST_F(KeptRows, CommandsStayWhenOtherEventsGo) {
   EXPECT_EQ(commands[0].text, "first");
   EXPECT_EQ(commands[1].text, "second");
   EXPECT_EQ(journal->History(commands[0].id, 1)->at(0).id, 13) << "the others' oldest have gone";
+}
+
+TEST_F(KeptRows, OldestCommandsGoBeyondTheirOwnNumber) {
+  Open()->Flush();  // makes the tables
+  const auto database = *Database::Open(options_.directory + "/journal.sqlite", Database::Mode::kReadWrite);
+  ASSERT_TRUE(
+      database
+          ->Run("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) INSERT INTO events "
+                "(unix_ms, kind, site, fragment, text) SELECT 1, 'command', '', -1, 'pause' FROM n",
+                {kMaxCommands})
+          .ok());
+  EventRows rows;
+  for (int64_t more = 0; more <= 2; ++more) {
+    int64_t count = 0, oldest = 0;
+    ASSERT_TRUE(database
+                    ->Query("SELECT count(*), min(id) FROM events WHERE kind = 'command'", {},
+                            [&](const SqlRow& row) {
+                              count = row.Integer(0);
+                              oldest = row.Integer(1);
+                              return absl::OkStatus();
+                            })
+                    .ok());
+    EXPECT_EQ(count, kMaxCommands);
+    EXPECT_EQ(oldest, 1 + more);
+    ASSERT_TRUE(rows.Write(*database, {.kind = "command", .text = "stop"}, 2).ok());
+  }
 }
 
 TEST_F(KeptRows, OldestEventsGoWhenTheirTextsComeToMoreThanTheHistoryMayHave) {
