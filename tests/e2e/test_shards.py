@@ -216,6 +216,32 @@ class ShardsTest(ShardedTest):
         self.assertEqual(sorted(got["export"]), [f"t{i}" for i in range(len(SHAPES))])
         self.assertGreater(min(shard.journal("SELECT max(version) FROM rounds")[0][0] for shard in run.shards), 3)
 
+    def test_a_site_in_quarantine_at_each_shard_is_released_at_shard_zero(self):
+        gradients = SITES | {"mallory": 1e20}  # which it keeps: after its release it is in quarantine again
+        config = config_of(steps=1_000_000, values={"gate": 8}, membership={"min_sites": 3, "min_quorum": 2},
+                           model={"gradient": {"by_site": gradients}}, inner={"lr": 0.01}, sync={"mode": "quorum"})
+        run = self.sharded(config)
+        run.start_coordinators()
+        run.start_workers(*SITES)
+        run.await_rounds(4)
+        run.start_worker("mallory")
+        for times in (1, 2):
+            for shard in run.shards:
+                eventually(lambda: shard.journal("SELECT count(*) FROM events WHERE kind = 'quarantine' AND "
+                                                 "site = 'mallory'")[0][0] == times,
+                           f"shard {shard.index}: mallory is in quarantine for the {times}. time")
+                eventually(lambda: shard.site("mallory").get("quarantined"), "the status says so")
+            if times == 1:
+                run.shards[0].control("release", "--site=mallory")
+        refused = run.shards[1].program("ctl-release", "causewayctl", "release", f"--coordinator={run.shards[1].grpc}",
+                                        "--site=mallory")
+        self.assertEqual(refused.wait(), REFUSED)
+        self.assertIn("shard 0", refused.log())
+        run.await_rounds(max(run.versions().values()) + 2)
+        for shard in run.shards:
+            merged = shard.journal("SELECT count(*) FROM contributions WHERE site = 'mallory' AND merged_version NOT NULL")
+            self.assertEqual(merged[0][0], 0)
+
 
 class ShardFlagsTest(ShardedTest):
     def test_what_does_not_fit_together_is_refused_with_words(self):
