@@ -6,6 +6,7 @@
 #include "codecs/chunk_layout.h"
 #include "codecs/codec.h"
 #include "core/limits.h"
+#include "core/run_config.h"
 
 namespace causeway::codecs {
 namespace {

@@ -12,7 +12,10 @@
 
 #include "core/codec_id.h"
 #include "core/fragment_map.h"
-#include "core/run_config.h"
+
+namespace causeway::core {
+struct RunConfig;
+}
 
 namespace causeway::codecs {
 

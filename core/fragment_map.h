@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/ids.h"
 #include "core/layout.h"
 #include "core/manifest.h"
-#include "core/run_config.h"
 
 namespace causeway::core {
+
+struct SyncConfig;  // core/run_config.h
+enum class FragmentAssignment;
 
 // One tensor in its fragment. [first_unit, first_unit + units) are its units.
 struct TensorPlace {

@@ -3,7 +3,7 @@
 
 #include "core/aligned.h"
 #include "core/digest.h"
-#include "core/schedule.h"
+#include "core/ids.h"
 
 namespace causeway::core {
 

@@ -3,9 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
-
-#include "core/schedule.h"
 
 namespace causeway::core {
 
@@ -13,16 +10,9 @@ using SiteId = std::string;     // one datacenter; unique in a run, 1 to 64 of [
 using RunId = std::string;      // one training run
 using SessionId = std::string;  // a worker's identity, kept over reconnects and restarts from its checkpoint
 
-// A contribution is merged at most once under this key (docs/architecture.md). No epoch in it: an upload that a
-// restart of the coordinator interrupted goes on under the same key.
-struct ContributionKey {
-  RunId run;
-  SiteId site;
-  FragmentId fragment = 0;
-  Version base_version = 0;
-
-  friend auto operator<=>(const ContributionKey&, const ContributionKey&) = default;
-};
+using FragmentId = int32_t;  // 0 … P−1
+using Version = int64_t;     // version v of a fragment: how many rounds made it; 0 is the initial parameters
+using Step = int64_t;        // inner steps, counted from 1; 0 is "before the first"
 
 // True for a name that may stand in a file name, a metric label and a log line as it is.
 bool IsValidName(const std::string& name);

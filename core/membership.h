@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "core/schedule.h"
 
 namespace causeway::core {
 

@@ -5,13 +5,13 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/codec_id.h"
+#include "core/codec_config.h"
 #include "core/ids.h"
-#include "core/manifest.h"
+#include "core/llama_config.h"
+#include "core/offload_config.h"
 #include "core/outer_step.h"
 #include "core/schedule.h"
 
@@ -19,35 +19,6 @@ namespace causeway::core {
 
 // External: the sites bring the model; the first one that joins says which tensors it has.
 enum class ModelKind { kLlama, kSynthetic, kExternal };
-
-// Llama 3's stretch of RoPE to longer texts (rope_type: llama3): long waves turn `factor` times slower, short ones as
-// before, those between by a mean of both. Hugging Face's names.
-struct RopeScaling {
-  double factor = 0;
-  double low_freq_factor = 0;   // waves longer than original / low_freq_factor tokens are long
-  double high_freq_factor = 0;  // waves shorter than original / high_freq_factor tokens are short
-  int64_t original_max_position_embeddings = 0;
-
-  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
-};
-
-// Hugging Face's config.json names.
-struct LlamaConfig {
-  int64_t hidden_size = 128;
-  int64_t intermediate_size = 344;
-  int64_t num_hidden_layers = 4;
-  int64_t num_attention_heads = 4;
-  int64_t num_key_value_heads = 4;
-  int64_t vocab_size = 256;
-  int64_t max_position_embeddings = 128;  // the most tokens that a training row has
-  double rms_norm_eps = 1e-5;
-  double rope_theta = 10000;
-  std::optional<RopeScaling> rope_scaling;
-  bool tie_word_embeddings = true;
-  std::string init_from;  // directory of safetensors to start from; empty: initialised from the seed
-
-  friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
-};
 
 struct SyntheticTensor {
   std::string name;
@@ -133,22 +104,6 @@ struct SyncConfig {
   friend bool operator==(const SyncConfig&, const SyncConfig&) = default;
 };
 
-struct CodecConfig {
-  CodecId up = CodecId::kInt4;
-  CodecId down = CodecId::kInt4;
-  float feedback_up = 1.0f;  // β of the error feedback; 0 = off
-  float feedback_down = 1.0f;
-  std::vector<TensorKind> exempt;  // tensors of these kinds are bfloat16 on both legs
-  bool zstd = false;               // chunks are compressed where it pays
-  // `auto`: from these, best first and all of one domain, the coordinator chooses by each round's links; `up` and
-  // `down` are then the last, cheapest one, which a run begins with. Empty: no choice.
-  std::vector<CodecId> allow_up;
-  std::vector<CodecId> allow_down;
-
-  bool chooses() const { return !allow_up.empty() || !allow_down.empty(); }
-  friend bool operator==(const CodecConfig&, const CodecConfig&) = default;
-};
-
 // What a contribution weighs in its round, from the tokens and steps since the site's last merged one.
 enum class WeightRule { kUniform, kTokens, kTokensSquaredPerStep };
 
@@ -193,23 +148,6 @@ struct CheckpointConfig {
   int64_t min_free_bytes = int64_t{1} << 30;        // the coordinator ends before its disk has less
 
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
-};
-
-inline constexpr int64_t kAutoInterleave = -1;  // offload.k: auto
-inline constexpr int64_t kAllOnCpu = 0;         // offload.k: cpu
-
-// "auto", "cpu", "2".
-inline std::string InterleaveName(int64_t k) {
-  if (k == kAutoInterleave) return "auto";
-  return k == kAllOnCpu ? "cpu" : std::to_string(k);
-}
-
-// Where the inner optimizer's state is updated, in workers that have a device. Changes no bit of the result.
-struct OffloadConfig {
-  int64_t k = kAutoInterleave;     // every k-th subgroup on the device; kAutoInterleave: by measured bandwidths
-  int64_t subgroup = 100'000'000;  // values that are moved at a time; the device holds two times 12 bytes of each
-
-  friend bool operator==(const OffloadConfig&, const OffloadConfig&) = default;
 };
 
 struct RunConfig {

@@ -10,11 +10,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace causeway::core {
+#include "core/ids.h"
 
-using FragmentId = int32_t;  // 0 … P−1
-using Version = int64_t;     // version v of a fragment: how many rounds made it; 0 is the initial parameters
-using Step = int64_t;        // inner steps, counted from 1; 0 is "before the first"
+namespace causeway::core {
 
 // When a fragment is sent first: at step H + t_p, or at step t_p, where 0 counts as H.
 enum class FirstSend { kFull, kOffset };
@@ -35,9 +33,8 @@ class FragmentSchedule {
   Step SendStep(FragmentId p, Version base) const;
   Step ApplyStep(FragmentId p, Version base) const { return SendStep(p, base) + delay_; }
 
-  // The base version that is sent (applied) at the end of step t, or −1. For one step, sends come before applies.
+  // The base version that is sent at the end of step t, or −1. For one step, sends come before applies.
   Version SendsAt(FragmentId p, Step t) const;
-  Version AppliesAt(FragmentId p, Step t) const { return SendsAt(p, t - delay_); }
 
   // The first base version whose send step is after t: what a site that joins at step t contributes first.
   Version FirstBaseAfter(FragmentId p, Step t) const;

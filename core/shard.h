@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/schedule.h"
+#include "core/ids.h"
 
 namespace causeway::core {
 

@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/run_config.h"
+#include "core/offload_config.h"
 
 namespace causeway::offload {
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
+#include "core/codec_id.h"
 #include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/describe_call.h"

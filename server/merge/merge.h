@@ -40,9 +40,12 @@
 #include "core/fragment_state.h"
 #include "core/ids.h"
 #include "core/outer_step.h"
-#include "core/run_config.h"
 #include "core/thread_team.h"
 #include "server/merge/round_figures.h"
+
+namespace causeway::core {
+enum class MergeRule;  // core/run_config.h
+}
 
 namespace causeway::server {
 
@@ -59,9 +62,9 @@ struct MergeSettings {
   core::OuterParameters outer;
   codecs::LegCodec down;
   float feedback_down = 0;
-  bool zstd = false;                                 // chunks of the update are compressed where it pays
-  core::MergeRule rule = core::MergeRule::kAverage;  // a replay needs the one that its round was merged with
-  core::ThreadTeam* threads = nullptr;               // null: the caller's thread alone
+  bool zstd = false;                    // chunks of the update are compressed where it pays
+  core::MergeRule rule{};               // average; a replay needs the one that its round was merged with
+  core::ThreadTeam* threads = nullptr;  // null: the caller's thread alone
 };
 
 struct MergeResult {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/schedule.h"
+#include "core/ids.h"
 #include "server/store/sqlite.h"
 
 namespace causeway::server {

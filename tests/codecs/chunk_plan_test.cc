@@ -7,6 +7,7 @@
 #include "codecs/codec.h"
 #include "codecs/rotation.h"
 #include "core/limits.h"
+#include "core/run_config.h"
 #include "tests/codecs/test_values.h"
 
 namespace causeway::codecs {

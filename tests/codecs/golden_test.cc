@@ -13,6 +13,7 @@
 #include "codecs/chunk.h"
 #include "codecs/compression.h"
 #include "tests/codecs/test_values.h"
+#include "tests/folders.h"
 
 namespace causeway::codecs {
 namespace {
@@ -49,12 +50,12 @@ std::string GoldenChunk(core::CodecId codec) {
   return *EncodeChunk({codec, 3, 300, seed}, GoldenInput(), {});
 }
 
-std::string KeptPath(const std::string& name) { return std::string(CAUSEWAY_SOURCE_DIR "/tests/golden/") + name; }
+std::string KeptPath(const std::string& name) { return InSource("tests/golden/" + name); }
 
 // Fails with what is to be done. `actual` is left where it can be copied from.
 void FailWith(const std::string& what, const std::string& name, const std::string& actual) {
-  const std::string written = std::string(CAUSEWAY_BINARY_DIR "/golden/") + name;
-  std::filesystem::create_directories(CAUSEWAY_BINARY_DIR "/golden");
+  const std::string written = InBuild("golden/" + name);
+  std::filesystem::create_directories(InBuild("golden"));
   std::ofstream(written) << actual;
   FAIL() << what << KeptPath(name)
          << ". Sites and coordinators of other versions would not understand each other. If this is meant: a new codec "

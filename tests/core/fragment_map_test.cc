@@ -3,6 +3,8 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include "core/run_config.h"
+
 namespace causeway::core {
 namespace {
 

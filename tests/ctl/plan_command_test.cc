@@ -10,6 +10,7 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "tests/folders.h"
 #include "tests/formats/temporary_folder.h"
 
 ABSL_DECLARE_FLAG(std::string, config);
@@ -37,7 +38,7 @@ absl::StatusOr<core::Manifest> NoModel(const core::RunId&) { return absl::Failed
 class PlanCommand : public testing::Test {
  protected:
   PlanCommand() {
-    absl::SetFlag(&FLAGS_config, CAUSEWAY_SOURCE_DIR "/deploy/run.yaml");
+    absl::SetFlag(&FLAGS_config, InSource("deploy/run.yaml"));
     absl::SetFlag(&FLAGS_link_mbit, 100);
     absl::SetFlag(&FLAGS_rtt_ms, 50);
     absl::SetFlag(&FLAGS_step_ms, 100);

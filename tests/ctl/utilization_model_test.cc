@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/folders.h"
+
 namespace causeway::ctl {
 namespace {
 
@@ -17,7 +19,7 @@ struct PublishedRow {
 };
 
 std::vector<PublishedRow> ReadTable4() {
-  std::ifstream file(CAUSEWAY_SOURCE_DIR "/tests/ctl/data/streaming_diloco_table4.csv");
+  std::ifstream file(InSource("tests/ctl/data/streaming_diloco_table4.csv"));
   std::vector<PublishedRow> rows;
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line[0] == '#' || line.starts_with("model,")) continue;

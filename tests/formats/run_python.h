@@ -4,11 +4,13 @@
 #include <cstdio>
 #include <string>
 
+#include "tests/folders.h"
+
 namespace causeway {
 
 // What `script` (a path in the repository) prints about `file`, with its complaints if it fails.
 inline std::string RunPython(const std::string& script, const std::string& file) {
-  const std::string command = "/usr/bin/python3 " CAUSEWAY_SOURCE_DIR "/" + script + " '" + file + "' 2>&1";
+  const std::string command = "/usr/bin/python3 " + InSource(script) + " '" + file + "' 2>&1";
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) return "cannot run " + command;
   std::string output;

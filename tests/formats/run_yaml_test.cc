@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 
+#include "tests/folders.h"
 #include "tests/formats/temporary_folder.h"
 
 namespace causeway::formats {
@@ -373,7 +374,7 @@ TEST(RunYaml, AnySitesGradientMayBeNan) {
 }
 
 TEST(RunYaml, TheExampleHasEveryKeyWithItsDefault) {
-  const std::string path = CAUSEWAY_SOURCE_DIR "/deploy/run.yaml";
+  const std::string path = InSource("deploy/run.yaml");
   const absl::StatusOr<core::RunConfig> config = ReadRunYaml(path);
   ASSERT_TRUE(config.ok()) << config.status();
   core::RunConfig defaults{.run_id = "demo"};

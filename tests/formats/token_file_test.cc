@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/xxh3.h"
+#include "tests/folders.h"
 #include "tests/formats/run_python.h"
 #include "tests/formats/temporary_folder.h"
 
@@ -102,7 +103,7 @@ TEST(TokenFile, GoldenFilesHaveTheTokensThatNumpyReads) {
                                                                   {"llmc_llama3.bin", {128'256}},
                                                                   {"raw_uint32.bin", {128'256, 4}},
                                                                   {"texts.jsonl", {256}}}) {
-    const std::string path = absl::StrCat(CAUSEWAY_SOURCE_DIR "/tests/golden/tokens/", name);
+    const std::string path = InSource(absl::StrCat("tests/golden/tokens/", name));
     std::string printed;
     for (uint32_t token : Tokens(TokenFile::Open(path, format))) absl::StrAppend(&printed, token, "\n");
     EXPECT_EQ(printed, RunPython("tests/formats/token_files.py", path)) << name;

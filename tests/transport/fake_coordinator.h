@@ -13,6 +13,7 @@
 
 #include "causeway/v1/coordinator.grpc.pb.h"
 #include "core/fragment_map.h"
+#include "core/run_config.h"
 #include "transport/channel.h"
 #include "transport/messages.h"
 

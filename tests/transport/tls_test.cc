@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "causeway/v1/coordinator.grpc.pb.h"
+#include "tests/folders.h"
 #include "tests/formats/temporary_folder.h"
 #include "transport/channel.h"
 #include "transport/tls_probe.h"
@@ -29,7 +30,7 @@ void Execute(const std::string& command) {
 class Certificates {
  public:
   explicit Certificates(const std::string& arguments) {
-    Execute(CAUSEWAY_SOURCE_DIR "/deploy/certs --out " + folder_.path() + " " + arguments);
+    Execute(InSource("deploy/certs") + " --out " + folder_.path() + " " + arguments);
   }
   std::string path(std::string_view name) const { return folder_ / name; }
   TlsFiles Of(const std::string& name) const { return {path("ca.pem"), path(name + ".pem"), path(name + ".key")}; }

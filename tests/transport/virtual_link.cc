@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/run_config.h"
 #include "core/thread.h"
 #include "transport/messages.h"
 

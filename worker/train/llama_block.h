@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "core/run_config.h"
+#include "core/llama_config.h"
 #include "worker/train/attention.h"
 #include "worker/train/llama_layers.h"
 #include "worker/train/tensor_values.h"

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "core/run_config.h"
+#include "core/llama_config.h"
 
 namespace causeway::worker {
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "core/run_config.h"
+#include "core/llama_config.h"
 #include "worker/train/llama_block.h"
 #include "worker/train/tensor_values.h"
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/service/commands.h"
 #include "server/service/grpc_service.h"
+#include "tests/folders.h"
 #include "tests/server/service/coordinator_for_test.h"
 #include "transport/channel.h"
 
@@ -32,7 +33,7 @@ class Identities {
  public:
   Identities() {
     const std::string command =
-        absl::StrCat(CAUSEWAY_SOURCE_DIR "/deploy/certs --out ", folder_.path(),
+        absl::StrCat(InSource("deploy/certs"), " --out ", folder_.path(),
                      " --coordinator 127.0.0.1 --site a --shard 1 --operator w:watch --operator o:operate --operator "
                      "d:admin --token a "
                      "--token shard:1 --token operator:w --token operator:o --token operator:d > /dev/null");
@@ -252,7 +253,7 @@ TEST(CallTableTest, HasARowForEachCallAndEachChangeOfTheRun) {
 }
 
 TEST(CallTableTest, IsTheOneInTheDocs) {
-  std::ifstream file(CAUSEWAY_SOURCE_DIR "/docs/security.md");
+  std::ifstream file(InSource("docs/security.md"));
   const std::string docs{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   EXPECT_THAT(docs, HasSubstr(CallTableText()));
 }

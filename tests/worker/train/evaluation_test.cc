@@ -8,6 +8,7 @@
 #include "core/model_manifest.h"
 #include "formats/hf_config.h"
 #include "formats/model_export.h"
+#include "tests/folders.h"
 #include "tests/worker/train/test_values.h"
 
 namespace causeway::worker {
@@ -32,9 +33,9 @@ nlohmann::json Evaluate(const std::string& dir, const std::string& data, const E
 }
 
 double ReferenceLoss(const std::string& dir, const std::string& data, const std::string& raw = "uint16") {
-  const std::string command = "OPENBLAS_NUM_THREADS=1 /usr/bin/python3 " CAUSEWAY_SOURCE_DIR
-                              "/tests/worker/train/reference_forward.py '" +
-                              dir + "' '" + data + "' " + raw;
+  const std::string command = "OPENBLAS_NUM_THREADS=1 /usr/bin/python3 " +
+                              InSource("tests/worker/train/reference_forward.py") + " '" + dir + "' '" + data + "' " +
+                              raw;
   FILE* pipe = popen(command.c_str(), "r");
   double loss = -1;
   EXPECT_EQ(std::fscanf(pipe, "%lf", &loss), 1);

@@ -1,0 +1,27 @@
+// How both legs are encoded: `codec` of run.yaml (core/run_config.h).
+#pragma once
+
+#include <vector>
+
+#include "core/codec_id.h"
+#include "core/manifest.h"
+
+namespace causeway::core {
+
+struct CodecConfig {
+  CodecId up = CodecId::kInt4;
+  CodecId down = CodecId::kInt4;
+  float feedback_up = 1.0f;  // β of the error feedback; 0 = off
+  float feedback_down = 1.0f;
+  std::vector<TensorKind> exempt;  // tensors of these kinds are bfloat16 on both legs
+  bool zstd = false;               // chunks are compressed where it pays
+  // `auto`: from these, best first and all of one domain, the coordinator chooses by each round's links; `up` and
+  // `down` are then the last, cheapest one, which a run begins with. Empty: no choice.
+  std::vector<CodecId> allow_up;
+  std::vector<CodecId> allow_down;
+
+  bool chooses() const { return !allow_up.empty() || !allow_down.empty(); }
+  friend bool operator==(const CodecConfig&, const CodecConfig&) = default;
+};
+
+}  // namespace causeway::core

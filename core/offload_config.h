@@ -1,0 +1,26 @@
+// Where the inner optimizer updates its state: `offload` of run.yaml (core/run_config.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace causeway::core {
+
+inline constexpr int64_t kAutoInterleave = -1;  // offload.k: auto
+inline constexpr int64_t kAllOnCpu = 0;         // offload.k: cpu
+
+// "auto", "cpu", "2".
+inline std::string InterleaveName(int64_t k) {
+  if (k == kAutoInterleave) return "auto";
+  return k == kAllOnCpu ? "cpu" : std::to_string(k);
+}
+
+// Where the inner optimizer's state is updated, in workers that have a device. Changes no bit of the result.
+struct OffloadConfig {
+  int64_t k = kAutoInterleave;     // every k-th subgroup on the device; kAutoInterleave: by measured bandwidths
+  int64_t subgroup = 100'000'000;  // values that are moved at a time; the device holds two times 12 bytes of each
+
+  friend bool operator==(const OffloadConfig&, const OffloadConfig&) = default;
+};
+
+}  // namespace causeway::core
