@@ -181,10 +181,10 @@ absl::StatusOr<LogContents> ReadLogFile(const std::string& path, const std::opti
       contents.followed = !contents.behind_damage.empty() || remains.followed;
       return contents;
     }
-    if (!IsState(record->kind) && record->kind != RecordKind::kRows) {
+    if (record->kind != RecordKind::kState && record->kind != RecordKind::kRows) {
       return absl::FailedPreconditionError(absl::StrCat(path, ": record ", record->mark.sequence, " is of kind ",
                                                         static_cast<uint32_t>(record->kind),
-                                                        ", which a later version of the coordinator wrote"));
+                                                        ", which another version of the coordinator wrote"));
     }
     end = record->mark;
     rest.remove_prefix(SizeOf(*record));

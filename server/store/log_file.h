@@ -47,11 +47,9 @@ struct LogMark {
   friend bool operator==(const LogMark&, const LogMark&) = default;
 };
 
-// Numbers stay what they are; 3 to 7 are kept for samples of the history, people's commands, ranks, settings and
-// standbys. A file that begins with kState is of format 4 (schema.h); its rows may lack columns of later formats. A
-// program that knows no kind of a later format refuses its files.
-enum class RecordKind : uint32_t { kState = 1, kRows = 2, kStateOfFormat5 = 8 };
-inline bool IsState(RecordKind kind) { return kind == RecordKind::kState || kind == RecordKind::kStateOfFormat5; }
+// Numbers stay what they are: 1 was the state of an earlier format, and 3 to 7 are kept for samples of the history,
+// people's commands, ranks, settings and standbys. A program refuses files with a kind that it does not know.
+enum class RecordKind : uint32_t { kRows = 2, kState = 8 };
 
 struct LogRecord {
   RecordKind kind = RecordKind::kRows;

@@ -24,27 +24,6 @@ namespace {
 
 constexpr int64_t kFormat = 5;  // PRAGMA user_version; rises when an older coordinator could not read it
 
-// Of format 1: before sites' stays were counted.
-constexpr char kFromFormat1[] = "ALTER TABLE sites ADD COLUMN stay INTEGER DEFAULT 1;";
-// Of formats 1 and 2: before a round's codecs could be chosen.
-constexpr char kFromFormat2[] =
-    "ALTER TABLE rounds ADD COLUMN codec_up TEXT; ALTER TABLE rounds ADD COLUMN codec_down TEXT; "
-    "ALTER TABLE rounds ADD COLUMN codec_next_up TEXT;";
-// Formats 1 to 3 are from before there was a log, when the database was all there was.
-constexpr char kFromFormat3[] =
-    "ALTER TABLE contributions ADD COLUMN chunk_digests BLOB; "
-    "ALTER TABLE rounds ADD COLUMN update_chunk_digests BLOB;";
-// Formats 1 to 4 are from before contributions were judged by their values. A log of format 4 needs none of this:
-// columns that its changes do not have are as here.
-constexpr char kFromFormat4[] =
-    "ALTER TABLE sites ADD COLUMN refusals INTEGER DEFAULT 0; ALTER TABLE sites ADD COLUMN quarantined INTEGER DEFAULT "
-    "0; ALTER TABLE sites ADD COLUMN starts_anew INTEGER DEFAULT 0; ALTER TABLE sites ADD COLUMN releases INTEGER "
-    "DEFAULT 0; ALTER TABLE contributions ADD COLUMN norm REAL; "
-    "ALTER TABLE rounds ADD COLUMN rolled_back_to INTEGER; CREATE INDEX IF NOT EXISTS commands ON events (id) WHERE "
-    "kind = "
-    "'command'; PRAGMA user_version = 5;";
-constexpr int64_t kFirstFormatWithLog = 4;
-
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
   int64_t number = 0;
   RETURN_IF_ERROR(database.Query(sql, {}, [&](const SqlRow& row) {
@@ -52,13 +31,6 @@ absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
     return absl::OkStatus();
   }));
   return number;
-}
-
-absl::Status CheckIntegrity(Database& database) {
-  return database.Query("PRAGMA quick_check(1)", {}, [&](const SqlRow& row) {
-    const std::string result = row.Text(0);
-    return result == "ok" ? absl::OkStatus() : database.Damaged(result);
-  });
 }
 
 // With the log of its transactions, if it has one beside it.
@@ -70,62 +42,15 @@ absl::Status RemoveDatabase(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> FormatOf(const std::string& path) {
+// Of a directory without a log: a database that has tables is the index of one that is lost, or of another format.
+absl::Status CheckNoIndex(const std::string& path) {
+  if (!std::filesystem::exists(path)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto database, Database::Open(path, Database::Mode::kReadOnly));
-  return QueryInteger(*database, "PRAGMA user_version");
-}
-
-// The database of a directory without a log. Gives its format; 0: it has no tables.
-absl::StatusOr<int64_t> CopyFormer(const std::string& from, const std::string& to) {
-  ASSIGN_OR_RETURN(const auto database, Database::Open(from, Database::Mode::kReadWrite));
   ASSIGN_OR_RETURN(const int64_t format, QueryInteger(*database, "PRAGMA user_version"));
-  if (format >= kFirstFormatWithLog && format <= kFormat) {
-    return database->Damaged("is an index of log/, which is missing");
-  }
-  if (format < 0 || format > kFormat) {
-    return absl::FailedPreconditionError(absl::StrCat(from, ": expected format ", kFormat, ", got ", format,
-                                                      ": written by another version of the coordinator"));
-  }
-  if (format == 0) return format;
-  RETURN_IF_ERROR(CheckIntegrity(*database));
-  RETURN_IF_ERROR(database->Run("VACUUM INTO ?", {std::string_view(to)}));
-  return format;
-}
-
-absl::Status Upgrade(Database& database, int64_t format) {
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
-  if (format == 1) RETURN_IF_ERROR(database.Script(kFromFormat1));
-  if (format <= 2) RETURN_IF_ERROR(database.Script(kFromFormat2));
-  RETURN_IF_ERROR(database.Script(kFromFormat3));
-  RETURN_IF_ERROR(database.Script(kFromFormat4));
-  return transaction.Commit();
-}
-
-// For payloads of a directory that had none: from the bytes in the segments now.
-absl::Status AddDigests(Database& database, const std::string& state_dir) {
-  const auto segments = Segments::OpenToRead(state_dir + "/segments");
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database));
-  for (const auto& [select, update] :
-       {std::pair("SELECT id, segment, offset, chunk_bytes, chunk_digests FROM contributions WHERE segment <> 0",
-                  "UPDATE contributions SET chunk_digests = ? WHERE id = ?"),
-        {"SELECT id, update_segment, update_offset, update_chunk_bytes, update_chunk_digests FROM rounds "
-         "WHERE update_segment <> 0",
-         "UPDATE rounds SET update_chunk_digests = ? WHERE id = ?"}}) {
-    std::vector<std::pair<int64_t, Extent>> extents;
-    RETURN_IF_ERROR(database.Query(select, {}, [&](const SqlRow& row) {
-      extents.emplace_back(row.Integer(0), ExtentFrom(row, 1));
-      return absl::OkStatus();
-    }));
-    for (const auto& [id, extent] : extents) {
-      std::vector<uint64_t> digests;
-      for (size_t i = 0; i < extent.chunk_bytes.size(); ++i) {
-        ASSIGN_OR_RETURN(const std::string chunk, segments->ReadChunk(extent, i));
-        digests.push_back(core::Xxh3(chunk.data(), chunk.size()));
-      }
-      RETURN_IF_ERROR(database.Run(update, {Blob{ToBlob(digests)}, id}));
-    }
-  }
-  return transaction.Commit();
+  if (format == 0) return absl::OkStatus();
+  if (format == kFormat) return database->Damaged("is an index of log/, which is missing");
+  return absl::FailedPreconditionError(absl::StrCat(path, ": expected format ", kFormat, ", got ", format,
+                                                    ": written by another version of the coordinator"));
 }
 
 absl::StatusOr<std::vector<std::string>> FormerLineages(Database& database) {
@@ -173,17 +98,9 @@ absl::StatusOr<std::unique_ptr<Database>> BuildIndex(const std::string& state_di
                                                      const std::vector<std::string>& changes, bool expected_new) {
   const std::string path = NewIndexPath(state_dir), before = IndexPath(state_dir);
   RETURN_IF_ERROR(RemoveDatabase(path));
-  int64_t former = 0;
-  if (changes.empty() && std::filesystem::exists(before)) {
-    ASSIGN_OR_RETURN(former, CopyFormer(before, path));
-  }
+  if (changes.empty()) RETURN_IF_ERROR(CheckNoIndex(before));
   ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::Open(path, Database::Mode::kReadWrite));
   RETURN_IF_ERROR(database->Script("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;"));
-  if (former != 0) {
-    RETURN_IF_ERROR(Upgrade(*database, former));
-    RETURN_IF_ERROR(AddDigests(*database, state_dir));
-    return database;
-  }
   if (changes.empty() && !expected_new) {
     return absl::DataLossError(
         absl::StrCat(before,
@@ -199,12 +116,6 @@ absl::StatusOr<std::unique_ptr<Database>> BuildIndex(const std::string& state_di
 
 absl::Status InstallIndex(const std::string& state_dir) {
   const std::string path = IndexPath(state_dir);
-  if (const auto format = FormatOf(path); format.ok() && *format > 0 && *format < kFirstFormatWithLog) {
-    std::error_code error;
-    std::filesystem::create_directories(state_dir + "/set_aside", error);
-    const std::string aside = absl::StrCat(state_dir, "/set_aside/journal-format", *format, ".sqlite");
-    if (::rename(path.c_str(), aside.c_str()) != 0) return formats::FileError("set aside", path);
-  }
   RETURN_IF_ERROR(RemoveDatabase(path));
   if (::rename(NewIndexPath(state_dir).c_str(), path.c_str()) != 0) return formats::FileError("replace", path);
   return formats::SyncFolderOf(path);

@@ -46,13 +46,12 @@ extern const char kTables[];  // makes them
 std::string IndexPath(const std::string& state_dir);
 std::string NewIndexPath(const std::string& state_dir);
 
-// Makes the new index from the records' changes, or, without any, from the database of a directory of format 1 to 3,
-// which stays as it is. `expected_new` says whether the directory is expected to hold nothing: else the lack of both is
-// DATA_LOSS.
+// Makes the new index from the records' changes. `expected_new` says whether the directory is expected to hold nothing:
+// else the lack of changes is DATA_LOSS. Where a database lies there without a log, it stays as it is and is refused.
 absl::StatusOr<std::unique_ptr<Database>> BuildIndex(const std::string& state_dir,
                                                      const std::vector<std::string>& changes, bool expected_new);
 
-// The new index takes the place of the one before. A database of format 1 to 3 goes to set_aside/.
+// The new index takes the place of the one before.
 absl::Status InstallIndex(const std::string& state_dir);
 
 // To write, or for others to read meanwhile. The log is durable; the file need not be.

@@ -266,20 +266,17 @@ absl::Status Scrubber::ReadPayloads(Database& index) {
 absl::Status Scrubber::ReadPayload(Database& index, const formats::FileDescriptor& file, const Extent& extent) {
   const std::string path = Segments::Path(options_.state_dir + "/segments", extent.segment);
   int64_t at = extent.offset - Segments::kFrameBytes;
-  if (at >= 0) {
-    std::vector<std::byte> frame(Segments::kFrameBytes);
-    RETURN_IF_ERROR(ReadPiece(file, path, at, frame));
-    if (Segments::CheckFrame(frame, extent) == Segments::FrameState::kDamaged &&
-        CheckPayloadNamed(index, extent).ok()) {
-      Note({path, at, "a payload's frame is not what was written", kPayloadCure});
-    }
+  std::vector<std::byte> frame(Segments::kFrameBytes);
+  RETURN_IF_ERROR(ReadPiece(file, path, at, frame));
+  if (!Segments::IsFrameOf(extent, frame) && CheckPayloadNamed(index, extent).ok()) {
+    Note({path, at, "a payload's frame is not what was written", kPayloadCure});
   }
   at = extent.offset;
   for (size_t i = 0; i < extent.chunk_bytes.size(); ++i) {
     std::vector<std::byte> chunk(extent.chunk_bytes[i]);
     RETURN_IF_ERROR(ReadPiece(file, path, at, chunk));
     const uint64_t digest = core::Xxh3(chunk.data(), chunk.size());
-    if (i < extent.chunk_digests.size() && digest != extent.chunk_digests[i] && CheckPayloadNamed(index, extent).ok()) {
+    if (digest != extent.chunk_digests[i] && CheckPayloadNamed(index, extent).ok()) {
       Note({path, at,
             absl::StrCat("a chunk of ", chunk.size(), " bytes has digest ", core::DigestText(digest), ", expected ",
                          core::DigestText(extent.chunk_digests[i])),

@@ -69,15 +69,12 @@ std::string Segments::Path(const std::string& directory, int64_t segment) {
   return SegmentsOf(directory).Path(segment);
 }
 
-Segments::FrameState Segments::CheckFrame(std::span<const std::byte> bytes, const Extent& extent) {
+bool Segments::IsFrameOf(const Extent& extent, std::span<const std::byte> bytes) {
   static_assert(kFrameBytes == sizeof(Frame));
   CHECK(bytes.size() == sizeof(Frame));
   Frame frame;
   std::memcpy(&frame, bytes.data(), sizeof(frame));
-  const uint64_t digest = DigestOfDigests(extent);
-  if (IsWhole(frame) && frame.bytes == extent.bytes() && frame.digest == digest) return FrameState::kWhole;
-  const bool looks_like_one = std::equal(kMagic, kMagic + sizeof(kMagic), frame.magic) || frame.digest == digest;
-  return looks_like_one ? FrameState::kDamaged : FrameState::kNone;
+  return IsWhole(frame) && frame.bytes == extent.bytes() && frame.digest == DigestOfDigests(extent);
 }
 
 int64_t Extent::bytes() const { return std::accumulate(chunk_bytes.begin(), chunk_bytes.end(), int64_t{0}); }
@@ -125,10 +122,6 @@ absl::StatusOr<std::unique_ptr<Segments>> Segments::Open(const std::string& dire
     if (::unlink(path.c_str()) != 0) return formats::FileError("remove", path);
   }
   return std::unique_ptr<Segments>(new Segments(directory, segment_bytes, last + 1));
-}
-
-std::unique_ptr<const Segments> Segments::OpenToRead(const std::string& directory) {
-  return std::unique_ptr<const Segments>(new Segments(directory, 0, 0));
 }
 
 absl::Status Segments::BeginSegment(Appending& appending) {
@@ -217,7 +210,6 @@ absl::StatusOr<std::string> Segments::ReadChunk(const Extent& extent, size_t ind
   std::string chunk(extent.chunk_bytes[index], '\0');
   const std::string path = Path(directory_, extent.segment);
   RETURN_IF_ERROR(formats::ReadAt(*file, path, offset, std::as_writable_bytes(std::span(chunk))));
-  if (extent.chunk_digests.empty()) return chunk;  // of a directory that is being upgraded
   const uint64_t digest = core::Xxh3(chunk.data(), chunk.size());
   if (digest == extent.chunk_digests[index]) return chunk;
   return absl::DataLossError(absl::StrCat(path, ": is damaged in the ", chunk.size(), " bytes from ", offset,

@@ -5,7 +5,7 @@
 //
 // A frame has 64 bytes: "CWSG", kind, bytes of the payload, XXH3-64 of its chunks' digests, how far the log was durable
 // then (sequence and the first 24 bytes of its hash), XXH3-64 of all that. So the segments know of a log that has lost
-// its end. Those of before there was a log have no frames.
+// its end.
 //
 // Contributions live until the next snapshot and updates until the log is full, so each kind has its own segments.
 // Every life of the coordinator begins new ones. Append, Sync and Remove are for one thread; ReadChunk is for any.
@@ -46,14 +46,9 @@ class Segments {
 
   static std::string Path(const std::string& directory, int64_t segment);
 
-  // Whether these bytes, which lie before a payload's first chunk, are its frame; one of which a part is what it was
-  // counts as a damaged one, anything else as none, since payloads of before the log have none.
-  enum class FrameState { kWhole, kDamaged, kNone };
+  // Whether these bytes, which lie before the payload's first chunk, are its frame.
   static constexpr int64_t kFrameBytes = 64;
-  static FrameState CheckFrame(std::span<const std::byte> bytes, const Extent& extent);
-
-  // To read alone, in a directory that is not to be changed.
-  static std::unique_ptr<const Segments> OpenToRead(const std::string& directory);
+  static bool IsFrameOf(const Extent& extent, std::span<const std::byte> bytes);
 
   // `durable`: the end of the log.
   absl::StatusOr<Extent> Append(PayloadKind kind, const std::vector<ChunkPtr>& chunks, const LogMark& durable);

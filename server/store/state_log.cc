@@ -23,7 +23,7 @@ constexpr char kNothingChanged[] =
 
 std::string HighWaterPath(const std::string& state_dir) { return state_dir + "/high_water"; }
 
-bool BeginsWhole(const LogContents& file) { return !file.records.empty() && IsState(file.records.front().kind); }
+bool BeginsWhole(const LogContents& file) { return !file.records.empty() && file.records.front().kind == RecordKind::kState; }
 
 // The records that say what the rows are, and where they were read.
 class Reading {
@@ -57,7 +57,7 @@ class Reading {
     }
     if (alone && (file.followed || marked > first)) return Damaged(file.path, first);
     if (!alone && file.behind_damage.front().previous.sequence != first) return Damaged(file.path, first + 1);
-    if (!alone && IsState(file.behind_damage.front().kind)) return Damaged(file.path, first);
+    if (!alone && file.behind_damage.front().kind == RecordKind::kState) return Damaged(file.path, first);
     repaired_.push_back(absl::StrCat(file.path, ": record ", first, " is damaged; it repeats what ", path_, " holds"));
     torn_at_.clear();
     // Its number is taken: another record of it would not be the one that was acknowledged.
@@ -203,7 +203,7 @@ absl::StatusOr<std::unique_ptr<StateLog>> StateLog::Begin(const std::string& sta
 }
 
 absl::Status StateLog::BeginFile(std::string_view all_rows, int64_t before) {
-  RETURN_IF_ERROR(file_.Append(RecordKind::kStateOfFormat5, all_rows));
+  RETURN_IF_ERROR(file_.Append(RecordKind::kState, all_rows));
   durable_ = file_.end().sequence;
   state_bytes_ = file_.bytes();
   RETURN_IF_ERROR(Mark());

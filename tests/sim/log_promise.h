@@ -39,7 +39,7 @@ class LogPromise {
     uint64_t sequence = 0;
     std::string previous, hash;
 
-    bool repeats() const { return kind == 1 || kind == 8; }  // a state, of format 4 or 5
+    bool repeats() const { return kind == 8; }  // a state
   };
 
   static std::vector<Record> RecordsOf(std::string_view file);

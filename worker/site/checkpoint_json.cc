@@ -14,7 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormat = 2;
-constexpr int kFirstFormat = 1;  // that is read; what became of its last update is made anew from the gradient
 
 json AmountToJson(const TrainedAmount& amount) { return {{"tokens", amount.tokens}, {"steps", amount.steps}}; }
 
@@ -54,12 +53,12 @@ FragmentFacts FactsFromJson(const json& value) {
           .sites = value.at("sites"),
           .sent = SentFromJson(value.at("sent")),
           .merged_amount = AmountFromJson(value.at("merged_amount")),
-          .delay = value.value("delay", core::Step{0})};
+          .delay = value.at("delay")};
 }
 
 replica::ReplicaArrays ArraysFromJson(const json& value) {
   replica::ReplicaArrays arrays{.step_lr = value.at("outer_lr"), .pending = value.at("pending"), .up = std::nullopt};
-  if (const json up = value.value("up", json(nullptr)); !up.is_null()) {
+  if (const json& up = value.at("up"); !up.is_null()) {
     arrays.up = core::CodecFromName(up.get<std::string>());
     if (!arrays.up) throw std::invalid_argument("codec " + up.dump());
   }
@@ -75,9 +74,6 @@ json Identity(const CheckpointIdentity& identity) {
 }
 
 CheckpointIdentity IdentityOf(const json& value) {
-  if (const int format = value.at("format"); format < kFirstFormat) {
-    throw std::invalid_argument(absl::StrCat("expected format ", kFirstFormat, " to ", kFormat, ", got ", format));
-  }
   return {.run = value.at("run_id"),
           .site = value.at("site"),
           .session = value.at("session"),
@@ -126,9 +122,9 @@ absl::StatusOr<Value> Parse(const std::string& text, Read read) {
   try {
     ASSIGN_OR_RETURN(const bool sealed, CheckSeal(text));
     const json value = json::parse(text);
-    if (const int format = value.value("format", 0); format > kFormat) {
+    if (const int format = value.at("format"); format != kFormat) {
       return absl::FailedPreconditionError(
-          absl::StrCat("is of a later program: expected format ", kFirstFormat, " to ", kFormat, ", got ", format));
+          absl::StrCat("is of another version of the program: expected format ", kFormat, ", got ", format));
     }
     if (!sealed && value.contains(kFiles)) return absl::InvalidArgumentError("is damaged: its digest is missing");
     return read(value);
@@ -169,7 +165,6 @@ absl::StatusOr<LoadedCheckpoint> CheckpointFromJson(const std::string& text) {
     for (const json& fragment : value.at("fragments")) {
       loaded.site.facts.fragments.push_back(FactsFromJson(fragment));
       loaded.site.arrays.push_back(ArraysFromJson(fragment));
-      loaded.outer_momentum.push_back(fragment.value("outer_momentum", 0.0f));
     }
     loaded.site.chunks.resize(loaded.site.arrays.size());
     loaded.files = FilesFromJson(value.value(kFiles, json::object()));

@@ -16,8 +16,7 @@ std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheck
                              const std::map<std::string, formats::FileDigest>* files = nullptr);
 
 // The inverse, without arrays; a contribution that is not admitted has no chunks yet. INVALID_ARGUMENT for anything
-// that CheckpointToJson does not write, or that it wrote otherwise: what a worker of before wrote has no digests.
-// FAILED_PRECONDITION: a later one wrote it.
+// that CheckpointToJson does not write, or that it wrote otherwise. FAILED_PRECONDITION: it is of another format.
 absl::StatusOr<LoadedCheckpoint> CheckpointFromJson(const std::string& text);
 
 std::string IdentityToJson(const CheckpointIdentity& identity);

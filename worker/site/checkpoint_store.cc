@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/aligned.h"
 #include "core/check.h"
-#include "core/outer_step.h"
 #include "formats/atomic_file.h"
 #include "formats/numbered_files.h"
 #include "formats/safetensors.h"
@@ -78,23 +77,6 @@ absl::Status ReadArray(const formats::SafetensorsFile& file, const std::string& 
   return file.Read(name, stored);
 }
 
-// Format 1 kept g of the last update; where θ is yet to move by it, its step follows.
-absl::Status ReadStepOfGradient(const formats::SafetensorsFile& file, size_t p, float momentum, Storage& storage,
-                                replica::ReplicaArrays& arrays) {
-  std::span<const float> gradient;
-  RETURN_IF_ERROR(ReadArray(file, absl::StrCat(p, ".staging"), storage, gradient));
-  if (gradient.empty()) {
-    return absl::DataLossError(absl::StrCat("fragment ", p, ": expected the step that θ is yet to move by, got none"));
-  }
-  if (gradient.size() != arrays.momentum.size()) {
-    return absl::DataLossError(
-        absl::StrCat(p, ".staging: expected ", arrays.momentum.size(), " values, got ", gradient.size()));
-  }
-  core::OuterDirection({.lr = arrays.step_lr, .momentum = momentum}, arrays.momentum, storage.back());
-  arrays.step = gradient;
-  return absl::OkStatus();
-}
-
 absl::Status ReadArrays(const std::string& folder, LoadedCheckpoint& loaded) {
   ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(In(folder, kSyncArrays)));
   auto storage = std::make_shared<Storage>();
@@ -107,7 +89,7 @@ absl::Status ReadArrays(const std::string& folder, LoadedCheckpoint& loaded) {
     RETURN_IF_ERROR(status);
     const FragmentFacts& facts = loaded.site.facts.fragments[p];
     if (facts.applied == facts.version || facts.merged || !arrays.step.empty()) continue;
-    RETURN_IF_ERROR(ReadStepOfGradient(file, p, loaded.outer_momentum[p], *storage, arrays));
+    return absl::DataLossError(absl::StrCat("fragment ", p, ": expected the step that θ is yet to move by, got none"));
   }
   loaded.site.storage = storage;
   return absl::OkStatus();
@@ -119,6 +101,7 @@ absl::StatusOr<LoadedCheckpoint> ReadFolder(const std::string& folder) {
   if (!loaded.ok()) {
     return absl::Status(loaded.status().code(), absl::StrCat(In(folder, kSyncJson), " ", loaded.status().message()));
   }
+  if (loaded->files.empty()) return absl::DataLossError(absl::StrCat(In(folder, kSyncJson), " names no files"));
   for (const auto& [name, digest] : loaded->files) RETURN_IF_ERROR(formats::CheckFile(In(folder, name), digest));
   RETURN_IF_ERROR(ReadArrays(folder, *loaded));
   for (size_t p = 0; p < loaded->site.chunks.size(); ++p) {

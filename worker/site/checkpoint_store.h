@@ -45,7 +45,6 @@ struct LoadedCheckpoint {
   SiteCheckpoint site;
   std::string trainer_path;
   std::map<std::string, formats::FileDigest> files;  // beside sync.json; each is as it says
-  std::vector<float> outer_momentum;                 // μ of each fragment's last update, in format 1
 };
 
 class CheckpointStore {

@@ -129,22 +129,6 @@ class JournalTest : public testing::Test {
     ASSERT_TRUE(StateLog::Begin(directory, **found, (*found)->epoch, *rows).ok());
   }
 
-  // As a coordinator of format 3 left it.
-  void MakeFormer(const std::string& sql = "") const {
-    const auto database = *Database::Open(IndexPath(options_.directory), Database::Mode::kReadWrite);
-    const absl::Status status = database->Script(
-        ("ALTER TABLE contributions DROP COLUMN norm; ALTER TABLE rounds DROP COLUMN rolled_back_to; "
-         "ALTER TABLE sites DROP COLUMN refusals; ALTER TABLE sites DROP COLUMN quarantined; "
-         "ALTER TABLE sites DROP COLUMN starts_anew; ALTER TABLE sites DROP COLUMN releases; "
-         "ALTER TABLE contributions DROP COLUMN chunk_digests; ALTER TABLE rounds DROP COLUMN update_chunk_digests; "
-         "PRAGMA user_version = 3; " +
-         sql)
-            .c_str());
-    ASSERT_TRUE(status.ok()) << status;
-    std::filesystem::remove_all(options_.directory + "/log");
-    std::filesystem::remove(options_.directory + "/high_water");
-  }
-
   absl::Status OpenStatus() const { return Journal::Open(options_).status(); }
 
   static std::vector<std::string> FilesIn(const std::string& directory) {

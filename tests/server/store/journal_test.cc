@@ -102,20 +102,6 @@ TEST_F(JournalTest, NothingIsReadOfTheFragmentsOfOtherShards) {
   EXPECT_THAT(stored.fragments, SizeIs(3));
 }
 
-TEST_F(JournalTest, JournalOfTheFormerFormatGoesOn) {
-  core::RoundState rules{.started = true};
-  rules.sites["eu"] = {"s1", core::SiteState::kTraining, "", {0}, {0}, 1};
-  {
-    const auto journal = Open();
-    Seed(*journal, 1);
-    journal->Commit({.state = rules});
-  }
-  MakeFormer(
-      "ALTER TABLE sites DROP COLUMN stay; ALTER TABLE rounds DROP COLUMN codec_up; ALTER TABLE rounds DROP COLUMN "
-      "codec_down; ALTER TABLE rounds DROP COLUMN codec_next_up; PRAGMA user_version = 1;");
-  EXPECT_EQ(Load(*Open()).rounds.sites, rules.sites);
-}
-
 TEST_F(JournalTest, CodecsOfARoundComeBackWithItAndWithTheSnapshotOfItsVersion) {
   const RoundCodecs first{core::CodecId::kRotatedSign, core::CodecId::kRotatedLm4, core::CodecId::kRotatedLm2};
   const RoundCodecs second{core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign, core::CodecId::kRotatedLm4};

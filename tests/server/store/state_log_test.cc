@@ -261,19 +261,6 @@ TEST_F(StateLogTest, LongLogGoesOnInAnotherFile) {
   }
 }
 
-TEST_F(StateLogTest, DirectoryOfFormatThreeGoesOnWithItsRowsAndPayloads) {
-  const StoredRun before = Load(*Open());
-  MakeFormer();
-  const auto journal = Open();
-  const StoredRun after = Load(*journal);
-  EXPECT_EQ(after.rounds.versions, before.rounds.versions);
-  EXPECT_EQ(journal->epoch(), 4u);
-  ASSERT_THAT(after.fragments[0].to_replay, SizeIs(4));
-  EXPECT_EQ(after.fragments[0].to_replay[3].contributions[0].extent,
-            before.fragments[0].to_replay[3].contributions[0].extent);
-  EXPECT_EQ(FilesIn(At("set_aside")), std::vector<std::string>{"journal-format3.sqlite"});
-}
-
 TEST_F(StateLogTest, PayloadThatWasDamagedIsNamedWhenItIsRead) {
   const std::string path = At("segments/000003.segment");
   std::string bytes = ReadAll(path);

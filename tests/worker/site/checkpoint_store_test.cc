@@ -180,7 +180,7 @@ TEST_F(DamagedCheckpoint, WhereNoneIsWholeAllAreKeptAsideAndTheSiteHasNone) {
   EXPECT_EQ(LoadedStep(), 50);
 }
 
-TEST_F(DamagedCheckpoint, CheckpointOfAProgramOfBeforeHasNoDigests) {
+TEST_F(DamagedCheckpoint, WithoutDigestsItIsPassedOver) {
   std::string text = *formats::ReadFile(folder_ / "000002/sync.json", 1 << 20);
   nlohmann::json json = nlohmann::json::parse(text);
   json.erase("digest");
@@ -188,7 +188,21 @@ TEST_F(DamagedCheckpoint, CheckpointOfAProgramOfBeforeHasNoDigests) {
   EXPECT_EQ(LoadedStep(), 30) << "with files, but without a digest of itself";
   json.erase("files");
   folder_.Write("000002/sync.json", json.dump(1));
-  EXPECT_EQ(LoadedStep(), 40);
+  EXPECT_EQ(LoadedStep(), 30) << "and without files";
+}
+
+TEST_F(DamagedCheckpoint, OneOfAnotherFormatIsNotDamagedButRefused) {
+  for (const int format : {1, 3}) {
+    for (const char* name : {"000001/sync.json", "000002/sync.json"}) {
+      nlohmann::json json = nlohmann::json::parse(*formats::ReadFile(folder_ / name, 1 << 20));
+      json.erase("digest");
+      json["format"] = format;
+      folder_.Write(name, json.dump(1));
+    }
+    const absl::Status status = store_->Load("run", "eu").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("expected format 2, got ", format)));
+  }
 }
 
 TEST_F(CheckpointStoreTest, SecondWorkerIsKeptOut) {
@@ -202,146 +216,6 @@ TEST_F(CheckpointStoreTest, SessionIsRemembered) {
   ASSERT_TRUE(store->SaveSession(kIdentity).ok());
   EXPECT_EQ(store->LoadSession("run", "eu"), "5e551071");
   EXPECT_EQ(store->LoadSession("other", "eu"), "");
-}
-
-// ---- Format 1 ----
-
-// What a worker of format 1 wrote, of one fragment: the gradient of its last update in 0.staging.
-class FirstFormatTest : public CheckpointStoreTest {
- protected:
-  absl::StatusOr<LoadedCheckpoint> LoadFirstFormat(int applied, bool merged, int format = 1) {
-    auto store = CheckpointStore::Open(folder_.path());
-    if (!store.ok()) return store.status();
-    std::filesystem::create_directory(folder_ / "000007");
-    folder_.Write("000007/sync.json", absl::Substitute(R"({
- "format": $0,
- "fragments": [
-  {
-   "applied": $1,
-   "delay": 3,
-   "first": 2,
-   "merged": $2,
-   "merged_amount": {"steps": 3, "tokens": 30},
-   "outer_lr": 0.699999988079071,
-   "outer_momentum": 0.8999999761581421,
-   "pending": true,
-   "resolved": 6,
-   "sent": {"admitted": true, "amount": {"steps": 5, "tokens": 50}, "base": 7, "weight": {"steps": 2, "tokens": 20}},
-   "sites": ["eu", "us"],
-   "up": "int4",
-   "version": 8
-  }
- ],
- "lineage": "11",
- "run_id": "run",
- "session": "5e551071",
- "site": "eu",
- "sites": ["eu", "us"],
- "step": 42,
- "trained": {"steps": 7, "tokens": 70}
-})",
-                                                       format, applied, merged ? "true" : "false"));
-    const std::vector<formats::TensorData> arrays = {{"0.anchor", {3}, anchor_},
-                                                     {"0.momentum", {3}, momentum_},
-                                                     {"0.staging", {std::ssize(gradient_)}, gradient_},
-                                                     {"0.residual", {3}, residual_},
-                                                     {"0.next_residual", {3}, residual_}};
-    const auto written = formats::WriteSafetensors(folder_ / "000007/sync.safetensors", arrays, {});
-    if (!written.ok()) return written.status();
-    auto loaded = (*store)->Load("run", "eu");
-    if (!loaded.ok()) return loaded.status();
-    if (!loaded->has_value()) return absl::DataLossError((*store)->damage().at(0));
-    return **std::move(loaded);
-  }
-
-  std::vector<float> anchor_ = {1, 2, 3}, momentum_ = {0.3f, -7.1f, 1.0f + 0x1p-12f}, residual_ = {0, 0.5f, -1};
-  std::vector<float> gradient_ = {0.1f, 3.3f, -(1.0f + 0x1p-11f)};
-};
-
-TEST_F(FirstFormatTest, TheStepThatThetaIsYetToMoveByIsMadeOfTheGradient) {
-  const auto loaded = LoadFirstFormat(/*applied=*/7, /*merged=*/false);
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  const replica::ReplicaArrays& arrays = loaded->site.arrays.at(0);
-  ASSERT_EQ(arrays.step.size(), 3u);
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(arrays.step[i], std::fma(0.9f, momentum_[i], gradient_[i])) << i;
-  }
-  EXPECT_EQ(arrays.step_lr, 0.7f);
-  EXPECT_THAT(arrays.anchor, ElementsAreArray(anchor_));
-  EXPECT_THAT(arrays.momentum, ElementsAreArray(momentum_));
-  EXPECT_THAT(arrays.residual, ElementsAreArray(residual_));
-  EXPECT_THAT(arrays.next_residual, ElementsAreArray(residual_));
-  EXPECT_TRUE(arrays.pending);
-  EXPECT_EQ(arrays.up, core::CodecId::kInt4);
-}
-
-TEST_F(FirstFormatTest, WhatTheRulesKnowIsReadAsItWasWritten) {
-  const auto loaded = LoadFirstFormat(/*applied=*/7, /*merged=*/false);
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->identity, kIdentity);
-  const SiteFacts& facts = loaded->site.facts;
-  EXPECT_EQ(facts.step, 42);
-  EXPECT_EQ(facts.trained.steps, 7);
-  EXPECT_THAT(facts.sites, ElementsAre("eu", "us"));
-  const FragmentFacts& fragment = facts.fragments.at(0);
-  EXPECT_THAT((std::vector<core::Version>{fragment.version, fragment.applied, fragment.first, fragment.resolved}),
-              ElementsAre(8, 7, 2, 6));
-  EXPECT_EQ(fragment.delay, 3);
-  ASSERT_TRUE(fragment.sent.has_value());
-  EXPECT_TRUE(fragment.sent->admitted);
-  EXPECT_EQ(fragment.sent->base, 7);
-  EXPECT_EQ(fragment.sent->amount.tokens, 50);
-  EXPECT_EQ(fragment.sent->weight.steps, 2);
-  EXPECT_EQ(fragment.merged_amount.tokens, 30);
-  EXPECT_EQ(loaded->site.chunks.at(0), nullptr);  // admitted
-}
-
-TEST_F(FirstFormatTest, WhereThetaHasTheUpdateOrMixesItInThereIsNoStep) {
-  const auto applied = LoadFirstFormat(/*applied=*/8, /*merged=*/false);
-  ASSERT_TRUE(applied.ok()) << applied.status();
-  EXPECT_THAT(applied->site.arrays.at(0).step, ElementsAre());
-  const auto merged = LoadFirstFormat(/*applied=*/7, /*merged=*/true);
-  ASSERT_TRUE(merged.ok()) << merged.status();
-  EXPECT_THAT(merged->site.arrays.at(0).step, ElementsAre());
-}
-
-TEST_F(FirstFormatTest, AGradientOfAnotherSizeIsDamage) {
-  gradient_.pop_back();
-  const absl::Status status = LoadFirstFormat(/*applied=*/7, /*merged=*/false).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("0.staging: expected 3 values, got 2"));
-}
-
-TEST_F(FirstFormatTest, AMissingGradientIsDamageWhereThetaIsYetToMoveByIt) {
-  gradient_.clear();
-  const absl::Status status = LoadFirstFormat(/*applied=*/7, /*merged=*/false).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("expected the step that θ is yet to move by"));
-  EXPECT_TRUE(LoadFirstFormat(/*applied=*/8, /*merged=*/false).ok());
-}
-
-TEST_F(FirstFormatTest, AFormatOfTheFutureIsRefusedByItsNumber) {
-  const absl::Status status = LoadFirstFormat(7, false, /*format=*/3).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("expected format 1 to 2, got 3"));
-}
-
-TEST_F(FirstFormatTest, WhatIsWrittenAnewIsOfFormatTwoAndHasTheStep) {
-  auto loaded = LoadFirstFormat(/*applied=*/7, /*merged=*/false);
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  const TemporaryFolder folder;
-  auto store = *CheckpointStore::Open(folder.path());
-  const auto saves = [](const std::string& path) -> absl::StatusOr<formats::FileDigest> {
-    if (auto status = formats::WriteFileAtomically(path, ""); !status.ok()) return status;
-    return formats::DigestOfFile(path);
-  };
-  ASSERT_TRUE(store->Save(kIdentity, loaded->site, saves, 1).ok());
-  const auto again = store->Load("run", "eu");
-  ASSERT_TRUE(again.ok() && again->has_value()) << again.status();
-  EXPECT_THAT((*again)->site.arrays.at(0).step, ElementsAreArray(loaded->site.arrays.at(0).step));
-  const auto text = formats::ReadFile(folder / "000001/sync.json", 1 << 20);
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, HasSubstr("\"format\": 2"));
 }
 
 }  // namespace
