@@ -130,7 +130,7 @@ absl::Status Coordinator::TakeUpdate(const v1::MembershipUpdate& update) {
     RETURN_IF_ERROR(options_.check_config(update.run_config()));
   }
   ASSIGN_OR_RETURN(core::Membership membership, transport::FromProto(update));
-  // A shard 0 of before gives no number: then it may be another model.
+  // One without a number may be another model.
   const bool may_replace = !update.has_generation() || update.generation() > model_.generation();
   if (model_.state() == ModelState::kSaving && update.has_manifest() && may_replace) {
     late_update_ = update;  // the whole of it, so that the last one is enough

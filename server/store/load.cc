@@ -79,9 +79,7 @@ absl::Status LoadRunRecord(Database& database, const std::string& prefix, RunRec
   return ParseList(database, tensors_key, tensors.value_or(""), run.tensors_of_fragment);
 }
 
-// A directory of a coordinator that did not number models has generation 1. One that such a coordinator has seeded
-// meanwhile may have another model than was declared before: the next generation.
-absl::Status LoadModel(Database& database, const RunRecord& seeded, ModelRecord& model) {
+absl::Status LoadModel(Database& database, ModelRecord& model) {
   RETURN_IF_ERROR(LoadRunRecord(database, "model_", model.run));
   ASSIGN_OR_RETURN(const std::optional<std::string> seeder, ReadMeta(database, "model_seeder"));
   ASSIGN_OR_RETURN(const std::optional<std::string> generation, ReadMeta(database, "model_generation"));
@@ -89,8 +87,6 @@ absl::Status LoadModel(Database& database, const RunRecord& seeded, ModelRecord&
     return database.Damaged(absl::StrCat("model_generation is ", *generation));
   }
   model.seeder = seeder.value_or("");
-  if (seeded.manifest.empty() || seeded == model.run) return absl::OkStatus();
-  model = {.generation = model.generation + 1, .run = seeded, .seeder = ""};
   return absl::OkStatus();
 }
 
@@ -297,7 +293,7 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
   ASSIGN_OR_RETURN(const std::optional<std::string> run_config, ReadMeta(database, "run_config"));
   stored.run_config = run_config.value_or("");
   RETURN_IF_ERROR(LoadRunRecord(database, /*prefix=*/"", stored.run));
-  RETURN_IF_ERROR(LoadModel(database, stored.run, stored.model));
+  RETURN_IF_ERROR(LoadModel(database, stored.model));
   RETURN_IF_ERROR(LoadEvalLoss(database, stored.eval_loss));
   RETURN_IF_ERROR(LoadData(database, stored.data));
   core::RoundState& rules = stored.rounds;

@@ -1,5 +1,4 @@
-// The model and the config of a run in the journal: the model is found again before and after the seed, and by programs
-// of before not at all. What its sites have said of their data is, too.
+// The model and the config of a run in the journal: the model is found again before and after the seed. What its sites have said of their data is, too.
 #include "tests/server/store/journal_for_test.h"
 
 namespace causeway::server {
@@ -41,19 +40,6 @@ TEST_F(ModelRecordTest, SeededModelKeepsItsNumber) {
   journal->Commit({.model = ModelRecord{.generation = 2, .run = RunOf(2), .seeder = "eu"}});
   Seed(*journal, 2);
   EXPECT_EQ(Load(*journal).model, (ModelRecord{2, RunOf(2), "eu"}));
-}
-
-TEST_F(ModelRecordTest, SeededDirectoryOfBeforeIsGenerationOne) {
-  const auto journal = Open();
-  Seed(*journal, 2);
-  EXPECT_EQ(Load(*journal).model, (ModelRecord{1, RunOf(2), ""}));
-}
-
-TEST_F(ModelRecordTest, ModelThatAProgramOfBeforeHasSeededInTheMeantimeIsTheNextOne) {
-  const auto journal = Open();
-  journal->Commit({.model = ModelRecord{.generation = 1, .run = RunOf(3), .seeder = "eu"}});
-  Seed(*journal, 2);
-  EXPECT_EQ(Load(*journal).model, (ModelRecord{2, RunOf(2), ""}));
 }
 
 TEST_F(ModelRecordTest, HigherGenerationForgetsTheSeedOfTheOneBeforeAndTakesAnother) {
