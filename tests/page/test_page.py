@@ -74,6 +74,8 @@ def expected(field, status):
         return next(fragment for fragment in status["fragments"] if str(fragment["id"]) == rest[0])[rest[1]]
     value = status
     for name in (first, *rest):
+        if value is None:
+            return None  # of what is null, like eval_loss where each site has its own, the page shows nothing
         value = value[name]
     return value
 

@@ -48,7 +48,9 @@ function showLossFigures(node, status) {
         ...sites.map(([name, one]) => `${name}: eval loss ${RULES.loss(one.loss)} on its own data.`)
       ].join(' ').trim());
   node.hidden = loss === null;
-  if (loss !== null) showRunLoss(node, loss || {});
+  // A run whose sites turn out to hold out data of their own has no loss any more: no figure of it stays in the page.
+  if (loss === null) node.replaceChildren();
+  else showRunLoss(node, loss || {});
 }
 
 function showRunLoss(node, loss) {
