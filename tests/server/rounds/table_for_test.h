@@ -1,6 +1,8 @@
 // Words for the tests of the rules: a table with a clock that stands still, and the actions of one kind.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -41,6 +43,14 @@ std::vector<T> ActionsOf(const Actions& actions) {
   return chosen;
 }
 
+// The only action of that kind; the test fails if there is none or another.
+template <typename T>
+T Only(const Actions& actions) {
+  const std::vector<T> chosen = ActionsOf<T>(actions);
+  EXPECT_EQ(chosen.size(), 1);
+  return chosen.empty() ? T{} : chosen[0];
+}
+
 inline core::SessionId SessionOf(const core::SiteId& site) { return site + "-1"; }
 
 // Joins, seeds if nobody has, and is ready. What the last step asked for.
@@ -48,6 +58,16 @@ inline Actions Arrive(RoundTable& table, const core::SiteId& site, int64_t now_m
   table.Join({.site = site, .session = SessionOf(site), .held = {}}, now_ms);
   table.Seeded();
   return table.Ready(site, SessionOf(site));
+}
+
+// A run in which these sites are; it has begun with the last of them.
+inline RoundTable TableOf(const std::vector<core::SiteId>& sites, const RoundRules& rules) {
+  RoundTable table(rules, {}, 0);
+  for (const core::SiteId& site : sites) Arrive(table, site);
+  return table;
+}
+inline RoundTable TableOf(const std::vector<core::SiteId>& sites) {
+  return TableOf(sites, Rules(8, 1, 0, static_cast<int>(sites.size())));
 }
 
 inline absl::Status Check(const RoundTable& table, const core::SiteId& site, core::FragmentId fragment,
@@ -61,6 +81,14 @@ inline Actions Contribute(RoundTable& table, const core::SiteId& site, core::Fra
   const absl::Status status = Check(table, site, fragment, base, tokens, steps);
   if (!status.ok()) std::abort();
   return table.Admit(site, fragment, {.base = base, .tokens = tokens, .steps = steps}, /*transfer_ms=*/0, now_ms);
+}
+
+// One after the other; what the last one asked for.
+inline Actions ContributeEach(RoundTable& table, const std::vector<core::SiteId>& sites, core::FragmentId fragment,
+                              core::Version base, int64_t now_ms = 0) {
+  Actions last;
+  for (const core::SiteId& site : sites) last = Contribute(table, site, fragment, base, now_ms);
+  return last;
 }
 
 inline Actions LeaveRun(RoundTable& table, const core::SiteId& site, bool finished = false, int64_t now_ms = 0) {

@@ -5,16 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace causeway::server {
 namespace {
 
 using core::SiteState;
+using enum Severity;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
+using ::testing::Not;
 
 // Three sites that train, and nothing to complain about.
 StatusSnapshot Healthy() {
@@ -41,201 +43,139 @@ std::vector<std::string> NamesOf(const std::vector<Alarm>& alarms) {
   return names;
 }
 
-// The alarm of that name; ends the test's step if it is not there alone.
-Alarm TheAlarm(const StatusSnapshot& snapshot) {
-  const std::vector<Alarm> alarms = FindAlarms(snapshot);
-  EXPECT_THAT(alarms, SizeIs(1));
-  if (alarms.empty()) return {};
-  EXPECT_THAT(kAlarmNames, ::testing::Contains(alarms[0].name));
-  EXPECT_FALSE(alarms[0].text.empty());
-  return alarms[0];
+void Gone(StatusSnapshot& snapshot, int site) { snapshot.sites[site].state = SiteState::kGone; }
+
+struct Expected {
+  Severity severity = kWarning;
+  std::string name;
+  std::optional<core::SiteId> site = {};
+  ::testing::Matcher<std::string> text = Not(IsEmpty());
+  std::optional<core::FragmentId> fragment = {};
+};
+
+struct AlarmCase {
+  std::string when;
+  std::function<void(StatusSnapshot&)> change;  // of a healthy run
+  Expected alarm = {};                          // the only one; none is on if it has no name
+};
+
+void ExpectAlarms(const std::vector<AlarmCase>& cases) {
+  for (const AlarmCase& one : cases) {
+    SCOPED_TRACE(one.when);
+    StatusSnapshot snapshot = Healthy();
+    one.change(snapshot);
+    const std::vector<Alarm> alarms = FindAlarms(snapshot);
+    EXPECT_EQ(NamesOf(alarms), std::vector<std::string>(one.alarm.name.empty() ? 0 : 1, one.alarm.name));
+    if (one.alarm.name.empty() || alarms.empty()) continue;
+    EXPECT_THAT(kAlarmNames, ::testing::Contains(alarms[0].name));
+    EXPECT_EQ(alarms[0].severity, one.alarm.severity);
+    EXPECT_EQ(alarms[0].site, one.alarm.site);
+    EXPECT_EQ(alarms[0].fragment, one.alarm.fragment);
+    EXPECT_THAT(alarms[0].text, one.alarm.text);
+  }
 }
 
 TEST(Alarms, AHealthyRunHasNone) { EXPECT_THAT(FindAlarms(Healthy()), IsEmpty()); }
 
-TEST(Alarms, ASiteThatTrainsAloneWhileOthersAreGone) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.min_quorum = 1;
-  snapshot.sites[0].state = snapshot.sites[2].state = SiteState::kGone;
-  const Alarm alarm = TheAlarm(snapshot);
-  EXPECT_EQ(alarm.name, "site_alone");
-  EXPECT_EQ(alarm.site, "eu");
-  EXPECT_EQ(alarm.severity, Severity::kWarning);
-  EXPECT_THAT(alarm.text, HasSubstr("2 sites"));
-}
-
-TEST(Alarms, ASiteThatTrainsAloneThoughMoreWereToCome) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.min_quorum = 1;
-  snapshot.sites.resize(1);
-  EXPECT_EQ(TheAlarm(snapshot).name, "site_alone");
-  snapshot.min_sites = 1;
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "a run of one site is meant so";
-}
-
-TEST(Alarms, ASiteWhoseLeaseEnded) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.sites[2].state = SiteState::kGone;
-  snapshot.sites[2].reason = "not heard of for 1000 ms (lease_ms)";
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "gone, but it took its leave";
-  snapshot.sites[2].lost = true;
-  const Alarm alarm = TheAlarm(snapshot);
-  EXPECT_EQ(alarm.name, "site_gone");
-  EXPECT_EQ(alarm.severity, Severity::kWarning);
-  EXPECT_EQ(alarm.site, "us");
-  EXPECT_THAT(alarm.text, HasSubstr("not heard of for 1000 ms"));
+TEST(Alarms, SitesThatAreMissedAreToldOfUntilTheRunEnds) {
+  const auto alone = [](auto& run) { Gone(run, 0), Gone(run, 2), run.min_quorum = 1; };
+  const auto of_one = [](auto& run) { run.sites.resize(1), run.min_quorum = 1; };
+  const auto left = [](auto& run) { Gone(run, 2), run.sites[2].reason = "not heard of for 1000 ms (lease_ms)"; };
+  const auto lost = [](auto& run) { Gone(run, 0), Gone(run, 2), run.sites[0].lost = true; };
+  ExpectAlarms({
+      {"one trains alone while others are gone", alone, {kWarning, "site_alone", "eu", HasSubstr("2 sites")}},
+      {"one trains alone though more were to come", of_one, {kWarning, "site_alone", "asia"}},
+      {"a run of one site is meant so", [&](auto& run) { of_one(run), run.min_sites = 1; }},
+      {"one is gone, but it took its leave", left},
+      {"the lease of one ended",
+       [&](auto& run) { left(run), run.sites[2].lost = true; },
+       {kWarning, "site_gone", "us", HasSubstr("not heard of for 1000 ms")}},
+      {"a lost site of a run that is finished", [&](auto& run) { lost(run), run.finished = true; }},
+      {"a lost site of a run that was stopped",
+       [&](auto& run) { lost(run), run.stopped = true, run.state = "paused"; }},
+      {"fewer are active than a round needs",
+       [](auto& run) { Gone(run, 0), Gone(run, 2), run.state = "paused"; },
+       {kCritical, "below_quorum", {}, HasSubstr("1 site is active, 2 needed")}},
+      {"the run waits for its first sites", [](auto& run) { run.sites.clear(), run.state = "waiting"; }},
+  });
 }
 
 TEST(Alarms, EachLostSiteHasOneBesideThatTheLastTrainsAlone) {
   StatusSnapshot snapshot = Healthy();
   snapshot.min_quorum = 1;
-  for (const int i : {0, 1}) snapshot.sites[i].state = SiteState::kGone, snapshot.sites[i].lost = true;
+  for (const int i : {0, 1}) Gone(snapshot, i), snapshot.sites[i].lost = true;
   EXPECT_THAT(NamesOf(FindAlarms(snapshot)), ElementsAre("site_alone", "site_gone", "site_gone"));
 }
 
-TEST(Alarms, NobodyIsMissedAtTheEndOfARun) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.sites[0].state = snapshot.sites[2].state = SiteState::kGone;
-  snapshot.sites[0].lost = true;
-  snapshot.finished = true;
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
-  snapshot.finished = false;
-  snapshot.stopped = true;
-  snapshot.state = "paused";
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
+TEST(Alarms, ASiteOfTheRunHasOneForWhatIsWrongWithIt) {
+  const auto mismatched = [](int64_t ago_ms, std::vector<core::FragmentId> now) {
+    return [=](auto& run) { run.sites[1].mismatched_unix_ms = run.unix_ms - ago_ms, run.sites[1].mismatches = now; };
+  };
+  const auto trend = [](ResidualTrend residual) { return [=](auto& run) { run.sites[2].residual = residual; }; };
+  ExpectAlarms({
+      {"its digest is not the coordinator's",
+       mismatched(0, {3, 4}),
+       {kCritical, "digest_mismatch", "eu", Not(IsEmpty()), 3}},
+      {"a mismatch that is mended is shown for a while, without a fragment",
+       mismatched(30'000, {}),
+       {kCritical, "digest_mismatch", "eu", HasSubstr("agrees again")}},
+      {"its residual doubled and is larger than ever",
+       trend({.now = 2.0, .before = 1.0, .largest_ago = 1.9}),
+       {kWarning, "residual_growing", "us"}},
+      {"its residual has not doubled", trend({.now = 1.99, .before = 1.0, .largest_ago = 1.5})},
+      {"its residual was as large before", trend({.now = 2.0, .before = 1.0, .largest_ago = 2.0})},
+      {"its codec drops nothing", trend({})},
+      {"its control stream is broken",
+       [](auto& run) { run.sites[0].lease_s_left = 4.2; },
+       {kWarning, "site_silent", "asia", HasSubstr("5 s")}},
+  });
 }
 
-TEST(Alarms, FewerActiveSitesThanARoundNeeds) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.state = "paused";
-  snapshot.sites[0].state = snapshot.sites[2].state = SiteState::kGone;
-  const Alarm alarm = TheAlarm(snapshot);
-  EXPECT_EQ(alarm.name, "below_quorum");
-  EXPECT_EQ(alarm.severity, Severity::kCritical);
-  EXPECT_THAT(alarm.text, HasSubstr("1 site is active, 2 needed"));
+TEST(Alarms, TheCoordinatorsMachineWarnsBeforeItIsCritical) {
+  const auto slowest = [](double slowest_s) { return [=](auto& run) { run.syncs.slowest_s = slowest_s; }; };
+  const auto disk_free = [](int64_t bytes) { return [=](auto& run) { run.host.disk_free_bytes = bytes; }; };
+  const auto ends_in = [](int64_t left_s) {
+    return [=](auto& run) { run.host.certificate_expires_unix_s = run.unix_ms / 1000 + left_s; };
+  };
+  const auto damages = [](std::vector<std::string> found) {
+    return [=](auto& run) { run.scrub.passes = 1, run.scrub.damages = found; };
+  };
+  constexpr int64_t kDayS = 86'400;
+  ExpectAlarms({
+      {"a sync below a second", slowest(0.99)},
+      {"a disk that takes seconds to sync",
+       slowest(4),
+       {kWarning, "disk_slow", {}, HasSubstr("took 4.0 s to make a commit durable")}},
+      {"a disk that takes ten seconds", slowest(10), {kCritical, "disk_slow"}},
+      {"no damage was found", damages({})},
+      {"damage is told with its cure",
+       damages({"a: is damaged at byte 7; do this", "b"}),
+       {kCritical, "damage_found", {}, "a: is damaged at byte 7; do this (and 1 more)"}},
+      {"twice of what is reserved is free", disk_free(2'000)},
+      {"less than twice is free", disk_free(1'999), {kWarning, "disk_low"}},
+      {"less than 1.25 times is free", disk_free(1'249), {kCritical, "disk_low"}},
+      {"the coordinator does not look at the disk",
+       [&](auto& run) { disk_free(1'249)(run), run.host.disk_reserved_bytes = 0; }},
+      {"a certificate that holds for 30 days", ends_in(30 * kDayS)},
+      {"a certificate that holds for less than 30 days", ends_in(30 * kDayS - 1), {kWarning, "certificate_ending"}},
+      {"a certificate that holds for less than 3 days", ends_in(3 * kDayS - 1), {kCritical, "certificate_ending"}},
+      {"a certificate that has ended", ends_in(-1), {kCritical, "certificate_ending", {}, HasSubstr("has ended")}},
+      {"without TLS", [](auto& run) { run.host.certificate_expires_unix_s.reset(); }},
+  });
 }
 
-TEST(Alarms, ARunThatWaitsForItsFirstSitesIsNotBelowQuorum) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.state = "waiting";
-  snapshot.sites.clear();
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
-}
-
-TEST(Alarms, ADigestThatIsNotTheCoordinators) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.sites[1].mismatches = {3, 4};
-  snapshot.sites[1].mismatched_unix_ms = snapshot.unix_ms;
-  const Alarm alarm = TheAlarm(snapshot);
-  EXPECT_EQ(alarm.name, "digest_mismatch");
-  EXPECT_EQ(alarm.severity, Severity::kCritical);
-  EXPECT_EQ(alarm.site, "eu");
-  EXPECT_EQ(alarm.fragment, 3);
-}
-
-TEST(Alarms, AMismatchThatIsMendedIsShownForAWhileWithoutAFragment) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.sites[1].mismatched_unix_ms = snapshot.unix_ms - 30'000;
-  const Alarm alarm = TheAlarm(snapshot);
-  EXPECT_EQ(alarm.name, "digest_mismatch");
-  EXPECT_FALSE(alarm.fragment);
-  EXPECT_THAT(alarm.text, HasSubstr("agrees again"));
-}
-
-TEST(Alarms, AResidualThatDoubledAndIsLargerThanEver) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.sites[2].residual = ResidualTrend{.now = 2.0, .before = 1.0, .largest_ago = 1.9};
-  const Alarm alarm = TheAlarm(snapshot);
-  EXPECT_EQ(alarm.name, "residual_growing");
-  EXPECT_EQ(alarm.site, "us");
-  snapshot.sites[2].residual = ResidualTrend{.now = 1.99, .before = 1.0, .largest_ago = 1.5};
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "not doubled";
-  snapshot.sites[2].residual = ResidualTrend{.now = 2.0, .before = 1.0, .largest_ago = 2.0};
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "it was as large before";
-  snapshot.sites[2].residual = ResidualTrend{};
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "a codec that drops nothing";
-}
-
-TEST(Alarms, ADiskThatTakesSecondsToSyncIsSlow) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.syncs.slowest_s = 0.99;
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
-  snapshot.syncs.slowest_s = 4;
-  EXPECT_EQ(TheAlarm(snapshot).name, "disk_slow");
-  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kWarning);
-  EXPECT_THAT(TheAlarm(snapshot).text, HasSubstr("took 4.0 s to make a commit durable"));
-  snapshot.syncs.slowest_s = 10;
-  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kCritical);
-}
-
-TEST(Alarms, DamageThatWasFoundIsToldWithItsCure) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.scrub.passes = 1;
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
-  snapshot.scrub.damages = {"a: is damaged at byte 7; do this", "b"};
-  EXPECT_EQ(TheAlarm(snapshot).name, "damage_found");
-  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kCritical);
-  EXPECT_EQ(TheAlarm(snapshot).text, "a: is damaged at byte 7; do this (and 1 more)");
-}
-
-TEST(Alarms, ADiskThatFillsUpWarnsBeforeItIsCritical) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.host.disk_free_bytes = 2'000;
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
-  snapshot.host.disk_free_bytes = 1'999;
-  EXPECT_EQ(TheAlarm(snapshot).name, "disk_low");
-  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kWarning);
-  snapshot.host.disk_free_bytes = 1'249;
-  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kCritical);
-  snapshot.host.disk_reserved_bytes = 0;
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "the coordinator does not look at the disk";
-}
-
-TEST(Alarms, ACertificateThatEndsWarnsBeforeItIsCritical) {
-  StatusSnapshot snapshot = Healthy();
-  const int64_t now_s = snapshot.unix_ms / 1000;
-  snapshot.host.certificate_expires_unix_s = now_s + 30 * 86'400;
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
-  snapshot.host.certificate_expires_unix_s = now_s + 30 * 86'400 - 1;
-  EXPECT_EQ(TheAlarm(snapshot).name, "certificate_ending");
-  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kWarning);
-  snapshot.host.certificate_expires_unix_s = now_s + 3 * 86'400 - 1;
-  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kCritical);
-  snapshot.host.certificate_expires_unix_s = now_s - 1;
-  EXPECT_THAT(TheAlarm(snapshot).text, HasSubstr("has ended"));
-  snapshot.host.certificate_expires_unix_s.reset();
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty()) << "without TLS";
-}
-
-TEST(Alarms, ASiteWhoseControlStreamIsBroken) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.sites[0].lease_s_left = 4.2;
-  const Alarm alarm = TheAlarm(snapshot);
-  EXPECT_EQ(alarm.name, "site_silent");
-  EXPECT_EQ(alarm.site, "asia");
-  EXPECT_THAT(alarm.text, HasSubstr("5 s"));
-}
-
-TEST(Alarms, ARunThatAnOperatorPaused) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.state = "paused";
-  snapshot.paused = true;
-  EXPECT_EQ(TheAlarm(snapshot).name, "run_paused");
-}
-
-TEST(Alarms, AnEvaluationLossThatIsWorseThanAtTheStart) {
-  StatusSnapshot snapshot = Healthy();
-  snapshot.eval_loss_latest = 9.0;
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
-  snapshot.eval_loss_latest = 9.1;
-  EXPECT_EQ(TheAlarm(snapshot).name, "training_diverges");
-  EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kWarning);
-  for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    snapshot.eval_loss_latest = loss;
-    EXPECT_EQ(TheAlarm(snapshot).severity, Severity::kCritical);
-  }
-  snapshot.eval_loss_latest.reset();
-  EXPECT_THAT(FindAlarms(snapshot), IsEmpty());
+TEST(Alarms, TheRunHasOneWhileItIsPausedOrDiverges) {
+  const auto loss = [](std::optional<double> latest) { return [=](auto& run) { run.eval_loss_latest = latest; }; };
+  ExpectAlarms({
+      {"an operator paused it", [](auto& run) { run.paused = true, run.state = "paused"; }, {kWarning, "run_paused"}},
+      {"the evaluation loss is that of the start", loss(9.0)},
+      {"the evaluation loss is worse than at the start", loss(9.1), {kWarning, "training_diverges"}},
+      {"the evaluation loss is no number", loss(std::nan("")), {kCritical, "training_diverges"}},
+      {"the evaluation loss is infinite",
+       loss(std::numeric_limits<double>::infinity()),
+       {kCritical, "training_diverges"}},
+      {"there is no evaluation loss", loss({})},
+  });
 }
 
 TEST(Alarms, TheWorstComeFirst) {
