@@ -7,6 +7,7 @@ namespace causeway::transport {
 namespace {
 
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -178,6 +179,7 @@ TEST(VirtualEnds, JoiningAnewAfterAnyMessageKeepsWhatTheWelcomeKeepsAndDropsTheR
         EXPECT_EQ(world.coordinator->joins.back().stay(), count % 2 == 0 ? 0 : 5);
         EXPECT_EQ(world.listener.welcomes.back().kept_transfers, resumed);
         world.Sleep(std::chrono::seconds(30));
+        EXPECT_TRUE(!resumed || world.coordinator->requests.size() == 2) << "its streams were not broken";
         for (const SeenPtr& each : {up, down}) {
           ASSERT_THAT(each->ends, SizeIs(1));
           EXPECT_TRUE(!resumed || each->ends[0].ok()) << each->ends[0];
@@ -185,6 +187,28 @@ TEST(VirtualEnds, JoiningAnewAfterAnyMessageKeepsWhatTheWelcomeKeepsAndDropsTheR
       });
     }
   }
+}
+
+// At rates at which none of them ends by itself.
+TEST(VirtualEnds, WhatIsAskedForAgainTakesThePlaceOfItsEarlierRequestAndOfNoOther) {
+  VirtualLink world(1, {.max_up_bytes_per_s = 1, .max_down_bytes_per_s = 1, .channels = 1});
+  world.RunWelcomed([&] {
+    const Payload payload = PayloadOf(0, 0, 6, 4000);
+    const SeenPtr seed = world.Upload(0, 0, payload, /*initial=*/true);
+    const SeenPtr anchor = world.Fetch(0, 1, /*anchor=*/true, 6, 4000);
+    const SeenPtr other = world.Fetch(1, 1, /*anchor=*/true, 6, 4000);
+    world.Sleep(std::chrono::seconds(1));
+    const SeenPtr seed_again = world.Upload(0, 0, payload, /*initial=*/true);
+    const SeenPtr anchor_again = world.Download(0, /*anchor=*/true, 6);
+    world.Sleep(std::chrono::seconds(1));
+    for (const SeenPtr& each : {seed, anchor})
+      EXPECT_THAT(each->ends, ElementsAre(absl::CancelledError("the transfer was dropped")));
+    for (const SeenPtr& each : {seed_again, anchor_again, other}) EXPECT_FALSE(each->done());
+    EXPECT_THAT(world.coordinator->requests, SizeIs(3));
+    ASSERT_THAT(world.coordinator->headers, SizeIs(2));
+    EXPECT_TRUE(world.coordinator->headers[0].sends_all());
+    EXPECT_FALSE(world.coordinator->headers[1].sends_all()) << "it asks first what is missing";
+  });
 }
 
 TEST(VirtualEnds, AnchorsAndSeedsThatAreAskedForAgainAfterAnyMessageMoveOnce) {

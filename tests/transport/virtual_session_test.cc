@@ -200,6 +200,17 @@ TEST(VirtualSession, TransfersNameTheSessionAndTheModelAsTheyWereWelcomed) {
   });
 }
 
+TEST(VirtualSession, ACoordinatorOfBeforeGenerationsIsNamedNone) {
+  VirtualLink world(8, {}, kNear);
+  world.coordinator->welcome.clear_generation();
+  world.RunWelcomed([&] {
+    const SeenPtr up = world.Upload(0, 1, PayloadOf(0, 1, 1)), down = world.Fetch(0, 1, /*anchor=*/false, 1);
+    ASSERT_TRUE(world.Await([&] { return up->done() && down->done(); }));
+    EXPECT_FALSE(world.coordinator->headers.at(0).has_generation());
+    EXPECT_FALSE(world.coordinator->requests.at(0).has_generation());
+  });
+}
+
 TEST(VirtualSession, AnUpdateOfAnotherGenerationIsNotTakenAndAskedForAgain) {
   VirtualLink world(9, {}, kNear);
   world.coordinator->header_generation = 2;
