@@ -31,8 +31,7 @@ TEST_F(ControlSessionTest, TheFirstJoinWaitsForNothing) {
 TEST_F(ControlSessionTest, EachJoinThatIsNotAnsweredDoublesTheWaitUpToTheLast) {
   int64_t expected_ms = kFirstWaitMs;
   for (int attempt = 0; attempt < 10; ++attempt) {
-    Join();
-    session_.Ended(kLost, 100 * attempt);
+    JoinAndLose(100 * attempt);
     ASSERT_TRUE(session_.HasToWait());
     EXPECT_EQ(NextWaitMs(), expected_ms) << attempt;
     expected_ms = std::min(2 * expected_ms, core::kLastBackoffMs * 8 / 10);
@@ -40,70 +39,54 @@ TEST_F(ControlSessionTest, EachJoinThatIsNotAnsweredDoublesTheWaitUpToTheLast) {
 }
 
 TEST_F(ControlSessionTest, AWelcomeBeginsTheWaitsAnew) {
-  for (int attempt = 0; attempt < 4; ++attempt) {
-    Join();
-    session_.Ended(kLost, 1);
-  }
+  for (int attempt = 0; attempt < 4; ++attempt) JoinAndLose(1);
   JoinAndEnter();
   session_.Ended(kLost, 2);
   EXPECT_EQ(NextWaitMs(), kFirstWaitMs);
-  Join();
-  session_.Ended(kLost, 3);
+  JoinAndLose(3);
   EXPECT_EQ(NextWaitMs(), 2 * kFirstWaitMs);
 }
 
 TEST_F(ControlSessionTest, TheRandomNumberSpreadsTheWait) {
-  Join();
-  session_.Ended(kLost, 1);
+  JoinAndLose(1);
   EXPECT_NEAR(static_cast<double>(session_.TakeWait(std::numeric_limits<uint64_t>::max()).ms),
               1.2 * core::kFirstBackoffMs, 1);
 }
 
 TEST_F(ControlSessionTest, WhenTheCoordinatorSaysWhenToComeBackItIsNotEarlierAndOnlyOnce) {
-  Join();
-  session_.Refused(RefusedFor(7000), 1);
-  session_.Ended(grpc::Status::OK, 2);
+  JoinAndBeRefused(7000);
   EXPECT_EQ(NextWaitMs(), 7000);
-  Join();
-  session_.Ended(kLost, 3);
+  JoinAndLose(3);
   EXPECT_EQ(NextWaitMs(), 2 * kFirstWaitMs);
 }
 
 TEST_F(ControlSessionTest, ComingBackIsNeverSoonerThanTheBackoff) {
+  int64_t backoff_ms = kFirstWaitMs;
   for (const int64_t asked_ms : {int64_t{1}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
-    ControlSession session("eu", {}, 0, "s");
-    v1::Join join;
-    session.Join(false, &join);
-    session.Refused(RefusedFor(asked_ms), 1);
-    session.Ended(grpc::Status::OK, 2);
-    EXPECT_EQ(session.TakeWait(kLeast).ms, kFirstWaitMs) << asked_ms;
+    JoinAndBeRefused(asked_ms);
+    EXPECT_EQ(NextWaitMs(), backoff_ms) << asked_ms;
+    backoff_ms *= 2;
   }
 }
 
 TEST_F(ControlSessionTest, ComingBackIsNeverLaterThanInAnHour) {
-  Join();
-  session_.Refused(RefusedFor(std::numeric_limits<int64_t>::max()), 1);
-  session_.Ended(grpc::Status::OK, 2);
+  JoinAndBeRefused(std::numeric_limits<int64_t>::max());
   EXPECT_EQ(NextWaitMs(), 3'600'000);
 }
 
 TEST_F(ControlSessionTest, TheWaitSaysWhyTheStreamEnded) {
-  Join();
-  session_.Ended(kLost, 1);
+  JoinAndLose(1);
   EXPECT_EQ(session_.TakeWait(kLeast).error, "the connection is lost");
   EXPECT_EQ(session_.last_error(), "the connection is lost");
   Join();
   session_.Ended(grpc::Status::OK, 1);
   EXPECT_EQ(session_.last_error(), "the coordinator ended it");
-  Join();
-  session_.Refused(RefusedFor(5), 1);
-  session_.Ended(grpc::Status::OK, 1);
+  JoinAndBeRefused(5);
   EXPECT_EQ(session_.last_error(), "not yet") << "the refusal's reason stays";
 }
 
 TEST_F(ControlSessionTest, OnlyAStreamThatBrokeBeforeItsWelcomeHadNoConnection) {
-  Join();
-  session_.Ended(kLost, 1);
+  JoinAndLose(1);
   EXPECT_TRUE(session_.TakeWait(kLeast).unconnected);
   Join();
   session_.Ended({grpc::StatusCode::INTERNAL, "x"}, 1);
@@ -117,30 +100,23 @@ TEST_F(ControlSessionTest, OnlyAStreamThatBrokeBeforeItsWelcomeHadNoConnection) 
 
 TEST_F(ControlSessionTest, ItGivesUpWhenNoCoordinatorWasReachedForTheTimeAllowed) {
   session_.Begin(1000);
-  Join();
-  session_.Ended(kLost, 2000);
-  EXPECT_FALSE(session_.GivesUp(10'999));
-  EXPECT_TRUE(session_.GivesUp(11'000));
+  JoinAndLose(2000);
+  EXPECT_TRUE(GivesUpAt(11'000));
 }
 
 TEST_F(ControlSessionTest, AWelcomeBeginsTheTimeAllowedAnewWhenItsStreamBreaks) {
   session_.Begin(1000);
   JoinAndEnter();
   session_.Ended(kLost, 50'000);
-  EXPECT_FALSE(session_.GivesUp(59'999));
-  EXPECT_TRUE(session_.GivesUp(60'000));
-  Join();
-  session_.Ended(kLost, 55'000);
+  EXPECT_TRUE(GivesUpAt(60'000));
+  JoinAndLose(55'000);
   EXPECT_TRUE(session_.GivesUp(60'000)) << "a join without an answer begins nothing anew";
 }
 
 TEST_F(ControlSessionTest, ACoordinatorThatSaysWhenToComeBackWasReached) {
   session_.Begin(1000);
-  Join();
-  session_.Refused(RefusedFor(5), 9000);
-  session_.Ended(grpc::Status::OK, 9001);
-  EXPECT_FALSE(session_.GivesUp(18'999));
-  EXPECT_TRUE(session_.GivesUp(19'000));
+  JoinAndBeRefused(5, 9000);
+  EXPECT_TRUE(GivesUpAt(19'000));
 }
 
 TEST_F(ControlSessionTest, WithoutATimeAllowedItNeverGivesUp) {

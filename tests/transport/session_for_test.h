@@ -46,6 +46,19 @@ class ControlSessionTest : public ::testing::Test {
     Take(WelcomeOf("l", 1, 1, false));
     session_.Enter();
   }
+  // A stream that is lost before its welcome.
+  void JoinAndLose(int64_t now_ms) {
+    Join();
+    session_.Ended(kLost, now_ms);
+  }
+  // A stream that the coordinator refuses for now, and then ends.
+  void JoinAndBeRefused(int64_t retry_after_ms, int64_t now_ms = 1) {
+    Join();
+    session_.Refused(RefusedFor(retry_after_ms), now_ms);
+    session_.Ended(grpc::Status::OK, now_ms + 1);
+  }
+  // From that millisecond on.
+  bool GivesUpAt(int64_t now_ms) const { return !session_.GivesUp(now_ms - 1) && session_.GivesUp(now_ms); }
   bool Pings(int64_t now_ms) {
     v1::Progress report;
     return session_.Report(now_ms, &report);

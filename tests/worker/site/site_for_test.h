@@ -164,16 +164,67 @@ class SiteTest : public ::testing::Test {
     request.done(absl::OkStatus(), digest);
   }
 
+  // Answers the anchor that it asks for.
+  void AnswerAnchor(core::Version version, float anchor) {
+    transport::DownloadRequest request = link_.NextDownload();
+    EXPECT_EQ(request.kind, transport::DownloadKind::kAnchor);
+    Answer(request, {.version = version}, {anchor, 0}, DigestOf(anchor));
+  }
+
+  // Answers the update that leads to a version with the gradient 0.25, which makes that anchor.
+  void AnswerUpdate(transport::DownloadRequest request, transport::DownloadHeader update, float anchor) {
+    EXPECT_EQ(request.kind, transport::DownloadKind::kUpdate);
+    EXPECT_EQ(request.version + 1, update.version);
+    update.outer = {1, 0};
+    update.sites = {"eu", "us"};
+    Answer(request, std::move(update), {0.25f}, DigestOf(anchor));
+  }
+  void AnswerUpdate(transport::DownloadHeader update, float anchor) {
+    AnswerUpdate(link_.NextDownload(), std::move(update), anchor);
+  }
+
+  // The coordinator has no place for the site.
+  void Welcome(std::vector<core::Version> last_admitted = {}) {
+    link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = std::move(last_admitted)});
+  }
+
+  // It gives it one, once the site has said so many times that it is ready.
+  struct Place {
+    int ready = 1;
+    core::Step step = 0;
+    core::Version version = 0;
+    std::optional<core::Version> first = {};  // that it contributes to; without it: `version`
+  };
+  void Enter(const Place& place) {
+    link_.AwaitReady(place.ready);
+    link_.listener().OnEntry({.step = place.step,
+                              .versions = {place.version},
+                              .first_versions = {place.first.value_or(place.version)},
+                              .sites = {"eu", "us"}});
+  }
+
+  // On a thread of their own, since they wait for the coordinator.
+  auto JoinAside() {
+    return std::async(std::launch::async, [this] { return site_->Join(); });
+  }
+  auto StepAside(core::Step t) {
+    return std::async(std::launch::async, [this, t] { return site_->AfterStep(t); });
+  }
+
+  // Step 2 ends with this value, and sends.
+  transport::UploadRequest Send(float value = 1) {
+    value_[0] = value;
+    EXPECT_TRUE(site_->AfterStep(2).ok());
+    return link_.NextUpload();
+  }
+
   // Lets the site join a run whose anchor is `anchor` at `version`, and enter after `step`.
   absl::StatusOr<core::Step> Join(std::function<absl::StatusOr<core::Step>()> call, float anchor, core::Version version,
                                   core::Step step, core::Version first, int ready) {
     auto joined = std::async(std::launch::async, std::move(call));
-    link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
-    transport::DownloadRequest request = link_.NextDownload();
-    EXPECT_EQ(request.kind, transport::DownloadKind::kAnchor);
-    Answer(request, {.version = version}, {anchor, 0}, DigestOf(anchor));
-    link_.AwaitReady(ready);
-    link_.listener().OnEntry({.step = step, .versions = {version}, .first_versions = {first}, .sites = {"eu", "us"}});
+    Welcome();
+    AnswerAnchor(version, anchor);
+    Enter({ready, step, version, first});
     return joined.get();
   }
 
@@ -189,5 +240,13 @@ class SiteTest : public ::testing::Test {
   replica::HostStore store_{{value_}, nullptr};
   std::unique_ptr<Site> site_;
 };
+
+// It has entered a run before its first step, at version 0 and with the value 1.
+template <typename Fixture>
+class Joined : public Fixture {
+ protected:
+  void SetUp() override { ASSERT_TRUE(this->FirstJoin(1, 0, 0, 0).ok()); }
+};
+using JoinedSiteTest = Joined<SiteTest>;
 
 }  // namespace causeway::worker

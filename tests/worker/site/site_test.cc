@@ -18,28 +18,26 @@ TEST_F(SiteTest, JoinerTakesTheAnchorAndThePlaceItIsGiven) {
 
 TEST_F(SiteTest, SiteWithoutInitialValuesOffersNoneAndTakesThoseOfTheRun) {
   site_->HasNoInitialValues(absl::FailedPreconditionError("the model is on another machine"));
-  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  auto joined = JoinAside();
+  Welcome();
   transport::DownloadRequest request = link_.NextDownload();
   EXPECT_EQ(request.held_digest, 0u);
   Answer(request, {.version = 0}, {5, 0}, DigestOf(5));
-  link_.AwaitReady(1);
-  link_.listener().OnEntry({.step = 0, .versions = {0}, .first_versions = {0}, .sites = {"eu", "us"}});
+  Enter({.ready = 1, .step = 0, .version = 0});
   ASSERT_TRUE(joined.get().ok());
   EXPECT_THAT(value_, ElementsAre(5));
 }
 
 TEST_F(SiteTest, SiteWithoutInitialValuesFailsWhenItIsTheOneToSupplyThem) {
   site_->HasNoInitialValues(absl::FailedPreconditionError("the model is on another machine"));
-  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  auto joined = JoinAside();
+  Welcome();
   link_.listener().OnSeedRequest();
   EXPECT_EQ(joined.get().status(), absl::FailedPreconditionError("the model is on another machine"));
   EXPECT_EQ(link_.num_uploads(), 0u);
 }
 
-TEST_F(SiteTest, SendsAtItsStepAndMixesAfterTheDelay) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedSiteTest, SendsAtItsStepAndMixesAfterTheDelay) {
   ASSERT_EQ(*site_->AfterStep(1), 1);
   value_[0] = 0.5f;
   ASSERT_EQ(*site_->AfterStep(2), 2);  // SEND of base 0: H + t_0 = 2
@@ -47,10 +45,7 @@ TEST_F(SiteTest, SendsAtItsStepAndMixesAfterTheDelay) {
   EXPECT_EQ(upload.base, 0);
   EXPECT_EQ(*upload.chunks, ChunksOf({0.5f}));
   upload.done(absl::OkStatus());
-  transport::DownloadRequest update = link_.NextDownload();
-  EXPECT_EQ(update.kind, transport::DownloadKind::kUpdate);
-  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu", "us"}, .sites = {"eu", "us"}}, {0.25f},
-         DigestOf(0.75f));
+  AnswerUpdate({.version = 1, .merged = {"eu", "us"}}, 0.75f);
   value_[0] = 0.375f;
   ASSERT_EQ(*site_->AfterStep(3), 3);  // APPLY, α = 0
   EXPECT_THAT(value_, ElementsAre(0.75f));
@@ -91,8 +86,7 @@ TEST_F(SiteTest, AutomaticDelayAppliesAsLateAsItMayWhileNothingIsMeasured) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   ASSERT_TRUE(site_->AfterStep(4).ok());
   link_.NextUpload().done(absl::OkStatus());
-  transport::DownloadRequest update = link_.NextDownload();
-  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
+  AnswerUpdate({.version = 1, .merged = {"eu"}}, 0.75f);
   for (core::Step t : {5, 6}) {
     ASSERT_TRUE(site_->AfterStep(t).ok());
     EXPECT_THAT(value_, ElementsAre(1));
@@ -106,56 +100,41 @@ TEST_F(SiteTest, AutomaticDelayAppliesAsLateAsItMayWhileNothingIsMeasured) {
   EXPECT_THAT(progress.reason, HasSubstr("updates take"));
 }
 
-TEST_F(SiteTest, SiteWhoseAnchorDiffersFromTheCoordinatorsTakesANewPlaceWithTheRightOne) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
-  ASSERT_TRUE(site_->AfterStep(2).ok());
-  link_.NextUpload().done(absl::OkStatus());
-  transport::DownloadRequest update = link_.NextDownload();
-  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(9));
+TEST_F(JoinedSiteTest, SiteWhoseAnchorDiffersFromTheCoordinatorsTakesANewPlaceWithTheRightOne) {
+  Send().done(absl::OkStatus());
+  AnswerUpdate({.version = 1, .merged = {"eu"}}, 9);
   link_.AwaitRejoin();
   EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre());
-  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {0}});
-  transport::DownloadRequest anchor = link_.NextDownload();
-  EXPECT_EQ(anchor.kind, transport::DownloadKind::kAnchor);
-  Answer(anchor, {.version = 1}, {9, 0}, DigestOf(9));
-  link_.AwaitReady(2);
-  link_.listener().OnEntry({.step = 4, .versions = {1}, .first_versions = {1}, .sites = {"eu"}});
+  auto joined = StepAside(3);
+  Welcome({0});
+  AnswerAnchor(/*version=*/1, 9);
+  Enter({.ready = 2, .step = 4, .version = 1});
   EXPECT_EQ(*joined.get(), 4);
   EXPECT_THAT(value_, ElementsAre(9));
 }
 
-TEST_F(SiteTest, SiteThatIsBehindTheUpdatesThatAreKeptTakesANewPlaceAndKeepsWhatItTrained) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedSiteTest, SiteThatIsBehindTheUpdatesThatAreKeptTakesANewPlaceAndKeepsWhatItTrained) {
   value_[0] = 0.5f;
   ASSERT_TRUE(site_->AfterStep(1).ok());
   link_.NextDownload().done(absl::NotFoundError("pruned"), 0);
   link_.AwaitRejoin();
   EXPECT_THAT(value_, ElementsAre(0.5f));  // the step loop's, until it waits in Join
-  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(2); });
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
-  transport::DownloadRequest anchor = link_.NextDownload();
-  Answer(anchor, {.version = 6}, {4, 0}, DigestOf(4));
-  link_.AwaitReady(2);
-  link_.listener().OnEntry({.step = 12, .versions = {6}, .first_versions = {6}, .sites = {"eu"}});
+  auto joined = StepAside(2);
+  Welcome({-1});
+  AnswerAnchor(/*version=*/6, 4);
+  Enter({.ready = 2, .step = 12, .version = 6});
   EXPECT_EQ(*joined.get(), 12);
   EXPECT_THAT(value_, ElementsAre(3.5f));
 }
 
-TEST_F(SiteTest, SiteThatWasDroppedCatchesUpByTheUpdatesItMissedAndKeepsWhatItTrained) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
-  value_[0] = 0.5f;  // trained by 0.5
-  ASSERT_TRUE(site_->AfterStep(2).ok());
-  link_.NextUpload();
+TEST_F(JoinedSiteTest, SiteThatWasDroppedCatchesUpByTheUpdatesItMissedAndKeepsWhatItTrained) {
+  Send(0.5f);
   const transport::DownloadRequest lost = link_.NextDownload();  // never answered
-  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
-  transport::DownloadRequest missed = link_.NextDownload();
-  EXPECT_EQ(missed.kind, transport::DownloadKind::kUpdate);
-  EXPECT_EQ(missed.version, 0);
-  link_.AwaitReady(2);
-  link_.listener().OnEntry({.step = 4, .versions = {1}, .first_versions = {1}, .sites = {"eu", "us"}});
-  Answer(missed, {.version = 1, .outer = {1, 0}, .merged = {"us"}, .sites = {"eu", "us"}}, {0.25f}, DigestOf(0.75f));
+  auto joined = StepAside(3);
+  Welcome({-1});
+  const transport::DownloadRequest missed = link_.NextDownload();
+  Enter({.ready = 2, .step = 4, .version = 1});
+  AnswerUpdate(missed, {.version = 1, .merged = {"us"}}, 0.75f);
   EXPECT_EQ(*joined.get(), 4);
   EXPECT_THAT(value_, ElementsAre(0.25f));
   EXPECT_EQ(site_->stays(), 2);
@@ -164,43 +143,33 @@ TEST_F(SiteTest, SiteThatWasDroppedCatchesUpByTheUpdatesItMissedAndKeepsWhatItTr
   EXPECT_EQ(*link_.NextUpload().chunks, ChunksOf({0.5f}));  // what was not merged is in the next contribution
 }
 
-TEST_F(SiteTest, SiteThatWasDroppedTakesTheAnchorWhereUpdatesAreGoneAndKeepsWhatItTrained) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
-  value_[0] = 0.5f;
-  ASSERT_TRUE(site_->AfterStep(2).ok());
-  link_.NextUpload();
+TEST_F(JoinedSiteTest, SiteThatWasDroppedTakesTheAnchorWhereUpdatesAreGoneAndKeepsWhatItTrained) {
+  Send(0.5f);
   link_.NextDownload();
-  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  auto joined = StepAside(3);
+  Welcome({-1});
   link_.NextDownload().done(absl::NotFoundError("pruned"), 0);
-  transport::DownloadRequest anchor = link_.NextDownload();
-  EXPECT_EQ(anchor.kind, transport::DownloadKind::kAnchor);
-  Answer(anchor, {.version = 6}, {4, 0}, DigestOf(4));
-  link_.AwaitReady(2);
-  link_.listener().OnEntry({.step = 12, .versions = {6}, .first_versions = {6}, .sites = {"eu", "us"}});
+  AnswerAnchor(/*version=*/6, 4);
+  Enter({.ready = 2, .step = 12, .version = 6});
   EXPECT_EQ(*joined.get(), 12);
   EXPECT_THAT(value_, ElementsAre(3.5f));
 }
 
-TEST_F(SiteTest, SiteOfWhichAnUnknownContributionWasMergedStartsFromTheAnchor) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedSiteTest, SiteOfWhichAnUnknownContributionWasMergedStartsFromTheAnchor) {
   value_[0] = 0.5f;
   ASSERT_TRUE(site_->AfterStep(1).ok());
   link_.NextDownload();
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {0}});
-  auto joined = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
-  transport::DownloadRequest update = link_.NextDownload();
-  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
-  link_.AwaitReady(2);
-  link_.listener().OnEntry({.step = 4, .versions = {1}, .first_versions = {1}, .sites = {"eu"}});
+  Welcome({0});
+  auto joined = StepAside(3);
+  AnswerUpdate({.version = 1, .merged = {"eu"}}, 0.75f);
+  Enter({.ready = 2, .step = 4, .version = 1});
   EXPECT_EQ(*joined.get(), 4);
   EXPECT_THAT(value_, ElementsAre(0.75f));
 }
 
-TEST_F(SiteTest, StepLoopHoldsWhileTheRunIsPaused) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedSiteTest, StepLoopHoldsWhileTheRunIsPaused) {
   link_.listener().OnHold(true);
-  auto held = std::async(std::launch::async, [this] { return site_->AfterStep(1); });
+  auto held = StepAside(1);
   link_.listener().OnHold(false);
   EXPECT_EQ(*held.get(), 1);
 }
@@ -208,57 +177,47 @@ TEST_F(SiteTest, StepLoopHoldsWhileTheRunIsPaused) {
 TEST_F(SiteTest, OpenRoundWithoutTheJoinerMovesItWhenItIsDue) {
   // Version 3 is open and was sent at step 8; the joiner enters after step 8 and contributes from base 4 on.
   ASSERT_TRUE(FirstJoin(2, 3, 8, 4).ok());
-  transport::DownloadRequest update = link_.NextDownload();
-  EXPECT_EQ(update.version, 3);
   value_[0] = 1.5f;  // trained by 0.5
-  Answer(update, {.version = 4, .outer = {1, 0}, .merged = {"us"}, .sites = {"eu", "us"}}, {0.25f}, DigestOf(1.75f));
+  AnswerUpdate({.version = 4, .merged = {"us"}}, 1.75f);
   ASSERT_TRUE(site_->AfterStep(9).ok());
   EXPECT_THAT(value_, ElementsAre(1.25f));  // Δ = 0.5 as before
 }
 
 TEST_F(SiteTest, JoinerWhoseConnectionBreaksGoesOnWithWhatItDownloads) {
-  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  auto joined = JoinAside();
+  Welcome();
   transport::DownloadRequest anchor = link_.NextDownload();
   EXPECT_TRUE(link_.listener().GetStanding().joining);
   link_.listener().OnWelcome({.resumed = false, .kept_transfers = true, .map = map_, .last_admitted = {}});
   Answer(anchor, {.version = 3}, {5, 0}, DigestOf(5));
-  link_.AwaitReady(1);
-  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu"}});
+  Enter({.ready = 1, .step = 8, .version = 3});
   EXPECT_EQ(*joined.get(), 8);
   EXPECT_THAT(value_, ElementsAre(5));
 }
 
 TEST_F(SiteTest, SiteThatIsDroppedWhileItHoldsBeforeItsFirstStepJoinsAnew) {
-  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
+  auto joined = JoinAside();
   link_.listener().OnHold(true);
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
-  transport::DownloadRequest anchor = link_.NextDownload();
-  Answer(anchor, {.version = 3}, {5, 0}, DigestOf(5));
-  link_.AwaitReady(1);
-  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu"}});
+  Welcome();
+  AnswerAnchor(/*version=*/3, 5);
+  Enter({.ready = 1, .step = 8, .version = 3});
   EXPECT_EQ(link_.NextDownload().version, 3);
   link_.AwaitProgress([](const core::Progress& progress) { return progress.wall_s > 0; });  // it has entered, and holds
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
-  transport::DownloadRequest missed = link_.NextDownload();
-  EXPECT_EQ(missed.version, 3);
-  Answer(missed, {.version = 4, .outer = {1, 0}, .merged = {"us"}, .sites = {"us"}}, {0.25f}, DigestOf(4.75f));
-  link_.AwaitReady(2);
-  link_.listener().OnEntry({.step = 10, .versions = {4}, .first_versions = {4}, .sites = {"eu", "us"}});
+  Welcome({-1});
+  AnswerUpdate({.version = 4, .merged = {"us"}}, 4.75f);
+  Enter({.ready = 2, .step = 10, .version = 4});
   link_.listener().OnHold(false);
   EXPECT_EQ(*joined.get(), 10);
   EXPECT_THAT(value_, ElementsAre(4.75f));
 }
 
-TEST_F(SiteTest, SiteThatIsTakenForOneThatGoesOnAsksForANewPlace) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedSiteTest, SiteThatIsTakenForOneThatGoesOnAsksForANewPlace) {
   link_.listener().OnWelcome({.resumed = true, .kept_transfers = false, .map = map_, .last_admitted = {-1}});
   link_.AwaitRejoin();
   EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre());
 }
 
-TEST_F(SiteTest, NonFiniteValueEndsTheLoopAndIsNotSent) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedSiteTest, NonFiniteValueEndsTheLoopAndIsNotSent) {
   value_[0] = std::nanf("");
   auto step = site_->AfterStep(2);
   if (step.ok()) step = site_->AfterStep(3);  // the task thread may have met it already, or not
@@ -266,21 +225,17 @@ TEST_F(SiteTest, NonFiniteValueEndsTheLoopAndIsNotSent) {
   EXPECT_THAT(std::string(step.status().message()), HasSubstr("w is nan at index 0"));
 }
 
-TEST_F(SiteTest, StopEndsAWaitForAnUpdate) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedSiteTest, StopEndsAWaitForAnUpdate) {
   ASSERT_TRUE(site_->AfterStep(2).ok());
-  auto waiting = std::async(std::launch::async, [this] { return site_->AfterStep(3); });
+  auto waiting = StepAside(3);
   site_->RequestStop();
   EXPECT_EQ(waiting.get().status().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(SiteTest, RoundsThatAreOpenAtTheEndReachTheAnchorAlone) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedSiteTest, RoundsThatAreOpenAtTheEndReachTheAnchorAlone) {
   site_->Report({.step = 2});
-  ASSERT_TRUE(site_->AfterStep(2).ok());
-  link_.NextUpload().done(absl::OkStatus());
-  transport::DownloadRequest update = link_.NextDownload();
-  Answer(update, {.version = 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0.25f}, DigestOf(0.75f));
+  Send().done(absl::OkStatus());
+  AnswerUpdate({.version = 1, .merged = {"eu"}}, 0.75f);
   ASSERT_TRUE(site_->CompleteRounds().ok());
   EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre(1));
   EXPECT_THAT(value_, ElementsAre(1));
@@ -289,7 +244,7 @@ TEST_F(SiteTest, RoundsThatAreOpenAtTheEndReachTheAnchorAlone) {
 // ---- Checkpoints ----
 
 // A checkpoint as a file would bring it back: with arrays of its own.
-class SiteCheckpointTest : public SiteTest {
+class SiteCheckpointTest : public JoinedSiteTest {
  protected:
   SiteCheckpoint Save() {
     SiteCheckpoint copy;
@@ -316,7 +271,7 @@ class SiteCheckpointTest : public SiteTest {
     site_.reset();
     Make();
     site_->Restore(std::move(checkpoint));
-    auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
+    auto joined = JoinAside();
     transport::LinkListener& listener = link_.listener();
     EXPECT_TRUE(listener.GetStanding().from_checkpoint);
     listener.OnWelcome({.resumed = true, .map = map_, .last_admitted = {-1}});
@@ -325,10 +280,7 @@ class SiteCheckpointTest : public SiteTest {
 };
 
 TEST_F(SiteCheckpointTest, UpdateThatWasTakenAndNotYetInThetaMovesItAfterARestart) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
-  value_[0] = 0.5f;
-  ASSERT_TRUE(site_->AfterStep(2).ok());
-  link_.NextUpload();
+  Send(0.5f);
   transport::DownloadRequest update = link_.NextDownload();
   Answer(update, {.version = 1, .outer = {0.5f, 0.5f}, .merged = {"us"}, .sites = {"us"}}, {0.25f}, DigestOf(0.8125f));
   site_->FinishTasks();
@@ -347,10 +299,7 @@ TEST_F(SiteCheckpointTest, UpdateThatWasTakenAndNotYetInThetaMovesItAfterARestar
 }
 
 TEST_F(SiteCheckpointTest, ContributionThatIsNotAdmittedIsSentAgainAfterARestart) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
-  value_[0] = 0.5f;
-  ASSERT_TRUE(site_->AfterStep(2).ok());
-  const transport::UploadRequest before = link_.NextUpload();
+  const transport::UploadRequest before = Send(0.5f);
   link_.NextDownload();
   EXPECT_EQ(*Restart(Save()), 2);
   const transport::UploadRequest again = link_.NextUpload();
@@ -360,7 +309,6 @@ TEST_F(SiteCheckpointTest, ContributionThatIsNotAdmittedIsSentAgainAfterARestart
 }
 
 TEST_F(SiteCheckpointTest, CheckpointWhoseArraysDoNotFitTheRunIsRefused) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   SiteCheckpoint checkpoint = Save();
   checkpoint.arrays.at(0).momentum = checkpoint.arrays.at(0).momentum.first(10);
   const absl::Status status = Restart(checkpoint).status();

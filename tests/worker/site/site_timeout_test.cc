@@ -33,23 +33,16 @@ class SiteTimeoutTest : public SiteTest {
   // Waits for `count` more beats of the site's heart.
   void Beats(int count) { link_.AwaitReports(link_.num_reports() + count); }
 
-  // Answers the update from `base` with the gradient 0.25.
-  void AnswerUpdate(core::Version base, std::vector<core::SiteId> merged, float anchor) {
-    transport::DownloadRequest update = link_.NextDownload();
-    EXPECT_EQ(update.kind, transport::DownloadKind::kUpdate);
-    EXPECT_EQ(update.version, base);
-    Answer(update, {.version = base + 1, .outer = {1, 0}, .merged = std::move(merged), .sites = {"eu", "us"}}, {0.25f},
-           DigestOf(anchor));
-  }
-
   core::FakeClock clock_;
 };
+
+using JoinedTimeoutTest = Joined<SiteTimeoutTest>;
 
 // ---- Timeouts ----
 
 TEST_F(SiteTimeoutTest, JoinTimesOutAtEachOfItsWaitsAndGoesOnWhenCalledAgain) {
   EXPECT_TRUE(IsTimeout(site_->Join(kSoon).status()));  // no welcome
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  Welcome();
   EXPECT_TRUE(IsTimeout(site_->Join(kSoon).status()));  // no anchor
   transport::DownloadRequest anchor = link_.NextDownload();
   EXPECT_TRUE(IsTimeout(site_->Join(kSoon).status()));
@@ -67,19 +60,17 @@ TEST_F(SiteTimeoutTest, JoinTimesOutAtEachOfItsWaitsAndGoesOnWhenCalledAgain) {
   EXPECT_EQ(site_->stays(), 1);
 }
 
-TEST_F(SiteTimeoutTest, AWaitForAnUpdateTimesOutAndGoesOnWithoutCountingTheStepTwice) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedTimeoutTest, AWaitForAnUpdateTimesOutAndGoesOnWithoutCountingTheStepTwice) {
   site_->Report({.step = 1, .tokens = 10});
   ASSERT_TRUE(site_->AfterStep(1).ok());
   site_->Report({.step = 2, .tokens = 20});
-  ASSERT_TRUE(site_->AfterStep(2).ok());
-  link_.NextUpload().done(absl::OkStatus());
+  Send().done(absl::OkStatus());
   site_->Report({.step = 3, .tokens = 30});
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
     EXPECT_THAT(value_, ElementsAre(1));
   }
-  AnswerUpdate(/*base=*/0, {"eu", "us"}, 0.75f);
+  AnswerUpdate({.version = 1, .merged = {"eu", "us"}}, 0.75f);
   EXPECT_EQ(*site_->AfterStep(3), 3);
   EXPECT_THAT(value_, ElementsAre(0.75f));
   EXPECT_EQ(Facts().trained.steps, 3);
@@ -89,21 +80,19 @@ TEST_F(SiteTimeoutTest, AWaitForAnUpdateTimesOutAndGoesOnWithoutCountingTheStepT
   EXPECT_EQ(link_.num_uploads(), 0u);
 }
 
-TEST_F(SiteTimeoutTest, TokensThatAreReportedBetweenTwoCallsForTheSameStepCount) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedTimeoutTest, TokensThatAreReportedBetweenTwoCallsForTheSameStepCount) {
   ASSERT_TRUE(site_->AfterStep(2).ok());
   EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
   site_->Report({.step = 3, .tokens = 30});
   EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
-  AnswerUpdate(/*base=*/0, {"eu"}, 0.75f);
+  AnswerUpdate({.version = 1, .merged = {"eu"}}, 0.75f);
   EXPECT_EQ(*site_->AfterStep(3), 3);
   EXPECT_EQ(Facts().trained.tokens, 30);
   EXPECT_EQ(Facts().trained.steps, 2);
 }
 
 // The pause ends between two calls, so that nothing is left to wait for when the second comes.
-TEST_F(SiteTimeoutTest, APauseTimesOutAndTheStepThatSentInItSendsOnce) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedTimeoutTest, APauseTimesOutAndTheStepThatSentInItSendsOnce) {
   link_.listener().OnHold(true);
   EXPECT_TRUE(IsTimeout(site_->AfterStep(2, kSoon).status()));
   EXPECT_TRUE(IsTimeout(site_->AfterStep(2, kSoon).status()));
@@ -114,11 +103,10 @@ TEST_F(SiteTimeoutTest, APauseTimesOutAndTheStepThatSentInItSendsOnce) {
   EXPECT_EQ(link_.num_uploads(), 0u);
 }
 
-TEST_F(SiteTimeoutTest, ASiteThatJoinsAnewTimesOutAndReturnsTheStepOfItsNewPlace) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedTimeoutTest, ASiteThatJoinsAnewTimesOutAndReturnsTheStepOfItsNewPlace) {
   value_[0] = 0.5f;
   link_.NextDownload();  // never answered
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  Welcome({-1});
   EXPECT_TRUE(IsTimeout(site_->AfterStep(1, kSoon).status()));
   EXPECT_TRUE(IsTimeout(site_->AfterStep(1, kSoon).status()));
   link_.AwaitReady(2);
@@ -132,29 +120,25 @@ TEST_F(SiteTimeoutTest, ASiteThatJoinsAnewTimesOutAndReturnsTheStepOfItsNewPlace
   EXPECT_EQ(link_.num_uploads(), 0u);
 }
 
-TEST_F(SiteTimeoutTest, ASiteThatEnteredWhileNoCallWaitedBeginsItsNextStayWhenItWaitsAgain) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
+TEST_F(JoinedTimeoutTest, ASiteThatEnteredWhileNoCallWaitedBeginsItsNextStayWhenItWaitsAgain) {
   link_.NextDownload();
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  Welcome({-1});
   EXPECT_TRUE(IsTimeout(site_->AfterStep(1, kSoon).status()));
-  link_.AwaitReady(2);
-  link_.listener().OnEntry({.step = 2, .versions = {0}, .first_versions = {1}, .sites = {"eu", "us"}});
+  Enter({.ready = 2, .step = 2, .version = 0, .first = 1});
   ASSERT_EQ(*site_->AfterStep(1), 2);
   link_.NextDownload();
   // Dropped again while it computes: nothing of the next stay begins before its step is done.
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {-1}});
+  Welcome({-1});
   EXPECT_EQ(link_.num_downloads(), 0u);
   EXPECT_TRUE(IsTimeout(site_->AfterStep(3, kSoon).status()));
   EXPECT_EQ(link_.NextDownload().version, 0);
 }
 
-TEST_F(SiteTimeoutTest, CompletingTheRoundsTimesOutAndGoesOn) {
-  ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
-  ASSERT_TRUE(site_->AfterStep(2).ok());
-  link_.NextUpload().done(absl::OkStatus());
+TEST_F(JoinedTimeoutTest, CompletingTheRoundsTimesOutAndGoesOn) {
+  Send().done(absl::OkStatus());
   EXPECT_TRUE(IsTimeout(site_->CompleteRounds(kSoon)));
   EXPECT_TRUE(IsTimeout(site_->CompleteRounds(kSoon)));
-  AnswerUpdate(/*base=*/0, {"eu"}, 0.75f);
+  AnswerUpdate({.version = 1, .merged = {"eu"}}, 0.75f);
   EXPECT_TRUE(site_->CompleteRounds().ok());
   EXPECT_TRUE(site_->CompleteRounds(kSoon).ok());  // still complete
   EXPECT_THAT(link_.listener().GetStanding().versions, ElementsAre(1));
@@ -170,8 +154,8 @@ TEST_F(SiteTimeoutTest, StopEndsACallThatFollowsATimeout) {
 // ---- Silence ----
 
 TEST_F(SiteTimeoutTest, AJoinerThatHearsNothingAsksForTheAnchorAgainAndSaysAgainThatItIsReady) {
-  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  auto joined = JoinAside();
+  Welcome();
   transport::DownloadRequest silent = link_.NextDownload();
   clock_.Advance(6000);
   transport::DownloadRequest again = link_.NextDownload();
@@ -180,15 +164,14 @@ TEST_F(SiteTimeoutTest, AJoinerThatHearsNothingAsksForTheAnchorAgainAndSaysAgain
   Answer(again, {.version = 3}, {5, 0}, DigestOf(5));
   link_.AwaitReady(1);
   clock_.Advance(6000);
-  link_.AwaitReady(2);
-  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu"}});
+  Enter({.ready = 2, .step = 8, .version = 3});
   EXPECT_EQ(*joined.get(), 8);
   EXPECT_THAT(value_, ElementsAre(5));
 }
 
 TEST_F(SiteTimeoutTest, AnAnchorThatIsOnItsWayIsNotAskedForAgain) {
-  auto joined = std::async(std::launch::async, [this] { return site_->Join(); });
-  link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = {}});
+  auto joined = JoinAside();
+  Welcome();
   transport::DownloadRequest slow = link_.NextDownload();
   slow.on_header({.version = 3, .num_chunks = 2});
   clock_.Advance(6000);
@@ -197,8 +180,7 @@ TEST_F(SiteTimeoutTest, AnAnchorThatIsOnItsWayIsNotAskedForAgain) {
   int index = 0;
   for (std::string& chunk : ChunksOf({5, 0})) slow.on_chunk(index++, std::move(chunk));
   slow.done(absl::OkStatus(), DigestOf(5));
-  link_.AwaitReady(1);
-  link_.listener().OnEntry({.step = 8, .versions = {3}, .first_versions = {3}, .sites = {"eu"}});
+  Enter({.ready = 1, .step = 8, .version = 3});
   EXPECT_EQ(*joined.get(), 8);
 }
 
