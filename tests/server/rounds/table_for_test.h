@@ -100,7 +100,7 @@ inline Actions Complete(RoundTable& table, const core::SiteId& site, int64_t now
   return table.Heard(site, SessionOf(site), {.step = 0, .completing = true}, now_ms);
 }
 
-// One such action is asked for at that time, and nothing a millisecond earlier.
+// One such action comes at that time, and nothing a millisecond earlier.
 template <typename T>
 bool HappensAt(RoundTable& table, int64_t now_ms) {
   return table.Tick(now_ms - 1).empty() && ActionsOf<T>(table.Tick(now_ms)).size() == 1;
