@@ -29,11 +29,6 @@ RoundRules SynchronousRules() {
   return rules;
 }
 
-// One round closes at that time, and none a millisecond earlier.
-bool ClosesAt(RoundTable& table, int64_t now_ms) {
-  return Closed(table.Tick(now_ms - 1)).empty() && Closed(table.Tick(now_ms)).size() == 1;
-}
-
 // The sites do three steps of 100 ms each until `until_ms`, and report each.
 void Steps(RoundTable& table, const std::vector<core::SiteId>& sites, int64_t until_ms) {
   for (int step = 0; step <= 3; ++step) {
@@ -72,11 +67,9 @@ TEST(Quorum, LateContributionJoinsTheOpenRoundWithItsOwnBase) {
 TEST(Quorum, ContributionBehindMaxStalenessIsRefusedWithTheNumbers) {
   RoundTable table = ThreeSites(QuorumRules(2));
   for (core::Version base = 0; base < 2; ++base) ContributeEach(table, {"a", "b"}, 0, base);
-  const absl::Status status = Check(table, "c", 0, 0);
-  EXPECT_TRUE(absl::IsFailedPrecondition(status));
-  EXPECT_EQ(status.message(),
-            "the contribution to fragment 0 is of base version 0, 2 behind version 2; at most 1 is allowed "
-            "(max_staleness)");
+  EXPECT_EQ(Check(table, "c", 0, 0),
+            absl::FailedPreconditionError("the contribution to fragment 0 is of base version 0, 2 behind version 2; at "
+                                          "most 1 is allowed (max_staleness)"));
   EXPECT_TRUE(Check(table, "c", 0, 1).ok());
   EXPECT_THAT(Check(table, "c", 0, 3).message(), HasSubstr("is of base version 2, the contribution is of 3"));
 }
@@ -85,9 +78,9 @@ TEST(Quorum, SecondUnresolvedContributionOfASiteIsRefused) {
   RoundTable table = ThreeSites(QuorumRules(2));
   ContributeEach(table, {"a", "b", "c"}, 0, 0);
   EXPECT_EQ(Check(table, "c", 0, 0), absl::AlreadyExistsError("admitted already"));
-  const absl::Status status = Check(table, "c", 0, 1);
-  EXPECT_TRUE(absl::IsFailedPrecondition(status));
-  EXPECT_EQ(status.message(), "one unresolved contribution for each site and fragment: base 0 waits to be merged");
+  EXPECT_EQ(Check(table, "c", 0, 1),
+            absl::FailedPreconditionError(
+                "one unresolved contribution for each site and fragment: base 0 waits to be merged"));
 }
 
 TEST(Quorum, WeightsAreThoseOfTheRule) {
@@ -144,7 +137,7 @@ TEST(Grace, IsWhatTheDelayLeavesOfTimeToQuorumAndTransfer) {
   table.Admit("a", 0, {.base = 0}, /*transfer_ms=*/50, 1000);
   table.Admit("b", 0, {.base = 0}, /*transfer_ms=*/50, 1100);
   EXPECT_EQ(table.RoundReason(0), "grace of 280 ms for c");  // 0.8 · (5 · 100 − 100 − 50)
-  EXPECT_TRUE(ClosesAt(table, 1380));
+  EXPECT_TRUE(HappensAt<CloseRound>(table, 1380));
 }
 
 TEST(Grace, BeginsAnewAfterARestart) {
@@ -153,7 +146,7 @@ TEST(Grace, BeginsAnewAfterARestart) {
   Contribute(before, "b", 0, 0, 10);
   RoundTable table(GraceRules(120), before.state(), 5000);
   EXPECT_EQ(table.RoundReason(0), "grace of 120 ms for c");
-  EXPECT_TRUE(ClosesAt(table, 5120));
+  EXPECT_TRUE(HappensAt<CloseRound>(table, 5120));
 }
 
 TEST(Distance, RoundsKeepTheSitesOwnPace) {
@@ -163,9 +156,9 @@ TEST(Distance, RoundsKeepTheSitesOwnPace) {
   EXPECT_THAT(table.state().versions, ElementsAre(1, 0));
   EXPECT_EQ(table.RoundReason(1), "keeps its distance to the rounds before");
   EXPECT_EQ(table.Phase(1), RoundPhase::kGrace);
-  EXPECT_TRUE(ClosesAt(table, 1475));  // 0.95 · 10 · 100 / 2
+  EXPECT_TRUE(HappensAt<CloseRound>(table, 1475));  // 0.95 · 10 · 100 / 2
   EXPECT_THAT(ContributeEach(table, {"a", "b"}, 0, 1, 1500), IsEmpty());
-  EXPECT_TRUE(ClosesAt(table, 1950));  // of the same fragment: 0.95 · 10 · 100
+  EXPECT_TRUE(HappensAt<CloseRound>(table, 1950));  // of the same fragment: 0.95 · 10 · 100
 }
 
 TEST(Distance, WhatAJoinerReportsBeforeItHasHeardOfItsPlaceIsNoPace) {
@@ -179,7 +172,7 @@ TEST(Distance, WhatAJoinerReportsBeforeItHasHeardOfItsPlaceIsNoPace) {
   table.Heard("b", SessionOf("b"), {.step = entry}, 2020);
   table.Heard("b", SessionOf("b"), {.step = entry + 1}, 2120);
   Contribute(table, "a", 0, 2, 2500);
-  EXPECT_TRUE(ClosesAt(table, 2950));  // 0.95 · 10 · 100: each of them takes 100 ms for a step
+  EXPECT_TRUE(HappensAt<CloseRound>(table, 2950));  // 0.95 · 10 · 100: each of them takes 100 ms for a step
 }
 
 TEST(Distance, IsNotKeptWhenNobodyTrainsAnyMore) {

@@ -100,6 +100,12 @@ inline Actions Complete(RoundTable& table, const core::SiteId& site, int64_t now
   return table.Heard(site, SessionOf(site), {.step = 0, .completing = true}, now_ms);
 }
 
+// One such action comes at that time, and nothing a millisecond earlier.
+template <typename T>
+bool HappensAt(RoundTable& table, int64_t now_ms) {
+  return table.Tick(now_ms - 1).empty() && ActionsOf<T>(table.Tick(now_ms)).size() == 1;
+}
+
 inline std::vector<core::SiteId> Names(const CloseRound& close) {
   std::vector<core::SiteId> names;
   for (const CloseRound::Contributor& contributor : close.contributors) names.push_back(contributor.site);
