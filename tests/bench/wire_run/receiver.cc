@@ -1,11 +1,11 @@
-// transport_alone: takes contributions as the coordinator does and drops them. The ceiling of an ingest.
+// Takes contributions as the coordinator does and drops them: the ceiling of an ingest.
 //
 //   chunk ─► gRPC, raw bytes ─► Contribution::Add: expanded, hashed, validated, spooled ─► whole: verdict, dropped
 //                            └► --nocheck: dropped
 //
 // Upload is the coordinator's method with the same messages, in as many stripes as the site likes, each read one
 // message at a time; nothing is journaled, merged or sent back. The other methods say as little as light sites
-// (light_site.h) need: an update "is there", without chunks, once --sites sites have contributed.
+// (light_site.h) need: an update "is there", without chunks, once all of --sites have contributed.
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -20,22 +20,20 @@
 #include "codecs/chunk_plan.h"
 #include "core/check.h"
 #include "core/mutex.h"
-#include "ctl/heap.h"
-#include "ctl/program.h"
 #include "formats/run_yaml.h"
 #include "server/merge/contribution.h"
-#include "tests/bench/ingest_run/light_payloads.h"
+#include "tests/bench/wire_run/light_payloads.h"
+#include "tests/bench/wire_run/wire_run.h"
 #include "transport/bulk_message.h"
 #include "transport/channel.h"
 #include "transport/messages.h"
 
-ABSL_FLAG(std::string, config, "", "run.yaml");
-ABSL_FLAG(size_t, sites, 1, "that contribute to each round");
-ABSL_FLAG(std::string, listen, "127.0.0.1:0", "HOST:PORT; port 0 takes a free one");
-ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the sites'; give all three or none");
-ABSL_FLAG(std::string, tls_cert, "", "TLS: this receiver's certificate in PEM");
-ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
-ABSL_FLAG(bool, check, true, "hash, validate and spool chunks; without, they are dropped unseen");
+ABSL_DECLARE_FLAG(std::string, config);
+ABSL_DECLARE_FLAG(std::string, listen);
+ABSL_DECLARE_FLAG(bool, check);
+ABSL_DECLARE_FLAG(std::string, tls_ca);
+ABSL_DECLARE_FLAG(std::string, tls_cert);
+ABSL_DECLARE_FLAG(std::string, tls_key);
 
 namespace causeway::bench {
 namespace {
@@ -49,7 +47,7 @@ class Rounds {
     std::vector<std::function<void()>> waiting;
     {
       core::MutexLock lock(mutex_);
-      if (++counts_[round] < absl::GetFlag(FLAGS_sites)) return;
+      if (++counts_[round] < sites_) return;
       waiting.swap(waiting_[round]);
     }
     for (const auto& wake : waiting) wake();
@@ -58,12 +56,13 @@ class Rounds {
   void Await(const Round& round, std::function<void()> wake) {
     {
       core::MutexLock lock(mutex_);
-      if (counts_[round] < absl::GetFlag(FLAGS_sites)) return waiting_[round].push_back(std::move(wake));
+      if (counts_[round] < sites_) return waiting_[round].push_back(std::move(wake));
     }
     wake();
   }
 
  private:
+  const size_t sites_ = SiteNames().size();
   core::Mutex mutex_;
   std::map<Round, size_t> counts_ ABSL_GUARDED_BY(mutex_);
   std::map<Round, std::vector<std::function<void()>>> waiting_ ABSL_GUARDED_BY(mutex_);
@@ -250,7 +249,9 @@ class Service final : public RawUploadService {
   Shared& shared_;
 };
 
-absl::Status Run() {
+}  // namespace
+
+absl::Status Receive() {
   Shared shared;
   ASSIGN_OR_RETURN(shared.config, formats::ReadRunYaml(absl::GetFlag(FLAGS_config)));
   ASSIGN_OR_RETURN(shared.map, MapOf(shared.config));
@@ -269,18 +270,8 @@ absl::Status Run() {
   if (server == nullptr) return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", address.Text()));
   std::printf("%s\n", address.Text().c_str());
   std::fflush(stdout);
-  while (!ctl::WaitForStopSignal(1000)) {
-  }
-  std::_Exit(0);  // whoever still waits for a round is of no interest
+  server->Wait();
+  return absl::OkStatus();
 }
 
-}  // namespace
 }  // namespace causeway::bench
-
-int main(int argc, char** argv) {
-  using namespace causeway;
-  ctl::SetUpHeap();
-  ctl::CatchStopSignals();
-  ctl::StartProgram(argc, argv, "transport_alone --config=run.yaml --sites=N\n");
-  return ctl::Fail(ctl::kBadInput, bench::Run());
-}
