@@ -1,13 +1,8 @@
 // wire_run: ends of the wire for benchmarks. None of them holds parameters.
 //
-//   wire_run sites --coordinator=HOST:PORT[,…] --sites=a,b,c --rounds=N     several sites in one process
-//   (light_site.h),
-//                                                                           as fast as the coordinator goes
-//   wire_run sites … --holder=z                                             the same by rounds (sites.cc)
-//   wire_run receiver --config=run.yaml --sites=a,b,c [--listen=HOST:PORT]  takes contributions as the coordinator
-//   does,
-//                                                                           and drops them (receiver.cc)
-//   wire_run uploads --coordinator=HOST:PORT --sites=a [--channels=N]       uploads as fast as it goes (uploads.cc)
+//   wire_run sites --coordinator=HOST:PORT[,…] --sites=a,b,c --rounds=N [--holder=z]   sites.cc
+//   wire_run receiver --config=run.yaml [--listen=HOST:PORT] [--nocheck]               receiver.cc
+//   wire_run uploads --coordinator=HOST:PORT --sites=a [--channels=N] [--in_flight=2]  uploads.cc
 #include <map>
 
 #include "absl/flags/flag.h"
@@ -16,7 +11,7 @@
 #include "tests/bench/wire_run/wire_run.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator, or of each shard");
-ABSL_FLAG(std::string, sites, "a", "names, separated by commas; receiver: of those that contribute to each round");
+ABSL_FLAG(std::string, sites, "a", "names, separated by commas");
 ABSL_FLAG(int, in_flight, 2, "uploads of one site at a time");
 ABSL_FLAG(int, channels, 0, "TCP connections that an upload is spread over; 0: as the link chooses");
 ABSL_FLAG(std::string, holder, "", "sites: name of one more, which holds rounds open while they are timed");

@@ -62,6 +62,7 @@ void ByRounds(Sites sites, LightSite& holder, const LightRun& run, int64_t bytes
     holder.Allow(round + 1);
     for (const auto& site : sites) site->WaitHolds(round + 1);
     holder.WaitHolds(round + 1);
+    holder.WaitAdmitted((round + 1) * run.map.num_fragments());
     Print(seconds, bytes_of_site * static_cast<int64_t>(sites.size()), sites);
   }
 }
