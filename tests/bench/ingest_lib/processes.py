@@ -115,6 +115,20 @@ class Coordinator:
         self.process.wait()
 
 
+def wire_run(build, mode, *arguments, log):
+    return subprocess.Popen([str(build / BENCH / "wire_run" / "wire_run"), mode, *arguments], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=ends_with_us)
+
+
 def light_sites(build, address, *arguments, log):
-    return subprocess.Popen([str(build / BENCH / "ingest_run" / "light_sites"), f"--coordinator={address}", *arguments],
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+    return wire_run(build, "sites", f"--coordinator={address}", *arguments, log=log)
+
+
+def ask(process, line=""):
+    """Its answer to a line, a row of JSON."""
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    if not answer:
+        raise SystemExit("error: wire_run ended; its log is in the folder --out")
+    return json.loads(answer)

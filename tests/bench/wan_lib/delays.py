@@ -34,7 +34,7 @@ def write_config(path):
 def measure(build, folder, rate_mbit, data):
     """A row: of all sites and fragments the delays that the last round's sends had, and what steps and updates took."""
     write_config(folder / "run.yaml")
-    flags = ["--access", "--queue_ms=0"]
+    flags = ["--access=true", "--queue_ms=0"]
     with network.Network(build, 1 + len(SITES), rate_mbit, figures.RTT_MS, flags) as net:
         with run.Run(build, folder, net, SITES) as running:
             running.coordinator.await_address()

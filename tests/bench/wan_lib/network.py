@@ -1,6 +1,6 @@
 """An emulated wide-area network (tests/bench/wanemu), and what runs in its namespaces.
 
-    with Network(build, dcs=5, rate_mbit=10, rtt_ms=50, flags=["--access"]) as network:
+    with Network(build, dcs=5, rate_mbit=10, rtt_ms=50, flags=["--access=true"]) as network:
         with network.inside(1):           this thread's sockets and children are datacenter 1's, 10.77.1.1
             subprocess.Popen(…)
 

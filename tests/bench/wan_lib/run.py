@@ -164,7 +164,7 @@ def measure(build, folder, cell, window, auto_delay, queue_ms=0):
     seed(build, folder)
     limit_s = START_S + SLOWNESS * figures.predicted_cell_s(cell, window)
     with network.Network(build, 1 + len(figures.SITES), cell.rate_mbit, figures.RTT_MS,
-                         ["--access", f"--queue_ms={queue_ms}"]) as net:
+                         ["--access=true", f"--queue_ms={queue_ms}"]) as net:
         with Run(build, folder, net, figures.SITES) as run:
             run.coordinator.await_address()
             before = [net.interface_bytes(dc) for dc in run.places.values()]

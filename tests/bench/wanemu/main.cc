@@ -1,7 +1,7 @@
 // wanemu: a wide-area network in user space, for kernels without netem. Real TCP runs across it from end to end.
 //
-//   wanemu --dcs=3 --rate_mbit=1000 --rtt_ms=100 [--loss=1e-4] [--jitter_ms=2] [--queue_ms=100] [--no_gso] [--access]
-//          [--pair=1:2:RATE_MBIT:RTT_MS:LOSS,…]
+//   wanemu --dcs=3 --rate_mbit=1000 --rtt_ms=100 [--loss=1e-4] [--jitter_ms=2] [--queue_ms=100]
+//          [--no_gso=true] [--access=true] [--pair=1:2:RATE_MBIT:RTT_MS:LOSS,…]
 //
 //   dc1 10.77.1.1 ◄─ wan0 ─► │ EmulatedNetwork: rate, delay, queue, loss │ ◄─ wan0 ─► dc2 10.77.2.1 …
 //
@@ -13,9 +13,9 @@
 //
 // cpu_s is its own processor time: where it nears one core, what is measured is the emulator. late_s is the sum over
 // packets of how much later than due they were handed over, latest_s the worst: where it nears the delay, the machine
-// had no time for the emulator. GSO keeps cpu_s low; with loss say --no_gso, so that loss is of segments. A namespace
-// inherits its congestion control from the root namespace when it is created, and it cannot be changed inside. Ends
-// with 2 if it may not or cannot do this here.
+// had no time for the emulator. GSO keeps cpu_s low; with loss say --no_gso=true, so that loss is of segments. A
+// namespace inherits its congestion control from the root namespace when it is created, and it cannot be changed
+// inside. Ends with 2 if it may not or cannot do this here.
 #include <linux/if_tun.h>
 #include <poll.h>
 #include <signal.h>

@@ -13,9 +13,8 @@ import random
 import statistics
 import time
 
+from proxy import DOWN, UP, Proxy
 from storm_lib.cluster import Cluster, Process, await_true
-
-from .proxy import DOWN, UP, Link
 
 NEAR, FAR = "near", "far"  # sites; FAR is behind the link
 CHUNK_BYTES = 1 << 20
@@ -110,9 +109,9 @@ def run(bin_dir, folder, scale, cut, seed=1, note=lambda cluster: None, deadline
     folder.mkdir(parents=True, exist_ok=True)
     with Cluster(bin_dir, folder, config_of(scale)) as cluster:
         cluster.start_coordinator()
-        link = Link(cluster.grpc, scale.megabytes_per_s, scale.round_trip_s)
+        link = Proxy(cluster.grpc, scale.megabytes_per_s, scale.round_trip_s)
         dumps = {site: folder / f"{site}.safetensors" for site in (NEAR, FAR)}
-        for site, address in ((NEAR, cluster.grpc), (FAR, link.site_address())):
+        for site, address in ((NEAR, cluster.grpc), (FAR, link.address())):
             command = [bin_dir / "causeway-worker", f"--coordinator={address}", f"--site={site}",
                        f"--dump_local={dumps[site]}"]
             cluster.sites[site] = Process(site, command, folder / f"site-{site}.log")

@@ -1,11 +1,11 @@
-// transport_alone: takes contributions as the coordinator does and drops them. The ceiling of an ingest.
+// Takes contributions as the coordinator does and drops them: the ceiling of an ingest.
 //
 //   chunk ─► gRPC, raw bytes ─► Contribution::Add: expanded, hashed, validated, spooled ─► whole: verdict, dropped
 //                            └► --nocheck: dropped
 //
 // Upload is the coordinator's method with the same messages, in as many stripes as the site likes, each read one
 // message at a time; nothing is journaled, merged or sent back. The other methods say as little as light sites
-// (light_site.h) need: an update "is there", without chunks, once --sites sites have contributed.
+// (light_site.h) need: every update "is there", without chunks.
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdio>
 #include <map>
+#include <tuple>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -20,54 +21,23 @@
 #include "codecs/chunk_plan.h"
 #include "core/check.h"
 #include "core/mutex.h"
-#include "ctl/heap.h"
-#include "ctl/program.h"
 #include "formats/run_yaml.h"
 #include "server/merge/contribution.h"
-#include "tests/bench/ingest_run/light_payloads.h"
+#include "tests/bench/wire_run/light_payloads.h"
+#include "tests/bench/wire_run/wire_run.h"
 #include "transport/bulk_message.h"
 #include "transport/channel.h"
 #include "transport/messages.h"
 
-ABSL_FLAG(std::string, config, "", "run.yaml");
-ABSL_FLAG(size_t, sites, 1, "that contribute to each round");
-ABSL_FLAG(std::string, listen, "127.0.0.1:0", "HOST:PORT; port 0 takes a free one");
-ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the sites'; give all three or none");
-ABSL_FLAG(std::string, tls_cert, "", "TLS: this receiver's certificate in PEM");
-ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
-ABSL_FLAG(bool, check, true, "hash, validate and spool chunks; without, they are dropped unseen");
+ABSL_DECLARE_FLAG(std::string, config);
+ABSL_DECLARE_FLAG(std::string, listen);
+ABSL_DECLARE_FLAG(bool, check);
+ABSL_DECLARE_FLAG(std::string, tls_ca);
+ABSL_DECLARE_FLAG(std::string, tls_cert);
+ABSL_DECLARE_FLAG(std::string, tls_key);
 
 namespace causeway::bench {
 namespace {
-
-using Round = std::pair<int, int64_t>;  // fragment and base
-
-// Who waits for which round.
-class Rounds {
- public:
-  void Contributed(const Round& round) {
-    std::vector<std::function<void()>> waiting;
-    {
-      core::MutexLock lock(mutex_);
-      if (++counts_[round] < absl::GetFlag(FLAGS_sites)) return;
-      waiting.swap(waiting_[round]);
-    }
-    for (const auto& wake : waiting) wake();
-  }
-
-  void Await(const Round& round, std::function<void()> wake) {
-    {
-      core::MutexLock lock(mutex_);
-      if (counts_[round] < absl::GetFlag(FLAGS_sites)) return waiting_[round].push_back(std::move(wake));
-    }
-    wake();
-  }
-
- private:
-  core::Mutex mutex_;
-  std::map<Round, size_t> counts_ ABSL_GUARDED_BY(mutex_);
-  std::map<Round, std::vector<std::function<void()>>> waiting_ ABSL_GUARDED_BY(mutex_);
-};
 
 // A contribution that is on its way, in one stripe or several.
 struct Arriving {
@@ -77,9 +47,9 @@ struct Arriving {
   std::atomic<size_t> missing;
 };
 
-class Arrivals {
+class Shared {
  public:
-  using Key = std::pair<std::string, Round>;  // site
+  using Key = std::tuple<std::string, core::FragmentId, core::Version>;  // site, base
 
   std::shared_ptr<Arriving> Get(const Key& key, const std::vector<codecs::ChunkSpan>& plan) {
     core::MutexLock lock(mutex_);
@@ -93,16 +63,11 @@ class Arrivals {
     arriving_.erase(key);
   }
 
+  DescribedRun run;
+
  private:
   core::Mutex mutex_;
   std::map<Key, std::shared_ptr<Arriving>> arriving_ ABSL_GUARDED_BY(mutex_);
-};
-
-struct Shared {
-  core::RunConfig config;
-  core::FragmentMap map;
-  Rounds rounds;
-  Arrivals arrivals;
 };
 
 class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
@@ -116,8 +81,7 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     if (arriving_ == nullptr) return TakeHeader();
     if (!TakeChunk()) return Finish(grpc::Status::CANCELLED);
     if (--arriving_->missing > 0) return StartRead(&incoming_);
-    shared_.arrivals.Forget(key_);
-    shared_.rounds.Contributed(key_.second);
+    shared_.Forget(key_);
     v1::UploadReply reply;
     reply.mutable_verdict()->set_admitted(true);
     outgoing_ = transport::ToBytes(reply);
@@ -128,9 +92,10 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
     v1::UploadMessage message;
     if (!transport::FromBytes(incoming_, &message) || !message.has_header()) return Finish(grpc::Status::CANCELLED);
     const v1::UploadHeader& header = message.header();
-    key_ = {header.context().site(), {header.fragment(), header.base_version()}};
-    const auto plan = codecs::PlanChunks(shared_.map.fragment(header.fragment()), codecs::UpLeg(shared_.config));
-    arriving_ = shared_.arrivals.Get(key_, plan);
+    key_ = {header.context().site(), header.fragment(), header.base_version()};
+    const auto plan =
+        codecs::PlanChunks(shared_.run.map.fragment(header.fragment()), codecs::UpLeg(shared_.run.config));
+    arriving_ = shared_.Get(key_, plan);
     if (header.sends_all()) return StartRead(&incoming_);
     v1::UploadReply reply;
     const int stripes = std::max(1, header.num_stripes());
@@ -158,7 +123,7 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void OnDone() override { delete this; }
 
   Shared& shared_;
-  Arrivals::Key key_;
+  Shared::Key key_;
   std::shared_ptr<Arriving> arriving_;  // from the header on
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;
@@ -166,14 +131,11 @@ class UploadReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
 
 class DownloadReactor final : public grpc::ServerWriteReactor<v1::DownloadMessage> {
  public:
-  DownloadReactor(Shared& shared, const v1::DownloadRequest& request) {
-    if (request.source_case() != v1::DownloadRequest::kUpdateBase) {
-      message_.mutable_header()->set_already_held(true);
-      StartWrite(&message_);
-      return;
-    }
-    message_.mutable_header()->set_version(request.update_base() + 1);
-    shared.rounds.Await({request.fragment(), request.update_base()}, [this] { StartWrite(&message_); });
+  explicit DownloadReactor(const v1::DownloadRequest& request) {
+    const bool update = request.source_case() == v1::DownloadRequest::kUpdateBase;
+    message_.mutable_header()->set_already_held(!update);
+    if (update) message_.mutable_header()->set_version(request.update_base() + 1);
+    StartWrite(&message_);
   }
 
  private:
@@ -198,11 +160,11 @@ class ControlReactor final : public grpc::ServerBidiReactor<v1::SiteMessage, v1:
       v1::Welcome& welcome = *outgoing_.mutable_welcome();
       welcome.set_epoch(1);
       welcome.set_lineage("none");
-      transport::ToProto(shared_.map.manifest(), welcome.mutable_manifest());
-      transport::ToProto(shared_.map, welcome.mutable_fragments());
+      transport::ToProto(shared_.run.map.manifest(), welcome.mutable_manifest());
+      transport::ToProto(shared_.run.map, welcome.mutable_fragments());
       StartWrite(&outgoing_);
     } else if (incoming_.has_ready()) {
-      const auto fragments = static_cast<size_t>(shared_.map.num_fragments());
+      const auto fragments = static_cast<size_t>(shared_.run.map.num_fragments());
       const std::vector<core::Version> zero(fragments, 0);
       transport::ToProto(core::Entry{.step = 0, .versions = zero, .first_versions = zero, .sites = {}},
                          outgoing_.mutable_entry());
@@ -230,8 +192,8 @@ class Service final : public RawUploadService {
   grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest*,
                                      v1::RunDescription* response) override {
     response->set_protocol(transport::kProtocol);
-    response->set_run_id(shared_.config.run_id);
-    response->set_run_config(formats::SerializeRunConfig(shared_.config));
+    response->set_run_id(shared_.run.config.run_id);
+    response->set_run_config(formats::SerializeRunConfig(shared_.run.config));
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -244,16 +206,18 @@ class Service final : public RawUploadService {
   }
   grpc::ServerWriteReactor<v1::DownloadMessage>* Download(grpc::CallbackServerContext*,
                                                           const v1::DownloadRequest* request) override {
-    return new DownloadReactor(shared_, *request);
+    return new DownloadReactor(*request);
   }
 
   Shared& shared_;
 };
 
-absl::Status Run() {
+}  // namespace
+
+absl::Status Receive() {
   Shared shared;
-  ASSIGN_OR_RETURN(shared.config, formats::ReadRunYaml(absl::GetFlag(FLAGS_config)));
-  ASSIGN_OR_RETURN(shared.map, MapOf(shared.config));
+  ASSIGN_OR_RETURN(shared.run.config, formats::ReadRunYaml(absl::GetFlag(FLAGS_config)));
+  ASSIGN_OR_RETURN(shared.run.map, MapOf(shared.run.config));
   ASSIGN_OR_RETURN(transport::Address address, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
   ASSIGN_OR_RETURN(const transport::TlsFiles tls,
                    transport::ReadTlsFlags(absl::GetFlag(FLAGS_tls_ca), absl::GetFlag(FLAGS_tls_cert),
@@ -269,18 +233,8 @@ absl::Status Run() {
   if (server == nullptr) return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", address.Text()));
   std::printf("%s\n", address.Text().c_str());
   std::fflush(stdout);
-  while (!ctl::WaitForStopSignal(1000)) {
-  }
-  std::_Exit(0);  // whoever still waits for a round is of no interest
+  server->Wait();
+  return absl::OkStatus();
 }
 
-}  // namespace
 }  // namespace causeway::bench
-
-int main(int argc, char** argv) {
-  using namespace causeway;
-  ctl::SetUpHeap();
-  ctl::CatchStopSignals();
-  ctl::StartProgram(argc, argv, "transport_alone --config=run.yaml --sites=N\n");
-  return ctl::Fail(ctl::kBadInput, bench::Run());
-}

@@ -1,4 +1,4 @@
-#include "tests/bench/ingest_run/light_payloads.h"
+#include "tests/bench/wire_run/light_payloads.h"
 
 #include <algorithm>
 #include <span>

@@ -1,27 +1,15 @@
-#include "tests/bench/ingest_run/light_site.h"
-
-#include <spdlog/spdlog.h>
+#include "tests/bench/wire_run/light_site.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "codecs/chunk_plan.h"
 
 namespace causeway::bench {
-namespace {
 
 using core::FragmentId;
 using core::Version;
-
-// A benchmark that went wrong has nothing to tell.
-[[noreturn]] void End(const absl::Status& status) {
-  spdlog::error("{}", status.ToString());
-  std::_Exit(1);
-}
-
-}  // namespace
 
 LightSite::LightSite(std::shared_ptr<const LightRun> run, std::unique_ptr<transport::SessionLink> link)
     : run_(std::move(run)), link_(std::move(link)), slots_(run_->map.num_fragments()) {}
@@ -106,8 +94,6 @@ void LightSite::OnEntry(const core::Entry& entry) {
   Advance();
 }
 
-void LightSite::OnFailure(const absl::Status& status) { End(status); }
-
 void LightSite::GetAnchor(FragmentId p) {
   auto version = std::make_shared<Version>(0);
   link_->Download(
@@ -184,7 +170,7 @@ void LightSite::Send(FragmentId p, Version base) {
                  .chunks = run_->contributions[p],
                  .done = [this, p, base](const absl::Status& verdict) {
                    if (absl::IsCancelled(verdict)) return;  // it leaves
-                   if (!verdict.ok() && !absl::IsCancelled(verdict)) End(verdict);
+                   if (!verdict.ok()) End(verdict);
                    {
                      core::MutexLock lock(mutex_);
                      slots_[p].sending = false;

@@ -1,21 +1,24 @@
-"""A link before a coordinator: of a rate, with a delay, and one of its connections is cut in the middle of a transfer.
+"""A TCP proxy before a coordinator: of a rate, with a delay, and connections are cut.
 
     site ══ connections ══►  read ─► wait for the rate ─► count, cut? ─► wait for the delay ─► write  ══► coordinator
 
-All connections of a direction share its rate, as they would share a cable. A cut resets both ends of one connection;
-new ones are taken at once. What the link has read is counted: it has crossed the sender's network, used or not.
+All connections of a direction share its rate, as they would share a cable. A cut resets both ends: of one connection in
+the middle of a transfer, when new ones are taken at once, or of all for some seconds, in which new ones are refused.
+What the proxy has read is counted: it has crossed the sender's network, used or not.
 """
 
 import asyncio
 import contextlib
+import math
+import socket
+import struct
 import threading
 import time
-
-from storm_lib.proxy import Proxy, reset
 
 PIECE_BYTES = 1 << 16
 BULK_BYTES = 1 << 17  # a connection that carried so many in one direction is a bulk one: control's messages are small
 QUEUED_PIECES = 4096  # more than any delay holds
+NO_LINGER = struct.pack("ii", 1, 0)  # close() then resets
 UP, DOWN = "up", "down"
 
 
@@ -42,27 +45,33 @@ class Lane:
         return self.cut_after <= 0
 
 
-class Link(Proxy):
+class Proxy:
     """Its port is open when it has been made; loop and connections have a thread of their own."""
 
-    def __init__(self, address, megabytes_per_s, round_trip_s):
+    def __init__(self, address, megabytes_per_s=math.inf, round_trip_s=0.0):
         host, _, port = address.rpartition(":")
-        super().__init__((host, int(port)))
+        self.target = (host, int(port))
         self.lanes = {name: Lane(megabytes_per_s * 1e6) for name in (UP, DOWN)}
         self.delay_s = round_trip_s / 2
         self.cuts = []  # {"unix_s", "direction", "in_link_bytes": that were read and are never delivered}
         self.accepted = 0
+        self.connections = set()
+        self.port = 0
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        asyncio.run_coroutine_threadsafe(self.open(), self.loop).result()
+        self.on_loop(self.open()).result()
 
-    def site_address(self):
+    def address(self):
         return f"127.0.0.1:{self.port}"
 
     def cut_after(self, direction, size):
         """The bulk connection that carries the last of so many bytes from now on is cut."""
         self.loop.call_soon_threadsafe(setattr, self.lanes[direction], "cut_after", size)
+
+    def cut_all(self, seconds):
+        """All connections; returns at once."""
+        self.on_loop(self.refuse(seconds))
 
     def total_bytes(self):
         return {name: lane.total_bytes for name, lane in self.lanes.items()}
@@ -74,20 +83,53 @@ class Link(Proxy):
                 task.cancel()
             await asyncio.sleep(0)
 
-        asyncio.run_coroutine_threadsafe(end(), self.loop).result()
+        self.on_loop(end()).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()
 
-    def pumps(self, near, far):
+    # ---- On the loop's thread ----
+
+    def on_loop(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    async def open(self):
+        self.server = await asyncio.start_server(self.carry, "127.0.0.1", self.port)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def refuse(self, seconds):
+        self.server.close()
+        for connection in list(self.connections):
+            connection.reset()
+        await asyncio.sleep(seconds)
+        await self.open()
+
+    async def carry(self, reader, writer):
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self.target)
+        except OSError:
+            writer.transport.abort()
+            return
         self.accepted += 1
-        connection = Connection(self, (near[1], far[1]))
-        return *connection.pump(UP, near[0], far[1]), *connection.pump(DOWN, far[0], near[1])
+        connection = Connection(self, (writer, far_writer))
+        self.connections.add(connection)
+        works = *connection.pump(UP, reader, far_writer), *connection.pump(DOWN, far_reader, writer)
+        pumps = [asyncio.create_task(work) for work in works]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in pumps:
+                task.cancel()
+            self.connections.discard(connection)
+            for end in connection.ends:
+                end.close()
 
 
 class Connection:
-    def __init__(self, link, ends):
-        self.link, self.ends = link, ends
+    """It ends with the first coroutine of its pumps."""
+
+    def __init__(self, proxy, ends):
+        self.proxy, self.ends = proxy, ends
         self.carried = {UP: 0, DOWN: 0}
         self.in_link = {UP: 0, DOWN: 0}
 
@@ -97,7 +139,7 @@ class Connection:
         return self.take(direction, reader, queue), self.deliver(direction, queue, writer)
 
     async def take(self, direction, reader, queue):
-        link, lane = self.link, self.link.lanes[direction]
+        proxy, lane = self.proxy, self.proxy.lanes[direction]
         with contextlib.suppress(OSError):
             while piece := await reader.read(PIECE_BYTES):
                 await lane.cross(len(piece))
@@ -106,21 +148,25 @@ class Connection:
                 if lane.count(len(piece)) and self.carried[direction] >= BULK_BYTES:
                     lane.cut_after = None
                     return self.cut(direction)
-                await queue.put((link.loop.time() + link.delay_s, piece))
-        await queue.put((link.loop.time() + link.delay_s, None))
+                await queue.put((proxy.loop.time() + proxy.delay_s, piece))
+        await queue.put((proxy.loop.time() + proxy.delay_s, None))
         await asyncio.Event().wait()  # the other direction may go on, until what is on its way is delivered
 
     async def deliver(self, direction, queue, writer):
         with contextlib.suppress(OSError):
             while (entry := await queue.get())[1] is not None:
                 due, piece = entry
-                await asyncio.sleep(due - self.link.loop.time())
+                await asyncio.sleep(due - self.proxy.loop.time())
                 writer.write(piece)
                 await writer.drain()
                 self.in_link[direction] -= len(piece)
 
     def cut(self, direction):
-        self.link.cuts.append({"unix_s": time.time(), "direction": direction,
-                               "in_link_bytes": self.in_link[direction]})
+        self.proxy.cuts.append({"unix_s": time.time(), "direction": direction,
+                                "in_link_bytes": self.in_link[direction]})
+        self.reset()
+
+    def reset(self):
         for end in self.ends:
-            reset(end)
+            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+            end.transport.abort()

@@ -15,26 +15,26 @@
 
 #include "core/mutex.h"
 #include "core/run_config.h"
-#include "tests/bench/ingest_run/light_payloads.h"
+#include "tests/bench/wire_run/light_payloads.h"
+#include "tests/bench/wire_run/wire_run.h"
 #include "transport/session_link.h"
 
 namespace causeway::bench {
 
 // What the sites of one process share.
-struct LightRun {
-  core::RunConfig config;
-  core::FragmentMap map;
+struct LightRun : DescribedRun {
   std::vector<Chunks> contributions;      // of each fragment
   std::vector<uint64_t> initial_digests;  // offered, so that nobody downloads what it could make; 0: none
   core::Version rounds = 0;               // of each fragment
   int in_flight = 0;
 };
 
-class LightSite final : public transport::LinkListener {
+class LightSite final : public IdleListener {
  public:
+  // The link has been asked to Describe.
   LightSite(std::shared_ptr<const LightRun> run, std::unique_ptr<transport::SessionLink> link);
 
-  void Start();                       // after Describe of the link
+  void Start();
   void Allow(core::Version bases);    // sends contributions to bases below it alone
   void WaitEntered();                 // it has its place
   void WaitAdmitted(int64_t count);   // verdicts ever
@@ -42,17 +42,12 @@ class LightSite final : public transport::LinkListener {
   void ReportProgress();              // keeps its lease
   void Leave();
 
-  transport::SessionLink& link() { return *link_; }
   int64_t received_bytes() const { return received_bytes_; }
 
   transport::Standing GetStanding() override;
   void OnWelcome(const transport::Welcome& welcome) override;
   void OnSeedRequest() override;
   void OnEntry(const core::Entry& entry) override;
-  void OnNotice(const std::string&) override {}
-  void OnDrain(const std::string&) override {}
-  void OnHold(bool) override {}
-  void OnFailure(const absl::Status& status) override;
 
  private:
   struct Slot {
