@@ -17,7 +17,7 @@
 
 namespace causeway::core {
 
-struct SyncConfig;  // core/run_config.h
+struct SyncConfig;  // core/sync_config.h
 enum class FragmentAssignment;
 
 // One tensor in its fragment. [first_unit, first_unit + units) are its units.

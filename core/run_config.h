@@ -13,7 +13,8 @@
 #include "core/llama_config.h"
 #include "core/offload_config.h"
 #include "core/outer_step.h"
-#include "core/schedule.h"
+#include "core/round_config.h"
+#include "core/sync_config.h"
 
 namespace causeway::core {
 
@@ -74,62 +75,6 @@ struct DataConfig {
   bool allow_equal = false;  // own: sites may bring equal data
 
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
-};
-
-enum class FragmentAssignment { kStrided, kSequential, kBalanced };
-
-// Synchronous: a round takes all active sites, and each site waits for it where the schedule applies its update.
-// Quorum: a round takes min_quorum sites and whoever comes within the grace; nobody waits.
-enum class SyncMode { kSynchronous, kQuorum };
-
-inline constexpr int64_t kAutoDelay = -1;  // fragment_sync_delay: auto
-
-struct SyncConfig {
-  SyncMode mode = SyncMode::kSynchronous;
-  int64_t sync_every = 20;  // H
-  int num_fragments = 4;    // P
-  FragmentAssignment fragment_assignment = FragmentAssignment::kStrided;
-  int64_t fragment_sync_delay = 1;     // τ; kAutoDelay: each site chooses its own, at each send
-  float fragment_update_alpha = 0.5f;  // α
-  std::vector<Step> fragment_offsets;  // t_p of each fragment; empty: spread evenly over H
-  FirstSend first_send = FirstSend::kFull;
-  // Prefixes of the names of each fragment's tensors; the longest that matches decides. Empty: fragment_assignment.
-  std::vector<std::vector<std::string>> fragments;
-
-  bool auto_delay() const { return fragment_sync_delay == kAutoDelay; }
-  FragmentSchedule Schedule() const {
-    return FragmentSchedule(sync_every, num_fragments, auto_delay() ? 0 : fragment_sync_delay, fragment_offsets,
-                            first_send);
-  }
-  friend bool operator==(const SyncConfig&, const SyncConfig&) = default;
-};
-
-// What a contribution weighs in its round, from the tokens and steps since the site's last merged one.
-enum class WeightRule { kUniform, kTokens, kTokensSquaredPerStep };
-
-// How a round's contributions become one outer gradient (arXiv 2604.21428, appendix on merging).
-enum class MergeRule { kAverage, kRadialDirectional };
-
-struct MembershipConfig {
-  int min_sites = 1;          // the start waits for so many
-  int min_quorum = 1;         // with fewer active sites the run pauses; quorum mode: a round takes so many at least
-  int64_t grace_ms = 0;       // quorum mode: longest wait for further sites once there is a quorum
-  int64_t lease_ms = 10000;   // how long a site keeps its name after it was last heard of
-  int64_t max_staleness = 1;  // quorum mode: how many versions a contribution's base may be behind
-  WeightRule weights = WeightRule::kUniform;
-  MergeRule merge = MergeRule::kAverage;
-  int64_t max_tokens_per_step = 0;  // of a site; 0: as `inner` says of a Llama, else no bound
-
-  friend bool operator==(const MembershipConfig&, const MembershipConfig&) = default;
-};
-
-// Which contributions are taken, by their values (server/rounds/value_gate.h).
-struct ValuesConfig {
-  double gate = 8;        // most that ‖d‖ of a contribution may be, in medians of late ones; 0 = off
-  bool clip = false;      // one beyond the gate is scaled down to it instead of refused
-  double weight_cap = 0;  // largest share of a site in a round; 0 = off
-
-  friend bool operator==(const ValuesConfig&, const ValuesConfig&) = default;
 };
 
 struct EvalConfig {

@@ -32,9 +32,10 @@
 
 #include "absl/status/status.h"
 #include "core/membership.h"
-#include "core/run_config.h"
+#include "core/round_config.h"
 #include "core/schedule.h"
 #include "core/shard.h"
+#include "core/sync_config.h"
 #include "server/rounds/gone_names.h"
 #include "server/rounds/pace.h"
 #include "server/rounds/value_gate.h"

@@ -19,7 +19,7 @@
 
 #include "core/ids.h"
 #include "core/membership.h"
-#include "core/run_config.h"
+#include "core/round_config.h"
 
 namespace causeway::server {
 

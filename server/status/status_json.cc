@@ -3,7 +3,7 @@
 #include <span>
 
 #include "core/digest.h"
-#include "core/run_config.h"
+#include "core/offload_config.h"
 #include "core/text.h"
 #include "server/status/alarms.h"
 #include "server/status/json_writer.h"

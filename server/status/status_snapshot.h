@@ -17,13 +17,10 @@
 #include "core/data_fingerprint.h"
 #include "core/membership.h"
 #include "core/shard.h"
+#include "core/sync_config.h"
 #include "server/status/outer_gradients.h"
 #include "server/status/round_log.h"
 #include "server/status/time_histogram.h"
-
-namespace causeway::core {
-enum class SyncMode;  // core/run_config.h
-}
 
 namespace causeway::server {
 
@@ -190,7 +187,7 @@ struct StatusSnapshot {
   std::vector<SiteStatus> sites;
   std::vector<FragmentStatus> fragments;  // of the shard
   int64_t unix_ms = 0;
-  core::SyncMode mode{};  // synchronous
+  core::SyncMode mode = core::SyncMode::kSynchronous;
   int min_sites = 1;
   int min_quorum = 1;
   bool paused = false;         // by an operator

@@ -18,7 +18,6 @@
 #include "codecs/chunk.h"
 #include "core/check.h"
 #include "core/random.h"
-#include "core/run_config.h"
 #include "ctl/heap.h"
 #include "ctl/program.h"
 #include "nlohmann/json.hpp"

@@ -9,7 +9,6 @@
 #include "codecs/chunk_writer.h"
 #include "codecs/compression.h"
 #include "core/random.h"
-#include "core/run_config.h"
 #include "tests/codecs/by_specification.h"
 #include "tests/server/merge/radial_by_specification.h"
 

@@ -3,7 +3,6 @@
 
 #include <tuple>
 
-#include "core/run_config.h"
 #include "core/thread_team.h"
 #include "server/merge/work_items.h"
 #include "tests/server/merge/merge_replay.h"

@@ -10,7 +10,6 @@
 
 #include "core/digest.h"
 #include "core/limits.h"
-#include "core/run_config.h"
 #include "server/merge/contribution.h"
 #include "tests/server/merge/merge_replay.h"
 #include "tests/server/merge/radial_by_specification.h"

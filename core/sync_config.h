@@ -1,0 +1,41 @@
+// When which fragment is sent: `sync` of run.yaml (core/run_config.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/schedule.h"
+
+namespace causeway::core {
+
+enum class FragmentAssignment { kStrided, kSequential, kBalanced };
+
+// Synchronous: a round takes all active sites, and each site waits for it where the schedule applies its update.
+// Quorum: a round takes min_quorum sites and whoever comes within the grace; nobody waits.
+enum class SyncMode { kSynchronous, kQuorum };
+
+inline constexpr int64_t kAutoDelay = -1;  // fragment_sync_delay: auto
+
+struct SyncConfig {
+  SyncMode mode = SyncMode::kSynchronous;
+  int64_t sync_every = 20;  // H
+  int num_fragments = 4;    // P
+  FragmentAssignment fragment_assignment = FragmentAssignment::kStrided;
+  int64_t fragment_sync_delay = 1;     // τ; kAutoDelay: each site chooses its own, at each send
+  float fragment_update_alpha = 0.5f;  // α
+  std::vector<Step> fragment_offsets;  // t_p of each fragment; empty: spread evenly over H
+  FirstSend first_send = FirstSend::kFull;
+  // Prefixes of the names of each fragment's tensors; the longest that matches decides. Empty: fragment_assignment.
+  std::vector<std::vector<std::string>> fragments;
+
+  bool auto_delay() const { return fragment_sync_delay == kAutoDelay; }
+  FragmentSchedule Schedule() const {
+    return FragmentSchedule(sync_every, num_fragments, auto_delay() ? 0 : fragment_sync_delay, fragment_offsets,
+                            first_send);
+  }
+  friend bool operator==(const SyncConfig&, const SyncConfig&) = default;
+};
+
+}  // namespace causeway::core
