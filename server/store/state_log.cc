@@ -23,7 +23,9 @@ constexpr char kNothingChanged[] =
 
 std::string HighWaterPath(const std::string& state_dir) { return state_dir + "/high_water"; }
 
-bool BeginsWhole(const LogContents& file) { return !file.records.empty() && file.records.front().kind == RecordKind::kState; }
+bool BeginsWhole(const LogContents& file) {
+  return !file.records.empty() && file.records.front().kind == RecordKind::kState;
+}
 
 // The records that say what the rows are, and where they were read.
 class Reading {
