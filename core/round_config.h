@@ -5,15 +5,15 @@
 
 namespace causeway::core {
 
-// What a contribution weighs in its round, from the tokens and steps since the site's last merged one.
+// How a contribution is weighed in its round: from the tokens and steps since the site's last merged one.
 enum class WeightRule { kUniform, kTokens, kTokensSquaredPerStep };
 
 // How a round's contributions become one outer gradient (arXiv 2604.21428, appendix on merging).
 enum class MergeRule { kAverage, kRadialDirectional };
 
 struct MembershipConfig {
-  int min_sites = 1;          // the start waits for so many
-  int min_quorum = 1;         // with fewer active sites the run pauses; quorum mode: a round takes so many at least
+  int min_sites = 1;          // how many the start waits for
+  int min_quorum = 1;         // with fewer active sites the run pauses; quorum mode: the least that a round takes
   int64_t grace_ms = 0;       // quorum mode: longest wait for further sites once there is a quorum
   int64_t lease_ms = 10000;   // how long a site keeps its name after it was last heard of
   int64_t max_staleness = 1;  // quorum mode: how many versions a contribution's base may be behind

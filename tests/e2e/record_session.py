@@ -15,9 +15,12 @@ writes into tests/golden:
 import json
 import os
 import pathlib
+import random
 import shutil
+import signal
 import subprocess
 import tarfile
+import time
 
 from harness import EndToEndTest, eventually, synthetic
 
@@ -92,6 +95,13 @@ class RecordCheckpoint(Recorder):
 
     def kill_between_two_checkpoints(self):
         run = self.start()
+        run.await_rounds(2)
+        # In some attempts one site lags when the other makes its checkpoint, so that a contribution of that one waits.
+        slow = run.workers["b"].process
+        time.sleep(random.uniform(0, 0.4))
+        slow.send_signal(signal.SIGSTOP)
+        time.sleep(0.15)
+        slow.send_signal(signal.SIGCONT)
         run.await_rounds(3)
         for program in [*run.workers.values(), run.coordinator]:
             program.process.kill()

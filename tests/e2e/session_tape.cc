@@ -42,11 +42,18 @@ class Tape : public causeway::RelayWatcher {
  public:
   explicit Tape(const std::string& path) : file_(path) {}
 
-  void Opened(int call, const std::string& method) override { Write({{"call", call}, {"open", method}}); }
+  void Opened(int call, const std::string& method) override {
+    {
+      std::lock_guard lock(mutex_);
+      if (method.ends_with("/Control")) control_.insert(call);
+    }
+    Write({{"call", call}, {"open", method}});
+  }
   void Sent(int call, Message& message) override {
     Write({{"call", call}, {"sent", absl::BytesToHexString(TextOf(message))}});
   }
   void Received(int call, Message& message) override {
+    WithoutLife(call, message);
     Write({{"call", call}, {"received", absl::BytesToHexString(TextOf(message))}});
   }
   void HalfClosed(int call) override { Write({{"call", call}, {"half_closed", true}}); }
@@ -55,12 +62,22 @@ class Tape : public causeway::RelayWatcher {
   }
 
  private:
+  // Sites say to which life of the coordinator they have spoken, and one that replays the tape is another life.
+  void WithoutLife(int call, Message& message) {
+    std::lock_guard lock(mutex_);
+    causeway::v1::CoordinatorMessage said;
+    if (!control_.contains(call) || !said.ParseFromString(TextOf(message)) || !said.has_welcome()) return;
+    said.mutable_welcome()->clear_life();
+    message = causeway::BufferOf(said.SerializeAsString());
+  }
+
   void Write(const nlohmann::json& line) {
     std::lock_guard lock(mutex_);
     file_ << line.dump() << std::endl;
   }
 
   std::mutex mutex_;
+  std::set<int> control_;  // calls
   std::ofstream file_;
 };
 
