@@ -148,7 +148,7 @@ TEST(Alarms, TheCoordinatorsMachineWarnsBeforeItIsCritical) {
        {kWarning, "disk_slow", {}, HasSubstr("took 4.0 s to make a commit durable")}},
       {"a disk that takes ten seconds", slowest(10), {kCritical, "disk_slow"}},
       {"no damage was found", damages({})},
-      {"damage is told with its cure",
+      {"damage is named with its cure",
        damages({"a: is damaged at byte 7; do this", "b"}),
        {kCritical, "damage_found", {}, "a: is damaged at byte 7; do this (and 1 more)"}},
       {"twice of what is reserved is free", disk_free(2'000)},
