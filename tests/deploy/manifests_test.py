@@ -82,8 +82,10 @@ class Images(unittest.TestCase):
         all_folders = re.search(r"set\(FOLDERS ([^)]*)\)", (ROOT / "CMakeLists.txt").read_text())[1].split()
         self.assertEqual(set(all_folders) - {"tests"}, set(folders))
         kept = (ROOT / ".dockerignore").read_text().splitlines()
-        for folder in folders:
-            self.assertIn(f"!{folder}", kept)
+        included = re.findall(r"^include\((\S+\.cmake)\)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+        self.assertTrue(included)
+        for path in folders + included:
+            self.assertIn(f"!{path}", kept)
 
 
 class Compose(unittest.TestCase):
