@@ -16,14 +16,15 @@ import unittest
 
 from includes_test import ROOT, tracked_files
 
+sys.path.insert(0, str(ROOT / "tests" / "mutation"))
+from mutants import masked  # noqa: E402
+
 RECORD = ROOT / "tests" / "golden" / "class_sizes.txt"
 Size = collections.namedtuple("Size", ("lines", "methods", "fields", "mutexes"))
 LIMITS = Size(400, 25, 15, 1)
 LARGEST = 10
 NOT_COUNTED = ("tests/", "examples/", "build/")
 
-COMMENT_OR_STRING = re.compile(
-    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
 CLASS = re.compile(r"^(?:template\s*<[^\n]*>\s*)?class (?:\[\[\w+\]\] )?(\w+)(?: final)?[^;{()]*\{", re.MULTILINE)
 # Where the definition of a member begins: at the left edge, with its class's name before its own.
 DEFINITION = re.compile(r"^(?!\s|#|//|\}|namespace|using)[^;{}=()]*?\b(\w+)::~?\w+(?:\(|<|[^\w\s:(]+\()", re.MULTILINE)
@@ -32,11 +33,6 @@ METHOD = re.compile(r"(~?\w+|operator\W+)\s*\(")
 MUTEX = re.compile(r"\b(?:core::)?Mutex\s+\w+_")
 NO_METHODS = {"ABSL_GUARDED_BY", "ABSL_PT_GUARDED_BY", "ABSL_EXCLUSIVE_LOCKS_REQUIRED", "ABSL_LOCKS_EXCLUDED",
               "ABSL_ACQUIRED_BEFORE", "function", "decltype", "noexcept", "sizeof", "static_assert"}
-
-
-def without_text(source):
-    """The source, with comments and strings blank; every character and line stays where it is."""
-    return COMMENT_OR_STRING.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), source)
 
 
 def end_of_block(code, at):
@@ -86,7 +82,7 @@ def lines_above(source, at):
 def sizes_in(sources):
     """{"folder/Class": Size} of sources {name: text}. A class is looked for by its folder and its name."""
     lines, members = collections.Counter(), {}
-    codes = {name: without_text(source) for name, source in sources.items()}
+    codes = {name: masked(source) for name, source in sources.items()}
     for name, code in codes.items():
         for match in CLASS.finditer(code):
             key = f"{name.rpartition('/')[0]}/{match.group(1)}"

@@ -59,9 +59,9 @@ struct MergeSettings {
   core::OuterParameters outer;
   codecs::LegCodec down;
   float feedback_down = 0;
-  bool zstd = false;                    // chunks of the update are compressed where it pays
-  core::MergeRule rule{};               // average; a replay needs the one that its round was merged with
-  core::ThreadTeam* threads = nullptr;  // null: the caller's thread alone
+  bool zstd = false;                                 // chunks of the update are compressed where it pays
+  core::MergeRule rule = core::MergeRule::kAverage;  // a replay needs the one that its round was merged with
+  core::ThreadTeam* threads = nullptr;               // null: the caller's thread alone
 };
 
 struct MergeResult {

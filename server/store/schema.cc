@@ -13,11 +13,9 @@
 #include "core/digest.h"
 #include "core/numerics.h"
 #include "core/random.h"
-#include "core/xxh3.h"
 #include "formats/atomic_file.h"
 #include "server/store/change_set.h"
 #include "server/store/rows.h"
-#include "server/store/segments.h"
 
 namespace causeway::server {
 namespace {

@@ -19,9 +19,13 @@ GUARDED = re.compile(r"^ +if \(.*\) [^{]*;$")
 CASE = re.compile(r"^( +case .*: )(.*;) (return;|break;)$")
 
 
+COMMENT_OR_STRING = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
+
+
 def masked(text):
-    """The text, with comments and strings blank and of the same length."""
-    return re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"', lambda found: " " * len(found.group()), text)
+    """The text, with comments and strings blank; every character and line stays where it is."""
+    return COMMENT_OR_STRING.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
 
 
 def mutants_of(file, text):
