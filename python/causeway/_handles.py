@@ -37,8 +37,10 @@ _Handle = ctypes.c_void_p
 class Store(Protocol):
     """Where the parameters are."""
 
-    def carry_out(self, piece: Work, site: SiteHandle) -> None:
-        """Does one piece by site.do_work, or itself and then says site.work_done. Another thread may do so later."""
+    def carry_out(self, pieces: list[Work], site: SiteHandle) -> None:
+        """Does each piece, by site.do_work or itself and then says site.work_done. Another thread may do so later.
+
+        What cannot be done it tells site.work_failed, and raises."""
 
 
 def _close(library: _library.Library, function: str, handle: int, pid: int) -> None:
@@ -152,19 +154,18 @@ class SiteHandle(_Owner):
                     return False
 
     def _carry_out(self) -> None:
+        pieces = []
         while True:
             piece = Work()
             status = self.library.site_take_work(self.handle, ctypes.byref(piece))
             if status == _library.AGAIN:
-                return
+                break
             self.library.check(status)
-            if piece.kind != _library.READ and not piece.flags & _library.ANCHOR:
+            if piece.kind not in (_library.READ, _library.DIGEST) and not piece.flags & _library.ANCHOR:
                 self.moved = True
-            try:
-                self._store.carry_out(piece, self)
-            except BaseException:
-                self.work_failed(piece)
-                raise
+            pieces.append(piece)
+        if pieces:
+            self._store.carry_out(pieces, self)
 
     def do_work(self, piece: Work, theta: int) -> None:
         """Has the library do a piece whose first value is at the address `theta` in the host's memory. Any thread."""
@@ -274,6 +275,11 @@ class SiteHandle(_Owner):
         text = reason.encode(errors="replace").replace(b"\0", b" ")
         return self._wait(lambda: int(self.library.site_leave(self.handle, int(finished), text, POLL_MS)),
                           _polls(timeout_s))
+
+    def close(self) -> None:
+        """Ends the site and its run. Again is nothing."""
+        super().close()
+        self._run.close()
 
     # ---- Any thread ----
 

@@ -18,7 +18,7 @@ ABI = 1
 # causeway_status beyond the error codes.
 OK, AGAIN, WORK, STOP = 0, 16, 17, 18
 # causeway_work_kind
-READ, WRITE, MIX, ADD = 1, 2, 3, 4
+READ, WRITE, MIX, ADD, DIGEST = 1, 2, 3, 4, 5
 # causeway_work_flags
 BEFORE_CHANGE, ANCHOR = 1, 2
 
@@ -71,6 +71,18 @@ class Work(_Struct):
         return (ctypes.c_float * self.count).from_address(self.values)
 
 
+class Block(_Struct):
+    """Where values have their places in a tensor: rows of `columns` values, `stride` apart, from `first`."""
+
+    tensor: bytes | None
+    first: int
+    rows: int
+    columns: int
+    stride: int
+    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("tensor", _Text), ("first", _Long),
+                ("rows", _Long), ("columns", _Long), ("stride", _Long)]
+
+
 class Report(_Struct):
     tokens: int
     loss: float
@@ -102,6 +114,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "abi": (ctypes.c_uint32, []),
     "version": (_Text, []),
     "digest": (ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_size_t]),
+    "move": (_Int, [_P(Work), ctypes.c_uint32, ctypes.c_void_p]),
+    "theta_digest": (_Int, [_P(Block), ctypes.c_uint32, ctypes.c_void_p, _P(ctypes.c_uint64)]),
     "error": (_Int, [_P(ErrorInfo)]),
     "log_take": (_Int, [_P(LogLine)]),
     "run_open": (_Int, [_Text, _Int, _P(_Handle)]),

@@ -8,13 +8,65 @@ from __future__ import annotations
 
 import abc
 import types
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from causeway import _options
 from causeway._handles import DRAIN_S, RunHandle, SiteHandle, Store, part
 
 _Self = TypeVar("_Self", bound="Participant")
+
+
+class SiteCalls(Protocol):
+    """The calls of SiteHandle that a participant makes."""
+
+    @property
+    def moved(self) -> bool: ...
+    @property
+    def stopping(self) -> bool: ...
+    def restore(self, parts: Mapping[str, Any]) -> None: ...
+    def join(self) -> int: ...
+    def after_step(self, step: int, *, tokens: int, loss: float, step_s: float) -> int: ...
+    def read_anchor(self) -> None: ...
+    def report_eval(self, loss: float) -> None: ...
+    def capture(self) -> dict[str, bytearray]: ...
+    def complete(self) -> None: ...
+    def drain(self, timeout_s: float) -> bool: ...
+    def leave(self, finished: bool, reason: str, timeout_s: float) -> bool: ...
+    def stop(self) -> None: ...
+    def progress(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+
+class OpenedSite(NamedTuple):
+    """A site that has not joined, and what the coordinator says of its run."""
+
+    site: SiteCalls
+    config: dict[str, Any]
+    run_id: str
+
+
+def open_site(options: Mapping[str, object], expectations: Mapping[str, Any], tensors: list[dict[str, object]],
+              data: Mapping[str, object] | None, store: Store) -> OpenedSite:
+    """Asks the coordinator what run it is, and then says what the model is.
+
+    Args:
+        options, expectations: of _options.run_options, and as _options.check_expectations takes them.
+        tensors, data: what causeway.h's model has under these names; None: no data.
+        store: where the tensors are.
+
+    Raises: ConfigError, RefusedError, UnreachableError.
+    """
+    run = RunHandle(options)
+    try:
+        _options.check_expectations(run.config, expectations)
+        model: dict[str, object] = {"tensors": tensors}
+        if data is not None:
+            model["data"] = dict(data)
+        return OpenedSite(SiteHandle(run, model, store), run.config, run.description["run_id"])
+    except BaseException:
+        run.close()
+        raise
 
 
 class Participant(abc.ABC):
@@ -24,32 +76,12 @@ class Participant(abc.ABC):
         run_id, config: the run's name, and run.yaml with every key, as nested dictionaries.
     """
 
-    def __init__(self, options: Mapping[str, object], expectations: Mapping[str, Any],
-                 tensors: Callable[[], list[dict[str, object]]], data: Mapping[str, object] | None,
-                 store: Store) -> None:
-        """Asks the coordinator what run it is, and then says what the model is.
-
-        Args:
-            options, expectations: of _options.run_options, and as _options.check_expectations takes them.
-            tensors, data: what causeway.h's model has under these names; None: no data.
-            store: where the tensors are.
-
-        Raises: ConfigError, RefusedError, UnreachableError.
-        """
+    def __init__(self, opened: OpenedSite) -> None:
         self._step = self._stays = 0
         self._joined = self._left = False
-        self._run = RunHandle(options)
-        try:
-            self.config: dict[str, Any] = self._run.config
-            self.run_id: str = self._run.description["run_id"]
-            _options.check_expectations(self.config, expectations)
-            model: dict[str, object] = {"tensors": tensors()}
-            if data is not None:
-                model["data"] = dict(data)
-            self._site = SiteHandle(self._run, model, store)
-        except BaseException:
-            self._run.close()
-            raise
+        self._site = opened.site
+        self.config = opened.config
+        self.run_id = opened.run_id
 
     @abc.abstractmethod
     def join(self) -> object:
@@ -104,7 +136,6 @@ class Participant(abc.ABC):
         """Ends the site, whatever it waits for. The coordinator hears that the program ends."""
         self._left = True
         self._site.close()
-        self._run.close()
 
     def __enter__(self: _Self) -> _Self:
         try:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from causeway import _library, _options
 from causeway._handles import DRAIN_S, SiteHandle
 from causeway._library import Work
-from causeway._participant import Participant
+from causeway._participant import Participant, open_site
 from causeway.errors import mismatch
 
 Array = NDArray[numpy.float32]
@@ -33,7 +33,17 @@ class _ArrayStore:
         self._flat = [array.reshape(-1) for array in arrays]
         self.anchor: list[Array] | None = None  # where pieces of the anchor go
 
-    def carry_out(self, piece: Work, site: SiteHandle) -> None:
+    def carry_out(self, pieces: list[Work], site: SiteHandle) -> None:
+        while pieces:
+            try:
+                self._carry_out(pieces[0], site)
+            except BaseException:
+                for piece in pieces:
+                    site.work_failed(piece)
+                raise
+            pieces.pop(0)
+
+    def _carry_out(self, piece: Work, site: SiteHandle) -> None:
         arrays = self._flat
         if piece.flags & _library.ANCHOR:
             assert self.anchor is not None
@@ -69,7 +79,7 @@ class Site(Participant):
         options = _options.run_options(coordinator, site, connection)
         self._arrays = {name: _checked(name, array) for name, array in parameters.items()}
         self._store = _ArrayStore(list(self._arrays.values()))
-        super().__init__(options, expectations, lambda: self._tensors(kinds or {}, layers or {}), data, self._store)
+        super().__init__(open_site(options, expectations, self._tensors(kinds or {}, layers or {}), data, self._store))
 
     def _tensors(self, kinds: Mapping[str, str], layers: Mapping[str, int]) -> list[dict[str, object]]:
         for what, given in (("kinds", kinds), ("layers", layers)):

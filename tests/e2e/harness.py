@@ -292,7 +292,7 @@ class DigestBook:
         """Adds what a run's status says now, and returns it; of versions between two looks its journal has digests."""
         rows = run.journal("SELECT fragment, version, digest FROM rounds WHERE digest IS NOT NULL")
         self.committed |= {(fragment, version): digest for fragment, version, digest in rows}
-        status = run.status()
+        status = self.last = run.status()
         self.note(status)
         return status
 

@@ -95,6 +95,10 @@ class FakeLibrary:
     def do_digest(self, address, size):
         return len(ctypes.string_at(address, size)) + 0xC0FFEE
 
+    def do_theta_digest(self, block, dtype, address, digest):
+        digest._obj.value = block._obj.rows * block._obj.columns * (2 if dtype else 4) + 0xC0FFEE
+        return OK
+
     def do_error(self, info):
         fields = {"message": "", "expected": "", "got": "", "tensor": "", "index": -1, "code": 1} | self.failure
         for key, value in fields.items():
@@ -150,18 +154,27 @@ class FakeLibrary:
         anchor = piece["flags"] & _library.ANCHOR
         dtype = "float32" if anchor else self.model["tensors"][piece["tensor"]]["dtype"]
         size = 4 if dtype == "float32" else 2
-        held = numpy.frombuffer((ctypes.c_char * (piece["count"] * size)).from_address(address),
+        self.move(piece["kind"], piece["factor"], numpy.frombuffer(piece["staging"], numpy.float32), size, address)
+        return self.do_site_work_done(_, identity, None, False)
+
+    def do_move(self, work, dtype, address):
+        piece = work._obj
+        values = numpy.frombuffer((ctypes.c_float * piece.count).from_address(piece.values), numpy.float32)
+        self.move(piece.kind, piece.factor, values, 2 if dtype else 4, address)
+        return OK
+
+    def move(self, kind, factor, values, size, address):
+        held = numpy.frombuffer((ctypes.c_char * (len(values) * size)).from_address(address),
                                 numpy.float32 if size == 4 else numpy.uint16)
         theta = held.copy() if size == 4 else (held.astype(numpy.uint32) << 16).view(numpy.float32)
-        values, factor = numpy.frombuffer(piece["staging"], numpy.float32), numpy.float32(piece["factor"])
-        if piece["kind"] == _library.READ:
+        factor = numpy.float32(factor)
+        if kind == _library.READ:
             values[:] = theta
         else:
             theta = {_library.WRITE: values, _library.MIX: factor * theta + (1 - factor) * values,
-                     _library.ADD: theta - factor * values}[piece["kind"]]
+                     _library.ADD: theta - factor * values}[kind]
             bits = theta.astype(numpy.float32).view(numpy.uint32)
             held[:] = theta if size == 4 else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # bfloat16, to nearest
-        return self.do_site_work_done(_, identity, None, False)
 
     def do_site_work_done(self, _, identity, _event, failed):
         piece = self.taken[identity]

@@ -45,11 +45,11 @@ class LlamaTest(EndToEndTest):
         self.base = self.folder / "base"
         self.make_base(3)
 
-    def make_base(self, seed):
-        """The model that runs start from."""
+    def make_base(self, seed, model=None):
+        """The model that runs start from; `model`: another config's section."""
         torch.manual_seed(seed)
-        model = llama_config("float32")["model"]
-        LlamaForCausalLM(LlamaConfig(rope_theta=10000.0, rms_norm_eps=1e-5, tie_word_embeddings=True, **{
+        model = {"tie_word_embeddings": True} | (model or llama_config("float32")["model"])
+        LlamaForCausalLM(LlamaConfig(rope_theta=10000.0, rms_norm_eps=1e-5, **{
             key: value for key, value in model.items() if key != "kind"})).save_pretrained(self.base)
 
     # ---- Running ----
@@ -73,7 +73,7 @@ class LlamaTest(EndToEndTest):
 
     def steps_of(self, worker):
         """{step: what the script has printed of it}"""
-        return {line["step"]: line for line in worker.lines()}
+        return {line["step"]: line for line in worker.lines() if "step" in line}
 
     def steps_of_killed(self, worker):
         """As steps_of, of a script that kills itself."""

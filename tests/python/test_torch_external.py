@@ -75,7 +75,7 @@ class ExternalTest(EndToEndTest):
         first, _ = self.diloco(run, Adapted(1), "a")
         second, _ = self.diloco(run, Adapted(2), "b")
         step = ctypes.c_int64()
-        first._run.library.site_join(first._site.handle, 100, ctypes.byref(step))  # goes on joining beside the second
+        first._site._handle.library.site_join(first._site._handle.handle, 100, ctypes.byref(step))  # goes on joining beside the second
         eventually(lambda: run.site("a"), "the first site joins")
         with self.assertRaisesRegex(causeway.RefusedError, "base") as caught:
             second.join()

@@ -127,8 +127,8 @@ class RefusedTest(FakeSiteTest):
         self.check("optimizer: expected a torch.optim.Optimizer or several, got str", optimizer="adamw")
         self.check("schedulers: expected learning-rate schedulers of torch.optim, got int", schedulers=[3])
 
-    def test_several_ranks(self):
-        sentence = "expected world 1, got 2: this version takes part with one rank a site"
+    def test_several_ranks_without_a_process_group(self):
+        sentence = "expected a process group of the 2 ranks that WORLD_SIZE says, got none: call .*init_process_group first"
         with unittest.mock.patch.dict("os.environ", {"WORLD_SIZE": "2"}):
             self.check(sentence, optimizer=self.sgd())
 

@@ -26,92 +26,33 @@ ROOT = pathlib.Path(__file__).parents[2]
 VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
 
 RANK = """
-import os, sys, torch
-import causeway.torch as causeway
-from fake_library import FakeLibrary
-rank, path = sys.argv[1:]
-os.environ.pop("WORLD_SIZE", None)
-torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=int(rank), world_size=2)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-fake = FakeLibrary()
-with fake.loaded():
-    try:
-        causeway.DiLoCo(model, torch.optim.SGD(model.parameters()), coordinator="hub:1", site="eu")
-    except causeway.ConfigError as error:
-        print(error, fake.calls)
-"""
-
-
-class RanksTest(unittest.TestCase):
-    def test_two_ranks_are_refused_on_each_before_anything_is_sent(self):
-        with tempfile.TemporaryDirectory() as folder:
-            ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), f"{folder}/store"],
-                                      stdout=subprocess.PIPE, text=True) for rank in range(2)]
-            for rank in ranks:
-                said, _ = rank.communicate(timeout=120)
-                self.assertIn("expected world 1, got 2: this version takes part with one rank a site", said)
-                self.assertIn("['abi']", said)
-
-REAL_RANK = """
 import sys, torch
 import causeway.torch as causeway
-coordinator, *file_store = sys.argv[1:]
-options = {"init_method": f"file://{file_store[0]}", "rank": int(file_store[1]), "world_size": 2} if file_store else {}
-torch.distributed.init_process_group("gloo", **options)
+coordinator = sys.argv[1]
+torch.distributed.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-before = [parameter.detach().clone() for parameter in model.parameters()]
-try:
-    with causeway.DiLoCo(model, torch.optim.SGD(model.parameters()), coordinator=coordinator, site="eu"):
-        print("joined")
-except causeway.ConfigError as error:
-    print("refused:", error)
-print("unchanged:", all(map(torch.equal, before, model.parameters())), flush=True)
+with causeway.DiLoCo(model, torch.optim.SGD(model.parameters(), lr=0.1), coordinator=coordinator, site="eu") as diloco:
+    print("joined at", diloco.step)
+torch.distributed.destroy_process_group()
 """
-REFUSED = ["refused: processes of a site: expected world 1, got 2: this version takes part with one rank a site",
-           "unchanged: True"]
-JOINED = "site eu: "
 
 
 @needs_library
-class RealRanksTest(EndToEndTest):
-    """Ranks that talk to each other, and a coordinator that would let them in."""
+class LaunchedTest(EndToEndTest):
+    """Ranks that torchrun starts."""
 
-    def setUp(self):
-        self.new = self.new_run(external_config())
-        self.new.start_coordinator()
-        self.script = self.folder / "rank.py"
-        self.script.write_text(REAL_RANK)
-
-    def said(self, *arguments):
-        """Lines of a Python process that has ended well."""
-        ended = self.new.program("rank", sys.executable, *arguments)
-        self.assertEqual(ended.wait(120), DONE, ended.log()[-3000:])
-        return ended.output().splitlines()
-
-    def torchrun(self, ranks):
-        return self.said("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", self.script,
-                         self.new.grpc)
-
-    def check_none_joined(self):
-        self.new.stop_coordinator()
-        self.assertNotIn(JOINED, self.new.coordinator.log())
-
-    def test_two_ranks_of_torchrun_are_refused_and_no_site_joins(self):
-        self.assertEqual(sorted(self.torchrun(2)), sorted(2 * REFUSED))
-        self.check_none_joined()
-
-    def test_one_rank_of_torchrun_joins(self):
-        self.assertIn("joined", self.torchrun(1))
-        self.new.stop_coordinator()
-        self.assertIn(JOINED, self.new.coordinator.log())
-
-    def test_two_ranks_without_torchruns_variables_are_refused_and_no_site_joins(self):
-        ranks = [self.new.program(f"rank-{rank}", sys.executable, self.script, self.new.grpc,
-                                  self.folder / "store", str(rank)) for rank in range(2)]
-        for rank in ranks:
-            self.assertEqual(rank.wait(120), DONE, rank.log()[-3000:])
-            self.assertEqual(rank.output().splitlines(), REFUSED)
-        self.check_none_joined()
+    def test_the_ranks_of_torchrun_join_as_one_site(self):
+        script = self.folder / "rank.py"
+        script.write_text(RANK)
+        for ranks in (1, 2):
+            run = self.new_run(external_config(run_id=f"ranks-{ranks}"))
+            run.start_coordinator()
+            ended = run.program("ranks", sys.executable, "-m", "torch.distributed.run", "--standalone",
+                                f"--nproc-per-node={ranks}", script, run.grpc)
+            self.assertEqual(ended.wait(120), DONE, ended.log()[-3000:])
+            self.assertEqual(ended.output().splitlines(), ranks * ["joined at 0"])
+            run.stop_coordinator()
+            self.assertEqual(len(re.findall("site eu: .*join", run.coordinator.log())), 1, run.coordinator.log())
 
 
 class DistributedCheckpointTest(FakeSiteTest):
@@ -255,7 +196,7 @@ class ExamplesTest(EndToEndTest):
         for worker in run.workers.values():
             losses = [float(loss) for loss in re.findall(r"\bloss(?:':)? '?([\d.]+)", worker.output())]
             self.assertEqual(len(losses), 10)
-            self.assertLess(losses[-1], losses[0])
+            self.assertLess(min(losses[5:]), losses[0])
 
     @needs_library
     @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -15,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/xxh3.h"
+#include "worker/site/entry_point.h"
 #include "worker/site/external_run.h"
 #include "worker/site/external_site.h"
 #include "worker/site/fork_guard.h"
@@ -45,44 +44,12 @@ namespace {
 
 using Turn = StepThread::Turn;
 
-// ---- Broken invariants ----
-
-std::atomic<int64_t> broken = 0;
-
-void OnBroken(const std::string& what) {
-  LogQueue::Get().Add({.level = spdlog::level::err, .text = "internal error: " + what});
-  ++broken;
-}
-
-// `body` of an entry point, whatever happens in it.
-template <typename Body>
-int Enter(Body body) {
-  try {
-    return Answer(body());
-  } catch (const std::exception& error) {
-    OnBroken(error.what());
-    return Answer(absl::InternalError(absl::StrCat("internal error: ", error.what())));
-  }
-}
-
-absl::Status Missing(const char* what) {
-  return absl::InvalidArgumentError(absl::StrCat(what, ": expected a pointer, got NULL"));
-}
-
-template <typename Struct>
-absl::Status CheckSize(const Struct* given, const char* what) {
-  if (given == nullptr) return Missing(what);
-  if (given->struct_size == sizeof(Struct)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ".struct_size: expected ", sizeof(Struct), ", got ", given->struct_size));
-}
-
 absl::Status CheckUsable(const causeway_site* site) {
   if (site == nullptr) return Missing("site");
   if (site->process != getpid()) {
     return absl::FailedPreconditionError("forked after the site was opened: this process does not own it");
   }
-  if (broken == site->broken_before) return absl::OkStatus();
+  if (BrokenInvariants() == site->broken_before) return absl::OkStatus();
   return absl::InternalError("internal error: the site is over; the log says where");
 }
 
@@ -134,7 +101,7 @@ absl::Status OpenSite(causeway_run* run, const char* model, causeway_site** site
   if (!run->open) return absl::FailedPreconditionError("expected a run that is open, got one that still connects");
   if (run->sites > 0) return absl::FailedPreconditionError("expected one site at a time, got a second");
   ASSIGN_OR_RETURN(ExternalModel parsed, ParseExternalModel(model, run->run->config()));
-  auto opened = std::unique_ptr<causeway_site>(new causeway_site{.run = run, .broken_before = broken});
+  auto opened = std::unique_ptr<causeway_site>(new causeway_site{.run = run, .broken_before = BrokenInvariants()});
   opened->site = std::make_unique<ExternalSite>(*run->run, std::move(parsed));
   ++run->sites;
   *site = opened.release();
@@ -145,7 +112,7 @@ absl::Status CloseSite(causeway_site* site) {
   if (site == nullptr || site->process != getpid()) return absl::OkStatus();  // it is the parent's
   if (site->thread != std::this_thread::get_id()) return CheckOwned(site);
   --site->run->sites;
-  const bool intact = broken == site->broken_before;
+  const bool intact = BrokenInvariants() == site->broken_before;
   if (site->site->End() && intact) {
     delete site;
     return absl::OkStatus();
@@ -197,8 +164,8 @@ absl::Status TakeWork(ExternalSite& site, causeway_work* work) {
            .flags = (piece->before_change ? uint32_t{CAUSEWAY_BEFORE_CHANGE} : 0u) |
                     (piece->anchor ? uint32_t{CAUSEWAY_ANCHOR} : 0u),
            .first = piece->first,
-           .count = std::ssize(piece->values),
-           .values = piece->values.data(),
+           .count = piece->count,
+           .values = piece->digest != nullptr ? reinterpret_cast<float*>(piece->digest) : piece->values.data(),
            .factor = piece->factor};
   return absl::OkStatus();
 }
@@ -240,8 +207,6 @@ using namespace causeway::worker;
 uint32_t causeway_abi(void) { return CAUSEWAY_ABI; }
 
 const char* causeway_version(void) { return CAUSEWAY_VERSION; }
-
-uint64_t causeway_digest(const void* data, size_t bytes) { return core::Xxh3(data, bytes); }
 
 int causeway_error(causeway_error_info* info) {
   if (info == nullptr || info->struct_size != sizeof(causeway_error_info)) return CAUSEWAY_BAD_INPUT;

@@ -70,10 +70,11 @@ enum causeway_work_kind {
   CAUSEWAY_READ = 1,  /* values ← θ, as float32 */
   CAUSEWAY_WRITE = 2, /* θ ← values */
   CAUSEWAY_MIX = 3,   /* θ ← α θ + (1 − α) values, α = factor */
-  CAUSEWAY_ADD = 4    /* θ ← θ − η values, η = factor */
+  CAUSEWAY_ADD = 4,   /* θ ← θ − η values, η = factor */
   /* Computed in float32, and rounded to nearest, ties to even, where θ has fewer bits. But the MIX of a bfloat16 is
      rounded stochastically, unless θ is `values` rounded to nearest: it stays then. (To nearest, θ would not follow W
      by less than half the distance to its next number.) */
+  CAUSEWAY_DIGEST = 5 /* the 8 bytes at `values`, a uint64_t ← the digest of the values (causeway_theta_digest) */
 };
 
 enum causeway_work_flags {
@@ -111,6 +112,18 @@ typedef struct causeway_work {
   float factor;
 } causeway_work;
 
+/* Where values of θ that lie one after the other in a process's memory have their place: row r of them is values
+ * [first + r stride, first + r stride + columns) of the tensor, row-major, as in a shard of some of its columns. */
+typedef struct causeway_block {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* tensor; /* its name */
+  int64_t first;
+  int64_t rows;
+  int64_t columns;
+  int64_t stride;
+} causeway_block;
+
 /* What the program did since its last call of causeway_site_after_step. */
 typedef struct causeway_report {
   uint32_t struct_size;
@@ -146,6 +159,17 @@ CAUSEWAY_API const char* causeway_version(void);
 
 /* XXH3-64 of bytes: what "values_digest" of a frozen tensor is, in hexadecimal. */
 CAUSEWAY_API uint64_t causeway_digest(const void* data, size_t bytes);
+
+/* Does as causeway_site_do_work, for a process that has no site, as the other processes of a site have none: READ,
+ * WRITE, MIX or ADD of `count` values, with kind, factor and values of `work`; its other fields are not looked at.
+ * `theta` is where the values lie in the host's memory, in the causeway_dtype `dtype`. A tensor may be cut into any
+ * ranges, over any processes: θ moves with the same bits. */
+CAUSEWAY_API int causeway_move(const causeway_work* work, uint32_t dtype, void* theta);
+
+/* *digest ← a sum modulo 2⁶⁴ over the block's values (core/theta_digest.h), as float32: DIGEST work wants the sum of a
+ * tensor's blocks, by whatever processes hold them. */
+CAUSEWAY_API int causeway_theta_digest(const causeway_block* block, uint32_t dtype, const void* theta,
+                                       uint64_t* digest);
 
 /* Fills in `info` about this thread's last call; does not count as one. */
 CAUSEWAY_API int causeway_error(causeway_error_info* info);
@@ -196,7 +220,8 @@ CAUSEWAY_API int causeway_site_open(causeway_run* run, const char* model, causew
 CAUSEWAY_API int causeway_site_restore(causeway_site* site, const causeway_buffer* parts, int count);
 
 /* Takes part: through when the site has its place and θ is the run's. *step is the step that it stands at, as if just
- * done. Work: READ (the first site of a new run, whose θ is what the run begins with; a restored site), WRITE. */
+ * done. Work: READ (the first site of a new run, whose θ is what the run begins with), DIGEST (a restored site), WRITE.
+ */
 CAUSEWAY_API int causeway_site_join(causeway_site* site, int timeout_ms, int64_t* step);
 
 /* ---- A site: between steps ---- */
@@ -226,8 +251,8 @@ CAUSEWAY_API int causeway_site_read_anchor(causeway_site* site, int timeout_ms);
 /* The mean loss on held-out data, nats per token, of the W that causeway_site_read_anchor gave last. */
 CAUSEWAY_API int causeway_site_report_eval(causeway_site* site, double loss);
 
-/* What a process needs to go on from here, beside θ and the inner optimizer: after a step, before the next. Work: READ.
- * The state lives until causeway_state_close, also after the site. */
+/* What a process needs to go on from here, beside θ and the inner optimizer: after a step, before the next. Work:
+ * DIGEST. The state lives until causeway_state_close, also after the site. */
 CAUSEWAY_API int causeway_site_capture(causeway_site* site, int timeout_ms, causeway_state** state);
 
 /* With parts = NULL: *count ← how many. Else fills in *count of them; they live until causeway_state_close. */

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/model_manifest.h"
+#include "core/theta_digest.h"
 #include "worker/site/json_object.h"
 
 namespace causeway::worker {
@@ -152,7 +153,11 @@ absl::StatusOr<ExternalModel> ParseExternalModel(const std::string& json, const 
   RETURN_IF_ERROR(core::ValidateManifest(model.manifest));
   for (size_t i = 0; i < model.manifest.size(); ++i) {
     model.manifest[i].dtype = given[model.given_as[i]].dtype;
-    model.tensors.push_back({.values = model.manifest[i].NumValues(), .dtype = model.manifest[i].dtype});
+    const auto& tensor = model.manifest[i];
+    model.tensors.push_back({.values = tensor.NumValues(),
+                             .dtype = tensor.dtype,
+                             .digest_seed = core::ThetaSeed(tensor.name),
+                             .synced = tensor.synced()});
   }
   return model;
 }

@@ -8,8 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
-#include "core/layout.h"
-#include "core/xxh3.h"
 
 namespace causeway::worker {
 namespace {
@@ -78,27 +76,9 @@ absl::Status ExternalSite::Restore(std::span<const SiteStateParts::Part> parts) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> ExternalSite::DigestTheta() {
-  constexpr int64_t kUnitsAtOnce = (int64_t{4} << 20) / core::kUnitValues;  // 16 MB
-  std::vector<float> staging;
-  uint64_t digest = 0;
-  for (size_t i = 0; i < model_.manifest.size(); ++i) {
-    if (!model_.manifest[i].synced()) continue;
-    const int64_t units = core::UnitsFor(model_.tensors[i].values);
-    for (int64_t first = 0; first < units; first += kUnitsAtOnce) {
-      const int64_t count = std::min(kUnitsAtOnce, units - first);
-      staging.resize(count * core::kUnitValues);
-      RETURN_IF_ERROR(store_.Read({{static_cast<int>(i), first, count}}, staging));
-      const int64_t values = std::min(count * core::kUnitValues, model_.tensors[i].values - first * core::kUnitValues);
-      digest = core::Xxh3(staging.data(), values * sizeof(float), digest);
-    }
-  }
-  return digest;
-}
-
 absl::Status ExternalSite::CompareTheta() {
   if (!theta_digest_) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const uint64_t digest, DigestTheta());
+  ASSIGN_OR_RETURN(const uint64_t digest, store_.Digest());
   if (digest == *theta_digest_) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("state: expected the parameters of step ", step_, ", with digest ",
                                                  core::DigestText(*theta_digest_), ", got others, with digest ",
@@ -180,7 +160,7 @@ absl::Status ExternalSite::ReportEval(double loss) {
 absl::StatusOr<Turn> ExternalSite::Capture(Timeout timeout, SiteStateParts& state) {
   ASSIGN_OR_RETURN(
       const Turn turn, Run("site_capture", timeout, [this]() -> absl::Status {
-        ASSIGN_OR_RETURN(const uint64_t digest, DigestTheta());
+        ASSIGN_OR_RETURN(const uint64_t digest, store_.Digest());
         const bool saved = site_.Checkpoint([&](const SiteCheckpoint& checkpoint) {
           state_ = ToParts(
               {.run = config_.run_id, .site = name_, .session = link_->session(), .lineage = checkpoint.facts.lineage},

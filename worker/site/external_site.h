@@ -62,7 +62,6 @@ class ExternalSite {
   absl::StatusOr<Turn> Run(const std::string& operation, Timeout timeout, std::function<absl::Status()> body);
   void Count(core::Step step, const StepReport& report);
   absl::Status CompareTheta();
-  absl::StatusOr<uint64_t> DigestTheta();
 
   const core::RunConfig config_;
   const core::SiteId name_;

@@ -1,11 +1,11 @@
 #include "worker/site/external_store.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/outer_step.h"
 
 namespace causeway::worker {
 namespace {
@@ -14,38 +14,6 @@ using Kind = WorkPiece::Kind;
 using replica::Movement;
 using replica::UnitRange;
 using replica::UnitRanges;
-
-// θ of a piece, or some of it, by the values that it is moved by.
-void Move(const WorkPiece& piece, std::span<const float> by, std::span<float> theta) {
-  switch (piece.kind) {
-    case Kind::kRead: CHECK(false); break;
-    case Kind::kWrite: std::ranges::copy(by, theta.begin()); break;
-    case Kind::kMix: core::MixAnchor(piece.factor, by, theta); break;
-    case Kind::kAdd: core::Rebase(piece.factor, by, theta); break;
-  }
-}
-
-void CarryOutOn(core::DType dtype, const WorkPiece& piece, void* theta) {
-  if (piece.kind == Kind::kRead) return core::Load(dtype, theta, piece.values);
-  if (dtype == core::DType::kFloat32) {
-    return Move(piece, piece.values, {static_cast<float*>(theta), piece.values.size()});
-  }
-  constexpr size_t kBlock = 4096;  // of which float32 stays in the cache
-  float wide[kBlock], theta_before[kBlock];
-  for (size_t begin = 0; begin < piece.values.size(); begin += kBlock) {
-    const std::span block(wide, std::min(kBlock, piece.values.size() - begin));
-    const std::span before(theta_before, block.size());
-    std::byte* const place = static_cast<std::byte*>(theta) + begin * core::BytesOf(dtype);
-    const std::span by = piece.values.subspan(begin, block.size());
-    core::Load(dtype, place, block);
-    Move(piece, by, block);
-    if (piece.kind == Kind::kMix && dtype == core::DType::kBfloat16) {
-      core::Load(dtype, place, before);
-      core::RoundMix(by, before, block);
-    }
-    core::Store(dtype, block, place);
-  }
-}
 
 absl::Status NotTaken(const char* operation, int64_t id) {
   return absl::InvalidArgumentError(
@@ -69,6 +37,7 @@ std::vector<WorkPiece> ExternalStore::PiecesOf(const UnitRanges& ranges, std::sp
     piece.tensor = range.tensor;
     piece.first = range.first * core::kUnitValues;
     const int64_t count = std::min(range.count * core::kUnitValues, tensors_[range.tensor].values - piece.first);
+    piece.count = count;
     piece.values = padded.subspan(at, count);
     at += range.count * core::kUnitValues;
     pieces.push_back(piece);
@@ -127,7 +96,14 @@ absl::Status ExternalStore::CarryOut(int64_t id, void* theta) {
     if (taken == taken_.end()) return NotTaken("do_work", id);
     piece = taken->second.first;
   }
-  CarryOutOn(piece.anchor ? core::DType::kFloat32 : dtype(piece.tensor), piece, theta);
+  if (piece.kind == Kind::kDigest) {
+    const Tensor& tensor = tensors_[piece.tensor];
+    *piece.digest =
+        DigestTheta(tensor.digest_seed, tensor.dtype, {.first = piece.first, .columns = piece.count}, theta);
+  } else {
+    MoveTheta(piece.kind, piece.factor, piece.anchor ? core::DType::kFloat32 : dtype(piece.tensor), piece.values,
+              theta);
+  }
   return Done(id, absl::OkStatus());
 }
 
@@ -179,9 +155,28 @@ absl::Status ExternalStore::HandOutAnchor(std::vector<std::vector<float>>& tenso
   std::vector<WorkPiece> pieces;
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].empty()) continue;  // not synced
-    pieces.push_back({.kind = Kind::kWrite, .tensor = static_cast<int>(i), .values = tensors[i], .anchor = true});
+    pieces.push_back({.kind = Kind::kWrite,
+                      .tensor = static_cast<int>(i),
+                      .count = std::ssize(tensors[i]),
+                      .values = tensors[i],
+                      .anchor = true});
   }
   return Perform(pieces);
+}
+
+absl::StatusOr<uint64_t> ExternalStore::Digest() {
+  std::vector<uint64_t> digests(tensors_.size());
+  std::vector<WorkPiece> pieces;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].synced) continue;
+    pieces.push_back({.kind = Kind::kDigest,
+                      .tensor = static_cast<int>(i),
+                      .count = tensors_[i].values,
+                      .values = {},
+                      .digest = &digests[i]});
+  }
+  RETURN_IF_ERROR(Perform(pieces));
+  return std::accumulate(digests.begin(), digests.end(), uint64_t{0});
 }
 
 }  // namespace causeway::worker

@@ -3,9 +3,8 @@
 //   site's threads   BeginRead, Move ─► pieces ─► Take ─► CarryOut, or the program's own ─► Done ─► Move, AwaitRead end
 //
 // What the program trains may lie anywhere and have any dtype of core/dtype.h; between it and us go float32 values,
-// which stay where they are: a move's are those of Movement. CarryOut does a piece on θ in the host's memory, in place:
-// on float32 with the bits of replica::HostStore, on others computed in float32 and rounded as core/outer_step.h and
-// core/dtype.h have it. θ elsewhere, as on a device, is the program's to read and to move.
+// which stay where they are: a move's are those of Movement. CarryOut does a piece on θ in the host's memory, in place
+// (worker/site/work_piece.h). θ elsewhere, as on a device or in other processes, is the program's to read and to move.
 //
 // Thread-safe. Move blocks the site's step thread until the program has done the pieces; End lets go of all that wait.
 #pragma once
@@ -18,29 +17,20 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "core/mutex.h"
 #include "replica/parameter_store.h"
+#include "worker/site/work_piece.h"
 
 namespace causeway::worker {
-
-struct WorkPiece {
-  enum class Kind { kRead = 1, kWrite = 2, kMix = 3, kAdd = 4 };
-
-  int64_t id = 0;
-  Kind kind = Kind::kRead;
-  int tensor = 0;  // of the manifest
-  int64_t first = 0;
-  std::span<float> values;  // written for kRead, else only read
-  float factor = 0;
-  bool before_change = false;  // kRead: may be done later, before θ changes
-  bool anchor = false;         // kWrite: of the anchor, asked for by ReadAnchor
-};
 
 class ExternalStore final : public replica::ParameterStore {
  public:
   struct Tensor {
     int64_t values = 0;
     core::DType dtype = core::DType::kFloat32;
+    uint64_t digest_seed = 0;  // core::ThetaSeed of its name
+    bool synced = true;
   };
 
   // `tensors` of the manifest. `changed` is called, with nothing held, when there is new work.
@@ -52,6 +42,9 @@ class ExternalStore final : public replica::ParameterStore {
 
   // Hands out an array of each tensor as kWrite pieces marked `anchor`; returns when they are done.
   absl::Status HandOutAnchor(std::vector<std::vector<float>>& tensors);
+
+  // The digest of θ as it is now (core/theta_digest.h): of the tensors that are synced.
+  absl::StatusOr<uint64_t> Digest();
 
   // ---- The program ----
   std::optional<WorkPiece> Take();                         // none: there is nothing to take now

@@ -14,7 +14,7 @@ namespace causeway::worker {
 namespace {
 
 constexpr char kJson[] = "site.json";
-constexpr char kThetaDigest[] = "theta_digest";
+constexpr char kThetaDigest[] = "theta_sum";  // core/theta_digest.h
 
 class PartsWriter {
  public:
@@ -83,6 +83,9 @@ absl::StatusOr<RestoredParts> FromParts(std::span<const SiteStateParts::Part> pa
   const nlohmann::json values = nlohmann::json::parse(json);
   if (const auto digest = values.find(kThetaDigest); digest != values.end() && digest->is_string()) {
     restored.theta_digest = std::strtoull(digest->get<std::string>().c_str(), nullptr, 16);
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("state: ", kJson, ": expected the digest ", kThetaDigest, " of θ, got none"));
   }
   auto storage = std::make_shared<std::vector<core::AlignedFloats>>();
   SiteCheckpoint& site = restored.checkpoint.site;

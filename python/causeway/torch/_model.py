@@ -19,6 +19,7 @@ from causeway import _library, names
 from causeway._log import LOGGER
 from causeway.errors import ConfigError, mismatch
 from causeway.torch import _world
+from causeway.torch._boxes import Table
 
 SYNCED_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
@@ -30,14 +31,21 @@ class Model:
     tensors: list[dict[str, object]] = field(default_factory=list)
     synced: dict[int, torch.Tensor] = field(default_factory=dict)  # index in `tensors`: the parameter or its master
     copies: dict[int, torch.Tensor] = field(default_factory=dict)  # of those with masters: the model's own parameter
+    frozen: dict[int, torch.Tensor] = field(default_factory=dict)  # that are compared by the values that are here
+
+    def numbered(self, table: Table) -> Model:
+        """The same by the site's numbers, with the site's list."""
+        def by_site(tensors: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+            return {table.index(str(self.tensors[index]["name"])): tensor for index, tensor in tensors.items()}
+        return Model(table.tensors, by_site(self.synced), by_site(self.copies), by_site(self.frozen))
 
     def names(self) -> dict[str, int]:
         """{name: index} of the synced tensors."""
         return {str(self.tensors[index]["name"]): index for index in self.synced}
 
     def values(self) -> int:
-        """How many values are synced."""
-        return sum(local(tensor).numel() for tensor in self.synced.values())
+        """How many values are synced, of all ranks."""
+        return sum(tensor.numel() for tensor in self.synced.values())
 
 
 def local(parameter: torch.Tensor) -> torch.Tensor:
@@ -81,7 +89,10 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
             if parameter.requires_grad:
                 untrained.append(name)
             tensor.update(dtype=_dtype_name(parameter), frozen=True)
-            _add_digest(tensor, name, parameter)
+            if parameter.dtype in SYNCED_DTYPES and parameter.device.type != "meta":
+                result.frozen[index] = parameter
+            else:
+                _add_digest(tensor, name, parameter)
     _warn(model, untrained)
     if not result.synced:
         raise mismatch("model", "a parameter that is trained", "none: no parameter has requires_grad and is in the "
@@ -137,12 +148,8 @@ def _synced_dtype(name: str, tensor: torch.Tensor) -> str:
         raise mismatch(f"parameter {name}", "float32, bfloat16 or float16 of a tensor that is trained",
                        _dtype_name(tensor), "train it as one of them, pass params={name: master}, or freeze it",
                        tensor=name)
-    mesh = getattr(tensor, "device_mesh", None)
-    if mesh is not None:
+    if hasattr(tensor, "device_mesh"):
         _world.check_sharded_version()
-    if mesh is not None and mesh.size() != 1:
-        raise mismatch(f"parameter {name}", "a device mesh of 1", mesh.size(),
-                       "this version takes part with one rank a site", tensor=name)
     return dtype
 
 

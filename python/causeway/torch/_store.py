@@ -1,101 +1,105 @@
-"""Carries out the library's work on PyTorch tensors, on the host and on a device.
+"""The values of θ that this rank holds, whole tensors or shards, and what is done to them.
 
-    host     by the library, in place. A READ that may be late is done by a helper thread while the next step computes;
-             the optimizer's pre-hook awaits it.
-    device   in blocks of 64 MB, read through pinned memory on a stream of its own, moved by PyTorch.
+    host     by the library, in place (causeway_move)
+    device   in blocks of 64 MB, read through pinned memory on a stream of its own, moved by PyTorch
 
-All but the helper's reads are on the thread of the site. On a GPU this is untried, see docs/python.md.
+Every rank of a site moves its values by these functions, so replicas keep the same bits. On a GPU this is untried, see
+docs/python.md.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
+import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from causeway import _library
-from causeway._handles import SiteHandle
-from causeway._library import Work
-from causeway.torch._model import local
+from causeway.torch._boxes import Box, rows_of
+from causeway.torch._model import SYNCED_DTYPES, local
 
 BLOCK_VALUES = 16 << 20  # 64 MB of float32
 
-_cuda: Any = torch.cuda  # whose classes have no types
+_DTYPES = {"float32": 0, "bfloat16": 1, "float16": 2}  # causeway_dtype
 
-# A late read: the work, whose it is, and what marks that θ is ready on the device.
-_Late = tuple[Work, SiteHandle, Any]
+_cuda: Any = torch.cuda  # whose classes have no types
 
 
 class TensorStore:
-    """Pieces between the library and the parameters of a model."""
+    """This rank's tensors by the site's numbers. A range of one is values [start, stop) of what this rank holds of it."""
 
-    def __init__(self, tensors: Mapping[int, torch.Tensor]) -> None:
+    def __init__(self, tensors: Mapping[int, torch.Tensor], names: Mapping[int, str]) -> None:
+        """`names`: of each tensor in the run."""
         self._tensors = dict(tensors)
-        self.anchor: dict[int, torch.Tensor] | None = None  # where pieces of the anchor go: flat, float32
-        self.may_be_late = False  # something awaits late copies before θ changes
-        self.watch: Callable[[int, torch.Tensor, torch.Tensor], None] | None = None  # (index, old, new) before a write
-        self._late = _LateReads(self._read)
+        self._names = dict(names)
+        self._library = _library.load()
+        self.device = next((local(tensor).device for tensor in self._tensors.values()), torch.device("cpu"))
+        self.anchor: dict[int, torch.Tensor] | None = None  # where values of the anchor go: flat, float32, on the host
+        self.watch: Callable[[int, torch.Tensor, torch.Tensor], None] | None = None  # (tensor, old, new) before a write
 
-    # ---- What the site calls ----
-
-    def await_late(self) -> None:
-        """Returns when no read is late any more; raises what one of them raised."""
-        self._late.wait()
-
-    def close(self) -> None:
-        """Ends the helper thread."""
-        self._late.close()
-
-    def carry_out(self, piece: Work, site: SiteHandle) -> None:
-        """See _handles.Store."""
-        if piece.flags & _library.ANCHOR:
-            assert self.anchor is not None
-            _do_on_host(piece, site, self.anchor[piece.tensor])
-        elif piece.kind != _library.READ:
-            self._move(piece, site)
-        elif piece.flags & _library.BEFORE_CHANGE and self.may_be_late:
-            self._late.add(piece, site, self._ready_event(piece))
-        else:
-            self._read(piece, site, None)
-
-    # ---- Pieces ----
-
-    def _ready_event(self, piece: Work) -> Any:
-        if not _has_streams(local(self._tensors[piece.tensor])):
+    def ready_event(self) -> Any:
+        """An event that marks θ as it is now, on a device. None on the host."""
+        if self.device.type == "cpu" and not _has_streams(torch.empty(0)):
             return None
         event = _cuda.Event()
         event.record()
         return event
 
-    def _read(self, piece: Work, site: SiteHandle, ready: Any) -> None:
-        tensor = local(self._tensors[piece.tensor])
-        if _on_host(tensor):
-            return _do_on_host(piece, site, tensor.contiguous())
-        if _has_streams(tensor):
-            _from_device(_part(piece, tensor), _values(piece), ready)
+    def read(self, tensor: int, values: slice, to: torch.Tensor, ready: Any) -> None:
+        """`to` ← the values as float32, as many in any shape: on the host, or where θ is."""
+        held = local(self._tensors[tensor])
+        part = held.contiguous().view(-1)[values]
+        place = to if to.is_contiguous() else torch.empty_like(to, memory_format=torch.contiguous_format)
+        if _on_host(held):
+            self._on_host(_library.READ, 0.0, part, place)
+        elif _has_streams(held) and to.device.type == "cpu":
+            _from_device(part, place.view(-1), ready)
         else:
-            _values(piece).copy_(_part(piece, tensor))
-        site.work_done(piece)
+            place.copy_(part.view(place.shape))
+        if place is not to:
+            to.copy_(place)
 
-    def _move(self, piece: Work, site: SiteHandle) -> None:
-        tensor = local(self._tensors[piece.tensor])
-        contiguous = tensor.contiguous()  # itself, in most models
-        part = _part(piece, contiguous)
-        if self.watch is not None and piece.kind == _library.WRITE and piece.first == 0:
-            self.watch(piece.tensor, part, _values(piece))
-        if _on_host(tensor):
-            _do_on_host(piece, site, contiguous)
-            torch.autograd.graph.increment_version(tensor)  # a graph that has saved it must not be used any more
+    def move(self, kind: int, factor: float, tensor: int, values: slice, by: torch.Tensor) -> None:
+        """θ of the range moves by as many values, flat, float32."""
+        held = local(self._tensors[tensor])
+        contiguous = held.contiguous()  # itself, in most models
+        part = contiguous.view(-1)[values]
+        if self.watch is not None and kind == _library.WRITE and values.start == 0:
+            self.watch(tensor, part, by)
+        if _on_host(held):
+            self._on_host(kind, factor, part, by.contiguous())
+            torch.autograd.graph.increment_version(held)  # a graph that has saved it must not be used any more
         else:
-            for first in range(0, piece.count, BLOCK_VALUES):
-                block = slice(first, min(first + BLOCK_VALUES, piece.count))
-                _move_on_device(piece, part[block], _values(piece)[block].to(part.device))
-            site.work_done(piece)
-        if contiguous.data_ptr() != tensor.data_ptr():
-            tensor.copy_(contiguous)
+            for first in range(0, part.numel(), BLOCK_VALUES):
+                block = slice(first, min(first + BLOCK_VALUES, part.numel()))
+                _move_on_device(kind, factor, part[block], by[block].to(part.device))
+        if contiguous.data_ptr() != held.data_ptr():
+            held.copy_(contiguous)
+
+    def _on_host(self, kind: int, factor: float, theta: torch.Tensor, values: torch.Tensor) -> None:
+        work = _library.Work(kind=kind, factor=factor, count=theta.numel(), values=values.data_ptr())
+        dtype = _DTYPES[SYNCED_DTYPES[theta.dtype]]
+        self._library.check(self._library.move(ctypes.byref(work), dtype, theta.data_ptr()))
+
+    def keep_anchor(self, tensor: int, values: slice, w: torch.Tensor) -> None:
+        """`anchor` takes values of W."""
+        assert self.anchor is not None
+        self.anchor[tensor][values].copy_(w)
+
+    def digest(self, tensor: int, box: Box) -> int:
+        """The sum of causeway_theta_digest over what this rank holds of a tensor."""
+        values = local(self._tensors[tensor]).cpu().contiguous()
+        dtype = _DTYPES[SYNCED_DTYPES[values.dtype]]
+        place, total = values.data_ptr(), 0
+        for rows in rows_of(box, tuple(self._tensors[tensor].shape)):
+            block = _library.Block(tensor=self._names[tensor].encode(), first=rows.first, rows=rows.rows,
+                                   columns=rows.columns, stride=rows.stride)
+            digest = ctypes.c_uint64()
+            self._library.check(self._library.theta_digest(ctypes.byref(block), dtype, place, ctypes.byref(digest)))
+            place += rows.rows * rows.columns * values.element_size()
+            total += digest.value
+        return total & (1 << 64) - 1
 
 
 def _on_host(tensor: torch.Tensor) -> bool:
@@ -110,28 +114,15 @@ def _pinned(values: int) -> torch.Tensor:
     return torch.empty(values, dtype=torch.float32, pin_memory=True)
 
 
-def _do_on_host(piece: Work, site: SiteHandle, contiguous: torch.Tensor) -> None:
-    site.do_work(piece, contiguous.data_ptr() + piece.first * contiguous.element_size())
-
-
-def _part(piece: Work, tensor: torch.Tensor) -> torch.Tensor:
-    """A flat view, or a copy if the tensor is not contiguous."""
-    return tensor.reshape(-1)[piece.first:piece.first + piece.count]
-
-
-def _values(piece: Work) -> torch.Tensor:
-    return torch.frombuffer(piece.buffer(), dtype=torch.float32)
-
-
-def _move_on_device(piece: Work, flat: torch.Tensor, values: torch.Tensor) -> None:
+def _move_on_device(kind: int, factor: float, flat: torch.Tensor, values: torch.Tensor) -> None:
     """θ of one block, computed in float32 where its dtype has fewer bits."""
-    if piece.kind == _library.WRITE:
+    if kind == _library.WRITE:
         flat.copy_(values)
-    elif piece.kind == _library.MIX:
-        mixed = flat.float().mul(piece.factor).add(values, alpha=1 - piece.factor)
+    elif kind == _library.MIX:
+        mixed = flat.float().mul(factor).add(values, alpha=1 - factor)
         flat.copy_(_round_mix(values, flat, mixed) if flat.dtype == torch.bfloat16 else mixed)
     else:
-        flat.copy_(flat.float().sub(values, alpha=piece.factor))
+        flat.copy_(flat.float().sub(values, alpha=factor))
 
 
 def _hash_bits(bits: torch.Tensor) -> torch.Tensor:
@@ -165,52 +156,3 @@ def _from_device(flat: torch.Tensor, values: torch.Tensor, ready: Any) -> None:
             copied.record(side)
         copied.synchronize()
         values[first:first + block.numel()].copy_(pinned[:block.numel()])
-
-
-class _LateReads:
-    """One helper thread and its queue. It begins with the first of them."""
-
-    def __init__(self, read: Callable[[Work, SiteHandle, Any], None]) -> None:
-        self._read = read
-        self._queue: queue.SimpleQueue[_Late | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._changed = threading.Condition()
-        self._open = 0
-        self._failure: BaseException | None = None
-
-    def add(self, piece: Work, site: SiteHandle, ready: Any) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="causeway-copy", daemon=True)
-            self._thread.start()
-        with self._changed:
-            self._open += 1
-        self._queue.put((piece, site, ready))
-
-    def wait(self) -> None:
-        with self._changed:
-            while self._open > 0:
-                self._changed.wait(0.1)  # in between, Python's signal handlers run
-            failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def close(self) -> None:
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-
-    def _run(self) -> None:
-        while (late := self._queue.get()) is not None:
-            failure: BaseException | None = None
-            try:
-                with torch.no_grad():
-                    self._read(*late)
-            except BaseException as error:
-                failure = error
-                piece, site, _ = late
-                site.work_failed(piece)
-            with self._changed:
-                self._open -= 1
-                self._failure = self._failure or failure
-                self._changed.notify_all()

@@ -1,12 +1,10 @@
-"""What this version needs of PyTorch and of the launcher."""
+"""What this version needs of PyTorch."""
 
 from __future__ import annotations
 
-import os
 import re
 
 import torch
-from torch import distributed
 
 from causeway.errors import mismatch
 
@@ -28,12 +26,3 @@ def _check_at_least(oldest: tuple[int, int], what: str) -> None:
     numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < oldest:
         raise mismatch(what, ".".join(map(str, oldest)) + " or newer", torch.__version__)
-
-
-def check_world(process_group: distributed.ProcessGroup | None) -> None:
-    """Raises ConfigError on every rank of a site that has several: only one could join, and the others would part."""
-    world = int(os.environ.get("WORLD_SIZE") or 1)
-    if distributed.is_available() and distributed.is_initialized():
-        world = max(world, distributed.get_world_size(), distributed.get_world_size(process_group))
-    if world > 1:
-        raise mismatch("processes of a site", "world 1", world, "this version takes part with one rank a site")

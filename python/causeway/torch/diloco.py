@@ -16,6 +16,7 @@ import os
 import signal
 import threading
 import time
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -25,11 +26,11 @@ from torch import distributed, nn
 from causeway import _options
 from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
-from causeway._participant import Participant
+from causeway._participant import OpenedSite, Participant
 from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
-from causeway.torch import _anchor, _model, _optimizers, _world
+from causeway.torch import _anchor, _model, _optimizers, _sites, _world
+from causeway.torch._ranks import Ranks
 from causeway.torch._state import SiteState
-from causeway.torch._store import TensorStore
 
 _LOOK_S = 1.0  # between two readings of the loss, each of which waits for the device
 
@@ -40,7 +41,8 @@ Loss = float | torch.Tensor
 class DiLoCo(Participant):
     """Takes part in a run with the parameters of a PyTorch model.
 
-    A context manager: entering joins, leaving leaves. All calls from the thread that made it, but `stop` and `progress`.
+    A context manager: entering joins, leaving leaves. All calls from the thread that made it, but `stop` and `progress`,
+    and on all ranks of the site in the same order.
     """
 
     def __init__(self, model: nn.Module, optimizer: Any = None, *, coordinator: str | None = None,
@@ -49,15 +51,16 @@ class DiLoCo(Participant):
                  after_apply: Callable[[], None] | None = None,
                  schedulers: Iterable[Any] | _optimizers.Schedulers = (),
                  on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
-                 **settings: Any) -> None:
-        """Asks the coordinator what run it is, and says what the model is.
+                 rank_timeout_s: float = 600.0, **settings: Any) -> None:
+        """Asks the coordinator what run it is, and says what the model is. On all ranks of the site alike.
 
         Args:
-            model: any module, also compiled, with activation checkpointing, or sharded by fully_shard on one rank.
+            model: any module, also compiled, with activation checkpointing, replicated (DDP), sharded (fully_shard,
+                tensor parallelism), or a stage of a pipeline.
             optimizer: what trains it, or several: the last one's step counts. None: the script calls `after_step`.
             coordinator, site: HOST:PORT (several shards, with commas) and this site's name; else the environment
                 variables CAUSEWAY_COORDINATOR and CAUSEWAY_SITE.
-            process_group: of this site's ranks; of one rank in this version.
+            process_group: of this site's ranks; None: all that there are. Its rank 0 leads.
             params: {name: master}: float32 tensors of the parameter's shape that the optimizer trains in place of it.
             kinds: {name: kind} of tensors whose kind (matrix, embedding, norm, head, expert) does not follow from name
                 and shape by the rules of docs/python.md.
@@ -66,6 +69,7 @@ class DiLoCo(Participant):
             schedulers: of the learning rate; moved to the step at which the site enters.
             on_rejoin: called with the step to go on from when the coordinator had dropped the site and it joined anew.
             data: {"tokens": number, "digest": 16 hexadecimal digits} of what the site trains on.
+            rank_timeout_s: how long a rank may stand still, in no known wait, before the site leaves the run.
             settings: of the connection (tls_ca, tls_cert, tls_key, token_file, insecure, use_proxy, connect_timeout_s,
                 max_up_mbit, max_down_mbit), and what the script takes the run to be (sync_every, fragment_sync_delay,
                 fragment_update_alpha, num_fragments, fragments): a difference raises ConfigError.
@@ -73,16 +77,11 @@ class DiLoCo(Participant):
         Raises: ConfigError, RefusedError, UnreachableError.
         """
         _world.check_version()
-        _world.check_world(process_group)
         connection, expectations = _options.split(settings)
-        options = _options.run_options(coordinator, site, connection)
         self._module = _model.check_unsupported(model)
         self._optimizers = _optimizers.unwrapped(optimizer)
-        _optimizers.check_own_masters(self._optimizers, bool(params))
         self._schedulers = (schedulers if isinstance(schedulers, _optimizers.Schedulers)
                             else _optimizers.Schedulers(schedulers))
-        self._model = _model.collect(model, self._optimizers, params or {}, kinds or {})
-        self._store = TensorStore(self._model.synced)
         self._hidden_masters = _optimizers.HiddenMasters()
         self._hooks: _optimizers.StepHooks | None = None
         self._after_apply = after_apply
@@ -93,9 +92,25 @@ class DiLoCo(Participant):
         self._tokens = 0
         self._loss: Loss | None = None
         self._latest_loss = float("nan")
-        super().__init__(options, expectations, lambda: self._model.tensors, data, self._store)
+        self._ranks = Ranks(process_group, rank_timeout_s)
+        try:
+            _optimizers.check_own_masters(self._optimizers, bool(params))
+            collected = _model.collect(model, self._optimizers, params or {}, kinds or {})
+            options = _options.run_options(coordinator, site, connection) if self._ranks.leads else {}
+            super().__init__(self._open(collected, options, expectations, data))
+        except BaseException as error:
+            self._ranks.fail(error)
+            self._ranks.close()
+            raise
         self._busy_s, self._looked, self._returned = 0.0, 0.0, time.monotonic()
-        self._warn_of_rounding()
+        if self._ranks.leads:
+            self._warn_of_rounding()
+
+    def _open(self, collected: _model.Model, options: Mapping[str, object], expectations: Mapping[str, Any],
+              data: Mapping[str, object] | None) -> OpenedSite:
+        opened, self._carrier = _sites.open_ranks(self._ranks, self._module, collected, options, expectations, data)
+        self._model = collected.numbered(self._carrier.table)
+        return opened
 
     def _warn_of_rounding(self) -> None:
         alpha = self.config["sync"]["fragment_update_alpha"]
@@ -118,7 +133,7 @@ class DiLoCo(Participant):
         self._step = self._site.join()
         self._loaded = None
         self._joined, self._stays = True, 1
-        self._store.may_be_late = bool(self._optimizers)
+        self._carrier.may_be_late = bool(self._optimizers)
         self._hooks = _optimizers.StepHooks(self._optimizers, self.before_change, self.after_step)
         self._applied()
         self._schedulers.move_to(self._step)
@@ -126,7 +141,7 @@ class DiLoCo(Participant):
 
     def _watch_masters(self) -> None:
         if self._optimizers and not self._model.copies:
-            self._store.watch = self._hidden_masters.watch
+            self._carrier.store.watch = self._hidden_masters.watch
 
     # ---- Training ----
 
@@ -199,7 +214,7 @@ class DiLoCo(Participant):
 
     def before_change(self) -> None:
         """Call it before code that changes θ outside of the optimizer: awaits copies of θ that are still made."""
-        self._store.await_late()
+        self._carrier.await_copies()
 
     def report(self, *, loss: Loss | None = None, tokens: int = 0) -> None:
         """What the last step did; sent with the next one.
@@ -223,7 +238,8 @@ class DiLoCo(Participant):
         begin = time.monotonic()
         LOGGER.debug("%s begins", what)
         try:
-            yield
+            with self._ranks.known_wait(what):
+                yield
         finally:
             self.was_busy(time.monotonic() - begin)
             LOGGER.debug("%s has taken %.1f s", what, time.monotonic() - begin)
@@ -242,7 +258,7 @@ class DiLoCo(Participant):
         """
         with self.busy("work on the anchor"):
             self.before_change()
-            values = _anchor.read(self._model, self._store, self._site.read_anchor)
+            values = _anchor.read(self._model, self._carrier.store, self._site.read_anchor)
             self._swap(values)
             self._inside_anchor = True
             try:
@@ -268,13 +284,14 @@ class DiLoCo(Participant):
 
     def state_dict(self) -> dict[str, SiteState]:
         """What to save beside model and optimizer, after a step and before the next: for torch.distributed.checkpoint
-        or torch.save. Before joining it is empty, or what was loaded."""
+        or torch.save. On all ranks alike; all that is to be saved is rank 0's, of any number of ranks. Before joining it
+        is empty, or what was loaded."""
         if not self._joined:
-            return {"state": self._loaded or SiteState()}
+            return {"state": self._loaded or SiteState()} if self._ranks.leads else {}
         self.before_change()
         parts = {name: torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
                  for name, data in self._site.capture().items()}
-        return {"state": SiteState(self._step, parts)}
+        return {"state": SiteState(self._step, parts)} if self._ranks.leads else {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from a saved state; before `with`, with model and optimizer loaded from the same checkpoint.
@@ -284,6 +301,8 @@ class DiLoCo(Participant):
         if self._joined:
             raise RestoreError("expected load_state_dict before the site has joined, got it afterwards: load before "
                                "`with`", expected="before joining", got="after joining")
+        if not self._ranks.leads:
+            return  # the state is rank 0's
         state = state_dict.get("state")
         if not isinstance(state, SiteState) or not state.parts:
             got = "an empty one" if isinstance(state, SiteState) else type(state).__name__
@@ -310,7 +329,7 @@ class DiLoCo(Participant):
         super().leave(finished, reason, timeout_s)
 
     def _before_leaving(self) -> None:
-        self._store.close()
+        self._carrier.close()
 
     def close(self) -> None:
         """Ends the site, whatever it waits for, and takes its hooks off. The coordinator hears that the program ends."""
@@ -319,5 +338,12 @@ class DiLoCo(Participant):
         if self._terminate is not None:
             signal.signal(signal.SIGTERM, self._terminate)
             self._terminate = None
-        self._store.close()
+        self._carrier.close()
         super().close()
+        self._ranks.close()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
+        if error is not None:
+            self._ranks.fail(error)  # before anything else: no rank waits for this one any more
+        super().__exit__(kind, error, trace)

@@ -1,0 +1,22 @@
+// The digest of parameters θ: a sum, so that each process digests the values that it holds, in any order.
+//
+//   digest = Σ mix(tensor, index, bits)  mod 2⁶⁴     over all values of all tensors; bits: of the value as float32
+//
+// However θ is sharded, the sum is the same, and so it is when the tensors are listed in another order: a tensor counts
+// by its name. mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+// section 3), which is a bijection: one changed value always changes the sum. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace causeway::core {
+
+// The number that stands for a tensor in the sum.
+uint64_t ThetaSeed(std::string_view tensor);
+
+// Of values [first, first + size) of a tensor, row-major.
+uint64_t ThetaDigest(uint64_t seed, int64_t first, std::span<const float> values);
+
+}  // namespace causeway::core

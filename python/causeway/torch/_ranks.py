@@ -1,0 +1,408 @@
+"""The processes of a site: rank 0 leads, and the others follow its calls.
+
+    follower   ENTER (call, what it reports) ─────► leader: acts once all have entered the same call
+    follower ◄───── WORK (a plan) … DONE (result) ─ leader
+    both       ALIVE, ERROR: a wait is known from a hang, and a rank that ends from one that is slow
+
+Messages are JSON over TCP, a connection from each follower to the leader, made over the process group: so they name the
+rank that has ended or hangs, which a collective does not. A thread of each rank takes messages and says ALIVE; sends
+come from it and from the site's thread. A site of one rank has no connection and no thread, and all calls are empty.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from multiprocessing import connection as connections
+from typing import Any, TypeVar
+
+from torch import distributed
+
+from causeway._log import LOGGER
+from causeway.errors import OF_CODE, ConfigError, Error, FailedError, RankError, mismatch
+
+Message = dict[str, Any]
+Result = TypeVar("Result")
+
+ENTER, WORK, DONE, ALIVE, ERROR, REPLY = "enter", "work", "done", "alive", "error", "reply"
+_TRAINING = "in training"
+_KEY_BYTES = 32
+
+
+class Ranks:
+    """The ranks of a site, of which this process is one. Calls from the site's thread, but `note_stop`.
+
+    Attributes:
+        rank, world: this process's number, and how many there are.
+        hosts: the host's name of each rank.
+        failure: the sentence that ended the ranks' common work; "" while there is none.
+    """
+
+    def __init__(self, group: distributed.ProcessGroup | None, timeout_s: float) -> None:
+        """Connects the ranks. Raises ConfigError on each rank if there is no group, or some rank does not come.
+
+        Args:
+            group: of the site's ranks; None: all.
+            timeout_s: how long a rank may be silent, or behind without a known wait.
+        """
+        self.rank, self.world = _check_world(group)
+        self.timeout_s = timeout_s
+        self.hosts = [socket.gethostname()]
+        self.failure = ""
+        self.group = group
+        self.host_group: distributed.ProcessGroup | None = None  # Gloo, of this class's own
+        self.on_failure: Callable[[str], None] = lambda sentence: None  # any thread
+        self._changed = threading.Condition()
+        self._peers: dict[int, _Peer] = {}
+        self._received: collections.deque[Message] = collections.deque()  # by a follower, from the leader
+        self._failed_with: Message | None = None
+        self._where, self._known, self._since = _TRAINING, True, time.monotonic()
+        self._stop = self._over = False
+        self._ending = False  # the last message was sent or received
+        self._thread: threading.Thread | None = None
+        if self.world > 1:
+            try:
+                self._connect()
+            except (RuntimeError, OSError) as error:
+                raise mismatch("ranks", f"all {self.world} ranks of the site to make their DiLoCo within {timeout_s:g} s",
+                               _first_line(error), f"this is rank {self.rank}") from error
+            self._thread = threading.Thread(target=self._run, name="causeway-ranks", daemon=True)
+            self._thread.start()
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def name(self, rank: int) -> str:
+        """ "rank 3 of 8 (host)" """
+        return f"rank {rank} of {self.world} ({self.hosts[rank]})"
+
+    # ---- Connections ----
+
+    def new_group(self, backend: str) -> Any:
+        """A process group of the site's ranks with the timeout. All ranks alike."""
+        timeout = timedelta(seconds=self.timeout_s)
+        if self.group is None:
+            return distributed.new_group(backend=backend, timeout=timeout)
+        return distributed.new_group(distributed.get_process_group_ranks(self.group), backend=backend, timeout=timeout,
+                                     use_local_synchronization=True)
+
+    def _connect(self) -> None:
+        group = self.host_group = self.new_group("gloo")
+        hosts: list[Any] = [None] * self.world
+        distributed.all_gather_object(hosts, socket.gethostname(), group=group)
+        self.hosts = [str(host) for host in hosts]
+        listener = _listen(self.hosts) if self.leads else None
+        offer = [(*listener.getsockname()[:2], secrets.token_bytes(_KEY_BYTES)) if listener else None]
+        first = distributed.get_global_rank(self.group, 0) if self.group is not None else 0
+        distributed.broadcast_object_list(offer, src=first, group=group)
+        assert offer[0] is not None
+        host, port, key = offer[0]
+        if listener is None:
+            stream = socket.create_connection((host, port), self.timeout_s)
+            stream.sendall(key + self.rank.to_bytes(4, "big"))
+            self._peers[0] = _Peer(stream)
+            return
+        with listener:
+            listener.settimeout(self.timeout_s)
+            while len(self._peers) < self.world - 1:
+                stream, _ = listener.accept()
+                stream.settimeout(self.timeout_s)
+                said = stream.recv(_KEY_BYTES + 4, socket.MSG_WAITALL)
+                if hmac.compare_digest(said[:_KEY_BYTES], key):
+                    self._peers[int.from_bytes(said[_KEY_BYTES:], "big")] = _Peer(stream)
+                else:
+                    stream.close()
+
+    # ---- The thread ----
+
+    def _run(self) -> None:
+        period = min(max(self.timeout_s / 6, 0.05), 5.0)
+        of_connection = {peer.connection: rank for rank, peer in self._peers.items()}
+        while not self._over:
+            for ready in connections.wait(list(of_connection), period):
+                rank = of_connection[ready]  # type: ignore[index]
+                try:
+                    self._take(rank, json.loads(self._peers[rank].connection.recv_bytes()))
+                except (EOFError, OSError):
+                    del of_connection[self._peers[rank].connection]
+                    self._lost(rank)
+            self._watch(period)
+
+    def _take(self, rank: int, message: Message) -> None:
+        peer = self._peers[rank]
+        with self._changed:
+            peer.heard, peer.silent = time.monotonic(), False
+            if message["op"] == ALIVE:
+                peer.where, peer.known, peer.since = message["where"], message["known"], message["since"]
+                self._stop = self._stop or bool(message.get("stop"))
+            elif message["op"] == ERROR:
+                self._fail(message["sentence"], message)
+            elif message["op"] == REPLY:
+                peer.reply = message
+            elif message["op"] == ENTER:
+                peer.entered.append(message)
+            else:
+                self._ending = self._ending or bool(message.get("last"))
+                self._received.append(message)
+            self._changed.notify_all()
+
+    def _lost(self, rank: int) -> None:
+        with self._changed:
+            if not self._ending:
+                self._fail(f"{self.name(rank)} ended")
+            self._changed.notify_all()
+
+    def _watch(self, period: float) -> None:
+        """Says ALIVE once a period, and notices who does not."""
+        now = time.monotonic()
+        for rank, peer in list(self._peers.items()):
+            if now - peer.told >= period:
+                self._send(rank, {"op": ALIVE, "where": self._where, "known": self._known,
+                                  "since": round(now - self._since, 1), "stop": self._stop})
+            if not peer.silent and not self._over and now - peer.heard > self.timeout_s:
+                peer.silent = True
+                with self._changed:
+                    self._fail(f"{self.name(rank)} has said nothing for {now - peer.heard:.1f} s: its process is stopped, "
+                               "or its host is gone")
+                    self._changed.notify_all()
+
+    def _fail(self, sentence: str, message: Message | None = None) -> None:
+        """The first failure counts. Under the condition."""
+        if self.failure or self._over:
+            return
+        self.failure, self._failed_with = sentence, message
+        LOGGER.error("the ranks of the site part: %s", sentence)
+        self.on_failure(sentence)
+
+    # ---- Messages ----
+
+    def _send(self, rank: int, message: Message) -> None:
+        self._peers[rank].send(json.dumps(message).encode())
+
+    def tell(self, op: str, message: Message | None = None) -> None:
+        """The leader's, to all."""
+        self._ending = self._ending or bool(message and message.get("last"))
+        text = json.dumps({"op": op, **(message or {})}).encode() if self._peers else b""
+        for peer in self._peers.values():
+            peer.send(text)
+
+    def enter(self, call: str, body: Message) -> None:
+        """A follower is at a call, and says what the leader needs of it."""
+        self._set_where(f"in {call}", known=False)
+        self.raise_failure()
+        self._send(0, {"op": ENTER, "call": call, **body})
+
+    def hear(self) -> Message:
+        """The leader's next message to a follower that is at a call."""
+        begin = time.monotonic()
+        leader = self._peers[0]
+        with self._changed:
+            while not self._received:
+                self.raise_failure()
+                waited = time.monotonic() - begin
+                if waited > self.timeout_s and not leader.known:
+                    self._give_up(f"{self.name(0)} is {leader.where} for {leader.since + time.monotonic() - leader.heard:.1f}"
+                                  f" s, while {self.name(self.rank)} is {self._where}")
+                if leader.known:
+                    begin = time.monotonic()
+                self._changed.wait(0.2)
+            return self._received.popleft()
+
+    def gather(self, call: str) -> list[Message]:
+        """The leader is at a call: what the others say who are at it, too, in the order of their ranks."""
+        self._set_where(f"in {call}", known=True)
+        begin = time.monotonic()
+        with self._changed:
+            for rank in sorted(self._peers):
+                peer = self._peers[rank]
+                while not peer.entered:
+                    self.raise_failure()
+                    if peer.known:
+                        begin = time.monotonic()
+                    if time.monotonic() - begin > self.timeout_s:
+                        self._give_up(f"{self.name(rank)} is {peer.where} for "
+                                      f"{peer.since + time.monotonic() - peer.heard:.1f} s, while {self.name(0)} is in {call}")
+                    self._changed.wait(0.2)
+                if peer.entered[0]["call"] != call:
+                    self._give_up(f"{self.name(rank)} is in {peer.entered[0]['call']}, while {self.name(0)} is in {call}: "
+                                  "all ranks make the same calls in the same order")
+            return [self._peers[rank].entered.popleft() for rank in sorted(self._peers)]
+
+    def reply(self, message: Message) -> None:
+        """A follower's answer to a plan."""
+        self._send(0, {"op": REPLY, **message})
+
+    def replies(self) -> list[Message]:
+        """The leader's: one of each follower."""
+        begin = time.monotonic()
+        with self._changed:
+            for rank, peer in self._peers.items():
+                while peer.reply is None:
+                    self.raise_failure()
+                    if time.monotonic() - begin > self.timeout_s:
+                        self._give_up(f"{self.name(rank)} does not answer to a plan for {self.timeout_s:g} s")
+                    self._changed.wait(0.2)
+            answers = [self._peers[rank].reply or {} for rank in sorted(self._peers)]
+            for peer in self._peers.values():
+                peer.reply = None
+            return answers
+
+    # ---- Waits and failures ----
+
+    def _set_where(self, where: str, known: bool) -> None:
+        self._where, self._known, self._since = where, known, time.monotonic()
+
+    def returned(self) -> None:
+        """The call is over: the script trains."""
+        self._set_where(_TRAINING, known=False)
+
+    @contextlib.contextmanager
+    def known_wait(self, what: str) -> Iterator[None]:
+        """The other ranks wait for this one however long it takes."""
+        before = self._where, self._known
+        self._set_where(f"at {what}", known=True)
+        if self._thread is not None and self.failure == "":
+            for rank in self._peers:
+                self._send(rank, {"op": ALIVE, "where": self._where, "known": True, "since": 0.0, "stop": self._stop})
+        try:
+            yield
+        finally:
+            self._set_where(*before)
+
+    def guard(self, act: Callable[[], Result]) -> Result:
+        """A failure of PyTorch's collectives becomes a RankError that names a rank, where one is known."""
+        self.raise_failure()
+        try:
+            return act()
+        except RuntimeError as error:
+            with self._changed:  # a connection's end is heard soon after it
+                self._changed.wait_for(lambda: bool(self.failure), 1.0)
+                self._fail(self.failure or f"values could not be moved between the ranks: {_first_line(error)}")
+            self.raise_failure()
+            raise
+
+    def _give_up(self, sentence: str) -> None:
+        self._fail(sentence)
+        self._tell_error(RankError(sentence))
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raises RankError, or the error of the rank that failed where it is not about ranks, if anything has failed."""
+        if not self.failure:
+            return
+        code = (self._failed_with or {}).get("code")
+        if code is not None and code != FailedError.code:
+            info = self._failed_with or {}
+            raise OF_CODE[code](self.failure, expected=info["expected"], got=info["got"], tensor=info["tensor"],
+                                index=info["index"])
+        raise RankError(self.failure)
+
+    def fail(self, error: BaseException) -> None:
+        """This rank cannot go on: the others hear why, and no message follows. Again is nothing."""
+        if self.world == 1:
+            return
+        with self._changed:
+            if isinstance(error, RuntimeError):  # of a collective: which rank has ended is heard soon after it
+                self._changed.wait_for(lambda: bool(self.failure), 1.0)
+            known = bool(self.failure)
+            if not known:
+                self.failure = f"{self.name(self.rank)}: {type(error).__name__}: {error}"[:500]
+                self._failed_with = _told(error, self.failure)
+        if not known:
+            self._tell_error(error)
+
+    def _tell_error(self, error: BaseException) -> None:
+        message = _told(error, f"{self.name(self.rank)}: {type(error).__name__}: {error}"[:500])
+        if isinstance(error, RankError):
+            message["sentence"] = str(error)
+        for rank in self._peers:
+            self._send(rank, message)
+
+    def note_stop(self) -> None:
+        """This rank is asked to stop: the leader hears it. Any thread, and signal handlers."""
+        self._stop = True
+
+    @property
+    def stop_noted(self) -> bool:
+        """Some rank, as far as is known here, was asked to stop."""
+        return self._stop
+
+    def close(self) -> None:
+        """No message is taken or sent from here on."""
+        self._over = True
+        for peer in self._peers.values():
+            peer.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(5.0)
+
+
+class _Peer:
+    """A connection to another rank, and what is known of it."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        stream.settimeout(None)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection = connections.Connection(stream.detach())
+        self.heard = self.told = time.monotonic()
+        self.where, self.known, self.since, self.silent = _TRAINING, True, 0.0, False  # a first step may compile
+        self.entered: collections.deque[Message] = collections.deque()
+        self.reply: Message | None = None
+        self._sending = threading.Lock()
+
+    def send(self, text: bytes) -> None:
+        with self._sending, contextlib.suppress(OSError, ValueError):  # that it is gone is noticed where it is read
+            self.connection.send_bytes(text)
+            self.told = time.monotonic()
+
+    def close(self) -> None:
+        with self._sending, contextlib.suppress(OSError):
+            self.connection.close()
+
+
+def _told(error: BaseException, sentence: str) -> Message:
+    info = {key: getattr(error, key, "") for key in ("expected", "got", "tensor")}
+    known = isinstance(error, Error) and not isinstance(error, FailedError)
+    return {"op": ERROR, "sentence": str(error) if known else sentence, "index": getattr(error, "index", -1), **info,
+            "code": getattr(error, "code", None) if known else None}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _check_world(group: distributed.ProcessGroup | None) -> tuple[int, int]:
+    """(rank, world). Raises ConfigError where a launcher has started several and they have no process group."""
+    launched = int(os.environ.get("WORLD_SIZE") or 1)
+    if not (distributed.is_available() and distributed.is_initialized()):
+        if launched > 1:
+            raise mismatch("ranks of the site", f"a process group of the {launched} ranks that WORLD_SIZE says", "none",
+                           "call torch.distributed.init_process_group first")
+        return 0, 1
+    rank, world = distributed.get_rank(group), distributed.get_world_size(group)
+    if rank < 0:
+        raise mismatch("process_group", "one that this process is a rank of", "another's")
+    if group is None and launched > 1 and launched != world:
+        raise mismatch("ranks of the site", f"a process group of the {launched} ranks that WORLD_SIZE says", world,
+                       "pass process_group where a site has fewer ranks than the launcher has started")
+    return rank, world
+
+
+def _listen(hosts: list[str]) -> socket.socket:
+    """At an address that all ranks reach: this host's own where all are on it, else the launcher's, else its name's."""
+    names = ["127.0.0.1"] if len(set(hosts)) == 1 else [os.environ.get("MASTER_ADDR", ""), hosts[0]]
+    for name in filter(None, names):
+        with contextlib.suppress(OSError):
+            family, _, _, _, address = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)[0]
+            return socket.create_server(address[:2], family=family)
+    raise ConfigError(f"ranks: expected an address of {hosts[0]} that the other ranks reach, got none: set MASTER_ADDR to "
+                      "rank 0's address", expected="an address", got="none")

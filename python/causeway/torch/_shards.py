@@ -1,0 +1,59 @@
+"""The tensors that this rank holds of a model: whole ones, or the shards of DTensors, as one row of the ranks' table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from causeway.errors import mismatch
+from causeway.torch._boxes import Box, Listing
+from causeway.torch._model import Model
+from causeway.torch._store import TensorStore
+
+_SHARED_BATCH = ("tp", "cp", "ep", "tensor_parallel", "context_parallel")  # dimensions of a mesh, by their usual names
+
+
+def listing(module: nn.Module, model: Model) -> Listing:
+    """For the table of all ranks. Raises ConfigError that names the first tensor whose shards cannot take part."""
+    tensors = {**model.synced, **model.frozen}
+    names = {index: str(model.tensors[index]["name"]) for index in tensors}
+    boxes = {index: box_of(names[index], tensor) for index, tensor in tensors.items()}
+    store = TensorStore(tensors, names)
+    digests = {index: store.digest(index, box) if (box := boxes[index]) else 0 for index in model.frozen}
+    return Listing(model.tensors, boxes, digests, _batch_of(module))
+
+
+def box_of(name: str, tensor: torch.Tensor) -> Box | None:
+    """The box of a tensor on this rank: of a DTensor its shard; None: nothing. Raises ConfigError for a partial sum."""
+    mesh: Any = getattr(tensor, "device_mesh", None)
+    if mesh is None or mesh.size() == 1:
+        return Box((0,) * tensor.dim(), tuple(tensor.shape))
+    placements = getattr(tensor, "placements")
+    if any(placement.is_partial() for placement in placements):
+        raise mismatch(f"parameter {name}", "shards or replicas", placements, tensor=name)
+    if mesh.get_coordinate() is None:
+        return None
+    chunks = tensor.__create_chunk_list__()  # type: ignore[attr-defined]  # what checkpoints of PyTorch go by
+    if len(chunks) > 1:
+        raise mismatch(f"parameter {name}", "one shard on each rank", f"{len(chunks)} with placements {placements}",
+                       tensor=name)
+    if not chunks or 0 in chunks[0].sizes:
+        return None
+    return Box(tuple(chunks[0].offsets), tuple(chunks[0].sizes))
+
+
+def _batch_of(model: nn.Module) -> str:
+    """The ranks that train on this rank's batch, if there are others: those along a mesh's dimensions that are no data
+    parallelism. Of fully_shard these have the names that frameworks give them, without it a mesh has no others."""
+    meshes = [getattr(parameter, "device_mesh") for parameter in model.parameters() if hasattr(parameter, "device_mesh")]
+    mesh: Any = max(meshes, key=lambda each: int(each.ndim), default=None)
+    if mesh is None or mesh.get_coordinate() is None:
+        return ""
+    fully_sharded = any(type(module).__mro__[1].__name__ == "FSDPModule" or "FSDP" in type(module).__name__
+                        for module in model.modules())
+    names = mesh.mesh_dim_names or ("",) * mesh.ndim
+    shared = [not fully_sharded or name in _SHARED_BATCH for name in names]
+    place = tuple(slice(None) if common else at for common, at in zip(shared, mesh.get_coordinate()))
+    return ",".join(map(str, mesh.mesh[place].flatten().tolist()))

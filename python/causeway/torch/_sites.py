@@ -1,0 +1,223 @@
+"""A site's calls on all of its ranks: the leader makes them, and the others carry out what it hands out meanwhile.
+
+    leader     LeadingSite.after_step ── all have entered ─► SiteHandle.after_step ─► pieces ─► Carrier ─┐
+    followers  FollowingSite.after_step ─► ENTER ─► plans until DONE ◄───────────── WORK … DONE ─────────┘
+
+Both have SiteHandle's calls, and a script sees no difference. The result of a call is what the leader says in DONE, also
+whether the site stops: so all ranks leave their loops after the same step. A site of one rank is led, by nobody else.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+
+from causeway._participant import OpenedSite, SiteCalls, open_site
+from causeway.errors import Error, RankError
+from causeway.torch._boxes import Listing, Table
+from causeway.torch._carrier import Carrier
+from causeway.torch._model import Model
+from causeway.torch._ranks import DONE, WORK, Message, Ranks
+from causeway.torch._shards import listing
+from causeway.torch._store import TensorStore
+
+_OPEN = "DiLoCo"
+_PROGRESS_S = 1.0  # between two copies of the leader's progress at the followers
+
+
+def open_ranks(ranks: Ranks, module: nn.Module, collected: Model, options: Mapping[str, object],
+               expectations: Mapping[str, Any], data: Mapping[str, object] | None) -> tuple[OpenedSite, Carrier]:
+    """The ranks agree on what the site's model is, and the leader opens the site; the site, and what carries values.
+
+    Raises: ConfigError, RefusedError, UnreachableError, on all ranks alike.
+    """
+    own = listing(module, collected)
+    if not ranks.leads:
+        ranks.enter(_OPEN, own.to_json())
+        opened = _done(ranks, _OPEN)
+        carrier = _carrier_of(ranks, collected, Table([Listing.from_json(each) for each in opened["listings"]]))
+        carrier.connect()
+        ranks.returned()
+        return OpenedSite(FollowingSite(ranks, carrier), opened["config"], opened["run_id"]), carrier
+    others = ranks.gather(_OPEN)
+    table = Table([own, *map(Listing.from_json, others)])
+    carrier = _carrier_of(ranks, collected, table)
+    site, config, run_id = open_site(options, expectations, table.tensors, data, carrier)
+    if others:
+        listings = [own.to_json(), *({key: each[key] for key in own.to_json()} for each in others)]
+        ranks.tell(DONE, {"call": _OPEN, "listings": listings, "config": config, "run_id": run_id})
+    carrier.connect()
+    ranks.returned()
+    return OpenedSite(LeadingSite(site, ranks, carrier), config, run_id), carrier
+
+
+def _carrier_of(ranks: Ranks, collected: Model, table: Table) -> Carrier:
+    model = collected.numbered(table)
+    names = {index: str(table.tensors[index]["name"]) for index in model.synced}
+    return Carrier(ranks, table, TensorStore(model.synced, names))
+
+
+def _done(ranks: Ranks, call: str) -> Message:
+    """DONE of a call in which there are no plans."""
+    message = ranks.hear()
+    _check_call(ranks, call, message)
+    return message
+
+
+def _check_call(ranks: Ranks, call: str, message: Message) -> None:
+    ranks.raise_failure()
+    if message["call"] != call:
+        raise RankError(f"{ranks.name(ranks.rank)} is in {call}, {ranks.name(0)} in {message['call']}: all ranks make the "
+                        "same calls in the same order")
+
+
+class LeadingSite:
+    """Rank 0's."""
+
+    def __init__(self, handle: SiteCalls, ranks: Ranks, carrier: Carrier) -> None:
+        self._handle, self._ranks, self._carrier = handle, ranks, carrier
+        self._latched = False
+        self._told = 0.0
+        self.moved = False
+        self.stays = 0
+
+    @property
+    def stopping(self) -> bool:
+        """As the last call has told all ranks."""
+        return self._handle.stopping if self._ranks.world == 1 else self._latched
+
+    def _call(self, call: str, act: Callable[[list[Message]], Any], last: bool = False) -> Any:
+        reports = self._ranks.gather(call)
+        if self._ranks.stop_noted:
+            self._handle.stop()
+        try:
+            result = act(reports)
+        except Error as error:
+            self._ranks.fail(error)
+            raise
+        self.moved, self._latched = self._handle.moved, self._handle.stopping
+        if self._ranks.world > 1:
+            self._ranks.tell(DONE, {"call": call, "result": result, "moved": self.moved, "stopping": self._latched,
+                                    "last": last, **self._progress_for_others(last)})
+        self._ranks.returned()
+        return result
+
+    def _progress_for_others(self, last: bool) -> Message:
+        if last or not (self.moved or time.monotonic() - self._told > _PROGRESS_S):
+            return {}
+        self._told = time.monotonic()
+        return {"progress": self.progress()}
+
+    # ---- SiteHandle's calls ----
+
+    def restore(self, parts: Mapping[str, Any]) -> None:
+        self._handle.restore(parts)
+
+    def join(self) -> int:
+        return int(self._call("join", lambda _: self._handle.join()))
+
+    def after_step(self, step: int, *, tokens: int, loss: float, step_s: float) -> int:
+        def act(reports: list[Message]) -> int:
+            losses = [loss, *(report["loss"] for report in reports)]
+            known = [value for value in losses if not math.isnan(value)]
+            return self._handle.after_step(
+                step, tokens=self._carrier.table.tokens([tokens, *(report["tokens"] for report in reports)]),
+                loss=sum(known) / len(known) if known else float("nan"), step_s=step_s)
+        return int(self._call(f"after_step of step {step}", act))
+
+    def read_anchor(self) -> None:
+        self._call("anchor_parameters", lambda _: self._handle.read_anchor())
+
+    def report_eval(self, loss: float) -> None:
+        self._handle.report_eval(loss)
+
+    def capture(self) -> dict[str, bytearray]:
+        parts: dict[str, bytearray] = {}
+        self._call("state_dict", lambda _: parts.update(self._handle.capture()))
+        return parts
+
+    def complete(self) -> None:
+        self._call("complete", lambda _: self._handle.complete())
+
+    def drain(self, timeout_s: float) -> bool:
+        return bool(self._call("drain", lambda _: self._handle.drain(timeout_s)))
+
+    def leave(self, finished: bool, reason: str, timeout_s: float) -> bool:
+        if self._ranks.failure:
+            return self._handle.leave(finished, self._ranks.failure[:300], timeout_s)
+        return bool(self._call("leave", lambda _: self._handle.leave(finished, reason, timeout_s), last=True))
+
+    def stop(self) -> None:
+        self._handle.stop()
+
+    def progress(self) -> dict[str, Any]:
+        return self._handle.progress()
+
+    def close(self) -> None:
+        self._handle.close()
+
+
+class FollowingSite:
+    """Every other rank's."""
+
+    def __init__(self, ranks: Ranks, carrier: Carrier) -> None:
+        self._ranks, self._carrier = ranks, carrier
+        self._progress: dict[str, Any] = {}
+        self.moved = self.stopping = False
+
+    def _call(self, call: str, body: Message | None = None) -> Any:
+        self._ranks.enter(call, body or {})
+        while True:
+            message = self._ranks.hear()
+            if message["op"] == WORK:
+                self._carrier.follow(message["plan"])
+                continue
+            _check_call(self._ranks, call, message)
+            self.moved, self.stopping = message["moved"], message["stopping"]
+            self._progress = message.get("progress", self._progress)
+            self._ranks.returned()
+            return message["result"]
+
+    # ---- SiteHandle's calls ----
+
+    def restore(self, parts: Mapping[str, Any]) -> None:
+        """The leader's alone."""
+
+    def join(self) -> int:
+        return int(self._call("join"))
+
+    def after_step(self, step: int, *, tokens: int, loss: float, step_s: float) -> int:
+        return int(self._call(f"after_step of step {step}", {"tokens": tokens, "loss": loss, "step_s": step_s}))
+
+    def read_anchor(self) -> None:
+        self._call("anchor_parameters")
+
+    def report_eval(self, loss: float) -> None:
+        """The leader's is the one that counts."""
+
+    def capture(self) -> dict[str, bytearray]:
+        self._call("state_dict")
+        return {}
+
+    def complete(self) -> None:
+        self._call("complete")
+
+    def drain(self, timeout_s: float) -> bool:
+        return bool(self._call("drain"))
+
+    def leave(self, finished: bool, reason: str, timeout_s: float) -> bool:
+        return bool(self._ranks.failure or self._call("leave"))
+
+    def stop(self) -> None:
+        self._ranks.note_stop()
+
+    def progress(self) -> dict[str, Any]:
+        return self._progress
+
+    def close(self) -> None:
+        """Nothing is open here."""

@@ -1,0 +1,192 @@
+"""One rank of a site that trains a run's Llama with several: the rows of a batch are dealt to data parallel ranks.
+
+    ranked_site.py COORDINATOR SITE TEXT --model=DIR --inner=JSON --kind=single|plain|ddp|fsdp|hsdp|tp|pp
+                   [--rendezvous=FILE --rank=I --world=N] [--check] [--dtype=bfloat16] [--rank_timeout_s=S]
+
+Without --rendezvous torchrun says which rank it is. With --check the leader compares, after each move of θ, the values
+that all ranks hold with those that one process moves by causeway_move. Prints a JSON line for each step, and at the end
+{"moves": …, "differ": …} of --check.
+"""
+
+import ctypes
+import datetime
+import json
+import math
+import sys
+
+import numpy
+import torch
+from torch import distributed, nn
+from torch.nn import functional
+from transformers import LlamaForCausalLM
+
+import causeway.torch as causeway
+from causeway import _library
+from causeway.torch._carrier import Carrier
+from llama_site import Batches, learning_rate, options
+
+
+def begin(flags):
+    """(rank, world) after the rendezvous."""
+    timeout = datetime.timedelta(seconds=float(flags.get("group_timeout_s", 60)))
+    if flags["kind"] == "single":
+        return 0, 1
+    if "rendezvous" in flags:
+        distributed.init_process_group("gloo", init_method=f"file://{flags['rendezvous']}", rank=int(flags["rank"]),
+                                       world_size=int(flags["world"]), timeout=timeout)
+    else:
+        distributed.init_process_group("gloo", timeout=timeout)
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def wrap(model, kind, rank, world):
+    """The model as its ranks train it."""
+    if kind == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    if kind in ("fsdp", "hsdp"):
+        from torch.distributed.fsdp import fully_shard
+        shape, names = ((2, world // 2), ("replicate", "shard")) if kind == "hsdp" else ((world,), ("shard",))
+        mesh = distributed.device_mesh.init_device_mesh("cpu", shape, mesh_dim_names=names)
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    elif kind == "tp":
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))
+        for layer in model.model.layers:
+            parallelize_module(layer, mesh, {
+                "self_attn.q_proj": ColwiseParallel(), "self_attn.k_proj": ColwiseParallel(),
+                "self_attn.v_proj": ColwiseParallel(), "self_attn.o_proj": RowwiseParallel(),
+                "mlp.gate_proj": ColwiseParallel(), "mlp.up_proj": ColwiseParallel(), "mlp.down_proj": RowwiseParallel()})
+    elif kind == "pp":  # two stages: each rank has the parameters of its own alone
+        half = len(model.model.layers) // 2
+        for number in range(len(model.model.layers)):
+            if (number < half) != (rank == 0):
+                model.model.layers[number] = nn.Identity()
+        if rank == 0:
+            model.model.norm = model.lm_head = nn.Identity()
+        else:
+            model.model.embed_tokens = nn.Identity()
+    return model
+
+
+class Stages:
+    """Forward and backward of one batch through two stages."""
+
+    def __init__(self, model, rank):
+        self.model, self.rank = model, rank
+
+    def layers(self, x):
+        body = self.model.model
+        places = torch.arange(x.shape[1])[None]
+        for layer in body.layers:
+            if not isinstance(layer, nn.Identity):
+                x = layer(x, position_embeddings=body.rotary_emb(x, places), position_ids=places)
+                x = x[0] if isinstance(x, tuple) else x
+        return x
+
+    def train(self, rows):
+        """The loss on the last stage, NaN on the first."""
+        width = self.model.config.hidden_size
+        if self.rank == 0:
+            x = self.layers(self.model.model.embed_tokens(rows[:, :-1]))
+            distributed.send(x.detach(), 1)
+            gradient = torch.empty_like(x)
+            distributed.recv(gradient, 1)
+            x.backward(gradient)
+            return torch.tensor(math.nan)
+        x = torch.empty(rows.shape[0], rows.shape[1] - 1, width)
+        distributed.recv(x, 0)
+        x.requires_grad_()
+        logits = self.model.lm_head(self.model.model.norm(self.layers(x)))
+        loss = functional.cross_entropy(logits.flatten(0, 1).float(), rows[:, 1:].flatten())
+        loss.backward()
+        distributed.send(x.grad, 0)
+        return loss
+
+
+def train_rank(model, rows, rank, world, kind):
+    """Forward and backward; the loss of this rank's rows."""
+    if kind == "pp":
+        return Stages(model, rank).train(rows)
+    dealt = rows[rank::world] if kind in ("plain", "ddp", "fsdp", "hsdp") else rows
+    logits = model(input_ids=dealt[:, :-1]).logits
+    loss = functional.cross_entropy(logits.flatten(0, 1).float(), dealt[:, 1:].flatten())
+    loss.backward()
+    if kind == "plain":
+        for parameter in model.parameters():
+            distributed.all_reduce(parameter.grad)
+            parameter.grad /= world
+    return loss
+
+
+class Checked(Carrier):
+    """Compares each move with that of one process on the gathered tensors."""
+
+    moves = differ = 0
+
+    def _move(self, plan):
+        moves = [move for move in plan if not move.flags & _library.ANCHOR]
+        before = {id(move): self.whole_tensor(move) for move in moves}
+        super()._move(plan)
+        for move in moves:
+            after = self.whole_tensor(move)
+            if self.ranks.leads and after is not None:
+                expected = before[id(move)].reshape(-1)
+                part = expected[move.first:move.first + move.count]
+                work = _library.Work(kind=move.kind, factor=move.factor, count=move.count,
+                                     values=move.values.contiguous().data_ptr())
+                library = _library.load()
+                dtype = ("float32", "bfloat16", "float16").index(str(part.dtype).removeprefix("torch."))
+                library.check(library.move(ctypes.byref(work), dtype, part.data_ptr()))
+                Checked.moves += 1
+                Checked.differ += int((expected != after.reshape(-1)).sum())
+
+    def whole_tensor(self, move):
+        tensor = self.store._tensors.get(move.tensor)
+        if tensor is None:
+            return None  # of another stage
+        whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        return whole.detach().clone().contiguous()
+
+
+def main(coordinator, site, text, *flags):
+    numpy.seterr(over="ignore")
+    flags = options(flags)
+    kind = flags["kind"]
+    rank, world = begin(flags)
+    if "check" in flags:
+        causeway._sites.Carrier = Checked
+    torch.manual_seed(0)
+    model = LlamaForCausalLM.from_pretrained(flags["model"], dtype=getattr(torch, flags.get("dtype", "float32")))
+    model = wrap(model, kind, rank, world)
+    inner = json.loads(flags["inner"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=inner["lr"], betas=(inner["beta1"], inner["beta2"]))
+    with open(text, "rb") as file:
+        text = file.read()
+    diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site,
+                             rank_timeout_s=float(flags.get("rank_timeout_s", 60)))
+    with diloco:
+        batches = Batches(diloco.config | {"inner": inner}, site, text)
+        sites = diloco.progress()["sites"]
+        while not diloco.over:
+            step = diloco.step + 1
+            rows = batches.at(step, sites)
+            loss = train_rank(model, rows, rank, world, kind)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(inner, diloco.config["run"]["steps"], step)
+            diloco.report(loss=loss, tokens=rows.shape[0] * (rows.shape[1] - 1) // (world if kind in (
+                "plain", "ddp", "fsdp", "hsdp") else 1))
+            optimizer.step()
+            optimizer.zero_grad()
+            progress = diloco.progress()
+            sites = progress["sites"]
+            print(json.dumps({"step": diloco.step, "loss": loss.item(), "digests": progress["digests"]}), flush=True)
+    if "check" in flags:
+        print(json.dumps({"moves": Checked.moves, "differ": Checked.differ}), flush=True)
+    if world > 1:
+        distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
