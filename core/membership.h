@@ -52,7 +52,6 @@ struct LinkProgress {
   friend bool operator==(const LinkProgress&, const LinkProgress&) = default;
 };
 
-// What a site reports of itself, about once a second.
 // How a site updates its inner optimizer's state (offload/subgroup_plan.h).
 struct OffloadProgress {
   int64_t k = 0;  // every k-th subgroup on the device; 0: all on the CPU
@@ -65,6 +64,18 @@ struct OffloadProgress {
   friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
 };
 
+// The processes of a site, of which one reports.
+struct RankProgress {
+  int64_t ranks = 1;
+  int64_t hosts = 1;
+  std::string slowest;         // the last one to end its steps lately
+  double slowest_step_s = 0;   // its time for a step
+  std::string standing_still;  // why training stands still; "": it does not
+
+  friend bool operator==(const RankProgress&, const RankProgress&) = default;
+};
+
+// What a site reports of itself, about once a second.
 struct Progress {
   Step step = 0;
   int64_t tokens = 0;
@@ -86,6 +97,7 @@ struct Progress {
   std::map<FragmentId, FragmentProgress> fragments;
   LinkProgress link;
   std::optional<OffloadProgress> offload;
+  RankProgress ranks;
 };
 
 enum class SiteState { kJoining, kTraining, kDraining, kGone };

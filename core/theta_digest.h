@@ -16,7 +16,7 @@ namespace causeway::core {
 // The number that stands for a tensor in the sum.
 uint64_t ThetaSeed(std::string_view tensor);
 
-// Of values [first, first + size) of a tensor, row-major.
+// The part of values [first, first + size) of a tensor, row-major.
 uint64_t ThetaDigest(uint64_t seed, int64_t first, std::span<const float> values);
 
 }  // namespace causeway::core

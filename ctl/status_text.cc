@@ -46,9 +46,10 @@ std::string EvalLines(const json& status) {
 
 std::string SiteLine(const json& site) {
   const json& utilization = site["utilization"];
-  return absl::StrFormat("%-12s %-9s %9d %9s %8s %6s %10s %10s %10s/s %10s/s  %s\n", site["name"].get<std::string>(),
-                         site["state"].get<std::string>(), site["step"].get<int64_t>(), Number(site["tokens_per_s"]),
-                         Number(site["loss"]),
+  return absl::StrFormat("%-12s %-9s %6d %9d %9s %8s %6s %10s %10s %10s/s %10s/s  %s\n",
+                         site["name"].get<std::string>(), site["state"].get<std::string>(),
+                         site["ranks"]["ranks"].get<int64_t>(), site["step"].get<int64_t>(),
+                         Number(site["tokens_per_s"]), Number(site["loss"]),
                          utilization.is_number() ? absl::StrFormat("%.1f%%", 100 * utilization.get<double>()) : "-",
                          Bytes(site["up_bytes"]), Bytes(site["down_bytes"]), Bytes(site["up_bytes_per_s"]),
                          Bytes(site["down_bytes_per_s"]), site["reason"].get<std::string>());
@@ -74,8 +75,9 @@ absl::StatusOr<std::string> StatusText(const std::string& text) try {
       Millions(status.at("parameters")), status.at("codec").at("up").get<std::string>(),
       status.at("codec").at("down").get<std::string>(), Number(status.at("uptime_s"), " s"));
   absl::StrAppend(&out, EvalLines(status), "\n");
-  absl::StrAppend(&out, absl::StrFormat("%-12s %-9s %9s %9s %8s %6s %10s %10s %12s %12s\n", "site", "state", "step",
-                                        "tokens/s", "loss", "busy", "up", "down", "up rate", "down rate"));
+  absl::StrAppend(
+      &out, absl::StrFormat("%-12s %-9s %6s %9s %9s %8s %6s %10s %10s %12s %12s\n", "site", "state", "ranks", "step",
+                            "tokens/s", "loss", "busy", "up", "down", "up rate", "down rate"));
   for (const json& site : status.at("sites")) out += SiteLine(site);
   absl::StrAppend(&out, "\n",
                   absl::StrFormat("%-8s %12s %8s  %-16s %s\n", "fragment", "parameters", "version", "digest", "state"));

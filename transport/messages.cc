@@ -96,6 +96,11 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
     message->mutable_offload()->set_measured_s(offload->measured_s);
     message->mutable_offload()->set_waited_s(offload->waited_s);
   }
+  message->mutable_ranks()->set_ranks(static_cast<int32_t>(progress.ranks.ranks));
+  message->mutable_ranks()->set_hosts(static_cast<int32_t>(progress.ranks.hosts));
+  message->mutable_ranks()->set_slowest(progress.ranks.slowest);
+  message->mutable_ranks()->set_slowest_step_s(progress.ranks.slowest_step_s);
+  message->mutable_ranks()->set_standing_still(progress.ranks.standing_still);
   message->mutable_in_flight()->Assign(progress.in_flight.begin(), progress.in_flight.end());
   if (progress.eval_loss) message->set_eval_loss(*progress.eval_loss);
   message->mutable_eval_versions()->Assign(progress.eval_versions.begin(), progress.eval_versions.end());
@@ -211,7 +216,8 @@ core::Progress FromProto(const v1::Progress& message) {
                           .eval_versions = {message.eval_versions().begin(), message.eval_versions().end()},
                           .fragments = {},
                           .link = {},
-                          .offload = {}};
+                          .offload = {},
+                          .ranks = {}};
   for (const v1::FragmentDigest& digest : message.digests()) {
     progress.digests[digest.fragment()] = {digest.version(), digest.digest()};
   }
@@ -229,6 +235,10 @@ core::Progress FromProto(const v1::Progress& message) {
                         .predicted_s = offload.predicted_s(),
                         .measured_s = offload.measured_s(),
                         .waited_s = offload.waited_s()};
+  }
+  if (message.has_ranks()) {
+    progress.ranks = {message.ranks().ranks(), message.ranks().hosts(), message.ranks().slowest(),
+                      message.ranks().slowest_step_s(), message.ranks().standing_still()};
   }
   if (message.has_eval_loss()) progress.eval_loss = message.eval_loss();
   return progress;

@@ -55,6 +55,8 @@ ABSL_FLAG(std::string, export_dtype, "float32",
 ABSL_FLAG(double, max_up_mbit, 0, "send payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(double, max_down_mbit, 0, "receive payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
+ABSL_FLAG(double, rank_timeout_s, 600,
+          "training stands still when no inner step was done for so many seconds: the lease ends, and rounds go on");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(int64_t, sample_bytes, 200, "with --evaluate: how much text to sample");
 ABSL_FLAG(uint64_t, seed, 1, "with --evaluate: of the sample");
@@ -276,6 +278,10 @@ int Run() {
   if (const int64_t timeout_s = absl::GetFlag(FLAGS_connect_timeout_s); timeout_s < 0) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
                                          "--connect_timeout_s: expected 0 or more seconds, got ", timeout_s)));
+  }
+  if (const double timeout_s = absl::GetFlag(FLAGS_rank_timeout_s); !(timeout_s > 0)) {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
+                                         "--rank_timeout_s: expected more than 0 seconds, got ", timeout_s)));
   }
   if (const absl::Status status = CheckExportFlags(); !status.ok()) return ctl::Fail(ctl::kBadInput, status);
   const auto link = MakeLink();

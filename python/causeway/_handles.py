@@ -40,7 +40,7 @@ class Store(Protocol):
     def carry_out(self, pieces: list[Work], site: SiteHandle) -> None:
         """Does each piece, by site.do_work or itself and then says site.work_done. Another thread may do so later.
 
-        What cannot be done it tells site.work_failed, and raises."""
+        It tells site.work_failed of each that cannot be done, and raises."""
 
 
 def _close(library: _library.Library, function: str, handle: int, pid: int) -> None:
@@ -287,6 +287,16 @@ class SiteHandle(_Owner):
         """Waits return from here on, and `stopping` is true. Any thread."""
         self.stopping = True
         self.library.check(self.library.site_stop(self.handle))
+
+    def waits(self, what: str) -> None:
+        """A wait begins that is no step, and may take longer than rank_timeout_s; "": it is over. Any thread."""
+        if not self.closed:
+            self.library.check(self.library.site_waits(self.handle, what.encode()))
+
+    def ranks(self, said: Mapping[str, object]) -> None:
+        """Tells of the site's processes, as causeway_site_ranks takes it. Any thread."""
+        if not self.closed:
+            self.library.check(self.library.site_ranks(self.handle, json.dumps(said).encode()))
 
     def progress(self) -> dict[str, Any]:
         """What the site tells the coordinator of itself. Any thread."""

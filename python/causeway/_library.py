@@ -138,6 +138,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "site_leave": (_Int, [_Handle, _Int, _Text, _Int]),
     "site_close": (_Int, [_Handle]),
     "site_stop": (_Int, [_Handle]),
+    "site_waits": (_Int, [_Handle, _Text]),
+    "site_ranks": (_Int, [_Handle, _Text]),
     "site_progress_json": (_Int, [_Handle, _Text, ctypes.c_size_t]),
 }
 

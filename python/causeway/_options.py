@@ -26,6 +26,7 @@ class Connection(TypedDict, total=False):
     connect_timeout_s: int
     max_up_mbit: float
     max_down_mbit: float
+    rank_timeout_s: float
 
 
 class Expectations(TypedDict, total=False):
@@ -39,7 +40,8 @@ class Expectations(TypedDict, total=False):
 
 
 _TYPES: dict[str, type] = {"tls_ca": str, "tls_cert": str, "tls_key": str, "token_file": str, "insecure": bool,
-                           "use_proxy": bool, "connect_timeout_s": int, "max_up_mbit": float, "max_down_mbit": float}
+                           "use_proxy": bool, "connect_timeout_s": int, "max_up_mbit": float, "max_down_mbit": float,
+                           "rank_timeout_s": float}
 
 
 def run_options(coordinator: str | None, site: str | None, connection: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class SiteCalls(Protocol):
     def drain(self, timeout_s: float) -> bool: ...
     def leave(self, finished: bool, reason: str, timeout_s: float) -> bool: ...
     def stop(self) -> None: ...
+    def waits(self, what: str) -> None: ...
     def progress(self) -> dict[str, Any]: ...
     def close(self) -> None: ...
 
@@ -116,6 +117,11 @@ class Participant(abc.ABC):
     def stop(self) -> None:
         """Calls that wait return, and `should_stop` is true. Any thread."""
         self._site.stop()
+
+    def waits(self, what: str) -> None:
+        """A wait begins that is no step, such as "evaluation", and may take longer than rank_timeout_s; "": it is over.
+        Any thread."""
+        self._site.waits(what)
 
     def leave(self, finished: bool = False, reason: str = "the program leaves", timeout_s: float = DRAIN_S) -> None:
         """Leaves the run and closes the site. Again is nothing. `with` does it."""

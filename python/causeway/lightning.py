@@ -74,6 +74,7 @@ class CausewayCallback(Callback):
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         trainer.fit_loop.epoch_loop._batches_that_stepped = self._site.diloco.step  # the axis of the loggers' charts
+        self._site.trains()
         if self._did_other_things:
             self._site.waited()
             self._did_other_things = False

@@ -96,6 +96,7 @@ class Site:
 
     def _train_step(self, train_step: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self._site.waited()  # checkpoints and validation are no part of a step
+        self._site.trains()
         train_step(*args, **kwargs)
         self._trainer.step = self._site.diloco.step
         self._site.may_wait()

@@ -51,7 +51,7 @@ class CausewayCallback(transformers.TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
         _follow_the_default_flow(self)
-        resumed = _load(args, state) if state.global_step > 0 else None
+        resumed = _load(args, state) if state.global_step > 0 and args.process_index == 0 else None
         schedulers = _from_the_beginning(trainer.get("lr_scheduler"))
         diloco = self._site.begin(trainer["model"], trainer["optimizer"], schedulers, resumed)
         if diloco.step != state.global_step:
@@ -60,6 +60,9 @@ class CausewayCallback(transformers.TrainerCallback):
         self._tokens = int(state.num_input_tokens_seen)
         self._site.warn_of_early_end(state.max_steps, "max_steps")
         control.should_training_stop = diloco.over or state.global_step >= state.max_steps
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
+        self._site.trains()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
         diloco = self._site.diloco
@@ -87,8 +90,8 @@ class CausewayCallback(transformers.TrainerCallback):
         if not self._site.joined:
             return
         folder = pathlib.Path(args.output_dir, f"checkpoint-{state.global_step}")
-        site_state = self._site.state() if folder.is_dir() else None
-        if site_state is not None:
+        site_state = self._site.state()
+        if site_state is not None and folder.is_dir():
             _save({"state": site_state}, folder / STATE_FILE)
         self._site.waited()
 

@@ -10,6 +10,21 @@ namespace {
 
 constexpr int64_t kAliveMs = 2'500;  // two heartbeats, and their way
 
+std::string WhyStill(const std::string& why) {
+  return why.empty() ? "" : absl::StrCat("its training stands still: ", why);
+}
+
+// Notes what the site says, as the reason of its state, too.
+bool StandsStill(const std::string& said, std::string& noted, std::string& reason) {
+  if (noted != said) reason = WhyStill(noted = said);
+  return !noted.empty();
+}
+
+std::string WhyLost(bool draining, bool cut_off, int64_t lease_ms, const std::string& still) {
+  return absl::StrCat(draining ? "was to leave; " : "", cut_off ? kDoesNotHear : kNotHeardOf, " for ", lease_ms,
+                      " ms (lease_ms)", still.empty() ? "" : ": ", WhyStill(still));
+}
+
 }  // namespace
 
 using core::FragmentId;
@@ -186,6 +201,7 @@ Actions RoundTable::Heard(const SiteId& site, const SessionId& session, const Si
   Actions actions;
   if (!InSession(site, session)) return actions;
   Link& link = links_[site];
+  if (StandsStill(beat.standing_still, link.standing_still, state_.sites[site].reason)) return actions;
   const int64_t unheard_ms = RanSince(now_ms_ - std::max<int64_t>(0, beat.unheard_ms));
   link.cut_off = unheard_ms > rules_.membership.lease_ms / 2;
   link.deadline_ms = std::max(link.deadline_ms, now_ms_ - unheard_ms + rules_.membership.lease_ms);
@@ -342,11 +358,9 @@ Actions RoundTable::Tick(int64_t now_ms) {
   }
   for (const SiteId& site : expired) {
     if (!links_.contains(site)) continue;  // gone with another one
-    const char* leaves = state_.sites[site].state == SiteState::kDraining ? "was to leave; " : "";
-    Drop(site,
-         absl::StrCat(leaves, links_.at(site).cut_off ? kDoesNotHear : kNotHeardOf, " for ", rules_.membership.lease_ms,
-                      " ms (lease_ms)"),
-         actions);
+    const Link& link = links_.at(site);
+    const bool draining = state_.sites[site].state == SiteState::kDraining;
+    Drop(site, WhyLost(draining, link.cut_off, rules_.membership.lease_ms, link.standing_still), actions);
   }
   if (state_.stopped && AnyJoining() && !follows()) {
     std::vector<SiteId> joining;

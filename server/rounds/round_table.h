@@ -122,6 +122,7 @@ struct SiteBeat {
   // How long ago it has heard of the coordinator: a site that is reached no more takes part in no round, though its
   // reports arrive, so that its lease is counted from there.
   int64_t unheard_ms = 0;
+  std::string standing_still;  // why its training stands still: its lease goes on as if it had not reported
 };
 
 struct JoinDecision {
@@ -242,6 +243,7 @@ class RoundTable {
     bool completing = false;
     bool cut_off = false;       // it reports, and has not heard of us for long
     core::Step entry_step = 0;  // that it was told; reports of earlier steps are from before it heard of that
+    std::string standing_still;
   };
   // What is known of an open round beside its contributions. Times are those of this process.
   struct OpenRound {

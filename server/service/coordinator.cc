@@ -24,6 +24,13 @@ Shown ShownBy(const v1::Context& context) {
   return {.lineage = context.lineage(), .epoch = context.epoch(), .life = context.life()};
 }
 
+SiteBeat BeatOf(const v1::Progress& message) {
+  return {.step = message.step(),
+          .completing = message.completing(),
+          .unheard_ms = message.unheard_ms(),
+          .standing_still = message.ranks().standing_still()};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(CoordinatorOptions options, Journal* journal,
@@ -339,10 +346,7 @@ void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   const core::SiteId site = SiteOf(peer);
   if (site.empty()) return;
   Member& member = members_[site];
-  Perform(
-      rounds_->Heard(site, member.session,
-                     {.step = message.step(), .completing = message.completing(), .unheard_ms = message.unheard_ms()},
-                     options_.clock->NowMs()));
+  Perform(rounds_->Heard(site, member.session, BeatOf(message), options_.clock->NowMs()));
   core::Progress progress = transport::FromProto(message);
   codecs_.Heard(site, progress);
   if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new to say

@@ -58,6 +58,8 @@ constexpr SiteMetric kSiteMetrics[] = {
      [](const SiteStatus& site) { return site.progress->loss; }},
     {"causeway_site_slack_seconds", "Least time between an update's arrival and its need; below 0 it was waited for.",
      MetricType::Gauge, [](const SiteStatus& site) { return site.progress->slack_s; }},
+    {"causeway_site_ranks", "Processes of the site.", MetricType::Gauge,
+     [](const SiteStatus& site) { return static_cast<double>(site.progress->ranks.ranks); }},
     {"causeway_site_residual_norm", "Norm of the site's error feedback.", MetricType::Gauge,
      [](const SiteStatus& site) { return site.progress->residual_norm; }},
     {"causeway_site_staleness_rounds", "Rounds that the site's last merged contribution was behind.", MetricType::Gauge,

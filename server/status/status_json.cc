@@ -98,6 +98,17 @@ void WriteOffload(JsonWriter& json, const std::optional<core::OffloadProgress>& 
   json.EndObject();
 }
 
+void WriteRanks(JsonWriter& json, const core::RankProgress& ranks, bool reduced) {
+  json.Key("ranks");
+  json.BeginObject();
+  json.Member("ranks", ranks.ranks);
+  json.Member("hosts", ranks.hosts);
+  json.Member("slowest", Shortened(ranks.slowest, reduced));
+  json.Member("slowest_step_s", ranks.slowest_step_s > 0 ? std::optional(ranks.slowest_step_s) : std::nullopt);
+  json.Member("standing_still", Shortened(ranks.standing_still, reduced));
+  json.EndObject();
+}
+
 void WriteLosses(JsonWriter& json, const SiteStatus& site, size_t most) {
   WriteArray(json, "loss_history", EvenlyOf(site.loss_history, most), [&](const LossPoint& point) {
     json.BeginArray();
@@ -124,6 +135,7 @@ void WriteProgress(JsonWriter& json, const core::Progress& progress, bool reduce
   WriteArray(json, "in_flight", progress.in_flight, [&](const std::string& transfer) { json.Value(transfer); });
   WriteLink(json, progress.link);
   WriteOffload(json, progress.offload, reduced);
+  WriteRanks(json, progress.ranks, reduced);
 }
 
 void WriteData(JsonWriter& json, std::string_view name, const std::optional<core::DataFingerprint>& data) {

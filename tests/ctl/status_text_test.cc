@@ -22,6 +22,7 @@ json StatusOfAGoneSite() {
           {"sites",
            {{{"name", "oslo"},
              {"state", "gone"},
+             {"ranks", {{"ranks", 8}}},
              {"step", 1385},
              {"tokens_per_s", 4572},
              {"loss", 1.633},

@@ -2,10 +2,14 @@
 
     ranked_site.py COORDINATOR SITE TEXT --model=DIR --inner=JSON --kind=single|plain|ddp|fsdp|hsdp|tp|pp
                    [--rendezvous=FILE --rank=I --world=N] [--check] [--dtype=bfloat16] [--rank_timeout_s=S]
+                   [--group_timeout_s=S] [--step_ms=MS] [--skip=RANK:STEP] [--wrong=shape|name] [--absent=RANK]
+                   [--busy=STEP:SECONDS] [--compile=SECONDS]
 
 Without --rendezvous torchrun says which rank it is. With --check the leader compares, after each move of θ, the values
 that all ranks hold with those that one process moves by causeway_move. Prints a JSON line for each step, and at the end
-{"moves": …, "differ": …} of --check.
+{"moves": …, "differ": …} of --check. --group_timeout_s is of the script's own collectives. --skip: a rank takes no step
+that once; --wrong: rank 1's model differs; --absent: a rank makes no DiLoCo; --busy: an evaluation after that step; and
+--compile: the first step takes longer.
 """
 
 import ctypes
@@ -13,6 +17,7 @@ import datetime
 import json
 import math
 import sys
+import time
 
 import numpy
 import torch
@@ -159,11 +164,21 @@ def main(coordinator, site, text, *flags):
         causeway._sites.Carrier = Checked
     torch.manual_seed(0)
     model = LlamaForCausalLM.from_pretrained(flags["model"], dtype=getattr(torch, flags.get("dtype", "float32")))
+    if "wrong" in flags and rank == 1:
+        if flags["wrong"] == "shape":
+            model.model.norm.weight = nn.Parameter(torch.ones(7))
+        else:
+            model.model.other_norm, model.model.norm = model.model.norm, nn.Identity()
     model = wrap(model, kind, rank, world)
     inner = json.loads(flags["inner"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=inner["lr"], betas=(inner["beta1"], inner["beta2"]))
     with open(text, "rb") as file:
         text = file.read()
+    if flags.get("absent") == str(rank):
+        time.sleep(30)
+        sys.exit(1)
+    skip_rank, skip_step = map(int, flags.get("skip", "-1:0").split(":"))
+    busy_step, busy_s = map(int, flags.get("busy", "0:0").split(":"))
     diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site,
                              rank_timeout_s=float(flags.get("rank_timeout_s", 60)))
     with diloco:
@@ -177,11 +192,21 @@ def main(coordinator, site, text, *flags):
                 group["lr"] = learning_rate(inner, diloco.config["run"]["steps"], step)
             diloco.report(loss=loss, tokens=rows.shape[0] * (rows.shape[1] - 1) // (world if kind in (
                 "plain", "ddp", "fsdp", "hsdp") else 1))
+            if step == 1:
+                time.sleep(float(flags.get("compile", 0)))
+            if (rank, step) == (skip_rank, skip_step):
+                optimizer.zero_grad()
+                continue
             optimizer.step()
             optimizer.zero_grad()
+            time.sleep(float(flags.get("step_ms", 0)) / 1000)
+            if diloco.step == busy_step:
+                with diloco.busy("evaluation"):
+                    time.sleep(busy_s)
             progress = diloco.progress()
             sites = progress["sites"]
-            print(json.dumps({"step": diloco.step, "loss": loss.item(), "digests": progress["digests"]}), flush=True)
+            print(json.dumps({"step": diloco.step, "loss": loss.item(), "digests": progress["digests"],
+                              "at": time.time()}), flush=True)
     if "check" in flags:
         print(json.dumps({"moves": Checked.moves, "differ": Checked.differ}), flush=True)
     if world > 1:

@@ -11,7 +11,7 @@ STEPS = 60
 
 
 def ranked_config(codec, tied=True, **sections):
-    config = llama_config(codec, run={"steps": STEPS}, **sections)
+    config = llama_config(codec, **({"run": {"steps": STEPS}} | sections))
     config["model"] = config["model"] | {"num_key_value_heads": 2, "tie_word_embeddings": tied}
     config["inner"] = config["inner"] | {"batch_size": 12}
     return config

@@ -85,11 +85,13 @@ void Checkpoints::Save(core::Step step, Trainer& trainer, Site& site) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
   saved_rounds_ = site.CompletedRounds();
   absl::Status status;
+  site.watch().Waits("a checkpoint");
   const bool saved = site.Checkpoint([&](const SiteCheckpoint& checkpoint) {
     status = store_->Save(
         {.run = config_.run_id, .site = name_, .session = link_.session(), .lineage = checkpoint.facts.lineage},
         checkpoint, [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
   });
+  site.watch().Waits("");
   if (!saved) return;
   if (!status.ok()) {
     spdlog::error("no checkpoint after step {}, goes on without: {}", step, status.ToString());

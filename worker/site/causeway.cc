@@ -353,6 +353,21 @@ int causeway_site_stop(causeway_site* site) {
   });
 }
 
+int causeway_site_waits(causeway_site* site, const char* what) {
+  return Enter([&] {
+    RETURN_IF_ERROR(CheckUsable(site));
+    site->site->Waits(what == nullptr ? "" : what);
+    return absl::OkStatus();
+  });
+}
+
+int causeway_site_ranks(causeway_site* site, const char* json) {
+  return Enter([&] {
+    RETURN_IF_ERROR(CheckUsable(site));
+    return json == nullptr ? Missing("json") : site->site->ReportRanks(json);
+  });
+}
+
 int causeway_site_progress_json(causeway_site* site, char* json, size_t size) {
   return Enter([&] {
     RETURN_IF_ERROR(CheckUsable(site));

@@ -184,7 +184,7 @@ CAUSEWAY_API int causeway_log_take(causeway_log_line* line);
  *
  * options: {"coordinator": "HOST:PORT[,HOST:PORT…]" (of several shards in their order), "site": "eu",
  *           "insecure": false, "use_proxy": false, "tls_ca": "", "tls_cert": "", "tls_key": "", "token_file": "",
- *           "connect_timeout_s": 0, "max_up_mbit": 0, "max_down_mbit": 0}
+ *           "connect_timeout_s": 0, "max_up_mbit": 0, "max_down_mbit": 0, "rank_timeout_s": 600}
  * All but "coordinator" and "site" may be left out; they are causeway-worker's flags. */
 CAUSEWAY_API int causeway_run_open(const char* options, int timeout_ms, causeway_run** run);
 
@@ -280,6 +280,16 @@ CAUSEWAY_API int causeway_site_close(causeway_site* site);
 
 /* Calls that wait return CAUSEWAY_STOP from here on. Safe in a signal handler's thread, not in the handler itself. */
 CAUSEWAY_API int causeway_site_stop(causeway_site* site);
+
+/* A wait begins that is no inner step and may take longer than rank_timeout_s, such as "evaluation"; NULL or "": it is
+ * over. Else a site whose program comes to no call of the library for that long (ten times that long before its first
+ * step) stands still: it reports so once, and then nothing, so that its lease ends and other sites' rounds go on. After
+ * the next step it goes on, or joins anew. */
+CAUSEWAY_API int causeway_site_waits(causeway_site* site, const char* what);
+
+/* The processes of the site, as the status page shows them, and why training stands still, where one of them knows:
+ * {"ranks": 8, "hosts": 2, "slowest": "rank 3 of 8 (host)", "slowest_step_s": 0.4, "standing_still": ""}. */
+CAUSEWAY_API int causeway_site_ranks(causeway_site* site, const char* json);
 
 /* What the site tells the coordinator of itself, as JSON: {"step", "tokens", "loss", "tokens_per_s", "compute_s",
  * "stall_s", "slack_s", "wall_s", "contributions_sent", "contributions_merged", "contributions_skipped",

@@ -1,4 +1,4 @@
-// What every function of causeway.h begins with: a body whose broken invariants end in a status, and checks of
+// The beginning of every function of causeway.h: a body whose broken invariants end in a status, and checks of
 // pointers.
 #pragma once
 

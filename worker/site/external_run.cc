@@ -52,6 +52,11 @@ absl::StatusOr<std::unique_ptr<ExternalRun>> ExternalRun::Open(const std::string
   RETURN_IF_ERROR(options.Read("coordinator", coordinator));
   if (coordinator.empty()) return options.Wrong("coordinator", "HOST:PORT", "none");
   ASSIGN_OR_RETURN(const transport::LinkOptions link, ReadLinkOptions(options));
+  double rank_timeout_s = 600;
+  RETURN_IF_ERROR(options.Read("rank_timeout_s", rank_timeout_s));
+  if (rank_timeout_s <= 0) {
+    return options.Wrong("rank_timeout_s", "more than 0 seconds", absl::StrCat(rank_timeout_s));
+  }
   ASSIGN_OR_RETURN(const transport::ClientFlags flags, ReadFlags(options));
   RETURN_IF_ERROR(options.Finish());
   std::vector<transport::LinkOptions> shards;
@@ -62,7 +67,7 @@ absl::StatusOr<std::unique_ptr<ExternalRun>> ExternalRun::Open(const std::string
     shards.back().coordinator = *parsed;
     ASSIGN_OR_RETURN(shards.back().channel, transport::ReadClientFlags(flags, *parsed));
   }
-  std::unique_ptr<ExternalRun> run(new ExternalRun(std::move(shards)));
+  std::unique_ptr<ExternalRun> run(new ExternalRun(std::move(shards), rank_timeout_s));
   run->thread_ = core::Thread([raw = run.get()] {
     absl::Status answer = absl::InternalError("internal error");
     core::Guarded([&] { answer = raw->Ask(); });

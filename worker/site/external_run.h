@@ -33,15 +33,18 @@ class ExternalRun {
   const core::SiteId& site() const { return shards_.front().site; }
   const core::RunConfig& config() const { return *config_; }
   const std::string& json() const { return json_; }
+  double rank_timeout_s() const { return rank_timeout_s_; }
   std::unique_ptr<transport::SessionLink> NewLink() const { return transport::MakeLink(shards_); }
   const std::vector<transport::LinkOptions>& shards() const { return shards_; }
 
  private:
-  explicit ExternalRun(std::vector<transport::LinkOptions> shards) : shards_(std::move(shards)) {}
+  ExternalRun(std::vector<transport::LinkOptions> shards, double rank_timeout_s)
+      : shards_(std::move(shards)), rank_timeout_s_(rank_timeout_s) {}
 
   absl::Status Ask();
 
   const std::vector<transport::LinkOptions> shards_;
+  const double rank_timeout_s_;
   std::optional<core::RunConfig> config_;  // the thread's until `answer_` is there
   std::string json_;
   core::Mutex mutex_;

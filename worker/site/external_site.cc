@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
+#include "worker/site/json_object.h"
 
 namespace causeway::worker {
 namespace {
@@ -48,6 +49,7 @@ ExternalSite::ExternalSite(const ExternalRun& run, ExternalModel model)
       link_(run.NewLink()),
       site_(config_, name_, model_.manifest, &store_, link_.get()) {
   site_.SetData(model_.data);
+  site_.watch().SetTimeout(run.rank_timeout_s());
 }
 
 absl::StatusOr<Turn> ExternalSite::Run(const std::string& operation, Timeout timeout,
@@ -237,6 +239,21 @@ absl::Status ExternalSite::CarryOut(int64_t id, void* theta) { return store_.Car
 void ExternalSite::Stop() {
   site_.RequestStop();
   step_thread_.Look();
+}
+
+void ExternalSite::Waits(const std::string& what) { site_.watch().Waits(what); }
+
+absl::Status ExternalSite::ReportRanks(const std::string& text) {
+  ASSIGN_OR_RETURN(JsonObject object, JsonObject::Parse(text, "ranks"));
+  core::RankProgress ranks;
+  RETURN_IF_ERROR(object.Read("ranks", ranks.ranks));
+  RETURN_IF_ERROR(object.Read("hosts", ranks.hosts));
+  RETURN_IF_ERROR(object.Read("slowest", ranks.slowest));
+  RETURN_IF_ERROR(object.Read("slowest_step_s", ranks.slowest_step_s));
+  RETURN_IF_ERROR(object.Read("standing_still", ranks.standing_still));
+  RETURN_IF_ERROR(object.Finish());
+  site_.watch().HasRanks(ranks);
+  return absl::OkStatus();
 }
 
 std::string ExternalSite::ProgressJson() {

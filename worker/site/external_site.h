@@ -56,6 +56,8 @@ class ExternalSite {
   absl::Status Done(int64_t id, bool failed);
   absl::Status CarryOut(int64_t id, void* theta);  // see ExternalStore
   void Stop();
+  void Waits(const std::string& what);  // as StepWatch
+  absl::Status ReportRanks(const std::string& text);
   std::string ProgressJson();
 
  private:

@@ -12,19 +12,26 @@ namespace {
 
 using Turn = SiteRules::Turn;
 
+constexpr double kStepTimeoutSeconds = 600;
+
 }  // namespace
 
 Site::Site(const core::RunConfig& config, core::SiteId site, const core::Manifest& manifest,
            replica::ParameterStore* store, transport::CoordinatorLink* link, const core::Clock& clock)
-    : config_(config), manifest_(manifest), link_(link), clock_(clock), exchange_(config_, site, store, link, clock) {}
+    : config_(config),
+      manifest_(manifest),
+      link_(link),
+      clock_(clock),
+      exchange_(config_, site, store, link, clock),
+      watch_(kStepTimeoutSeconds, clock) {}
 
 Site::~Site() { Leave(/*finished=*/false, "the program ends"); }
 
 // ---- Joining and stepping ----
 
-absl::StatusOr<core::Step> Site::Join(Timeout timeout) { return JoinBy(clock_.Now() + timeout); }
-
-absl::StatusOr<core::Step> Site::JoinBy(Deadline deadline) {
+absl::StatusOr<core::Step> Site::Join(Timeout timeout) {
+  const InSite inside(watch_, /*steps=*/false);
+  const Deadline deadline = clock_.Now() + timeout;
   if (!heart_.started()) {
     link_->Start(manifest_, &exchange_);
     heart_.Start(config_.membership.lease_ms, [this] {
@@ -43,16 +50,18 @@ absl::StatusOr<core::Step> Site::JoinBy(Deadline deadline) {
 }
 
 absl::StatusOr<core::Step> Site::AfterStep(core::Step t, Timeout timeout) {
+  const InSite inside(watch_, /*steps=*/true);
   const Deadline deadline = clock_.Now() + timeout;
-  if (joining_) return JoinBy(deadline);  // where the call before timed out
+  if (joining_) return Join(timeout);  // where the call before timed out
   exchange_.TellStepped(t);
   ASSIGN_OR_RETURN(const Turn turn, exchange_.AwaitTurn(deadline, {Turn::kGoOn, Turn::kJoin}));
   if (turn == Turn::kGoOn) return t;
   spdlog::warn("the coordinator had dropped this site; it joins anew");
-  return JoinBy(deadline);
+  return Join(deadline - clock_.Now());
 }
 
 absl::Status Site::CompleteRounds(Timeout timeout) {
+  const InSite inside(watch_, /*steps=*/true);
   exchange_.Tell(event::Completing{});
   SendProgress();  // at once: rounds need not wait for us any more
   ASSIGN_OR_RETURN(const Turn turn, exchange_.AwaitTurn(clock_.Now() + timeout, {Turn::kDone, Turn::kJoin}));
@@ -94,7 +103,13 @@ void Site::ReportEval(double loss, std::vector<core::Version> versions) {
 }
 
 void Site::SendProgress() {
-  const core::Progress progress = GetProgress();
+  core::Progress progress = GetProgress();
+  const StepWatch::Say say = watch_.Look(progress.ranks);
+  if (say == StepWatch::Say::kNothing) return;
+  if (say == StepWatch::Say::kStandsStill) {
+    spdlog::error("training stands still: {}; the coordinator drops this site when its lease has ended",
+                  progress.ranks.standing_still);
+  }
   if (!link_->SendProgress(progress)) return;
   exchange_.Report([&](SiteReport& whole) { whole.HeardEvaluation(progress); });
 }

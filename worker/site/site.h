@@ -30,6 +30,7 @@
 #include "worker/site/site_checkpoint.h"
 #include "worker/site/site_exchange.h"
 #include "worker/site/site_report.h"
+#include "worker/site/step_watch.h"
 
 namespace causeway::worker {
 
@@ -54,6 +55,9 @@ class Site {
   // Called with a copy of the anchors whenever it is this site's turn to evaluate them, on the task thread: it should
   // only pass the copy on. Before Join.
   void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { exchange_.SetEvaluate(std::move(evaluate)); }
+
+  // Says that training waits or stands still; its timeout is 600 s unless it is set before Join. Any thread.
+  StepWatch& watch() { return watch_; }
 
   // ---- The step thread ----
 
@@ -95,7 +99,6 @@ class Site {
  private:
   using Deadline = SiteExchange::Deadline;
 
-  absl::StatusOr<core::Step> JoinBy(Deadline deadline);
   void SendProgress();
 
   const core::RunConfig config_;
@@ -104,6 +107,7 @@ class Site {
   const core::Clock& clock_;
   bool joining_ = false;  // the step thread's: it has no place yet, also between two calls
   SiteExchange exchange_;
+  StepWatch watch_;
   Heartbeat heart_;
 };
 

@@ -2,7 +2,7 @@
 //
 //   values ◄─ kRead ── θ        values ── kWrite, kMix, kAdd ─► θ        sum ◄─ kDigest ── θ
 //
-// Pure: whoever holds the same θ and values gets the same bits, however a tensor is cut into pieces and over processes.
+// Pure: the same θ and values give the same bits, however a tensor is cut into pieces and over processes.
 #pragma once
 
 #include <cstdint>

@@ -141,7 +141,7 @@ class Table:
         return {rank: box for box, rank in seen.items()}
 
     def _add_digest(self, index: int, digests: Sequence[int | None]) -> None:
-        """Of a frozen tensor: each value counts once, and its copies must be alike."""
+        """The digest of a frozen tensor: each value counts once, and its copies must be alike."""
         tensor, first = self.tensors[index], {box: rank for rank, box in self._sources[index].items()}
         if all(digest is None for digest in digests):
             return
@@ -155,6 +155,11 @@ class Table:
     def index(self, name: str) -> int:
         """The site's number of a tensor."""
         return self._index[name]
+
+    def values(self, tensor: int) -> int:
+        """How many are synced."""
+        listed = self.tensors[tensor]
+        return 0 if listed.get("frozen") or listed.get("alias_of") else prod(listed["shape"])
 
     def whole(self, tensor: int) -> bool:
         """Every rank holds the whole tensor."""
@@ -197,7 +202,7 @@ class Table:
     # ---- Reports ----
 
     def tokens(self, reported: Sequence[int]) -> int:
-        """Of a step: each batch counts once, on the stage of a pipeline that says the most."""
+        """The tokens of a step: each batch counts once, on the stage of a pipeline that says the most."""
         by_stage: dict[int, dict[str, int]] = {}
         for rank, tokens in enumerate(reported):
             batches = by_stage.setdefault(self._stages[rank], {})

@@ -7,7 +7,7 @@
     ANCHOR            as WRITE, into an array beside θ
 
 The leader hands a plan, moves of at most 64 MB, to the followers, and all carry it out alike. A site of one rank has the
-same plans and nobody to hand them to. Source: docs/ranks.md.
+same plans and hands them to no other. Source: docs/ranks.md.
 
 A READ that may be late is copied while the next step computes, by a helper thread that sends or receives it, too; the
 optimizer's pre-hook waits for the copies alone.
@@ -16,7 +16,6 @@ optimizer's pre-hook waits for the copies alone.
 from __future__ import annotations
 
 import ctypes
-import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from causeway import _library
 from causeway._handles import SiteHandle
 from causeway._library import Work
 from causeway.torch._boxes import Box, Part, Table
+from causeway.torch._late_reads import Job, LateReads
 from causeway.torch._ranks import WORK, Ranks
 from causeway.torch._store import TensorStore
 
@@ -75,7 +75,7 @@ class Carrier:
         self.ranks = ranks
         self._group: Any = ranks.host_group
         self.tag = 0
-        self._late = _LateReads(ranks)
+        self._late = LateReads(ranks)
 
     def connect(self) -> None:
         """Before the first plan, on all ranks: over NCCL where θ is on GPUs, which no test of this project has tried."""
@@ -164,7 +164,7 @@ class Carrier:
     def _read(self, plan: list[Move], done: _Done) -> None:
         parts = self._parts(plan, self.table.sources)
         late = self.may_be_late and all(move.flags & _library.BEFORE_CHANGE for move in plan)
-        job: _Job
+        job: Job
         if self.ranks.leads:
             job = _Reading(self, plan, parts, done)
         elif self.ranks.rank in parts:
@@ -282,20 +282,7 @@ class _Done:
             self._site.work_failed(piece)
 
 
-class _Job:
-    """A read in two halves: `copy`, before θ changes, and `carry`."""
-
-    def copy(self) -> None:
-        raise NotImplementedError
-
-    def carry(self) -> None:
-        raise NotImplementedError
-
-    def abandon(self) -> None:
-        """It will not be carried."""
-
-
-class _Reading(_Job):
+class _Reading(Job):
     """The leader's: its own shards, and those that the others send."""
 
     def __init__(self, carrier: Carrier, plan: list[Move], parts: dict[int, list[tuple[Move, Part]]],
@@ -338,7 +325,7 @@ class _Reading(_Job):
         return _of(move).view(part.view)[part.within]
 
 
-class _Sending(_Job):
+class _Sending(Job):
     """A follower's, of its shards."""
 
     def __init__(self, carrier: Carrier, parts: list[tuple[Move, Part]]) -> None:
@@ -363,74 +350,6 @@ class _Sending(_Job):
     def _send(self) -> None:
         self._sent = True
         self._carrier.ranks.guard(self._carrier.send(self._data, 0, self._tag))
-
-
-class _LateReads:
-    """One helper thread and its queue. It begins with the first job."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self.ranks = ranks
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._changed = threading.Condition()
-        self._copies = 0  # that are not made
-        self._open: list[_Job] = []
-        self._failure: BaseException | None = None
-
-    def add(self, job: _Job) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="causeway-copy", daemon=True)
-            self._thread.start()
-        with self._changed:
-            self._copies += 1
-            self._open.append(job)
-        self._queue.put(job)
-
-    def await_copies(self) -> None:
-        self._await(lambda: self._copies > 0)
-
-    def await_all(self) -> None:
-        self._await(lambda: bool(self._open))
-
-    def _await(self, waiting: Callable[[], bool]) -> None:
-        with self._changed:
-            while waiting() and not self.ranks.failure:
-                self._changed.wait(0.1)  # in between, Python's signal handlers run
-            failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def close(self) -> None:
-        if self._thread is None:
-            return
-        self._queue.put(None)
-        if self.ranks.failure:  # a rank that is gone sends nothing, and the thread may wait for it
-            for job in list(self._open):
-                job.abandon()
-        else:
-            self._thread.join()
-        self._thread = None
-
-    def _run(self) -> None:
-        while (job := self._queue.get()) is not None:
-            failure: BaseException | None = None
-            copied = False
-            try:
-                with torch.no_grad():
-                    job.copy()
-                    copied = True
-                    with self._changed:
-                        self._copies -= 1
-                        self._changed.notify_all()
-                    job.carry()
-            except BaseException as error:
-                failure = error
-                job.abandon()
-            with self._changed:
-                self._copies -= not copied
-                self._open.remove(job)
-                self._failure = self._failure or failure
-                self._changed.notify_all()
 
 
 def _of(move: Move) -> torch.Tensor:

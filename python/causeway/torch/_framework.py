@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from causeway._log import LOGGER
-from causeway.errors import FailedError
+from causeway.errors import FailedError, RankError
 from causeway.torch._optimizers import Schedulers
 from causeway.torch._state import SiteState
 from causeway.torch.diloco import DiLoCo
@@ -71,9 +71,12 @@ class FrameworkSite:
         self.end(getattr(sys, "last_value", None) or FailedError("the program ends inside training"))
 
     def state(self) -> SiteState | None:
-        """For a checkpoint, after a step. None: there is none, as while the coordinator has dropped the site."""
+        """For a checkpoint, after a step, on all ranks. None: there is none, as while the coordinator has dropped the
+        site, and on all ranks but the leader."""
         try:
-            return self.diloco.state_dict()["state"]
+            return self.diloco.state_dict().get("state")
+        except RankError:
+            raise
         except FailedError as error:  # what ends the site raises at the next step, too
             LOGGER.warning("a checkpoint without the site's state, from which it joins anew: %s", error)
             return None
@@ -83,6 +86,11 @@ class FrameworkSite:
     def may_wait(self) -> None:
         """A step is done: until `waited`, the framework may do something else."""
         self._waits_since = time.monotonic()
+        self.diloco.waits("what the trainer does between two steps")
+
+    def trains(self) -> None:
+        """A step begins: `may_wait` is over."""
+        self.diloco.waits("")
 
     def waited(self) -> None:
         """Something else than training was done since `may_wait`, or since the last call."""

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import hmac
 import json
-import os
-import secrets
 import socket
 import threading
 import time
@@ -28,14 +25,12 @@ from typing import Any, TypeVar
 from torch import distributed
 
 from causeway._log import LOGGER
-from causeway.errors import OF_CODE, ConfigError, Error, FailedError, RankError, mismatch
+from causeway.errors import OF_CODE, Error, FailedError, RankError, mismatch
+from causeway.torch._peers import TRAINING, Message, Peer, check_world, connect
 
-Message = dict[str, Any]
 Result = TypeVar("Result")
 
 ENTER, WORK, DONE, ALIVE, ERROR, REPLY = "enter", "work", "done", "alive", "error", "reply"
-_TRAINING = "in training"
-_KEY_BYTES = 32
 
 
 class Ranks:
@@ -54,7 +49,7 @@ class Ranks:
             group: of the site's ranks; None: all.
             timeout_s: how long a rank may be silent, or behind without a known wait.
         """
-        self.rank, self.world = _check_world(group)
+        self.rank, self.world = check_world(group)
         self.timeout_s = timeout_s
         self.hosts = [socket.gethostname()]
         self.failure = ""
@@ -62,16 +57,21 @@ class Ranks:
         self.host_group: distributed.ProcessGroup | None = None  # Gloo, of this class's own
         self.on_failure: Callable[[str], None] = lambda sentence: None  # any thread
         self._changed = threading.Condition()
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[int, Peer] = {}
         self._received: collections.deque[Message] = collections.deque()  # by a follower, from the leader
         self._failed_with: Message | None = None
-        self._where, self._known, self._since = _TRAINING, True, time.monotonic()
+        self._where, self._known, self._since = TRAINING, True, time.monotonic()
+        self._stepped = False
+        self._last: collections.Counter[int] = collections.Counter()  # calls at which each rank was the last
+        self._last_s: collections.Counter[int] = collections.Counter()  # its steps' seconds at these
+        self._returned_at = time.monotonic()
         self._stop = self._over = False
         self._ending = False  # the last message was sent or received
         self._thread: threading.Thread | None = None
         if self.world > 1:
             try:
-                self._connect()
+                self.host_group = self.new_group("gloo")
+                self.hosts, self._peers = connect(self.host_group, self.rank, self.world, timeout_s)
             except (RuntimeError, OSError) as error:
                 raise mismatch("ranks", f"all {self.world} ranks of the site to make their DiLoCo within {timeout_s:g} s",
                                _first_line(error), f"this is rank {self.rank}") from error
@@ -95,33 +95,6 @@ class Ranks:
             return distributed.new_group(backend=backend, timeout=timeout)
         return distributed.new_group(distributed.get_process_group_ranks(self.group), backend=backend, timeout=timeout,
                                      use_local_synchronization=True)
-
-    def _connect(self) -> None:
-        group = self.host_group = self.new_group("gloo")
-        hosts: list[Any] = [None] * self.world
-        distributed.all_gather_object(hosts, socket.gethostname(), group=group)
-        self.hosts = [str(host) for host in hosts]
-        listener = _listen(self.hosts) if self.leads else None
-        offer = [(*listener.getsockname()[:2], secrets.token_bytes(_KEY_BYTES)) if listener else None]
-        first = distributed.get_global_rank(self.group, 0) if self.group is not None else 0
-        distributed.broadcast_object_list(offer, src=first, group=group)
-        assert offer[0] is not None
-        host, port, key = offer[0]
-        if listener is None:
-            stream = socket.create_connection((host, port), self.timeout_s)
-            stream.sendall(key + self.rank.to_bytes(4, "big"))
-            self._peers[0] = _Peer(stream)
-            return
-        with listener:
-            listener.settimeout(self.timeout_s)
-            while len(self._peers) < self.world - 1:
-                stream, _ = listener.accept()
-                stream.settimeout(self.timeout_s)
-                said = stream.recv(_KEY_BYTES + 4, socket.MSG_WAITALL)
-                if hmac.compare_digest(said[:_KEY_BYTES], key):
-                    self._peers[int.from_bytes(said[_KEY_BYTES:], "big")] = _Peer(stream)
-                else:
-                    stream.close()
 
     # ---- The thread ----
 
@@ -150,7 +123,7 @@ class Ranks:
             elif message["op"] == REPLY:
                 peer.reply = message
             elif message["op"] == ENTER:
-                peer.entered.append(message)
+                peer.entered.append({**message, "at": peer.heard})
             else:
                 self._ending = self._ending or bool(message.get("last"))
                 self._received.append(message)
@@ -221,7 +194,7 @@ class Ranks:
     def gather(self, call: str) -> list[Message]:
         """The leader is at a call: what the others say who are at it, too, in the order of their ranks."""
         self._set_where(f"in {call}", known=True)
-        begin = time.monotonic()
+        begin = begun = time.monotonic()
         with self._changed:
             for rank in sorted(self._peers):
                 peer = self._peers[rank]
@@ -236,7 +209,13 @@ class Ranks:
                 if peer.entered[0]["call"] != call:
                     self._give_up(f"{self.name(rank)} is in {peer.entered[0]['call']}, while {self.name(0)} is in {call}: "
                                   "all ranks make the same calls in the same order")
-            return [self._peers[rank].entered.popleft() for rank in sorted(self._peers)]
+            messages = [self._peers[rank].entered.popleft() for rank in sorted(self._peers)]
+        if messages:
+            last = max((message["at"], rank) for rank, message in enumerate(messages, 1))
+            at, rank = max(last, (begun, 0))
+            self._last[rank] += 1
+            self._last_s[rank] += at - self._returned_at
+        return messages
 
     def reply(self, message: Message) -> None:
         """A follower's answer to a plan."""
@@ -261,10 +240,23 @@ class Ranks:
 
     def _set_where(self, where: str, known: bool) -> None:
         self._where, self._known, self._since = where, known, time.monotonic()
+        if where == TRAINING:
+            self._returned_at = self._since
 
     def returned(self) -> None:
-        """The call is over: the script trains."""
-        self._set_where(_TRAINING, known=False)
+        """The call is over: the script trains. Its first step may compile for as long as it takes."""
+        self._stepped = self._stepped or self._where.startswith("in after_step")
+        self._set_where(TRAINING, known=not self._stepped)
+
+    def slowest(self) -> tuple[str, float]:
+        """The rank that was the last at most calls since this was asked, and its time for a step; the leader's."""
+        if not self._last:
+            return "", 0.0
+        (rank, calls), *_ = self._last.most_common(1)
+        mean_s = self._last_s[rank] / calls
+        self._last.clear()
+        self._last_s.clear()
+        return self.name(rank), mean_s
 
     @contextlib.contextmanager
     def known_wait(self, what: str) -> Iterator[None]:
@@ -329,7 +321,7 @@ class Ranks:
             self._send(rank, message)
 
     def note_stop(self) -> None:
-        """This rank is asked to stop: the leader hears it. Any thread, and signal handlers."""
+        """This rank is to stop: the leader hears it. Any thread, and signal handlers."""
         self._stop = True
 
     @property
@@ -346,29 +338,6 @@ class Ranks:
             self._thread.join(5.0)
 
 
-class _Peer:
-    """A connection to another rank, and what is known of it."""
-
-    def __init__(self, stream: socket.socket) -> None:
-        stream.settimeout(None)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.connection = connections.Connection(stream.detach())
-        self.heard = self.told = time.monotonic()
-        self.where, self.known, self.since, self.silent = _TRAINING, True, 0.0, False  # a first step may compile
-        self.entered: collections.deque[Message] = collections.deque()
-        self.reply: Message | None = None
-        self._sending = threading.Lock()
-
-    def send(self, text: bytes) -> None:
-        with self._sending, contextlib.suppress(OSError, ValueError):  # that it is gone is noticed where it is read
-            self.connection.send_bytes(text)
-            self.told = time.monotonic()
-
-    def close(self) -> None:
-        with self._sending, contextlib.suppress(OSError):
-            self.connection.close()
-
-
 def _told(error: BaseException, sentence: str) -> Message:
     info = {key: getattr(error, key, "") for key in ("expected", "got", "tensor")}
     known = isinstance(error, Error) and not isinstance(error, FailedError)
@@ -378,31 +347,3 @@ def _told(error: BaseException, sentence: str) -> Message:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
-def _check_world(group: distributed.ProcessGroup | None) -> tuple[int, int]:
-    """(rank, world). Raises ConfigError where a launcher has started several and they have no process group."""
-    launched = int(os.environ.get("WORLD_SIZE") or 1)
-    if not (distributed.is_available() and distributed.is_initialized()):
-        if launched > 1:
-            raise mismatch("ranks of the site", f"a process group of the {launched} ranks that WORLD_SIZE says", "none",
-                           "call torch.distributed.init_process_group first")
-        return 0, 1
-    rank, world = distributed.get_rank(group), distributed.get_world_size(group)
-    if rank < 0:
-        raise mismatch("process_group", "one that this process is a rank of", "another's")
-    if group is None and launched > 1 and launched != world:
-        raise mismatch("ranks of the site", f"a process group of the {launched} ranks that WORLD_SIZE says", world,
-                       "pass process_group where a site has fewer ranks than the launcher has started")
-    return rank, world
-
-
-def _listen(hosts: list[str]) -> socket.socket:
-    """At an address that all ranks reach: this host's own where all are on it, else the launcher's, else its name's."""
-    names = ["127.0.0.1"] if len(set(hosts)) == 1 else [os.environ.get("MASTER_ADDR", ""), hosts[0]]
-    for name in filter(None, names):
-        with contextlib.suppress(OSError):
-            family, _, _, _, address = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)[0]
-            return socket.create_server(address[:2], family=family)
-    raise ConfigError(f"ranks: expected an address of {hosts[0]} that the other ranks reach, got none: set MASTER_ADDR to "
-                      "rank 0's address", expected="an address", got="none")

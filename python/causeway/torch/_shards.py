@@ -46,7 +46,7 @@ def box_of(name: str, tensor: torch.Tensor) -> Box | None:
 
 def _batch_of(model: nn.Module) -> str:
     """The ranks that train on this rank's batch, if there are others: those along a mesh's dimensions that are no data
-    parallelism. Of fully_shard these have the names that frameworks give them, without it a mesh has no others."""
+    parallelism. With fully_shard these have the names that frameworks give them; without it a mesh has no others."""
     meshes = [getattr(parameter, "device_mesh") for parameter in model.parameters() if hasattr(parameter, "device_mesh")]
     mesh: Any = max(meshes, key=lambda each: int(each.ndim), default=None)
     if mesh is None or mesh.get_coordinate() is None:

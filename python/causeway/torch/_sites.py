@@ -4,7 +4,7 @@
     followers  FollowingSite.after_step ─► ENTER ─► plans until DONE ◄───────────── WORK … DONE ─────────┘
 
 Both have SiteHandle's calls, and a script sees no difference. The result of a call is what the leader says in DONE, also
-whether the site stops: so all ranks leave their loops after the same step. A site of one rank is led, by nobody else.
+whether the site stops: so all ranks leave their loops after the same step. A site of one rank is led and has no followers.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 
-from causeway._participant import OpenedSite, SiteCalls, open_site
-from causeway.errors import Error, RankError
+from causeway._handles import SiteHandle
+from causeway._participant import OpenedSite, open_site
+from causeway.errors import Error, FailedError, RankError
+from causeway.torch import _memory
 from causeway.torch._boxes import Listing, Table
 from causeway.torch._carrier import Carrier
 from causeway.torch._model import Model
-from causeway.torch._ranks import DONE, WORK, Message, Ranks
+from causeway.torch._peers import Message
+from causeway.torch._ranks import DONE, WORK, Ranks
 from causeway.torch._shards import listing
 from causeway.torch._store import TensorStore
 
@@ -48,12 +51,17 @@ def open_ranks(ranks: Ranks, module: nn.Module, collected: Model, options: Mappi
     table = Table([own, *map(Listing.from_json, others)])
     carrier = _carrier_of(ranks, collected, table)
     site, config, run_id = open_site(options, expectations, table.tensors, data, carrier)
+    try:
+        _memory.check(sum(map(table.values, range(len(table.tensors)))), config)
+    except Error:
+        site.close()
+        raise
     if others:
         listings = [own.to_json(), *({key: each[key] for key in own.to_json()} for each in others)]
         ranks.tell(DONE, {"call": _OPEN, "listings": listings, "config": config, "run_id": run_id})
     carrier.connect()
     ranks.returned()
-    return OpenedSite(LeadingSite(site, ranks, carrier), config, run_id), carrier
+    return OpenedSite(LeadingSite(cast(SiteHandle, site), ranks, carrier), config, run_id), carrier
 
 
 def _carrier_of(ranks: Ranks, collected: Model, table: Table) -> Carrier:
@@ -76,15 +84,21 @@ def _check_call(ranks: Ranks, call: str, message: Message) -> None:
                         "same calls in the same order")
 
 
+def _check_captured(why_not: str) -> None:
+    if why_not:
+        raise FailedError(why_not)
+
+
 class LeadingSite:
     """Rank 0's."""
 
-    def __init__(self, handle: SiteCalls, ranks: Ranks, carrier: Carrier) -> None:
+    def __init__(self, handle: SiteHandle, ranks: Ranks, carrier: Carrier) -> None:
         self._handle, self._ranks, self._carrier = handle, ranks, carrier
         self._latched = False
         self._told = 0.0
         self.moved = False
-        self.stays = 0
+        self._say_ranks("")
+        ranks.on_failure = self._say_ranks
 
     @property
     def stopping(self) -> bool:
@@ -92,6 +106,7 @@ class LeadingSite:
         return self._handle.stopping if self._ranks.world == 1 else self._latched
 
     def _call(self, call: str, act: Callable[[list[Message]], Any], last: bool = False) -> Any:
+        """Once all ranks are at it. An error ends the site on all of them."""
         reports = self._ranks.gather(call)
         if self._ranks.stop_noted:
             self._handle.stop()
@@ -107,10 +122,18 @@ class LeadingSite:
         self._ranks.returned()
         return result
 
+    def _say_ranks(self, standing_still: str) -> None:
+        """To the coordinator; also from the ranks' thread, while this one may be stuck in a collective."""
+        if self._ranks.world > 1:
+            slowest, step_s = self._ranks.slowest()
+            self._handle.ranks({"ranks": self._ranks.world, "hosts": len(set(self._ranks.hosts)), "slowest": slowest,
+                                "slowest_step_s": step_s, "standing_still": standing_still})
+
     def _progress_for_others(self, last: bool) -> Message:
         if last or not (self.moved or time.monotonic() - self._told > _PROGRESS_S):
             return {}
         self._told = time.monotonic()
+        self._say_ranks(self._ranks.failure)
         return {"progress": self.progress()}
 
     # ---- SiteHandle's calls ----
@@ -138,7 +161,17 @@ class LeadingSite:
 
     def capture(self) -> dict[str, bytearray]:
         parts: dict[str, bytearray] = {}
-        self._call("state_dict", lambda _: parts.update(self._handle.capture()))
+
+        def act(_: list[Message]) -> str:
+            """Why there is no state now; "": there is."""
+            try:
+                parts.update(self._handle.capture())
+            except RankError:
+                raise
+            except FailedError as error:
+                return str(error)
+            return ""
+        _check_captured(self._call("state_dict", act))
         return parts
 
     def complete(self) -> None:
@@ -154,6 +187,9 @@ class LeadingSite:
 
     def stop(self) -> None:
         self._handle.stop()
+
+    def waits(self, what: str) -> None:
+        self._handle.waits(what)
 
     def progress(self) -> dict[str, Any]:
         return self._handle.progress()
@@ -201,7 +237,7 @@ class FollowingSite:
         """The leader's is the one that counts."""
 
     def capture(self) -> dict[str, bytearray]:
-        self._call("state_dict")
+        _check_captured(self._call("state_dict"))
         return {}
 
     def complete(self) -> None:
@@ -215,6 +251,9 @@ class FollowingSite:
 
     def stop(self) -> None:
         self._ranks.note_stop()
+
+    def waits(self, what: str) -> None:
+        """The other ranks know of it, and the leader's own waits are what the coordinator counts."""
 
     def progress(self) -> dict[str, Any]:
         return self._progress

@@ -32,6 +32,7 @@ from causeway.torch import _anchor, _model, _optimizers, _sites, _world
 from causeway.torch._ranks import Ranks
 from causeway.torch._state import SiteState
 
+RANK_TIMEOUT_S = 600.0
 _LOOK_S = 1.0  # between two readings of the loss, each of which waits for the device
 
 Batch = TypeVar("Batch")
@@ -51,7 +52,7 @@ class DiLoCo(Participant):
                  after_apply: Callable[[], None] | None = None,
                  schedulers: Iterable[Any] | _optimizers.Schedulers = (),
                  on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
-                 rank_timeout_s: float = 600.0, **settings: Any) -> None:
+                 **settings: Any) -> None:
         """Asks the coordinator what run it is, and says what the model is. On all ranks of the site alike.
 
         Args:
@@ -69,9 +70,8 @@ class DiLoCo(Participant):
             schedulers: of the learning rate; moved to the step at which the site enters.
             on_rejoin: called with the step to go on from when the coordinator had dropped the site and it joined anew.
             data: {"tokens": number, "digest": 16 hexadecimal digits} of what the site trains on.
-            rank_timeout_s: how long a rank may stand still, in no known wait, before the site leaves the run.
             settings: of the connection (tls_ca, tls_cert, tls_key, token_file, insecure, use_proxy, connect_timeout_s,
-                max_up_mbit, max_down_mbit), and what the script takes the run to be (sync_every, fragment_sync_delay,
+                max_up_mbit, max_down_mbit, rank_timeout_s: how long a rank may stand still in no known wait, 600), and what the script takes the run to be (sync_every, fragment_sync_delay,
                 fragment_update_alpha, num_fragments, fragments): a difference raises ConfigError.
 
         Raises: ConfigError, RefusedError, UnreachableError.
@@ -92,7 +92,8 @@ class DiLoCo(Participant):
         self._tokens = 0
         self._loss: Loss | None = None
         self._latest_loss = float("nan")
-        self._ranks = Ranks(process_group, rank_timeout_s)
+        self._waits: list[str] = []
+        self._ranks = Ranks(process_group, float(connection.get("rank_timeout_s", RANK_TIMEOUT_S)))
         try:
             _optimizers.check_own_masters(self._optimizers, bool(params))
             collected = _model.collect(model, self._optimizers, params or {}, kinds or {})
@@ -189,7 +190,8 @@ class DiLoCo(Participant):
             self._hidden_masters.forget()
             self._schedulers.move_to(self._step - 1)  # the script steps them once more for this step
             if self._on_rejoin is not None:
-                self._on_rejoin(self._step)
+                with self.busy("on_rejoin"):
+                    self._on_rejoin(self._step)
 
     def _check_masters(self) -> None:
         if self._model.copies:
@@ -207,7 +209,8 @@ class DiLoCo(Participant):
     def _applied(self) -> None:
         """θ was changed by the run."""
         if self._after_apply is not None:
-            self._after_apply()
+            with self.busy("after_apply"):
+                self._after_apply()
         else:
             for index, parameter in self._model.copies.items():
                 _model.local(parameter).copy_(_model.local(self._model.synced[index]))
@@ -234,13 +237,18 @@ class DiLoCo(Participant):
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Time that is no training, such as "evaluation": it does not count as part of a step."""
+        """Time that is no training, such as "evaluation": it does not count as part of a step, and may take longer than
+        rank_timeout_s."""
         begin = time.monotonic()
         LOGGER.debug("%s begins", what)
+        self._waits.append(what)
+        self._site.waits(self._waits[0])
         try:
             with self._ranks.known_wait(what):
                 yield
         finally:
+            self._waits.pop()
+            self._site.waits(self._waits[0] if self._waits else "")
             self.was_busy(time.monotonic() - begin)
             LOGGER.debug("%s has taken %.1f s", what, time.monotonic() - begin)
 

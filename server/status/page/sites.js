@@ -32,6 +32,15 @@ function setTwoLines(cell, first, second) {
   setPart(cell, 'second', second, 'div');
 }
 
+// Its processes where there are several, and which of them is the slowest.
+function drawSite(cell, site) {
+  const ranks = site.ranks || {};
+  if (!(ranks.ranks > 1)) return setTwoLines(cell, String(site.name), '');
+  const hosts = ranks.hosts > 1 ? ` on ${grouped(ranks.hosts)} hosts` : '';
+  const slowest = ranks.slowest ? `; slowest: ${ranks.slowest}` : '';
+  setTwoLines(cell, String(site.name), `${grouped(ranks.ranks)} ranks${hosts}${slowest}`);
+}
+
 function drawAlive(cell, site) {
   const state = stateOf(site);
   setAttribute(cell, 'data-state', state);
@@ -99,7 +108,7 @@ function drawAnchors(cell, site) {
 }
 
 const PRESENCE = [
-  {key: 'presence.site', title: 'Site', draw: (cell, site) => setText(cell, String(site.name))},
+  {key: 'presence.site', title: 'Site', draw: drawSite},
   {key: 'presence.alive', title: 'Alive', draw: drawAlive},
   {key: 'presence.contributes', title: 'Contributes', draw: drawContributes},
   {key: 'presence.last_merged', title: 'Last merged', draw: drawLastMerged},

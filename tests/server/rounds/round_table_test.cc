@@ -262,6 +262,24 @@ TEST(RoundTable, LeaseOfASiteThatDoesNotHearTheCoordinatorIsCountedFromWhenItDid
   EXPECT_TRUE(IsLost(table.state().sites.at("a")));
 }
 
+TEST(RoundTable, LeaseOfASiteWhoseTrainingStandsStillGoesOnAsIfItHadNotReported) {
+  RoundTable table = TableOf({"a", "b"});
+  table.Heard("a", "a-1", {.step = 1}, 100);
+  table.Heard("a", "a-1", {.step = 1, .standing_still = "rank 1 of 2 (host) ended"}, 800);
+  EXPECT_EQ(table.state().sites.at("a").reason, "its training stands still: rank 1 of 2 (host) ended");
+  table.Heard("b", "b-1", {.step = 1}, 1'000);
+  EXPECT_EQ(Only<Dropped>(table.Tick(1'100)).reason,
+            "not heard of for 1000 ms (lease_ms): its training stands still: rank 1 of 2 (host) ended");
+}
+
+TEST(RoundTable, ASiteWhoseTrainingGoesOnWithinItsLeaseStays) {
+  RoundTable table = TableOf({"a"});
+  table.Heard("a", "a-1", {.step = 1, .standing_still = "no inner step for 3 s"}, 500);
+  table.Heard("a", "a-1", {.step = 2}, 900);
+  EXPECT_EQ(table.state().sites.at("a").reason, "");
+  EXPECT_TRUE(ActionsOf<Dropped>(table.Tick(1'800)).empty());
+}
+
 // Its last news were sent before the coordinator stood still, which it does not see: that time does not count.
 TEST(RoundTable, TimeInWhichTheCoordinatorStoodStillIsNoneWithoutNewsOfIt) {
   RoundTable table = TableOf({"a"});

@@ -54,6 +54,7 @@ StatusSnapshot RichSnapshot() {
   progress.fragments[1] = {0.5, 3, "updates take 2 steps"};
   progress.link = {1e6, 0, 0.05, 2};
   progress.offload = {core::kAllOnCpu, 1000, "there is no device", 0, 0.25, 0.125};
+  progress.ranks = {8, 2, "rank 3 of 8, x", 0.5, ""};
   site.progress = std::make_shared<core::Progress>(progress);
   site.contributing = true;
   site.contributing_reason = "open rounds expect it";
@@ -110,13 +111,24 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
        "link": {"up_bytes_per_s": 1000000.0, "down_bytes_per_s": null, "round_trip_s": 0.05, "channels": 2},
        "offload": {"k": "cpu", "subgroup": 1000, "reason": "there is no device", "predicted_update_s": null,
                    "update_s": 0.25, "waited_for_copies_s": 0.125},
-       "digests": {"0": {"version": 2, "digest": "00000000000000ab"}}, "digests_matching": 1,
-       "contributing": true, "contributing_reason": "open rounds expect it", "staleness": 1, "lease_s_left": 2.5,
-       "last_merged": {"fragment": 1, "version": 2, "unix_ms": 900},
-       "cosine": {"fragment": 1, "version": 2, "value": 0.75},
-       "missed": {"fragment": 3, "version": 1, "reason": "it had not begun"},
-       "up_mean_bytes_per_s": 10.0, "up_peak_bytes_per_s": 40.0, "down_mean_bytes_per_s": 20.0,
-       "down_peak_bytes_per_s": 80.0, "loss_history": [[500, 3.25], [1500, 2.5]]})");
+       "ranks": {"ranks": 8, "hosts": 2, "slowest": "rank 3 of 8, x", "slowest_step_s": 0.5, "standing_still": ""
+}
+, "digests" : {"0" : {"version" : 2, "digest" : "00000000000000ab"}},
+              "digests_matching" : 1,
+              "contributing" : true,
+                               "contributing_reason" : "open rounds expect it",
+                                                       "staleness" : 1,
+                                                       "lease_s_left" : 2.5,
+                                                       "last_merged" : {"fragment" : 1, "version" : 2, "unix_ms" : 900},
+                                                                       "cosine"
+    : {"fragment" : 1, "version" : 2, "value" : 0.75},
+      "missed" : {"fragment" : 3, "version" : 1, "reason" : "it had not begun"},
+                 "up_mean_bytes_per_s" : 10.0,
+                 "up_peak_bytes_per_s" : 40.0,
+                 "down_mean_bytes_per_s" : 20.0,
+                 "down_peak_bytes_per_s" : 80.0,
+                 "loss_history" : [ [ 500, 3.25 ], [ 1500, 2.5 ] ]
+})");
   const json status = json::parse(StatusJson(RichSnapshot()));
   for (const auto& [key, value] : expected.items()) EXPECT_EQ(status.at(key), value) << key;
   ASSERT_EQ(status.at("sites").size(), 1u);

@@ -5,9 +5,11 @@
 
 #include <future>
 
+#include "core/check.h"
 #include "core/layout.h"
 #include "core/outer_step.h"
 #include "core/random.h"
+#include "core/theta_digest.h"
 #include "replica/host_store.h"
 
 namespace causeway::worker {
@@ -61,6 +63,13 @@ class Program {
       Wake();
       return outcome;
     }));
+  }
+
+  absl::Status Digest(uint64_t& digest) {
+    return Work([&]() -> absl::Status {
+      ASSIGN_OR_RETURN(digest, store_.Digest());
+      return absl::OkStatus();
+    });
   }
 
   absl::Status Move(const UnitRanges& ranges, const Movement& movement) {
@@ -196,6 +205,46 @@ TEST(ExternalStore, EndLetsGoOfWhatWaitsOnceTheProgramHasDoneWhatItTook) {
   ASSERT_TRUE(program.store().Done(piece->id, absl::OkStatus()).ok());
   EXPECT_TRUE(program.store().AwaitRead(taken).ok());
   EXPECT_FALSE(program.store().has_taken_work());
+}
+
+TEST(ExternalStore, TheDigestOfThetaIsTheSumOfItsTensors) {
+  for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+    Program program(Noise(kValues, 1), dtype);
+    uint64_t digest = 0;
+    ASSERT_TRUE(program.Digest(digest).ok());
+    EXPECT_EQ(digest, core::ThetaDigest(/*seed=*/0, 0, program.theta()));
+  }
+}
+
+// A shard of some columns: its values lie one after the other, and have places apart.
+TEST(WorkPiece, AShardOfColumnsHasTheDigestsOfItsPlaces) {
+  const std::vector<float> whole = Noise(6 * 10, 1);
+  uint64_t sum = 0;
+  for (const auto& [first, columns] : {std::pair(0, 4), std::pair(4, 6)}) {
+    std::vector<float> shard;
+    for (int row = 0; row < 6; ++row) {
+      shard.insert(shard.end(), whole.begin() + row * 10 + first, whole.begin() + row * 10 + first + columns);
+    }
+    sum += DigestTheta(/*seed=*/3, DType::kFloat32, {.first = first, .rows = 6, .columns = columns, .stride = 10},
+                       shard.data());
+  }
+  EXPECT_EQ(sum, core::ThetaDigest(/*seed=*/3, 0, whole));
+}
+
+// Moved in two parts, θ has the bits of one move: also where it is rounded stochastically.
+TEST(WorkPiece, AMoveInPartsHasTheBitsOfTheWhole) {
+  for (const DType dtype : {DType::kFloat32, DType::kBfloat16, DType::kFloat16}) {
+    for (const WorkPiece::Kind kind : {WorkPiece::Kind::kWrite, WorkPiece::Kind::kMix, WorkPiece::Kind::kAdd}) {
+      std::vector<float> by = Noise(10'000, 2);
+      std::vector<std::byte> whole(by.size() * core::BytesOf(dtype));
+      core::Store(dtype, Noise(by.size(), 1), whole.data());
+      std::vector<std::byte> parts = whole;
+      MoveTheta(kind, 0.3f, dtype, by, whole.data());
+      MoveTheta(kind, 0.3f, dtype, std::span(by).first(4'321), parts.data());
+      MoveTheta(kind, 0.3f, dtype, std::span(by).subspan(4'321), parts.data() + 4'321 * core::BytesOf(dtype));
+      EXPECT_EQ(parts, whole);
+    }
+  }
 }
 
 TEST(ExternalStore, WorkThatWasNotTakenCannotBeDone) {
