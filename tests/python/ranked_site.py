@@ -3,30 +3,37 @@
     ranked_site.py COORDINATOR SITE TEXT --model=DIR --inner=JSON --kind=single|plain|ddp|fsdp|hsdp|tp|pp
                    [--rendezvous=FILE --rank=I --world=N] [--check] [--dtype=bfloat16] [--rank_timeout_s=S]
                    [--group_timeout_s=S] [--step_ms=MS] [--skip=RANK:STEP] [--wrong=shape|name] [--absent=RANK]
-                   [--busy=STEP:SECONDS] [--compile=SECONDS]
+                   [--busy=STEP:SECONDS] [--compile=SECONDS] [--term=RANK:STEP] [--variant=lora|frozen|masters]
+                   [--checkpoint=DIR [--save_at=STEP]] [--ledger=FILE] [--export=DIR]
 
 Without --rendezvous torchrun says which rank it is. With --check the leader compares, after each move of θ, the values
 that all ranks hold with those that one process moves by causeway_move. Prints a JSON line for each step, and at the end
 {"moves": …, "differ": …} of --check. --group_timeout_s is of the script's own collectives. --skip: a rank takes no step
 that once; --wrong: rank 1's model differs; --absent: a rank makes no DiLoCo; --busy: an evaluation after that step; and
---compile: the first step takes longer.
+--compile: the first step takes longer. --term: a rank gets SIGTERM after that step. --checkpoint: goes on from DIR if it
+is there, by torch.distributed.checkpoint; with --save_at it is written after that step, and all ranks kill themselves.
+--ledger: the leader adds up its outer gradients, W − θ, with what FILE has of an earlier process. --export writes W.
 """
 
 import ctypes
 import datetime
 import json
 import math
+import os
+import signal
 import sys
 import time
 
 import numpy
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import distributed, nn
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
 import causeway.torch as causeway
 from causeway import _library
+from causeway.names import plain
 from causeway.torch._carrier import Carrier
 from llama_site import Batches, learning_rate, options
 
@@ -155,13 +162,83 @@ class Checked(Carrier):
         return whole.detach().clone().contiguous()
 
 
+class Ledger(Checked):
+    """Of the leader: the sum of W − θ of all that was sent, by the tensor's number."""
+
+    anchor, sums = {}, {}
+
+    def _read(self, plan, done):
+        theta = {move.tensor: self.whole_tensor(move) for move in plan}
+        super()._read(plan, done)
+        for move in plan if self.ranks.leads and plan[0].flags & _library.BEFORE_CHANGE else []:
+            Ledger.sums.setdefault(move.tensor, numpy.zeros(move.count))
+            Ledger.sums[move.tensor] += Ledger.anchor[move.tensor] - theta[move.tensor].flatten().double().numpy()
+
+    def _move(self, plan):
+        super()._move(plan)
+        for move in plan if self.ranks.leads else []:
+            Ledger.anchor[move.tensor] = move.values.numpy().astype(numpy.float64)
+
+    @classmethod
+    def save(cls, path):
+        with open(path, "wb") as file:
+            numpy.savez(file, **{f"{name}.{tensor}": values for name in ("anchor", "sums")
+                                 for tensor, values in getattr(cls, name).items()})
+
+    @classmethod
+    def load(cls, path):
+        for key, values in numpy.load(path).items():
+            name, _, tensor = key.partition(".")
+            getattr(cls, name)[int(tensor)] = values
+
+
+def checkpoint_state(model, optimizer, diloco):
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "causeway": diloco}
+
+
+def load_checkpoint(folder, model, optimizer, diloco):
+    from torch.distributed.checkpoint.state_dict import set_state_dict
+    state = checkpoint_state(model, optimizer, diloco)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+
+
+class Lora(nn.Module):
+    """An adapter beside a frozen matrix."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        generator = torch.Generator().manual_seed(1)
+        self.a = nn.Parameter(torch.randn(3, base.in_features, generator=generator) / 10)
+        self.b = nn.Parameter(torch.zeros(base.out_features, 3))
+
+    def forward(self, x):
+        return self.base(x) + x @ self.a.T @ self.b.T
+
+
+def varied(model, variant):
+    """The model before it is wrapped."""
+    if variant == "frozen":
+        model.model.embed_tokens.weight.requires_grad_(False)
+        model.model.layers[0].mlp.requires_grad_(False)
+    if variant == "lora":
+        model.requires_grad_(False)
+        for layer in model.model.layers:
+            layer.mlp.up_proj = Lora(layer.mlp.up_proj)
+            layer.self_attn.q_proj = Lora(layer.self_attn.q_proj)
+    return model
+
+
 def main(coordinator, site, text, *flags):
     numpy.seterr(over="ignore")
     flags = options(flags)
     kind = flags["kind"]
     rank, world = begin(flags)
-    if "check" in flags:
-        causeway._sites.Carrier = Checked
+    if "check" in flags or "ledger" in flags:
+        causeway._sites.Carrier = Ledger if "ledger" in flags else Checked
     torch.manual_seed(0)
     model = LlamaForCausalLM.from_pretrained(flags["model"], dtype=getattr(torch, flags.get("dtype", "float32")))
     if "wrong" in flags and rank == 1:
@@ -169,9 +246,14 @@ def main(coordinator, site, text, *flags):
             model.model.norm.weight = nn.Parameter(torch.ones(7))
         else:
             model.model.other_norm, model.model.norm = model.model.norm, nn.Identity()
-    model = wrap(model, kind, rank, world)
+    length = model.config.max_position_embeddings
+    model = wrap(varied(model, flags.get("variant")), kind, rank, world)
     inner = json.loads(flags["inner"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=inner["lr"], betas=(inner["beta1"], inner["beta2"]))
+    masters = {}
+    if flags.get("variant") == "masters":
+        masters = {plain(name): p.detach().float().requires_grad_() for name, p in model.named_parameters()}
+    trained = list(masters.values()) or [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=inner["lr"], betas=(inner["beta1"], inner["beta2"]))
     with open(text, "rb") as file:
         text = file.read()
     if flags.get("absent") == str(rank):
@@ -179,10 +261,18 @@ def main(coordinator, site, text, *flags):
         sys.exit(1)
     skip_rank, skip_step = map(int, flags.get("skip", "-1:0").split(":"))
     busy_step, busy_s = map(int, flags.get("busy", "0:0").split(":"))
-    diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site,
+    diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site, params=masters,
                              rank_timeout_s=float(flags.get("rank_timeout_s", 60)))
+    ledger = flags.get("ledger")
+    if ledger and os.path.exists(ledger):
+        Ledger.load(ledger)
+    folder, save_at = flags.get("checkpoint"), int(flags.get("save_at", 0))
+    if folder and os.path.isdir(folder):
+        load_checkpoint(folder, model, optimizer, diloco)
+    term_rank, term_step = map(int, flags.get("term", "-1:0").split(":"))
     with diloco:
-        batches = Batches(diloco.config | {"inner": inner}, site, text)
+        print(json.dumps({"entered": diloco.step}), flush=True)
+        batches = Batches(diloco.config | {"inner": inner, "model": {"max_position_embeddings": length}}, site, text)
         sites = diloco.progress()["sites"]
         while not diloco.over:
             step = diloco.step + 1
@@ -197,8 +287,13 @@ def main(coordinator, site, text, *flags):
             if (rank, step) == (skip_rank, skip_step):
                 optimizer.zero_grad()
                 continue
+            for name, parameter in model.named_parameters() if masters else ():
+                masters[plain(name)].grad = parameter.grad.float()
+                parameter.grad = None
             optimizer.step()
             optimizer.zero_grad()
+            for name, parameter in model.named_parameters() if masters else ():
+                parameter.data.copy_(masters[plain(name)].data)
             time.sleep(float(flags.get("step_ms", 0)) / 1000)
             if diloco.step == busy_step:
                 with diloco.busy("evaluation"):
@@ -207,6 +302,23 @@ def main(coordinator, site, text, *flags):
             sites = progress["sites"]
             print(json.dumps({"step": diloco.step, "loss": loss.item(), "digests": progress["digests"],
                               "at": time.time()}), flush=True)
+            if save_at and diloco.step == save_at:
+                dcp.save(checkpoint_state(model, optimizer, diloco), checkpoint_id=folder)
+                if ledger and rank == 0:
+                    Ledger.save(ledger)
+                if world > 1:
+                    distributed.barrier()
+                os.kill(os.getpid(), signal.SIGKILL)
+            if (rank, diloco.step) == (term_rank, term_step):
+                os.kill(os.getpid(), signal.SIGTERM)
+        if "export" in flags:
+            diloco.complete()  # or W may lack a round that is open
+            diloco.export(flags["export"])
+        if ledger:
+            state = diloco.state_dict().get("state")
+            if rank == 0:
+                Ledger.save(ledger)
+                torch.save(state.parts, ledger + ".parts")
     if "check" in flags:
         print(json.dumps({"moves": Checked.moves, "differ": Checked.differ}), flush=True)
     if world > 1:

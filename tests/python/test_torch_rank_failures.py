@@ -1,4 +1,4 @@
-"""What goes wrong in a site of several ranks: each rank says which one it was, and other sites' rounds go on."""
+"""Failures in a site of several ranks: each rank says which one it was, and other sites' rounds go on."""
 
 import itertools
 import re

@@ -100,5 +100,42 @@ class KindsTest(RankedTest):
         self.check("pp", 2, tied=False)
 
 
+class VariantsTest(RankedTest):
+    """Models that are not float32 all over, or not trained all over."""
+
+    def check(self, kind, world, variant="", dtype="float32", export=False):
+        config = ranked_config("int4", membership={"min_sites": 2})
+        config["sync"] = config["sync"] | {"num_fragments": 2 if variant == "lora" else 3}
+        self.make_base(3, config["model"])
+        run = self.new_run({key: value for key, value in config.items() if key != "inner"} | {"model": {"kind": "external"}})
+        run.config, run.torch_sites, run.training, run.ranks = config, set(), {}, {}
+        run.start_coordinator()
+        flags = [f"--dtype={dtype}", *([f"--variant={variant}"] if variant else [])]
+        ranks = self.start_ranked(run, "ranks", kind, world, "--check", *flags, f"--export={run.folder / 'ranks'}")
+        self.start_ranked(run, "process", "single", 1, *flags, f"--export={run.folder / 'process'}")
+        self.finish_ranked(run)
+        self.check_moves(run, "ranks")
+        self.check_digests(run, "ranks")
+        exported = [{path.name: path.read_bytes() for path in sorted((run.folder / name).iterdir())
+                     if path.suffix in (".safetensors", ".pt")} for name in ("ranks", "process")]
+        self.assertEqual(*exported)
+        return ranks
+
+    def test_adapters_on_fsdp(self):
+        self.check("fsdp", 2, "lora")
+
+    def test_frozen_shards(self):
+        self.check("fsdp", 3, "frozen")
+
+    def test_bfloat16(self):
+        self.check("fsdp", 2, dtype="bfloat16")
+
+    def test_masters_of_bfloat16_shards(self):
+        self.check("fsdp", 2, "masters", dtype="bfloat16")
+
+    def test_bfloat16_replicas(self):
+        self.check("ddp", 2, dtype="bfloat16")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from causeway import names
+from causeway.torch._boxes import Table
 from causeway.torch._model import Model, local
+from causeway.torch._ranks import Ranks
 from causeway.torch._store import TensorStore
 
 
@@ -35,19 +37,43 @@ def swap(model: Model, values: dict[int, torch.Tensor]) -> None:
         values[index] = own
 
 
-def export(module: nn.Module, directory: str | os.PathLike[str], tokenizer: Any) -> None:
-    """Hugging Face's models by their save_pretrained; of others the state_dict, as model.pt."""
+def export(module: nn.Module, directory: str | os.PathLike[str], tokenizer: Any, ranks: Ranks,
+           table: Table) -> None:
+    """Hugging Face's models by their save_pretrained; of others the state_dict, as model.pt. On all ranks; rank 0 writes,
+    with the shards and the stages of the others in its memory."""
     folder = pathlib.Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     inner: Any = module
     while (wrapped := _wrapped(inner)) is not None:
         inner = wrapped
+    state = _whole_state(inner, ranks, table) if ranks.world > 1 else None
+    if not ranks.leads:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     if hasattr(inner, "save_pretrained"):
-        inner.save_pretrained(folder)
+        inner.save_pretrained(folder, **({} if state is None else {"state_dict": state}))
     else:
-        torch.save({names.plain(name): value for name, value in inner.state_dict().items()}, folder / "model.pt")
+        state = inner.state_dict() if state is None else state
+        torch.save({names.plain(name): value for name, value in state.items()}, folder / "model.pt")
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
+
+
+def _whole_state(module: nn.Module, ranks: Ranks, table: Table) -> dict[str, Any]:
+    """The state_dict with whole tensors, of all stages of a pipeline, on rank 0; elsewhere nothing of use."""
+    state: dict[str, Any] = module.state_dict()
+    for name, value in state.items():
+        if hasattr(value, "full_tensor"):
+            state[name] = value.full_tensor()
+    assert ranks.host_group is not None
+    stages: list[Any] | None = [None] * ranks.world if ranks.leads else None
+    own = {name: value.cpu() for name, value in state.items()} if table.first_of_stage(ranks.rank) else {}
+    distributed.gather_object({} if ranks.leads else own, stages, distributed.get_global_rank(ranks.host_group, 0),
+                              ranks.host_group)
+    for stage in stages or []:
+        state.update(stage)
+    aliases = {tensor["name"]: tensor["alias_of"] for tensor in table.tensors if tensor.get("alias_of")}
+    by_name = {names.plain(name): value for name, value in state.items()}
+    return {name: by_name.get(aliases.get(names.plain(name), names.plain(name)), value) for name, value in state.items()}
 
 
 def _wrapped(module: nn.Module) -> Any:

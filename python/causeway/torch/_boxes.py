@@ -199,6 +199,10 @@ class Table:
             most = max(row, most - most % row)
         return ((at, min(most, first + count - at)) for at in range(first, first + count, most))
 
+    def first_of_stage(self, rank: int) -> bool:
+        """It is the lowest rank of its stage of a pipeline; rank 0 of a site without."""
+        return self._stages.index(self._stages[rank]) == rank
+
     # ---- Reports ----
 
     def tokens(self, reported: Sequence[int]) -> int:

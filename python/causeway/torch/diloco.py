@@ -286,7 +286,7 @@ class DiLoCo(Participant):
     def export(self, directory: str | os.PathLike[str], tokenizer: Any = None) -> None:
         """Writes the model with W: Hugging Face's by its save_pretrained, others' state_dict as model.pt."""
         with self.anchor_parameters():
-            _anchor.export(self._module, directory, tokenizer)
+            _anchor.export(self._module, directory, tokenizer, self._ranks, self._carrier.table)
 
     # ---- Checkpoints ----
 
