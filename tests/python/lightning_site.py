@@ -46,6 +46,7 @@ class Module(lightning.LightningModule):
         self.batches = Batches(diloco.config | {"inner": self.inner}, self.site, self.text)
 
     def loss(self, rows):
+        rows = rows[self.global_rank::self.trainer.world_size] if len(rows) > 1 else rows
         logits = self.llama(input_ids=rows[:, :-1]).logits
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
@@ -56,7 +57,8 @@ class Module(lightning.LightningModule):
         return self.loss(self.batches.at(self.global_step + 1, ["a", "b"]))
 
     def on_train_batch_end(self, outputs, batch, batch_idx):
-        print(json.dumps({"step": self.global_step, "loss": outputs["loss"].item(), "lr": self.rate}), flush=True)
+        if self.global_rank == 0:
+            print(json.dumps({"step": self.global_step, "loss": outputs["loss"].item(), "lr": self.rate}), flush=True)
 
     def validation_step(self, batch):
         self.log("held_out", self.loss(torch.tensor([bytearray(self.text[-32:])])), batch_size=1)
@@ -84,10 +86,10 @@ def main(coordinator, site, text, *flags):
         module = Module(flags, site, file.read())
     if "die_in_save_of" in flags:
         die_in_save_of(flags["die_in_save_of"])
-    charts = flags.get("charts")
+    charts, world = flags.get("charts"), int(os.environ.get("WORLD_SIZE", 1))
     checkpoints = ModelCheckpoint(flags["checkpoints"], every_n_train_steps=10, save_top_k=-1, filename="{step}")
     trainer = lightning.Trainer(
-        max_epochs=-1, accelerator="cpu",
+        max_epochs=-1, accelerator="cpu", devices=world, strategy="ddp" if world > 1 else "auto",
         callbacks=[CausewayCallback(coordinator, site=site, model="llama"), checkpoints],
         gradient_clip_val=module.inner["clip"] or None, val_check_interval=7, check_val_every_n_epoch=None,
         limit_val_batches=1, log_every_n_steps=5, enable_progress_bar=False, enable_model_summary=False,

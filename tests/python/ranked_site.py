@@ -171,8 +171,10 @@ class Ledger(Checked):
         theta = {move.tensor: self.whole_tensor(move) for move in plan}
         super()._read(plan, done)
         for move in plan if self.ranks.leads and plan[0].flags & _library.BEFORE_CHANGE else []:
+            values = theta[move.tensor].flatten().double().numpy()
+            Ledger.anchor.setdefault(move.tensor, values)  # of the site that gives the run its first values
             Ledger.sums.setdefault(move.tensor, numpy.zeros(move.count))
-            Ledger.sums[move.tensor] += Ledger.anchor[move.tensor] - theta[move.tensor].flatten().double().numpy()
+            Ledger.sums[move.tensor] += Ledger.anchor[move.tensor] - values
 
     def _move(self, plan):
         super()._move(plan)

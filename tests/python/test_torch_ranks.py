@@ -1,11 +1,18 @@
 """Sites of several ranks beside sites of one, in real runs: the same digests, the same bytes, the same bits of θ."""
 
+import collections
 import json
+import re
+import signal
 import sys
 import unittest
 
+import numpy
+import torch
+from transformers import LlamaForCausalLM
+
 from harness import DONE, eventually
-from llama_runs import HERE, LlamaTest, llama_config
+from llama_runs import HERE, UNIT, LlamaTest, llama_config
 
 STEPS = 60
 
@@ -18,11 +25,11 @@ def ranked_config(codec, tied=True, **sections):
 
 
 class RankedTest(LlamaTest):
-    def start_ranked(self, run, site, kind, world, *flags, script="ranked_site.py"):
-        """Processes of a site's ranks, without a launcher, which ends all when one fails."""
+    def start_ranked(self, run, site, kind, world, *flags, script="ranked_site.py", again=""):
+        """Processes of a site's ranks, without a launcher, which ends all when one fails. `again`: of a later start."""
         inner = json.dumps(run.config["inner"])
-        store = run.folder / f"{site}.store"
-        ranks = [self.program(run.folder, f"{site}-{rank}", sys.executable, HERE / script, run.grpc, site, self.text,
+        store = run.folder / f"{site}{again}.store"
+        ranks = [self.program(run.folder, f"{site}-{rank}{again}", sys.executable, HERE / script, run.grpc, site, self.text,
                               f"--model={self.base}", f"--inner={inner}", f"--kind={kind}", f"--rendezvous={store}",
                               f"--rank={rank}", f"--world={world}", *flags) for rank in range(world)]
         run.workers[site] = ranks[0]
@@ -81,6 +88,17 @@ class KindsTest(RankedTest):
     def test_ddp_of_two(self):
         self.check("ddp", 2)
 
+    def test_ddp_of_two_beside_a_native_site(self):
+        self.check("ddp", 2, native=True)
+
+    def test_fsdp_of_three_beside_a_native_site(self):
+        self.check("fsdp", 3, native=True)
+
+    def test_ddp_of_two_and_fsdp_of_three_with_other_codecs(self):
+        for codec in ("sign", "float32"):
+            self.check("ddp", 2, codec)
+            self.check("fsdp", 3, codec)
+
     def test_plain_replicas_of_two(self):
         self.check("plain", 2)
 
@@ -135,6 +153,53 @@ class VariantsTest(RankedTest):
 
     def test_bfloat16_replicas(self):
         self.check("ddp", 2, dtype="bfloat16")
+
+
+class WorldsTest(RankedTest):
+    """Sites of one, two and three ranks in one run, of which the last is killed and goes on with four."""
+
+    def test_what_was_sent_and_what_is_left_over_is_all_that_was_trained(self):
+        config = ranked_config("int4", membership={"min_sites": 3, "lease_ms": 120000})
+        config["codec"] = {"up": "int4", "down": "float32"}
+        config["outer"] = {"optimizer": "sgd", "lr": 1.0}  # so that W moves by the mean of what came
+        run = self.start_ranked_run(config)
+        saved = run.folder / "checkpoint"
+        sites = {"one": ("single", 1), "two": ("ddp", 2), "three": ("fsdp", 3)}
+        for site, (kind, world) in sites.items():
+            flags = [f"--checkpoint={saved}", "--save_at=33"] if site == "three" else []
+            self.start_ranked(run, site, kind, world, f"--ledger={run.folder / site}", *flags)
+        for rank in run.ranks["three"]:
+            self.assertEqual(rank.wait(120), -signal.SIGKILL, rank.log()[-3000:])
+        self.start_ranked(run, "three", "fsdp", 4, f"--ledger={run.folder / 'three'}", f"--checkpoint={saved}", again="again")
+        self.finish_ranked(run)
+        self.assertEqual(run.workers["three"].lines()[0], {"entered": 33})
+        self.assertEqual(len(re.findall("site three: is out of the run", run.coordinator.log())), 1)
+        self.check_sums(run, sites)
+
+    def check_sums(self, run, sites):
+        """Of each tensor: the sites' sums of W − θ, less what their residuals hold, are all that W has moved by."""
+        begin = LlamaForCausalLM.from_pretrained(self.base).state_dict()
+        names = [name for name in begin if name != "lm_head.weight"]
+        ledgers = {site: numpy.load(run.folder / site) for site in sites}
+        parts = {site: torch.load(run.folder / f"{site}.parts") for site in sites}
+        last = run.config["sync"]["num_fragments"] - 1
+        places = collections.Counter()
+        worst = 0.0
+        for index, name in enumerate(names):
+            fragment = int(name.split(".")[2]) if ".layers." in name else last
+            count = begin[name].numel()
+            at, places[fragment] = places[fragment], places[fragment] + -(-count // UNIT) * UNIT
+            trained = sum(ledger[f"sums.{index}"] for ledger in ledgers.values())
+            # Of a contribution that is under way the residual is the next one.
+            left = sum(part.get(f"{fragment}.next_residual", part[f"{fragment}.residual"]).numpy().view(numpy.float32)[at:at + count].astype(float)
+                       for part in parts.values())
+            moved = (begin[name].double().flatten().numpy() - run.exported[name].astype(float).flatten()) * len(sites)
+            scale = numpy.abs(trained).max()
+            rounding = 2.0**-24 * len(sites) * (STEPS // 10) * numpy.abs(run.exported[name]).max()  # of W in each round
+            worst = max(worst, numpy.abs(trained - left - moved).max() / rounding)
+            self.assertLess(numpy.abs(left).max(), scale, name)
+        print(f"sums of {len(names)} tensors: the largest difference is {worst:.2f} of what float32 rounds", file=sys.stderr)
+        self.assertLess(worst, 4)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
                     [--save_every=N] [--resume] [--eval_every=N] [--report_to=NAME,…] [--poison=CALL] [--fail=CALL]
                     [--kill_at=STEP] [--kill_in_save=STEP] [--max_steps=N]
 
-Prints a JSON line with step, loss and learning rate after each of the Trainer's steps; what it logged is in
+Prints (rank 0, of torchrun's) a JSON line with step, loss and learning rate after each of the Trainer's steps; what it logged is in
 DIR/log_history.json at the end. --poison makes the loss of that call infinite under gradient scaling, --fail raises in it; --kill_at kills the process
 after a step, and --kill_in_save when the site's state of that step has been written and has not got its name.
 """
@@ -63,8 +63,9 @@ class Lines(transformers.TrainerCallback):
         self.trainer, self.kill_at = trainer, kill_at
 
     def on_step_end(self, args, state, control, lr_scheduler=None, **_):
-        print(json.dumps({"step": state.global_step, "loss": self.trainer.last_loss,
-                          "lr": lr_scheduler.get_last_lr()[0]}), flush=True)
+        if args.process_index == 0:
+            print(json.dumps({"step": state.global_step, "loss": self.trainer.last_loss,
+                              "lr": lr_scheduler.get_last_lr()[0]}), flush=True)
         if state.global_step == self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -89,10 +90,11 @@ def main(coordinator, site, text, *flags):
     arguments = transformers.TrainingArguments(
         output_dir=flags["out"], max_steps=int(flags.get("max_steps", flags["steps"])), per_device_train_batch_size=4,
         optim="adamw_torch", learning_rate=1e-3, lr_scheduler_type="cosine", warmup_steps=20, logging_steps=5,
-        use_cpu=True, disable_tqdm=True,
+        use_cpu=True, disable_tqdm=True, ddp_backend="gloo" if "WORLD_SIZE" in os.environ else None,
         save_strategy="steps" if save else "no", save_steps=save or 1, eval_strategy="steps" if evaluate else "no",
         eval_steps=evaluate or None, report_to=flags["report_to"].split(",") if "report_to" in flags else "none")
-    if "kill_in_save" in flags:
+    rank = int(os.environ.get("RANK", 0))
+    if "kill_in_save" in flags and rank == 0:
         kill_in_save(int(flags["kill_in_save"]))
     causeway_callback = causeway.transformers.CausewayCallback(coordinator, site=site)
     trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=torch.utils.data.Subset(rows, range(16)),
@@ -100,8 +102,9 @@ def main(coordinator, site, text, *flags):
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.add_callback(Lines(trainer, int(flags.get("kill_at", 0))))
     trainer.train(resume_from_checkpoint="resume" in flags or None)
-    with open(os.path.join(flags["out"], "log_history.json"), "w") as file:
-        json.dump(trainer.state.log_history, file)
+    if rank == 0:
+        with open(os.path.join(flags["out"], "log_history.json"), "w") as file:
+            json.dump(trainer.state.log_history, file)
 
 
 if __name__ == "__main__":
