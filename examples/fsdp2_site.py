@@ -2,9 +2,10 @@
 changed.
 
     export CAUSEWAY_COORDINATOR=127.0.0.1:7077 CAUSEWAY_SITE=eu
-    torchrun --standalone --nproc_per_node=1 examples/fsdp2_site.py TEXT
+    torchrun --standalone --nproc_per_node=2 examples/fsdp2_site.py TEXT
 """
 
+import os
 import sys
 
 import torch
@@ -14,9 +15,11 @@ from torch.distributed.fsdp import fully_shard
 import causeway.torch as causeway
 from small_qwen import new_model, rows
 
-loader = torch.utils.data.DataLoader(rows(sys.argv[1]), batch_size=8, shuffle=True)
+mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))  # "cuda" on GPUs
+data = rows(sys.argv[1])
+sampler = torch.utils.data.DistributedSampler(data)
+loader = torch.utils.data.DataLoader(data, batch_size=8, sampler=sampler)
 
-mesh = init_device_mesh("cpu", (1,))
 model = new_model()
 for layer in model.model.layers:
     fully_shard(layer, mesh=mesh)
@@ -29,7 +32,7 @@ with causeway.DiLoCo(model, optimizer) as diloco:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if step % 20 == 0:
+        if step % 20 == 0 and mesh.get_rank() == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
 
 torch.distributed.destroy_process_group()

@@ -34,7 +34,7 @@ class FailedError(Error):
 
 
 class RankError(FailedError):
-    """Another rank of the site failed. No site of this version has several ranks, so none raises it yet."""
+    """Another rank of the site ended, stands still, or makes other calls; the sentence says which."""
 
 
 class ConfigError(Error):

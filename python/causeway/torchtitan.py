@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import distributed, nn
 
 from causeway.errors import mismatch
 from causeway.torch import DiLoCo
@@ -118,10 +118,13 @@ class _StateInCheckpoints:
         self._loaded: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"state": (self._site.state() if self._site.joined else None) or SiteState()}
+        """Rank 0's alone: torch.distributed.checkpoint takes one of those that several ranks have."""
+        state = self._site.state() if self._site.joined else None
+        leads = not distributed.is_initialized() or distributed.get_rank() == 0
+        return {"state": state or SiteState()} if leads else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._loaded = state_dict if state_dict["state"].parts else None
+        self._loaded = state_dict if "state" in state_dict and state_dict["state"].parts else None
 
     def taken(self) -> dict[str, Any] | None:
         loaded, self._loaded = self._loaded, None

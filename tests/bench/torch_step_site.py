@@ -1,7 +1,8 @@
-"""One site of tests/bench/torch_step: a model inside the run and its twin outside take turns, a block of steps each."""
+"""One site of tests/bench/torch_step, or one of its ranks: a model inside the run and its twin outside take turns, a block of steps each."""
 
 import json
 import math
+import os
 import pathlib
 import re
 import statistics
@@ -9,9 +10,10 @@ import sys
 import time
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 import causeway.torch as causeway
+from causeway import _library
 from ingest_lib import processes
 
 VOCABULARY, LENGTH, ROWS = 4096, 32, 2
@@ -39,6 +41,14 @@ class TimedDiLoCo(causeway.DiLoCo):
     def __init__(self, *arguments, **settings):
         super().__init__(*arguments, **settings)
         self.hook_s = [0.0]
+        self.plans = []  # (kind, values, seconds of this thread)
+        carry_out = self._carrier._carry_out
+
+        def timed(plan, done):
+            start = time.perf_counter()
+            carry_out(plan, done)
+            self.plans.append((plan[0].kind, sum(move.count for move in plan), time.perf_counter() - start))
+        self._carrier._carry_out = timed
 
     def before_change(self):
         start = time.perf_counter()
@@ -60,7 +70,7 @@ def peak_bytes():
 
 
 def step(model, optimizer):
-    device = model.head.weight.device
+    device = next(model.parameters()).device
     tokens = torch.randint(VOCABULARY, (ROWS, LENGTH), device=device)
     start = time.perf_counter()
     nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
@@ -80,12 +90,35 @@ def turns(alone, inside, count):
     return times
 
 
+def wrapped(model, shard, world):
+    if world == 1:
+        return model
+    if shard == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    from torch.distributed.fsdp import fully_shard
+    mesh = distributed.device_mesh.init_device_mesh("cpu", (world,))
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def moved(plans, kinds):
+    """How many plans of these kinds there were, their values, and the seconds that they took of this thread."""
+    chosen = [(values, seconds) for kind, values, seconds in plans if kind in kinds and values > 0]
+    return {"plans": len(chosen), "values": sum(values for values, _ in chosen),
+            "seconds": sum(seconds for _, seconds in chosen)}
+
+
 def main():
-    address, device, layers, width, steps = *sys.argv[1:3], *map(int, sys.argv[3:])
+    address, device, layers, width, steps = *sys.argv[1:3], *map(int, sys.argv[3:6])
+    shard, world, rank = sys.argv[6], int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    if world > 1:
+        distributed.init_process_group("gloo" if device == "cpu" else "nccl")
     torch.manual_seed(1)
     torch.set_num_threads(1)
     alone, inside = ((model, torch.optim.AdamW(model.parameters(), lr=1e-4))
-                     for model in (Model(layers, width).to(device), Model(layers, width).to(device)))
+                     for model in (wrapped(Model(layers, width).to(device), shard, world) for _ in range(2)))
     for _ in range(2):  # optimizer states exist from the first step on
         peak_bytes()
         for pair in (alone, inside):
@@ -97,6 +130,14 @@ def main():
         times = dict(zip(("without", "with"), turns(alone, inside, steps // BLOCK)))
         assert diloco.over
     parameters = sum(parameter.numel() for parameter in inside[0].parameters())
+    own = {"joining": (joined - before) / parameters, "peak": (peak_bytes() - before) / parameters}
+    of_ranks = [own]
+    if world > 1:
+        of_ranks = [None] * world
+        distributed.all_gather_object(of_ranks, own)
+        distributed.destroy_process_group()
+    if rank != 0:
+        return
     median = {name: statistics.median(values) for name, values in times.items()}
     mean = {name: statistics.fmean(values) for name, values in times.items()}
     print(json.dumps({
@@ -106,8 +147,9 @@ def main():
         "mean_s": mean, "mean_ratio": mean["with"] / mean["without"],
         "hooks_median_s": statistics.median(diloco.hook_s), "hooks_share": sum(diloco.hook_s) / sum(times["with"]),
         "slowest_s": max(times["with"]), "steps_timed": {name: len(values) for name, values in times.items()},
-        "joining_bytes_a_parameter": (joined - before) / parameters,
-        "peak_bytes_a_parameter": (peak_bytes() - before) / parameters,
+        "joining_bytes_a_parameter": own["joining"], "peak_bytes_a_parameter": own["peak"],
+        "others_bytes_a_parameter": [other["peak"] for other in of_ranks[1:]],
+        "read": moved(diloco.plans, (_library.READ,)), "move": moved(diloco.plans, (_library.WRITE, _library.MIX)),
         "goal_bytes_a_parameter": 12 + 9 / 8 + 64e6 / parameters,
         "torch": torch.__version__, **processes.machine(),
     }))

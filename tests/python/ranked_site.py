@@ -264,6 +264,7 @@ def main(coordinator, site, text, *flags):
     skip_rank, skip_step = map(int, flags.get("skip", "-1:0").split(":"))
     busy_step, busy_s = map(int, flags.get("busy", "0:0").split(":"))
     diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site, params=masters,
+                             on_rejoin=lambda step: print(json.dumps({"rejoined": step}), flush=True),
                              rank_timeout_s=float(flags.get("rank_timeout_s", 60)))
     ledger = flags.get("ledger")
     if ledger and os.path.exists(ledger):

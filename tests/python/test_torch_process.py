@@ -162,6 +162,7 @@ TWINS = {  # alone: (as a site, lines that differ at most)
     "plain_alone.py": ("plain.py", 3),
     "trainer_alone.py": ("trainer_site.py", 3),
     "lightning_alone.py": ("lightning_site.py", 3),
+    "ddp_alone.py": ("ddp_site.py", 3),
     "fsdp2_alone.py": ("fsdp2_site.py", 3),
     "titan_alone.py": ("titan_site.py", 5),
 }
@@ -218,9 +219,10 @@ class ExamplesTest(EndToEndTest):
     @needs_library
     @unittest.skipUnless(VERSION > (2, 6), "fully_shard computes on GPUs alone")
     @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
-    def test_the_sharded_example_runs(self):
-        self.check_example("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1",
-                           ROOT / "examples" / "fsdp2_site.py")
+    def test_the_examples_of_two_ranks_run(self):
+        for name in ("ddp_site.py", "fsdp2_site.py"):
+            self.check_example("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2",
+                               ROOT / "examples" / name)
 
 
 if __name__ == "__main__":

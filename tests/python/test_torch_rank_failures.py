@@ -6,8 +6,12 @@ import signal
 import sys
 import unittest
 
-from harness import DONE, eventually
+from harness import DONE, EndToEndTest, check_all, eventually
+from llama_runs import HERE
+from test_mixed import needs_library
+from test_torch_external import external_config
 from test_torch_ranks import RankedTest, ranked_config
+from wrong_ranks import CASES
 
 TIMEOUT_S, GROUP_TIMEOUT_S, LEASE_S = 3, 12, 3
 
@@ -119,6 +123,26 @@ class FailureTest(RankedTest):
             self.assertEqual(run.workers[site].wait(120), DONE, run.workers[site].log()[-3000:])
         self.assertNotIn("stands still", run.coordinator.log())
         self.assertNotIn("not heard of", run.coordinator.log())
+
+
+@needs_library
+class WrongUsesTest(EndToEndTest):
+    """Each wrong use ends with a sentence on both ranks, within the timeout."""
+
+    def test_each_ends_with_a_sentence_on_both_ranks(self):
+        run = self.new_run(external_config(run={"steps": 0}, membership={"min_sites": 1}))
+        run.start_coordinator()
+        check_all(lambda case: self.check(run, case), [(case,) for case in CASES], at_once=2)
+        print(f"{len(CASES)} wrong uses, each with a sentence on both ranks", file=sys.stderr)
+
+    def check(self, run, case):
+        ranks = [run.program(f"{case}-{rank}", sys.executable, HERE / "wrong_ranks.py", case, run.grpc,
+                             run.folder / f"{case}.store", str(rank)) for rank in range(2)]
+        sentence = re.escape(CASES[case]).replace("HOST", ".*")
+        for number, rank in enumerate(ranks):
+            self.assertNotEqual(rank.wait(60), DONE, f"{case} {number}: {rank.output()} {rank.log()[-1000:]}")
+            if case != "ends_in_silence" or number == 0:  # whose other rank says nothing any more
+                self.assertRegex(rank.output(), sentence, f"{case} {number}: {rank.log()[-2000:]}")
 
 
 if __name__ == "__main__":

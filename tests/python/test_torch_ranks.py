@@ -202,5 +202,38 @@ class WorldsTest(RankedTest):
         self.assertLess(worst, 4)
 
 
+class LifeTest(RankedTest):
+    """What reaches one rank reaches all."""
+
+    def start(self, steps, lease_ms, *flags):
+        config = ranked_config("int4", run={"steps": steps}, membership={"min_sites": 2, "lease_ms": lease_ms})
+        run = self.start_ranked_run(config)
+        ranks = self.start_ranked(run, "a", "ddp", 2, *flags)
+        self.start_ranked(run, "b", "single", 1, "--step_ms=10")
+        return run, ranks
+
+    def test_sigterm_on_a_follower_ends_all_ranks_after_the_same_step(self):
+        run, ranks = self.start(STEPS, 10000, "--term=1:20")
+        self.finish_ranked(run)
+        last = [max(self.steps_of(rank)) for rank in ranks]
+        self.assertEqual(last[0], last[1])
+        self.assertIn(last[0], range(20, 24))
+        self.assertIn("site a: is out of the run: drained", run.coordinator.log())
+
+    def test_a_site_that_was_stopped_beyond_its_lease_rejoins_on_all_ranks(self):
+        run, ranks = self.start(400, 3000, "--step_ms=10", "--rank_timeout_s=2")
+        eventually(lambda: len(self.steps_of(ranks[0])) >= 20, "a trains", 120)
+        for rank in ranks:
+            rank.send(signal.SIGSTOP)
+        eventually(lambda: "site a: is out of the run: not heard of" in run.coordinator.log(), "its lease ends", 30)
+        for rank in ranks:
+            rank.send(signal.SIGCONT)
+        self.finish_ranked(run)
+        rejoined = [[line["rejoined"] for line in rank.lines() if "rejoined" in line] for rank in ranks]
+        self.assertEqual(len(rejoined[0]), 1)
+        self.assertEqual(rejoined[0], rejoined[1])
+        self.assertEqual([max(self.steps_of(rank)) for rank in ranks], [400, 400])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -30,6 +30,8 @@ from causeway.torch._peers import TRAINING, Message, Peer, check_world, connect
 
 Result = TypeVar("Result")
 
+_LOOK_S = 0.2  # between two looks of a wait
+
 ENTER, WORK, DONE, ALIVE, ERROR, REPLY = "enter", "work", "done", "alive", "error", "reply"
 
 
@@ -64,7 +66,7 @@ class Ranks:
         self._stepped = False
         self._last: collections.Counter[int] = collections.Counter()  # calls at which each rank was the last
         self._last_s: collections.Counter[int] = collections.Counter()  # its steps' seconds at these
-        self._returned_at = time.monotonic()
+        self._returned_at = self._watched = time.monotonic()
         self._stop = self._over = False
         self._ending = False  # the last message was sent or received
         self._thread: threading.Thread | None = None
@@ -136,9 +138,11 @@ class Ranks:
             self._changed.notify_all()
 
     def _watch(self, period: float) -> None:
-        """Says ALIVE once a period, and notices who does not."""
+        """Says ALIVE once a period, and notices who does not. Time in which this process was stopped does not count."""
         now = time.monotonic()
+        stopped_s, self._watched = max(0.0, now - self._watched - 2 * period), now
         for rank, peer in list(self._peers.items()):
+            peer.heard += stopped_s
             if now - peer.told >= period:
                 self._send(rank, {"op": ALIVE, "where": self._where, "known": self._known,
                                   "since": round(now - self._since, 1), "stop": self._stop})
@@ -177,35 +181,28 @@ class Ranks:
 
     def hear(self) -> Message:
         """The leader's next message to a follower that is at a call."""
-        begin = time.monotonic()
-        leader = self._peers[0]
+        patience, leader = _Patience(self.timeout_s), self._peers[0]
         with self._changed:
             while not self._received:
                 self.raise_failure()
-                waited = time.monotonic() - begin
-                if waited > self.timeout_s and not leader.known:
-                    self._give_up(f"{self.name(0)} is {leader.where} for {leader.since + time.monotonic() - leader.heard:.1f}"
-                                  f" s, while {self.name(self.rank)} is {self._where}")
-                if leader.known:
-                    begin = time.monotonic()
-                self._changed.wait(0.2)
+                if patience.is_over(leader.known):
+                    self._give_up(f"{self._place(0)}, while {self.name(self.rank)} is {self._where}")
+                self._changed.wait(_LOOK_S)
             return self._received.popleft()
 
     def gather(self, call: str) -> list[Message]:
         """The leader is at a call: what the others say who are at it, too, in the order of their ranks."""
         self._set_where(f"in {call}", known=True)
-        begin = begun = time.monotonic()
+        begun = time.monotonic()
+        patience = _Patience(self.timeout_s)
         with self._changed:
             for rank in sorted(self._peers):
                 peer = self._peers[rank]
                 while not peer.entered:
                     self.raise_failure()
-                    if peer.known:
-                        begin = time.monotonic()
-                    if time.monotonic() - begin > self.timeout_s:
-                        self._give_up(f"{self.name(rank)} is {peer.where} for "
-                                      f"{peer.since + time.monotonic() - peer.heard:.1f} s, while {self.name(0)} is in {call}")
-                    self._changed.wait(0.2)
+                    if patience.is_over(peer.known):
+                        self._give_up(f"{self._place(rank)}, while {self.name(0)} is in {call}")
+                    self._changed.wait(_LOOK_S)
                 if peer.entered[0]["call"] != call:
                     self._give_up(f"{self.name(rank)} is in {peer.entered[0]['call']}, while {self.name(0)} is in {call}: "
                                   "all ranks make the same calls in the same order")
@@ -223,18 +220,23 @@ class Ranks:
 
     def replies(self) -> list[Message]:
         """The leader's: one of each follower."""
-        begin = time.monotonic()
+        patience = _Patience(self.timeout_s)
         with self._changed:
             for rank, peer in self._peers.items():
                 while peer.reply is None:
                     self.raise_failure()
-                    if time.monotonic() - begin > self.timeout_s:
+                    if patience.is_over():
                         self._give_up(f"{self.name(rank)} does not answer to a plan for {self.timeout_s:g} s")
-                    self._changed.wait(0.2)
+                    self._changed.wait(_LOOK_S)
             answers = [self._peers[rank].reply or {} for rank in sorted(self._peers)]
             for peer in self._peers.values():
                 peer.reply = None
             return answers
+
+    def _place(self, rank: int) -> str:
+        """Where another rank is, and for how long, as it has said last."""
+        peer = self._peers[rank]
+        return f"{self.name(rank)} is {peer.where} for {peer.since + time.monotonic() - peer.heard:.1f} s"
 
     # ---- Waits and failures ----
 
@@ -336,6 +338,22 @@ class Ranks:
             peer.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(5.0)
+
+
+class _Patience:
+    """How long one rank waits for another: time in which it knows why, or was stopped itself, does not count."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._left_s = self._timeout_s = timeout_s
+        self._looked = time.monotonic()
+
+    def is_over(self, known: bool = False) -> bool:
+        now = time.monotonic()
+        self._left_s -= min(now - self._looked, 5 * _LOOK_S)
+        self._looked = now
+        if known:
+            self._left_s = self._timeout_s
+        return self._left_s < 0
 
 
 def _told(error: BaseException, sentence: str) -> Message:

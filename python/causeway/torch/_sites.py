@@ -19,7 +19,7 @@ from torch import nn
 
 from causeway._handles import SiteHandle
 from causeway._participant import OpenedSite, open_site
-from causeway.errors import Error, FailedError, RankError
+from causeway.errors import Error, FailedError, RankError, mismatch
 from causeway.torch import _memory
 from causeway.torch._boxes import Listing, Table
 from causeway.torch._carrier import Carrier
@@ -41,13 +41,17 @@ def open_ranks(ranks: Ranks, module: nn.Module, collected: Model, options: Mappi
     """
     own = listing(module, collected)
     if not ranks.leads:
-        ranks.enter(_OPEN, own.to_json())
+        ranks.enter(_OPEN, {**own.to_json(), "options": dict(options)})
         opened = _done(ranks, _OPEN)
         carrier = _carrier_of(ranks, collected, Table([Listing.from_json(each) for each in opened["listings"]]))
         carrier.connect()
         ranks.returned()
         return OpenedSite(FollowingSite(ranks, carrier), opened["config"], opened["run_id"]), carrier
     others = ranks.gather(_OPEN)
+    for rank, other in enumerate(others, 1):
+        for key, value in other["options"].items():
+            if value is not None and value != options[key]:
+                raise mismatch(key, f"{options[key]} as on rank 0", f"{value} on rank {rank}", "all ranks are one site")
     table = Table([own, *map(Listing.from_json, others)])
     carrier = _carrier_of(ranks, collected, table)
     site, config, run_id = open_site(options, expectations, table.tensors, data, carrier)

@@ -97,7 +97,9 @@ class DiLoCo(Participant):
         try:
             _optimizers.check_own_masters(self._optimizers, bool(params))
             collected = _model.collect(model, self._optimizers, params or {}, kinds or {})
-            options = _options.run_options(coordinator, site, connection) if self._ranks.leads else {}
+            own = {"coordinator": coordinator or os.environ.get(_options.COORDINATOR_VARIABLE),
+                   "site": site or os.environ.get(_options.SITE_VARIABLE)}
+            options = _options.run_options(coordinator, site, connection) if self._ranks.leads else own
             super().__init__(self._open(collected, options, expectations, data))
         except BaseException as error:
             self._ranks.fail(error)

@@ -1,0 +1,32 @@
+"""Trains a small Qwen2 on the bytes of a text file, as one site of a run, by replicas on several ranks: ddp_alone.py with
+three lines changed.
+
+    export CAUSEWAY_COORDINATOR=127.0.0.1:7077 CAUSEWAY_SITE=eu
+    torchrun --standalone --nproc_per_node=2 examples/ddp_site.py TEXT
+"""
+
+import sys
+
+import torch
+
+import causeway.torch as causeway
+from small_qwen import new_model, rows
+
+torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
+data = rows(sys.argv[1])
+sampler = torch.utils.data.DistributedSampler(data)
+loader = torch.utils.data.DataLoader(data, batch_size=8, sampler=sampler)
+
+model = torch.nn.parallel.DistributedDataParallel(new_model())
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+with causeway.DiLoCo(model, optimizer) as diloco:
+    for step, batch in enumerate(diloco.loop(loader), 1):
+        loss = model(input_ids=batch, labels=batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 20 == 0 and torch.distributed.get_rank() == 0:
+            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+
+torch.distributed.destroy_process_group()
