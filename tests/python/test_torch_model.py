@@ -133,9 +133,11 @@ class RefusedTest(FakeSiteTest):
             self.check(sentence, optimizer=self.sgd())
 
     def test_a_host_with_less_memory_than_the_run_takes(self):
-        with unittest.mock.patch("causeway.torch._memory.available_bytes", lambda: 1000):
-            self.check("memory: expected 0.00 GB on the host of rank 0, for 0.0 M parameters, got 0.00 GB available",
-                       optimizer=self.sgd())
+        sentence = "memory: expected 0.00 GB on the host of rank 0, for 0.0 M parameters, got 0.00 GB available"
+        with unittest.mock.patch("causeway.torch._memory.available_bytes", lambda: 1000), self.assertRaisesRegex(
+                causeway.ConfigError, sentence):
+            self.diloco(optimizer=self.sgd())
+        self.assertNotIn("site_join", self.fake.calls)
 
     def test_an_old_pytorch(self):
         with unittest.mock.patch.object(torch, "__version__", "2.3.1+cpu"):

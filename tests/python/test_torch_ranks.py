@@ -177,7 +177,7 @@ class WorldsTest(RankedTest):
         self.check_sums(run, sites)
 
     def check_sums(self, run, sites):
-        """Of each tensor: the sites' sums of W − θ, less what their residuals hold, are all that W has moved by."""
+        """For each tensor, the sites' sums of W − θ, less what their residuals hold, are all that W has moved by."""
         begin = LlamaForCausalLM.from_pretrained(self.base).state_dict()
         names = [name for name in begin if name != "lm_head.weight"]
         ledgers = {site: numpy.load(run.folder / site) for site in sites}
@@ -190,7 +190,7 @@ class WorldsTest(RankedTest):
             count = begin[name].numel()
             at, places[fragment] = places[fragment], places[fragment] + -(-count // UNIT) * UNIT
             trained = sum(ledger[f"sums.{index}"] for ledger in ledgers.values())
-            # Of a contribution that is under way the residual is the next one.
+            # While a contribution is under way, the residual is the next one.
             left = sum(part.get(f"{fragment}.next_residual", part[f"{fragment}.residual"]).numpy().view(numpy.float32)[at:at + count].astype(float)
                        for part in parts.values())
             moved = (begin[name].double().flatten().numpy() - run.exported[name].astype(float).flatten()) * len(sites)
@@ -203,7 +203,7 @@ class WorldsTest(RankedTest):
 
 
 class LifeTest(RankedTest):
-    """What reaches one rank reaches all."""
+    """Each rank hears of all that reaches one of them."""
 
     def start(self, steps, lease_ms, *flags):
         config = ranked_config("int4", run={"steps": steps}, membership={"min_sites": 2, "lease_ms": lease_ms})

@@ -63,10 +63,13 @@ class Ranks:
         self._received: collections.deque[Message] = collections.deque()  # by a follower, from the leader
         self._failed_with: Message | None = None
         self._where, self._known, self._since = TRAINING, True, time.monotonic()
+        self._calls: collections.deque[str] = collections.deque()  # of the leader, that not all others have entered
+        self._begun = time.monotonic()  # the leader's call before
         self._stepped = False
         self._last: collections.Counter[int] = collections.Counter()  # calls at which each rank was the last
         self._last_s: collections.Counter[int] = collections.Counter()  # its steps' seconds at these
-        self._returned_at = self._watched = time.monotonic()
+        self._watched = time.monotonic()
+        self._returned_at = self._watched, self._watched
         self._stop = self._over = False
         self._ending = False  # the last message was sent or received
         self._thread: threading.Thread | None = None
@@ -125,6 +128,7 @@ class Ranks:
             elif message["op"] == REPLY:
                 peer.reply = message
             elif message["op"] == ENTER:
+                self._stop = self._stop or bool(message["stop"])
                 peer.entered.append({**message, "at": peer.heard})
             else:
                 self._ending = self._ending or bool(message.get("last"))
@@ -177,7 +181,7 @@ class Ranks:
         """A follower is at a call, and says what the leader needs of it."""
         self._set_where(f"in {call}", known=False)
         self.raise_failure()
-        self._send(0, {"op": ENTER, "call": call, **body})
+        self._send(0, {"op": ENTER, "call": call, "stop": self._stop, **body})
 
     def hear(self) -> Message:
         """The leader's next message to a follower that is at a call."""
@@ -191,27 +195,62 @@ class Ranks:
             return self._received.popleft()
 
     def gather(self, call: str) -> list[Message]:
-        """The leader is at a call: what the others say who are at it, too, in the order of their ranks."""
+        """The leader is at a call: waits until the others are, too; what they say, in the order of their ranks."""
+        self._begin(call)
+        self._await_entered(call, 0)
+        return self._matched(call)
+
+    def gather_before(self, call: str) -> list[Message]:
+        """As gather, of the call before, and waits for no rank that trains in step with this one.
+
+        Ranks that share a collective in each step are through with the call before when the leader is at this one. One
+        that is not is waited for now, so that a rank that has skipped a step is found."""
+        begun, self._begun = self._begun, self._begin(call)
+        with self._changed:
+            behind = any(len(peer.entered) < len(self._calls) - 1 for peer in self._peers.values())
+        self._await_entered(call, 0 if behind else 1)
+        messages = self._matched(self._calls[0]) if len(self._calls) > 1 else []
+        if messages:
+            at, rank = max((begun, 0), *((message["at"], rank) for rank, message in enumerate(messages, 1)))
+            self._last[rank] += 1
+            self._last_s[rank] += max(0.0, at - self._returned_at[0])
+        return messages
+
+    def _begin(self, call: str) -> float:
         self._set_where(f"in {call}", known=True)
-        begun = time.monotonic()
+        self._calls.append(call)
+        return time.monotonic()
+
+    def _await_entered(self, call: str, missing: int) -> None:
+        """Returns when each rank has entered all calls of the leader that were not matched, but the last `missing`."""
         patience = _Patience(self.timeout_s)
         with self._changed:
             for rank in sorted(self._peers):
                 peer = self._peers[rank]
-                while not peer.entered:
+                while True:
+                    for entered, expected in zip(peer.entered, self._calls):
+                        if entered["call"] != expected:
+                            self._give_up(f"{self.name(rank)} is in {entered['call']}, while {self.name(0)} is in "
+                                          f"{expected}: all ranks make the same calls in the same order")
+                    if len(peer.entered) >= len(self._calls) - missing:
+                        break
                     self.raise_failure()
                     if patience.is_over(peer.known):
                         self._give_up(f"{self._place(rank)}, while {self.name(0)} is in {call}")
                     self._changed.wait(_LOOK_S)
-                if peer.entered[0]["call"] != call:
-                    self._give_up(f"{self.name(rank)} is in {peer.entered[0]['call']}, while {self.name(0)} is in {call}: "
-                                  "all ranks make the same calls in the same order")
-            messages = [self._peers[rank].entered.popleft() for rank in sorted(self._peers)]
-        if messages:
-            last = max((message["at"], rank) for rank, message in enumerate(messages, 1))
-            at, rank = max(last, (begun, 0))
-            self._last[rank] += 1
-            self._last_s[rank] += at - self._returned_at
+
+    def _matched(self, last: str) -> list[Message]:
+        """One message of each rank, of the calls up to `last`: with the tokens of all of them."""
+        messages: list[Message] = []
+        with self._changed:
+            while self._calls:
+                call = self._calls.popleft()
+                newest = [self._peers[rank].entered.popleft() for rank in sorted(self._peers)]
+                before = messages or [{}] * len(newest)
+                messages = [{**old, **new, "tokens": old.get("tokens", 0) + new.get("tokens", 0)}
+                            for old, new in zip(before, newest)]
+                if call == last:
+                    break
         return messages
 
     def reply(self, message: Message) -> None:
@@ -243,7 +282,7 @@ class Ranks:
     def _set_where(self, where: str, known: bool) -> None:
         self._where, self._known, self._since = where, known, time.monotonic()
         if where == TRAINING:
-            self._returned_at = self._since
+            self._returned_at = self._returned_at[1], self._since  # from the call before, and from this one
 
     def returned(self) -> None:
         """The call is over: the script trains. Its first step may compile for as long as it takes."""

@@ -84,8 +84,8 @@ def _done(ranks: Ranks, call: str) -> Message:
 def _check_call(ranks: Ranks, call: str, message: Message) -> None:
     ranks.raise_failure()
     if message["call"] != call:
-        raise RankError(f"{ranks.name(ranks.rank)} is in {call}, {ranks.name(0)} in {message['call']}: all ranks make the "
-                        "same calls in the same order")
+        raise RankError(f"{ranks.name(ranks.rank)} is in {call}, while {ranks.name(0)} is in {message['call']}: all ranks "
+                        "make the same calls in the same order")
 
 
 def _check_captured(why_not: str) -> None:
@@ -109,9 +109,9 @@ class LeadingSite:
         """As the last call has told all ranks."""
         return self._handle.stopping if self._ranks.world == 1 else self._latched
 
-    def _call(self, call: str, act: Callable[[list[Message]], Any], last: bool = False) -> Any:
-        """Once all ranks are at it. An error ends the site on all of them."""
-        reports = self._ranks.gather(call)
+    def _call(self, call: str, act: Callable[[list[Message]], Any], last: bool = False, steps: bool = False) -> Any:
+        """Once all ranks are at it, or, for a step, were at the one before. An error ends the site on all of them."""
+        reports = self._ranks.gather_before(call) if steps else self._ranks.gather(call)
         if self._ranks.stop_noted:
             self._handle.stop()
         try:
@@ -149,13 +149,14 @@ class LeadingSite:
         return int(self._call("join", lambda _: self._handle.join()))
 
     def after_step(self, step: int, *, tokens: int, loss: float, step_s: float) -> int:
+        # The others' tokens and losses are those of their step before: so no rank waits for another's.
         def act(reports: list[Message]) -> int:
-            losses = [loss, *(report["loss"] for report in reports)]
+            losses = [loss, *(report.get("loss", math.nan) for report in reports)]
             known = [value for value in losses if not math.isnan(value)]
             return self._handle.after_step(
-                step, tokens=self._carrier.table.tokens([tokens, *(report["tokens"] for report in reports)]),
+                step, tokens=self._carrier.table.tokens([tokens, *(report.get("tokens", 0) for report in reports)]),
                 loss=sum(known) / len(known) if known else float("nan"), step_s=step_s)
-        return int(self._call(f"after_step of step {step}", act))
+        return int(self._call(f"after_step of step {step}", act, steps=True))
 
     def read_anchor(self) -> None:
         self._call("anchor_parameters", lambda _: self._handle.read_anchor())
