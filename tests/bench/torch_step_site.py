@@ -18,6 +18,8 @@ from ingest_lib import processes
 
 VOCABULARY, LENGTH, ROWS = 4096, 32, 2
 BLOCK = 10  # steps: few, so that both twins see the same machine; a send or an update is over after one or two
+if "--quiet" in sys.argv:
+    BLOCK = 1  # nothing is sent
 
 
 class Model(nn.Module):
@@ -124,7 +126,7 @@ def main():
         for pair in (alone, inside):
             step(*pair)
     before = peak_bytes()
-    control = turns(alone, inside, 10)
+    control = turns(alone, inside, 100 // BLOCK)
     with TimedDiLoCo(*inside, coordinator=address, site="a") as diloco:
         joined = peak_bytes()
         times = dict(zip(("without", "with"), turns(alone, inside, steps // BLOCK)))

@@ -4,7 +4,7 @@
                    [--rendezvous=FILE --rank=I --world=N] [--check] [--dtype=bfloat16] [--rank_timeout_s=S]
                    [--group_timeout_s=S] [--step_ms=MS] [--skip=RANK:STEP] [--wrong=shape|name] [--absent=RANK]
                    [--busy=STEP:SECONDS] [--compile=SECONDS] [--term=RANK:STEP] [--variant=lora|frozen|masters]
-                   [--checkpoint=DIR [--save_at=STEP]] [--ledger=FILE] [--export=DIR]
+                   [--device=cuda] [--checkpoint=DIR [--save_at=STEP]] [--ledger=FILE] [--export=DIR]
 
 Without --rendezvous torchrun says which rank it is. With --check the leader compares, after each move of θ, the values
 that all ranks hold with those that one process moves by causeway_move. Prints a JSON line for each step, and at the end
@@ -38,33 +38,38 @@ from causeway.torch._carrier import Carrier
 from llama_site import Batches, learning_rate, options
 
 
+BACKENDS = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
 def begin(flags):
     """(rank, world) after the rendezvous."""
     timeout = datetime.timedelta(seconds=float(flags.get("group_timeout_s", 60)))
     if flags["kind"] == "single":
         return 0, 1
+    if flags.get("device") == "cuda":
+        torch.cuda.set_device(int(flags.get("rank", os.environ.get("LOCAL_RANK", 0))))
     if "rendezvous" in flags:
-        distributed.init_process_group("gloo", init_method=f"file://{flags['rendezvous']}", rank=int(flags["rank"]),
+        distributed.init_process_group(BACKENDS, init_method=f"file://{flags['rendezvous']}", rank=int(flags["rank"]),
                                        world_size=int(flags["world"]), timeout=timeout)
     else:
-        distributed.init_process_group("gloo", timeout=timeout)
+        distributed.init_process_group(BACKENDS, timeout=timeout)
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def wrap(model, kind, rank, world):
+def wrap(model, kind, rank, world, device):
     """The model as its ranks train it."""
     if kind == "ddp":
         return nn.parallel.DistributedDataParallel(model)
     if kind in ("fsdp", "hsdp"):
         from torch.distributed.fsdp import fully_shard
         shape, names = ((2, world // 2), ("replicate", "shard")) if kind == "hsdp" else ((world,), ("shard",))
-        mesh = distributed.device_mesh.init_device_mesh("cpu", shape, mesh_dim_names=names)
+        mesh = distributed.device_mesh.init_device_mesh(device, shape, mesh_dim_names=names)
         for layer in model.model.layers:
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
     elif kind == "tp":
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-        mesh = distributed.device_mesh.init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))
+        mesh = distributed.device_mesh.init_device_mesh(device, (world,), mesh_dim_names=("tp",))
         for layer in model.model.layers:
             parallelize_module(layer, mesh, {
                 "self_attn.q_proj": ColwiseParallel(), "self_attn.k_proj": ColwiseParallel(),
@@ -90,7 +95,7 @@ class Stages:
 
     def layers(self, x):
         body = self.model.model
-        places = torch.arange(x.shape[1])[None]
+        places = torch.arange(x.shape[1], device=x.device)[None]
         for layer in body.layers:
             if not isinstance(layer, nn.Identity):
                 x = layer(x, position_embeddings=body.rotary_emb(x, places), position_ids=places)
@@ -107,7 +112,7 @@ class Stages:
             distributed.recv(gradient, 1)
             x.backward(gradient)
             return torch.tensor(math.nan)
-        x = torch.empty(rows.shape[0], rows.shape[1] - 1, width)
+        x = torch.empty(rows.shape[0], rows.shape[1] - 1, width, device=rows.device)
         distributed.recv(x, 0)
         x.requires_grad_()
         logits = self.model.lm_head(self.model.model.norm(self.layers(x)))
@@ -248,8 +253,10 @@ def main(coordinator, site, text, *flags):
             model.model.norm.weight = nn.Parameter(torch.ones(7))
         else:
             model.model.other_norm, model.model.norm = model.model.norm, nn.Identity()
+    device = flags.get("device", "cpu")
+    model = model.to(device)
     length = model.config.max_position_embeddings
-    model = wrap(varied(model, flags.get("variant")), kind, rank, world)
+    model = wrap(varied(model, flags.get("variant")), kind, rank, world, device)
     inner = json.loads(flags["inner"])
     masters = {}
     if flags.get("variant") == "masters":
@@ -279,7 +286,7 @@ def main(coordinator, site, text, *flags):
         sites = diloco.progress()["sites"]
         while not diloco.over:
             step = diloco.step + 1
-            rows = batches.at(step, sites)
+            rows = batches.at(step, sites).to(device)
             loss = train_rank(model, rows, rank, world, kind)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(inner, diloco.config["run"]["steps"], step)

@@ -20,6 +20,7 @@ from causeway.errors import ConfigError, mismatch
 Message = dict[str, Any]
 
 TRAINING = "in training"
+LOOK_S = 0.2  # between two looks of a wait
 _KEY_BYTES = 32
 
 
@@ -44,6 +45,22 @@ class Peer:
     def close(self) -> None:
         with self._sending, contextlib.suppress(OSError):
             self.connection.close()
+
+
+class Patience:
+    """How long one rank waits for another: time in which it knows why, or was stopped itself, does not count."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._left_s = self._timeout_s = timeout_s
+        self._looked = time.monotonic()
+
+    def is_over(self, known: bool = False) -> bool:
+        now = time.monotonic()
+        self._left_s -= min(now - self._looked, 5 * LOOK_S)
+        self._looked = now
+        if known:
+            self._left_s = self._timeout_s
+        return self._left_s < 0
 
 
 def connect(group: Any, rank: int, world: int, timeout_s: float) -> tuple[list[str], dict[int, Peer]]:

@@ -26,11 +26,9 @@ from torch import distributed
 
 from causeway._log import LOGGER
 from causeway.errors import OF_CODE, Error, FailedError, RankError, mismatch
-from causeway.torch._peers import TRAINING, Message, Peer, check_world, connect
+from causeway.torch._peers import LOOK_S, TRAINING, Message, Patience, Peer, check_world, connect
 
 Result = TypeVar("Result")
-
-_LOOK_S = 0.2  # between two looks of a wait
 
 ENTER, WORK, DONE, ALIVE, ERROR, REPLY = "enter", "work", "done", "alive", "error", "reply"
 
@@ -185,13 +183,13 @@ class Ranks:
 
     def hear(self) -> Message:
         """The leader's next message to a follower that is at a call."""
-        patience, leader = _Patience(self.timeout_s), self._peers[0]
+        patience, leader = Patience(self.timeout_s), self._peers[0]
         with self._changed:
             while not self._received:
                 self.raise_failure()
                 if patience.is_over(leader.known):
                     self._give_up(f"{self._place(0)}, while {self.name(self.rank)} is {self._where}")
-                self._changed.wait(_LOOK_S)
+                self._changed.wait(LOOK_S)
             return self._received.popleft()
 
     def gather(self, call: str) -> list[Message]:
@@ -223,7 +221,7 @@ class Ranks:
 
     def _await_entered(self, call: str, missing: int) -> None:
         """Returns when each rank has entered all calls of the leader that were not matched, but the last `missing`."""
-        patience = _Patience(self.timeout_s)
+        patience = Patience(self.timeout_s)
         with self._changed:
             for rank in sorted(self._peers):
                 peer = self._peers[rank]
@@ -237,7 +235,7 @@ class Ranks:
                     self.raise_failure()
                     if patience.is_over(peer.known):
                         self._give_up(f"{self._place(rank)}, while {self.name(0)} is in {call}")
-                    self._changed.wait(_LOOK_S)
+                    self._changed.wait(LOOK_S)
 
     def _matched(self, last: str) -> list[Message]:
         """One message of each rank, of the calls up to `last`: with the tokens of all of them."""
@@ -259,14 +257,14 @@ class Ranks:
 
     def replies(self) -> list[Message]:
         """The leader's: one of each follower."""
-        patience = _Patience(self.timeout_s)
+        patience = Patience(self.timeout_s)
         with self._changed:
             for rank, peer in self._peers.items():
                 while peer.reply is None:
                     self.raise_failure()
                     if patience.is_over():
                         self._give_up(f"{self.name(rank)} does not answer to a plan for {self.timeout_s:g} s")
-                    self._changed.wait(_LOOK_S)
+                    self._changed.wait(LOOK_S)
             answers = [self._peers[rank].reply or {} for rank in sorted(self._peers)]
             for peer in self._peers.values():
                 peer.reply = None
@@ -377,22 +375,6 @@ class Ranks:
             peer.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(5.0)
-
-
-class _Patience:
-    """How long one rank waits for another: time in which it knows why, or was stopped itself, does not count."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._left_s = self._timeout_s = timeout_s
-        self._looked = time.monotonic()
-
-    def is_over(self, known: bool = False) -> bool:
-        now = time.monotonic()
-        self._left_s -= min(now - self._looked, 5 * _LOOK_S)
-        self._looked = now
-        if known:
-            self._left_s = self._timeout_s
-        return self._left_s < 0
 
 
 def _told(error: BaseException, sentence: str) -> Message:
