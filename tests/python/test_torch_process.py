@@ -37,6 +37,27 @@ torch.distributed.destroy_process_group()
 """
 
 
+TWO_SITES = """
+import sys, torch
+import causeway.torch as causeway
+distributed = torch.distributed
+distributed.init_process_group("gloo")
+groups = {"b": distributed.new_group([0]), "a": distributed.new_group([1, 2])}
+site = "b" if distributed.get_rank() == 0 else "a"
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with causeway.DiLoCo(model, optimizer, coordinator=sys.argv[1], site=site, process_group=groups[site]) as diloco:
+    while not diloco.over:
+        model(torch.ones(2)).sum().backward()
+        for parameter in model.parameters():
+            distributed.all_reduce(parameter.grad, group=groups[site])
+        optimizer.step()
+        optimizer.zero_grad()
+print(site, diloco.step)
+distributed.destroy_process_group()
+"""
+
+
 @needs_library
 class LaunchedTest(EndToEndTest):
     """Ranks that torchrun starts."""
@@ -53,6 +74,18 @@ class LaunchedTest(EndToEndTest):
             self.assertEqual(ended.output().splitlines(), ranks * ["joined at 0"])
             run.stop_coordinator()
             self.assertEqual(len(re.findall("site eu: .*join", run.coordinator.log())), 1, run.coordinator.log())
+
+
+    def test_one_launcher_starts_two_sites_by_their_process_groups(self):
+        script = self.folder / "rank.py"
+        script.write_text(TWO_SITES)
+        run = self.new_run(external_config(membership={"min_sites": 2}))
+        run.start_coordinator()
+        ended = run.program("ranks", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3",
+                            script, run.grpc)
+        self.assertEqual(ended.wait(120), DONE, ended.log()[-3000:])
+        self.assertEqual(sorted(ended.output().splitlines()), ["a 30", "a 30", "b 30"])
+        run.await_done()
 
 
 class DistributedCheckpointTest(FakeSiteTest):

@@ -30,6 +30,7 @@ class Peer:
     def __init__(self, stream: socket.socket) -> None:
         stream.settimeout(None)
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = stream.dup()
         self.connection = connections.Connection(stream.detach())
         self.heard = self.told = time.monotonic()
         self.where, self.known, self.since, self.silent = TRAINING, True, 0.0, False  # a first step may compile
@@ -42,7 +43,13 @@ class Peer:
             self.connection.send_bytes(text)
             self.told = time.monotonic()
 
+    def shut_down(self) -> None:
+        """Both ends see the end of the connection, also where one of them waits for a message."""
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
+        self._stream.close()
         with self._sending, contextlib.suppress(OSError):
             self.connection.close()
 

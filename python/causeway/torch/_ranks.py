@@ -372,9 +372,11 @@ class Ranks:
         """No message is taken or sent from here on."""
         self._over = True
         for peer in self._peers.values():
-            peer.close()
+            peer.shut_down()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(5.0)
+            self._thread.join()
+        for peer in self._peers.values():
+            peer.close()
 
 
 def _told(error: BaseException, sentence: str) -> Message:
