@@ -64,7 +64,7 @@ class ExternalTest(EndToEndTest):
         adapters = 2 * RANK * WIDTH * 4
         rounds = STEPS // 10
         # /status is made anew a few times a second.
-        eventually(lambda: run.site("a")["contributions_sent"] == rounds, "the status has what the site said last")
+        eventually(lambda: run.site("a").get("contributions_sent") == rounds, "the status has what the site said last")
         site = run.site("a")
         self.assertEqual(run.status()["parameters"], 2 * RANK * WIDTH)
         self.assertGreaterEqual(site["up_bytes"], adapters * rounds)
