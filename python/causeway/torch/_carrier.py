@@ -90,10 +90,6 @@ class Carrier:
         """Returns when no read of θ is late any more on this rank; raises what one of them raised."""
         self._late.await_copies()
 
-    def await_reads(self) -> None:
-        """Returns when the library has all that it was to read."""
-        self._late.await_all()
-
     # ---- Plans ----
 
     def carry_out(self, pieces: list[Work], site: SiteHandle) -> None:
@@ -166,7 +162,7 @@ class Carrier:
         late = self.may_be_late and all(move.flags & _library.BEFORE_CHANGE for move in plan)
         job: Job
         if self.ranks.leads:
-            job = _Reading(self, plan, parts, done)
+            job = _Reading(self, parts, done)
         elif self.ranks.rank in parts:
             job = _Sending(self, parts[self.ranks.rank])
         else:
@@ -285,9 +281,8 @@ class _Done:
 class _Reading(Job):
     """The leader's: its own shards, and those that the others send."""
 
-    def __init__(self, carrier: Carrier, plan: list[Move], parts: dict[int, list[tuple[Move, Part]]],
-                 done: _Done) -> None:
-        self._carrier, self._plan, self._done = carrier, plan, done
+    def __init__(self, carrier: Carrier, parts: dict[int, list[tuple[Move, Part]]], done: _Done) -> None:
+        self._carrier, self._done = carrier, done
         self._own = parts.pop(0, [])
         self._ready = carrier.store.ready_event()
         self._open = True

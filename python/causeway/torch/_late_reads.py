@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
 
 import torch
 
@@ -50,14 +49,8 @@ class LateReads:
         self._queue.put(job)
 
     def await_copies(self) -> None:
-        self._await(lambda: self._copies > 0)
-
-    def await_all(self) -> None:
-        self._await(lambda: bool(self._open))
-
-    def _await(self, waiting: Callable[[], bool]) -> None:
         with self._changed:
-            while waiting() and not self.ranks.failure:
+            while self._copies > 0 and not self.ranks.failure:
                 self._changed.wait(0.1)  # in between, Python's signal handlers run
             failure, self._failure = self._failure, None
         if failure is not None:

@@ -146,8 +146,7 @@ class Ranks:
         for rank, peer in list(self._peers.items()):
             peer.heard += stopped_s
             if now - peer.told >= period:
-                self._send(rank, {"op": ALIVE, "where": self._where, "known": self._known,
-                                  "since": round(now - self._since, 1), "stop": self._stop})
+                self._say_alive(rank)
             if not peer.silent and not self._over and now - peer.heard > self.timeout_s:
                 peer.silent = True
                 with self._changed:
@@ -167,6 +166,10 @@ class Ranks:
 
     def _send(self, rank: int, message: Message) -> None:
         self._peers[rank].send(json.dumps(message).encode())
+
+    def _say_alive(self, rank: int) -> None:
+        self._send(rank, {"op": ALIVE, "where": self._where, "known": self._known,
+                          "since": round(time.monotonic() - self._since, 1), "stop": self._stop})
 
     def tell(self, op: str, message: Message | None = None) -> None:
         """The leader's, to all."""
@@ -304,7 +307,7 @@ class Ranks:
         self._set_where(f"at {what}", known=True)
         if self._thread is not None and self.failure == "":
             for rank in self._peers:
-                self._send(rank, {"op": ALIVE, "where": self._where, "known": True, "since": 0.0, "stop": self._stop})
+                self._say_alive(rank)
         try:
             yield
         finally:
