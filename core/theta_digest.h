@@ -3,7 +3,7 @@
 //   digest = Σ mix(tensor, index, bits)  mod 2⁶⁴     over all values of all tensors; bits: of the value as float32
 //
 // However θ is sharded, the sum is the same, and so it is when the tensors are listed in another order: a tensor counts
-// by its name. mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+// by its name. mix is core/random.h's SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
 // section 3), which is a bijection: one changed value always changes the sum. Thread-safe.
 #pragma once
 
