@@ -1,0 +1,240 @@
+#include "worker/ranks/gloo_wire.h"
+
+#include <gloo/common/error.h>
+#include <gloo/context.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "core/check.h"
+#include "core/mutex.h"
+
+namespace causeway::worker {
+namespace {
+
+using gloo::transport::UnboundBuffer;
+
+constexpr uint64_t kReasonTag = ~uint64_t{0};
+constexpr size_t kReasonBytes = 512;
+// Transfers end by Abort, not by Gloo's timeout, after which all its connections are closed without a word.
+constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kForReasons = std::chrono::seconds(1);
+
+// A list of addresses for the ranks 0, 1, … as "<size> <bytes>" each. Empty where it has none for `rank`.
+std::string AddressFor(int rank, const std::string& list) {
+  size_t begin = 0;
+  for (int i = 0;; ++i) {
+    const size_t space = list.find(' ', begin);
+    size_t size = 0;
+    if (space == std::string::npos || !absl::SimpleAtoi(list.substr(begin, space - begin), &size)) return "";
+    if (i == rank) return list.substr(space + 1, size);
+    begin = space + 1 + size;
+  }
+}
+
+// Connections between all ranks, from addresses that were exchanged.
+class Mesh final : public gloo::Context {
+ public:
+  Mesh(int rank, int world, std::shared_ptr<gloo::transport::Device> device) : gloo::Context(rank, world) {
+    device_ = std::move(device);
+    transportContext_ = device_->createContext(rank, world);
+  }
+
+  void SetTimeout(std::chrono::milliseconds timeout) { transportContext_->setTimeout(timeout); }
+
+  std::vector<char> Listen(int other) { return transportContext_->createPair(other)->address().bytes(); }
+  void Connect(int other, const std::vector<char>& address) { transportContext_->getPair(other)->connect(address); }
+};
+
+class GlooWire final : public Wire {
+ public:
+  GlooWire(std::shared_ptr<Mesh> mesh, std::vector<std::string> hosts)
+      : mesh_(std::move(mesh)), hosts_(std::move(hosts)), reasons_(hosts_.size()) {
+    for (int other = 0; other < world(); ++other) {
+      if (other == rank()) continue;
+      Reason& reason = reasons_[other];
+      reason.buffer = mesh_->createUnboundBuffer(reason.text.data(), reason.text.size());
+      try {
+        reason.buffer->recv(other, kReasonTag);
+      } catch (const std::exception&) {
+        reason.buffer = nullptr;  // it has ended already: the first transfer will say so
+      }
+    }
+  }
+
+  ~GlooWire() override { Close(); }
+
+  int rank() const override { return mesh_->rank; }
+  int world() const override { return mesh_->size; }
+  const std::string& host(int rank) const override { return hosts_[rank]; }
+
+  std::unique_ptr<Transfer> Send(int to, uint64_t tag, std::span<const std::byte> bytes) override {
+    return std::make_unique<GlooTransfer>(*this, to, /*sends=*/true, tag, const_cast<std::byte*>(bytes.data()),
+                                          bytes.size());
+  }
+  std::unique_ptr<Transfer> Receive(int from, uint64_t tag, std::span<std::byte> bytes) override {
+    return std::make_unique<GlooTransfer>(*this, from, /*sends=*/false, tag, bytes.data(), bytes.size());
+  }
+
+  void Abort(const std::string& reason) override {
+    {
+      core::MutexLock lock(mutex_);
+      if (!failure_.ok()) return;
+      failure_ = absl::AbortedError(reason);
+      for (UnboundBuffer* const buffer : live_) {
+        buffer->abortWaitRecv();
+        buffer->abortWaitSend();
+      }
+    }
+    std::array<char, kReasonBytes> text = {};
+    reason.copy(text.data(), text.size() - 1);
+    for (int other = 0; other < world(); ++other) {
+      if (other == rank()) continue;
+      try {
+        const auto buffer = mesh_->createUnboundBuffer(text.data(), text.size());
+        buffer->send(other, kReasonTag);
+        buffer->waitSend(kForReasons);
+      } catch (const std::exception&) {
+        continue;  // it is gone, or stands still
+      }
+    }
+    Close();
+  }
+
+ private:
+  class GlooTransfer final : public Transfer {
+   public:
+    GlooTransfer(GlooWire& wire, int other, bool sends, uint64_t tag, std::byte* bytes, size_t size)
+        : wire_(wire), other_(other), sends_(sends), buffer_(wire.mesh_->createUnboundBuffer(bytes, size)) {
+      core::MutexLock lock(wire_.mutex_);
+      wire_.live_.insert(buffer_.get());
+      if (!wire_.failure_.ok()) return;
+      try {
+        if (sends) {
+          buffer_->send(other, tag);
+        } else {
+          buffer_->recv(other, tag);
+        }
+      } catch (const std::exception&) {
+        failed_ = true;
+      }
+    }
+
+    ~GlooTransfer() override {
+      core::MutexLock lock(wire_.mutex_);
+      wire_.live_.erase(buffer_.get());
+    }
+
+    absl::Status Await() override {
+      {
+        core::MutexLock lock(wire_.mutex_);
+        if (!wire_.failure_.ok()) return wire_.failure_;
+      }
+      if (failed_) return wire_.WhyEnded(other_);
+      try {
+        if (sends_ ? buffer_->waitSend(kForEver) : buffer_->waitRecv(kForEver)) return absl::OkStatus();
+      } catch (const std::exception&) {
+        return wire_.WhyEnded(other_);
+      }
+      core::MutexLock lock(wire_.mutex_);
+      return wire_.failure_;
+    }
+
+   private:
+    GlooWire& wire_;
+    const int other_;
+    const bool sends_;
+    const std::unique_ptr<UnboundBuffer> buffer_;
+    bool failed_ = false;
+  };
+
+  // A rank says why it gives up before its connections close.
+  struct Reason {
+    std::array<char, kReasonBytes> text = {};
+    std::unique_ptr<UnboundBuffer> buffer;
+  };
+
+  absl::Status WhyEnded(int other) {
+    {
+      core::MutexLock lock(mutex_);
+      if (!failure_.ok()) return failure_;
+    }
+    core::MutexLock lock(reasons_mutex_);
+    for (int rank = 0; rank < world(); ++rank) {
+      Reason& reason = reasons_[rank];
+      if (reason.buffer == nullptr) continue;
+      try {
+        // Once one has failed, Gloo closes the others; those that have arrived are there all the same.
+        if (reason.buffer->waitRecv(std::chrono::milliseconds(rank == other ? 100 : 0))) {
+          reason.buffer = nullptr;
+          return absl::AbortedError(reason.text.data());
+        }
+      } catch (const std::exception&) {
+        continue;
+      }
+    }
+    return absl::UnavailableError(NameOf(other) + " has ended");
+  }
+
+  void Close() {
+    try {
+      mesh_->closeConnections();
+    } catch (const std::exception&) {
+      return;
+    }
+  }
+
+  const std::shared_ptr<Mesh> mesh_;
+  const std::vector<std::string> hosts_;
+  core::Mutex reasons_mutex_;
+  std::vector<Reason> reasons_ ABSL_GUARDED_BY(reasons_mutex_);
+  core::Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::set<UnboundBuffer*> live_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Wire>> ConnectByGloo(const GlooOptions& options, const std::vector<std::string>& hosts,
+                                                    const ExchangeBytes& exchange) {
+  std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to connections that the other end has closed
+  const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout_s * 1000));
+  std::shared_ptr<Mesh> mesh;
+  std::string addresses;
+  try {
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = options.address;
+    mesh = std::make_shared<Mesh>(options.rank, options.world, gloo::transport::tcp::CreateDevice(attributes));
+    mesh->SetTimeout(timeout);
+    for (int other = 0; other < options.world; ++other) {
+      const std::vector<char> address = other == options.rank ? std::vector<char>() : mesh->Listen(other);
+      absl::StrAppend(&addresses, address.size(), " ");
+      addresses.append(address.data(), address.size());
+    }
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrCat("Gloo cannot listen on ", options.address, ": ", error.what()));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange(addresses));
+  for (int other = 0; other < options.world; ++other) {
+    if (other == options.rank) continue;
+    const std::string address = AddressFor(options.rank, all[other]);
+    try {
+      mesh->Connect(other, std::vector<char>(address.begin(), address.end()));
+    } catch (const std::exception& error) {
+      return absl::UnavailableError(absl::StrCat("rank ", other, " of ", options.world, " (", hosts[other],
+                                                 ") cannot be reached from ", options.address, ": ", error.what()));
+    }
+  }
+  return std::make_shared<GlooWire>(std::move(mesh), hosts);
+}
+
+}  // namespace causeway::worker

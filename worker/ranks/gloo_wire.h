@@ -1,0 +1,33 @@
+// Ranks that are processes, over TCP, by Gloo (libgloo): a connection for each pair.
+//
+// Gloo gives connections, and transfers by rank and tag; the algorithms are OrderedCollectives', because Gloo's own sum
+// in an order that depends on the size. A rank that has gone is noticed by its connection, at once.
+//
+//   Make: opens a listening socket for each other rank ─► `exchange` hands the addresses round ─► connects
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/ranks/wire.h"
+
+namespace causeway::worker {
+
+struct GlooOptions {
+  int rank = 0;
+  int world = 1;
+  std::string address;     // this host's, at which the other ranks reach it
+  double timeout_s = 600;  // for connecting
+};
+
+// Gives every rank's bytes to all of them, in the order of the ranks.
+using ExchangeBytes = std::function<absl::StatusOr<std::vector<std::string>>(const std::string& mine)>;
+
+// `hosts` in the order of the ranks, for sentences. UNAVAILABLE: a rank cannot be reached, and which.
+absl::StatusOr<std::shared_ptr<Wire>> ConnectByGloo(const GlooOptions& options, const std::vector<std::string>& hosts,
+                                                    const ExchangeBytes& exchange);
+
+}  // namespace causeway::worker

@@ -1,0 +1,386 @@
+#include "worker/ranks/ordered_collectives.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+#include "core/multiversion.h"
+
+namespace causeway::worker {
+namespace {
+
+enum class Kind : uint32_t { kReduce, kScatter, kGather, kBroadcast, kSend, kBarrier, kSplit };
+constexpr const char* kNames[] = {"all-reduce", "reduce-scatter", "all-gather", "broadcast",
+                                  "send",       "barrier",        "split"};
+
+constexpr size_t kInline = 40;  // bytes of values that travel in the first 64
+
+// An all-reduce takes so many values at a time, which bounds the memory for those of the other ranks.
+constexpr size_t kSliceValues = size_t{4} << 20;
+
+// sum ← parts[0] + parts[1] + …, in this order for each value. `sum` may be one of the parts.
+CAUSEWAY_MULTIVERSION
+void SumInOrder(const float* const* parts, int count, size_t size, float* sum) {
+  constexpr size_t kBlock = 1024;
+  float block[kBlock];
+  for (size_t first = 0; first < size; first += kBlock) {
+    const size_t n = std::min(kBlock, size - first);
+    std::memcpy(block, parts[0] + first, n * sizeof(float));
+    for (int rank = 1; rank < count; ++rank) {
+      const float* const part = parts[rank] + first;
+      for (size_t i = 0; i < n; ++i) block[i] += part[i];
+    }
+    std::memcpy(sum + first, block, n * sizeof(float));
+  }
+}
+
+std::vector<int> AllOf(const Wire* wire) {
+  std::vector<int> ranks(wire == nullptr ? 1 : wire->world());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+struct OrderedCollectives::Call {
+  Kind kind = Kind::kBarrier;
+  int32_t root = -1;    // of a broadcast
+  uint64_t number = 0;  // among the operations of the whole group; 0 for a pair's
+  uint64_t bytes = 0;   // that each rank brings
+  char values[kInline] = {};
+
+  std::string Name() const {
+    std::string name = kNames[static_cast<uint32_t>(kind) % std::size(kNames)];
+    if (number > 0) absl::StrAppend(&name, " ", number);
+    if (kind != Kind::kBarrier && kind != Kind::kSplit) absl::StrAppend(&name, " of ", bytes, " bytes");
+    if (root >= 0) absl::StrAppend(&name, " from rank ", root);
+    return name;
+  }
+  bool Inline() const { return bytes <= kInline; }
+};
+
+struct OrderedCollectives::Pending {
+  int rank = 0;
+  std::unique_ptr<Wire::Transfer> transfer;
+};
+
+OrderedCollectives::OrderedCollectives(std::shared_ptr<Wire> wire)
+    : OrderedCollectives(wire, AllOf(wire.get()), /*channel=*/0) {}
+
+OrderedCollectives::OrderedCollectives(std::shared_ptr<Wire> wire, std::vector<int> members, uint32_t channel)
+    : wire_(std::move(wire)), members_(std::move(members)), channel_(channel) {
+  if (wire_ != nullptr) {
+    rank_ = static_cast<int>(std::ranges::find(members_, wire_->rank()) - members_.begin());
+    CHECK(rank_ < world());
+  }
+  thread_ = core::Thread([this] { Serve(); });
+}
+
+OrderedCollectives::~OrderedCollectives() {
+  bool under_way = false;
+  {
+    core::MutexLock lock(mutex_);
+    stopping_ = true;
+    under_way = !queue_.empty() && failure_.ok();
+    changed_.NotifyAll();
+  }
+  if (under_way) Abort("its group ended with operations under way");
+  thread_.Join();
+}
+
+std::string OrderedCollectives::NameOf(int rank) const {
+  return wire_ == nullptr ? "rank 0 of 1" : wire_->NameOf(members_[rank]);
+}
+
+std::vector<int> OrderedCollectives::Others() const {
+  std::vector<int> others;
+  for (int rank = 0; rank < world(); ++rank) {
+    if (rank != rank_) others.push_back(rank);
+  }
+  return others;
+}
+
+// ---- The queue ----
+
+template <typename Run>
+Collectives::Ticket OrderedCollectives::Post(const Call& call, Run run) {
+  core::MutexLock lock(mutex_);
+  if (failure_.ok()) {
+    queue_.push_back({call.Name(), [call, run = std::move(run)] { return run(call); }});
+    changed_.NotifyAll();
+  }
+  return ++posted_;
+}
+
+void OrderedCollectives::Serve() {
+  while (true) {
+    Operation* operation = nullptr;
+    {
+      core::MutexLock lock(mutex_);
+      lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      operation = &queue_.front();  // stays in place: others only append
+    }
+    const absl::Status status = operation->run();
+    if (!status.ok()) Fail(status, std::string(status.message()));  // it names a rank
+    core::MutexLock lock(mutex_);
+    awaited_ = -1;
+    if (!failure_.ok()) {
+      queue_.clear();
+    } else {
+      queue_.pop_front();
+      ++done_;
+    }
+    changed_.NotifyAll();
+  }
+}
+
+void OrderedCollectives::Fail(const absl::Status& failure, const std::string& for_others) {
+  {
+    core::MutexLock lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = failure;
+    changed_.NotifyAll();
+  }
+  if (wire_ != nullptr) wire_->Abort(for_others);
+}
+
+void OrderedCollectives::Abort(const std::string& reason) {
+  Fail(absl::AbortedError(reason), absl::StrCat(NameOf(rank_), ": ", reason));
+}
+
+absl::Status OrderedCollectives::Await(Ticket ticket, Timeout timeout) {
+  const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ >= ticket || !failure_.ok(); };
+  core::MutexLock lock(mutex_);
+  if (!lock.WaitFor(changed_, timeout, over)) {
+    const std::string silent =
+        absl::StrFormat("%s has said nothing for %.1f s: %s is not done", NameOf(awaited_ < 0 ? rank_ : awaited_),
+                        std::chrono::duration<double>(timeout).count(), queue_.front().name);
+    mutex_.Unlock();
+    Fail(absl::DeadlineExceededError(silent), silent);
+    mutex_.Lock();
+  }
+  if (done_ >= ticket) return absl::OkStatus();
+  // Until then the operation under way may still touch its memory.
+  lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return queue_.empty(); });
+  return failure_;
+}
+
+// ---- Transfers ----
+
+void OrderedCollectives::StartSend(int to, bool values, std::span<const std::byte> bytes,
+                                   std::vector<Pending>& pending) {
+  if (bytes.empty()) return;
+  sent_bytes_ += values ? static_cast<int64_t>(bytes.size()) : 0;
+  pending.push_back({to, wire_->Send(members_[to], uint64_t{channel_} << 1 | (values ? 1 : 0), bytes)});
+}
+
+void OrderedCollectives::StartReceive(int from, bool values, std::span<std::byte> bytes,
+                                      std::vector<Pending>& pending) {
+  if (bytes.empty()) return;
+  pending.push_back({from, wire_->Receive(members_[from], uint64_t{channel_} << 1 | (values ? 1 : 0), bytes)});
+}
+
+absl::Status OrderedCollectives::AwaitAll(std::vector<Pending>& pending) {
+  for (Pending& one : pending) {
+    {
+      core::MutexLock lock(mutex_);
+      awaited_ = one.rank;
+    }
+    RETURN_IF_ERROR(one.transfer->Await());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OrderedCollectives::Check(const Call& mine, const Call& theirs, int rank) const {
+  if (mine.kind == theirs.kind && mine.root == theirs.root && mine.number == theirs.number &&
+      mine.bytes == theirs.bytes) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(NameOf(rank), ": expected ", mine.Name(), ", as ", NameOf(rank_), " does, got ", theirs.Name()));
+}
+
+absl::StatusOr<std::vector<OrderedCollectives::Call>> OrderedCollectives::Meet(const Call& call) {
+  std::vector<Call> calls(world());
+  std::vector<Pending> pending;
+  for (const int rank : Others()) {
+    StartReceive(rank, /*values=*/false, BytesOf(std::span(&calls[rank], 1)), pending);
+    StartSend(rank, /*values=*/false, BytesOf(std::span(&call, 1)), pending);
+  }
+  RETURN_IF_ERROR(AwaitAll(pending));
+  calls[rank_] = call;
+  for (const int rank : Others()) RETURN_IF_ERROR(Check(call, calls[rank], rank));
+  if (call.Inline()) sent_bytes_ += static_cast<int64_t>(call.bytes) * (world() - 1);
+  return calls;
+}
+
+absl::Status OrderedCollectives::ExchangeAndSum(std::span<const std::span<const float>> parts, std::span<float> sum) {
+  received_.resize(std::max(received_.size(), sum.size() * parts.size()));
+  std::vector<const float*> sources(parts.size());
+  std::vector<Pending> pending;
+  for (const int rank : Others()) {
+    const std::span<float> from = std::span(received_).subspan(sum.size() * rank, sum.size());
+    sources[rank] = from.data();
+    StartReceive(rank, /*values=*/true, BytesOf(from), pending);
+    StartSend(rank, /*values=*/true, BytesOf(parts[rank]), pending);
+  }
+  sources[rank_] = parts[rank_].data();
+  RETURN_IF_ERROR(AwaitAll(pending));
+  SumInOrder(sources.data(), world(), sum.size(), sum.data());
+  return absl::OkStatus();
+}
+
+absl::Status OrderedCollectives::ExchangeParts(std::span<const std::span<std::byte>> parts) {
+  std::vector<Pending> pending;
+  for (const int rank : Others()) {
+    StartReceive(rank, /*values=*/true, parts[rank], pending);
+    StartSend(rank, /*values=*/true, parts[rank_], pending);
+  }
+  return AwaitAll(pending);
+}
+
+// ---- The operations ----
+
+Collectives::Ticket OrderedCollectives::AllReduce(std::span<float> values) {
+  return Post(Call{.kind = Kind::kReduce, .number = ++asked_, .bytes = values.size_bytes()},
+              [this, values](const Call& call) { return Reduce(call, values); });
+}
+
+absl::Status OrderedCollectives::Reduce(const Call& call, std::span<float> values) {
+  if (world() == 1) return absl::OkStatus();
+  RETURN_IF_ERROR(Meet({.kind = call.kind, .number = call.number, .bytes = call.bytes}).status());
+  for (size_t first = 0; first < values.size(); first += kSliceValues) {
+    const std::span<float> slice = values.subspan(first, std::min(kSliceValues, values.size() - first));
+    std::vector<std::span<const float>> parts(world());
+    std::vector<std::span<std::byte>> bytes(world());
+    std::span<float> own;
+    for (int rank = 0; rank < world(); ++rank) {
+      const size_t begin = slice.size() * rank / world();
+      const std::span<float> part = slice.subspan(begin, slice.size() * (rank + 1) / world() - begin);
+      parts[rank] = part;
+      bytes[rank] = BytesOf(part);
+      if (rank == rank_) own = part;
+    }
+    RETURN_IF_ERROR(ExchangeAndSum(parts, own));
+    RETURN_IF_ERROR(ExchangeParts(bytes));
+  }
+  return absl::OkStatus();
+}
+
+Collectives::Ticket OrderedCollectives::ReduceScatter(std::span<const float> values, std::span<float> part) {
+  CHECK(values.size() == part.size() * world());
+  return Post(Call{.kind = Kind::kScatter, .number = ++asked_, .bytes = values.size_bytes()},
+              [this, values, part](const Call& call) { return Scatter(call, values, part); });
+}
+
+absl::Status OrderedCollectives::Scatter(const Call& call, std::span<const float> values, std::span<float> part) {
+  if (world() > 1) RETURN_IF_ERROR(Meet(call).status());
+  std::vector<std::span<const float>> parts(world());
+  for (int rank = 0; rank < world(); ++rank) parts[rank] = values.subspan(part.size() * rank, part.size());
+  return ExchangeAndSum(parts, part);
+}
+
+Collectives::Ticket OrderedCollectives::AllGather(std::span<const std::byte> part, std::span<std::byte> all) {
+  CHECK(all.size() == part.size() * world());
+  return Post(Call{.kind = Kind::kGather, .number = ++asked_, .bytes = part.size()},
+              [this, part, all](const Call& call) { return Gather(call, part, all); });
+}
+
+absl::Status OrderedCollectives::Gather(const Call& call, std::span<const std::byte> part, std::span<std::byte> all) {
+  std::vector<std::span<std::byte>> parts(world());
+  for (int rank = 0; rank < world(); ++rank) parts[rank] = all.subspan(part.size() * rank, part.size());
+  if (!part.empty()) std::memmove(parts[rank_].data(), part.data(), part.size());
+  if (world() == 1) return absl::OkStatus();
+  Call mine = call;
+  if (call.Inline() && !part.empty()) std::memcpy(mine.values, part.data(), part.size());
+  ASSIGN_OR_RETURN(const std::vector<Call> calls, Meet(mine));
+  if (!call.Inline()) return ExchangeParts(parts);
+  for (int rank = 0; rank < world(); ++rank) std::memcpy(parts[rank].data(), calls[rank].values, part.size());
+  return absl::OkStatus();
+}
+
+Collectives::Ticket OrderedCollectives::Broadcast(std::span<std::byte> bytes, int root) {
+  CHECK(root >= 0 && root < world());
+  return Post(Call{.kind = Kind::kBroadcast, .root = root, .number = ++asked_, .bytes = bytes.size()},
+              [this, bytes](const Call& call) {
+                return call.root == rank_ ? SendTo(call, bytes, Others()) : ReceiveFrom(call, bytes, call.root);
+              });
+}
+
+Collectives::Ticket OrderedCollectives::Send(std::span<const std::byte> bytes, int to) {
+  CHECK(to >= 0 && to < world() && to != rank_);
+  return Post(Call{.kind = Kind::kSend, .bytes = bytes.size()},
+              [this, bytes, to](const Call& call) { return SendTo(call, bytes, {to}); });
+}
+
+Collectives::Ticket OrderedCollectives::Receive(std::span<std::byte> bytes, int from) {
+  CHECK(from >= 0 && from < world() && from != rank_);
+  return Post(Call{.kind = Kind::kSend, .bytes = bytes.size()},
+              [this, bytes, from](const Call& call) { return ReceiveFrom(call, bytes, from); });
+}
+
+absl::Status OrderedCollectives::SendTo(const Call& call, std::span<const std::byte> bytes,
+                                        const std::vector<int>& ranks) {
+  Call first = call;
+  if (call.Inline() && !bytes.empty()) std::memcpy(first.values, bytes.data(), bytes.size());
+  std::vector<Pending> pending;
+  for (const int rank : ranks) {
+    StartSend(rank, /*values=*/false, BytesOf(std::span<const Call>(&first, 1)), pending);
+    if (call.Inline()) {
+      sent_bytes_ += static_cast<int64_t>(bytes.size());
+    } else {
+      StartSend(rank, /*values=*/true, bytes, pending);
+    }
+  }
+  return AwaitAll(pending);
+}
+
+absl::Status OrderedCollectives::ReceiveFrom(const Call& call, std::span<std::byte> bytes, int rank) {
+  Call first;
+  std::vector<Pending> pending;
+  StartReceive(rank, /*values=*/false, BytesOf(std::span(&first, 1)), pending);
+  RETURN_IF_ERROR(AwaitAll(pending));
+  RETURN_IF_ERROR(Check(call, first, rank));
+  if (call.Inline()) {
+    if (!bytes.empty()) std::memcpy(bytes.data(), first.values, bytes.size());
+    return absl::OkStatus();
+  }
+  pending.clear();
+  StartReceive(rank, /*values=*/true, bytes, pending);
+  return AwaitAll(pending);
+}
+
+Collectives::Ticket OrderedCollectives::Barrier() {
+  return Post(Call{.kind = Kind::kBarrier, .number = ++asked_},
+              [this](const Call& call) { return world() == 1 ? absl::OkStatus() : Meet(call).status(); });
+}
+
+absl::StatusOr<std::unique_ptr<Collectives>> OrderedCollectives::Split(int color, Timeout timeout) {
+  struct Choice {
+    int32_t color;
+    uint32_t next_channel;
+  };
+  const Choice mine{color, wire_ == nullptr ? 0 : wire_->next_channel().load()};
+  std::vector<Choice> choices(world());
+  RETURN_IF_ERROR(Await(AllGather(BytesOf(std::span(&mine, 1)), BytesOf(std::span(choices))), timeout));
+  std::vector<int> members;
+  std::vector<int32_t> colors;
+  uint32_t next_channel = 0;
+  for (int rank = 0; rank < world(); ++rank) {
+    if (choices[rank].color == color) members.push_back(members_[rank]);
+    colors.push_back(choices[rank].color);
+    next_channel = std::max(next_channel, choices[rank].next_channel);
+  }
+  std::ranges::sort(colors);
+  colors.erase(std::unique(colors.begin(), colors.end()), colors.end());
+  const auto index = static_cast<uint32_t>(std::ranges::find(colors, color) - colors.begin());
+  if (wire_ != nullptr) wire_->next_channel() = next_channel + static_cast<uint32_t>(colors.size());
+  return std::unique_ptr<Collectives>(new OrderedCollectives(wire_, std::move(members), next_channel + index));
+}
+
+}  // namespace causeway::worker
