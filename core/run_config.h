@@ -56,7 +56,9 @@ struct InnerConfig {
   double beta2 = 0.99;
   double weight_decay = 0.1;
   double clip = 1.0;  // largest gradient norm; 0 = off
-  int64_t batch_size = 8;
+  int64_t batch_size = 8;                   // rows of a site's step
+  std::map<SiteId, int64_t> batch_by_site;  // rows of sites that have more or fewer
+  int64_t batch_per_rank = 0;               // rows of each rank instead, however many a site has; 0 = batch_size
   int64_t sequence_length = 0;  // tokens of a training row; 0 = max_position_embeddings
 
   friend bool operator==(const InnerConfig&, const InnerConfig&) = default;
@@ -113,10 +115,18 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   OffloadConfig offload;
 
+  // Rows of a step of `site`, which has so many ranks.
+  int64_t BatchRows(const SiteId& site, int64_t ranks) const {
+    if (inner.batch_per_rank > 0) return inner.batch_per_rank * ranks;
+    const auto own = inner.batch_by_site.find(site);
+    return own == inner.batch_by_site.end() ? inner.batch_size : own->second;
+  }
   // A site's; 0: not known.
-  int64_t max_tokens_per_step() const {
-    if (membership.max_tokens_per_step > 0 || model_kind != ModelKind::kLlama) return membership.max_tokens_per_step;
-    return inner.batch_size * sequence_length();
+  int64_t MaxTokensPerStep(const SiteId& site) const {
+    if (membership.max_tokens_per_step > 0 || model_kind != ModelKind::kLlama || inner.batch_per_rank > 0) {
+      return membership.max_tokens_per_step;
+    }
+    return BatchRows(site, /*ranks=*/1) * sequence_length();
   }
   // Of a Llama: how many tokens a training row has.
   int64_t sequence_length() const {

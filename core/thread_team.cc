@@ -1,5 +1,7 @@
 #include "core/thread_team.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "core/check.h"
@@ -28,6 +30,8 @@ ThreadTeam::~ThreadTeam() {
 
 int ThreadTeam::AllCores() {
   if (TheSimulation() != nullptr) return 1;  // whatever the machine has
+  cpu_set_t cores;  // that the process is bound to; hardware_concurrency() has all of the machine's
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 

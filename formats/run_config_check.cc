@@ -34,6 +34,7 @@ constexpr int64_t kMaxStaleness = 1'000;
 constexpr int64_t kMaxTokensPerStep = 1'000'000'000'000;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 constexpr int64_t kMaxInterleave = 1'000'000;
+constexpr char kSiteName[] = "a site's name of 1 to 64 of A-Z a-z 0-9 . _ -";
 constexpr int64_t kMinSubgroup = 1'000;  // fewer would be all overhead
 constexpr int64_t kMaxSubgroup = 10'000'000'000;
 
@@ -125,11 +126,22 @@ core::SyntheticConfig ReadSynthetic(const v1::Model& model, FieldCheck& check) {
   synthetic.gradient = check.OneOf("model.gradient.kind", gradient.kind(), kGradients);
   synthetic.apply = check.OneOf("model.gradient.apply", gradient.apply(), kApplies);
   for (const auto& [site, value] : gradient.by_site()) {  // of any value: NaN is how a test makes a site fail
-    check.Expect(core::IsValidName(site), absl::StrCat("model.gradient.by_site.", site),
-                 "a site's name of 1 to 64 of A-Z a-z 0-9 . _ -", site);
+    check.Expect(core::IsValidName(site), absl::StrCat("model.gradient.by_site.", site), kSiteName, site);
     synthetic.gradient_by_site[site] = value;
   }
   return synthetic;
+}
+
+std::map<core::SiteId, int64_t> ReadBatchBySite(const v1::Inner& inner, FieldCheck& check) {
+  std::map<core::SiteId, int64_t> rows_of_sites;
+  for (const auto& [site, rows] : inner.batch_by_site()) {
+    const std::string path = absl::StrCat("inner.batch_by_site.", site);
+    check.Expect(core::IsValidName(site), path, kSiteName, site);
+    rows_of_sites[site] = check.Integer(path, rows, 1, kMaxWidth);
+  }
+  check.Expect(rows_of_sites.empty() || inner.batch_per_rank() == 0, "inner.batch_per_rank",
+               "none beside inner.batch_by_site", absl::StrCat(inner.batch_per_rank()));
+  return rows_of_sites;
 }
 
 core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
@@ -142,6 +154,8 @@ core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
           .weight_decay = check.NotNegative("inner.weight_decay", inner.weight_decay()),
           .clip = check.NotNegative("inner.clip", inner.clip()),
           .batch_size = check.Integer("inner.batch_size", inner.batch_size(), 1, kMaxWidth),
+          .batch_by_site = ReadBatchBySite(inner, check),
+          .batch_per_rank = check.Integer("inner.batch_per_rank", inner.batch_per_rank(), 0, kMaxWidth),
           .sequence_length = check.Integer("inner.sequence_length", inner.sequence_length(), 0, kMaxWidth)};
 }
 
@@ -151,6 +165,14 @@ core::DataConfig ReadData(const v1::Data& data, FieldCheck& check) {
   return {.mode = check.OneOf("data.mode", data.mode(), kDataModes),
           .token_bytes = bytes == 0 ? core::DataConfig().token_bytes : bytes,
           .allow_equal = data.allow_equal()};
+}
+
+// Sites of different size count by what they have trained on, or the small ones would count too much.
+void CheckBatchBySite(const core::RunConfig& config, FieldCheck& check) {
+  if (config.membership.weights != core::WeightRule::kUniform || config.inner.batch_by_site.empty()) return;
+  const auto& [site, rows] = *config.inner.batch_by_site.begin();
+  check.Expect(false, absl::StrCat("inner.batch_by_site.", site), "membership.weights: tokens with it",
+               absl::StrCat(rows, " rows with membership.weights: uniform"));
 }
 
 // The length of a training row, which a Llama alone has.
@@ -365,6 +387,7 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   config.offload = ReadOffload(message.offload(), check);
   RETURN_IF_ERROR(check.status());
   CheckSequenceLength(config, check);
+  CheckBatchBySite(config, check);
   CheckFragmentsFit(config, check);
   RETURN_IF_ERROR(check.status());
   return config;

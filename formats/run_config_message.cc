@@ -59,6 +59,8 @@ v1::Inner InnerToMessage(const core::InnerConfig& inner) {
   message.set_clip(inner.clip);
   message.set_batch_size(inner.batch_size);
   message.set_sequence_length(inner.sequence_length);
+  for (const auto& [site, rows] : inner.batch_by_site) (*message.mutable_batch_by_site())[site] = rows;
+  message.set_batch_per_rank(inner.batch_per_rank);
   return message;
 }
 

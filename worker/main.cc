@@ -24,8 +24,13 @@
 #include "transport/grpc_link.h"
 #include "transport/sharded_link.h"
 #include "worker/loop/exports.h"
+#include "worker/loop/follower.h"
+#include "worker/loop/ranked_trainer.h"
 #include "worker/loop/site_loop.h"
+#include "worker/loop/site_ranks.h"
 #include "worker/loop/training_log.h"
+#include "worker/ranks/rank_launcher.h"
+#include "worker/ranks/rank_place.h"
 #include "worker/site/checkpoint_store.h"
 #include "worker/site/site.h"
 #include "worker/train/blas_kernels.h"
@@ -56,7 +61,15 @@ ABSL_FLAG(double, max_up_mbit, 0, "send payload at no more than so many Mbit/s; 
 ABSL_FLAG(double, max_down_mbit, 0, "receive payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
 ABSL_FLAG(double, rank_timeout_s, 600,
-          "training stands still when no inner step was done for so many seconds: the lease ends, and rounds go on");
+          "training stands still when no inner step was done for so many seconds, or a rank says nothing for so long: "
+          "the lease ends, and rounds go on");
+ABSL_FLAG(int, nproc, 0,
+          "start N ranks of this site on this machine, each with its share of the cores; 0 = be one rank, which the "
+          "environment of torchrun, Slurm or Open MPI may say more of");
+ABSL_FLAG(int, rank, -1, "with --world and --rendezvous: which rank of the site this is; rank 0 takes part in the run");
+ABSL_FLAG(int, world, -1, "with --rank: how many ranks the site has");
+ABSL_FLAG(std::string, rendezvous, "", "HOST:PORT of rank 0, or unix:PATH, where the ranks of the site meet");
+ABSL_FLAG(std::string, bind, "auto", "with --nproc: auto binds each rank to its share of the cores, none does not");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(int64_t, sample_bytes, 200, "with --evaluate: how much text to sample");
 ABSL_FLAG(uint64_t, seed, 1, "with --evaluate: of the sample");
@@ -70,6 +83,7 @@ namespace {
 
 constexpr char kUsage[] =
     "causeway-worker --coordinator=HOST:PORT[,…] --site=NAME --data=PATH     trains one site\n"
+    "causeway-worker --nproc=N …                                            trains one site in N ranks\n"
     "causeway-worker --evaluate=DIR --data=PATH                              evaluates an export\n";
 
 int FailWith(const absl::Status& status) {
@@ -177,7 +191,13 @@ absl::Status CheckExportFlags() {
                                                  ": ", error ? error.message() : std::strerror(errno)));
 }
 
-int Train(transport::SessionLink& link, const core::RunConfig& config, StopRequest& stop) {
+worker::TrainerFiles Files() {
+  return {.data_path = absl::GetFlag(FLAGS_data),
+          .held_out_path = absl::GetFlag(FLAGS_held_out),
+          .calibration_path = offload::DefaultCalibrationPath()};
+}
+
+int Train(transport::SessionLink& link, const core::RunConfig& config, worker::SiteRanks& ranks, StopRequest& stop) {
   const core::SiteId name = absl::GetFlag(FLAGS_site);
   if (config.model_kind == core::ModelKind::kExternal) {
     constexpr char kNotHere[] = "the sites bring this run's model: use the Python package or causeway.h";
@@ -189,11 +209,11 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
     return ctl::Fail(ctl::kBadInput,
                      absl::InvalidArgumentError(absl::StrCat(flag, ": the run's model is synthetic and takes none")));
   }
-  auto trainer = worker::MakeTrainer(config, name,
-                                     {.data_path = absl::GetFlag(FLAGS_data),
-                                      .held_out_path = absl::GetFlag(FLAGS_held_out),
-                                      .calibration_path = offload::DefaultCalibrationPath()});
-  if (!trainer.ok()) return ctl::Fail(ctl::kBadInput, trainer.status());
+  worker::TrainerFiles files = Files();
+  files.ranks = ranks.ForTrainer(nullptr);
+  auto own = worker::MakeTrainer(config, name, files);
+  if (!own.ok()) return ctl::Fail(ctl::kBadInput, own.status());
+  worker::RankedTrainer trainer(**own, ranks.control(), [&] { stop.Stop(); });
   auto form = formats::MakeExportForm(config, absl::GetFlag(FLAGS_export_dtype), absl::GetFlag(FLAGS_export_assets));
   if (!form.ok()) return ctl::Fail(ctl::kBadInput, form.status());
   if (!absl::GetFlag(FLAGS_export_dir).empty() && !form->note.empty()) spdlog::warn("{}", form->note);
@@ -201,17 +221,18 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
   if (!log.ok()) return ctl::Fail(ctl::kBadInput, log.status());
   auto saved = OpenCheckpoints(config, link);
   if (!saved.ok()) return ctl::Fail(ctl::kBadInput, saved.status());
-  worker::Site site(config, name, (*trainer)->manifest(), &(*trainer)->store(), &link);
-  const core::SiteData data = (*trainer)->data();
+  worker::Site site(config, name, trainer.manifest(), &trainer.store(), &link);
+  const core::SiteData data = trainer.data();
   site.SetData(data);
   if (data.training) spdlog::info("data: {}", core::FingerprintText(*data.training));
   if (data.held_out) spdlog::info("held out: {}", core::FingerprintText(*data.held_out));
   if (saved->checkpoint) {
-    absl::Status loaded = (*trainer)->Load(saved->checkpoint->trainer_path);
+    absl::Status loaded = trainer.Load(saved->checkpoint->trainer_path);
     if (!loaded.ok()) return ctl::Fail(ctl::kBadInput, loaded);
     site.Restore(std::move(saved->checkpoint->site));
   }
-  if (const absl::Status initial = (*trainer)->initial_values(); !initial.ok()) {
+  if (const absl::Status alike = trainer.CheckAlike(); !alike.ok()) return ctl::Fail(ctl::kFailed, alike);
+  if (const absl::Status initial = trainer.initial_values(); !initial.ok()) {
     spdlog::info("takes the run's parameters: {}", std::string(initial.message()));
     site.HasNoInitialValues(initial);
   }
@@ -221,12 +242,13 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, StopReque
                            .every_rounds = absl::GetFlag(FLAGS_export_every_rounds),
                            .keep = absl::GetFlag(FLAGS_export_keep),
                            .form = *std::move(form)},
-                          (*trainer)->manifest(), [&](const std::string& path, double seconds) {
+                          trainer.manifest(), [&](const std::string& path, double seconds) {
                             if (*log != nullptr) (*log)->Export(core::SystemClock().UnixMs(), path, seconds);
                           });
-  worker::SiteLoop loop(config, **trainer, site, checkpoints, exports, log->get());
+  worker::SiteLoop loop(config, trainer, site, checkpoints, exports, log->get());
   absl::Status status = loop.Run();
   stop.Attach(nullptr);
+  if (const absl::Status failure = ranks.failure(); !failure.ok()) status = failure;
   const bool finished = status.ok();
   if (absl::IsCancelled(status)) {
     spdlog::info("stopping: drains what is in flight");
@@ -270,6 +292,47 @@ absl::StatusOr<std::unique_ptr<transport::SessionLink>> MakeLink() {
   return transport::MakeLink(std::move(shards));
 }
 
+// Rank 0 is the site; the other ranks follow it, and know no coordinator.
+int TrainWith(transport::SessionLink& link, worker::SiteRanks& ranks, StopRequest& stop) {
+  const auto description = link.Describe([&] { return stop.stopped(); });
+  if (absl::IsCancelled(description.status())) return ctl::kDone;
+  if (!description.ok()) return FailWith(description.status());
+  const auto config = formats::ParseRunConfig(description->run_config);
+  if (!config.ok()) return ctl::Fail(ctl::kRefused, config.status());
+  spdlog::info("site {} takes part in run {} at {}", absl::GetFlag(FLAGS_site), config->run_id,
+               absl::GetFlag(FLAGS_coordinator));
+  const absl::Status told =
+      ranks.control().Tell({.kind = worker::RankCommand::Kind::kRun, .payload = description->run_config});
+  if (!told.ok()) return FailWith(told);
+  return Train(link, *config, ranks, stop);
+}
+
+absl::StatusOr<std::unique_ptr<worker::SiteRanks>> OpenRanks() {
+  ASSIGN_OR_RETURN(const worker::RankPlace place, worker::ReadRankPlace({.rank = absl::GetFlag(FLAGS_rank),
+                                                                         .world = absl::GetFlag(FLAGS_world),
+                                                                         .rendezvous = absl::GetFlag(FLAGS_rendezvous)},
+                                                                        worker::ProcessEnvironment));
+  return worker::SiteRanks::Open({.place = place,
+                                  .identity = absl::StrCat("site ", absl::GetFlag(FLAGS_site)),
+                                  .timeout_s = absl::GetFlag(FLAGS_rank_timeout_s)});
+}
+
+// The ranks of --nproc, as processes of their own.
+int Launch(int argc, char** argv) {
+  const int ranks = absl::GetFlag(FLAGS_nproc);
+  worker::LaunchOptions options{.ranks = ranks, .bind = absl::GetFlag(FLAGS_bind) == "auto"};
+  if (ranks < 1 || ranks > worker::kMostRanks) {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
+                                         "--nproc: expected 1 to ", worker::kMostRanks, " ranks, got ", ranks)));
+  }
+  if (!options.bind && absl::GetFlag(FLAGS_bind) != "none") {
+    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat("--bind: expected auto or none, got ",
+                                                                             absl::GetFlag(FLAGS_bind))));
+  }
+  options.arguments.assign(argv, argv + argc);
+  return worker::LaunchRanks(options, ctl::WaitForStopSignal);
+}
+
 int Run() {
   for (const auto& [flag, mbit] : {std::pair("--max_up_mbit", absl::GetFlag(FLAGS_max_up_mbit)),
                                    std::pair("--max_down_mbit", absl::GetFlag(FLAGS_max_down_mbit))}) {
@@ -286,16 +349,19 @@ int Run() {
   if (const absl::Status status = CheckExportFlags(); !status.ok()) return ctl::Fail(ctl::kBadInput, status);
   const auto link = MakeLink();
   if (!link.ok()) return ctl::Fail(ctl::kBadInput, link.status());
+  const auto ranks = OpenRanks();
+  if (!ranks.ok()) return FailWith(ranks.status());
   StopRequest stop;
   const ctl::StopSignals signals([&] { stop.Stop(); });
-  const auto description = (*link)->Describe([&] { return stop.stopped(); });
-  if (absl::IsCancelled(description.status())) return ctl::kDone;
-  if (!description.ok()) return FailWith(description.status());
-  const auto config = formats::ParseRunConfig(description->run_config);
-  if (!config.ok()) return ctl::Fail(ctl::kRefused, config.status());
-  spdlog::info("site {} takes part in run {} at {}", absl::GetFlag(FLAGS_site), config->run_id,
-               absl::GetFlag(FLAGS_coordinator));
-  return Train(**link, *config, stop);
+  if (!(*ranks)->leads()) {
+    const absl::Status status =
+        worker::RunFollower(**ranks, absl::GetFlag(FLAGS_site), Files(), [&] { return stop.stopped(); });
+    return status.ok() ? ctl::kDone : FailWith(status);
+  }
+  (*ranks)->StayAlive([&] { stop.Stop(); });
+  const int code = TrainWith(**link, **ranks, stop);
+  (*ranks)->End(code == ctl::kDone, absl::StrCat("exit code ", code, ", and why is in its log"));
+  return code;
 }
 
 }  // namespace
@@ -316,5 +382,5 @@ int main(int argc, char** argv) {
                                          "--site: expected 1 to 64 letters, digits, '.', '_' or '-', got '",
                                          absl::GetFlag(FLAGS_site), "'")));
   }
-  return Run();
+  return absl::GetFlag(FLAGS_nproc) != 0 && absl::GetFlag(FLAGS_rank) < 0 ? Launch(argc, argv) : Run();
 }

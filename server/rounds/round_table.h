@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,7 +48,7 @@ struct RoundRules {
   core::MembershipConfig membership;
   core::Shard shard;
   core::ValuesConfig values = {.gate = 0};
-  int64_t max_tokens_per_step = 0;  // of a site; 0: not known
+  std::function<int64_t(const core::SiteId&)> max_tokens_per_step = nullptr;  // of a site; null or 0: not known
 };
 
 // A contribution that is far longer than those of late rounds, and is merged.
@@ -305,7 +306,7 @@ class RoundTable {
 
   // round_table_values.cc: which contributions are taken.
   static bool Counts(const core::SiteRecord& record) { return core::IsActive(record.state) && !record.quarantined; }
-  absl::Status CheckCounts(const core::Admitted& contribution) const;
+  absl::Status CheckCounts(const core::SiteId& site, const core::Admitted& contribution) const;
   int64_t CountedSteps(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution) const;
   absl::Status CheckQuarantine(const core::SiteId& site, core::FragmentId fragment) const;
   NormBound BoundFor(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,

@@ -65,7 +65,7 @@ absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& 
                                                       rules_.membership.max_staleness, " is allowed (max_staleness)"));
   }
   RETURN_IF_ERROR(CheckQuarantine(site, fragment));
-  return CheckCounts(contribution);
+  return CheckCounts(site, contribution);
 }
 
 Actions RoundTable::Admit(const SiteId& site, FragmentId fragment, const core::Admitted& contribution,

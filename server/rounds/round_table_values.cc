@@ -23,7 +23,7 @@ std::string Describe(const NormBound& bound, double norm) {
 
 }  // namespace
 
-absl::Status RoundTable::CheckCounts(const core::Admitted& contribution) const {
+absl::Status RoundTable::CheckCounts(const SiteId& site, const core::Admitted& contribution) const {
   const int64_t tokens = contribution.tokens, steps = contribution.steps;
   if (tokens < 0 || steps < 0) {
     return absl::InvalidArgumentError(
@@ -34,7 +34,7 @@ absl::Status RoundTable::CheckCounts(const core::Admitted& contribution) const {
         absl::StrCat("contributions are weighted by tokens (weights): expected at least one token and one step, got ",
                      tokens, " tokens and ", steps, " steps"));
   }
-  const int64_t per_step = rules_.max_tokens_per_step;
+  const int64_t per_step = rules_.max_tokens_per_step == nullptr ? 0 : rules_.max_tokens_per_step(site);
   if (per_step == 0 || tokens / per_step + (tokens % per_step != 0) <= steps) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("expected at most ", per_step, " tokens in each of ", steps,
                                                  " steps (run.yaml's batch, or membership.max_tokens_per_step), got ",

@@ -29,7 +29,8 @@ absl::Status Coordinator::Restore(StoredRun stored) {
                        model.seeder);
     BeginModel();
   }
-  const RoundRules rules{config.sync, config.membership, options_.shard, config.values, config.max_tokens_per_step()};
+  const RoundRules rules{config.sync, config.membership, options_.shard, config.values,
+                         [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); }};
   rounds_ = std::make_unique<RoundTable>(rules, std::move(stored.rounds), started_ms_, model_.seeder());
   Note("start", "", -1, absl::StrCat("epoch ", journal_->epoch()));
   for (const std::string& repaired : journal_->repaired()) {

@@ -204,8 +204,7 @@ class GlooWire final : public Wire {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Wire>> ConnectByGloo(const GlooOptions& options, const std::vector<std::string>& hosts,
-                                                    const ExchangeBytes& exchange) {
+absl::StatusOr<std::shared_ptr<Wire>> ConnectByGloo(const GlooOptions& options, const ExchangeContacts& exchange) {
   std::signal(SIGPIPE, SIG_IGN);  // Gloo writes to connections that the other end has closed
   const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout_s * 1000));
   std::shared_ptr<Mesh> mesh;
@@ -223,10 +222,12 @@ absl::StatusOr<std::shared_ptr<Wire>> ConnectByGloo(const GlooOptions& options, 
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("Gloo cannot listen on ", options.address, ": ", error.what()));
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, exchange(addresses));
+  ASSIGN_OR_RETURN(const std::vector<RankContact> all, exchange({options.host, addresses}));
+  std::vector<std::string> hosts;
+  for (const RankContact& contact : all) hosts.push_back(contact.host);
   for (int other = 0; other < options.world; ++other) {
     if (other == options.rank) continue;
-    const std::string address = AddressFor(options.rank, all[other]);
+    const std::string address = AddressFor(options.rank, all[other].addresses);
     try {
       mesh->Connect(other, std::vector<char>(address.begin(), address.end()));
     } catch (const std::exception& error) {
@@ -234,7 +235,7 @@ absl::StatusOr<std::shared_ptr<Wire>> ConnectByGloo(const GlooOptions& options, 
                                                  ") cannot be reached from ", options.address, ": ", error.what()));
     }
   }
-  return std::make_shared<GlooWire>(std::move(mesh), hosts);
+  return std::make_shared<GlooWire>(std::move(mesh), std::move(hosts));
 }
 
 }  // namespace causeway::worker

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/ranks/rendezvous.h"
 #include "worker/ranks/wire.h"
 
 namespace causeway::worker {
@@ -19,15 +20,15 @@ namespace causeway::worker {
 struct GlooOptions {
   int rank = 0;
   int world = 1;
+  std::string host;        // for sentences
   std::string address;     // this host's, at which the other ranks reach it
   double timeout_s = 600;  // for connecting
 };
 
-// Gives every rank's bytes to all of them, in the order of the ranks.
-using ExchangeBytes = std::function<absl::StatusOr<std::vector<std::string>>(const std::string& mine)>;
+// Gives every rank's contact to all of them, in the order of the ranks.
+using ExchangeContacts = std::function<absl::StatusOr<std::vector<RankContact>>(const RankContact& mine)>;
 
-// `hosts` in the order of the ranks, for sentences. UNAVAILABLE: a rank cannot be reached, and which.
-absl::StatusOr<std::shared_ptr<Wire>> ConnectByGloo(const GlooOptions& options, const std::vector<std::string>& hosts,
-                                                    const ExchangeBytes& exchange);
+// UNAVAILABLE: a rank cannot be reached, and which. Others: as the exchange has them.
+absl::StatusOr<std::shared_ptr<Wire>> ConnectByGloo(const GlooOptions& options, const ExchangeContacts& exchange);
 
 }  // namespace causeway::worker

@@ -99,14 +99,18 @@ InnerOptimizer::InnerOptimizer(const core::RunConfig& config, const core::Manife
   adamw_ = std::make_unique<AdamW>(config, manifest, parameters, bus, calibration_path);
 }
 
-absl::StatusOr<float> InnerOptimizer::ClipFactor(core::Step t, const TensorValues& gradients) const {
+absl::StatusOr<double> InnerOptimizer::SumOfSquares(core::Step t, const TensorValues& gradients) const {
   double sum = 0;
   for (int i = 0; i < gradients.size(); ++i) {
-    const double squares = SumOfSquares(gradients[i].data(), gradients[i].size());
+    const double squares = worker::SumOfSquares(gradients[i].data(), gradients[i].size());
     if (!std::isfinite(squares)) return CheckFinite(manifest_[i], gradients[i], t);
     sum += squares;
   }
-  const double norm = std::sqrt(sum);
+  return sum;
+}
+
+float InnerOptimizer::ClipFactor(double sum_of_squares) const {
+  const double norm = std::sqrt(sum_of_squares);
   return config_.clip == 0 || norm <= config_.clip ? 1.0f : static_cast<float>(config_.clip / norm);
 }
 
@@ -154,8 +158,8 @@ void InnerOptimizer::StepSgd(double lr, float gradient_scale, const TensorValues
   bus_.EndUpdate();
 }
 
-absl::Status InnerOptimizer::Step(core::Step t, const TensorValues& gradients) {
-  ASSIGN_OR_RETURN(const float gradient_scale, ClipFactor(t, gradients));
+absl::Status InnerOptimizer::Step(core::Step t, const TensorValues& gradients, double sum_of_squares) {
+  const float gradient_scale = ClipFactor(sum_of_squares);
   ++steps_taken_;
   const double lr = LearningRate(config_, total_steps_, t);
   if (adamw_ == nullptr) {

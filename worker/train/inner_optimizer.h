@@ -38,9 +38,11 @@ class InnerOptimizer {
   InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
                  offload::BusSchedule& bus, const std::string& calibration_path = "");
 
-  // Takes step t. DATA_LOSS names the first gradient that is not finite; then neither parameters nor state have
-  // changed.
-  absl::Status Step(core::Step t, const TensorValues& gradients);
+  // ‖g‖² of all gradients. DATA_LOSS names the first that is not finite.
+  absl::StatusOr<double> SumOfSquares(core::Step t, const TensorValues& gradients) const;
+
+  // Takes step t with gradients of that ‖g‖².
+  absl::Status Step(core::Step t, const TensorValues& gradients, double sum_of_squares);
 
   // None for SGD, which has no state.
   std::optional<core::OffloadProgress> progress() const;
@@ -61,8 +63,7 @@ class InnerOptimizer {
     double measured_s = 0;  // of a step; the mean of late ones
   };
 
-  // What the gradients are multiplied with.
-  absl::StatusOr<float> ClipFactor(core::Step t, const TensorValues& gradients) const;
+  float ClipFactor(double sum_of_squares) const;  // for the gradients
   void StepSgd(double lr, float gradient_scale, const TensorValues& gradients);
 
   core::InnerConfig config_;

@@ -61,12 +61,16 @@ double LlamaModel::Forward(const Tensors& weights, const Batch& batch) {
   return CrossEntropy(batch.targets, config_.vocab_size, probabilities_.data()) / static_cast<double>(rows);
 }
 
-void LlamaModel::Backward(const Tensors& weights, const Batch& batch, const MutableTensors& gradients) {
+void LlamaModel::Backward(const Tensors& weights, const Batch& batch, const MutableTensors& gradients, float scale,
+                          const OnFinal& on_final) {
+  const auto final = [&](int tensor) {
+    if (on_final != nullptr) on_final(tensor);
+  };
   CHECK(!gradients_.empty());
   const int64_t rows = shape_.rows();
   const int64_t hidden = shape_.hidden;
   float* dlogits = probabilities_.data();
-  CrossEntropyBackwardInput(batch.targets, config_.vocab_size, 1.0f / static_cast<float>(rows), dlogits);
+  CrossEntropyBackwardInput(batch.targets, config_.vocab_size, scale / static_cast<float>(rows), dlogits);
   LinearBackwardInput(rows, hidden, config_.vocab_size, dlogits, weights[head()].data(), dbelow_.data());
   LinearBackwardWeight(rows, hidden, config_.vocab_size, dlogits, normed_output_.data(), gradients[head()].data());
   std::ranges::fill(dstream_, 0.0f);
@@ -74,6 +78,7 @@ void LlamaModel::Backward(const Tensors& weights, const Batch& batch, const Muta
                           output_scale_.data(), dstream_.data());
   RmsNormBackwardWeight(rows, hidden, dbelow_.data(), output_.data(), output_scale_.data(),
                         gradients[final_norm()].data());
+  final(final_norm());  // and of a head of its own
   for (int64_t layer = config_.num_hidden_layers - 1; layer >= 0; --layer) {
     const int64_t first = 1 + layer * kBlockTensors;
     BlockBackwardInput(shape_, rope_, std::span(weights).subspan(first, kBlockTensors), block(layer), dstream_.data(),
@@ -81,8 +86,10 @@ void LlamaModel::Backward(const Tensors& weights, const Batch& batch, const Muta
     BlockBackwardWeight(shape_, block(layer), dstream_.data(), gradients_[0],
                         std::span(gradients).subspan(first, kBlockTensors));
     std::swap(dstream_, dbelow_);
+    final(static_cast<int>(first));
   }
   EmbeddingBackwardWeight(batch.tokens, hidden, dstream_.data(), gradients[0].data());
+  final(0);
 }
 
 }  // namespace causeway::worker

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -37,8 +38,13 @@ class LlamaModel {
   // The mean loss of the batch. Keeps what Backward and probabilities() need, until the next call.
   double Forward(const Tensors& weights, const Batch& batch);
 
-  // Adds the gradient of the mean loss of the last Forward to `gradients`. Same weights and batch as there; once.
-  void Backward(const Tensors& weights, const Batch& batch, const MutableTensors& gradients);
+  // Called during Backward: the gradients of this tensor and of all after it are final.
+  using OnFinal = std::function<void(int tensor)>;
+
+  // Adds the gradient of `scale` times the mean loss of the last Forward to `gradients`. Same weights and batch as
+  // there; once.
+  void Backward(const Tensors& weights, const Batch& batch, const MutableTensors& gradients, float scale = 1,
+                const OnFinal& on_final = nullptr);
 
   // After Forward: [rows, vocab_size], for each token the distribution of the one that follows.
   std::span<const float> probabilities() const { return probabilities_; }

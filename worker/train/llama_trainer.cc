@@ -49,11 +49,13 @@ LlamaTrainer::LlamaTrainer(const core::RunConfig& config, const core::SiteId& si
     : config_(config),
       corpus_(std::move(corpus)),
       held_out_(std::move(held_out)),
-      batches_(corpus_, config.seed, site, config.inner.batch_size),
+      parallel_(files.ranks),
+      batch_rows_(config.BatchRows(site, parallel_.world())),
+      batches_(corpus_, config.seed, site, batch_rows_),
       manifest_(core::LlamaManifest(config.llama)),
       parameters_(manifest_),
       gradients_(manifest_),
-      model_(config.llama, config.inner.batch_size, config.sequence_length(), LlamaModel::Use::kTraining),
+      model_(config.llama, batch_rows_ / parallel_.world(), config.sequence_length(), LlamaModel::Use::kTraining),
       optimizer_(config, manifest_, parameters_, bus(), files.calibration_path) {
   data_.training = corpus_->tokens().Fingerprint();
   if (held_out_ != corpus_) data_.held_out = held_out_->tokens().Fingerprint();
@@ -65,13 +67,24 @@ void LlamaTrainer::SetSites(const std::vector<core::SiteId>& names) {
 
 absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
   RETURN_IF_ERROR(data_status_);
-  const Batch batch = batches_.BatchAt(t);
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
+  const Batch batch = batches_.BatchAt(t, parallel_.rank(), parallel_.world());
   const Tensors weights = parameters_.View();
   gradients_.Clear();
   const double loss = model_.Forward(weights, batch);
-  model_.Backward(weights, batch, gradients_.MutableView());
-  RETURN_IF_ERROR(optimizer_.Step(t, gradients_));
-  return StepResult{.loss = loss, .tokens = static_cast<int64_t>(batch.tokens.size())};
+  parallel_.Begin(gradients_.Flat());
+  model_.Backward(weights, batch, gradients_.MutableView(), parallel_.scale(),
+                  [this](int tensor) { parallel_.FinalFrom(gradients_.First(tensor)); });
+  const double compute_s = core::SystemClock().SecondsSince(begin);
+  RETURN_IF_ERROR(parallel_.Finish());
+  ASSIGN_OR_RETURN(const double squares, optimizer_.SumOfSquares(t, gradients_));
+  ASSIGN_OR_RETURN(const std::vector<RankStep> steps,
+                   parallel_.Share({.loss = loss,
+                                    .sum_of_squares = squares,
+                                    .compute_s = compute_s,
+                                    .tokens = static_cast<int64_t>(batch.tokens.size())}));
+  RETURN_IF_ERROR(optimizer_.Step(t, gradients_, SharedSquares(steps)));
+  return ResultOf(steps);
 }
 
 absl::StatusOr<formats::FileDigest> LlamaTrainer::Save(const std::string& path) {

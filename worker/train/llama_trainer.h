@@ -36,6 +36,8 @@ class LlamaTrainer : public Trainer {
   std::unique_ptr<Evaluator> NewEvaluator() const override;
   core::SiteData data() const override { return data_; }
   std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_.progress(); }
+  core::RankProgress rank_progress() const override { return parallel_.progress(); }
+  bool stop_requested() const override { return parallel_.stop_requested(); }
 
  private:
   LlamaTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files,
@@ -45,6 +47,8 @@ class LlamaTrainer : public Trainer {
   std::shared_ptr<const Corpus> corpus_;
   std::shared_ptr<const Corpus> held_out_;  // what is evaluated on: the same, or a file of its own
   core::SiteData data_;
+  DataParallel parallel_;
+  int64_t batch_rows_;  // of the site
   SiteBatches batches_;
   absl::Status data_status_;     // of the last SetSites
   absl::Status initial_values_;  // OK, or why there are none

@@ -30,9 +30,10 @@ int64_t SiteBatches::RowBegin(core::Step t, int64_t row) const {
   return segment.begin + static_cast<int64_t>(core::SplitMix64(draw) % starts);
 }
 
-Batch SiteBatches::BatchAt(core::Step t) const {
+Batch SiteBatches::BatchAt(core::Step t, int rank, int world) const {
   Batch batch;
-  for (int64_t row = 0; row < batch_rows_; ++row) corpus_->AppendRow(RowBegin(t, row), batch);
+  const int64_t rows = batch_rows_ / world;
+  for (int64_t row = rank * rows; row < (rank + 1) * rows; ++row) corpus_->AppendRow(RowBegin(t, row), batch);
   return batch;
 }
 

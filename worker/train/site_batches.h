@@ -26,7 +26,8 @@ class SiteBatches {
 
   // Where row `row` of step t begins.
   int64_t RowBegin(core::Step t, int64_t row) const;
-  Batch BatchAt(core::Step t) const;
+  // The rows of step t that rank `rank` of `world` takes: of all rows, dealt in order. The world divides them.
+  Batch BatchAt(core::Step t, int rank = 0, int world = 1) const;
 
  private:
   std::shared_ptr<const Corpus> corpus_;

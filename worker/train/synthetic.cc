@@ -38,7 +38,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> SyntheticTrainer::Make(const core::RunC
 }
 
 SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files)
-    : config_(config), site_(site), manifest_(core::SyntheticManifest(config.synthetic)), parameters_(manifest_) {
+    : config_(config),
+      site_(site),
+      parallel_(files.ranks),
+      manifest_(core::SyntheticManifest(config.synthetic)),
+      parameters_(manifest_) {
   const auto amplitude = config.synthetic.gradient_by_site.find(site);
   if (amplitude != config.synthetic.gradient_by_site.end()) amplitude_ = amplitude->second;
   for (int i = 0; i < parameters_.size(); ++i) {
@@ -55,14 +59,31 @@ SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::Si
 
 absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
   const core::Clock::TimePoint end = core::SystemClock().Now() + std::chrono::milliseconds(config_.synthetic.step_ms);
-  RETURN_IF_ERROR(PutsOff() ? PutOff(t) : Apply(t));
+  StepResult result{.loss = std::numeric_limits<double>::quiet_NaN(),
+                    .tokens = config_.BatchRows(site_, parallel_.world())};
+  if (PutsOff()) {
+    RETURN_IF_ERROR(PutOff(t));  // all ranks have the same constant gradient
+  } else {
+    ASSIGN_OR_RETURN(result, Apply(t));
+  }
   core::SleepUntil(end);
-  return StepResult{.loss = std::numeric_limits<double>::quiet_NaN(), .tokens = config_.inner.batch_size};
+  return result;
 }
 
-absl::Status SyntheticTrainer::Apply(core::Step t) {
+absl::StatusOr<StepResult> SyntheticTrainer::Apply(core::Step t) {
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
+  parallel_.Begin(gradients_->Flat());
   FillGradients(t);
-  return optimizer_->Step(t, *gradients_);
+  const double compute_s = core::SystemClock().SecondsSince(begin);
+  RETURN_IF_ERROR(parallel_.Finish());
+  ASSIGN_OR_RETURN(const double squares, optimizer_->SumOfSquares(t, *gradients_));
+  ASSIGN_OR_RETURN(const std::vector<RankStep> steps,
+                   parallel_.Share({.loss = std::numeric_limits<double>::quiet_NaN(),
+                                    .sum_of_squares = squares,
+                                    .compute_s = compute_s,
+                                    .tokens = config_.BatchRows(site_, parallel_.world()) / parallel_.world()}));
+  RETURN_IF_ERROR(optimizer_->Step(t, *gradients_, SharedSquares(steps)));
+  return ResultOf(steps);
 }
 
 absl::Status SyntheticTrainer::PutOff(core::Step t) {
@@ -101,17 +122,21 @@ absl::Status SyntheticTrainer::Load(const std::string& path) {
 }
 
 void SyntheticTrainer::FillGradients(core::Step t) {
-  const uint64_t site = core::HashCombine(config_.seed, site_);
-  for (int i = 0; i < gradients_->size(); ++i) {
+  uint64_t site = core::HashCombine(config_.seed, site_);
+  if (parallel_.rank() > 0) site = core::HashCombine(site, parallel_.rank());
+  for (int i = gradients_->size() - 1; i >= 0; --i) {  // as backward does
     const std::span<float> gradient = (*gradients_)[i];
     if (config_.synthetic.gradient == core::SyntheticGradient::kConstant) {
-      std::ranges::fill(gradient, amplitude_);
+      std::ranges::fill(gradient, amplitude_ * parallel_.scale());
+      parallel_.FinalFrom(gradients_->First(i));
       continue;
     }
     const uint64_t stream = core::HashCombine(core::HashCombine(site, static_cast<uint64_t>(i)), t);
     for (size_t j = 0; j < gradient.size(); ++j) {
       gradient[j] = amplitude_ * static_cast<float>(2 * core::UnitInterval(core::HashCombine(stream, j)) - 1);
+      if (parallel_.world() > 1) gradient[j] *= parallel_.scale();
     }
+    parallel_.FinalFrom(gradients_->First(i));
   }
 }
 

@@ -5,6 +5,10 @@
 //                                                  noise      by_site[site] · float(2·U − 1), uniform in [−1, 1)
 //   U = UnitInterval(HashCombine(HashCombine(HashCombine(HashCombine(seed, site), i), t), j))   (core/random.h)
 //
+// In a site of R ranks the noise of rank r > 0 has HashCombine(HashCombine(seed, site), r) in place of
+// HashCombine(seed, site), and the gradient is Σ_r float(g_r · float(1/R)), summed in float32 in the order of the
+// ranks.
+//
 // Clipping, schedule and inner optimizer are the same as for every other model. `apply: on_send` puts the steps off:
 // Step only waits, and the store takes the missed steps of what is read or moved as one,
 // θ ← fma(g, −Σ lr, θ), so that a step costs nothing however many the parameters. One rounding instead of one per step:
@@ -64,6 +68,8 @@ class SyntheticTrainer : public Trainer {
   std::optional<core::OffloadProgress> offload_progress() const override {
     return optimizer_ ? optimizer_->progress() : std::nullopt;
   }
+  core::RankProgress rank_progress() const override { return parallel_.progress(); }
+  bool stop_requested() const override { return parallel_.stop_requested(); }
 
  private:
   SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files);
@@ -71,11 +77,12 @@ class SyntheticTrainer : public Trainer {
   bool PutsOff() const { return config_.synthetic.apply == core::SyntheticApply::kOnSend; }
   absl::Status PutOff(core::Step t);
   void CatchUp(int tensor);
-  absl::Status Apply(core::Step t);
+  absl::StatusOr<StepResult> Apply(core::Step t);
   void FillGradients(core::Step t);
 
   core::RunConfig config_;
   core::SiteId site_;
+  DataParallel parallel_;
   float amplitude_ = 0;  // by_site[site]
   core::Manifest manifest_;
   TensorValues parameters_;

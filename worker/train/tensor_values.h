@@ -33,8 +33,9 @@ class TensorValues {
   Tensors View() const { return Tensors(spans_.begin(), spans_.end()); }
   const MutableTensors& MutableView() { return spans_; }
   std::span<const float> Flat() const { return values_.Values<const float>(); }
-  std::span<float> Flat() { return values_.Values<float>(); }  // all of them, in order
-  void Clear();                                                // all zero again
+  std::span<float> Flat() { return values_.Values<float>(); }              // all of them, in order
+  int64_t First(int i) const { return spans_[i].data() - Flat().data(); }  // where tensor i begins in them
+  void Clear();                                                            // all zero again
 
  private:
   offload::HostArray values_;

@@ -26,6 +26,7 @@
 #include "formats/file_digest.h"
 #include "offload/bus_schedule.h"
 #include "replica/parameter_store.h"
+#include "worker/train/data_parallel.h"
 #include "worker/train/evaluation.h"
 
 namespace causeway::worker {
@@ -34,6 +35,9 @@ struct StepResult {
   double loss = 0;     // mean over the batch, nats per token; NaN where the model has none (synthetic)
   int64_t tokens = 0;  // trained on in this step
 };
+
+// All ranks' steps as the site's: tokens summed, losses averaged in the order of the ranks.
+StepResult ResultOf(const std::vector<RankStep>& ranks);
 
 class Trainer {
  public:
@@ -58,6 +62,10 @@ class Trainer {
 
   // How the inner optimizer's state is updated, and how long that takes; none where nothing is known.
   virtual std::optional<core::OffloadProgress> offload_progress() const { return std::nullopt; }
+
+  // The ranks of the site that it is one of, and how fast they are.
+  virtual core::RankProgress rank_progress() const { return {}; }
+  virtual bool stop_requested() const { return false; }  // on any of them
 
   // What it trains and evaluates on; nothing for a model without data.
   virtual core::SiteData data() const { return {}; }
@@ -87,6 +95,7 @@ struct TrainerFiles {
   std::string data_path;         // not read for a synthetic model
   std::string held_out_path;     // to evaluate on, where each site has data of its own; empty: the tail of the data
   std::string calibration_path;  // of the machine's bandwidths (offload/calibration.h); empty: measured each time
+  TrainerRanks ranks;
 };
 
 // The trainer that the run's config asks for. INVALID_ARGUMENT for data or an initial model that does not fit;

@@ -67,7 +67,8 @@ absl::StatusOr<QualityResult> RunDataParallel(const QualityOptions& options) {
     gradients.Clear();
     const double loss = model.Forward(parameters.View(), batch);
     model.Backward(parameters.View(), batch, gradients.MutableView());
-    const absl::Status stepped = optimizer.Step(step, gradients);
+    const absl::StatusOr<double> squares = optimizer.SumOfSquares(step, gradients);
+    const absl::Status stepped = squares.ok() ? optimizer.Step(step, gradients, *squares) : squares.status();
     if (!stepped.ok()) {
       result.diverged = true;
       result.reason = std::string(stepped.message());

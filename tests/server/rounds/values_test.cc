@@ -215,7 +215,7 @@ TEST_F(Values, ACappedWeightIsSaidInTheRoundsReason) {
 
 TEST_F(Values, TokensAreAtMostThoseOfTheSteps) {
   RoundRules rules = GatedRules(1);
-  rules.max_tokens_per_step = 10;
+  rules.max_tokens_per_step = [](const core::SiteId&) { return 10; };
   Start(rules, {"eu"});
   EXPECT_EQ(
       Send("eu", Sent(0, 1.0, 8, 81)).value_or(""),

@@ -23,12 +23,12 @@ std::vector<RankUnderTest> OverThreads(int world) {
   return result;
 }
 
-// An all-gather of strings between threads, which processes do by their rendezvous.
+// An all-gather of contacts between threads, which processes do by their rendezvous.
 class Exchange {
  public:
   explicit Exchange(int world) : all_(world) {}
 
-  std::vector<std::string> operator()(int rank, const std::string& mine) {
+  std::vector<RankContact> operator()(int rank, const RankContact& mine) {
     core::MutexLock lock(mutex_);
     all_[rank] = mine;
     ++here_;
@@ -40,7 +40,7 @@ class Exchange {
  private:
   core::Mutex mutex_;
   core::Condition changed_;
-  std::vector<std::string> all_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RankContact> all_ ABSL_GUARDED_BY(mutex_);
   int64_t here_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
@@ -48,10 +48,10 @@ std::vector<RankUnderTest> OverGloo(int world) {
   Exchange exchange(world);
   std::vector<RankUnderTest> result(world);
   const std::vector<absl::Status> made = OnRanks(world, [&](int rank) -> absl::Status {
-    ASSIGN_OR_RETURN(std::shared_ptr<Wire> wire,
-                     ConnectByGloo({.rank = rank, .world = world, .address = "127.0.0.1", .timeout_s = 30},
-                                   std::vector<std::string>(world, "here"),
-                                   [&](const std::string& mine) { return exchange(rank, mine); }));
+    ASSIGN_OR_RETURN(
+        std::shared_ptr<Wire> wire,
+        ConnectByGloo({.rank = rank, .world = world, .host = "here", .address = "127.0.0.1", .timeout_s = 30},
+                      [&](const RankContact& mine) { return exchange(rank, mine); }));
     result[rank].collectives = std::make_unique<OrderedCollectives>(std::move(wire));
     return absl::OkStatus();
   });

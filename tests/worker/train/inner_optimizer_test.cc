@@ -32,7 +32,9 @@ absl::Status Take(const core::InnerConfig& config, core::Step t, const TensorVal
   core::RunConfig run;
   run.inner = config;
   offload::BusSchedule bus;
-  return InnerOptimizer(run, kManifest, parameters, bus).Step(t, gradients);
+  InnerOptimizer optimizer(run, kManifest, parameters, bus);
+  ASSIGN_OR_RETURN(const double squares, optimizer.SumOfSquares(t, gradients));
+  return optimizer.Step(t, gradients, squares);
 }
 
 TEST(LearningRate, WarmsUpLinearlyThenFallsAlongACosineToATenth) {

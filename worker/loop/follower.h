@@ -1,0 +1,17 @@
+// A follower's process: a rank that knows no coordinator, and trains as rank 0 tells it.
+#pragma once
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "worker/loop/site_ranks.h"
+#include "worker/train/trainer.h"
+
+namespace causeway::worker {
+
+// From the run's config, which the leader sends, to the end of the run. `files` without its ranks. INVALID_ARGUMENT:
+// this rank's data or flags do not fit; DATA_LOSS: a value is not finite; INTERNAL: a rank has failed, and which.
+absl::Status RunFollower(SiteRanks& ranks, const core::SiteId& site, TrainerFiles files,
+                         std::function<bool()> stop_requested);
+
+}  // namespace causeway::worker

@@ -1,0 +1,83 @@
+// How rank 0 of a site, the leader, tells the other ranks, its followers, what all of them do next.
+//
+//   leader     Tell(command, payload) ─► one small broadcast, and one of the payload where there is one
+//   follower   Next() ─► the next command          nothing for `timeout` ─► the leader has ended, or hangs
+//
+// While the leader waits for something else, a thread of its own says kAlive every few seconds, so that followers know
+// a wait from a hang, and the leader hears of a rank that has gone. Commands travel in a group of their own, apart from
+// the values that trainers reduce. Statuses are INTERNAL and name the rank. Next is for one thread; Tell for any.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/mutex.h"
+#include "core/thread.h"
+#include "worker/ranks/collectives.h"
+
+namespace causeway::worker {
+
+struct RankCommand {
+  enum class Kind : uint32_t {
+    kAlive,
+    kRun,    // payload: the run's config
+    kCheck,  // gathers each rank's digest of its start
+    kLoad,   // `count` bytes of a trainer's file follow
+    kSites,  // payload: who shares the data, one name a line
+    kStep,   // takes step `count`
+    kMove,   // payload: how θ moves; the values follow
+    kEnd,    // payload: why; `count`: 1 if the site's part in the run is done
+  };
+  Kind kind = Kind::kAlive;
+  int64_t count = 0;
+  std::string payload;
+};
+
+class RankControl {
+ public:
+  RankControl(std::unique_ptr<Collectives> group, double timeout_s);
+  ~RankControl();
+
+  Collectives& group() { return *group_; }
+  bool alone() const { return group_->world() == 1; }  // Tell says nothing then
+  Collectives::Timeout timeout() const { return timeout_; }
+
+  // ---- The leader ----
+  absl::Status Tell(const RankCommand& command);
+  // From now on says kAlive where it has nothing else to say; `failed` is called once, on its thread, with what it then
+  // hears of a rank.
+  void StayAlive(std::function<void(const absl::Status&)> failed);
+  // Between them the ranks work together, and nothing is said.
+  void BeginTogether();
+  void EndTogether();
+
+  // ---- A follower ----
+  absl::StatusOr<RankCommand> Next();  // never kAlive
+
+  // ---- All, in the same order ----
+  absl::Status Broadcast(std::span<std::byte> bytes);  // from the leader
+  absl::StatusOr<std::vector<uint64_t>> GatherDigests(uint64_t mine);
+
+ private:
+  struct Head;
+
+  absl::Status Say(const RankCommand& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Await(Collectives::Ticket ticket);
+  void KeepAlive();
+
+  const std::unique_ptr<Collectives> group_;
+  const Collectives::Timeout timeout_;
+  std::function<void(const absl::Status&)> failed_;
+  core::Mutex mutex_;
+  core::Condition changed_;
+  bool together_ ABSL_GUARDED_BY(mutex_) = false;
+  bool said_ ABSL_GUARDED_BY(mutex_) = false;  // something, since KeepAlive looked
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  core::Thread thread_;
+};
+
+}  // namespace causeway::worker

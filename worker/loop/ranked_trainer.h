@@ -1,0 +1,78 @@
+// The trainer of a site of several ranks: on rank 0, the leader, it stands for all of them, so that the step loop and
+// the site see one trainer; on the others, the followers, the same trainer does what the leader tells.
+//
+//   site ─► RankedStore: Move ──┬─► the leader's own θ
+//                               └─► kMove, values ─► each follower's θ, by the same arithmetic ─► digests, compared
+//   loop ─► RankedTrainer: Step ┬─► the leader's own step ◄──── all-reduce of gradients
+//                               └─► kStep ─► each follower's ◄──┘
+//
+// Replicas are equal (data parallel): reads, saving and evaluating are the leader's alone. Statuses are INTERNAL where
+// a rank has failed, and name it. One owner thread. Source: docs/ranks.md.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "replica/parameter_store.h"
+#include "worker/loop/rank_control.h"
+#include "worker/train/trainer.h"
+
+namespace causeway::worker {
+
+// The leader's θ, whose moves all ranks make.
+class RankedStore final : public replica::ParameterStore {
+ public:
+  RankedStore(Trainer& own, RankControl& control) : own_(own), control_(control) {}
+
+  core::DType dtype(int tensor) const override { return own_.store().dtype(tensor); }
+  int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override {
+    return own_.store().BeginRead(ranges, staging);
+  }
+  absl::Status AwaitRead(int64_t ticket) override { return own_.store().AwaitRead(ticket); }
+
+ private:
+  absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
+
+  Trainer& own_;
+  RankControl& control_;
+};
+
+class RankedTrainer final : public Trainer {
+ public:
+  // All outlive it. `stop` is called when another rank is to stop.
+  RankedTrainer(Trainer& own, RankControl& control, std::function<void()> stop)
+      : own_(own), control_(control), stop_(std::move(stop)) {}
+
+  // Before the first step: every rank begins with the same θ and data.
+  absl::Status CheckAlike();
+
+  const core::Manifest& manifest() const override { return own_.manifest(); }
+  replica::ParameterStore& store() override { return store_; }
+  std::span<float> tensor(int i) override { return own_.tensor(i); }
+  absl::Status initial_values() const override { return own_.initial_values(); }
+  absl::StatusOr<StepResult> Step(core::Step t) override;
+  std::optional<core::OffloadProgress> offload_progress() const override { return own_.offload_progress(); }
+  core::RankProgress rank_progress() const override { return own_.rank_progress(); }
+  core::SiteData data() const override { return own_.data(); }
+  void SetSites(const std::vector<core::SiteId>& names) override;
+  absl::StatusOr<formats::FileDigest> Save(const std::string& path) override { return own_.Save(path); }
+  absl::Status Load(const std::string& path) override;  // on all ranks, from the leader's file
+  std::unique_ptr<Evaluator> NewEvaluator() const override { return own_.NewEvaluator(); }
+
+ private:
+  Trainer& own_;
+  RankControl& control_;
+  const std::function<void()> stop_;
+  RankedStore store_{own_, control_};
+  absl::Status told_;  // of SetSites, which returns none
+};
+
+// A follower's part in the run: until the leader ends it (OK), or something fails.
+absl::Status FollowLeader(Trainer& trainer, RankControl& control);
+
+}  // namespace causeway::worker

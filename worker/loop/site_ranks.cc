@@ -1,0 +1,76 @@
+#include "worker/loop/site_ranks.h"
+
+#include <spdlog/spdlog.h>
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "worker/ranks/gloo_wire.h"
+#include "worker/ranks/ordered_collectives.h"
+#include "worker/ranks/rendezvous.h"
+
+namespace causeway::worker {
+
+absl::StatusOr<std::unique_ptr<SiteRanks>> SiteRanks::Open(const SiteRanksOptions& options) {
+  std::unique_ptr<SiteRanks> ranks(new SiteRanks(options));
+  const RankPlace& place = options.place;
+  std::shared_ptr<Wire> wire;
+  if (place.world > 1) {
+    spdlog::info("rank {} of {} ({}) meets the others at {}", place.rank, place.world, place.source, place.rendezvous);
+    ASSIGN_OR_RETURN(const std::string address, OwnAddress(place.rendezvous));
+    std::set<std::string> hosts;
+    ASSIGN_OR_RETURN(wire, ConnectByGloo({.rank = place.rank,
+                                          .world = place.world,
+                                          .host = HostName(),
+                                          .address = address,
+                                          .timeout_s = options.timeout_s},
+                                         [&](const RankContact& mine) -> absl::StatusOr<std::vector<RankContact>> {
+                                           ASSIGN_OR_RETURN(
+                                               std::vector<RankContact> all,
+                                               MeetRanks({place, options.identity, options.timeout_s}, mine));
+                                           for (const RankContact& one : all) hosts.insert(one.host);
+                                           return all;
+                                         }));
+    ranks->hosts_ = std::ssize(hosts);
+    spdlog::info("{} ranks on {} hosts, by Gloo from {}", place.world, hosts.size(), address);
+  }
+  ranks->values_ = std::make_unique<OrderedCollectives>(wire);
+  ranks->control_ = std::make_unique<RankControl>(nullptr, options.timeout_s);
+  ASSIGN_OR_RETURN(std::unique_ptr<Collectives> control,
+                   ranks->values_->Split(/*color=*/0, ranks->control_->timeout()));
+  ranks->control_ = std::make_unique<RankControl>(std::move(control), options.timeout_s);
+  return ranks;
+}
+
+TrainerRanks SiteRanks::ForTrainer(std::function<bool()> stop_requested) {
+  return {.values = values_.get(),
+          .hosts = hosts_,
+          .timeout_s = options_.timeout_s,
+          .stop_requested = std::move(stop_requested)};
+}
+
+void SiteRanks::StayAlive(std::function<void()> stop) {
+  control_->StayAlive([this, stop = std::move(stop)](const absl::Status& status) {
+    {
+      core::MutexLock lock(mutex_);
+      failure_ = status;
+    }
+    spdlog::error("{}: leaves the run", std::string(status.message()));
+    stop();
+  });
+}
+
+absl::Status SiteRanks::failure() {
+  core::MutexLock lock(mutex_);
+  return failure_;
+}
+
+void SiteRanks::End(bool done, const std::string& why) {
+  if (!failure().ok()) return;
+  // A rank that has failed is not there to hear it; the others have heard of that.
+  (void)control_->Tell({RankCommand::Kind::kEnd, done ? 1 : 0, why});
+}
+
+}  // namespace causeway::worker

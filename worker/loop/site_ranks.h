@@ -1,0 +1,60 @@
+// The ranks of a native site, from the moment that they find each other to the end of the run.
+//
+//   Open: rendezvous ─► Gloo ─┬─► control: what to do next (rank_control.h)
+//                             └─► values: gradients (worker/train/data_parallel.h)
+//
+// With one rank there is nothing to open, and everything here works alike. One owner thread, unless a call says
+// otherwise.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/mutex.h"
+#include "worker/loop/rank_control.h"
+#include "worker/ranks/rank_place.h"
+#include "worker/train/data_parallel.h"
+
+namespace causeway::worker {
+
+struct SiteRanksOptions {
+  RankPlace place;
+  std::string identity;  // the same on all ranks
+  double timeout_s = 600;
+};
+
+class SiteRanks {
+ public:
+  // Returns when all ranks are there. Statuses as MeetRanks and ConnectByGloo.
+  static absl::StatusOr<std::unique_ptr<SiteRanks>> Open(const SiteRanksOptions& options);
+
+  bool leads() const { return options_.place.rank == 0; }
+  int world() const { return options_.place.world; }
+  RankControl& control() { return *control_; }
+
+  // For this rank's trainer. `stop_requested`: of this rank; any thread.
+  TrainerRanks ForTrainer(std::function<bool()> stop_requested);
+
+  // ---- The leader ----
+
+  // From now on followers hear that it is there; `stop` is called where it hears that one is not.
+  void StayAlive(std::function<void()> stop);
+  // The end for all ranks: `done`, or why not.
+  void End(bool done, const std::string& why);
+  absl::Status failure();  // OK, or what StayAlive has heard. Any thread
+
+ private:
+  explicit SiteRanks(SiteRanksOptions options) : options_(std::move(options)) {}
+
+  const SiteRanksOptions options_;
+  int64_t hosts_ = 1;
+  std::unique_ptr<Collectives> values_;
+  core::Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<RankControl> control_;  // last: its thread calls us
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,28 @@
+// causeway-worker --nproc=N: the ranks of a site on one machine, as processes of the same program.
+//
+//   launcher ─┬─► rank 0 --rank=0 --world=N --rendezvous=unix:…     its share of the cores
+//             ├─► rank 1 …                                          SIGTERM and SIGINT go to all
+//             └─► …           one ends with a failure ─► the others get a while to end by themselves, then SIGKILL
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace causeway::worker {
+
+struct LaunchOptions {
+  int ranks = 1;
+  std::vector<std::string> arguments;  // the program's own, without --nproc
+  bool bind = true;                    // each rank to its share of this process's cores
+  double grace_s = 10;                 // between a rank's failure and the end of the others by force
+};
+
+// Runs until all ranks have ended. The exit code: 0 if all have ended so, else that of the first that did not (128 + n
+// after signal n). `stop_signal(timeout_ms)` waits for a request to stop, as long as that: true if one came.
+int LaunchRanks(const LaunchOptions& options, const std::function<bool(int64_t timeout_ms)>& stop_signal);
+
+// Which of `cores` (of this process) rank `rank` of `ranks` gets: as many as each can have, at least one.
+std::vector<int> ShareOfCores(const std::vector<int>& cores, int rank, int ranks);
+
+}  // namespace causeway::worker

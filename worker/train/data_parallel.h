@@ -1,0 +1,88 @@
+// Data parallel training: each rank of a site takes its share of a step's batch, and all take the same update.
+//
+//   backward ─► tensors from the last to the first are final ─► buckets of 25 MB ─► all-reduce, while backward goes on
+//                                                                                        │
+//   Share(loss, …) ─► facts of all ranks                Finish ◄─────────────────────────┘ gradients are the sums
+//
+// Gradients lie in one array in manifest order, and backward reaches their ends first (the head or the norm; the
+// embedding, tied or not, comes last), so that a bucket is a range of that array and is reduced in place. Each rank's
+// gradient counts 1/R: scale() says so to who computes it. With one rank everything here is nothing. One owner thread.
+// Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training" (arXiv 2006.15704),
+// section 3.2.3.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/membership.h"
+#include "worker/ranks/collectives.h"
+#include "worker/train/tensor_values.h"
+
+namespace causeway::worker {
+
+// The ranks of the site that a trainer is one of. No values: it trains alone.
+struct TrainerRanks {
+  Collectives* values = nullptr;              // outlives the trainer
+  int64_t hosts = 1;                          // that they are on
+  double timeout_s = 600;                     // for a rank that says nothing
+  std::function<bool()> stop_requested = {};  // of this rank
+
+  int rank() const { return values == nullptr ? 0 : values->rank(); }
+  int world() const { return values == nullptr ? 1 : values->world(); }
+};
+
+// One rank's part of a step, as the others hear of it.
+struct RankStep {
+  double loss = 0;              // mean over its rows
+  double sum_of_squares = 0;    // of the site's gradient, as its processor sums it
+  double compute_s = 0;         // without waiting for the others
+  int64_t tokens = 0;           // that it trained on
+  bool stop_requested = false;  // of it
+};
+
+// Every rank sums squares as its processor does; the sum of rank 0 counts for all, so that all clip alike.
+inline double SharedSquares(const std::vector<RankStep>& steps) { return steps[0].sum_of_squares; }
+
+class DataParallel {
+ public:
+  static constexpr int64_t kBucketBytes = int64_t{25} << 20;
+
+  DataParallel(TrainerRanks ranks, int64_t bucket_bytes = kBucketBytes)
+      : ranks_(std::move(ranks)), bucket_values_(bucket_bytes / static_cast<int64_t>(sizeof(float))) {}
+
+  int rank() const { return ranks_.rank(); }
+  int world() const { return ranks_.world(); }
+  float scale() const { return 1.0f / static_cast<float>(world()); }
+
+  // A step's gradients, none of which is final yet. They stay until Finish.
+  void Begin(std::span<float> gradients);
+  // The values from `first` on are final: reduces the buckets that are full.
+  void FinalFrom(int64_t first);
+  // All are final: returns when they are the sums over the ranks. INTERNAL: a rank has failed; which and how.
+  absl::Status Finish();
+
+  // Every rank's step, in their order. After Finish.
+  absl::StatusOr<std::vector<RankStep>> Share(RankStep mine);
+
+  // The ranks as the site reports them, as of the last Share.
+  const core::RankProgress& progress() const { return progress_; }
+  bool stop_requested() const { return stop_requested_; }  // of any of them
+
+ private:
+  void Note(const std::vector<RankStep>& steps);
+
+  const TrainerRanks ranks_;
+  const int64_t bucket_values_;
+  std::span<float> gradients_;
+  int64_t reduced_from_ = 0;  // the values from here on have been handed over
+  Collectives::Ticket last_ = 0;
+  std::vector<double> late_step_s_;  // of each rank, the mean of late ones
+  core::RankProgress progress_;
+  bool stop_requested_ = false;
+};
+
+}  // namespace causeway::worker
