@@ -79,6 +79,8 @@ Json ConfigJson(const core::RunConfig& config) {
   const v1::RunConfig message = RunConfigToMessage(config);
   Json json = MessageJson(message);
   json["model"] = ModelJson(config, message.model());
+  json["inner"]["batch_by_site"] = Json::object();
+  for (const auto& [site, rows] : config.inner.batch_by_site) json["inner"]["batch_by_site"][site] = rows;
   json["sync"]["fragment_offsets"] = config.sync.fragment_offsets;
   json["sync"]["fragments"] = config.sync.fragments;
   json["codec"]["exempt"] = Json::array();

@@ -35,6 +35,7 @@ core::RunConfig Llama() {
                   .weight_decay = 0,
                   .clip = 0,
                   .batch_size = 3,
+                  .batch_by_site = {{"a", 6}, {"b", 9}},
                   .sequence_length = 31};
   config.data = {.mode = core::DataMode::kOwn, .token_bytes = 4, .allow_equal = true};
   config.sync = {.sync_every = 6,
@@ -51,7 +52,7 @@ core::RunConfig Llama() {
                   .feedback_down = 0.3f,
                   .exempt = {core::TensorKind::kNorm, core::TensorKind::kEmbedding},
                   .zstd = true};
-  config.membership = {.min_sites = 3, .lease_ms = 500};
+  config.membership = {.min_sites = 3, .lease_ms = 500, .weights = core::WeightRule::kTokens};
   config.eval = {.every_rounds = 0, .held_out = 0.1, .batches = 1};
   config.checkpoint = {.every_rounds = 0, .keep = 1};
   config.offload = {.k = 3, .subgroup = 5000};
@@ -130,7 +131,8 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":256,"max_position_embeddings":128,)"
       R"("rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"init_from":""},)"
       R"("inner":{"optimizer":"adamw","lr":0.003,"warmup_steps":50,"schedule":"cosine","beta1":0.9,)"
-      R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8,"sequence_length":0},)"
+      R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8,"sequence_length":0,"batch_per_rank":0,)"
+      R"("batch_by_site":{}},)"
       R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
       R"("fragment_sync_delay":1,"fragment_update_alpha":0.5,"first_send":"full",)"
       R"("fragment_offsets":[],"fragments":[]},)"

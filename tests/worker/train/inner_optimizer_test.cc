@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/check.h"
 #include "tests/worker/train/test_values.h"
 
 namespace causeway::worker {
