@@ -55,14 +55,14 @@ class Mesh final : public gloo::Context {
   void Connect(int other, const std::vector<char>& address) { transportContext_->getPair(other)->connect(address); }
 };
 
-class GlooWire final : public Wire {
+// A rank says why it gives up before its connections close. Thread-safe.
+class Reasons {
  public:
-  GlooWire(std::shared_ptr<Mesh> mesh, std::vector<std::string> hosts)
-      : mesh_(std::move(mesh)), hosts_(std::move(hosts)), reasons_(hosts_.size()) {
-    for (int other = 0; other < world(); ++other) {
-      if (other == rank()) continue;
+  explicit Reasons(Mesh& mesh) : reasons_(mesh.size) {
+    for (int other = 0; other < mesh.size; ++other) {
+      if (other == mesh.rank) continue;
       Reason& reason = reasons_[other];
-      reason.buffer = mesh_->createUnboundBuffer(reason.text.data(), reason.text.size());
+      reason.buffer = mesh.createUnboundBuffer(reason.text.data(), reason.text.size());
       try {
         reason.buffer->recv(other, kReasonTag);
       } catch (const std::exception&) {
@@ -70,6 +70,38 @@ class GlooWire final : public Wire {
       }
     }
   }
+
+  // One that has come, from any rank; `ended` has closed its connection, and its own may be on the way. "": none.
+  std::string Find(int ended) {
+    core::MutexLock lock(mutex_);
+    for (size_t rank = 0; rank < reasons_.size(); ++rank) {
+      Reason& reason = reasons_[rank];
+      if (reason.buffer == nullptr) continue;
+      try {
+        // Once one has failed, Gloo closes the others; those that have arrived are there all the same.
+        const std::chrono::milliseconds wait(static_cast<int>(rank) == ended ? 100 : 0);
+        if (reason.buffer->waitRecv(wait)) return reason.text.data();
+      } catch (const std::exception&) {
+        continue;
+      }
+    }
+    return "";
+  }
+
+ private:
+  struct Reason {
+    std::array<char, kReasonBytes> text = {};
+    std::unique_ptr<UnboundBuffer> buffer;
+  };
+
+  core::Mutex mutex_;
+  std::vector<Reason> reasons_ ABSL_GUARDED_BY(mutex_);
+};
+
+class GlooWire final : public Wire {
+ public:
+  GlooWire(std::shared_ptr<Mesh> mesh, std::vector<std::string> hosts)
+      : mesh_(std::move(mesh)), hosts_(std::move(hosts)), reasons_(*mesh_) {}
 
   ~GlooWire() override { Close(); }
 
@@ -157,32 +189,13 @@ class GlooWire final : public Wire {
     bool failed_ = false;
   };
 
-  // A rank says why it gives up before its connections close.
-  struct Reason {
-    std::array<char, kReasonBytes> text = {};
-    std::unique_ptr<UnboundBuffer> buffer;
-  };
-
   absl::Status WhyEnded(int other) {
     {
       core::MutexLock lock(mutex_);
       if (!failure_.ok()) return failure_;
     }
-    core::MutexLock lock(reasons_mutex_);
-    for (int rank = 0; rank < world(); ++rank) {
-      Reason& reason = reasons_[rank];
-      if (reason.buffer == nullptr) continue;
-      try {
-        // Once one has failed, Gloo closes the others; those that have arrived are there all the same.
-        if (reason.buffer->waitRecv(std::chrono::milliseconds(rank == other ? 100 : 0))) {
-          reason.buffer = nullptr;
-          return absl::AbortedError(reason.text.data());
-        }
-      } catch (const std::exception&) {
-        continue;
-      }
-    }
-    return absl::UnavailableError(NameOf(other) + " has ended");
+    const std::string reason = reasons_.Find(other);
+    return reason.empty() ? absl::UnavailableError(NameOf(other) + " has ended") : absl::AbortedError(reason);
   }
 
   void Close() {
@@ -195,8 +208,7 @@ class GlooWire final : public Wire {
 
   const std::shared_ptr<Mesh> mesh_;
   const std::vector<std::string> hosts_;
-  core::Mutex reasons_mutex_;
-  std::vector<Reason> reasons_ ABSL_GUARDED_BY(reasons_mutex_);
+  Reasons reasons_;
   core::Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::set<UnboundBuffer*> live_ ABSL_GUARDED_BY(mutex_);

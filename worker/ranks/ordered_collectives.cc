@@ -1,9 +1,7 @@
 #include "worker/ranks/ordered_collectives.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -38,12 +36,6 @@ void SumInOrder(const float* const* parts, int count, size_t size, float* sum) {
   }
 }
 
-std::vector<int> AllOf(const Wire* wire) {
-  std::vector<int> ranks(wire == nullptr ? 1 : wire->world());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 }  // namespace
 
 struct OrderedCollectives::Call {
@@ -63,185 +55,63 @@ struct OrderedCollectives::Call {
   bool Inline() const { return bytes <= kInline; }
 };
 
-struct OrderedCollectives::Pending {
-  int rank = 0;
-  std::unique_ptr<Wire::Transfer> transfer;
-};
-
-OrderedCollectives::OrderedCollectives(std::shared_ptr<Wire> wire)
-    : OrderedCollectives(wire, AllOf(wire.get()), /*channel=*/0) {}
-
-OrderedCollectives::OrderedCollectives(std::shared_ptr<Wire> wire, std::vector<int> members, uint32_t channel)
-    : wire_(std::move(wire)), members_(std::move(members)), channel_(channel) {
-  if (wire_ != nullptr) {
-    rank_ = static_cast<int>(std::ranges::find(members_, wire_->rank()) - members_.begin());
-    CHECK(rank_ < world());
-  }
-  thread_ = core::Thread([this] { Serve(); });
-}
-
-OrderedCollectives::~OrderedCollectives() {
-  bool under_way = false;
-  {
-    core::MutexLock lock(mutex_);
-    stopping_ = true;
-    under_way = !queue_.empty() && failure_.ok();
-    changed_.NotifyAll();
-  }
-  if (under_way) Abort("its group ended with operations under way");
-  thread_.Join();
-}
-
-std::string OrderedCollectives::NameOf(int rank) const {
-  return wire_ == nullptr ? "rank 0 of 1" : wire_->NameOf(members_[rank]);
-}
-
-std::vector<int> OrderedCollectives::Others() const {
-  std::vector<int> others;
-  for (int rank = 0; rank < world(); ++rank) {
-    if (rank != rank_) others.push_back(rank);
-  }
-  return others;
-}
-
-// ---- The queue ----
-
 template <typename Run>
 Collectives::Ticket OrderedCollectives::Post(const Call& call, Run run) {
-  core::MutexLock lock(mutex_);
-  if (failure_.ok()) {
-    queue_.push_back({call.Name(), [call, run = std::move(run)] { return run(call); }});
-    changed_.NotifyAll();
-  }
-  return ++posted_;
-}
-
-void OrderedCollectives::Serve() {
-  while (true) {
-    Operation* operation = nullptr;
-    {
-      core::MutexLock lock(mutex_);
-      lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      operation = &queue_.front();  // stays in place: others only append
-    }
-    const absl::Status status = operation->run();
-    if (!status.ok()) Fail(status, std::string(status.message()));  // it names a rank
-    core::MutexLock lock(mutex_);
-    awaited_ = -1;
-    if (!failure_.ok()) {
-      queue_.clear();
-    } else {
-      queue_.pop_front();
-      ++done_;
-    }
-    changed_.NotifyAll();
-  }
-}
-
-void OrderedCollectives::Fail(const absl::Status& failure, const std::string& for_others) {
-  {
-    core::MutexLock lock(mutex_);
-    if (!failure_.ok()) return;
-    failure_ = failure;
-    changed_.NotifyAll();
-  }
-  if (wire_ != nullptr) wire_->Abort(for_others);
+  return queue_.Post({call.Name(), [call, run = std::move(run)] { return run(call); }});
 }
 
 void OrderedCollectives::Abort(const std::string& reason) {
-  Fail(absl::AbortedError(reason), absl::StrCat(NameOf(rank_), ": ", reason));
+  queue_.Fail(absl::AbortedError(reason), absl::StrCat(NameOf(rank()), ": ", reason));
 }
 
-absl::Status OrderedCollectives::Await(Ticket ticket, Timeout timeout) {
-  const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ >= ticket || !failure_.ok(); };
-  core::MutexLock lock(mutex_);
-  if (!lock.WaitFor(changed_, timeout, over)) {
-    const std::string silent =
-        absl::StrFormat("%s has said nothing for %.1f s: %s is not done", NameOf(awaited_ < 0 ? rank_ : awaited_),
-                        std::chrono::duration<double>(timeout).count(), queue_.front().name);
-    mutex_.Unlock();
-    Fail(absl::DeadlineExceededError(silent), silent);
-    mutex_.Lock();
-  }
-  if (done_ >= ticket) return absl::OkStatus();
-  // Until then the operation under way may still touch its memory.
-  lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return queue_.empty(); });
-  return failure_;
-}
-
-// ---- Transfers ----
-
-void OrderedCollectives::StartSend(int to, bool values, std::span<const std::byte> bytes,
-                                   std::vector<Pending>& pending) {
-  if (bytes.empty()) return;
-  sent_bytes_ += values ? static_cast<int64_t>(bytes.size()) : 0;
-  pending.push_back({to, wire_->Send(members_[to], uint64_t{channel_} << 1 | (values ? 1 : 0), bytes)});
-}
-
-void OrderedCollectives::StartReceive(int from, bool values, std::span<std::byte> bytes,
-                                      std::vector<Pending>& pending) {
-  if (bytes.empty()) return;
-  pending.push_back({from, wire_->Receive(members_[from], uint64_t{channel_} << 1 | (values ? 1 : 0), bytes)});
-}
-
-absl::Status OrderedCollectives::AwaitAll(std::vector<Pending>& pending) {
-  for (Pending& one : pending) {
-    {
-      core::MutexLock lock(mutex_);
-      awaited_ = one.rank;
-    }
-    RETURN_IF_ERROR(one.transfer->Await());
-  }
-  return absl::OkStatus();
-}
+// ---- What operations are made of ----
 
 absl::Status OrderedCollectives::Check(const Call& mine, const Call& theirs, int rank) const {
   if (mine.kind == theirs.kind && mine.root == theirs.root && mine.number == theirs.number &&
       mine.bytes == theirs.bytes) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat(NameOf(rank), ": expected ", mine.Name(), ", as ", NameOf(rank_), " does, got ", theirs.Name()));
+  return absl::FailedPreconditionError(absl::StrCat(NameOf(rank), ": expected ", mine.Name(), ", as ",
+                                                    NameOf(this->rank()), " does, got ", theirs.Name()));
 }
 
 absl::StatusOr<std::vector<OrderedCollectives::Call>> OrderedCollectives::Meet(const Call& call) {
   std::vector<Call> calls(world());
-  std::vector<Pending> pending;
-  for (const int rank : Others()) {
-    StartReceive(rank, /*values=*/false, BytesOf(std::span(&calls[rank], 1)), pending);
-    StartSend(rank, /*values=*/false, BytesOf(std::span(&call, 1)), pending);
+  Transfers transfers(peers_, queue_);
+  for (const int rank : peers_.Others()) {
+    transfers.Receive(rank, Transfers::Kind::kCall, BytesOf(std::span(&calls[rank], 1)));
+    transfers.Send(rank, Transfers::Kind::kCall, BytesOf(std::span(&call, 1)));
   }
-  RETURN_IF_ERROR(AwaitAll(pending));
-  calls[rank_] = call;
-  for (const int rank : Others()) RETURN_IF_ERROR(Check(call, calls[rank], rank));
-  if (call.Inline()) sent_bytes_ += static_cast<int64_t>(call.bytes) * (world() - 1);
+  RETURN_IF_ERROR(transfers.Await());
+  calls[rank()] = call;
+  for (const int rank : peers_.Others()) RETURN_IF_ERROR(Check(call, calls[rank], rank));
+  if (call.Inline()) peers_.Count(static_cast<int64_t>(call.bytes) * (world() - 1));
   return calls;
 }
 
 absl::Status OrderedCollectives::ExchangeAndSum(std::span<const std::span<const float>> parts, std::span<float> sum) {
   received_.resize(std::max(received_.size(), sum.size() * parts.size()));
   std::vector<const float*> sources(parts.size());
-  std::vector<Pending> pending;
-  for (const int rank : Others()) {
+  Transfers transfers(peers_, queue_);
+  for (const int rank : peers_.Others()) {
     const std::span<float> from = std::span(received_).subspan(sum.size() * rank, sum.size());
     sources[rank] = from.data();
-    StartReceive(rank, /*values=*/true, BytesOf(from), pending);
-    StartSend(rank, /*values=*/true, BytesOf(parts[rank]), pending);
+    transfers.Receive(rank, Transfers::Kind::kValues, BytesOf(from));
+    transfers.Send(rank, Transfers::Kind::kValues, BytesOf(parts[rank]));
   }
-  sources[rank_] = parts[rank_].data();
-  RETURN_IF_ERROR(AwaitAll(pending));
+  sources[rank()] = parts[rank()].data();
+  RETURN_IF_ERROR(transfers.Await());
   SumInOrder(sources.data(), world(), sum.size(), sum.data());
   return absl::OkStatus();
 }
 
 absl::Status OrderedCollectives::ExchangeParts(std::span<const std::span<std::byte>> parts) {
-  std::vector<Pending> pending;
-  for (const int rank : Others()) {
-    StartReceive(rank, /*values=*/true, parts[rank], pending);
-    StartSend(rank, /*values=*/true, parts[rank_], pending);
+  Transfers transfers(peers_, queue_);
+  for (const int rank : peers_.Others()) {
+    transfers.Receive(rank, Transfers::Kind::kValues, parts[rank]);
+    transfers.Send(rank, Transfers::Kind::kValues, parts[this->rank()]);
   }
-  return AwaitAll(pending);
+  return transfers.Await();
 }
 
 // ---- The operations ----
@@ -264,7 +134,7 @@ absl::Status OrderedCollectives::Reduce(const Call& call, std::span<float> value
       const std::span<float> part = slice.subspan(begin, slice.size() * (rank + 1) / world() - begin);
       parts[rank] = part;
       bytes[rank] = BytesOf(part);
-      if (rank == rank_) own = part;
+      if (rank == peers_.rank()) own = part;
     }
     RETURN_IF_ERROR(ExchangeAndSum(parts, own));
     RETURN_IF_ERROR(ExchangeParts(bytes));
@@ -294,7 +164,7 @@ Collectives::Ticket OrderedCollectives::AllGather(std::span<const std::byte> par
 absl::Status OrderedCollectives::Gather(const Call& call, std::span<const std::byte> part, std::span<std::byte> all) {
   std::vector<std::span<std::byte>> parts(world());
   for (int rank = 0; rank < world(); ++rank) parts[rank] = all.subspan(part.size() * rank, part.size());
-  if (!part.empty()) std::memmove(parts[rank_].data(), part.data(), part.size());
+  if (!part.empty()) std::memmove(parts[rank()].data(), part.data(), part.size());
   if (world() == 1) return absl::OkStatus();
   Call mine = call;
   if (call.Inline() && !part.empty()) std::memcpy(mine.values, part.data(), part.size());
@@ -308,18 +178,19 @@ Collectives::Ticket OrderedCollectives::Broadcast(std::span<std::byte> bytes, in
   CHECK(root >= 0 && root < world());
   return Post(Call{.kind = Kind::kBroadcast, .root = root, .number = ++asked_, .bytes = bytes.size()},
               [this, bytes](const Call& call) {
-                return call.root == rank_ ? SendTo(call, bytes, Others()) : ReceiveFrom(call, bytes, call.root);
+                return call.root == this->rank() ? SendTo(call, bytes, peers_.Others())
+                                                 : ReceiveFrom(call, bytes, call.root);
               });
 }
 
 Collectives::Ticket OrderedCollectives::Send(std::span<const std::byte> bytes, int to) {
-  CHECK(to >= 0 && to < world() && to != rank_);
+  CHECK(to >= 0 && to < world() && to != rank());
   return Post(Call{.kind = Kind::kSend, .bytes = bytes.size()},
               [this, bytes, to](const Call& call) { return SendTo(call, bytes, {to}); });
 }
 
 Collectives::Ticket OrderedCollectives::Receive(std::span<std::byte> bytes, int from) {
-  CHECK(from >= 0 && from < world() && from != rank_);
+  CHECK(from >= 0 && from < world() && from != rank());
   return Post(Call{.kind = Kind::kSend, .bytes = bytes.size()},
               [this, bytes, from](const Call& call) { return ReceiveFrom(call, bytes, from); });
 }
@@ -328,31 +199,30 @@ absl::Status OrderedCollectives::SendTo(const Call& call, std::span<const std::b
                                         const std::vector<int>& ranks) {
   Call first = call;
   if (call.Inline() && !bytes.empty()) std::memcpy(first.values, bytes.data(), bytes.size());
-  std::vector<Pending> pending;
+  Transfers transfers(peers_, queue_);
   for (const int rank : ranks) {
-    StartSend(rank, /*values=*/false, BytesOf(std::span<const Call>(&first, 1)), pending);
+    transfers.Send(rank, Transfers::Kind::kCall, BytesOf(std::span<const Call>(&first, 1)));
     if (call.Inline()) {
-      sent_bytes_ += static_cast<int64_t>(bytes.size());
+      peers_.Count(std::ssize(bytes));
     } else {
-      StartSend(rank, /*values=*/true, bytes, pending);
+      transfers.Send(rank, Transfers::Kind::kValues, bytes);
     }
   }
-  return AwaitAll(pending);
+  return transfers.Await();
 }
 
 absl::Status OrderedCollectives::ReceiveFrom(const Call& call, std::span<std::byte> bytes, int rank) {
   Call first;
-  std::vector<Pending> pending;
-  StartReceive(rank, /*values=*/false, BytesOf(std::span(&first, 1)), pending);
-  RETURN_IF_ERROR(AwaitAll(pending));
+  Transfers transfers(peers_, queue_);
+  transfers.Receive(rank, Transfers::Kind::kCall, BytesOf(std::span(&first, 1)));
+  RETURN_IF_ERROR(transfers.Await());
   RETURN_IF_ERROR(Check(call, first, rank));
   if (call.Inline()) {
     if (!bytes.empty()) std::memcpy(bytes.data(), first.values, bytes.size());
     return absl::OkStatus();
   }
-  pending.clear();
-  StartReceive(rank, /*values=*/true, bytes, pending);
-  return AwaitAll(pending);
+  transfers.Receive(rank, Transfers::Kind::kValues, bytes);
+  return transfers.Await();
 }
 
 Collectives::Ticket OrderedCollectives::Barrier() {
@@ -365,22 +235,22 @@ absl::StatusOr<std::unique_ptr<Collectives>> OrderedCollectives::Split(int color
     int32_t color;
     uint32_t next_channel;
   };
-  const Choice mine{color, wire_ == nullptr ? 0 : wire_->next_channel().load()};
+  const Choice mine{color, peers_.next_channel()};
   std::vector<Choice> choices(world());
   RETURN_IF_ERROR(Await(AllGather(BytesOf(std::span(&mine, 1)), BytesOf(std::span(choices))), timeout));
-  std::vector<int> members;
+  std::vector<int> ranks;
   std::vector<int32_t> colors;
-  uint32_t next_channel = 0;
+  uint32_t channel = 0;
   for (int rank = 0; rank < world(); ++rank) {
-    if (choices[rank].color == color) members.push_back(members_[rank]);
+    if (choices[rank].color == color) ranks.push_back(rank);
     colors.push_back(choices[rank].color);
-    next_channel = std::max(next_channel, choices[rank].next_channel);
+    channel = std::max(channel, choices[rank].next_channel);
   }
   std::ranges::sort(colors);
   colors.erase(std::unique(colors.begin(), colors.end()), colors.end());
-  const auto index = static_cast<uint32_t>(std::ranges::find(colors, color) - colors.begin());
-  if (wire_ != nullptr) wire_->next_channel() = next_channel + static_cast<uint32_t>(colors.size());
-  return std::unique_ptr<Collectives>(new OrderedCollectives(wire_, std::move(members), next_channel + index));
+  peers_.TakeChannelsTo(channel + static_cast<uint32_t>(colors.size()));
+  channel += static_cast<uint32_t>(std::ranges::find(colors, color) - colors.begin());
+  return std::unique_ptr<Collectives>(new OrderedCollectives(peers_, ranks, channel));
 }
 
 }  // namespace causeway::worker

@@ -1,0 +1,51 @@
+// The operations that a rank has asked for, run one after the other on a thread of their own.
+//
+//   Post(operation) ─► ticket ─► … ─► Await(ticket, timeout): done, or the first failure of all
+//
+// After a failure nothing runs any more. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "core/mutex.h"
+#include "core/thread.h"
+#include "worker/ranks/collectives.h"
+
+namespace causeway::worker {
+
+class OperationQueue {
+ public:
+  // `failed(reason)` is called once, by whoever notices first, and must make the operation under way end.
+  // `name_of(rank)`: for sentences; −1 is this rank.
+  OperationQueue(std::function<void(const std::string& reason)> failed, std::function<std::string(int rank)> name_of);
+  ~OperationQueue();
+
+  struct Operation {
+    std::string name;
+    std::function<absl::Status()> run;  // its failures name the rank that is to blame
+  };
+  Collectives::Ticket Post(Operation operation);
+  absl::Status Await(Collectives::Ticket ticket, Collectives::Timeout timeout);
+  void Fail(const absl::Status& failure, const std::string& reason);  // unless it has failed before
+
+  void NowAwaits(int rank);  // says the operation under way
+
+ private:
+  void Serve();
+
+  const std::function<void(const std::string& reason)> failed_;
+  const std::function<std::string(int rank)> name_of_;
+  core::Mutex mutex_;
+  core::Condition changed_;
+  std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);  // the front runs
+  int64_t posted_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // the first
+  int awaited_ ABSL_GUARDED_BY(mutex_) = -1;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  core::Thread thread_;  // last: it calls us
+};
+
+}  // namespace causeway::worker
