@@ -44,13 +44,16 @@ const NcclApi& Fake() {
   return **loaded;
 }
 
-std::vector<absl::StatusOr<std::unique_ptr<Collectives>>> TryRanks(int world, Collectives::Timeout timeout) {
+// `last` is the library of the last rank.
+std::vector<absl::StatusOr<std::unique_ptr<Collectives>>> TryRanks(int world, Collectives::Timeout timeout,
+                                                                   const NcclApi& last = Fake()) {
   const NcclApi& nccl = Fake();
   ThreadRanks ranks(world);
   std::vector<absl::StatusOr<std::unique_ptr<Collectives>>> made(world);
   OnRanks(world, [&](int rank) {
     OrderedCollectives control(world == 1 ? nullptr : ranks.wire(rank));
-    made[rank] = MakeNcclCollectives(nccl, control, std::make_shared<FakeStreamHooks>(), timeout);
+    made[rank] =
+        MakeNcclCollectives(rank == world - 1 ? last : nccl, control, std::make_shared<FakeStreamHooks>(), timeout);
     return made[rank].status();
   });
   return made;
@@ -131,6 +134,25 @@ TEST(NcclTest, ACommunicatorThatIsRefusedEndsAllRanksWithNcclsWords) {
     EXPECT_THAT(made.status().message(), HasSubstr("NCCL: joining 2 ranks as rank"));
     EXPECT_THAT(made.status().message(), HasSubstr("has failed: unhandled cuda error (from the fake NCCL)"));
   }
+}
+
+TEST(NcclTest, RanksWithDifferentVersionsAreRefusedWithBoth) {
+  NcclApi other = Fake();
+  other.version = 22809;
+  for (const auto& made : TryRanks(2, kLong, other)) {
+    EXPECT_THAT(std::string(made.status().message()),
+                MatchesRegex(".*NCCL: expected version 2.14.3, as rank 0 of 2 \\(.*\\) has, got 2.28.9 in .*"));
+  }
+}
+
+TEST(NcclTest, ACommunicatorThatNeverComesEndsAfterTheTimeout) {
+  NcclApi stuck = Fake();
+  stuck.get_async_error = [](NcclComm*, NcclResult* error) {
+    *error = NcclResult::kInProgress;
+    return NcclResult::kSuccess;
+  };
+  const absl::Status status = TryRanks(1, std::chrono::milliseconds(200), stuck)[0].status();
+  EXPECT_EQ(status, absl::DeadlineExceededError("NCCL: a group of 1 ranks is not made after 0.2 s"));
 }
 
 TEST(NcclTest, AnOperationThatNeverEndsIsNamedAfterItsTimeout) {
