@@ -4,10 +4,11 @@
 //                                        │
 //                          ncclCommGetAsyncError: an error ──► the group has failed, and ncclCommAbort
 //
-// One thread makes all calls of a communicator, so that none meets an abort, and so that a deadline holds however long
-// NCCL takes to connect. NCCL chooses the order of sums; it is the same on all ranks. NCCL does not find ranks whose
-// orders of operations differ: they wait until the deadline. Nor does it know for which rank it waits; that a rank has
-// ended is heard on the host (worker/ranks/shared_fate.h).
+// Values must lie in device memory before the call: the stream waits for no other. One thread makes all
+// calls of a communicator, so that none meets an abort, and so that a deadline holds however long NCCL takes to
+// connect. NCCL chooses the order of sums; it is the same on all ranks. NCCL does not find ranks whose orders of
+// operations differ: they wait until the deadline. Nor does it know for which rank it waits; that a rank has ended is
+// heard on the host (worker/ranks/shared_fate.h).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What NcclCollectives needs of a device: one stream, events on it, and memory.
+// A device as NcclCollectives needs it: one stream, events on it, and memory.
 //
 //   NCCL's kernels ──► stream() ──► Record() = 7      an event has come when all that was queued before it is done;
 //                                   Done(7)?          events are numbered from 1, and come in their order

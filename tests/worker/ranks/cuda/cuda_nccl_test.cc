@@ -25,6 +25,7 @@ class DeviceTestMemory final : public TestMemory {
     CHECK(cudaMalloc(&memory, bytes.size()) == cudaSuccess);
     kept_.push_back(memory);
     CHECK(cudaMemcpy(memory, bytes.data(), bytes.size(), cudaMemcpyHostToDevice) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess);  // the copy may still be on its way
     return {static_cast<std::byte*>(memory), bytes.size()};
   }
   std::vector<std::byte> Get(std::span<const std::byte> bytes) override {
