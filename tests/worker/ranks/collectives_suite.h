@@ -22,6 +22,9 @@ class CollectivesSuite : public ::testing::TestWithParam<std::tuple<Implementati
   int world() const { return std::get<1>(GetParam()); }
   void SetUp() override {
     if (world() > std::get<0>(GetParam()).most_ranks) GTEST_SKIP() << "this implementation has fewer ranks here";
+    if (const auto& why_not = std::get<0>(GetParam()).why_not) {
+      if (const std::string reason = why_not(); !reason.empty()) GTEST_SKIP() << reason;
+    }
     ranks_ = std::get<0>(GetParam()).make(world());
   }
 

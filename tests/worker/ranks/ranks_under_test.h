@@ -55,6 +55,7 @@ struct Implementation {
   std::string name;
   MakeRanks make;
   int most_ranks = 4;
+  std::function<std::string()> why_not;  // why it cannot be tested here; empty: it can
 
   friend void PrintTo(const Implementation& implementation, std::ostream* out) { *out << implementation.name; }
 };

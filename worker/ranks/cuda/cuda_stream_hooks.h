@@ -1,0 +1,19 @@
+// The stream of a GPU that NcclCollectives queues on (worker/ranks/stream_hooks.h): a stream of its own, which does not
+// wait for the default stream, and CUDA's events on it.
+//
+//   Record() = 7 ──► cudaEventRecord      Done(7) ──► cudaEventQuery of the events from the first that has not come;
+//   one
+//                                                     that has come is used again
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/ranks/stream_hooks.h"
+
+namespace causeway::worker {
+
+// `device` counts those that CUDA shows, from 0. UNAVAILABLE, with CUDA's text, where it has none of that number.
+absl::StatusOr<std::shared_ptr<StreamHooks>> MakeCudaStreamHooks(int device);
+
+}  // namespace causeway::worker
