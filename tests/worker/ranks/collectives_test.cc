@@ -1,63 +1,14 @@
 #include <chrono>
 
-#include "absl/strings/str_format.h"
 #include "core/clock.h"
-#include "core/mutex.h"
 #include "tests/worker/ranks/collectives_suite.h"
-#include "worker/ranks/gloo_wire.h"
-#include "worker/ranks/ordered_collectives.h"
-#include "worker/ranks/thread_wire.h"
+#include "tests/worker/ranks/gloo_ranks.h"
 
 namespace causeway::worker {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-
-std::vector<RankUnderTest> OverThreads(int world) {
-  ThreadRanks ranks(world);
-  std::vector<RankUnderTest> result(world);
-  for (int rank = 0; rank < world; ++rank) {
-    result[rank].collectives = std::make_unique<OrderedCollectives>(world == 1 ? nullptr : ranks.wire(rank));
-  }
-  return result;
-}
-
-// An all-gather of contacts between threads, which processes do by their rendezvous.
-class Exchange {
- public:
-  explicit Exchange(int world) : all_(world) {}
-
-  std::vector<RankContact> operator()(int rank, const RankContact& mine) {
-    core::MutexLock lock(mutex_);
-    all_[rank] = mine;
-    ++here_;
-    changed_.NotifyAll();
-    lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return here_ == std::ssize(all_); });
-    return all_;
-  }
-
- private:
-  core::Mutex mutex_;
-  core::Condition changed_;
-  std::vector<RankContact> all_ ABSL_GUARDED_BY(mutex_);
-  int64_t here_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
-std::vector<RankUnderTest> OverGloo(int world) {
-  Exchange exchange(world);
-  std::vector<RankUnderTest> result(world);
-  const std::vector<absl::Status> made = OnRanks(world, [&](int rank) -> absl::Status {
-    ASSIGN_OR_RETURN(
-        std::shared_ptr<Wire> wire,
-        ConnectByGloo({.rank = rank, .world = world, .host = "here", .address = "127.0.0.1", .timeout_s = 30},
-                      [&](const RankContact& mine) { return exchange(rank, mine); }));
-    result[rank].collectives = std::make_unique<OrderedCollectives>(std::move(wire));
-    return absl::OkStatus();
-  });
-  for (const absl::Status& status : made) CHECK(status.ok());
-  return result;
-}
 
 INSTANTIATE_TEST_SUITE_P(Threads, CollectivesSuite,
                          ::testing::Combine(::testing::Values(Implementation{"threads", OverThreads}),
@@ -68,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(Gloo, CollectivesSuite,
                                             ::testing::Values(2, 3, 4)),
                          SuiteName);
 
-// ---- What the ordered ones promise beyond the suite ----
+// ---- Promises of the ordered ones, beyond the suite ----
 
 class OrderedTest : public ::testing::TestWithParam<Implementation> {};
 
