@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -320,7 +321,9 @@ absl::StatusOr<std::unique_ptr<worker::SiteRanks>> OpenRanks() {
 // The ranks of --nproc, as processes of their own.
 int Launch(int argc, char** argv) {
   const int ranks = absl::GetFlag(FLAGS_nproc);
-  worker::LaunchOptions options{.ranks = ranks, .bind = absl::GetFlag(FLAGS_bind) == "auto"};
+  worker::LaunchOptions options{.ranks = ranks,
+                                .bind = absl::GetFlag(FLAGS_bind) == "auto",
+                                .grace_s = std::min(10.0, absl::GetFlag(FLAGS_rank_timeout_s))};
   if (ranks < 1 || ranks > worker::kMostRanks) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
                                          "--nproc: expected 1 to ", worker::kMostRanks, " ranks, got ", ranks)));
