@@ -40,6 +40,7 @@ CALIBRATION_S = 6
 CALIBRATION_STOP_GRACE_S = 5  # nobody needs what it leaves
 EVALUATION_SHARE = 0.05  # of the time, which one built-in site spends on the eval loss; the calibration has none
 MIN_ROUNDS = 3  # a shorter run would show nothing
+RANKS = (1, 2, 4, 8)
 DONE_TIMEOUT_S = 30  # for the coordinator to notice that all sites have left
 
 
@@ -62,6 +63,8 @@ def parse_arguments(arguments):
         "between them. Ctrl-C stops everything.")
     parser.add_argument("--minutes", type=float, default=3, metavar="N", help="how long to train")
     parser.add_argument("--sites", type=int, default=3, metavar="N", help="how many sites")
+    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="how many processes train in each site, which "
+                        "crosses to the others as one (docs/ranks.md)")
     parser.add_argument("--data", metavar="FILE", help="a text file, a .bin of uint16 tokens, or a folder of such "
                         "shards, instead of Debian's English dictionary; with --torch only text")
     parser.add_argument("--torch", nargs="?", const="", metavar="PYTHON", help="train with examples/plain.py, PyTorch "
@@ -75,6 +78,8 @@ def parse_arguments(arguments):
         parser.error(f"--minutes={options.minutes}: expected more than 0 and at most a day")
     if not 1 <= options.sites <= 64:
         parser.error(f"--sites={options.sites}: expected 1 to 64")
+    if options.ranks not in RANKS:
+        parser.error(f"--ranks={options.ranks}: expected one of {', '.join(map(str, RANKS))}, which divide the batch")
     return options
 
 
@@ -179,7 +184,7 @@ def calibrate(out, trainer, sites):
     config = run_yaml(trainer, CALIBRATION_ID, 0, sites)
     samples = {}  # site ─► [(time, step)]
     start = time.monotonic()
-    with Stack(BINARIES, out / "calibration", config, trainer.site, sites) as stack:
+    with Stack(BINARIES, out / "calibration", config, trainer.site, sites, trainer.ranks) as stack:
         while not calibrated(samples, sites):
             time.sleep(CALIBRATION_POLL_S)
             status = stack.status()
@@ -236,7 +241,7 @@ def status_line(addresses, folder):
 def train(out, trainer, sites, steps):
     """The run, its export and evaluation: the content of result.json."""
     export_dir = out / "export"
-    with Stack(BINARIES, out, run_yaml(trainer, RUN_ID, steps, sites), trainer.site, sites) as stack:
+    with Stack(BINARIES, out, run_yaml(trainer, RUN_ID, steps, sites), trainer.site, sites, trainer.ranks) as stack:
         say(status_line(stack.addresses, out))
         status, training_s = watch(stack, trainer, steps)
         stack.export("export", export_dir)
@@ -247,7 +252,9 @@ def train(out, trainer, sites, steps):
 
 
 def chosen_trainer(options):
-    return BuiltInTrainer() if options.torch is None else TorchTrainer(options.torch, BUILD, LIBRARY)
+    if options.torch is None:
+        return BuiltInTrainer(options.ranks)
+    return TorchTrainer(options.torch, BUILD, LIBRARY, options.ranks)
 
 
 def quickstart(options):
@@ -257,7 +264,8 @@ def quickstart(options):
     sites = site_names(options.sites)
     with take_out_folder(parent):
         data = prepare(data, trainer)
-        say(f"Trains on {data} ({table.size(data.stat().st_size)}) in {len(sites)} sites: {', '.join(sites)}.")
+        ranks = f" of {options.ranks} ranks each" if options.ranks > 1 else ""
+        say(f"Trains on {data} ({table.size(data.stat().st_size)}) in {len(sites)} sites{ranks}: {', '.join(sites)}.")
         out = new_run_folder(parent)
         trainer.take(data, sites, out)
         say("Measures how many steps fit …")

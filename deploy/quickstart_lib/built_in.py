@@ -12,7 +12,8 @@ class BuiltInTrainer:
     targets = ("causeway-worker",)
     calibration_timeout_s = 120  # even a slow machine takes its first steps before that
 
-    def __init__(self):
+    def __init__(self, ranks=1):
+        self.ranks = ranks  # of each site
         self._data = self._vocab = None
 
     @staticmethod
@@ -33,7 +34,9 @@ class BuiltInTrainer:
 
     def site(self, name, coordinator):
         """Command and environment of a site."""
-        return ["causeway-worker", f"--coordinator={coordinator}", f"--site={name}", f"--data={self._data}"], {}
+        # The ranks of all sites share the cores.
+        ranks = [f"--nproc={self.ranks}", "--bind=none"] if self.ranks > 1 else []
+        return ["causeway-worker", f"--coordinator={coordinator}", f"--site={name}", f"--data={self._data}", *ranks], {}
 
     def training_begins(self, stack):
         """The coordinator knows the loss at the start from a site's evaluation."""

@@ -76,8 +76,10 @@ class Part:
 class Stack:
     """A run in `folder`: run.yaml, state/, and a log for each part. Use as a context: leaving it stops all."""
 
-    def __init__(self, binaries, folder, run_yaml, site, sites):
-        """Args: `site`: gives command and environment of a site, from its name and the coordinator's address."""
+    def __init__(self, binaries, folder, run_yaml, site, sites, ranks=1):
+        """Args: `site`: gives command and environment of a site, from its name and the coordinator's address. `ranks`:
+        how many processes each of them starts."""
+        self.processes = len(sites) * ranks
         self.binaries = binaries
         self.folder = folder
         self.site = site
@@ -122,9 +124,9 @@ class Stack:
         self._heard_at = time.monotonic()
 
     def _start_sites(self):
-        # The sites share this machine's cores; BLAS and OpenMP would otherwise start a thread for each core in every
-        # site.
-        threads = str(max(1, len(os.sched_getaffinity(0)) // len(self.site_names)))
+        # The sites' processes share this machine's cores; BLAS and OpenMP would otherwise start a thread for each core in
+        # every one.
+        threads = str(max(1, len(os.sched_getaffinity(0)) // self.processes))
         for name in self.site_names:
             command, environment = self.site(name, self.addresses["grpc"])
             self.sites.append(self._start(name, *command, environment={

@@ -62,8 +62,13 @@ def head_lines(status, training_s, total_steps):
     ]
 
 
+def site_name(site):
+    ranks = site.get("ranks", {}).get("ranks", 1)
+    return f"{site['name']} ×{ranks}" if ranks > 1 else site["name"]
+
+
 def site_line(site):
-    return SITE_COLUMNS.format(site["name"], site["state"], site["step"], number(site["tokens_per_s"] or None, 0),
+    return SITE_COLUMNS.format(site_name(site), site["state"], site["step"], number(site["tokens_per_s"] or None, 0),
                                number(site["loss"]), f"{site['stall_s'] or 0:.1f} s",
                                with_rate(site["up_bytes"], site["up_bytes_per_s"]),
                                with_rate(site["down_bytes"], site["down_bytes_per_s"]),
@@ -83,7 +88,7 @@ def change_key(status):
 
 def change_line(status, training_s, total_steps):
     left = time_left(status, training_s, total_steps)
-    sites = "".join(f"  | {site['name']} step {site['step']} {number(site['tokens_per_s'] or None, 0)} tokens/s"
+    sites = "".join(f"  | {site_name(site)} step {site['step']} {number(site['tokens_per_s'] or None, 0)} tokens/s"
                     f" loss {number(site['loss'])}"
                     f" up {with_rate(site['up_bytes'], site['up_bytes_per_s'])}"
                     f" down {with_rate(site['down_bytes'], site['down_bytes_per_s'])}"

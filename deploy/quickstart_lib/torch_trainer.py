@@ -1,4 +1,5 @@
-"""deploy/quickstart --torch: the sites are examples/plain.py, each a process of a Python that has PyTorch.
+"""deploy/quickstart --torch: the sites are examples/plain.py, each a process of a Python that has PyTorch; with --ranks
+examples/ddp_site.py, under torchrun.
 
     text ─┬─ first 95 % ─► <run>/text/eu.txt, us.txt, … one for each site, which trains on all of it
           └─ last 5 %  ─► <run>/text/held_out.txt, which no site has
@@ -14,6 +15,7 @@ from quickstart_lib import corpus
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "plain.py"
+RANKS_EXAMPLE = ROOT / "examples" / "ddp_site.py"
 EVALUATION = pathlib.Path(__file__).with_name("torch_evaluation.py")
 
 MODULES = ("torch", "transformers", "safetensors", "numpy")
@@ -32,8 +34,9 @@ class TorchTrainer:
     targets = ("causeway_shared",)
     calibration_timeout_s = 600  # importing PyTorch in all sites at once takes minutes on a slow machine
 
-    def __init__(self, python, build, library):
+    def __init__(self, python, build, library, ranks=1):
         """Args: `python`: an interpreter that the user named, checked here; without, a virtual environment in `build`."""
+        self.ranks = ranks  # of each site
         self._environment = build / "torch"
         self._python = checked_python(python) if python else self._environment / "bin" / "python"
         self._makes_environment = not python
@@ -83,7 +86,10 @@ class TorchTrainer:
     def site(self, name, coordinator):
         """Command and environment of a site."""
         path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
-        return [self._python, EXAMPLE, self._text(name)], {
+        script = [EXAMPLE]
+        if self.ranks > 1:
+            script = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={self.ranks}", RANKS_EXAMPLE]
+        return [self._python, *script, self._text(name)], {
             "CAUSEWAY_COORDINATOR": coordinator, "CAUSEWAY_SITE": name, "CAUSEWAY_LIBRARY": str(self._library),
             "PYTHONPATH": path}
 

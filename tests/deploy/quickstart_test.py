@@ -16,7 +16,7 @@ import unittest.mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "deploy"))
 
 import quickstart
-from quickstart_lib import corpus, result, stack, table
+from quickstart_lib import built_in, corpus, result, stack, table
 
 
 def site_status(name, **changes):
@@ -52,6 +52,11 @@ class Table(unittest.TestCase):
         row = next(line for line in lines if line.startswith("asia"))
         self.assertEqual(["asia", "training", "40", "3000", "2.500", "0.5", "s", "1.5", "MB", "150", "kB/s", "1.4", "MB",
                           "140", "kB/s", "2:sending"], row.split())
+
+    def test_a_site_of_several_ranks_says_how_many(self):
+        sites = [site_status("eu", ranks={"ranks": 2}), site_status("us", ranks={"ranks": 1})]
+        lines = table.render(run_status(sites=sites), training_s=10, total_steps=100)
+        self.assertEqual([["eu", "×2"], ["us", "training"]], [line.split()[:2] for line in lines[3:]])
 
     def test_what_is_not_measured_yet_is_a_dash(self):
         lines = table.render(run_status(), training_s=10, total_steps=100)
@@ -335,6 +340,11 @@ class Parts(unittest.TestCase):
         with self.assertRaisesRegex(stack.PartFailed, f"eu ended with exit code 4:\n *{share} {share}\n"):
             with self.stack(self.LISTEN + "\nexec sleep 100", told) as running:
                 self.check_until_failure(running)
+
+    def test_each_site_starts_its_ranks_without_binding_them_to_the_cores_of_the_others(self):
+        command, _ = built_in.BuiltInTrainer(ranks=2).site("eu", "127.0.0.1:1")
+        self.assertEqual(["--nproc=2", "--bind=none"], command[-2:])
+        self.assertNotIn("--nproc=1", built_in.BuiltInTrainer().site("eu", "127.0.0.1:1")[0])
 
     def test_a_coordinator_that_does_not_start_is_reported(self):
         with self.assertRaisesRegex(stack.PartFailed, "coordinator ended with exit code 2:\n *bad key"):
