@@ -55,11 +55,11 @@ struct InnerConfig {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0.1;
-  double clip = 1.0;  // largest gradient norm; 0 = off
+  double clip = 1.0;                        // largest gradient norm; 0 = off
   int64_t batch_size = 8;                   // rows of a site's step
   std::map<SiteId, int64_t> batch_by_site;  // rows of sites that have more or fewer
   int64_t batch_per_rank = 0;               // rows of each rank instead, however many a site has; 0 = batch_size
-  int64_t sequence_length = 0;  // tokens of a training row; 0 = max_position_embeddings
+  int64_t sequence_length = 0;              // tokens of a training row; 0 = max_position_embeddings
 
   friend bool operator==(const InnerConfig&, const InnerConfig&) = default;
 };
@@ -115,7 +115,7 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   OffloadConfig offload;
 
-  // Rows of a step of `site`, which has so many ranks.
+  // Rows of a step of `site`, which has `ranks` ranks.
   int64_t BatchRows(const SiteId& site, int64_t ranks) const {
     if (inner.batch_per_rank > 0) return inner.batch_per_rank * ranks;
     const auto own = inner.batch_by_site.find(site);

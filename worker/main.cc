@@ -61,9 +61,10 @@ ABSL_FLAG(std::string, export_dtype, "float32",
 ABSL_FLAG(double, max_up_mbit, 0, "send payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(double, max_down_mbit, 0, "receive payload at no more than so many Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
-ABSL_FLAG(double, rank_timeout_s, 600,
-          "training stands still when no inner step was done for so many seconds, or a rank says nothing for so long: "
-          "the lease ends, and rounds go on");
+ABSL_FLAG(
+    double, rank_timeout_s, 600,
+    "seconds without an inner step, or a word from a rank, after which training stands still: the lease ends, and "
+    "rounds go on");
 ABSL_FLAG(int, nproc, 0,
           "start N ranks of this site on this machine, each with its share of the cores; 0 = be one rank, which the "
           "environment of torchrun, Slurm or Open MPI may say more of");

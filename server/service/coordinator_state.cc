@@ -11,6 +11,14 @@
 #include "transport/messages.h"
 
 namespace causeway::server {
+namespace {
+
+RoundRules RulesOf(const core::RunConfig& config, core::Shard shard) {
+  return {config.sync, config.membership, shard, config.values,
+          [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); }};
+}
+
+}  // namespace
 
 absl::Status Coordinator::Restore(StoredRun stored) {
   core::MutexLock lock(mutex_);
@@ -29,9 +37,8 @@ absl::Status Coordinator::Restore(StoredRun stored) {
                        model.seeder);
     BeginModel();
   }
-  const RoundRules rules{config.sync, config.membership, options_.shard, config.values,
-                         [config](const core::SiteId& site) { return config.MaxTokensPerStep(site); }};
-  rounds_ = std::make_unique<RoundTable>(rules, std::move(stored.rounds), started_ms_, model_.seeder());
+  rounds_ = std::make_unique<RoundTable>(RulesOf(config, options_.shard), std::move(stored.rounds), started_ms_,
+                                         model_.seeder());
   Note("start", "", -1, absl::StrCat("epoch ", journal_->epoch()));
   for (const std::string& repaired : journal_->repaired()) {
     spdlog::warn("{}", repaired);

@@ -55,7 +55,7 @@ class RanksTest(EndToEndTest):
 
 class WorldsTest(RanksTest):
     def bytes_of(self, ranks_of_sites):
-        """Trains with sites of so many ranks; all must hold the coordinator's anchors. Their bytes, in ascending order:
+        """Trains with a site of each number of ranks; all must hold the coordinator's anchors. Their bytes, in ascending order:
         one of them, whichever came first, has supplied the initial parameters."""
         sites = {f"{site}{ranks}": (f"--data={self.text()}", f"--nproc={ranks}")
                  for site, ranks in enumerate(ranks_of_sites)}
@@ -188,7 +188,7 @@ class FailuresTest(RanksTest):
         return run
 
     def fail(self, number, rank):
-        """What site a says and how long it takes to end after the signal, once site b has trained to the end."""
+        """The log of site a after the signal, and why the coordinator lost it, once site b has trained to the end."""
         run = self.start_pair()
         a, b = run.workers["a"], run.workers["b"]
         os.kill(rank_process(a, rank), number)

@@ -91,8 +91,6 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Beta", "inner: {beta1: 1}\n", "run.yaml:2: inner.beta1: expected 0 to less than 1, got 1"},
         Case{"Clip", "inner: {clip: -1}\n", "run.yaml:2: inner.clip: expected a number of 0 or more, got -1"},
         Case{"Batch", "inner: {batch_size: 0}\n", "run.yaml:2: inner.batch_size: expected 1 to 1048576, got 0"},
-        Case{"BatchBySite", "inner: {batch_by_site: {eu: 0}}\n",
-             "run.yaml:2: inner.batch_by_site.eu: expected 1 to 1048576, got 0"},
         Case{"BatchTwice", "inner: {batch_by_site: {eu: 4}, batch_per_rank: 8}\nmembership: {weights: tokens}\n",
              "run.yaml:2: inner.batch_per_rank: expected none beside inner.batch_by_site, got 8"},
         Case{"BatchAndUniform", "inner: {batch_by_site: {eu: 4}}\n",

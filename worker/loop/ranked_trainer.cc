@@ -52,7 +52,7 @@ replica::UnitRanges ParseMove(const std::string& payload, replica::Movement& mov
   return ranges;
 }
 
-// ---- What must be equal on all ranks ----
+// ---- Equality of the ranks ----
 
 uint64_t DigestOf(Trainer& trainer, const replica::UnitRanges& ranges) {
   uint64_t digest = 0;

@@ -68,7 +68,7 @@ class Collectives {
   // Gives up: what is under way ends here at once, and on the other ranks as soon as they hear the reason.
   virtual void Abort(const std::string& reason) = 0;
 
-  // What this rank has sent to others, without what the transport adds.
+  // The bytes that this rank has sent to others, without those that the transport adds.
   virtual int64_t sent_bytes() const = 0;
 };
 

@@ -17,7 +17,7 @@ namespace causeway::worker {
 
 class OperationQueue {
  public:
-  // `failed(reason)` is called once, by whoever notices first, and must make the operation under way end.
+  // `failed(reason)` is called once, on the thread that notices first, and must make the operation under way end.
   // `name_of(rank)`: for sentences; −1 is this rank.
   OperationQueue(std::function<void(const std::string& reason)> failed, std::function<std::string(int rank)> name_of);
   ~OperationQueue();

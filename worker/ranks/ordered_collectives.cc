@@ -17,7 +17,7 @@ constexpr const char* kNames[] = {"all-reduce", "reduce-scatter", "all-gather", 
 
 constexpr size_t kInline = 40;  // bytes of values that travel in the first 64
 
-// An all-reduce takes so many values at a time, which bounds the memory for those of the other ranks.
+// The values that an all-reduce takes at a time, which bounds the memory for those of the other ranks.
 constexpr size_t kSliceValues = size_t{4} << 20;
 
 // sum ← parts[0] + parts[1] + …, in this order for each value. `sum` may be one of the parts.
@@ -53,6 +53,14 @@ struct OrderedCollectives::Call {
     return name;
   }
   bool Inline() const { return bytes <= kInline; }
+  // Whether the call of the rank `theirs_name` meets this one.
+  absl::Status Expect(const Call& theirs, const std::string& theirs_name) const {
+    if (kind == theirs.kind && root == theirs.root && number == theirs.number && bytes == theirs.bytes) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat(theirs_name, ": expected ", Name(), ", as the others do, got ", theirs.Name()));
+  }
 };
 
 template <typename Run>
@@ -64,16 +72,7 @@ void OrderedCollectives::Abort(const std::string& reason) {
   queue_.Fail(absl::AbortedError(reason), absl::StrCat(NameOf(rank()), ": ", reason));
 }
 
-// ---- What operations are made of ----
-
-absl::Status OrderedCollectives::Check(const Call& mine, const Call& theirs, int rank) const {
-  if (mine.kind == theirs.kind && mine.root == theirs.root && mine.number == theirs.number &&
-      mine.bytes == theirs.bytes) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(absl::StrCat(NameOf(rank), ": expected ", mine.Name(), ", as ",
-                                                    NameOf(this->rank()), " does, got ", theirs.Name()));
-}
+// ---- Parts of the operations ----
 
 absl::StatusOr<std::vector<OrderedCollectives::Call>> OrderedCollectives::Meet(const Call& call) {
   std::vector<Call> calls(world());
@@ -84,7 +83,7 @@ absl::StatusOr<std::vector<OrderedCollectives::Call>> OrderedCollectives::Meet(c
   }
   RETURN_IF_ERROR(transfers.Await());
   calls[rank()] = call;
-  for (const int rank : peers_.Others()) RETURN_IF_ERROR(Check(call, calls[rank], rank));
+  for (const int rank : peers_.Others()) RETURN_IF_ERROR(call.Expect(calls[rank], NameOf(rank)));
   if (call.Inline()) peers_.Count(static_cast<int64_t>(call.bytes) * (world() - 1));
   return calls;
 }
@@ -216,7 +215,7 @@ absl::Status OrderedCollectives::ReceiveFrom(const Call& call, std::span<std::by
   Transfers transfers(peers_, queue_);
   transfers.Receive(rank, Transfers::Kind::kCall, BytesOf(std::span(&first, 1)));
   RETURN_IF_ERROR(transfers.Await());
-  RETURN_IF_ERROR(Check(call, first, rank));
+  RETURN_IF_ERROR(call.Expect(first, NameOf(rank)));
   if (call.Inline()) {
     if (!bytes.empty()) std::memcpy(bytes.data(), first.values, bytes.size());
     return absl::OkStatus();

@@ -56,7 +56,6 @@ class OrderedCollectives final : public Collectives {
   absl::Status ReceiveFrom(const Call& call, std::span<std::byte> bytes, int rank);
   // Every rank's first 64 bytes, checked against those of this one.
   absl::StatusOr<std::vector<Call>> Meet(const Call& call);
-  absl::Status Check(const Call& mine, const Call& theirs, int rank) const;
   // The parts that the others have sent for this rank, and its own, summed in the order of the ranks.
   absl::Status ExchangeAndSum(std::span<const std::span<const float>> parts, std::span<float> sum);
   absl::Status ExchangeParts(std::span<const std::span<std::byte>> parts);

@@ -53,7 +53,7 @@ class Peers {
 
 class Transfers {
  public:
-  // What travels: a call's first bytes, or its values. Those of one kind keep their order.
+  // A call's first bytes, or its values. Transfers of one kind keep their order.
   enum class Kind : uint64_t { kCall, kValues };
 
   Transfers(Peers& peers, OperationQueue& queue) : peers_(peers), queue_(queue) {}

@@ -14,7 +14,7 @@ constexpr int kFirstPort = 20000;  // of steps of Slurm, which name none: below 
 constexpr int kPorts = 10000;
 constexpr char kDefaultPort[] = "29500";  // as torchrun's
 
-// What a launcher's variables say, where they are set.
+// The variables of a launcher, and where its ranks meet.
 struct Launcher {
   std::string rank_name, world_name;
   std::function<absl::StatusOr<std::string>(const Environment&)> rendezvous;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "causeway/v1/ranks.grpc.pb.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/mutex.h"
 
 namespace causeway::worker {
@@ -31,7 +32,7 @@ class Hall final : public v1::Rendezvous::Service {
   explicit Hall(int world) : ranks_(world) {}
 
   grpc::Status Meet(grpc::ServerContext* context, const v1::MeetRequest* request, v1::MeetReply* reply) override {
-    const auto left = context->deadline() - std::chrono::system_clock::now();
+    const auto left = context->deadline() - core::SystemClock().Calendar();
     const absl::Status status = Meet(*request, left, *reply);
     return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
   }
@@ -124,7 +125,7 @@ absl::Status MeetFrom(const MeetOptions& options, const v1::MeetRequest& request
       grpc::CreateCustomChannel(options.place.rendezvous, grpc::InsecureChannelCredentials(), arguments);
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
-  context.set_deadline(std::chrono::system_clock::now() +
+  context.set_deadline(core::SystemClock().Calendar() +
                        std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000)));
   const grpc::Status status = v1::Rendezvous::NewStub(channel)->Meet(&context, request, &reply);
   if (status.ok()) return absl::OkStatus();

@@ -183,7 +183,7 @@ core::RunConfig LlamaRun() {
   return config;
 }
 
-// The summed gradient of step 1, in buckets of so many bytes.
+// The summed gradient of step 1, in buckets of `bucket_bytes`.
 std::vector<float> Gradient(const core::LlamaConfig& llama, int world, int64_t bucket_bytes) {
   constexpr int64_t kRows = 8;
   const std::string data = WriteTemporary("parallel", SmallText(20'000));

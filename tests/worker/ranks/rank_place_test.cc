@@ -1,0 +1,108 @@
+#include "worker/ranks/rank_place.h"
+
+#include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "worker/ranks/rank_launcher.h"
+
+namespace causeway::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+absl::StatusOr<RankPlace> Read(const RankFlags& flags, const Variables& variables) {
+  return ReadRankPlace(flags, [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+std::string Described(const absl::StatusOr<RankPlace>& place) {
+  if (!place.ok()) return std::string(place.status().message());
+  return std::to_string(place->rank) + " of " + std::to_string(place->world) + " at " + place->rendezvous;
+}
+
+TEST(RankPlace, IsOneOfOneWhereNothingSaysOtherwise) { EXPECT_EQ(Described(Read({}, {})), "0 of 1 at "); }
+
+TEST(RankPlace, FlagsWinOverTheEnvironment) {
+  const Variables torchrun = {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "node0"}};
+  EXPECT_EQ(Described(Read({.rank = 1, .world = 2, .rendezvous = "unix:/a"}, torchrun)), "1 of 2 at unix:/a");
+  EXPECT_EQ(Described(Read({.rendezvous = "node9:1"}, torchrun)), "3 of 8 at node9:1");
+}
+
+TEST(RankPlace, UnderTorchrunIsBesideThePortOfItsAgent) {
+  Variables torchrun = {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "4000"}};
+  EXPECT_EQ(Described(Read({}, torchrun)), "3 of 8 at node0:4000");
+  torchrun["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  EXPECT_EQ(Described(Read({}, torchrun)), "3 of 8 at node0:4001");
+}
+
+TEST(RankPlace, InAStepOfSlurmIsAtItsFirstHostAtAPortOfTheStep) {
+  Variables slurm = {{"SLURM_PROCID", "1"},
+                     {"SLURM_NTASKS", "16"},
+                     {"SLURM_STEP_NODELIST", "gpu[07-08]"},
+                     {"SLURM_JOB_ID", "12"},
+                     {"SLURM_STEP_ID", "3"}};
+  EXPECT_EQ(Described(Read({}, slurm)), "1 of 16 at gpu07:20375");
+  slurm["SLURM_STEP_ID"] = "4";
+  EXPECT_EQ(Described(Read({}, slurm)), "1 of 16 at gpu07:20376");
+  slurm.erase("SLURM_STEP_NODELIST");  // the batch script, which runs once
+  EXPECT_EQ(Described(Read({}, slurm)), "0 of 1 at ");
+}
+
+TEST(RankPlace, UnderOpenMpiOnOneHostNeedsNoAddress) {
+  Variables mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                   {"OMPI_COMM_WORLD_SIZE", "4"},
+                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                   {"PMIX_NAMESPACE", "7"},
+                   {"TMPDIR", "/scratch"}};
+  EXPECT_THAT(Described(Read({}, mpi)), HasSubstr("1 of 4 at unix:/scratch/causeway-ranks-"));
+  mpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
+  EXPECT_EQ(Described(Read({}, mpi)),
+            "MASTER_ADDR: expected the host of rank 0, got none: set it, or --rendezvous=HOST:PORT");
+  mpi["MASTER_ADDR"] = "node0";
+  EXPECT_EQ(Described(Read({}, mpi)), "1 of 4 at node0:29500");
+}
+
+TEST(RankPlace, TwoLaunchersMayAgreeButNotDiffer) {
+  Variables both = {{"RANK", "1"},
+                    {"WORLD_SIZE", "2"},
+                    {"MASTER_ADDR", "a"},
+                    {"OMPI_COMM_WORLD_RANK", "1"},
+                    {"OMPI_COMM_WORLD_SIZE", "2"}};
+  EXPECT_EQ(Described(Read({}, both)), "1 of 2 at a:29500");
+  both["OMPI_COMM_WORLD_SIZE"] = "3";
+  EXPECT_THAT(Described(Read({}, both)), HasSubstr("got rank 1 of 2 (RANK, WORLD_SIZE) and rank 1 of 3 "
+                                                   "(OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)"));
+}
+
+TEST(RankPlace, NumbersThatAreNoneAreRefused) {
+  EXPECT_EQ(Described(Read({}, {{"RANK", "x"}, {"WORLD_SIZE", "2"}})), "RANK: expected a number of 0 or more, got 'x'");
+  EXPECT_THAT(Described(Read({}, {{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}})),
+              HasSubstr("expected a rank below the world's size, got rank 2 of 2"));
+}
+
+TEST(FirstHost, IsReadFromSlurmsLists) {
+  EXPECT_EQ(FirstHost("node"), "node");
+  EXPECT_EQ(FirstHost("node3,other"), "node3");
+  EXPECT_EQ(FirstHost("node[03-05,9],other"), "node03");
+  EXPECT_EQ(FirstHost("node[7,9]"), "node7");
+  EXPECT_EQ(FirstHost("a,node[7,9]"), "a");
+}
+
+TEST(ShareOfCores, IsEqualAndNeverNone) {
+  const std::vector<int> cores = {0, 2, 4, 6, 8};
+  EXPECT_THAT(ShareOfCores(cores, 0, 2), ElementsAre(0, 2));
+  EXPECT_THAT(ShareOfCores(cores, 1, 2), ElementsAre(4, 6, 8));
+  EXPECT_THAT(ShareOfCores({1, 3}, 2, 4), ElementsAre(1));
+  EXPECT_THAT(ShareOfCores({}, 0, 2), ElementsAre());
+}
+
+}  // namespace
+}  // namespace causeway::worker
