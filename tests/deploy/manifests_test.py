@@ -21,6 +21,7 @@ from deploy_files import DEPLOY, PROGRAMS, ROOT, SITE, compose, kubernetes, pod_
 BINARIES = os.environ.get("CAUSEWAY_BIN_DIR")
 PORTS = {"listen": 7077, "http": 7078, "health": 7079}  # of the coordinator, everywhere
 HTTP_PATHS = {"/healthz", "/readyz"}  # live_test.py asks the real coordinator for these
+RENDEZVOUS_PORT = 29500  # of rank 0, for ranks in several pods
 
 
 def help_flags(program):
@@ -141,7 +142,7 @@ class Compose(unittest.TestCase):
         for line in lines:
             name, value = re.fullmatch(r"#   (\w+)=(\S+)(?: +# .*)?", line).groups()  # a word behind it would be its value
             named[name] = value
-        self.assertEqual({*SITE, "DATA_FILE"}, set(named))
+        self.assertEqual({*SITE, "DATA_FILE", "RANKS"}, set(named))
         command = " ".join(compose("worker.compose.yaml", named)["services"]["worker"]["command"])
         self.assertIn(f"--data=/data/{named['DATA_FILE']} ", command)
 
@@ -250,13 +251,14 @@ class Kubernetes(unittest.TestCase):
             labels = selector.get("matchLabels", selector)
             matched = [owner["metadata"]["name"] for owner, pod in self.pods()
                        if labels.items() <= pod["metadata"]["labels"].items()]
-            self.assertEqual(["causeway-coordinator"], matched, item["metadata"]["name"])
+            expected = {"causeway-lyon": "causeway-lyon"}.get(item["metadata"]["name"], "causeway-coordinator")
+            self.assertEqual([expected], matched, item["metadata"]["name"])
 
     def test_ports_of_services_and_probes_are_ports_of_the_container_that_listens_there(self):
         for owner, pod in self.pods():
             for container in pod["spec"]["containers"]:
                 ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
-                self.assertLessEqual(set(ports.values()), set(PORTS.values()))
+                self.assertLessEqual(set(ports.values()), {*PORTS.values(), RENDEZVOUS_PORT})
                 for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                     if "httpGet" in container.get(probe, {}):
                         self.assertIn(container[probe]["httpGet"]["port"], ports)
@@ -265,8 +267,16 @@ class Kubernetes(unittest.TestCase):
                     self.assertEqual({"grpc": 7077, "http": 7078, "health": 7079}, ports)
         for _, item in self.objects:
             for port in item["spec"]["ports"] if item["kind"] == "Service" else []:
-                self.assertIn(port["targetPort"], ("grpc", "http"))
-                self.assertEqual({"grpc": 7077, "http": 7078}[port["targetPort"]], port["port"])
+                self.assertEqual({"grpc": 7077, "http": 7078, "rendezvous": RENDEZVOUS_PORT}[port["targetPort"]],
+                                 port["port"])
+
+    def test_ranks_in_several_pods_meet_at_the_port_and_name_of_the_first(self):
+        flags = dict(argument.removeprefix("--").split("=", 1) for owner, pod in self.pods()
+                     if owner["metadata"]["name"] == "causeway-lyon" for argument in pod["spec"]["containers"][0]["args"])
+        [job] = [item for _, item in self.objects if item["kind"] == "Job" and item["metadata"]["name"] == "causeway-lyon"]
+        self.assertEqual("Indexed", job["spec"]["completionMode"])
+        self.assertEqual({flags["world"]}, {str(job["spec"][key]) for key in ("completions", "parallelism")})
+        self.assertEqual(f"causeway-lyon-0.{pod_template(job)['spec']['subdomain']}:{RENDEZVOUS_PORT}", flags["rendezvous"])
 
     def test_volumes_resolve_and_hold_what_the_arguments_name(self):
         for owner, pod in self.pods():

@@ -65,7 +65,7 @@ class RankedTrainerTest : public ::testing::Test {
     }
   }
 
-  int stops_ = -1;                        // the rank that is asked to stop
+  int stops_ = -1;                        // the rank that gets SIGTERM
   std::function<void(int rank)> before_;  // on each rank, once it has its trainer
   std::vector<std::unique_ptr<Trainer>> trainers_;
   bool stopped_ = false;
