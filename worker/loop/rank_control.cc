@@ -20,8 +20,7 @@ struct RankControl::Head {
 };
 
 RankControl::RankControl(std::unique_ptr<Collectives> group, double timeout_s)
-    : group_(std::move(group)),
-      timeout_(std::chrono::duration_cast<Collectives::Timeout>(std::chrono::duration<double>(timeout_s))) {}
+    : group_(std::move(group)), timeout_(TimeoutOf(timeout_s)) {}
 
 RankControl::~RankControl() {
   {

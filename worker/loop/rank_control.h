@@ -44,7 +44,6 @@ class RankControl {
 
   Collectives& group() { return *group_; }
   bool alone() const { return group_->world() == 1; }  // Tell says nothing then
-  Collectives::Timeout timeout() const { return timeout_; }
 
   // ---- The leader ----
   absl::Status Tell(const RankCommand& command);

@@ -37,9 +37,8 @@ absl::StatusOr<std::unique_ptr<SiteRanks>> SiteRanks::Open(const SiteRanksOption
     spdlog::info("{} ranks on {} hosts, by Gloo from {}", place.world, hosts.size(), address);
   }
   ranks->values_ = std::make_unique<OrderedCollectives>(wire);
-  ranks->control_ = std::make_unique<RankControl>(nullptr, options.timeout_s);
   ASSIGN_OR_RETURN(std::unique_ptr<Collectives> control,
-                   ranks->values_->Split(/*color=*/0, ranks->control_->timeout()));
+                   ranks->values_->Split(/*color=*/0, TimeoutOf(options.timeout_s)));
   ranks->control_ = std::make_unique<RankControl>(std::move(control), options.timeout_s);
   return ranks;
 }

@@ -72,6 +72,10 @@ class Collectives {
   virtual int64_t sent_bytes() const = 0;
 };
 
+inline Collectives::Timeout TimeoutOf(double seconds) {
+  return std::chrono::duration_cast<Collectives::Timeout>(std::chrono::duration<double>(seconds));
+}
+
 // Views of values as the bytes that move.
 template <typename T>
 std::span<std::byte> BytesOf(std::span<T> values) {

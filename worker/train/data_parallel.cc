@@ -1,7 +1,6 @@
 #include "worker/train/data_parallel.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 
 #include "core/check.h"
@@ -10,10 +9,6 @@ namespace causeway::worker {
 namespace {
 
 constexpr double kNewestShare = 0.1;  // of the last step in the mean of late ones
-
-Collectives::Timeout Duration(double seconds) {
-  return std::chrono::duration_cast<Collectives::Timeout>(std::chrono::duration<double>(seconds));
-}
 
 // A rank's failure ends the site; its code would mean something else to the step loop.
 absl::Status RankFailure(const absl::Status& status) {
@@ -40,7 +35,7 @@ void DataParallel::FinalFrom(int64_t first) {
 absl::Status DataParallel::Finish() {
   FinalFrom(0);
   if (last_ == 0) return absl::OkStatus();
-  return RankFailure(ranks_.values->Await(last_, Duration(ranks_.timeout_s)));
+  return RankFailure(ranks_.values->Await(last_, TimeoutOf(ranks_.timeout_s)));
 }
 
 absl::StatusOr<std::vector<RankStep>> DataParallel::Share(RankStep mine) {
@@ -50,7 +45,7 @@ absl::StatusOr<std::vector<RankStep>> DataParallel::Share(RankStep mine) {
   if (world() > 1) {
     const Collectives::Ticket ticket =
         ranks_.values->AllGather(BytesOf(std::span<const RankStep>(&mine, 1)), BytesOf(std::span(steps)));
-    RETURN_IF_ERROR(RankFailure(ranks_.values->Await(ticket, Duration(ranks_.timeout_s))));
+    RETURN_IF_ERROR(RankFailure(ranks_.values->Await(ticket, TimeoutOf(ranks_.timeout_s))));
     Note(steps);
   }
   return steps;
