@@ -22,9 +22,7 @@ struct ThreadRanks::Hub {
   };
   using Halves = std::map<Pair, std::deque<std::shared_ptr<Half>>>;
 
-  Hub(int world, ThreadLinks links) : links(links), free_at(world), ended(world), hangs(world) {}
-
-  int world() const { return static_cast<int>(free_at.size()); }
+  Hub(int world, ThreadLinks links) : world(world), links(links), free_at(world), ended(world), hangs(world) {}
 
   // The other half of a transfer is here: moves the bytes.
   void Match(int from, Half& send, Half& receive) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -47,6 +45,7 @@ struct ThreadRanks::Hub {
     changed.NotifyAll();
   }
 
+  const int world;
   const ThreadLinks links;
   core::Mutex mutex;
   core::Condition changed;
@@ -96,7 +95,7 @@ class ThreadRanks::RankWire final : public Wire {
   ~RankWire() override { hub_->End(rank_); }
 
   int rank() const override { return rank_; }
-  int world() const override { return hub_->world(); }
+  int world() const override { return hub_->world; }
   const std::string& host(int) const override { return host_; }
 
   std::unique_ptr<Transfer> Send(int to, uint64_t tag, std::span<const std::byte> bytes) override {
