@@ -173,16 +173,6 @@ TEST(DataParallel, ARequestToStopReachesAllRanksWithTheStep) {
 
 // ---- A Llama ----
 
-core::RunConfig LlamaRun() {
-  core::RunConfig config;
-  config.run_id = "test";
-  config.llama = TinyLlama();
-  config.inner.lr = 1e-2;
-  config.inner.warmup_steps = 5;
-  config.inner.batch_size = 8;
-  return config;
-}
-
 // The summed gradient of step 1, in buckets of `bucket_bytes`.
 std::vector<float> Gradient(const core::LlamaConfig& llama, int world, int64_t bucket_bytes) {
   constexpr int64_t kRows = 8;
@@ -233,7 +223,7 @@ TEST(DataParallel, TheLossOfALlamaAfterAHundredStepsIsThatOfOneRank) {
   const std::string data = WriteTemporary("parallel", SmallText(20'000));
   std::vector<double> losses;
   for (const int world : {1, 2, 4}) {
-    Site site = MakeSite(OverThreads(world), LlamaRun(), data);
+    Site site = MakeSite(OverThreads(world), TinyRun(), data);
     losses.push_back(Train(site, 100).loss);
     for (int rank = 1; rank < world; ++rank) {
       const std::span<const float> first = site.trainers[0]->tensor(1), own = site.trainers[rank]->tensor(1);

@@ -8,16 +8,6 @@
 namespace causeway::worker {
 namespace {
 
-core::RunConfig TinyRun() {
-  core::RunConfig config;
-  config.run_id = "test";
-  config.llama = TinyLlama();
-  config.inner.lr = 1e-2;
-  config.inner.warmup_steps = 5;
-  config.inner.batch_size = 8;
-  return config;
-}
-
 std::unique_ptr<Trainer> Make(const core::RunConfig& config, const std::string& data) {
   auto trainer = MakeTrainer(config, "eu", {.data_path = data});
   EXPECT_TRUE(trainer.ok()) << trainer.status();

@@ -87,4 +87,14 @@ inline core::LlamaConfig TinyLlama() {
           .max_position_embeddings = 12};
 }
 
+inline core::RunConfig TinyRun() {
+  core::RunConfig config;
+  config.run_id = "test";
+  config.llama = TinyLlama();
+  config.inner.lr = 1e-2;
+  config.inner.warmup_steps = 5;
+  config.inner.batch_size = 8;
+  return config;
+}
+
 }  // namespace causeway::worker
