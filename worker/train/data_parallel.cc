@@ -4,11 +4,10 @@
 #include <string>
 
 #include "core/check.h"
+#include "worker/train/late_mean.h"
 
 namespace causeway::worker {
 namespace {
-
-constexpr double kNewestShare = 0.1;  // of the last step in the mean of late ones
 
 // A rank's failure ends the site; its code would mean something else to the step loop.
 absl::Status RankFailure(const absl::Status& status) {
@@ -54,8 +53,7 @@ absl::StatusOr<std::vector<RankStep>> DataParallel::Share(RankStep mine) {
 void DataParallel::Note(const std::vector<RankStep>& steps) {
   late_step_s_.resize(steps.size());
   for (size_t rank = 0; rank < steps.size(); ++rank) {
-    double& mean = late_step_s_[rank];
-    mean = mean == 0 ? steps[rank].compute_s : mean + kNewestShare * (steps[rank].compute_s - mean);
+    AddToLateMean(steps[rank].compute_s, late_step_s_[rank]);
     stop_requested_ = stop_requested_ || steps[rank].stop_requested;
   }
   const auto slowest = std::ranges::max_element(late_step_s_);

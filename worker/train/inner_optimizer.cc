@@ -14,6 +14,7 @@
 #include "core/multiversion.h"
 #include "offload/adamw.h"
 #include "offload/calibration.h"
+#include "worker/train/late_mean.h"
 
 namespace causeway::worker {
 namespace {
@@ -24,7 +25,6 @@ const std::string kSecondMoment = "second_moment.";
 
 // More threads than there are pieces of so many values would only wait.
 constexpr int64_t kValuesPerThread = int64_t{1} << 16;
-constexpr double kNewestShare = 0.1;  // of the last step in the mean of late ones
 
 int ThreadsFor(int64_t parameters) {
   return static_cast<int>(std::clamp<int64_t>(parameters / kValuesPerThread, 1, core::ThreadTeam::AllCores()));
@@ -174,8 +174,7 @@ absl::Status InnerOptimizer::Step(core::Step t, const TensorValues& gradients, d
                                        .gradient_scale = gradient_scale},
                                       steps_taken_, gradients.Flat()));
   const double seconds = core::SystemClock().SecondsSince(begin);
-  double& mean = adamw_->measured_s;
-  mean = mean == 0 ? seconds : mean + kNewestShare * (seconds - mean);
+  AddToLateMean(seconds, adamw_->measured_s);
   return absl::OkStatus();
 }
 
