@@ -11,7 +11,8 @@ from causeway.errors import mismatch
 
 COORDINATOR_VARIABLE = "CAUSEWAY_COORDINATOR"
 SITE_VARIABLE = "CAUSEWAY_SITE"
-TOKEN_FILE_VARIABLE = "CAUSEWAY_TOKEN_FILE"
+FILES = {"tls_ca": "CAUSEWAY_TLS_CA", "tls_cert": "CAUSEWAY_TLS_CERT", "tls_key": "CAUSEWAY_TLS_KEY",
+         "token_file": "CAUSEWAY_TOKEN_FILE"}
 
 
 class Connection(TypedDict, total=False):
@@ -55,8 +56,9 @@ def run_options(coordinator: str | None, site: str | None, connection: Mapping[s
         if type(value) is not wanted:
             raise mismatch(key, wanted.__name__, f"{value!r}")
         options[key] = value
-    if not options.get("token_file") and os.environ.get(TOKEN_FILE_VARIABLE):
-        options["token_file"] = os.environ[TOKEN_FILE_VARIABLE]
+    for key, variable in FILES.items():
+        if not options.get(key) and os.environ.get(variable):
+            options[key] = os.environ[variable]
     return options
 
 

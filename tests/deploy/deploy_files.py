@@ -15,6 +15,9 @@ VARIABLE = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")
 # What a user gives to deploy/worker.compose.yaml.
 SITE = {"COORDINATOR": "coordinator.example.org:7077", "SITE": "paris", "DATA": "/data", "CERTS": "/certs",
         "CHECKPOINTS": "/checkpoints"}
+# And to deploy/torch.compose.yaml.
+TORCH_SITE = SITE | {"SITE": "nice", "TRAIN_IMAGE": "registry.example.org/train", "CODE": "/srv/train", "SCRIPT": "train.py",
+                     "RANKS": "8"}
 
 
 class Command(NamedTuple):

@@ -16,12 +16,13 @@ import unittest
 import yaml
 
 import deploy_files
-from deploy_files import DEPLOY, PROGRAMS, ROOT, SITE, compose, kubernetes, pod_template, unit_command
+from deploy_files import DEPLOY, PROGRAMS, ROOT, SITE, TORCH_SITE, compose, kubernetes, pod_template, unit_command
 
 BINARIES = os.environ.get("CAUSEWAY_BIN_DIR")
 PORTS = {"listen": 7077, "http": 7078, "health": 7079}  # of the coordinator, everywhere
 HTTP_PATHS = {"/healthz", "/readyz"}  # live_test.py asks the real coordinator for these
 RENDEZVOUS_PORT = 29500  # of rank 0, for ranks in several pods
+TORCH_FILES = [DEPLOY / "torch.compose.yaml", DEPLOY / "k8s" / "torch-ranks.yaml"]  # whose ranks are a PyTorch script
 
 
 def help_flags(program):
@@ -92,7 +93,7 @@ class Images(unittest.TestCase):
 class Compose(unittest.TestCase):
     def files(self):
         return [(name, compose(name, variables)) for name, variables in
-                (("compose.yaml", {}), ("worker.compose.yaml", SITE))]
+                (("compose.yaml", {}), ("worker.compose.yaml", SITE), ("torch.compose.yaml", TORCH_SITE))]
 
     def mounts(self, service):
         return [mount.split(":") for mount in service.get("volumes", [])]
@@ -135,16 +136,21 @@ class Compose(unittest.TestCase):
                         self.assertTrue(any(path == target or path.startswith(target.rstrip("/") + "/")
                                             for target in targets))
 
+    def named_by_the_comment(self, file):
+        lines = re.search(r"<<TEXT\n(.*?)#   TEXT\n", (DEPLOY / file).read_text(), re.DOTALL)[1].splitlines()
+        # A word behind the value would be part of it.
+        return dict(re.fullmatch(r"#   (\w+)=(\S+)(?: +# .*)?", line).groups() for line in lines)
+
     def test_the_site_file_that_the_comment_writes_sets_what_is_asked_for_and_nothing_behind_it(self):
-        text = (DEPLOY / "worker.compose.yaml").read_text()
-        lines = re.search(r"<<TEXT\n(.*?)#   TEXT\n", text, re.DOTALL)[1].splitlines()
-        named = {}
-        for line in lines:
-            name, value = re.fullmatch(r"#   (\w+)=(\S+)(?: +# .*)?", line).groups()  # a word behind it would be its value
-            named[name] = value
+        named = self.named_by_the_comment("worker.compose.yaml")
         self.assertEqual({*SITE, "DATA_FILE", "RANKS"}, set(named))
         command = " ".join(compose("worker.compose.yaml", named)["services"]["worker"]["command"])
         self.assertIn(f"--data=/data/{named['DATA_FILE']} ", command)
+        named = self.named_by_the_comment("torch.compose.yaml")
+        self.assertEqual(set(TORCH_SITE), set(named))
+        command = " ".join(compose("torch.compose.yaml", named)["services"]["torch"]["command"])
+        self.assertIn(f"--nproc_per_node={named['RANKS']} ", command)
+        self.assertTrue(command.endswith(f"{named['SCRIPT']} /data"), command)
 
     def test_the_certificates_job_makes_every_file_that_others_read(self):
         services = compose("compose.yaml", {})["services"]
@@ -219,7 +225,7 @@ class Gpus(unittest.TestCase):
             self.assertEqual(f"trains with {' '.join(container['args'])}\n", done.stdout)
 
     def test_no_file_hands_gpus_to_this_versions_worker(self):
-        for path in [*DEPLOY.glob("*.yaml"), *DEPLOY.glob("k8s/*.yaml")]:
+        for path in {*DEPLOY.glob("*.yaml"), *DEPLOY.glob("k8s/*.yaml")} - set(TORCH_FILES):
             self.assertIsNone(re.search(r"nvidia\.com/gpu\W*:\W*\d|driver: nvidia", path.read_text()), path.name)
 
 
@@ -233,6 +239,11 @@ class Addresses(unittest.TestCase):
                         self.assertEqual(str(port), flags[flag].rpartition(":")[2])
                 if "coordinator" in flags and not flags["coordinator"].startswith("$"):
                     self.assertEqual("7077", flags["coordinator"].rpartition(":")[2])
+
+
+# Sites whose ranks are in several pods: the flags of rank, world and of where rank 0 is met.
+RANKED_SITES = {"causeway-lyon": {"rank": "rank", "world": "world", "meet": ["rendezvous"]},
+                "causeway-nice": {"rank": "node_rank", "world": "nnodes", "meet": ["master_addr", "master_port"]}}
 
 
 class Kubernetes(unittest.TestCase):
@@ -251,8 +262,9 @@ class Kubernetes(unittest.TestCase):
             labels = selector.get("matchLabels", selector)
             matched = [owner["metadata"]["name"] for owner, pod in self.pods()
                        if labels.items() <= pod["metadata"]["labels"].items()]
-            expected = {"causeway-lyon": "causeway-lyon"}.get(item["metadata"]["name"], "causeway-coordinator")
-            self.assertEqual([expected], matched, item["metadata"]["name"])
+            name = item["metadata"]["name"]
+            expected = name if name in RANKED_SITES else "causeway-coordinator"
+            self.assertEqual([expected], matched, name)
 
     def test_ports_of_services_and_probes_are_ports_of_the_container_that_listens_there(self):
         for owner, pod in self.pods():
@@ -271,12 +283,28 @@ class Kubernetes(unittest.TestCase):
                                  port["port"])
 
     def test_ranks_in_several_pods_meet_at_the_port_and_name_of_the_first(self):
-        flags = dict(argument.removeprefix("--").split("=", 1) for owner, pod in self.pods()
-                     if owner["metadata"]["name"] == "causeway-lyon" for argument in pod["spec"]["containers"][0]["args"])
-        [job] = [item for _, item in self.objects if item["kind"] == "Job" and item["metadata"]["name"] == "causeway-lyon"]
-        self.assertEqual("Indexed", job["spec"]["completionMode"])
-        self.assertEqual({flags["world"]}, {str(job["spec"][key]) for key in ("completions", "parallelism")})
-        self.assertEqual(f"causeway-lyon-0.{pod_template(job)['spec']['subdomain']}:{RENDEZVOUS_PORT}", flags["rendezvous"])
+        for name, flags_of in RANKED_SITES.items():
+            [job] = [item for _, item in self.objects if item["kind"] == "Job" and item["metadata"]["name"] == name]
+            self.assertEqual("Indexed", job["spec"]["completionMode"])
+            [container] = pod_template(job)["spec"]["containers"]
+            flags = dict(argument.removeprefix("--").split("=", 1) for argument in container["args"] if "=" in argument)
+            [variable] = [env["name"] for env in container["env"] if "valueFrom" in env]
+            self.assertEqual(f"$({variable})", flags[flags_of["rank"]])
+            self.assertEqual({flags[flags_of["world"]]}, {str(job["spec"][key]) for key in ("completions", "parallelism")})
+            first = f"{name}-0.{pod_template(job)['spec']['subdomain']}:{RENDEZVOUS_PORT}"
+            self.assertEqual(first, ":".join(flags[flag] for flag in flags_of["meet"]))
+
+    def test_pytorch_sites_get_the_variables_that_the_package_reads(self):
+        text = (ROOT / "python" / "causeway" / "_options.py").read_text()
+        read = set(re.findall(r'"(CAUSEWAY_\w+)"', text))
+        self.assertGreaterEqual(len(read), 6)
+        [job] = [item for name, item in self.objects if name == "torch-ranks.yaml" and item["kind"] == "Job"]
+        self.assertEqual(read, {env["name"] for env in pod_template(job)["spec"]["containers"][0]["env"] if "value" in env})
+        service = compose("torch.compose.yaml", TORCH_SITE)["services"]["torch"]
+        self.assertEqual(read, {name for name in service["environment"] if name.startswith("CAUSEWAY_")})
+        for name, value in service["environment"].items():
+            if value.startswith("/"):
+                self.assertTrue(any(value.startswith(mount.split(":")[1] + "/") for mount in service["volumes"]), name)
 
     def test_volumes_resolve_and_hold_what_the_arguments_name(self):
         for owner, pod in self.pods():
@@ -306,7 +334,7 @@ class Kubernetes(unittest.TestCase):
                 r"create secret generic (\S+)((?: --from-file=\S+)+)", comment)}
             used = re.findall(r"secretName: ([\w-]+)", text)
             self.assertEqual(set(used), set(made), path.name)
-            read = set(re.findall(r"=/etc/causeway/certs/(\S+)", text))
+            read = set(re.findall(r"[= ]/etc/causeway/certs/([\w.]+)", text))
             self.assertEqual(read, set().union(*made.values()), path.name)
 
     @unittest.skipUnless(BINARIES, "CAUSEWAY_BIN_DIR names no build")
@@ -375,7 +403,7 @@ class Units(unittest.TestCase):
 
 class Rest(unittest.TestCase):
     def test_nothing_here_is_left_unchecked(self):
-        known = ["*.Dockerfile", "compose.yaml", "worker.compose.yaml", "compose/*", "k8s/*.yaml", "systemd/*.service",
+        known = ["*.Dockerfile", "compose.yaml", "*.compose.yaml", "compose/*", "k8s/*.yaml", "systemd/*.service",
                  "health/*", "prometheus/*.yml", "grafana/*", "certs", "install_packages", "packages*.txt", "quickstart*",
                  "runtime_packages", "run.yaml", ".gitignore", "wheel",  # tests/deploy/wheel, on demand
                  "completion/*"]

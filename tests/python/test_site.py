@@ -284,9 +284,11 @@ class LogTest(SiteTest):
 class SettingsTest(SiteTest):
     def test_the_environment_says_what_the_script_does_not(self):
         with unittest.mock.patch.dict(os.environ, {"CAUSEWAY_COORDINATOR": "other:2", "CAUSEWAY_SITE": "us",
-                                                   "CAUSEWAY_TOKEN_FILE": "/t"}):
-            causeway.Site(self.parameters, site="eu").close()
-        self.assertEqual(self.fake.options, {"coordinator": "other:2", "site": "eu", "token_file": "/t"})
+                                                   "CAUSEWAY_TOKEN_FILE": "/t", "CAUSEWAY_TLS_CA": "/ca",
+                                                   "CAUSEWAY_TLS_KEY": "/key"}):
+            causeway.Site(self.parameters, site="eu", tls_key="own").close()
+        self.assertEqual(self.fake.options, {"coordinator": "other:2", "site": "eu", "token_file": "/t", "tls_ca": "/ca",
+                                             "tls_key": "own"})
 
     def test_settings_of_the_connection_reach_the_library(self):
         self.site(tls_ca="ca.pem", insecure=True, connect_timeout_s=2, max_up_mbit=5)
