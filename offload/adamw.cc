@@ -77,24 +77,37 @@ void UpdateBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradient
   UpdateBlocks(c, gradients, first_moments, second_moments, parameters, copy, count);
 }
 
+CAUSEWAY_MULTIVERSION
+void UpdateParameters(const AdamWConstants& constants, const float* __restrict first_moments,
+                      const float* __restrict second_moments, float* __restrict parameters,
+                      uint16_t* __restrict copy, int64_t count) {
+  const AdamWConstants c = constants;
+  for (int64_t i = 0; i < count; ++i) {
+    parameters[i] = NextParameter(c, first_moments[i], second_moments[i], parameters[i]);
+  }
+  for (int64_t i = 0; copy != nullptr && i < count; ++i) copy[i] = core::ToBfloat16(parameters[i]);
+}
+
 }  // namespace
 
 AdamWConstants MakeConstants(const AdamWParameters& parameters, int64_t t) {
   CHECK(t >= 1);
   const auto power = static_cast<double>(t);
+  const auto steps_of_v = parameters.frozen_at > 0 ? static_cast<double>(parameters.frozen_at) : power;
   return {.gradient_scale = parameters.gradient_scale,
           .beta1 = static_cast<float>(parameters.beta1),
           .one_minus_beta1 = static_cast<float>(1 - parameters.beta1),
           .beta2 = static_cast<float>(parameters.beta2),
           .one_minus_beta2 = static_cast<float>(1 - parameters.beta2),
-          .root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(parameters.beta2, power))),
+          .root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(parameters.beta2, steps_of_v))),
           .epsilon = static_cast<float>(parameters.epsilon),
           .minus_decay = static_cast<float>(-parameters.lr * parameters.weight_decay),
           .minus_lr = static_cast<float>(-parameters.lr / (1 - std::pow(parameters.beta1, power)))};
 }
 
 AdamWArrays AdamWArrays::Part(int64_t first, int64_t size) const {
-  return {.gradient = static_cast<const char*>(gradient) + first * BytesOf(gradient_type),
+  return {.gradient = gradient == nullptr ? nullptr
+                                          : static_cast<const char*>(gradient) + first * BytesOf(gradient_type),
           .gradient_type = gradient_type,
           .first_moment = first_moment + first,
           .second_moment = second_moment + first,
@@ -105,6 +118,9 @@ AdamWArrays AdamWArrays::Part(int64_t first, int64_t size) const {
 
 void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays) {
   const AdamWArrays& a = arrays;
+  if (a.gradient == nullptr) {
+    return UpdateParameters(constants, a.first_moment, a.second_moment, a.parameters, a.bfloat16_copy, a.count);
+  }
   if (a.gradient_type == GradientType::kFloat32) {
     UpdateFloat32(constants, static_cast<const float*>(a.gradient), a.first_moment, a.second_moment, a.parameters,
                   a.bfloat16_copy, a.count);
@@ -113,6 +129,20 @@ void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays) {
                    a.bfloat16_copy, a.count);
   }
   if (a.bfloat16_copy != nullptr) FinishStreamCopies();
+}
+
+CAUSEWAY_MULTIVERSION
+void MomentumStep(const AdamWConstants& constants, std::span<const float> gradient,
+                  std::span<const float> second_moment, std::span<float> first_moment) {
+  CHECK(gradient.size() == first_moment.size() && second_moment.size() == first_moment.size());
+  const AdamWConstants c = constants;
+  const float* __restrict g = gradient.data();
+  const float* __restrict v = second_moment.data();
+  float* __restrict m = first_moment.data();
+  for (size_t i = 0; i < first_moment.size(); ++i) {
+    const float next = NextFirstMoment(c, ScaledGradient(c, g[i]), m[i]);
+    m[i] = v[i] == 0 ? 0.0f : next;
+  }
 }
 
 CAUSEWAY_MULTIVERSION

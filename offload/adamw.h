@@ -9,6 +9,10 @@
 //   m ← fma(g, 1−β1, m·β1)             d = fma(√v, 1/√(1−β2^t), ε)      p ← fma(p, −lr·wd, p)
 //   v ← fma(g², 1−β2, v·β2)            u = m / d                        p ← fma(u, −lr/(1−β1^t), p)
 //
+// 1-bit Adam (arXiv 2102.02888, algorithm 1) ends v's line at a step T: from then on MomentumStep makes m of each rank's own
+// gradient, the ranks average it, and AdamWStep without a gradient moves p by it, with β2^T in d. Values whose v is 0 at T,
+// which no gradient had reached, keep m = 0.
+//
 // g, g², m and v below 2⁻¹⁰⁰ in magnitude become 0 by an explicit compare, before and after they are computed with:
 // denormal operands and results make CPUs 12 to 15 times slower, and a processor mode would not give the same bits
 // elsewhere. Moments start at zero, which the caller provides. Values are not checked: a NaN in g spreads. Thread-safe
@@ -29,6 +33,7 @@ struct AdamWParameters {
   double epsilon = 1e-8;
   double weight_decay = 0;
   float gradient_scale = 1;
+  int64_t frozen_at = 0;  // 1-bit Adam: T, the last step that changed v; 0: every step does
 };
 
 // What step t needs of them: computed in double, rounded to float once.
@@ -39,7 +44,7 @@ constexpr int64_t BytesOf(GradientType type) { return type == GradientType::kFlo
 
 // `count` values of each array; on a device, pointers are to its memory.
 struct AdamWArrays {
-  const void* gradient = nullptr;
+  const void* gradient = nullptr;  // null: m and v are as they are to be, and p alone changes
   GradientType gradient_type = GradientType::kFloat32;
   float* first_moment = nullptr;
   float* second_moment = nullptr;
@@ -51,6 +56,10 @@ struct AdamWArrays {
 };
 
 void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays);
+
+// m ← fma(g, 1−β1, m·β1), and 0 where v is 0. All of one size.
+void MomentumStep(const AdamWConstants& constants, std::span<const float> gradient,
+                  std::span<const float> second_moment, std::span<float> first_moment);
 
 // Plain SGD: g is scaled, then p ← fma(p, −lr·wd, p) unless wd is 0, then p ← fma(g, −lr, p). No state.
 struct SgdParameters {

@@ -161,7 +161,6 @@ AdamWArrays InterleavedUpdate::HostArrays(std::span<const float> gradients) cons
                         .parameters = state_.parameters.data(),
                         .count = plan_.parameters};
   if (device_ == nullptr) {
-    CHECK(std::ssize(gradients) == plan_.parameters);
     arrays.gradient = gradients.data();
   } else {
     arrays.gradient = host_gradients_.data();
@@ -185,6 +184,8 @@ void InterleavedUpdate::UpdateOnCpu(int64_t subgroup, const AdamWArrays& arrays,
 }
 
 absl::Status InterleavedUpdate::Step(const AdamWParameters& parameters, int64_t t, std::span<const float> gradients) {
+  const bool frozen = parameters.frozen_at > 0;
+  CHECK(device_ == nullptr ? std::ssize(gradients) == (frozen ? 0 : plan_.parameters) : !frozen);
   AdamWParameters without_decay = parameters;
   without_decay.weight_decay = 0;
   const Constants constants = {MakeConstants(parameters, t), MakeConstants(without_decay, t)};

@@ -68,7 +68,8 @@ class InterleavedUpdate {
   // plan once before each Step, in any order.
   void GradientsReady(int64_t first, int64_t count);
 
-  // Step t, counted from 1. `gradients` are the host's, without a device. Segments that do not decay take weight 0.
+  // Step t, counted from 1. `gradients` are the host's, without a device; none where v is frozen, and p alone moves.
+  // Segments that do not decay take weight 0.
   absl::Status Step(const AdamWParameters& parameters, int64_t t, std::span<const float> gradients = {});
 
   absl::Status Finish();

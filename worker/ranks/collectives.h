@@ -52,6 +52,8 @@ class Collectives {
   virtual Ticket ReduceScatter(std::span<const float> values, std::span<float> part) = 0;
   // all ← the parts of all ranks, in their order; all has world times the part's size.
   virtual Ticket AllGather(std::span<const std::byte> part, std::span<std::byte> all) = 0;
+  // received ← part `rank` of each rank's parts, in their order; both have world parts of one size.
+  virtual Ticket AllToAll(std::span<const std::byte> parts, std::span<std::byte> received) = 0;
   virtual Ticket Broadcast(std::span<std::byte> bytes, int root) = 0;
   // The pair of ranks alone takes part in these two.
   virtual Ticket Send(std::span<const std::byte> bytes, int to) = 0;

@@ -61,6 +61,8 @@ absl::StatusOr<std::unique_ptr<const NcclApi>> Load(const std::string& file) {
   symbols.Find("ncclBroadcast", api->broadcast);
   symbols.Find("ncclSend", api->send);
   symbols.Find("ncclRecv", api->receive);
+  symbols.Find("ncclGroupStart", api->group_start);
+  symbols.Find("ncclGroupEnd", api->group_end);
   symbols.Find("ncclGetErrorString", api->get_error_string);
   symbols.FindWhereItIs("ncclGetLastError", api->get_last_error);
   // A library before 2.14 lacks symbols, too; its version says more than their names.

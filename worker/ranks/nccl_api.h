@@ -62,6 +62,8 @@ struct NcclApi {
                           void* stream);
   NcclResult (*send)(const void* bytes, size_t count, NcclType type, int peer, NcclComm* comm, void* stream);
   NcclResult (*receive)(void* bytes, size_t count, NcclType type, int peer, NcclComm* comm, void* stream);
+  NcclResult (*group_start)();
+  NcclResult (*group_end)();
   const char* (*get_error_string)(NcclResult result);
   const char* (*get_last_error)(NcclComm* comm);  // null where the library has none
 

@@ -268,6 +268,27 @@ Collectives::Ticket NcclCollectives::AllGather(std::span<const std::byte> part, 
   return Post(std::move(operation));
 }
 
+Collectives::Ticket NcclCollectives::AllToAll(std::span<const std::byte> parts, std::span<std::byte> received) {
+  CHECK(parts.size() == received.size() && parts.size() % world() == 0);
+  Operation operation{.name = OfBytes(Numbered("all-to-all"), parts.size())};
+  const size_t size = parts.size() / world();
+  if (size > 0) {
+    operation.sent = (world() - 1) * static_cast<int64_t>(size);
+    operation.launch = [parts, received, size, ranks = world()](const NcclApi& nccl, NcclComm* comm, void* stream) {
+      // One call for all: of single ones, each would wait for its peer before the next begins.
+      if (const NcclResult result = nccl.group_start(); result != NcclResult::kSuccess) return result;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const NcclResult sent = nccl.send(parts.data() + size * rank, size, NcclType::kInt8, rank, comm, stream);
+        if (sent != NcclResult::kSuccess && sent != NcclResult::kInProgress) return sent;
+        const NcclResult taken = nccl.receive(received.data() + size * rank, size, NcclType::kInt8, rank, comm, stream);
+        if (taken != NcclResult::kSuccess && taken != NcclResult::kInProgress) return taken;
+      }
+      return nccl.group_end();
+    };
+  }
+  return Post(std::move(operation));
+}
+
 Collectives::Ticket NcclCollectives::Broadcast(std::span<std::byte> bytes, int root) {
   CHECK(root >= 0 && root < world());
   Operation operation{.name = absl::StrCat(OfBytes(Numbered("broadcast"), bytes.size()), " from rank ", root)};

@@ -47,6 +47,7 @@ class NcclCollectives final : public Collectives {
   Ticket AllReduce(std::span<float> values) override;
   Ticket ReduceScatter(std::span<const float> values, std::span<float> part) override;
   Ticket AllGather(std::span<const std::byte> part, std::span<std::byte> all) override;
+  Ticket AllToAll(std::span<const std::byte> parts, std::span<std::byte> received) override;
   Ticket Broadcast(std::span<std::byte> bytes, int root) override;
   Ticket Send(std::span<const std::byte> bytes, int to) override;
   Ticket Receive(std::span<std::byte> bytes, int from) override;

@@ -11,9 +11,9 @@
 namespace causeway::worker {
 namespace {
 
-enum class Kind : uint32_t { kReduce, kScatter, kGather, kBroadcast, kSend, kBarrier, kSplit };
-constexpr const char* kNames[] = {"all-reduce", "reduce-scatter", "all-gather", "broadcast",
-                                  "send",       "barrier",        "split"};
+enum class Kind : uint32_t { kReduce, kScatter, kGather, kAllToAll, kBroadcast, kSend, kBarrier, kSplit };
+constexpr const char* kNames[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
+                                  "broadcast",  "send",           "barrier",    "split"};
 
 constexpr size_t kInline = 40;  // bytes of values that travel in the first 64
 
@@ -171,6 +171,26 @@ absl::Status OrderedCollectives::Gather(const Call& call, std::span<const std::b
   if (!call.Inline()) return ExchangeParts(parts);
   for (int rank = 0; rank < world(); ++rank) std::memcpy(parts[rank].data(), calls[rank].values, part.size());
   return absl::OkStatus();
+}
+
+Collectives::Ticket OrderedCollectives::AllToAll(std::span<const std::byte> parts, std::span<std::byte> received) {
+  CHECK(parts.size() == received.size() && parts.size() % world() == 0);
+  return Post(Call{.kind = Kind::kAllToAll, .number = ++asked_, .bytes = parts.size()},
+              [this, parts, received](const Call& call) { return ScatterAll(call, parts, received); });
+}
+
+absl::Status OrderedCollectives::ScatterAll(const Call& call, std::span<const std::byte> parts,
+                                            std::span<std::byte> received) {
+  const size_t size = parts.size() / world();
+  if (size > 0) std::memcpy(received.data() + size * rank(), parts.data() + size * rank(), size);
+  if (world() == 1) return absl::OkStatus();
+  RETURN_IF_ERROR(Meet(call).status());
+  Transfers transfers(peers_, queue_);
+  for (const int rank : peers_.Others()) {
+    transfers.Receive(rank, Transfers::Kind::kValues, received.subspan(size * rank, size));
+    transfers.Send(rank, Transfers::Kind::kValues, parts.subspan(size * rank, size));
+  }
+  return transfers.Await();
 }
 
 Collectives::Ticket OrderedCollectives::Broadcast(std::span<std::byte> bytes, int root) {

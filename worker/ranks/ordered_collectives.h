@@ -30,6 +30,7 @@ class OrderedCollectives final : public Collectives {
   Ticket AllReduce(std::span<float> values) override;
   Ticket ReduceScatter(std::span<const float> values, std::span<float> part) override;
   Ticket AllGather(std::span<const std::byte> part, std::span<std::byte> all) override;
+  Ticket AllToAll(std::span<const std::byte> parts, std::span<std::byte> received) override;
   Ticket Broadcast(std::span<std::byte> bytes, int root) override;
   Ticket Send(std::span<const std::byte> bytes, int to) override;
   Ticket Receive(std::span<std::byte> bytes, int from) override;
@@ -52,6 +53,7 @@ class OrderedCollectives final : public Collectives {
   absl::Status Reduce(const Call& call, std::span<float> values);
   absl::Status Scatter(const Call& call, std::span<const float> values, std::span<float> part);
   absl::Status Gather(const Call& call, std::span<const std::byte> part, std::span<std::byte> all);
+  absl::Status ScatterAll(const Call& call, std::span<const std::byte> parts, std::span<std::byte> received);
   absl::Status SendTo(const Call& call, std::span<const std::byte> bytes, const std::vector<int>& ranks);
   absl::Status ReceiveFrom(const Call& call, std::span<std::byte> bytes, int rank);
   // Every rank's first 64 bytes, checked against those of this one.

@@ -113,6 +113,23 @@ TEST_P(CollectivesSuite, AllGatherGivesEachRankAllParts) {
   });
 }
 
+TEST_P(CollectivesSuite, AllToAllGivesEachRankItsPartOfEachRanks) {
+  ForEachSize([&](size_t size) {
+    OnAll([&](int rank, Collectives& collectives) -> absl::Status {
+      const std::span<float> parts = Put(rank, Values(rank, size * world()));
+      const std::span<float> received = Put(rank, std::vector<float>(size * world(), -1));
+      const auto bytes = BytesOf(std::span<const float>(parts));
+      RETURN_IF_ERROR(collectives.Await(collectives.AllToAll(bytes, BytesOf(received)), kLong));
+      const std::vector<float> got = Get(rank, received);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const float expected = Value(static_cast<int>(i / size), size * rank + i % size);
+        if (got[i] != expected) return absl::InternalError(absl::StrCat("rank ", rank, " has ", got[i], " at ", i));
+      }
+      return absl::OkStatus();
+    });
+  });
+}
+
 TEST_P(CollectivesSuite, BroadcastGivesEachRankTheRootsBytes) {
   ForEachSize([&](size_t size) {
     for (int root = 0; root < world(); ++root) {

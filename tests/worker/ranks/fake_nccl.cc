@@ -24,6 +24,8 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "tests/worker/ranks/fake_stream.h"
 #include "worker/ranks/nccl_api.h"
@@ -175,6 +177,53 @@ NcclResult Enqueue(NcclComm* comm, void* stream, Work work) {
   return NcclResult::kInProgress;
 }
 
+// ---- From one rank to another ----
+
+struct PassingOn {
+  const std::byte* from = nullptr;  // of a send
+  std::byte* to = nullptr;          // of a receive
+  size_t size = 0;
+  int peer = 0;
+  size_t passed = 0;
+
+  // A piece, where the mailbox is ready for one. True: all have passed.
+  bool Advance(NcclComm& self) {
+    Mailbox& mailbox = from != nullptr ? self.shared->mailboxes[self.rank][peer] : self.shared->mailboxes[peer][self.rank];
+    if (passed < size && mailbox.full == (from != nullptr ? 0 : 1)) {
+      const size_t n = std::min(kPieceBytes, size - passed);
+      if (from != nullptr) std::memcpy(mailbox.piece.bytes, from + passed, n);
+      if (to != nullptr) std::memcpy(to + passed, mailbox.piece.bytes, n);
+      mailbox.full = from != nullptr ? 1 : 0;
+      passed += n;
+    }
+    return passed == size;
+  }
+};
+
+struct Group {
+  bool open = false;
+  NcclComm* comm = nullptr;
+  void* stream = nullptr;
+  std::vector<PassingOn> passes;
+};
+thread_local Group group;
+
+void PassAll(NcclComm& self, std::vector<PassingOn> passes) {
+  self.Wait([&] {
+    bool all = true;
+    for (PassingOn& pass : passes) all = pass.Advance(self) && all;
+    return all;
+  });
+}
+
+NcclResult Pass(const PassingOn& pass, NcclComm* comm, void* stream) {
+  if (!group.open) return Enqueue(comm, stream, [pass](NcclComm& self) { PassAll(self, {pass}); });
+  group.comm = comm;
+  group.stream = stream;
+  group.passes.push_back(pass);
+  return NcclResult::kSuccess;
+}
+
 size_t BytesOf(size_t count, NcclType type) { return type == NcclType::kFloat32 ? count * sizeof(float) : count; }
 
 NcclResult Close(NcclComm* comm) {
@@ -305,29 +354,24 @@ EXPORTED NcclResult ncclBroadcast(const void* send, void* receive, size_t count,
 
 #ifndef FAKE_NCCL_WITHOUT_SEND
 EXPORTED NcclResult ncclSend(const void* bytes, size_t count, NcclType type, int peer, NcclComm* comm, void* stream) {
-  const auto* const from = static_cast<const std::byte*>(bytes);
-  return Enqueue(comm, stream, [=, size = BytesOf(count, type)](NcclComm& self) {
-    Mailbox& mailbox = self.shared->mailboxes[self.rank][peer];
-    for (size_t offset = 0; offset < size; offset += kPieceBytes) {
-      if (!self.Wait([&] { return mailbox.full == 0; })) return;
-      std::memcpy(mailbox.piece.bytes, from + offset, std::min(kPieceBytes, size - offset));
-      mailbox.full = 1;
-    }
-  });
+  return Pass({.from = static_cast<const std::byte*>(bytes), .size = BytesOf(count, type), .peer = peer}, comm, stream);
 }
 FITS(ncclSend, send);
 #endif
 
 EXPORTED NcclResult ncclRecv(void* bytes, size_t count, NcclType type, int peer, NcclComm* comm, void* stream) {
-  auto* const to = static_cast<std::byte*>(bytes);
-  return Enqueue(comm, stream, [=, size = BytesOf(count, type)](NcclComm& self) {
-    Mailbox& mailbox = self.shared->mailboxes[peer][self.rank];
-    for (size_t offset = 0; offset < size; offset += kPieceBytes) {
-      if (!self.Wait([&] { return mailbox.full == 1; })) return;
-      std::memcpy(to + offset, mailbox.piece.bytes, std::min(kPieceBytes, size - offset));
-      mailbox.full = 0;
-    }
-  });
+  return Pass({.to = static_cast<std::byte*>(bytes), .size = BytesOf(count, type), .peer = peer}, comm, stream);
+}
+
+EXPORTED NcclResult ncclGroupStart() {
+  group = Group{.open = true};
+  return NcclResult::kSuccess;
+}
+
+EXPORTED NcclResult ncclGroupEnd() {
+  const Group ended = std::exchange(group, {});
+  if (!ended.open) return NcclResult::kInvalidUsage;
+  return Enqueue(ended.comm, ended.stream, [passes = ended.passes](NcclComm& self) { PassAll(self, passes); });
 }
 
 EXPORTED const char* ncclGetErrorString(NcclResult result) {
@@ -354,5 +398,7 @@ FITS(ncclReduceScatter, reduce_scatter);
 FITS(ncclAllGather, all_gather);
 FITS(ncclBroadcast, broadcast);
 FITS(ncclRecv, receive);
+FITS(ncclGroupStart, group_start);
+FITS(ncclGroupEnd, group_end);
 FITS(ncclGetErrorString, get_error_string);
 FITS(ncclGetLastError, get_last_error);

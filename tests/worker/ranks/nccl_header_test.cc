@@ -77,6 +77,8 @@ FITS(ncclAllGather, all_gather);
 FITS(ncclBroadcast, broadcast);
 FITS(ncclSend, send);
 FITS(ncclRecv, receive);
+FITS(ncclGroupStart, group_start);
+FITS(ncclGroupEnd, group_end);
 FITS(ncclGetErrorString, get_error_string);
 FITS(ncclGetLastError, get_last_error);
 #undef FITS
