@@ -64,6 +64,15 @@ struct OffloadProgress {
   friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
 };
 
+// 1-bit Adam of a site (worker/train/onebit_adam.h).
+struct OnebitProgress {
+  int64_t frozen_at = 0;   // the last step that changed the variance; 0: warm-up
+  double ratio = 0;        // of the variance's norm to an earlier one; 0: not known yet
+  double compression = 0;  // a float32 all-reduce's bytes over those that are sent; 0: none are
+
+  friend bool operator==(const OnebitProgress&, const OnebitProgress&) = default;
+};
+
 // The processes of a site, of which one reports.
 struct RankProgress {
   int64_t ranks = 1;
@@ -71,6 +80,8 @@ struct RankProgress {
   std::string slowest;         // the last one to end its steps lately
   double slowest_step_s = 0;   // its time for a step
   std::string standing_still;  // why training stands still; "": it does not
+  double step_bytes = 0;       // that one rank sent to the others in its last step
+  std::optional<OnebitProgress> onebit_adam;
 
   friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };

@@ -44,7 +44,8 @@ struct SyntheticConfig {
   friend bool operator==(const SyntheticConfig&, const SyntheticConfig&) = default;
 };
 
-enum class InnerOptimizerKind { kAdamW, kSgd };
+enum class InnerOptimizerKind { kAdamW, kSgd, kOnebitAdam };
+inline constexpr int64_t kAutoFreeze = -1;  // inner.freeze_at: auto
 enum class InnerSchedule { kCosine, kConstant };
 
 struct InnerConfig {
@@ -55,6 +56,7 @@ struct InnerConfig {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0.1;
+  int64_t freeze_at = kAutoFreeze;          // onebit_adam: the last step that changes the variance
   double clip = 1.0;                        // largest gradient norm; 0 = off
   int64_t batch_size = 8;                   // rows of a site's step
   std::map<SiteId, int64_t> batch_by_site;  // rows of sites that have more or fewer

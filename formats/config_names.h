@@ -23,8 +23,10 @@ inline constexpr Names<core::SyntheticGradient> kGradients = {{"constant", core:
                                                               {"noise", core::SyntheticGradient::kNoise}};
 inline constexpr Names<core::SyntheticApply> kApplies = {{"every_step", core::SyntheticApply::kEveryStep},
                                                          {"on_send", core::SyntheticApply::kOnSend}};
-inline constexpr Names<core::InnerOptimizerKind> kInnerOptimizers = {{"adamw", core::InnerOptimizerKind::kAdamW},
-                                                                     {"sgd", core::InnerOptimizerKind::kSgd}};
+inline constexpr Names<core::InnerOptimizerKind> kInnerOptimizers = {
+    {"adamw", core::InnerOptimizerKind::kAdamW},
+    {"sgd", core::InnerOptimizerKind::kSgd},
+    {"onebit_adam", core::InnerOptimizerKind::kOnebitAdam}};
 inline constexpr Names<core::InnerSchedule> kInnerSchedules = {{"cosine", core::InnerSchedule::kCosine},
                                                                {"constant", core::InnerSchedule::kConstant}};
 inline constexpr Names<core::FragmentAssignment> kAssignments = {{"strided", core::FragmentAssignment::kStrided},

@@ -9,21 +9,18 @@
 #include "core/check.h"
 #include "core/limits.h"
 #include "formats/config_names.h"
+#include "formats/inner_config_check.h"
 #include "formats/sync_config_check.h"
 
 namespace causeway::formats {
 namespace {
 
 using core::CodecId;
-using core::InnerOptimizerKind;
-using core::InnerSchedule;
 using core::ModelKind;
 using core::SyntheticApply;
 using core::SyntheticGradient;
 
-// Beyond these it is a typing error, and products of them still fit 64 bits.
-constexpr int64_t kMaxSteps = 1'000'000'000'000;
-constexpr int64_t kMaxWidth = 1 << 20;  // hidden size, sequence length, batch
+// Beyond these, too, it is a typing error.
 constexpr int64_t kMaxVocabulary = 1 << 24;
 constexpr int64_t kMaxLayers = 2'000;  // nine tensors each, within kMaxTensors
 constexpr int64_t kMaxRounds = 1'000'000'000;
@@ -34,7 +31,6 @@ constexpr int64_t kMaxStaleness = 1'000;
 constexpr int64_t kMaxTokensPerStep = 1'000'000'000'000;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 constexpr int64_t kMaxInterleave = 1'000'000;
-constexpr char kSiteName[] = "a site's name of 1 to 64 of A-Z a-z 0-9 . _ -";
 constexpr int64_t kMinSubgroup = 1'000;  // fewer would be all overhead
 constexpr int64_t kMaxSubgroup = 10'000'000'000;
 
@@ -132,55 +128,12 @@ core::SyntheticConfig ReadSynthetic(const v1::Model& model, FieldCheck& check) {
   return synthetic;
 }
 
-std::map<core::SiteId, int64_t> ReadBatchBySite(const v1::Inner& inner, FieldCheck& check) {
-  std::map<core::SiteId, int64_t> rows_of_sites;
-  for (const auto& [site, rows] : inner.batch_by_site()) {
-    const std::string path = absl::StrCat("inner.batch_by_site.", site);
-    check.Expect(core::IsValidName(site), path, kSiteName, site);
-    rows_of_sites[site] = check.Integer(path, rows, 1, kMaxWidth);
-  }
-  check.Expect(rows_of_sites.empty() || inner.batch_per_rank() == 0, "inner.batch_per_rank",
-               "none beside inner.batch_by_site", absl::StrCat(inner.batch_per_rank()));
-  return rows_of_sites;
-}
-
-core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
-  return {.optimizer = check.OneOf("inner.optimizer", inner.optimizer(), kInnerOptimizers),
-          .lr = check.NotNegative("inner.lr", inner.lr()),
-          .warmup_steps = check.Integer("inner.warmup_steps", inner.warmup_steps(), 0, kMaxSteps),
-          .schedule = check.OneOf("inner.schedule", inner.schedule(), kInnerSchedules),
-          .beta1 = check.ShareBelowOne("inner.beta1", inner.beta1()),
-          .beta2 = check.ShareBelowOne("inner.beta2", inner.beta2()),
-          .weight_decay = check.NotNegative("inner.weight_decay", inner.weight_decay()),
-          .clip = check.NotNegative("inner.clip", inner.clip()),
-          .batch_size = check.Integer("inner.batch_size", inner.batch_size(), 1, kMaxWidth),
-          .batch_by_site = ReadBatchBySite(inner, check),
-          .batch_per_rank = check.Integer("inner.batch_per_rank", inner.batch_per_rank(), 0, kMaxWidth),
-          .sequence_length = check.Integer("inner.sequence_length", inner.sequence_length(), 0, kMaxWidth)};
-}
-
 core::DataConfig ReadData(const v1::Data& data, FieldCheck& check) {
   const int64_t bytes = data.token_bytes();
   check.Expect(bytes == 0 || bytes == 2 || bytes == 4, "data.token_bytes", "2 | 4", absl::StrCat(bytes));
   return {.mode = check.OneOf("data.mode", data.mode(), kDataModes),
           .token_bytes = bytes == 0 ? core::DataConfig().token_bytes : bytes,
           .allow_equal = data.allow_equal()};
-}
-
-// Sites of different size count by what they have trained on, or the small ones would count too much.
-void CheckBatchBySite(const core::RunConfig& config, FieldCheck& check) {
-  if (config.membership.weights != core::WeightRule::kUniform || config.inner.batch_by_site.empty()) return;
-  const auto& [site, rows] = *config.inner.batch_by_site.begin();
-  check.Expect(false, absl::StrCat("inner.batch_by_site.", site), "membership.weights: tokens with it",
-               absl::StrCat(rows, " rows with membership.weights: uniform"));
-}
-
-// The length of a training row, which a Llama alone has.
-void CheckSequenceLength(const core::RunConfig& config, FieldCheck& check) {
-  const bool llama = config.model_kind == ModelKind::kLlama;
-  check.Integer("inner.sequence_length", config.inner.sequence_length, 0,
-                llama ? config.llama.max_position_embeddings : 0,
-                llama ? "at most max_position_embeddings" : "a key of kind llama");
 }
 
 // SGD is Nesterov with momentum 0; a momentum that is given beside it would be ignored, so it is refused.
@@ -386,8 +339,7 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   config.checkpoint = ReadCheckpoint(message.checkpoint(), check);
   config.offload = ReadOffload(message.offload(), check);
   RETURN_IF_ERROR(check.status());
-  CheckSequenceLength(config, check);
-  CheckBatchBySite(config, check);
+  CheckInnerFits(config, check);
   CheckFragmentsFit(config, check);
   RETURN_IF_ERROR(check.status());
   return config;

@@ -61,6 +61,7 @@ v1::Inner InnerToMessage(const core::InnerConfig& inner) {
   message.set_sequence_length(inner.sequence_length);
   for (const auto& [site, rows] : inner.batch_by_site) (*message.mutable_batch_by_site())[site] = rows;
   message.set_batch_per_rank(inner.batch_per_rank);
+  message.set_freeze_at(inner.freeze_at);
   return message;
 }
 

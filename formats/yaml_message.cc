@@ -172,7 +172,7 @@ class YamlReader {
       case FieldDescriptor::CPPTYPE_INT64: {
         int64_t value = -1;
         const bool may_be_auto = field.options().GetExtension(v1::may_be_auto);
-        if (!plain || (!(may_be_auto && text == "auto") && !absl::SimpleAtoi(text, &value))) {
+        if (!(may_be_auto && text == "auto") && (!plain || !absl::SimpleAtoi(text, &value))) {
           return WrongType(node, path, may_be_auto ? "auto or an integer of 64 bits" : "an integer of 64 bits");
         }
         add ? reflection.AddInt64(&message, &field, value) : reflection.SetInt64(&message, &field, value);

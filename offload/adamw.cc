@@ -79,8 +79,8 @@ void UpdateBfloat16(const AdamWConstants& c, const uint16_t* __restrict gradient
 
 CAUSEWAY_MULTIVERSION
 void UpdateParameters(const AdamWConstants& constants, const float* __restrict first_moments,
-                      const float* __restrict second_moments, float* __restrict parameters,
-                      uint16_t* __restrict copy, int64_t count) {
+                      const float* __restrict second_moments, float* __restrict parameters, uint16_t* __restrict copy,
+                      int64_t count) {
   const AdamWConstants c = constants;
   for (int64_t i = 0; i < count; ++i) {
     parameters[i] = NextParameter(c, first_moments[i], second_moments[i], parameters[i]);
@@ -106,14 +106,14 @@ AdamWConstants MakeConstants(const AdamWParameters& parameters, int64_t t) {
 }
 
 AdamWArrays AdamWArrays::Part(int64_t first, int64_t size) const {
-  return {.gradient = gradient == nullptr ? nullptr
-                                          : static_cast<const char*>(gradient) + first * BytesOf(gradient_type),
-          .gradient_type = gradient_type,
-          .first_moment = first_moment + first,
-          .second_moment = second_moment + first,
-          .parameters = parameters + first,
-          .bfloat16_copy = bfloat16_copy == nullptr ? nullptr : bfloat16_copy + first,
-          .count = size};
+  return {
+      .gradient = gradient == nullptr ? nullptr : static_cast<const char*>(gradient) + first * BytesOf(gradient_type),
+      .gradient_type = gradient_type,
+      .first_moment = first_moment + first,
+      .second_moment = second_moment + first,
+      .parameters = parameters + first,
+      .bfloat16_copy = bfloat16_copy == nullptr ? nullptr : bfloat16_copy + first,
+      .count = size};
 }
 
 void AdamWStep(const AdamWConstants& constants, const AdamWArrays& arrays) {

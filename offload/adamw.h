@@ -9,9 +9,9 @@
 //   m ← fma(g, 1−β1, m·β1)             d = fma(√v, 1/√(1−β2^t), ε)      p ← fma(p, −lr·wd, p)
 //   v ← fma(g², 1−β2, v·β2)            u = m / d                        p ← fma(u, −lr/(1−β1^t), p)
 //
-// 1-bit Adam (arXiv 2102.02888, algorithm 1) ends v's line at a step T: from then on MomentumStep makes m of each rank's own
-// gradient, the ranks average it, and AdamWStep without a gradient moves p by it, with β2^T in d. Values whose v is 0 at T,
-// which no gradient had reached, keep m = 0.
+// 1-bit Adam (arXiv 2102.02888, algorithm 1) ends v's line at a step T: from then on MomentumStep makes m of each
+// rank's own gradient, the ranks average it, and AdamWStep without a gradient moves p by it, with β2^T in d. Values
+// whose v is 0 at T, which no gradient had reached, keep m = 0.
 //
 // g, g², m and v below 2⁻¹⁰⁰ in magnitude become 0 by an explicit compare, before and after they are computed with:
 // denormal operands and results make CPUs 12 to 15 times slower, and a processor mode would not give the same bits

@@ -55,6 +55,38 @@ void ToProto(const core::Entry& entry, v1::Entry* message) {
   message->set_stay(entry.stay);
 }
 
+namespace {
+
+void RanksToProto(const core::RankProgress& ranks, v1::RankProgress* message) {
+  message->set_ranks(static_cast<int32_t>(ranks.ranks));
+  message->set_hosts(static_cast<int32_t>(ranks.hosts));
+  message->set_slowest(ranks.slowest);
+  message->set_slowest_step_s(ranks.slowest_step_s);
+  message->set_standing_still(ranks.standing_still);
+  message->set_step_bytes(ranks.step_bytes);
+  if (!ranks.onebit_adam) return;
+  message->mutable_onebit_adam()->set_frozen_at(ranks.onebit_adam->frozen_at);
+  message->mutable_onebit_adam()->set_ratio(ranks.onebit_adam->ratio);
+  message->mutable_onebit_adam()->set_compression(ranks.onebit_adam->compression);
+}
+
+core::RankProgress RanksFromProto(const v1::RankProgress& message) {
+  core::RankProgress ranks{.ranks = message.ranks(),
+                           .hosts = message.hosts(),
+                           .slowest = message.slowest(),
+                           .slowest_step_s = message.slowest_step_s(),
+                           .standing_still = message.standing_still(),
+                           .step_bytes = message.step_bytes(),
+                           .onebit_adam = {}};
+  if (message.has_onebit_adam()) {
+    const v1::OnebitAdamProgress& onebit = message.onebit_adam();
+    ranks.onebit_adam = {.frozen_at = onebit.frozen_at(), .ratio = onebit.ratio(), .compression = onebit.compression()};
+  }
+  return ranks;
+}
+
+}  // namespace
+
 void ToProto(const core::Progress& progress, v1::Progress* message) {
   message->set_step(progress.step);
   message->set_tokens(progress.tokens);
@@ -96,11 +128,7 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
     message->mutable_offload()->set_measured_s(offload->measured_s);
     message->mutable_offload()->set_waited_s(offload->waited_s);
   }
-  message->mutable_ranks()->set_ranks(static_cast<int32_t>(progress.ranks.ranks));
-  message->mutable_ranks()->set_hosts(static_cast<int32_t>(progress.ranks.hosts));
-  message->mutable_ranks()->set_slowest(progress.ranks.slowest);
-  message->mutable_ranks()->set_slowest_step_s(progress.ranks.slowest_step_s);
-  message->mutable_ranks()->set_standing_still(progress.ranks.standing_still);
+  RanksToProto(progress.ranks, message->mutable_ranks());
   message->mutable_in_flight()->Assign(progress.in_flight.begin(), progress.in_flight.end());
   if (progress.eval_loss) message->set_eval_loss(*progress.eval_loss);
   message->mutable_eval_versions()->Assign(progress.eval_versions.begin(), progress.eval_versions.end());
@@ -236,10 +264,7 @@ core::Progress FromProto(const v1::Progress& message) {
                         .measured_s = offload.measured_s(),
                         .waited_s = offload.waited_s()};
   }
-  if (message.has_ranks()) {
-    progress.ranks = {message.ranks().ranks(), message.ranks().hosts(), message.ranks().slowest(),
-                      message.ranks().slowest_step_s(), message.ranks().standing_still()};
-  }
+  if (message.has_ranks()) progress.ranks = RanksFromProto(message.ranks());
   if (message.has_eval_loss()) progress.eval_loss = message.eval_loss();
   return progress;
 }

@@ -70,31 +70,40 @@ void WriteFragments(JsonWriter& json, const core::Progress& progress, bool reduc
   });
 }
 
+// Null where nothing was measured.
+std::optional<double> Known(double value) { return value > 0 ? std::optional(value) : std::nullopt; }
+
 void WriteLink(JsonWriter& json, const core::LinkProgress& link) {
-  const auto measured = [](double value) { return value > 0 ? std::optional(value) : std::nullopt; };
   json.Key("link");
   json.BeginObject();
-  json.Member("up_bytes_per_s", measured(link.up_bytes_per_s));
-  json.Member("down_bytes_per_s", measured(link.down_bytes_per_s));
-  json.Member("round_trip_s", measured(link.round_trip_s));
+  json.Member("up_bytes_per_s", Known(link.up_bytes_per_s));
+  json.Member("down_bytes_per_s", Known(link.down_bytes_per_s));
+  json.Member("round_trip_s", Known(link.round_trip_s));
   json.Member("channels", link.channels);
   json.EndObject();
 }
 
 void WriteOffload(JsonWriter& json, const std::optional<core::OffloadProgress>& offload, bool reduced) {
   json.Key("offload");
-  if (!offload) {
-    json.Null();
-    return;
-  }
-  const auto known = [](double value) { return value > 0 ? std::optional(value) : std::nullopt; };
+  if (!offload) return json.Null();
   json.BeginObject();
   json.Member("k", core::InterleaveName(offload->k));
   json.Member("subgroup", offload->subgroup);
   json.Member("reason", Shortened(offload->reason, reduced));
-  json.Member("predicted_update_s", known(offload->predicted_s));
-  json.Member("update_s", known(offload->measured_s));
+  json.Member("predicted_update_s", Known(offload->predicted_s));
+  json.Member("update_s", Known(offload->measured_s));
   json.Member("waited_for_copies_s", offload->waited_s);
+  json.EndObject();
+}
+
+void WriteOnebitAdam(JsonWriter& json, const std::optional<core::OnebitProgress>& onebit) {
+  if (!onebit) return;
+  json.Key("onebit_adam");
+  json.BeginObject();
+  json.Member("phase", onebit->frozen_at > 0 ? "frozen" : "warm-up");
+  if (onebit->frozen_at > 0) json.Member("frozen_at", onebit->frozen_at);
+  json.Member("variance_ratio", Known(onebit->ratio));
+  json.Member("compression", Known(onebit->compression));
   json.EndObject();
 }
 
@@ -104,8 +113,10 @@ void WriteRanks(JsonWriter& json, const core::RankProgress& ranks, bool reduced)
   json.Member("ranks", ranks.ranks);
   json.Member("hosts", ranks.hosts);
   json.Member("slowest", Shortened(ranks.slowest, reduced));
-  json.Member("slowest_step_s", ranks.slowest_step_s > 0 ? std::optional(ranks.slowest_step_s) : std::nullopt);
+  json.Member("slowest_step_s", Known(ranks.slowest_step_s));
   json.Member("standing_still", Shortened(ranks.standing_still, reduced));
+  if (ranks.step_bytes > 0) json.Member("step_bytes", ranks.step_bytes);
+  WriteOnebitAdam(json, ranks.onebit_adam);
   json.EndObject();
 }
 

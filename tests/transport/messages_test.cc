@@ -83,6 +83,7 @@ TEST(Messages, ProgressComesBackAsItWas) {
   progress.fragments[2] = {-0.25, 12, "updates take 11 steps"};
   progress.link = {1e6, 2e6, 0.05, 3};
   progress.offload = {2, 1000, "because", 0.5, 0.25, 0.125};
+  progress.ranks = {8, 2, "rank 3 of 8 (x)", 0.5, "it waits", 3e6, core::OnebitProgress{208, 0.97, 31.8}};
   v1::Progress message;
   ToProto(progress, &message);
   core::Progress back = FromProto(message);
@@ -103,6 +104,7 @@ TEST(Messages, ProgressComesBackAsItWas) {
   EXPECT_EQ(back.fragments, progress.fragments);
   EXPECT_EQ(back.link, progress.link);
   EXPECT_EQ(back.offload, progress.offload);
+  EXPECT_EQ(back.ranks, progress.ranks);
   EXPECT_EQ(back.eval_loss, std::nullopt);
 
   progress.eval_loss = 0;  // measured to be 0 is not the same as not measured

@@ -26,6 +26,7 @@ struct RankCommand {
     kAlive,
     kRun,    // payload: the run's config
     kCheck,  // gathers each rank's digest of its start
+    kSave,   // the leader saves: bring it the state that it lacks
     kLoad,   // `count` bytes of a trainer's file follow
     kSites,  // payload: who shares the data, one name a line
     kStep,   // takes step `count`

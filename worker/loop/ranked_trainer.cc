@@ -193,6 +193,13 @@ void RankedTrainer::SetSites(const std::vector<core::SiteId>& names) {
   own_.SetSites(names);
 }
 
+absl::StatusOr<formats::FileDigest> RankedTrainer::Save(const std::string& path) {
+  const Together together(control_);
+  if (!control_.alone()) RETURN_IF_ERROR(control_.Tell({.kind = Kind::kSave}));
+  RETURN_IF_ERROR(own_.GatherState());
+  return own_.Save(path);
+}
+
 absl::Status RankedTrainer::Load(const std::string& path) {
   RETURN_IF_ERROR(own_.Load(path));
   if (control_.alone()) return absl::OkStatus();
@@ -226,6 +233,7 @@ absl::Status Follow(const RankCommand& command, Trainer& trainer, RankControl& c
       trainer.SetSites(absl::StrSplit(command.payload, '\n', absl::SkipEmpty()));
       return absl::OkStatus();
     case Kind::kStep: return trainer.Step(command.count).status();
+    case Kind::kSave: return trainer.GatherState();
     case Kind::kMove: return FollowMove(command, trainer, control);
     default: return absl::InternalError("rank 0 is of another version");
   }

@@ -60,7 +60,7 @@ class RankedTrainer final : public Trainer {
   core::RankProgress rank_progress() const override { return own_.rank_progress(); }
   core::SiteData data() const override { return own_.data(); }
   void SetSites(const std::vector<core::SiteId>& names) override;
-  absl::StatusOr<formats::FileDigest> Save(const std::string& path) override { return own_.Save(path); }
+  absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;  // on all ranks, from the leader's file
   std::unique_ptr<Evaluator> NewEvaluator() const override { return own_.NewEvaluator(); }
 

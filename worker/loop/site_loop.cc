@@ -168,7 +168,9 @@ absl::Status SiteLoop::TakeStep(core::Step step) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
   ASSIGN_OR_RETURN(const StepResult result, trainer_.Step(step));
   step_ = step;
-  if (const core::RankProgress ranks = trainer_.rank_progress(); ranks.ranks > 1) site_.watch().HasRanks(ranks);
+  if (const core::RankProgress ranks = trainer_.rank_progress(); ranks.ranks > 1 || ranks.onebit_adam) {
+    site_.watch().HasRanks(ranks);
+  }
   site_.Report(pace_.Count(step, result, core::SystemClock().SecondsSince(begin), trainer_.offload_progress()));
   Show();
   return absl::OkStatus();

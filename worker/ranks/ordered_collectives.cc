@@ -144,14 +144,14 @@ absl::Status OrderedCollectives::Reduce(const Call& call, std::span<float> value
 Collectives::Ticket OrderedCollectives::ReduceScatter(std::span<const float> values, std::span<float> part) {
   CHECK(values.size() == part.size() * world());
   return Post(Call{.kind = Kind::kScatter, .number = ++asked_, .bytes = values.size_bytes()},
-              [this, values, part](const Call& call) { return Scatter(call, values, part); });
-}
-
-absl::Status OrderedCollectives::Scatter(const Call& call, std::span<const float> values, std::span<float> part) {
-  if (world() > 1) RETURN_IF_ERROR(Meet(call).status());
-  std::vector<std::span<const float>> parts(world());
-  for (int rank = 0; rank < world(); ++rank) parts[rank] = values.subspan(part.size() * rank, part.size());
-  return ExchangeAndSum(parts, part);
+              [this, values, part](const Call& call) -> absl::Status {
+                if (world() > 1) RETURN_IF_ERROR(Meet(call).status());
+                std::vector<std::span<const float>> parts(world());
+                for (int rank = 0; rank < world(); ++rank) {
+                  parts[rank] = values.subspan(part.size() * rank, part.size());
+                }
+                return ExchangeAndSum(parts, part);
+              });
 }
 
 Collectives::Ticket OrderedCollectives::AllGather(std::span<const std::byte> part, std::span<std::byte> all) {
@@ -176,21 +176,18 @@ absl::Status OrderedCollectives::Gather(const Call& call, std::span<const std::b
 Collectives::Ticket OrderedCollectives::AllToAll(std::span<const std::byte> parts, std::span<std::byte> received) {
   CHECK(parts.size() == received.size() && parts.size() % world() == 0);
   return Post(Call{.kind = Kind::kAllToAll, .number = ++asked_, .bytes = parts.size()},
-              [this, parts, received](const Call& call) { return ScatterAll(call, parts, received); });
-}
-
-absl::Status OrderedCollectives::ScatterAll(const Call& call, std::span<const std::byte> parts,
-                                            std::span<std::byte> received) {
-  const size_t size = parts.size() / world();
-  if (size > 0) std::memcpy(received.data() + size * rank(), parts.data() + size * rank(), size);
-  if (world() == 1) return absl::OkStatus();
-  RETURN_IF_ERROR(Meet(call).status());
-  Transfers transfers(peers_, queue_);
-  for (const int rank : peers_.Others()) {
-    transfers.Receive(rank, Transfers::Kind::kValues, received.subspan(size * rank, size));
-    transfers.Send(rank, Transfers::Kind::kValues, parts.subspan(size * rank, size));
-  }
-  return transfers.Await();
+              [this, parts, received](const Call& call) -> absl::Status {
+                const size_t size = parts.size() / world();
+                if (size > 0) std::memcpy(received.data() + size * rank(), parts.data() + size * rank(), size);
+                if (world() == 1) return absl::OkStatus();
+                RETURN_IF_ERROR(Meet(call).status());
+                Transfers transfers(peers_, queue_);
+                for (const int other : peers_.Others()) {
+                  transfers.Receive(other, Transfers::Kind::kValues, received.subspan(size * other, size));
+                  transfers.Send(other, Transfers::Kind::kValues, parts.subspan(size * other, size));
+                }
+                return transfers.Await();
+              });
 }
 
 Collectives::Ticket OrderedCollectives::Broadcast(std::span<std::byte> bytes, int root) {

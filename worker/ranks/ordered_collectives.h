@@ -51,9 +51,7 @@ class OrderedCollectives final : public Collectives {
 
   // On the thread of the operations.
   absl::Status Reduce(const Call& call, std::span<float> values);
-  absl::Status Scatter(const Call& call, std::span<const float> values, std::span<float> part);
   absl::Status Gather(const Call& call, std::span<const std::byte> part, std::span<std::byte> all);
-  absl::Status ScatterAll(const Call& call, std::span<const std::byte> parts, std::span<std::byte> received);
   absl::Status SendTo(const Call& call, std::span<const std::byte> bytes, const std::vector<int>& ranks);
   absl::Status ReceiveFrom(const Call& call, std::span<std::byte> bytes, int rank);
   // Every rank's first 64 bytes, checked against those of this one.

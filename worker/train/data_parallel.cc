@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/check.h"
 #include "worker/train/late_mean.h"
@@ -56,11 +57,15 @@ void DataParallel::Note(const std::vector<RankStep>& steps) {
     AddToLateMean(steps[rank].compute_s, late_step_s_[rank]);
     stop_requested_ = stop_requested_ || steps[rank].stop_requested;
   }
+  const int64_t sent = ranks_.values->sent_bytes();
   const auto slowest = std::ranges::max_element(late_step_s_);
   progress_ = {.ranks = world(),
                .hosts = ranks_.hosts,
                .slowest = ranks_.values->NameOf(static_cast<int>(slowest - late_step_s_.begin())),
-               .slowest_step_s = *slowest};
+               .slowest_step_s = *slowest,
+               .standing_still = {},
+               .step_bytes = static_cast<double>(sent - std::exchange(sent_bytes_, sent)),
+               .onebit_adam = {}};
 }
 
 }  // namespace causeway::worker

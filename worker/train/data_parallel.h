@@ -54,6 +54,7 @@ class DataParallel {
   DataParallel(TrainerRanks ranks, int64_t bucket_bytes = kBucketBytes)
       : ranks_(std::move(ranks)), bucket_values_(bucket_bytes / static_cast<int64_t>(sizeof(float))) {}
 
+  const TrainerRanks& ranks() const { return ranks_; }
   int rank() const { return ranks_.rank(); }
   int world() const { return ranks_.world(); }
   float scale() const { return 1.0f / static_cast<float>(world()); }
@@ -80,6 +81,7 @@ class DataParallel {
   std::span<float> gradients_;
   int64_t reduced_from_ = 0;  // the values from here on have been handed over
   Collectives::Ticket last_ = 0;
+  int64_t sent_bytes_ = 0;           // until the last Share
   std::vector<double> late_step_s_;  // of each rank, the mean of late ones
   core::RankProgress progress_;
   bool stop_requested_ = false;

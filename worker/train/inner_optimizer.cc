@@ -93,10 +93,14 @@ InnerOptimizer::AdamW::AdamW(const core::RunConfig& config, const core::Manifest
              MakePlan(config.offload, std::ssize(parameters.Flat()), team, calibration_path), &team, &bus) {}
 
 InnerOptimizer::InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
-                               offload::BusSchedule& bus, const std::string& calibration_path)
+                               offload::BusSchedule& bus, const std::string& calibration_path,
+                               const TrainerRanks& ranks)
     : config_(config.inner), total_steps_(config.steps), manifest_(manifest), parameters_(parameters), bus_(bus) {
-  if (config_.optimizer != core::InnerOptimizerKind::kAdamW) return;
+  if (config_.optimizer == core::InnerOptimizerKind::kSgd) return;
   adamw_ = std::make_unique<AdamW>(config, manifest, parameters, bus, calibration_path);
+  if (config_.optimizer != core::InnerOptimizerKind::kOnebitAdam) return;
+  onebit_ = std::make_unique<OnebitAdam>(config_, manifest_, ranks, adamw_->first_moments.Flat(),
+                                         adamw_->second_moments.Flat());
 }
 
 absl::StatusOr<double> InnerOptimizer::SumOfSquares(core::Step t, const TensorValues& gradients) const {
@@ -122,6 +126,11 @@ void InnerOptimizer::AppendState(std::vector<formats::TensorData>& tensors,
     tensors.push_back({kFirstMoment + manifest_[i].name, manifest_[i].shape, adamw_->first_moments[index]});
     tensors.push_back({kSecondMoment + manifest_[i].name, manifest_[i].shape, adamw_->second_moments[index]});
   }
+  if (onebit_ != nullptr) onebit_->AppendState(tensors, metadata);
+}
+
+void InnerOptimizer::Saved() {
+  if (onebit_ != nullptr) onebit_->DropGathered();
 }
 
 absl::Status InnerOptimizer::LoadState(const formats::SafetensorsFile& file) {
@@ -134,7 +143,7 @@ absl::Status InnerOptimizer::LoadState(const formats::SafetensorsFile& file) {
     RETURN_IF_ERROR(file.Read(kFirstMoment + manifest_[i].name, adamw_->first_moments[index]));
     RETURN_IF_ERROR(file.Read(kSecondMoment + manifest_[i].name, adamw_->second_moments[index]));
   }
-  return absl::OkStatus();
+  return onebit_ == nullptr ? absl::OkStatus() : onebit_->LoadState(file);
 }
 
 std::optional<core::OffloadProgress> InnerOptimizer::progress() const {
@@ -146,6 +155,10 @@ std::optional<core::OffloadProgress> InnerOptimizer::progress() const {
                                .predicted_s = plan.predicted_s,
                                .measured_s = adamw_->measured_s,
                                .waited_s = bus_.waited_s()};
+}
+
+std::optional<core::OnebitProgress> InnerOptimizer::onebit_progress() const {
+  return onebit_ == nullptr ? std::nullopt : std::optional(onebit_->progress());
 }
 
 void InnerOptimizer::StepSgd(double lr, float gradient_scale, const TensorValues& gradients) {
@@ -166,15 +179,19 @@ absl::Status InnerOptimizer::Step(core::Step t, const TensorValues& gradients, d
     StepSgd(lr, gradient_scale, gradients);
     return absl::OkStatus();
   }
+  const bool frozen = averages_momenta();
+  if (frozen) RETURN_IF_ERROR(onebit_->FinishStep(gradients.Flat(), gradient_scale));
   const core::Clock::TimePoint begin = core::SystemClock().Now();
   RETURN_IF_ERROR(adamw_->update.Step({.lr = lr,
                                        .beta1 = config_.beta1,
                                        .beta2 = config_.beta2,
                                        .weight_decay = config_.weight_decay,
-                                       .gradient_scale = gradient_scale},
-                                      steps_taken_, gradients.Flat()));
+                                       .gradient_scale = gradient_scale,
+                                       .frozen_at = frozen ? onebit_->frozen_at() : 0},
+                                      steps_taken_, frozen ? std::span<const float>() : gradients.Flat()));
   const double seconds = core::SystemClock().SecondsSince(begin);
   AddToLateMean(seconds, adamw_->measured_s);
+  if (onebit_ != nullptr && !frozen) onebit_->NoteWarmupStep(steps_taken_, t);
   return absl::OkStatus();
 }
 

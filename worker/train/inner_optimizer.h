@@ -5,7 +5,8 @@
 // AdamW's state (m, v) starts at zero, stays in the site and is never reset by a sync; it lies in host memory and is
 // updated by subgroups as planned when the optimizer is made, which is logged. The bias correction counts the steps
 // that this process took, because that is how old m and v are; the learning rate follows the run's step t, so that a
-// joiner is not warmed up again. Weight decay is for tensors of two and more dimensions. One owner thread. Source:
+// joiner is not warmed up again. Weight decay is for tensors of two and more dimensions. 1-bit Adam is AdamW until its
+// variance freezes; then the ranks' momenta are averaged in place of their gradients. One owner thread. Source:
 // docs/architecture.md; arXiv 2311.08105 section 3 (clipping at 1.0).
 #pragma once
 
@@ -24,6 +25,7 @@
 #include "formats/safetensors.h"
 #include "offload/bus_schedule.h"
 #include "offload/interleaved_update.h"
+#include "worker/train/onebit_adam.h"
 #include "worker/train/tensor_values.h"
 
 namespace causeway::worker {
@@ -36,19 +38,32 @@ class InnerOptimizer {
  public:
   // `parameters` are θ, and change only in Step; they and `bus`, which says when they may, outlive this object.
   InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
-                 offload::BusSchedule& bus, const std::string& calibration_path = "");
+                 offload::BusSchedule& bus, const std::string& calibration_path = "", const TrainerRanks& ranks = {});
 
   // ‖g‖² of all gradients. DATA_LOSS names the first that is not finite.
   absl::StatusOr<double> SumOfSquares(core::Step t, const TensorValues& gradients) const;
 
-  // Takes step t with gradients of that ‖g‖².
+  // Takes step t with gradients of that ‖g‖²: the ranks' mean, or this rank's own where momenta are averaged.
   absl::Status Step(core::Step t, const TensorValues& gradients, double sum_of_squares);
+
+  // ---- 1-bit Adam with a frozen variance: the next step averages momenta ----
+  bool averages_momenta() const { return onebit_ != nullptr && onebit_->frozen(); }
+  bool clips() const { return config_.clip > 0; }
+  void BeginMomenta() { onebit_->BeginStep(); }
+  // Gradients from value `first` on are final, and are not clipped: their momenta may cross before Step.
+  absl::Status TakeMomenta(const TensorValues& gradients, int64_t first) {
+    return onebit_->TakeGradients(gradients.Flat(), first, /*gradient_scale=*/1);
+  }
 
   // None for SGD, which has no state.
   std::optional<core::OffloadProgress> progress() const;
+  std::optional<core::OnebitProgress> onebit_progress() const;
 
-  // To and from a checkpoint, beside the parameters.
+  // To and from a checkpoint, beside the parameters. Every rank calls Gather before rank 0 appends, and Saved once it
+  // has written.
+  absl::Status Gather() { return onebit_ == nullptr ? absl::OkStatus() : onebit_->Gather(); }
   void AppendState(std::vector<formats::TensorData>& tensors, std::map<std::string, std::string>& metadata) const;
+  void Saved();
   absl::Status LoadState(const formats::SafetensorsFile& file);
 
  private:
@@ -73,6 +88,7 @@ class InnerOptimizer {
   offload::BusSchedule& bus_;
   int64_t steps_taken_ = 0;
   std::unique_ptr<AdamW> adamw_;
+  std::unique_ptr<OnebitAdam> onebit_;
 };
 
 // DATA_LOSS where a value is not finite: names tensor, value, index and step.

@@ -49,14 +49,13 @@ LlamaTrainer::LlamaTrainer(const core::RunConfig& config, const core::SiteId& si
     : config_(config),
       corpus_(std::move(corpus)),
       held_out_(std::move(held_out)),
-      parallel_(files.ranks),
-      batch_rows_(config.BatchRows(site, parallel_.world())),
+      batch_rows_(config.BatchRows(site, files.ranks.world())),
       batches_(corpus_, config.seed, site, batch_rows_),
       manifest_(core::LlamaManifest(config.llama)),
       parameters_(manifest_),
       gradients_(manifest_),
-      model_(config.llama, batch_rows_ / parallel_.world(), config.sequence_length(), LlamaModel::Use::kTraining),
-      optimizer_(config, manifest_, parameters_, bus(), files.calibration_path) {
+      model_(config.llama, batch_rows_ / files.ranks.world(), config.sequence_length(), LlamaModel::Use::kTraining),
+      update_(config, manifest_, parameters_, bus(), files.calibration_path, files.ranks) {
   data_.training = corpus_->tokens().Fingerprint();
   if (held_out_ != corpus_) data_.held_out = held_out_->tokens().Fingerprint();
 }
@@ -68,31 +67,26 @@ void LlamaTrainer::SetSites(const std::vector<core::SiteId>& names) {
 absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
   RETURN_IF_ERROR(data_status_);
   const core::Clock::TimePoint begin = core::SystemClock().Now();
-  const Batch batch = batches_.BatchAt(t, parallel_.rank(), parallel_.world());
+  const Batch batch = batches_.BatchAt(t, update_.rank(), update_.world());
   const Tensors weights = parameters_.View();
   gradients_.Clear();
   const double loss = model_.Forward(weights, batch);
-  parallel_.Begin(gradients_.Flat());
-  model_.Backward(weights, batch, gradients_.MutableView(), parallel_.scale(),
-                  [this](int tensor) { parallel_.FinalFrom(gradients_.First(tensor)); });
+  update_.Begin(gradients_);
+  model_.Backward(weights, batch, gradients_.MutableView(), update_.scale(),
+                  [this](int tensor) { update_.FinalFrom(tensor); });
   const double compute_s = core::SystemClock().SecondsSince(begin);
-  RETURN_IF_ERROR(parallel_.Finish());
-  ASSIGN_OR_RETURN(const double squares, optimizer_.SumOfSquares(t, gradients_));
-  ASSIGN_OR_RETURN(const std::vector<RankStep> steps,
-                   parallel_.Share({.loss = loss,
-                                    .sum_of_squares = squares,
-                                    .compute_s = compute_s,
-                                    .tokens = static_cast<int64_t>(batch.tokens.size())}));
-  RETURN_IF_ERROR(optimizer_.Step(t, gradients_, SharedSquares(steps)));
+  ASSIGN_OR_RETURN(
+      const std::vector<RankStep> steps,
+      update_.Finish(t, {.loss = loss, .compute_s = compute_s, .tokens = static_cast<int64_t>(batch.tokens.size())}));
   return ResultOf(steps);
 }
 
 absl::StatusOr<formats::FileDigest> LlamaTrainer::Save(const std::string& path) {
-  return SaveTrainer(path, manifest_, parameters_, &optimizer_);
+  return SaveTrainer(path, manifest_, parameters_, &update_.optimizer());
 }
 
 absl::Status LlamaTrainer::Load(const std::string& path) {
-  return LoadTrainer(path, manifest_, parameters_, &optimizer_);
+  return LoadTrainer(path, manifest_, parameters_, &update_.optimizer());
 }
 
 std::unique_ptr<Evaluator> LlamaTrainer::NewEvaluator() const {

@@ -1,6 +1,6 @@
 // A Llama trained on a site's text (data.mode own) or its share of the run's (shared): the Trainer of every real run.
 //
-//   SiteBatches ─► LlamaModel: forward, backward ─► gradients ─► InnerOptimizer ─► θ
+//   SiteBatches ─► LlamaModel: forward, backward ─► gradients ─► SiteUpdate ─► θ
 //
 // Starts from the run's seed or from a directory of safetensors (model.init_from); where this machine does not have
 // that directory, from zeros, which no site may be the first with. One owner thread; what NewEvaluator returns shares
@@ -13,9 +13,9 @@
 
 #include "replica/host_store.h"
 #include "worker/train/corpus.h"
-#include "worker/train/inner_optimizer.h"
 #include "worker/train/llama_model.h"
 #include "worker/train/site_batches.h"
+#include "worker/train/site_update.h"
 #include "worker/train/trainer.h"
 
 namespace causeway::worker {
@@ -31,13 +31,14 @@ class LlamaTrainer : public Trainer {
   absl::Status initial_values() const override { return initial_values_; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>& names) override;
+  absl::Status GatherState() override { return update_.optimizer().Gather(); }
   absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
   std::unique_ptr<Evaluator> NewEvaluator() const override;
   core::SiteData data() const override { return data_; }
-  std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_.progress(); }
-  core::RankProgress rank_progress() const override { return parallel_.progress(); }
-  bool stop_requested() const override { return parallel_.stop_requested(); }
+  std::optional<core::OffloadProgress> offload_progress() const override { return update_.offload_progress(); }
+  core::RankProgress rank_progress() const override { return update_.rank_progress(); }
+  bool stop_requested() const override { return update_.stop_requested(); }
 
  private:
   LlamaTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files,
@@ -47,7 +48,6 @@ class LlamaTrainer : public Trainer {
   std::shared_ptr<const Corpus> corpus_;
   std::shared_ptr<const Corpus> held_out_;  // what is evaluated on: the same, or a file of its own
   core::SiteData data_;
-  DataParallel parallel_;
   int64_t batch_rows_;  // of the site
   SiteBatches batches_;
   absl::Status data_status_;     // of the last SetSites
@@ -57,7 +57,7 @@ class LlamaTrainer : public Trainer {
   replica::HostStore store_{parameters_.MutableView(), &bus()};
   TensorValues gradients_;
   LlamaModel model_;
-  InnerOptimizer optimizer_;
+  SiteUpdate update_;
 };
 
 }  // namespace causeway::worker

@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> SyntheticTrainer::Make(const core::RunC
 SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files)
     : config_(config),
       site_(site),
-      parallel_(files.ranks),
+      world_(files.ranks.world()),
       manifest_(core::SyntheticManifest(config.synthetic)),
       parameters_(manifest_) {
   const auto amplitude = config.synthetic.gradient_by_site.find(site);
@@ -54,13 +54,12 @@ SyntheticTrainer::SyntheticTrainer(const core::RunConfig& config, const core::Si
   }
   if (PutsOff()) return;
   gradients_.emplace(manifest_);
-  optimizer_.emplace(config, manifest_, parameters_, bus(), files.calibration_path);
+  update_.emplace(config, manifest_, parameters_, bus(), files.calibration_path, files.ranks);
 }
 
 absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
   const core::Clock::TimePoint end = core::SystemClock().Now() + std::chrono::milliseconds(config_.synthetic.step_ms);
-  StepResult result{.loss = std::numeric_limits<double>::quiet_NaN(),
-                    .tokens = config_.BatchRows(site_, parallel_.world())};
+  StepResult result{.loss = std::numeric_limits<double>::quiet_NaN(), .tokens = config_.BatchRows(site_, world_)};
   if (PutsOff()) {
     RETURN_IF_ERROR(PutOff(t));  // all ranks have the same constant gradient
   } else {
@@ -72,17 +71,13 @@ absl::StatusOr<StepResult> SyntheticTrainer::Step(core::Step t) {
 
 absl::StatusOr<StepResult> SyntheticTrainer::Apply(core::Step t) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
-  parallel_.Begin(gradients_->Flat());
+  update_->Begin(*gradients_);
   FillGradients(t);
   const double compute_s = core::SystemClock().SecondsSince(begin);
-  RETURN_IF_ERROR(parallel_.Finish());
-  ASSIGN_OR_RETURN(const double squares, optimizer_->SumOfSquares(t, *gradients_));
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps,
-                   parallel_.Share({.loss = std::numeric_limits<double>::quiet_NaN(),
-                                    .sum_of_squares = squares,
-                                    .compute_s = compute_s,
-                                    .tokens = config_.BatchRows(site_, parallel_.world()) / parallel_.world()}));
-  RETURN_IF_ERROR(optimizer_->Step(t, *gradients_, SharedSquares(steps)));
+                   update_->Finish(t, {.loss = std::numeric_limits<double>::quiet_NaN(),
+                                       .compute_s = compute_s,
+                                       .tokens = config_.BatchRows(site_, world_) / world_}));
   return ResultOf(steps);
 }
 
@@ -114,29 +109,29 @@ void SyntheticTrainer::CatchUp(int tensor) {
 
 absl::StatusOr<formats::FileDigest> SyntheticTrainer::Save(const std::string& path) {
   for (int i = 0; i < parameters_.size(); ++i) CatchUp(i);
-  return SaveTrainer(path, manifest_, parameters_, optimizer_ ? &*optimizer_ : nullptr);
+  return SaveTrainer(path, manifest_, parameters_, update_ ? &update_->optimizer() : nullptr);
 }
 
 absl::Status SyntheticTrainer::Load(const std::string& path) {
-  return LoadTrainer(path, manifest_, parameters_, optimizer_ ? &*optimizer_ : nullptr);
+  return LoadTrainer(path, manifest_, parameters_, update_ ? &update_->optimizer() : nullptr);
 }
 
 void SyntheticTrainer::FillGradients(core::Step t) {
   uint64_t site = core::HashCombine(config_.seed, site_);
-  if (parallel_.rank() > 0) site = core::HashCombine(site, parallel_.rank());
+  if (update_->rank() > 0) site = core::HashCombine(site, update_->rank());
   for (int i = gradients_->size() - 1; i >= 0; --i) {  // as backward does
     const std::span<float> gradient = (*gradients_)[i];
     if (config_.synthetic.gradient == core::SyntheticGradient::kConstant) {
-      std::ranges::fill(gradient, amplitude_ * parallel_.scale());
-      parallel_.FinalFrom(gradients_->First(i));
+      std::ranges::fill(gradient, amplitude_ * update_->scale());
+      update_->FinalFrom(i);
       continue;
     }
     const uint64_t stream = core::HashCombine(core::HashCombine(site, static_cast<uint64_t>(i)), t);
     for (size_t j = 0; j < gradient.size(); ++j) {
       gradient[j] = amplitude_ * static_cast<float>(2 * core::UnitInterval(core::HashCombine(stream, j)) - 1);
-      if (parallel_.world() > 1) gradient[j] *= parallel_.scale();
+      if (world_ > 1) gradient[j] *= update_->scale();
     }
-    parallel_.FinalFrom(gradients_->First(i));
+    update_->FinalFrom(i);
   }
 }
 

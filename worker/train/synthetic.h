@@ -9,6 +9,8 @@
 // HashCombine(seed, site), and the gradient is Σ_r float(g_r · float(1/R)), summed in float32 in the order of the
 // ranks.
 //
+// With 1-bit Adam's variance frozen each rank's gradient is its own, g_r, without the factor.
+//
 // Clipping, schedule and inner optimizer are the same as for every other model. `apply: on_send` puts the steps off:
 // Step only waits, and the store takes the missed steps of what is read or moved as one,
 // θ ← fma(g, −Σ lr, θ), so that a step costs nothing however many the parameters. One rounding instead of one per step:
@@ -26,7 +28,7 @@
 #include <vector>
 
 #include "replica/host_store.h"
-#include "worker/train/inner_optimizer.h"
+#include "worker/train/site_update.h"
 #include "worker/train/trainer.h"
 
 namespace causeway::worker {
@@ -63,13 +65,16 @@ class SyntheticTrainer : public Trainer {
   std::span<float> tensor(int i) override { return parameters_[i]; }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   void SetSites(const std::vector<core::SiteId>&) override {}  // there is no data to share
+  absl::Status GatherState() override { return update_ ? update_->optimizer().Gather() : absl::OkStatus(); }
   absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
   std::optional<core::OffloadProgress> offload_progress() const override {
-    return optimizer_ ? optimizer_->progress() : std::nullopt;
+    return update_ ? update_->offload_progress() : std::nullopt;
   }
-  core::RankProgress rank_progress() const override { return parallel_.progress(); }
-  bool stop_requested() const override { return parallel_.stop_requested(); }
+  core::RankProgress rank_progress() const override {
+    return update_ ? update_->rank_progress() : core::RankProgress();
+  }
+  bool stop_requested() const override { return update_ && update_->stop_requested(); }
 
  private:
   SyntheticTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files);
@@ -82,7 +87,7 @@ class SyntheticTrainer : public Trainer {
 
   core::RunConfig config_;
   core::SiteId site_;
-  DataParallel parallel_;
+  int world_;
   float amplitude_ = 0;  // by_site[site]
   core::Manifest manifest_;
   TensorValues parameters_;
@@ -92,7 +97,7 @@ class SyntheticTrainer : public Trainer {
   int64_t forgotten_ = 0;  // of those that are not in put_off_ any more
   std::vector<int64_t> taken_;
   std::optional<TensorValues> gradients_;  // every_step only
-  std::optional<InnerOptimizer> optimizer_;
+  std::optional<SiteUpdate> update_;       // the same
 };
 
 }  // namespace causeway::worker

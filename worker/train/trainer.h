@@ -73,6 +73,10 @@ class Trainer {
   // Which sites share the data from the next step on, this one included. Any order.
   virtual void SetSites(const std::vector<core::SiteId>& names) = 0;
 
+  // Brings what other ranks hold of the state to rank 0, which is to save it: every rank calls it. INTERNAL: a rank has
+  // failed.
+  virtual absl::Status GatherState() { return absl::OkStatus(); }
+
   // θ and the inner optimizer, to a file of safetensors and back: with them the steps that follow are the same to the
   // last bit. Save returns what it wrote. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
   virtual absl::StatusOr<formats::FileDigest> Save(const std::string& path) = 0;

@@ -6,14 +6,16 @@
 namespace causeway::worker {
 
 absl::StatusOr<formats::FileDigest> SaveTrainer(const std::string& path, const core::Manifest& manifest,
-                                                const TensorValues& parameters, const InnerOptimizer* optimizer) {
+                                                const TensorValues& parameters, InnerOptimizer* optimizer) {
   std::vector<formats::TensorData> tensors;
   std::map<std::string, std::string> metadata;
   for (size_t i = 0; i < manifest.size(); ++i) {
     tensors.push_back({manifest[i].name, manifest[i].shape, parameters[static_cast<int>(i)]});
   }
   if (optimizer != nullptr) optimizer->AppendState(tensors, metadata);
-  return formats::WriteSafetensors(path, tensors, metadata);
+  absl::StatusOr<formats::FileDigest> written = formats::WriteSafetensors(path, tensors, metadata);
+  if (optimizer != nullptr) optimizer->Saved();
+  return written;
 }
 
 absl::Status LoadTrainer(const std::string& path, const core::Manifest& manifest, TensorValues& parameters,

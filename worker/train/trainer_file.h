@@ -14,7 +14,7 @@ namespace causeway::worker {
 
 // `optimizer` may be null. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
 absl::StatusOr<formats::FileDigest> SaveTrainer(const std::string& path, const core::Manifest& manifest,
-                                                const TensorValues& parameters, const InnerOptimizer* optimizer);
+                                                const TensorValues& parameters, InnerOptimizer* optimizer);
 absl::Status LoadTrainer(const std::string& path, const core::Manifest& manifest, TensorValues& parameters,
                          InnerOptimizer* optimizer);
 

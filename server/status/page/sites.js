@@ -32,13 +32,22 @@ function setTwoLines(cell, first, second) {
   setPart(cell, 'second', second, 'div');
 }
 
-// Its processes where there are several, and which of them is the slowest.
+// Its processes where there are several, which of them is the slowest, and how far 1-bit Adam is.
 function drawSite(cell, site) {
   const ranks = site.ranks || {};
-  if (!(ranks.ranks > 1)) return setTwoLines(cell, String(site.name), '');
-  const hosts = ranks.hosts > 1 ? ` on ${grouped(ranks.hosts)} hosts` : '';
-  const slowest = ranks.slowest ? `; slowest: ${ranks.slowest}` : '';
-  setTwoLines(cell, String(site.name), `${grouped(ranks.ranks)} ranks${hosts}${slowest}`);
+  const words = [];
+  if (ranks.ranks > 1) {
+    words.push(`${grouped(ranks.ranks)} ranks${ranks.hosts > 1 ? ` on ${grouped(ranks.hosts)} hosts` : ''}`);
+    if (ranks.slowest) words.push(`slowest: ${ranks.slowest}`);
+  }
+  if (ranks.onebit_adam) words.push(onebitAdamText(ranks.onebit_adam));
+  setTwoLines(cell, String(site.name), words.join('; '));
+}
+
+function onebitAdamText(onebit) {
+  if (onebit.phase !== 'frozen') return '1-bit Adam: warm-up';
+  const saved = onebit.compression ? `, sends ${onebit.compression.toFixed(1)} times less` : '';
+  return `1-bit Adam: frozen at step ${grouped(onebit.frozen_at)}${saved}`;
 }
 
 function drawAlive(cell, site) {

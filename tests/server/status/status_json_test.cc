@@ -54,7 +54,7 @@ StatusSnapshot RichSnapshot() {
   progress.fragments[1] = {0.5, 3, "updates take 2 steps"};
   progress.link = {1e6, 0, 0.05, 2};
   progress.offload = {core::kAllOnCpu, 1000, "there is no device", 0, 0.25, 0.125};
-  progress.ranks = {8, 2, "rank 3 of 8, x", 0.5, ""};
+  progress.ranks = {8, 2, "rank 3 of 8, x", 0.5, "", 3e6, core::OnebitProgress{208, 0.97, 31.8}};
   site.progress = std::make_shared<core::Progress>(progress);
   site.contributing = true;
   site.contributing_reason = "open rounds expect it";
@@ -111,7 +111,9 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
        "link": {"up_bytes_per_s": 1000000.0, "down_bytes_per_s": null, "round_trip_s": 0.05, "channels": 2},
        "offload": {"k": "cpu", "subgroup": 1000, "reason": "there is no device", "predicted_update_s": null,
                    "update_s": 0.25, "waited_for_copies_s": 0.125},
-       "ranks": {"ranks": 8, "hosts": 2, "slowest": "rank 3 of 8, x", "slowest_step_s": 0.5, "standing_still": ""
+       "ranks": {"ranks": 8, "hosts": 2, "slowest": "rank 3 of 8, x", "slowest_step_s": 0.5, "standing_still": "",
+                 "step_bytes": 3e6,
+                 "onebit_adam": {"phase": "frozen", "frozen_at": 208, "variance_ratio": 0.97, "compression": 31.8}
 }
 , "digests" : {"0" : {"version" : 2, "digest" : "00000000000000ab"}},
               "digests_matching" : 1,

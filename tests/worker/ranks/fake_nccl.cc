@@ -177,9 +177,7 @@ NcclResult Enqueue(NcclComm* comm, void* stream, Work work) {
   return NcclResult::kInProgress;
 }
 
-// ---- From one rank to another ----
-
-struct PassingOn {
+struct PassingOn {                  // from one rank to another
   const std::byte* from = nullptr;  // of a send
   std::byte* to = nullptr;          // of a receive
   size_t size = 0;
@@ -188,12 +186,12 @@ struct PassingOn {
 
   // A piece, where the mailbox is ready for one. True: all have passed.
   bool Advance(NcclComm& self) {
-    Mailbox& mailbox = from != nullptr ? self.shared->mailboxes[self.rank][peer] : self.shared->mailboxes[peer][self.rank];
-    if (passed < size && mailbox.full == (from != nullptr ? 0 : 1)) {
+    const bool sends = from != nullptr;
+    Mailbox& mailbox = sends ? self.shared->mailboxes[self.rank][peer] : self.shared->mailboxes[peer][self.rank];
+    if (passed < size && mailbox.full == (sends ? 0 : 1)) {
       const size_t n = std::min(kPieceBytes, size - passed);
-      if (from != nullptr) std::memcpy(mailbox.piece.bytes, from + passed, n);
-      if (to != nullptr) std::memcpy(to + passed, mailbox.piece.bytes, n);
-      mailbox.full = from != nullptr ? 1 : 0;
+      sends ? std::memcpy(mailbox.piece.bytes, from + passed, n) : std::memcpy(to + passed, mailbox.piece.bytes, n);
+      mailbox.full = sends ? 1 : 0;
       passed += n;
     }
     return passed == size;
@@ -363,14 +361,10 @@ EXPORTED NcclResult ncclRecv(void* bytes, size_t count, NcclType type, int peer,
   return Pass({.to = static_cast<std::byte*>(bytes), .size = BytesOf(count, type), .peer = peer}, comm, stream);
 }
 
-EXPORTED NcclResult ncclGroupStart() {
-  group = Group{.open = true};
-  return NcclResult::kSuccess;
-}
+EXPORTED NcclResult ncclGroupStart() { return group = Group{.open = true}, NcclResult::kSuccess; }
 
 EXPORTED NcclResult ncclGroupEnd() {
   const Group ended = std::exchange(group, {});
-  if (!ended.open) return NcclResult::kInvalidUsage;
   return Enqueue(ended.comm, ended.stream, [passes = ended.passes](NcclComm& self) { PassAll(self, passes); });
 }
 
