@@ -7,35 +7,15 @@ Gradients are those of worker/train/synthetic.h, applied by plain SGD. Writes th
 """
 
 import json
+import pathlib
 import sys
 
 import numpy
 
 import causeway
 
-U64 = numpy.uint64
-
-
-def splitmix64(x):
-    x = x + U64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> U64(30))) * U64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> U64(27))) * U64(0x94D049BB133111EB)
-    return x ^ (x >> U64(31))
-
-
-def hash_combine(seed, value):
-    """Of core/random.h. Either may be an array; a text is a seed's."""
-    if isinstance(value, str):
-        for byte in value.encode():
-            seed = splitmix64(seed ^ U64(byte))
-        return splitmix64(seed ^ U64(len(value.encode())))
-    return splitmix64(seed ^ splitmix64(value))
-
-
-def fma(a, b, c):
-    """float32 a·b + c, rounded once: the product is exact in 64 bits of mantissa, and so is nearly every sum."""
-    wide = numpy.longdouble
-    return (wide(a) * wide(b) + wide(c)).astype(numpy.float32)
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from splitmix import U64, fma, hash_combine, noise, splitmix64  # noqa: E402, F401
 
 
 class SyntheticModel:
@@ -52,8 +32,7 @@ class SyntheticModel:
         if self.model["gradient"]["kind"] == "constant":
             return numpy.full(size, self.amplitude)
         stream = hash_combine(hash_combine(self.stream, U64(index)), U64(step))
-        uniform = (hash_combine(stream, numpy.arange(size, dtype=U64)) >> U64(11)).astype(numpy.float64) * 2.0**-53
-        return self.amplitude * (2 * uniform - 1).astype(numpy.float32)
+        return self.amplitude * noise(stream, size)
 
     def step(self, step):
         for index, array in enumerate(self.arrays.values()):

@@ -131,6 +131,7 @@ absl::Status OnebitAdam::LoadState(const formats::SafetensorsFile& file) {
   }
   ASSIGN_OR_RETURN(const std::vector<float> norms, ReadAll(file, kNorms));
   freeze_.Restore(frozen_at, ratio, norms);
+  if (ranks_.rank() == 0 && frozen()) spdlog::info("1-bit Adam: goes on with the variance of step {}", frozen_at);
   if (file.Find(kOwned) == nullptr) return absl::OkStatus();
   MomentumExchange::State state;
   ASSIGN_OR_RETURN(state.owned, ReadAll(file, kOwned));
