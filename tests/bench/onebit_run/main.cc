@@ -1,12 +1,17 @@
 // A site of several ranks, as threads, that trains the quickstart's model on a text: by AdamW, by 1-bit Adam, or by
 // AdamW on gradients that were averaged at one bit with error feedback (`naive`), which shows why 1-bit Adam freezes
 // the variance first. Prints a line of JSON: held-out loss at the end, and the bytes that a rank sent in its last step.
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/model_manifest.h"
 #include "core/thread.h"
@@ -23,6 +28,7 @@
 ABSL_FLAG(std::string, optimizer, "adamw", "adamw, onebit_adam or naive");
 ABSL_FLAG(std::string, data, "", "text file");
 ABSL_FLAG(int, ranks, 4, "ranks of the site");
+ABSL_FLAG(int, then_ranks, 0, "ranks of the second half; 0: the same site goes on");
 ABSL_FLAG(int64_t, steps, 600, "steps");
 ABSL_FLAG(int64_t, freeze_at, causeway::core::kAutoFreeze, "the last step that changes the variance; -1: auto");
 ABSL_FLAG(double, clip, 1.0, "largest gradient norm; 0: off");
@@ -82,8 +88,10 @@ class NaiveTrainer {
     CHECK(squares.ok() && optimizer_.Step(t, gradients_, *squares).ok());
     return loss;
   }
-  std::span<float> tensor(int i) { return parameters_[i]; }
-  const core::Manifest& manifest() const { return manifest_; }
+  Tensors Weights() const { return parameters_.View(); }
+  core::RankProgress progress() const { return {}; }
+  void Keep(const std::string&) { CHECK(false); }
+  void Restore(const std::string&) {}
 
  private:
   SiteBatches batches_;
@@ -97,12 +105,36 @@ class NaiveTrainer {
   InnerOptimizer optimizer_;
 };
 
-template <typename Trainer>
-Tensors Weights(Trainer& trainer) {
-  Tensors weights;
-  for (size_t i = 0; i < trainer.manifest().size(); ++i) weights.push_back(trainer.tensor(static_cast<int>(i)));
-  return weights;
-}
+// The trainer of causeway-worker.
+class SiteTrainer {
+ public:
+  SiteTrainer(const core::RunConfig& config, const TrainerRanks& ranks) : leads_(ranks.rank() == 0) {
+    auto made = MakeTrainer(config, "site", {.data_path = absl::GetFlag(FLAGS_data), .ranks = ranks});
+    CHECK(made.ok());
+    trainer_ = *std::move(made);
+  }
+
+  double Step(core::Step t) {
+    const auto result = trainer_->Step(t);
+    CHECK(result.ok());
+    return result->loss;
+  }
+  Tensors Weights() const {
+    Tensors weights;
+    for (size_t i = 0; i < trainer_->manifest().size(); ++i) weights.push_back(trainer_->tensor(static_cast<int>(i)));
+    return weights;
+  }
+  core::RankProgress progress() const { return trainer_->rank_progress(); }
+  void Keep(const std::string& file) {
+    CHECK(trainer_->GatherState().ok());
+    if (leads_) CHECK(trainer_->Save(file).ok());
+  }
+  void Restore(const std::string& file) { CHECK(trainer_->Load(file).ok()); }
+
+ private:
+  const bool leads_;
+  std::unique_ptr<Trainer> trainer_;
+};
 
 void Say(core::Step t, double loss, const core::RankProgress& progress) {
   const int64_t every = absl::GetFlag(FLAGS_say_every);
@@ -112,64 +144,86 @@ void Say(core::Step t, double loss, const core::RankProgress& progress) {
                progress.onebit_adam ? progress.onebit_adam->ratio : 0);
 }
 
-void Main() {
-  const std::string kind = absl::GetFlag(FLAGS_optimizer);
-  const core::RunConfig config = Run(kind);
-  const auto opened = Corpus::Open(absl::GetFlag(FLAGS_data), {config.llama.vocab_size}, config.sequence_length(),
-                                   config.eval.held_out, core::DataMode::kOwn);
-  if (!opened.ok()) {
-    std::fprintf(stderr, "onebit_run: %s\n", std::string(opened.status().message()).c_str());
-    std::exit(2);
-  }
-  const std::shared_ptr<const Corpus> corpus = *opened;
-  const int world = absl::GetFlag(FLAGS_ranks);
-  ThreadRanks wires(world);
-  std::vector<core::Thread> threads;
+struct Result {
   double eval_loss = 0;
-  int64_t frozen_at = 0, step_bytes = 0, values = 0;
+  int64_t frozen_at = 0;
+  int64_t step_bytes = 0;  // that a rank sent in the last step
+};
+
+// Steps first to last, on one rank. A trainer that begins later than at 1 goes on from `file`; one that ends early
+// leaves its state there.
+template <typename AnyTrainer>
+void Train(AnyTrainer& trainer, core::Step first, core::Step last, const std::string& file, Collectives& collectives,
+           const std::shared_ptr<const Corpus>& corpus, const core::RunConfig& config, Result& result) {
+  if (first > 1) trainer.Restore(file);
+  const bool leads = collectives.rank() == 0;
+  int64_t sent = 0;
+  for (core::Step t = first; t <= last; ++t) {
+    sent = collectives.sent_bytes();
+    const double loss = trainer.Step(t);
+    if (leads) Say(t, loss, trainer.progress());
+  }
+  sent = collectives.sent_bytes() - sent;
+  if (last < config.steps) trainer.Keep(file);
+  CHECK(collectives.Await(collectives.Barrier(), TimeoutOf(600)).ok());
+  if (!leads) return;
+  const core::RankProgress progress = trainer.progress();
+  Evaluator evaluator(config.llama, corpus, config.eval.batches, config.inner.batch_size);
+  result = {.eval_loss = evaluator.Loss(trainer.Weights()),
+            .frozen_at = progress.onebit_adam ? progress.onebit_adam->frozen_at : 0,
+            .step_bytes = sent};
+}
+
+Result TrainOnRanks(int world, core::Step first, core::Step last, const std::string& file,
+                    const std::shared_ptr<const Corpus>& corpus, const core::RunConfig& config) {
+  ThreadRanks wires(world);
+  Result result;
+  std::vector<core::Thread> threads;
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
       OrderedCollectives collectives(wires.wire(rank));
       const TrainerRanks ranks{.values = &collectives};
-      const auto finish = [&](auto& trainer, const core::RankProgress& progress, int64_t sent_before_last) {
-        const absl::Status met = collectives.Await(collectives.Barrier(), TimeoutOf(600));
-        CHECK(met.ok());
-        if (rank > 0) return;
-        Evaluator evaluator(config.llama, corpus, config.eval.batches, config.inner.batch_size);
-        eval_loss = evaluator.Loss(Weights(trainer));
-        frozen_at = progress.onebit_adam ? progress.onebit_adam->frozen_at : 0;
-        step_bytes = collectives.sent_bytes() - sent_before_last;
-        values = core::NumParameters(trainer.manifest());
-      };
-      if (kind == "naive") {
+      if (absl::GetFlag(FLAGS_optimizer) == "naive") {
         NaiveTrainer trainer(config, corpus, ranks);
-        int64_t sent = 0;
-        for (core::Step t = 1; t <= config.steps; ++t) {
-          sent = collectives.sent_bytes();
-          const double loss = trainer.Step(t);
-          if (rank == 0) Say(t, loss, {});
-        }
-        return finish(trainer, {}, sent);
+        Train(trainer, first, last, file, collectives, corpus, config, result);
+      } else {
+        SiteTrainer trainer(config, ranks);
+        Train(trainer, first, last, file, collectives, corpus, config, result);
       }
-      auto trainer = MakeTrainer(config, "site", {.data_path = absl::GetFlag(FLAGS_data), .ranks = ranks});
-      CHECK(trainer.ok());
-      int64_t sent = 0;
-      for (core::Step t = 1; t <= config.steps; ++t) {
-        sent = collectives.sent_bytes();
-        const auto result = (*trainer)->Step(t);
-        CHECK(result.ok());
-        if (rank == 0) Say(t, result->loss, (*trainer)->rank_progress());
-      }
-      finish(**trainer, (*trainer)->rank_progress(), sent);
     });
   }
   for (core::Thread& thread : threads) thread.Join();
+  return result;
+}
+
+void Main() {
+  const std::string kind = absl::GetFlag(FLAGS_optimizer);
+  const core::RunConfig config = Run(kind);
+  const auto corpus = Corpus::Open(absl::GetFlag(FLAGS_data), {config.llama.vocab_size}, config.sequence_length(),
+                                   config.eval.held_out, core::DataMode::kOwn);
+  if (!corpus.ok()) {
+    std::fprintf(stderr, "onebit_run: %s\n", std::string(corpus.status().message()).c_str());
+    std::exit(2);
+  }
+  int world = absl::GetFlag(FLAGS_ranks);
+  Result result;
+  if (const int then = absl::GetFlag(FLAGS_then_ranks); then > 0) {
+    const std::string file = std::filesystem::temp_directory_path() / absl::StrCat("onebit-run-", getpid());
+    TrainOnRanks(world, 1, config.steps / 2, file, *corpus, config);
+    world = then;
+    result = TrainOnRanks(world, config.steps / 2 + 1, config.steps, file, *corpus, config);
+    std::filesystem::remove(file);
+  } else {
+    result = TrainOnRanks(world, 1, config.steps, "", *corpus, config);
+  }
+  const int64_t values = core::NumParameters(core::LlamaManifest(config.llama));
   const double bfloat16 = 2.0 * (world - 1) / world * static_cast<double>(values) * 2;
   std::printf(
-      "{\"optimizer\": \"%s\", \"ranks\": %d, \"steps\": %ld, \"parameters\": %ld, \"frozen_at\": %ld, "
-      "\"eval_loss\": %.5f, \"step_bytes\": %ld, \"of_bfloat16\": %.5f}\n",
-      kind.c_str(), world, static_cast<long>(config.steps), static_cast<long>(values), static_cast<long>(frozen_at),
-      eval_loss, static_cast<long>(step_bytes), static_cast<double>(step_bytes) / bfloat16);
+      "{\"optimizer\": \"%s\", \"ranks\": %d, \"then_ranks\": %d, \"steps\": %ld, \"parameters\": %ld, "
+      "\"frozen_at\": %ld, \"eval_loss\": %.5f, \"step_bytes\": %ld, \"of_bfloat16\": %.5f}\n",
+      kind.c_str(), absl::GetFlag(FLAGS_ranks), absl::GetFlag(FLAGS_then_ranks), static_cast<long>(config.steps),
+      static_cast<long>(values), static_cast<long>(result.frozen_at), result.eval_loss,
+      static_cast<long>(result.step_bytes), static_cast<double>(result.step_bytes) / bfloat16);
 }
 
 }  // namespace
