@@ -1,4 +1,4 @@
-"""What tests/bench/all_reduce times beside the product: torch's Gloo, or nothing but TCP.
+"""The peers of tests/bench/all_reduce: torch's Gloo, or nothing but TCP.
 
     all_reduce_peer.py torch RANK WORLD FILE VALUES REPEATS     rank 0 prints {"seconds": […]}
     all_reduce_peer.py tcp VALUES REPEATS                       two processes that send each other as many bytes at once
@@ -36,7 +36,7 @@ def receive(connection, buffer):
 
 
 def tcp(values, repeats):
-    """An all-reduce of two ranks sends and receives its values' bytes once on each: so many, both ways at once."""
+    """An all-reduce of two ranks sends and receives its values' bytes once on each: the same number, both ways at once."""
     listener = socket.create_server(("127.0.0.1", 0))
     child = os.fork()
     if child:
