@@ -47,6 +47,14 @@ struct PyTorchAdamW {
     const double bias2 = 1 - std::pow(a.beta2, static_cast<double>(t));
     p -= a.lr / bias1 * m / (std::sqrt(v) / std::sqrt(bias2) + a.epsilon);
   }
+
+  void FrozenStep(const AdamWParameters& a, double g, int64_t t) {
+    p *= 1 - a.lr * a.weight_decay;
+    m = a.beta1 * m + (1 - a.beta1) * g;
+    const double bias1 = 1 - std::pow(a.beta1, static_cast<double>(t));
+    const double bias2 = 1 - std::pow(a.beta2, static_cast<double>(a.frozen_at));
+    p -= a.lr / bias1 * m / (std::sqrt(v / bias2) + a.epsilon);
+  }
 };
 
 TEST(AdamW, FollowsPyTorchsFormulaInDoubleWithinFloatRounding) {
@@ -65,6 +73,42 @@ TEST(AdamW, FollowsPyTorchsFormulaInDoubleWithinFloatRounding) {
     EXPECT_NEAR(state.m[i], reference[i].m, 1e-7) << i;
     EXPECT_NEAR(state.v[i], reference[i].v, 1e-8) << i;
   }
+}
+
+TEST(AdamW, WithAFrozenVarianceMomentumAndParametersFollowTheFormulaInDouble) {
+  constexpr size_t kSize = 1003, kNoGradient = 17;
+  constexpr int64_t kFrozenAt = 10;
+  AdamWParameters parameters{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1};
+  State state(RandomValues(1, kSize, 1.0f));
+  std::vector<PyTorchAdamW> reference;
+  for (float p : state.p) reference.push_back({p});
+  for (int64_t t = 1; t <= 50; ++t) {
+    std::vector<float> g = RandomValues(100 + t, kSize, 0.1f);
+    if (t <= kFrozenAt) g[kNoGradient] = 0;
+    if (t > kFrozenAt) parameters.frozen_at = kFrozenAt;
+    const AdamWConstants constants = MakeConstants(parameters, t);
+    if (t <= kFrozenAt) {
+      AdamWStep(constants, ArraysOf(state, g));
+    } else {
+      MomentumStep(constants, g, state.v, state.m);
+      AdamWArrays arrays = ArraysOf(state, g);
+      arrays.gradient = nullptr;
+      AdamWStep(constants, arrays);
+    }
+    for (size_t i = 0; i < kSize; ++i) {
+      if (t <= kFrozenAt) {
+        reference[i].Step(parameters, g[i], t);
+      } else {
+        reference[i].FrozenStep(parameters, i == kNoGradient ? 0 : g[i], t);
+      }
+    }
+  }
+  for (size_t i = 0; i < kSize; ++i) {
+    EXPECT_NEAR(state.p[i], reference[i].p, 50 * 0x1p-24) << i;
+    EXPECT_NEAR(state.m[i], reference[i].m, 1e-7) << i;
+    EXPECT_NEAR(state.v[i], reference[i].v, 1e-8) << i;
+  }
+  EXPECT_EQ(state.m[kNoGradient], 0.0f);
 }
 
 TEST(AdamW, FirstStepFromZeroMomentsMovesByTheLearningRate) {

@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<float>> ReadAll(const formats::SafetensorsFile& file,
 }
 
 // How often a variance that does not settle is said, in spans of Δ steps.
-constexpr int64_t kSaidEvery = 10;
+constexpr int64_t kSaidEvery = 2;
 
 }  // namespace
 
