@@ -1,12 +1,12 @@
 // What the update phase asks of a device: memory, copies over the bus, events between queues, and one AdamW kernel.
 //
-//   kBackward ──event──► kGradients (to the host)            queues run side by side; what is queued on one runs in
+//   kCompute ──event──► kGradients (to the host)            queues run side by side; what is queued on one runs in
 //   kPrefetch ──event──► kUpdate ──event──► kFlush           order; an event says that everything before it on its
 //   kParameters (to the device)                              queue is done
 //
 // Nothing here blocks but AwaitOnHost. Host memory that is copied must stay as it is until the copy is done, which only
 // events tell. Errors of queued work show in status() from then on, and what is queued after them does nothing.
-// Implementations: offload/cuda/cuda_device.h, and tests/offload/fake_device.h on the host alone. Queueing is for one
+// Implementations: offload/cuda/cuda_device.h, and offload/fake_device.h on the host alone. Queueing is for one
 // thread at a time and queue; different queues may be used from different threads.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace causeway::offload {
 
-enum class Queue { kBackward, kGradients, kPrefetch, kUpdate, kFlush, kParameters };
+enum class Queue { kCompute, kGradients, kPrefetch, kUpdate, kFlush, kParameters };
 inline constexpr int kNumQueues = 6;
 
 class Device {

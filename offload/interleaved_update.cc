@@ -102,7 +102,7 @@ void InterleavedUpdate::GradientsReady(int64_t first, int64_t count) {
     if (prefetched_ * plan_.k < plan_.num_subgroups()) Prefetch(prefetched_ * plan_.k);
   }
   gradients_ready_ += count;
-  device_->Record(events_.gradients_final, Queue::kBackward);
+  device_->Record(events_.gradients_final, Queue::kCompute);
   device_->Await(Queue::kGradients, events_.gradients_final);
   const int64_t bytes = BytesOf(model_.gradient_type);
   for (int64_t i = first / plan_.subgroup; i < plan_.num_subgroups() && plan_.First(i) < first + count; ++i) {
@@ -240,7 +240,7 @@ absl::Status InterleavedUpdate::EndOnDevice() {
   device_->Record(events_.updated, Queue::kUpdate);
   device_->Await(Queue::kParameters, events_.updated);
   device_->Record(events_.parameters_ready, Queue::kParameters);
-  device_->Await(Queue::kBackward, events_.parameters_ready);
+  device_->Await(Queue::kCompute, events_.parameters_ready);
   device_->Record(events_.flushed, Queue::kFlush);
   gradients_ready_ = prefetched_ = 0;
   return device_->status();

@@ -7,7 +7,7 @@
 //   kFlush                            A ─► p,m,v of 0  B ─► 2
 //   CPU        AdamW(1)            AdamW(3)           AdamW(5)              with the bfloat16 copy in the same pass,
 //   kParameters         copy of 1 ─► device  copy of 3 ─►                   which crosses as soon as it is made
-//   kBackward                                                               goes on (forward) when both are through
+//   kCompute                                                               goes on (forward) when both are through
 //
 // Which subgroup is whose is the plan's; every plan gives the same bits of p, m and v. Step may leave flushes under
 // way; Finish waits for them, and then p, m and v on the host are whole. Without a device gradients are the caller's,
@@ -64,7 +64,7 @@ class InterleavedUpdate {
                                                                      const DeviceModel& model);
   ~InterleavedUpdate();
 
-  // Backward has queued, on kBackward, what makes the gradients of this range final. Does not block. Each value of the
+  // Backward has queued, on kCompute, what makes the gradients of this range final. Does not block. Each value of the
   // plan once before each Step, in any order.
   void GradientsReady(int64_t first, int64_t count);
 

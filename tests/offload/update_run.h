@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "core/bfloat16.h"
 #include "core/random.h"
+#include "offload/fake_device.h"
 #include "offload/interleaved_update.h"
-#include "tests/offload/fake_device.h"
 
 namespace causeway::offload {
 
@@ -98,7 +98,7 @@ class UpdateRun {
     Compare();
     if (device_ != nullptr) {  // what forward saw
       const Device::Event forward = device_->MakeEvent();
-      device_->Record(forward, Queue::kBackward);
+      device_->Record(forward, Queue::kCompute);
       device_->AwaitOnHost(forward);
       differences_ += *on_device_;
     }
@@ -137,7 +137,7 @@ class UpdateRun {
     for (size_t i : order) {
       const int64_t first = cuts[i], count = cuts[i + 1] - cuts[i];
       ExpectOnDevice();
-      device_->Launch(Queue::kBackward, [this, values, first, count, gradients = gradients_] {
+      device_->Launch(Queue::kCompute, [this, values, first, count, gradients = gradients_] {
         for (int64_t j = first; j < first + count; ++j) {
           if (case_.gradient_type == GradientType::kFloat32) {
             static_cast<float*>(gradients)[j] = (*values)[j];
@@ -155,7 +155,7 @@ class UpdateRun {
     auto expected = std::make_shared<std::vector<uint16_t>>();
     for (float p : expected_.p) expected->push_back(core::ToBfloat16(p));
     if (mixed_on_host_) return;
-    device_->Launch(Queue::kBackward, [expected, parameters = parameters_, found = on_device_] {
+    device_->Launch(Queue::kCompute, [expected, parameters = parameters_, found = on_device_] {
       for (size_t i = 0; i < expected->size(); ++i) {
         if (parameters[i] == (*expected)[i]) continue;
         *found = absl::StrCat("the device's parameter ", i, ": expected ", (*expected)[i], ", got ", parameters[i]);

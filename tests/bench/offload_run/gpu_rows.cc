@@ -119,18 +119,18 @@ class Backward {
     const HostArray zeros(kBusyValues * sizeof(float));
     for (void*& memory : memory_) {
       ASSIGN_OR_RETURN(memory, device_.Allocate(zeros.bytes()));
-      device_.CopyToDevice(Queue::kBackward, memory, zeros.data(), zeros.bytes());
+      device_.CopyToDevice(Queue::kCompute, memory, zeros.data(), zeros.bytes());
     }
     QueueKernels(kPasses);
-    fence_.Await(Queue::kBackward);
+    fence_.Await(Queue::kCompute);
     const Clock::time_point begin = Clock::now();
     QueueKernels(kPasses);
-    fence_.Await(Queue::kBackward);
+    fence_.Await(Queue::kCompute);
     kernels_ = std::max(1, static_cast<int>(seconds / kBackwardRanges / (SecondsSince(begin) / kPasses)));
     return device_.status();
   }
   void QueueRange() { QueueKernels(kernels_); }
-  void Await() { fence_.Await(Queue::kBackward); }
+  void Await() { fence_.Await(Queue::kCompute); }
 
  private:
   void QueueKernels(int count) {
@@ -139,7 +139,7 @@ class Backward {
                                 .second_moment = static_cast<float*>(memory_[2]),
                                 .parameters = static_cast<float*>(memory_[3]),
                                 .count = kBusyValues};
-    for (int i = 0; i < count; ++i) device_.AdamW(Queue::kBackward, offload::MakeConstants(kAdamW, 1), arrays);
+    for (int i = 0; i < count; ++i) device_.AdamW(Queue::kCompute, offload::MakeConstants(kAdamW, 1), arrays);
   }
 
   Device& device_;
@@ -177,8 +177,8 @@ absl::StatusOr<std::vector<double>> TimeSteps(Device& device, const GpuOptions& 
   Fence fence(device);
   ASSIGN_OR_RETURN(void* gradients, device.Allocate(model.gradient.bytes()));
   ASSIGN_OR_RETURN(void* parameters, device.Allocate(model.copy.bytes()));
-  device.CopyToDevice(Queue::kBackward, gradients, model.gradient.data(), model.gradient.bytes());
-  fence.Await(Queue::kBackward);
+  device.CopyToDevice(Queue::kCompute, gradients, model.gradient.data(), model.gradient.bytes());
+  fence.Await(Queue::kCompute);
   Backward backward(device);
   RETURN_IF_ERROR(backward.Prepare(options.backward_s));
   std::vector<double> seconds;
@@ -193,8 +193,8 @@ absl::StatusOr<std::vector<double>> TimeSteps(Device& device, const GpuOptions& 
       seconds.push_back(step_s);
     }
   }
-  device.CopyToHost(Queue::kBackward, model.copy.data(), parameters, model.copy.bytes());
-  fence.Await(Queue::kBackward);
+  device.CopyToHost(Queue::kCompute, model.copy.data(), parameters, model.copy.bytes());
+  fence.Await(Queue::kCompute);
   device.Free(gradients);
   device.Free(parameters);
   if (!device.status().ok()) return device.status();

@@ -185,7 +185,7 @@ TEST_P(CudaInterleavedUpdate, GivesTheCpusBits) {
     // Backward: the later half is final first.
     constexpr int64_t kHalf = kCount / 2;
     for (const auto& [first, count] : {std::pair(kHalf, kCount - kHalf), std::pair(int64_t{0}, kHalf)}) {
-      device_->CopyToDevice(Queue::kBackward, static_cast<uint16_t*>(gradients) + first,
+      device_->CopyToDevice(Queue::kCompute, static_cast<uint16_t*>(gradients) + first,
                             gpu.gradient.Values<uint16_t>().data() + first, count * sizeof(uint16_t));
       (*update)->GradientsReady(first, count);
     }
@@ -204,8 +204,8 @@ TEST_P(CudaInterleavedUpdate, GivesTheCpusBits) {
       first += segment.count;
     }
   }
-  Fetch(Queue::kBackward, gpu.copy, parameters);
-  AwaitAll(Queue::kBackward);
+  Fetch(Queue::kCompute, gpu.copy, parameters);
+  AwaitAll(Queue::kCompute);
   EXPECT_EQ("", Differences(cpu, gpu));
   update->reset();
   EXPECT_TRUE(device_->status().ok()) << device_->status();

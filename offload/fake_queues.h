@@ -1,19 +1,18 @@
-// A device on the host alone, whose queues run in any order that events allow: what a schedule forgot to wait for shows
-// as wrong values (device memory begins as NaN), and under ThreadSanitizer as a race.
+// Queues on the host whose work runs in any order that events allow.
 //
 //   kStepped   one thread: between two calls of the host some of what may run runs, which and how much by the seed
 //   kThreads   a thread for each queue, with random delays; nothing is ordered but by events, as on a real device
+//
+// One owner thread queues and waits.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "core/check.h"
 #include "core/random.h"
@@ -21,16 +20,15 @@
 
 namespace causeway::offload {
 
-class FakeDevice : public Device {
+class FakeQueues {
  public:
   enum class Runs { kStepped, kThreads };
-  using Wait = std::pair<offload::Queue, Event>;
 
-  FakeDevice(Runs runs, uint64_t seed) : runs_(runs), seed_(seed) {
+  FakeQueues(Runs runs, uint64_t seed) : runs_(runs), seed_(seed) {
     if (runs == Runs::kStepped) return;
     for (Line& line : lines_) line.thread = std::thread([this, &line] { Serve(line); });
   }
-  ~FakeDevice() override {
+  ~FakeQueues() {
     for (Line& line : lines_) {
       if (!line.thread.joinable()) continue;
       Push(line, {});
@@ -38,44 +36,13 @@ class FakeDevice : public Device {
     }
   }
 
-  // From here on these waits are forgotten: what a test does not notice then, it does not test.
-  void Forget(const Wait& wait) { forgotten_.insert(wait); }
-  const std::set<Wait>& waits() const { return waits_; }
+  void Launch(Queue queue, std::function<void()> work) { Add(queue, {.work = std::move(work)}); }
 
-  // Anything else that runs on the device: backward, forward.
-  void Launch(offload::Queue queue, std::function<void()> work) { Add(queue, {.work = std::move(work)}); }
-
-  std::string name() const override { return "fake"; }
-  absl::StatusOr<void*> Allocate(size_t bytes) override {
-    auto memory = std::make_unique<std::vector<char>>(bytes, '\xff');  // NaN
-    void* data = memory->data();
-    memory_[data] = std::move(memory);
-    return data;
-  }
-  void Free(void* memory) override { memory_.erase(memory); }
-  absl::Status Pin(void* host, size_t) override {
-    CHECK(pinned_.insert(host).second);
-    return absl::OkStatus();
-  }
-  void Unpin(void* host) override { CHECK(pinned_.erase(host) == 1); }
-  size_t allocations() const { return memory_.size(); }
-  size_t pinned() const { return pinned_.size(); }
-
-  void CopyToDevice(offload::Queue queue, void* device, const void* host, size_t bytes) override {
-    Launch(queue, [=] { std::memcpy(device, host, bytes); });
-  }
-  void CopyToHost(offload::Queue queue, void* host, const void* device, size_t bytes) override {
-    Launch(queue, [=] { std::memcpy(host, device, bytes); });
-  }
-  void AdamW(offload::Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) override {
-    Launch(queue, [=] { AdamWStep(constants, arrays); });
-  }
-
-  Event MakeEvent() override {
+  Device::Event MakeEvent() {
     events_.emplace_back();
-    return static_cast<Event>(events_.size()) - 1;
+    return static_cast<Device::Event>(events_.size()) - 1;
   }
-  void Record(Event event, offload::Queue queue) override {
+  void Record(Device::Event event, Queue queue) {
     EventState& state = events_[event];
     const int64_t record = ++state.recorded;
     Add(queue, {.work = [&state, record] {
@@ -83,12 +50,10 @@ class FakeDevice : public Device {
           state.come.notify_all();
         }});
   }
-  void Await(offload::Queue queue, Event event) override {
-    waits_.insert({queue, event});
-    if (forgotten_.contains({queue, event})) return;
+  void Await(Queue queue, Device::Event event) {
     Add(queue, {.event = &events_[event], .record = events_[event].recorded});
   }
-  void AwaitOnHost(Event event) override {
+  void AwaitOnHost(Device::Event event) {
     EventState& state = events_[event];
     if (runs_ == Runs::kThreads) {
       AwaitRecord(state, state.recorded);
@@ -96,8 +61,6 @@ class FakeDevice : public Device {
     }
     while (!HasCome(state, state.recorded)) CHECK(StepOne());  // otherwise queues wait for each other in a circle
   }
-
-  absl::Status status() const override { return absl::OkStatus(); }
 
  private:
   struct EventState {
@@ -137,7 +100,7 @@ class FakeDevice : public Device {
 
   uint64_t Random(uint64_t below) { return core::HashCombine(seed_, draws_++) % below; }
 
-  void Add(offload::Queue queue, Op op) {
+  void Add(Queue queue, Op op) {
     Line& line = lines_[static_cast<int>(queue)];
     if (runs_ == Runs::kThreads) {
       Push(line, std::move(op));
@@ -195,9 +158,6 @@ class FakeDevice : public Device {
   uint64_t draws_ = 0;
   Line lines_[kNumQueues];
   std::deque<EventState> events_;  // addresses stay
-  std::map<void*, std::unique_ptr<std::vector<char>>> memory_;
-  std::set<void*> pinned_;
-  std::set<Wait> waits_, forgotten_;
 };
 
 }  // namespace causeway::offload

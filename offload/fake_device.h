@@ -1,0 +1,76 @@
+// A device on the host alone, whose queues run in any order that events allow (offload/fake_queues.h): a wait that a
+// schedule forgot shows as wrong values (device memory begins as NaN), and under ThreadSanitizer as a race.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "offload/device.h"
+#include "offload/fake_queues.h"
+
+namespace causeway::offload {
+
+class FakeDevice : public Device {
+ public:
+  using Runs = FakeQueues::Runs;
+  using Wait = std::pair<offload::Queue, Event>;
+
+  FakeDevice(Runs runs, uint64_t seed) : queues_(runs, seed) {}
+
+  // From here on these waits are forgotten: what a test does not notice then, it does not test.
+  void Forget(const Wait& wait) { forgotten_.insert(wait); }
+  const std::set<Wait>& waits() const { return waits_; }
+
+  // Anything else that runs on the device: backward, forward.
+  void Launch(offload::Queue queue, std::function<void()> work) { queues_.Launch(queue, std::move(work)); }
+
+  std::string name() const override { return "fake"; }
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    auto memory = std::make_unique<std::vector<char>>(bytes, '\xff');  // NaN
+    void* data = memory->data();
+    memory_[data] = std::move(memory);
+    return data;
+  }
+  void Free(void* memory) override { memory_.erase(memory); }
+  absl::Status Pin(void* host, size_t) override {
+    CHECK(pinned_.insert(host).second);
+    return absl::OkStatus();
+  }
+  void Unpin(void* host) override { CHECK(pinned_.erase(host) == 1); }
+  size_t allocations() const { return memory_.size(); }
+  size_t pinned() const { return pinned_.size(); }
+
+  void CopyToDevice(offload::Queue queue, void* device, const void* host, size_t bytes) override {
+    Launch(queue, [=] { std::memcpy(device, host, bytes); });
+  }
+  void CopyToHost(offload::Queue queue, void* host, const void* device, size_t bytes) override {
+    Launch(queue, [=] { std::memcpy(host, device, bytes); });
+  }
+  void AdamW(offload::Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) override {
+    Launch(queue, [=] { AdamWStep(constants, arrays); });
+  }
+
+  Event MakeEvent() override { return queues_.MakeEvent(); }
+  void Record(Event event, offload::Queue queue) override { queues_.Record(event, queue); }
+  void Await(offload::Queue queue, Event event) override {
+    waits_.insert({queue, event});
+    if (!forgotten_.contains({queue, event})) queues_.Await(queue, event);
+  }
+  void AwaitOnHost(Event event) override { queues_.AwaitOnHost(event); }
+
+  absl::Status status() const override { return absl::OkStatus(); }
+
+ private:
+  std::map<void*, std::unique_ptr<std::vector<char>>> memory_;
+  std::set<void*> pinned_;
+  std::set<Wait> waits_, forgotten_;
+  FakeQueues queues_;  // last: its threads run what is queued
+};
+
+}  // namespace causeway::offload

@@ -1,0 +1,187 @@
+// Kernels against the layers of the CPU, at sizes around a block's, and in other orders of their lanes.
+#include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "core/outer_step.h"
+#include "tests/worker/train/test_values.h"
+#include "worker/gpu/fake_backend.h"
+#include "worker/train/llama_layers.h"
+
+namespace causeway::worker {
+namespace {
+
+// Odd rows, one row, hidden sizes from 64 to 8,192, and one that no power of two divides.
+struct Size {
+  int64_t rows, size;
+};
+constexpr Size kSizes[] = {{1, 64}, {3, 64}, {1, 8192}, {5, 200}, {2, 1000}};
+
+void RunOn(const Kernel& kernel, uint64_t seed) {
+  FakeBackend backend(seed);
+  backend.Launch(offload::Queue::kCompute, kernel);
+  const auto done = backend.device().MakeEvent();
+  backend.device().Record(done, offload::Queue::kCompute);
+  backend.device().AwaitOnHost(done);
+}
+
+// `make(out)` gives a kernel that reads and writes `out`, which begins as `begin`; the result, equal for all orders.
+std::vector<float> InEveryOrder(const std::vector<float>& begin,
+                                const std::function<Kernel(std::vector<float>& out)>& make) {
+  std::vector<float> first = begin;
+  RunOn(make(first), 0);
+  for (const uint64_t seed : {1, 5, 11}) {
+    std::vector<float> other = begin;
+    RunOn(make(other), seed);
+    EXPECT_TRUE(other == first) << "lanes in another order, seed " << seed;
+  }
+  return first;
+}
+
+void ExpectNear(const std::vector<float>& got, const std::vector<float>& expected, double tolerance) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
+}
+
+TEST(KernelsTest, RmsNormIsTheCpus) {
+  for (const auto [rows, size] : kSizes) {
+    const std::vector<float> x = RandomValues(1, rows * size), w = RandomValues(2, size);
+    std::vector<float> expected(rows * size), expected_scale(rows), scale(rows);
+    RmsNorm(rows, size, 1e-5, x.data(), w.data(), expected.data(), expected_scale.data());
+    const std::vector<float> y = InEveryOrder(std::vector<float>(rows * size), [&](std::vector<float>& out) {
+      return RmsNormKernel<float>{x.data(), w.data(), out.data(), scale.data(), rows, size, 1e-5f};
+    });
+    ExpectNear(y, expected, 1e-5);
+    ExpectNear(scale, expected_scale, 1e-5);
+  }
+}
+
+TEST(KernelsTest, RmsNormsBackwardPassIsTheCpus) {
+  for (const auto [rows, size] : kSizes) {
+    const std::vector<float> dy = RandomValues(1, rows * size), x = RandomValues(2, rows * size),
+                             w = RandomValues(3, size), dx = RandomValues(5, rows * size);
+    std::vector<float> scale(rows), y(rows * size), dw(size), partials(7 * size);
+    RmsNorm(rows, size, 1e-5, x.data(), w.data(), y.data(), scale.data());
+    std::vector<float> expected = dx, expected_dw(size, 0.5f);
+    RmsNormBackwardInputAdd(rows, size, dy.data(), x.data(), w.data(), scale.data(), expected.data());
+    RmsNormBackwardWeight(rows, size, dy.data(), x.data(), scale.data(), expected_dw.data());
+    ExpectNear(InEveryOrder(dx,
+                            [&](std::vector<float>& out) {
+                              return RmsNormBackwardKernel<float>{dy.data(),  x.data(), w.data(), scale.data(),
+                                                                  out.data(), rows,     size};
+                            }),
+               expected, 1e-4);
+    partials = InEveryOrder(partials, [&](std::vector<float>& out) {
+      return RmsNormWeightKernel<float>{dy.data(), x.data(), scale.data(), out.data(), rows, size, 7};
+    });
+    ExpectNear(InEveryOrder(std::vector<float>(size, 0.5f),
+                            [&](std::vector<float>& out) {
+                              return AddPartialsKernel{partials.data(), out.data(), size, 7};
+                            }),
+               expected_dw, 1e-4);
+  }
+}
+
+TEST(KernelsTest, SwiGluAndItsBackwardPassAreTheCpus) {
+  for (const auto [rows, size] : kSizes) {
+    const std::vector<float> gate_up = RandomValues(1, 2 * rows * size, 4), dy = RandomValues(2, rows * size);
+    std::vector<float> expected(rows * size), expected_gradient(2 * rows * size);
+    for (int64_t row = 0; row < rows; ++row) {
+      const float* const at = gate_up.data() + 2 * row * size;
+      SwiGlu(size, at, at + size, expected.data() + row * size);
+      float* const gradient = expected_gradient.data() + 2 * row * size;
+      SwiGluBackwardInput(size, dy.data() + row * size, at, at + size, gradient, gradient + size);
+    }
+    ExpectNear(InEveryOrder(std::vector<float>(rows * size),
+                            [&](std::vector<float>& out) {
+                              return SwiGluKernel<float>{gate_up.data(), out.data(), rows, size};
+                            }),
+               expected, 1e-5);
+    ExpectNear(InEveryOrder(std::vector<float>(2 * rows * size),
+                            [&](std::vector<float>& out) {
+                              return SwiGluBackwardKernel<float>{dy.data(), gate_up.data(), out.data(), rows, size};
+                            }),
+               expected_gradient, 1e-5);
+  }
+}
+
+TEST(KernelsTest, RopeTurnsBackWhatItTurned) {
+  constexpr int64_t kRows = 10, kHeads = 3, kHalf = 37, kStride = 2 * kHeads * kHalf + 11, kSequence = 5;
+  const std::vector<double> frequencies = RopeFrequencies(2 * kHalf, 10000, std::nullopt);
+  std::vector<float> cosines, sines;
+  for (int64_t position = 0; position < kSequence; ++position) {
+    for (const double frequency : frequencies) {
+      cosines.push_back(static_cast<float>(std::cos(static_cast<double>(position) * frequency)));
+      sines.push_back(static_cast<float>(std::sin(static_cast<double>(position) * frequency)));
+    }
+  }
+  const std::vector<float> x = RandomValues(1, kRows * kStride);
+  const auto turned = [&](const std::vector<float>& begin, float sign) {
+    return InEveryOrder(begin, [&](std::vector<float>& out) {
+      return RopeKernel<float>{out.data(), cosines.data(), sines.data(), kRows, kStride,
+                               kHeads,     kHalf,          kSequence,    sign};
+    });
+  };
+  std::vector<float> expected;
+  const Rope rope(kSequence, frequencies);
+  for (int64_t row = 0; row < kRows; ++row) {
+    expected.insert(expected.end(), x.begin() + row * kStride, x.begin() + row * kStride + 2 * kHeads * kHalf);
+  }
+  rope.Rotate(kRows, kHeads, expected.data());
+  const std::vector<float> forward = turned(x, 1);
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t i = 0; i < kStride; ++i) {
+      const bool turns = i < 2 * kHeads * kHalf;
+      const float value = turns ? expected[row * 2 * kHeads * kHalf + i] : x[row * kStride + i];
+      ASSERT_NEAR(forward[row * kStride + i], value, 1e-6) << row << " " << i;
+    }
+  }
+  ExpectNear(turned(forward, -1), x, 1e-6);
+}
+
+TEST(KernelsTest, TheClassifierIsTheCpus) {
+  for (const auto [rows, vocab] : kSizes) {
+    const std::vector<float> logits = RandomValues(1, rows * vocab, 6);
+    std::vector<int32_t> targets(rows);
+    for (int64_t row = 0; row < rows; ++row) targets[row] = static_cast<int32_t>((row * 37 + 5) % vocab);
+    std::vector<float> expected = logits, losses(rows);
+    const double loss = CrossEntropy(targets, vocab, expected.data());
+    CrossEntropyBackwardInput(targets, vocab, 0.25f, expected.data());
+    ExpectNear(InEveryOrder(logits,
+                            [&](std::vector<float>& out) {
+                              return ClassifierKernel<float>{out.data(), targets.data(), losses.data(),
+                                                             rows,       vocab,          0.25f};
+                            }),
+               expected, 1e-6);
+    EXPECT_NEAR(std::accumulate(losses.begin(), losses.end(), 0.0), loss, 1e-5 * loss);
+  }
+}
+
+TEST(KernelsTest, MovesOfParametersHaveTheBitsOfTheHosts) {
+  for (const int64_t count : {1, 127, 1024, 5000}) {
+    const std::vector<float> theta = RandomValues(1, count), other = RandomValues(2, count);
+    std::vector<float> mixed = theta, rebased = theta;
+    core::MixAnchor(0.3f, other, mixed);
+    core::Rebase(0.7f, other, rebased);
+    EXPECT_EQ(InEveryOrder(theta, [&](auto& out) { return MixKernel{other.data(), out.data(), count, 0.3f}; }), mixed);
+    EXPECT_EQ(InEveryOrder(theta,
+                           [&](auto& out) {
+                             return RebaseKernel{other.data(), out.data(), count, 0.7f};
+                           }),
+              rebased);
+  }
+}
+
+TEST(KernelsTest, TheSumOfSquaresIsThatOfAllValues) {
+  for (const int64_t count : {1, 127, 5000}) {
+    const std::vector<float> values = RandomValues(1, count);
+    std::vector<double> sums(9);
+    RunOn(SumOfSquaresKernel{values.data(), sums.data(), count, 9}, 3);
+    EXPECT_NEAR(std::accumulate(sums.begin(), sums.end(), 0.0), Dot(values, values), 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace causeway::worker

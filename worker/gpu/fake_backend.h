@@ -1,0 +1,31 @@
+// A device on the host, for machines without a GPU: the kernels' own text, and OpenBLAS for matrix products, in any
+// order that events allow (offload/fake_device.h). `--device=fake` trains on it; tests find with it what a GPU would.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "offload/fake_device.h"
+#include "worker/gpu/compute_backend.h"
+
+namespace causeway::worker {
+
+class FakeBackend final : public ComputeBackend {
+ public:
+  // `seed`: of the order of queues, and of the lanes of each kernel (0: ascending).
+  explicit FakeBackend(uint64_t seed = 1, offload::FakeDevice::Runs runs = offload::FakeDevice::Runs::kStepped);
+
+  offload::FakeDevice& device() override { return device_; }
+  void Gemm(offload::Queue queue, const GemmJob& job) override;
+  int64_t AttentionSavedBytes(const AttentionShape& shape) const override;
+  int64_t AttentionScratchBytes(const AttentionShape& shape) const override;
+  void Attention(offload::Queue queue, const AttentionJob& job) override;
+  void AttentionBackward(offload::Queue queue, const AttentionJob& job) override;
+  void Launch(offload::Queue queue, const Kernel& kernel) override;
+
+ private:
+  std::array<uint8_t, kLanes> order_;
+  offload::FakeDevice device_;  // last: its threads run what is queued
+};
+
+}  // namespace causeway::worker

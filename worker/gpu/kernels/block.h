@@ -1,0 +1,79 @@
+// How the text of a kernel is written once for GPUs and for the host.
+//
+//   Each(f)     f(lane) for every lane of the block, in any order and at once; then all have finished
+//   PerLane<T>  a value of each lane, from one Each to the next: a register on a GPU, an array here
+//   scratch()   kLanes doubles that the lanes of a block share
+//
+// A kernel is a struct of its arguments with `blocks()` and `Run(block)`: each block computes by itself, and writes
+// what no other block writes. Within an Each a lane reads nothing that another one writes there. So a kernel gives the
+// same bits on the host whatever the order of its lanes, which tests permute: other bits are a race. Sums go over lanes
+// in the order of a fixed tree. No toolkit is included here; worker/gpu/cuda has the GPU's block.
+#pragma once
+
+#include <cstdint>
+
+#include "core/anywhere.h"
+
+namespace causeway::worker {
+
+inline constexpr int kLanes = 128;
+
+// One block of the host, which runs its lanes one after the other.
+class HostBlock {
+ public:
+  template <typename T>
+  class PerLane {
+   public:
+    T& operator[](int lane) { return values_[lane]; }
+
+   private:
+    T values_[kLanes] = {};
+  };
+
+  // `order`: of the lanes, null: ascending. It outlives the block.
+  explicit HostBlock(int64_t index, const uint8_t* order = nullptr) : index_(index), order_(order) {}
+
+  int64_t index() const { return index_; }
+  double* scratch() { return scratch_; }
+
+  template <typename F>
+  void Each(const F& f) const {
+    if (order_ == nullptr) {
+      for (int lane = 0; lane < kLanes; ++lane) f(lane);
+    } else {
+      for (int i = 0; i < kLanes; ++i) f(order_[i]);
+    }
+  }
+
+ private:
+  const int64_t index_;
+  const uint8_t* const order_;
+  double scratch_[kLanes];
+};
+
+// The lanes' values combined, for all of them: a tree over lanes, so that its order is that of the lanes alone.
+template <typename Block, typename T, typename Combine>
+CAUSEWAY_ANYWHERE T OverLanes(Block& block, T* scratch, typename Block::template PerLane<T>& values, Combine combine) {
+  block.Each([&](int lane) { scratch[lane] = values[lane]; });
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    block.Each([&](int lane) {
+      if (lane < half) scratch[lane] = combine(scratch[lane], scratch[lane + half]);
+    });
+  }
+  const T result = scratch[0];
+  block.Each([](int) {});  // all have read it before anything else is written there
+  return result;
+}
+
+template <typename Block, typename T>
+CAUSEWAY_ANYWHERE T SumOverLanes(Block& block, typename Block::template PerLane<T>& values) {
+  return OverLanes(block, reinterpret_cast<T*>(block.scratch()), values, [](T a, T b) { return a + b; });
+}
+
+template <typename Block>
+CAUSEWAY_ANYWHERE float MaxOverLanes(Block& block, typename Block::template PerLane<float>& values) {
+  return OverLanes(block, reinterpret_cast<float*>(block.scratch()), values,
+                   [](float a, float b) { return a > b ? a : b; });
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,86 @@
+// Kernels over flat arrays of float32: gradients, parameters, and what a sync does with them (block.h).
+#pragma once
+
+#include "worker/gpu/kernels/llama_kernels.h"
+
+namespace causeway::worker {
+
+struct FillKernel {
+  float* values;
+  int64_t count;
+  float value;
+
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
+  template <typename Block>
+  CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    EachValue(block, count, [&](int64_t i) { values[i] = value; });
+  }
+};
+
+struct CopyKernel {
+  const float* from;
+  float* to;
+  int64_t count;
+
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
+  template <typename Block>
+  CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    EachValue(block, count, [&](int64_t i) { to[i] = from[i]; });
+  }
+};
+
+// sums[share] = Σ x² over the values share, share + shares, … of lanes; in double, where no sum of float squares
+// overflows.
+struct SumOfSquaresKernel {
+  const float* values;
+  double* sums;  // [shares]
+  int64_t count, shares;
+
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return shares; }
+  template <typename Block>
+  CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    typename Block::template PerLane<double> squares;
+    block.Each([&](int lane) {
+      double sum = 0;
+      for (int64_t i = block.index() * kLanes + lane; i < count; i += shares * kLanes) {
+        sum += static_cast<double>(values[i]) * values[i];
+      }
+      squares[lane] = sum;
+    });
+    const double total = SumOverLanes<Block, double>(block, squares);
+    block.Each([&](int lane) {
+      if (lane == 0) sums[block.index()] = total;
+    });
+  }
+};
+
+// θ ← fma(α, θ, (1 − α) W): core::MixAnchor.
+struct MixKernel {
+  const float* anchor;
+  float* parameters;
+  int64_t count;
+  float alpha;
+
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
+  template <typename Block>
+  CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    const float rest = 1 - alpha;
+    EachValue(block, count, [&](int64_t i) { parameters[i] = std::fma(alpha, parameters[i], rest * anchor[i]); });
+  }
+};
+
+// θ ← fma(−η, s, θ): core::Rebase.
+struct RebaseKernel {
+  const float* step;
+  float* parameters;
+  int64_t count;
+  float lr;
+
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
+  template <typename Block>
+  CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    EachValue(block, count, [&](int64_t i) { parameters[i] = std::fma(-lr, step[i], parameters[i]); });
+  }
+};
+
+}  // namespace causeway::worker
