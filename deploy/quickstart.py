@@ -65,6 +65,8 @@ def parse_arguments(arguments):
     parser.add_argument("--sites", type=int, default=3, metavar="N", help="how many sites")
     parser.add_argument("--ranks", type=int, default=1, metavar="N", help="how many processes train in each site, which "
                         "crosses to the others as one (docs/ranks.md)")
+    parser.add_argument("--device", default="auto", metavar="DEVICE", help="of each site: cpu, cuda, or fake, a GPU's kernels on the processor "
+                        "(docs/gpu.md); not with --torch")
     parser.add_argument("--data", metavar="FILE", help="a text file, a .bin of uint16 tokens, or a folder of such "
                         "shards, instead of Debian's English dictionary; with --torch only text")
     parser.add_argument("--torch", nargs="?", const="", metavar="PYTHON", help="train with examples/plain.py, PyTorch "
@@ -78,6 +80,8 @@ def parse_arguments(arguments):
         parser.error(f"--minutes={options.minutes}: expected more than 0 and at most a day")
     if not 1 <= options.sites <= 64:
         parser.error(f"--sites={options.sites}: expected 1 to 64")
+    if options.torch is not None and options.device != "auto":
+        parser.error(f"--device={options.device}: expected none with --torch, whose script says where it trains")
     if options.ranks not in RANKS:
         parser.error(f"--ranks={options.ranks}: expected one of {', '.join(map(str, RANKS))}, which divide the batch")
     return options
@@ -253,7 +257,7 @@ def train(out, trainer, sites, steps):
 
 def chosen_trainer(options):
     if options.torch is None:
-        return BuiltInTrainer(options.ranks)
+        return BuiltInTrainer(options.ranks, options.device)
     return TorchTrainer(options.torch, BUILD, LIBRARY, options.ranks)
 
 

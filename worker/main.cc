@@ -29,6 +29,7 @@
 #include "worker/loop/ranked_trainer.h"
 #include "worker/loop/site_loop.h"
 #include "worker/loop/site_ranks.h"
+#include "worker/loop/site_trainer.h"
 #include "worker/loop/training_log.h"
 #include "worker/ranks/rank_launcher.h"
 #include "worker/ranks/rank_place.h"
@@ -45,6 +46,9 @@ ABSL_FLAG(std::string, data, "",
           "text file, .bin token shard, .jsonl file or folder of one of them (not for a synthetic model)");
 ABSL_FLAG(std::string, held_out, "",
           "evaluate on FILE, the same in all sites, instead of the tail of --data (data.mode: own)");
+ABSL_FLAG(std::string, device, "auto",
+          "what to train on: cpu, cuda or cuda:INDEX, fake (a GPU's kernels on the processor), or auto, the best there "
+          "is in this build");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
@@ -213,7 +217,7 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
   }
   worker::TrainerFiles files = Files();
   files.ranks = ranks.ForTrainer(nullptr);
-  auto own = worker::MakeTrainer(config, name, files);
+  auto own = worker::MakeSiteTrainer(absl::GetFlag(FLAGS_device), config, name, files);
   if (!own.ok()) return ctl::Fail(ctl::kBadInput, own.status());
   worker::RankedTrainer trainer(**own, ranks.control(), [&] { stop.Stop(); });
   auto form = formats::MakeExportForm(config, absl::GetFlag(FLAGS_export_dtype), absl::GetFlag(FLAGS_export_assets));
@@ -351,6 +355,9 @@ int Run() {
                                          "--rank_timeout_s: expected more than 0 seconds, got ", timeout_s)));
   }
   if (const absl::Status status = CheckExportFlags(); !status.ok()) return ctl::Fail(ctl::kBadInput, status);
+  if (const absl::Status status = worker::CheckDevice(absl::GetFlag(FLAGS_device)); !status.ok()) {
+    return ctl::Fail(ctl::kBadInput, status);
+  }
   const auto link = MakeLink();
   if (!link.ok()) return ctl::Fail(ctl::kBadInput, link.status());
   const auto ranks = OpenRanks();
@@ -358,8 +365,8 @@ int Run() {
   StopRequest stop;
   const ctl::StopSignals signals([&] { stop.Stop(); });
   if (!(*ranks)->leads()) {
-    const absl::Status status =
-        worker::RunFollower(**ranks, absl::GetFlag(FLAGS_site), Files(), [&] { return stop.stopped(); });
+    const absl::Status status = worker::RunFollower(**ranks, absl::GetFlag(FLAGS_site), absl::GetFlag(FLAGS_device),
+                                                    Files(), [&] { return stop.stopped(); });
     return status.ok() ? ctl::kDone : FailWith(status);
   }
   (*ranks)->StayAlive([&] { stop.Stop(); });

@@ -12,8 +12,9 @@ class BuiltInTrainer:
     targets = ("causeway-worker",)
     calibration_timeout_s = 120  # even a slow machine takes its first steps before that
 
-    def __init__(self, ranks=1):
+    def __init__(self, ranks=1, device="auto"):
         self.ranks = ranks  # of each site
+        self._device = device
         self._data = self._vocab = None
 
     @staticmethod
@@ -36,7 +37,8 @@ class BuiltInTrainer:
         """Command and environment of a site."""
         # The ranks of all sites share the cores.
         ranks = [f"--nproc={self.ranks}", "--bind=none"] if self.ranks > 1 else []
-        return ["causeway-worker", f"--coordinator={coordinator}", f"--site={name}", f"--data={self._data}", *ranks], {}
+        return ["causeway-worker", f"--coordinator={coordinator}", f"--site={name}", f"--data={self._data}",
+                f"--device={self._device}", *ranks], {}
 
     def training_begins(self, stack):
         """The coordinator knows the loss at the start from a site's evaluation."""

@@ -27,6 +27,7 @@ ABSL_FLAG(int, streams, 1, "calls on each of them");
 ABSL_FLAG(int64_t, messages, 1, "in each call, besides the first; -1: no end");
 ABSL_FLAG(int64_t, bytes, 0, "of a message that is no file's");
 ABSL_FLAG(int, seconds, 10, "how long");
+ABSL_FLAG(bool, early, false, "ends when all calls have");
 ABSL_FLAG(std::vector<std::string>, token, {}, "to show; of several each call takes the next");
 ABSL_FLAG(std::vector<std::string>, first, {}, "file of a call's first message; of several each call takes the next");
 ABSL_FLAG(std::string, message, "", "file of the messages after it");
@@ -130,7 +131,8 @@ int main(int argc, char** argv) {
   std::map<std::string, int64_t> errors;
   void* got = nullptr;
   bool ok = false;
-  while (queue.AsyncNext(&got, &ok, until) == grpc::CompletionQueue::GOT_EVENT) {
+  while (!(absl::GetFlag(FLAGS_early) && calls.empty()) &&
+         queue.AsyncNext(&got, &ok, until) == grpc::CompletionQueue::GOT_EVENT) {
     auto& [call, operation] = *static_cast<Tag*>(got);
     bool goes_on = false;
     if (operation == Tag::kEnd) {

@@ -296,6 +296,15 @@ class DigestBook:
         self.note(status)
         return status
 
+    def until_done(self, run):
+        """Adds what the run's statuses say until all its sites have ended well; returns the last one."""
+        while any(worker.running() for worker in run.workers.values()):
+            if run.status():
+                self.note_run(run)
+            time.sleep(0.02)
+        run.await_done()
+        return self.note_run(run)
+
     def await_agreement(self, run, sites, beyond=-1):
         """Waits until each site has reported the coordinator's digest of a version beyond that, of every fragment."""
 

@@ -141,7 +141,7 @@ class BudgetsTest(EndToEndTest):
         run = self.start()
         messages = Messages(run.folder, "e2e", [("t0", [1000])])
         bye = messages.site("bye", 'leave { reason: "bye" }')
-        told = self.flood(run, "Control", 8, streams=MOST_NAMES, reads="true", message=bye,
+        told = self.flood(run, "Control", 50, streams=MOST_NAMES, reads="true", early="true", message=bye,
                           first=[messages.join(f"name-{i}") for i in range(MOST_NAMES)])
         self.assertEqual(told["ended"], MOST_NAMES, told)
         run.start_worker("b")

@@ -129,15 +129,11 @@ class BesideOthersTest(OnebitAdamTest):
     def test_a_site_of_four_ranks_and_one_of_one_hold_the_same_anchors(self):
         run = self.start(config_of("ab", 200, 40, step_ms=5), {"a": 4, "b": 1})
         book = DigestBook()
-        statuses = []
-        while any(worker.running() for worker in run.workers.values()):
-            if run.status():
-                statuses.append(book.note_run(run))
-        run.await_done()
+        status = book.until_done(run)
         for site in "ab":
             for fragment in range(2):
                 self.assertGreaterEqual(book.agreed(site, fragment), 15)
-        last = {site["name"]: site["ranks"] for site in book.note_run(run)["sites"]}
+        last = {site["name"]: site["ranks"] for site in status["sites"]}
         self.assertEqual(last["a"]["onebit_adam"]["phase"], "frozen")
         self.assertEqual(last["a"]["onebit_adam"]["frozen_at"], 40)
         self.assertGreater(last["a"]["onebit_adam"]["compression"], 20)  # small tensors: their scales count

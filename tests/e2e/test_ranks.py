@@ -61,12 +61,7 @@ class WorldsTest(RanksTest):
                  for site, ranks in enumerate(ranks_of_sites)}
         run = self.start(llama(run={"steps": 150}, membership={"min_sites": len(sites)}), sites)
         book = DigestBook()
-        while any(worker.running() for worker in run.workers.values()):
-            if run.status():
-                book.note_run(run)
-            time.sleep(0.02)
-        run.await_done()
-        status = book.note_run(run)
+        status = book.until_done(run)
         for site, fragment in itertools.product(sites, range(2)):
             self.assertGreaterEqual(book.agreed(site, fragment), 14)
         self.assertEqual([site["ranks"]["ranks"] for site in status["sites"]], list(ranks_of_sites))
@@ -100,6 +95,36 @@ class WorldsTest(RanksTest):
         os.kill(rank_process(run.workers["a"], 1), signal.SIGTERM)
         self.assertEqual(run.workers["a"].wait(), DONE, run.workers["a"].log())
         self.assertIn("drained", run.workers["a"].log())
+
+
+class DevicesTest(RanksTest):
+    def test_a_site_on_the_cpu_and_sites_on_the_fake_device_hold_the_same_anchors_and_train_alike(self):
+        data = f"--data={self.text()}"
+        sites = {"cpu": (data,), "fake": (data, "--device=fake"), "ranks": (data, "--device=fake", "--nproc=2")}
+        run = self.start(llama(run={"steps": 100}, membership={"min_sites": 3}), sites)
+        book = DigestBook()
+        status = book.until_done(run)
+        for site, fragment in itertools.product(sites, range(2)):
+            self.assertGreaterEqual(book.agreed(site, fragment), 9)
+        self.assertIn("trains on fake: ", run.workers["fake"].log())
+        losses = [site["loss"] for site in status["sites"]]
+        self.assertLess(max(losses) - min(losses), 0.5, losses)
+        self.assertLess(max(losses), 5)  # it began at ln 256
+
+    def test_a_device_that_is_not_there_is_named(self):
+        cases = {"tpu": r"--device: expected auto, cpu, fake, cuda or cuda:INDEX, got tpu",
+                 "cuda:1": r"--device=cuda:1: this causeway-worker was built without CUDA; expected a build of the cuda preset"}
+        for device, sentence in cases.items():
+            worker = self.program(self.folder, device.replace(":", "-"), "causeway-worker", "--site=a", f"--device={device}")
+            self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
+            self.assertRegex(worker.log(), sentence)
+
+    def test_a_device_refuses_a_run_that_it_cannot_train(self):
+        run = self.new_run(noise("a"))
+        run.start_coordinator()
+        worker = run.start_worker("a", "--device=fake")
+        self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
+        self.assertIn("--device=fake: expected a run of model.kind llama, got synthetic", worker.log())
 
 
 class LaunchersTest(RanksTest):

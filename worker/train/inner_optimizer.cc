@@ -19,7 +19,6 @@
 namespace causeway::worker {
 namespace {
 
-constexpr char kStepsTaken[] = "steps_taken";
 const std::string kFirstMoment = "first_moment.";
 const std::string kSecondMoment = "second_moment.";
 
@@ -29,8 +28,6 @@ constexpr int64_t kValuesPerThread = int64_t{1} << 16;
 int ThreadsFor(int64_t parameters) {
   return static_cast<int>(std::clamp<int64_t>(parameters / kValuesPerThread, 1, core::ThreadTeam::AllCores()));
 }
-
-bool Decays(const core::TensorSpec& spec) { return spec.shape.size() >= 2; }
 
 std::vector<offload::DecaySegment> SegmentsOf(const core::Manifest& manifest) {
   std::vector<offload::DecaySegment> segments;
@@ -57,6 +54,39 @@ offload::SubgroupPlan MakePlan(const core::OffloadConfig& config, int64_t parame
 }
 
 }  // namespace
+
+bool Decays(const core::TensorSpec& spec) { return spec.shape.size() >= 2; }
+
+float ClipFactor(double clip, double sum_of_squares) {
+  const double norm = std::sqrt(sum_of_squares);
+  return clip == 0 || norm <= clip ? 1.0f : static_cast<float>(clip / norm);
+}
+
+absl::StatusOr<int64_t> ReadStepsTaken(const formats::SafetensorsFile& file) {
+  int64_t taken = 0;
+  const auto steps = file.metadata().find(kStepsTaken);
+  if (steps != file.metadata().end() && absl::SimpleAtoi(steps->second, &taken)) return taken;
+  return absl::DataLossError(absl::StrCat(file.path(), ": its metadata has no ", kStepsTaken));
+}
+
+void AppendMoments(const core::Manifest& manifest, const TensorValues& first, const TensorValues& second,
+                   std::vector<formats::TensorData>& tensors) {
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    tensors.push_back({kFirstMoment + manifest[i].name, manifest[i].shape, first[index]});
+    tensors.push_back({kSecondMoment + manifest[i].name, manifest[i].shape, second[index]});
+  }
+}
+
+absl::Status ReadMoments(const core::Manifest& manifest, const formats::SafetensorsFile& file, TensorValues& first,
+                         TensorValues& second) {
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    RETURN_IF_ERROR(file.Read(kFirstMoment + manifest[i].name, first[index]));
+    RETURN_IF_ERROR(file.Read(kSecondMoment + manifest[i].name, second[index]));
+  }
+  return absl::OkStatus();
+}
 
 double LearningRate(const core::InnerConfig& config, core::Step total_steps, core::Step t) {
   const core::Step warmup = config.warmup_steps;
@@ -113,20 +143,12 @@ absl::StatusOr<double> InnerOptimizer::SumOfSquares(core::Step t, const TensorVa
   return sum;
 }
 
-float InnerOptimizer::ClipFactor(double sum_of_squares) const {
-  const double norm = std::sqrt(sum_of_squares);
-  return config_.clip == 0 || norm <= config_.clip ? 1.0f : static_cast<float>(config_.clip / norm);
-}
-
-void InnerOptimizer::AppendState(std::vector<formats::TensorData>& tensors,
-                                 std::map<std::string, std::string>& metadata) const {
+absl::Status InnerOptimizer::AppendState(std::vector<formats::TensorData>& tensors,
+                                         std::map<std::string, std::string>& metadata) {
   metadata[kStepsTaken] = absl::StrCat(steps_taken_);
-  for (size_t i = 0; adamw_ != nullptr && i < manifest_.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    tensors.push_back({kFirstMoment + manifest_[i].name, manifest_[i].shape, adamw_->first_moments[index]});
-    tensors.push_back({kSecondMoment + manifest_[i].name, manifest_[i].shape, adamw_->second_moments[index]});
-  }
+  if (adamw_ != nullptr) AppendMoments(manifest_, adamw_->first_moments, adamw_->second_moments, tensors);
   if (onebit_ != nullptr) onebit_->AppendState(tensors, metadata);
+  return absl::OkStatus();
 }
 
 void InnerOptimizer::Saved() {
@@ -134,15 +156,8 @@ void InnerOptimizer::Saved() {
 }
 
 absl::Status InnerOptimizer::LoadState(const formats::SafetensorsFile& file) {
-  const auto steps = file.metadata().find(kStepsTaken);
-  if (steps == file.metadata().end() || !absl::SimpleAtoi(steps->second, &steps_taken_)) {
-    return absl::DataLossError(absl::StrCat(file.path(), ": its metadata has no ", kStepsTaken));
-  }
-  for (size_t i = 0; adamw_ != nullptr && i < manifest_.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    RETURN_IF_ERROR(file.Read(kFirstMoment + manifest_[i].name, adamw_->first_moments[index]));
-    RETURN_IF_ERROR(file.Read(kSecondMoment + manifest_[i].name, adamw_->second_moments[index]));
-  }
+  ASSIGN_OR_RETURN(steps_taken_, ReadStepsTaken(file));
+  if (adamw_ != nullptr) RETURN_IF_ERROR(ReadMoments(manifest_, file, adamw_->first_moments, adamw_->second_moments));
   return onebit_ == nullptr ? absl::OkStatus() : onebit_->LoadState(file);
 }
 
@@ -172,7 +187,7 @@ void InnerOptimizer::StepSgd(double lr, float gradient_scale, const TensorValues
 }
 
 absl::Status InnerOptimizer::Step(core::Step t, const TensorValues& gradients, double sum_of_squares) {
-  const float gradient_scale = ClipFactor(sum_of_squares);
+  const float gradient_scale = ClipFactor(config_.clip, sum_of_squares);
   ++steps_taken_;
   const double lr = LearningRate(config_, total_steps_, t);
   if (adamw_ == nullptr) {

@@ -27,6 +27,7 @@
 #include "offload/interleaved_update.h"
 #include "worker/train/onebit_adam.h"
 #include "worker/train/tensor_values.h"
+#include "worker/train/trainer_file.h"
 
 namespace causeway::worker {
 
@@ -34,7 +35,7 @@ namespace causeway::worker {
 // (constant where total_steps is 0, unknown, or the schedule is constant).
 double LearningRate(const core::InnerConfig& config, core::Step total_steps, core::Step t);
 
-class InnerOptimizer {
+class InnerOptimizer final : public OptimizerState {
  public:
   // `parameters` are θ, and change only in Step; they and `bus`, which says when they may, outlive this object.
   InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
@@ -62,9 +63,10 @@ class InnerOptimizer {
   // To and from a checkpoint, beside the parameters. Every rank calls Gather before rank 0 appends, and Saved once it
   // has written.
   absl::Status Gather() { return onebit_ == nullptr ? absl::OkStatus() : onebit_->Gather(); }
-  void AppendState(std::vector<formats::TensorData>& tensors, std::map<std::string, std::string>& metadata) const;
-  void Saved();
-  absl::Status LoadState(const formats::SafetensorsFile& file);
+  absl::Status AppendState(std::vector<formats::TensorData>& tensors,
+                           std::map<std::string, std::string>& metadata) override;
+  void Saved() override;
+  absl::Status LoadState(const formats::SafetensorsFile& file) override;
 
  private:
   // AdamW's alone.
@@ -78,7 +80,6 @@ class InnerOptimizer {
     double measured_s = 0;  // of a step; the mean of late ones
   };
 
-  float ClipFactor(double sum_of_squares) const;  // for the gradients
   void StepSgd(double lr, float gradient_scale, const TensorValues& gradients);
 
   core::InnerConfig config_;
@@ -90,6 +91,18 @@ class InnerOptimizer {
   std::unique_ptr<AdamW> adamw_;
   std::unique_ptr<OnebitAdam> onebit_;
 };
+
+// ---- The same wherever the state lies ----
+
+bool Decays(const core::TensorSpec& spec);             // weight decay is for tensors of two and more dimensions
+float ClipFactor(double clip, double sum_of_squares);  // for gradients of that ‖g‖²; clip 0: 1
+
+inline constexpr char kStepsTaken[] = "steps_taken";  // in a checkpoint's metadata
+absl::StatusOr<int64_t> ReadStepsTaken(const formats::SafetensorsFile& file);
+void AppendMoments(const core::Manifest& manifest, const TensorValues& first, const TensorValues& second,
+                   std::vector<formats::TensorData>& tensors);
+absl::Status ReadMoments(const core::Manifest& manifest, const formats::SafetensorsFile& file, TensorValues& first,
+                         TensorValues& second);
 
 // DATA_LOSS where a value is not finite: names tensor, value, index and step.
 absl::Status CheckFinite(const core::TensorSpec& spec, std::span<const float> gradient, core::Step t);

@@ -1,6 +1,6 @@
 // A Llama trained on a site's text (data.mode own) or its share of the run's (shared): the Trainer of every real run.
 //
-//   SiteBatches ─► LlamaModel: forward, backward ─► gradients ─► SiteUpdate ─► θ
+//   LlamaData ─► LlamaModel: forward, backward ─► gradients ─► SiteUpdate ─► θ
 //
 // Starts from the run's seed or from a directory of safetensors (model.init_from); where this machine does not have
 // that directory, from zeros, which no site may be the first with. One owner thread; what NewEvaluator returns shares
@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "replica/host_store.h"
-#include "worker/train/corpus.h"
+#include "worker/train/llama_data.h"
 #include "worker/train/llama_model.h"
-#include "worker/train/site_batches.h"
 #include "worker/train/site_update.h"
 #include "worker/train/trainer.h"
 
@@ -28,30 +27,22 @@ class LlamaTrainer : public Trainer {
   const core::Manifest& manifest() const override { return manifest_; }
   replica::ParameterStore& store() override { return store_; }
   std::span<float> tensor(int i) override { return parameters_[i]; }
-  absl::Status initial_values() const override { return initial_values_; }
+  absl::Status initial_values() const override { return data_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
-  void SetSites(const std::vector<core::SiteId>& names) override;
+  void SetSites(const std::vector<core::SiteId>& names) override { data_.SetSites(names); }
   absl::Status GatherState() override { return update_.optimizer().Gather(); }
   absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
-  std::unique_ptr<Evaluator> NewEvaluator() const override;
-  core::SiteData data() const override { return data_; }
+  std::unique_ptr<Evaluator> NewEvaluator() const override { return data_.NewEvaluator(); }
+  core::SiteData data() const override { return data_.facts(); }
   std::optional<core::OffloadProgress> offload_progress() const override { return update_.offload_progress(); }
   core::RankProgress rank_progress() const override { return update_.rank_progress(); }
   bool stop_requested() const override { return update_.stop_requested(); }
 
  private:
-  LlamaTrainer(const core::RunConfig& config, const core::SiteId& site, const TrainerFiles& files,
-               std::shared_ptr<const Corpus> corpus, std::shared_ptr<const Corpus> held_out);
+  LlamaTrainer(const core::RunConfig& config, const TrainerFiles& files, LlamaData data);
 
-  core::RunConfig config_;
-  std::shared_ptr<const Corpus> corpus_;
-  std::shared_ptr<const Corpus> held_out_;  // what is evaluated on: the same, or a file of its own
-  core::SiteData data_;
-  int64_t batch_rows_;  // of the site
-  SiteBatches batches_;
-  absl::Status data_status_;     // of the last SetSites
-  absl::Status initial_values_;  // OK, or why there are none
+  LlamaData data_;
   core::Manifest manifest_;
   TensorValues parameters_;
   replica::HostStore store_{parameters_.MutableView(), &bus()};

@@ -1,6 +1,7 @@
 #include "worker/train/trainer.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/check.h"
 #include "worker/train/llama_trainer.h"
 #include "worker/train/synthetic.h"
 
@@ -15,14 +16,17 @@ StepResult ResultOf(const std::vector<RankStep>& ranks) {
   return result;
 }
 
+absl::Status CheckRows(const core::RunConfig& config, const core::SiteId& site, int world) {
+  const int64_t rows = config.BatchRows(site, world);
+  if (rows % world == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("inner.batch_size or inner.batch_by_site.", site,
+                                                 ": expected a multiple of the site's ", world, " ranks, got ", rows,
+                                                 " rows"));
+}
+
 absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const core::RunConfig& config, const core::SiteId& site,
                                                      const TrainerFiles& files) {
-  const int world = files.ranks.world();
-  if (const int64_t rows = config.BatchRows(site, world); rows % world != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("inner.batch_size or inner.batch_by_site.", site,
-                                                   ": expected a multiple of the site's ", world, " ranks, got ", rows,
-                                                   " rows"));
-  }
+  RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));
   if (config.model_kind == core::ModelKind::kSynthetic) return SyntheticTrainer::Make(config, site, files);
   return LlamaTrainer::Make(config, site, files);
 }

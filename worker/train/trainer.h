@@ -102,8 +102,11 @@ struct TrainerFiles {
   TrainerRanks ranks;
 };
 
-// The trainer that the run's config asks for. INVALID_ARGUMENT for data or an initial model that does not fit;
-// NOT_FOUND and the like from reading files.
+// INVALID_ARGUMENT where the site's ranks cannot share its rows evenly.
+absl::Status CheckRows(const core::RunConfig& config, const core::SiteId& site, int world);
+
+// The trainer that the run's config asks for, on the processor. INVALID_ARGUMENT for data or an initial model that does
+// not fit; NOT_FOUND and the like from reading files.
 absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const core::RunConfig& config, const core::SiteId& site,
                                                      const TrainerFiles& files);
 

@@ -1,25 +1,24 @@
 #include "worker/train/trainer_file.h"
 
 #include "core/check.h"
-#include "formats/safetensors.h"
 
 namespace causeway::worker {
 
 absl::StatusOr<formats::FileDigest> SaveTrainer(const std::string& path, const core::Manifest& manifest,
-                                                const TensorValues& parameters, InnerOptimizer* optimizer) {
+                                                const TensorValues& parameters, OptimizerState* optimizer) {
   std::vector<formats::TensorData> tensors;
   std::map<std::string, std::string> metadata;
   for (size_t i = 0; i < manifest.size(); ++i) {
     tensors.push_back({manifest[i].name, manifest[i].shape, parameters[static_cast<int>(i)]});
   }
-  if (optimizer != nullptr) optimizer->AppendState(tensors, metadata);
+  if (optimizer != nullptr) RETURN_IF_ERROR(optimizer->AppendState(tensors, metadata));
   absl::StatusOr<formats::FileDigest> written = formats::WriteSafetensors(path, tensors, metadata);
   if (optimizer != nullptr) optimizer->Saved();
   return written;
 }
 
 absl::Status LoadTrainer(const std::string& path, const core::Manifest& manifest, TensorValues& parameters,
-                         InnerOptimizer* optimizer) {
+                         OptimizerState* optimizer) {
   ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(path));
   for (size_t i = 0; i < manifest.size(); ++i) {
     RETURN_IF_ERROR(file.Read(manifest[i].name, parameters[static_cast<int>(i)]));

@@ -1,0 +1,144 @@
+#include "worker/gpu/device_trainer.h"
+
+#include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/layout.h"
+#include "tests/worker/ranks/gloo_ranks.h"
+#include "tests/worker/train/test_values.h"
+#include "worker/gpu/fake_backend.h"
+
+namespace causeway::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Text() {
+  static const std::string path = WriteTemporary("device_text.txt", SmallText(20'000));
+  return path;
+}
+
+std::unique_ptr<Trainer> OnCpu(const core::RunConfig& config) {
+  auto trainer = MakeTrainer(config, "eu", {.data_path = Text()});
+  EXPECT_TRUE(trainer.ok()) << trainer.status();
+  return *std::move(trainer);
+}
+
+std::unique_ptr<Trainer> OnFake(const core::RunConfig& config, uint64_t seed = 1, const TrainerRanks& ranks = {}) {
+  auto trainer =
+      DeviceTrainer::Make(config, "eu", {.data_path = Text(), .ranks = ranks}, std::make_unique<FakeBackend>(seed));
+  EXPECT_TRUE(trainer.ok()) << trainer.status();
+  return *std::move(trainer);
+}
+
+double Train(Trainer& trainer, core::Step first, core::Step last) {
+  double loss = 0;
+  for (core::Step t = first; t <= last; ++t) {
+    const auto result = trainer.Step(t);
+    EXPECT_TRUE(result.ok()) << result.status();
+    loss = result->loss;
+  }
+  return loss;
+}
+
+std::vector<float> Parameters(Trainer& trainer) {
+  std::vector<float> all;
+  for (size_t i = 0; i < trainer.manifest().size(); ++i) {
+    const std::span<float> values = trainer.tensor(static_cast<int>(i));
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+TEST(DeviceTrainerTest, ItsLossIsTheCpusOverAHundredSteps) {
+  const core::RunConfig config = TinyRun();
+  const auto cpu = OnCpu(config), fake = OnFake(config);
+  EXPECT_EQ(Parameters(*cpu), Parameters(*fake));
+  for (core::Step t = 1; t <= 100; ++t) {
+    const double expected = Train(*cpu, t, t), loss = Train(*fake, t, t);
+    ASSERT_NEAR(loss, expected, 1e-4 * expected) << "step " << t;
+  }
+}
+
+TEST(DeviceTrainerTest, NoOrderChangesABitOfIt) {
+  const auto first = OnFake(TinyRun(), 0);
+  Train(*first, 1, 10);
+  for (const uint64_t seed : {2, 3, 5}) {
+    const auto other = OnFake(TinyRun(), seed);
+    Train(*other, 1, 10);
+    EXPECT_TRUE(Parameters(*other) == Parameters(*first)) << seed;
+  }
+}
+
+TEST(DeviceTrainerTest, ASavedOneGoesOnWithTheSameBitsAndOnTheCpuToo) {
+  const auto through = OnFake(TinyRun());
+  Train(*through, 1, 10);
+  const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + "_device.safetensors";
+  ASSERT_TRUE(through->Save(path).ok());
+  const double loss = Train(*through, 11, 20);
+
+  const auto restored = OnFake(TinyRun());
+  ASSERT_TRUE(restored->Load(path).ok());
+  EXPECT_EQ(Train(*restored, 11, 20), loss);
+  EXPECT_TRUE(Parameters(*restored) == Parameters(*through));
+
+  const auto cpu = OnCpu(TinyRun());
+  ASSERT_TRUE(cpu->Load(path).ok());
+  EXPECT_NEAR(Train(*cpu, 11, 20), loss, 1e-4 * loss);
+}
+
+TEST(DeviceTrainerTest, ReadsAndMovesOfThetaAreThoseOfTheHost) {
+  const auto cpu = OnCpu(TinyRun()), fake = OnFake(TinyRun());
+  const replica::UnitRanges ranges = {{0, 0, 1}, {3, 0, 1}, {7, 0, 1}};
+  const std::vector<float> values = RandomValues(3, 3 * core::kUnitValues);
+  const replica::Movement moves[] = {replica::Movement::Mix(0.3f, values), replica::Movement::Step(0.7f, values),
+                                     replica::Movement::Mix(0, values), replica::Movement::Mix(1, values)};
+  for (const replica::Movement& move : moves) {
+    for (Trainer* trainer : {cpu.get(), fake.get()}) ASSERT_TRUE(trainer->store().Move(ranges, move).ok());
+    EXPECT_EQ(Parameters(*cpu), Parameters(*fake));
+    std::vector<float> read(values.size()), expected(values.size());
+    ASSERT_TRUE(fake->store().Read(ranges, read).ok());
+    ASSERT_TRUE(cpu->store().Read(ranges, expected).ok());
+    EXPECT_EQ(read, expected);
+  }
+}
+
+TEST(DeviceTrainerTest, TwoRanksTrainAsOne) {
+  const auto alone = OnFake(TinyRun());
+  const double loss = Train(*alone, 1, 20);
+  const std::vector<RankUnderTest> ranks = OverThreads(2);
+  std::vector<double> losses(2);
+  std::vector<std::vector<float>> parameters(2);
+  OnRanks(2, [&](int rank) -> absl::Status {
+    const auto trainer = OnFake(TinyRun(), 1, {.values = ranks[rank].collectives.get(), .timeout_s = 60});
+    losses[rank] = Train(*trainer, 1, 20);
+    parameters[rank] = Parameters(*trainer);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(parameters[0] == parameters[1]);
+  EXPECT_NEAR(losses[0], loss, 1e-4 * loss);
+}
+
+TEST(DeviceTrainerTest, AnOptimizerThatDevicesLackIsRefused) {
+  core::RunConfig config = TinyRun();
+  config.inner.optimizer = core::InnerOptimizerKind::kOnebitAdam;
+  const auto trainer = DeviceTrainer::Make(config, "eu", {.data_path = Text()}, std::make_unique<FakeBackend>());
+  EXPECT_EQ(trainer.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(trainer.status().message()), HasSubstr("--device=fake: expected inner.optimizer: adamw"));
+}
+
+TEST(DeviceTrainerTest, AGradientThatIsNotFiniteIsNamedAndMovesNothing) {
+  const auto fake = OnFake(TinyRun());
+  std::vector<float> values(core::kUnitValues, std::nanf(""));
+  ASSERT_TRUE(fake->store().Move({{9, 0, 1}}, replica::Movement::Mix(0, values)).ok());
+  const std::vector<float> before = Parameters(*fake);
+  const auto result = fake->Step(1);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("gradient of model."));
+  EXPECT_EQ(std::memcmp(before.data(), Parameters(*fake).data(), before.size() * sizeof(float)), 0);
+}
+
+}  // namespace
+}  // namespace causeway::worker

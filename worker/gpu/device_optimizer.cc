@@ -1,0 +1,131 @@
+#include "worker/gpu/device_optimizer.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "offload/adamw.h"
+#include "worker/train/inner_optimizer.h"
+
+namespace causeway::worker {
+namespace {
+
+using offload::Queue;
+
+constexpr int64_t kSumShares = 256;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceOptimizer>> DeviceOptimizer::Make(const core::RunConfig& config,
+                                                                       const core::Manifest& manifest,
+                                                                       ComputeBackend* backend) {
+  if (config.inner.optimizer != core::InnerOptimizerKind::kAdamW) {
+    return absl::InvalidArgumentError(absl::StrCat("--device=", backend->device().name(),
+                                                   ": expected inner.optimizer: adamw, which is what devices have yet, "
+                                                   "got another one; use --device=cpu"));
+  }
+  std::unique_ptr<DeviceOptimizer> optimizer(new DeviceOptimizer(config, manifest, backend));
+  RETURN_IF_ERROR(optimizer->arena_.Allocate(backend->device()));
+  for (int which : {0, 1}) {
+    backend->Launch(Queue::kCompute,
+                    FillKernel{.values = optimizer->moments(which), .count = optimizer->count_, .value = 0});
+  }
+  return optimizer;
+}
+
+DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, ComputeBackend* backend)
+    : config_(config.inner),
+      total_steps_(config.steps),
+      manifest_(manifest),
+      backend_(backend),
+      done_(backend->device().MakeEvent()),
+      host_sums_(kSumShares) {
+  for (const core::TensorSpec& spec : manifest) {
+    firsts_.push_back(count_);
+    count_ += spec.NumValues();
+  }
+  const auto bytes = count_ * static_cast<int64_t>(sizeof(float));
+  parameters_ = arena_.Add("parameters", bytes);
+  gradients_ = arena_.Add("gradients", bytes);
+  for (Arena::Place& place : moments_) place = arena_.Add("optimizer state", bytes);
+  sums_ = arena_.Add("optimizer state", kSumShares * static_cast<int64_t>(sizeof(double)));
+}
+
+absl::Status DeviceOptimizer::Await() {
+  backend_->device().Record(done_, Queue::kCompute);
+  backend_->device().AwaitOnHost(done_);
+  return backend_->device().status();
+}
+
+absl::Status DeviceOptimizer::Read(const float* from, std::span<float> to) {
+  backend_->device().CopyToHost(Queue::kCompute, to.data(), from, to.size_bytes());
+  return Await();
+}
+
+absl::Status DeviceOptimizer::Write(std::span<const float> from, float* to) {
+  backend_->device().CopyToDevice(Queue::kCompute, to, from.data(), from.size_bytes());
+  return Await();
+}
+
+absl::StatusOr<double> DeviceOptimizer::SumOfSquares(core::Step t) {
+  double* const sums = arena_.At<double>(sums_);
+  backend_->Launch(Queue::kCompute,
+                   SumOfSquaresKernel{.values = gradients(), .sums = sums, .count = count_, .shares = kSumShares});
+  backend_->device().CopyToHost(Queue::kCompute, host_sums_.data(), sums, kSumShares * sizeof(double));
+  RETURN_IF_ERROR(Await());
+  double total = 0;
+  for (const double sum : host_sums_) total += sum;
+  if (std::isfinite(total)) return total;
+  for (size_t i = 0; i < manifest_.size(); ++i) {
+    std::vector<float> gradient(manifest_[i].NumValues());
+    RETURN_IF_ERROR(Read(gradients() + firsts_[i], gradient));
+    RETURN_IF_ERROR(CheckFinite(manifest_[i], gradient, t));
+  }
+  return absl::InternalError("the sum of squares is not finite, and all gradients are");
+}
+
+void DeviceOptimizer::Step(core::Step t, double sum_of_squares) {
+  ++steps_taken_;
+  offload::AdamWParameters adamw{.lr = LearningRate(config_, total_steps_, t),
+                                 .beta1 = config_.beta1,
+                                 .beta2 = config_.beta2,
+                                 .weight_decay = config_.weight_decay,
+                                 .gradient_scale = ClipFactor(config_.clip, sum_of_squares)};
+  const offload::AdamWConstants decays = MakeConstants(adamw, steps_taken_);
+  adamw.weight_decay = 0;
+  const offload::AdamWConstants plain = MakeConstants(adamw, steps_taken_);
+  const offload::AdamWArrays all{.gradient = gradients(),
+                                 .first_moment = moments(0),
+                                 .second_moment = moments(1),
+                                 .parameters = parameters(),
+                                 .count = count_};
+  for (size_t i = 0; i < manifest_.size();) {
+    size_t end = i + 1;  // tensors of one rule, side by side
+    while (end < manifest_.size() && Decays(manifest_[end]) == Decays(manifest_[i])) ++end;
+    const int64_t last = end < manifest_.size() ? firsts_[end] : count_;
+    backend_->device().AdamW(Queue::kCompute, Decays(manifest_[i]) ? decays : plain,
+                             all.Part(firsts_[i], last - firsts_[i]));
+    i = end;
+  }
+}
+
+absl::Status DeviceOptimizer::AppendState(std::vector<formats::TensorData>& tensors,
+                                          std::map<std::string, std::string>& metadata) {
+  metadata[kStepsTaken] = absl::StrCat(steps_taken_);
+  for (int which : {0, 1}) {
+    TensorValues& values = host_moments_.emplace_back(manifest_);
+    RETURN_IF_ERROR(Read(moments(which), values.Flat()));
+  }
+  AppendMoments(manifest_, host_moments_[0], host_moments_[1], tensors);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceOptimizer::LoadState(const formats::SafetensorsFile& file) {
+  ASSIGN_OR_RETURN(steps_taken_, ReadStepsTaken(file));
+  TensorValues first(manifest_), second(manifest_);
+  RETURN_IF_ERROR(ReadMoments(manifest_, file, first, second));
+  RETURN_IF_ERROR(Write(first.Flat(), moments(0)));
+  return Write(second.Flat(), moments(1));
+}
+
+}  // namespace causeway::worker

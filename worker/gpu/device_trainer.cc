@@ -1,0 +1,82 @@
+#include "worker/gpu/device_trainer.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/model_manifest.h"
+#include "worker/train/trainer_file.h"
+
+namespace causeway::worker {
+
+absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConfig& config, const core::SiteId& site,
+                                                             const TrainerFiles& files,
+                                                             std::unique_ptr<ComputeBackend> backend) {
+  ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, files));
+  const core::Manifest manifest = core::LlamaManifest(config.llama);
+  ASSIGN_OR_RETURN(auto optimizer, DeviceOptimizer::Make(config, manifest, backend.get()));
+  ASSIGN_OR_RETURN(auto llama, GpuLlama::Make(config.llama, data.rows(), config.sequence_length(), backend.get()));
+  if (files.ranks.rank() == 0) {
+    spdlog::info("trains on {}: {}, {}", backend->device().name(), optimizer->arena().Description(),
+                 llama->arena().Description());
+  }
+  std::unique_ptr<DeviceTrainer> trainer(
+      new DeviceTrainer(config, files, std::move(data), std::move(backend), std::move(optimizer), std::move(llama)));
+  RETURN_IF_ERROR(trainer->data_.Initialize(trainer->manifest_, trainer->host_));
+  RETURN_IF_ERROR(trainer->optimizer_->Write(trainer->host_.Flat(), trainer->optimizer_->parameters()));
+  return trainer;
+}
+
+DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerFiles& files, LlamaData data,
+                             std::unique_ptr<ComputeBackend> backend, std::unique_ptr<DeviceOptimizer> optimizer,
+                             std::unique_ptr<GpuLlama> llama)
+    : backend_(std::move(backend)),
+      data_(std::move(data)),
+      parallel_(files.ranks),
+      manifest_(core::LlamaManifest(config.llama)),
+      optimizer_(std::move(optimizer)),
+      llama_(std::move(llama)),
+      store_(manifest_, optimizer_.get(), backend_.get()),
+      host_(manifest_) {}
+
+std::span<float> DeviceTrainer::tensor(int i) {
+  CHECK(optimizer_->Read(optimizer_->parameters() + optimizer_->First(i), host_[i]).ok());
+  return host_[i];
+}
+
+absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
+  ASSIGN_OR_RETURN(const Batch batch, data_.BatchAt(t));
+  float* const gradients = optimizer_->gradients();
+  backend_->Launch(offload::Queue::kCompute, FillKernel{gradients, optimizer_->count(), 0});
+  llama_->Begin(batch);
+  llama_->Forward(optimizer_->parameters());
+  llama_->Backward(optimizer_->parameters(), gradients, parallel_.scale());
+  RankStep mine{.tokens = static_cast<int64_t>(batch.tokens.size())};
+  if (parallel_.world() > 1) {
+    RETURN_IF_ERROR(optimizer_->SumOfSquares(t).status());  // all are there, and finite
+    mine.compute_s = core::SystemClock().SecondsSince(begin);
+    parallel_.Begin({gradients, static_cast<size_t>(optimizer_->count())});
+    RETURN_IF_ERROR(parallel_.Finish());
+  }
+  ASSIGN_OR_RETURN(mine.sum_of_squares, optimizer_->SumOfSquares(t));
+  ASSIGN_OR_RETURN(mine.loss, llama_->Loss());
+  ASSIGN_OR_RETURN(const std::vector<RankStep> steps, parallel_.Share(mine));
+  optimizer_->Step(t, SharedSquares(steps));
+  RETURN_IF_ERROR(backend_->device().status());
+  return ResultOf(steps);
+}
+
+absl::StatusOr<formats::FileDigest> DeviceTrainer::Save(const std::string& path) {
+  RETURN_IF_ERROR(optimizer_->Read(optimizer_->parameters(), host_.Flat()));
+  return SaveTrainer(path, manifest_, host_, optimizer_.get());
+}
+
+absl::Status DeviceTrainer::Load(const std::string& path) {
+  RETURN_IF_ERROR(LoadTrainer(path, manifest_, host_, optimizer_.get()));
+  return optimizer_->Write(host_.Flat(), optimizer_->parameters());
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,56 @@
+// A Llama trained on a device: the Trainer of a site whose worker has --device.
+//
+//   LlamaData ─► GpuLlama: forward, backward ─► gradients ─► (all-reduce over ranks) ─► DeviceOptimizer ─► θ
+//                                       all in device memory; the host hears the loss and the norm of a step
+//
+// Data, initial values, checkpoints and evaluation are those of LlamaTrainer. One owner thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/gpu/device_optimizer.h"
+#include "worker/gpu/device_store.h"
+#include "worker/gpu/gpu_llama.h"
+#include "worker/train/llama_data.h"
+#include "worker/train/trainer.h"
+
+namespace causeway::worker {
+
+class DeviceTrainer final : public Trainer {
+ public:
+  // INVALID_ARGUMENT: data, a model or a setting that does not fit. RESOURCE_EXHAUSTED: device memory.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
+                                                       const TrainerFiles& files,
+                                                       std::unique_ptr<ComputeBackend> backend);
+
+  const core::Manifest& manifest() const override { return manifest_; }
+  replica::ParameterStore& store() override { return store_; }
+  std::span<float> tensor(int i) override;  // a copy on the host
+  absl::Status initial_values() const override { return data_.initial_values(); }
+  absl::StatusOr<StepResult> Step(core::Step t) override;
+  core::RankProgress rank_progress() const override { return parallel_.progress(); }
+  bool stop_requested() const override { return parallel_.stop_requested(); }
+  core::SiteData data() const override { return data_.facts(); }
+  void SetSites(const std::vector<core::SiteId>& names) override { data_.SetSites(names); }
+  absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
+  absl::Status Load(const std::string& path) override;
+  std::unique_ptr<Evaluator> NewEvaluator() const override { return data_.NewEvaluator(); }
+
+ private:
+  DeviceTrainer(const core::RunConfig& config, const TrainerFiles& files, LlamaData data,
+                std::unique_ptr<ComputeBackend> backend, std::unique_ptr<DeviceOptimizer> optimizer,
+                std::unique_ptr<GpuLlama> llama);
+
+  std::unique_ptr<ComputeBackend> backend_;  // first: the others' memory is its
+  LlamaData data_;
+  DataParallel parallel_;
+  core::Manifest manifest_;
+  std::unique_ptr<DeviceOptimizer> optimizer_;
+  std::unique_ptr<GpuLlama> llama_;
+  DeviceStore store_;
+  TensorValues host_;  // where θ is read to
+};
+
+}  // namespace causeway::worker

@@ -1,0 +1,23 @@
+// The trainer of a site, on the device that --device names.
+//
+//   auto   the best there is here      cpu   the processor      cuda, cuda:1   a GPU
+//   fake   a device that is the processor's, with the text of a GPU's kernels: to try what a GPU would do
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/train/trainer.h"
+
+namespace causeway::worker {
+
+// INVALID_ARGUMENT: no such device, or not in this build; before anything has joined.
+absl::Status CheckDevice(const std::string& device);
+
+// As MakeTrainer, on a device. INVALID_ARGUMENT: a model or setting that the device does not take, too.
+absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const std::string& device, const core::RunConfig& config,
+                                                         const core::SiteId& site, const TrainerFiles& files);
+
+}  // namespace causeway::worker
