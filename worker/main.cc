@@ -49,6 +49,7 @@ ABSL_FLAG(std::string, held_out, "",
 ABSL_FLAG(std::string, device, "auto",
           "what to train on: cpu, cuda or cuda:INDEX, fake (a GPU's kernels on the processor), or auto, the best there "
           "is in this build");
+ABSL_FLAG(std::string, cuda_libs, "", "with --device=cuda: the folder where libcublasLt is looked for first");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
@@ -197,6 +198,8 @@ absl::Status CheckExportFlags() {
                                                  ": ", error ? error.message() : std::strerror(errno)));
 }
 
+worker::DeviceChoice Device() { return {absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_cuda_libs)}; }
+
 worker::TrainerFiles Files() {
   return {.data_path = absl::GetFlag(FLAGS_data),
           .held_out_path = absl::GetFlag(FLAGS_held_out),
@@ -217,7 +220,7 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
   }
   worker::TrainerFiles files = Files();
   files.ranks = ranks.ForTrainer(nullptr);
-  auto own = worker::MakeSiteTrainer(absl::GetFlag(FLAGS_device), config, name, files);
+  auto own = worker::MakeSiteTrainer(Device(), config, name, files);
   if (!own.ok()) return ctl::Fail(ctl::kBadInput, own.status());
   worker::RankedTrainer trainer(**own, ranks.control(), [&] { stop.Stop(); });
   auto form = formats::MakeExportForm(config, absl::GetFlag(FLAGS_export_dtype), absl::GetFlag(FLAGS_export_assets));
@@ -355,7 +358,7 @@ int Run() {
                                          "--rank_timeout_s: expected more than 0 seconds, got ", timeout_s)));
   }
   if (const absl::Status status = CheckExportFlags(); !status.ok()) return ctl::Fail(ctl::kBadInput, status);
-  if (const absl::Status status = worker::CheckDevice(absl::GetFlag(FLAGS_device)); !status.ok()) {
+  if (const absl::Status status = worker::CheckDevice(Device()); !status.ok()) {
     return ctl::Fail(ctl::kBadInput, status);
   }
   const auto link = MakeLink();
@@ -365,8 +368,8 @@ int Run() {
   StopRequest stop;
   const ctl::StopSignals signals([&] { stop.Stop(); });
   if (!(*ranks)->leads()) {
-    const absl::Status status = worker::RunFollower(**ranks, absl::GetFlag(FLAGS_site), absl::GetFlag(FLAGS_device),
-                                                    Files(), [&] { return stop.stopped(); });
+    const absl::Status status =
+        worker::RunFollower(**ranks, absl::GetFlag(FLAGS_site), Device(), Files(), [&] { return stop.stopped(); });
     return status.ok() ? ctl::kDone : FailWith(status);
   }
   (*ranks)->StayAlive([&] { stop.Stop(); });

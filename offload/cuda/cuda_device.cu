@@ -17,10 +17,10 @@ namespace {
 constexpr int kThreadsPerBlock = 256;
 constexpr int kBlocksPerMultiprocessor = 8;  // 2048 threads: all that one holds
 
-class CudaDevice : public Device {
+class Gpu final : public CudaDevice {
  public:
-  explicit CudaDevice(int index) : index_(index) {}
-  ~CudaDevice() override;
+  explicit Gpu(int index) : index_(index) {}
+  ~Gpu() override;
 
   absl::Status Open();
 
@@ -37,13 +37,15 @@ class CudaDevice : public Device {
   void Await(Queue queue, Event event) override;
   void AwaitOnHost(Event event) override;
   absl::Status status() const override;
+  void* StreamOf(Queue queue) const override { return streams_[static_cast<int>(queue)]; }
+  void Fail(const absl::Status& status) override;
 
  private:
   // False after an error. Which device is current is a matter of each thread.
   bool Ready();
   // Keeps the first error. `what` is what was attempted.
   bool Done(cudaError_t error, absl::string_view what);
-  cudaStream_t StreamOf(Queue queue) const { return streams_[static_cast<int>(queue)]; }
+  cudaStream_t Stream(Queue queue) const { return streams_[static_cast<int>(queue)]; }
   cudaEvent_t EventOf(Event event) const;
 
   const int index_;
@@ -77,7 +79,7 @@ absl::Status ExpectPinned(const char* host, size_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status CudaDevice::Open() {
+absl::Status Gpu::Open() {
   cudaDeviceProp properties;
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, index_); error != cudaSuccess) {
     return ErrorOf(error, "properties of the device");
@@ -91,7 +93,7 @@ absl::Status CudaDevice::Open() {
   return status();
 }
 
-CudaDevice::~CudaDevice() {
+Gpu::~Gpu() {
   if (cudaSetDevice(index_) != cudaSuccess) return;
   for (cudaStream_t stream : streams_) {
     if (stream == nullptr) continue;
@@ -107,24 +109,27 @@ CudaDevice::~CudaDevice() {
   cudaGetLastError();
 }
 
-bool CudaDevice::Ready() { return status().ok() && Done(cudaSetDevice(index_), "choosing the device"); }
+bool Gpu::Ready() { return status().ok() && Done(cudaSetDevice(index_), "choosing the device"); }
 
-bool CudaDevice::Done(cudaError_t error, absl::string_view what) {
+bool Gpu::Done(cudaError_t error, absl::string_view what) {
   if (error == cudaSuccess) return true;
-  const absl::Status status = ErrorOf(error, what);
-  core::MutexLock lock(mutex_);
-  if (status_.ok()) status_ = status;
+  Fail(ErrorOf(error, what));
   return false;
 }
 
-absl::Status CudaDevice::status() const {
+void Gpu::Fail(const absl::Status& status) {
+  core::MutexLock lock(mutex_);
+  if (status_.ok()) status_ = status;
+}
+
+absl::Status Gpu::status() const {
   core::MutexLock lock(mutex_);
   return status_;
 }
 
 // ---- Memory ----
 
-absl::StatusOr<void*> CudaDevice::Allocate(size_t bytes) {
+absl::StatusOr<void*> Gpu::Allocate(size_t bytes) {
   if (!Ready()) return status();
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, std::max<size_t>(bytes, 1));
@@ -141,7 +146,7 @@ absl::StatusOr<void*> CudaDevice::Allocate(size_t bytes) {
   return memory;
 }
 
-void CudaDevice::Free(void* memory) {
+void Gpu::Free(void* memory) {
   if (memory == nullptr) return;
   {
     core::MutexLock lock(mutex_);
@@ -151,7 +156,7 @@ void CudaDevice::Free(void* memory) {
 }
 
 // Whole pages, which is what the system pins.
-absl::Status CudaDevice::Pin(void* host, size_t bytes) {
+absl::Status Gpu::Pin(void* host, size_t bytes) {
   if (!Ready() || bytes == 0) return status();
   const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<uintptr_t>(host);
@@ -171,7 +176,7 @@ absl::Status CudaDevice::Pin(void* host, size_t bytes) {
   return absl::OkStatus();
 }
 
-void CudaDevice::Unpin(void* host) {
+void Gpu::Unpin(void* host) {
   void* page = nullptr;
   {
     core::MutexLock lock(mutex_);
@@ -186,30 +191,30 @@ void CudaDevice::Unpin(void* host) {
 
 // ---- Queues ----
 
-void CudaDevice::CopyToDevice(Queue queue, void* device, const void* host, size_t bytes) {
+void Gpu::CopyToDevice(Queue queue, void* device, const void* host, size_t bytes) {
   if (bytes == 0 || !Ready()) return;
-  Done(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, StreamOf(queue)), "copying to the device");
+  Done(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Stream(queue)), "copying to the device");
 }
 
-void CudaDevice::CopyToHost(Queue queue, void* host, const void* device, size_t bytes) {
+void Gpu::CopyToHost(Queue queue, void* host, const void* device, size_t bytes) {
   if (bytes == 0 || !Ready()) return;
-  Done(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, StreamOf(queue)), "copying to the host");
+  Done(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, Stream(queue)), "copying to the host");
 }
 
-void CudaDevice::AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) {
+void Gpu::AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) {
   if (arrays.count == 0 || !Ready()) return;
   const AdamWTask task = MakeAdamWTask(constants, arrays);
   const int64_t most_useful = (std::max(task.vectors, task.head) + kThreadsPerBlock - 1) / kThreadsPerBlock;
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(most_useful, 1, most_blocks_));
   if (arrays.gradient_type == GradientType::kFloat32) {
-    AdamWKernel<GradientType::kFloat32><<<blocks, kThreadsPerBlock, 0, StreamOf(queue)>>>(task);
+    AdamWKernel<GradientType::kFloat32><<<blocks, kThreadsPerBlock, 0, Stream(queue)>>>(task);
   } else {
-    AdamWKernel<GradientType::kBfloat16><<<blocks, kThreadsPerBlock, 0, StreamOf(queue)>>>(task);
+    AdamWKernel<GradientType::kBfloat16><<<blocks, kThreadsPerBlock, 0, Stream(queue)>>>(task);
   }
   Done(cudaGetLastError(), "launching AdamW");
 }
 
-Device::Event CudaDevice::MakeEvent() {
+Device::Event Gpu::MakeEvent() {
   cudaEvent_t event = nullptr;
   // Blocking: a host thread that spins would take a core from the CPU's subgroups.
   if (Ready())
@@ -219,22 +224,22 @@ Device::Event CudaDevice::MakeEvent() {
   return static_cast<Event>(events_.size()) - 1;
 }
 
-cudaEvent_t CudaDevice::EventOf(Event event) const {
+cudaEvent_t Gpu::EventOf(Event event) const {
   core::MutexLock lock(mutex_);
   return events_[event];
 }
 
-void CudaDevice::Record(Event event, Queue queue) {
-  if (Ready()) Done(cudaEventRecord(EventOf(event), StreamOf(queue)), "recording an event");
+void Gpu::Record(Event event, Queue queue) {
+  if (Ready()) Done(cudaEventRecord(EventOf(event), Stream(queue)), "recording an event");
 }
 
-void CudaDevice::Await(Queue queue, Event event) {
-  if (Ready()) Done(cudaStreamWaitEvent(StreamOf(queue), EventOf(event), 0), "queueing a wait for an event");
+void Gpu::Await(Queue queue, Event event) {
+  if (Ready()) Done(cudaStreamWaitEvent(Stream(queue), EventOf(event), 0), "queueing a wait for an event");
 }
 
 // After an error the event may not have been recorded, and copies that were queued before may be under way: their
 // memory is the caller's again when this returns.
-void CudaDevice::AwaitOnHost(Event event) {
+void Gpu::AwaitOnHost(Event event) {
   if (Ready()) {
     Done(cudaEventSynchronize(EventOf(event)), "waiting for what was queued");
   } else if (cudaSetDevice(index_) == cudaSuccess) {
@@ -244,7 +249,7 @@ void CudaDevice::AwaitOnHost(Event event) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
+absl::StatusOr<std::unique_ptr<CudaDevice>> MakeCudaDevice(int index) {
   int devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&devices); error != cudaSuccess) {
     cudaGetLastError();
@@ -260,7 +265,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
   if (index < 0 || index >= devices) {
     return absl::NotFoundError(absl::StrCat("there is no CUDA device ", index, ": ", devices, " are there, from 0"));
   }
-  auto device = std::make_unique<CudaDevice>(index);
+  auto device = std::make_unique<Gpu>(index);
   RETURN_IF_ERROR(device->Open());
   return device;
 }

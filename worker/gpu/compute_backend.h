@@ -1,7 +1,7 @@
 // The calls of a trainer to a device beside memory, copies and events (offload/device.h): matrix products, attention,
 // and kernels, queued like these.
 //
-//   GpuLlama ──Gemm, Attention, Launch──► queue kCompute ──► results in device memory
+//   GpuLlama ──Gemm, Launch──► queue kCompute ──► results in device memory
 //
 // Nothing blocks. Errors show in device().status() from then on. Implementations: worker/gpu/fake_backend.h, on the
 // host, in any order that events allow. One owner thread.
@@ -14,7 +14,6 @@
 #include "offload/device.h"
 #include "worker/gpu/kernels/llama_kernels.h"
 #include "worker/gpu/kernels/value_kernels.h"
-#include "worker/train/attention.h"
 
 namespace causeway::worker {
 
@@ -29,31 +28,22 @@ struct DeviceMatrix {
   bool transposed = false;
 };
 
-// C ← A · B + β C, with A of m × k after it is transposed where it says so, B of k × n likewise. Sums are float32.
+// C ← α A · B + β C, with A of m × k after it is transposed where it says so, B of k × n likewise. Sums are float32.
+// With a batch: as many products, each with matrices that lie so many values further; C's do not overlap.
 struct GemmJob {
   int64_t m = 0, n = 0, k = 0;
-  DeviceMatrix a, b;
-  DeviceMatrix c;
+  DeviceMatrix a, b, c;
+  float alpha = 1;
   float beta = 0;
-};
-
-// Causal attention over packed rows |q|k|v| of `stride` values; out is [rows, heads · size].
-struct AttentionJob {
-  AttentionShape shape;
-  ValueType type = ValueType::kFloat32;
-  void* qkv = nullptr;
-  void* out = nullptr;
-  void* saved = nullptr;  // of the forward pass for the backward pass: AttentionSavedBytes
-  // Of the backward pass alone.
-  void* dout = nullptr;
-  void* dqkv = nullptr;
-  void* scratch = nullptr;  // AttentionScratchBytes
+  int64_t batch = 1;
+  int64_t a_step = 0, b_step = 0, c_step = 0;
 };
 
 using Kernel = std::variant<EmbeddingKernel<float>, EmbeddingBackwardKernel<float>, RmsNormKernel<float>,
                             RmsNormBackwardKernel<float>, RmsNormWeightKernel<float>, RopeKernel<float>,
-                            SwiGluKernel<float>, SwiGluBackwardKernel<float>, ClassifierKernel<float>,
-                            AddPartialsKernel, FillKernel, CopyKernel, SumOfSquaresKernel, MixKernel, RebaseKernel>;
+                            SwiGluKernel<float>, SwiGluBackwardKernel<float>, CausalSoftmaxKernel<float>,
+                            SoftmaxBackwardKernel<float>, ClassifierKernel<float>, AddPartialsKernel, FillKernel,
+                            CopyKernel, SumOfSquaresKernel, MixKernel, RebaseKernel>;
 
 class ComputeBackend {
  public:
@@ -62,11 +52,6 @@ class ComputeBackend {
   virtual offload::Device& device() = 0;
 
   virtual void Gemm(offload::Queue queue, const GemmJob& job) = 0;
-
-  virtual int64_t AttentionSavedBytes(const AttentionShape& shape) const = 0;
-  virtual int64_t AttentionScratchBytes(const AttentionShape& shape) const = 0;
-  virtual void Attention(offload::Queue queue, const AttentionJob& job) = 0;
-  virtual void AttentionBackward(offload::Queue queue, const AttentionJob& job) = 0;
 
   virtual void Launch(offload::Queue queue, const Kernel& kernel) = 0;
 };

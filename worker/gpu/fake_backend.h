@@ -17,10 +17,6 @@ class FakeBackend final : public ComputeBackend {
 
   offload::FakeDevice& device() override { return device_; }
   void Gemm(offload::Queue queue, const GemmJob& job) override;
-  int64_t AttentionSavedBytes(const AttentionShape& shape) const override;
-  int64_t AttentionScratchBytes(const AttentionShape& shape) const override;
-  void Attention(offload::Queue queue, const AttentionJob& job) override;
-  void AttentionBackward(offload::Queue queue, const AttentionJob& job) override;
   void Launch(offload::Queue queue, const Kernel& kernel) override;
 
  private:

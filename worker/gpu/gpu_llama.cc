@@ -27,12 +27,13 @@ absl::StatusOr<std::unique_ptr<GpuLlama>> GpuLlama::Make(const core::LlamaConfig
                                                          int64_t sequence, ComputeBackend* backend) {
   std::unique_ptr<GpuLlama> llama(new GpuLlama(config, batch_rows, sequence, backend));
   RETURN_IF_ERROR(llama->arena_.Allocate(backend->device()));
+  llama->attention_.SetBuffers(llama->At(llama->scores_), llama->At(llama->dscores_));
   llama->FillRopeTables();
   return llama;
 }
 
 GpuLlama::GpuLlama(const core::LlamaConfig& config, int64_t batch_rows, int64_t sequence, ComputeBackend* backend)
-    : config_(config), shape_(config, batch_rows, sequence), backend_(backend) {
+    : config_(config), shape_(config, batch_rows, sequence), backend_(backend), attention_(shape_.attention, backend) {
   int64_t first = 0;
   for (const core::TensorSpec& spec : core::LlamaManifest(config)) {
     firsts_.push_back(first);
@@ -53,7 +54,6 @@ void GpuLlama::Plan() {
                        .input_scale = values(kName, rows),
                        .qkv = values(kName, rows * qkv_size()),
                        .attended = values(kName, rows * hidden),
-                       .saved = arena_.Add(kName, backend_->AttentionSavedBytes(shape_.attention)),
                        .middle = values(kName, rows * hidden),
                        .normed_middle = values(kName, rows * hidden),
                        .middle_scale = values(kName, rows),
@@ -75,7 +75,9 @@ void GpuLlama::Plan() {
   dgate_up_ = values(kGradients, rows * 2 * width);
   dactivated_ = values(kGradients, rows * width);
   partials_ = values(kGradients, kNormShares * hidden);
-  scratch_ = arena_.Add(kGradients, backend_->AttentionScratchBytes(shape_.attention));
+  for (Arena::Place* place : {&scores_, &dscores_}) {
+    *place = arena_.Add("attention", GpuAttention::ScoreBytes(shape_.attention));
+  }
 }
 
 void GpuLlama::FillRopeTables() {
@@ -179,16 +181,6 @@ void GpuLlama::Rotate(float* qkv, float sign) {
                            .sign = sign});
 }
 
-AttentionJob GpuLlama::AttentionOf(const Block& block) const {
-  return {.shape = shape_.attention,
-          .qkv = At(block.qkv),
-          .out = At(block.attended),
-          .saved = At(block.saved),
-          .dout = At(dattended_),
-          .dqkv = At(dqkv_),
-          .scratch = At(scratch_)};
-}
-
 // ---- Blocks ----
 
 void GpuLlama::BlockForward(int64_t layer, const float* parameters, float* output) {
@@ -202,7 +194,7 @@ void GpuLlama::BlockForward(int64_t layer, const float* parameters, float* outpu
   Norm(At(block.input), w(kInputNorm), At(block.normed_input), At(block.input_scale));
   Linear(hidden, qkv_size(), At(block.normed_input), w(kQ), At(block.qkv), 0);
   Rotate(At(block.qkv), 1);
-  backend_->Attention(Queue::kCompute, AttentionOf(block));
+  attention_.Forward(At(block.qkv), At(block.attended));
   copy(At(block.input), At(block.middle));
   Linear(hidden, hidden, At(block.attended), w(kO), At(block.middle), 1);
 
@@ -229,7 +221,7 @@ void GpuLlama::BlockBackward(int64_t layer, const float* parameters, float* grad
 
   LinearBackwardInput(hidden, hidden, dstream, w(kO), At(dattended_));
   LinearBackwardWeight(hidden, hidden, dstream, At(block.attended), dw(kO));
-  backend_->AttentionBackward(Queue::kCompute, AttentionOf(block));
+  attention_.Backward(At(block.qkv), At(dattended_), At(dqkv_));
   Rotate(At(dqkv_), -1);
   LinearBackwardInput(hidden, qkv_size(), At(dqkv_), w(kQ), At(dnormed_));
   LinearBackwardWeight(hidden, qkv_size(), At(dqkv_), At(block.normed_input), dw(kQ));

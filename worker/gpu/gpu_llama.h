@@ -18,6 +18,7 @@
 #include "core/manifest.h"
 #include "worker/gpu/arena.h"
 #include "worker/gpu/compute_backend.h"
+#include "worker/gpu/gpu_attention.h"
 #include "worker/train/llama_block.h"
 #include "worker/train/llama_model.h"
 
@@ -43,7 +44,7 @@ class GpuLlama {
 
  private:
   struct Block {
-    Arena::Place input, normed_input, input_scale, qkv, attended, saved, middle, normed_middle, middle_scale, gate_up,
+    Arena::Place input, normed_input, input_scale, qkv, attended, middle, normed_middle, middle_scale, gate_up,
         activated;
   };
 
@@ -67,7 +68,6 @@ class GpuLlama {
   // Adds to `dx` and to the weight's gradient.
   void NormBackward(const float* dy, const float* x, const float* w, const float* scale, float* dx, float* dw);
   void Rotate(float* qkv, float sign);
-  AttentionJob AttentionOf(const Block& block) const;
   void BlockForward(int64_t layer, const float* parameters, float* output);
   // `dstream` holds the gradient of the block's output, and then of its input.
   void BlockBackward(int64_t layer, const float* parameters, float* gradients, float* dstream);
@@ -77,12 +77,13 @@ class GpuLlama {
   ComputeBackend* const backend_;
   std::vector<int64_t> firsts_;  // of each tensor in the flat arrays
   Arena arena_;
+  GpuAttention attention_;
   std::vector<Block> blocks_;
   Arena::Place output_ = 0, normed_output_ = 0, output_scale_ = 0, logits_ = 0, losses_ = 0;
   Arena::Place tokens_ = 0, targets_ = 0, order_ = 0, begins_ = 0, occurring_ = 0;
   Arena::Place cosines_ = 0, sines_ = 0;
   Arena::Place dstream_ = 0, dnormed_ = 0, dqkv_ = 0, dattended_ = 0, dgate_up_ = 0, dactivated_ = 0, partials_ = 0,
-               scratch_ = 0;
+               scores_ = 0, dscores_ = 0;
   std::vector<int32_t> staged_[5];  // tokens, targets, order, begins, occurring, until they are on the device
   std::vector<float> tables_[2];
   std::vector<float> loss_rows_;

@@ -5,20 +5,19 @@
 #include "core/check.h"
 #include "formats/run_yaml.h"
 #include "worker/loop/ranked_trainer.h"
-#include "worker/loop/site_trainer.h"
 
 namespace causeway::worker {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Trainer>> TrainerOf(const std::string& run_config, const core::SiteId& site,
-                                                   const std::string& device, const TrainerFiles& files) {
+                                                   const DeviceChoice& device, const TrainerFiles& files) {
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(run_config));
   return MakeSiteTrainer(device, config, site, files);
 }
 
 }  // namespace
 
-absl::Status RunFollower(SiteRanks& ranks, const core::SiteId& site, const std::string& device, TrainerFiles files,
+absl::Status RunFollower(SiteRanks& ranks, const core::SiteId& site, const DeviceChoice& device, TrainerFiles files,
                          std::function<bool()> stop_requested) {
   RankControl& control = ranks.control();
   ASSIGN_OR_RETURN(const RankCommand run, control.Next());

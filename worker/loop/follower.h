@@ -2,17 +2,17 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "worker/loop/site_ranks.h"
+#include "worker/loop/site_trainer.h"
 #include "worker/train/trainer.h"
 
 namespace causeway::worker {
 
 // From the run's config, which the leader sends, to the end of the run. `files` without its ranks. INVALID_ARGUMENT:
 // this rank's data or flags do not fit; DATA_LOSS: a value is not finite; INTERNAL: a rank has failed, and which.
-absl::Status RunFollower(SiteRanks& ranks, const core::SiteId& site, const std::string& device, TrainerFiles files,
+absl::Status RunFollower(SiteRanks& ranks, const core::SiteId& site, const DeviceChoice& device, TrainerFiles files,
                          std::function<bool()> stop_requested);
 
 }  // namespace causeway::worker

@@ -8,41 +8,75 @@
 #include "core/check.h"
 #include "worker/gpu/device_trainer.h"
 #include "worker/gpu/fake_backend.h"
+#ifdef CAUSEWAY_WITH_CUDA
+#include "worker/gpu/cuda/cuda_backend.h"
+#endif
 
 namespace causeway::worker {
 namespace {
 
-constexpr char kFake[] = "fake";
+constexpr char kAuto[] = "auto", kCpu[] = "cpu", kFake[] = "fake";
 
-bool NamesGpu(absl::string_view device) {
+// The index of a GPU, or none where the device is no GPU.
+std::optional<int> GpuIndex(absl::string_view device) {
   int index = 0;
-  return device == "cuda" || (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &index) && index >= 0);
+  if (device == "cuda") return index;
+  if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &index) && index >= 0) return index;
+  return std::nullopt;
+}
+
+#ifdef CAUSEWAY_WITH_CUDA
+absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenGpu(const DeviceChoice& choice) {
+  return MakeCudaBackend(GpuIndex(choice.device).value_or(0), choice.cuda_libs);
+}
+#else
+absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenGpu(const DeviceChoice&) {
+  return absl::UnavailableError(
+      "this causeway-worker was built without CUDA; expected a build of the cuda preset, or --device=cpu, on which the "
+      "GPUs would lie idle");
+}
+#endif
+
+// Null: the processor.
+absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& choice, const core::RunConfig& config) {
+  if (choice.device == kCpu) return nullptr;
+  if (choice.device == kFake) return std::make_unique<FakeBackend>();
+  if (choice.device == kAuto && config.model_kind != core::ModelKind::kLlama) return nullptr;
+  auto gpu = OpenGpu(choice);
+  if (gpu.ok()) return gpu;
+  if (choice.device != kAuto) {
+    return absl::InvalidArgumentError(absl::StrCat("--device=", choice.device, ": ", gpu.status().message()));
+  }
+  spdlog::debug("--device=auto trains on the processor: {}", std::string(gpu.status().message()));
+  return nullptr;
 }
 
 }  // namespace
 
-absl::Status CheckDevice(const std::string& device) {
-  if (device == "auto" || device == "cpu" || device == kFake) return absl::OkStatus();
-  if (!NamesGpu(device)) {
+absl::Status CheckDevice(const DeviceChoice& choice) {
+  if (choice.device == kAuto || choice.device == kCpu || choice.device == kFake) return absl::OkStatus();
+  if (!GpuIndex(choice.device)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--device: expected auto, cpu, fake, cuda or cuda:INDEX, got ", device));
+        absl::StrCat("--device: expected auto, cpu, fake, cuda or cuda:INDEX, got ", choice.device));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--device=", device,
-                   ": this causeway-worker was built without CUDA; expected a build of the cuda preset, or "
-                   "--device=cpu, on which the GPUs would lie idle"));
+  return OpenDevice(choice, {}).status();
 }
 
-absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const std::string& device, const core::RunConfig& config,
+absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, const core::RunConfig& config,
                                                          const core::SiteId& site, const TrainerFiles& files) {
-  RETURN_IF_ERROR(CheckDevice(device));
-  if (device != kFake) return MakeTrainer(config, site, files);
+  ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(choice, config));
+  if (backend == nullptr) return MakeTrainer(config, site, files);
   RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));
   if (config.model_kind != core::ModelKind::kLlama) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device=", device, ": expected a run of model.kind llama, got synthetic; use --device=cpu"));
+    return absl::InvalidArgumentError(absl::StrCat("--device=", choice.device,
+                                                   ": expected a run of model.kind llama, got synthetic; use "
+                                                   "--device=cpu"));
   }
-  return DeviceTrainer::Make(config, site, files, std::make_unique<FakeBackend>());
+  if (files.ranks.world() > 1 && choice.device != kFake) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device=", choice.device, ": expected a site of one rank on a GPU, got ", files.ranks.world()));
+  }
+  return DeviceTrainer::Make(config, site, files, std::move(backend));
 }
 
 }  // namespace causeway::worker

@@ -13,11 +13,17 @@
 
 namespace causeway::worker {
 
-// INVALID_ARGUMENT: no such device, or not in this build; before anything has joined.
-absl::Status CheckDevice(const std::string& device);
+struct DeviceChoice {
+  std::string device = "auto";
+  std::string cuda_libs;  // where cuBLASLt is looked for first; empty: where the system looks
+};
+
+// INVALID_ARGUMENT: no such device, not in this build, or its driver or a library is missing; before anything has
+// joined.
+absl::Status CheckDevice(const DeviceChoice& choice);
 
 // As MakeTrainer, on a device. INVALID_ARGUMENT: a model or setting that the device does not take, too.
-absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const std::string& device, const core::RunConfig& config,
+absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, const core::RunConfig& config,
                                                          const core::SiteId& site, const TrainerFiles& files);
 
 }  // namespace causeway::worker

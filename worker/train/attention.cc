@@ -12,23 +12,16 @@ namespace {
 
 // Where one (batch row, head) lies in each array.
 struct HeadPlace {
-  int64_t q, kv, out;
+  int64_t q;  // also in out
+  int64_t kv;
   int64_t matrix;   // sequence × sequence values
   float kv_factor;  // 0 for the first query head of a key head, which stores its gradient; then 1, added to it
 };
 
-int64_t OutStride(const AttentionShape& shape) { return shape.heads * shape.head_size; }
-int64_t QStride(const AttentionShape& shape) { return shape.q_stride > 0 ? shape.q_stride : OutStride(shape); }
-int64_t KvStride(const AttentionShape& shape) {
-  return shape.kv_stride > 0 ? shape.kv_stride : shape.kv_heads * shape.head_size;
-}
-
 HeadPlace Place(const AttentionShape& shape, int64_t row, int64_t head) {
   const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t first = row * shape.sequence;
-  return {.q = first * QStride(shape) + head * shape.head_size,
-          .kv = first * KvStride(shape) + head / group * shape.head_size,
-          .out = first * OutStride(shape) + head * shape.head_size,
+  return {.q = (row * shape.sequence * shape.heads + head) * shape.head_size,
+          .kv = (row * shape.sequence * shape.kv_heads + head / group) * shape.head_size,
           .matrix = (row * shape.heads + head) * shape.sequence * shape.sequence,
           .kv_factor = head % group == 0 ? 0.0f : 1.0f};
 }
@@ -73,15 +66,15 @@ void Attention(const AttentionShape& shape, const float* q, const float* k, cons
                float* out) {
   const int64_t n = shape.sequence;
   const int64_t size = shape.head_size;
-  const int64_t q_stride = QStride(shape);
-  const int64_t kv_stride = KvStride(shape);
+  const int64_t q_stride = shape.heads * size;
+  const int64_t kv_stride = shape.kv_heads * size;
   for (int64_t row = 0; row < shape.batch; ++row) {
     for (int64_t head = 0; head < shape.heads; ++head) {
       const HeadPlace at = Place(shape, row, head);
       float* p = probabilities + at.matrix;
       Gemm(n, n, size, ScoreScale(shape), {q + at.q, q_stride}, {k + at.kv, kv_stride, true}, 0, p, n);
       CausalSoftmax(n, p);
-      Gemm(n, size, n, 1, {p, n}, {v + at.kv, kv_stride}, 0, out + at.out, OutStride(shape));
+      Gemm(n, size, n, 1, {p, n}, {v + at.kv, kv_stride}, 0, out + at.q, q_stride);
     }
   }
 }
@@ -91,14 +84,14 @@ void AttentionBackwardInput(const AttentionShape& shape, const float* dout, cons
                             float* dv) {
   const int64_t n = shape.sequence;
   const int64_t size = shape.head_size;
-  const int64_t q_stride = QStride(shape);
-  const int64_t kv_stride = KvStride(shape);
+  const int64_t q_stride = shape.heads * size;
+  const int64_t kv_stride = shape.kv_heads * size;
   const float scale = ScoreScale(shape);
   for (int64_t row = 0; row < shape.batch; ++row) {
     for (int64_t head = 0; head < shape.heads; ++head) {
       const HeadPlace at = Place(shape, row, head);
       const float* p = probabilities + at.matrix;
-      const Matrix d{dout + at.out, OutStride(shape)};
+      const Matrix d{dout + at.q, q_stride};
       Gemm(n, n, size, 1, d, {v + at.kv, kv_stride, true}, 0, scratch, n);
       SoftmaxBackward(n, p, scratch);
       Gemm(n, size, n, 1, {p, n, true}, d, at.kv_factor, dv + at.kv, kv_stride);

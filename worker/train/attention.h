@@ -19,8 +19,6 @@ struct AttentionShape {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
   int64_t head_size = 0;
-  int64_t q_stride = 0;   // from one row of q to the next; 0: heads · size
-  int64_t kv_stride = 0;  // of k and v; 0: kv_heads · size. Gradients have the strides of what they are of
 
   int64_t probabilities() const { return batch * heads * sequence * sequence; }
 };

@@ -5,12 +5,13 @@
 // polynomial of degree 6. Relative error below 2e-7. Inputs beyond ±87 are taken as ±87, where float32 ends.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+
+#include "core/anywhere.h"
 
 namespace causeway::worker {
 
-inline float FastExp(float x) {
+CAUSEWAY_ANYWHERE float FastExp(float x) {
   constexpr float kLimit = 87.0f;
   constexpr float kLog2E = 1.44269504f;
   constexpr float kLn2High = 0.693359375f;
@@ -28,10 +29,11 @@ inline float FastExp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;  // n, moved to where a float keeps its exponent
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
+  const uint32_t exponent = __builtin_bit_cast(uint32_t, shifted)
+                            << 23;  // n, moved to where a float keeps its exponent
+  return __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, p) + exponent);
 }
 
-inline float Logistic(float x) { return 1.0f / (1.0f + FastExp(-x)); }
+CAUSEWAY_ANYWHERE float Logistic(float x) { return 1.0f / (1.0f + FastExp(-x)); }
 
 }  // namespace causeway::worker

@@ -1,0 +1,141 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "offload/cuda/cuda_device.h"
+#include "worker/gpu/cuda/cublas_lt.h"
+#include "worker/gpu/cuda/cuda_backend.h"
+#include "worker/gpu/cuda/device_block.h"
+
+// A kernel's text is for any block; that a GPU's can run on a GPU alone is known.
+#pragma nv_diag_suppress 20011, 20014, 20015
+
+namespace causeway::worker {
+namespace {
+
+using offload::Queue;
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr int64_t kMostBlocks = int64_t{1} << 20;
+
+class CudaBackend final : public ComputeBackend {
+ public:
+  CudaBackend(std::unique_ptr<offload::CudaDevice> device, const CublasLt* blas)
+      : device_(std::move(device)), blas_(*blas) {}
+  ~CudaBackend() override;
+
+  absl::Status Open();
+
+  offload::Device& device() override { return *device_; }
+  void Gemm(Queue queue, const GemmJob& job) override;
+  void Launch(Queue queue, const Kernel& kernel) override;
+
+ private:
+  // What decides which algorithm is taken.
+  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, int64_t, bool>;
+
+  cudaStream_t StreamOf(Queue queue) const { return static_cast<cudaStream_t>(device_->StreamOf(queue)); }
+  // Keeps the first error; false if there is one.
+  bool Done(cublasStatus_t result, absl::string_view what);
+
+  std::unique_ptr<offload::CudaDevice> device_;
+  const CublasLt& blas_;
+  cublasLtHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+  std::map<Shape, cublasLtMatmulAlgo_t> algorithms_;
+};
+
+absl::Status CudaBackend::Open() {
+  if (!Done(blas_.create(&handle_), "opening cuBLASLt")) return device_->status();
+  ASSIGN_OR_RETURN(workspace_, device_->Allocate(kWorkspaceBytes));
+  return device_->status();
+}
+
+CudaBackend::~CudaBackend() {
+  if (handle_ != nullptr) blas_.destroy(handle_);
+}
+
+bool CudaBackend::Done(cublasStatus_t result, absl::string_view what) {
+  if (result == CUBLAS_STATUS_SUCCESS) return device_->status().ok();
+  device_->Fail(absl::InternalError(absl::StrCat("cuBLASLt: ", what, ": ", blas_.status_name(result))));
+  return false;
+}
+
+// cuBLASLt's matrices are column-major: a row-major one is its own transpose there, so that Cᵀ = Bᵀ · Aᵀ is asked for.
+void CudaBackend::Gemm(Queue queue, const GemmJob& job) {
+  if (!device_->status().ok()) return;
+  CHECK(job.a.type == ValueType::kFloat32 && job.b.type == ValueType::kFloat32 && job.c.type == ValueType::kFloat32);
+  cublasLtMatmulDesc_t product = nullptr;
+  if (!Done(blas_.desc_create(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product")) return;
+  const cublasOperation_t of_a = job.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t of_b = job.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  blas_.desc_set(product, CUBLASLT_MATMUL_DESC_TRANSA, &of_b, sizeof(of_b));
+  blas_.desc_set(product, CUBLASLT_MATMUL_DESC_TRANSB, &of_a, sizeof(of_a));
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  const auto layout = [&](cublasLtMatrixLayout_t& made, int64_t rows, int64_t columns, int64_t stride, int64_t step) {
+    blas_.layout_create(&made, CUDA_R_32F, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride);
+    const auto batch = static_cast<int32_t>(job.batch);
+    blas_.layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof(batch));
+    blas_.layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof(step));
+  };
+  layout(first, job.b.transposed ? job.k : job.n, job.b.transposed ? job.n : job.k, job.b.stride, job.b_step);
+  layout(second, job.a.transposed ? job.m : job.k, job.a.transposed ? job.k : job.m, job.a.stride, job.a_step);
+  layout(result, job.n, job.m, job.c.stride, job.c_step);
+
+  const Shape shape{
+      job.m,     job.n,        job.k, job.a.stride, job.b.stride, job.c.stride, job.a.transposed, job.b.transposed,
+      job.batch, job.beta != 0};
+  auto found = algorithms_.find(shape);
+  if (found == algorithms_.end()) {
+    cublasLtMatmulPreference_t preference = nullptr;
+    blas_.preference_create(&preference);
+    blas_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes,
+                         sizeof(kWorkspaceBytes));
+    cublasLtMatmulHeuristicResult_t best = {};
+    int count = 0;
+    const cublasStatus_t chosen =
+        blas_.heuristic(handle_, product, first, second, result, result, preference, 1, &best, &count);
+    blas_.preference_destroy(preference);
+    const std::string what = absl::StrCat("choosing a product of ", job.m, " × ", job.k, " by ", job.k, " × ", job.n);
+    if (Done(count > 0 ? chosen : CUBLAS_STATUS_NOT_SUPPORTED, what)) {
+      found = algorithms_.emplace(shape, best.algo).first;
+    }
+  }
+  if (found != algorithms_.end()) {
+    Done(blas_.matmul(handle_, product, &job.alpha, job.b.data, first, job.a.data, second, &job.beta, job.c.data,
+                      result, job.c.data, result, &found->second, workspace_, kWorkspaceBytes, StreamOf(queue)),
+         absl::StrCat("a product of ", job.m, " × ", job.k, " by ", job.k, " × ", job.n));
+  }
+  for (cublasLtMatrixLayout_t made : {first, second, result}) blas_.layout_destroy(made);
+  blas_.desc_destroy(product);
+}
+
+void CudaBackend::Launch(Queue queue, const Kernel& kernel) {
+  if (!device_->status().ok()) return;
+  std::visit(
+      [&](const auto& arguments) {
+        const int64_t blocks = arguments.blocks();
+        if (blocks == 0) return;
+        RunKernel<<<static_cast<unsigned>(std::min(blocks, kMostBlocks)), kLanes, 0, StreamOf(queue)>>>(arguments);
+      },
+      kernel);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
+    device_->Fail(absl::InternalError(absl::StrCat("CUDA: launching a kernel: ", cudaGetErrorString(error))));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const std::string& library_directory) {
+  ASSIGN_OR_RETURN(std::unique_ptr<offload::CudaDevice> device, offload::MakeCudaDevice(index));
+  ASSIGN_OR_RETURN(const CublasLt* const blas, LoadCublasLt(library_directory));
+  auto backend = std::make_unique<CudaBackend>(std::move(device), blas);
+  RETURN_IF_ERROR(backend->Open());
+  return backend;
+}
+
+}  // namespace causeway::worker
