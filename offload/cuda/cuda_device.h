@@ -16,11 +16,11 @@
 
 namespace causeway::offload {
 
-// The device, for whoever queues other work on its streams.
+// The device, for others that queue work on its streams.
 class CudaDevice : public Device {
  public:
-  virtual void* StreamOf(Queue queue) const = 0;  // a cudaStream_t
-  virtual void Fail(const absl::Status& status) = 0;     // of work that was queued on a stream: the first one is kept
+  virtual void* StreamOf(Queue queue) const = 0;      // a cudaStream_t
+  virtual void Fail(const absl::Status& status) = 0;  // of work that was queued on a stream: the first one is kept
 };
 
 // UNAVAILABLE where there is no driver, or no device that it shows us; NOT_FOUND where there are fewer than `index`

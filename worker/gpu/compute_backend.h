@@ -29,7 +29,7 @@ struct DeviceMatrix {
 };
 
 // C ← α A · B + β C, with A of m × k after it is transposed where it says so, B of k × n likewise. Sums are float32.
-// With a batch: as many products, each with matrices that lie so many values further; C's do not overlap.
+// With a batch: as many products, each with matrices that lie a step further; their C do not overlap.
 struct GemmJob {
   int64_t m = 0, n = 0, k = 0;
   DeviceMatrix a, b, c;

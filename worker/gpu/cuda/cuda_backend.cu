@@ -35,7 +35,7 @@ class CudaBackend final : public ComputeBackend {
   void Launch(Queue queue, const Kernel& kernel) override;
 
  private:
-  // What decides which algorithm is taken.
+  // The algorithm that is taken depends on these.
   using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, int64_t, bool>;
 
   cudaStream_t StreamOf(Queue queue) const { return static_cast<cudaStream_t>(device_->StreamOf(queue)); }
@@ -65,7 +65,7 @@ bool CudaBackend::Done(cublasStatus_t result, absl::string_view what) {
   return false;
 }
 
-// cuBLASLt's matrices are column-major: a row-major one is its own transpose there, so that Cᵀ = Bᵀ · Aᵀ is asked for.
+// cuBLASLt's matrices are column-major: a row-major one is its own transpose there, so that it computes Cᵀ = Bᵀ · Aᵀ.
 void CudaBackend::Gemm(Queue queue, const GemmJob& job) {
   if (!device_->status().ok()) return;
   CHECK(job.a.type == ValueType::kFloat32 && job.b.type == ValueType::kFloat32 && job.c.type == ValueType::kFloat32);

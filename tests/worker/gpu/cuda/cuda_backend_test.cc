@@ -1,4 +1,4 @@
-// What needs a GPU of the CUDA backend; the rest of the model is tested on the fake device.
+// The part of the CUDA backend that needs a GPU; the rest of the model is tested on the fake device.
 #include "worker/gpu/cuda/cuda_backend.h"
 
 #include <gmock/gmock-matchers.h>
