@@ -61,6 +61,7 @@ struct InnerConfig {
   int64_t batch_size = 8;                   // rows of a site's step
   std::map<SiteId, int64_t> batch_by_site;  // rows of sites that have more or fewer
   int64_t batch_per_rank = 0;               // rows of each rank instead, however many a site has; 0 = batch_size
+  int64_t micro_batches = 1;                // of a rank's rows of a step, whose gradients add up
   int64_t sequence_length = 0;              // tokens of a training row; 0 = max_position_embeddings
 
   friend bool operator==(const InnerConfig&, const InnerConfig&) = default;

@@ -59,6 +59,9 @@ core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
           .batch_size = check.Integer("inner.batch_size", inner.batch_size(), 1, kMaxWidth),
           .batch_by_site = ReadBatchBySite(inner, check),
           .batch_per_rank = check.Integer("inner.batch_per_rank", inner.batch_per_rank(), 0, kMaxWidth),
+          .micro_batches = inner.micro_batches() == 0
+                               ? 1
+                               : check.Integer("inner.micro_batches", inner.micro_batches(), 1, kMaxWidth),
           .sequence_length = check.Integer("inner.sequence_length", inner.sequence_length(), 0, kMaxWidth)};
 }
 

@@ -62,6 +62,7 @@ v1::Inner InnerToMessage(const core::InnerConfig& inner) {
   for (const auto& [site, rows] : inner.batch_by_site) (*message.mutable_batch_by_site())[site] = rows;
   message.set_batch_per_rank(inner.batch_per_rank);
   message.set_freeze_at(inner.freeze_at);
+  message.set_micro_batches(inner.micro_batches);
   return message;
 }
 

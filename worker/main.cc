@@ -30,6 +30,7 @@
 #include "worker/loop/site_loop.h"
 #include "worker/loop/site_ranks.h"
 #include "worker/loop/site_trainer.h"
+#include "worker/loop/stop_request.h"
 #include "worker/loop/training_log.h"
 #include "worker/ranks/rank_launcher.h"
 #include "worker/ranks/rank_place.h"
@@ -49,6 +50,11 @@ ABSL_FLAG(std::string, held_out, "",
 ABSL_FLAG(std::string, device, "auto",
           "what to train on: cpu, cuda or cuda:INDEX, fake (a GPU's kernels on the processor), or auto, the best there "
           "is in this build");
+ABSL_FLAG(std::string, compute_dtype, "auto",
+          "on a device: float32, or bfloat16 with float32 masters; auto: bfloat16 on a GPU, float32 elsewhere");
+ABSL_FLAG(std::string, recompute, "auto",
+          "on a device, what backward computes again to save memory: none, norm_swiglu or block; auto: the first for "
+          "which there is memory");
 ABSL_FLAG(std::string, cuda_libs, "", "with --device=cuda: the folder where libcublasLt is looked for first");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
@@ -119,30 +125,6 @@ int Evaluate() {
   return ctl::kDone;
 }
 
-// Where SIGTERM goes: to the site, once there is one.
-class StopRequest {
- public:
-  void Stop() {
-    core::MutexLock lock(mutex_);
-    stopped_ = true;
-    if (site_ != nullptr) site_->RequestStop();
-  }
-  void Attach(worker::Site* site) {
-    core::MutexLock lock(mutex_);
-    site_ = site;
-    if (stopped_ && site_ != nullptr) site_->RequestStop();
-  }
-  bool stopped() {
-    core::MutexLock lock(mutex_);
-    return stopped_;
-  }
-
- private:
-  core::Mutex mutex_;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  worker::Site* site_ ABSL_GUARDED_BY(mutex_) = nullptr;
-};
-
 struct SavedSite {
   std::unique_ptr<worker::CheckpointStore> store;  // none without --checkpoint_dir
   std::optional<worker::LoadedCheckpoint> checkpoint;
@@ -198,7 +180,12 @@ absl::Status CheckExportFlags() {
                                                  ": ", error ? error.message() : std::strerror(errno)));
 }
 
-worker::DeviceChoice Device() { return {absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_cuda_libs)}; }
+worker::DeviceChoice Device() {
+  return {.device = absl::GetFlag(FLAGS_device),
+          .compute_dtype = absl::GetFlag(FLAGS_compute_dtype),
+          .recompute = absl::GetFlag(FLAGS_recompute),
+          .cuda_libs = absl::GetFlag(FLAGS_cuda_libs)};
+}
 
 worker::TrainerFiles Files() {
   return {.data_path = absl::GetFlag(FLAGS_data),
@@ -206,7 +193,8 @@ worker::TrainerFiles Files() {
           .calibration_path = offload::DefaultCalibrationPath()};
 }
 
-int Train(transport::SessionLink& link, const core::RunConfig& config, worker::SiteRanks& ranks, StopRequest& stop) {
+int Train(transport::SessionLink& link, const core::RunConfig& config, worker::SiteRanks& ranks,
+          worker::StopRequest& stop) {
   const core::SiteId name = absl::GetFlag(FLAGS_site);
   if (config.model_kind == core::ModelKind::kExternal) {
     constexpr char kNotHere[] = "the sites bring this run's model: use the Python package or causeway.h";
@@ -302,7 +290,7 @@ absl::StatusOr<std::unique_ptr<transport::SessionLink>> MakeLink() {
 }
 
 // Rank 0 is the site; the other ranks follow it, and know no coordinator.
-int TrainWith(transport::SessionLink& link, worker::SiteRanks& ranks, StopRequest& stop) {
+int TrainWith(transport::SessionLink& link, worker::SiteRanks& ranks, worker::StopRequest& stop) {
   const auto description = link.Describe([&] { return stop.stopped(); });
   if (absl::IsCancelled(description.status())) return ctl::kDone;
   if (!description.ok()) return FailWith(description.status());
@@ -365,7 +353,7 @@ int Run() {
   if (!link.ok()) return ctl::Fail(ctl::kBadInput, link.status());
   const auto ranks = OpenRanks();
   if (!ranks.ok()) return FailWith(ranks.status());
-  StopRequest stop;
+  worker::StopRequest stop;
   const ctl::StopSignals signals([&] { stop.Stop(); });
   if (!(*ranks)->leads()) {
     const absl::Status status =

@@ -114,8 +114,12 @@ class DevicesTest(RanksTest):
     def test_a_device_that_is_not_there_is_named(self):
         cases = {"tpu": r"--device: expected auto, cpu, fake, cuda or cuda:INDEX, got tpu",
                  "cuda:1": r"--device=cuda:1: this causeway-worker was built without CUDA; expected a build of the cuda preset"}
-        for device, sentence in cases.items():
-            worker = self.program(self.folder, device.replace(":", "-"), "causeway-worker", "--site=a", f"--device={device}")
+        cases |= {"fake --compute_dtype=int8": r"--compute_dtype: expected auto, float32 or bfloat16, got int8",
+                  "fake --recompute=all": r"--recompute: expected auto, none, norm_swiglu or block, got all",
+                  "cpu --compute_dtype=bfloat16": r"--compute_dtype=bfloat16: expected a device with it, got --device=cpu"}
+        for number, (device, sentence) in enumerate(cases.items()):
+            flags = f"--device={device}".split()
+            worker = self.program(self.folder, f"wrong-{number}", "causeway-worker", "--site=a", *flags)
             self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
             self.assertRegex(worker.log(), sentence)
 

@@ -132,7 +132,7 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"init_from":""},)"
       R"("inner":{"optimizer":"adamw","lr":0.003,"warmup_steps":50,"schedule":"cosine","beta1":0.9,)"
       R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8,"sequence_length":0,"batch_per_rank":0,)"
-      R"("freeze_at":"auto","batch_by_site":{}},)"
+      R"("freeze_at":"auto","micro_batches":1,"batch_by_site":{}},)"
       R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
       R"("fragment_sync_delay":1,"fragment_update_alpha":0.5,"first_send":"full",)"
       R"("fragment_offsets":[],"fragments":[]},)"

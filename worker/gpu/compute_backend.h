@@ -39,11 +39,20 @@ struct GemmJob {
   int64_t a_step = 0, b_step = 0, c_step = 0;
 };
 
-using Kernel = std::variant<EmbeddingKernel<float>, EmbeddingBackwardKernel<float>, RmsNormKernel<float>,
-                            RmsNormBackwardKernel<float>, RmsNormWeightKernel<float>, RopeKernel<float>,
-                            SwiGluKernel<float>, SwiGluBackwardKernel<float>, CausalSoftmaxKernel<float>,
-                            SoftmaxBackwardKernel<float>, ClassifierKernel<float>, AddPartialsKernel, FillKernel,
-                            CopyKernel, SumOfSquaresKernel, MixKernel, RebaseKernel>;
+template <typename T>
+inline constexpr ValueType kTypeOf = sizeof(T) == sizeof(float) ? ValueType::kFloat32 : ValueType::kBfloat16;
+
+using F32 = float;
+using B16 = Bfloat16;
+using Kernel =
+    std::variant<EmbeddingKernel<F32>, EmbeddingKernel<B16>, EmbeddingBackwardKernel<F32>, EmbeddingBackwardKernel<B16>,
+                 RmsNormKernel<F32>, RmsNormKernel<B16>, RmsNormBackwardKernel<F32>, RmsNormBackwardKernel<B16>,
+                 RmsNormWeightKernel<F32>, RmsNormWeightKernel<B16>, RopeKernel<F32>, RopeKernel<B16>,
+                 SwiGluKernel<F32>, SwiGluKernel<B16>, SwiGluBackwardKernel<F32>, SwiGluBackwardKernel<B16>,
+                 CausalSoftmaxKernel<F32>, CausalSoftmaxKernel<B16>, SoftmaxBackwardKernel<F32>,
+                 SoftmaxBackwardKernel<B16>, ClassifierKernel<F32>, ClassifierKernel<B16>, FillKernel<F32>,
+                 FillKernel<B16>, CopyKernel<F32, F32>, CopyKernel<B16, B16>, CopyKernel<F32, B16>, AddPartialsKernel,
+                 SumOfSquaresKernel, MixKernel, RebaseKernel>;
 
 class ComputeBackend {
  public:

@@ -17,26 +17,27 @@ constexpr int64_t kSumShares = 256;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceOptimizer>> DeviceOptimizer::Make(const core::RunConfig& config,
-                                                                       const core::Manifest& manifest,
+                                                                       const core::Manifest& manifest, ValueType type,
                                                                        ComputeBackend* backend) {
   if (config.inner.optimizer != core::InnerOptimizerKind::kAdamW) {
     return absl::InvalidArgumentError(absl::StrCat("--device=", backend->device().name(),
                                                    ": expected inner.optimizer: adamw, which is what devices have yet, "
                                                    "got another one; use --device=cpu"));
   }
-  std::unique_ptr<DeviceOptimizer> optimizer(new DeviceOptimizer(config, manifest, backend));
+  std::unique_ptr<DeviceOptimizer> optimizer(new DeviceOptimizer(config, manifest, type, backend));
   RETURN_IF_ERROR(optimizer->arena_.Allocate(backend->device()));
   for (int which : {0, 1}) {
-    backend->Launch(Queue::kCompute,
-                    FillKernel{.values = optimizer->moments(which), .count = optimizer->count_, .value = 0});
+    backend->Launch(Queue::kCompute, FillKernel<float>{optimizer->moments(which), optimizer->count_, 0});
   }
   return optimizer;
 }
 
-DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, ComputeBackend* backend)
+DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, ValueType type,
+                                 ComputeBackend* backend)
     : config_(config.inner),
       total_steps_(config.steps),
       manifest_(manifest),
+      type_(type),
       backend_(backend),
       done_(backend->device().MakeEvent()),
       host_sums_(kSumShares) {
@@ -47,6 +48,7 @@ DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Mani
   const auto bytes = count_ * static_cast<int64_t>(sizeof(float));
   parameters_ = arena_.Add("parameters", bytes);
   gradients_ = arena_.Add("gradients", bytes);
+  computed_ = type == ValueType::kFloat32 ? parameters_ : arena_.Add("parameters", count_ * BytesOf(type));
   for (Arena::Place& place : moments_) place = arena_.Add("optimizer state", bytes);
   sums_ = arena_.Add("optimizer state", kSumShares * static_cast<int64_t>(sizeof(double)));
 }
@@ -65,6 +67,12 @@ absl::Status DeviceOptimizer::Read(const float* from, std::span<float> to) {
 absl::Status DeviceOptimizer::Write(std::span<const float> from, float* to) {
   backend_->device().CopyToDevice(Queue::kCompute, to, from.data(), from.size_bytes());
   return Await();
+}
+
+void DeviceOptimizer::Changed(int64_t first, int64_t count) {
+  if (type_ == ValueType::kFloat32) return;
+  backend_->Launch(Queue::kCompute, CopyKernel<float, Bfloat16>{parameters() + first,
+                                                                static_cast<Bfloat16*>(computed()) + first, count});
 }
 
 absl::StatusOr<double> DeviceOptimizer::SumOfSquares(core::Step t) {
@@ -94,11 +102,13 @@ void DeviceOptimizer::Step(core::Step t, double sum_of_squares) {
   const offload::AdamWConstants decays = MakeConstants(adamw, steps_taken_);
   adamw.weight_decay = 0;
   const offload::AdamWConstants plain = MakeConstants(adamw, steps_taken_);
-  const offload::AdamWArrays all{.gradient = gradients(),
-                                 .first_moment = moments(0),
-                                 .second_moment = moments(1),
-                                 .parameters = parameters(),
-                                 .count = count_};
+  const offload::AdamWArrays all{
+      .gradient = gradients(),
+      .first_moment = moments(0),
+      .second_moment = moments(1),
+      .parameters = parameters(),
+      .bfloat16_copy = type_ == ValueType::kFloat32 ? nullptr : static_cast<uint16_t*>(computed()),
+      .count = count_};
   for (size_t i = 0; i < manifest_.size();) {
     size_t end = i + 1;  // tensors of one rule, side by side
     while (end < manifest_.size() && Decays(manifest_[end]) == Decays(manifest_[i])) ++end;

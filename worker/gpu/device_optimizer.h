@@ -1,6 +1,7 @@
 // AdamW whose parameters, gradients and moments all lie on the device.
 //
-//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW on the device at lr(t) ─► θ
+//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW on the device at lr(t) ─► θ, and
+//   its copy in bfloat16 where the model computes with that
 //
 // The arithmetic of a value is offload/adamw_value.h, as on the CPU: the same gradients give the same bits. A
 // checkpoint of it is one of worker/train/inner_optimizer.h: a site may go on on the other. One owner thread.
@@ -28,11 +29,14 @@ class DeviceOptimizer final : public OptimizerState {
  public:
   // INVALID_ARGUMENT: an inner optimizer that no device has yet. RESOURCE_EXHAUSTED: device memory.
   static absl::StatusOr<std::unique_ptr<DeviceOptimizer>> Make(const core::RunConfig& config,
-                                                               const core::Manifest& manifest, ComputeBackend* backend);
+                                                               const core::Manifest& manifest, ValueType type,
+                                                               ComputeBackend* backend);
 
   int64_t count() const { return count_; }
   float* parameters() const { return arena_.At<float>(parameters_); }
   float* gradients() const { return arena_.At<float>(gradients_); }
+  // The parameters as the model computes with them: these, or a copy in bfloat16, which Step and Changed keep.
+  void* computed() const { return arena_.At<char>(computed_); }
   int64_t First(int tensor) const { return firsts_[tensor]; }
   const Arena& arena() const { return arena_; }
 
@@ -40,6 +44,9 @@ class DeviceOptimizer final : public OptimizerState {
   absl::StatusOr<double> SumOfSquares(core::Step t);
   // Queues step t, with gradients of that ‖g‖².
   void Step(core::Step t, double sum_of_squares);
+
+  // Something else has changed these parameters.
+  void Changed(int64_t first, int64_t count);
 
   // Whole arrays, to the host and back; wait until they are there.
   absl::Status Read(const float* from, std::span<float> to);
@@ -51,7 +58,8 @@ class DeviceOptimizer final : public OptimizerState {
   absl::Status LoadState(const formats::SafetensorsFile& file) override;
 
  private:
-  DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, ComputeBackend* backend);
+  DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, ValueType type,
+                  ComputeBackend* backend);
 
   absl::Status Await();  // all that is queued
   float* moments(int which) const { return arena_.At<float>(moments_[which]); }
@@ -59,11 +67,12 @@ class DeviceOptimizer final : public OptimizerState {
   const core::InnerConfig config_;
   const core::Step total_steps_;
   const core::Manifest manifest_;
+  const ValueType type_;
   ComputeBackend* const backend_;
   std::vector<int64_t> firsts_;
   int64_t count_ = 0;
   Arena arena_;
-  Arena::Place parameters_ = 0, gradients_ = 0, moments_[2] = {}, sums_ = 0;
+  Arena::Place parameters_ = 0, gradients_ = 0, computed_ = 0, moments_[2] = {}, sums_ = 0;
   offload::Device::Event done_;
   int64_t steps_taken_ = 0;
   std::vector<double> host_sums_;

@@ -53,10 +53,11 @@ absl::Status DeviceStore::DoMove(const replica::UnitRanges& ranges, const replic
     if (!mixes) {
       backend_->Launch(Queue::kCompute, RebaseKernel{values, parameters, part.count, movement.factor});
     } else if (movement.factor == 0) {
-      backend_->Launch(Queue::kCompute, CopyKernel{values, parameters, part.count});
+      backend_->Launch(Queue::kCompute, CopyKernel<float, float>{values, parameters, part.count});
     } else {
       backend_->Launch(Queue::kCompute, MixKernel{values, parameters, part.count, movement.factor});
     }
+    optimizer_->Changed(part.first, part.count);
   }
   return backend_->device().status();
 }

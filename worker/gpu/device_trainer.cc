@@ -11,22 +11,49 @@
 
 namespace causeway::worker {
 
+namespace {
+
+absl::StatusOr<std::unique_ptr<GpuLlama>> MakeLlama(const core::RunConfig& config, int64_t rows,
+                                                    const DeviceSettings& settings, ComputeBackend* backend) {
+  absl::Status last;
+  for (const Recompute recompute : kAllRecompute) {
+    if (settings.recompute && recompute != *settings.recompute) continue;
+    auto llama = GpuLlama::Make(
+        config.llama,
+        {.batch_rows = rows, .sequence = config.sequence_length(), .type = settings.type, .recompute = recompute},
+        backend);
+    if (llama.ok()) {
+      spdlog::info("computes in {}, {}; recomputes: {}", settings.type == ValueType::kFloat32 ? "float32" : "bfloat16",
+                   (*llama)->arena().Description(), RecomputeName(recompute));
+      return llama;
+    }
+    last = llama.status();
+    if (!absl::IsResourceExhausted(last)) break;
+  }
+  return last;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConfig& config, const core::SiteId& site,
-                                                             const TrainerFiles& files,
+                                                             const TrainerFiles& files, const DeviceSettings& settings,
                                                              std::unique_ptr<ComputeBackend> backend) {
   ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, files));
   const core::Manifest manifest = core::LlamaManifest(config.llama);
-  ASSIGN_OR_RETURN(auto optimizer, DeviceOptimizer::Make(config, manifest, backend.get()));
-  ASSIGN_OR_RETURN(auto llama, GpuLlama::Make(config.llama, data.rows(), config.sequence_length(), backend.get()));
-  if (files.ranks.rank() == 0) {
-    spdlog::info("trains on {}: {}, {}", backend->device().name(), optimizer->arena().Description(),
-                 llama->arena().Description());
-  }
+  ASSIGN_OR_RETURN(auto optimizer, DeviceOptimizer::Make(config, manifest, settings.type, backend.get()));
+  spdlog::info("trains on {}: {}", backend->device().name(), optimizer->arena().Description());
+  ASSIGN_OR_RETURN(auto llama, MakeLlama(config, data.rows() / config.inner.micro_batches, settings, backend.get()));
   std::unique_ptr<DeviceTrainer> trainer(
       new DeviceTrainer(config, files, std::move(data), std::move(backend), std::move(optimizer), std::move(llama)));
   RETURN_IF_ERROR(trainer->data_.Initialize(trainer->manifest_, trainer->host_));
-  RETURN_IF_ERROR(trainer->optimizer_->Write(trainer->host_.Flat(), trainer->optimizer_->parameters()));
+  RETURN_IF_ERROR(trainer->SetParameters());
   return trainer;
+}
+
+absl::Status DeviceTrainer::SetParameters() {
+  RETURN_IF_ERROR(optimizer_->Write(host_.Flat(), optimizer_->parameters()));
+  optimizer_->Changed(0, optimizer_->count());
+  return backend_->device().status();
 }
 
 DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerFiles& files, LlamaData data,
@@ -39,7 +66,8 @@ DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerFiles& 
       optimizer_(std::move(optimizer)),
       llama_(std::move(llama)),
       store_(manifest_, optimizer_.get(), backend_.get()),
-      host_(manifest_) {}
+      host_(manifest_),
+      micro_batches_(config.inner.micro_batches) {}
 
 std::span<float> DeviceTrainer::tensor(int i) {
   CHECK(optimizer_->Read(optimizer_->parameters() + optimizer_->First(i), host_[i]).ok());
@@ -50,10 +78,12 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
   ASSIGN_OR_RETURN(const Batch batch, data_.BatchAt(t));
   float* const gradients = optimizer_->gradients();
-  backend_->Launch(offload::Queue::kCompute, FillKernel{gradients, optimizer_->count(), 0});
-  llama_->Begin(batch);
-  llama_->Forward(optimizer_->parameters());
-  llama_->Backward(optimizer_->parameters(), gradients, parallel_.scale());
+  backend_->Launch(offload::Queue::kCompute, FillKernel<float>{gradients, optimizer_->count(), 0});
+  for (int64_t i = 0; i < micro_batches_; ++i) {
+    llama_->Begin(Part(batch, i, micro_batches_));
+    llama_->Forward(optimizer_->computed());
+    llama_->Backward(optimizer_->computed(), gradients, parallel_.scale() / static_cast<float>(micro_batches_));
+  }
   RankStep mine{.tokens = static_cast<int64_t>(batch.tokens.size())};
   if (parallel_.world() > 1) {
     RETURN_IF_ERROR(optimizer_->SumOfSquares(t).status());  // all are there, and finite
@@ -76,7 +106,7 @@ absl::StatusOr<formats::FileDigest> DeviceTrainer::Save(const std::string& path)
 
 absl::Status DeviceTrainer::Load(const std::string& path) {
   RETURN_IF_ERROR(LoadTrainer(path, manifest_, host_, optimizer_.get()));
-  return optimizer_->Write(host_.Flat(), optimizer_->parameters());
+  return SetParameters();
 }
 
 }  // namespace causeway::worker

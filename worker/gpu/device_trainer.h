@@ -1,12 +1,14 @@
 // A Llama trained on a device: the Trainer of a site whose worker has --device.
 //
 //   LlamaData ─► GpuLlama: forward, backward ─► gradients ─► (all-reduce over ranks) ─► DeviceOptimizer ─► θ
-//                                       all in device memory; the host hears the loss and the norm of a step
+//                                       all in device memory; the host hears the loss and the norm of a step. Gradients
+//                                       of inner.micro_batches add up in float32, in their order
 //
 // Data, initial values, checkpoints and evaluation are those of LlamaTrainer. One owner thread.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +20,16 @@
 
 namespace causeway::worker {
 
+struct DeviceSettings {
+  ValueType type = ValueType::kFloat32;  // that the model computes with
+  std::optional<Recompute> recompute;    // none: the first for which there is memory
+};
+
 class DeviceTrainer final : public Trainer {
  public:
   // INVALID_ARGUMENT: data, a model or a setting that does not fit. RESOURCE_EXHAUSTED: device memory.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
-                                                       const TrainerFiles& files,
+                                                       const TrainerFiles& files, const DeviceSettings& settings,
                                                        std::unique_ptr<ComputeBackend> backend);
 
   const core::Manifest& manifest() const override { return manifest_; }
@@ -43,6 +50,8 @@ class DeviceTrainer final : public Trainer {
                 std::unique_ptr<ComputeBackend> backend, std::unique_ptr<DeviceOptimizer> optimizer,
                 std::unique_ptr<GpuLlama> llama);
 
+  absl::Status SetParameters();  // from host_
+
   std::unique_ptr<ComputeBackend> backend_;  // first: the others' memory is its
   LlamaData data_;
   DataParallel parallel_;
@@ -51,6 +60,7 @@ class DeviceTrainer final : public Trainer {
   std::unique_ptr<GpuLlama> llama_;
   DeviceStore store_;
   TensorValues host_;  // where θ is read to
+  const int64_t micro_batches_;
 };
 
 }  // namespace causeway::worker

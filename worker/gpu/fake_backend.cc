@@ -2,6 +2,7 @@
 
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "core/check.h"
 #include "core/random.h"
@@ -10,9 +11,42 @@
 namespace causeway::worker {
 namespace {
 
-// The `index`-th of a batch.
-Matrix HostMatrix(const DeviceMatrix& matrix, int64_t index, int64_t step) {
-  return {static_cast<const float*>(matrix.data) + index * step, matrix.stride, matrix.transposed};
+int64_t Rows(const DeviceMatrix& matrix, int64_t rows, int64_t columns) { return matrix.transposed ? columns : rows; }
+int64_t Columns(const DeviceMatrix& matrix, int64_t rows, int64_t columns) {
+  return matrix.transposed ? rows : columns;
+}
+
+// The matrix that begins at value `first`, as float32: where it lies, or a copy of it in `wide`.
+Matrix Widened(const DeviceMatrix& matrix, int64_t first, int64_t rows, int64_t columns, std::vector<float>& wide) {
+  if (matrix.type == ValueType::kFloat32) {
+    return {static_cast<const float*>(matrix.data) + first, matrix.stride, matrix.transposed};
+  }
+  const auto* const from = static_cast<const Bfloat16*>(matrix.data) + first;
+  const int64_t lines = Rows(matrix, rows, columns), width = Columns(matrix, rows, columns);
+  wide.resize(lines * width);
+  for (int64_t line = 0; line < lines; ++line) {
+    for (int64_t i = 0; i < width; ++i) wide[line * width + i] = Load(from[line * matrix.stride + i]);
+  }
+  return {wide.data(), width, matrix.transposed};
+}
+
+void Multiply(const GemmJob& job) {
+  std::vector<float> a, b, c;
+  for (int64_t i = 0; i < job.batch; ++i) {
+    const Matrix left = Widened(job.a, i * job.a_step, job.m, job.k, a);
+    const Matrix right = Widened(job.b, i * job.b_step, job.k, job.n, b);
+    if (job.c.type == ValueType::kFloat32) {
+      Gemm(job.m, job.n, job.k, job.alpha, left, right, job.beta, static_cast<float*>(job.c.data) + i * job.c_step,
+           job.c.stride);
+      continue;
+    }
+    Widened(job.c, i * job.c_step, job.m, job.n, c);
+    Gemm(job.m, job.n, job.k, job.alpha, left, right, job.beta, c.data(), job.n);
+    auto* const to = static_cast<Bfloat16*>(job.c.data) + i * job.c_step;
+    for (int64_t line = 0; line < job.m; ++line) {
+      for (int64_t j = 0; j < job.n; ++j) Store(c[line * job.n + j], to[line * job.c.stride + j]);
+    }
+  }
 }
 
 }  // namespace
@@ -24,13 +58,7 @@ FakeBackend::FakeBackend(uint64_t seed, offload::FakeDevice::Runs runs) : device
 }
 
 void FakeBackend::Gemm(offload::Queue queue, const GemmJob& job) {
-  CHECK(job.a.type == ValueType::kFloat32 && job.b.type == ValueType::kFloat32 && job.c.type == ValueType::kFloat32);
-  device_.Launch(queue, [job] {
-    for (int64_t i = 0; i < job.batch; ++i) {
-      worker::Gemm(job.m, job.n, job.k, job.alpha, HostMatrix(job.a, i, job.a_step), HostMatrix(job.b, i, job.b_step),
-                   job.beta, static_cast<float*>(job.c.data) + i * job.c_step, job.c.stride);
-    }
-  });
+  device_.Launch(queue, [job] { Multiply(job); });
 }
 
 void FakeBackend::Launch(offload::Queue queue, const Kernel& kernel) {

@@ -6,32 +6,54 @@ namespace causeway::worker {
 
 using offload::Queue;
 
-GpuAttention::Operand GpuAttention::Q(const float* qkv, int64_t row, int64_t head) const {
+template <typename T>
+auto GpuAttention<T>::Q(const T* qkv, int64_t row, int64_t head) const -> Operand<T> {
   return {qkv + row * shape_.sequence * stride() + head * shape_.head_size, stride(), group() * shape_.head_size};
 }
 
-GpuAttention::Operand GpuAttention::K(const float* qkv, int64_t row) const {
+template <typename T>
+auto GpuAttention<T>::K(const T* qkv, int64_t row) const -> Operand<T> {
   return {qkv + row * shape_.sequence * stride() + shape_.heads * shape_.head_size, stride(), shape_.head_size};
 }
 
-GpuAttention::Operand GpuAttention::V(const float* qkv, int64_t row) const {
+template <typename T>
+auto GpuAttention<T>::V(const T* qkv, int64_t row) const -> Operand<T> {
   return {K(qkv, row).data + shape_.kv_heads * shape_.head_size, stride(), shape_.head_size};
 }
 
-GpuAttention::Operand GpuAttention::Out(const float* out, int64_t row, int64_t head) const {
+template <typename T>
+auto GpuAttention<T>::Out(const T* out, int64_t row, int64_t head) const -> Operand<T> {
   const int64_t width = shape_.heads * shape_.head_size;
   return {out + row * shape_.sequence * width + head * shape_.head_size, width, group() * shape_.head_size};
 }
 
-GpuAttention::Operand GpuAttention::Scores(const float* scores, int64_t head) const {
+template <typename T>
+template <typename Value>
+auto GpuAttention<T>::Scores(const Value* scores, int64_t head) const -> Operand<Value> {
   const int64_t n = shape_.sequence;
   return {scores + head * n * n, n, group() * n * n};
 }
 
-void GpuAttention::Product(int64_t m, int64_t n, int64_t k, float alpha, const Operand& a, bool a_transposed,
-                           const Operand& b, bool b_transposed, float beta, const Operand& c) const {
-  const auto matrix = [](const Operand& operand, bool transposed) {
-    return DeviceMatrix{const_cast<float*>(operand.data), operand.stride, ValueType::kFloat32, transposed};
+template <typename T>
+void GpuAttention<T>::SetBuffers(void* memory) {
+  const int64_t values = shape_.heads * shape_.sequence * shape_.sequence;
+  scores_ = static_cast<float*>(memory);
+  dprobabilities_ = scores_ + values;
+  if constexpr (kNarrow) {
+    probabilities_ = reinterpret_cast<T*>(dprobabilities_ + values);
+    dscores_ = probabilities_ + values;
+  } else {
+    probabilities_ = scores_;
+    dscores_ = dprobabilities_;
+  }
+}
+
+template <typename T>
+template <typename A, typename B, typename C>
+void GpuAttention<T>::Product(int64_t m, int64_t n, int64_t k, float alpha, const Operand<A>& a, bool a_transposed,
+                              const Operand<B>& b, bool b_transposed, float beta, const Operand<C>& c) const {
+  const auto matrix = []<typename Value>(const Operand<Value>& operand, bool transposed) {
+    return DeviceMatrix{const_cast<Value*>(operand.data), operand.stride, kTypeOf<Value>, transposed};
   };
   backend_->Gemm(Queue::kCompute, {.m = m,
                                    .n = n,
@@ -47,38 +69,42 @@ void GpuAttention::Product(int64_t m, int64_t n, int64_t k, float alpha, const O
                                    .c_step = c.step});
 }
 
-void GpuAttention::Probabilities(const float* qkv, int64_t row) const {
+template <typename T>
+void GpuAttention<T>::MakeProbabilities(const T* qkv, int64_t row) const {
   const int64_t n = shape_.sequence, size = shape_.head_size;
   const float scale = 1 / std::sqrt(static_cast<float>(size));
   for (int64_t head = 0; head < group(); ++head) {
     Product(n, n, size, scale, Q(qkv, row, head), false, K(qkv, row), true, 0, Scores(scores_, head));
   }
-  backend_->Launch(Queue::kCompute, CausalSoftmaxKernel<float>{scores_, shape_.heads * n, n});
+  backend_->Launch(Queue::kCompute, CausalSoftmaxKernel<T>{scores_, probabilities_, shape_.heads * n, n});
 }
 
-void GpuAttention::Forward(const float* qkv, float* out) const {
+template <typename T>
+void GpuAttention<T>::Forward(const T* qkv, T* out) const {
   const int64_t n = shape_.sequence, size = shape_.head_size;
   for (int64_t row = 0; row < shape_.batch; ++row) {
-    Probabilities(qkv, row);
+    MakeProbabilities(qkv, row);
     for (int64_t head = 0; head < group(); ++head) {
-      Product(n, size, n, 1, Scores(scores_, head), false, V(qkv, row), false, 0, Out(out, row, head));
+      Product(n, size, n, 1, Scores(probabilities_, head), false, V(qkv, row), false, 0, Out(out, row, head));
     }
   }
 }
 
-void GpuAttention::Backward(const float* qkv, const float* dout, float* dqkv) const {
+template <typename T>
+void GpuAttention<T>::Backward(const T* qkv, const T* dout, T* dqkv) const {
   const int64_t n = shape_.sequence, size = shape_.head_size;
   const float scale = 1 / std::sqrt(static_cast<float>(size));
   for (int64_t row = 0; row < shape_.batch; ++row) {
-    Probabilities(qkv, row);
+    MakeProbabilities(qkv, row);
     for (int64_t head = 0; head < group(); ++head) {
-      Product(n, n, size, 1, Out(dout, row, head), false, V(qkv, row), true, 0, Scores(dscores_, head));
+      Product(n, n, size, 1, Out(dout, row, head), false, V(qkv, row), true, 0, Scores(dprobabilities_, head));
     }
     for (int64_t head = 0; head < group(); ++head) {  // P, before dS takes the place of dP
       const float added = head == 0 ? 0.0f : 1.0f;
-      Product(n, size, n, 1, Scores(scores_, head), true, Out(dout, row, head), false, added, V(dqkv, row));
+      Product(n, size, n, 1, Scores(probabilities_, head), true, Out(dout, row, head), false, added, V(dqkv, row));
     }
-    backend_->Launch(Queue::kCompute, SoftmaxBackwardKernel<float>{scores_, dscores_, shape_.heads * n, n});
+    backend_->Launch(Queue::kCompute,
+                     SoftmaxBackwardKernel<T>{probabilities_, dprobabilities_, dscores_, shape_.heads * n, n});
     for (int64_t head = 0; head < group(); ++head) {
       const float added = head == 0 ? 0.0f : 1.0f;
       Product(n, size, n, scale, Scores(dscores_, head), false, K(qkv, row), false, 0, Q(dqkv, row, head));
@@ -86,5 +112,8 @@ void GpuAttention::Backward(const float* qkv, const float* dout, float* dqkv) co
     }
   }
 }
+
+template class GpuAttention<float>;
+template class GpuAttention<Bfloat16>;
 
 }  // namespace causeway::worker

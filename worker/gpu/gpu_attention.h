@@ -14,48 +14,51 @@
 
 namespace causeway::worker {
 
+template <typename T>
 class GpuAttention {
  public:
-  // Of one buffer of scores.
-  static int64_t ScoreBytes(const AttentionShape& shape) {
-    return shape.heads * shape.sequence * shape.sequence * BytesOf(ValueType::kFloat32);
+  // Its buffers' bytes: scores and their gradients, in float32 and, where T is narrower, as T.
+  static int64_t BufferBytes(const AttentionShape& shape) {
+    const int64_t values = shape.heads * shape.sequence * shape.sequence;
+    return 2 * values * static_cast<int64_t>(kNarrow ? sizeof(float) + sizeof(T) : sizeof(float));
   }
 
   GpuAttention(const AttentionShape& shape, ComputeBackend* backend) : shape_(shape), backend_(backend) {}
 
-  // The two buffers, in device memory.
-  void SetBuffers(float* scores, float* dscores) {
-    scores_ = scores;
-    dscores_ = dscores;
-  }
+  void SetBuffers(void* memory);  // on the device
 
   // out is [rows, heads · size].
-  void Forward(const float* qkv, float* out) const;
-  void Backward(const float* qkv, const float* dout, float* dqkv) const;
+  void Forward(const T* qkv, T* out) const;
+  void Backward(const T* qkv, const T* dout, T* dqkv) const;
 
  private:
+  static constexpr bool kNarrow = sizeof(T) < sizeof(float);
+
   // Where a matrix of one (batch row, query head of its group) begins, and how it goes on from one group to the next.
+  template <typename Value>
   struct Operand {
-    const float* data = nullptr;
+    const Value* data = nullptr;
     int64_t stride = 0, step = 0;
   };
 
   int64_t stride() const { return (shape_.heads + 2 * shape_.kv_heads) * shape_.head_size; }
   int64_t group() const { return shape_.heads / shape_.kv_heads; }
-  Operand Q(const float* qkv, int64_t row, int64_t head) const;
-  Operand K(const float* qkv, int64_t row) const;
-  Operand V(const float* qkv, int64_t row) const;
-  Operand Out(const float* out, int64_t row, int64_t head) const;
-  Operand Scores(const float* scores, int64_t head) const;
+  Operand<T> Q(const T* qkv, int64_t row, int64_t head) const;
+  Operand<T> K(const T* qkv, int64_t row) const;
+  Operand<T> V(const T* qkv, int64_t row) const;
+  Operand<T> Out(const T* out, int64_t row, int64_t head) const;
+  template <typename Value>
+  Operand<Value> Scores(const Value* scores, int64_t head) const;
   // c ← α op(a) · op(b) + β c for every group at once.
-  void Product(int64_t m, int64_t n, int64_t k, float alpha, const Operand& a, bool a_transposed, const Operand& b,
-               bool b_transposed, float beta, const Operand& c) const;
-  void Probabilities(const float* qkv, int64_t row) const;  // into scores_
+  template <typename A, typename B, typename C>
+  void Product(int64_t m, int64_t n, int64_t k, float alpha, const Operand<A>& a, bool a_transposed,
+               const Operand<B>& b, bool b_transposed, float beta, const Operand<C>& c) const;
+  void MakeProbabilities(const T* qkv, int64_t row) const;
 
   const AttentionShape shape_;
   ComputeBackend* const backend_;
-  float* scores_ = nullptr;
-  float* dscores_ = nullptr;
+  float *scores_ = nullptr, *dprobabilities_ = nullptr;
+  T *probabilities_ = nullptr, *dscores_ = nullptr;  // in place of these, where T is float32
 };
 
 }  // namespace causeway::worker

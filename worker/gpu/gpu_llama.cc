@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <numeric>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/model_manifest.h"
+#include "worker/gpu/gpu_attention.h"
+#include "worker/gpu/gpu_batch.h"
+#include "worker/gpu/gpu_layers.h"
+#include "worker/train/llama_block.h"
 #include "worker/train/llama_layers.h"
 
 namespace causeway::worker {
@@ -15,72 +20,149 @@ namespace {
 using offload::Queue;
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kNormShares = 64;  // in which the rows of a norm's weight gradient are summed
 
-DeviceMatrix MatrixOf(const float* data, int64_t stride, bool transposed = false) {
-  return {const_cast<float*>(data), stride, ValueType::kFloat32, transposed};
-}
+// Computes with values of T.
+template <typename T>
+class LlamaOf final : public GpuLlama {
+ public:
+  LlamaOf(const core::LlamaConfig& config, const Options& options, ComputeBackend* backend);
 
-}  // namespace
+  absl::Status Allocate();
+  void Begin(const Batch& batch) override { batch_.Copy(batch); }
+  void Forward(const void* parameters) override;
+  void Backward(const void* parameters, float* gradients, float scale) override;
+  absl::StatusOr<double> Loss() override;
+  const Arena& arena() const override { return arena_; }
 
-absl::StatusOr<std::unique_ptr<GpuLlama>> GpuLlama::Make(const core::LlamaConfig& config, int64_t batch_rows,
-                                                         int64_t sequence, ComputeBackend* backend) {
-  std::unique_ptr<GpuLlama> llama(new GpuLlama(config, batch_rows, sequence, backend));
-  RETURN_IF_ERROR(llama->arena_.Allocate(backend->device()));
-  llama->attention_.SetBuffers(llama->At(llama->scores_), llama->At(llama->dscores_));
-  llama->FillRopeTables();
-  return llama;
-}
+ private:
+  struct Block {
+    Arena::Place input = 0, normed_input = 0, input_scale = 0, qkv = 0, attended = 0, middle = 0, normed_middle = 0,
+                 middle_scale = 0, gate_up = 0, activated = 0;
+  };
 
-GpuLlama::GpuLlama(const core::LlamaConfig& config, int64_t batch_rows, int64_t sequence, ComputeBackend* backend)
-    : config_(config), shape_(config, batch_rows, sequence), backend_(backend), attention_(shape_.attention, backend) {
+  void Plan();
+  Block PlanBlock(int64_t layer);
+  void FillRopeTables();
+
+  T* At(Arena::Place place) const { return arena_.At<T>(place); }
+  float* Floats(Arena::Place place) const { return arena_.At<float>(place); }
+  int TensorOf(int64_t layer, BlockTensor tensor) const { return 1 + static_cast<int>(layer) * kBlockTensors + tensor; }
+  int final_norm() const { return TensorOf(config_.num_hidden_layers, kQ); }
+  int head() const { return config_.tie_word_embeddings ? 0 : final_norm() + 1; }
+  int64_t qkv_size() const { return shape_.hidden + 2 * shape_.kv_hidden; }
+
+  void Launch(const Kernel& kernel) { backend_->Launch(Queue::kCompute, kernel); }
+  void Norm(Arena::Place x, const T* w, Arena::Place y, Arena::Place scale) {
+    layers_.Norm(At(x), w, At(y), Floats(scale));
+  }
+  void SwiGlu(const Block& block);
+  void Rotate(T* qkv, float sign);
+  void BlockForward(int64_t layer, const T* parameters, T* output);
+  // Makes again what the forward pass did not keep.
+  void Remake(int64_t layer, const T* parameters);
+  // `dstream` holds the gradient of the block's output, and then of its input.
+  void BlockBackward(int64_t layer, const T* parameters, float* gradients, T* dstream);
+
+  const core::LlamaConfig config_;
+  const LlamaShape shape_;
+  const Recompute recompute_;
+  ComputeBackend* const backend_;
+  GpuLayers<T> layers_;
+  GpuAttention<T> attention_;
+  std::vector<int64_t> firsts_;  // of each tensor in the flat arrays
+  Arena arena_;
+  GpuBatch batch_;
+  std::vector<Block> blocks_;
+  Arena::Place output_ = 0, normed_output_ = 0, output_scale_ = 0, logits_ = 0, losses_ = 0, remade_ = 0;
+  Arena::Place cosines_ = 0, sines_ = 0;
+  Arena::Place dstream_ = 0, dnormed_ = 0, dqkv_ = 0, dattended_ = 0, dgate_up_ = 0, dactivated_ = 0, partials_ = 0,
+               scores_ = 0;
+  std::vector<float> tables_[2];
+  std::deque<std::vector<float>> loss_rows_;  // of each batch since the last Loss; addresses stay
+  offload::Device::Event losses_here_;
+};
+
+template <typename T>
+LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, ComputeBackend* backend)
+    : config_(config),
+      shape_(config, options.batch_rows, options.sequence),
+      recompute_(options.recompute),
+      backend_(backend),
+      layers_({shape_.rows(), shape_.hidden, shape_.norm_epsilon}, backend),
+      attention_(shape_.attention, backend),
+      batch_(shape_.rows(), &arena_, backend) {
   int64_t first = 0;
   for (const core::TensorSpec& spec : core::LlamaManifest(config)) {
     firsts_.push_back(first);
     first += spec.NumValues();
   }
   Plan();
-  copied_ = backend->device().MakeEvent();
   losses_here_ = backend->device().MakeEvent();
 }
 
-void GpuLlama::Plan() {
+template <typename T>
+absl::Status LlamaOf<T>::Allocate() {
+  RETURN_IF_ERROR(arena_.Allocate(backend_->device()));
+  attention_.SetBuffers(arena_.At<char>(scores_));
+  layers_.SetBuffer(Floats(partials_));
+  FillRopeTables();
+  return absl::OkStatus();
+}
+
+// ---- Memory ----
+
+template <typename T>
+typename LlamaOf<T>::Block LlamaOf<T>::PlanBlock(int64_t layer) {
+  constexpr char kName[] = "activations";
   const int64_t rows = shape_.rows(), hidden = shape_.hidden, width = shape_.intermediate;
-  const auto values = [&](const char* name, int64_t count) { return arena_.Add(name, count * kFloatBytes); };
-  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-    constexpr char kName[] = "activations";
-    blocks_.push_back({.input = values(kName, rows * hidden),
-                       .normed_input = values(kName, rows * hidden),
-                       .input_scale = values(kName, rows),
-                       .qkv = values(kName, rows * qkv_size()),
-                       .attended = values(kName, rows * hidden),
-                       .middle = values(kName, rows * hidden),
-                       .normed_middle = values(kName, rows * hidden),
-                       .middle_scale = values(kName, rows),
-                       .gate_up = values(kName, rows * 2 * width),
-                       .activated = values(kName, rows * width)});
+  const auto values = [&](int64_t count) { return arena_.Add(kName, count * static_cast<int64_t>(sizeof(T))); };
+  const auto floats = [&](int64_t count) { return arena_.Add(kName, count * kFloatBytes); };
+  if (layer > 0 && recompute_ == Recompute::kBlock) {
+    Block block = blocks_[0];  // one block's values at a time
+    block.input = values(rows * hidden);
+    return block;
   }
+  const bool shares = layer > 0 && recompute_ == Recompute::kNormSwiglu;
+  const Block* const first = shares ? &blocks_[0] : nullptr;
+  return {.input = values(rows * hidden),
+          .normed_input = shares ? first->normed_input : values(rows * hidden),
+          .input_scale = floats(rows),
+          .qkv = values(rows * qkv_size()),
+          .attended = values(rows * hidden),
+          .middle = values(rows * hidden),
+          .normed_middle = shares ? first->normed_middle : values(rows * hidden),
+          .middle_scale = floats(rows),
+          .gate_up = values(rows * 2 * width),
+          .activated = shares ? first->activated : values(rows * width)};
+}
+
+template <typename T>
+void LlamaOf<T>::Plan() {
+  const int64_t rows = shape_.rows(), hidden = shape_.hidden, width = shape_.intermediate;
+  const auto values = [&](const char* name, int64_t count) {
+    return arena_.Add(name, count * static_cast<int64_t>(sizeof(T)));
+  };
+  const auto floats = [&](const char* name, int64_t count) { return arena_.Add(name, count * kFloatBytes); };
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) blocks_.push_back(PlanBlock(layer));
   output_ = values("activations", rows * hidden);
   normed_output_ = values("activations", rows * hidden);
-  output_scale_ = values("activations", rows);
+  output_scale_ = floats("activations", rows);
+  remade_ = recompute_ == Recompute::kBlock ? values("activations", rows * hidden) : output_;
   logits_ = values("logits", rows * config_.vocab_size);
-  losses_ = values("logits", rows);
-  for (Arena::Place* place : {&tokens_, &targets_, &order_, &occurring_}) *place = values("batch", rows);
-  begins_ = values("batch", rows + 1);
+  losses_ = floats("logits", rows);
   const int64_t table = shape_.attention.sequence * shape_.attention.head_size / 2;
-  for (Arena::Place* place : {&cosines_, &sines_}) *place = values("tables", table);
+  for (Arena::Place* place : {&cosines_, &sines_}) *place = floats("tables", table);
   constexpr char kGradients[] = "gradients of activations";
   for (Arena::Place* place : {&dstream_, &dnormed_, &dattended_}) *place = values(kGradients, rows * hidden);
   dqkv_ = values(kGradients, rows * qkv_size());
   dgate_up_ = values(kGradients, rows * 2 * width);
   dactivated_ = values(kGradients, rows * width);
-  partials_ = values(kGradients, kNormShares * hidden);
-  for (Arena::Place* place : {&scores_, &dscores_}) {
-    *place = arena_.Add("attention", GpuAttention::ScoreBytes(shape_.attention));
-  }
+  partials_ = floats(kGradients, GpuLayers<T>::kNormShares * hidden);
+  scores_ = arena_.Add("attention", GpuAttention<T>::BufferBytes(shape_.attention));
 }
 
-void GpuLlama::FillRopeTables() {
+template <typename T>
+void LlamaOf<T>::FillRopeTables() {
   const std::vector<double> frequencies =
       RopeFrequencies(shape_.attention.head_size, config_.rope_theta, config_.rope_scaling);
   for (int64_t position = 0; position < shape_.attention.sequence; ++position) {
@@ -90,197 +172,174 @@ void GpuLlama::FillRopeTables() {
     }
   }
   offload::Device& device = backend_->device();
-  device.CopyToDevice(Queue::kCompute, At(cosines_), tables_[0].data(), tables_[0].size() * kFloatBytes);
-  device.CopyToDevice(Queue::kCompute, At(sines_), tables_[1].data(), tables_[1].size() * kFloatBytes);
+  device.CopyToDevice(Queue::kCompute, Floats(cosines_), tables_[0].data(), tables_[0].size() * kFloatBytes);
+  device.CopyToDevice(Queue::kCompute, Floats(sines_), tables_[1].data(), tables_[1].size() * kFloatBytes);
 }
 
-// ---- The batch ----
+// ---- Parts of a block ----
 
-void GpuLlama::Begin(const Batch& batch) {
-  CHECK(std::ssize(batch.tokens) == shape_.rows() && batch.targets.size() == batch.tokens.size());
-  offload::Device& device = backend_->device();
-  device.AwaitOnHost(copied_);  // the last batch is not needed here any more
-  auto& [tokens, targets, order, begins, occurring] = staged_;
-  tokens = batch.tokens;
-  targets = batch.targets;
-  order.resize(tokens.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](int32_t row) { return tokens[row]; });
-  begins.clear();
-  occurring.clear();
-  for (int32_t i = 0; i < std::ssize(order); ++i) {
-    if (i > 0 && tokens[order[i]] == tokens[order[i - 1]]) continue;
-    begins.push_back(i);
-    occurring.push_back(tokens[order[i]]);
-  }
-  begins.push_back(static_cast<int32_t>(order.size()));
-  const Arena::Place places[] = {tokens_, targets_, order_, begins_, occurring_};
-  for (size_t i = 0; i < std::size(places); ++i) {
-    device.CopyToDevice(Queue::kCompute, arena_.At<int32_t>(places[i]), staged_[i].data(),
-                        staged_[i].size() * sizeof(int32_t));
-  }
-  device.Record(copied_, Queue::kCompute);
+template <typename T>
+void LlamaOf<T>::SwiGlu(const Block& block) {
+  Launch(SwiGluKernel<T>{
+      .gate_up = At(block.gate_up), .y = At(block.activated), .rows = shape_.rows(), .size = shape_.intermediate});
 }
 
-// ---- Layers ----
-
-void GpuLlama::Linear(int64_t in, int64_t out, const float* x, const float* w, float* y, float beta) {
-  backend_->Gemm(Queue::kCompute, {.m = shape_.rows(),
-                                   .n = out,
-                                   .k = in,
-                                   .a = MatrixOf(x, in),
-                                   .b = MatrixOf(w, in, true),
-                                   .c = MatrixOf(y, out),
-                                   .beta = beta});
-}
-
-void GpuLlama::LinearBackwardInput(int64_t in, int64_t out, const float* dy, const float* w, float* dx) {
-  backend_->Gemm(
-      Queue::kCompute,
-      {.m = shape_.rows(), .n = in, .k = out, .a = MatrixOf(dy, out), .b = MatrixOf(w, in), .c = MatrixOf(dx, in)});
-}
-
-void GpuLlama::LinearBackwardWeight(int64_t in, int64_t out, const float* dy, const float* x, float* dw) {
-  backend_->Gemm(Queue::kCompute, {.m = out,
-                                   .n = in,
-                                   .k = shape_.rows(),
-                                   .a = MatrixOf(dy, out, true),
-                                   .b = MatrixOf(x, in),
-                                   .c = MatrixOf(dw, in),
-                                   .beta = 1});
-}
-
-void GpuLlama::Norm(const float* x, const float* w, float* y, float* scale) {
-  Launch(RmsNormKernel<float>{.x = x,
-                              .w = w,
-                              .y = y,
-                              .scale = scale,
-                              .rows = shape_.rows(),
-                              .size = shape_.hidden,
-                              .epsilon = static_cast<float>(shape_.norm_epsilon)});
-}
-
-void GpuLlama::NormBackward(const float* dy, const float* x, const float* w, const float* scale, float* dx, float* dw) {
-  const int64_t rows = shape_.rows(), size = shape_.hidden;
-  Launch(RmsNormBackwardKernel<float>{.dy = dy, .x = x, .w = w, .scale = scale, .dx = dx, .rows = rows, .size = size});
-  Launch(RmsNormWeightKernel<float>{
-      .dy = dy, .x = x, .scale = scale, .partials = At(partials_), .rows = rows, .size = size, .shares = kNormShares});
-  Launch(AddPartialsKernel{.partials = At(partials_), .dw = dw, .size = size, .shares = kNormShares});
-}
-
-void GpuLlama::Rotate(float* qkv, float sign) {
+template <typename T>
+void LlamaOf<T>::Rotate(T* qkv, float sign) {
   const AttentionShape& attention = shape_.attention;
-  Launch(RopeKernel<float>{.x = qkv,
-                           .cosines = At(cosines_),
-                           .sines = At(sines_),
-                           .rows = shape_.rows(),
-                           .stride = qkv_size(),
-                           .heads = attention.heads + attention.kv_heads,
-                           .half = attention.head_size / 2,
-                           .sequence = attention.sequence,
-                           .sign = sign});
+  Launch(RopeKernel<T>{.x = qkv,
+                       .cosines = Floats(cosines_),
+                       .sines = Floats(sines_),
+                       .rows = shape_.rows(),
+                       .stride = qkv_size(),
+                       .heads = attention.heads + attention.kv_heads,
+                       .half = attention.head_size / 2,
+                       .sequence = attention.sequence,
+                       .sign = sign});
 }
 
 // ---- Blocks ----
 
-void GpuLlama::BlockForward(int64_t layer, const float* parameters, float* output) {
+template <typename T>
+void LlamaOf<T>::BlockForward(int64_t layer, const T* parameters, T* output) {
   const Block& block = blocks_[layer];
-  const auto w = [&](BlockTensor tensor) { return Weight(parameters, TensorOf(layer, tensor)); };
+  const auto w = [&](BlockTensor tensor) { return parameters + firsts_[TensorOf(layer, tensor)]; };
   const int64_t rows = shape_.rows(), hidden = shape_.hidden, width = shape_.intermediate;
-  const auto copy = [&](const float* from, float* to) {
-    Launch(CopyKernel{.from = from, .to = to, .count = rows * hidden});
-  };
+  const auto copy = [&](const T* from, T* to) { Launch(CopyKernel<T, T>{from, to, rows * hidden}); };
 
-  Norm(At(block.input), w(kInputNorm), At(block.normed_input), At(block.input_scale));
-  Linear(hidden, qkv_size(), At(block.normed_input), w(kQ), At(block.qkv), 0);
+  Norm(block.input, w(kInputNorm), block.normed_input, block.input_scale);
+  layers_.Linear(hidden, qkv_size(), At(block.normed_input), w(kQ), At(block.qkv), 0);
   Rotate(At(block.qkv), 1);
   attention_.Forward(At(block.qkv), At(block.attended));
   copy(At(block.input), At(block.middle));
-  Linear(hidden, hidden, At(block.attended), w(kO), At(block.middle), 1);
+  layers_.Linear(hidden, hidden, At(block.attended), w(kO), At(block.middle), 1);
 
-  Norm(At(block.middle), w(kMiddleNorm), At(block.normed_middle), At(block.middle_scale));
-  Linear(hidden, 2 * width, At(block.normed_middle), w(kGate), At(block.gate_up), 0);
-  Launch(SwiGluKernel<float>{.gate_up = At(block.gate_up), .y = At(block.activated), .rows = rows, .size = width});
+  Norm(block.middle, w(kMiddleNorm), block.normed_middle, block.middle_scale);
+  layers_.Linear(hidden, 2 * width, At(block.normed_middle), w(kGate), At(block.gate_up), 0);
+  SwiGlu(block);
   copy(At(block.middle), output);
-  Linear(width, hidden, At(block.activated), w(kDown), output, 1);
+  layers_.Linear(width, hidden, At(block.activated), w(kDown), output, 1);
 }
 
-void GpuLlama::BlockBackward(int64_t layer, const float* parameters, float* gradients, float* dstream) {
+template <typename T>
+void LlamaOf<T>::Remake(int64_t layer, const T* parameters) {
   const Block& block = blocks_[layer];
-  const auto w = [&](BlockTensor tensor) { return Weight(parameters, TensorOf(layer, tensor)); };
+  const auto w = [&](BlockTensor tensor) { return parameters + firsts_[TensorOf(layer, tensor)]; };
+  if (recompute_ == Recompute::kBlock) BlockForward(layer, parameters, At(remade_));
+  if (recompute_ != Recompute::kNormSwiglu) return;
+  Norm(block.input, w(kInputNorm), block.normed_input, block.input_scale);
+  Norm(block.middle, w(kMiddleNorm), block.normed_middle, block.middle_scale);
+  SwiGlu(block);
+}
+
+template <typename T>
+void LlamaOf<T>::BlockBackward(int64_t layer, const T* parameters, float* gradients, T* dstream) {
+  const Block& block = blocks_[layer];
+  const auto w = [&](BlockTensor tensor) { return parameters + firsts_[TensorOf(layer, tensor)]; };
   const auto dw = [&](BlockTensor tensor) { return gradients + firsts_[TensorOf(layer, tensor)]; };
   const int64_t rows = shape_.rows(), hidden = shape_.hidden, width = shape_.intermediate;
+  Remake(layer, parameters);
 
-  LinearBackwardInput(width, hidden, dstream, w(kDown), At(dactivated_));
-  LinearBackwardWeight(width, hidden, dstream, At(block.activated), dw(kDown));
-  Launch(SwiGluBackwardKernel<float>{
+  layers_.LinearBackwardInput(width, hidden, dstream, w(kDown), At(dactivated_));
+  layers_.LinearBackwardWeight(width, hidden, dstream, At(block.activated), dw(kDown));
+  Launch(SwiGluBackwardKernel<T>{
       .dy = At(dactivated_), .gate_up = At(block.gate_up), .dgate_up = At(dgate_up_), .rows = rows, .size = width});
-  LinearBackwardInput(hidden, 2 * width, At(dgate_up_), w(kGate), At(dnormed_));
-  LinearBackwardWeight(hidden, 2 * width, At(dgate_up_), At(block.normed_middle), dw(kGate));
-  NormBackward(At(dnormed_), At(block.middle), w(kMiddleNorm), At(block.middle_scale), dstream, dw(kMiddleNorm));
+  layers_.LinearBackwardInput(hidden, 2 * width, At(dgate_up_), w(kGate), At(dnormed_));
+  layers_.LinearBackwardWeight(hidden, 2 * width, At(dgate_up_), At(block.normed_middle), dw(kGate));
+  layers_.NormBackward(At(dnormed_), At(block.middle), w(kMiddleNorm), Floats(block.middle_scale), dstream,
+                       dw(kMiddleNorm));
 
-  LinearBackwardInput(hidden, hidden, dstream, w(kO), At(dattended_));
-  LinearBackwardWeight(hidden, hidden, dstream, At(block.attended), dw(kO));
+  layers_.LinearBackwardInput(hidden, hidden, dstream, w(kO), At(dattended_));
+  layers_.LinearBackwardWeight(hidden, hidden, dstream, At(block.attended), dw(kO));
   attention_.Backward(At(block.qkv), At(dattended_), At(dqkv_));
   Rotate(At(dqkv_), -1);
-  LinearBackwardInput(hidden, qkv_size(), At(dqkv_), w(kQ), At(dnormed_));
-  LinearBackwardWeight(hidden, qkv_size(), At(dqkv_), At(block.normed_input), dw(kQ));
-  NormBackward(At(dnormed_), At(block.input), w(kInputNorm), At(block.input_scale), dstream, dw(kInputNorm));
+  layers_.LinearBackwardInput(hidden, qkv_size(), At(dqkv_), w(kQ), At(dnormed_));
+  layers_.LinearBackwardWeight(hidden, qkv_size(), At(dqkv_), At(block.normed_input), dw(kQ));
+  layers_.NormBackward(At(dnormed_), At(block.input), w(kInputNorm), Floats(block.input_scale), dstream,
+                       dw(kInputNorm));
 }
 
 // ---- The model ----
 
-void GpuLlama::Forward(const float* parameters) {
+template <typename T>
+void LlamaOf<T>::Forward(const void* given) {
+  const T* const parameters = static_cast<const T*>(given);
   const int64_t rows = shape_.rows(), hidden = shape_.hidden, layers = config_.num_hidden_layers;
-  Launch(EmbeddingKernel<float>{.tokens = arena_.At<int32_t>(tokens_),
-                                .w = Weight(parameters, 0),
-                                .y = At(layers > 0 ? blocks_[0].input : output_),
-                                .rows = rows,
-                                .size = hidden});
+  Launch(EmbeddingKernel<T>{.tokens = batch_.tokens(),
+                            .w = parameters,
+                            .y = At(layers > 0 ? blocks_[0].input : output_),
+                            .rows = rows,
+                            .size = hidden});
   for (int64_t layer = 0; layer < layers; ++layer) {
     BlockForward(layer, parameters, At(layer + 1 < layers ? blocks_[layer + 1].input : output_));
   }
-  Norm(At(output_), Weight(parameters, final_norm()), At(normed_output_), At(output_scale_));
-  Linear(hidden, config_.vocab_size, At(normed_output_), Weight(parameters, head()), At(logits_), 0);
+  Norm(output_, parameters + firsts_[final_norm()], normed_output_, output_scale_);
+  layers_.Linear(hidden, config_.vocab_size, At(normed_output_), parameters + firsts_[head()], At(logits_), 0);
 }
 
-void GpuLlama::Backward(const float* parameters, float* gradients, float scale) {
+template <typename T>
+void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
+  const T* const parameters = static_cast<const T*>(given);
   const int64_t rows = shape_.rows(), hidden = shape_.hidden, vocab = config_.vocab_size;
-  Launch(ClassifierKernel<float>{.logits = At(logits_),
-                                 .targets = arena_.At<int32_t>(targets_),
-                                 .losses = At(losses_),
-                                 .rows = rows,
-                                 .vocab = vocab,
-                                 .factor = scale / static_cast<float>(rows)});
+  Launch(ClassifierKernel<T>{.logits = At(logits_),
+                             .targets = batch_.targets(),
+                             .losses = Floats(losses_),
+                             .rows = rows,
+                             .vocab = vocab,
+                             .factor = scale / static_cast<float>(rows)});
   offload::Device& device = backend_->device();
-  loss_rows_.resize(rows);
-  device.CopyToHost(Queue::kCompute, loss_rows_.data(), At(losses_), rows * kFloatBytes);
+  std::vector<float>& losses = loss_rows_.emplace_back(rows);
+  device.CopyToHost(Queue::kCompute, losses.data(), Floats(losses_), rows * kFloatBytes);
   device.Record(losses_here_, Queue::kCompute);
 
-  float* const dstream = At(dstream_);
-  LinearBackwardInput(hidden, vocab, At(logits_), Weight(parameters, head()), At(dnormed_));
-  LinearBackwardWeight(hidden, vocab, At(logits_), At(normed_output_), gradients + firsts_[head()]);
-  Launch(FillKernel{.values = dstream, .count = rows * hidden, .value = 0});
-  NormBackward(At(dnormed_), At(output_), Weight(parameters, final_norm()), At(output_scale_), dstream,
-               gradients + firsts_[final_norm()]);
+  T* const dstream = At(dstream_);
+  layers_.LinearBackwardInput(hidden, vocab, At(logits_), parameters + firsts_[head()], At(dnormed_));
+  layers_.LinearBackwardWeight(hidden, vocab, At(logits_), At(normed_output_), gradients + firsts_[head()]);
+  Launch(FillKernel<T>{dstream, rows * hidden, 0});
+  layers_.NormBackward(At(dnormed_), At(output_), parameters + firsts_[final_norm()], Floats(output_scale_), dstream,
+                       gradients + firsts_[final_norm()]);
   for (int64_t layer = config_.num_hidden_layers - 1; layer >= 0; --layer) {
     BlockBackward(layer, parameters, gradients, dstream);
   }
-  Launch(EmbeddingBackwardKernel<float>{.order = arena_.At<int32_t>(order_),
-                                        .begins = arena_.At<int32_t>(begins_),
-                                        .tokens = arena_.At<int32_t>(occurring_),
-                                        .dy = dstream,
-                                        .dw = gradients,
-                                        .occurring = std::ssize(staged_[4]),
-                                        .size = hidden});
+  Launch(EmbeddingBackwardKernel<T>{.order = batch_.order(),
+                                    .begins = batch_.begins(),
+                                    .tokens = batch_.occurring(),
+                                    .dy = dstream,
+                                    .dw = gradients,
+                                    .occurring = batch_.num_occurring(),
+                                    .size = hidden});
 }
 
-absl::StatusOr<double> GpuLlama::Loss() {
+template <typename T>
+absl::StatusOr<double> LlamaOf<T>::Loss() {
   backend_->device().AwaitOnHost(losses_here_);
   RETURN_IF_ERROR(backend_->device().status());
   double sum = 0;
-  for (const float loss : loss_rows_) sum += loss;
-  return sum / static_cast<double>(loss_rows_.size());
+  for (const std::vector<float>& batch : loss_rows_) sum = std::accumulate(batch.begin(), batch.end(), sum);
+  const auto batches = static_cast<double>(loss_rows_.size());
+  loss_rows_.clear();
+  return sum / (batches * static_cast<double>(shape_.rows()));
+}
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<GpuLlama>> MakeOf(const core::LlamaConfig& config, const GpuLlama::Options& options,
+                                                 ComputeBackend* backend) {
+  auto llama = std::make_unique<LlamaOf<T>>(config, options, backend);
+  RETURN_IF_ERROR(llama->Allocate());
+  return llama;
+}
+
+}  // namespace
+
+const char* RecomputeName(Recompute recompute) {
+  constexpr const char* kNames[] = {"none", "norm_swiglu", "block"};
+  return kNames[static_cast<int>(recompute)];
+}
+
+absl::StatusOr<std::unique_ptr<GpuLlama>> GpuLlama::Make(const core::LlamaConfig& config, const Options& options,
+                                                         ComputeBackend* backend) {
+  return options.type == ValueType::kFloat32 ? MakeOf<float>(config, options, backend)
+                                             : MakeOf<Bfloat16>(config, options, backend);
 }
 
 }  // namespace causeway::worker

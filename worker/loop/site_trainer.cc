@@ -37,6 +37,27 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenGpu(const DeviceChoice&) {
 }
 #endif
 
+absl::StatusOr<DeviceSettings> SettingsOf(const DeviceChoice& choice) {
+  DeviceSettings settings;
+  const bool gpu = choice.device != kFake && choice.device != kCpu;
+  if (choice.compute_dtype == "bfloat16" || (choice.compute_dtype == kAuto && gpu)) {
+    settings.type = ValueType::kBfloat16;
+  } else if (choice.compute_dtype != "float32" && choice.compute_dtype != kAuto) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compute_dtype: expected auto, float32 or bfloat16, got ", choice.compute_dtype));
+  }
+  if (choice.device == kCpu && choice.compute_dtype == "bfloat16") {
+    return absl::InvalidArgumentError("--compute_dtype=bfloat16: expected a device with it, got --device=cpu");
+  }
+  if (choice.recompute == kAuto) return settings;
+  for (const Recompute recompute : kAllRecompute) {
+    if (choice.recompute == RecomputeName(recompute)) settings.recompute = recompute;
+  }
+  if (settings.recompute) return settings;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--recompute: expected auto, none, norm_swiglu or block, got ", choice.recompute));
+}
+
 // Null: the processor.
 absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& choice, const core::RunConfig& config) {
   if (choice.device == kCpu) return nullptr;
@@ -54,6 +75,7 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& c
 }  // namespace
 
 absl::Status CheckDevice(const DeviceChoice& choice) {
+  RETURN_IF_ERROR(SettingsOf(choice).status());
   if (choice.device == kAuto || choice.device == kCpu || choice.device == kFake) return absl::OkStatus();
   if (!GpuIndex(choice.device)) {
     return absl::InvalidArgumentError(
@@ -76,7 +98,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
     return absl::InvalidArgumentError(
         absl::StrCat("--device=", choice.device, ": expected a site of one rank on a GPU, got ", files.ranks.world()));
   }
-  return DeviceTrainer::Make(config, site, files, std::move(backend));
+  ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
+  return DeviceTrainer::Make(config, site, files, settings, std::move(backend));
 }
 
 }  // namespace causeway::worker

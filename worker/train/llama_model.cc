@@ -28,6 +28,15 @@ void InitializeLlama(const core::LlamaConfig& config, uint64_t seed, TensorValue
   }
 }
 
+Batch Part(const Batch& batch, int64_t index, int64_t count) {
+  const int64_t size = std::ssize(batch.tokens) / count;
+  CHECK(size * count == std::ssize(batch.tokens));
+  const auto part = [&](const std::vector<int32_t>& all) {
+    return std::vector<int32_t>(all.begin() + index * size, all.begin() + (index + 1) * size);
+  };
+  return {part(batch.tokens), part(batch.targets)};
+}
+
 LlamaModel::LlamaModel(const core::LlamaConfig& config, int64_t batch_rows, int64_t sequence, Use use)
     : config_(config),
       shape_(config, batch_rows, sequence),

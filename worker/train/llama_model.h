@@ -28,6 +28,9 @@ struct Batch {
   std::vector<int32_t> targets;
 };
 
+// Micro-batch `index` of `count` equal ones.
+Batch Part(const Batch& batch, int64_t index, int64_t count);
+
 class LlamaModel {
  public:
   enum class Use { kTraining, kForwardOnly };  // forward only: the blocks share one set of activations

@@ -21,7 +21,8 @@ LlamaTrainer::LlamaTrainer(const core::RunConfig& config, const TrainerFiles& fi
       manifest_(core::LlamaManifest(config.llama)),
       parameters_(manifest_),
       gradients_(manifest_),
-      model_(config.llama, data_.rows(), config.sequence_length(), LlamaModel::Use::kTraining),
+      micro_batches_(config.inner.micro_batches),
+      model_(config.llama, data_.rows() / micro_batches_, config.sequence_length(), LlamaModel::Use::kTraining),
       update_(config, manifest_, parameters_, bus(), files.calibration_path, files.ranks) {}
 
 absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
@@ -29,10 +30,15 @@ absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
   ASSIGN_OR_RETURN(const Batch batch, data_.BatchAt(t));
   const Tensors weights = parameters_.View();
   gradients_.Clear();
-  const double loss = model_.Forward(weights, batch);
   update_.Begin(gradients_);
-  model_.Backward(weights, batch, gradients_.MutableView(), update_.scale(),
-                  [this](int tensor) { update_.FinalFrom(tensor); });
+  double loss = 0;
+  for (int64_t i = 0; i < micro_batches_; ++i) {
+    const Batch part = Part(batch, i, micro_batches_);
+    loss += model_.Forward(weights, part) / static_cast<double>(micro_batches_);
+    const bool last = i + 1 == micro_batches_;
+    model_.Backward(weights, part, gradients_.MutableView(), update_.scale() / static_cast<float>(micro_batches_),
+                    last ? LlamaModel::OnFinal([this](int tensor) { update_.FinalFrom(tensor); }) : nullptr);
+  }
   const double compute_s = core::SystemClock().SecondsSince(begin);
   ASSIGN_OR_RETURN(
       const std::vector<RankStep> steps,

@@ -47,6 +47,7 @@ class LlamaTrainer : public Trainer {
   TensorValues parameters_;
   replica::HostStore store_{parameters_.MutableView(), &bus()};
   TensorValues gradients_;
+  const int64_t micro_batches_;
   LlamaModel model_;
   SiteUpdate update_;
 };

@@ -17,8 +17,12 @@ StepResult ResultOf(const std::vector<RankStep>& ranks) {
 }
 
 absl::Status CheckRows(const core::RunConfig& config, const core::SiteId& site, int world) {
-  const int64_t rows = config.BatchRows(site, world);
-  if (rows % world == 0) return absl::OkStatus();
+  const int64_t rows = config.BatchRows(site, world), parts = config.inner.micro_batches;
+  if (rows % world == 0 && rows / world % parts == 0) return absl::OkStatus();
+  if (rows % world == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("inner.micro_batches: expected to divide the ", rows / world,
+                                                   " rows of a rank of site ", site, ", got ", parts));
+  }
   return absl::InvalidArgumentError(absl::StrCat("inner.batch_size or inner.batch_by_site.", site,
                                                  ": expected a multiple of the site's ", world, " ranks, got ", rows,
                                                  " rows"));

@@ -243,59 +243,63 @@ struct SwiGluBackwardKernel {
 };
 
 // Each row of scores, of which row r belongs to position r mod sequence, becomes a softmax over the positions up to its
-// own; the others, which lie in the future, become 0.
+// own; the others, which lie in the future, become 0. Where T is float, `probabilities` may be `scores`.
 template <typename T>
 struct CausalSoftmaxKernel {
-  T* scores;  // [rows, sequence]
+  const float* scores;  // [rows, sequence]
+  T* probabilities;
   int64_t rows, sequence;
 
   CAUSEWAY_ANYWHERE int64_t blocks() const { return rows; }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    T* const row = scores + block.index() * sequence;
+    const float* const row = scores + block.index() * sequence;
+    T* const to = probabilities + block.index() * sequence;
     const int64_t seen = block.index() % sequence + 1;
     typename Block::template PerLane<float> values;
     block.Each([&](int lane) {
       float largest = -INFINITY;
-      for (int64_t i = lane; i < seen; i += kLanes) largest = Load(row[i]) > largest ? Load(row[i]) : largest;
+      for (int64_t i = lane; i < seen; i += kLanes) largest = row[i] > largest ? row[i] : largest;
       values[lane] = largest;
     });
     const float largest = MaxOverLanes(block, values);
     block.Each([&](int lane) {
       float sum = 0;
-      for (int64_t i = lane; i < seen; i += kLanes) sum += FastExp(Load(row[i]) - largest);
+      for (int64_t i = lane; i < seen; i += kLanes) sum += FastExp(row[i] - largest);
       values[lane] = sum;
     });
     const float inverse = 1 / SumOverLanes<Block, float>(block, values);
     block.Each([&](int lane) {
       for (int64_t i = lane; i < sequence; i += kLanes) {
-        Store(i < seen ? FastExp(Load(row[i]) - largest) * inverse : 0.0f, row[i]);
+        Store(i < seen ? FastExp(row[i] - largest) * inverse : 0.0f, to[i]);
       }
     });
   }
 };
 
-// dS = P ∘ (dP − Σ dP ∘ P), row by row, in place of dP.
+// dS = P ∘ (dP − Σ dP ∘ P), row by row. Where T is float, `dscores` may be `dprobabilities`.
 template <typename T>
 struct SoftmaxBackwardKernel {
   const T* probabilities;
-  T* gradient;
+  const float* dprobabilities;
+  T* dscores;
   int64_t rows, size;
 
   CAUSEWAY_ANYWHERE int64_t blocks() const { return rows; }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    const T* const p = probabilities + block.index() * size;
-    T* const d = gradient + block.index() * size;
+    const int64_t first = block.index() * size;
+    const T* const p = probabilities + first;
+    const float* const d = dprobabilities + first;
     typename Block::template PerLane<float> dots;
     block.Each([&](int lane) {
       float dot = 0;
-      for (int64_t i = lane; i < size; i += kLanes) dot = std::fma(Load(p[i]), Load(d[i]), dot);
+      for (int64_t i = lane; i < size; i += kLanes) dot = std::fma(Load(p[i]), d[i], dot);
       dots[lane] = dot;
     });
     const float total = SumOverLanes<Block, float>(block, dots);
     block.Each([&](int lane) {
-      for (int64_t i = lane; i < size; i += kLanes) Store(Load(p[i]) * (Load(d[i]) - total), d[i]);
+      for (int64_t i = lane; i < size; i += kLanes) Store(Load(p[i]) * (d[i] - total), dscores[first + i]);
     });
   }
 };

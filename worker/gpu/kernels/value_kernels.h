@@ -5,27 +5,30 @@
 
 namespace causeway::worker {
 
+template <typename T>
 struct FillKernel {
-  float* values;
+  T* values;
   int64_t count;
   float value;
 
   CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, count, [&](int64_t i) { values[i] = value; });
+    EachValue(block, count, [&](int64_t i) { Store(value, values[i]); });
   }
 };
 
+// Rounds where `To` is narrower.
+template <typename From, typename To>
 struct CopyKernel {
-  const float* from;
-  float* to;
+  const From* from;
+  To* to;
   int64_t count;
 
   CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, count, [&](int64_t i) { to[i] = from[i]; });
+    EachValue(block, count, [&](int64_t i) { Store(Load(from[i]), to[i]); });
   }
 };
 

@@ -32,7 +32,7 @@ TEST(CudaBackendTest, ItsLossIsTheCpusOverAHundredSteps) {
   const core::RunConfig config = TinyRun();
   const std::string text = WriteTemporary("cuda_text.txt", SmallText(20'000));
   auto cpu = MakeTrainer(config, "eu", {.data_path = text});
-  auto gpu = DeviceTrainer::Make(config, "eu", {.data_path = text}, *std::move(backend));
+  auto gpu = DeviceTrainer::Make(config, "eu", {.data_path = text}, {}, *std::move(backend));
   ASSERT_TRUE(cpu.ok() && gpu.ok()) << cpu.status() << gpu.status();
   for (core::Step t = 1; t <= 100; ++t) {
     const auto expected = (*cpu)->Step(t), got = (*gpu)->Step(t);

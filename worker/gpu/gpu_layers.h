@@ -1,0 +1,44 @@
+// The layers of a Llama that have weights, queued on kCompute: linear maps and RMSNorm, forward and backward.
+//
+// Values have the type T, gradients of weights are float32 and are added to. x is [rows, in], w [out, in]. Their
+// reference is worker/train/llama_layers.h. One owner thread.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/gpu/compute_backend.h"
+
+namespace causeway::worker {
+
+template <typename T>
+class GpuLayers {
+ public:
+  static constexpr int64_t kNormShares = 64;  // in which the rows of a norm's weight gradient are summed
+
+  struct Shape {
+    int64_t rows = 0, hidden = 0;  // a norm is over hidden values
+    double norm_epsilon = 0;
+  };
+
+  GpuLayers(const Shape& shape, ComputeBackend* backend) : shape_(shape), backend_(backend) {}
+
+  // kNormShares · hidden floats on the device.
+  void SetBuffer(float* partials) { partials_ = partials; }
+
+  // y = x · wᵀ + beta · y; dx = dy · w; dw += dyᵀ · x.
+  void Linear(int64_t in, int64_t out, const T* x, const T* w, T* y, float beta) const;
+  void LinearBackwardInput(int64_t in, int64_t out, const T* dy, const T* w, T* dx) const;
+  void LinearBackwardWeight(int64_t in, int64_t out, const T* dy, const T* x, float* dw) const;
+
+  // Keeps 1/√(mean(x²) + ε) of each row in `scale`.
+  void Norm(const T* x, const T* w, T* y, float* scale) const;
+  // Adds to dx and dw.
+  void NormBackward(const T* dy, const T* x, const T* w, const float* scale, T* dx, float* dw) const;
+
+ private:
+  const Shape shape_;
+  ComputeBackend* const backend_;
+  float* partials_ = nullptr;
+};
+
+}  // namespace causeway::worker
