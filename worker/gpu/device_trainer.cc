@@ -37,14 +37,18 @@ absl::StatusOr<std::unique_ptr<GpuLlama>> MakeLlama(const core::RunConfig& confi
 
 absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConfig& config, const core::SiteId& site,
                                                              const TrainerFiles& files, const DeviceSettings& settings,
-                                                             std::unique_ptr<ComputeBackend> backend) {
+                                                             std::unique_ptr<ComputeBackend> backend,
+                                                             std::unique_ptr<Collectives> collectives) {
   ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, files));
   const core::Manifest manifest = core::LlamaManifest(config.llama);
-  ASSIGN_OR_RETURN(auto optimizer, DeviceOptimizer::Make(config, manifest, settings.type, backend.get()));
-  spdlog::info("trains on {}: {}", backend->device().name(), optimizer->arena().Description());
-  ASSIGN_OR_RETURN(auto llama, MakeLlama(config, data.rows() / config.inner.micro_batches, settings, backend.get()));
-  std::unique_ptr<DeviceTrainer> trainer(
-      new DeviceTrainer(config, files, std::move(data), std::move(backend), std::move(optimizer), std::move(llama)));
+  Parts parts{.backend = std::move(backend), .collectives = std::move(collectives), .optimizer = {}, .llama = {}};
+  ASSIGN_OR_RETURN(parts.optimizer, DeviceOptimizer::Make(config, manifest, settings.type, parts.backend.get()));
+  spdlog::info("trains on {}: {}", parts.backend->device().name(), parts.optimizer->arena().Description());
+  const int64_t rows = data.rows() / config.inner.micro_batches;
+  ASSIGN_OR_RETURN(parts.llama, MakeLlama(config, rows, settings, parts.backend.get()));
+  TrainerRanks ranks = files.ranks;
+  ranks.device_values = parts.collectives.get();
+  std::unique_ptr<DeviceTrainer> trainer(new DeviceTrainer(config, ranks, std::move(data), std::move(parts)));
   RETURN_IF_ERROR(trainer->data_.Initialize(trainer->manifest_, trainer->host_));
   RETURN_IF_ERROR(trainer->SetParameters());
   return trainer;
@@ -56,16 +60,15 @@ absl::Status DeviceTrainer::SetParameters() {
   return backend_->device().status();
 }
 
-DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerFiles& files, LlamaData data,
-                             std::unique_ptr<ComputeBackend> backend, std::unique_ptr<DeviceOptimizer> optimizer,
-                             std::unique_ptr<GpuLlama> llama)
-    : backend_(std::move(backend)),
+DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, LlamaData data, Parts parts)
+    : parts_(std::move(parts)),
+      backend_(parts_.backend.get()),
+      optimizer_(parts_.optimizer.get()),
+      llama_(parts_.llama.get()),
       data_(std::move(data)),
-      parallel_(files.ranks),
+      parallel_(ranks),
       manifest_(core::LlamaManifest(config.llama)),
-      optimizer_(std::move(optimizer)),
-      llama_(std::move(llama)),
-      store_(manifest_, optimizer_.get(), backend_.get()),
+      store_(manifest_, optimizer_, backend_),
       host_(manifest_),
       micro_batches_(config.inner.micro_batches) {}
 
@@ -101,11 +104,11 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
 
 absl::StatusOr<formats::FileDigest> DeviceTrainer::Save(const std::string& path) {
   RETURN_IF_ERROR(optimizer_->Read(optimizer_->parameters(), host_.Flat()));
-  return SaveTrainer(path, manifest_, host_, optimizer_.get());
+  return SaveTrainer(path, manifest_, host_, optimizer_);
 }
 
 absl::Status DeviceTrainer::Load(const std::string& path) {
-  RETURN_IF_ERROR(LoadTrainer(path, manifest_, host_, optimizer_.get()));
+  RETURN_IF_ERROR(LoadTrainer(path, manifest_, host_, optimizer_));
   return SetParameters();
 }
 

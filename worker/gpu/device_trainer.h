@@ -27,10 +27,12 @@ struct DeviceSettings {
 
 class DeviceTrainer final : public Trainer {
  public:
+  // `collectives`: of the site's ranks, in device memory; null: gradients are where those of the host reach them.
   // INVALID_ARGUMENT: data, a model or a setting that does not fit. RESOURCE_EXHAUSTED: device memory.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
                                                        const TrainerFiles& files, const DeviceSettings& settings,
-                                                       std::unique_ptr<ComputeBackend> backend);
+                                                       std::unique_ptr<ComputeBackend> backend,
+                                                       std::unique_ptr<Collectives> collectives = nullptr);
 
   const core::Manifest& manifest() const override { return manifest_; }
   replica::ParameterStore& store() override { return store_; }
@@ -46,18 +48,24 @@ class DeviceTrainer final : public Trainer {
   std::unique_ptr<Evaluator> NewEvaluator() const override { return data_.NewEvaluator(); }
 
  private:
-  DeviceTrainer(const core::RunConfig& config, const TrainerFiles& files, LlamaData data,
-                std::unique_ptr<ComputeBackend> backend, std::unique_ptr<DeviceOptimizer> optimizer,
-                std::unique_ptr<GpuLlama> llama);
+  struct Parts {
+    std::unique_ptr<ComputeBackend> backend;   // first: the others' memory is its
+    std::unique_ptr<Collectives> collectives;  // null: none
+    std::unique_ptr<DeviceOptimizer> optimizer;
+    std::unique_ptr<GpuLlama> llama;
+  };
+
+  DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, LlamaData data, Parts parts);
 
   absl::Status SetParameters();  // from host_
 
-  std::unique_ptr<ComputeBackend> backend_;  // first: the others' memory is its
+  const Parts parts_;
+  ComputeBackend* const backend_;
+  DeviceOptimizer* const optimizer_;
+  GpuLlama* const llama_;
   LlamaData data_;
   DataParallel parallel_;
   core::Manifest manifest_;
-  std::unique_ptr<DeviceOptimizer> optimizer_;
-  std::unique_ptr<GpuLlama> llama_;
   DeviceStore store_;
   TensorValues host_;  // where θ is read to
   const int64_t micro_batches_;

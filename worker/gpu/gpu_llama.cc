@@ -77,7 +77,6 @@ class LlamaOf final : public GpuLlama {
   Arena::Place cosines_ = 0, sines_ = 0;
   Arena::Place dstream_ = 0, dnormed_ = 0, dqkv_ = 0, dattended_ = 0, dgate_up_ = 0, dactivated_ = 0, partials_ = 0,
                scores_ = 0;
-  std::vector<float> tables_[2];
   std::deque<std::vector<float>> loss_rows_;  // of each batch since the last Loss; addresses stay
   offload::Device::Event losses_here_;
 };
@@ -165,15 +164,18 @@ template <typename T>
 void LlamaOf<T>::FillRopeTables() {
   const std::vector<double> frequencies =
       RopeFrequencies(shape_.attention.head_size, config_.rope_theta, config_.rope_scaling);
+  std::vector<float> cosines, sines;
   for (int64_t position = 0; position < shape_.attention.sequence; ++position) {
     for (const double frequency : frequencies) {
-      tables_[0].push_back(static_cast<float>(std::cos(static_cast<double>(position) * frequency)));
-      tables_[1].push_back(static_cast<float>(std::sin(static_cast<double>(position) * frequency)));
+      cosines.push_back(static_cast<float>(std::cos(static_cast<double>(position) * frequency)));
+      sines.push_back(static_cast<float>(std::sin(static_cast<double>(position) * frequency)));
     }
   }
   offload::Device& device = backend_->device();
-  device.CopyToDevice(Queue::kCompute, Floats(cosines_), tables_[0].data(), tables_[0].size() * kFloatBytes);
-  device.CopyToDevice(Queue::kCompute, Floats(sines_), tables_[1].data(), tables_[1].size() * kFloatBytes);
+  device.CopyToDevice(Queue::kCompute, Floats(cosines_), cosines.data(), cosines.size() * kFloatBytes);
+  device.CopyToDevice(Queue::kCompute, Floats(sines_), sines.data(), sines.size() * kFloatBytes);
+  device.Record(losses_here_, Queue::kCompute);
+  device.AwaitOnHost(losses_here_);
 }
 
 // ---- Parts of a block ----

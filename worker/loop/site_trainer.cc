@@ -2,14 +2,19 @@
 
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/check.h"
 #include "worker/gpu/device_trainer.h"
 #include "worker/gpu/fake_backend.h"
+#include "worker/ranks/rank_place.h"
 #ifdef CAUSEWAY_WITH_CUDA
 #include "worker/gpu/cuda/cuda_backend.h"
+#include "worker/ranks/cuda/cuda_stream_hooks.h"
+#include "worker/ranks/nccl_collectives.h"
 #endif
 
 namespace causeway::worker {
@@ -20,7 +25,7 @@ constexpr char kAuto[] = "auto", kCpu[] = "cpu", kFake[] = "fake";
 // The index of a GPU, or none where the device is no GPU.
 std::optional<int> GpuIndex(absl::string_view device) {
   int index = 0;
-  if (device == "cuda") return index;
+  if (device == "cuda" || device == kAuto) return ReadLocalRank(ProcessEnvironment);
   if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &index) && index >= 0) return index;
   return std::nullopt;
 }
@@ -29,11 +34,24 @@ std::optional<int> GpuIndex(absl::string_view device) {
 absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenGpu(const DeviceChoice& choice) {
   return MakeCudaBackend(GpuIndex(choice.device).value_or(0), choice.cuda_libs);
 }
+
+absl::StatusOr<std::unique_ptr<Collectives>> OpenNccl(const DeviceChoice& choice, const TrainerRanks& ranks) {
+  ASSIGN_OR_RETURN(const NcclApi* const nccl, LoadNccl());
+  ASSIGN_OR_RETURN(std::shared_ptr<StreamHooks> hooks, MakeCudaStreamHooks(GpuIndex(choice.device).value_or(0)));
+  return MakeNcclCollectives(*nccl, *ranks.values, std::move(hooks), TimeoutOf(ranks.timeout_s));
+}
 #else
+constexpr char kWithoutCuda[] =
+    "this causeway-worker was built without CUDA; expected a build of the cuda preset, or --device=cpu, on which the "
+    "GPUs "
+    "would lie idle";
+
 absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenGpu(const DeviceChoice&) {
-  return absl::UnavailableError(
-      "this causeway-worker was built without CUDA; expected a build of the cuda preset, or --device=cpu, on which the "
-      "GPUs would lie idle");
+  return absl::UnavailableError(kWithoutCuda);
+}
+
+absl::StatusOr<std::unique_ptr<Collectives>> OpenNccl(const DeviceChoice&, const TrainerRanks&) {
+  return absl::UnavailableError(kWithoutCuda);
 }
 #endif
 
@@ -94,12 +112,12 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
                                                    ": expected a run of model.kind llama, got synthetic; use "
                                                    "--device=cpu"));
   }
+  std::unique_ptr<Collectives> collectives;  // of gradients on GPUs; those of the fake device are on the host
   if (files.ranks.world() > 1 && choice.device != kFake) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device=", choice.device, ": expected a site of one rank on a GPU, got ", files.ranks.world()));
+    ASSIGN_OR_RETURN(collectives, OpenNccl(choice, files.ranks));
   }
   ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
-  return DeviceTrainer::Make(config, site, files, settings, std::move(backend));
+  return DeviceTrainer::Make(config, site, files, settings, std::move(backend), std::move(collectives));
 }
 
 }  // namespace causeway::worker

@@ -56,6 +56,7 @@ pid_t Start(const LaunchOptions& options, int rank, const std::string& rendezvou
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // should the launcher be killed
   if (getppid() != launcher) _exit(kCannotStart);
   if (!cores.empty()) BindTo(cores);
+  setenv("LOCAL_RANK", std::to_string(rank).c_str(), /*overwrite=*/1);  // the GPU that it takes
   execv("/proc/self/exe", argv.data());
   std::fprintf(stderr, "rank %d cannot be started: %s\n", rank, std::strerror(errno));
   _exit(kCannotStart);

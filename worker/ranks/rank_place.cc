@@ -95,6 +95,15 @@ std::string FirstHost(const std::string& node_list) {
   return node_list.substr(0, bracket) + node_list.substr(bracket + 1, end - bracket - 1);
 }
 
+int ReadLocalRank(const Environment& environment) {
+  for (const char* const name : {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}) {
+    int rank = 0;
+    const std::optional<std::string> text = environment(name);
+    if (text && absl::SimpleAtoi(*text, &rank) && rank >= 0) return rank;
+  }
+  return 0;
+}
+
 absl::StatusOr<RankPlace> ReadRankPlace(const RankFlags& flags, const Environment& environment) {
   if (flags.rank >= 0 || flags.world >= 0) {
     if (flags.rank < 0 || flags.world < 0 || (flags.world > 1 && flags.rendezvous.empty())) {

@@ -38,6 +38,10 @@ std::optional<std::string> ProcessEnvironment(const std::string& name);
 // INVALID_ARGUMENT: what was expected, what came, and from where.
 absl::StatusOr<RankPlace> ReadRankPlace(const RankFlags& flags, const Environment& environment);
 
+// Which of this host's ranks the process is: LOCAL_RANK (torchrun, --nproc), SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK;
+// 0 where none is set. A rank takes the GPU of that number.
+int ReadLocalRank(const Environment& environment);
+
 // The first host of Slurm's "node[03-05,9],other".
 std::string FirstHost(const std::string& node_list);
 

@@ -27,7 +27,7 @@ void DataParallel::FinalFrom(int64_t first) {
   if (world() == 1) return;
   while (reduced_from_ - first >= bucket_values_ || (first == 0 && reduced_from_ > 0)) {
     const int64_t begin = std::max<int64_t>(0, reduced_from_ - bucket_values_);
-    last_ = ranks_.values->AllReduce(gradients_.subspan(begin, reduced_from_ - begin));
+    last_ = ranks_.gradients()->AllReduce(gradients_.subspan(begin, reduced_from_ - begin));
     reduced_from_ = begin;
   }
 }
@@ -35,7 +35,7 @@ void DataParallel::FinalFrom(int64_t first) {
 absl::Status DataParallel::Finish() {
   FinalFrom(0);
   if (last_ == 0) return absl::OkStatus();
-  return RankFailure(ranks_.values->Await(last_, TimeoutOf(ranks_.timeout_s)));
+  return RankFailure(ranks_.gradients()->Await(last_, TimeoutOf(ranks_.timeout_s)));
 }
 
 absl::StatusOr<std::vector<RankStep>> DataParallel::Share(RankStep mine) {
@@ -57,7 +57,8 @@ void DataParallel::Note(const std::vector<RankStep>& steps) {
     AddToLateMean(steps[rank].compute_s, late_step_s_[rank]);
     stop_requested_ = stop_requested_ || steps[rank].stop_requested;
   }
-  const int64_t sent = ranks_.values->sent_bytes();
+  int64_t sent = ranks_.values->sent_bytes();
+  if (ranks_.device_values != nullptr) sent += ranks_.device_values->sent_bytes();
   const auto slowest = std::ranges::max_element(late_step_s_);
   progress_ = {.ranks = world(),
                .hosts = ranks_.hosts,

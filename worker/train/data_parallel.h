@@ -26,11 +26,13 @@ namespace causeway::worker {
 
 // The ranks of the site that a trainer is one of. No values: it trains alone.
 struct TrainerRanks {
-  Collectives* values = nullptr;              // outlives the trainer
-  int64_t hosts = 1;                          // that they are on
-  double timeout_s = 600;                     // for a rank that says nothing
+  Collectives* values = nullptr;         // on the host; outlives the trainer
+  Collectives* device_values = nullptr;  // the same ranks, for gradients in device memory; null: they are on the host
+  int64_t hosts = 1;                     // that they are on
+  double timeout_s = 600;                // for a rank that says nothing
   std::function<bool()> stop_requested = {};  // of this rank
 
+  Collectives* gradients() const { return device_values == nullptr ? values : device_values; }
   int rank() const { return values == nullptr ? 0 : values->rank(); }
   int world() const { return values == nullptr ? 1 : values->world(); }
 };

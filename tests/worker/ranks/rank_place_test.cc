@@ -43,6 +43,17 @@ TEST(RankPlace, UnderTorchrunIsBesideThePortOfItsAgent) {
   EXPECT_EQ(Described(Read({}, torchrun)), "3 of 8 at node0:4001");
 }
 
+TEST(RankPlace, TheLocalRankIsTheLaunchers) {
+  const auto with = [](const std::string& name, const std::string& value) {
+    return ReadLocalRank([=](const std::string& asked) { return asked == name ? std::optional(value) : std::nullopt; });
+  };
+  EXPECT_EQ(with("LOCAL_RANK", "3"), 3);
+  EXPECT_EQ(with("SLURM_LOCALID", "2"), 2);
+  EXPECT_EQ(with("OMPI_COMM_WORLD_LOCAL_RANK", "1"), 1);
+  EXPECT_EQ(with("LOCAL_RANK", "many"), 0);
+  EXPECT_EQ(with("RANK", "5"), 0);
+}
+
 TEST(RankPlace, InAStepOfSlurmIsAtItsFirstHostAtAPortOfTheStep) {
   Variables slurm = {{"SLURM_PROCID", "1"},
                      {"SLURM_NTASKS", "16"},
