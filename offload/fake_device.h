@@ -4,12 +4,14 @@
 
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "offload/device.h"
 #include "offload/fake_queues.h"
@@ -23,21 +25,37 @@ class FakeDevice : public Device {
 
   FakeDevice(Runs runs, uint64_t seed) : queues_(runs, seed) {}
 
-  // From here on these waits are forgotten: what a test does not notice then, it does not test.
+  // From here on these waits are forgotten: what a test does not notice then, it does not test. Those of the host are
+  // by event alone.
   void Forget(const Wait& wait) { forgotten_.insert(wait); }
+  void ForgetOnHost(Event event) { forgotten_on_host_.insert(event); }
   const std::set<Wait>& waits() const { return waits_; }
+  const std::set<Event>& waits_on_host() const { return waits_on_host_; }
+
+  // The device has this much memory; without a call, it has no end.
+  void SetMemory(size_t bytes) { free_ = bytes; }
 
   // Anything else that runs on the device: backward, forward.
   void Launch(offload::Queue queue, std::function<void()> work) { queues_.Launch(queue, std::move(work)); }
 
   std::string name() const override { return "fake"; }
   absl::StatusOr<void*> Allocate(size_t bytes) override {
+    if (bytes > free_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(name(), " has no room for ", bytes, " bytes: ", free_, " are free"));
+    }
+    free_ -= bytes;
     auto memory = std::make_unique<std::vector<char>>(bytes, '\xff');  // NaN
     void* data = memory->data();
     memory_[data] = std::move(memory);
     return data;
   }
-  void Free(void* memory) override { memory_.erase(memory); }
+  void Free(void* memory) override {
+    const auto found = memory_.find(memory);
+    if (found == memory_.end()) return;
+    free_ += found->second->size();
+    memory_.erase(found);
+  }
   absl::Status Pin(void* host, size_t) override {
     CHECK(pinned_.insert(host).second);
     return absl::OkStatus();
@@ -62,7 +80,10 @@ class FakeDevice : public Device {
     waits_.insert({queue, event});
     if (!forgotten_.contains({queue, event})) queues_.Await(queue, event);
   }
-  void AwaitOnHost(Event event) override { queues_.AwaitOnHost(event); }
+  void AwaitOnHost(Event event) override {
+    waits_on_host_.insert(event);
+    if (!forgotten_on_host_.contains(event)) queues_.AwaitOnHost(event);
+  }
 
   absl::Status status() const override { return absl::OkStatus(); }
 
@@ -70,6 +91,8 @@ class FakeDevice : public Device {
   std::map<void*, std::unique_ptr<std::vector<char>>> memory_;
   std::set<void*> pinned_;
   std::set<Wait> waits_, forgotten_;
+  std::set<Event> waits_on_host_, forgotten_on_host_;
+  size_t free_ = std::numeric_limits<size_t>::max();
   FakeQueues queues_;  // last: its threads run what is queued
 };
 

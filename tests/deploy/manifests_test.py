@@ -198,12 +198,13 @@ class Gpus(unittest.TestCase):
     def ended(self, words, **environment):
         return subprocess.run(words, env=self.environment | environment, capture_output=True, text=True)
 
-    def test_of_compose_the_gpu_profile_names_the_one_to_use(self):
-        service = compose("worker.compose.yaml", SITE)["services"]["worker-gpu"]
+    def test_the_gpu_profile_of_compose_asks_for_a_gpu_and_is_not_started_again_without_one(self):
+        services = compose("worker.compose.yaml", SITE)["services"]
+        service = services["worker-gpu"]
         self.assertEqual(["gpu"], service["profiles"])
-        done = self.ended(deploy_files.compose_command(service))
-        self.assertEqual((2, ""), (done.returncode, done.stdout))
-        self.assertIn("expected --profile cpu, got --profile gpu: this version trains on CPUs only", done.stderr)
+        first, device, *rest = deploy_files.compose_command(service)
+        self.assertEqual(("causeway-worker", "--device=cuda"), (first, device))
+        self.assertEqual(deploy_files.compose_command(services["worker"])[1:], rest)
         self.assertEqual("no", service["restart"])  # it would end in the same way again
         self.assertNotIn("deploy", service)  # an engine without GPUs would fail before, with words of its own
 

@@ -88,6 +88,7 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
     llama_->Backward(optimizer_->computed(), gradients, parallel_.scale() / static_cast<float>(micro_batches_));
   }
   RankStep mine{.tokens = static_cast<int64_t>(batch.tokens.size())};
+  ASSIGN_OR_RETURN(mine.loss, llama_->Loss());  // known before backward is over
   if (parallel_.world() > 1) {
     RETURN_IF_ERROR(optimizer_->SumOfSquares(t).status());  // all are there, and finite
     mine.compute_s = core::SystemClock().SecondsSince(begin);
@@ -95,7 +96,6 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
     RETURN_IF_ERROR(parallel_.Finish());
   }
   ASSIGN_OR_RETURN(mine.sum_of_squares, optimizer_->SumOfSquares(t));
-  ASSIGN_OR_RETURN(mine.loss, llama_->Loss());
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps, parallel_.Share(mine));
   optimizer_->Step(t, SharedSquares(steps));
   RETURN_IF_ERROR(backend_->device().status());

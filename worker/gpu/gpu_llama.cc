@@ -1,9 +1,9 @@
 #include "worker/gpu/gpu_llama.h"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -11,8 +11,8 @@
 #include "worker/gpu/gpu_attention.h"
 #include "worker/gpu/gpu_batch.h"
 #include "worker/gpu/gpu_layers.h"
+#include "worker/gpu/gpu_rope.h"
 #include "worker/train/llama_block.h"
-#include "worker/train/llama_layers.h"
 
 namespace causeway::worker {
 namespace {
@@ -20,6 +20,37 @@ namespace {
 using offload::Queue;
 
 constexpr int64_t kFloatBytes = sizeof(float);
+
+// The losses of the rows of some batches, on their way to the host.
+class LossRows {
+ public:
+  explicit LossRows(offload::Device* device) : device_(device), here_(device->MakeEvent()) {}
+
+  void Copy(const float* losses, int64_t rows) {
+    if (++batches_ > rows_.size()) rows_.emplace_back(rows);
+    device_->CopyToHost(Queue::kCompute, rows_[batches_ - 1].data(), losses, rows * kFloatBytes);
+    device_->Record(here_, Queue::kCompute);
+  }
+
+  // Of all rows since the last call; waits for them.
+  absl::StatusOr<double> Mean() {
+    device_->AwaitOnHost(here_);
+    RETURN_IF_ERROR(device_->status());
+    double sum = 0, count = 0;
+    for (size_t i = 0; i < batches_; ++i) {
+      sum = std::accumulate(rows_[i].begin(), rows_[i].end(), sum);
+      count += static_cast<double>(rows_[i].size());
+    }
+    batches_ = 0;
+    return sum / count;
+  }
+
+ private:
+  offload::Device* const device_;
+  std::deque<std::vector<float>> rows_;  // of each batch; addresses stay
+  size_t batches_ = 0;
+  offload::Device::Event here_;
+};
 
 // Computes with values of T.
 template <typename T>
@@ -31,7 +62,7 @@ class LlamaOf final : public GpuLlama {
   void Begin(const Batch& batch) override { batch_.Copy(batch); }
   void Forward(const void* parameters) override;
   void Backward(const void* parameters, float* gradients, float scale) override;
-  absl::StatusOr<double> Loss() override;
+  absl::StatusOr<double> Loss() override { return loss_rows_.Mean(); }
   const Arena& arena() const override { return arena_; }
 
  private:
@@ -42,7 +73,6 @@ class LlamaOf final : public GpuLlama {
 
   void Plan();
   Block PlanBlock(int64_t layer);
-  void FillRopeTables();
 
   T* At(Arena::Place place) const { return arena_.At<T>(place); }
   float* Floats(Arena::Place place) const { return arena_.At<float>(place); }
@@ -56,7 +86,6 @@ class LlamaOf final : public GpuLlama {
     layers_.Norm(At(x), w, At(y), Floats(scale));
   }
   void SwiGlu(const Block& block);
-  void Rotate(T* qkv, float sign);
   void BlockForward(int64_t layer, const T* parameters, T* output);
   // Makes again what the forward pass did not keep.
   void Remake(int64_t layer, const T* parameters);
@@ -72,13 +101,12 @@ class LlamaOf final : public GpuLlama {
   std::vector<int64_t> firsts_;  // of each tensor in the flat arrays
   Arena arena_;
   GpuBatch batch_;
+  GpuRope<T> rope_;
   std::vector<Block> blocks_;
   Arena::Place output_ = 0, normed_output_ = 0, output_scale_ = 0, logits_ = 0, losses_ = 0, remade_ = 0;
-  Arena::Place cosines_ = 0, sines_ = 0;
   Arena::Place dstream_ = 0, dnormed_ = 0, dqkv_ = 0, dattended_ = 0, dgate_up_ = 0, dactivated_ = 0, partials_ = 0,
                scores_ = 0;
-  std::deque<std::vector<float>> loss_rows_;  // of each batch since the last Loss; addresses stay
-  offload::Device::Event losses_here_;
+  LossRows loss_rows_;
 };
 
 template <typename T>
@@ -89,14 +117,15 @@ LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, Com
       backend_(backend),
       layers_({shape_.rows(), shape_.hidden, shape_.norm_epsilon}, backend),
       attention_(shape_.attention, backend),
-      batch_(shape_.rows(), &arena_, backend) {
+      batch_(shape_.rows(), &arena_, backend),
+      rope_(config, shape_.attention, &arena_, backend),
+      loss_rows_(&backend->device()) {
   int64_t first = 0;
   for (const core::TensorSpec& spec : core::LlamaManifest(config)) {
     firsts_.push_back(first);
     first += spec.NumValues();
   }
   Plan();
-  losses_here_ = backend->device().MakeEvent();
 }
 
 template <typename T>
@@ -104,7 +133,7 @@ absl::Status LlamaOf<T>::Allocate() {
   RETURN_IF_ERROR(arena_.Allocate(backend_->device()));
   attention_.SetBuffers(arena_.At<char>(scores_));
   layers_.SetBuffer(Floats(partials_));
-  FillRopeTables();
+  rope_.Fill();
   return absl::OkStatus();
 }
 
@@ -149,8 +178,6 @@ void LlamaOf<T>::Plan() {
   remade_ = recompute_ == Recompute::kBlock ? values("activations", rows * hidden) : output_;
   logits_ = values("logits", rows * config_.vocab_size);
   losses_ = floats("logits", rows);
-  const int64_t table = shape_.attention.sequence * shape_.attention.head_size / 2;
-  for (Arena::Place* place : {&cosines_, &sines_}) *place = floats("tables", table);
   constexpr char kGradients[] = "gradients of activations";
   for (Arena::Place* place : {&dstream_, &dnormed_, &dattended_}) *place = values(kGradients, rows * hidden);
   dqkv_ = values(kGradients, rows * qkv_size());
@@ -160,44 +187,12 @@ void LlamaOf<T>::Plan() {
   scores_ = arena_.Add("attention", GpuAttention<T>::BufferBytes(shape_.attention));
 }
 
-template <typename T>
-void LlamaOf<T>::FillRopeTables() {
-  const std::vector<double> frequencies =
-      RopeFrequencies(shape_.attention.head_size, config_.rope_theta, config_.rope_scaling);
-  std::vector<float> cosines, sines;
-  for (int64_t position = 0; position < shape_.attention.sequence; ++position) {
-    for (const double frequency : frequencies) {
-      cosines.push_back(static_cast<float>(std::cos(static_cast<double>(position) * frequency)));
-      sines.push_back(static_cast<float>(std::sin(static_cast<double>(position) * frequency)));
-    }
-  }
-  offload::Device& device = backend_->device();
-  device.CopyToDevice(Queue::kCompute, Floats(cosines_), cosines.data(), cosines.size() * kFloatBytes);
-  device.CopyToDevice(Queue::kCompute, Floats(sines_), sines.data(), sines.size() * kFloatBytes);
-  device.Record(losses_here_, Queue::kCompute);
-  device.AwaitOnHost(losses_here_);
-}
-
 // ---- Parts of a block ----
 
 template <typename T>
 void LlamaOf<T>::SwiGlu(const Block& block) {
   Launch(SwiGluKernel<T>{
       .gate_up = At(block.gate_up), .y = At(block.activated), .rows = shape_.rows(), .size = shape_.intermediate});
-}
-
-template <typename T>
-void LlamaOf<T>::Rotate(T* qkv, float sign) {
-  const AttentionShape& attention = shape_.attention;
-  Launch(RopeKernel<T>{.x = qkv,
-                       .cosines = Floats(cosines_),
-                       .sines = Floats(sines_),
-                       .rows = shape_.rows(),
-                       .stride = qkv_size(),
-                       .heads = attention.heads + attention.kv_heads,
-                       .half = attention.head_size / 2,
-                       .sequence = attention.sequence,
-                       .sign = sign});
 }
 
 // ---- Blocks ----
@@ -211,7 +206,7 @@ void LlamaOf<T>::BlockForward(int64_t layer, const T* parameters, T* output) {
 
   Norm(block.input, w(kInputNorm), block.normed_input, block.input_scale);
   layers_.Linear(hidden, qkv_size(), At(block.normed_input), w(kQ), At(block.qkv), 0);
-  Rotate(At(block.qkv), 1);
+  rope_.Rotate(At(block.qkv), 1);
   attention_.Forward(At(block.qkv), At(block.attended));
   copy(At(block.input), At(block.middle));
   layers_.Linear(hidden, hidden, At(block.attended), w(kO), At(block.middle), 1);
@@ -254,7 +249,7 @@ void LlamaOf<T>::BlockBackward(int64_t layer, const T* parameters, float* gradie
   layers_.LinearBackwardInput(hidden, hidden, dstream, w(kO), At(dattended_));
   layers_.LinearBackwardWeight(hidden, hidden, dstream, At(block.attended), dw(kO));
   attention_.Backward(At(block.qkv), At(dattended_), At(dqkv_));
-  Rotate(At(dqkv_), -1);
+  rope_.Rotate(At(dqkv_), -1);
   layers_.LinearBackwardInput(hidden, qkv_size(), At(dqkv_), w(kQ), At(dnormed_));
   layers_.LinearBackwardWeight(hidden, qkv_size(), At(dqkv_), At(block.normed_input), dw(kQ));
   layers_.NormBackward(At(dnormed_), At(block.input), w(kInputNorm), Floats(block.input_scale), dstream,
@@ -289,10 +284,7 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
                              .rows = rows,
                              .vocab = vocab,
                              .factor = scale / static_cast<float>(rows)});
-  offload::Device& device = backend_->device();
-  std::vector<float>& losses = loss_rows_.emplace_back(rows);
-  device.CopyToHost(Queue::kCompute, losses.data(), Floats(losses_), rows * kFloatBytes);
-  device.Record(losses_here_, Queue::kCompute);
+  loss_rows_.Copy(Floats(losses_), rows);
 
   T* const dstream = At(dstream_);
   layers_.LinearBackwardInput(hidden, vocab, At(logits_), parameters + firsts_[head()], At(dnormed_));
@@ -310,17 +302,6 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
                                     .dw = gradients,
                                     .occurring = batch_.num_occurring(),
                                     .size = hidden});
-}
-
-template <typename T>
-absl::StatusOr<double> LlamaOf<T>::Loss() {
-  backend_->device().AwaitOnHost(losses_here_);
-  RETURN_IF_ERROR(backend_->device().status());
-  double sum = 0;
-  for (const std::vector<float>& batch : loss_rows_) sum = std::accumulate(batch.begin(), batch.end(), sum);
-  const auto batches = static_cast<double>(loss_rows_.size());
-  loss_rows_.clear();
-  return sum / (batches * static_cast<double>(shape_.rows()));
 }
 
 template <typename T>

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "core/layout.h"
+#include "core/model_manifest.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "tests/worker/train/test_values.h"
 #include "worker/gpu/fake_backend.h"
@@ -107,6 +109,61 @@ TEST(DeviceTrainerTest, NoOrderChangesABitOfIt) {
     Train(*other, 1, 10);
     EXPECT_TRUE(Parameters(*other) == Parameters(*first)) << seed;
   }
+}
+
+// Trains on a device whose queues run nothing before the host waits, with some of its waits forgotten: θ and the
+// losses.
+std::vector<float> TrainedWithout(const std::set<offload::Device::Event>& forgotten,
+                                  std::set<offload::Device::Event>* waits = nullptr) {
+  constexpr uint64_t kLazy = 4;  // FakeQueues runs what it must
+  core::RunConfig config = TinyRun();
+  config.inner.micro_batches = 2;
+  auto backend = std::make_unique<FakeBackend>(kLazy);
+  offload::FakeDevice& device = backend->device();
+  for (const auto event : forgotten) device.ForgetOnHost(event);
+  auto trainer = DeviceTrainer::Make(config, "eu", {.data_path = Text()}, {}, std::move(backend));
+  if (!trainer.ok()) return {};
+  std::vector<float> losses;
+  for (core::Step t = 1; t <= 3; ++t) {
+    const auto result = (*trainer)->Step(t);
+    if (!result.ok()) return {};
+    losses.push_back(static_cast<float>(result->loss));
+  }
+  if (waits != nullptr) *waits = device.waits_on_host();
+  std::vector<float> all = Parameters(**trainer);
+  all.insert(all.end(), losses.begin(), losses.end());
+  return all;
+}
+
+TEST(DeviceTrainerTest, EachWaitOfTheHostThatIsForgottenIsNoticed) {
+  std::set<offload::Device::Event> waits;
+  const std::vector<float> whole = TrainedWithout({}, &waits);
+  EXPECT_GE(waits.size(), 3u);
+  for (const auto event : waits) EXPECT_FALSE(TrainedWithout({event}) == whole) << "event " << event;
+}
+
+TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSaysWhatItNeeds) {
+  core::RunConfig config = TinyRun();
+  const auto with = [&](size_t bytes) {
+    auto backend = std::make_unique<FakeBackend>();
+    backend->device().SetMemory(bytes);
+    return DeviceTrainer::Make(config, "eu", {.data_path = Text()}, {}, std::move(backend));
+  };
+  const auto needed = [&](Recompute recompute) {
+    FakeBackend backend;
+    const auto llama = GpuLlama::Make(
+        config.llama,
+        {.batch_rows = config.inner.batch_size, .sequence = config.sequence_length(), .recompute = recompute},
+        &backend);
+    const auto optimizer =
+        DeviceOptimizer::Make(config, core::LlamaManifest(config.llama), ValueType::kFloat32, &backend);
+    return static_cast<size_t>((*llama)->arena().bytes() + (*optimizer)->arena().bytes());
+  };
+  EXPECT_TRUE(with(needed(Recompute::kBlock)).ok());
+  const absl::Status status = with(needed(Recompute::kBlock) - 1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(HasSubstr("fake has no room for "), HasSubstr("; the trainer needs activations ")));
 }
 
 TEST(DeviceTrainerTest, ASavedOneGoesOnWithTheSameBitsAndOnTheCpuToo) {

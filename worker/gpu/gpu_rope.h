@@ -1,0 +1,36 @@
+// RoPE on a device: tables of the angles of each position, and the rotation of packed rows |q|k|v|.
+//
+// The reference is worker/train/llama_layers.h. One owner thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/llama_config.h"
+#include "worker/gpu/arena.h"
+#include "worker/gpu/compute_backend.h"
+#include "worker/train/attention.h"
+
+namespace causeway::worker {
+
+template <typename T>
+class GpuRope {
+ public:
+  // The tables' memory is the arena's.
+  GpuRope(const core::LlamaConfig& config, const AttentionShape& shape, Arena* arena, ComputeBackend* backend);
+
+  void Fill();  // once the arena has its memory
+
+  // Turns q and k in place by their rows' angles, or back with sign −1.
+  void Rotate(T* qkv, float sign) const;
+
+ private:
+  const AttentionShape shape_;
+  Arena* const arena_;
+  ComputeBackend* const backend_;
+  std::vector<float> cosines_,
+      sines_;  // [sequence, head_size / 2]; stay, for they are copied when the queue gets there
+  Arena::Place cosines_place_, sines_place_;
+};
+
+}  // namespace causeway::worker
