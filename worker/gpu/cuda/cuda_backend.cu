@@ -22,6 +22,8 @@ using offload::Queue;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr int64_t kMostBlocks = int64_t{1} << 20;
 
+cudaDataType_t TypeOf(ValueType type) { return type == ValueType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
+
 class CudaBackend final : public ComputeBackend {
  public:
   CudaBackend(std::unique_ptr<offload::CudaDevice> device, const CublasLt* blas)
@@ -36,7 +38,8 @@ class CudaBackend final : public ComputeBackend {
 
  private:
   // The algorithm that is taken depends on these.
-  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, int64_t, bool>;
+  using Shape =
+      std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, int64_t, bool, ValueType, ValueType>;
 
   cudaStream_t StreamOf(Queue queue) const { return static_cast<cudaStream_t>(device_->StreamOf(queue)); }
   // Keeps the first error; false if there is one.
@@ -68,7 +71,7 @@ bool CudaBackend::Done(cublasStatus_t result, absl::string_view what) {
 // cuBLASLt's matrices are column-major: a row-major one is its own transpose there, so that it computes Cᵀ = Bᵀ · Aᵀ.
 void CudaBackend::Gemm(Queue queue, const GemmJob& job) {
   if (!device_->status().ok()) return;
-  CHECK(job.a.type == ValueType::kFloat32 && job.b.type == ValueType::kFloat32 && job.c.type == ValueType::kFloat32);
+  CHECK(job.a.type == job.b.type);
   cublasLtMatmulDesc_t product = nullptr;
   if (!Done(blas_.desc_create(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product")) return;
   const cublasOperation_t of_a = job.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -76,19 +79,30 @@ void CudaBackend::Gemm(Queue queue, const GemmJob& job) {
   blas_.desc_set(product, CUBLASLT_MATMUL_DESC_TRANSA, &of_b, sizeof(of_b));
   blas_.desc_set(product, CUBLASLT_MATMUL_DESC_TRANSB, &of_a, sizeof(of_a));
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
-  const auto layout = [&](cublasLtMatrixLayout_t& made, int64_t rows, int64_t columns, int64_t stride, int64_t step) {
-    blas_.layout_create(&made, CUDA_R_32F, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), stride);
+  const auto layout = [&](cublasLtMatrixLayout_t& made, const DeviceMatrix& matrix, int64_t rows, int64_t columns,
+                          int64_t step) {
+    blas_.layout_create(&made, TypeOf(matrix.type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
+                        matrix.stride);
     const auto batch = static_cast<int32_t>(job.batch);
     blas_.layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof(batch));
     blas_.layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof(step));
   };
-  layout(first, job.b.transposed ? job.k : job.n, job.b.transposed ? job.n : job.k, job.b.stride, job.b_step);
-  layout(second, job.a.transposed ? job.m : job.k, job.a.transposed ? job.k : job.m, job.a.stride, job.a_step);
-  layout(result, job.n, job.m, job.c.stride, job.c_step);
+  layout(first, job.b, job.b.transposed ? job.k : job.n, job.b.transposed ? job.n : job.k, job.b_step);
+  layout(second, job.a, job.a.transposed ? job.m : job.k, job.a.transposed ? job.k : job.m, job.a_step);
+  layout(result, job.c, job.n, job.m, job.c_step);
 
-  const Shape shape{
-      job.m,     job.n,        job.k, job.a.stride, job.b.stride, job.c.stride, job.a.transposed, job.b.transposed,
-      job.batch, job.beta != 0};
+  const Shape shape{job.m,
+                    job.n,
+                    job.k,
+                    job.a.stride,
+                    job.b.stride,
+                    job.c.stride,
+                    job.a.transposed,
+                    job.b.transposed,
+                    job.batch,
+                    job.beta != 0,
+                    job.a.type,
+                    job.c.type};
   auto found = algorithms_.find(shape);
   if (found == algorithms_.end()) {
     cublasLtMatmulPreference_t preference = nullptr;

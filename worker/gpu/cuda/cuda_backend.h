@@ -1,4 +1,5 @@
-// A GPU as a ComputeBackend: kernels by their own text (worker/gpu/kernels), matrix products by cuBLASLt in float32.
+// A GPU as a ComputeBackend: kernels by their own text (worker/gpu/kernels), matrix products by cuBLASLt, of float32
+// or of bfloat16 with float32 sums.
 //
 // cuBLASLt's algorithm for a shape is the first that its heuristic names; the same on the same device and library.
 // Errors are the device's (offload/cuda/cuda_device.h). One owner thread.

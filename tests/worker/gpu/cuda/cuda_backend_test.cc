@@ -8,6 +8,7 @@
 #include "tests/worker/train/test_values.h"
 #include "worker/gpu/cuda/cublas_lt.h"
 #include "worker/gpu/device_trainer.h"
+#include "worker/gpu/fake_backend.h"
 
 namespace causeway::worker {
 namespace {
@@ -38,6 +39,22 @@ TEST(CudaBackendTest, ItsLossIsTheCpusOverAHundredSteps) {
     const auto expected = (*cpu)->Step(t), got = (*gpu)->Step(t);
     ASSERT_TRUE(expected.ok() && got.ok()) << expected.status() << got.status();
     ASSERT_NEAR(got->loss, expected->loss, 1e-4 * expected->loss) << "step " << t;
+  }
+}
+
+TEST(CudaBackendTest, InBfloat16ItsLossIsThatOfTheFakeDevice) {
+  auto backend = MakeCudaBackend(0, "");
+  if (!backend.ok()) GTEST_SKIP() << backend.status();
+  const core::RunConfig config = TinyRun();
+  const std::string text = WriteTemporary("cuda_text.txt", SmallText(20'000));
+  const DeviceSettings settings{.type = ValueType::kBfloat16};
+  auto fake = DeviceTrainer::Make(config, "eu", {.data_path = text}, settings, std::make_unique<FakeBackend>());
+  auto gpu = DeviceTrainer::Make(config, "eu", {.data_path = text}, settings, *std::move(backend));
+  ASSERT_TRUE(fake.ok() && gpu.ok()) << fake.status() << gpu.status();
+  for (core::Step t = 1; t <= 20; ++t) {
+    const auto expected = (*fake)->Step(t), got = (*gpu)->Step(t);
+    ASSERT_TRUE(expected.ok() && got.ok()) << expected.status() << got.status();
+    ASSERT_NEAR(got->loss, expected->loss, 1e-2 * expected->loss) << "step " << t;
   }
 }
 
