@@ -52,7 +52,7 @@ using Kernel =
                  CausalSoftmaxKernel<F32>, CausalSoftmaxKernel<B16>, SoftmaxBackwardKernel<F32>,
                  SoftmaxBackwardKernel<B16>, ClassifierKernel<F32>, ClassifierKernel<B16>, FillKernel<F32>,
                  FillKernel<B16>, CopyKernel<F32, F32>, CopyKernel<B16, B16>, CopyKernel<F32, B16>, AddPartialsKernel,
-                 SumOfSquaresKernel, MixKernel, RebaseKernel>;
+                 SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel>;
 
 class ComputeBackend {
  public:

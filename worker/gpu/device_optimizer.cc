@@ -19,14 +19,14 @@ constexpr int64_t kSumShares = 256;
 absl::StatusOr<std::unique_ptr<DeviceOptimizer>> DeviceOptimizer::Make(const core::RunConfig& config,
                                                                        const core::Manifest& manifest, ValueType type,
                                                                        ComputeBackend* backend) {
-  if (config.inner.optimizer != core::InnerOptimizerKind::kAdamW) {
+  if (config.inner.optimizer == core::InnerOptimizerKind::kOnebitAdam) {
     return absl::InvalidArgumentError(absl::StrCat("--device=", backend->device().name(),
-                                                   ": expected inner.optimizer: adamw, which is what devices have yet, "
-                                                   "got another one; use --device=cpu"));
+                                                   ": expected inner.optimizer: adamw or sgd, which are what devices "
+                                                   "have yet, got onebit_adam; use --device=cpu"));
   }
   std::unique_ptr<DeviceOptimizer> optimizer(new DeviceOptimizer(config, manifest, type, backend));
   RETURN_IF_ERROR(optimizer->arena_.Allocate(backend->device()));
-  for (int which : {0, 1}) {
+  for (int which = 0; which < optimizer->num_moments(); ++which) {
     backend->Launch(Queue::kCompute, FillKernel<float>{optimizer->moments(which), optimizer->count_, 0});
   }
   return optimizer;
@@ -49,7 +49,7 @@ DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Mani
   parameters_ = arena_.Add("parameters", bytes);
   gradients_ = arena_.Add("gradients", bytes);
   computed_ = type == ValueType::kFloat32 ? parameters_ : arena_.Add("parameters", count_ * BytesOf(type));
-  for (Arena::Place& place : moments_) place = arena_.Add("optimizer state", bytes);
+  for (int which = 0; which < num_moments(); ++which) moments_[which] = arena_.Add("optimizer state", bytes);
   sums_ = arena_.Add("optimizer state", kSumShares * static_cast<int64_t>(sizeof(double)));
 }
 
@@ -99,9 +99,26 @@ void DeviceOptimizer::Step(core::Step t, double sum_of_squares) {
                                  .beta2 = config_.beta2,
                                  .weight_decay = config_.weight_decay,
                                  .gradient_scale = ClipFactor(config_.clip, sum_of_squares)};
-  const offload::AdamWConstants decays = MakeConstants(adamw, steps_taken_);
-  adamw.weight_decay = 0;
-  const offload::AdamWConstants plain = MakeConstants(adamw, steps_taken_);
+  for (size_t i = 0; i < manifest_.size();) {
+    size_t end = i + 1;  // tensors of one rule, side by side
+    while (end < manifest_.size() && Decays(manifest_[end]) == Decays(manifest_[i])) ++end;
+    const int64_t last = end < manifest_.size() ? firsts_[end] : count_;
+    adamw.weight_decay = Decays(manifest_[i]) ? config_.weight_decay : 0;
+    StepPart(adamw, firsts_[i], last - firsts_[i]);
+    i = end;
+  }
+}
+
+void DeviceOptimizer::StepPart(const offload::AdamWParameters& adamw, int64_t first, int64_t count) {
+  if (num_moments() == 0) {
+    backend_->Launch(Queue::kCompute, SgdKernel{.gradient = gradients() + first,
+                                                .parameters = parameters() + first,
+                                                .count = count,
+                                                .minus_lr = static_cast<float>(-adamw.lr),
+                                                .minus_decay = static_cast<float>(-adamw.lr * adamw.weight_decay),
+                                                .gradient_scale = adamw.gradient_scale});
+    return Changed(first, count);
+  }
   const offload::AdamWArrays all{
       .gradient = gradients(),
       .first_moment = moments(0),
@@ -109,19 +126,13 @@ void DeviceOptimizer::Step(core::Step t, double sum_of_squares) {
       .parameters = parameters(),
       .bfloat16_copy = type_ == ValueType::kFloat32 ? nullptr : static_cast<uint16_t*>(computed()),
       .count = count_};
-  for (size_t i = 0; i < manifest_.size();) {
-    size_t end = i + 1;  // tensors of one rule, side by side
-    while (end < manifest_.size() && Decays(manifest_[end]) == Decays(manifest_[i])) ++end;
-    const int64_t last = end < manifest_.size() ? firsts_[end] : count_;
-    backend_->device().AdamW(Queue::kCompute, Decays(manifest_[i]) ? decays : plain,
-                             all.Part(firsts_[i], last - firsts_[i]));
-    i = end;
-  }
+  backend_->device().AdamW(Queue::kCompute, MakeConstants(adamw, steps_taken_), all.Part(first, count));
 }
 
 absl::Status DeviceOptimizer::AppendState(std::vector<formats::TensorData>& tensors,
                                           std::map<std::string, std::string>& metadata) {
   metadata[kStepsTaken] = absl::StrCat(steps_taken_);
+  if (num_moments() == 0) return absl::OkStatus();
   for (int which : {0, 1}) {
     TensorValues& values = host_moments_.emplace_back(manifest_);
     RETURN_IF_ERROR(Read(moments(which), values.Flat()));
@@ -132,6 +143,7 @@ absl::Status DeviceOptimizer::AppendState(std::vector<formats::TensorData>& tens
 
 absl::Status DeviceOptimizer::LoadState(const formats::SafetensorsFile& file) {
   ASSIGN_OR_RETURN(steps_taken_, ReadStepsTaken(file));
+  if (num_moments() == 0) return absl::OkStatus();
   TensorValues first(manifest_), second(manifest_);
   RETURN_IF_ERROR(ReadMoments(manifest_, file, first, second));
   RETURN_IF_ERROR(Write(first.Flat(), moments(0)));

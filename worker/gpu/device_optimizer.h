@@ -1,4 +1,4 @@
-// AdamW whose parameters, gradients and moments all lie on the device.
+// AdamW or SGD whose parameters, gradients and moments all lie on the device.
 //
 //   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW on the device at lr(t) ─► θ, and
 //   its copy in bfloat16 where the model computes with that
@@ -62,6 +62,9 @@ class DeviceOptimizer final : public OptimizerState {
                   ComputeBackend* backend);
 
   absl::Status Await();  // all that is queued
+  int num_moments() const { return config_.optimizer == core::InnerOptimizerKind::kSgd ? 0 : 2; }
+  // A step of parameters that take one rule.
+  void StepPart(const offload::AdamWParameters& adamw, int64_t first, int64_t count);
   float* moments(int which) const { return arena_.At<float>(moments_[which]); }
 
   const core::InnerConfig config_;

@@ -215,12 +215,26 @@ TEST(DeviceTrainerTest, TwoRanksTrainAsOne) {
   EXPECT_NEAR(losses[0], loss, 1e-4 * loss);
 }
 
+TEST(DeviceTrainerTest, SgdTakesTheCpusSteps) {
+  core::RunConfig config = TinyRun();
+  config.inner.optimizer = core::InnerOptimizerKind::kSgd;
+  config.inner.lr = 0.3;
+  const auto cpu = OnCpu(config), fake = OnFake(config);
+  const double expected = Train(*cpu, 1, 50);
+  EXPECT_NEAR(Train(*fake, 1, 50), expected, 1e-4 * expected);
+  const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + "_sgd.safetensors";
+  ASSERT_TRUE(fake->Save(path).ok());
+  ASSERT_TRUE(cpu->Load(path).ok());
+  EXPECT_EQ(Parameters(*cpu), Parameters(*fake));
+}
+
 TEST(DeviceTrainerTest, AnOptimizerThatDevicesLackIsRefused) {
   core::RunConfig config = TinyRun();
   config.inner.optimizer = core::InnerOptimizerKind::kOnebitAdam;
   const auto trainer = DeviceTrainer::Make(config, "eu", {.data_path = Text()}, {}, std::make_unique<FakeBackend>());
   EXPECT_EQ(trainer.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(trainer.status().message()), HasSubstr("--device=fake: expected inner.optimizer: adamw"));
+  EXPECT_THAT(std::string(trainer.status().message()),
+              HasSubstr("--device=fake: expected inner.optimizer: adamw or sgd"));
 }
 
 TEST(DeviceTrainerTest, AGradientThatIsNotFiniteIsNamedAndMovesNothing) {

@@ -57,6 +57,23 @@ struct SumOfSquaresKernel {
   }
 };
 
+// Plain SGD, as offload::SgdStep: p ← fma(p, −lr·wd, p) where there is decay, then p ← fma(g · scale, −lr, p).
+struct SgdKernel {
+  const float* gradient;
+  float* parameters;
+  int64_t count;
+  float minus_lr, minus_decay, gradient_scale;
+
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
+  template <typename Block>
+  CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    EachValue(block, count, [&](int64_t i) {
+      const float p = minus_decay == 0 ? parameters[i] : std::fma(parameters[i], minus_decay, parameters[i]);
+      parameters[i] = std::fma(gradient[i] * gradient_scale, minus_lr, p);
+    });
+  }
+};
+
 // θ ← fma(α, θ, (1 − α) W): core::MixAnchor.
 struct MixKernel {
   const float* anchor;
