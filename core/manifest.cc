@@ -53,6 +53,12 @@ int64_t TensorSpec::NumValues() const {
   return values;
 }
 
+std::vector<int64_t> FlatOffsets(const Manifest& manifest) {
+  std::vector<int64_t> offsets = {0};
+  for (const TensorSpec& spec : manifest) offsets.push_back(offsets.back() + spec.NumValues());
+  return offsets;
+}
+
 int64_t NumParameters(const Manifest& manifest) {
   int64_t total = 0;
   for (const TensorSpec& tensor : manifest) total += tensor.synced() ? tensor.NumValues() : 0;

@@ -35,6 +35,9 @@ using Manifest = std::vector<TensorSpec>;
 
 int64_t NumParameters(const Manifest& manifest);  // of the tensors that are synced
 
+// Where each tensor begins in one array of all their values, back to back in the manifest's order; last, where it ends.
+std::vector<int64_t> FlatOffsets(const Manifest& manifest);
+
 // What a coordinator accepts from anyone: unique names, positive dimensions, within limits.h; aliases of tensors that
 // are there and have their shape; at least one tensor that is synced.
 absl::Status ValidateManifest(const Manifest& manifest);

@@ -30,7 +30,7 @@ CAUSEWAY_MULTIVERSION
 void Rebase(float lr, std::span<const float> step, std::span<float> local) {
   CHECK(step.size() == local.size());
   const float minus_eta = -lr;
-  for (size_t i = 0; i < step.size(); ++i) local[i] = std::fma(minus_eta, step[i], local[i]);
+  for (size_t i = 0; i < step.size(); ++i) local[i] = RebasedValue(minus_eta, step[i], local[i]);
 }
 
 CAUSEWAY_MULTIVERSION
@@ -42,10 +42,7 @@ void MixAnchor(float alpha, std::span<const float> anchor, std::span<float> loca
     return;
   }
   const float anchor_weight = 1.0f - alpha;
-  for (size_t i = 0; i < anchor.size(); ++i) {
-    const float share = anchor_weight * anchor[i];
-    local[i] = std::fma(alpha, local[i], share);
-  }
+  for (size_t i = 0; i < anchor.size(); ++i) local[i] = MixedValue(alpha, anchor_weight, anchor[i], local[i]);
 }
 
 CAUSEWAY_MULTIVERSION

@@ -1,7 +1,10 @@
-// One value of core::OuterStep, for loops that do something else beside it: the arithmetic has one place. Pure.
+// One value of core::OuterStep, core::MixAnchor and core::Rebase, for loops that do something else beside it, and for
+// GPUs: the arithmetic has one place. Pure.
 #pragma once
 
 #include <cmath>
+
+#include "core/anywhere.h"
 
 namespace causeway::core {
 
@@ -9,6 +12,17 @@ inline void StepValue(float mu, float minus_eta, float g, float& v, float& w) {
   v = std::fma(mu, v, g);
   const float s = std::fma(mu, v, g);
   w = std::fma(minus_eta, s, w);
+}
+
+// θ ← fma(α, θ, (1 − α) W), where `anchor_weight` is 1 − α.
+CAUSEWAY_ANYWHERE float MixedValue(float alpha, float anchor_weight, float anchor, float local) {
+  const float share = anchor_weight * anchor;
+  return std::fma(alpha, local, share);
+}
+
+// θ ← fma(−η, s, θ).
+CAUSEWAY_ANYWHERE float RebasedValue(float minus_eta, float step, float local) {
+  return std::fma(minus_eta, step, local);
 }
 
 }  // namespace causeway::core

@@ -39,12 +39,10 @@ DeviceOptimizer::DeviceOptimizer(const core::RunConfig& config, const core::Mani
       manifest_(manifest),
       type_(type),
       backend_(backend),
+      firsts_(core::FlatOffsets(manifest)),
+      count_(firsts_.back()),
       done_(backend->device().MakeEvent()),
       host_sums_(kSumShares) {
-  for (const core::TensorSpec& spec : manifest) {
-    firsts_.push_back(count_);
-    count_ += spec.NumValues();
-  }
   const auto bytes = count_ * static_cast<int64_t>(sizeof(float));
   parameters_ = arena_.Add("parameters", bytes);
   gradients_ = arena_.Add("gradients", bytes);
@@ -102,9 +100,8 @@ void DeviceOptimizer::Step(core::Step t, double sum_of_squares) {
   for (size_t i = 0; i < manifest_.size();) {
     size_t end = i + 1;  // tensors of one rule, side by side
     while (end < manifest_.size() && Decays(manifest_[end]) == Decays(manifest_[i])) ++end;
-    const int64_t last = end < manifest_.size() ? firsts_[end] : count_;
     adamw.weight_decay = Decays(manifest_[i]) ? config_.weight_decay : 0;
-    StepPart(adamw, firsts_[i], last - firsts_[i]);
+    StepPart(adamw, firsts_[i], firsts_[end] - firsts_[i]);
     i = end;
   }
 }
@@ -133,6 +130,7 @@ absl::Status DeviceOptimizer::AppendState(std::vector<formats::TensorData>& tens
                                           std::map<std::string, std::string>& metadata) {
   metadata[kStepsTaken] = absl::StrCat(steps_taken_);
   if (num_moments() == 0) return absl::OkStatus();
+  host_moments_.clear();
   for (int which : {0, 1}) {
     TensorValues& values = host_moments_.emplace_back(manifest_);
     RETURN_IF_ERROR(Read(moments(which), values.Flat()));

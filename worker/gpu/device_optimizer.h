@@ -48,6 +48,8 @@ class DeviceOptimizer final : public OptimizerState {
   // Something else has changed these parameters.
   void Changed(int64_t first, int64_t count);
 
+  absl::Status Await();  // all that is queued
+
   // Whole arrays, to the host and back; wait until they are there.
   absl::Status Read(const float* from, std::span<float> to);
   absl::Status Write(std::span<const float> from, float* to);
@@ -61,7 +63,6 @@ class DeviceOptimizer final : public OptimizerState {
   DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, ValueType type,
                   ComputeBackend* backend);
 
-  absl::Status Await();  // all that is queued
   int num_moments() const { return config_.optimizer == core::InnerOptimizerKind::kSgd ? 0 : 2; }
   // A step of parameters that take one rule.
   void StepPart(const offload::AdamWParameters& adamw, int64_t first, int64_t count);
@@ -72,8 +73,8 @@ class DeviceOptimizer final : public OptimizerState {
   const core::Manifest manifest_;
   const ValueType type_;
   ComputeBackend* const backend_;
-  std::vector<int64_t> firsts_;
-  int64_t count_ = 0;
+  const std::vector<int64_t> firsts_;
+  const int64_t count_;
   Arena arena_;
   Arena::Place parameters_ = 0, gradients_ = 0, computed_ = 0, moments_[2] = {}, sums_ = 0;
   offload::Device::Event done_;

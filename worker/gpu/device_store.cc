@@ -26,10 +26,11 @@ std::vector<DeviceStore::Part> DeviceStore::PartsOf(const replica::UnitRanges& r
 }
 
 int64_t DeviceStore::BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) {
-  read_ = absl::OkStatus();
   for (const Part& part : PartsOf(ranges)) {
-    read_.Update(optimizer_->Read(optimizer_->parameters() + part.first, staging.subspan(part.at, part.count)));
+    backend_->device().CopyToHost(Queue::kCompute, staging.data() + part.at, optimizer_->parameters() + part.first,
+                                  static_cast<size_t>(part.count) * sizeof(float));
   }
+  read_ = optimizer_->Await();
   return 0;
 }
 

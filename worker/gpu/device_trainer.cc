@@ -90,7 +90,7 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
   RankStep mine{.tokens = static_cast<int64_t>(batch.tokens.size())};
   ASSIGN_OR_RETURN(mine.loss, llama_->Loss());  // known before backward is over
   if (parallel_.world() > 1) {
-    RETURN_IF_ERROR(optimizer_->SumOfSquares(t).status());  // all are there, and finite
+    RETURN_IF_ERROR(optimizer_->Await());  // the collectives wait for no queue
     mine.compute_s = core::SystemClock().SecondsSince(begin);
     parallel_.Begin({gradients, static_cast<size_t>(optimizer_->count())});
     RETURN_IF_ERROR(parallel_.Finish());

@@ -98,7 +98,7 @@ class LlamaOf final : public GpuLlama {
   ComputeBackend* const backend_;
   GpuLayers<T> layers_;
   GpuAttention<T> attention_;
-  std::vector<int64_t> firsts_;  // of each tensor in the flat arrays
+  const std::vector<int64_t> firsts_;  // of each tensor in the flat arrays
   Arena arena_;
   GpuBatch batch_;
   GpuRope<T> rope_;
@@ -117,14 +117,10 @@ LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, Com
       backend_(backend),
       layers_({shape_.rows(), shape_.hidden, shape_.norm_epsilon}, backend),
       attention_(shape_.attention, backend),
+      firsts_(core::FlatOffsets(core::LlamaManifest(config))),
       batch_(shape_.rows(), &arena_, backend),
       rope_(config, shape_.attention, &arena_, backend),
       loss_rows_(&backend->device()) {
-  int64_t first = 0;
-  for (const core::TensorSpec& spec : core::LlamaManifest(config)) {
-    firsts_.push_back(first);
-    first += spec.NumValues();
-  }
   Plan();
 }
 

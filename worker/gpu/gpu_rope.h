@@ -4,12 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "core/llama_config.h"
 #include "worker/gpu/arena.h"
 #include "worker/gpu/compute_backend.h"
 #include "worker/train/attention.h"
+#include "worker/train/llama_layers.h"
 
 namespace causeway::worker {
 
@@ -28,9 +28,8 @@ class GpuRope {
   const AttentionShape shape_;
   Arena* const arena_;
   ComputeBackend* const backend_;
-  std::vector<float> cosines_,
-      sines_;  // [sequence, head_size / 2]; stay, for they are copied when the queue gets there
-  Arena::Place cosines_place_, sines_place_;
+  const Rope tables_;  // stays, for it is copied when the queue gets there
+  Arena::Place cosines_, sines_;
 };
 
 }  // namespace causeway::worker

@@ -47,12 +47,16 @@ class Rope {
   void Rotate(int64_t rows, int64_t heads, float* x) const { Apply(rows, heads, 1.0f, x); }
   void RotateBackwardInput(int64_t rows, int64_t heads, float* dx) const { Apply(rows, heads, -1.0f, dx); }
 
+  // The tables, [sequence, half].
+  const std::vector<float>& cosines() const { return cosines_; }
+  const std::vector<float>& sines() const { return sines_; }
+
  private:
   void Apply(int64_t rows, int64_t heads, float sign, float* x) const;
 
   int64_t sequence_;
   int64_t half_;
-  std::vector<float> cosines_;  // [sequence, half]
+  std::vector<float> cosines_;
   std::vector<float> sines_;
 };
 

@@ -20,8 +20,7 @@ const uint8_t* At(const std::byte* bytes, int64_t offset) { return reinterpret_c
 MomentumExchange::MomentumExchange(const core::Manifest& manifest, TrainerRanks ranks,
                                    std::span<const float> second_moment, int64_t bucket_bytes)
     : ranks_(std::move(ranks)), second_moment_(second_moment), residual_(second_moment.size_bytes()) {
-  std::vector<int64_t> borders = {0};  // of the tensors
-  for (const core::TensorSpec& spec : manifest) borders.push_back(borders.back() + spec.NumValues());
+  const std::vector<int64_t> borders = core::FlatOffsets(manifest);
   CHECK(borders.back() == std::ssize(second_moment));
   const int64_t bucket_values = std::max<int64_t>(1, bucket_bytes / static_cast<int64_t>(sizeof(float)));
   const int world = ranks_.world();
@@ -140,7 +139,8 @@ absl::Status MomentumExchange::Average(Bucket& bucket) {
 
 absl::Status MomentumExchange::Finish() {
   if (ranks_.world() == 1) {
-    const std::span<float> residual = residual_.Values<float>();  // of a world before: it is not lost
+    if (!std::exchange(carries_, false)) return absl::OkStatus();
+    const std::span<float> residual = residual_.Values<float>();
     for (size_t i = 0; i < momentum_.size(); ++i) momentum_[i] += std::exchange(residual[i], 0.0f);
     return absl::OkStatus();
   }
@@ -202,6 +202,7 @@ void MomentumExchange::Restore(const State& state) {
   }
   // With one rank there is no second leg: what it kept joins the first.
   if (ranks_.world() == 1) {
+    carries_ = true;
     for (size_t i = 0; i < residual.size(); ++i) residual[i] += state.owned[i];
   }
   for (const Bucket& bucket : buckets_) {

@@ -48,6 +48,8 @@ class MomentumExchange {
   // In another world each rank goes on with the mean of the old δ, and owns other ranges of δ̄.
   void Restore(const State& state);
 
+  // Whether there is something for a checkpoint. One rank alone has it only until its first step.
+  bool has_state() const { return ranks_.world() > 1 || carries_; }
   std::span<const float> residual() const { return residual_.Values<const float>(); }
   std::span<const float> owned_residual() const { return owned_; }  // δ̄ of this rank's ranges, in the order of buckets
 
@@ -85,6 +87,7 @@ class MomentumExchange {
   std::span<float> momentum_;
   offload::HostArray residual_;
   std::vector<float> owned_;
+  bool carries_ = false;    // one rank: what a world before had not sent is still in residual_
   std::vector<float> sum_;  // of a range, while it is averaged
 };
 

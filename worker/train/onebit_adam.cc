@@ -95,9 +95,7 @@ core::OnebitProgress OnebitAdam::progress() const {
 }
 
 absl::Status OnebitAdam::Gather() {
-  // One rank alone has something to keep only until its first step in this world.
-  const bool empty = std::ranges::all_of(exchange_.residual(), [](float value) { return value == 0; });
-  if (!frozen() || (ranks_.world() == 1 && empty)) return absl::OkStatus();
+  if (!frozen() || !exchange_.has_state()) return absl::OkStatus();
   ASSIGN_OR_RETURN(gathered_, exchange_.Gather());
   return absl::OkStatus();
 }

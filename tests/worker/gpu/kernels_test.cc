@@ -110,22 +110,15 @@ TEST(KernelsTest, SwiGluAndItsBackwardPassAreTheCpus) {
 TEST(KernelsTest, RopeTurnsBackWhatItTurned) {
   constexpr int64_t kRows = 10, kHeads = 3, kHalf = 37, kStride = 2 * kHeads * kHalf + 11, kSequence = 5;
   const std::vector<double> frequencies = RopeFrequencies(2 * kHalf, 10000, std::nullopt);
-  std::vector<float> cosines, sines;
-  for (int64_t position = 0; position < kSequence; ++position) {
-    for (const double frequency : frequencies) {
-      cosines.push_back(static_cast<float>(std::cos(static_cast<double>(position) * frequency)));
-      sines.push_back(static_cast<float>(std::sin(static_cast<double>(position) * frequency)));
-    }
-  }
+  const Rope rope(kSequence, frequencies);
   const std::vector<float> x = RandomValues(1, kRows * kStride);
   const auto turned = [&](const std::vector<float>& begin, float sign) {
     return InEveryOrder(begin, [&](std::vector<float>& out) {
-      return RopeKernel<float>{out.data(), cosines.data(), sines.data(), kRows, kStride,
-                               kHeads,     kHalf,          kSequence,    sign};
+      return RopeKernel<float>{
+          out.data(), rope.cosines().data(), rope.sines().data(), kRows, kStride, kHeads, kHalf, kSequence, sign};
     });
   };
   std::vector<float> expected;
-  const Rope rope(kSequence, frequencies);
   for (int64_t row = 0; row < kRows; ++row) {
     expected.insert(expected.end(), x.begin() + row * kStride, x.begin() + row * kStride + 2 * kHeads * kHalf);
   }

@@ -36,6 +36,39 @@ CAUSEWAY_ANYWHERE void EachValue(Block& block, int64_t count, const F& f) {
   });
 }
 
+// Σ a(i) · b(i) over i < count, for all lanes: each sums its share, and then the lanes are summed.
+template <typename Block, typename A, typename B>
+CAUSEWAY_ANYWHERE float DotOverLanes(Block& block, int64_t count, const A& a, const B& b) {
+  typename Block::template PerLane<float> dots;
+  block.Each([&](int lane) {
+    float dot = 0;
+    for (int64_t i = lane; i < count; i += kLanes) dot = std::fma(a(i), b(i), dot);
+    dots[lane] = dot;
+  });
+  return SumOverLanes<Block, float>(block, dots);
+}
+
+// The largest of x(i), i < count, and Σ exp(x(i) − largest), for all lanes.
+struct SoftmaxSum {
+  float largest, sum;
+};
+template <typename Block, typename X>
+CAUSEWAY_ANYWHERE SoftmaxSum SoftmaxSumOverLanes(Block& block, int64_t count, const X& x) {
+  typename Block::template PerLane<float> values;
+  block.Each([&](int lane) {
+    float largest = -INFINITY;
+    for (int64_t i = lane; i < count; i += kLanes) largest = x(i) > largest ? x(i) : largest;
+    values[lane] = largest;
+  });
+  const float largest = MaxOverLanes(block, values);
+  block.Each([&](int lane) {
+    float sum = 0;
+    for (int64_t i = lane; i < count; i += kLanes) sum += FastExp(x(i) - largest);
+    values[lane] = sum;
+  });
+  return {largest, SumOverLanes<Block, float>(block, values)};
+}
+
 // y[row] = w[tokens[row]].
 template <typename T>
 struct EmbeddingKernel {
@@ -93,13 +126,8 @@ struct RmsNormKernel {
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
     const T* const from = x + block.index() * size;
     T* const to = y + block.index() * size;
-    typename Block::template PerLane<float> squares;
-    block.Each([&](int lane) {
-      float sum = 0;
-      for (int64_t i = lane; i < size; i += kLanes) sum = std::fma(Load(from[i]), Load(from[i]), sum);
-      squares[lane] = sum;
-    });
-    const float total = SumOverLanes<Block, float>(block, squares);
+    const auto x_at = [&](int64_t i) { return Load(from[i]); };
+    const float total = DotOverLanes(block, size, x_at, x_at);
     const float r = 1 / std::sqrt(total / static_cast<float>(size) + epsilon);
     block.Each([&](int lane) {
       for (int64_t i = lane; i < size; i += kLanes) Store(Load(from[i]) * r * Load(w[i]), to[i]);
@@ -120,15 +148,9 @@ struct RmsNormBackwardKernel {
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
     const int64_t first = block.index() * size;
-    typename Block::template PerLane<float> dots;
-    block.Each([&](int lane) {
-      float dot = 0;
-      for (int64_t i = lane; i < size; i += kLanes) {
-        dot = std::fma(Load(w[i]) * Load(dy[first + i]), Load(x[first + i]), dot);
-      }
-      dots[lane] = dot;
-    });
-    const float total = SumOverLanes<Block, float>(block, dots);
+    const float total = DotOverLanes(
+        block, size, [&](int64_t i) { return Load(w[i]) * Load(dy[first + i]); },
+        [&](int64_t i) { return Load(x[first + i]); });
     const float r = scale[block.index()];
     const float pull = r * r * r / static_cast<float>(size) * total;
     block.Each([&](int lane) {
@@ -256,22 +278,11 @@ struct CausalSoftmaxKernel {
     const float* const row = scores + block.index() * sequence;
     T* const to = probabilities + block.index() * sequence;
     const int64_t seen = block.index() % sequence + 1;
-    typename Block::template PerLane<float> values;
-    block.Each([&](int lane) {
-      float largest = -INFINITY;
-      for (int64_t i = lane; i < seen; i += kLanes) largest = row[i] > largest ? row[i] : largest;
-      values[lane] = largest;
-    });
-    const float largest = MaxOverLanes(block, values);
-    block.Each([&](int lane) {
-      float sum = 0;
-      for (int64_t i = lane; i < seen; i += kLanes) sum += FastExp(row[i] - largest);
-      values[lane] = sum;
-    });
-    const float inverse = 1 / SumOverLanes<Block, float>(block, values);
+    const SoftmaxSum softmax = SoftmaxSumOverLanes(block, seen, [&](int64_t i) { return row[i]; });
+    const float inverse = 1 / softmax.sum;
     block.Each([&](int lane) {
       for (int64_t i = lane; i < sequence; i += kLanes) {
-        Store(i < seen ? FastExp(row[i] - largest) * inverse : 0.0f, to[i]);
+        Store(i < seen ? FastExp(row[i] - softmax.largest) * inverse : 0.0f, to[i]);
       }
     });
   }
@@ -291,13 +302,8 @@ struct SoftmaxBackwardKernel {
     const int64_t first = block.index() * size;
     const T* const p = probabilities + first;
     const float* const d = dprobabilities + first;
-    typename Block::template PerLane<float> dots;
-    block.Each([&](int lane) {
-      float dot = 0;
-      for (int64_t i = lane; i < size; i += kLanes) dot = std::fma(Load(p[i]), d[i], dot);
-      dots[lane] = dot;
-    });
-    const float total = SumOverLanes<Block, float>(block, dots);
+    const float total = DotOverLanes(
+        block, size, [&](int64_t i) { return Load(p[i]); }, [&](int64_t i) { return d[i]; });
     block.Each([&](int lane) {
       for (int64_t i = lane; i < size; i += kLanes) Store(Load(p[i]) * (d[i] - total), dscores[first + i]);
     });
@@ -318,26 +324,14 @@ struct ClassifierKernel {
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
     T* const row = logits + block.index() * vocab;
     const int32_t target = targets[block.index()];
-    typename Block::template PerLane<float> values;
-    block.Each([&](int lane) {
-      float largest = -INFINITY;
-      for (int64_t i = lane; i < vocab; i += kLanes) largest = Load(row[i]) > largest ? Load(row[i]) : largest;
-      values[lane] = largest;
-    });
-    const float largest = MaxOverLanes(block, values);
     const float target_logit = Load(row[target]);
-    block.Each([&](int lane) {
-      float sum = 0;
-      for (int64_t i = lane; i < vocab; i += kLanes) sum += FastExp(Load(row[i]) - largest);
-      values[lane] = sum;
-    });
-    const float sum = SumOverLanes<Block, float>(block, values);
+    const SoftmaxSum softmax = SoftmaxSumOverLanes(block, vocab, [&](int64_t i) { return Load(row[i]); });
     block.Each([&](int lane) {
       for (int64_t i = lane; i < vocab; i += kLanes) {
-        const float p = FastExp(Load(row[i]) - largest) / sum;
+        const float p = FastExp(Load(row[i]) - softmax.largest) / softmax.sum;
         Store(factor * (i == target ? p - 1 : p), row[i]);
       }
-      if (lane == 0) losses[block.index()] = std::log(sum) + largest - target_logit;
+      if (lane == 0) losses[block.index()] = std::log(softmax.sum) + softmax.largest - target_logit;
     });
   }
 };

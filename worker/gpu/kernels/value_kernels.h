@@ -1,6 +1,7 @@
 // Kernels over flat arrays of float32: gradients, parameters, and what a sync does with them (block.h).
 #pragma once
 
+#include "core/outer_step_value.h"
 #include "worker/gpu/kernels/llama_kernels.h"
 
 namespace causeway::worker {
@@ -85,7 +86,8 @@ struct MixKernel {
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
     const float rest = 1 - alpha;
-    EachValue(block, count, [&](int64_t i) { parameters[i] = std::fma(alpha, parameters[i], rest * anchor[i]); });
+    EachValue(block, count,
+              [&](int64_t i) { parameters[i] = core::MixedValue(alpha, rest, anchor[i], parameters[i]); });
   }
 };
 
@@ -99,7 +101,7 @@ struct RebaseKernel {
   CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, count, [&](int64_t i) { parameters[i] = std::fma(-lr, step[i], parameters[i]); });
+    EachValue(block, count, [&](int64_t i) { parameters[i] = core::RebasedValue(-lr, step[i], parameters[i]); });
   }
 };
 
