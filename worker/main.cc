@@ -55,7 +55,10 @@ ABSL_FLAG(std::string, compute_dtype, "auto",
 ABSL_FLAG(std::string, recompute, "auto",
           "on a device, what backward computes again to save memory: none, norm_swiglu or block; auto: the first for "
           "which there is memory");
-ABSL_FLAG(std::string, cuda_libs, "", "with --device=cuda: the folder where libcublasLt is looked for first");
+ABSL_FLAG(std::string, attention, "auto",
+          "on a GPU: cudnn, or own, which needs no cuDNN; auto: cuDNN's, where it is there and takes the model");
+ABSL_FLAG(std::string, cuda_libs, "",
+          "with --device=cuda: the folder where the libraries of CUDA, cuBLASLt and cuDNN are looked for first");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
@@ -184,6 +187,7 @@ worker::DeviceChoice Device() {
   return {.device = absl::GetFlag(FLAGS_device),
           .compute_dtype = absl::GetFlag(FLAGS_compute_dtype),
           .recompute = absl::GetFlag(FLAGS_recompute),
+          .attention = absl::GetFlag(FLAGS_attention),
           .cuda_libs = absl::GetFlag(FLAGS_cuda_libs)};
 }
 

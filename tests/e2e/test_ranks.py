@@ -115,6 +115,8 @@ class DevicesTest(RanksTest):
         cases = {"tpu": r"--device: expected auto, cpu, fake, cuda or cuda:INDEX, got tpu",
                  "cuda:1": r"--device=cuda:1: this causeway-worker was built without CUDA; expected a build of the cuda preset"}
         cases |= {"fake --compute_dtype=int8": r"--compute_dtype: expected auto, float32 or bfloat16, got int8",
+                  "fake --attention=flash": r"--attention: expected auto, cudnn or own, got flash",
+                  "fake --attention=cudnn": r"--attention=cudnn: expected a GPU, got --device=fake",
                   "fake --recompute=all": r"--recompute: expected auto, none, norm_swiglu or block, got all",
                   "cpu --compute_dtype=bfloat16": r"--compute_dtype=bfloat16: expected a device with it, got --device=cpu"}
         for number, (device, sentence) in enumerate(cases.items()):

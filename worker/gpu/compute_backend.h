@@ -8,10 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 
+#include "absl/status/statusor.h"
 #include "offload/device.h"
+#include "worker/gpu/device_attention.h"
 #include "worker/gpu/kernels/llama_kernels.h"
 #include "worker/gpu/kernels/value_kernels.h"
 
@@ -63,6 +66,10 @@ class ComputeBackend {
   virtual void Gemm(offload::Queue queue, const GemmJob& job) = 0;
 
   virtual void Launch(offload::Queue queue, const Kernel& kernel) = 0;
+
+  // INVALID_ARGUMENT: a shape that it does not take. The backend outlives it.
+  virtual absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeAttention(const AttentionShape& shape,
+                                                                         ValueType type) = 0;
 };
 
 }  // namespace causeway::worker

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/model_manifest.h"
+#include "worker/train/llama_block.h"
 #include "worker/train/trainer_file.h"
 
 namespace causeway::worker {
@@ -15,16 +16,22 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<GpuLlama>> MakeLlama(const core::RunConfig& config, int64_t rows,
                                                     const DeviceSettings& settings, ComputeBackend* backend) {
+  const AttentionShape shape = LlamaShape(config.llama, rows, config.sequence_length()).attention;
+  ASSIGN_OR_RETURN(const std::shared_ptr<DeviceAttention> attention, backend->MakeAttention(shape, settings.type));
   absl::Status last;
   for (const Recompute recompute : kAllRecompute) {
     if (settings.recompute && recompute != *settings.recompute) continue;
-    auto llama = GpuLlama::Make(
-        config.llama,
-        {.batch_rows = rows, .sequence = config.sequence_length(), .type = settings.type, .recompute = recompute},
-        backend);
+    auto llama = GpuLlama::Make(config.llama,
+                                {.batch_rows = rows,
+                                 .sequence = config.sequence_length(),
+                                 .type = settings.type,
+                                 .recompute = recompute,
+                                 .attention = attention},
+                                backend);
     if (llama.ok()) {
-      spdlog::info("computes in {}, {}; recomputes: {}", settings.type == ValueType::kFloat32 ? "float32" : "bfloat16",
-                   (*llama)->arena().Description(), RecomputeName(recompute));
+      spdlog::info("computes in {}, {}; attention: {}; recomputes: {}",
+                   settings.type == ValueType::kFloat32 ? "float32" : "bfloat16", (*llama)->arena().Description(),
+                   AttentionKindName(attention->kind()), RecomputeName(recompute));
       return llama;
     }
     last = llama.status();

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/random.h"
+#include "worker/gpu/product_attention.h"
 #include "worker/train/gemm.h"
 
 namespace causeway::worker {
@@ -72,6 +73,11 @@ void FakeBackend::Launch(offload::Queue queue, const Kernel& kernel) {
         },
         kernel);
   });
+}
+
+absl::StatusOr<std::unique_ptr<DeviceAttention>> FakeBackend::MakeAttention(const AttentionShape& shape,
+                                                                            ValueType type) {
+  return MakeProductAttention(shape, type, this);
 }
 
 }  // namespace causeway::worker

@@ -18,6 +18,7 @@ class FakeBackend final : public ComputeBackend {
   offload::FakeDevice& device() override { return device_; }
   void Gemm(offload::Queue queue, const GemmJob& job) override;
   void Launch(offload::Queue queue, const Kernel& kernel) override;
+  absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeAttention(const AttentionShape& shape, ValueType type) override;
 
  private:
   std::array<uint8_t, kLanes> order_;

@@ -13,31 +13,34 @@ DeviceMatrix MatrixOf(const Value* data, int64_t stride, bool transposed = false
 }  // namespace
 
 template <typename T>
-void GpuLayers<T>::Linear(int64_t in, int64_t out, const T* x, const T* w, T* y, float beta) const {
+void GpuLayers<T>::Linear(const Map& map, const T* x, const T* w, T* y, float beta) const {
   backend_->Gemm(Queue::kCompute, {.m = shape_.rows,
-                                   .n = out,
-                                   .k = in,
-                                   .a = MatrixOf(x, in),
-                                   .b = MatrixOf(w, in, true),
-                                   .c = MatrixOf(y, out),
+                                   .n = map.out,
+                                   .k = map.in,
+                                   .a = MatrixOf(x, map.in),
+                                   .b = MatrixOf(w, map.in, true),
+                                   .c = MatrixOf(y, map.stride),
                                    .beta = beta});
 }
 
 template <typename T>
-void GpuLayers<T>::LinearBackwardInput(int64_t in, int64_t out, const T* dy, const T* w, T* dx) const {
-  backend_->Gemm(
-      Queue::kCompute,
-      {.m = shape_.rows, .n = in, .k = out, .a = MatrixOf(dy, out), .b = MatrixOf(w, in), .c = MatrixOf(dx, in)});
+void GpuLayers<T>::LinearBackwardInput(const Map& map, const T* dy, const T* w, T* dx) const {
+  backend_->Gemm(Queue::kCompute, {.m = shape_.rows,
+                                   .n = map.in,
+                                   .k = map.out,
+                                   .a = MatrixOf(dy, map.stride),
+                                   .b = MatrixOf(w, map.in),
+                                   .c = MatrixOf(dx, map.in)});
 }
 
 template <typename T>
-void GpuLayers<T>::LinearBackwardWeight(int64_t in, int64_t out, const T* dy, const T* x, float* dw) const {
-  backend_->Gemm(Queue::kCompute, {.m = out,
-                                   .n = in,
+void GpuLayers<T>::LinearBackwardWeight(const Map& map, const T* dy, const T* x, float* dw) const {
+  backend_->Gemm(Queue::kCompute, {.m = map.out,
+                                   .n = map.in,
                                    .k = shape_.rows,
-                                   .a = MatrixOf(dy, out, true),
-                                   .b = MatrixOf(x, in),
-                                   .c = MatrixOf(dw, in),
+                                   .a = MatrixOf(dy, map.stride, true),
+                                   .b = MatrixOf(x, map.in),
+                                   .c = MatrixOf(dw, map.in),
                                    .beta = 1});
 }
 

@@ -25,10 +25,17 @@ class GpuLayers {
   // kNormShares · hidden floats on the device.
   void SetBuffer(float* partials) { partials_ = partials; }
 
+  // A map of rows of `in` values to `out`; the rows that it makes lie `stride` values apart, which may be more than `out`.
+  struct Map {
+    Map(int64_t in_size, int64_t out_size) : Map(in_size, out_size, out_size) {}
+    Map(int64_t in_size, int64_t out_size, int64_t out_stride) : in(in_size), out(out_size), stride(out_stride) {}
+    int64_t in, out, stride;
+  };
+
   // y = x · wᵀ + beta · y; dx = dy · w; dw += dyᵀ · x.
-  void Linear(int64_t in, int64_t out, const T* x, const T* w, T* y, float beta) const;
-  void LinearBackwardInput(int64_t in, int64_t out, const T* dy, const T* w, T* dx) const;
-  void LinearBackwardWeight(int64_t in, int64_t out, const T* dy, const T* x, float* dw) const;
+  void Linear(const Map& map, const T* x, const T* w, T* y, float beta) const;
+  void LinearBackwardInput(const Map& map, const T* dy, const T* w, T* dx) const;
+  void LinearBackwardWeight(const Map& map, const T* dy, const T* x, float* dw) const;
 
   // Keeps 1/√(mean(x²) + ε) of each row in `scale`.
   void Norm(const T* x, const T* w, T* y, float* scale) const;

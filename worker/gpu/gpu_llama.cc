@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/model_manifest.h"
-#include "worker/gpu/gpu_attention.h"
 #include "worker/gpu/gpu_batch.h"
 #include "worker/gpu/gpu_layers.h"
 #include "worker/gpu/gpu_rope.h"
@@ -20,6 +20,7 @@ namespace {
 using offload::Queue;
 
 constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kRowValues = 64;
 
 // The losses of the rows of some batches, on their way to the host.
 class LossRows {
@@ -67,8 +68,8 @@ class LlamaOf final : public GpuLlama {
 
  private:
   struct Block {
-    Arena::Place input = 0, normed_input = 0, input_scale = 0, qkv = 0, attended = 0, middle = 0, normed_middle = 0,
-                 middle_scale = 0, gate_up = 0, activated = 0;
+    Arena::Place input = 0, normed_input = 0, input_scale = 0, qkv = 0, attended = 0, statistics = 0, middle = 0,
+                 normed_middle = 0, middle_scale = 0, gate_up = 0, activated = 0;
   };
 
   void Plan();
@@ -79,6 +80,8 @@ class LlamaOf final : public GpuLlama {
   int TensorOf(int64_t layer, BlockTensor tensor) const { return 1 + static_cast<int>(layer) * kBlockTensors + tensor; }
   int final_norm() const { return TensorOf(config_.num_hidden_layers, kQ); }
   int head() const { return config_.tie_word_embeddings ? 0 : final_norm() + 1; }
+  // Rows of logits that begin on whole lines, for any vocabulary.
+  int64_t logits_stride() const { return (config_.vocab_size + kRowValues - 1) / kRowValues * kRowValues; }
   int64_t qkv_size() const { return shape_.hidden + 2 * shape_.kv_hidden; }
 
   void Launch(const Kernel& kernel) { backend_->Launch(Queue::kCompute, kernel); }
@@ -97,7 +100,7 @@ class LlamaOf final : public GpuLlama {
   const Recompute recompute_;
   ComputeBackend* const backend_;
   GpuLayers<T> layers_;
-  GpuAttention<T> attention_;
+  const std::shared_ptr<DeviceAttention> attention_;
   const std::vector<int64_t> firsts_;  // of each tensor in the flat arrays
   Arena arena_;
   GpuBatch batch_;
@@ -105,7 +108,7 @@ class LlamaOf final : public GpuLlama {
   std::vector<Block> blocks_;
   Arena::Place output_ = 0, normed_output_ = 0, output_scale_ = 0, logits_ = 0, losses_ = 0, remade_ = 0;
   Arena::Place dstream_ = 0, dnormed_ = 0, dqkv_ = 0, dattended_ = 0, dgate_up_ = 0, dactivated_ = 0, partials_ = 0,
-               scores_ = 0;
+               attention_buffer_ = 0;
   LossRows loss_rows_;
 };
 
@@ -116,7 +119,7 @@ LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, Com
       recompute_(options.recompute),
       backend_(backend),
       layers_({shape_.rows(), shape_.hidden, shape_.norm_epsilon}, backend),
-      attention_(shape_.attention, backend),
+      attention_(options.attention),
       firsts_(core::FlatOffsets(core::LlamaManifest(config))),
       batch_(shape_.rows(), &arena_, backend),
       rope_(config, shape_.attention, &arena_, backend),
@@ -127,7 +130,7 @@ LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, Com
 template <typename T>
 absl::Status LlamaOf<T>::Allocate() {
   RETURN_IF_ERROR(arena_.Allocate(backend_->device()));
-  attention_.SetBuffers(arena_.At<char>(scores_));
+  attention_->SetBuffer(arena_.At<char>(attention_buffer_));
   layers_.SetBuffer(Floats(partials_));
   rope_.Fill();
   return absl::OkStatus();
@@ -153,6 +156,7 @@ typename LlamaOf<T>::Block LlamaOf<T>::PlanBlock(int64_t layer) {
           .input_scale = floats(rows),
           .qkv = values(rows * qkv_size()),
           .attended = values(rows * hidden),
+          .statistics = floats(attention_->statistics()),
           .middle = values(rows * hidden),
           .normed_middle = shares ? first->normed_middle : values(rows * hidden),
           .middle_scale = floats(rows),
@@ -172,7 +176,7 @@ void LlamaOf<T>::Plan() {
   normed_output_ = values("activations", rows * hidden);
   output_scale_ = floats("activations", rows);
   remade_ = recompute_ == Recompute::kBlock ? values("activations", rows * hidden) : output_;
-  logits_ = values("logits", rows * config_.vocab_size);
+  logits_ = values("logits", rows * logits_stride());
   losses_ = floats("logits", rows);
   constexpr char kGradients[] = "gradients of activations";
   for (Arena::Place* place : {&dstream_, &dnormed_, &dattended_}) *place = values(kGradients, rows * hidden);
@@ -180,7 +184,7 @@ void LlamaOf<T>::Plan() {
   dgate_up_ = values(kGradients, rows * 2 * width);
   dactivated_ = values(kGradients, rows * width);
   partials_ = floats(kGradients, GpuLayers<T>::kNormShares * hidden);
-  scores_ = arena_.Add("attention", GpuAttention<T>::BufferBytes(shape_.attention));
+  attention_buffer_ = arena_.Add("attention", attention_->buffer_bytes());
 }
 
 // ---- Parts of a block ----
@@ -201,17 +205,17 @@ void LlamaOf<T>::BlockForward(int64_t layer, const T* parameters, T* output) {
   const auto copy = [&](const T* from, T* to) { Launch(CopyKernel<T, T>{from, to, rows * hidden}); };
 
   Norm(block.input, w(kInputNorm), block.normed_input, block.input_scale);
-  layers_.Linear(hidden, qkv_size(), At(block.normed_input), w(kQ), At(block.qkv), 0);
+  layers_.Linear({hidden, qkv_size()}, At(block.normed_input), w(kQ), At(block.qkv), 0);
   rope_.Rotate(At(block.qkv), 1);
-  attention_.Forward(At(block.qkv), At(block.attended));
+  attention_->Forward(At(block.qkv), At(block.attended), Floats(block.statistics));
   copy(At(block.input), At(block.middle));
-  layers_.Linear(hidden, hidden, At(block.attended), w(kO), At(block.middle), 1);
+  layers_.Linear({hidden, hidden}, At(block.attended), w(kO), At(block.middle), 1);
 
   Norm(block.middle, w(kMiddleNorm), block.normed_middle, block.middle_scale);
-  layers_.Linear(hidden, 2 * width, At(block.normed_middle), w(kGate), At(block.gate_up), 0);
+  layers_.Linear({hidden, 2 * width}, At(block.normed_middle), w(kGate), At(block.gate_up), 0);
   SwiGlu(block);
   copy(At(block.middle), output);
-  layers_.Linear(width, hidden, At(block.activated), w(kDown), output, 1);
+  layers_.Linear({width, hidden}, At(block.activated), w(kDown), output, 1);
 }
 
 template <typename T>
@@ -233,21 +237,21 @@ void LlamaOf<T>::BlockBackward(int64_t layer, const T* parameters, float* gradie
   const int64_t rows = shape_.rows(), hidden = shape_.hidden, width = shape_.intermediate;
   Remake(layer, parameters);
 
-  layers_.LinearBackwardInput(width, hidden, dstream, w(kDown), At(dactivated_));
-  layers_.LinearBackwardWeight(width, hidden, dstream, At(block.activated), dw(kDown));
+  layers_.LinearBackwardInput({width, hidden}, dstream, w(kDown), At(dactivated_));
+  layers_.LinearBackwardWeight({width, hidden}, dstream, At(block.activated), dw(kDown));
   Launch(SwiGluBackwardKernel<T>{
       .dy = At(dactivated_), .gate_up = At(block.gate_up), .dgate_up = At(dgate_up_), .rows = rows, .size = width});
-  layers_.LinearBackwardInput(hidden, 2 * width, At(dgate_up_), w(kGate), At(dnormed_));
-  layers_.LinearBackwardWeight(hidden, 2 * width, At(dgate_up_), At(block.normed_middle), dw(kGate));
+  layers_.LinearBackwardInput({hidden, 2 * width}, At(dgate_up_), w(kGate), At(dnormed_));
+  layers_.LinearBackwardWeight({hidden, 2 * width}, At(dgate_up_), At(block.normed_middle), dw(kGate));
   layers_.NormBackward(At(dnormed_), At(block.middle), w(kMiddleNorm), Floats(block.middle_scale), dstream,
                        dw(kMiddleNorm));
 
-  layers_.LinearBackwardInput(hidden, hidden, dstream, w(kO), At(dattended_));
-  layers_.LinearBackwardWeight(hidden, hidden, dstream, At(block.attended), dw(kO));
-  attention_.Backward(At(block.qkv), At(dattended_), At(dqkv_));
+  layers_.LinearBackwardInput({hidden, hidden}, dstream, w(kO), At(dattended_));
+  layers_.LinearBackwardWeight({hidden, hidden}, dstream, At(block.attended), dw(kO));
+  attention_->Backward(At(block.qkv), At(block.attended), Floats(block.statistics), At(dattended_), At(dqkv_));
   rope_.Rotate(At(dqkv_), -1);
-  layers_.LinearBackwardInput(hidden, qkv_size(), At(dqkv_), w(kQ), At(dnormed_));
-  layers_.LinearBackwardWeight(hidden, qkv_size(), At(dqkv_), At(block.normed_input), dw(kQ));
+  layers_.LinearBackwardInput({hidden, qkv_size()}, At(dqkv_), w(kQ), At(dnormed_));
+  layers_.LinearBackwardWeight({hidden, qkv_size()}, At(dqkv_), At(block.normed_input), dw(kQ));
   layers_.NormBackward(At(dnormed_), At(block.input), w(kInputNorm), Floats(block.input_scale), dstream,
                        dw(kInputNorm));
 }
@@ -267,7 +271,8 @@ void LlamaOf<T>::Forward(const void* given) {
     BlockForward(layer, parameters, At(layer + 1 < layers ? blocks_[layer + 1].input : output_));
   }
   Norm(output_, parameters + firsts_[final_norm()], normed_output_, output_scale_);
-  layers_.Linear(hidden, config_.vocab_size, At(normed_output_), parameters + firsts_[head()], At(logits_), 0);
+  layers_.Linear({hidden, config_.vocab_size, logits_stride()}, At(normed_output_), parameters + firsts_[head()],
+                 At(logits_), 0);
 }
 
 template <typename T>
@@ -279,12 +284,15 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
                              .losses = Floats(losses_),
                              .rows = rows,
                              .vocab = vocab,
+                             .stride = logits_stride(),
                              .factor = scale / static_cast<float>(rows)});
   loss_rows_.Copy(Floats(losses_), rows);
 
   T* const dstream = At(dstream_);
-  layers_.LinearBackwardInput(hidden, vocab, At(logits_), parameters + firsts_[head()], At(dnormed_));
-  layers_.LinearBackwardWeight(hidden, vocab, At(logits_), At(normed_output_), gradients + firsts_[head()]);
+  layers_.LinearBackwardInput({hidden, vocab, logits_stride()}, At(logits_), parameters + firsts_[head()],
+                              At(dnormed_));
+  layers_.LinearBackwardWeight({hidden, vocab, logits_stride()}, At(logits_), At(normed_output_),
+                               gradients + firsts_[head()]);
   Launch(FillKernel<T>{dstream, rows * hidden, 0});
   layers_.NormBackward(At(dnormed_), At(output_), parameters + firsts_[final_norm()], Floats(output_scale_), dstream,
                        gradients + firsts_[final_norm()]);
@@ -301,14 +309,34 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
 }
 
 template <typename T>
-absl::StatusOr<std::unique_ptr<GpuLlama>> MakeOf(const core::LlamaConfig& config, const GpuLlama::Options& options,
+absl::StatusOr<std::unique_ptr<GpuLlama>> MakeOf(const core::LlamaConfig& config, GpuLlama::Options options,
                                                  ComputeBackend* backend) {
+  if (options.attention == nullptr) {
+    const AttentionShape shape = LlamaShape(config, options.batch_rows, options.sequence).attention;
+    ASSIGN_OR_RETURN(options.attention, backend->MakeAttention(shape, options.type));
+  }
   auto llama = std::make_unique<LlamaOf<T>>(config, options, backend);
   RETURN_IF_ERROR(llama->Allocate());
   return llama;
 }
 
 }  // namespace
+
+absl::Status CheckGpuShape(const core::LlamaConfig& config, ValueType type) {
+  constexpr int64_t kMultiple = 8;
+  if (type == ValueType::kFloat32) return absl::OkStatus();
+  const LlamaShape shape(config, 1, 1);
+  for (const auto& [key, value] :
+       {std::pair("hidden_size", shape.hidden), std::pair("intermediate_size", shape.intermediate),
+        std::pair("hidden_size · num_key_value_heads / num_attention_heads", shape.kv_hidden)}) {
+    if (value % kMultiple == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.", key, ": expected a multiple of ", kMultiple,
+                     ", so that rows of bfloat16 begin on 16 bytes of a GPU's memory, got ", value,
+                     "; use --compute_dtype=float32"));
+  }
+  return absl::OkStatus();
+}
 
 const char* RecomputeName(Recompute recompute) {
   constexpr const char* kNames[] = {"none", "norm_swiglu", "block"};

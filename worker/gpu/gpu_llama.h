@@ -28,6 +28,9 @@ enum class Recompute { kNone, kNormSwiglu, kBlock };
 inline constexpr Recompute kAllRecompute[] = {Recompute::kNone, Recompute::kNormSwiglu, Recompute::kBlock};
 const char* RecomputeName(Recompute recompute);  // "none", "norm_swiglu", "block"
 
+// INVALID_ARGUMENT: rows that a GPU's matrix products do not take, with the key, the multiple and the value.
+absl::Status CheckGpuShape(const core::LlamaConfig& config, ValueType type);
+
 class GpuLlama {
  public:
   struct Options {
@@ -35,6 +38,7 @@ class GpuLlama {
     int64_t sequence = 0;
     ValueType type = ValueType::kFloat32;
     Recompute recompute = Recompute::kNone;
+    std::shared_ptr<DeviceAttention> attention = nullptr;  // of these rows and this type; null: the backend's
   };
 
   // RESOURCE_EXHAUSTED: device memory. The backend outlives it.

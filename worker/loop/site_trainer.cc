@@ -30,9 +30,25 @@ std::optional<int> GpuIndex(absl::string_view device) {
   return std::nullopt;
 }
 
+absl::StatusOr<AttentionKind> AttentionOf(const DeviceChoice& choice) {
+  for (const AttentionKind kind : kAllAttentionKinds) {
+    if (choice.attention != AttentionKindName(kind)) continue;
+    if (kind == AttentionKind::kCudnn && (choice.device == kCpu || choice.device == kFake)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--attention=cudnn: expected a GPU, got --device=", choice.device));
+    }
+    if (kind == AttentionKind::kCudnn && choice.compute_dtype == "float32") {
+      return absl::InvalidArgumentError("--attention=cudnn: expected --compute_dtype=bfloat16, got float32");
+    }
+    return kind;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--attention: expected auto, cudnn or own, got ", choice.attention));
+}
+
 #ifdef CAUSEWAY_WITH_CUDA
 absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenGpu(const DeviceChoice& choice) {
-  return MakeCudaBackend(GpuIndex(choice.device).value_or(0), choice.cuda_libs);
+  ASSIGN_OR_RETURN(const AttentionKind attention, AttentionOf(choice));
+  return MakeCudaBackend(GpuIndex(choice.device).value_or(0), {choice.cuda_libs, attention});
 }
 
 absl::StatusOr<std::unique_ptr<Collectives>> OpenNccl(const DeviceChoice& choice, const TrainerRanks& ranks) {
@@ -94,6 +110,7 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& c
 
 absl::Status CheckDevice(const DeviceChoice& choice) {
   RETURN_IF_ERROR(SettingsOf(choice).status());
+  RETURN_IF_ERROR(AttentionOf(choice).status());
   if (choice.device == kAuto || choice.device == kCpu || choice.device == kFake) return absl::OkStatus();
   if (!GpuIndex(choice.device)) {
     return absl::InvalidArgumentError(
@@ -112,11 +129,12 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
                                                    ": expected a run of model.kind llama, got synthetic; use "
                                                    "--device=cpu"));
   }
+  ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
+  if (choice.device != kFake) RETURN_IF_ERROR(CheckGpuShape(config.llama, settings.type));
   std::unique_ptr<Collectives> collectives;  // of gradients on GPUs; those of the fake device are on the host
   if (files.ranks.world() > 1 && choice.device != kFake) {
     ASSIGN_OR_RETURN(collectives, OpenNccl(choice, files.ranks));
   }
-  ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
   return DeviceTrainer::Make(config, site, files, settings, std::move(backend), std::move(collectives));
 }
 

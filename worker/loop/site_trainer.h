@@ -17,7 +17,8 @@ struct DeviceChoice {
   std::string device = "auto";
   std::string compute_dtype = "auto";  // float32 | bfloat16; auto: bfloat16 on a GPU, float32 elsewhere
   std::string recompute = "auto";      // none | norm_swiglu | block; auto: the first for which there is memory
-  std::string cuda_libs;               // where cuBLASLt is looked for first; empty: where the system looks
+  std::string attention = "auto";      // cudnn | own, on a GPU; auto: cuDNN's where it takes the model
+  std::string cuda_libs;               // where cuBLASLt and cuDNN are looked for first; empty: where the system looks
 };
 
 // INVALID_ARGUMENT: no such device, not in this build, or its driver or a library is missing; before anything has

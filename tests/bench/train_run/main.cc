@@ -15,6 +15,7 @@ ABSL_FLAG(std::string, data, "", "text file (vocabulary 256) or .bin of tokens")
 ABSL_FLAG(std::string, device, "auto", "as causeway-worker's");
 ABSL_FLAG(std::string, compute_dtype, "auto", "as causeway-worker's");
 ABSL_FLAG(std::string, recompute, "auto", "as causeway-worker's");
+ABSL_FLAG(std::string, attention, "auto", "as causeway-worker's");
 ABSL_FLAG(std::string, cuda_libs, "", "as causeway-worker's");
 ABSL_FLAG(int64_t, hidden, 128, "hidden size");
 ABSL_FLAG(int64_t, intermediate, 344, "of SwiGLU");
@@ -50,6 +51,7 @@ int Run() {
   const worker::DeviceChoice choice{.device = absl::GetFlag(FLAGS_device),
                                     .compute_dtype = absl::GetFlag(FLAGS_compute_dtype),
                                     .recompute = absl::GetFlag(FLAGS_recompute),
+                                    .attention = absl::GetFlag(FLAGS_attention),
                                     .cuda_libs = absl::GetFlag(FLAGS_cuda_libs)};
   const auto trainer = worker::MakeSiteTrainer(choice, config, "site", {.data_path = absl::GetFlag(FLAGS_data)});
   if (!trainer.ok()) return Fail(trainer.status());

@@ -9,6 +9,8 @@
 #include "core/model_manifest.h"
 #include "tests/worker/train/test_values.h"
 #include "worker/gpu/fake_backend.h"
+#include "worker/gpu/product_attention.h"
+#include "worker/train/llama_block.h"
 
 namespace causeway::worker {
 namespace {
@@ -71,14 +73,46 @@ Pass OnCpu(const Case& c, bool rounded = false) {
   return {loss, {s.gradients.Flat().begin(), s.gradients.Flat().end()}};
 }
 
-Pass OnFake(const Case& c, uint64_t seed, ValueType type = ValueType::kFloat32,
-            Recompute recompute = Recompute::kNone) {
+// Keeps `out` as its statistics, too, and adds their difference to dq of the first rows: none, where both come back.
+class KeepingAttention final : public DeviceAttention {
+ public:
+  KeepingAttention(const AttentionShape& shape, ComputeBackend* backend)
+      : count_(shape.batch * shape.sequence * shape.heads * shape.head_size),
+        backend_(backend),
+        products_(MakeProductAttention(shape, ValueType::kFloat32, backend)) {}
+
+  AttentionKind kind() const override { return AttentionKind::kOwn; }
+  int64_t statistics() const override { return count_; }
+  int64_t buffer_bytes() const override { return products_->buffer_bytes(); }
+  void SetBuffer(void* memory) override { products_->SetBuffer(memory); }
+  void Forward(const void* qkv, void* out, float* statistics) override {
+    products_->Forward(qkv, out, nullptr);
+    backend_->Launch(offload::Queue::kCompute,
+                     CopyKernel<float, float>{static_cast<const float*>(out), statistics, count_});
+  }
+  void Backward(const void* qkv, const void* out, const float* statistics, const void* dout, void* dqkv) override {
+    products_->Backward(qkv, out, statistics, dout, dqkv);
+    constexpr float kShare = 0.01f;  // their difference shows, their roundings do not
+    const auto add = [&](const void* values, float sign) {
+      backend_->Launch(offload::Queue::kCompute,
+                       RebaseKernel{static_cast<const float*>(values), static_cast<float*>(dqkv), count_, sign});
+    };
+    add(out, kShare);
+    add(statistics, -kShare);
+  }
+
+ private:
+  const int64_t count_;
+  ComputeBackend* const backend_;
+  const std::unique_ptr<DeviceAttention> products_;
+};
+
+Pass OnBackend(const Case& c, FakeBackend& backend, GpuLlama::Options options) {
   Setting s(c);
-  FakeBackend backend(seed);
-  auto llama = GpuLlama::Make(
-      c.llama,
-      {.batch_rows = c.rows, .sequence = c.llama.max_position_embeddings, .type = type, .recompute = recompute},
-      &backend);
+  const ValueType type = options.type;
+  options.batch_rows = c.rows;
+  options.sequence = c.llama.max_position_embeddings;
+  auto llama = GpuLlama::Make(c.llama, options, &backend);
   EXPECT_TRUE(llama.ok()) << llama.status();
   std::vector<uint16_t> narrow;
   for (const float value : s.parameters.Flat()) narrow.push_back(core::ToBfloat16(value));
@@ -94,6 +128,12 @@ Pass OnFake(const Case& c, uint64_t seed, ValueType type = ValueType::kFloat32,
   const auto loss = (*llama)->Loss();
   EXPECT_TRUE(loss.ok()) << loss.status();
   return {*loss, {s.gradients.Flat().begin(), s.gradients.Flat().end()}};
+}
+
+Pass OnFake(const Case& c, uint64_t seed, ValueType type = ValueType::kFloat32,
+            Recompute recompute = Recompute::kNone) {
+  FakeBackend backend(seed);
+  return OnBackend(c, backend, {.type = type, .recompute = recompute});
 }
 
 // ‖a − b‖ ≤ share · ‖b‖ for each tensor.
@@ -136,6 +176,19 @@ TEST_P(GpuLlamaTest, RecomputationChangesNoBit) {
   }
 }
 
+TEST_P(GpuLlamaTest, AttentionHasItsOutputAndStatisticsOfTheLayerInBackward) {
+  const Pass cpu = OnCpu(GetParam());
+  const AttentionShape shape =
+      LlamaShape(GetParam().llama, GetParam().rows, GetParam().llama.max_position_embeddings).attention;
+  for (const Recompute recompute : kAllRecompute) {
+    FakeBackend backend(1);
+    const Pass kept =
+        OnBackend(GetParam(), backend,
+                  {.recompute = recompute, .attention = std::make_shared<KeepingAttention>(shape, &backend)});
+    ExpectNear(GetParam(), kept.gradients, cpu.gradients, 1e-4);
+  }
+}
+
 TEST_P(GpuLlamaTest, NoOrderOfQueuesAndLanesChangesABit) {
   const Pass ascending = OnFake(GetParam(), 0);
   for (const uint64_t seed : {1, 2, 3, 6, 7}) {
@@ -143,6 +196,19 @@ TEST_P(GpuLlamaTest, NoOrderOfQueuesAndLanesChangesABit) {
     EXPECT_EQ(other.loss, ascending.loss) << seed;
     EXPECT_TRUE(other.gradients == ascending.gradients) << seed;
   }
+}
+
+TEST(GpuShapeTest, ARowThatBfloat16ProductsDoNotTakeIsNamedWithItsMultiple) {
+  const auto words = [](const core::LlamaConfig& config, ValueType type) {
+    return std::string(CheckGpuShape(config, type).message());
+  };
+  core::LlamaConfig config = TinyLlama();
+  EXPECT_EQ(words(config, ValueType::kBfloat16), "");
+  config.intermediate_size = 131;
+  EXPECT_THAT(words(config, ValueType::kBfloat16),
+              ::testing::HasSubstr("model.intermediate_size: expected a multiple of 8"));
+  EXPECT_THAT(words(config, ValueType::kBfloat16), ::testing::HasSubstr("got 131; use --compute_dtype=float32"));
+  EXPECT_EQ(words(config, ValueType::kFloat32), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, GpuLlamaTest, ::testing::Values(Tied(), OwnHead(), OneRowWide()),

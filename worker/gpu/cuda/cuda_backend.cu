@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "offload/cuda/cuda_device.h"
+#include "worker/gpu/cuda/choose_attention.h"
 #include "worker/gpu/cuda/cublas_lt.h"
 #include "worker/gpu/cuda/cuda_backend.h"
 #include "worker/gpu/cuda/device_block.h"
@@ -26,8 +27,8 @@ cudaDataType_t TypeOf(ValueType type) { return type == ValueType::kFloat32 ? CUD
 
 class CudaBackend final : public ComputeBackend {
  public:
-  CudaBackend(std::unique_ptr<offload::CudaDevice> device, const CublasLt* blas)
-      : device_(std::move(device)), blas_(*blas) {}
+  CudaBackend(std::unique_ptr<offload::CudaDevice> device, const CublasLt* blas, CudaLibraries libraries)
+      : device_(std::move(device)), blas_(*blas), libraries_(std::move(libraries)) {}
   ~CudaBackend() override;
 
   absl::Status Open();
@@ -35,6 +36,7 @@ class CudaBackend final : public ComputeBackend {
   offload::Device& device() override { return *device_; }
   void Gemm(Queue queue, const GemmJob& job) override;
   void Launch(Queue queue, const Kernel& kernel) override;
+  absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeAttention(const AttentionShape& shape, ValueType type) override;
 
  private:
   // The algorithm that is taken depends on these.
@@ -47,6 +49,7 @@ class CudaBackend final : public ComputeBackend {
 
   std::unique_ptr<offload::CudaDevice> device_;
   const CublasLt& blas_;
+  const CudaLibraries libraries_;
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
   std::map<Shape, cublasLtMatmulAlgo_t> algorithms_;
@@ -142,12 +145,19 @@ void CudaBackend::Launch(Queue queue, const Kernel& kernel) {
   }
 }
 
+absl::StatusOr<std::unique_ptr<DeviceAttention>> CudaBackend::MakeAttention(const AttentionShape& shape,
+                                                                            ValueType type) {
+  return ChooseAttention(
+      {.kind = libraries_.attention, .shape = shape, .type = type, .library_directory = libraries_.directory},
+      device_.get(), this);
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const std::string& library_directory) {
+absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const CudaLibraries& libraries) {
   ASSIGN_OR_RETURN(std::unique_ptr<offload::CudaDevice> device, offload::MakeCudaDevice(index));
-  ASSIGN_OR_RETURN(const CublasLt* const blas, LoadCublasLt(library_directory));
-  auto backend = std::make_unique<CudaBackend>(std::move(device), blas);
+  ASSIGN_OR_RETURN(const CublasLt* const blas, LoadCublasLt(libraries.directory));
+  auto backend = std::make_unique<CudaBackend>(std::move(device), blas, libraries);
   RETURN_IF_ERROR(backend->Open());
   return backend;
 }

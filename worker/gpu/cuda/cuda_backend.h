@@ -1,8 +1,9 @@
 // A GPU as a ComputeBackend: kernels by their own text (worker/gpu/kernels), matrix products by cuBLASLt, of float32
 // or of bfloat16 with float32 sums.
 //
-// cuBLASLt's algorithm for a shape is the first that its heuristic names; the same on the same device and library.
-// Errors are the device's (offload/cuda/cuda_device.h). One owner thread.
+// Attention is cuDNN's where it can be (cudnn_attention.h), else by matrix products. cuBLASLt's algorithm for a shape
+// is the first that its heuristic names; the same on the same device and library. Errors are the device's
+// (offload/cuda/cuda_device.h). One owner thread.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,12 @@
 
 namespace causeway::worker {
 
-// UNAVAILABLE, NOT_FOUND: there is no such device, or no cuBLASLt. `library_directory`: as LoadCublasLt.
-absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const std::string& library_directory);
+struct CudaLibraries {
+  std::string directory;  // where they are looked for first; empty: where the system looks
+  AttentionKind attention = AttentionKind::kAuto;
+};
+
+// UNAVAILABLE, NOT_FOUND: there is no such device, or no cuBLASLt.
+absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const CudaLibraries& libraries);
 
 }  // namespace causeway::worker

@@ -316,13 +316,13 @@ struct ClassifierKernel {
   T* logits;
   const int32_t* targets;
   float* losses;  // [rows]
-  int64_t rows, vocab;
+  int64_t rows, vocab, stride;  // from a row of logits to the next
   float factor;
 
   CAUSEWAY_ANYWHERE int64_t blocks() const { return rows; }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    T* const row = logits + block.index() * vocab;
+    T* const row = logits + block.index() * stride;
     const int32_t target = targets[block.index()];
     const float target_logit = Load(row[target]);
     const SoftmaxSum softmax = SoftmaxSumOverLanes(block, vocab, [&](int64_t i) { return Load(row[i]); });

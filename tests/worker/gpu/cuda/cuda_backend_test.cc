@@ -23,12 +23,12 @@ TEST(CudaBackendTest, ALibraryThatIsMissingIsNamed) {
 }
 
 TEST(CudaBackendTest, ADeviceThatIsMissingIsNamed) {
-  const auto backend = MakeCudaBackend(1000, "");
+  const auto backend = MakeCudaBackend(1000, {});
   EXPECT_THAT(std::string(backend.status().message()), HasSubstr("CUDA device"));
 }
 
 TEST(CudaBackendTest, ItsLossIsTheCpusOverAHundredSteps) {
-  auto backend = MakeCudaBackend(0, "");
+  auto backend = MakeCudaBackend(0, {});
   if (!backend.ok()) GTEST_SKIP() << backend.status();
   const core::RunConfig config = TinyRun();
   const std::string text = WriteTemporary("cuda_text.txt", SmallText(20'000));
@@ -43,7 +43,7 @@ TEST(CudaBackendTest, ItsLossIsTheCpusOverAHundredSteps) {
 }
 
 TEST(CudaBackendTest, InBfloat16ItsLossIsThatOfTheFakeDevice) {
-  auto backend = MakeCudaBackend(0, "");
+  auto backend = MakeCudaBackend(0, {});
   if (!backend.ok()) GTEST_SKIP() << backend.status();
   const core::RunConfig config = TinyRun();
   const std::string text = WriteTemporary("cuda_text.txt", SmallText(20'000));
@@ -56,6 +56,58 @@ TEST(CudaBackendTest, InBfloat16ItsLossIsThatOfTheFakeDevice) {
     ASSERT_TRUE(expected.ok() && got.ok()) << expected.status() << got.status();
     ASSERT_NEAR(got->loss, expected->loss, 1e-2 * expected->loss) << "step " << t;
   }
+}
+
+// out and dqkv of one attention, for values that both get.
+std::vector<float> AttentionValues(const AttentionShape& shape, AttentionKind kind, ComputeBackend& backend) {
+  const int64_t rows = shape.batch * shape.sequence, width = shape.heads * shape.head_size;
+  const int64_t packed = width + 2 * shape.kv_heads * shape.head_size;
+  const auto made = backend.MakeAttention(shape, ValueType::kBfloat16);
+  EXPECT_TRUE(made.ok()) << made.status();
+  DeviceAttention& attention = **made;
+  EXPECT_EQ(attention.kind(), kind);
+  Arena arena;
+  const auto values = [&](int64_t count) { return arena.Add("values", count * 2); };
+  const Arena::Place qkv = values(rows * packed), dqkv = values(rows * packed), out = values(rows * width),
+                     dout = values(rows * width), statistics = arena.Add("", attention.statistics() * 4),
+                     buffer = arena.Add("", attention.buffer_bytes());
+  offload::Device& device = backend.device();
+  EXPECT_TRUE(arena.Allocate(device).ok());
+  attention.SetBuffer(arena.At<char>(buffer));
+  std::vector<Bfloat16> given;
+  for (int64_t i = 0; i < rows * packed; ++i) {
+    given.push_back({core::ToBfloat16(static_cast<float>(core::SplitMix64(i) % 2000) / 1000 - 1)});
+  }
+  device.CopyToDevice(offload::Queue::kCompute, arena.At<char>(qkv), given.data(), rows * packed * 2);
+  device.CopyToDevice(offload::Queue::kCompute, arena.At<char>(dout), given.data(), rows * width * 2);
+  attention.Forward(arena.At<char>(qkv), arena.At<char>(out), arena.At<float>(statistics));
+  attention.Backward(arena.At<char>(qkv), arena.At<char>(out), arena.At<float>(statistics), arena.At<char>(dout),
+                     arena.At<char>(dqkv));
+  std::vector<Bfloat16> got(rows * (width + packed));
+  device.CopyToHost(offload::Queue::kCompute, got.data(), arena.At<char>(out), rows * width * 2);
+  device.CopyToHost(offload::Queue::kCompute, got.data() + rows * width, arena.At<char>(dqkv), rows * packed * 2);
+  const auto done = device.MakeEvent();
+  device.Record(done, offload::Queue::kCompute);
+  device.AwaitOnHost(done);
+  EXPECT_TRUE(device.status().ok()) << device.status();
+  std::vector<float> floats;
+  for (const Bfloat16 value : got) floats.push_back(core::FromBfloat16(value.bits));
+  return floats;
+}
+
+TEST(CudaBackendTest, AttentionByCudnnIsThatByProducts) {
+  const AttentionShape shape{.batch = 2, .sequence = 100, .heads = 4, .kv_heads = 2, .head_size = 64};
+  auto with = MakeCudaBackend(0, {.directory = "", .attention = AttentionKind::kCudnn});
+  auto without = MakeCudaBackend(0, {.directory = "", .attention = AttentionKind::kOwn});
+  if (!with.ok() || !without.ok()) GTEST_SKIP() << with.status();
+  const auto got = AttentionValues(shape, AttentionKind::kCudnn, **with);
+  const auto expected = AttentionValues(shape, AttentionKind::kOwn, **without);
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    difference += std::pow(got[i] - expected[i], 2);
+    norm += std::pow(expected[i], 2);
+  }
+  EXPECT_LE(std::sqrt(difference / norm), 1e-2);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "worker/gpu/gpu_attention.h"
+#include "worker/gpu/product_attention.h"
 
 #include <cmath>
 
@@ -7,41 +7,40 @@ namespace causeway::worker {
 using offload::Queue;
 
 template <typename T>
-auto GpuAttention<T>::Q(const T* qkv, int64_t row, int64_t head) const -> Operand<T> {
+auto ProductAttention<T>::Q(const T* qkv, int64_t row, int64_t head) const -> Operand<T> {
   return {qkv + row * shape_.sequence * stride() + head * shape_.head_size, stride(), group() * shape_.head_size};
 }
 
 template <typename T>
-auto GpuAttention<T>::K(const T* qkv, int64_t row) const -> Operand<T> {
+auto ProductAttention<T>::K(const T* qkv, int64_t row) const -> Operand<T> {
   return {qkv + row * shape_.sequence * stride() + shape_.heads * shape_.head_size, stride(), shape_.head_size};
 }
 
 template <typename T>
-auto GpuAttention<T>::V(const T* qkv, int64_t row) const -> Operand<T> {
+auto ProductAttention<T>::V(const T* qkv, int64_t row) const -> Operand<T> {
   return {K(qkv, row).data + shape_.kv_heads * shape_.head_size, stride(), shape_.head_size};
 }
 
 template <typename T>
-auto GpuAttention<T>::Out(const T* out, int64_t row, int64_t head) const -> Operand<T> {
+auto ProductAttention<T>::Out(const T* out, int64_t row, int64_t head) const -> Operand<T> {
   const int64_t width = shape_.heads * shape_.head_size;
   return {out + row * shape_.sequence * width + head * shape_.head_size, width, group() * shape_.head_size};
 }
 
 template <typename T>
 template <typename Value>
-auto GpuAttention<T>::Scores(const Value* scores, int64_t head) const -> Operand<Value> {
+auto ProductAttention<T>::Scores(const Value* scores, int64_t head) const -> Operand<Value> {
   const int64_t n = shape_.sequence;
   return {scores + head * n * n, n, group() * n * n};
 }
 
 template <typename T>
-void GpuAttention<T>::SetBuffers(void* memory) {
-  const int64_t values = shape_.heads * shape_.sequence * shape_.sequence;
+void ProductAttention<T>::SetBuffer(void* memory) {
   scores_ = static_cast<float*>(memory);
-  dprobabilities_ = scores_ + values;
+  dprobabilities_ = scores_ + scores();
   if constexpr (kNarrow) {
-    probabilities_ = reinterpret_cast<T*>(dprobabilities_ + values);
-    dscores_ = probabilities_ + values;
+    probabilities_ = reinterpret_cast<T*>(dprobabilities_ + scores());
+    dscores_ = probabilities_ + scores();
   } else {
     probabilities_ = scores_;
     dscores_ = dprobabilities_;
@@ -50,8 +49,8 @@ void GpuAttention<T>::SetBuffers(void* memory) {
 
 template <typename T>
 template <typename A, typename B, typename C>
-void GpuAttention<T>::Product(int64_t m, int64_t n, int64_t k, float alpha, const Operand<A>& a, bool a_transposed,
-                              const Operand<B>& b, bool b_transposed, float beta, const Operand<C>& c) const {
+void ProductAttention<T>::Product(int64_t m, int64_t n, int64_t k, float alpha, const Operand<A>& a, bool a_transposed,
+                                  const Operand<B>& b, bool b_transposed, float beta, const Operand<C>& c) const {
   const auto matrix = []<typename Value>(const Operand<Value>& operand, bool transposed) {
     return DeviceMatrix{const_cast<Value*>(operand.data), operand.stride, kTypeOf<Value>, transposed};
   };
@@ -70,7 +69,7 @@ void GpuAttention<T>::Product(int64_t m, int64_t n, int64_t k, float alpha, cons
 }
 
 template <typename T>
-void GpuAttention<T>::MakeProbabilities(const T* qkv, int64_t row) const {
+void ProductAttention<T>::MakeProbabilities(const T* qkv, int64_t row) const {
   const int64_t n = shape_.sequence, size = shape_.head_size;
   const float scale = 1 / std::sqrt(static_cast<float>(size));
   for (int64_t head = 0; head < group(); ++head) {
@@ -80,7 +79,9 @@ void GpuAttention<T>::MakeProbabilities(const T* qkv, int64_t row) const {
 }
 
 template <typename T>
-void GpuAttention<T>::Forward(const T* qkv, T* out) const {
+void ProductAttention<T>::Forward(const void* given, void* result, float*) {
+  const T* const qkv = static_cast<const T*>(given);
+  T* const out = static_cast<T*>(result);
   const int64_t n = shape_.sequence, size = shape_.head_size;
   for (int64_t row = 0; row < shape_.batch; ++row) {
     MakeProbabilities(qkv, row);
@@ -91,7 +92,9 @@ void GpuAttention<T>::Forward(const T* qkv, T* out) const {
 }
 
 template <typename T>
-void GpuAttention<T>::Backward(const T* qkv, const T* dout, T* dqkv) const {
+void ProductAttention<T>::Backward(const void* given, const void*, const float*, const void* gradient, void* result) {
+  const T *const qkv = static_cast<const T*>(given), *const dout = static_cast<const T*>(gradient);
+  T* const dqkv = static_cast<T*>(result);
   const int64_t n = shape_.sequence, size = shape_.head_size;
   const float scale = 1 / std::sqrt(static_cast<float>(size));
   for (int64_t row = 0; row < shape_.batch; ++row) {
@@ -113,7 +116,10 @@ void GpuAttention<T>::Backward(const T* qkv, const T* dout, T* dqkv) const {
   }
 }
 
-template class GpuAttention<float>;
-template class GpuAttention<Bfloat16>;
+std::unique_ptr<DeviceAttention> MakeProductAttention(const AttentionShape& shape, ValueType type,
+                                                      ComputeBackend* backend) {
+  if (type == ValueType::kFloat32) return std::make_unique<ProductAttention<float>>(shape, backend);
+  return std::make_unique<ProductAttention<Bfloat16>>(shape, backend);
+}
 
 }  // namespace causeway::worker

@@ -1,35 +1,33 @@
-// Causal attention with grouped key and value heads on a device, by matrix products: for any backend, and the reference
-// of faster ones.
+// Attention on a device by matrix products: for any backend, and the reference of faster ones.
 //
 //   a batch row at a time   S = q·kᵀ/√size ─► P = softmax(S), causal ─► out = P·v      of all heads: [heads, n, n]
 //   values backward                P again, dP = dout·vᵀ ─► dS ─► dq, dk, dv (summed over a group's query heads, in
 //   their order)
 //
-// q, k and v lie side by side in packed rows |q|k|v|, and so do their gradients. Nothing is kept but these: the scores
-// are made again, in two buffers that all layers share. Sources: arXiv 1706.03762 section 3.2, 2305.13245.
+// It keeps no statistics: the scores are made again, in two buffers that all layers share.
 #pragma once
 
+#include <memory>
+
 #include "worker/gpu/compute_backend.h"
-#include "worker/train/attention.h"
+#include "worker/gpu/device_attention.h"
 
 namespace causeway::worker {
 
 template <typename T>
-class GpuAttention {
+class ProductAttention final : public DeviceAttention {
  public:
-  // Its buffers' bytes: scores and their gradients, in float32 and, where T is narrower, as T.
-  static int64_t BufferBytes(const AttentionShape& shape) {
-    const int64_t values = shape.heads * shape.sequence * shape.sequence;
-    return 2 * values * static_cast<int64_t>(kNarrow ? sizeof(float) + sizeof(T) : sizeof(float));
+  ProductAttention(const AttentionShape& shape, ComputeBackend* backend) : shape_(shape), backend_(backend) {}
+
+  AttentionKind kind() const override { return AttentionKind::kOwn; }
+  int64_t statistics() const override { return 0; }
+  // Scores and their gradients, in float32 and, where T is narrower, as T.
+  int64_t buffer_bytes() const override {
+    return 2 * scores() * static_cast<int64_t>(kNarrow ? sizeof(float) + sizeof(T) : sizeof(float));
   }
-
-  GpuAttention(const AttentionShape& shape, ComputeBackend* backend) : shape_(shape), backend_(backend) {}
-
-  void SetBuffers(void* memory);  // on the device
-
-  // out is [rows, heads · size].
-  void Forward(const T* qkv, T* out) const;
-  void Backward(const T* qkv, const T* dout, T* dqkv) const;
+  void SetBuffer(void* memory) override;
+  void Forward(const void* qkv, void* out, float* statistics) override;
+  void Backward(const void* qkv, const void* out, const float* statistics, const void* dout, void* dqkv) override;
 
  private:
   static constexpr bool kNarrow = sizeof(T) < sizeof(float);
@@ -41,6 +39,7 @@ class GpuAttention {
     int64_t stride = 0, step = 0;
   };
 
+  int64_t scores() const { return shape_.heads * shape_.sequence * shape_.sequence; }
   int64_t stride() const { return (shape_.heads + 2 * shape_.kv_heads) * shape_.head_size; }
   int64_t group() const { return shape_.heads / shape_.kv_heads; }
   Operand<T> Q(const T* qkv, int64_t row, int64_t head) const;
@@ -60,5 +59,8 @@ class GpuAttention {
   float *scores_ = nullptr, *dprobabilities_ = nullptr;
   T *probabilities_ = nullptr, *dscores_ = nullptr;  // in place of these, where T is float32
 };
+
+std::unique_ptr<DeviceAttention> MakeProductAttention(const AttentionShape& shape, ValueType type,
+                                                      ComputeBackend* backend);
 
 }  // namespace causeway::worker
