@@ -25,7 +25,8 @@ class GpuLayers {
   // kNormShares · hidden floats on the device.
   void SetBuffer(float* partials) { partials_ = partials; }
 
-  // A map of rows of `in` values to `out`; the rows that it makes lie `stride` values apart, which may be more than `out`.
+  // A map of rows of `in` values to `out`; the rows that it makes lie `stride` values apart, which may be more than
+  // `out`.
   struct Map {
     Map(int64_t in_size, int64_t out_size) : Map(in_size, out_size, out_size) {}
     Map(int64_t in_size, int64_t out_size, int64_t out_stride) : in(in_size), out(out_size), stride(out_stride) {}

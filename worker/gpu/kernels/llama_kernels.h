@@ -315,7 +315,7 @@ template <typename T>
 struct ClassifierKernel {
   T* logits;
   const int32_t* targets;
-  float* losses;  // [rows]
+  float* losses;                // [rows]
   int64_t rows, vocab, stride;  // from a row of logits to the next
   float factor;
 
