@@ -186,7 +186,7 @@ class Compose(unittest.TestCase):
 
 
 class Gpus(unittest.TestCase):
-    """A site that is given GPUs ends and says why, instead of training on CPUs beside them."""
+    """A site that is given GPUs trains on them or ends and says why, instead of training on CPUs beside them."""
 
     def setUp(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -198,7 +198,7 @@ class Gpus(unittest.TestCase):
     def ended(self, words, **environment):
         return subprocess.run(words, env=self.environment | environment, capture_output=True, text=True)
 
-    def test_the_gpu_profile_of_compose_asks_for_a_gpu_and_is_not_started_again_without_one(self):
+    def test_the_gpu_profile_of_compose_asks_for_gpus_and_is_not_started_again_without_one(self):
         services = compose("worker.compose.yaml", SITE)["services"]
         service = services["worker-gpu"]
         self.assertEqual(["gpu"], service["profiles"])
@@ -206,27 +206,30 @@ class Gpus(unittest.TestCase):
         self.assertEqual(("causeway-worker", "--device=cuda"), (first, device))
         self.assertEqual(deploy_files.compose_command(services["worker"])[1:], rest)
         self.assertEqual("no", service["restart"])  # it would end in the same way again
-        self.assertNotIn("deploy", service)  # an engine without GPUs would fail before, with words of its own
+        [devices] = service["deploy"]["resources"]["reservations"]["devices"]
+        self.assertEqual(("nvidia", "all", ["gpu"]), (devices["driver"], devices["count"], devices["capabilities"]))
+        self.assertEqual("deploy/worker-gpu.Dockerfile", service["build"]["dockerfile"])
 
-    def test_a_pod_that_is_given_gpus_fails_its_job(self):
-        pods = [pod_template(item)["spec"]["containers"] for name, item in kubernetes()
-                if name == "worker.yaml" and pod_template(item)]
-        [[container]] = pods
-        words = container["command"] + container["args"]
-        done = self.ended(words, NVIDIA_VISIBLE_DEVICES="GPU-7d2a")
-        self.assertEqual((2, ""), (done.returncode, done.stdout))
-        self.assertIn("this version trains on CPUs only", done.stderr)
-        self.assertIn("take them out of the container's resources", done.stderr)
-        if list(pathlib.Path("/dev").glob("nvidia[0-9]*")):
-            self.skipTest("this machine has a GPU, which a pod without one does not see")
-        for none in ({}, {"NVIDIA_VISIBLE_DEVICES": "void"}, {"NVIDIA_VISIBLE_DEVICES": "none"}):
-            done = self.ended(words, **none)
-            self.assertEqual((0, ""), (done.returncode, done.stderr))
-            self.assertEqual(f"trains with {' '.join(container['args'])}\n", done.stdout)
+    def test_a_pod_that_is_given_gpus_asks_for_them(self):
+        for name in ("worker.yaml", "worker-ranks.yaml"):
+            [container] = [pod_template(item)["spec"]["containers"][0] for file, item in kubernetes()
+                           if file == name and pod_template(item)]
+            words = container["command"] + container["args"]
+            args = " ".join(container["args"])
+            done = self.ended(words, NVIDIA_VISIBLE_DEVICES="GPU-7d2a")
+            self.assertEqual((0, f"trains with --device=cuda {args}\n", ""), (done.returncode, done.stdout, done.stderr))
+            if list(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+                continue  # a pod without a GPU would not see this machine's
+            for none in ({}, {"NVIDIA_VISIBLE_DEVICES": "void"}, {"NVIDIA_VISIBLE_DEVICES": "none"}):
+                done = self.ended(words, **none)
+                self.assertEqual((0, f"trains with {args}\n", ""), (done.returncode, done.stdout, done.stderr))
 
-    def test_no_file_hands_gpus_to_this_versions_worker(self):
-        for path in {*DEPLOY.glob("*.yaml"), *DEPLOY.glob("k8s/*.yaml")} - set(TORCH_FILES):
-            self.assertIsNone(re.search(r"nvidia\.com/gpu\W*:\W*\d|driver: nvidia", path.read_text()), path.name)
+    def test_the_image_with_cuda_is_the_other_ones_with_its_libraries_and_compiler(self):
+        images = {name: file.stages()[-1][1] for name, file in deploy_files.dockerfiles().items() if "worker" in name}
+        plain, gpu = images["worker.Dockerfile"], images["worker-gpu.Dockerfile"]
+        beside = [line for line in gpu if line not in plain]
+        self.assertEqual(["COPY", "ENV", "ENTRYPOINT"], [word for word, _ in beside])
+        self.assertEqual('["causeway-worker", "--device=cuda"]', beside[-1][1])
 
 
 class Addresses(unittest.TestCase):
@@ -370,6 +373,7 @@ class Rest(unittest.TestCase):
     def test_nothing_here_is_left_unchecked(self):
         known = ["*.Dockerfile", "compose.yaml", "*.compose.yaml", "compose/*", "k8s/*.yaml", "systemd/*.service",
                  "health/*", "prometheus/*.yml", "grafana/*", "certs", "install_packages", "packages*.txt", "quickstart*",
+                 "get_cudnn_frontend", "cuda_wheels.txt",
                  "runtime_packages", "run.yaml", ".gitignore", "wheel",  # tests/deploy/wheel, on demand
                  "completion/*"]
         for path in subprocess.run(["git", "ls-files", "."], cwd=DEPLOY, capture_output=True, text=True).stdout.split():

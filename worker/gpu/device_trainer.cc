@@ -55,7 +55,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConf
   ASSIGN_OR_RETURN(parts.llama, MakeLlama(config, rows, settings, parts.backend.get()));
   TrainerRanks ranks = files.ranks;
   ranks.device_values = parts.collectives.get();
-  std::unique_ptr<DeviceTrainer> trainer(new DeviceTrainer(config, ranks, std::move(data), std::move(parts)));
+  std::unique_ptr<DeviceTrainer> trainer(
+      new DeviceTrainer(config, ranks, settings.bucket_bytes, std::move(data), std::move(parts)));
   RETURN_IF_ERROR(trainer->data_.Initialize(trainer->manifest_, trainer->host_));
   RETURN_IF_ERROR(trainer->SetParameters());
   return trainer;
@@ -67,13 +68,14 @@ absl::Status DeviceTrainer::SetParameters() {
   return backend_->device().status();
 }
 
-DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, LlamaData data, Parts parts)
+DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, int64_t bucket_bytes,
+                             LlamaData data, Parts parts)
     : parts_(std::move(parts)),
       backend_(parts_.backend.get()),
       optimizer_(parts_.optimizer.get()),
       llama_(parts_.llama.get()),
       data_(std::move(data)),
-      parallel_(ranks),
+      parallel_(ranks, bucket_bytes),
       manifest_(core::LlamaManifest(config.llama)),
       store_(manifest_, optimizer_, backend_),
       host_(manifest_),
@@ -97,9 +99,9 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
   RankStep mine{.tokens = static_cast<int64_t>(batch.tokens.size())};
   ASSIGN_OR_RETURN(mine.loss, llama_->Loss());  // known before backward is over
   if (parallel_.world() > 1) {
-    RETURN_IF_ERROR(optimizer_->Await());  // the collectives wait for no queue
-    mine.compute_s = core::SystemClock().SecondsSince(begin);
     parallel_.Begin({gradients, static_cast<size_t>(optimizer_->count())});
+    RETURN_IF_ERROR(llama_->AwaitGradients([&](int64_t first) { parallel_.FinalFrom(first); }));
+    mine.compute_s = core::SystemClock().SecondsSince(begin);
     RETURN_IF_ERROR(parallel_.Finish());
   }
   ASSIGN_OR_RETURN(mine.sum_of_squares, optimizer_->SumOfSquares(t));

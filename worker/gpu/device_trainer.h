@@ -2,7 +2,8 @@
 //
 //   LlamaData ─► GpuLlama: forward, backward ─► gradients ─► (all-reduce over ranks) ─► DeviceOptimizer ─► θ
 //                                       all in device memory; the host hears the loss and the norm of a step. Gradients
-//                                       of inner.micro_batches add up in float32, in their order
+//                                       of inner.micro_batches add up in float32, in their order; buckets of them are
+//                                       reduced while the last backward goes on
 //
 // Data, initial values, checkpoints and evaluation are those of LlamaTrainer. One owner thread.
 #pragma once
@@ -23,6 +24,7 @@ namespace causeway::worker {
 struct DeviceSettings {
   ValueType type = ValueType::kFloat32;  // that the model computes with
   std::optional<Recompute> recompute;    // none: the first for which there is memory
+  int64_t bucket_bytes = DataParallel::kBucketBytes;
 };
 
 class DeviceTrainer final : public Trainer {
@@ -55,7 +57,8 @@ class DeviceTrainer final : public Trainer {
     std::unique_ptr<GpuLlama> llama;
   };
 
-  DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, LlamaData data, Parts parts);
+  DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, int64_t bucket_bytes, LlamaData data,
+                Parts parts);
 
   absl::Status SetParameters();  // from host_
 

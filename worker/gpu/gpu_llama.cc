@@ -63,6 +63,7 @@ class LlamaOf final : public GpuLlama {
   void Begin(const Batch& batch) override { batch_.Copy(batch); }
   void Forward(const void* parameters) override;
   void Backward(const void* parameters, float* gradients, float scale) override;
+  absl::Status AwaitGradients(const std::function<void(int64_t first)>& final) override;
   absl::StatusOr<double> Loss() override { return loss_rows_.Mean(); }
   const Arena& arena() const override { return arena_; }
 
@@ -110,6 +111,8 @@ class LlamaOf final : public GpuLlama {
   Arena::Place dstream_ = 0, dnormed_ = 0, dqkv_ = 0, dattended_ = 0, dgate_up_ = 0, dactivated_ = 0, partials_ = 0,
                attention_buffer_ = 0;
   LossRows loss_rows_;
+  // In the order of backward, as it is queued: gradients from the value on are final when the event has come.
+  std::vector<std::pair<int64_t, offload::Device::Event>> final_from_;
 };
 
 template <typename T>
@@ -124,6 +127,10 @@ LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, Com
       batch_(shape_.rows(), &arena_, backend),
       rope_(config, shape_.attention, &arena_, backend),
       loss_rows_(&backend->device()) {
+  const auto add = [&](int64_t tensor) { final_from_.emplace_back(firsts_[tensor], backend->device().MakeEvent()); };
+  add(final_norm());
+  for (int64_t layer = config_.num_hidden_layers - 1; layer >= 0; --layer) add(TensorOf(layer, BlockTensor{}));
+  add(0);
   Plan();
 }
 
@@ -288,6 +295,8 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
                              .factor = scale / static_cast<float>(rows)});
   loss_rows_.Copy(Floats(losses_), rows);
 
+  size_t stage = 0;
+  const auto is_final = [&] { backend_->device().Record(final_from_[stage++].second, Queue::kCompute); };
   T* const dstream = At(dstream_);
   layers_.LinearBackwardInput({hidden, vocab, logits_stride()}, At(logits_), parameters + firsts_[head()],
                               At(dnormed_));
@@ -296,8 +305,10 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
   Launch(FillKernel<T>{dstream, rows * hidden, 0});
   layers_.NormBackward(At(dnormed_), At(output_), parameters + firsts_[final_norm()], Floats(output_scale_), dstream,
                        gradients + firsts_[final_norm()]);
+  is_final();
   for (int64_t layer = config_.num_hidden_layers - 1; layer >= 0; --layer) {
     BlockBackward(layer, parameters, gradients, dstream);
+    is_final();
   }
   Launch(EmbeddingBackwardKernel<T>{.order = batch_.order(),
                                     .begins = batch_.begins(),
@@ -306,6 +317,17 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
                                     .dw = gradients,
                                     .occurring = batch_.num_occurring(),
                                     .size = hidden});
+  is_final();
+}
+
+template <typename T>
+absl::Status LlamaOf<T>::AwaitGradients(const std::function<void(int64_t first)>& final) {
+  for (const auto& [first, event] : final_from_) {
+    backend_->device().AwaitOnHost(event);
+    RETURN_IF_ERROR(backend_->device().status());
+    final(first);
+  }
+  return absl::OkStatus();
 }
 
 template <typename T>

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -52,6 +53,9 @@ class GpuLlama {
   virtual void Forward(const void* parameters) = 0;
   // Adds the gradient of `scale` times the batch's mean loss. After Forward, with the same parameters; once.
   virtual void Backward(const void* parameters, float* gradients, float scale) = 0;
+  // Waits as the last Backward goes: `final` hears, from behind, of each value from which on gradients are final; at
+  // last of 0. The device's error, if there is one, and then `final` may not have heard of all.
+  virtual absl::Status AwaitGradients(const std::function<void(int64_t first)>& final) = 0;
   // Waits for the last Backward. The mean loss of all batches since the last call, in nats per token.
   virtual absl::StatusOr<double> Loss() = 0;
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "core/model_manifest.h"
 #include "tests/worker/train/test_values.h"
@@ -187,6 +188,44 @@ TEST_P(GpuLlamaTest, AttentionHasItsOutputAndStatisticsOfTheLayerInBackward) {
                   {.recompute = recompute, .attention = std::make_shared<KeepingAttention>(shape, &backend)});
     ExpectNear(GetParam(), kept.gradients, cpu.gradients, 1e-4);
   }
+}
+
+// Gradients as they are when AwaitGradients says that they are final, with some of its waits forgotten.
+std::vector<float> WhenFinal(const Case& c, const std::set<offload::Device::Event>& forgotten,
+                             std::set<offload::Device::Event>* waits = nullptr) {
+  constexpr uint64_t kLazy = 4;  // FakeQueues runs what it must
+  Setting s(c);
+  FakeBackend backend(kLazy);
+  for (const auto event : forgotten) backend.device().ForgetOnHost(event);
+  const auto llama =
+      GpuLlama::Make(c.llama, {.batch_rows = c.rows, .sequence = c.llama.max_position_embeddings}, &backend);
+  const float* const parameters = s.parameters.Flat().data();
+  const std::span<float> gradients = s.gradients.Flat();
+  (*llama)->Begin(s.batch);
+  (*llama)->Forward(parameters);
+  (*llama)->Backward(parameters, gradients.data(), 0.5f);
+  const std::set<offload::Device::Event> before = backend.device().waits_on_host();
+  std::vector<float> final(gradients.size());
+  size_t end = final.size();
+  EXPECT_TRUE((*llama)
+                  ->AwaitGradients([&](int64_t first) {
+                    std::copy(gradients.begin() + first, gradients.begin() + end, final.begin() + first);
+                    end = first;
+                  })
+                  .ok());
+  EXPECT_EQ(end, 0u);
+  for (const auto event : backend.device().waits_on_host()) {
+    if (waits != nullptr && !before.contains(event)) waits->insert(event);
+  }
+  return final;
+}
+
+TEST_P(GpuLlamaTest, GradientsAreFinalWhenTheHostHearsSoAndEachWaitThatIsForgottenIsNoticed) {
+  std::set<offload::Device::Event> waits;
+  const std::vector<float> whole = WhenFinal(GetParam(), {}, &waits);
+  EXPECT_TRUE(whole == OnFake(GetParam(), 0).gradients);
+  EXPECT_EQ(waits.size(), 2 + static_cast<size_t>(GetParam().llama.num_hidden_layers));
+  for (const auto event : waits) EXPECT_FALSE(WhenFinal(GetParam(), {event}) == whole) << "event " << event;
 }
 
 TEST_P(GpuLlamaTest, NoOrderOfQueuesAndLanesChangesABit) {

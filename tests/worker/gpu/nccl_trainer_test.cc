@@ -26,6 +26,8 @@ const NcclApi& Fake() {
   return **loaded;
 }
 
+constexpr int64_t kBucketBytes = 1024;  // several in a model of some thousand values
+
 // Trains on `world` ranks. Each one's first moments, or why it ended: after one step they are a share of the gradients.
 std::vector<absl::StatusOr<std::vector<float>>> TrainOver(int world, core::Step steps, double timeout_s = 60) {
   std::vector<absl::StatusOr<std::vector<float>>> result(world);
@@ -38,7 +40,7 @@ std::vector<absl::StatusOr<std::vector<float>>> TrainOver(int world, core::Step 
     ASSIGN_OR_RETURN(
         const std::unique_ptr<Trainer> trainer,
         DeviceTrainer::Make(TinyRun(), "eu", {.data_path = text, .ranks = {.values = &control, .timeout_s = timeout_s}},
-                            {}, std::make_unique<FakeBackend>(), std::move(nccl)));
+                            {.bucket_bytes = kBucketBytes}, std::make_unique<FakeBackend>(), std::move(nccl)));
     for (core::Step t = 1; t <= steps; ++t) RETURN_IF_ERROR(trainer->Step(t).status());
     const std::string path = absl::StrCat(testing::TempDir(), "/", getpid(), "_", world, "_", rank, ".safetensors");
     RETURN_IF_ERROR(trainer->Save(path).status());
