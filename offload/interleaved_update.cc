@@ -7,6 +7,35 @@
 #include "offload/on_all_threads.h"
 
 namespace causeway::offload {
+namespace {
+
+constexpr int64_t kStateArrays = 3;  // p, m, v
+constexpr size_t kLineBytes = 256;
+
+// Of one of the arrays of a set, each on a line of its own.
+size_t ArrayBytes(const SubgroupPlan& plan) {
+  const size_t bytes = static_cast<size_t>(std::min(plan.subgroup, plan.parameters)) * sizeof(float);
+  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+}  // namespace
+
+UpdateCounts PlannedCounts(const SubgroupPlan& plan, GradientType gradients) {
+  UpdateCounts counts;
+  constexpr int64_t kStateBytes = kStateArrays * static_cast<int64_t>(sizeof(float));
+  for (int64_t i = 0; i < plan.num_subgroups(); ++i) {
+    const bool on_device = plan.OnDevice(i);
+    ++(on_device ? counts.device_subgroups : counts.cpu_subgroups);
+    counts.to_device_bytes += plan.Size(i) * (on_device ? kStateBytes : static_cast<int64_t>(sizeof(uint16_t)));
+    counts.to_host_bytes += plan.Size(i) * (on_device ? kStateBytes : BytesOf(gradients));
+  }
+  return counts;
+}
+
+size_t InterleavedUpdate::SetBytes(const SubgroupPlan& plan) {
+  return plan.k == core::kAllOnCpu ? 0 : kStateArrays * ArrayBytes(plan);
+}
+
 InterleavedUpdate::InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments,
                                      const SubgroupPlan& plan, core::ThreadTeam* team, BusSchedule* bus)
     : InterleavedUpdate(state, std::move(segments), plan, team, bus, nullptr, {}) {
@@ -57,20 +86,26 @@ absl::Status InterleavedUpdate::Prepare() {
     RETURN_IF_ERROR(Pin(host_gradients_.data(), host_gradients_.bytes()));
     RETURN_IF_ERROR(Pin(bfloat16_copy_.data(), bfloat16_copy_.bytes()));
   }
-  for (BufferSet& set : sets_) {
+  for (int i = 0; i < kBufferSets; ++i) {
     if (plan_.k == core::kAllOnCpu) break;
-    const size_t bytes = static_cast<size_t>(std::min(plan_.subgroup, plan_.parameters)) * sizeof(float);
+    BufferSet& set = sets_[i];
+    set.memory = model_.rooms[i];
+    if (!has_rooms()) {
+      ASSIGN_OR_RETURN(set.memory, device_->Allocate(SetBytes(plan_)));
+    }
+    char* place = static_cast<char*>(set.memory);
     for (float** array : {&set.parameters, &set.first_moment, &set.second_moment}) {
-      ASSIGN_OR_RETURN(void* memory, device_->Allocate(bytes));
-      *array = static_cast<float*>(memory);
+      *array = reinterpret_cast<float*>(place);
+      place += ArrayBytes(plan_);
     }
     for (Device::Event* event : {&set.arrived, &set.updated, &set.flushed}) *event = device_->MakeEvent();
   }
   for (Device::Event* event :
-       {&events_.gradients_final, &events_.updated, &events_.flushed, &events_.parameters_ready}) {
+       {&events_.gradients_final, &events_.room_dead, &events_.updated, &events_.flushed, &events_.parameters_ready}) {
     *event = device_->MakeEvent();
   }
   for (int64_t i = 0; i < plan_.num_subgroups(); ++i) gradients_on_host_.push_back(device_->MakeEvent());
+  free_sets_ = has_rooms() ? 0 : kBufferSets;
   return device_->status();
 }
 
@@ -78,9 +113,8 @@ InterleavedUpdate::~InterleavedUpdate() {
   if (device_ == nullptr) return;
   Finish().IgnoreError();  // whoever wanted it whole has asked
   for (void* memory : pinned_) device_->Unpin(memory);
-  for (BufferSet& set : sets_) {
-    for (float* array : {set.parameters, set.first_moment, set.second_moment}) device_->Free(array);
-  }
+  if (has_rooms()) return;
+  for (const BufferSet& set : sets_) device_->Free(set.memory);
 }
 
 template <typename Apply>
@@ -96,24 +130,48 @@ void InterleavedUpdate::ForEachRule(int64_t first, int64_t count, const Constant
 
 // ---- Backward ----
 
-void InterleavedUpdate::GradientsReady(int64_t first, int64_t count) {
-  // Nobody changes the state between here and Step, so what the device updates first may come already.
-  for (; plan_.k != core::kAllOnCpu && prefetched_ < kBufferSets; ++prefetched_) {
+// Nobody changes the state between here and Step, so what the device updates first may come already.
+void InterleavedUpdate::PrefetchFree() {
+  for (; plan_.k != core::kAllOnCpu && prefetched_ < free_sets_; ++prefetched_) {
     if (prefetched_ * plan_.k < plan_.num_subgroups()) Prefetch(prefetched_ * plan_.k);
   }
+}
+
+void InterleavedUpdate::RoomIsDead() {
+  CHECK(has_rooms() && free_sets_ < kBufferSets);
+  ++free_sets_;
+  device_->Record(events_.room_dead, Queue::kCompute);
+  device_->Await(Queue::kPrefetch, events_.room_dead);
+  PrefetchFree();
+}
+
+void InterleavedUpdate::CopyToDevice(Queue queue, void* to, const void* from, size_t bytes) {
+  counting_.to_device_bytes += static_cast<int64_t>(bytes);
+  device_->CopyToDevice(queue, to, from, bytes);
+}
+
+void InterleavedUpdate::CopyToHost(Queue queue, void* to, const void* from, size_t bytes) {
+  counting_.to_host_bytes += static_cast<int64_t>(bytes);
+  device_->CopyToHost(queue, to, from, bytes);
+}
+
+void InterleavedUpdate::GradientsReady(int64_t first, int64_t count) {
+  PrefetchFree();
   gradients_ready_ += count;
   device_->Record(events_.gradients_final, Queue::kCompute);
   device_->Await(Queue::kGradients, events_.gradients_final);
   const int64_t bytes = BytesOf(model_.gradient_type);
+  int64_t sent = 0;
   for (int64_t i = first / plan_.subgroup; i < plan_.num_subgroups() && plan_.First(i) < first + count; ++i) {
     if (plan_.OnDevice(i)) continue;
     const int64_t begin = std::max(first, plan_.First(i));
     const int64_t end = std::min(first + count, plan_.First(i) + plan_.Size(i));
-    device_->CopyToHost(Queue::kGradients, static_cast<char*>(host_gradients_.data()) + begin * bytes,
-                        static_cast<const char*>(model_.gradients) + begin * bytes,
-                        static_cast<size_t>((end - begin) * bytes));
+    CopyToHost(Queue::kGradients, static_cast<char*>(host_gradients_.data()) + begin * bytes,
+               static_cast<const char*>(model_.gradients) + begin * bytes, static_cast<size_t>((end - begin) * bytes));
     device_->Record(gradients_on_host_[i], Queue::kGradients);
+    sent += (end - begin) * bytes;
   }
+  if (gradients_ready_ < plan_.parameters) counting_.early_gradient_bytes += sent;
 }
 
 // ---- Update ----
@@ -124,9 +182,9 @@ void InterleavedUpdate::Prefetch(int64_t subgroup) {
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
   // What the set held before; in the last step, for flushes are in order, the subgroup itself, too.
   device_->Await(Queue::kPrefetch, set.flushed);
-  device_->CopyToDevice(Queue::kPrefetch, set.parameters, state_.parameters.data() + first, bytes);
-  device_->CopyToDevice(Queue::kPrefetch, set.first_moment, state_.first_moment.data() + first, bytes);
-  device_->CopyToDevice(Queue::kPrefetch, set.second_moment, state_.second_moment.data() + first, bytes);
+  CopyToDevice(Queue::kPrefetch, set.parameters, state_.parameters.data() + first, bytes);
+  CopyToDevice(Queue::kPrefetch, set.first_moment, state_.first_moment.data() + first, bytes);
+  CopyToDevice(Queue::kPrefetch, set.second_moment, state_.second_moment.data() + first, bytes);
   device_->Record(set.arrived, Queue::kPrefetch);
 }
 
@@ -149,10 +207,11 @@ void InterleavedUpdate::UpdateOnDevice(int64_t subgroup, const Constants& consta
   device_->Record(set.updated, Queue::kUpdate);
   device_->Await(Queue::kFlush, set.updated);
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  device_->CopyToHost(Queue::kFlush, state_.parameters.data() + first, set.parameters, bytes);
-  device_->CopyToHost(Queue::kFlush, state_.first_moment.data() + first, set.first_moment, bytes);
-  device_->CopyToHost(Queue::kFlush, state_.second_moment.data() + first, set.second_moment, bytes);
+  CopyToHost(Queue::kFlush, state_.parameters.data() + first, set.parameters, bytes);
+  CopyToHost(Queue::kFlush, state_.first_moment.data() + first, set.first_moment, bytes);
+  CopyToHost(Queue::kFlush, state_.second_moment.data() + first, set.second_moment, bytes);
   device_->Record(set.flushed, Queue::kFlush);
+  ++counting_.device_subgroups;
 }
 
 AdamWArrays InterleavedUpdate::HostArrays(std::span<const float> gradients) const {
@@ -179,8 +238,9 @@ void InterleavedUpdate::UpdateOnCpu(int64_t subgroup, const AdamWArrays& arrays,
     });
   });
   if (device_ == nullptr) return;
-  device_->CopyToDevice(Queue::kParameters, model_.parameters + first, arrays.bfloat16_copy + first,
-                        static_cast<size_t>(count) * sizeof(uint16_t));
+  CopyToDevice(Queue::kParameters, model_.parameters + first, arrays.bfloat16_copy + first,
+               static_cast<size_t>(count) * sizeof(uint16_t));
+  ++counting_.cpu_subgroups;
 }
 
 absl::Status InterleavedUpdate::Step(const AdamWParameters& parameters, int64_t t, std::span<const float> gradients) {
@@ -201,6 +261,7 @@ absl::Status InterleavedUpdate::BeginOnDevice() {
   // All of backward: until its end it may read parameters whose own gradients are final.
   device_->Await(Queue::kUpdate, events_.gradients_final);
   device_->Await(Queue::kParameters, events_.gradients_final);
+  if (free_sets_ < kBufferSets) device_->Await(Queue::kPrefetch, events_.gradients_final);
   return Finish();
 }
 
@@ -237,12 +298,17 @@ void InterleavedUpdate::UpdateAll(const AdamWArrays& arrays, const Constants& co
 }
 
 absl::Status InterleavedUpdate::EndOnDevice() {
-  device_->Record(events_.updated, Queue::kUpdate);
-  device_->Await(Queue::kParameters, events_.updated);
+  if (!has_rooms()) {  // with them forward waits for the flushes, which come after
+    device_->Record(events_.updated, Queue::kUpdate);
+    device_->Await(Queue::kParameters, events_.updated);
+  }
   device_->Record(events_.parameters_ready, Queue::kParameters);
   device_->Await(Queue::kCompute, events_.parameters_ready);
   device_->Record(events_.flushed, Queue::kFlush);
+  if (has_rooms()) device_->Await(Queue::kCompute, events_.flushed);
   gradients_ready_ = prefetched_ = 0;
+  free_sets_ = has_rooms() ? 0 : kBufferSets;
+  counts_ = std::exchange(counting_, {});
   return device_->status();
 }
 

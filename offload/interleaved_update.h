@@ -9,6 +9,9 @@
 //   kParameters         copy of 1 ─► device  copy of 3 ─►                   which crosses as soon as it is made
 //   kCompute                                                               goes on (forward) when both are through
 //
+// The sets may lie in rooms that the caller lends, which hold something else until backward is through with it: then a
+// set is filled only after RoomIsDead, and the next forward waits until all sets are flushed.
+//
 // Which subgroup is whose is the plan's; every plan gives the same bits of p, m and v. Step may leave flushes under
 // way; Finish waits for them, and then p, m and v on the host are whole. Without a device gradients are the caller's,
 // on the host, and no copy is made.
@@ -18,6 +21,7 @@
 // Source: Deep Optimizer States (arXiv 2410.21316); k = 1 and the non-blocking flush of gradients as in its section 4.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -49,10 +53,29 @@ struct DeviceModel {
   const void* gradients = nullptr;  // written by backward
   GradientType gradient_type = GradientType::kBfloat16;
   uint16_t* parameters = nullptr;  // bfloat16, what forward computes with
+  // For the buffer sets, each of InterleavedUpdate::SetBytes; null: memory of its own is allocated.
+  std::array<void*, 2> rooms = {};
 };
+
+// What an update did on each side and moved.
+struct UpdateCounts {
+  int64_t device_subgroups = 0, cpu_subgroups = 0;
+  int64_t to_device_bytes = 0, to_host_bytes = 0;
+  int64_t early_gradient_bytes = 0;  // of these, gradients that were sent before backward's last range was queued
+
+  friend bool operator==(const UpdateCounts&, const UpdateCounts&) = default;
+};
+
+// All but the early ones, which depend on backward's ranges.
+UpdateCounts PlannedCounts(const SubgroupPlan& plan, GradientType gradients);
 
 class InterleavedUpdate {
  public:
+  static constexpr int kBufferSets = 2;
+
+  // Of device memory, for one set.
+  static size_t SetBytes(const SubgroupPlan& plan);
+
   // On the CPU alone.
   InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments, const SubgroupPlan& plan,
                     core::ThreadTeam* team, BusSchedule* bus);
@@ -68,6 +91,10 @@ class InterleavedUpdate {
   // plan once before each Step, in any order.
   void GradientsReady(int64_t first, int64_t count);
 
+  // Backward has queued, on kCompute, the last that it does with the memory of the next room, counted from the first.
+  // Does not block.
+  void RoomIsDead();
+
   // Step t, counted from 1. `gradients` are the host's, without a device; none where v is frozen, and p alone moves.
   // Segments that do not decay take weight 0.
   absl::Status Step(const AdamWParameters& parameters, int64_t t, std::span<const float> gradients = {});
@@ -75,12 +102,12 @@ class InterleavedUpdate {
   absl::Status Finish();
 
   const SubgroupPlan& plan() const { return plan_; }
+  const UpdateCounts& counts() const { return counts_; }  // of the last update on a device
 
  private:
-  static constexpr int kBufferSets = 2;
-
   // Device memory for one subgroup's state, and how far it is.
   struct BufferSet {
+    void* memory = nullptr;
     float* parameters = nullptr;
     float* first_moment = nullptr;
     float* second_moment = nullptr;
@@ -88,6 +115,7 @@ class InterleavedUpdate {
   };
   struct Events {
     Device::Event gradients_final = 0;  // of backward: all that was queued so far
+    Device::Event room_dead = 0;        // the same, for prefetches
     Device::Event updated = 0;          // all subgroups of the device
     Device::Event flushed = 0;          // the same, on the host
     Device::Event parameters_ready = 0;
@@ -103,6 +131,10 @@ class InterleavedUpdate {
   AdamWArrays HostArrays(std::span<const float> gradients) const;
   BusSchedule::Range RangeOf(int64_t subgroup) const { return {plan_.First(subgroup), plan_.Size(subgroup)}; }
   BufferSet& SetOf(int64_t subgroup) { return sets_[subgroup / plan_.k % kBufferSets]; }
+  bool has_rooms() const { return model_.rooms[0] != nullptr; }
+  void PrefetchFree();
+  void CopyToDevice(Queue queue, void* to, const void* from, size_t bytes);
+  void CopyToHost(Queue queue, void* to, const void* from, size_t bytes);
   absl::Status BeginOnDevice();
   void UpdateAll(const AdamWArrays& arrays, const Constants& constants);
   absl::Status EndOnDevice();
@@ -129,6 +161,8 @@ class InterleavedUpdate {
   std::vector<Device::Event> gradients_on_host_;  // by subgroup; of the CPU's
   int64_t gradients_ready_ = 0;                   // values since the last Step
   int64_t prefetched_ = 0;                        // of the device's subgroups, before Step
+  int64_t free_sets_ = 0;                         // that may be filled before Step
+  UpdateCounts counts_, counting_;                // of the last update, and of this one
 };
 
 }  // namespace causeway::offload

@@ -19,7 +19,8 @@ UpdateCase RandomCase(uint64_t seed) {
           .k = random(5),
           .gradient_type = random(2) == 0 ? GradientType::kBfloat16 : GradientType::kFloat32,
           .steps = 3,
-          .seed = seed};
+          .seed = seed,
+          .rooms = random(2) == 0};
 }
 
 std::string RunCase(const UpdateCase& c, FakeDevice* device, core::ThreadTeam* team) {
@@ -64,10 +65,30 @@ TEST(InterleavedUpdate, TenThousandSchedulesSeeEverythingArriveBeforeItIsUsedAnd
   }
 }
 
-TEST(InterleavedUpdate, EveryWaitIsNeeded) {
+TEST(InterleavedUpdate, ItDoesAndMovesAsPlannedAndGradientsGoEarly) {
+  core::ThreadTeam team(1);
+  for (const int64_t k : {core::kAllOnCpu, int64_t{1}, int64_t{2}, int64_t{4}}) {
+    const UpdateCase c = {.parameters = 1000, .subgroup = 90, .k = k};
+    FakeDevice device(Runs::kStepped, 1);
+    UpdateRun run(c, &device, &team);
+    int64_t early = 0;
+    for (int t = 1; t <= 20; ++t) {
+      run.Step(t);
+      UpdateCounts counts = run.update().counts();
+      early += std::exchange(counts.early_gradient_bytes, 0);
+      EXPECT_EQ(counts, PlannedCounts(run.update().plan(), c.gradient_type)) << "k " << k;
+    }
+    EXPECT_EQ(early > 0, k != 1) << "k " << k;
+    EXPECT_EQ(run.Differences(), "");
+  }
+}
+
+class EveryWait : public ::testing::TestWithParam<bool> {};
+
+TEST_P(EveryWait, IsNeeded) {
   core::ThreadTeam team(1);
   // Six subgroups, three of the device: each set is used again.
-  const UpdateCase c = {.parameters = 60, .subgroup = 7, .k = 2, .steps = 3};
+  const UpdateCase c = {.parameters = 60, .subgroup = 7, .k = 2, .steps = 3, .rooms = GetParam()};
   FakeDevice all(Runs::kStepped, 2);
   ASSERT_EQ(RunCase(c, &all, &team), "");
   ASSERT_GT(all.waits().size(), 8u);
@@ -83,6 +104,8 @@ TEST(InterleavedUpdate, EveryWaitIsNeeded) {
     EXPECT_TRUE(noticed) << "queue " << static_cast<int>(wait.first) << " need not wait for event " << wait.second;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutRooms, EveryWait, ::testing::Bool());
 
 // A thousand seeds each: on a busy machine ten thousand take minutes.
 class InterleavedUpdateOnThreads : public ::testing::TestWithParam<uint64_t> {};

@@ -2,8 +2,10 @@
 // of AdamW over everything: the reference of every test of the schedule.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -25,6 +27,7 @@ struct UpdateCase {
   GradientType gradient_type = GradientType::kBfloat16;
   int steps = 1;
   uint64_t seed = 0;
+  bool rooms = false;  // the buffer sets lie where forward keeps something for backward
 };
 
 struct TrainedState {
@@ -62,14 +65,19 @@ class UpdateRun {
     gradients_ = *device->Allocate(c.parameters * BytesOf(c.gradient_type));
     parameters_ = static_cast<uint16_t*>(*device->Allocate(c.parameters * sizeof(uint16_t)));
     for (int64_t i = 0; i < c.parameters; ++i) parameters_[i] = core::ToBfloat16(expected_.p[i]);
-    update_ = *InterleavedUpdate::OnDevice(host, segments_, plan, team, bus, device,
-                                           {gradients_, c.gradient_type, parameters_});
+    DeviceModel model{gradients_, c.gradient_type, parameters_};
+    if (c.rooms && c.k != core::kAllOnCpu) {
+      room_bytes_ = InterleavedUpdate::SetBytes(plan);
+      for (int i : {0, 1}) model.rooms[i] = rooms_[i] = *device->Allocate(room_bytes_);
+    }
+    update_ = *InterleavedUpdate::OnDevice(host, segments_, plan, team, bus, device, model);
   }
   ~UpdateRun() {
     update_.reset();
     if (device_ == nullptr) return;
     device_->Free(gradients_);
     device_->Free(parameters_);
+    for (void* room : rooms_) device_->Free(room);
   }
 
   // Step t of both, from 1. What differs is told by Differences.
@@ -107,6 +115,7 @@ class UpdateRun {
 
   const TrainedState& expected() const { return expected_; }
   const std::vector<float>& parameters() const { return state_.p; }
+  const InterleavedUpdate& update() const { return *update_; }
 
  private:
   uint64_t Random(uint64_t below) { return core::HashCombine(case_.seed + 1, draws_++) % below; }
@@ -134,7 +143,13 @@ class UpdateRun {
     std::iota(order.begin(), order.end(), 0);
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[Random(i)]);
     const auto values = std::make_shared<const std::vector<float>>(gradient_);
+    for (int room : {0, 1}) KeepInRoom(room);
+    int dead = 0;
     for (size_t i : order) {
+      while (dead < 2 && room_bytes_ > 0 && Random(2) == 0) {
+        ExpectInRoom(dead++);
+        update_->RoomIsDead();
+      }
       const int64_t first = cuts[i], count = cuts[i + 1] - cuts[i];
       ExpectOnDevice();
       device_->Launch(Queue::kCompute, [this, values, first, count, gradients = gradients_] {
@@ -146,8 +161,21 @@ class UpdateRun {
           }
         }
       });
+      for (int room = dead; room < 2; ++room) ExpectInRoom(room);
       update_->GradientsReady(first, count);
     }
+  }
+
+  void KeepInRoom(int room) {
+    device_->Launch(Queue::kCompute, [memory = rooms_[room], bytes = room_bytes_] {
+      if (bytes > 0) std::memset(memory, 'k', bytes);
+    });
+  }
+  void ExpectInRoom(int room) {
+    device_->Launch(Queue::kCompute, [memory = rooms_[room], bytes = room_bytes_, found = on_device_] {
+      const char* const kept = static_cast<const char*>(memory);
+      if (!std::all_of(kept, kept + bytes, [](char byte) { return byte == 'k'; })) *found = "a room is not as it was";
+    });
   }
 
   // Forward and backward compute with the parameters of the step before.
@@ -189,6 +217,8 @@ class UpdateRun {
   std::vector<float> gradient_;
   void* gradients_ = nullptr;
   uint16_t* parameters_ = nullptr;
+  void* rooms_[2] = {};
+  size_t room_bytes_ = 0;
   std::unique_ptr<InterleavedUpdate> update_;
   std::shared_ptr<std::string> on_device_ = std::make_shared<std::string>();
   std::string differences_;
