@@ -54,12 +54,17 @@ struct LinkProgress {
 
 // How a site updates its inner optimizer's state (offload/subgroup_plan.h).
 struct OffloadProgress {
-  int64_t k = 0;  // every k-th subgroup on the device; 0: all on the CPU
+  int64_t k = 0;  // every k-th subgroup on the device; kAllOnCpu, kResident
   int64_t subgroup = 0;
   std::string reason;      // of k
   double predicted_s = 0;  // of one update; 0: unknown
   double measured_s = 0;   // the mean of late ones
   double waited_s = 0;     // of all updates, for copies of fragments
+  // On a device: parameters whose state lies there, and what the last update did with the others.
+  int64_t resident = 0;
+  int64_t device_subgroups = 0, cpu_subgroups = 0;
+  int64_t to_device_bytes = 0, to_host_bytes = 0;
+  int64_t early_gradient_bytes = 0;  // of these, gradients that were sent while backward went on
 
   friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
 };

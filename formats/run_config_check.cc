@@ -10,6 +10,7 @@
 #include "core/limits.h"
 #include "formats/config_names.h"
 #include "formats/inner_config_check.h"
+#include "formats/offload_config_check.h"
 #include "formats/sync_config_check.h"
 
 namespace causeway::formats {
@@ -30,7 +31,6 @@ constexpr int64_t kMaxKeptStates = 1'000;
 constexpr int64_t kMaxStaleness = 1'000;
 constexpr int64_t kMaxTokensPerStep = 1'000'000'000'000;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
-constexpr int64_t kMaxInterleave = 1'000'000;
 constexpr int64_t kMinSubgroup = 1'000;  // fewer would be all overhead
 constexpr int64_t kMaxSubgroup = 10'000'000'000;
 
@@ -264,14 +264,9 @@ core::CheckpointConfig ReadCheckpoint(const v1::Checkpoint& checkpoint, FieldChe
 
 core::OffloadConfig ReadOffload(const v1::Offload& offload, FieldCheck& check) {
   core::OffloadConfig result;
-  for (int64_t k : {core::kAutoInterleave, core::kAllOnCpu}) {
-    if (offload.k() == core::InterleaveName(k)) result.k = k;
-  }
-  if (offload.k() != core::InterleaveName(result.k)) {
-    const bool counts = absl::SimpleAtoi(offload.k(), &result.k) && result.k >= 1 && result.k <= kMaxInterleave;
-    check.Expect(counts, "offload.k", absl::StrCat("auto | cpu | 1 to ", kMaxInterleave), offload.k());
-  }
+  check.Ok("offload.k", ReadInterleave(offload.k(), &result));
   result.subgroup = check.Integer("offload.subgroup", offload.subgroup(), kMinSubgroup, kMaxSubgroup, "values");
+  check.Ok("offload.resident_share", ReadShare(offload.resident_share(), &result));
   return result;
 }
 

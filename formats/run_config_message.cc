@@ -146,6 +146,7 @@ v1::RunConfig RunConfigToMessage(const core::RunConfig& config) {
   message.mutable_checkpoint()->set_min_free_bytes(config.checkpoint.min_free_bytes);
   message.mutable_offload()->set_k(core::InterleaveName(config.offload.k));
   message.mutable_offload()->set_subgroup(config.offload.subgroup);
+  message.mutable_offload()->set_resident_share(core::ShareName(config.offload.resident_share));
   return message;
 }
 

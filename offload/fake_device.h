@@ -33,18 +33,18 @@ class FakeDevice : public Device {
   const std::set<Event>& waits_on_host() const { return waits_on_host_; }
 
   // The device has this much memory; without a call, it has no end.
-  void SetMemory(size_t bytes) { free_ = bytes; }
+  void SetMemory(int64_t bytes) { free_ = bytes; }
 
   // Anything else that runs on the device: backward, forward.
   void Launch(offload::Queue queue, std::function<void()> work) { queues_.Launch(queue, std::move(work)); }
 
   std::string name() const override { return "fake"; }
   absl::StatusOr<void*> Allocate(size_t bytes) override {
-    if (bytes > free_) {
+    if (static_cast<int64_t>(bytes) > free_) {
       return absl::ResourceExhaustedError(
           absl::StrCat(name(), " has no room for ", bytes, " bytes: ", free_, " are free"));
     }
-    free_ -= bytes;
+    free_ -= static_cast<int64_t>(bytes);
     auto memory = std::make_unique<std::vector<char>>(bytes, '\xff');  // NaN
     void* data = memory->data();
     memory_[data] = std::move(memory);
@@ -53,9 +53,10 @@ class FakeDevice : public Device {
   void Free(void* memory) override {
     const auto found = memory_.find(memory);
     if (found == memory_.end()) return;
-    free_ += found->second->size();
+    free_ += std::ssize(*found->second);
     memory_.erase(found);
   }
+  int64_t free_bytes() const override { return free_; }
   absl::Status Pin(void* host, size_t) override {
     CHECK(pinned_.insert(host).second);
     return absl::OkStatus();
@@ -92,7 +93,7 @@ class FakeDevice : public Device {
   std::set<void*> pinned_;
   std::set<Wait> waits_, forgotten_;
   std::set<Event> waits_on_host_, forgotten_on_host_;
-  size_t free_ = std::numeric_limits<size_t>::max();
+  int64_t free_ = std::numeric_limits<int64_t>::max();
   FakeQueues queues_;  // last: its threads run what is queued
 };
 

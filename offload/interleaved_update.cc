@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kStateArrays = 3;  // p, m, v
 constexpr size_t kLineBytes = 256;
 
-// Of one of the arrays of a set, each on a line of its own.
+// One array of a set takes this much; each begins on a line of its own.
 size_t ArrayBytes(const SubgroupPlan& plan) {
   const size_t bytes = static_cast<size_t>(std::min(plan.subgroup, plan.parameters)) * sizeof(float);
   return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
@@ -51,13 +51,11 @@ InterleavedUpdate::InterleavedUpdate(const HostState& state, std::vector<DecaySe
       team_(team),
       bus_(bus),
       device_(device),
-      model_(model) {
-  for (const DecaySegment& segment : segments_) {
-    segment_ends_.push_back((segment_ends_.empty() ? 0 : segment_ends_.back()) + segment.count);
-  }
+      model_(model),
+      traffic_(device) {
   const auto size = static_cast<size_t>(plan.parameters);
   CHECK(state.parameters.size() == size && state.first_moment.size() == size && state.second_moment.size() == size);
-  CHECK(size == 0 || segment_ends_.back() == plan.parameters);
+  CHECK(segments_.count() == plan.parameters);
 }
 
 absl::StatusOr<std::unique_ptr<InterleavedUpdate>> InterleavedUpdate::OnDevice(
@@ -105,7 +103,7 @@ absl::Status InterleavedUpdate::Prepare() {
     *event = device_->MakeEvent();
   }
   for (int64_t i = 0; i < plan_.num_subgroups(); ++i) gradients_on_host_.push_back(device_->MakeEvent());
-  free_sets_ = has_rooms() ? 0 : kBufferSets;
+  backward_.free_sets = has_rooms() ? 0 : kBufferSets;
   return device_->status();
 }
 
@@ -117,47 +115,26 @@ InterleavedUpdate::~InterleavedUpdate() {
   for (const BufferSet& set : sets_) device_->Free(set.memory);
 }
 
-template <typename Apply>
-void InterleavedUpdate::ForEachRule(int64_t first, int64_t count, const Constants& constants,
-                                    const Apply& apply) const {
-  auto segment = std::ranges::upper_bound(segment_ends_, first) - segment_ends_.begin();
-  for (const int64_t end = first + count; first < end; ++segment) {
-    const int64_t size = std::min(end, segment_ends_[segment]) - first;
-    if (size > 0) apply(segments_[segment].decays ? constants.decays : constants.plain, first, size);
-    first += size;
-  }
-}
-
 // ---- Backward ----
 
 // Nobody changes the state between here and Step, so what the device updates first may come already.
 void InterleavedUpdate::PrefetchFree() {
-  for (; plan_.k != core::kAllOnCpu && prefetched_ < free_sets_; ++prefetched_) {
-    if (prefetched_ * plan_.k < plan_.num_subgroups()) Prefetch(prefetched_ * plan_.k);
+  for (; plan_.k != core::kAllOnCpu && backward_.prefetched < backward_.free_sets; ++backward_.prefetched) {
+    if (backward_.prefetched * plan_.k < plan_.num_subgroups()) Prefetch(backward_.prefetched * plan_.k);
   }
 }
 
 void InterleavedUpdate::RoomIsDead() {
-  CHECK(has_rooms() && free_sets_ < kBufferSets);
-  ++free_sets_;
+  CHECK(has_rooms() && backward_.free_sets < kBufferSets);
+  ++backward_.free_sets;
   device_->Record(events_.room_dead, Queue::kCompute);
   device_->Await(Queue::kPrefetch, events_.room_dead);
   PrefetchFree();
 }
 
-void InterleavedUpdate::CopyToDevice(Queue queue, void* to, const void* from, size_t bytes) {
-  counting_.to_device_bytes += static_cast<int64_t>(bytes);
-  device_->CopyToDevice(queue, to, from, bytes);
-}
-
-void InterleavedUpdate::CopyToHost(Queue queue, void* to, const void* from, size_t bytes) {
-  counting_.to_host_bytes += static_cast<int64_t>(bytes);
-  device_->CopyToHost(queue, to, from, bytes);
-}
-
 void InterleavedUpdate::GradientsReady(int64_t first, int64_t count) {
   PrefetchFree();
-  gradients_ready_ += count;
+  backward_.gradients_ready += count;
   device_->Record(events_.gradients_final, Queue::kCompute);
   device_->Await(Queue::kGradients, events_.gradients_final);
   const int64_t bytes = BytesOf(model_.gradient_type);
@@ -166,12 +143,13 @@ void InterleavedUpdate::GradientsReady(int64_t first, int64_t count) {
     if (plan_.OnDevice(i)) continue;
     const int64_t begin = std::max(first, plan_.First(i));
     const int64_t end = std::min(first + count, plan_.First(i) + plan_.Size(i));
-    CopyToHost(Queue::kGradients, static_cast<char*>(host_gradients_.data()) + begin * bytes,
-               static_cast<const char*>(model_.gradients) + begin * bytes, static_cast<size_t>((end - begin) * bytes));
+    traffic_.ToHost(Queue::kGradients, static_cast<char*>(host_gradients_.data()) + begin * bytes,
+                    static_cast<const char*>(model_.gradients) + begin * bytes,
+                    static_cast<size_t>((end - begin) * bytes));
     device_->Record(gradients_on_host_[i], Queue::kGradients);
     sent += (end - begin) * bytes;
   }
-  if (gradients_ready_ < plan_.parameters) counting_.early_gradient_bytes += sent;
+  if (backward_.gradients_ready < plan_.parameters) traffic_.CountEarly(sent);
 }
 
 // ---- Update ----
@@ -182,14 +160,14 @@ void InterleavedUpdate::Prefetch(int64_t subgroup) {
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
   // What the set held before; in the last step, for flushes are in order, the subgroup itself, too.
   device_->Await(Queue::kPrefetch, set.flushed);
-  CopyToDevice(Queue::kPrefetch, set.parameters, state_.parameters.data() + first, bytes);
-  CopyToDevice(Queue::kPrefetch, set.first_moment, state_.first_moment.data() + first, bytes);
-  CopyToDevice(Queue::kPrefetch, set.second_moment, state_.second_moment.data() + first, bytes);
+  traffic_.ToDevice(Queue::kPrefetch, set.parameters, state_.parameters.data() + first, bytes);
+  traffic_.ToDevice(Queue::kPrefetch, set.first_moment, state_.first_moment.data() + first, bytes);
+  traffic_.ToDevice(Queue::kPrefetch, set.second_moment, state_.second_moment.data() + first, bytes);
   device_->Record(set.arrived, Queue::kPrefetch);
 }
 
 void InterleavedUpdate::UpdateOnDevice(int64_t subgroup, const Constants& constants) {
-  if (subgroup / plan_.k >= prefetched_) Prefetch(subgroup);
+  if (subgroup / plan_.k >= backward_.prefetched) Prefetch(subgroup);
   BufferSet& set = SetOf(subgroup);
   const auto [first, count] = RangeOf(subgroup);
   device_->Await(Queue::kUpdate, set.arrived);
@@ -201,17 +179,17 @@ void InterleavedUpdate::UpdateOnDevice(int64_t subgroup, const Constants& consta
       .parameters = set.parameters,
       .bfloat16_copy = model_.parameters + first,
       .count = count};
-  ForEachRule(first, count, constants, [&, begin = first](const AdamWConstants& rule, int64_t from, int64_t size) {
-    device_->AdamW(Queue::kUpdate, rule, arrays.Part(from - begin, size));
+  segments_.ForEach(first, count, [&, begin = first](bool decays, int64_t from, int64_t size) {
+    device_->AdamW(Queue::kUpdate, constants.Of(decays), arrays.Part(from - begin, size));
   });
   device_->Record(set.updated, Queue::kUpdate);
   device_->Await(Queue::kFlush, set.updated);
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  CopyToHost(Queue::kFlush, state_.parameters.data() + first, set.parameters, bytes);
-  CopyToHost(Queue::kFlush, state_.first_moment.data() + first, set.first_moment, bytes);
-  CopyToHost(Queue::kFlush, state_.second_moment.data() + first, set.second_moment, bytes);
+  traffic_.ToHost(Queue::kFlush, state_.parameters.data() + first, set.parameters, bytes);
+  traffic_.ToHost(Queue::kFlush, state_.first_moment.data() + first, set.first_moment, bytes);
+  traffic_.ToHost(Queue::kFlush, state_.second_moment.data() + first, set.second_moment, bytes);
   device_->Record(set.flushed, Queue::kFlush);
-  ++counting_.device_subgroups;
+  traffic_.CountSubgroup(/*on_device=*/true);
 }
 
 AdamWArrays InterleavedUpdate::HostArrays(std::span<const float> gradients) const {
@@ -233,14 +211,14 @@ void InterleavedUpdate::UpdateOnCpu(int64_t subgroup, const AdamWArrays& arrays,
   const auto [first, count] = RangeOf(subgroup);
   if (device_ != nullptr) device_->AwaitOnHost(gradients_on_host_[subgroup]);
   OnAllThreads(*team_, count, [&, first = first](int64_t from, int64_t size) {
-    ForEachRule(first + from, size, constants, [&](const AdamWConstants& rule, int64_t begin, int64_t values) {
-      AdamWStep(rule, arrays.Part(begin, values));
+    segments_.ForEach(first + from, size, [&](bool decays, int64_t begin, int64_t values) {
+      AdamWStep(constants.Of(decays), arrays.Part(begin, values));
     });
   });
   if (device_ == nullptr) return;
-  CopyToDevice(Queue::kParameters, model_.parameters + first, arrays.bfloat16_copy + first,
-               static_cast<size_t>(count) * sizeof(uint16_t));
-  ++counting_.cpu_subgroups;
+  traffic_.ToDevice(Queue::kParameters, model_.parameters + first, arrays.bfloat16_copy + first,
+                    static_cast<size_t>(count) * sizeof(uint16_t));
+  traffic_.CountSubgroup(/*on_device=*/false);
 }
 
 absl::Status InterleavedUpdate::Step(const AdamWParameters& parameters, int64_t t, std::span<const float> gradients) {
@@ -257,11 +235,11 @@ absl::Status InterleavedUpdate::Step(const AdamWParameters& parameters, int64_t 
 }
 
 absl::Status InterleavedUpdate::BeginOnDevice() {
-  CHECK(gradients_ready_ == plan_.parameters);
+  CHECK(backward_.gradients_ready == plan_.parameters);
   // All of backward: until its end it may read parameters whose own gradients are final.
   device_->Await(Queue::kUpdate, events_.gradients_final);
   device_->Await(Queue::kParameters, events_.gradients_final);
-  if (free_sets_ < kBufferSets) device_->Await(Queue::kPrefetch, events_.gradients_final);
+  if (backward_.free_sets < kBufferSets) device_->Await(Queue::kPrefetch, events_.gradients_final);
   return Finish();
 }
 
@@ -306,9 +284,8 @@ absl::Status InterleavedUpdate::EndOnDevice() {
   device_->Await(Queue::kCompute, events_.parameters_ready);
   device_->Record(events_.flushed, Queue::kFlush);
   if (has_rooms()) device_->Await(Queue::kCompute, events_.flushed);
-  gradients_ready_ = prefetched_ = 0;
-  free_sets_ = has_rooms() ? 0 : kBufferSets;
-  counts_ = std::exchange(counting_, {});
+  backward_ = {.free_sets = has_rooms() ? 0 : kBufferSets};
+  traffic_.EndUpdate();
   return device_->status();
 }
 

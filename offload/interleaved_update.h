@@ -31,21 +31,17 @@
 #include "absl/status/statusor.h"
 #include "core/thread_team.h"
 #include "offload/bus_schedule.h"
+#include "offload/decay_segments.h"
 #include "offload/device.h"
 #include "offload/host_array.h"
 #include "offload/subgroup_plan.h"
+#include "offload/update_traffic.h"
 
 namespace causeway::offload {
 
 // On the host, of equal sizes: the plan's number of parameters.
 struct HostState {
   std::span<float> parameters, first_moment, second_moment;
-};
-
-// Parts of the flat parameters that take one rule, in order and without gaps: weight decay is for matrices alone.
-struct DecaySegment {
-  int64_t count = 0;
-  bool decays = true;
 };
 
 // Of all the plan's parameters, in device memory.
@@ -57,23 +53,11 @@ struct DeviceModel {
   std::array<void*, 2> rooms = {};
 };
 
-// What an update did on each side and moved.
-struct UpdateCounts {
-  int64_t device_subgroups = 0, cpu_subgroups = 0;
-  int64_t to_device_bytes = 0, to_host_bytes = 0;
-  int64_t early_gradient_bytes = 0;  // of these, gradients that were sent before backward's last range was queued
-
-  friend bool operator==(const UpdateCounts&, const UpdateCounts&) = default;
-};
-
-// All but the early ones, which depend on backward's ranges.
-UpdateCounts PlannedCounts(const SubgroupPlan& plan, GradientType gradients);
-
 class InterleavedUpdate {
  public:
   static constexpr int kBufferSets = 2;
 
-  // Of device memory, for one set.
+  // Device memory that one set takes.
   static size_t SetBytes(const SubgroupPlan& plan);
 
   // On the CPU alone.
@@ -102,7 +86,7 @@ class InterleavedUpdate {
   absl::Status Finish();
 
   const SubgroupPlan& plan() const { return plan_; }
-  const UpdateCounts& counts() const { return counts_; }  // of the last update on a device
+  const UpdateCounts& counts() const { return traffic_.last(); }  // of the last update on a device
 
  private:
   // Device memory for one subgroup's state, and how far it is.
@@ -120,8 +104,15 @@ class InterleavedUpdate {
     Device::Event flushed = 0;          // the same, on the host
     Device::Event parameters_ready = 0;
   };
+  // How far the backward pass before the next update is.
+  struct Backward {
+    int64_t gradients_ready = 0;  // values
+    int64_t prefetched = 0;       // of the device's subgroups
+    int64_t free_sets = 0;        // that may be filled
+  };
   struct Constants {
     AdamWConstants decays, plain;
+    const AdamWConstants& Of(bool decaying) const { return decaying ? decays : plain; }
   };
 
   InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments, const SubgroupPlan& plan,
@@ -133,21 +124,15 @@ class InterleavedUpdate {
   BufferSet& SetOf(int64_t subgroup) { return sets_[subgroup / plan_.k % kBufferSets]; }
   bool has_rooms() const { return model_.rooms[0] != nullptr; }
   void PrefetchFree();
-  void CopyToDevice(Queue queue, void* to, const void* from, size_t bytes);
-  void CopyToHost(Queue queue, void* to, const void* from, size_t bytes);
   absl::Status BeginOnDevice();
   void UpdateAll(const AdamWArrays& arrays, const Constants& constants);
   absl::Status EndOnDevice();
   void Prefetch(int64_t subgroup);
   void UpdateOnDevice(int64_t subgroup, const Constants& constants);
   void UpdateOnCpu(int64_t subgroup, const AdamWArrays& arrays, const Constants& constants);
-  // Calls apply(constants, first, count) for each stretch of [first, first + count) that takes one rule.
-  template <typename Apply>
-  void ForEachRule(int64_t first, int64_t count, const Constants& constants, const Apply& apply) const;
 
   const HostState state_;
-  const std::vector<DecaySegment> segments_;
-  std::vector<int64_t> segment_ends_;
+  const DecaySegments segments_;
   const SubgroupPlan plan_;
   core::ThreadTeam* const team_;
   BusSchedule* const bus_;
@@ -159,10 +144,8 @@ class InterleavedUpdate {
   BufferSet sets_[kBufferSets];
   Events events_;
   std::vector<Device::Event> gradients_on_host_;  // by subgroup; of the CPU's
-  int64_t gradients_ready_ = 0;                   // values since the last Step
-  int64_t prefetched_ = 0;                        // of the device's subgroups, before Step
-  int64_t free_sets_ = 0;                         // that may be filled before Step
-  UpdateCounts counts_, counting_;                // of the last update, and of this one
+  Backward backward_;
+  UpdateTraffic traffic_;
 };
 
 }  // namespace causeway::offload

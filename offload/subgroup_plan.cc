@@ -54,18 +54,24 @@ double SubgroupPlan::DeviceShare() const {
   return static_cast<double>(on_device) / static_cast<double>(parameters);
 }
 
+SubgroupPlan GivenPlan(const core::OffloadConfig& config, int64_t parameters, const Bandwidths& bandwidths) {
+  SubgroupPlan given = WithK({.parameters = parameters, .subgroup = config.subgroup}, config.k, bandwidths);
+  given.reason = "the config says so";
+  return given;
+}
+
 SubgroupPlan PlanSubgroups(const core::OffloadConfig& config, int64_t parameters, const Bandwidths& bandwidths) {
   const SubgroupPlan plan = {.parameters = parameters, .subgroup = config.subgroup};
   if (bandwidths.to_device == 0) {
     SubgroupPlan all_on_cpu = WithK(plan, core::kAllOnCpu, {.dram = 0, .cpu_parameters = bandwidths.cpu_parameters});
     all_on_cpu.reason = "there is no device";
-    if (config.k > 0) absl::StrAppend(&all_on_cpu.reason, "; the config's k is ", config.k);
+    if (config.k > 0 || config.k == core::kResident) {
+      absl::StrAppend(&all_on_cpu.reason, "; the config's k is ", core::InterleaveName(config.k));
+    }
     return all_on_cpu;
   }
   if (config.k == core::kAutoInterleave) return Fastest(plan, bandwidths);
-  SubgroupPlan given = WithK(plan, config.k, bandwidths);
-  given.reason = "the config says so";
-  return given;
+  return GivenPlan(config, parameters, bandwidths);
 }
 
 }  // namespace causeway::offload

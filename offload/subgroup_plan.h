@@ -61,6 +61,9 @@ struct SubgroupPlan {
   double DeviceShare() const;  // of the parameters
 };
 
+// With the config's k, on a device.
+SubgroupPlan GivenPlan(const core::OffloadConfig& config, int64_t parameters, const Bandwidths& bandwidths);
+
 // The config's k, or for `auto` the one of least predicted time; of equals the larger, which uses less of the bus.
 SubgroupPlan PlanSubgroups(const core::OffloadConfig& config, int64_t parameters, const Bandwidths& bandwidths);
 

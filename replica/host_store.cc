@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/check.h"
 #include "core/outer_step.h"
 
 namespace causeway::replica {
@@ -14,8 +13,15 @@ UnitRanges RangesOf(const core::Fragment& fragment) {
   return ranges;
 }
 
+void MoveValues(const Movement& movement, std::span<const float> values, std::span<float> parameters) {
+  switch (movement.kind) {
+    case Movement::Kind::kMix: core::MixAnchor(movement.factor, values, parameters); break;
+    case Movement::Kind::kStep: core::Rebase(movement.factor, values, parameters); break;
+  }
+}
+
 HostStore::HostStore(std::vector<std::span<float>> tensors, offload::BusSchedule* bus)
-    : tensors_(std::move(tensors)), bus_(bus) {
+    : tensors_(std::move(tensors)), bus_(bus), reads_(bus) {
   int64_t first = 0;
   for (std::span<float> tensor : tensors_) {
     firsts_.push_back(first);
@@ -30,8 +36,7 @@ std::span<float> HostStore::Local(const UnitRange& range) const {
 }
 
 int64_t HostStore::BeginRead(const UnitRanges& ranges, std::span<float> staging) {
-  std::vector<Piece> pieces;
-  std::vector<offload::BusSchedule::Range> announced;
+  std::vector<ScheduledReads::Piece> pieces;
   size_t at = 0;
   for (const UnitRange& range : ranges) {
     const std::span<float> local = Local(range);
@@ -43,30 +48,15 @@ int64_t HostStore::BeginRead(const UnitRanges& ranges, std::span<float> staging)
     }
     const int64_t first = firsts_[range.tensor] + range.first * core::kUnitValues;
     pieces.push_back({{first, std::ssize(local)}, to});
-    announced.push_back(pieces.back().from);
   }
-  if (bus_ == nullptr) return 0;
-  const int64_t ticket = bus_->Announce(announced);
-  std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.from.first; });
-  core::MutexLock lock(mutex_);
-  reads_[ticket] = std::move(pieces);
-  return ticket;
+  return bus_ == nullptr ? 0 : reads_.Begin(std::move(pieces));
 }
 
 absl::Status HostStore::AwaitRead(int64_t ticket) {
   if (bus_ == nullptr) return absl::OkStatus();
-  std::vector<Piece> pieces;
-  {
-    core::MutexLock lock(mutex_);
-    pieces = std::move(reads_.at(ticket));
-    reads_.erase(ticket);
-  }
-  bus_->Copy(ticket, [&](const offload::BusSchedule::Range& part) {
-    const auto piece = std::prev(
-        std::ranges::upper_bound(pieces, part.first, {}, [](const Piece& other) { return other.from.first; }));
-    const size_t tensor = std::ranges::upper_bound(firsts_, part.first) - firsts_.begin() - 1;
-    std::copy_n(tensors_[tensor].begin() + (part.first - firsts_[tensor]), part.count,
-                piece->to.begin() + (part.first - piece->from.first));
+  reads_.Await(ticket, [&](int64_t first) {
+    const size_t tensor = std::ranges::upper_bound(firsts_, first) - firsts_.begin() - 1;
+    return tensors_[tensor].data() + (first - firsts_[tensor]);
   });
   return absl::OkStatus();
 }
@@ -77,10 +67,7 @@ absl::Status HostStore::DoMove(const UnitRanges& ranges, const Movement& movemen
     const std::span<float> local = Local(range);
     const std::span<const float> values = movement.values.subspan(at, local.size());
     at += range.count * core::kUnitValues;
-    switch (movement.kind) {
-      case Movement::Kind::kMix: core::MixAnchor(movement.factor, values, local); break;
-      case Movement::Kind::kStep: core::Rebase(movement.factor, values, local); break;
-    }
+    MoveValues(movement, values, local);
   }
   return absl::OkStatus();
 }

@@ -4,13 +4,14 @@
 // schedule keeps θ from being changed before. Without one, BeginRead copies at once.
 #pragma once
 
-#include <map>
-
-#include "core/mutex.h"
 #include "offload/bus_schedule.h"
 #include "replica/parameter_store.h"
+#include "replica/scheduled_reads.h"
 
 namespace causeway::replica {
+
+// Moves parameters in host memory, by as many of the movement's values.
+void MoveValues(const Movement& movement, std::span<const float> values, std::span<float> parameters);
 
 class HostStore : public ParameterStore {
  public:
@@ -24,19 +25,12 @@ class HostStore : public ParameterStore {
   absl::Status DoMove(const UnitRanges& ranges, const Movement& movement) override;
 
  private:
-  // Values of θ, counted through all tensors, and where they go.
-  struct Piece {
-    offload::BusSchedule::Range from;
-    std::span<float> to;
-  };
-
   std::span<float> Local(const UnitRange& range) const;
 
   const std::vector<std::span<float>> tensors_;
   std::vector<int64_t> firsts_;  // of each tensor, counted through all
   offload::BusSchedule* const bus_;
-  core::Mutex mutex_;
-  std::map<int64_t, std::vector<Piece>> reads_ ABSL_GUARDED_BY(mutex_);  // by ticket, in ascending order of `from`
+  ScheduledReads reads_;
 };
 
 }  // namespace causeway::replica

@@ -1,5 +1,7 @@
 #include "transport/field_limits.h"
 
+#include "core/offload_config.h"
+
 namespace causeway::transport {
 namespace {
 
@@ -103,12 +105,18 @@ constexpr FieldLimit kLimits[] = {
     Integer("OnebitAdamProgress.frozen_at", 0, kCount),
     Number("OnebitAdamProgress.ratio", 0, kCount),
     Number("OnebitAdamProgress.compression", 0, kCount),
-    Integer("OffloadProgress.k", 0, kCount),
+    Integer("OffloadProgress.k", core::kResident, kCount),
     Integer("OffloadProgress.subgroup", 0, kCount),
     Text("OffloadProgress.reason", kWords),
     Number("OffloadProgress.predicted_s", 0, kSeconds),
     Number("OffloadProgress.measured_s", 0, kSeconds),
     Number("OffloadProgress.waited_s", 0, kSeconds),
+    Integer("OffloadProgress.resident", 0, kCount),
+    Integer("OffloadProgress.device_subgroups", 0, kCount),
+    Integer("OffloadProgress.cpu_subgroups", 0, kCount),
+    Integer("OffloadProgress.to_device_bytes", 0, kCount),
+    Integer("OffloadProgress.to_host_bytes", 0, kCount),
+    Integer("OffloadProgress.early_gradient_bytes", 0, kCount),
     Integer("FragmentProgress.fragment", 0, kFragments - 1),
     Number("FragmentProgress.slack_s", -kSeconds, kSeconds),
     Integer("FragmentProgress.delay", 0, kCount),

@@ -127,6 +127,12 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
     message->mutable_offload()->set_predicted_s(offload->predicted_s);
     message->mutable_offload()->set_measured_s(offload->measured_s);
     message->mutable_offload()->set_waited_s(offload->waited_s);
+    message->mutable_offload()->set_resident(offload->resident);
+    message->mutable_offload()->set_device_subgroups(offload->device_subgroups);
+    message->mutable_offload()->set_cpu_subgroups(offload->cpu_subgroups);
+    message->mutable_offload()->set_to_device_bytes(offload->to_device_bytes);
+    message->mutable_offload()->set_to_host_bytes(offload->to_host_bytes);
+    message->mutable_offload()->set_early_gradient_bytes(offload->early_gradient_bytes);
   }
   RanksToProto(progress.ranks, message->mutable_ranks());
   message->mutable_in_flight()->Assign(progress.in_flight.begin(), progress.in_flight.end());
@@ -262,7 +268,13 @@ core::Progress FromProto(const v1::Progress& message) {
                         .reason = offload.reason(),
                         .predicted_s = offload.predicted_s(),
                         .measured_s = offload.measured_s(),
-                        .waited_s = offload.waited_s()};
+                        .waited_s = offload.waited_s(),
+                        .resident = offload.resident(),
+                        .device_subgroups = offload.device_subgroups(),
+                        .cpu_subgroups = offload.cpu_subgroups(),
+                        .to_device_bytes = offload.to_device_bytes(),
+                        .to_host_bytes = offload.to_host_bytes(),
+                        .early_gradient_bytes = offload.early_gradient_bytes()};
   }
   if (message.has_ranks()) progress.ranks = RanksFromProto(message.ranks());
   if (message.has_eval_loss()) progress.eval_loss = message.eval_loss();

@@ -57,6 +57,8 @@ ABSL_FLAG(std::string, recompute, "auto",
           "which there is memory");
 ABSL_FLAG(std::string, attention, "auto",
           "on a GPU: cudnn, or own, which needs no cuDNN; auto: cuDNN's, where it is there and takes the model");
+ABSL_FLAG(std::string, offload_k, "", "on a device, overrules the run's offload.k: auto, resident, cpu, 1, 2, …");
+ABSL_FLAG(std::string, resident_share, "", "on a device, overrules the run's offload.resident_share: auto, 0 to 1");
 ABSL_FLAG(std::string, cuda_libs, "",
           "with --device=cuda: the folder where the libraries of CUDA, cuBLASLt and cuDNN are looked for first");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
@@ -188,6 +190,8 @@ worker::DeviceChoice Device() {
           .compute_dtype = absl::GetFlag(FLAGS_compute_dtype),
           .recompute = absl::GetFlag(FLAGS_recompute),
           .attention = absl::GetFlag(FLAGS_attention),
+          .offload_k = absl::GetFlag(FLAGS_offload_k),
+          .resident_share = absl::GetFlag(FLAGS_resident_share),
           .cuda_libs = absl::GetFlag(FLAGS_cuda_libs)};
 }
 

@@ -26,6 +26,7 @@ class Gpu final : public CudaDevice {
 
   std::string name() const override { return name_; }
   absl::StatusOr<void*> Allocate(size_t bytes) override;
+  int64_t free_bytes() const override;
   void Free(void* memory) override;
   absl::Status Pin(void* host, size_t bytes) override;
   void Unpin(void* host) override;
@@ -144,6 +145,11 @@ absl::StatusOr<void*> Gpu::Allocate(size_t bytes) {
   core::MutexLock lock(mutex_);
   memory_.push_back(memory);
   return memory;
+}
+
+int64_t Gpu::free_bytes() const {
+  size_t free = 0, total = 0;
+  return Ready() && cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<int64_t>(free) : 0;
 }
 
 void Gpu::Free(void* memory) {

@@ -108,6 +108,16 @@ class LogLine(_Struct):
                 ("text", ctypes.c_char * 1008)]
 
 
+class AdamWTensor(_Struct):
+    """One tensor of a step; addresses of its values."""
+
+    _fields_ = [("struct_size", ctypes.c_uint32), ("gradient_dtype", ctypes.c_uint32), ("count", _Long),
+                ("parameters", ctypes.c_void_p), ("first_moment", ctypes.c_void_p), ("second_moment", ctypes.c_void_p),
+                ("gradient", ctypes.c_void_p), ("bfloat16_copy", ctypes.c_void_p), ("lr", ctypes.c_double),
+                ("beta1", ctypes.c_double), ("beta2", ctypes.c_double), ("epsilon", ctypes.c_double),
+                ("weight_decay", ctypes.c_double), ("step", _Long)]
+
+
 _P = ctypes.POINTER
 # Name without causeway_: what it returns, what it takes.
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
@@ -116,6 +126,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "digest": (ctypes.c_uint64, [ctypes.c_void_p, ctypes.c_size_t]),
     "move": (_Int, [_P(Work), ctypes.c_uint32, ctypes.c_void_p]),
     "theta_digest": (_Int, [_P(Block), ctypes.c_uint32, ctypes.c_void_p, _P(ctypes.c_uint64)]),
+    "adamw_step": (_Int, [_P(AdamWTensor), _Int]),
     "error": (_Int, [_P(ErrorInfo)]),
     "log_take": (_Int, [_P(LogLine)]),
     "run_open": (_Int, [_Text, _Int, _P(_Handle)]),

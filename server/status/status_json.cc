@@ -3,12 +3,11 @@
 #include <span>
 
 #include "core/digest.h"
-#include "core/offload_config.h"
-#include "core/text.h"
 #include "server/status/alarms.h"
 #include "server/status/json_writer.h"
 #include "server/status/status_snapshot.h"
 #include "server/status/thinned_series.h"
+#include "server/status/training_json.h"
 
 namespace causeway::server {
 namespace {
@@ -19,14 +18,9 @@ constexpr int kSchemaVersion = 1;  // rises when a field changes its meaning or 
 constexpr size_t kLossPointsOfAll = 1600;
 constexpr size_t kLeastLossPoints = 8;
 constexpr size_t kReducedContributors = 16;
-constexpr size_t kReducedReasonBytes = 160;
 
 // For curves: a loss is drawn, not compared.
 double Rounded(double loss) { return std::round(loss * 1e4) / 1e4; }
-
-std::string Shortened(const std::string& reason, bool reduced) {
-  return reduced ? core::Clipped(reason, kReducedReasonBytes) : reason;
-}
 
 bool Mismatches(const SiteStatus& site, core::FragmentId fragment) {
   return std::ranges::count(site.mismatches, fragment) > 0;
@@ -70,9 +64,6 @@ void WriteFragments(JsonWriter& json, const core::Progress& progress, bool reduc
   });
 }
 
-// Null where nothing was measured.
-std::optional<double> Known(double value) { return value > 0 ? std::optional(value) : std::nullopt; }
-
 void WriteLink(JsonWriter& json, const core::LinkProgress& link) {
   json.Key("link");
   json.BeginObject();
@@ -80,43 +71,6 @@ void WriteLink(JsonWriter& json, const core::LinkProgress& link) {
   json.Member("down_bytes_per_s", Known(link.down_bytes_per_s));
   json.Member("round_trip_s", Known(link.round_trip_s));
   json.Member("channels", link.channels);
-  json.EndObject();
-}
-
-void WriteOffload(JsonWriter& json, const std::optional<core::OffloadProgress>& offload, bool reduced) {
-  json.Key("offload");
-  if (!offload) return json.Null();
-  json.BeginObject();
-  json.Member("k", core::InterleaveName(offload->k));
-  json.Member("subgroup", offload->subgroup);
-  json.Member("reason", Shortened(offload->reason, reduced));
-  json.Member("predicted_update_s", Known(offload->predicted_s));
-  json.Member("update_s", Known(offload->measured_s));
-  json.Member("waited_for_copies_s", offload->waited_s);
-  json.EndObject();
-}
-
-void WriteOnebitAdam(JsonWriter& json, const std::optional<core::OnebitProgress>& onebit) {
-  if (!onebit) return;
-  json.Key("onebit_adam");
-  json.BeginObject();
-  json.Member("phase", onebit->frozen_at > 0 ? "frozen" : "warm-up");
-  if (onebit->frozen_at > 0) json.Member("frozen_at", onebit->frozen_at);
-  json.Member("variance_ratio", Known(onebit->ratio));
-  json.Member("compression", Known(onebit->compression));
-  json.EndObject();
-}
-
-void WriteRanks(JsonWriter& json, const core::RankProgress& ranks, bool reduced) {
-  json.Key("ranks");
-  json.BeginObject();
-  json.Member("ranks", ranks.ranks);
-  json.Member("hosts", ranks.hosts);
-  json.Member("slowest", Shortened(ranks.slowest, reduced));
-  json.Member("slowest_step_s", Known(ranks.slowest_step_s));
-  json.Member("standing_still", Shortened(ranks.standing_still, reduced));
-  if (ranks.step_bytes > 0) json.Member("step_bytes", ranks.step_bytes);
-  WriteOnebitAdam(json, ranks.onebit_adam);
   json.EndObject();
 }
 

@@ -55,7 +55,7 @@ core::RunConfig Llama() {
   config.membership = {.min_sites = 3, .lease_ms = 500, .weights = core::WeightRule::kTokens};
   config.eval = {.every_rounds = 0, .held_out = 0.1, .batches = 1};
   config.checkpoint = {.every_rounds = 0, .keep = 1};
-  config.offload = {.k = 3, .subgroup = 5000};
+  config.offload = {.k = 3, .resident_share = 0.25, .subgroup = 5000};
   return config;
 }
 
@@ -141,7 +141,7 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("membership":{"min_sites":1,"min_quorum":1,"grace_ms":0,"lease_ms":10000,"max_staleness":1,)"
       R"("weights":"uniform","merge":"average","max_tokens_per_step":0},)"
       R"("eval":{"every_rounds":1,"held_out":0.05,"batches":8},"checkpoint":{"every_rounds":10,"keep":3,"max_update_log_bytes":4294967296,)"
-      R"("min_free_bytes":1073741824},"offload":{"k":"auto","subgroup":100000000},)"
+      R"("min_free_bytes":1073741824},"offload":{"k":"auto","subgroup":100000000,"resident_share":"auto"},)"
       R"("data":{"mode":"shared","token_bytes":2,"allow_equal":false},)"
       R"("values":{"gate":8.0,"clip":false,"weight_cap":0.0}})");
 }

@@ -67,14 +67,15 @@ def learning_rate(inner, steps, t):
     return inner["lr"] * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))))
 
 
-def make_optimizer(parameters, inner, rounding=None):
+def make_optimizer(parameters, inner, rounding=None, offloaded=False):
     parameters = list(parameters)
     decaying = [p for p in parameters if p.dim() >= 2]
     others = [p for p in parameters if p.dim() < 2]
     groups = [{"params": decaying, "weight_decay": inner["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
     if inner["optimizer"] == "sgd":
         return torch.optim.SGD(groups, lr=inner["lr"])
-    make = functools.partial(bfloat16_adamw.AdamW, rounding=rounding) if rounding else torch.optim.AdamW
+    make = functools.partial(bfloat16_adamw.AdamW, rounding=rounding) if rounding else \
+        causeway.OffloadedAdamW if offloaded else torch.optim.AdamW
     return make(groups, lr=inner["lr"], betas=(inner["beta1"], inner["beta2"]), eps=1e-8)
 
 
@@ -94,7 +95,8 @@ def main(coordinator, site, text, *flags):
         text = file.read()
     inner = json.loads(flags["inner"])
     masters = {name: p.detach().float() for name, p in model.named_parameters()} if "masters" in flags else {}
-    optimizer = make_optimizer(masters.values() if masters else model.parameters(), inner, flags.get("rounding"))
+    optimizer = make_optimizer(masters.values() if masters else model.parameters(), inner, flags.get("rounding"),
+                               flags.get("optimizer") == "offloaded")
     diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site, params=masters,
                              after_apply=optimizer.forget if "forget" in flags else None)
     checkpoint = flags.get("checkpoint")

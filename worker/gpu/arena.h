@@ -27,6 +27,8 @@ class Arena {
     return reinterpret_cast<T*>(memory_ + parts_[place].offset);
   }
   int64_t bytes() const { return bytes_; }
+  int64_t offset(Place place) const { return parts_[place].offset; }
+  char* begin() const { return memory_; }
   std::string Description() const;  // "activations 12.3 MB, logits 4.0 MB"
 
  private:

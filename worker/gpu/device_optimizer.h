@@ -1,7 +1,7 @@
-// AdamW or SGD whose parameters, gradients and moments all lie on the device.
+// AdamW or SGD of a model on a device, wherever its state lies (worker/gpu/device_state.h).
 //
-//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW on the device at lr(t) ─► θ, and
-//   its copy in bfloat16 where the model computes with that
+//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW at lr(t) ─► θ, and its copy on the
+//   device, in bfloat16, where the model computes with that
 //
 // The arithmetic of a value is offload/adamw_value.h, as on the CPU: the same gradients give the same bits. A
 // checkpoint of it is one of worker/train/inner_optimizer.h: a site may go on on the other. One owner thread.
@@ -20,6 +20,7 @@
 #include "formats/safetensors.h"
 #include "worker/gpu/arena.h"
 #include "worker/gpu/compute_backend.h"
+#include "worker/gpu/device_state.h"
 #include "worker/train/tensor_values.h"
 #include "worker/train/trainer_file.h"
 
@@ -27,32 +28,20 @@ namespace causeway::worker {
 
 class DeviceOptimizer final : public OptimizerState {
  public:
-  // INVALID_ARGUMENT: an inner optimizer that no device has yet. RESOURCE_EXHAUSTED: device memory.
+  // INVALID_ARGUMENT: an inner optimizer that no device has yet. RESOURCE_EXHAUSTED: memory.
   static absl::StatusOr<std::unique_ptr<DeviceOptimizer>> Make(const core::RunConfig& config,
                                                                const core::Manifest& manifest, ValueType type,
+                                                               const Residency& residency, const GpuLlama::Rooms& rooms,
                                                                ComputeBackend* backend);
 
-  int64_t count() const { return count_; }
-  float* parameters() const { return arena_.At<float>(parameters_); }
-  float* gradients() const { return arena_.At<float>(gradients_); }
-  // The parameters as the model computes with them: these, or a copy in bfloat16, which Step and Changed keep.
-  void* computed() const { return arena_.At<char>(computed_); }
-  int64_t First(int tensor) const { return firsts_[tensor]; }
-  const Arena& arena() const { return arena_; }
+  DeviceState& state() const { return *state_; }
 
   // ‖g‖² of all gradients; waits for them. DATA_LOSS names the first that is not finite.
   absl::StatusOr<double> SumOfSquares(core::Step t);
-  // Queues step t, with gradients of that ‖g‖².
-  void Step(core::Step t, double sum_of_squares);
+  // Step t, with gradients of that ‖g‖²: queued on the device, done on the host.
+  absl::Status Step(core::Step t, double sum_of_squares);
 
-  // Something else has changed these parameters.
-  void Changed(int64_t first, int64_t count);
-
-  absl::Status Await();  // all that is queued
-
-  // Whole arrays, to the host and back; wait until they are there.
-  absl::Status Read(const float* from, std::span<float> to);
-  absl::Status Write(std::span<const float> from, float* to);
+  core::OffloadProgress progress() const;
 
   absl::Status AppendState(std::vector<formats::TensorData>& tensors,
                            std::map<std::string, std::string>& metadata) override;
@@ -60,26 +49,22 @@ class DeviceOptimizer final : public OptimizerState {
   absl::Status LoadState(const formats::SafetensorsFile& file) override;
 
  private:
-  DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, ValueType type,
-                  ComputeBackend* backend);
+  DeviceOptimizer(const core::RunConfig& config, const core::Manifest& manifest, const std::string& reason,
+                  std::unique_ptr<DeviceState> state, ComputeBackend* backend);
 
-  int num_moments() const { return config_.optimizer == core::InnerOptimizerKind::kSgd ? 0 : 2; }
-  // A step of parameters that take one rule.
+  bool has_moments() const { return config_.optimizer != core::InnerOptimizerKind::kSgd; }
+  // A step of resident parameters that take one rule.
   void StepPart(const offload::AdamWParameters& adamw, int64_t first, int64_t count);
-  float* moments(int which) const { return arena_.At<float>(moments_[which]); }
 
   const core::InnerConfig config_;
   const core::Step total_steps_;
   const core::Manifest manifest_;
-  const ValueType type_;
+  const std::string reason_;  // of where the state lies
   ComputeBackend* const backend_;
-  const std::vector<int64_t> firsts_;
-  const int64_t count_;
-  Arena arena_;
-  Arena::Place parameters_ = 0, gradients_ = 0, computed_ = 0, moments_[2] = {}, sums_ = 0;
-  offload::Device::Event done_;
-  int64_t steps_taken_ = 0;
+  const std::unique_ptr<DeviceState> state_;
+  Arena sums_;
   std::vector<double> host_sums_;
+  int64_t steps_taken_ = 0;
   std::vector<TensorValues> host_moments_;  // while they are saved
 };
 

@@ -1,9 +1,11 @@
 #include "worker/gpu/device_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 #include "core/layout.h"
+#include "replica/host_store.h"
 
 namespace causeway::worker {
 
@@ -19,48 +21,77 @@ std::vector<DeviceStore::Part> DeviceStore::PartsOf(const replica::UnitRanges& r
   for (const replica::UnitRange& range : ranges) {
     const int64_t first = range.first * core::kUnitValues, padded = range.count * core::kUnitValues;
     const int64_t count = std::min(padded, manifest_[range.tensor].NumValues() - first);
-    parts.push_back({.first = optimizer_->First(range.tensor) + first, .count = count, .at = at});
+    const int64_t begin = state_->First(range.tensor) + first;
+    const int64_t here = std::clamp<int64_t>(state_->resident() - begin, 0, count);
+    if (here > 0) parts.push_back({begin, here, at, true});
+    if (here < count) parts.push_back({begin + here, count - here, at + here, false});
     at += padded;
   }
   return parts;
 }
 
 int64_t DeviceStore::BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) {
+  std::vector<replica::ScheduledReads::Piece> pieces;
   for (const Part& part : PartsOf(ranges)) {
-    backend_->device().CopyToHost(Queue::kCompute, staging.data() + part.at, optimizer_->parameters() + part.first,
-                                  static_cast<size_t>(part.count) * sizeof(float));
+    const std::span<float> to = staging.subspan(static_cast<size_t>(part.at), static_cast<size_t>(part.count));
+    if (part.on_device) {
+      backend_->device().CopyToHost(Queue::kCompute, to.data(), state_->parameters() + part.first, to.size_bytes());
+    } else {
+      pieces.push_back({{part.first - state_->resident(), part.count}, to});
+    }
   }
-  read_ = optimizer_->Await();
-  return 0;
+  read_ = state_->Await();
+  return reads_ == nullptr ? 0 : reads_->Begin(std::move(pieces));
 }
 
-absl::Status DeviceStore::AwaitRead(int64_t) { return read_; }
+absl::Status DeviceStore::AwaitRead(int64_t ticket) {
+  if (reads_ != nullptr) {
+    reads_->Await(ticket, [this](int64_t first) { return state_->hosted()->parameters().data() + first; });
+  }
+  return read_;
+}
 
 absl::Status DeviceStore::DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) {
-  const bool mixes = movement.kind == replica::Movement::Kind::kMix;
-  if (mixes && movement.factor == 1) return absl::OkStatus();  // as core::MixAnchor has it
-  const auto count = std::ssize(movement.values);
-  if (count > incoming_count_) {
-    if (incoming_ != nullptr) backend_->device().Free(incoming_);
-    incoming_ = nullptr;
-    ASSIGN_OR_RETURN(void* const memory, backend_->device().Allocate(movement.values.size_bytes()));
-    incoming_ = static_cast<float*>(memory);
-    incoming_count_ = count;
+  if (movement.kind == replica::Movement::Kind::kMix && movement.factor == 1) {
+    return absl::OkStatus();  // as core::MixAnchor has it
   }
-  RETURN_IF_ERROR(optimizer_->Write(movement.values, incoming_));
-  for (const Part& part : PartsOf(ranges)) {
-    float* const parameters = optimizer_->parameters() + part.first;
-    const float* const values = incoming_ + part.at;
-    if (!mixes) {
-      backend_->Launch(Queue::kCompute, RebaseKernel{values, parameters, part.count, movement.factor});
-    } else if (movement.factor == 0) {
-      backend_->Launch(Queue::kCompute, CopyKernel<float, float>{values, parameters, part.count});
-    } else {
-      backend_->Launch(Queue::kCompute, MixKernel{values, parameters, part.count, movement.factor});
-    }
-    optimizer_->Changed(part.first, part.count);
+  const std::vector<Part> parts = PartsOf(ranges);
+  if (std::ranges::any_of(parts, &Part::on_device)) RETURN_IF_ERROR(Upload(movement.values));
+  RETURN_IF_ERROR(state_->Await());
+  for (const Part& part : parts) {
+    part.on_device ? MoveOnDevice(part, movement) : MoveOnHost(part, movement);
+    RETURN_IF_ERROR(state_->Changed(part.first, part.count));
   }
   return backend_->device().status();
+}
+
+absl::Status DeviceStore::Upload(std::span<const float> values) {
+  if (std::ssize(values) > incoming_count_) {
+    if (incoming_ != nullptr) backend_->device().Free(incoming_);
+    incoming_ = nullptr;
+    ASSIGN_OR_RETURN(void* const memory, backend_->device().Allocate(values.size_bytes()));
+    incoming_ = static_cast<float*>(memory);
+    incoming_count_ = std::ssize(values);
+  }
+  return state_->WriteDevice(values, incoming_);
+}
+
+void DeviceStore::MoveOnDevice(const Part& part, const replica::Movement& movement) {
+  float* const parameters = state_->parameters() + part.first;
+  const float* const values = incoming_ + part.at;
+  if (movement.kind == replica::Movement::Kind::kStep) {
+    backend_->Launch(Queue::kCompute, RebaseKernel{values, parameters, part.count, movement.factor});
+  } else if (movement.factor == 0) {
+    backend_->Launch(Queue::kCompute, CopyKernel<float, float>{values, parameters, part.count});
+  } else {
+    backend_->Launch(Queue::kCompute, MixKernel{values, parameters, part.count, movement.factor});
+  }
+}
+
+void DeviceStore::MoveOnHost(const Part& part, const replica::Movement& movement) {
+  replica::MoveValues(movement, movement.values.subspan(static_cast<size_t>(part.at), static_cast<size_t>(part.count)),
+                      state_->hosted()->parameters().subspan(static_cast<size_t>(part.first - state_->resident()),
+                                                             static_cast<size_t>(part.count)));
 }
 
 }  // namespace causeway::worker

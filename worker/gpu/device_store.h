@@ -1,40 +1,50 @@
-// θ in device memory, as syncs read and move it: through the host.
+// θ of a device's trainer, as syncs read and move it: through the host.
 //
-//   BeginRead   θ ─► staging, before anything else changes it          Move   W or s ─► device ─► a kernel ─► θ
+//   on the device   BeginRead: θ ─► staging, before anything else changes it    Move: W or s ─► device ─► a kernel ─► θ
+//   on the host     AwaitRead: copied as the bus schedule lets it               Move: on the host, and its copy anew
 //
 // Moves have the bits of a HostStore's (core::MixAnchor, core::Rebase). One owner thread but for AwaitRead.
 #pragma once
 
 #include "replica/parameter_store.h"
-#include "worker/gpu/device_optimizer.h"
+#include "replica/scheduled_reads.h"
+#include "worker/gpu/device_state.h"
 
 namespace causeway::worker {
 
 class DeviceStore final : public replica::ParameterStore {
  public:
   // Both outlive it.
-  DeviceStore(const core::Manifest& manifest, DeviceOptimizer* optimizer, ComputeBackend* backend)
-      : manifest_(manifest), optimizer_(optimizer), backend_(backend) {}
+  DeviceStore(const core::Manifest& manifest, DeviceState* state, ComputeBackend* backend)
+      : manifest_(manifest), state_(state), backend_(backend) {
+    if (state->hosted() == nullptr) return;
+    reads_ = std::make_unique<replica::ScheduledReads>(&state->hosted()->bus());
+  }
   ~DeviceStore() override;
 
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
   absl::Status AwaitRead(int64_t ticket) override;
 
  private:
-  // A range's values: where they lie in the flat parameters, and in an array of the ranges.
+  // Values of a range that lie on one side: where in the flat parameters, and in an array of the ranges.
   struct Part {
     int64_t first = 0, count = 0, at = 0;
+    bool on_device = false;
   };
 
   std::vector<Part> PartsOf(const replica::UnitRanges& ranges) const;
   absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
+  absl::Status Upload(std::span<const float> values);
+  void MoveOnDevice(const Part& part, const replica::Movement& movement);
+  void MoveOnHost(const Part& part, const replica::Movement& movement);
 
   const core::Manifest manifest_;
-  DeviceOptimizer* const optimizer_;
+  DeviceState* const state_;
   ComputeBackend* const backend_;
   float* incoming_ = nullptr;  // W or s on the device
   int64_t incoming_count_ = 0;
   absl::Status read_;
+  std::unique_ptr<replica::ScheduledReads> reads_;  // of what lies on the host; null: nothing does
 };
 
 }  // namespace causeway::worker

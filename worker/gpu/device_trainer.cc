@@ -4,9 +4,13 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/model_manifest.h"
+#include "offload/calibration.h"
+#include "worker/train/inner_optimizer.h"
 #include "worker/train/llama_block.h"
 #include "worker/train/trainer_file.h"
 
@@ -14,30 +18,36 @@ namespace causeway::worker {
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<GpuLlama>> MakeLlama(const core::RunConfig& config, int64_t rows,
-                                                    const DeviceSettings& settings, ComputeBackend* backend) {
-  const AttentionShape shape = LlamaShape(config.llama, rows, config.sequence_length()).attention;
-  ASSIGN_OR_RETURN(const std::shared_ptr<DeviceAttention> attention, backend->MakeAttention(shape, settings.type));
-  absl::Status last;
-  for (const Recompute recompute : kAllRecompute) {
-    if (settings.recompute && recompute != *settings.recompute) continue;
-    auto llama = GpuLlama::Make(config.llama,
-                                {.batch_rows = rows,
-                                 .sequence = config.sequence_length(),
-                                 .type = settings.type,
-                                 .recompute = recompute,
-                                 .attention = attention},
-                                backend);
-    if (llama.ok()) {
-      spdlog::info("computes in {}, {}; attention: {}; recomputes: {}",
-                   settings.type == ValueType::kFloat32 ? "float32" : "bfloat16", (*llama)->arena().Description(),
-                   AttentionKindName(attention->kind()), RecomputeName(recompute));
-      return llama;
-    }
-    last = llama.status();
-    if (!absl::IsResourceExhausted(last)) break;
-  }
-  return last;
+offload::Bandwidths BandwidthsOf(int64_t parameters, ComputeBackend& backend, const std::string& calibration_path) {
+  core::ThreadTeam team(UpdateThreads(parameters));
+  const auto calibrated = offload::Calibrate(parameters, team, &backend.device(), calibration_path);
+  if (calibrated.ok()) return calibrated->bandwidths;
+  spdlog::warn("bandwidths could not be measured: {}", calibrated.status().ToString());
+  return {};
+}
+
+void Log(const DeviceSettings& settings, AttentionKind attention, const Residency& residency, const GpuLlama& llama,
+         const DeviceOptimizer& optimizer, offload::Device& device) {
+  spdlog::info("trains on {}: {}, {}", device.name(), optimizer.state().arena().Description(),
+               llama.arena().Description());
+  spdlog::info("computes in {}; attention: {}; recomputes: {}",
+               settings.type == ValueType::kFloat32 ? "float32" : "bfloat16", AttentionKindName(attention),
+               RecomputeName(residency.recompute));
+  const double share = static_cast<double>(residency.resident) / static_cast<double>(optimizer.state().count());
+  const offload::SubgroupPlan& plan = residency.plan;
+  spdlog::info("optimizer state: {:.0f} % on the device{} ({})", 100 * share,
+               residency.hosted() == 0
+                   ? ""
+                   : absl::StrFormat(", of the others in %d subgroups k %s, predicted %.3g ms an update",
+                                     plan.num_subgroups(), core::InterleaveName(plan.k), 1e3 * plan.predicted_s),
+               residency.reason);
+}
+
+// Says what would need less memory.
+absl::Status WithAdvice(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; less is needed with --recompute=block, with ",
+                                                  "--offload_k=cpu, and with more inner.micro_batches"));
 }
 
 }  // namespace
@@ -49,10 +59,37 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConf
   ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, files));
   const core::Manifest manifest = core::LlamaManifest(config.llama);
   Parts parts{.backend = std::move(backend), .collectives = std::move(collectives), .optimizer = {}, .llama = {}};
-  ASSIGN_OR_RETURN(parts.optimizer, DeviceOptimizer::Make(config, manifest, settings.type, parts.backend.get()));
-  spdlog::info("trains on {}: {}", parts.backend->device().name(), parts.optimizer->arena().Description());
-  const int64_t rows = data.rows() / config.inner.micro_batches;
-  ASSIGN_OR_RETURN(parts.llama, MakeLlama(config, rows, settings, parts.backend.get()));
+  ComputeBackend* const device = parts.backend.get();
+  GpuLlama::Options options{.batch_rows = data.rows() / config.inner.micro_batches,
+                            .sequence = config.sequence_length(),
+                            .type = settings.type};
+  const AttentionShape shape = LlamaShape(config.llama, options.batch_rows, options.sequence).attention;
+  ASSIGN_OR_RETURN(options.attention, device->MakeAttention(shape, settings.type));
+  const int64_t parameters = core::FlatOffsets(manifest).back();
+  ASSIGN_OR_RETURN(
+      const Residency residency,
+      ChooseResidency(config,
+                      {.parameters = parameters,
+                       .type = settings.type,
+                       .free_bytes = device->device().free_bytes(),
+                       .recompute = settings.recompute,
+                       .model_bytes =
+                           [&](Recompute recompute, int64_t room_bytes) {
+                             options.recompute = recompute;
+                             options.room_bytes = room_bytes;
+                             return GpuLlama::Bytes(config.llama, options, device);
+                           },
+                       .bandwidths = [&] { return BandwidthsOf(parameters, *device, files.calibration_path); }}));
+  options.recompute = residency.recompute;
+  options.room_bytes =
+      residency.hosted() == 0 ? 0 : static_cast<int64_t>(offload::InterleavedUpdate::SetBytes(residency.plan));
+  auto llama = GpuLlama::Make(config.llama, options, device);
+  if (!llama.ok()) return WithAdvice(llama.status());
+  parts.llama = *std::move(llama);
+  auto optimizer = DeviceOptimizer::Make(config, manifest, settings.type, residency, parts.llama->rooms(), device);
+  if (!optimizer.ok()) return WithAdvice(optimizer.status());
+  parts.optimizer = *std::move(optimizer);
+  Log(settings, options.attention->kind(), residency, *parts.llama, *parts.optimizer, device->device());
   TrainerRanks ranks = files.ranks;
   ranks.device_values = parts.collectives.get();
   std::unique_ptr<DeviceTrainer> trainer(
@@ -62,11 +99,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConf
   return trainer;
 }
 
-absl::Status DeviceTrainer::SetParameters() {
-  RETURN_IF_ERROR(optimizer_->Write(host_.Flat(), optimizer_->parameters()));
-  optimizer_->Changed(0, optimizer_->count());
-  return backend_->device().status();
-}
+absl::Status DeviceTrainer::SetParameters() { return state_->WriteParameters(host_.Flat()); }
 
 DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, int64_t bucket_bytes,
                              LlamaData data, Parts parts)
@@ -77,42 +110,49 @@ DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& 
       data_(std::move(data)),
       parallel_(ranks, bucket_bytes),
       manifest_(core::LlamaManifest(config.llama)),
-      store_(manifest_, optimizer_, backend_),
+      state_(&optimizer_->state()),
+      store_(manifest_, state_, backend_),
       host_(manifest_),
       micro_batches_(config.inner.micro_batches) {}
 
 std::span<float> DeviceTrainer::tensor(int i) {
-  CHECK(optimizer_->Read(optimizer_->parameters() + optimizer_->First(i), host_[i]).ok());
+  CHECK(state_->ReadParameters(state_->First(i), host_[i]).ok());
   return host_[i];
 }
 
 absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
   ASSIGN_OR_RETURN(const Batch batch, data_.BatchAt(t));
-  float* const gradients = optimizer_->gradients();
-  backend_->Launch(offload::Queue::kCompute, FillKernel<float>{gradients, optimizer_->count(), 0});
+  float* const gradients = state_->gradients();
+  backend_->Launch(offload::Queue::kCompute, FillKernel<float>{gradients, state_->count(), 0});
+  const GpuLlama::OnFinal on_final = [this](int64_t first) {
+    if (state_->hosted() != nullptr) state_->hosted()->GradientsQueued(first);
+  };
   for (int64_t i = 0; i < micro_batches_; ++i) {
     llama_->Begin(Part(batch, i, micro_batches_));
-    llama_->Forward(optimizer_->computed());
-    llama_->Backward(optimizer_->computed(), gradients, parallel_.scale() / static_cast<float>(micro_batches_));
+    llama_->Forward(state_->computed());
+    // The gradients of one rank are final when its last backward is done; of several, when they are summed.
+    const bool final = parallel_.world() == 1 && i + 1 == micro_batches_;
+    llama_->Backward(state_->computed(), gradients, parallel_.scale() / static_cast<float>(micro_batches_),
+                     final ? on_final : nullptr);
   }
   RankStep mine{.tokens = static_cast<int64_t>(batch.tokens.size())};
   ASSIGN_OR_RETURN(mine.loss, llama_->Loss());  // known before backward is over
   if (parallel_.world() > 1) {
-    parallel_.Begin({gradients, static_cast<size_t>(optimizer_->count())});
+    parallel_.Begin({gradients, static_cast<size_t>(state_->count())});
     RETURN_IF_ERROR(llama_->AwaitGradients([&](int64_t first) { parallel_.FinalFrom(first); }));
     mine.compute_s = core::SystemClock().SecondsSince(begin);
     RETURN_IF_ERROR(parallel_.Finish());
+    on_final(0);
   }
   ASSIGN_OR_RETURN(mine.sum_of_squares, optimizer_->SumOfSquares(t));
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps, parallel_.Share(mine));
-  optimizer_->Step(t, SharedSquares(steps));
-  RETURN_IF_ERROR(backend_->device().status());
+  RETURN_IF_ERROR(optimizer_->Step(t, SharedSquares(steps)));
   return ResultOf(steps);
 }
 
 absl::StatusOr<formats::FileDigest> DeviceTrainer::Save(const std::string& path) {
-  RETURN_IF_ERROR(optimizer_->Read(optimizer_->parameters(), host_.Flat()));
+  RETURN_IF_ERROR(state_->ReadParameters(0, host_.Flat()));
   return SaveTrainer(path, manifest_, host_, optimizer_);
 }
 

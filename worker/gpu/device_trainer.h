@@ -41,6 +41,7 @@ class DeviceTrainer final : public Trainer {
   std::span<float> tensor(int i) override;  // a copy on the host
   absl::Status initial_values() const override { return data_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
+  std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_->progress(); }
   core::RankProgress rank_progress() const override { return parallel_.progress(); }
   bool stop_requested() const override { return parallel_.stop_requested(); }
   core::SiteData data() const override { return data_.facts(); }
@@ -69,6 +70,7 @@ class DeviceTrainer final : public Trainer {
   LlamaData data_;
   DataParallel parallel_;
   core::Manifest manifest_;
+  DeviceState* const state_;
   DeviceStore store_;
   TensorValues host_;  // where θ is read to
   const int64_t micro_batches_;

@@ -1,8 +1,6 @@
 #include "worker/gpu/gpu_llama.h"
 
 #include <algorithm>
-#include <deque>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "worker/gpu/gpu_batch.h"
 #include "worker/gpu/gpu_layers.h"
 #include "worker/gpu/gpu_rope.h"
+#include "worker/gpu/loss_rows.h"
 #include "worker/train/llama_block.h"
 
 namespace causeway::worker {
@@ -22,37 +21,6 @@ using offload::Queue;
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kRowValues = 64;
 
-// The losses of the rows of some batches, on their way to the host.
-class LossRows {
- public:
-  explicit LossRows(offload::Device* device) : device_(device), here_(device->MakeEvent()) {}
-
-  void Copy(const float* losses, int64_t rows) {
-    if (++batches_ > rows_.size()) rows_.emplace_back(rows);
-    device_->CopyToHost(Queue::kCompute, rows_[batches_ - 1].data(), losses, rows * kFloatBytes);
-    device_->Record(here_, Queue::kCompute);
-  }
-
-  // Of all rows since the last call; waits for them.
-  absl::StatusOr<double> Mean() {
-    device_->AwaitOnHost(here_);
-    RETURN_IF_ERROR(device_->status());
-    double sum = 0, count = 0;
-    for (size_t i = 0; i < batches_; ++i) {
-      sum = std::accumulate(rows_[i].begin(), rows_[i].end(), sum);
-      count += static_cast<double>(rows_[i].size());
-    }
-    batches_ = 0;
-    return sum / count;
-  }
-
- private:
-  offload::Device* const device_;
-  std::deque<std::vector<float>> rows_;  // of each batch; addresses stay
-  size_t batches_ = 0;
-  offload::Device::Event here_;
-};
-
 // Computes with values of T.
 template <typename T>
 class LlamaOf final : public GpuLlama {
@@ -62,9 +30,10 @@ class LlamaOf final : public GpuLlama {
   absl::Status Allocate();
   void Begin(const Batch& batch) override { batch_.Copy(batch); }
   void Forward(const void* parameters) override;
-  void Backward(const void* parameters, float* gradients, float scale) override;
-  absl::Status AwaitGradients(const std::function<void(int64_t first)>& final) override;
+  void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued) override;
+  absl::Status AwaitGradients(const OnFinal& final) override;
   absl::StatusOr<double> Loss() override { return loss_rows_.Mean(); }
+  Rooms rooms() const override;
   const Arena& arena() const override { return arena_; }
 
  private:
@@ -98,10 +67,9 @@ class LlamaOf final : public GpuLlama {
 
   const core::LlamaConfig config_;
   const LlamaShape shape_;
-  const Recompute recompute_;
+  const Options options_;
   ComputeBackend* const backend_;
   GpuLayers<T> layers_;
-  const std::shared_ptr<DeviceAttention> attention_;
   const std::vector<int64_t> firsts_;  // of each tensor in the flat arrays
   Arena arena_;
   GpuBatch batch_;
@@ -119,10 +87,9 @@ template <typename T>
 LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, ComputeBackend* backend)
     : config_(config),
       shape_(config, options.batch_rows, options.sequence),
-      recompute_(options.recompute),
+      options_(options),
       backend_(backend),
       layers_({shape_.rows(), shape_.hidden, shape_.norm_epsilon}, backend),
-      attention_(options.attention),
       firsts_(core::FlatOffsets(core::LlamaManifest(config))),
       batch_(shape_.rows(), &arena_, backend),
       rope_(config, shape_.attention, &arena_, backend),
@@ -137,7 +104,7 @@ LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, Com
 template <typename T>
 absl::Status LlamaOf<T>::Allocate() {
   RETURN_IF_ERROR(arena_.Allocate(backend_->device()));
-  attention_->SetBuffer(arena_.At<char>(attention_buffer_));
+  options_.attention->SetBuffer(arena_.At<char>(attention_buffer_));
   layers_.SetBuffer(Floats(partials_));
   rope_.Fill();
   return absl::OkStatus();
@@ -151,19 +118,19 @@ typename LlamaOf<T>::Block LlamaOf<T>::PlanBlock(int64_t layer) {
   const int64_t rows = shape_.rows(), hidden = shape_.hidden, width = shape_.intermediate;
   const auto values = [&](int64_t count) { return arena_.Add(kName, count * static_cast<int64_t>(sizeof(T))); };
   const auto floats = [&](int64_t count) { return arena_.Add(kName, count * kFloatBytes); };
-  if (layer > 0 && recompute_ == Recompute::kBlock) {
+  if (layer > 0 && options_.recompute == Recompute::kBlock) {
     Block block = blocks_[0];  // one block's values at a time
     block.input = values(rows * hidden);
     return block;
   }
-  const bool shares = layer > 0 && recompute_ == Recompute::kNormSwiglu;
+  const bool shares = layer > 0 && options_.recompute == Recompute::kNormSwiglu;
   const Block* const first = shares ? &blocks_[0] : nullptr;
   return {.input = values(rows * hidden),
           .normed_input = shares ? first->normed_input : values(rows * hidden),
           .input_scale = floats(rows),
           .qkv = values(rows * qkv_size()),
           .attended = values(rows * hidden),
-          .statistics = floats(attention_->statistics()),
+          .statistics = floats(options_.attention->statistics()),
           .middle = values(rows * hidden),
           .normed_middle = shares ? first->normed_middle : values(rows * hidden),
           .middle_scale = floats(rows),
@@ -178,20 +145,40 @@ void LlamaOf<T>::Plan() {
     return arena_.Add(name, count * static_cast<int64_t>(sizeof(T)));
   };
   const auto floats = [&](const char* name, int64_t count) { return arena_.Add(name, count * kFloatBytes); };
-  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) blocks_.push_back(PlanBlock(layer));
-  output_ = values("activations", rows * hidden);
-  normed_output_ = values("activations", rows * hidden);
-  output_scale_ = floats("activations", rows);
-  remade_ = recompute_ == Recompute::kBlock ? values("activations", rows * hidden) : output_;
-  logits_ = values("logits", rows * logits_stride());
-  losses_ = floats("logits", rows);
   constexpr char kGradients[] = "gradients of activations";
   for (Arena::Place* place : {&dstream_, &dnormed_, &dattended_}) *place = values(kGradients, rows * hidden);
   dqkv_ = values(kGradients, rows * qkv_size());
   dgate_up_ = values(kGradients, rows * 2 * width);
   dactivated_ = values(kGradients, rows * width);
   partials_ = floats(kGradients, GpuLayers<T>::kNormShares * hidden);
-  attention_buffer_ = arena_.Add("attention", attention_->buffer_bytes());
+  attention_buffer_ = arena_.Add("attention", options_.attention->buffer_bytes());
+  if (options_.recompute == Recompute::kBlock) remade_ = values("activations", rows * hidden);
+
+  // From here on in the order of forward, so that what lies behind dies first in backward: rooms() are at the end.
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) blocks_.push_back(PlanBlock(layer));
+  output_ = values("activations", rows * hidden);
+  normed_output_ = values("activations", rows * hidden);
+  output_scale_ = floats("activations", rows);
+  logits_ = values("logits", rows * logits_stride());
+  losses_ = floats("logits", rows);
+  const int64_t dead = arena_.bytes() - arena_.offset(blocks_.empty() ? output_ : blocks_[0].input);
+  const int64_t missing = static_cast<int64_t>(std::tuple_size_v<Rooms>) * options_.room_bytes - dead;
+  if (missing > 0) arena_.Add("update", missing);
+}
+
+template <typename T>
+GpuLlama::Rooms LlamaOf<T>::rooms() const {
+  Rooms rooms;
+  for (size_t i = 0; i < rooms.size() && options_.room_bytes > 0; ++i) {
+    const int64_t offset = arena_.bytes() - static_cast<int64_t>(i + 1) * options_.room_bytes;
+    int64_t layer = config_.num_hidden_layers;  // the first of which something lies in it; behind them the output
+    while (layer > 0 && offset < arena_.offset(layer == config_.num_hidden_layers ? output_ : blocks_[layer].input)) {
+      --layer;
+    }
+    const int64_t tensor = layer == config_.num_hidden_layers ? final_norm() : TensorOf(layer, BlockTensor{});
+    rooms[i] = {arena_.begin() + offset, firsts_[tensor]};
+  }
+  return rooms;
 }
 
 // ---- Parts of a block ----
@@ -214,7 +201,7 @@ void LlamaOf<T>::BlockForward(int64_t layer, const T* parameters, T* output) {
   Norm(block.input, w(kInputNorm), block.normed_input, block.input_scale);
   layers_.Linear({hidden, qkv_size()}, At(block.normed_input), w(kQ), At(block.qkv), 0);
   rope_.Rotate(At(block.qkv), 1);
-  attention_->Forward(At(block.qkv), At(block.attended), Floats(block.statistics));
+  options_.attention->Forward(At(block.qkv), At(block.attended), Floats(block.statistics));
   copy(At(block.input), At(block.middle));
   layers_.Linear({hidden, hidden}, At(block.attended), w(kO), At(block.middle), 1);
 
@@ -229,8 +216,8 @@ template <typename T>
 void LlamaOf<T>::Remake(int64_t layer, const T* parameters) {
   const Block& block = blocks_[layer];
   const auto w = [&](BlockTensor tensor) { return parameters + firsts_[TensorOf(layer, tensor)]; };
-  if (recompute_ == Recompute::kBlock) BlockForward(layer, parameters, At(remade_));
-  if (recompute_ != Recompute::kNormSwiglu) return;
+  if (options_.recompute == Recompute::kBlock) BlockForward(layer, parameters, At(remade_));
+  if (options_.recompute != Recompute::kNormSwiglu) return;
   Norm(block.input, w(kInputNorm), block.normed_input, block.input_scale);
   Norm(block.middle, w(kMiddleNorm), block.normed_middle, block.middle_scale);
   SwiGlu(block);
@@ -255,7 +242,7 @@ void LlamaOf<T>::BlockBackward(int64_t layer, const T* parameters, float* gradie
 
   layers_.LinearBackwardInput({hidden, hidden}, dstream, w(kO), At(dattended_));
   layers_.LinearBackwardWeight({hidden, hidden}, dstream, At(block.attended), dw(kO));
-  attention_->Backward(At(block.qkv), At(block.attended), Floats(block.statistics), At(dattended_), At(dqkv_));
+  options_.attention->Backward(At(block.qkv), At(block.attended), Floats(block.statistics), At(dattended_), At(dqkv_));
   rope_.Rotate(At(dqkv_), -1);
   layers_.LinearBackwardInput({hidden, qkv_size()}, At(dqkv_), w(kQ), At(dnormed_));
   layers_.LinearBackwardWeight({hidden, qkv_size()}, At(dqkv_), At(block.normed_input), dw(kQ));
@@ -283,7 +270,7 @@ void LlamaOf<T>::Forward(const void* given) {
 }
 
 template <typename T>
-void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
+void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, const OnFinal& queued) {
   const T* const parameters = static_cast<const T*>(given);
   const int64_t rows = shape_.rows(), hidden = shape_.hidden, vocab = config_.vocab_size;
   Launch(ClassifierKernel<T>{.logits = At(logits_),
@@ -296,7 +283,11 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
   loss_rows_.Copy(Floats(losses_), rows);
 
   size_t stage = 0;
-  const auto is_final = [&] { backend_->device().Record(final_from_[stage++].second, Queue::kCompute); };
+  const auto is_final = [&] {
+    const auto& [first, event] = final_from_[stage++];
+    backend_->device().Record(event, Queue::kCompute);
+    if (queued != nullptr) queued(first);
+  };
   T* const dstream = At(dstream_);
   layers_.LinearBackwardInput({hidden, vocab, logits_stride()}, At(logits_), parameters + firsts_[head()],
                               At(dnormed_));
@@ -321,7 +312,7 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale) {
 }
 
 template <typename T>
-absl::Status LlamaOf<T>::AwaitGradients(const std::function<void(int64_t first)>& final) {
+absl::Status LlamaOf<T>::AwaitGradients(const OnFinal& final) {
   for (const auto& [first, event] : final_from_) {
     backend_->device().AwaitOnHost(event);
     RETURN_IF_ERROR(backend_->device().status());
@@ -331,15 +322,28 @@ absl::Status LlamaOf<T>::AwaitGradients(const std::function<void(int64_t first)>
 }
 
 template <typename T>
-absl::StatusOr<std::unique_ptr<GpuLlama>> MakeOf(const core::LlamaConfig& config, GpuLlama::Options options,
-                                                 ComputeBackend* backend) {
+absl::StatusOr<std::unique_ptr<LlamaOf<T>>> PlanOf(const core::LlamaConfig& config, GpuLlama::Options options,
+                                                   ComputeBackend* backend) {
   if (options.attention == nullptr) {
     const AttentionShape shape = LlamaShape(config, options.batch_rows, options.sequence).attention;
     ASSIGN_OR_RETURN(options.attention, backend->MakeAttention(shape, options.type));
   }
-  auto llama = std::make_unique<LlamaOf<T>>(config, options, backend);
+  return std::make_unique<LlamaOf<T>>(config, options, backend);
+}
+
+template <typename T>
+absl::StatusOr<std::unique_ptr<GpuLlama>> MakeOf(const core::LlamaConfig& config, const GpuLlama::Options& options,
+                                                 ComputeBackend* backend) {
+  ASSIGN_OR_RETURN(auto llama, PlanOf<T>(config, options, backend));
   RETURN_IF_ERROR(llama->Allocate());
   return llama;
+}
+
+template <typename T>
+absl::StatusOr<int64_t> BytesOf(const core::LlamaConfig& config, const GpuLlama::Options& options,
+                                ComputeBackend* backend) {
+  ASSIGN_OR_RETURN(const auto llama, PlanOf<T>(config, options, backend));
+  return llama->arena().bytes();
 }
 
 }  // namespace
@@ -369,6 +373,12 @@ absl::StatusOr<std::unique_ptr<GpuLlama>> GpuLlama::Make(const core::LlamaConfig
                                                          ComputeBackend* backend) {
   return options.type == ValueType::kFloat32 ? MakeOf<float>(config, options, backend)
                                              : MakeOf<Bfloat16>(config, options, backend);
+}
+
+absl::StatusOr<int64_t> GpuLlama::Bytes(const core::LlamaConfig& config, const Options& options,
+                                        ComputeBackend* backend) {
+  return options.type == ValueType::kFloat32 ? BytesOf<float>(config, options, backend)
+                                             : BytesOf<Bfloat16>(config, options, backend);
 }
 
 }  // namespace causeway::worker

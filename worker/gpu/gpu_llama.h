@@ -9,6 +9,7 @@
 // a fixed order. One owner thread; nothing blocks but Begin, until the batch before is on the device, and Loss.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,9 +40,24 @@ class GpuLlama {
     int64_t sequence = 0;
     ValueType type = ValueType::kFloat32;
     Recompute recompute = Recompute::kNone;
+    int64_t room_bytes = 0;                                // of each of rooms(); multiples of 256
     std::shared_ptr<DeviceAttention> attention = nullptr;  // of these rows and this type; null: the backend's
   };
 
+  // Memory that is dead from some point of the last backward on until the next forward, for the update in between.
+  struct Room {
+    void* memory = nullptr;
+    int64_t dead_from = 0;  // when the gradients from this value on are final
+  };
+  // In the order in which they die. Values of layers lie so that the last layers' die first.
+  using Rooms = std::array<Room, 2>;
+
+  // From behind: the gradients from value `first` on are final when all is done that is queued on kCompute.
+  using OnFinal = std::function<void(int64_t first)>;
+
+  // The device memory that Make takes.
+  static absl::StatusOr<int64_t> Bytes(const core::LlamaConfig& config, const Options& options,
+                                       ComputeBackend* backend);
   // RESOURCE_EXHAUSTED: device memory. The backend outlives it.
   static absl::StatusOr<std::unique_ptr<GpuLlama>> Make(const core::LlamaConfig& config, const Options& options,
                                                         ComputeBackend* backend);
@@ -51,14 +67,16 @@ class GpuLlama {
   virtual void Begin(const Batch& batch) = 0;
   // Forward with these parameters.
   virtual void Forward(const void* parameters) = 0;
-  // Adds the gradient of `scale` times the batch's mean loss. After Forward, with the same parameters; once.
-  virtual void Backward(const void* parameters, float* gradients, float scale) = 0;
-  // Waits as the last Backward goes: `final` hears, from behind, of each value from which on gradients are final; at
-  // last of 0. The device's error, if there is one, and then `final` may not have heard of all.
-  virtual absl::Status AwaitGradients(const std::function<void(int64_t first)>& final) = 0;
+  // Adds the gradient of `scale` times the batch's mean loss. After Forward, with the same parameters; once. `queued`
+  // hears of each part of backward when it is queued; at last of 0.
+  virtual void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued = nullptr) = 0;
+  // Waits as the last Backward goes: `final` hears of each part when it is done. The device's error, if there is one,
+  // and then `final` may not have heard of all.
+  virtual absl::Status AwaitGradients(const OnFinal& final) = 0;
   // Waits for the last Backward. The mean loss of all batches since the last call, in nats per token.
   virtual absl::StatusOr<double> Loss() = 0;
 
+  virtual Rooms rooms() const = 0;
   virtual const Arena& arena() const = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/check.h"
+#include "formats/offload_config_check.h"
 #include "worker/gpu/device_trainer.h"
 #include "worker/gpu/fake_backend.h"
 #include "worker/ranks/rank_place.h"
@@ -43,6 +44,21 @@ absl::StatusOr<AttentionKind> AttentionOf(const DeviceChoice& choice) {
     return kind;
   }
   return absl::InvalidArgumentError(absl::StrCat("--attention: expected auto, cudnn or own, got ", choice.attention));
+}
+
+// The run's, but for what this site's flags say.
+absl::StatusOr<core::OffloadConfig> OffloadOf(const DeviceChoice& choice, core::OffloadConfig offload) {
+  const auto named = [](const char* flag, const absl::Status& status) {
+    return status.ok() ? status : absl::InvalidArgumentError(absl::StrCat(flag, ": ", status.message()));
+  };
+  if (!choice.offload_k.empty()) {
+    offload.resident_share = core::kAutoShare;  // the run's is for its own k
+    RETURN_IF_ERROR(named("--offload_k", formats::ReadInterleave(choice.offload_k, &offload)));
+  }
+  if (!choice.resident_share.empty()) {
+    RETURN_IF_ERROR(named("--resident_share", formats::ReadShare(choice.resident_share, &offload)));
+  }
+  return offload;
 }
 
 #ifdef CAUSEWAY_WITH_CUDA
@@ -111,6 +127,7 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& c
 absl::Status CheckDevice(const DeviceChoice& choice) {
   RETURN_IF_ERROR(SettingsOf(choice).status());
   RETURN_IF_ERROR(AttentionOf(choice).status());
+  RETURN_IF_ERROR(OffloadOf(choice, {}).status());
   if (choice.device == kAuto || choice.device == kCpu || choice.device == kFake) return absl::OkStatus();
   if (!GpuIndex(choice.device)) {
     return absl::InvalidArgumentError(
@@ -119,8 +136,9 @@ absl::Status CheckDevice(const DeviceChoice& choice) {
   return OpenDevice(choice, {}).status();
 }
 
-absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, const core::RunConfig& config,
+absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, core::RunConfig config,
                                                          const core::SiteId& site, const TrainerFiles& files) {
+  ASSIGN_OR_RETURN(config.offload, OffloadOf(choice, config.offload));
   ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(choice, config));
   if (backend == nullptr) return MakeTrainer(config, site, files);
   RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));

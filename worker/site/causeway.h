@@ -171,6 +171,24 @@ CAUSEWAY_API int causeway_move(const causeway_work* work, uint32_t dtype, void* 
 CAUSEWAY_API int causeway_theta_digest(const causeway_block* block, uint32_t dtype, const void* theta,
                                        uint64_t* digest);
 
+/* One step of AdamW for each tensor, in place and in one pass over memory, on all cores this process may use: what
+ * docs/python.md's OffloadedAdamW does on the host. With every fused multiply-add in one order (offload/adamw.h), so
+ * that no number of threads and no cut into tensors changes a bit. Returns when it is done; calls take turns. `step`
+ * counts from 1. Tensors do not overlap. After a fork the child has threads of its own. */
+typedef struct causeway_adamw_tensor {
+  uint32_t struct_size;
+  uint32_t gradient_dtype; /* CAUSEWAY_FLOAT32 or CAUSEWAY_BFLOAT16 */
+  int64_t count;           /* values of each of these: */
+  float* parameters;
+  float* first_moment; /* zero before the first step, like the second */
+  float* second_moment;
+  const void* gradient;
+  uint16_t* bfloat16_copy; /* gets the parameters rounded to nearest; NULL: none */
+  double lr, beta1, beta2, epsilon, weight_decay;
+  int64_t step;
+} causeway_adamw_tensor;
+CAUSEWAY_API int causeway_adamw_step(const causeway_adamw_tensor* tensors, int count);
+
 /* Fills in `info` about this thread's last call; does not count as one. */
 CAUSEWAY_API int causeway_error(causeway_error_info* info);
 

@@ -25,16 +25,6 @@ const std::string kSecondMoment = "second_moment.";
 // More threads than there are pieces of so many values would only wait.
 constexpr int64_t kValuesPerThread = int64_t{1} << 16;
 
-int ThreadsFor(int64_t parameters) {
-  return static_cast<int>(std::clamp<int64_t>(parameters / kValuesPerThread, 1, core::ThreadTeam::AllCores()));
-}
-
-std::vector<offload::DecaySegment> SegmentsOf(const core::Manifest& manifest) {
-  std::vector<offload::DecaySegment> segments;
-  for (const core::TensorSpec& spec : manifest) segments.push_back({spec.NumValues(), Decays(spec)});
-  return segments;
-}
-
 offload::SubgroupPlan MakePlan(const core::OffloadConfig& config, int64_t parameters, core::ThreadTeam& team,
                                const std::string& calibration_path) {
   offload::Calibration calibration;
@@ -54,6 +44,16 @@ offload::SubgroupPlan MakePlan(const core::OffloadConfig& config, int64_t parame
 }
 
 }  // namespace
+
+int UpdateThreads(int64_t parameters) {
+  return static_cast<int>(std::clamp<int64_t>(parameters / kValuesPerThread, 1, core::ThreadTeam::AllCores()));
+}
+
+std::vector<offload::DecaySegment> DecaySegmentsOf(const core::Manifest& manifest) {
+  std::vector<offload::DecaySegment> segments;
+  for (const core::TensorSpec& spec : manifest) segments.push_back({spec.NumValues(), Decays(spec)});
+  return segments;
+}
 
 bool Decays(const core::TensorSpec& spec) { return spec.shape.size() >= 2; }
 
@@ -116,10 +116,10 @@ absl::Status CheckFinite(const core::TensorSpec& spec, std::span<const float> gr
 
 InnerOptimizer::AdamW::AdamW(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
                              offload::BusSchedule& bus, const std::string& calibration_path)
-    : team(ThreadsFor(std::ssize(parameters.Flat()))),
+    : team(UpdateThreads(std::ssize(parameters.Flat()))),
       first_moments(manifest),
       second_moments(manifest),
-      update({parameters.Flat(), first_moments.Flat(), second_moments.Flat()}, SegmentsOf(manifest),
+      update({parameters.Flat(), first_moments.Flat(), second_moments.Flat()}, DecaySegmentsOf(manifest),
              MakePlan(config.offload, std::ssize(parameters.Flat()), team, calibration_path), &team, &bus) {}
 
 InnerOptimizer::InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,

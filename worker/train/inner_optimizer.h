@@ -94,6 +94,8 @@ class InnerOptimizer final : public OptimizerState {
 
 // ---- The same wherever the state lies ----
 
+int UpdateThreads(int64_t parameters);  // that an update on the CPU uses
+std::vector<offload::DecaySegment> DecaySegmentsOf(const core::Manifest& manifest);
 bool Decays(const core::TensorSpec& spec);             // weight decay is for tensors of two and more dimensions
 float ClipFactor(double clip, double sum_of_squares);  // for gradients of that ‖g‖²; clip 0: 1
 

@@ -4,6 +4,7 @@ from causeway.errors import (ConfigError, Error, FailedError, NonFiniteError, Ra
                              UnreachableError)
 from causeway.torch._state import SiteState
 from causeway.torch.diloco import DiLoCo
+from causeway.torch.offload import OffloadedAdamW
 
-__all__ = ["ConfigError", "DiLoCo", "Error", "FailedError", "NonFiniteError", "RankError", "RefusedError",
-           "RestoreError", "SiteState", "UnreachableError"]
+__all__ = ["ConfigError", "DiLoCo", "Error", "FailedError", "NonFiniteError", "OffloadedAdamW", "RankError",
+           "RefusedError", "RestoreError", "SiteState", "UnreachableError"]

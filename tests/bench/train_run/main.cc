@@ -16,6 +16,9 @@ ABSL_FLAG(std::string, device, "auto", "as causeway-worker's");
 ABSL_FLAG(std::string, compute_dtype, "auto", "as causeway-worker's");
 ABSL_FLAG(std::string, recompute, "auto", "as causeway-worker's");
 ABSL_FLAG(std::string, attention, "auto", "as causeway-worker's");
+ABSL_FLAG(std::string, offload_k, "", "as causeway-worker's");
+ABSL_FLAG(std::string, resident_share, "", "as causeway-worker's");
+ABSL_FLAG(int64_t, subgroup, 100'000'000, "as offload.subgroup of a run");
 ABSL_FLAG(std::string, cuda_libs, "", "as causeway-worker's");
 ABSL_FLAG(int64_t, hidden, 128, "hidden size");
 ABSL_FLAG(int64_t, intermediate, 344, "of SwiGLU");
@@ -47,11 +50,14 @@ int Run() {
                   .max_position_embeddings = absl::GetFlag(FLAGS_sequence)};
   config.inner.batch_size = absl::GetFlag(FLAGS_rows);
   config.inner.micro_batches = absl::GetFlag(FLAGS_micro_batches);
+  config.offload.subgroup = absl::GetFlag(FLAGS_subgroup);
   config.data.mode = core::DataMode::kOwn;
   const worker::DeviceChoice choice{.device = absl::GetFlag(FLAGS_device),
                                     .compute_dtype = absl::GetFlag(FLAGS_compute_dtype),
                                     .recompute = absl::GetFlag(FLAGS_recompute),
                                     .attention = absl::GetFlag(FLAGS_attention),
+                                    .offload_k = absl::GetFlag(FLAGS_offload_k),
+                                    .resident_share = absl::GetFlag(FLAGS_resident_share),
                                     .cuda_libs = absl::GetFlag(FLAGS_cuda_libs)};
   const auto trainer = worker::MakeSiteTrainer(choice, config, "site", {.data_path = absl::GetFlag(FLAGS_data)});
   if (!trainer.ok()) return Fail(trainer.status());

@@ -144,7 +144,7 @@ TEST(DeviceTrainerTest, EachWaitOfTheHostThatIsForgottenIsNoticed) {
 
 TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSaysWhatItNeeds) {
   core::RunConfig config = TinyRun();
-  const auto with = [&](size_t bytes) {
+  const auto with = [&](int64_t bytes) {
     auto backend = std::make_unique<FakeBackend>();
     backend->device().SetMemory(bytes);
     return DeviceTrainer::Make(config, "eu", {.data_path = Text()}, {}, std::move(backend));
@@ -155,15 +155,18 @@ TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSays
         config.llama,
         {.batch_rows = config.inner.batch_size, .sequence = config.sequence_length(), .recompute = recompute},
         &backend);
-    const auto optimizer =
-        DeviceOptimizer::Make(config, core::LlamaManifest(config.llama), ValueType::kFloat32, &backend);
-    return static_cast<size_t>((*llama)->arena().bytes() + (*optimizer)->arena().bytes());
+    constexpr int64_t kSumBytes = 2048;  // of the norm
+    const core::Manifest manifest = core::LlamaManifest(config.llama);
+    const auto optimizer = DeviceOptimizer::Make(config, manifest, ValueType::kFloat32,
+                                                 {.resident = core::FlatOffsets(manifest).back()}, {}, &backend);
+    return (*llama)->arena().bytes() + (*optimizer)->state().arena().bytes() + kSumBytes;
   };
   EXPECT_TRUE(with(needed(Recompute::kBlock)).ok());
   const absl::Status status = with(needed(Recompute::kBlock) - 1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              ::testing::AllOf(HasSubstr("fake has no room for "), HasSubstr("; the trainer needs activations ")));
+              ::testing::AllOf(HasSubstr("fake has no room for "), HasSubstr("; the trainer needs "),
+                               HasSubstr("; less is needed with --recompute=block")));
 }
 
 TEST(DeviceTrainerTest, ASavedOneGoesOnWithTheSameBitsAndOnTheCpuToo) {

@@ -1,0 +1,15 @@
+// `offload.k` and `offload.resident_share` as people write them, in run.yaml and in flags of a worker.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/offload_config.h"
+
+namespace causeway::formats {
+
+// INVALID_ARGUMENT: "expected …, got …".
+absl::Status ReadInterleave(const std::string& text, core::OffloadConfig* offload);
+absl::Status ReadShare(const std::string& text, core::OffloadConfig* offload);
+
+}  // namespace causeway::formats

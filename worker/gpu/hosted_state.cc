@@ -1,0 +1,90 @@
+#include "worker/gpu/hosted_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/bfloat16.h"
+#include "core/check.h"
+#include "core/clock.h"
+#include "worker/train/inner_optimizer.h"
+#include "worker/train/late_mean.h"
+
+namespace causeway::worker {
+
+using offload::Queue;
+
+absl::StatusOr<std::unique_ptr<HostedState>> HostedState::Make(std::vector<offload::DecaySegment> segments,
+                                                               const offload::SubgroupPlan& plan, const Model& model,
+                                                               offload::Device* device) {
+  std::unique_ptr<HostedState> state(new HostedState(plan, model, device));
+  const offload::HostState host{state->parameters(), state->moments(0), state->moments(1)};
+  const offload::DeviceModel there{.gradients = model.gradients + model.first,
+                                   .gradient_type = offload::GradientType::kFloat32,
+                                   .parameters = model.computed + model.first,
+                                   .rooms = {model.rooms[0].memory, model.rooms[1].memory}};
+  ASSIGN_OR_RETURN(state->update_, offload::InterleavedUpdate::OnDevice(host, std::move(segments), plan, &state->team_,
+                                                                        &state->bus_, device, there));
+  return state;
+}
+
+HostedState::HostedState(const offload::SubgroupPlan& plan, const Model& model, offload::Device* device)
+    : model_(model),
+      device_(device),
+      sent_(device->MakeEvent()),
+      team_(UpdateThreads(plan.parameters)),
+      queued_from_(model.count) {
+  for (offload::HostArray& array : arrays_) {
+    array = offload::HostArray(static_cast<size_t>(plan.parameters) * sizeof(float));
+  }
+}
+
+HostedState::~HostedState() = default;
+
+void HostedState::GradientsQueued(int64_t first) {
+  const GpuLlama::Rooms& rooms = model_.rooms;
+  for (; dead_rooms_ < rooms.size() && rooms[dead_rooms_].memory != nullptr && first <= rooms[dead_rooms_].dead_from;
+       ++dead_rooms_) {
+    update_->RoomIsDead();
+  }
+  const int64_t begin = std::max(first, model_.first);
+  if (begin < queued_from_) update_->GradientsReady(begin - model_.first, queued_from_ - begin);
+  queued_from_ = std::min(queued_from_, begin);
+}
+
+absl::Status HostedState::Step(const offload::AdamWParameters& adamw, int64_t t) {
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
+  queued_from_ = model_.count;
+  dead_rooms_ = 0;
+  RETURN_IF_ERROR(update_->Step(adamw, t));
+  AddToLateMean(core::SystemClock().SecondsSince(begin), measured_s_);
+  return absl::OkStatus();
+}
+
+absl::Status HostedState::Changed(int64_t first, int64_t count) {
+  rounded_.resize(static_cast<size_t>(count));
+  const std::span<const float> values = parameters().subspan(static_cast<size_t>(first), rounded_.size());
+  for (size_t i = 0; i < rounded_.size(); ++i) rounded_[i] = core::ToBfloat16(values[i]);
+  device_->CopyToDevice(Queue::kCompute, model_.computed + model_.first + first, rounded_.data(),
+                        rounded_.size() * sizeof(uint16_t));
+  device_->Record(sent_, Queue::kCompute);
+  device_->AwaitOnHost(sent_);
+  return device_->status();
+}
+
+core::OffloadProgress HostedState::progress() const {
+  const offload::SubgroupPlan& plan = update_->plan();
+  const offload::UpdateCounts& counts = update_->counts();
+  return {.k = plan.k,
+          .subgroup = plan.subgroup,
+          .reason = plan.reason,
+          .predicted_s = plan.predicted_s,
+          .measured_s = measured_s_,
+          .waited_s = bus_.waited_s(),
+          .device_subgroups = counts.device_subgroups,
+          .cpu_subgroups = counts.cpu_subgroups,
+          .to_device_bytes = counts.to_device_bytes,
+          .to_host_bytes = counts.to_host_bytes,
+          .early_gradient_bytes = counts.early_gradient_bytes};
+}
+
+}  // namespace causeway::worker

@@ -1,0 +1,69 @@
+// AdamW's state in pinned host memory, for a model whose gradients and bfloat16 parameters lie on a device: updated by
+// subgroups on both sides at once (offload/interleaved_update.h).
+//
+// Values are counted from the first that is hosted, but for GradientsQueued. On the host the arrays are whole after
+// Finish. One owner thread, but for copies that the bus schedule lets run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/membership.h"
+#include "core/thread_team.h"
+#include "offload/interleaved_update.h"
+#include "worker/gpu/gpu_llama.h"
+
+namespace causeway::worker {
+
+class HostedState {
+ public:
+  // All values of a model, of which those from `first` on are hosted.
+  struct Model {
+    int64_t first = 0, count = 0;
+    float* gradients = nullptr;
+    uint16_t* computed = nullptr;
+    GpuLlama::Rooms rooms;
+  };
+
+  // RESOURCE_EXHAUSTED: memory of either side. The device outlives it.
+  static absl::StatusOr<std::unique_ptr<HostedState>> Make(std::vector<offload::DecaySegment> segments,
+                                                           const offload::SubgroupPlan& plan, const Model& model,
+                                                           offload::Device* device);
+  ~HostedState();
+
+  std::span<float> parameters() const { return arrays_[0].Values<float>(); }
+  std::span<float> moments(int which) const { return arrays_[1 + which].Values<float>(); }
+  offload::BusSchedule& bus() { return bus_; }
+
+  // Backward has queued what makes the model's gradients from value `first` on final; from behind.
+  void GradientsQueued(int64_t first);
+  absl::Status Step(const offload::AdamWParameters& adamw, int64_t t);
+  absl::Status Finish() { return update_->Finish(); }
+
+  // Something else has changed these parameters, after Finish: rounds them anew for the device, before the next
+  // forward.
+  absl::Status Changed(int64_t first, int64_t count);
+
+  core::OffloadProgress progress() const;
+
+ private:
+  HostedState(const offload::SubgroupPlan& plan, const Model& model, offload::Device* device);
+
+  const Model model_;
+  offload::Device* const device_;
+  offload::Device::Event sent_;
+  core::ThreadTeam team_;
+  offload::BusSchedule bus_;
+  offload::HostArray arrays_[3];  // p, m, v
+  std::vector<uint16_t> rounded_;
+  int64_t queued_from_;    // gradients of this step
+  size_t dead_rooms_ = 0;  // in it
+  std::unique_ptr<offload::InterleavedUpdate> update_;
+  double measured_s_ = 0;  // of a step; the mean of late ones
+};
+
+}  // namespace causeway::worker
