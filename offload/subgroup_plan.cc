@@ -15,7 +15,8 @@ double Seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0
 
 SubgroupPlan WithK(SubgroupPlan plan, int64_t k, const Bandwidths& bandwidths) {
   plan.k = k;
-  plan.predicted_s = PredictUpdate(plan.parameters, plan.DeviceShare(), bandwidths);
+  plan.predicted_s =
+      PredictUpdate(plan.parameters, plan.DeviceShare(), bandwidths, std::min(plan.subgroup, plan.parameters));
   return plan;
 }
 
@@ -35,16 +36,27 @@ SubgroupPlan Fastest(const SubgroupPlan& plan, const Bandwidths& bandwidths) {
 
 }  // namespace
 
-double PredictUpdate(int64_t parameters, double device_share, const Bandwidths& bandwidths, int devices,
-                     const HostTraffic& traffic) {
+double PredictUpdate(int64_t parameters, double device_share, const Bandwidths& bandwidths, int64_t subgroup,
+                     int devices, const HostTraffic& traffic) {
   CHECK(devices >= 1);
   const double all = static_cast<double>(parameters);
   const double own = all / devices;
   const double cpu_share = 1 - device_share;
-  return std::max({Seconds(all * (traffic.on_cpu * cpu_share + traffic.on_device * device_share), bandwidths.dram),
-                   Seconds(own * (12 * device_share + 2 * cpu_share), bandwidths.to_device),
-                   Seconds(own * 12 * device_share, bandwidths.to_host),
-                   Seconds(own * cpu_share, bandwidths.cpu_parameters)});
+  const double passing = device_share > 0 ? 12 * static_cast<double>(subgroup) : 0;
+  const double on_bus = std::max(
+      Seconds(own * (12 * device_share + 2 * cpu_share), bandwidths.to_device) + Seconds(passing, bandwidths.to_host),
+      Seconds(own * 12 * device_share, bandwidths.to_host) + Seconds(passing, bandwidths.to_device));
+  const double in_memory =
+      Seconds(all * (traffic.on_cpu * cpu_share + traffic.on_device * device_share), bandwidths.dram);
+  const double longest = std::max({in_memory, on_bus, Seconds(own * cpu_share, bandwidths.cpu_parameters)});
+  if (subgroup == 0 || bandwidths.dram == 0 || bandwidths.cpu_parameters == 0 || on_bus == 0) return longest;
+  // The CPU's rate, for all of the host, beside the bus and alone.
+  constexpr double kCopy = 2;  // in traffic.on_cpu: the bfloat16 copy's way over the bus
+  const double by_bus = all * (traffic.on_device * device_share + kCopy * cpu_share) / on_bus;
+  const double most = devices * bandwidths.cpu_parameters, bytes = traffic.on_cpu - kCopy;
+  const double beside = std::clamp((bandwidths.dram - by_bus) / bytes, 0.0, most);
+  const double alone = std::min(bandwidths.dram / bytes, most);
+  return std::max(longest, on_bus + std::max(0.0, all * cpu_share - beside * on_bus) / alone);
 }
 
 double SubgroupPlan::DeviceShare() const {

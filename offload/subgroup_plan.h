@@ -5,10 +5,17 @@
 // The update of P parameters, of which a share s is updated on the device, is as slow as the slowest of what it uses
 // (R devices share one host):
 //
-//   host memory   P (c (1−s) + 24 s) / dram       c = 32 bytes: Adam 28, its bfloat16 copy 2 in the same pass, the
-//   copy's to device     (P/R) (12 s + 2 (1−s)) / h2d                  way over the bus 2; 36 where the copy is a pass
-//   of its own to host       (P/R) 12 s / d2h                24 bytes: p, m, v are read and written by the bus CPU
-//   (P/R) (1−s) / cpu
+//   host memory          P (c (1−s) + 24 s) / dram
+//   the bus, to device   (P/R) (12 s + 2 (1−s)) / h2d
+//   the bus, to host     (P/R) 12 s / d2h
+//   CPU                  (P/R) (1−s) / cpu
+//
+// c = 32 bytes: Adam 28, its bfloat16 copy 2 in the same pass, the copy's way over the bus 2; 36 where the copy is a
+// pass of its own. 24 bytes: p, m, v are read and written by the bus.
+//
+// With `subgroup` it is finer than that: a pipeline of whole subgroups fills and drains, so that the terms of the bus
+// have one subgroup's way in the other direction added; and the CPU has what the bus leaves of the memory while that
+// lasts, and all of it afterwards.
 //
 // s = 1/k; k = 1 streams everything through the device, and without a device, or with k = cpu, s is 0. A plan never
 // changes a bit of the result. Pure, thread-safe.
@@ -43,9 +50,10 @@ inline constexpr HostTraffic kSeparateCopyTraffic = {.on_cpu = 36, .on_device = 
 // `auto` looks no further: beyond it the device does less than 2 % of the work.
 inline constexpr int64_t kLargestInterleave = 64;
 
-// Seconds. `device_share` is s; a rate of 0 is no bound. `devices` is R.
-double PredictUpdate(int64_t parameters, double device_share, const Bandwidths& bandwidths, int devices = 1,
-                     const HostTraffic& traffic = {});
+// Seconds. `device_share` is s; a rate of 0 is no bound. `devices` is R. `subgroup`: values of one; 0: without filling
+// and draining.
+double PredictUpdate(int64_t parameters, double device_share, const Bandwidths& bandwidths, int64_t subgroup = 0,
+                     int devices = 1, const HostTraffic& traffic = {});
 
 struct SubgroupPlan {
   int64_t parameters = 0;
