@@ -14,9 +14,9 @@ namespace {
 
 // Values at a time: four vectors of each stream at most, all loops over them unrolled.
 constexpr int64_t kBlock = 64;
-// Values from what is computed to what is fetched: a page of each stream. The processor's own prefetching ends with
-// each page, and begins anew for each of the four streams.
-constexpr int64_t kAhead = 1024;
+// Values from what is computed to what is fetched, further than memory is away. The processor's own prefetching ends
+// with each page, and begins anew for each of the four streams.
+constexpr int64_t kAhead = 256;
 
 template <int64_t kValueBytes>
 [[gnu::always_inline]] inline void PrefetchBlock(const void* values, int64_t first) {

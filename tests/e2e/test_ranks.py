@@ -100,13 +100,21 @@ class WorldsTest(RanksTest):
 class DevicesTest(RanksTest):
     def test_a_site_on_the_cpu_and_sites_on_the_fake_device_hold_the_same_anchors_and_train_alike(self):
         data = f"--data={self.text()}"
-        sites = {"cpu": (data,), "fake": (data, "--device=fake"), "ranks": (data, "--device=fake", "--nproc=2")}
-        run = self.start(llama(run={"steps": 100}, membership={"min_sites": 3}), sites)
+        sites = {"cpu": (data,), "fake": (data, "--device=fake"), "ranks": (data, "--device=fake", "--nproc=2"),
+                 "hosted": (data, "--device=fake", "--compute_dtype=bfloat16", "--offload_k=2", "--resident_share=0.3")}
+        run = self.start(llama(run={"steps": 100}, membership={"min_sites": 4}, offload={"subgroup": 1000}), sites)
         book = DigestBook()
         status = book.until_done(run)
         for site, fragment in itertools.product(sites, range(2)):
             self.assertGreaterEqual(book.agreed(site, fragment), 9)
         self.assertIn("trains on fake: ", run.workers["fake"].log())
+        self.assertRegex(run.workers["hosted"].log(), r"optimizer state: \d+ % on the device, of the others in \d+ subgroups k 2")
+        offload = {site["name"]: site["offload"] for site in status["sites"]}
+        self.assertEqual(("cpu", "resident", "2"), tuple(offload[name]["k"] for name in ("cpu", "fake", "hosted")))
+        device = offload["hosted"]["device"]
+        self.assertGreater(device["early_gradient_bytes"], 0)
+        self.assertEqual(12 * device["resident"], 12 * offload["hosted"]["subgroup"] * (device["resident"] // 1000))
+        self.assertGreater(device["device_subgroups"], 1)
         losses = [site["loss"] for site in status["sites"]]
         self.assertLess(max(losses) - min(losses), 0.5, losses)
         self.assertLess(max(losses), 5)  # it began at ln 256
@@ -244,14 +252,15 @@ class FailuresTest(RanksTest):
         self.assertLess(max(stalls), RANK_TIMEOUT_S + LEASE_S + 2)
         return a.log(), reasons
 
+    # A kill is noticed at once, or, where the connection's end is missed on a busy machine, when the time is over.
     def test_a_follower_is_killed(self):
         log, reasons = self.fail(signal.SIGKILL, 1)
-        self.assertRegex(log, r"error rank 1 of 2 \(.*\) has ended")
-        self.assertRegex(reasons[0], r"rank 1 of 2 \(.*\) has ended")
+        self.assertRegex(log, r"error rank 1 of 2 \(.*\) has (ended|said nothing for 2\.0 s)")
+        self.assertRegex(reasons[0], r"rank 1 of 2 \(.*\) has (ended|said nothing)")
 
     def test_the_leader_is_killed(self):
         log, _ = self.fail(signal.SIGKILL, 0)
-        self.assertRegex(log, r"error rank 0 of 2 \(.*\) has ended")
+        self.assertRegex(log, r"error rank 0 of 2 \(.*\) has (ended|said nothing for 2\.0 s)")
 
     def test_a_follower_is_stopped(self):
         log, reasons = self.fail(signal.SIGSTOP, 1)

@@ -4,7 +4,7 @@
 //   the update's calls ─► a line of operations for each queue, and one for the host ─► Play(rates) ─► seconds
 //
 // Each direction of the bus is shared evenly by the copies that run on it. Where more of the host's memory is wanted
-// than there is, the bus has its part first and the CPU the rest. The host's own part is told by its copies: the one of
+// than there is, the bus has its part first and the CPU the rest. The host's own part shows by its copies: the one of
 // a subgroup's parameters comes right behind the CPU's update of it.
 #pragma once
 

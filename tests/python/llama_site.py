@@ -97,7 +97,10 @@ def main(coordinator, site, text, *flags):
     masters = {name: p.detach().float() for name, p in model.named_parameters()} if "masters" in flags else {}
     optimizer = make_optimizer(masters.values() if masters else model.parameters(), inner, flags.get("rounding"),
                                flags.get("optimizer") == "offloaded")
-    diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site, params=masters,
+    trained = masters
+    if isinstance(optimizer, causeway.OffloadedAdamW) and model.dtype == torch.bfloat16:
+        trained = optimizer.masters(model.named_parameters())
+    diloco = causeway.DiLoCo(model, optimizer, coordinator=coordinator, site=site, params=trained,
                              after_apply=optimizer.forget if "forget" in flags else None)
     checkpoint = flags.get("checkpoint")
     if checkpoint and os.path.exists(checkpoint):

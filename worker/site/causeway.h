@@ -171,8 +171,9 @@ CAUSEWAY_API int causeway_move(const causeway_work* work, uint32_t dtype, void* 
 CAUSEWAY_API int causeway_theta_digest(const causeway_block* block, uint32_t dtype, const void* theta,
                                        uint64_t* digest);
 
-/* One step of AdamW for each tensor, in place and in one pass over memory, on all cores this process may use: what
- * docs/python.md's OffloadedAdamW does on the host. With every fused multiply-add in one order (offload/adamw.h), so
+/* One step of AdamW for each tensor, in place and in one pass over memory, on the threads of the
+ * process's OpenMP (GNU's) where it has one loaded, else on all cores it may use: what docs/python.md's OffloadedAdamW
+ * does on the host. With every fused multiply-add in one order (offload/adamw.h), so
  * that no number of threads and no cut into tensors changes a bit. Returns when it is done; calls take turns. `step`
  * counts from 1. Tensors do not overlap. After a fork the child has threads of its own. */
 typedef struct causeway_adamw_tensor {

@@ -1,33 +1,16 @@
 // causeway_adamw_step of causeway.h: AdamW of tensors in the host's memory.
-#include <unistd.h>
-
 #include <algorithm>
-#include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
-#include "core/mutex.h"
-#include "core/thread_team.h"
 #include "offload/adamw.h"
-#include "offload/on_all_threads.h"
 #include "worker/site/causeway.h"
 #include "worker/site/entry_point.h"
+#include "worker/site/host_threads.h"
 
 namespace causeway::worker {
 namespace {
-
-// The threads of this process's steps; one step at a time.
-struct Team {
-  core::Mutex mutex;
-  std::unique_ptr<core::ThreadTeam> team ABSL_GUARDED_BY(mutex);
-  int64_t process ABSL_GUARDED_BY(mutex) = 0;  // that has its threads
-
-  static Team& Instance() {
-    static Team& team = *new Team;
-    return team;
-  }
-};
 
 absl::Status CheckTensor(const causeway_adamw_tensor& tensor, int index) {
   const auto at = [&](const char* field) { return absl::StrCat("tensors[", index, "].", field); };
@@ -87,14 +70,7 @@ absl::Status Step(const causeway_adamw_tensor* tensors, int count) {
     parts.push_back(PartOf(tensors[i], values));
     values += tensors[i].count;
   }
-  Team& shared = Team::Instance();
-  core::MutexLock lock(shared.mutex);
-  if (shared.team == nullptr || shared.process != getpid()) {
-    shared.team.release();  // NOLINT: in a forked child its threads are not there to be joined
-    shared.team = std::make_unique<core::ThreadTeam>(core::ThreadTeam::AllCores());
-    shared.process = getpid();
-  }
-  offload::OnAllThreads(*shared.team, values, [&](int64_t first, int64_t size) {
+  OnHostThreads(values, [&](int64_t first, int64_t size) {
     auto part = std::prev(std::ranges::upper_bound(parts, first, {}, &Part::first));
     for (const int64_t end = first + size; first < end; ++part) {
       const int64_t begin = first - part->first, here = std::min(end - first, part->arrays.count - begin);

@@ -11,7 +11,7 @@ going beside the CPU's share of the work (Deep Optimizer States, arXiv 2410.2131
 
 `state` and `state_dict()` are torch.optim.AdamW's: `step`, `exp_avg`, `exp_avg_sq`, so that either loads the other's.
 Where the parameter itself is not float32 in host memory, `master_param` is beside them: pass it to DiLoCo, as
-`params={name: optimizer.state[parameter]["master_param"], …}` (docs/python.md).
+`params=optimizer.masters(model.named_parameters())` (docs/python.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import torch
@@ -70,7 +70,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         return self._interleaved[device]
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of every parameter that has a gradient; done when it returns, on the CPU."""
         loss = None
         if closure is not None:
@@ -94,11 +94,23 @@ class OffloadedAdamW(torch.optim.Optimizer):
         for device, works in elsewhere.items():
             self._of(device).step(works)
         if on_host:
-            step_on_host(self._library, [(*work, work[0].grad, work[0]) for work in on_host])
+            step_on_host(self._library, [(*work, cast(torch.Tensor, work[0].grad), work[0]) for work in on_host])
         return loss
+
+    def masters(self, named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """What is trained, by the parameters' names: the float32 master, or the parameter where it has none. For
+        DiLoCo's `params`, before the first step; they stay the same tensors."""
+        found = {}
+        for name, parameter in named:
+            state = self.state[parameter]
+            if not state:
+                state.update(_new_state(parameter))
+            found[name] = state.get("master_param", parameter)
+        return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Also of a torch.optim.AdamW. Masters that it does not have are made of the parameters."""
+        before = {parameter: state.get("master_param") for parameter, state in self.state.items()}
         super().load_state_dict(state_dict)
         for parameter, state in self.state.items():
             if not state:
@@ -107,7 +119,9 @@ class OffloadedAdamW(torch.optim.Optimizer):
             for name in ("exp_avg", "exp_avg_sq"):
                 state[name] = _hosted(state[name], parameter.device)
             if _needs_master(parameter):
-                state["master_param"] = _hosted(state.get("master_param", parameter.detach()), parameter.device)
+                master = _hosted(state.get("master_param", parameter.detach()), parameter.device)
+                kept = before.get(parameter)
+                state["master_param"] = master if kept is None else kept.detach().copy_(master)
             state["step"] = torch.as_tensor(state["step"], dtype=torch.float32, device="cpu")
 
 
@@ -174,8 +188,10 @@ class _Streams:
 
     def __init__(self, device: torch.device) -> None:
         self.gpu = device.type == "cuda"
-        self.copy_in, self.copy_out = ((torch.cuda.Stream(device), torch.cuda.Stream(device)) if self.gpu
-                                       else (None, None))
+        self.copy_in, self.copy_out = (self._new(device), self._new(device))
+
+    def _new(self, device: torch.device) -> Any:
+        return torch.cuda.Stream(device) if self.gpu else None  # type: ignore[no-untyped-call]
 
     def on(self, stream: Any) -> Any:
         return torch.cuda.stream(stream)  # of None: nothing
@@ -211,7 +227,7 @@ class Interleaved:
 
     def watch(self, parameter: torch.Tensor) -> None:
         """Brings its gradients to the host as they are accumulated."""
-        parameter.register_post_accumulate_grad_hook(self._bring)
+        parameter.register_post_accumulate_grad_hook(self._bring)  # type: ignore[no-untyped-call]
 
     def _bring(self, parameter: torch.Tensor) -> None:
         gradient = parameter.grad

@@ -74,8 +74,15 @@ int Run() {
   std::ranges::sort(seconds);
   const double median = seconds[seconds.size() / 2];
   const auto tokens = static_cast<double>(config.inner.batch_size * config.sequence_length());
-  std::printf("{\"parameters\": %ld, \"step_ms\": %.3f, \"tokens_per_s\": %.0f, \"loss\": %.4f}\n",
-              static_cast<long>(core::NumParameters((*trainer)->manifest())), 1e3 * median, tokens / median, loss);
+  const core::OffloadProgress offload = (*trainer)->offload_progress().value_or(core::OffloadProgress());
+  std::printf(
+      "{\"parameters\": %ld, \"step_ms\": %.3f, \"tokens_per_s\": %.0f, \"loss\": %.4f, \"k\": \"%s\", "
+      "\"resident\": %ld, \"update_ms\": %.3f, \"predicted_update_ms\": %.3f, \"to_device_mb\": %.1f, "
+      "\"to_host_mb\": %.1f}\n",
+      static_cast<long>(core::NumParameters((*trainer)->manifest())), 1e3 * median, tokens / median, loss,
+      core::InterleaveName(offload.k).c_str(), static_cast<long>(offload.resident), 1e3 * offload.measured_s,
+      1e3 * offload.predicted_s, 1e-6 * static_cast<double>(offload.to_device_bytes),
+      1e-6 * static_cast<double>(offload.to_host_bytes));
   return 0;
 }
 
