@@ -14,7 +14,7 @@ ARG JOBS=""
 RUN --mount=type=cache,id=causeway-ccache,target=/ccache \
     export CCACHE_DIR=/ccache \
     && cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release \
-         -DFOLDERS="proto;core;formats;codecs;offload;replica;transport;server;worker;ctl" \
+         -DFOLDERS="proto;core;formats;codecs;offload;plan;replica;transport;server;worker;ctl" \
     && nice ninja -C /build ${JOBS:+-j${JOBS}} causeway-coordinator causeway-worker causewayctl \
     && mkdir /programs && cp /build/causeway-coordinator /build/causeway-worker /build/causewayctl /programs/ \
     && strip /programs/* && rm -rf /build

@@ -23,7 +23,7 @@ RUN --mount=type=cache,id=causeway-ccache,target=/ccache \
     export CCACHE_DIR=/ccache \
     && cmake -S /source -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCAUSEWAY_CUDA=ON -DCUDNN_FRONTEND=/wheels \
          -DCMAKE_CUDA_COMPILER=/cuda/bin/nvcc -DCUDAToolkit_ROOT=/cuda \
-         -DFOLDERS="proto;core;formats;codecs;offload;replica;transport;server;worker;ctl" \
+         -DFOLDERS="proto;core;formats;codecs;offload;plan;replica;transport;server;worker;ctl" \
     && nice ninja -C /build ${JOBS:+-j${JOBS}} causeway-worker \
     && mkdir /programs && cp /build/causeway-worker /programs/ && strip /programs/* && rm -rf /build
 RUN cd /programs && /source/deploy/runtime_packages causeway-worker >/worker_packages

@@ -1,0 +1,220 @@
+#include "plan/pipeline_generators.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "plan/two_way_generators.h"
+
+namespace causeway::plan {
+namespace {
+
+using Kind = OperationKind;
+using List = std::vector<ScheduleStep>;
+
+// One copy of the weights, stage s on the device that `device_of` says.
+template <typename DeviceOf>
+PipelineSchedule OneCopy(const GeneratorInput& input, int stages, const DeviceOf& device_of) {
+  PipelineSchedule schedule{.devices = input.devices,
+                            .micro_batches = input.micro_batches,
+                            .stages = stages,
+                            .place = {std::vector<int>(static_cast<size_t>(stages))},
+                            .lists = std::vector<List>(static_cast<size_t>(input.devices))};
+  for (int s = 0; s < stages; ++s) schedule.place[0][static_cast<size_t>(s)] = device_of(s);
+  return schedule;
+}
+
+void Add(List& list, Kind kind, int stage, int micro_batch) { list.push_back({{kind, 0, stage, micro_batch}, {}}); }
+
+PipelineSchedule GPipe(const GeneratorInput& input) {
+  PipelineSchedule schedule = OneCopy(input, input.devices, [](int s) { return s; });
+  for (int d = 0; d < input.devices; ++d) {
+    for (const Kind kind : {Kind::kForward, Kind::kBackward}) {
+      for (int m = 0; m < input.micro_batches; ++m) Add(schedule.lists[static_cast<size_t>(d)], kind, d, m);
+    }
+  }
+  return schedule;
+}
+
+// With `split`, I in place of B, and the W of a micro-batch d steps after its I, where d is the device.
+PipelineSchedule OneForwardOneBackward(const GeneratorInput& input, bool split) {
+  PipelineSchedule schedule = OneCopy(input, input.devices, [](int s) { return s; });
+  const int n = input.micro_batches;
+  for (int d = 0; d < input.devices; ++d) {
+    List& list = schedule.lists[static_cast<size_t>(d)];
+    const auto backward = [&](int b) {
+      Add(list, split ? Kind::kInput : Kind::kBackward, d, b);
+      if (split && b >= d) Add(list, Kind::kWeight, d, b - d);
+    };
+    const int warmup = std::min(input.devices - d - 1, n);
+    for (int m = 0; m < warmup; ++m) Add(list, Kind::kForward, d, m);
+    for (int m = warmup; m < n; ++m) {
+      Add(list, Kind::kForward, d, m);
+      backward(m - warmup);
+    }
+    for (int b = std::max(0, n - warmup); b < n; ++b) backward(b);
+    for (int m = std::max(0, n - d); split && m < n; ++m) Add(list, Kind::kWeight, d, m);
+  }
+  return schedule;
+}
+
+struct Entry {
+  int chunk = 0, micro_batch = 0;
+};
+
+// Each group of micro-batches through each chunk.
+std::vector<Entry> InterleavedTable(int micro_batches, int chunks, int group) {
+  std::vector<Entry> table;
+  for (int begin = 0; begin < micro_batches; begin += group) {
+    for (int c = 0; c < chunks; ++c) {
+      for (int m = begin; m < std::min(begin + group, micro_batches); ++m) table.push_back({c, m});
+    }
+  }
+  return table;
+}
+
+PipelineSchedule Interleaved(const GeneratorInput& input) {
+  const int devices = input.devices, chunks = input.chunks, n = input.micro_batches;
+  PipelineSchedule schedule = OneCopy(input, devices * chunks, [&](int s) { return s % devices; });
+  const std::vector<Entry> table = InterleavedTable(n, chunks, devices);
+  const int all = n * chunks;
+  for (int d = 0; d < devices; ++d) {
+    List& list = schedule.lists[static_cast<size_t>(d)];
+    const auto forward = [&](int k) {
+      const Entry& e = table[static_cast<size_t>(k)];
+      Add(list, Kind::kForward, e.chunk * devices + d, e.micro_batch);
+    };
+    const auto backward = [&](int k) {
+      const Entry& e = table[static_cast<size_t>(k)];
+      Add(list, Kind::kBackward, (chunks - 1 - e.chunk) * devices + d, e.micro_batch);
+    };
+    const int warmup = std::min(2 * (devices - d - 1) + (chunks - 1) * devices, all);
+    for (int k = 0; k < warmup; ++k) forward(k);
+    for (int k = warmup; k < all; ++k) {
+      forward(k);
+      backward(k - warmup);
+    }
+    for (int k = all - warmup; k < all; ++k) backward(k);
+  }
+  return schedule;
+}
+
+PipelineSchedule ZeroBubbleV(const GeneratorInput& input) {
+  const int devices = input.devices, n = input.micro_batches;
+  PipelineSchedule schedule = OneCopy(input, 2 * devices, [&](int s) { return s < devices ? s : 2 * devices - 1 - s; });
+  for (int d = 0; d < devices; ++d) {
+    List& list = schedule.lists[static_cast<size_t>(d)];
+    std::map<std::pair<Kind, bool>, int> done;  // by operation and whether it is the second chunk's
+    const auto run = [&](Kind kind, bool second) {
+      int& next = done[{kind, second}];
+      if (next < n) Add(list, kind, second ? 2 * devices - 1 - d : d, next++);
+    };
+    const auto repeat = [&](int times, std::initializer_list<std::pair<Kind, bool>> operations) {
+      for (int i = 0; i < times; ++i) {
+        for (const auto& [kind, second] : operations) run(kind, second);
+      }
+    };
+    constexpr bool kX = false, kY = true;
+    repeat(2 * (devices - d) - 1, {{Kind::kForward, kX}});
+    repeat(d, {{Kind::kForward, kY}, {Kind::kForward, kX}});
+    repeat(devices - d, {{Kind::kForward, kY}, {Kind::kInput, kY}, {Kind::kWeight, kY}});
+    while (done[{Kind::kForward, kX}] < n || done[{Kind::kForward, kY}] < n) {
+      repeat(1, {{Kind::kForward, kX},
+                 {Kind::kInput, kX},
+                 {Kind::kWeight, kX},
+                 {Kind::kForward, kY},
+                 {Kind::kInput, kY},
+                 {Kind::kWeight, kY}});
+    }
+    repeat(d, {{Kind::kInput, kX}, {Kind::kInput, kY}});
+    repeat(devices - d, {{Kind::kInput, kX}, {Kind::kWeight, kX}});
+    repeat(n, {{Kind::kWeight, kY}});
+    repeat(n, {{Kind::kWeight, kX}});
+  }
+  return schedule;
+}
+
+// Interleaved by groups of a unit; a stage's parameters are there from G to R, once for a unit's forwards and once for
+// its backwards, whose weight gradients come at their end.
+PipelineSchedule ZeroPp(const GeneratorInput& input) {
+  const int devices = input.devices, chunks = input.chunks, n = input.micro_batches;
+  const int unit = input.unit == 0 ? devices : input.unit;
+  PipelineSchedule schedule = OneCopy(input, devices * chunks, [&](int s) { return s % devices; });
+  const std::vector<Entry> table = InterleavedTable(n, chunks, unit);
+  const int all = n * chunks;
+  for (int d = 0; d < devices; ++d) {
+    List& list = schedule.lists[static_cast<size_t>(d)];
+    const auto run = [&](Kind kind, int k) {
+      const Entry& e = table[static_cast<size_t>(k)];
+      const int chunk = kind == Kind::kForward ? e.chunk : chunks - 1 - e.chunk, stage = chunk * devices + d;
+      const int begin = e.micro_batch / unit * unit, end = std::min(begin + unit, n);
+      if (e.micro_batch == begin) Add(list, Kind::kGather, stage, 0);
+      Add(list, kind, stage, e.micro_batch);
+      if (e.micro_batch + 1 < end) return;
+      for (int m = begin; kind == Kind::kInput && m < end; ++m) Add(list, Kind::kWeight, stage, m);
+      Add(list, Kind::kRelease, stage, 0);
+    };
+    const int warmup = std::min(2 * (devices - d - 1) + (chunks - 1) * unit, all);
+    for (int k = 0; k < warmup; ++k) run(Kind::kForward, k);
+    for (int k = warmup; k < all; ++k) {
+      run(Kind::kForward, k);
+      run(Kind::kInput, k - warmup);
+    }
+    for (int k = all - warmup; k < all; ++k) run(Kind::kInput, k);
+  }
+  return schedule;
+}
+
+absl::Status Expect(bool holds, const std::string& name, const std::string& expected, const GeneratorInput& input) {
+  if (holds) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ": expected ", expected, ", got ", input.devices,
+                                                 " devices and ", input.micro_batches, " micro-batches"));
+}
+
+}  // namespace
+
+const std::vector<std::string>& GeneratorNames() {
+  static const std::vector<std::string> names = {"gpipe", "1f1b",     "interleaved", "zb_h1",
+                                                 "zb_v",  "dualpipe", "bitpipe",     "zeropp"};
+  return names;
+}
+
+absl::StatusOr<PipelineSchedule> Generate(const std::string& name, const GeneratorInput& input) {
+  const int devices = input.devices, n = input.micro_batches;
+  RETURN_IF_ERROR(Expect(devices >= 1 && n >= 1, name, "at least one device and one micro-batch", input));
+  const bool has_chunks = name == "interleaved" || name == "zeropp";
+  if (has_chunks && input.chunks < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": expected 1 or more chunks, got ", input.chunks));
+  }
+  if (name == "gpipe") return GPipe(input);
+  if (name == "1f1b") return OneForwardOneBackward(input, /*split=*/false);
+  if (name == "zb_h1") return OneForwardOneBackward(input, /*split=*/true);
+  if (name == "interleaved") return Interleaved(input);
+  if (name == "zb_v") {
+    RETURN_IF_ERROR(Expect(n >= 2 * devices - 1, name, "at least 2 D − 1 micro-batches", input));
+    return ZeroBubbleV(input);
+  }
+  if (name == "dualpipe") {
+    RETURN_IF_ERROR(Expect(devices % 2 == 0 && n % 2 == 0 && n >= 2 * devices, name,
+                           "an even number of devices D and of micro-batches, at least 2 D", input));
+    return DualPipe(input);
+  }
+  if (name == "bitpipe") {
+    RETURN_IF_ERROR(Expect(devices % 2 == 0 && n % devices == 0, name,
+                           "an even number of devices, and a multiple of it micro-batches", input));
+    return BitPipe(input);
+  }
+  if (name == "zeropp") {
+    RETURN_IF_ERROR(Expect(input.unit >= 0 && (input.unit == 0 || input.unit >= devices), name,
+                           "a unit of at least D micro-batches", input));
+    return ZeroPp(input);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("schedule: expected ", absl::StrJoin(GeneratorNames(), " | "), ", got ", name));
+}
+
+}  // namespace causeway::plan

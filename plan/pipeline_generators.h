@@ -1,0 +1,35 @@
+// Generators of pipeline schedules by their published rules. Pure.
+//
+//   gpipe             all forwards, then all backwards (arXiv 1811.06965)
+//   1f1b              a backward as soon as there is one (arXiv 2006.09503)
+//   interleaved       several chunks a device (arXiv 2104.04473), Megatron-LM's order
+//   zb_h1             1f1b with weight gradients later (arXiv 2401.10241); the rule is our own, for F = I = W
+//   zb_v              two chunks a device, in a V (arXiv 2405.15362), PyTorch's order
+//   dualpipe          two directions, with overlapping pairs (deepseek-ai/DualPipe)
+//   bitpipe           two directions of two chunks each (arXiv 2410.19367, wuhouming/BitPipe)
+//   zeropp            interleaved over units, whose parameters are gathered (arXiv 2402.03791); our reading
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/pipeline_schedule.h"
+
+namespace causeway::plan {
+
+struct GeneratorInput {
+  int devices = 0;
+  int micro_batches = 0;
+  int chunks = 2;          // a device, of interleaved and zeropp
+  int unit = 0;            // micro-batches of a unit of zeropp; 0: as many as devices
+  bool late_sync = false;  // A at the end, where a schedule has two copies
+};
+
+// All, in the order above.
+const std::vector<std::string>& GeneratorNames();
+
+// INVALID_ARGUMENT: no such name, or numbers for which the rule does not hold.
+absl::StatusOr<PipelineSchedule> Generate(const std::string& name, const GeneratorInput& input);
+
+}  // namespace causeway::plan

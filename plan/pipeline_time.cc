@@ -1,0 +1,180 @@
+#include "plan/pipeline_time.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+
+namespace causeway::plan {
+namespace {
+
+using Kind = OperationKind;
+
+class Player {
+ public:
+  Player(const PipelineSchedule& schedule, const PipelineTimes& times) : schedule_(schedule), times_(times) {}
+
+  absl::StatusOr<PlayedPipeline> Play();
+
+ private:
+  // Operations whose result another one needs: a whole backward stands for its I.
+  static Operation Key(Operation operation) {
+    if (operation.kind == Kind::kBackward) operation.kind = Kind::kInput;
+    return operation;
+  }
+  int DeviceOf(const Operation& operation) const {
+    return schedule_.place[static_cast<size_t>(operation.copy)][static_cast<size_t>(operation.stage)];
+  }
+  std::vector<Operation> NeedsOf(const Operation& operation) const;
+  // When everything that the step needs is on the device; nullopt: not yet known. Then `waits_for` is what.
+  std::optional<int64_t> ReadyAt(const ScheduleStep& step, Operation& waits_for) const;
+  int64_t Duration(const ScheduleStep& step) const;
+  int64_t DurationOf(const Operation& operation) const;
+  void Finish(int device, const Operation& operation, int64_t end);
+
+  const PipelineSchedule& schedule_;
+  const PipelineTimes& times_;
+  std::map<Operation, int64_t> arrived_;  // where it is needed: on its device, or on the one of the next stage
+  std::map<std::pair<int, int>, int64_t> link_free_;  // of (sender, receiver)
+  std::map<Operation, int64_t> done_;                 // on its own device
+  int64_t messages_ = 0;
+};
+
+std::vector<Operation> Player::NeedsOf(const Operation& operation) const {
+  Operation other = operation;
+  switch (operation.kind) {
+    case Kind::kForward: other.stage -= 1; return other.stage < 0 ? std::vector<Operation>() : std::vector{other};
+    case Kind::kBackward:
+    case Kind::kInput: {
+      other.kind = Kind::kForward;
+      std::vector<Operation> needs = {other};
+      if (operation.stage + 1 < schedule_.stages) {
+        needs.push_back({Kind::kInput, operation.copy, operation.stage + 1, operation.micro_batch});
+      }
+      return needs;
+    }
+    case Kind::kWeight: other.kind = Kind::kInput; return {other};
+    default: return {};
+  }
+}
+
+std::optional<int64_t> Player::ReadyAt(const ScheduleStep& step, Operation& waits_for) const {
+  int64_t ready = 0;
+  for (const Operation* operation : {&step.first, step.second ? &*step.second : nullptr}) {
+    if (operation == nullptr) continue;
+    for (const Operation& need : NeedsOf(*operation)) {
+      const auto& known = need.stage == operation->stage ? done_ : arrived_;
+      const auto found = known.find(need);
+      if (found == known.end()) {
+        waits_for = need;
+        return std::nullopt;
+      }
+      ready = std::max(ready, found->second);
+    }
+  }
+  return ready;
+}
+
+int64_t Player::DurationOf(const Operation& operation) const {
+  if (!IsCompute(operation.kind)) return 0;
+  const StageTimes& stage = times_.stages[static_cast<size_t>(operation.stage)];
+  switch (operation.kind) {
+    case Kind::kForward: return stage.forward;
+    case Kind::kBackward: return stage.backward > 0 ? stage.backward : stage.input + stage.weight;
+    case Kind::kInput: return stage.input;
+    default: return stage.weight;
+  }
+}
+
+int64_t Player::Duration(const ScheduleStep& step) const {
+  if (!step.second) return DurationOf(step.first);
+  const int64_t measured = times_.stages[static_cast<size_t>(step.first.stage)].pair;
+  return measured > 0 ? measured : DurationOf(step.first) + DurationOf(*step.second);
+}
+
+void Player::Finish(int device, const Operation& operation, int64_t end) {
+  if (!IsCompute(operation.kind)) return;
+  const Operation key = Key(operation);
+  done_[key] = end;
+  if (key.kind == Kind::kWeight) return;
+  Operation next = operation;
+  next.stage += key.kind == Kind::kForward ? 1 : -1;
+  if (next.stage < 0 || next.stage >= schedule_.stages) return;
+  const int receiver = DeviceOf(next);
+  int64_t arrives = end;
+  if (receiver != device) {
+    int64_t& free = link_free_[{device, receiver}];
+    const int64_t begin = std::max(end, free);
+    const double seconds = times_.bytes_per_s > 0 ? times_.bytes / times_.bytes_per_s : 0;
+    free = begin + std::llround(1e9 * seconds);
+    arrives = free + times_.message_ns;
+    ++messages_;
+  }
+  arrived_[key] = arrives;
+}
+
+absl::StatusOr<PlayedPipeline> Player::Play() {
+  const auto devices = static_cast<size_t>(schedule_.devices);
+  PlayedPipeline played{.busy = std::vector<int64_t>(devices),
+                        .span = std::vector<int64_t>(devices),
+                        .peak_chunks = std::vector<int>(devices),
+                        .steps = std::vector<std::vector<PlayedStep>>(devices)};
+  std::vector<int64_t> clock(devices);
+  std::vector<int> live(devices);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t d = 0; d < devices; ++d) {
+      const auto& list = schedule_.lists[d];
+      auto& steps = played.steps[d];
+      Operation waits_for;
+      while (steps.size() < list.size()) {
+        const ScheduleStep& step = list[steps.size()];
+        const std::optional<int64_t> ready = ReadyAt(step, waits_for);
+        if (!ready) break;
+        const int64_t start = std::max(clock[d], *ready), end = start + Duration(step);
+        clock[d] = end;
+        played.busy[d] += end - start;
+        steps.push_back({start, end});
+        for (const Operation* operation : {&step.first, step.second ? &*step.second : nullptr}) {
+          if (operation == nullptr) continue;
+          Finish(static_cast<int>(d), *operation, end);
+          live[d] += operation->kind == Kind::kForward;
+          played.peak_chunks[d] = std::max(played.peak_chunks[d], live[d]);
+          live[d] -= operation->kind == Kind::kBackward || operation->kind == Kind::kWeight;
+        }
+        moved = true;
+      }
+    }
+  }
+  for (size_t d = 0; d < devices; ++d) {
+    const auto& list = schedule_.lists[d];
+    const auto& steps = played.steps[d];
+    if (steps.size() < list.size()) {
+      Operation waits_for;
+      ReadyAt(list[steps.size()], waits_for);
+      return absl::InvalidArgumentError(absl::StrCat("device ", d, " waits at ", StepText(list[steps.size()]), " for ",
+                                                     OperationText(waits_for), ", which never comes"));
+    }
+    if (!steps.empty()) played.span[d] = steps.back().end - steps.front().start;
+    played.makespan = std::max(played.makespan, clock[d]);
+  }
+  played.messages = messages_;
+  return played;
+}
+
+}  // namespace
+
+PipelineTimes UnitTimes(const PipelineSchedule& schedule, int64_t forward) {
+  PipelineTimes times;
+  times.stages.assign(static_cast<size_t>(schedule.stages), {.forward = forward, .input = forward, .weight = forward});
+  return times;
+}
+
+absl::StatusOr<PlayedPipeline> Play(const PipelineSchedule& schedule, const PipelineTimes& times) {
+  CHECK(std::ssize(times.stages) == schedule.stages);
+  return Player(schedule, times).Play();
+}
+
+}  // namespace causeway::plan

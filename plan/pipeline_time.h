@@ -1,0 +1,57 @@
+// A pipeline schedule played in integer nanoseconds.
+//
+// A device runs its list in order. An operation starts when the device is free and its inputs have arrived: F(s) needs
+// F(s − 1); B and I(s) need F(s) and B or I(s + 1) of the same micro-batch and copy; W needs its I. Between two devices
+// a message takes latency + bytes ÷ bandwidth, one at a time for each link and direction, in the sender's order. G, R
+// and A take no time here. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/pipeline_schedule.h"
+
+namespace causeway::plan {
+
+// One micro-batch in one stage takes, in nanoseconds:
+struct StageTimes {
+  int64_t forward = 0, input = 0, weight = 0;
+  int64_t backward = 0;  // whole; 0: input + weight
+  int64_t pair = 0;      // a forward and a whole backward that overlap; 0: their sum
+};
+
+struct PipelineTimes {
+  std::vector<StageTimes> stages;
+  int64_t message_ns = 0;  // latency
+  double bytes = 0;        // of an activation or its gradient
+  double bytes_per_s = 0;  // 0: no bound
+};
+
+// Every stage a forward of `forward` and a backward of twice that, without messages.
+PipelineTimes UnitTimes(const PipelineSchedule& schedule, int64_t forward);
+
+struct PlayedStep {
+  int64_t start = 0, end = 0;
+};
+
+struct PlayedPipeline {
+  int64_t makespan = 0;
+  std::vector<int64_t> busy;                   // of each device
+  std::vector<int64_t> span;                   // from its first start to its last end
+  std::vector<int> peak_chunks;                // of each: most (stage, micro-batch) whose F has run and B or W has not
+  std::vector<std::vector<PlayedStep>> steps;  // as in the lists
+  int64_t messages = 0;
+
+  int64_t bubble(int device) const { return makespan - busy[static_cast<size_t>(device)]; }
+  int64_t span_bubble(int device) const {
+    return span[static_cast<size_t>(device)] - busy[static_cast<size_t>(device)];
+  }
+};
+
+// INVALID_ARGUMENT: devices wait for each other, or for what never comes: "device 0 waits at 0F1 for 1B0".
+absl::StatusOr<PlayedPipeline> Play(const PipelineSchedule& schedule, const PipelineTimes& times);
+
+}  // namespace causeway::plan
