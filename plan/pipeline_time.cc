@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/check.h"
 
 namespace causeway::plan {
@@ -33,6 +34,7 @@ class Player {
   int64_t Duration(const ScheduleStep& step) const;
   int64_t DurationOf(const Operation& operation) const;
   void Finish(int device, const Operation& operation, int64_t end);
+  std::string Circle(int device, const std::vector<std::vector<PlayedStep>>& steps) const;
 
   const PipelineSchedule& schedule_;
   const PipelineTimes& times_;
@@ -115,6 +117,28 @@ void Player::Finish(int device, const Operation& operation, int64_t end) {
   arrived_[key] = arrives;
 }
 
+// Who waits for whom, from a device that does to where it closes.
+std::string Player::Circle(int device, const std::vector<std::vector<PlayedStep>>& steps) const {
+  std::vector<std::string> waits;
+  std::map<int, size_t> seen;
+  while (!seen.contains(device)) {
+    seen[device] = waits.size();
+    const size_t at = steps[static_cast<size_t>(device)].size();
+    const auto& list = schedule_.lists[static_cast<size_t>(device)];
+    if (at == list.size()) {
+      waits.push_back(absl::StrCat("device ", device, " is through, and has it not"));
+      return absl::StrJoin(waits, "; ");
+    }
+    Operation need;
+    ReadyAt(list[at], need);
+    waits.push_back(absl::StrCat("device ", device, ", position ", at, ", ", StepText(list[at]), ": waits for ",
+                                 OperationText(need)));
+    device = DeviceOf(need);
+  }
+  waits.erase(waits.begin(), waits.begin() + static_cast<std::ptrdiff_t>(seen[device]));
+  return absl::StrJoin(waits, "; ");
+}
+
 absl::StatusOr<PlayedPipeline> Player::Play() {
   const auto devices = static_cast<size_t>(schedule_.devices);
   PlayedPipeline played{.busy = std::vector<int64_t>(devices),
@@ -149,13 +173,9 @@ absl::StatusOr<PlayedPipeline> Player::Play() {
     }
   }
   for (size_t d = 0; d < devices; ++d) {
-    const auto& list = schedule_.lists[d];
     const auto& steps = played.steps[d];
-    if (steps.size() < list.size()) {
-      Operation waits_for;
-      ReadyAt(list[steps.size()], waits_for);
-      return absl::InvalidArgumentError(absl::StrCat("device ", d, " waits at ", StepText(list[steps.size()]), " for ",
-                                                     OperationText(waits_for), ", which never comes"));
+    if (steps.size() < schedule_.lists[d].size()) {
+      return absl::InvalidArgumentError(Circle(static_cast<int>(d), played.steps));
     }
     if (!steps.empty()) played.span[d] = steps.back().end - steps.front().start;
     played.makespan = std::max(played.makespan, clock[d]);

@@ -51,7 +51,8 @@ struct PlayedPipeline {
   }
 };
 
-// INVALID_ARGUMENT: devices wait for each other, or for what never comes: "device 0 waits at 0F1 for 1B0".
+// INVALID_ARGUMENT: devices wait for each other, or for what never comes: "device 0, position 3, 0I0: waits for 1I0;
+// device 1, position 2, …: waits for …", once around.
 absl::StatusOr<PlayedPipeline> Play(const PipelineSchedule& schedule, const PipelineTimes& times);
 
 }  // namespace causeway::plan
