@@ -12,6 +12,7 @@
 #include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
 #include "ctl/history_text.h"
+#include "ctl/pipeline_command.h"
 #include "ctl/plan_command.h"
 #include "ctl/program.h"
 #include "ctl/status_text.h"
@@ -59,11 +60,14 @@ constexpr char kUsage[] =
     "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
     "causewayctl codec-bench [--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…] [--json]\n"
     "                                        how fast the codecs are here, beside this machine's memory\n"
-    "causewayctl plan --config=FILE --link_mbit=… --rtt_ms=… --step_ms=… --sites=… [--hub_mbit=…] [--sweep] [--json]\n"
+    "causewayctl plan [round] --config=FILE --link_mbit=… --rtt_ms=… --step_ms=… --sites=… [--hub_mbit=…] [--sweep] "
+    "[--json]\n"
     "                                        what a run will do to its links, before it is started\n"
     "                                        of model kind external: with --coordinator, after the first site joined\n"
+    "causewayctl plan pipeline --schedule=NAME --devices=D --micro_batches=N [--json] | --check=FILE\n"
+    "                                        a pipeline schedule's times, or whether a file of one is valid\n"
     "causewayctl plan --table4               what Streaming DiLoCo's paper predicts for data centers\n"
-    "each but the last four with --coordinator=HOST:PORT\n";
+    "each but the last five with --coordinator=HOST:PORT\n";
 
 constexpr int64_t kWatchMs = 1000;
 
@@ -211,7 +215,12 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return absl::InvalidArgumentError(absl::StrCat("expected a command:\n", kUsage));
   const std::string& command = arguments[0];
   if (command == "config-check") return CheckConfig(arguments);
-  if (arguments.size() > 1) return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
+  if (command == "plan" && arguments.size() == 2 && arguments[1] == "pipeline") {
+    return RunPipelineCommand(absl::GetFlag(FLAGS_json), absl::GetFlag(FLAGS_out));
+  }
+  const bool plans_round = command == "plan" && arguments.size() == 2 && arguments[1] == "round";
+  if (arguments.size() > 1 && !plans_round)
+    return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
   if (command == "codec-bench") return CodecBench();
   if (command == "plan") return RunPlanCommand(absl::GetFlag(FLAGS_json), ExternalModel);
   ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());

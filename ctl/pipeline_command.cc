@@ -1,0 +1,173 @@
+#include "ctl/pipeline_command.h"
+
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/check.h"
+#include "formats/atomic_file.h"
+#include "formats/posix_file.h"
+#include "plan/pipeline_check.h"
+#include "plan/pipeline_file.h"
+#include "plan/pipeline_generators.h"
+#include "plan/pipeline_time.h"
+
+ABSL_FLAG(std::string, schedule, "",
+          "plan pipeline: gpipe, 1f1b, interleaved, zb_h1, zb_v, dualpipe, bitpipe or zeropp");
+ABSL_FLAG(int, devices, 0, "plan pipeline: how many");
+ABSL_FLAG(int, micro_batches, 0, "plan pipeline: of a step, of all copies together");
+ABSL_FLAG(int, chunks, 2, "plan pipeline: stages of a device, of interleaved and zeropp");
+ABSL_FLAG(int, unit, 0, "plan pipeline: micro-batches of a unit of zeropp; 0: as many as devices");
+ABSL_FLAG(bool, late_sync, false, "plan pipeline: dualpipe and bitpipe reduce gradients at the end");
+ABSL_FLAG(double, latency, 0, "plan pipeline: of a message, in units of a forward of 1/D of the model");
+ABSL_FLAG(std::string, check, "", "plan pipeline: a schedule's file, instead of --schedule");
+
+namespace causeway::ctl {
+namespace {
+
+using plan::Operation;
+using plan::OperationKind;
+using plan::PipelineSchedule;
+
+constexpr int64_t kUnit = 720'720;  // nanoseconds of a unit: every number of chunks up to 16 divides it
+constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
+constexpr int kMostDevices = 1024;
+constexpr int kMostMicroBatches = 4096;
+
+template <typename... Parts>
+absl::Status BadFlag(const char* flag, const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("plan pipeline: --", flag, ": expected ", parts...));
+}
+
+// "33/2" units.
+std::string Fraction(int64_t nanoseconds) {
+  const int64_t divisor = std::gcd(nanoseconds, kUnit);
+  const int64_t over = nanoseconds / divisor, under = kUnit / divisor;
+  return under == 1 ? absl::StrCat(over) : absl::StrCat(over, "/", under);
+}
+
+std::string Quoted(const std::string& text) { return absl::StrCat("\"", text, "\""); }
+
+template <typename Range, typename Text>
+std::string Array(const Range& range, const Text& text) {
+  std::vector<std::string> parts;
+  for (const auto& one : range) parts.push_back(text(one));
+  return absl::StrCat("[", absl::StrJoin(parts, ", "), "]");
+}
+
+std::string OperationJson(const Operation& operation) {
+  return absl::StrCat(std::string(1, plan::kOperationLetters[static_cast<int>(operation.kind)]),
+                      plan::IsCompute(operation.kind) ? absl::StrCat(operation.micro_batch) : "", "@", operation.stage,
+                      "/", operation.copy);
+}
+
+std::string ListJson(const std::vector<plan::ScheduleStep>& list, bool compute) {
+  std::vector<std::string> parts;
+  for (const plan::ScheduleStep& step : list) {
+    if (plan::IsCompute(step.first.kind) != compute) continue;
+    parts.push_back(Quoted(OperationJson(step.first) + (step.second ? "+" + OperationJson(*step.second) : "")));
+  }
+  return absl::StrCat("[", absl::StrJoin(parts, ", "), "]");
+}
+
+bool HasPairs(const PipelineSchedule& schedule) {
+  for (const auto& list : schedule.lists) {
+    for (const plan::ScheduleStep& step : list) {
+      if (step.second) return true;
+    }
+  }
+  return false;
+}
+
+plan::PipelineTimes TimesOf(const PipelineSchedule& schedule, double latency_units) {
+  plan::PipelineTimes times = UnitTimes(schedule, kUnit * schedule.devices / schedule.stages);
+  times.message_ns = std::llround(latency_units * kUnit);
+  return times;
+}
+
+absl::StatusOr<PipelineSchedule> FromFlags() {
+  if (const std::string path = absl::GetFlag(FLAGS_check); !path.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
+    ASSIGN_OR_RETURN(const plan::PipelineFile file, plan::ParsePipelineFile(text, path));
+    const absl::Status valid = CheckPipeline(file.schedule);
+    if (!valid.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message()));
+    return file.schedule;
+  }
+  if (absl::GetFlag(FLAGS_schedule).empty()) return BadFlag("schedule", "a schedule's name, got none");
+  const int devices = absl::GetFlag(FLAGS_devices), micro_batches = absl::GetFlag(FLAGS_micro_batches);
+  if (devices < 1 || devices > kMostDevices) return BadFlag("devices", "1 to ", kMostDevices, ", got ", devices);
+  if (micro_batches < 1 || micro_batches > kMostMicroBatches) {
+    return BadFlag("micro_batches", "1 to ", kMostMicroBatches, ", got ", micro_batches);
+  }
+  const int chunks = absl::GetFlag(FLAGS_chunks);
+  if (chunks < 1 || chunks > 16) return BadFlag("chunks", "1 to 16, got ", chunks);
+  return plan::Generate(absl::GetFlag(FLAGS_schedule), {.devices = devices,
+                                                        .micro_batches = micro_batches,
+                                                        .chunks = chunks,
+                                                        .unit = absl::GetFlag(FLAGS_unit),
+                                                        .late_sync = absl::GetFlag(FLAGS_late_sync)});
+}
+
+void PrintText(const std::string& name, const PipelineSchedule& schedule, const plan::PlayedPipeline& played) {
+  const auto units = [](int64_t nanoseconds) { return static_cast<double>(nanoseconds) / kUnit; };
+  std::printf("%s: %d devices, %d micro-batches, %d stages, %d %s of the weights\n", name.c_str(), schedule.devices,
+              schedule.micro_batches, schedule.stages, schedule.copies, schedule.copies == 1 ? "copy" : "copies");
+  std::printf("a step takes %.2f forwards of 1/%d of the model; %ld messages, %d receive buffers for a sender\n",
+              units(played.makespan), schedule.devices, static_cast<long>(played.messages), ReceiveSlots(schedule));
+  std::printf("%-8s %8s %14s %14s\n", "device", "busy", "bubble", "live at most");
+  for (int d = 0; d < schedule.devices; ++d) {
+    const auto i = static_cast<size_t>(d);
+    std::printf("%-8d %8.2f %6.2f (%4.1f%%) %14d\n", d, units(played.busy[i]), units(played.bubble(d)),
+                100.0 * static_cast<double>(played.bubble(d)) / static_cast<double>(played.makespan),
+                played.peak_chunks[i]);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> PipelineJson(const std::string& name, const PipelineSchedule& schedule,
+                                         double latency_units) {
+  ASSIGN_OR_RETURN(const plan::PlayedPipeline played, Play(schedule, TimesOf(schedule, latency_units)));
+  const int64_t forward = kUnit * schedule.devices / schedule.stages;
+  std::vector<int> devices(static_cast<size_t>(schedule.devices));
+  std::iota(devices.begin(), devices.end(), 0);
+  const auto list = [&](bool compute) {
+    return Array(schedule.lists, [&](const auto& one) { return ListJson(one, compute); });
+  };
+  return absl::StrCat(
+      "{\"schedule\": ", Quoted(name), ", \"D\": ", schedule.devices, ", \"N\": ", schedule.micro_batches,
+      ", \"stages\": ", schedule.stages, ", \"cost\": {\"F\": ", Quoted(Fraction(forward)),
+      ", \"B\": ", Quoted(Fraction(2 * forward)), ", \"I\": ", Quoted(Fraction(forward)),
+      ", \"W\": ", Quoted(Fraction(forward)),
+      "}, \"overlap\": ", HasPairs(schedule) ? Quoted(Fraction(3 * forward)) : "null",
+      ", \"makespan\": ", Quoted(Fraction(played.makespan)),
+      ", \"bubble\": ", Array(devices, [&](int d) { return Quoted(Fraction(played.bubble(d))); }),
+      ", \"span_bubble\": ", Array(devices, [&](int d) { return Quoted(Fraction(played.span_bubble(d))); }),
+      ", \"peak_chunks\": ", Array(played.peak_chunks, [](int peak) { return absl::StrCat(peak); }),
+      ", \"slots\": ", ReceiveSlots(schedule), ", \"messages\": ", played.messages, ", \"order\": ", list(true),
+      ", \"sync\": ", list(false), "}");
+}
+
+absl::Status RunPipelineCommand(bool json, const std::string& out) {
+  const double latency = absl::GetFlag(FLAGS_latency);
+  if (!(latency >= 0 && latency <= 1e6)) return BadFlag("latency", "0 or more units, got ", latency);
+  ASSIGN_OR_RETURN(const PipelineSchedule schedule, FromFlags());
+  const std::string check = absl::GetFlag(FLAGS_check);
+  const std::string name = check.empty() ? absl::GetFlag(FLAGS_schedule) : check;
+  if (!out.empty()) {
+    RETURN_IF_ERROR(formats::WriteFileAtomically(out, plan::WritePipelineFile({.schedule = schedule})));
+  }
+  if (json) {
+    ASSIGN_OR_RETURN(const std::string text, PipelineJson(name, schedule, latency));
+    std::printf("%s\n", text.c_str());
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const plan::PlayedPipeline played, Play(schedule, TimesOf(schedule, latency)));
+  PrintText(name, schedule, played);
+  return absl::OkStatus();
+}
+
+}  // namespace causeway::ctl

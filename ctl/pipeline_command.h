@@ -1,0 +1,28 @@
+// causewayctl plan pipeline and its flags: one schedule's times, rules and file.
+//
+//   --schedule=NAME --devices=D --micro_batches=N [--chunks=V] [--unit=U] [--late_sync]    of a generator
+//   --check=FILE                                                                           of a file
+//   [--latency_us] [--out=FILE] [--json]
+//
+// Costs are units: the forward of 1/D of the model lasts one, a backward two. Called from one thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "plan/pipeline_schedule.h"
+
+namespace causeway::ctl {
+
+// One JSON object: schedule, D, N, stages, cost, overlap, makespan, bubble, span_bubble, peak_chunks, slots, messages,
+// order of F, B, I, W and pairs ("F0@3/1+B1@0/0": micro-batch @ stage / copy), sync of G, R and A. Times are fractions
+// of units, as text.
+absl::StatusOr<std::string> PipelineJson(const std::string& name, const plan::PipelineSchedule& schedule,
+                                         double latency_units);
+
+// Prints to stdout, and writes the schedule to the file `out` unless it is empty. INVALID_ARGUMENT names the flag or
+// the place in the file.
+absl::Status RunPipelineCommand(bool json, const std::string& out);
+
+}  // namespace causeway::ctl
