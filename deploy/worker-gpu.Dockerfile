@@ -13,7 +13,7 @@ RUN apt-get update -q && /source/deploy/install_packages && apt-get install -y -
 # One folder, laid out as a toolkit.
 RUN pip3 install -q --no-cache-dir --no-deps --target=/wheels -r /source/deploy/cuda_wheels.txt \
     && mv /wheels/nvidia/cu13 /cuda && cp -al /wheels/nvidia/cudnn/. /wheels/nvidia/nccl/. /cuda/ \
-    && ln -s libcudart.so.13 /cuda/lib/libcudart.so \
+    && ln -s lib /cuda/lib64 && ln -s libcudart.so.13 /cuda/lib/libcudart.so \
     && mkdir /libraries && cd /cuda/lib \
     && cp -al libcublasLt.so.13 libcudart.so.13 libcudnn*.so.9 libnccl.so.2 /libraries/
 COPY . /source
