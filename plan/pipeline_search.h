@@ -1,0 +1,28 @@
+// A searched pipeline schedule: greedy, for any costs, latency and cap.
+//
+//   a device that is free takes   I before F before W, of stages that are deeper before others
+//                                 F only if its live micro-batches, with this one and one for each deeper stage of the
+//                                 device, are within the cap, so that none is ever stuck
+//
+// Stages lie in a line or, two on each device, in a V. Pure; the same input gives the same schedule.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "plan/pipeline_schedule.h"
+#include "plan/pipeline_time.h"
+
+namespace causeway::plan {
+
+struct SearchInput {
+  int devices = 0;
+  int micro_batches = 0;
+  bool v_shape = false;  // two stages on each device; else one
+  int cap = 0;           // (stage, micro-batch)s live on a device; 0: any
+  int64_t patience = 0;  // a W is begun only where nothing else can begin so soon
+  bool forward_first = false;  // F before I, where both may begin at once
+};
+
+// INVALID_ARGUMENT: a cap below one for each stage of a device.
+absl::StatusOr<PipelineSchedule> SearchSchedule(const SearchInput& input, const PipelineTimes& times);
+
+}  // namespace causeway::plan
