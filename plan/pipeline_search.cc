@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "plan/pipeline_check.h"
 
 namespace causeway::plan {
 namespace {
@@ -98,7 +99,8 @@ Search::Choice Search::Best(int device) const {
     if (const int m = next_forward_[s]; m < input_.micro_batches && MayForward(device, stage)) {
       offer(forward_ready_[At(stage, m)], 1, {Kind::kForward, 0, stage, m});
     }
-    if (const int m = next_weight_[s]; m < next_input_[s]) offer(now + input_.patience, 2, {Kind::kWeight, 0, stage, m});
+    if (const int m = next_weight_[s]; m < next_input_[s])
+      offer(now + input_.patience, 2, {Kind::kWeight, 0, stage, m});
   }
   return best;
 }
@@ -146,7 +148,8 @@ PipelineSchedule Search::Run() {
     std::optional<std::pair<int, Choice>> first;
     for (int d = 0; d < input_.devices; ++d) {
       const Choice choice = Best(d);
-      if (choice.start != kNever && (!first || choice.start < first->second.start)) first = {d, choice};  // patience, too
+      if (choice.start != kNever && (!first || choice.start < first->second.start))
+        first = {d, choice};  // patience, too
     }
     if (!first) return schedule_;
     Take(first->first, first->second);
@@ -155,7 +158,33 @@ PipelineSchedule Search::Run() {
 
 }  // namespace
 
-absl::StatusOr<PipelineSchedule> SearchSchedule(const SearchInput& input, const PipelineTimes& times) {
+PipelineSchedule Improved(PipelineSchedule schedule, const PipelineTimes& times, int cap) {
+  constexpr int kMostPasses = 8;
+  const auto makespan = [&] {
+    const auto played = Play(schedule, times);
+    return played.ok() ? played->makespan : kNever;
+  };
+  int64_t best = makespan();
+  bool better = true;
+  for (int pass = 0; better && pass < kMostPasses; ++pass) {
+    better = false;
+    for (auto& list : schedule.lists) {
+      for (size_t i = 0; i + 1 < list.size(); ++i) {
+        std::swap(list[i], list[i + 1]);
+        const int64_t now = makespan();
+        if (now < best && CheckPipeline(schedule, {.cap = cap}).ok()) {
+          best = now;
+          better = true;
+        } else {
+          std::swap(list[i], list[i + 1]);
+        }
+      }
+    }
+  }
+  return schedule;
+}
+
+absl::StatusOr<PipelineSchedule> GreedySchedule(const SearchInput& input, const PipelineTimes& times) {
   const int least = input.v_shape ? 2 : 1;
   if (input.cap != 0 && input.cap < least) {
     return absl::InvalidArgumentError(

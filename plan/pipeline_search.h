@@ -1,4 +1,4 @@
-// A searched pipeline schedule: greedy, for any costs, latency and cap.
+// Searched pipeline schedules, for any costs, latency and cap: greedy ones, and others made better step by step.
 //
 //   a device that is free takes   I before F before W, of stages that are deeper before others
 //                                 F only if its live micro-batches, with this one and one for each deeper stage of the
@@ -16,13 +16,17 @@ namespace causeway::plan {
 struct SearchInput {
   int devices = 0;
   int micro_batches = 0;
-  bool v_shape = false;  // two stages on each device; else one
-  int cap = 0;           // (stage, micro-batch)s live on a device; 0: any
-  int64_t patience = 0;  // a W is begun only where nothing else can begin so soon
+  bool v_shape = false;        // two stages on each device; else one
+  int cap = 0;                 // (stage, micro-batch)s live on a device; 0: any
+  int64_t patience = 0;        // a W is begun only where nothing else can begin so soon
   bool forward_first = false;  // F before I, where both may begin at once
 };
 
+// Changes places of neighbours in a device's list as long as the step becomes shorter, within the cap: never longer
+// than it was. The schedule is valid, and stays so.
+PipelineSchedule Improved(PipelineSchedule schedule, const PipelineTimes& times, int cap);
+
 // INVALID_ARGUMENT: a cap below one for each stage of a device.
-absl::StatusOr<PipelineSchedule> SearchSchedule(const SearchInput& input, const PipelineTimes& times);
+absl::StatusOr<PipelineSchedule> GreedySchedule(const SearchInput& input, const PipelineTimes& times);
 
 }  // namespace causeway::plan
