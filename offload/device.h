@@ -34,7 +34,7 @@ class Device {
   // Device memory, not zeroed; RESOURCE_EXHAUSTED says how much was asked for. Freed with the device or by Free.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* memory) = 0;
-  virtual int64_t free_bytes() const = 0;  // that Allocate could give, about
+  virtual int64_t free_bytes() = 0;  // that Allocate could give, about
   // Lets the bus reach the pages directly, which makes copies fast and non-blocking.
   virtual absl::Status Pin(void* host, size_t bytes) = 0;
   virtual void Unpin(void* host) = 0;

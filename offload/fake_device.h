@@ -56,7 +56,7 @@ class FakeDevice : public Device {
     free_ += std::ssize(*found->second);
     memory_.erase(found);
   }
-  int64_t free_bytes() const override { return free_; }
+  int64_t free_bytes() override { return free_; }
   absl::Status Pin(void* host, size_t) override {
     CHECK(pinned_.insert(host).second);
     return absl::OkStatus();

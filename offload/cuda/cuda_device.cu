@@ -26,7 +26,7 @@ class Gpu final : public CudaDevice {
 
   std::string name() const override { return name_; }
   absl::StatusOr<void*> Allocate(size_t bytes) override;
-  int64_t free_bytes() const override;
+  int64_t free_bytes() override;
   void Free(void* memory) override;
   absl::Status Pin(void* host, size_t bytes) override;
   void Unpin(void* host) override;
@@ -147,7 +147,7 @@ absl::StatusOr<void*> Gpu::Allocate(size_t bytes) {
   return memory;
 }
 
-int64_t Gpu::free_bytes() const {
+int64_t Gpu::free_bytes() {
   size_t free = 0, total = 0;
   return Ready() && cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<int64_t>(free) : 0;
 }

@@ -26,7 +26,7 @@ class TimedDevice final : public Device {
   std::string name() const override { return "timed"; }
   absl::StatusOr<void*> Allocate(size_t bytes) override { return memory_.emplace_back(bytes).data(); }
   void Free(void*) override {}
-  int64_t free_bytes() const override { return std::numeric_limits<int64_t>::max(); }
+  int64_t free_bytes() override { return std::numeric_limits<int64_t>::max(); }
   absl::Status Pin(void*, size_t) override { return absl::OkStatus(); }
   void Unpin(void*) override {}
 
