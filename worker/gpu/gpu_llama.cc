@@ -277,8 +277,8 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, cons
                              .targets = batch_.targets(),
                              .losses = Floats(losses_),
                              .rows = rows,
-                             .vocab = vocab,
-                             .stride = logits_stride(),
+                             .vocab = static_cast<int32_t>(vocab),
+                             .stride = static_cast<int32_t>(logits_stride()),
                              .factor = scale / static_cast<float>(rows)});
   loss_rows_.Copy(Floats(losses_), rows);
 

@@ -144,8 +144,9 @@ TEST(KernelsTest, TheClassifierIsTheCpus) {
     CrossEntropyBackwardInput(targets, vocab, 0.25f, expected.data());
     ExpectNear(InEveryOrder(logits,
                             [&](std::vector<float>& out) {
+                              const auto size = static_cast<int32_t>(vocab);
                               return ClassifierKernel<float>{out.data(), targets.data(), losses.data(), rows,
-                                                             vocab,      vocab,          0.25f};
+                                                             size,       size,           0.25f};
                             }),
                expected, 1e-6);
     EXPECT_NEAR(std::accumulate(losses.begin(), losses.end(), 0.0), loss, 1e-5 * loss);

@@ -315,8 +315,9 @@ template <typename T>
 struct ClassifierKernel {
   T* logits;
   const int32_t* targets;
-  float* losses;                // [rows]
-  int64_t rows, vocab, stride;  // from a row of logits to the next
+  float* losses;  // [rows]
+  int64_t rows;
+  int32_t vocab, stride;  // from a row of logits to the next
   float factor;
 
   CAUSEWAY_ANYWHERE int64_t blocks() const { return rows; }
