@@ -14,6 +14,7 @@
 #include "plan/pipeline_file.h"
 #include "plan/pipeline_generators.h"
 #include "plan/pipeline_time.h"
+#include "plan/torch_csv.h"
 
 ABSL_FLAG(std::string, schedule, "",
           "plan pipeline: gpipe, 1f1b, interleaved, zb_h1, zb_v, dualpipe, bitpipe or zeropp");
@@ -23,6 +24,8 @@ ABSL_FLAG(int, chunks, 2, "plan pipeline: stages of a device, of interleaved and
 ABSL_FLAG(int, unit, 0, "plan pipeline: micro-batches of a unit of zeropp; 0: as many as devices");
 ABSL_FLAG(bool, late_sync, false, "plan pipeline: dualpipe and bitpipe reduce gradients at the end");
 ABSL_FLAG(double, latency, 0, "plan pipeline: of a message, in units of a forward of 1/D of the model");
+ABSL_FLAG(std::string, torch_csv, "",
+          "plan pipeline: writes the schedule to this file, for PyTorch's pipeline runtime");
 ABSL_FLAG(std::string, check, "", "plan pipeline: a schedule's file, instead of --schedule");
 
 namespace causeway::ctl {
@@ -159,6 +162,10 @@ absl::Status RunPipelineCommand(bool json, const std::string& out) {
   const std::string name = check.empty() ? absl::GetFlag(FLAGS_schedule) : check;
   if (!out.empty()) {
     RETURN_IF_ERROR(formats::WriteFileAtomically(out, plan::WritePipelineFile({.schedule = schedule})));
+  }
+  if (const std::string path = absl::GetFlag(FLAGS_torch_csv); !path.empty()) {
+    ASSIGN_OR_RETURN(const std::string csv, plan::TorchCsv(schedule));
+    RETURN_IF_ERROR(formats::WriteFileAtomically(path, csv));
   }
   if (json) {
     ASSIGN_OR_RETURN(const std::string text, PipelineJson(name, schedule, latency));

@@ -2,7 +2,7 @@
 //
 //   --schedule=NAME --devices=D --micro_batches=N [--chunks=V] [--unit=U] [--late_sync]    of a generator
 //   --check=FILE                                                                           of a file
-//   [--latency_us] [--out=FILE] [--json]
+//   [--latency=UNITS] [--out=FILE] [--torch_csv=FILE] [--json]
 //
 // Costs are units: the forward of 1/D of the model lasts one, a backward two. Called from one thread.
 #pragma once
