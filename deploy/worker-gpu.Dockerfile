@@ -15,7 +15,7 @@ RUN pip3 install -q --no-cache-dir --no-deps --target=/wheels -r /source/deploy/
     && mv /wheels/nvidia/cu13 /cuda && cp -al /wheels/nvidia/cudnn/. /wheels/nvidia/nccl/. /cuda/ \
     && ln -s lib /cuda/lib64 && ln -s libcudart.so.13 /cuda/lib/libcudart.so \
     && mkdir /libraries && cd /cuda/lib \
-    && cp -al libcublasLt.so.13 libcudart.so.13 libcudnn*.so.9 libnccl.so.2 /libraries/
+    && cp -al libcublasLt.so.13 libcudart.so.13 libcudnn*.so.9 libnccl.so.2 libnvrtc*.so.13* /libraries/
 COPY . /source
 # How many compilers run at once; each takes up to a gigabyte of memory. Empty: one for each core.
 ARG JOBS=""

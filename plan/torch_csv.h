@@ -12,7 +12,7 @@
 
 namespace causeway::plan {
 
-// Of a valid schedule. INVALID_ARGUMENT: two copies of the weights, which a stage of PyTorch has not.
+// The schedule is valid. INVALID_ARGUMENT: two copies of the weights, which a stage of PyTorch has not.
 absl::StatusOr<std::string> TorchCsv(const PipelineSchedule& schedule);
 
 }  // namespace causeway::plan
