@@ -13,6 +13,8 @@
 #include "plan/pipeline_check.h"
 #include "plan/pipeline_file.h"
 #include "plan/pipeline_generators.h"
+#include "plan/pipeline_planner.h"
+#include "plan/pipeline_svg.h"
 #include "plan/pipeline_time.h"
 #include "plan/torch_csv.h"
 
@@ -26,6 +28,12 @@ ABSL_FLAG(bool, late_sync, false, "plan pipeline: dualpipe and bitpipe reduce gr
 ABSL_FLAG(double, latency, 0, "plan pipeline: of a message, in units of a forward of 1/D of the model");
 ABSL_FLAG(std::string, torch_csv, "",
           "plan pipeline: writes the schedule to this file, for PyTorch's pipeline runtime");
+ABSL_FLAG(std::string, svg, "", "plan pipeline: draws the schedule to this file");
+ABSL_FLAG(std::string, costs, "unit",
+          "plan pipeline: unit, or a file of measured costs: then the best schedule for them");
+ABSL_FLAG(double, memory_gb, 0, "plan pipeline, with --costs: of a device, for what layers keep; 0: any");
+ABSL_FLAG(double, latency_us, 0, "plan pipeline, with --costs: of a message");
+ABSL_FLAG(double, bandwidth_gbit, 0, "plan pipeline, with --costs: between two devices; 0: no bound");
 ABSL_FLAG(std::string, check, "", "plan pipeline: a schedule's file, instead of --schedule");
 
 namespace causeway::ctl {
@@ -91,6 +99,12 @@ plan::PipelineTimes TimesOf(const PipelineSchedule& schedule, double latency_uni
   return times;
 }
 
+absl::Status CheckCounts(int devices, int micro_batches) {
+  if (devices < 1 || devices > kMostDevices) return BadFlag("devices", "1 to ", kMostDevices, ", got ", devices);
+  if (micro_batches >= 1 && micro_batches <= kMostMicroBatches) return absl::OkStatus();
+  return BadFlag("micro_batches", "1 to ", kMostMicroBatches, ", got ", micro_batches);
+}
+
 absl::StatusOr<PipelineSchedule> FromFlags() {
   if (const std::string path = absl::GetFlag(FLAGS_check); !path.empty()) {
     ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
@@ -101,10 +115,7 @@ absl::StatusOr<PipelineSchedule> FromFlags() {
   }
   if (absl::GetFlag(FLAGS_schedule).empty()) return BadFlag("schedule", "a schedule's name, got none");
   const int devices = absl::GetFlag(FLAGS_devices), micro_batches = absl::GetFlag(FLAGS_micro_batches);
-  if (devices < 1 || devices > kMostDevices) return BadFlag("devices", "1 to ", kMostDevices, ", got ", devices);
-  if (micro_batches < 1 || micro_batches > kMostMicroBatches) {
-    return BadFlag("micro_batches", "1 to ", kMostMicroBatches, ", got ", micro_batches);
-  }
+  RETURN_IF_ERROR(CheckCounts(devices, micro_batches));
   const int chunks = absl::GetFlag(FLAGS_chunks);
   if (chunks < 1 || chunks > 16) return BadFlag("chunks", "1 to 16, got ", chunks);
   return plan::Generate(absl::GetFlag(FLAGS_schedule), {.devices = devices,
@@ -112,6 +123,52 @@ absl::StatusOr<PipelineSchedule> FromFlags() {
                                                         .chunks = chunks,
                                                         .unit = absl::GetFlag(FLAGS_unit),
                                                         .late_sync = absl::GetFlag(FLAGS_late_sync)});
+}
+
+absl::Status WriteFiles(const PipelineSchedule& schedule, const plan::PipelineFile& file,
+                        const plan::PlayedPipeline& played, const std::string& title, const std::string& out) {
+  if (!out.empty()) RETURN_IF_ERROR(formats::WriteFileAtomically(out, plan::WritePipelineFile(file)));
+  if (const std::string path = absl::GetFlag(FLAGS_torch_csv); !path.empty()) {
+    ASSIGN_OR_RETURN(const std::string csv, plan::TorchCsv(schedule));
+    RETURN_IF_ERROR(formats::WriteFileAtomically(path, csv));
+  }
+  if (const std::string path = absl::GetFlag(FLAGS_svg); !path.empty()) {
+    RETURN_IF_ERROR(formats::WriteFileAtomically(path, plan::PipelineSvg(schedule, played, title)));
+  }
+  return absl::OkStatus();
+}
+
+// The best schedule for measured costs, beside the others.
+absl::Status PlanForCosts(const std::string& path, const std::string& out) {
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
+  plan::PlannerInput input{.devices = absl::GetFlag(FLAGS_devices),
+                           .micro_batches = absl::GetFlag(FLAGS_micro_batches)};
+  RETURN_IF_ERROR(CheckCounts(input.devices, input.micro_batches));
+  ASSIGN_OR_RETURN(input.costs, plan::ReadPipelineCosts(text, path));
+  const double memory = absl::GetFlag(FLAGS_memory_gb), latency = absl::GetFlag(FLAGS_latency_us),
+               bandwidth = absl::GetFlag(FLAGS_bandwidth_gbit);
+  if (!(memory >= 0 && memory < 1e9)) return BadFlag("memory_gb", "0 or more, got ", memory);
+  if (!(latency >= 0 && latency < 1e9)) return BadFlag("latency_us", "0 or more, got ", latency);
+  if (!(bandwidth >= 0 && bandwidth < 1e9)) return BadFlag("bandwidth_gbit", "0 or more, got ", bandwidth);
+  input.memory_bytes = 1e9 * memory;
+  input.latency_ns = std::llround(1e3 * latency);
+  input.bytes_per_s = 1e9 / 8 * bandwidth;
+  ASSIGN_OR_RETURN(const std::vector<plan::PlannedPipeline> plans, PlanPipeline(input));
+  std::printf("%-16s %10s %10s %8s %10s %9s\n", "schedule", "p90 ms", "mean ms", "bubble", "keeps GB", "messages");
+  for (const plan::PlannedPipeline& one : plans) {
+    std::printf("%-16s %10.3f %10.3f %7.1f%% %10.3f %9ld\n", one.name.c_str(), 1e-6 * static_cast<double>(one.p90),
+                1e-6 * static_cast<double>(one.makespan), 100 * one.worst_bubble, 1e-9 * one.peak_bytes,
+                static_cast<long>(one.messages));
+  }
+  const plan::PlannedPipeline& best = plans.front();
+  std::printf("%s: the least p90 of 200 draws of 10 %% on each operation", best.name.c_str());
+  if (plans.size() > 1) {
+    std::printf(", %.1f %% less than %s", 100 * (1 - static_cast<double>(best.p90) / static_cast<double>(plans[1].p90)),
+                plans[1].name.c_str());
+  }
+  std::printf("\n");
+  ASSIGN_OR_RETURN(const plan::PlayedPipeline played, Play(best.file.schedule, best.times));
+  return WriteFiles(best.file.schedule, best.file, played, best.name, out);
 }
 
 void PrintText(const std::string& name, const PipelineSchedule& schedule, const plan::PlayedPipeline& played) {
@@ -157,22 +214,19 @@ absl::StatusOr<std::string> PipelineJson(const std::string& name, const Pipeline
 absl::Status RunPipelineCommand(bool json, const std::string& out) {
   const double latency = absl::GetFlag(FLAGS_latency);
   if (!(latency >= 0 && latency <= 1e6)) return BadFlag("latency", "0 or more units, got ", latency);
+  if (const std::string costs = absl::GetFlag(FLAGS_costs); costs != "unit") return PlanForCosts(costs, out);
   ASSIGN_OR_RETURN(const PipelineSchedule schedule, FromFlags());
   const std::string check = absl::GetFlag(FLAGS_check);
   const std::string name = check.empty() ? absl::GetFlag(FLAGS_schedule) : check;
-  if (!out.empty()) {
-    RETURN_IF_ERROR(formats::WriteFileAtomically(out, plan::WritePipelineFile({.schedule = schedule})));
-  }
-  if (const std::string path = absl::GetFlag(FLAGS_torch_csv); !path.empty()) {
-    ASSIGN_OR_RETURN(const std::string csv, plan::TorchCsv(schedule));
-    RETURN_IF_ERROR(formats::WriteFileAtomically(path, csv));
-  }
+  ASSIGN_OR_RETURN(const plan::PlayedPipeline played, Play(schedule, TimesOf(schedule, latency)));
+  const std::string title =
+      absl::StrCat(name, ", ", schedule.devices, " devices, ", schedule.micro_batches, " micro-batches");
+  RETURN_IF_ERROR(WriteFiles(schedule, {.schedule = schedule}, played, title, out));
   if (json) {
     ASSIGN_OR_RETURN(const std::string text, PipelineJson(name, schedule, latency));
     std::printf("%s\n", text.c_str());
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const plan::PlayedPipeline played, Play(schedule, TimesOf(schedule, latency)));
   PrintText(name, schedule, played);
   return absl::OkStatus();
 }

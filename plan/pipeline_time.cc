@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
+#include "core/random.h"
 
 namespace causeway::plan {
 namespace {
@@ -33,6 +34,7 @@ class Player {
   std::optional<int64_t> ReadyAt(const ScheduleStep& step, Operation& waits_for) const;
   int64_t Duration(const ScheduleStep& step) const;
   int64_t DurationOf(const Operation& operation) const;
+  int64_t MeanOf(const Operation& operation) const;
   void Finish(int device, const Operation& operation, int64_t end);
   std::string Circle(int device, const std::vector<std::vector<PlayedStep>>& steps) const;
 
@@ -80,6 +82,16 @@ std::optional<int64_t> Player::ReadyAt(const ScheduleStep& step, Operation& wait
 }
 
 int64_t Player::DurationOf(const Operation& operation) const {
+  const int64_t mean = MeanOf(operation);
+  if (times_.jitter == 0) return mean;
+  uint64_t draw = times_.seed;
+  for (const int part : {static_cast<int>(operation.kind), operation.copy, operation.stage, operation.micro_batch}) {
+    draw = core::HashCombine(draw, static_cast<uint64_t>(part));
+  }
+  return std::llround(static_cast<double>(mean) * (1 + times_.jitter * (2 * core::UnitInterval(draw) - 1)));
+}
+
+int64_t Player::MeanOf(const Operation& operation) const {
   if (!IsCompute(operation.kind)) return 0;
   const StageTimes& stage = times_.stages[static_cast<size_t>(operation.stage)];
   switch (operation.kind) {

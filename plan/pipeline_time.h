@@ -28,6 +28,8 @@ struct PipelineTimes {
   int64_t message_ns = 0;  // latency
   double bytes = 0;        // of an activation or its gradient
   double bytes_per_s = 0;  // 0: no bound
+  double jitter = 0;       // each operation takes 1 ± this, drawn by the seed
+  uint64_t seed = 0;
 };
 
 // Every stage a forward of `forward` and a backward of twice that, without messages.

@@ -1,0 +1,86 @@
+#include "plan/pipeline_planner.h"
+
+#include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
+
+#include "plan/pipeline_check.h"
+
+namespace causeway::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A head of nearly five layers' forward, as at 124 M parameters.
+PipelineCosts Costs(int layers = 12) {
+  return {.layers = layers,
+          .layer = {.forward = 1000, .input = 1100, .weight = 900},
+          .embedding = {.forward = 50, .input = 0, .weight = 60},
+          .head = {.forward = 4900, .input = 5000, .weight = 4800},
+          .layer_bytes = 1e6,
+          .message_bytes = 1e5};
+}
+
+TEST(SplitLayers, TheLongestStageIsAsShortAsAnyCutMakesIt) {
+  for (const int layers : {4, 7, 12}) {
+    const PipelineCosts costs = Costs(layers);
+    const auto split = SplitLayers(costs, 4);
+    ASSERT_TRUE(split.ok());
+    const auto longest = [&](int a, int b, int c) {
+      const int64_t layer = 3000, counts[] = {a, b - a, c - b, layers - c};
+      int64_t most = 0;
+      for (int s = 0; s < 4; ++s) most = std::max(most, counts[s] * layer + (s == 0 ? 110 : s == 3 ? 14'700 : 0));
+      return most;
+    };
+    int64_t best = std::numeric_limits<int64_t>::max();
+    for (int a = 1; a < layers; ++a) {
+      for (int b = a + 1; b < layers; ++b) {
+        for (int c = b + 1; c < layers; ++c) best = std::min(best, longest(a, b, c));
+      }
+    }
+    const auto& s = *split;
+    EXPECT_EQ(longest(s[0].last + 1, s[1].last + 1, s[2].last + 1), best) << layers;
+    EXPECT_TRUE(s[0].embedding && s[3].head && s[3].last == layers - 1);
+  }
+  EXPECT_THAT(std::string(SplitLayers(Costs(3), 4).status().message()),
+              HasSubstr("a layer for each of 4 stages, got 3"));
+}
+
+TEST(PlanPipeline, TheBestIsValidFitsAndItsP90HoldsOnOtherDraws) {
+  const PlannerInput input{.devices = 4, .micro_batches = 8, .costs = Costs(), .memory_bytes = 20e6, .latency_ns = 200};
+  const auto plans = PlanPipeline(input);
+  ASSERT_TRUE(plans.ok()) << plans.status();
+  ASSERT_GT(plans->size(), 3u);
+  for (const PlannedPipeline& plan : *plans) {
+    EXPECT_EQ(CheckPipeline(plan.file.schedule), absl::OkStatus()) << plan.name;
+    EXPECT_LE(plan.peak_bytes, input.memory_bytes) << plan.name;
+    EXPECT_GE(plan.p90, plans->front().p90);
+    const int64_t others = MakespanP90(plan.file.schedule, plan.times, 100'000);
+    EXPECT_NEAR(static_cast<double>(others), static_cast<double>(plan.p90), 0.01 * static_cast<double>(plan.p90));
+  }
+  const auto again = PlanPipeline(input);
+  EXPECT_EQ(WritePipelineFile(again->front().file), WritePipelineFile(plans->front().file));
+}
+
+TEST(PlanPipeline, MemoryThatNoneFitsIsToldWithWhatTheSmallestNeeds) {
+  PlannerInput input{.devices = 4, .micro_batches = 8, .costs = Costs(), .memory_bytes = 1e3};
+  EXPECT_THAT(std::string(PlanPipeline(input).status().message()), HasSubstr("GB, got 1e-06 GB"));
+  input.costs.layers = 2;
+  EXPECT_THAT(std::string(PlanPipeline(input).status().message()), HasSubstr("got 2 layers for 4 devices"));
+}
+
+TEST(PipelineCosts, AreReadAndAWrongKeyIsNamed) {
+  const auto costs = ReadPipelineCosts(
+      R"({"layers": 2, "layer": {"forward_us": 1.5, "input_us": 2, "weight_us": 1}, "embedding": {"forward_us": 0,
+      "input_us": 0, "weight_us": 0}, "head": {"forward_us": 4, "input_us": 4, "weight_us": 4}, "layer_bytes": 10,
+      "message_bytes": 5})",
+      "c.json");
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  EXPECT_EQ(costs->layer.forward, 1500);
+  EXPECT_EQ(costs->head.weight, 4000);
+  EXPECT_EQ(std::string(ReadPipelineCosts(R"({"layers": 0})", "c.json").status().message()),
+            "c.json: layers: expected a number from 1 on, got 0");
+  EXPECT_THAT(std::string(ReadPipelineCosts("nonsense", "c.json").status().message()), HasSubstr("layers: expected"));
+}
+
+}  // namespace
+}  // namespace causeway::plan
