@@ -38,6 +38,7 @@
 #include "worker/site/site.h"
 #include "worker/train/blas_kernels.h"
 #include "worker/train/evaluation.h"
+#include "worker/train/stage_profile.h"
 #include "worker/train/trainer.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
@@ -53,14 +54,11 @@ ABSL_FLAG(std::string, device, "auto",
 ABSL_FLAG(std::string, compute_dtype, "auto",
           "on a device: float32, or bfloat16 with float32 masters; auto: bfloat16 on a GPU, float32 elsewhere");
 ABSL_FLAG(std::string, recompute, "auto",
-          "on a device, what backward computes again to save memory: none, norm_swiglu or block; auto: the first for "
-          "which there is memory");
-ABSL_FLAG(std::string, attention, "auto",
-          "on a GPU: cudnn, or own, which needs no cuDNN; auto: cuDNN's, where it is there and takes the model");
+          "on a device, what backward computes again: none, norm_swiglu, block; auto: the first that fits");
+ABSL_FLAG(std::string, attention, "auto", "on a GPU: cudnn, or own, which needs no cuDNN; auto: cudnn where it can be");
 ABSL_FLAG(std::string, offload_k, "", "on a device, overrules the run's offload.k: auto, resident, cpu, 1, 2, …");
 ABSL_FLAG(std::string, resident_share, "", "on a device, overrules the run's offload.resident_share: auto, 0 to 1");
-ABSL_FLAG(std::string, cuda_libs, "",
-          "with --device=cuda: the folder where the libraries of CUDA, cuBLASLt and cuDNN are looked for first");
+ABSL_FLAG(std::string, cuda_libs, "", "with --device=cuda: the folder where CUDA's libraries are looked for first");
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
@@ -89,6 +87,7 @@ ABSL_FLAG(int, world, -1, "with --rank: how many ranks the site has");
 ABSL_FLAG(std::string, rendezvous, "", "HOST:PORT of rank 0, or unix:PATH, where the ranks of the site meet");
 ABSL_FLAG(std::string, bind, "auto", "with --nproc: auto binds each rank to its share of the cores, none does not");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
+ABSL_FLAG(std::string, profile_stages, "", "print what the parts of this run.yaml's model cost here, and end");
 ABSL_FLAG(int64_t, sample_bytes, 200, "with --evaluate: how much text to sample");
 ABSL_FLAG(uint64_t, seed, 1, "with --evaluate: of the sample");
 ABSL_FLAG(int64_t, token_bytes, 2,
@@ -102,7 +101,8 @@ namespace {
 constexpr char kUsage[] =
     "causeway-worker --coordinator=HOST:PORT[,…] --site=NAME --data=PATH     trains one site\n"
     "causeway-worker --nproc=N …                                            trains one site in N ranks\n"
-    "causeway-worker --evaluate=DIR --data=PATH                              evaluates an export\n";
+    "causeway-worker --evaluate=DIR --data=PATH                              evaluates an export\n"
+    "causeway-worker --profile_stages=RUN.yaml                               costs of the model's parts, as JSON\n";
 
 int FailWith(const absl::Status& status) {
   switch (status.code()) {
@@ -115,6 +115,12 @@ int FailWith(const absl::Status& status) {
   }
 }
 
+int Print(const absl::StatusOr<std::string>& json) {
+  if (!json.ok()) return ctl::Fail(ctl::kBadInput, json.status());
+  std::printf("%s\n", json->c_str());
+  return ctl::kDone;
+}
+
 int Evaluate() {
   const worker::EvaluateOptions options{.token_bytes = absl::GetFlag(FLAGS_token_bytes),
                                         .sequence_length = absl::GetFlag(FLAGS_sequence_length),
@@ -124,10 +130,7 @@ int Evaluate() {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(
                                          absl::StrCat("--token_bytes: expected 2 or 4, got ", options.token_bytes)));
   }
-  const auto json = worker::EvaluateDirectory(absl::GetFlag(FLAGS_evaluate), absl::GetFlag(FLAGS_data), options);
-  if (!json.ok()) return ctl::Fail(ctl::kBadInput, json.status());
-  std::printf("%s\n", json->c_str());
-  return ctl::kDone;
+  return Print(worker::EvaluateDirectory(absl::GetFlag(FLAGS_evaluate), absl::GetFlag(FLAGS_data), options));
 }
 
 struct SavedSite {
@@ -387,6 +390,9 @@ int main(int argc, char** argv) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected flags alone, got '" + arguments[0] + "'"));
   }
   if (!absl::GetFlag(FLAGS_evaluate).empty()) return Evaluate();
+  if (const std::string path = absl::GetFlag(FLAGS_profile_stages); !path.empty()) {
+    return Print(worker::ProfileRunYaml(path));
+  }
   if (!core::IsValidName(absl::GetFlag(FLAGS_site))) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
                                          "--site: expected 1 to 64 letters, digits, '.', '_' or '-', got '",

@@ -1,0 +1,21 @@
+// Costs of a Llama's parts on this machine, for causewayctl plan pipeline --costs.
+//
+//   one micro-batch through a block, the embedding and the head ─► forward, input gradient, weight gradient, each the
+//   best of some passes, which others on the machine only make slower ─► JSON
+//
+// On the CPU, in float32. Blocks its caller for some seconds. Throws std::bad_alloc where memory is short.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/run_config.h"
+
+namespace causeway::worker {
+
+// {"layers": …, "layer": {"forward_us": …, "input_us": …, "weight_us": …}, "embedding": …, "head": …, "layer_bytes": …,
+// "message_bytes": …}. INVALID_ARGUMENT: a run of another kind of model.
+absl::StatusOr<std::string> ProfileStages(const core::RunConfig& config, int passes = 25);
+absl::StatusOr<std::string> ProfileRunYaml(const std::string& path);  // and its errors
+
+}  // namespace causeway::worker
