@@ -143,7 +143,7 @@ absl::StatusOr<std::string> ProfileStages(const core::RunConfig& config, int pas
   }
   return absl::StrFormat(
       "{\"layers\": %d, \"layer\": %s,\n \"embedding\": %s,\n \"head\": %s,\n \"layer_bytes\": %d, \"message_bytes\": "
-      "%d}\n",
+      "%d}",
       config.llama.num_hidden_layers, ProfileBlock(config.llama, shape, passes).Json(),
       ProfileEmbedding(config.llama, tokens, passes).Json(), ProfileHead(config.llama, shape, tokens, passes).Json(),
       BytesOf(BlockActivations(shape)), shape.rows() * shape.hidden * static_cast<int64_t>(sizeof(float)));
