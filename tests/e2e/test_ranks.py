@@ -116,7 +116,7 @@ class DevicesTest(RanksTest):
         self.assertEqual(12 * device["resident"], 12 * offload["hosted"]["subgroup"] * (device["resident"] // 1000))
         self.assertGreater(device["device_subgroups"], 1)
         losses = [site["loss"] for site in status["sites"]]
-        self.assertLess(max(losses) - min(losses), 0.5, losses)
+        self.assertLess(max(losses) - min(losses), 1, losses)  # each of its last batch alone
         self.assertLess(max(losses), 5)  # it began at ln 256
 
     def test_a_device_that_is_not_there_is_named(self):
