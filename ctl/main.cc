@@ -66,8 +66,11 @@ constexpr char kUsage[] =
     "                                        of model kind external: with --coordinator, after the first site joined\n"
     "causewayctl plan pipeline --schedule=NAME --devices=D --micro_batches=N [--json] | --check=FILE\n"
     "                                        a pipeline schedule's times, or whether a file of one is valid\n"
+    "causewayctl plan pipeline --costs=FILE --devices=D --micro_batches=N | --costs=FILE --ranks=R --levels=FILE "
+    "--batch=B\n"
+    "                                        the best schedule for measured costs; how many ranks for what\n"
     "causewayctl plan --table4               what Streaming DiLoCo's paper predicts for data centers\n"
-    "each but the last five with --coordinator=HOST:PORT\n";
+    "each but the last six with --coordinator=HOST:PORT\n";
 
 constexpr int64_t kWatchMs = 1000;
 

@@ -6,8 +6,11 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "ctl/grid_command.h"
 #include "formats/atomic_file.h"
 #include "formats/posix_file.h"
 #include "plan/pipeline_check.h"
@@ -30,8 +33,9 @@ ABSL_FLAG(std::string, torch_csv, "",
           "plan pipeline: writes the schedule to this file, for PyTorch's pipeline runtime");
 ABSL_FLAG(std::string, svg, "", "plan pipeline: draws the schedule to this file");
 ABSL_FLAG(std::string, costs, "unit",
-          "plan pipeline: unit, or a file of measured costs: then the best schedule for them");
-ABSL_FLAG(double, memory_gb, 0, "plan pipeline, with --costs: of a device, for what layers keep; 0: any");
+          "plan pipeline: unit, or a file of measured costs: then the best schedule for them; with --ranks files "
+          "A,B,…, one for each size of a micro-batch");
+ABSL_FLAG(double, memory_gb, 0, "plan pipeline, with --costs: of a device; 0: any");
 ABSL_FLAG(double, latency_us, 0, "plan pipeline, with --costs: of a message");
 ABSL_FLAG(double, bandwidth_gbit, 0, "plan pipeline, with --costs: between two devices; 0: no bound");
 ABSL_FLAG(std::string, check, "", "plan pipeline: a schedule's file, instead of --schedule");
@@ -138,6 +142,26 @@ absl::Status WriteFiles(const PipelineSchedule& schedule, const plan::PipelineFi
   return absl::OkStatus();
 }
 
+absl::StatusOr<double> MemoryFlag() {
+  const double gb = absl::GetFlag(FLAGS_memory_gb);
+  if (!(gb >= 0 && gb < 1e9)) return BadFlag("memory_gb", "0 or more, got ", gb);
+  return 1e9 * gb;
+}
+
+std::string WhyItWon(const std::vector<plan::PlannedPipeline>& plans) {
+  const plan::PlannedPipeline& best = plans.front();
+  std::string text = best.name + ": the least p90 of 200 draws of 10 % on each operation";
+  if (plans.size() == 1) return text + "; no other fits";
+  const plan::PlannedPipeline& next = plans[1];
+  const double less = 100 * (1 - static_cast<double>(best.p90) / static_cast<double>(next.p90));
+  return absl::StrCat(
+      text, absl::StrFormat(", %.1f %% less than %s: the device that waits most waits %.1f %% of a step "
+                            "instead of %.1f %%, the fullest holds %.3g GB instead of %.3g GB, %d "
+                            "messages instead of %d",
+                            less, next.name, 100 * best.worst_bubble, 100 * next.worst_bubble, 1e-9 * best.peak_bytes,
+                            1e-9 * next.peak_bytes, best.messages, next.messages));
+}
+
 // The best schedule for measured costs, beside the others.
 absl::Status PlanForCosts(const std::string& path, const std::string& out) {
   ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
@@ -145,28 +169,21 @@ absl::Status PlanForCosts(const std::string& path, const std::string& out) {
                            .micro_batches = absl::GetFlag(FLAGS_micro_batches)};
   RETURN_IF_ERROR(CheckCounts(input.devices, input.micro_batches));
   ASSIGN_OR_RETURN(input.costs, plan::ReadPipelineCosts(text, path));
-  const double memory = absl::GetFlag(FLAGS_memory_gb), latency = absl::GetFlag(FLAGS_latency_us),
-               bandwidth = absl::GetFlag(FLAGS_bandwidth_gbit);
-  if (!(memory >= 0 && memory < 1e9)) return BadFlag("memory_gb", "0 or more, got ", memory);
+  const double latency = absl::GetFlag(FLAGS_latency_us), bandwidth = absl::GetFlag(FLAGS_bandwidth_gbit);
   if (!(latency >= 0 && latency < 1e9)) return BadFlag("latency_us", "0 or more, got ", latency);
   if (!(bandwidth >= 0 && bandwidth < 1e9)) return BadFlag("bandwidth_gbit", "0 or more, got ", bandwidth);
-  input.memory_bytes = 1e9 * memory;
+  ASSIGN_OR_RETURN(input.memory_bytes, MemoryFlag());
   input.latency_ns = std::llround(1e3 * latency);
   input.bytes_per_s = 1e9 / 8 * bandwidth;
   ASSIGN_OR_RETURN(const std::vector<plan::PlannedPipeline> plans, PlanPipeline(input));
-  std::printf("%-16s %10s %10s %8s %10s %9s\n", "schedule", "p90 ms", "mean ms", "bubble", "keeps GB", "messages");
+  std::printf("%-16s %10s %10s %8s %10s %9s\n", "schedule", "p90 ms", "mean ms", "bubble", "holds GB", "messages");
   for (const plan::PlannedPipeline& one : plans) {
     std::printf("%-16s %10.3f %10.3f %7.1f%% %10.3f %9ld\n", one.name.c_str(), 1e-6 * static_cast<double>(one.p90),
                 1e-6 * static_cast<double>(one.makespan), 100 * one.worst_bubble, 1e-9 * one.peak_bytes,
                 static_cast<long>(one.messages));
   }
   const plan::PlannedPipeline& best = plans.front();
-  std::printf("%s: the least p90 of 200 draws of 10 %% on each operation", best.name.c_str());
-  if (plans.size() > 1) {
-    std::printf(", %.1f %% less than %s", 100 * (1 - static_cast<double>(best.p90) / static_cast<double>(plans[1].p90)),
-                plans[1].name.c_str());
-  }
-  std::printf("\n");
+  std::printf("%s\n", WhyItWon(plans).c_str());
   ASSIGN_OR_RETURN(const plan::PlayedPipeline played, Play(best.file.schedule, best.times));
   return WriteFiles(best.file.schedule, best.file, played, best.name, out);
 }
@@ -214,7 +231,13 @@ absl::StatusOr<std::string> PipelineJson(const std::string& name, const Pipeline
 absl::Status RunPipelineCommand(bool json, const std::string& out) {
   const double latency = absl::GetFlag(FLAGS_latency);
   if (!(latency >= 0 && latency <= 1e6)) return BadFlag("latency", "0 or more units, got ", latency);
-  if (const std::string costs = absl::GetFlag(FLAGS_costs); costs != "unit") return PlanForCosts(costs, out);
+  const std::string costs = absl::GetFlag(FLAGS_costs);
+  if (GridIsAsked()) {
+    if (costs == "unit") return BadFlag("costs", "files of measured costs with --ranks, got unit");
+    ASSIGN_OR_RETURN(const double memory_bytes, MemoryFlag());
+    return RunGridCommand(json, absl::StrSplit(costs, ','), memory_bytes);
+  }
+  if (costs != "unit") return PlanForCosts(costs, out);
   ASSIGN_OR_RETURN(const PipelineSchedule schedule, FromFlags());
   const std::string check = absl::GetFlag(FLAGS_check);
   const std::string name = check.empty() ? absl::GetFlag(FLAGS_schedule) : check;

@@ -2,6 +2,8 @@
 //
 //   --schedule=NAME --devices=D --micro_batches=N [--chunks=V] [--unit=U] [--late_sync]    of a generator
 //   --check=FILE                                                                           of a file
+//   --costs=FILE --devices=D --micro_batches=N [--memory_gb=GB]    the best for measured costs
+//   --ranks=R …                                                    ctl/grid_command.h
 //   [--latency=UNITS] [--out=FILE] [--torch_csv=FILE] [--json]
 //
 // Costs are units: the forward of 1/D of the model lasts one, a backward two. Called from one thread.

@@ -46,8 +46,7 @@ class JsonMessage final : public spdlog::custom_flag_formatter {
 bool IsOurs(const absl::CommandLineFlag& flag) {
   const std::string file = flag.Filename();
   return absl::EndsWith(file, "main.cc") || absl::EndsWith(file, "program.cc") ||
-         absl::EndsWith(file, "client_flags.cc") || absl::EndsWith(file, "ctl/plan_command.cc") ||
-         absl::EndsWith(file, "ctl/pipeline_command.cc");
+         absl::EndsWith(file, "client_flags.cc") || absl::EndsWith(file, "_command.cc");
 }
 
 [[noreturn]] void PrintHelp(const std::string& usage) {

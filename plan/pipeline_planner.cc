@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,33 +18,30 @@ namespace {
 constexpr double kJitter = 0.1;
 constexpr uint64_t kSeed = 1;
 
-int64_t TotalOf(const StageTimes& times) { return times.forward + times.input + times.weight; }
-
-StageTimes Sum(const PipelineCosts& costs, const StageLayers& stage) {
-  const int64_t count = stage.last - stage.first + 1;
-  StageTimes times{
-      .forward = count * costs.layer.forward, .input = count * costs.layer.input, .weight = count * costs.layer.weight};
-  const auto add = [&](bool there, const StageTimes& part) {
-    if (!there) return;
-    times.forward += part.forward;
-    times.input += part.input;
-    times.weight += part.weight;
-  };
-  add(stage.embedding, costs.embedding);
-  add(stage.head, costs.head);
-  return times;
+// Parameters with what comes with them, of each device; of every copy.
+std::vector<double> WeightBytes(const PipelineSchedule& schedule, const std::vector<StageLayers>& split,
+                                const PipelineCosts& costs) {
+  std::vector<double> bytes(static_cast<size_t>(schedule.devices));
+  for (const std::vector<int>& copy : schedule.place) {
+    for (size_t s = 0; s < copy.size(); ++s) {
+      bytes[static_cast<size_t>(copy[s])] += costs.parameter_bytes * ParametersOfStage(costs, split[s]);
+    }
+  }
+  return bytes;
 }
 
-// The most that a device keeps, from F to W.
-double PeakBytes(const PipelineSchedule& schedule, const std::vector<StageLayers>& split, double layer_bytes) {
+// The most that a device holds: parameters, and of layers what they keep from F to W.
+double PeakBytes(const PipelineSchedule& schedule, const std::vector<StageLayers>& split, const PipelineCosts& costs) {
   double peak = 0;
-  for (const auto& list : schedule.lists) {
-    double live = 0;
-    for (const ScheduleStep& step : list) {
+  const std::vector<double> weights = WeightBytes(schedule, split, costs);
+  for (size_t d = 0; d < schedule.lists.size(); ++d) {
+    double live = weights[d];
+    peak = std::max(peak, live);
+    for (const ScheduleStep& step : schedule.lists[d]) {
       for (const Operation* o : {&step.first, step.second ? &*step.second : nullptr}) {
         if (o == nullptr) continue;
         const StageLayers& stage = split[static_cast<size_t>(o->stage)];
-        const double bytes = layer_bytes * (stage.last - stage.first + 1);
+        const double bytes = costs.layer_bytes * (stage.last - stage.first + 1);
         if (o->kind == OperationKind::kForward) live += bytes;
         if (o->kind == OperationKind::kBackward || o->kind == OperationKind::kWeight) live -= bytes;
         peak = std::max(peak, live);
@@ -66,6 +63,8 @@ class Planner {
   void Offer(const std::string& name, const PipelineSchedule& schedule, const std::vector<StageLayers>& given);
   void OfferGenerators();
   void OfferSearched();
+  void OfferImproved();
+  std::optional<int> CapOf(const std::vector<StageLayers>& split) const;
 
   const PlannerInput input_;
   std::vector<PlannedPipeline> fitting_;
@@ -75,7 +74,10 @@ class Planner {
 PipelineTimes Planner::TimesOf(const std::vector<StageLayers>& split) const {
   PipelineTimes times{
       .message_ns = input_.latency_ns, .bytes = input_.costs.message_bytes, .bytes_per_s = input_.bytes_per_s};
-  for (const StageLayers& stage : split) times.stages.push_back(Sum(input_.costs, stage));
+  for (const StageLayers& stage : split) {
+    times.stages.push_back(TimesOfStage(input_.costs, stage));
+    times.reduce_bytes.push_back(input_.costs.gradient_bytes * ParametersOfStage(input_.costs, stage));
+  }
   return times;
 }
 
@@ -112,7 +114,7 @@ void Planner::Offer(const std::string& name, const PipelineSchedule& schedule, c
                           .file = {.schedule = schedule, .split = split},
                           .times = times,
                           .makespan = played->makespan,
-                          .peak_bytes = PeakBytes(schedule, split, input_.costs.layer_bytes),
+                          .peak_bytes = PeakBytes(schedule, split, input_.costs),
                           .messages = played->messages};
   least_bytes_ = std::min(least_bytes_, planned.peak_bytes);
   if (input_.memory_bytes > 0 && planned.peak_bytes > input_.memory_bytes) return;
@@ -138,23 +140,48 @@ void Planner::OfferGenerators() {
   }
 }
 
+// (stage, micro-batch)s that a device has room for, in a line or a V; 0: any, none: not one.
+std::optional<int> Planner::CapOf(const std::vector<StageLayers>& split) const {
+  const auto stages = static_cast<int>(split.size());
+  std::vector<double> weights(static_cast<size_t>(input_.devices));
+  int largest = 1;
+  for (int s = 0; s < stages; ++s) {
+    const StageLayers& stage = split[static_cast<size_t>(s)];
+    weights[static_cast<size_t>(std::min(s, 2 * input_.devices - 1 - s))] +=
+        input_.costs.parameter_bytes * ParametersOfStage(input_.costs, stage);
+    largest = std::max(largest, stage.last - stage.first + 1);
+  }
+  const double chunk = input_.costs.layer_bytes * largest;
+  if (input_.memory_bytes == 0 || chunk == 0) return 0;
+  const auto cap = static_cast<int>((input_.memory_bytes - *std::ranges::max_element(weights)) / chunk);
+  return cap < 1 ? std::nullopt : std::optional(cap);
+}
+
+// The best so far, with neighbours in its lists changed, where that is better still.
+void Planner::OfferImproved() {
+  if (fitting_.empty()) return;
+  const PlannedPipeline best = *std::ranges::min_element(fitting_, {}, &PlannedPipeline::p90);
+  const auto played = Play(best.file.schedule, best.times);
+  CHECK(played.ok());
+  const int cap = *std::ranges::max_element(played->peak_chunks);
+  const PipelineSchedule improved = Improved(best.file.schedule, best.times, cap);
+  if (improved != best.file.schedule) Offer(best.name + " +", improved, best.file.split);
+}
+
 void Planner::OfferSearched() {
   for (const bool v_shape : {false, true}) {
     const int stages = v_shape ? 2 * input_.devices : input_.devices;
     const auto split = SplitLayers(input_.costs, stages);
     if (!split.ok()) continue;
-    int largest = 1;
-    for (const StageLayers& stage : *split) largest = std::max(largest, stage.last - stage.first + 1);
-    const double chunk = input_.costs.layer_bytes * largest;
-    const int cap = input_.memory_bytes > 0 && chunk > 0 ? static_cast<int>(input_.memory_bytes / chunk) : 0;
-    if (input_.memory_bytes > 0 && chunk > 0 && cap == 0) continue;
+    const std::optional<int> cap = CapOf(*split);
+    if (!cap) continue;
     const PipelineTimes times = TimesOf(*split);
     const int64_t forward = times.stages.front().forward;
     std::optional<std::pair<int64_t, PipelineSchedule>> best;
     for (const int64_t patience : {int64_t{0}, forward / 4, forward / 2, forward}) {
       for (const bool forward_first : {false, true}) {
         auto schedule =
-            GreedySchedule({input_.devices, input_.micro_batches, v_shape, cap, patience, forward_first}, times);
+            GreedySchedule({input_.devices, input_.micro_batches, v_shape, *cap, patience, forward_first}, times);
         if (!schedule.ok()) continue;
         const auto played = Play(*schedule, times);
         CHECK(played.ok());
@@ -168,55 +195,22 @@ void Planner::OfferSearched() {
 absl::StatusOr<std::vector<PlannedPipeline>> Planner::Plan() {
   OfferGenerators();
   OfferSearched();
+  OfferImproved();
   if (fitting_.empty() && std::isinf(least_bytes_)) {
     return absl::InvalidArgumentError(absl::StrCat("expected at least a layer for each device, got ",
                                                    input_.costs.layers, " layers for ", input_.devices, " devices"));
   }
   if (fitting_.empty()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "expected memory for what layers keep on a device, of which the smallest schedule needs %.3g GB, got %.3g GB",
-        least_bytes_ / 1e9, input_.memory_bytes / 1e9));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("expected memory of a device for parameters and for what layers keep, of which the smallest "
+                        "schedule needs %.3g GB, got %.3g GB",
+                        least_bytes_ / 1e9, input_.memory_bytes / 1e9));
   }
   std::ranges::stable_sort(fitting_, {}, &PlannedPipeline::p90);
   return fitting_;
 }
 
 }  // namespace
-
-absl::StatusOr<std::vector<StageLayers>> SplitLayers(const PipelineCosts& costs, int stages) {
-  const int layers = costs.layers;
-  if (stages < 1 || layers < stages) {
-    return absl::InvalidArgumentError(absl::StrCat("expected a layer for each of ", stages, " stages, got ", layers));
-  }
-  const int64_t one = TotalOf(costs.layer);
-  const auto cost = [&](int stage, int count) {
-    return count * one + (stage == 0 ? TotalOf(costs.embedding) : 0) + (stage + 1 == stages ? TotalOf(costs.head) : 0);
-  };
-  // best[s][l]: the longest of the first s stages, which have l layers.
-  const int64_t never = std::numeric_limits<int64_t>::max();
-  std::vector best(static_cast<size_t>(stages) + 1, std::vector<int64_t>(static_cast<size_t>(layers) + 1, never));
-  std::vector last(static_cast<size_t>(stages) + 1, std::vector<int>(static_cast<size_t>(layers) + 1));
-  best[0][0] = 0;
-  for (int s = 1; s <= stages; ++s) {
-    for (int l = s; l <= layers; ++l) {
-      for (int count = 1; count <= l; ++count) {
-        const int64_t before = best[static_cast<size_t>(s) - 1][static_cast<size_t>(l - count)];
-        if (before == never) continue;
-        const int64_t longest = std::max(before, cost(s - 1, count));
-        if (longest >= best[static_cast<size_t>(s)][static_cast<size_t>(l)]) continue;
-        best[static_cast<size_t>(s)][static_cast<size_t>(l)] = longest;
-        last[static_cast<size_t>(s)][static_cast<size_t>(l)] = count;
-      }
-    }
-  }
-  std::vector<StageLayers> split(static_cast<size_t>(stages));
-  for (int s = stages, l = layers; s >= 1; --s) {
-    const int count = last[static_cast<size_t>(s)][static_cast<size_t>(l)];
-    split[static_cast<size_t>(s) - 1] = {.first = l - count, .last = l - 1, .embedding = s == 1, .head = s == stages};
-    l -= count;
-  }
-  return split;
-}
 
 absl::StatusOr<std::vector<PlannedPipeline>> PlanPipeline(const PlannerInput& input) { return Planner(input).Plan(); }
 
@@ -233,36 +227,6 @@ int64_t MakespanP90(const PipelineSchedule& schedule, const PipelineTimes& times
   const auto at = makespans.begin() + (9 * std::ssize(makespans)) / 10;
   std::ranges::nth_element(makespans, at);
   return *at;
-}
-
-absl::StatusOr<PipelineCosts> ReadPipelineCosts(const std::string& text, const std::string& name) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  absl::Status bad;
-  const auto number = [&](const nlohmann::json& object, const std::string& key, const std::string& path, double least) {
-    const auto found = object.is_object() ? object.find(key) : object.end();
-    if (object.is_object() && found != object.end() && found->is_number() && found->get<double>() >= least) {
-      return found->get<double>();
-    }
-    const std::string got = object.is_object() && found != object.end() ? found->dump() : "none";
-    if (bad.ok()) {
-      bad = absl::InvalidArgumentError(
-          absl::StrCat(name, ": ", path, key, ": expected a number from ", least, " on, got ", got));
-    }
-    return 0.0;
-  };
-  const auto times = [&](const std::string& part) {
-    const auto object = json.is_object() && json.contains(part) ? json[part] : nlohmann::json();
-    const auto ns = [&](const char* key) { return std::llround(1e3 * number(object, key, part + ".", 0)); };
-    return StageTimes{.forward = ns("forward_us"), .input = ns("input_us"), .weight = ns("weight_us")};
-  };
-  PipelineCosts costs{.layers = static_cast<int>(number(json, "layers", "", 1)),
-                      .layer = times("layer"),
-                      .embedding = times("embedding"),
-                      .head = times("head"),
-                      .layer_bytes = number(json, "layer_bytes", "", 0),
-                      .message_bytes = number(json, "message_bytes", "", 0)};
-  if (!bad.ok()) return bad;
-  return costs;
 }
 
 }  // namespace causeway::plan

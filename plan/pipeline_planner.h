@@ -4,8 +4,8 @@
 //   with 200 draws of ±10 % on every operation ─► the least 90th percentile
 //
 // A stage has neighbouring layers; the split makes the longest stage shortest (all of F, I and W), then single layers
-// change over while the step becomes shorter. A second copy of the weights is not counted. Pure; the same input gives
-// the same answer.
+// change over while the step becomes shorter. The best so far is offered once more with neighbours in its lists
+// changed, where that helps ("zb_v +"). Pure; the same input gives the same answer.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "plan/pipeline_costs.h"
 #include "plan/pipeline_file.h"
 #include "plan/pipeline_time.h"
 
 namespace causeway::plan {
 
-struct PipelineCosts {
-  int layers = 0;
-  StageTimes layer, embedding, head;  // of one micro-batch
-  double layer_bytes = 0;             // that a layer keeps of a micro-batch from F to W
-  double message_bytes = 0;           // an activation between stages, or its gradient
-};
-
 struct PlannerInput {
   int devices = 0;
   int micro_batches = 0;
   PipelineCosts costs;
-  double memory_bytes = 0;  // for what layers keep, on a device; 0: any
+  double memory_bytes = 0;  // of a device; 0: any
   int64_t latency_ns = 0;
   double bytes_per_s = 0;  // 0: no bound
 };
@@ -40,21 +34,14 @@ struct PlannedPipeline {
   PipelineTimes times;
   int64_t makespan = 0, p90 = 0;
   double worst_bubble = 0;  // share of the makespan, of the device that waits most
-  double peak_bytes = 0;    // that a device keeps at most
+  double peak_bytes = 0;    // parameters of all copies, and what layers keep, of the device that holds most
   int64_t messages = 0;
 };
-
-// The layers of each stage, in order. INVALID_ARGUMENT: fewer layers than stages.
-absl::StatusOr<std::vector<StageLayers>> SplitLayers(const PipelineCosts& costs, int stages);
 
 // The candidates that fit, the best first. INVALID_ARGUMENT: none does; says how much the smallest needs.
 absl::StatusOr<std::vector<PlannedPipeline>> PlanPipeline(const PlannerInput& input);
 
 // The 90th percentile of the makespan over draws of ±10 % on each operation, from `first_seed` on.
 int64_t MakespanP90(const PipelineSchedule& schedule, const PipelineTimes& times, uint64_t first_seed, int draws = 200);
-
-// {"layers": 16, "layer": {"forward_us": …, "input_us": …, "weight_us": …}, "embedding": {…}, "head": {…},
-// "layer_bytes": …, "message_bytes": …}. INVALID_ARGUMENT names the key.
-absl::StatusOr<PipelineCosts> ReadPipelineCosts(const std::string& json, const std::string& name);
 
 }  // namespace causeway::plan

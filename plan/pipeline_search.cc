@@ -159,17 +159,21 @@ PipelineSchedule Search::Run() {
 }  // namespace
 
 PipelineSchedule Improved(PipelineSchedule schedule, const PipelineTimes& times, int cap) {
-  constexpr int kMostPasses = 8;
+  constexpr int64_t kMostPlayed = 20'000'000;  // operations: some seconds
+  size_t operations = 1;
+  for (const auto& list : schedule.lists) operations += list.size();
+  int64_t plays = kMostPlayed / static_cast<int64_t>(operations);
   const auto makespan = [&] {
+    --plays;
     const auto played = Play(schedule, times);
     return played.ok() ? played->makespan : kNever;
   };
   int64_t best = makespan();
   bool better = true;
-  for (int pass = 0; better && pass < kMostPasses; ++pass) {
+  while (better && plays > 0) {
     better = false;
     for (auto& list : schedule.lists) {
-      for (size_t i = 0; i + 1 < list.size(); ++i) {
+      for (size_t i = 0; i + 1 < list.size() && plays > 0; ++i) {
         std::swap(list[i], list[i + 1]);
         const int64_t now = makespan();
         if (now < best && CheckPipeline(schedule, {.cap = cap}).ok()) {

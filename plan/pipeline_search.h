@@ -22,8 +22,8 @@ struct SearchInput {
   bool forward_first = false;  // F before I, where both may begin at once
 };
 
-// Changes places of neighbours in a device's list as long as the step becomes shorter, within the cap: never longer
-// than it was. The schedule is valid, and stays so.
+// Changes places of neighbours in a device's list as long as the step becomes shorter, within the cap, or for some
+// seconds: never longer than it was. The schedule is valid, and stays so.
 PipelineSchedule Improved(PipelineSchedule schedule, const PipelineTimes& times, int cap);
 
 // INVALID_ARGUMENT: a cap below one for each stage of a device.

@@ -1,8 +1,10 @@
 #include "plan/pipeline_time.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,9 +16,49 @@ namespace {
 
 using Kind = OperationKind;
 
+constexpr int64_t kUnknown = -1;
+
+// A time for each F, I and W of a schedule.
+class Times {
+ public:
+  explicit Times(const PipelineSchedule& schedule)
+      : stages_(static_cast<size_t>(schedule.stages)),
+        micro_batches_(static_cast<size_t>(schedule.micro_batches_of_copy())),
+        copies_(static_cast<size_t>(schedule.copies)),
+        values_(3 * copies_ * stages_ * micro_batches_, kUnknown) {}
+
+  int64_t& operator[](const Operation& operation) {
+    const size_t kind = operation.kind == Kind::kForward ? 0 : operation.kind == Kind::kInput ? 1 : 2;
+    const size_t place =
+        (kind * copies_ + static_cast<size_t>(operation.copy)) * stages_ + static_cast<size_t>(operation.stage);
+    const size_t at = place * micro_batches_ + static_cast<size_t>(operation.micro_batch);
+    CHECK(at < values_.size());
+    return values_[at];
+  }
+  int64_t operator[](const Operation& operation) const { return const_cast<Times&>(*this)[operation]; }
+
+ private:
+  const size_t stages_, micro_batches_, copies_;
+  std::vector<int64_t> values_;
+};
+
+// At most two.
+struct Needs {
+  void Add(const Operation& operation) { those[static_cast<size_t>(count++)] = operation; }
+  std::span<const Operation> all() const { return std::span(those).first(static_cast<size_t>(count)); }
+
+  std::array<Operation, 2> those;
+  int count = 0;
+};
+
 class Player {
  public:
-  Player(const PipelineSchedule& schedule, const PipelineTimes& times) : schedule_(schedule), times_(times) {}
+  Player(const PipelineSchedule& schedule, const PipelineTimes& times)
+      : schedule_(schedule),
+        times_(times),
+        arrived_(schedule),
+        done_(schedule),
+        link_free_(static_cast<size_t>(schedule.devices * schedule.devices)) {}
 
   absl::StatusOr<PlayedPipeline> Play();
 
@@ -29,53 +71,65 @@ class Player {
   int DeviceOf(const Operation& operation) const {
     return schedule_.place[static_cast<size_t>(operation.copy)][static_cast<size_t>(operation.stage)];
   }
-  std::vector<Operation> NeedsOf(const Operation& operation) const;
+  Needs NeedsOf(const Operation& operation) const;
   // When everything that the step needs is on the device; nullopt: not yet known. Then `waits_for` is what.
   std::optional<int64_t> ReadyAt(const ScheduleStep& step, Operation& waits_for) const;
   int64_t Duration(const ScheduleStep& step) const;
   int64_t DurationOf(const Operation& operation) const;
   int64_t MeanOf(const Operation& operation) const;
   void Finish(int device, const Operation& operation, int64_t end);
+  void Reduce(const Operation& operation, int64_t end);
   std::string Circle(int device, const std::vector<std::vector<PlayedStep>>& steps) const;
 
   const PipelineSchedule& schedule_;
   const PipelineTimes& times_;
-  std::map<Operation, int64_t> arrived_;  // where it is needed: on its device, or on the one of the next stage
-  std::map<std::pair<int, int>, int64_t> link_free_;  // of (sender, receiver)
-  std::map<Operation, int64_t> done_;                 // on its own device
+  Times arrived_;                   // where it is needed: on its device, or on the one of the next stage
+  Times done_;                      // on its own device
+  std::vector<int64_t> link_free_;  // of each sender and receiver
+  // A: when the first holder of a stage came to it, when two devices are through with theirs, when all are.
+  std::map<int, int64_t> first_holder_;
+  std::map<std::pair<int, int>, int64_t> reduce_free_;
+  int64_t reduced_ = 0;
   int64_t messages_ = 0;
 };
 
-std::vector<Operation> Player::NeedsOf(const Operation& operation) const {
+Needs Player::NeedsOf(const Operation& operation) const {
+  Needs needs;
   Operation other = operation;
   switch (operation.kind) {
-    case Kind::kForward: other.stage -= 1; return other.stage < 0 ? std::vector<Operation>() : std::vector{other};
+    case Kind::kForward:
+      other.stage -= 1;
+      if (other.stage >= 0) needs.Add(other);
+      break;
     case Kind::kBackward:
-    case Kind::kInput: {
+    case Kind::kInput:
       other.kind = Kind::kForward;
-      std::vector<Operation> needs = {other};
+      needs.Add(other);
       if (operation.stage + 1 < schedule_.stages) {
-        needs.push_back({Kind::kInput, operation.copy, operation.stage + 1, operation.micro_batch});
+        needs.Add({Kind::kInput, operation.copy, operation.stage + 1, operation.micro_batch});
       }
-      return needs;
-    }
-    case Kind::kWeight: other.kind = Kind::kInput; return {other};
-    default: return {};
+      break;
+    case Kind::kWeight:
+      other.kind = Kind::kInput;
+      needs.Add(other);
+      break;
+    default: break;
   }
+  return needs;
 }
 
 std::optional<int64_t> Player::ReadyAt(const ScheduleStep& step, Operation& waits_for) const {
   int64_t ready = 0;
   for (const Operation* operation : {&step.first, step.second ? &*step.second : nullptr}) {
     if (operation == nullptr) continue;
-    for (const Operation& need : NeedsOf(*operation)) {
-      const auto& known = need.stage == operation->stage ? done_ : arrived_;
-      const auto found = known.find(need);
-      if (found == known.end()) {
+    const Needs needs = NeedsOf(*operation);
+    for (const Operation& need : needs.all()) {
+      const int64_t known = (need.stage == operation->stage ? done_ : arrived_)[need];
+      if (known == kUnknown) {
         waits_for = need;
         return std::nullopt;
       }
-      ready = std::max(ready, found->second);
+      ready = std::max(ready, known);
     }
   }
   return ready;
@@ -104,11 +158,28 @@ int64_t Player::MeanOf(const Operation& operation) const {
 
 int64_t Player::Duration(const ScheduleStep& step) const {
   if (!step.second) return DurationOf(step.first);
-  const int64_t measured = times_.stages[static_cast<size_t>(step.first.stage)].pair;
-  return measured > 0 ? measured : DurationOf(step.first) + DurationOf(*step.second);
+  const auto saved = [&](int stage) {
+    const StageTimes& times = times_.stages[static_cast<size_t>(stage)];
+    return times.pair > 0 ? times.forward + MeanOf({.kind = Kind::kBackward, .stage = stage}) - times.pair : 0;
+  };
+  return DurationOf(step.first) + DurationOf(*step.second) -
+         std::min(saved(step.first.stage), saved(step.second->stage));
+}
+
+// A of one holder; with the second one the exchange begins, in which each sends all to the other once.
+void Player::Reduce(const Operation& operation, int64_t end) {
+  const auto [first, is_first] = first_holder_.emplace(operation.stage, end);
+  if (is_first) return;
+  const double bytes = times_.reduce_bytes[static_cast<size_t>(operation.stage)];
+  const double seconds = times_.bytes_per_s > 0 ? bytes / times_.bytes_per_s : 0;
+  const size_t stage = static_cast<size_t>(operation.stage);
+  int64_t& free = reduce_free_[std::minmax(schedule_.place.front()[stage], schedule_.place.back()[stage])];
+  free = std::max({first->second, end, free}) + std::llround(1e9 * seconds) + 2 * times_.message_ns;
+  reduced_ = std::max(reduced_, free);
 }
 
 void Player::Finish(int device, const Operation& operation, int64_t end) {
+  if (operation.kind == Kind::kReduce && !times_.reduce_bytes.empty()) Reduce(operation, end);
   if (!IsCompute(operation.kind)) return;
   const Operation key = Key(operation);
   done_[key] = end;
@@ -119,7 +190,7 @@ void Player::Finish(int device, const Operation& operation, int64_t end) {
   const int receiver = DeviceOf(next);
   int64_t arrives = end;
   if (receiver != device) {
-    int64_t& free = link_free_[{device, receiver}];
+    int64_t& free = link_free_[static_cast<size_t>(device * schedule_.devices + receiver)];
     const int64_t begin = std::max(end, free);
     const double seconds = times_.bytes_per_s > 0 ? times_.bytes / times_.bytes_per_s : 0;
     free = begin + std::llround(1e9 * seconds);
@@ -192,6 +263,7 @@ absl::StatusOr<PlayedPipeline> Player::Play() {
     if (!steps.empty()) played.span[d] = steps.back().end - steps.front().start;
     played.makespan = std::max(played.makespan, clock[d]);
   }
+  played.makespan = std::max(played.makespan, reduced_);
   played.messages = messages_;
   return played;
 }

@@ -2,8 +2,9 @@
 //
 // A device runs its list in order. An operation starts when the device is free and its inputs have arrived: F(s) needs
 // F(s − 1); B and I(s) need F(s) and B or I(s + 1) of the same micro-batch and copy; W needs its I. Between two devices
-// a message takes latency + bytes ÷ bandwidth, one at a time for each link and direction, in the sender's order. G, R
-// and A take no time here. Pure.
+// a message takes latency + bytes ÷ bandwidth, one at a time for each link and direction, in the sender's order. A runs
+// beside what else a device does, from when both holders of a stage have come to it, one at a time for each two
+// devices; the step ends behind the last. G and R take no time here. Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +21,16 @@ namespace causeway::plan {
 struct StageTimes {
   int64_t forward = 0, input = 0, weight = 0;
   int64_t backward = 0;  // whole; 0: input + weight
-  int64_t pair = 0;      // a forward and a whole backward that overlap; 0: their sum
+  int64_t pair = 0;      // a forward and a whole backward that overlap; 0: their sum. Two stages save the lesser
 };
 
 struct PipelineTimes {
   std::vector<StageTimes> stages;
-  int64_t message_ns = 0;  // latency
-  double bytes = 0;        // of an activation or its gradient
-  double bytes_per_s = 0;  // 0: no bound
-  double jitter = 0;       // each operation takes 1 ± this, drawn by the seed
+  int64_t message_ns = 0;            // latency
+  double bytes = 0;                  // of an activation or its gradient
+  double bytes_per_s = 0;            // 0: no bound
+  std::vector<double> reduce_bytes;  // of each stage's gradients, between two copies; empty: A takes no time
+  double jitter = 0;                 // each operation takes 1 ± this, drawn by the seed
   uint64_t seed = 0;
 };
 

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ctl/grid_command.h"
 #include "plan/pipeline_generators.h"
 
 namespace causeway::ctl {
@@ -34,6 +36,29 @@ TEST(PipelineCommand, LatencyLengthensAStep) {
   const auto schedule = plan::Generate("1f1b", {.devices = 2, .micro_batches = 2});
   EXPECT_EQ(json::parse(*PipelineJson("1f1b", *schedule, 0))["makespan"], "9");
   EXPECT_EQ(json::parse(*PipelineJson("1f1b", *schedule, 0.25))["makespan"], "19/2");
+}
+
+TEST(GridCommand, TheBestFiveTheBestWithoutTensorParallelismAndWhyAreShown) {
+  std::vector<plan::GridRow> rows;
+  for (int i = 0; i < 6; ++i) {
+    rows.push_back({.tensor = i == 5 ? 1 : 2,
+                    .pipeline = 4,
+                    .data = 1,
+                    .sequences = 1,
+                    .micro_batches = 8,
+                    .compute_s = 0.2,
+                    .bubble_s = 0.05 + 0.01 * i});
+  }
+  const std::string text = GridText({.ranks = 8, .batch = 8}, rows);
+  EXPECT_NE(text.find("8 ranks, 8 sequences a step; milliseconds, 6 cuts fit"), std::string::npos) << text;
+  EXPECT_NE(text.find("without tensor parallelism"), std::string::npos) << text;
+  EXPECT_NE(text.find("2 × 4 × 1, micro-batches of 1: 3.8 % less than 2 × 4 × 1, micro-batches of 1: 10.000 ms less in "
+                      "the bubble"),
+            std::string::npos)
+      << text;
+  const std::string lines = GridJson(rows);
+  EXPECT_EQ(std::ranges::count(lines, '\n'), 5);
+  EXPECT_EQ(json::parse(lines.substr(0, lines.find('\n')))["bubble_share"], 3.0 / 11);
 }
 
 }  // namespace

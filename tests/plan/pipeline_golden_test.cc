@@ -138,6 +138,43 @@ TEST(PipelineFormulas, ZeroPpGathersThreeTimesAUnitAndChunk) {
   }
 }
 
+TEST(PipelineTime, APairTakesItsOwnTimeAndOfTwoStagesSavesTheLesser) {
+  const PipelineSchedule schedule{
+      .devices = 1,
+      .micro_batches = 2,
+      .stages = 2,
+      .place = {{0, 0}},
+      .lists = {{{{.stage = 0}, {}},
+                 {{.stage = 1}, {}},
+                 {{.stage = 0, .micro_batch = 1}, Operation{OperationKind::kBackward, 0, 1}},
+                 {{.stage = 1, .micro_batch = 1}, Operation{OperationKind::kBackward, 0, 0}},
+                 {{OperationKind::kBackward, 0, 1, 1}, {}},
+                 {{OperationKind::kBackward, 0, 0, 1}, {}}}}};
+  PipelineTimes times{.stages = {{.forward = 10, .input = 10, .weight = 10, .pair = 25},
+                                 {.forward = 30, .input = 30, .weight = 30, .pair = 70}}};
+  const auto played = Play(schedule, times);
+  ASSERT_TRUE(played.ok()) << played.status();
+  EXPECT_EQ(played->makespan, 2 * (30 + 90) - 2 * 5);  // 5 of the pairs of stage 0, 20 of those of stage 1
+}
+
+// Both come to it at 9; each sends 1,000 bytes at a byte a nanosecond, there and back with a latency of 5 each.
+TEST(PipelineTime, AnAllReduceBetweenCopiesRunsBesideAndEndsTheStep) {
+  const Operation reduce{OperationKind::kReduce, 0, 0, 0}, other{OperationKind::kReduce, 1, 0, 0};
+  const auto list = [](int copy, const Operation& last) {
+    return std::vector<ScheduleStep>{{{.copy = copy}, {}}, {{OperationKind::kBackward, copy}, {}}, {last, {}}};
+  };
+  const PipelineSchedule schedule{.devices = 2,
+                                  .micro_batches = 2,
+                                  .stages = 1,
+                                  .copies = 2,
+                                  .place = {{0}, {1}},
+                                  .lists = {list(0, reduce), list(1, other)}};
+  PipelineTimes times{.stages = {{.forward = 3, .backward = 6}}, .message_ns = 5, .bytes_per_s = 1e9};
+  EXPECT_EQ(Play(schedule, times)->makespan, 9);
+  times.reduce_bytes = {1000};
+  EXPECT_EQ(Play(schedule, times)->makespan, 9 + 1000 + 2 * 5);
+}
+
 TEST(PipelineGenerators, NumbersForWhichARuleDoesNotHoldAreRefusedWithThem) {
   const auto words = [](const std::string& name, int devices, int micro_batches) {
     return std::string(Generate(name, {.devices = devices, .micro_batches = micro_batches}).status().message());

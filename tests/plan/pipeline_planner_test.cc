@@ -68,6 +68,32 @@ TEST(PlanPipeline, MemoryThatNoneFitsIsToldWithWhatTheSmallestNeeds) {
   EXPECT_THAT(std::string(PlanPipeline(input).status().message()), HasSubstr("got 2 layers for 4 devices"));
 }
 
+TEST(PlanPipeline, MemoryCountsTheWeightsOfEveryCopy) {
+  PlannerInput input{.devices = 4, .micro_batches = 8, .costs = Costs()};
+  const auto peak = [&](const std::string& name) {
+    const std::vector<PlannedPipeline> plans = *PlanPipeline(input);
+    return std::ranges::find(plans, name, &PlannedPipeline::name)->peak_bytes;
+  };
+  const double one = peak("1f1b"), two = peak("dualpipe");
+  input.costs.layer_parameters = 1e6;
+  input.costs.parameter_bytes = 16;
+  // No cut has fewer than 12 ÷ 4 layers on some device; two copies have twice that in all.
+  EXPECT_GE(peak("1f1b") - one, 3 * 16e6);
+  EXPECT_GE(peak("dualpipe") - two, 2 * 3 * 16e6);
+}
+
+TEST(PlanPipeline, CopiesPayForTheirGradientsWhereTheLinkIsSlow) {
+  PlannerInput input{.devices = 4, .micro_batches = 8, .costs = Costs(), .bytes_per_s = 1e12};
+  const auto makespan = [&] {
+    const std::vector<PlannedPipeline> plans = *PlanPipeline(input);
+    return std::ranges::find(plans, "dualpipe", &PlannedPipeline::name)->makespan;
+  };
+  const int64_t free = makespan();
+  input.costs.layer_parameters = 1e6;
+  input.costs.gradient_bytes = 4;
+  EXPECT_GE(makespan(), free + 8'000);  // a stage of two layers at least: 8 MB at 1 TB/s are 8 µs, none of it hidden
+}
+
 TEST(PipelineCosts, AreReadAndAWrongKeyIsNamed) {
   const auto costs = ReadPipelineCosts(
       R"({"layers": 2, "layer": {"forward_us": 1.5, "input_us": 2, "weight_us": 1}, "embedding": {"forward_us": 0,
@@ -77,8 +103,10 @@ TEST(PipelineCosts, AreReadAndAWrongKeyIsNamed) {
   ASSERT_TRUE(costs.ok()) << costs.status();
   EXPECT_EQ(costs->layer.forward, 1500);
   EXPECT_EQ(costs->head.weight, 4000);
+  EXPECT_EQ(costs->layer_parameters, 0);
+  EXPECT_EQ(costs->parameter_bytes, 16);
   EXPECT_EQ(std::string(ReadPipelineCosts(R"({"layers": 0})", "c.json").status().message()),
-            "c.json: layers: expected a number from 1 on, got 0");
+            "c.json: layers: expected a number from 1 to 2000, got 0");
   EXPECT_THAT(std::string(ReadPipelineCosts("nonsense", "c.json").status().message()), HasSubstr("layers: expected"));
 }
 

@@ -71,9 +71,10 @@ struct Cell {
   }
 };
 
-Found BestGenerator(const Cell& cell) {
+Found BestGenerator(const Cell& cell, const std::string& of = "") {
   Found best;
   for (const std::string& name : GeneratorNames()) {
+    if (!of.empty() && name != of) continue;
     const auto schedule = Generate(name, {.devices = cell.devices, .micro_batches = cell.micro_batches});
     if (!schedule.ok() || schedule->copies > 1 || name == "zeropp") continue;  // one copy of the weights, all there
     if (!CheckPipeline(*schedule, {.cap = cell.CapOf(schedule->stages)}).ok()) continue;
@@ -109,7 +110,6 @@ TEST(PipelineSearch, SearchedIsNeverLongerThanTheBestGeneratorAndShorterWhereLat
     for (const int n : {devices, 2 * devices, 4 * devices}) {
       for (const int64_t latency : {0, 250}) {
         for (const bool slow_head : {false, true}) {
-          const Found uncapped = BestGenerator({devices, n, latency, slow_head, 1000});
           for (const double cap : {0.5, 1.0, 2.0}) {
             const Cell cell{devices, n, latency, slow_head, cap};
             const Found generator = BestGenerator(cell), searched = BestSearched(cell, generator);
@@ -119,14 +119,18 @@ TEST(PipelineSearch, SearchedIsNeverLongerThanTheBestGeneratorAndShorterWhereLat
                         static_cast<long>(searched.makespan));
             ASSERT_TRUE(searched.ok());
             EXPECT_EQ(generator.ok(), cap >= 1);  // below 1F1B's cap none of them fits
-            if (!generator.ok()) continue;
+            if (!generator.ok()) {
+              const Found whole = BestGenerator({devices, n, latency, slow_head, 1000}, "1f1b");
+              std::printf("  searched ÷ 1F1B without the cap: %.3f\n",
+                          static_cast<double>(searched.makespan) / static_cast<double>(whole.makespan));
+              continue;
+            }
             EXPECT_LE(searched.makespan, generator.makespan);
             if (searched.makespan == generator.makespan) continue;
             shorter_with_latency += latency > 0;
             shorter_at_cap += cap == 1;
             shorter_with_head += slow_head;
           }
-          EXPECT_TRUE(uncapped.ok());
         }
       }
     }

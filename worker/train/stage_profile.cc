@@ -17,6 +17,8 @@
 namespace causeway::worker {
 namespace {
 
+constexpr int64_t kValueBytes = sizeof(float);
+
 std::vector<float> Values(int64_t count, uint64_t seed) {
   std::vector<float> values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -129,6 +131,13 @@ int64_t BytesOf(const BlockActivations& a) {
   return static_cast<int64_t>(values * sizeof(float));
 }
 
+double LayerParameters(const core::LlamaConfig& config) {
+  const core::Manifest manifest = core::LlamaManifest(config);
+  double all = 0;
+  for (int i = 0; i < kBlockTensors; ++i) all += static_cast<double>(manifest[static_cast<size_t>(1 + i)].NumValues());
+  return all;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ProfileStages(const core::RunConfig& config, int passes) {
@@ -141,12 +150,16 @@ absl::StatusOr<std::string> ProfileStages(const core::RunConfig& config, int pas
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<int32_t>(core::SplitMix64(i) % static_cast<uint64_t>(config.llama.vocab_size));
   }
+  const int64_t table = config.llama.vocab_size * config.llama.hidden_size;
   return absl::StrFormat(
-      "{\"layers\": %d, \"layer\": %s,\n \"embedding\": %s,\n \"head\": %s,\n \"layer_bytes\": %d, \"message_bytes\": "
-      "%d}",
+      "{\"layers\": %d, \"layer\": %s,\n \"embedding\": %s,\n \"head\": %s,\n \"layer_bytes\": %d, "
+      "\"message_bytes\": %d, \"sequences\": %d, \"heads\": %d,\n \"layer_parameters\": %.0f, "
+      "\"embedding_parameters\": %d, \"head_parameters\": %d, \"parameter_bytes\": %d, \"gradient_bytes\": %d}",
       config.llama.num_hidden_layers, ProfileBlock(config.llama, shape, passes).Json(),
       ProfileEmbedding(config.llama, tokens, passes).Json(), ProfileHead(config.llama, shape, tokens, passes).Json(),
-      BytesOf(BlockActivations(shape)), shape.rows() * shape.hidden * static_cast<int64_t>(sizeof(float)));
+      BytesOf(BlockActivations(shape)), shape.rows() * shape.hidden * kValueBytes, batch,
+      config.llama.num_key_value_heads, LayerParameters(config.llama), table, table + config.llama.hidden_size,
+      config.inner.optimizer == core::InnerOptimizerKind::kSgd ? 2 * kValueBytes : 4 * kValueBytes, kValueBytes);
 }
 
 absl::StatusOr<std::string> ProfileRunYaml(const std::string& path) {

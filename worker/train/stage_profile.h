@@ -13,8 +13,7 @@
 
 namespace causeway::worker {
 
-// {"layers": …, "layer": {"forward_us": …, "input_us": …, "weight_us": …}, "embedding": …, "head": …, "layer_bytes": …,
-// "message_bytes": …}. INVALID_ARGUMENT: a run of another kind of model.
+// The object of plan/pipeline_costs.h. INVALID_ARGUMENT: a run of another kind of model.
 absl::StatusOr<std::string> ProfileStages(const core::RunConfig& config, int passes = 25);
 absl::StatusOr<std::string> ProfileRunYaml(const std::string& path);  // and its errors
 

@@ -1,0 +1,46 @@
+// Costs of the parts of a model: measured by causeway-worker --profile_stages, or written by a person.
+//
+//   {"layers": 16,
+//    "layer":     {"forward_us": 1000, "input_us": 1100, "weight_us": 900},      of one micro-batch
+//    "embedding": {…}, "head": {…},
+//    "layer_bytes": 76e6,            that a layer keeps of a micro-batch from F to W
+//    "message_bytes": 16e6,          an activation between stages, or its gradient
+//    "sequences": 1, "heads": 8,     of a micro-batch; tensor-parallel ranks divide the heads (of keys, where they are
+//    fewer) "layer_parameters": 7.1e6, "embedding_parameters": …, "head_parameters": …, "parameter_bytes": 16, that a
+//    parameter takes on a device: weight, gradient and what the optimizer keeps "gradient_bytes": 4}            that a
+//    parameter's gradient takes between ranks
+//
+// A part may have "pair_us": its forward and its whole backward, overlapping; else their sum. Keys about parameters
+// may be left out where ranks hold no more than stages: then weights take no memory. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/pipeline_file.h"
+#include "plan/pipeline_time.h"
+
+namespace causeway::plan {
+
+struct PipelineCosts {
+  int layers = 0;
+  StageTimes layer, embedding, head;
+  double layer_bytes = 0;
+  double message_bytes = 0;
+  int sequences = 0, heads = 0;  // 0: not said
+  double layer_parameters = 0, embedding_parameters = 0, head_parameters = 0;
+  double parameter_bytes = 0, gradient_bytes = 0;
+};
+
+// INVALID_ARGUMENT names the key.
+absl::StatusOr<PipelineCosts> ReadPipelineCosts(const std::string& json, const std::string& name);
+
+// The layers of each stage, in order, so that the longest stage (all of F, I and W) is the shortest there can be.
+// INVALID_ARGUMENT: fewer layers than stages.
+absl::StatusOr<std::vector<StageLayers>> SplitLayers(const PipelineCosts& costs, int stages);
+
+StageTimes TimesOfStage(const PipelineCosts& costs, const StageLayers& stage);
+double ParametersOfStage(const PipelineCosts& costs, const StageLayers& stage);
+
+}  // namespace causeway::plan
