@@ -13,8 +13,8 @@
 #include "ctl/codec_bench.h"
 #include "ctl/history_text.h"
 #include "ctl/pipeline_command.h"
-#include "ctl/plan_command.h"
 #include "ctl/program.h"
+#include "ctl/round_command.h"
 #include "ctl/status_text.h"
 #include "formats/codec_advice.h"
 #include "formats/model_export.h"
@@ -225,7 +225,7 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (arguments.size() > 1 && !plans_round)
     return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
   if (command == "codec-bench") return CodecBench();
-  if (command == "plan") return RunPlanCommand(absl::GetFlag(FLAGS_json), ExternalModel);
+  if (command == "plan") return RunRoundCommand(absl::GetFlag(FLAGS_json), ExternalModel);
   ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());
   Client& client = clients.front();
   if (command == "status") return ShowStatus(client);

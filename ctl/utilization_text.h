@@ -1,4 +1,4 @@
-// Table 4 of arXiv 2501.18512 as ctl/utilization_model.h computes it, for people and for scripts.
+// Table 4 of arXiv 2501.18512 as plan/utilization_model.h computes it, for people and for scripts.
 #pragma once
 
 #include <string>

@@ -1,14 +1,15 @@
 // Costs of the parts of a model: measured by causeway-worker --profile_stages, or written by a person.
 //
 //   {"layers": 16,
-//    "layer":     {"forward_us": 1000, "input_us": 1100, "weight_us": 900},      of one micro-batch
+//    "layer": {"forward_us": 1000, "input_us": 1100, "weight_us": 900},       a micro-batch's
 //    "embedding": {…}, "head": {…},
-//    "layer_bytes": 76e6,            that a layer keeps of a micro-batch from F to W
-//    "message_bytes": 16e6,          an activation between stages, or its gradient
-//    "sequences": 1, "heads": 8,     of a micro-batch; tensor-parallel ranks divide the heads (of keys, where they are
-//    fewer) "layer_parameters": 7.1e6, "embedding_parameters": …, "head_parameters": …, "parameter_bytes": 16, that a
-//    parameter takes on a device: weight, gradient and what the optimizer keeps "gradient_bytes": 4}            that a
-//    parameter's gradient takes between ranks
+//    "layer_bytes": 76e6,          that a layer keeps of a micro-batch from F to W
+//    "message_bytes": 16e6,        an activation between stages, or its gradient
+//    "sequences": 1,               of a micro-batch
+//    "heads": 8,                   which tensor-parallel ranks divide: those of keys
+//    "layer_parameters": 7.1e6, "embedding_parameters": …, "head_parameters": …,
+//    "parameter_bytes": 16,        a parameter on a device, with its gradient and what the optimizer keeps
+//    "gradient_bytes": 4}          a parameter's gradient between ranks
 //
 // A part may have "pair_us": its forward and its whole backward, overlapping; else their sum. Keys about parameters
 // may be left out where ranks hold no more than stages: then weights take no memory. Pure.

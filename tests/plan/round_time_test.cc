@@ -1,10 +1,10 @@
-#include "core/round_time.h"
+#include "plan/round_time.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-namespace causeway::core {
+namespace causeway::plan {
 namespace {
 
 constexpr double kMbit = 1e6 / 8;  // bytes/s
@@ -191,4 +191,4 @@ TEST(RoundTime, TheLeastRateIsWhereTheUtilizationIsReached) {
 }
 
 }  // namespace
-}  // namespace causeway::core
+}  // namespace causeway::plan

@@ -1,7 +1,7 @@
 // causewayctl plan: what a run will do to its links before it is started.
 //
 //   run.yaml ─► fragment map, chunks of each leg ─┐
-//   links, step time, number of sites ────────────┴─► core::PredictRound ─► Plan ─► text, JSON (ctl/plan_text.h)
+//   links, step time, number of sites ────────────┴─► PredictRound ─► RoundPlan ─► text, JSON (ctl/round_text.h)
 //
 // Bytes are exact: those of the chunks that a site sends and gets. Times are predictions. Thread-safe.
 #pragma once
@@ -12,28 +12,28 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "core/round_time.h"
 #include "core/run_config.h"
+#include "plan/round_time.h"
 
-namespace causeway::ctl {
+namespace causeway::plan {
 
 // What a plan needs beside the config. Rates are those of the wire.
-struct PlanSetting {
+struct RoundSetting {
   int sites = 1;
   double step_s = 0;
   double round_trip_s = 0;
-  core::LinkRate site_link, hub_link;
-  double payload_share = core::kPayloadShare;
+  LinkRate site_link, hub_link;
+  double payload_share = kPayloadShare;
   double codec_s_per_value = 0;
   double merge_s_per_value = 0;
   core::Manifest manifest;  // of a run whose sites bring the model
 };
 
-struct Plan {
+struct RoundPlan {
   core::RunConfig config;
-  PlanSetting setting;
-  core::RoundTimeInput input;
-  core::RoundTime round;
+  RoundSetting setting;
+  RoundTimeInput input;
+  RoundTime round;
   int64_t parameters = 0;
   // Of the coordinator: parameters with momentum (and residual), contributions that it holds at once, all else.
   double state_bytes = 0, contributions_bytes = 0, other_bytes = 0;
@@ -48,7 +48,7 @@ struct Plan {
 inline constexpr double kPlannedUtilization = 0.99;
 
 // INVALID_ARGUMENT if the config's fragments do not fit its model.
-absl::StatusOr<Plan> MakePlan(const core::RunConfig& config, const PlanSetting& setting);
+absl::StatusOr<RoundPlan> MakeRoundPlan(const core::RunConfig& config, const RoundSetting& setting);
 
 // One row of a sweep: the config with another H and codec on both legs.
 struct SweepRow {
@@ -65,6 +65,6 @@ struct SweepRow {
 inline constexpr int64_t kSweepDelays[] = {0, 1, 5};
 
 // H: a half, one, two and four times the config's, as far as fragments fit; codecs: those that both legs take.
-absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, const PlanSetting& setting);
+absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, const RoundSetting& setting);
 
-}  // namespace causeway::ctl
+}  // namespace causeway::plan

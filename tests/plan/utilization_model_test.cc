@@ -1,4 +1,4 @@
-#include "ctl/utilization_model.h"
+#include "plan/utilization_model.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "tests/folders.h"
 
-namespace causeway::ctl {
+namespace causeway::plan {
 namespace {
 
 struct PublishedRow {
@@ -19,7 +19,7 @@ struct PublishedRow {
 };
 
 std::vector<PublishedRow> ReadTable4() {
-  std::ifstream file(InSource("tests/ctl/data/streaming_diloco_table4.csv"));
+  std::ifstream file(InSource("tests/plan/data/streaming_diloco_table4.csv"));
   std::vector<PublishedRow> rows;
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line[0] == '#' || line.starts_with("model,")) continue;
@@ -106,4 +106,4 @@ TEST(UtilizationModel, BandwidthIsPrintedAsInThePaper) {
 }
 
 }  // namespace
-}  // namespace causeway::ctl
+}  // namespace causeway::plan

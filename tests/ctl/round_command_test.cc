@@ -1,4 +1,4 @@
-#include "ctl/plan_command.h"
+#include "ctl/round_command.h"
 
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
@@ -35,9 +35,9 @@ using testing::HasSubstr;
 
 absl::StatusOr<core::Manifest> NoModel(const core::RunId&) { return absl::FailedPreconditionError("no site yet"); }
 
-class PlanCommand : public testing::Test {
+class RoundCommand : public testing::Test {
  protected:
-  PlanCommand() {
+  RoundCommand() {
     absl::SetFlag(&FLAGS_config, InSource("deploy/run.yaml"));
     absl::SetFlag(&FLAGS_link_mbit, 100);
     absl::SetFlag(&FLAGS_rtt_ms, 50);
@@ -46,14 +46,14 @@ class PlanCommand : public testing::Test {
   }
 
   void ExpectRefused(const std::string& part) {
-    const absl::Status status = RunPlanCommand(false, NoModel);
+    const absl::Status status = RunRoundCommand(false, NoModel);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
 
   std::string Output(bool json) {
     testing::internal::CaptureStdout();
-    const absl::Status status = RunPlanCommand(json, NoModel);
+    const absl::Status status = RunRoundCommand(json, NoModel);
     EXPECT_TRUE(status.ok()) << status;
     return testing::internal::GetCapturedStdout();
   }
@@ -61,13 +61,13 @@ class PlanCommand : public testing::Test {
   absl::FlagSaver saver_;
 };
 
-TEST_F(PlanCommand, ExternalModelIsThatOfTheRun) {
+TEST_F(RoundCommand, ExternalModelIsThatOfTheRun) {
   const TemporaryFolder folder;
   folder.Write("run.yaml", "run_id: any\nmodel: {kind: external}\nsync: {num_fragments: 2}\n");
   absl::SetFlag(&FLAGS_config, folder / "run.yaml");
-  EXPECT_EQ(RunPlanCommand(false, NoModel).message(), "no site yet");
+  EXPECT_EQ(RunRoundCommand(false, NoModel).message(), "no site yet");
   testing::internal::CaptureStdout();
-  const absl::Status status = RunPlanCommand(true, [](const core::RunId& run_id) -> absl::StatusOr<core::Manifest> {
+  const absl::Status status = RunRoundCommand(true, [](const core::RunId& run_id) -> absl::StatusOr<core::Manifest> {
     EXPECT_EQ(run_id, "any");
     return core::Manifest{{.name = "embed", .shape = {1000}},
                           {.name = "base", .shape = {1000}, .layer = 0, .frozen = true},
@@ -78,14 +78,14 @@ TEST_F(PlanCommand, ExternalModelIsThatOfTheRun) {
   EXPECT_EQ(json["parameters"], 1100);
 }
 
-TEST_F(PlanCommand, TheExampleOfRunYamlCanBePlanned) {
+TEST_F(RoundCommand, TheExampleOfRunYamlCanBePlanned) {
   const auto json = nlohmann::json::parse(Output(true));
   EXPECT_EQ(json["sync_every"], 20);
   EXPECT_EQ(json["up"]["codec"], "int4");
   EXPECT_TRUE(json["hub_mbit"].is_null());  // unlimited
 }
 
-TEST_F(PlanCommand, FlagsOverrideTheConfig) {
+TEST_F(RoundCommand, FlagsOverrideTheConfig) {
   absl::SetFlag(&FLAGS_codec, "rotated_sign");
   absl::SetFlag(&FLAGS_fragment_sync_delay, "7");
   const auto json = nlohmann::json::parse(Output(true));
@@ -93,7 +93,7 @@ TEST_F(PlanCommand, FlagsOverrideTheConfig) {
   EXPECT_EQ(json["fragment_sync_delay"], 7);
 }
 
-TEST_F(PlanCommand, ABadFlagIsNamedWithWhatWasExpectedAndWhatCame) {
+TEST_F(RoundCommand, ABadFlagIsNamedWithWhatWasExpectedAndWhatCame) {
   absl::SetFlag(&FLAGS_link_mbit, -1);
   ExpectRefused("--link_mbit: expected a number above 0, got -1");
   absl::SetFlag(&FLAGS_link_mbit, std::nullopt);
@@ -113,7 +113,7 @@ TEST_F(PlanCommand, ABadFlagIsNamedWithWhatWasExpectedAndWhatCame) {
   ExpectRefused("got 'soon'");
 }
 
-TEST_F(PlanCommand, Table4HasSeventyFiveCells) {
+TEST_F(RoundCommand, Table4HasSeventyFiveCells) {
   absl::SetFlag(&FLAGS_table4, true);
   const std::string lines = Output(true);
   int cells = 0;
@@ -129,7 +129,7 @@ TEST_F(PlanCommand, Table4HasSeventyFiveCells) {
   EXPECT_THAT(Output(false), HasSubstr("streaming-overlap-fp4"));
 }
 
-TEST_F(PlanCommand, ThePapersModelAnswersOneCase) {
+TEST_F(RoundCommand, ThePapersModelAnswersOneCase) {
   absl::SetFlag(&FLAGS_utilization_model, "paper");
   absl::SetFlag(&FLAGS_parameters, 1e9);
   absl::SetFlag(&FLAGS_layers, 24);

@@ -1,4 +1,4 @@
-#include "ctl/plan.h"
+#include "plan/round_plan.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "core/fragment_map.h"
 #include "core/model_manifest.h"
 
-namespace causeway::ctl {
+namespace causeway::plan {
 namespace {
 
 // docs/performance.md, "Coordinator": W, v, and with feedback on the way back ē; contributions with what the heap adds;
@@ -27,21 +27,21 @@ constexpr core::CodecId kSweptCodecs[] = {core::CodecId::kFloat32,    core::Code
                                           core::CodecId::kInt8,       core::CodecId::kInt4,
                                           core::CodecId::kRotatedLm2, core::CodecId::kRotatedSign};
 
-absl::StatusOr<core::RoundTimeInput> InputOf(const core::RunConfig& config, const PlanSetting& setting) {
+absl::StatusOr<RoundTimeInput> InputOf(const core::RunConfig& config, const RoundSetting& setting) {
   const bool external = config.model_kind == core::ModelKind::kExternal;
   const core::Manifest manifest = external ? setting.manifest : core::ModelManifest(config);
   ASSIGN_OR_RETURN(const core::FragmentMap map, core::BuildFragmentMap(manifest, config.sync));
-  core::RoundTimeInput input{.sites = setting.sites,
-                             .sync_every = config.sync.sync_every,
-                             .offsets = config.sync.fragment_offsets,
-                             .waits = config.sync.mode == core::SyncMode::kSynchronous,
-                             .step_s = setting.step_s,
-                             .site_link = setting.site_link,
-                             .hub_link = setting.hub_link,
-                             .payload_share = setting.payload_share,
-                             .round_trip_s = setting.round_trip_s,
-                             .codec_s_per_value = setting.codec_s_per_value,
-                             .merge_s_per_value = setting.merge_s_per_value};
+  RoundTimeInput input{.sites = setting.sites,
+                       .sync_every = config.sync.sync_every,
+                       .offsets = config.sync.fragment_offsets,
+                       .waits = config.sync.mode == core::SyncMode::kSynchronous,
+                       .step_s = setting.step_s,
+                       .site_link = setting.site_link,
+                       .hub_link = setting.hub_link,
+                       .payload_share = setting.payload_share,
+                       .round_trip_s = setting.round_trip_s,
+                       .codec_s_per_value = setting.codec_s_per_value,
+                       .merge_s_per_value = setting.merge_s_per_value};
   if (!config.sync.auto_delay()) input.delay = config.sync.fragment_sync_delay;
   for (const core::Fragment& fragment : map.fragments()) {
     input.fragments.push_back({fragment.parameters, codecs::EncodedBytes(fragment, codecs::UpLeg(config)),
@@ -55,7 +55,7 @@ struct BusyLink {
   double busy_s;
 };
 
-BusyLink BusiestLink(const core::RoundTime& round) {
+BusyLink BusiestLink(const RoundTime& round) {
   const BusyLink links[] = {{"a site's link, upwards", round.site_up_busy_s},
                             {"a site's link, downwards", round.site_down_busy_s},
                             {"the coordinator's link, inwards", round.hub_in_busy_s},
@@ -63,7 +63,7 @@ BusyLink BusiestLink(const core::RoundTime& round) {
   return *std::ranges::max_element(links, {}, &BusyLink::busy_s);
 }
 
-std::string QuorumBottleneck(const core::RoundTime& round) {
+std::string QuorumBottleneck(const RoundTime& round) {
   if (round.sent_share > 1 - kNegligible) return "none: nobody waits in quorum mode, and every send goes out.";
   return absl::StrFormat(
       "%s. Nobody waits in quorum mode, but only %.0f %% of the sends go out; what the others would have carried is in "
@@ -71,9 +71,9 @@ std::string QuorumBottleneck(const core::RoundTime& round) {
       BusiestLink(round).name, 100 * round.sent_share);
 }
 
-std::string Bottleneck(const core::RoundTimeInput& input, const core::RoundTime& round) {
+std::string Bottleneck(const RoundTimeInput& input, const RoundTime& round) {
   if (!input.waits) return QuorumBottleneck(round);
-  const auto tightest = std::ranges::min_element(round.fragments, {}, &core::FragmentTime::slack_s);
+  const auto tightest = std::ranges::min_element(round.fragments, {}, &FragmentTime::slack_s);
   if (round.stall_s < kNegligible * round.round_s) {
     return absl::StrFormat("none: every update is there when it is due, the latest %.3f s before.",
                            std::max(0.0, tightest->slack_s));
@@ -86,42 +86,42 @@ std::string Bottleneck(const core::RoundTimeInput& input, const core::RoundTime&
         busiest.name, busiest.busy_s, round.compute_s);
   }
   const double overlap_s = static_cast<double>(round.delay) * input.step_s;
-  const auto longest = std::ranges::max_element(round.fragments, {}, &core::FragmentTime::in_flight_s);
+  const auto longest = std::ranges::max_element(round.fragments, {}, &FragmentTime::in_flight_s);
   std::string text = absl::StrFormat(
       "the overlap: fragment_sync_delay %d gives an update %.3f s, and it takes up to %.3f s from send to ready.",
       round.delay, overlap_s, longest->in_flight_s);
-  core::RoundTimeInput other = input;
-  other.delay = core::LeastDelay(input);
+  RoundTimeInput other = input;
+  other.delay = LeastDelay(input);
   if (*other.delay == round.delay) {
     absl::StrAppend(&text, " No larger delay helps; more fragments or fewer bits a value would.");
   } else {
     absl::StrAppend(&text, absl::StrFormat(" With %d the utilization would be %.3f.", *other.delay,
-                                           core::PredictRound(other).utilization));
+                                           PredictRound(other).utilization));
   }
   return text;
 }
 
 // The least rate of the coordinator's link that costs the run (next to) nothing.
-std::optional<double> HubRate(core::RoundTimeInput input) {
+std::optional<double> HubRate(RoundTimeInput input) {
   input.waits = true;
   input.hub_link = {};
   if (!input.delay.has_value()) input.delay = input.sync_every - 1;
-  const double best = core::PredictRound(input).utilization;
-  return core::LeastRate(input, core::PlannedLink::kHub, best - kHubUnnoticed);
+  const double best = PredictRound(input).utilization;
+  return LeastRate(input, PlannedLink::kHub, best - kHubUnnoticed);
 }
 
-std::optional<double> SiteRate(core::RoundTimeInput input) {
+std::optional<double> SiteRate(RoundTimeInput input) {
   input.waits = true;
-  return core::LeastRate(input, core::PlannedLink::kSite, kPlannedUtilization);
+  return LeastRate(input, PlannedLink::kSite, kPlannedUtilization);
 }
 
 }  // namespace
 
-absl::StatusOr<Plan> MakePlan(const core::RunConfig& config, const PlanSetting& setting) {
-  Plan plan{.config = config, .setting = setting};
+absl::StatusOr<RoundPlan> MakeRoundPlan(const core::RunConfig& config, const RoundSetting& setting) {
+  RoundPlan plan{.config = config, .setting = setting};
   ASSIGN_OR_RETURN(plan.input, InputOf(config, setting));
-  plan.round = core::PredictRound(plan.input);
-  for (const core::FragmentTraffic& fragment : plan.input.fragments) plan.parameters += fragment.parameters;
+  plan.round = PredictRound(plan.input);
+  for (const FragmentTraffic& fragment : plan.input.fragments) plan.parameters += fragment.parameters;
   const bool residual = config.codec.feedback_down != 0;
   plan.state_bytes =
       static_cast<double>(plan.parameters) * (kStateBytesPerParameter + (residual ? kResidualBytesPerParameter : 0));
@@ -133,7 +133,7 @@ absl::StatusOr<Plan> MakePlan(const core::RunConfig& config, const PlanSetting& 
   return plan;
 }
 
-absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, const PlanSetting& setting) {
+absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, const RoundSetting& setting) {
   const int64_t given = config.sync.sync_every;
   std::vector<SweepRow> rows;
   for (int64_t sync_every : {given / 2, given, 2 * given, 4 * given}) {
@@ -145,8 +145,8 @@ absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, c
       for (core::Step& offset : swept.sync.fragment_offsets) offset = offset * sync_every / given;
       swept.sync.fragment_sync_delay = core::kAutoDelay;
       swept.codec.up = swept.codec.down = codec;
-      ASSIGN_OR_RETURN(core::RoundTimeInput input, InputOf(swept, setting));
-      const core::RoundTime best = core::PredictRound(input);
+      ASSIGN_OR_RETURN(RoundTimeInput input, InputOf(swept, setting));
+      const RoundTime best = PredictRound(input);
       SweepRow row{.sync_every = sync_every, .codec = codec, .least_delay = best.delay};
       row.bytes = std::max(best.up_bytes, best.down_bytes);
       row.site_bytes_per_s = row.bytes / best.compute_s;
@@ -157,7 +157,7 @@ absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, c
           continue;
         }
         input.delay = delay;
-        row.utilization.push_back(core::PredictRound(input).utilization);
+        row.utilization.push_back(PredictRound(input).utilization);
       }
       row.best_utilization = best.utilization;
       rows.push_back(std::move(row));
@@ -166,4 +166,4 @@ absl::StatusOr<std::vector<SweepRow>> MakeSweep(const core::RunConfig& config, c
   return rows;
 }
 
-}  // namespace causeway::ctl
+}  // namespace causeway::plan

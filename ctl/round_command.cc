@@ -1,4 +1,4 @@
-#include "ctl/plan_command.h"
+#include "ctl/round_command.h"
 
 #include <cmath>
 #include <cstdio>
@@ -12,11 +12,11 @@
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/limits.h"
-#include "ctl/plan.h"
-#include "ctl/plan_text.h"
-#include "ctl/utilization_model.h"
+#include "ctl/round_text.h"
 #include "ctl/utilization_text.h"
 #include "formats/run_yaml.h"
+#include "plan/round_plan.h"
+#include "plan/utilization_model.h"
 
 ABSL_FLAG(std::string, config, "", "plan: the run.yaml");
 ABSL_FLAG(std::optional<double>, link_mbit, std::nullopt, "plan: Mbit/s of a site's link, each direction");
@@ -28,7 +28,7 @@ ABSL_FLAG(std::optional<double>, step_ms, std::nullopt,
 ABSL_FLAG(std::optional<int>, sites, std::nullopt, "plan: how many sites take part");
 ABSL_FLAG(std::string, codec, "", "plan: on both legs, instead of the config's");
 ABSL_FLAG(std::string, fragment_sync_delay, "", "plan: steps or auto, instead of the config's");
-ABSL_FLAG(double, payload_share, causeway::core::kPayloadShare, "plan: what headers leave of a link's rate");
+ABSL_FLAG(double, payload_share, causeway::plan::kPayloadShare, "plan: what headers leave of a link's rate");
 ABSL_FLAG(double, codec_ns, 1, "plan: nanoseconds per value to encode, and again to decode and step, at a site");
 ABSL_FLAG(double, merge_ns, 2, "plan: nanoseconds per value to merge all sites' contributions");
 ABSL_FLAG(bool, sweep, false, "plan: a table over sync_every, codecs and fragment_sync_delay");
@@ -105,8 +105,8 @@ absl::StatusOr<core::RunConfig> ReadConfig() {
   return formats::ParseRunConfig(formats::SerializeRunConfig(config));
 }
 
-absl::StatusOr<PlanSetting> ReadSetting(const core::RunConfig& config) {
-  PlanSetting setting;
+absl::StatusOr<plan::RoundSetting> ReadSetting(const core::RunConfig& config) {
+  plan::RoundSetting setting;
   ASSIGN_OR_RETURN(const double link_mbit, Required("link_mbit", FLAGS_link_mbit, Bound::kAbove, 0));
   setting.site_link = {link_mbit * kBytesPerMbit, link_mbit * kBytesPerMbit};
   if (absl::GetFlag(FLAGS_hub_mbit).has_value()) {
@@ -133,57 +133,57 @@ absl::Status PrintPaperCase(bool json) {
   if (const std::string model = absl::GetFlag(FLAGS_utilization_model); model != "paper") {
     return BadFlag("utilization_model", "paper, got '", model, "'");
   }
-  UtilizationCase that;
+  plan::UtilizationCase that;
   ASSIGN_OR_RETURN(that.parameters, Required("parameters", FLAGS_parameters, Bound::kAbove, 0));
   ASSIGN_OR_RETURN(that.layers, RequiredCount("layers", FLAGS_layers, kMaxLayers));
   ASSIGN_OR_RETURN(that.step_s, Required("step_s", FLAGS_step_s, Bound::kAbove, 0));
   const std::string method = absl::GetFlag(FLAGS_method);
-  const std::optional<ReductionMethod> known = ReductionMethodFromName(method);
+  const std::optional<plan::ReductionMethod> known = plan::ReductionMethodFromName(method);
   if (!known.has_value()) {
     std::string names;
-    for (ReductionMethod one : kAllReductionMethods) {
-      absl::StrAppend(&names, names.empty() ? "" : ", ", ReductionMethodName(one));
+    for (plan::ReductionMethod one : plan::kAllReductionMethods) {
+      absl::StrAppend(&names, names.empty() ? "" : ", ", plan::ReductionMethodName(one));
     }
     return BadFlag("method", "one of ", names, ", got '", method, "'");
   }
   that.method = *known;
   that.sync_every = absl::GetFlag(FLAGS_sync_every);
-  if (const int least = LeastSyncEvery(that); that.sync_every < least || that.sync_every > kMaxSimulatedSteps) {
+  if (const int least = plan::LeastSyncEvery(that); that.sync_every < least || that.sync_every > kMaxSimulatedSteps) {
     return BadFlag("sync_every", least, " to ", kMaxSimulatedSteps, ", got ", that.sync_every);
   }
   ASSIGN_OR_RETURN(const double target, ShareFlag("target", FLAGS_target));
-  const std::optional<double> gbit = LeastBandwidthGbit(that, target);
+  const std::optional<double> gbit = plan::LeastBandwidthGbit(that, target);
   if (json) {
     std::printf("{\"gbit_per_s\": %s, \"utilization\": %g}\n",
                 gbit.has_value() ? absl::StrFormat("%.9g", *gbit).c_str() : "null", target);
   } else {
     std::printf("%s Gbit/s for a compute utilization of %g\n",
-                gbit.has_value() ? PaperGbit(*gbit).c_str() : "more than 1000", target);
+                gbit.has_value() ? plan::PaperGbit(*gbit).c_str() : "more than 1000", target);
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status RunPlanCommand(bool json,
-                            const std::function<absl::StatusOr<core::Manifest>(const core::RunId&)>& external_model) {
+absl::Status RunRoundCommand(bool json,
+                             const std::function<absl::StatusOr<core::Manifest>(const core::RunId&)>& external_model) {
   if (absl::GetFlag(FLAGS_table4)) {
     std::fputs((json ? Table4Json() : Table4Text()).c_str(), stdout);
     return absl::OkStatus();
   }
   if (!absl::GetFlag(FLAGS_utilization_model).empty()) return PrintPaperCase(json);
   ASSIGN_OR_RETURN(const core::RunConfig config, ReadConfig());
-  ASSIGN_OR_RETURN(PlanSetting setting, ReadSetting(config));
+  ASSIGN_OR_RETURN(plan::RoundSetting setting, ReadSetting(config));
   if (config.model_kind == core::ModelKind::kExternal) {
     ASSIGN_OR_RETURN(setting.manifest, external_model(config.run_id));
   }
   if (absl::GetFlag(FLAGS_sweep)) {
-    ASSIGN_OR_RETURN(const std::vector<SweepRow> rows, MakeSweep(config, setting));
+    ASSIGN_OR_RETURN(const std::vector<plan::SweepRow> rows, plan::MakeSweep(config, setting));
     std::fputs((json ? SweepJson(rows) : SweepText(rows, setting)).c_str(), stdout);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const Plan plan, MakePlan(config, setting));
-  std::printf("%s", json ? (PlanJson(plan) + "\n").c_str() : PlanText(plan).c_str());
+  ASSIGN_OR_RETURN(const plan::RoundPlan plan, plan::MakeRoundPlan(config, setting));
+  std::printf("%s", json ? (RoundJson(plan) + "\n").c_str() : RoundText(plan).c_str());
   return absl::OkStatus();
 }
 

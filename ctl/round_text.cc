@@ -1,4 +1,4 @@
-#include "ctl/plan_text.h"
+#include "ctl/round_text.h"
 
 #include <algorithm>
 #include <cmath>
@@ -29,20 +29,20 @@ std::string BytesText(double bytes) {
 // "3.20 s" with digits enough that steps of milliseconds show.
 std::string SecondsText(double seconds) { return absl::StrFormat("%.4g s", seconds); }
 
-std::string LegText(const Plan& plan, core::CodecId codec, double bytes) {
+std::string LegText(const plan::RoundPlan& plan, core::CodecId codec, double bytes) {
   return absl::StrFormat("%s, %.2f bits a value", core::CodecName(codec),
                          8 * bytes / static_cast<double>(plan.parameters));
 }
 
 // Bytes that one site's full round has on a leg, sent or not.
-double LegBytes(const Plan& plan, int64_t core::FragmentTraffic::*bytes) {
+double LegBytes(const plan::RoundPlan& plan, int64_t plan::FragmentTraffic::*bytes) {
   double sum = 0;
-  for (const core::FragmentTraffic& fragment : plan.input.fragments) sum += static_cast<double>(fragment.*bytes);
+  for (const plan::FragmentTraffic& fragment : plan.input.fragments) sum += static_cast<double>(fragment.*bytes);
   return sum;
 }
 
-double LongestInFlight(const core::RoundTime& round) {
-  return std::ranges::max_element(round.fragments, {}, &core::FragmentTime::in_flight_s)->in_flight_s;
+double LongestInFlight(const plan::RoundTime& round) {
+  return std::ranges::max_element(round.fragments, {}, &plan::FragmentTime::in_flight_s)->in_flight_s;
 }
 
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -50,19 +50,20 @@ Json MbitJson(const std::optional<double>& bytes_per_s) {
   return bytes_per_s.has_value() ? Number(Mbit(*bytes_per_s)) : Json(nullptr);
 }
 
-std::string SiteNeeds(const Plan& plan) {
+std::string SiteNeeds(const plan::RoundPlan& plan) {
   if (!plan.site_bytes_per_s.has_value()) {
-    return absl::StrFormat("more than a faster link for a utilization of %.2f (see bottleneck)", kPlannedUtilization);
+    return absl::StrFormat("more than a faster link for a utilization of %.2f (see bottleneck)",
+                           plan::kPlannedUtilization);
   }
-  return absl::StrFormat("%s for a utilization of %.2f", MbitText(*plan.site_bytes_per_s), kPlannedUtilization);
+  return absl::StrFormat("%s for a utilization of %.2f", MbitText(*plan.site_bytes_per_s), plan::kPlannedUtilization);
 }
 
-std::string HubNeeds(const Plan& plan) {
+std::string HubNeeds(const plan::RoundPlan& plan) {
   return plan.hub_bytes_per_s.has_value() ? MbitText(*plan.hub_bytes_per_s) : "more than any link";
 }
 
-std::string TrafficText(const Plan& plan) {
-  const core::RoundTime& round = plan.round;
+std::string TrafficText(const plan::RoundPlan& plan) {
+  const plan::RoundTime& round = plan.round;
   const double sites = plan.setting.sites;
   std::string text = absl::StrFormat("%-22s%-18s%-18s\n", "payload", "up", "down");
   const auto row = [&](const char* name, const std::string& up, const std::string& down) {
@@ -82,8 +83,8 @@ std::string TrafficText(const Plan& plan) {
 
 }  // namespace
 
-std::string PlanText(const Plan& plan) {
-  const core::RoundTime& round = plan.round;
+std::string RoundText(const plan::RoundPlan& plan) {
+  const plan::RoundTime& round = plan.round;
   const core::SyncConfig& sync = plan.config.sync;
   std::string text = absl::StrFormat(
       "model       %.4g M parameters in %d fragments, %d sites\n"
@@ -92,8 +93,8 @@ std::string PlanText(const Plan& plan) {
       "links       a site %s, the coordinator %s, round trip %.4g ms, %.0f %% of a link is payload\n\n",
       static_cast<double>(plan.parameters) / 1e6, sync.num_fragments, plan.setting.sites, sync.sync_every, round.delay,
       sync.auto_delay() ? " (auto)" : "", plan.input.waits ? "synchronous" : "quorum",
-      LegText(plan, plan.config.codec.up, LegBytes(plan, &core::FragmentTraffic::up_bytes)),
-      LegText(plan, plan.config.codec.down, LegBytes(plan, &core::FragmentTraffic::down_bytes)),
+      LegText(plan, plan.config.codec.up, LegBytes(plan, &plan::FragmentTraffic::up_bytes)),
+      LegText(plan, plan.config.codec.down, LegBytes(plan, &plan::FragmentTraffic::down_bytes)),
       MbitText(plan.setting.site_link.up_bytes_per_s), MbitText(plan.setting.hub_link.up_bytes_per_s),
       1000 * plan.setting.round_trip_s, 100 * plan.setting.payload_share);
   absl::StrAppendFormat(&text,
@@ -115,8 +116,8 @@ std::string PlanText(const Plan& plan) {
   return text;
 }
 
-std::string PlanJson(const Plan& plan) {
-  const core::RoundTime& round = plan.round;
+std::string RoundJson(const plan::RoundPlan& plan) {
+  const plan::RoundTime& round = plan.round;
   const core::SyncConfig& sync = plan.config.sync;
   const auto leg = [](core::CodecId codec, double bytes, double mean, double peak, double site_busy, double hub_busy) {
     return Json{{"codec", core::CodecName(codec)},    {"site_bytes_per_round", bytes},
@@ -155,18 +156,18 @@ std::string PlanJson(const Plan& plan) {
   return json.dump();
 }
 
-std::string SweepText(const std::vector<SweepRow>& rows, const PlanSetting& setting) {
+std::string SweepText(const std::vector<plan::SweepRow>& rows, const plan::RoundSetting& setting) {
   std::string text = absl::StrFormat(
       "Payload of each leg where nothing stalls, and utilization by fragment_sync_delay. A site's link has %s, the "
       "coordinator's %s.\n\n%10s  %-14s%12s%14s%16s",
       MbitText(setting.site_link.up_bytes_per_s), MbitText(setting.hub_link.up_bytes_per_s), "sync_every", "codec",
       "MB a round", "site Mbit/s", "coordinator");
-  for (int64_t delay : kSweepDelays) absl::StrAppendFormat(&text, "%8s", absl::StrCat("tau=", delay));
+  for (int64_t delay : plan::kSweepDelays) absl::StrAppendFormat(&text, "%8s", absl::StrCat("tau=", delay));
   absl::StrAppendFormat(&text, "%14s\n", "auto (tau)");
-  for (const SweepRow& row : rows) {
+  for (const plan::SweepRow& row : rows) {
     absl::StrAppendFormat(&text, "%10d  %-14s%12.2f%14.2f%16.2f", row.sync_every, core::CodecName(row.codec),
                           row.bytes / 1e6, Mbit(row.site_bytes_per_s), Mbit(row.hub_bytes_per_s));
-    for (size_t i = 0; i < std::size(kSweepDelays); ++i) {
+    for (size_t i = 0; i < std::size(plan::kSweepDelays); ++i) {
       absl::StrAppendFormat(&text, "%8s",
                             row.utilization[i].has_value() ? absl::StrFormat("%.3f", *row.utilization[i]) : "-");
     }
@@ -175,12 +176,12 @@ std::string SweepText(const std::vector<SweepRow>& rows, const PlanSetting& sett
   return text;
 }
 
-std::string SweepJson(const std::vector<SweepRow>& rows) {
+std::string SweepJson(const std::vector<plan::SweepRow>& rows) {
   std::string text;
-  for (const SweepRow& row : rows) {
+  for (const plan::SweepRow& row : rows) {
     Json by_delay = Json::object();
-    for (size_t i = 0; i < std::size(kSweepDelays); ++i) {
-      if (row.utilization[i].has_value()) by_delay[absl::StrCat(kSweepDelays[i])] = *row.utilization[i];
+    for (size_t i = 0; i < std::size(plan::kSweepDelays); ++i) {
+      if (row.utilization[i].has_value()) by_delay[absl::StrCat(plan::kSweepDelays[i])] = *row.utilization[i];
     }
     const Json json = {{"sync_every", row.sync_every},
                        {"codec", core::CodecName(row.codec)},

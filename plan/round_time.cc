@@ -1,4 +1,4 @@
-#include "core/round_time.h"
+#include "plan/round_time.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 
-namespace causeway::core {
+namespace causeway::plan {
 namespace {
 
 // Rounds until queues are as long as they get, and rounds that are then averaged. A queue holds P fragments at most and
@@ -49,12 +49,12 @@ class Simulation {
   struct Event {
     int64_t step;  // after which it happens, 0 … H − 1
     bool is_apply;
-    FragmentId fragment;
+    core::FragmentId fragment;
     auto operator<=>(const Event&) const = default;
   };
 
-  void Send(FragmentId p);
-  void Apply(FragmentId p);
+  void Send(core::FragmentId p);
+  void Apply(core::FragmentId p);
 
   const RoundTimeInput& input_;
   const int64_t delay_;
@@ -71,8 +71,8 @@ class Simulation {
 Simulation::Simulation(const RoundTimeInput& input, int64_t delay)
     : input_(input), delay_(delay), sent_s_(input.fragments.size()), ready_s_(input.fragments.size()) {
   const auto num_fragments = static_cast<int>(input.fragments.size());
-  const FragmentSchedule schedule(input.sync_every, num_fragments, delay, input.offsets);
-  for (FragmentId p = 0; p < num_fragments; ++p) {
+  const core::FragmentSchedule schedule(input.sync_every, num_fragments, delay, input.offsets);
+  for (core::FragmentId p = 0; p < num_fragments; ++p) {
     events_.push_back({schedule.Offset(p), false, p});
     events_.push_back({(schedule.Offset(p) + delay) % input.sync_every, true, p});
   }
@@ -80,7 +80,7 @@ Simulation::Simulation(const RoundTimeInput& input, int64_t delay)
   times_.assign(num_fragments, {0, kUnlimited});
 }
 
-void Simulation::Send(FragmentId p) {
+void Simulation::Send(core::FragmentId p) {
   if (!input_.waits && ready_s_[p] > now_s_) {
     skipped_ += steady_;
     return;
@@ -106,7 +106,7 @@ void Simulation::Send(FragmentId p) {
   held_.push_back({hub_in_.begin_s, merged_s, up * input_.sites});
 }
 
-void Simulation::Apply(FragmentId p) {
+void Simulation::Apply(core::FragmentId p) {
   if (steady_) {
     times_[p].in_flight_s = std::max(times_[p].in_flight_s, ready_s_[p] - sent_s_[p]);
     times_[p].slack_s = std::min(times_[p].slack_s, now_s_ - ready_s_[p]);
@@ -261,4 +261,4 @@ std::optional<double> LeastRate(const RoundTimeInput& input, PlannedLink link, d
   return enough;
 }
 
-}  // namespace causeway::core
+}  // namespace causeway::plan

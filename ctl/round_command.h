@@ -1,9 +1,9 @@
 // causewayctl plan and its flags: run.yaml and flags in, text or JSON out. Only of an external model the coordinator is
 // asked, which has its tensors from the first site.
 //
-//   --config --link_mbit --rtt_ms --step_ms --sites …     ctl/plan.h            what a run will do to its links
-//   --sweep                                               ctl/plan.h            the same over H, codecs and τ
-//   --table4, --utilization_model=paper …                 ctl/utilization_model.h
+//   --config --link_mbit --rtt_ms --step_ms --sites …     plan/round_plan.h            what a run will do to its links
+//   --sweep                                               plan/round_plan.h            the same over H, codecs and τ
+//   --table4, --utilization_model=paper …                 plan/utilization_model.h
 //
 // Called from one thread.
 #pragma once
@@ -19,7 +19,7 @@ namespace causeway::ctl {
 
 // Prints to stdout. `external_model` gives the manifest of the run with this id. INVALID_ARGUMENT names the flag, what
 // was expected and what came; for files as formats::ReadRunYaml.
-absl::Status RunPlanCommand(bool json,
-                            const std::function<absl::StatusOr<core::Manifest>(const core::RunId&)>& external_model);
+absl::Status RunRoundCommand(bool json,
+                             const std::function<absl::StatusOr<core::Manifest>(const core::RunId&)>& external_model);
 
 }  // namespace causeway::ctl

@@ -20,7 +20,7 @@
 
 #include "core/schedule.h"
 
-namespace causeway::core {
+namespace causeway::plan {
 
 inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
@@ -40,12 +40,12 @@ struct FragmentTraffic {
 };
 
 struct RoundTimeInput {
-  int sites = 1;                 // M
-  int64_t sync_every = 1;        // H
-  std::vector<Step> offsets;     // t_p of each fragment; empty: spread evenly
-  std::optional<int64_t> delay;  // τ; none: the least that costs no stall, see LeastDelay
-  bool waits = true;             // APPLY waits for its update; false: quorum mode, where a SEND is skipped instead
-  double step_s = 0;             // of one inner step
+  int sites = 1;                    // M
+  int64_t sync_every = 1;           // H
+  std::vector<core::Step> offsets;  // t_p of each fragment; empty: spread evenly
+  std::optional<int64_t> delay;     // τ; none: the least that costs no stall, see LeastDelay
+  bool waits = true;                // APPLY waits for its update; false: quorum mode, where a SEND is skipped instead
+  double step_s = 0;                // of one inner step
   std::vector<FragmentTraffic> fragments;
   LinkRate site_link, hub_link;  // rates on the wire
   double payload_share = kPayloadShare;
@@ -91,4 +91,4 @@ enum class PlannedLink { kSite, kHub };
 // %; the other link stays as it is. None: no rate does.
 std::optional<double> LeastRate(const RoundTimeInput& input, PlannedLink link, double utilization);
 
-}  // namespace causeway::core
+}  // namespace causeway::plan

@@ -6,7 +6,7 @@
 //
 // Forward of layer l in step t + 1 + τ waits for its reduction of step t. Utilization counts the drain of the network
 // at the end. The model has no round trip, no coordinator, no codec time and no return leg; what was measured in the
-// field needs 1.08 to 1.92 times its bandwidth (core/round_time.h has what it leaves out). The paper does not print how
+// field needs 1.08 to 1.92 times its bandwidth (plan/round_time.h has what it leaves out). The paper does not print how
 // long it simulates and which backward comes first: 2 H steps and inputs first reproduce most of its table.
 // Pure, thread-safe.
 #pragma once
@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-namespace causeway::ctl {
+namespace causeway::plan {
 
 enum class ReductionMethod { kDataParallel, kDiloco, kStreaming, kStreamingOverlap, kStreamingOverlapFp4 };
 
@@ -61,4 +61,4 @@ inline constexpr UtilizationModelSize kTable4Models[] = {
     {"1B", 1e9, 24, 0.1}, {"10B", 1e10, 48, 0.8}, {"100B", 1e11, 108, 4.9}};
 inline constexpr double kTable4Utilizations[] = {0.50, 0.80, 0.90, 0.95, 0.99};
 
-}  // namespace causeway::ctl
+}  // namespace causeway::plan

@@ -1,4 +1,4 @@
-#include "ctl/utilization_model.h"
+#include "plan/utilization_model.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include "core/check.h"
 #include "core/schedule.h"
 
-namespace causeway::ctl {
+namespace causeway::plan {
 namespace {
 
 constexpr int kLayersPerFragment = 3;
@@ -100,4 +100,4 @@ std::optional<double> LeastBandwidthGbit(const UtilizationCase& that, double uti
 
 std::string PaperGbit(double gbit_per_s) { return absl::StrFormat("%.1f", std::round(gbit_per_s * 100) / 100); }
 
-}  // namespace causeway::ctl
+}  // namespace causeway::plan
