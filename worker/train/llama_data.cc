@@ -58,7 +58,7 @@ absl::StatusOr<Batch> LlamaData::BatchAt(core::Step t) const {
 absl::Status LlamaData::Initialize(const core::Manifest& manifest, TensorValues& parameters) {
   const core::LlamaConfig& llama = config_.llama;
   if (llama.init_from.empty()) {
-    InitializeLlama(llama, config_.seed, parameters);
+    InitializeLlama(llama, manifest, config_.seed, parameters);
     return absl::OkStatus();
   }
   if (formats::HasModel(llama.init_from)) {

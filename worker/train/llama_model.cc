@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "core/check.h"
 #include "core/model_manifest.h"
@@ -17,7 +18,11 @@ bool EndsInResidualStream(const core::TensorSpec& spec) {
 }  // namespace
 
 void InitializeLlama(const core::LlamaConfig& config, uint64_t seed, TensorValues& parameters) {
-  const core::Manifest manifest = core::LlamaManifest(config);
+  InitializeLlama(config, core::LlamaManifest(config), seed, parameters);
+}
+
+void InitializeLlama(const core::LlamaConfig& config, const core::Manifest& manifest, uint64_t seed,
+                     TensorValues& parameters) {
   for (int i = 0; i < parameters.size(); ++i) {
     if (manifest[i].kind == core::TensorKind::kNorm) {
       std::ranges::fill(parameters[i], 1.0f);
@@ -28,77 +33,35 @@ void InitializeLlama(const core::LlamaConfig& config, uint64_t seed, TensorValue
   }
 }
 
-Batch Part(const Batch& batch, int64_t index, int64_t count) {
-  const int64_t size = std::ssize(batch.tokens) / count;
-  CHECK(size * count == std::ssize(batch.tokens));
-  const auto part = [&](const std::vector<int32_t>& all) {
-    return std::vector<int32_t>(all.begin() + index * size, all.begin() + (index + 1) * size);
-  };
-  return {part(batch.tokens), part(batch.targets)};
-}
-
 LlamaModel::LlamaModel(const core::LlamaConfig& config, int64_t batch_rows, int64_t sequence, Use use)
-    : config_(config),
-      shape_(config, batch_rows, sequence),
-      rope_(sequence, RopeFrequencies(shape_.attention.head_size, config.rope_theta, config.rope_scaling)),
-      blocks_(use == Use::kTraining ? config.num_hidden_layers : 1, BlockActivations(shape_)),
-      output_(shape_.rows() * config.hidden_size),
-      normed_output_(output_.size()),
-      output_scale_(shape_.rows()),
-      probabilities_(shape_.rows() * config.vocab_size) {
-  CHECK(config.hidden_size % config.num_attention_heads == 0 && shape_.attention.head_size % 2 == 0);
-  CHECK(config.num_attention_heads % config.num_key_value_heads == 0);
+    : stage_(config, batch_rows, sequence, StageRange::Whole(config)),
+      blocks_(use == Use::kTraining ? config.num_hidden_layers : 1, BlockActivations(stage_.shape())) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    kept_.blocks.push_back(&blocks_[blocks_.size() == 1 ? 0 : layer]);
+  }
+  stage_.Prepare(kept_);
   if (use == Use::kForwardOnly) return;
-  gradients_.emplace_back(shape_);
-  dstream_.resize(output_.size());
-  dbelow_.resize(output_.size());
+  scratch_.emplace_back(stage_.shape());
+  below_.resize(kept_.output.size());
+  if (config.tie_word_embeddings) tied_head_.resize(static_cast<size_t>(config.vocab_size * config.hidden_size));
 }
 
 double LlamaModel::Forward(const Tensors& weights, const Batch& batch) {
-  const int64_t rows = shape_.rows();
-  CHECK(static_cast<int64_t>(batch.tokens.size()) == rows && batch.targets.size() == batch.tokens.size());
-  const int64_t layers = config_.num_hidden_layers;
-  Embedding(batch.tokens, shape_.hidden, weights[0].data(), block(0).input.data());
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    const BlockWeights block_weights = std::span(weights).subspan(1 + layer * kBlockTensors, kBlockTensors);
-    float* output = layer + 1 < layers ? block(layer + 1).input.data() : output_.data();
-    BlockForward(shape_, rope_, block_weights, block(layer), output);
-  }
-  RmsNorm(rows, shape_.hidden, shape_.norm_epsilon, output_.data(), weights[final_norm()].data(), normed_output_.data(),
-          output_scale_.data());
-  Linear(rows, shape_.hidden, config_.vocab_size, normed_output_.data(), weights[head()].data(), probabilities_.data());
-  return CrossEntropy(batch.targets, config_.vocab_size, probabilities_.data()) / static_cast<double>(rows);
+  return stage_.Forward(weights, batch, {}, kept_, {});
 }
 
 void LlamaModel::Backward(const Tensors& weights, const Batch& batch, const MutableTensors& gradients, float scale,
-                          const OnFinal& on_final) {
-  const auto final = [&](int tensor) {
+                          const OnFinal& on_final, bool last) {
+  CHECK(!scratch_.empty());
+  MutableTensors with_head = gradients;
+  if (!tied_head_.empty()) with_head.emplace_back(tied_head_);
+  const OnFinal final = [&](int tensor) {
+    if (tensor == 0 && last && !tied_head_.empty()) {
+      for (size_t i = 0; i < tied_head_.size(); ++i) gradients[0][i] += std::exchange(tied_head_[i], 0.0f);
+    }
     if (on_final != nullptr) on_final(tensor);
   };
-  CHECK(!gradients_.empty());
-  const int64_t rows = shape_.rows();
-  const int64_t hidden = shape_.hidden;
-  float* dlogits = probabilities_.data();
-  CrossEntropyBackwardInput(batch.targets, config_.vocab_size, scale / static_cast<float>(rows), dlogits);
-  LinearBackwardInput(rows, hidden, config_.vocab_size, dlogits, weights[head()].data(), dbelow_.data());
-  LinearBackwardWeight(rows, hidden, config_.vocab_size, dlogits, normed_output_.data(), gradients[head()].data());
-  std::ranges::fill(dstream_, 0.0f);
-  RmsNormBackwardInputAdd(rows, hidden, dbelow_.data(), output_.data(), weights[final_norm()].data(),
-                          output_scale_.data(), dstream_.data());
-  RmsNormBackwardWeight(rows, hidden, dbelow_.data(), output_.data(), output_scale_.data(),
-                        gradients[final_norm()].data());
-  final(final_norm());  // and of a head of its own
-  for (int64_t layer = config_.num_hidden_layers - 1; layer >= 0; --layer) {
-    const int64_t first = 1 + layer * kBlockTensors;
-    BlockBackwardInput(shape_, rope_, std::span(weights).subspan(first, kBlockTensors), block(layer), dstream_.data(),
-                       gradients_[0], dbelow_.data());
-    BlockBackwardWeight(shape_, block(layer), dstream_.data(), gradients_[0],
-                        std::span(gradients).subspan(first, kBlockTensors));
-    std::swap(dstream_, dbelow_);
-    final(static_cast<int>(first));
-  }
-  EmbeddingBackwardWeight(batch.tokens, hidden, dstream_.data(), gradients[0].data());
-  final(0);
+  stage_.Backward(weights, batch, scale, {}, kept_, scratch_[0], below_, with_head, {}, final);
 }
 
 }  // namespace causeway::worker

@@ -37,7 +37,7 @@ absl::StatusOr<StepResult> LlamaTrainer::Step(core::Step t) {
     loss += model_.Forward(weights, part) / static_cast<double>(micro_batches_);
     const bool last = i + 1 == micro_batches_;
     model_.Backward(weights, part, gradients_.MutableView(), update_.scale() / static_cast<float>(micro_batches_),
-                    last ? LlamaModel::OnFinal([this](int tensor) { update_.FinalFrom(tensor); }) : nullptr);
+                    last ? LlamaModel::OnFinal([this](int tensor) { update_.FinalFrom(tensor); }) : nullptr, last);
   }
   const double compute_s = core::SystemClock().SecondsSince(begin);
   ASSIGN_OR_RETURN(
