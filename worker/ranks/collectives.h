@@ -66,6 +66,8 @@ class Collectives {
 
   // Returns when the operation and all before it are done. After `timeout` it aborts, and says who was waited for.
   virtual absl::Status Await(Ticket ticket, Timeout timeout) = 0;
+  // Whether Await would return at once, and OK.
+  virtual bool IsDone(Ticket ticket) = 0;
 
   // Gives up: what is under way ends here at once, and on the other ranks as soon as they hear the reason.
   virtual void Abort(const std::string& reason) = 0;

@@ -136,6 +136,11 @@ absl::Status NcclCollectives::Await(Ticket ticket, Timeout timeout) {
   return done_ >= ticket ? absl::OkStatus() : parts_.fate->failure();
 }
 
+bool NcclCollectives::IsDone(Ticket ticket) {
+  core::MutexLock lock(mutex_);
+  return done_ >= ticket;
+}
+
 void NcclCollectives::Abort(const std::string& reason) { parts_.fate->Fail(absl::AbortedError(reason)); }
 
 // ---- The thread ----

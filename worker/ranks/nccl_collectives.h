@@ -54,6 +54,7 @@ class NcclCollectives final : public Collectives {
   Ticket Barrier() override;
   absl::StatusOr<std::unique_ptr<Collectives>> Split(int color, Timeout timeout) override;
   absl::Status Await(Ticket ticket, Timeout timeout) override;
+  bool IsDone(Ticket ticket) override;
   void Abort(const std::string& reason) override;
   int64_t sent_bytes() const override { return sent_bytes_; }
 

@@ -68,6 +68,11 @@ void OperationQueue::NowAwaits(int rank) {
   awaited_ = rank;
 }
 
+bool OperationQueue::IsDone(Collectives::Ticket ticket) {
+  core::MutexLock lock(mutex_);
+  return done_ >= ticket;
+}
+
 absl::Status OperationQueue::Await(Collectives::Ticket ticket, Collectives::Timeout timeout) {
   std::string silent;
   {

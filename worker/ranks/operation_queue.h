@@ -28,6 +28,7 @@ class OperationQueue {
   };
   Collectives::Ticket Post(Operation operation);
   absl::Status Await(Collectives::Ticket ticket, Collectives::Timeout timeout);
+  bool IsDone(Collectives::Ticket ticket);
   void Fail(const absl::Status& failure, const std::string& reason);  // unless it has failed before
 
   void NowAwaits(int rank);  // says the operation under way

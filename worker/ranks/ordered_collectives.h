@@ -37,6 +37,7 @@ class OrderedCollectives final : public Collectives {
   Ticket Barrier() override;
   absl::StatusOr<std::unique_ptr<Collectives>> Split(int color, Timeout timeout) override;
   absl::Status Await(Ticket ticket, Timeout timeout) override { return queue_.Await(ticket, timeout); }
+  bool IsDone(Ticket ticket) override { return queue_.IsDone(ticket); }
   void Abort(const std::string& reason) override;
   int64_t sent_bytes() const override { return peers_.sent_bytes(); }
 

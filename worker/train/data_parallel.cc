@@ -8,14 +8,10 @@
 #include "worker/train/late_mean.h"
 
 namespace causeway::worker {
-namespace {
 
-// A rank's failure ends the site; its code would mean something else to the step loop.
 absl::Status RankFailure(const absl::Status& status) {
   return status.ok() ? status : absl::InternalError(status.message());
 }
-
-}  // namespace
 
 void DataParallel::Begin(std::span<float> gradients) {
   gradients_ = gradients;

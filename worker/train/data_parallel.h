@@ -31,11 +31,18 @@ struct TrainerRanks {
   int64_t hosts = 1;                     // that they are on
   double timeout_s = 600;                // for a rank that says nothing
   std::function<bool()> stop_requested = {};  // of this rank
+  int devices = 1;                            // of a pipeline: each has world ÷ devices ranks, with rows of their own
 
   Collectives* gradients() const { return device_values == nullptr ? values : device_values; }
   int rank() const { return values == nullptr ? 0 : values->rank(); }
   int world() const { return values == nullptr ? 1 : values->world(); }
+  // Among how many, and as which of them, it takes its rows of a batch.
+  int data_world() const { return world() / devices; }
+  int data_rank() const { return rank() % data_world(); }
 };
+
+// A rank's failure ends the site; its code would mean something else to the step loop: INTERNAL.
+absl::Status RankFailure(const absl::Status& status);
 
 // One rank's part of a step, as the others hear of it.
 struct RankStep {

@@ -133,12 +133,20 @@ InnerOptimizer::InnerOptimizer(const core::RunConfig& config, const core::Manife
                                          adamw_->second_moments.Flat());
 }
 
+std::vector<double> InnerOptimizer::SquaresOf(const TensorValues& gradients) const {
+  std::vector<double> squares;
+  for (int i = 0; i < gradients.size(); ++i) {
+    squares.push_back(worker::SumOfSquares(gradients[i].data(), gradients[i].size()));
+  }
+  return squares;
+}
+
 absl::StatusOr<double> InnerOptimizer::SumOfSquares(core::Step t, const TensorValues& gradients) const {
   double sum = 0;
+  const std::vector<double> squares = SquaresOf(gradients);
   for (int i = 0; i < gradients.size(); ++i) {
-    const double squares = worker::SumOfSquares(gradients[i].data(), gradients[i].size());
-    if (!std::isfinite(squares)) return CheckFinite(manifest_[i], gradients[i], t);
-    sum += squares;
+    if (!std::isfinite(squares[i])) return CheckFinite(manifest_[i], gradients[i], t);
+    sum += squares[i];
   }
   return sum;
 }

@@ -41,7 +41,9 @@ class InnerOptimizer final : public OptimizerState {
   InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
                  offload::BusSchedule& bus, const std::string& calibration_path = "", const TrainerRanks& ranks = {});
 
-  // ‖g‖² of all gradients. DATA_LOSS names the first that is not finite.
+  // ‖g‖² of each tensor's gradient.
+  std::vector<double> SquaresOf(const TensorValues& gradients) const;
+  // ‖g‖² of all, summed in the manifest's order. DATA_LOSS names the first that is not finite.
   absl::StatusOr<double> SumOfSquares(core::Step t, const TensorValues& gradients) const;
 
   // Takes step t with gradients of that ‖g‖²: the ranks' mean, or this rank's own where momenta are averaged.

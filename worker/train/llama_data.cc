@@ -38,8 +38,8 @@ LlamaData::LlamaData(const core::RunConfig& config, const core::SiteId& site, co
       site_(site),
       corpus_(std::move(corpus)),
       held_out_(std::move(held_out)),
-      rank_(files.ranks.rank()),
-      world_(files.ranks.world()),
+      rank_(files.ranks.data_rank()),
+      world_(files.ranks.data_world()),
       batch_rows_(config.BatchRows(site, world_)),
       batches_(corpus_, config.seed, site, batch_rows_) {
   facts_.training = corpus_->tokens().Fingerprint();

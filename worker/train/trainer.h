@@ -51,6 +51,9 @@ class Trainer {
   // θ of tensor i of the manifest where it lies, without padding and without steps that were put off.
   virtual std::span<float> tensor(int i) = 0;
 
+  // The ranks of the site that hold tensor i, in their order; empty: all do. The first is the one to read from.
+  virtual std::vector<int> holders(int /*tensor*/) const { return {}; }
+
   // OK, or why this site has no values that a run could begin with: it can take part once another one has supplied
   // them.
   virtual absl::Status initial_values() const { return absl::OkStatus(); }
@@ -100,6 +103,7 @@ struct TrainerFiles {
   std::string held_out_path;     // to evaluate on, where each site has data of its own; empty: the tail of the data
   std::string calibration_path;  // of the machine's bandwidths (offload/calibration.h); empty: measured each time
   TrainerRanks ranks;
+  std::string pipeline_path;  // a schedule's file, by which the ranks are a pipeline; empty: they are data parallel
 };
 
 // INVALID_ARGUMENT where the site's ranks cannot share its rows evenly.

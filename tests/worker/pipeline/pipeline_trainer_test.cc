@@ -1,0 +1,150 @@
+#include "worker/pipeline/pipeline_trainer.h"
+
+#include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "plan/pipeline_generators.h"
+#include "tests/worker/pipeline/serial_reference.h"
+#include "tests/worker/ranks/gloo_ranks.h"
+#include "tests/worker/train/test_values.h"
+#include "worker/ranks/ordered_collectives.h"
+#include "worker/ranks/thread_wire.h"
+#include "worker/train/llama_trainer.h"
+
+namespace causeway::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kLayers = 8;
+constexpr core::Step kSteps = 3;
+
+core::RunConfig RunOf(int micro_batches, bool tied, int64_t rows = 0) {
+  core::RunConfig config = TinyRun();
+  config.llama.num_hidden_layers = kLayers;
+  config.llama.tie_word_embeddings = tied;
+  config.inner.micro_batches = micro_batches;
+  config.inner.batch_size = rows == 0 ? micro_batches : rows;
+  return config;
+}
+
+std::string Data() {
+  static const std::string path = WriteTemporary("text", SmallText(20'000));
+  return path;
+}
+
+std::string FileOf(const plan::PipelineSchedule& schedule, int width = 1) {
+  return WriteTemporary("schedule", plan::WritePipelineFile({.schedule = schedule, .width = width}));
+}
+
+struct Trained {
+  std::vector<absl::Status> statuses;
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  double loss = 0;
+};
+
+using WireOf = std::function<std::shared_ptr<Wire>(int rank)>;
+
+// All ranks take the steps.
+Trained Train(const core::RunConfig& config, const std::string& file, int world, const WireOf& wire_of) {
+  Trained trained;
+  trained.trainers.resize(static_cast<size_t>(world));
+  std::vector<std::unique_ptr<Collectives>> values(static_cast<size_t>(world));
+  for (int r = 0; r < world; ++r) values[static_cast<size_t>(r)] = std::make_unique<OrderedCollectives>(wire_of(r));
+  trained.statuses = OnRanks(world, [&](int rank) -> absl::Status {
+    const auto at = static_cast<size_t>(rank);
+    ASSIGN_OR_RETURN(
+        trained.trainers[at],
+        PipelineTrainer::Make(config, "eu",
+                              {.data_path = Data(), .ranks = {.values = values[at].get(), .timeout_s = 60}}, file));
+    for (core::Step t = 1; t <= kSteps; ++t) {
+      ASSIGN_OR_RETURN(const StepResult result, trained.trainers[at]->Step(t));
+      if (rank == 0) trained.loss = result.loss;
+    }
+    return absl::OkStatus();
+  });
+  return trained;
+}
+
+void ExpectBitsOf(SerialReference& reference, Trained& trained, const std::string& what) {
+  double loss = 0;
+  for (core::Step t = 1; t <= kSteps; ++t) loss = reference.Step(t);
+  for (const absl::Status& status : trained.statuses) ASSERT_TRUE(status.ok()) << what << ": " << status;
+  EXPECT_NEAR(trained.loss, loss, 1e-9) << what;
+  int held = 0;
+  for (size_t i = 0; i < reference.manifest().size(); ++i) {
+    const auto tensor = static_cast<int>(i);
+    for (const int rank : trained.trainers[0]->holders(tensor)) {
+      ++held;
+      EXPECT_TRUE(
+          std::ranges::equal(reference.tensor(tensor), trained.trainers[static_cast<size_t>(rank)]->tensor(tensor)))
+          << what << ": " << reference.manifest()[i].name << " on rank " << rank;
+    }
+  }
+  EXPECT_GE(held, std::ssize(reference.manifest()));
+}
+
+void ExpectGeneratorsGiveSerialBits(int devices, const std::function<WireOf(int world)>& wires) {
+  for (const std::string& name : plan::GeneratorNames()) {
+    for (const bool tied : {false, true}) {
+      for (const bool late : {false, true}) {
+        const int n = name == "dualpipe" || name == "zb_v" ? 2 * devices
+                      : name == "interleaved"              ? devices + 1
+                                                           : devices;
+        const auto schedule = plan::Generate(name, {.devices = devices, .micro_batches = n, .late_sync = late});
+        ASSERT_TRUE(schedule.ok()) << schedule.status();
+        if (late && schedule->copies == 1) continue;
+        const core::RunConfig config = RunOf(n, tied);
+        Trained trained = Train(config, FileOf(*schedule), devices, wires(devices));
+        SerialReference reference(config, Data(), schedule->copies, 1);
+        ExpectBitsOf(reference, trained, absl::StrCat(name, " D ", devices, tied ? " tied" : "", late ? " late" : ""));
+      }
+    }
+  }
+}
+
+std::function<WireOf(int)> Threads() {
+  return [](int world) -> WireOf {
+    auto ranks = std::make_shared<ThreadRanks>(world);
+    return [ranks](int rank) { return ranks->wire(rank); };
+  };
+}
+
+TEST(PipelineTrainer, OfEveryGeneratorHasTheBitsOfASerialRunOverThreads) {
+  for (const int devices : {2, 4}) ExpectGeneratorsGiveSerialBits(devices, Threads());
+}
+
+TEST(PipelineTrainer, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
+  for (const bool tied : {false, true}) {
+    const core::RunConfig config = RunOf(4, tied);
+    const auto alone = MakeTrainer(config, "eu", {.data_path = Data()});
+    ASSERT_TRUE(alone.ok()) << alone.status();
+    for (core::Step t = 1; t <= kSteps; ++t) ASSERT_TRUE((*alone)->Step(t).ok());
+    Trained trained =
+        Train(config, FileOf(*plan::Generate("1f1b", {.devices = 4, .micro_batches = 4})), 4, Threads()(4));
+    for (size_t i = 0; i < (*alone)->manifest().size(); ++i) {
+      const auto tensor = static_cast<int>(i);
+      const int rank = trained.trainers[0]->holders(tensor).front();
+      EXPECT_TRUE(
+          std::ranges::equal((*alone)->tensor(tensor), trained.trainers[static_cast<size_t>(rank)]->tensor(tensor)));
+    }
+  }
+}
+
+TEST(PipelineTrainer, AGridOfPlacesAndCopiesHasTheBitsOfASerialRun) {
+  for (const std::string name : {"1f1b", "dualpipe"}) {
+    for (const bool tied : {false, true}) {
+      const int n = name == "1f1b" ? 3 : 4;
+      const auto schedule = plan::Generate(name, {.devices = 2, .micro_batches = n});
+      const core::RunConfig config = RunOf(n, tied, 2 * n);
+      Trained trained = Train(config, FileOf(*schedule, 2), 4, Threads()(4));
+      SerialReference reference(config, Data(), schedule->copies, 2);
+      ExpectBitsOf(reference, trained, name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace causeway::worker

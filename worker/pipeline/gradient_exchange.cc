@@ -1,0 +1,104 @@
+#include "worker/pipeline/gradient_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "worker/pipeline/llama_stages.h"
+
+namespace causeway::worker {
+
+absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(Collectives& ranks,
+                                                                         const plan::PipelineFile& file,
+                                                                         const PipelinePlaces& places,
+                                                                         MutableTensors gradients,
+                                                                         Collectives::Timeout timeout) {
+  std::unique_ptr<GradientExchange> exchange(new GradientExchange(std::move(gradients), timeout));
+  const int device = ranks.rank() / file.width, j = ranks.rank() % file.width;
+  // A group of these devices' j-th ranks, for each j; ranks of others are alone in theirs.
+  const auto group_of = [&](const std::vector<int>& devices) -> absl::StatusOr<std::unique_ptr<Collectives>> {
+    const bool mine = std::ranges::find(devices, device) != devices.end();
+    ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group, ranks.Split(mine ? j : file.width + ranks.rank(), timeout));
+    return mine ? std::move(group) : nullptr;
+  };
+  const plan::PipelineSchedule& schedule = file.schedule;
+  const auto manifest_size = static_cast<int>(places.manifest.size());
+  const bool tied = !places.head_devices.empty();
+  for (int s = 0; s < schedule.stages; ++s) {
+    const auto at = static_cast<size_t>(s);
+    std::vector<int> holders;
+    for (const std::vector<int>& copy : schedule.place) holders.push_back(copy[at]);
+    if (schedule.copies > 1) {
+      ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group, group_of(holders));
+      if (group != nullptr) exchange->copies_[s] = std::move(group);
+    }
+    if (std::ranges::find(holders, device) == holders.end()) continue;
+    const StageRange range = RangeOf(file.split[at]);
+    std::vector<int>& tensors = exchange->tensors_[s];
+    if (range.embedding) tensors.push_back(0);
+    for (int t = 1 + range.first * kBlockTensors; t < 1 + (range.last + 1) * kBlockTensors; ++t) tensors.push_back(t);
+    if (!range.head) continue;
+    tensors.push_back(tied ? manifest_size - 1 : manifest_size - 2);  // the norm
+    tensors.push_back(tied ? manifest_size : manifest_size - 1);
+  }
+  if (tied) {
+    const auto has = [&](const std::vector<int>& devices) {
+      return std::ranges::find(devices, device) != devices.end();
+    };
+    if (places.embedding_devices != places.head_devices) {
+      std::vector<int> both = places.embedding_devices;
+      both.insert(both.end(), places.head_devices.begin(), places.head_devices.end());
+      ASSIGN_OR_RETURN(exchange->tied_, group_of(both));
+      exchange->gives_embedding_ = places.embedding_devices.front() == device;
+      exchange->gives_head_ = places.head_devices.front() == device;
+    } else {
+      exchange->adds_head_ = has(places.head_devices);
+    }
+  }
+  if (file.width > 1) {
+    ASSIGN_OR_RETURN(exchange->place_, ranks.Split(device, timeout));
+  }
+  return exchange;
+}
+
+void GradientExchange::Reduce(int stage) {
+  const auto group = copies_.find(stage);
+  if (group == copies_.end()) return;
+  Collectives::Ticket ticket = 0;
+  for (const int tensor : tensors_.at(stage))
+    ticket = group->second->AllReduce(gradients_[static_cast<size_t>(tensor)]);
+  reduced_.push_back({group->second.get(), ticket});
+}
+
+absl::Status GradientExchange::AddTiedHead() {
+  const std::span<float> embedding = gradients_.front(), head = gradients_.back();
+  if (adds_head_) {
+    for (size_t i = 0; i < head.size(); ++i) embedding[i] += head[i];
+    return absl::OkStatus();
+  }
+  if (tied_ == nullptr) return absl::OkStatus();
+  if (!gives_embedding_) std::ranges::fill(embedding, 0.0f);
+  if (gives_head_) {
+    for (size_t i = 0; i < head.size(); ++i) embedding[i] += head[i];
+  }
+  return tied_->Await(tied_->AllReduce(embedding), timeout_);
+}
+
+absl::Status GradientExchange::Finish() {
+  for (const Reduced& reduced : reduced_) RETURN_IF_ERROR(reduced.group->Await(reduced.ticket, timeout_));
+  RETURN_IF_ERROR(AddTiedHead());
+  if (place_ == nullptr) return absl::OkStatus();
+  Collectives::Ticket ticket = 0;
+  for (size_t i = 0; i + 1 < gradients_.size(); ++i) {  // the last is the tied head's, which has been added
+    if (!gradients_[i].empty()) ticket = place_->AllReduce(gradients_[i]);
+  }
+  return place_->Await(ticket, timeout_);
+}
+
+int64_t GradientExchange::sent_bytes() const {
+  int64_t all = (tied_ == nullptr ? 0 : tied_->sent_bytes()) + (place_ == nullptr ? 0 : place_->sent_bytes());
+  for (const auto& [stage, group] : copies_) all += group->sent_bytes();
+  return all;
+}
+
+}  // namespace causeway::worker

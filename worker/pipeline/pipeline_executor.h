@@ -1,0 +1,27 @@
+// Runs one step of a pipeline on one of its devices.
+//
+//   for each operation:  its message ─► the runner computes ─► its message is sent, beside what follows
+//
+// One owner thread, which computes.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/pipeline/pipeline_links.h"
+#include "worker/pipeline/pipeline_program.h"
+#include "worker/pipeline/stage_runner.h"
+
+namespace causeway::worker {
+
+// When an operation began and ended, in seconds of core::SystemClock since the step began; its message is there.
+struct PipelineSpan {
+  plan::Operation operation;
+  double begin_s = 0, end_s = 0;
+};
+
+// Errors of the links: a rank that was lost, or said nothing. `spans`: what was measured.
+absl::Status RunPipelineStep(const PipelineProgram& program, PipelineLinks& links, StageRunner& runner,
+                             std::vector<PipelineSpan>& spans);
+
+}  // namespace causeway::worker

@@ -1,0 +1,111 @@
+#include "worker/pipeline/pipeline_place.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/model_manifest.h"
+#include "plan/pipeline_check.h"
+#include "worker/pipeline/llama_stages.h"
+
+namespace causeway::worker {
+namespace {
+
+template <typename... Parts>
+absl::Status Bad(const std::string& name, const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("--pipeline: ", name, ": expected ", parts...));
+}
+
+// Each layer once, in order, between the embedding and the head.
+absl::Status CheckSplit(const plan::PipelineFile& file, const std::string& name, int64_t layers) {
+  int next = 0;
+  for (size_t s = 0; s < file.split.size(); ++s) {
+    const plan::StageLayers& stage = file.split[s];
+    const bool first = s == 0, last = s + 1 == file.split.size();
+    if (stage.embedding != first || stage.head != last) {
+      return Bad(name, "the embedding in stage 0 and the head in the last stage, got stage ", s,
+                 stage.embedding != first ? (first ? " without the embedding" : " with the embedding")
+                                          : (last ? " without the head" : " with the head"));
+    }
+    if (stage.first != next || stage.last < stage.first) {
+      return Bad(name, "stage ", s, " to have layers from ", next, " on, got ", stage.first, " to ", stage.last);
+    }
+    next = stage.last + 1;
+  }
+  if (next != layers) return Bad(name, "the run's ", layers, " layers, got ", next);
+  return absl::OkStatus();
+}
+
+void AddOnce(std::vector<int>& sorted, int value) {
+  const auto at = std::ranges::lower_bound(sorted, value);
+  if (at == sorted.end() || *at != value) sorted.insert(at, value);
+}
+
+}  // namespace
+
+std::vector<plan::StageLayers> EvenSplit(int layers, int stages) {
+  std::vector<plan::StageLayers> split;
+  for (int s = 0, next = 0; s < stages; ++s) {
+    const int count = layers / stages + (s < layers % stages ? 1 : 0);
+    split.push_back({.first = next, .last = next + count - 1, .embedding = s == 0, .head = s + 1 == stages});
+    next += count;
+  }
+  return split;
+}
+
+absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const std::string& name,
+                                               const core::RunConfig& config, int world) {
+  const plan::PipelineSchedule& schedule = file.schedule;
+  if (config.model_kind != core::ModelKind::kLlama) return Bad(name, "a run of model.kind llama, got another");
+  if (config.inner.optimizer == core::InnerOptimizerKind::kOnebitAdam) {
+    return Bad(name, "inner.optimizer adamw or sgd, got onebit_adam, which averages momenta of whole models");
+  }
+  if (const absl::Status valid = CheckPipeline(schedule); !valid.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--pipeline: ", name, ": ", valid.message()));
+  }
+  if (world != schedule.devices * file.width) {
+    return Bad(name, schedule.devices * file.width, " ranks, ", file.width, " for each of ", schedule.devices,
+               " devices, got ", world);
+  }
+  if (config.inner.micro_batches != schedule.micro_batches) {
+    return Bad(name, "inner.micro_batches of the run, ", config.inner.micro_batches, ", got ", schedule.micro_batches);
+  }
+  const int64_t layers = config.llama.num_hidden_layers;
+  if (layers < schedule.stages) {
+    return Bad(name, "at most ", layers, " stages, one for each layer of the run, got ", schedule.stages);
+  }
+  if (file.split.empty()) file.split = EvenSplit(static_cast<int>(layers), schedule.stages);
+  RETURN_IF_ERROR(CheckSplit(file, name, layers));
+  for (int s = 0; s < schedule.stages; ++s) {
+    std::set<int> devices;
+    for (const std::vector<int>& copy : schedule.place) {
+      const int device = copy[static_cast<size_t>(s)];
+      if (!devices.insert(device).second)
+        return Bad(name, "copies of stage ", s, " on devices of their own, got both on ", device);
+    }
+  }
+  return file;
+}
+
+PipelinePlaces PlacesOf(const plan::PipelineFile& file, const core::LlamaConfig& config) {
+  PipelinePlaces places{.manifest = core::LlamaManifest(config),
+                        .held = std::vector<std::vector<int>>(static_cast<size_t>(file.schedule.devices))};
+  places.devices.resize(places.manifest.size());
+  for (const std::vector<int>& copy : file.schedule.place) {
+    for (size_t s = 0; s < copy.size(); ++s) {
+      const LlamaStage stage(config, 1, 1, RangeOf(file.split[s]));
+      for (const int tensor : stage.tensors()) {
+        AddOnce(places.devices[static_cast<size_t>(tensor)], copy[s]);
+        AddOnce(places.held[static_cast<size_t>(copy[s])], tensor);
+      }
+      if (!config.tie_word_embeddings) continue;
+      if (stage.range().embedding) AddOnce(places.embedding_devices, copy[s]);
+      if (stage.range().head) AddOnce(places.head_devices, copy[s]);
+    }
+  }
+  return places;
+}
+
+}  // namespace causeway::worker

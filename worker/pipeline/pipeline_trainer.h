@@ -1,0 +1,91 @@
+// A Llama trained by the ranks of a site as a pipeline: each rank holds the stages of its device, and runs a schedule's
+// list of it.
+//
+//   batch ─► micro-batches ─► RunPipelineStep ─► gradients ─► GradientExchange ─► clip, inner optimizer ─► θ held here
+//
+// With one copy of the weights θ has the bits of one rank that trains with as many micro-batches. Clipping takes the
+// squares of all tensors, summed in the manifest's order from each one's first holder. Every rank makes and calls the
+// object in step with the others; one owner thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/pipeline_file.h"
+#include "replica/host_store.h"
+#include "worker/pipeline/gradient_exchange.h"
+#include "worker/pipeline/llama_stages.h"
+#include "worker/pipeline/pipeline_executor.h"
+#include "worker/pipeline/pipeline_links.h"
+#include "worker/pipeline/pipeline_place.h"
+#include "worker/train/inner_optimizer.h"
+#include "worker/train/llama_data.h"
+#include "worker/train/trainer.h"
+
+namespace causeway::worker {
+
+class PipelineTrainer final : public Trainer {
+ public:
+  // `path`: the schedule's file, the same on all ranks. INVALID_ARGUMENT as FitPipeline and MakeTrainer, and where a
+  // rank has another file.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
+                                                       TrainerFiles files, const std::string& path);
+
+  const core::Manifest& manifest() const override { return places_.manifest; }
+  replica::ParameterStore& store() override { return store_; }
+  std::span<float> tensor(int i) override { return tensors_[static_cast<size_t>(i)]; }
+  std::vector<int> holders(int tensor) const override;
+  absl::Status initial_values() const override { return data_.initial_values(); }
+  absl::StatusOr<StepResult> Step(core::Step t) override;
+  std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_.progress(); }
+  core::RankProgress rank_progress() const override;
+  bool stop_requested() const override { return parallel_.stop_requested(); }
+  core::SiteData data() const override { return data_.facts(); }
+  void SetSites(const std::vector<core::SiteId>& names) override { data_.SetSites(names); }
+  absl::Status GatherState() override;
+  absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
+  absl::Status Load(const std::string& path) override;
+  std::unique_ptr<Evaluator> NewEvaluator() const override { return data_.NewEvaluator(); }
+
+ private:
+  // A tensor of the state on its way to rank 0's file.
+  struct Gathered {
+    std::string name;
+    std::vector<int64_t> shape;
+    std::vector<float> values;
+  };
+
+  PipelineTrainer(const core::RunConfig& config, const TrainerFiles& files, const plan::PipelineFile& file,
+                  PipelinePlaces places, LlamaData data);
+  absl::Status Open(const PipelinePrograms& programs);
+  MutableTensors GradientViews();  // as LlamaStage has them
+  void Synchronize(const plan::Operation& operation);
+  absl::StatusOr<double> SumOfSquares(core::Step t);
+  int device() const { return ranks_.rank() / file_.width; }
+  const std::vector<int>& held() const { return places_.held[static_cast<size_t>(device())]; }
+  int OwnerOf(size_t tensor) const { return places_.devices[tensor].front() * file_.width; }
+  Collectives::Timeout timeout() const { return TimeoutOf(ranks_.timeout_s); }
+
+  const plan::PipelineFile file_;
+  const TrainerRanks ranks_;
+  LlamaData data_;
+  PipelinePlaces places_;
+  core::Manifest held_manifest_;  // of this device's tensors
+  TensorValues parameters_, gradients_;
+  std::vector<float> tied_head_;           // the head's gradient where it is the embedding
+  std::vector<std::span<float>> tensors_;  // of the whole model, empty where they are not held
+  replica::HostStore store_;
+  DataParallel parallel_;
+  InnerOptimizer optimizer_;
+  std::unique_ptr<GradientExchange> exchange_;
+  LlamaStages stages_;
+  PipelinePrograms programs_;
+  std::unique_ptr<PipelineLinks> links_;
+  std::vector<PipelineSpan> spans_;  // of the last step
+  std::vector<Gathered> gathered_;   // rank 0's, until Save
+  double step_bytes_ = 0;
+  int64_t sent_bytes_ = 0;
+};
+
+}  // namespace causeway::worker
