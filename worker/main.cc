@@ -83,6 +83,9 @@ ABSL_FLAG(int, nproc, 0,
 ABSL_FLAG(int, rank, -1, "with --world and --rendezvous: which rank of the site this is; rank 0 takes part in the run");
 ABSL_FLAG(int, world, -1, "with --rank: how many ranks the site has");
 ABSL_FLAG(std::string, rendezvous, "", "HOST:PORT of rank 0, or unix:PATH, where the ranks of the site meet");
+ABSL_FLAG(std::string, pipeline, "",
+          "train by this schedule of causewayctl plan pipeline, whose devices are the ranks");
+ABSL_FLAG(std::string, trace, "", "with --pipeline: write when operations ran, in Chrome's trace-event format");
 ABSL_FLAG(std::string, bind, "auto", "with --nproc: auto binds each rank to its share of the cores, none does not");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(std::string, profile_stages, "", "print what the parts of this run.yaml's model cost here, and end");
@@ -153,13 +156,6 @@ absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transpo
   return saved;
 }
 
-// None without --metrics_file.
-absl::StatusOr<std::unique_ptr<worker::TrainingLog>> OpenLog(const core::SiteId& site) {
-  const std::string path = absl::GetFlag(FLAGS_metrics_file);
-  if (path.empty()) return std::unique_ptr<worker::TrainingLog>();
-  return worker::TrainingLog::Open(path, site);
-}
-
 // Before anything is started: what was asked for cannot be meant, or cannot be written.
 absl::Status CheckExportFlags() {
   const std::string directory = absl::GetFlag(FLAGS_export_dir);
@@ -199,7 +195,9 @@ worker::DeviceChoice Device() {
 worker::TrainerFiles Files() {
   return {.data_path = absl::GetFlag(FLAGS_data),
           .held_out_path = absl::GetFlag(FLAGS_held_out),
-          .calibration_path = offload::DefaultCalibrationPath()};
+          .calibration_path = offload::DefaultCalibrationPath(),
+          .pipeline_path = absl::GetFlag(FLAGS_pipeline),
+          .trace_path = absl::GetFlag(FLAGS_trace)};
 }
 
 int Train(transport::SessionLink& link, const core::RunConfig& config, worker::SiteRanks& ranks,
@@ -223,7 +221,7 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
   auto form = formats::MakeExportForm(config, absl::GetFlag(FLAGS_export_dtype), absl::GetFlag(FLAGS_export_assets));
   if (!form.ok()) return ctl::Fail(ctl::kBadInput, form.status());
   if (!absl::GetFlag(FLAGS_export_dir).empty() && !form->note.empty()) spdlog::warn("{}", form->note);
-  const auto log = OpenLog(name);
+  const auto log = worker::TrainingLog::Open(absl::GetFlag(FLAGS_metrics_file), name);
   if (!log.ok()) return ctl::Fail(ctl::kBadInput, log.status());
   auto saved = OpenCheckpoints(config, link);
   if (!saved.ok()) return ctl::Fail(ctl::kBadInput, saved.status());

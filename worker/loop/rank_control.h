@@ -31,6 +31,7 @@ struct RankCommand {
     kSites,  // payload: who shares the data, one name a line
     kStep,   // takes step `count`
     kMove,   // payload: how θ moves; the values follow
+    kRead,   // payload: ranges of θ that the leader reads; those that hold them send them
     kEnd,    // payload: why; `count`: 1 if the site's part in the run is done
   };
   Kind kind = Kind::kAlive;
@@ -60,13 +61,13 @@ class RankControl {
 
   // ---- All, in the same order ----
   absl::Status Broadcast(std::span<std::byte> bytes);  // from the leader
+  absl::Status Await(Collectives::Ticket ticket);      // of the group
   absl::StatusOr<std::vector<uint64_t>> GatherDigests(uint64_t mine);
 
  private:
   struct Head;
 
   absl::Status Say(const RankCommand& command) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Await(Collectives::Ticket ticket);
   void KeepAlive();
 
   const std::unique_ptr<Collectives> group_;
@@ -78,6 +79,16 @@ class RankControl {
   bool said_ ABSL_GUARDED_BY(mutex_) = false;  // something, since KeepAlive looked
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   core::Thread thread_;
+};
+
+// The ranks work together as long as it is there, and the leader says nothing else.
+class RanksTogether {
+ public:
+  explicit RanksTogether(RankControl& control) : control_(control) { control_.BeginTogether(); }
+  ~RanksTogether() { control_.EndTogether(); }
+
+ private:
+  RankControl& control_;
 };
 
 }  // namespace causeway::worker

@@ -6,8 +6,8 @@
 //   loop ─► RankedTrainer: Step ┬─► the leader's own step ◄──── all-reduce of gradients
 //                               └─► kStep ─► each follower's ◄──┘
 //
-// Replicas are equal (data parallel): reads, saving and evaluating are the leader's alone. Statuses are INTERNAL where
-// a rank has failed, and name it. One owner thread. Source: docs/ranks.md.
+// Saving and evaluating are the leader's alone, to which the ranks of a pipeline bring their state. Statuses are
+// INTERNAL where a rank has failed, and name it. One owner thread. Source: docs/ranks.md.
 #pragma once
 
 #include <functional>
@@ -20,27 +20,10 @@
 #include "absl/status/statusor.h"
 #include "replica/parameter_store.h"
 #include "worker/loop/rank_control.h"
+#include "worker/loop/ranked_store.h"
 #include "worker/train/trainer.h"
 
 namespace causeway::worker {
-
-// The leader's θ, whose moves all ranks make.
-class RankedStore final : public replica::ParameterStore {
- public:
-  RankedStore(Trainer& own, RankControl& control) : own_(own), control_(control) {}
-
-  core::DType dtype(int tensor) const override { return own_.store().dtype(tensor); }
-  int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override {
-    return own_.store().BeginRead(ranges, staging);
-  }
-  absl::Status AwaitRead(int64_t ticket) override { return own_.store().AwaitRead(ticket); }
-
- private:
-  absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
-
-  Trainer& own_;
-  RankControl& control_;
-};
 
 class RankedTrainer final : public Trainer {
  public:
@@ -54,6 +37,7 @@ class RankedTrainer final : public Trainer {
   const core::Manifest& manifest() const override { return own_.manifest(); }
   replica::ParameterStore& store() override { return store_; }
   std::span<float> tensor(int i) override { return own_.tensor(i); }
+  std::vector<int> holders(int tensor) const override { return own_.holders(tensor); }
   absl::Status initial_values() const override { return own_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   std::optional<core::OffloadProgress> offload_progress() const override { return own_.offload_progress(); }

@@ -11,6 +11,7 @@
 #include "formats/offload_config_check.h"
 #include "worker/gpu/device_trainer.h"
 #include "worker/gpu/fake_backend.h"
+#include "worker/pipeline/pipeline_trainer.h"
 #include "worker/ranks/rank_place.h"
 #ifdef CAUSEWAY_WITH_CUDA
 #include "worker/gpu/cuda/cuda_backend.h"
@@ -140,6 +141,13 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
                                                          const core::SiteId& site, const TrainerFiles& files) {
   ASSIGN_OR_RETURN(config.offload, OffloadOf(choice, config.offload));
   ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(choice, config));
+  if (!files.pipeline_path.empty()) {
+    if (backend == nullptr) return PipelineTrainer::Make(config, site, files, files.pipeline_path);
+    return absl::InvalidArgumentError(absl::StrCat("--pipeline: expected --device=cpu, got --device=", choice.device,
+                                                   ", on which no pipeline runs yet"));
+  }
+  if (!files.trace_path.empty())
+    return absl::InvalidArgumentError("--trace: expected --pipeline=FILE with it, got none");
   if (backend == nullptr) return MakeTrainer(config, site, files);
   RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));
   if (config.model_kind != core::ModelKind::kLlama) {

@@ -24,6 +24,7 @@ Line Begin(const char* kind, int64_t unix_ms, const core::SiteId& site) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TrainingLog>> TrainingLog::Open(const std::string& path, core::SiteId site) {
+  if (path.empty()) return nullptr;
   std::FILE* file = std::fopen(path.c_str(), "ae");
   if (file == nullptr) {
     return absl::UnavailableError(absl::StrCat("cannot open ", path, " for appending: ", std::strerror(errno)));

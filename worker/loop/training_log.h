@@ -23,7 +23,7 @@ namespace causeway::worker {
 
 class TrainingLog {
  public:
-  // UNAVAILABLE, with the path, if it cannot be opened for appending.
+  // Null where the path is empty. UNAVAILABLE, with the path, if it cannot be opened for appending.
   static absl::StatusOr<std::unique_ptr<TrainingLog>> Open(const std::string& path, core::SiteId site);
   ~TrainingLog();
 

@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> PipelineTrainer::Make(const core::RunCo
   std::unique_ptr<PipelineTrainer> trainer(
       new PipelineTrainer(config, files, file, PlacesOf(file, config.llama), std::move(data)));
   RETURN_IF_ERROR(trainer->data_.Initialize(trainer->held_manifest_, trainer->parameters_));
-  RETURN_IF_ERROR(trainer->Open(programs));
+  RETURN_IF_ERROR(trainer->Open(programs, files.trace_path));
   return trainer;
 }
 
@@ -96,11 +96,12 @@ MutableTensors PipelineTrainer::GradientViews() {
   return views;
 }
 
-absl::Status PipelineTrainer::Open(const PipelinePrograms& programs) {
+absl::Status PipelineTrainer::Open(const PipelinePrograms& programs, const std::string& trace_path) {
   programs_ = programs;
   ASSIGN_OR_RETURN(links_,
                    PipelineLinks::Open(*ranks_.values, programs_, file_.width, stages_.message_values(), timeout()));
   ASSIGN_OR_RETURN(exchange_, GradientExchange::Open(*ranks_.values, file_, places_, GradientViews(), timeout()));
+  ASSIGN_OR_RETURN(trace_, PipelineTrace::Open(trace_path, *ranks_.values, programs_, file_.width, timeout()));
   const plan::PipelineSchedule& schedule = file_.schedule;
   spdlog::info("pipeline: device {} of {}, {} of {} tensors, {} micro-batches, {} receive buffers for a sender",
                device(), schedule.devices, held().size(), places_.manifest.size(), schedule.micro_batches,
@@ -148,9 +149,11 @@ absl::StatusOr<StepResult> PipelineTrainer::Step(core::Step t) {
   stages_.BeginStep(batch, 1.0f / static_cast<float>(file_.width));
   exchange_->Begin();
   spans_.clear();
+  if (trace_ != nullptr) RETURN_IF_ERROR(RankFailure(trace_->Begin()));
   RETURN_IF_ERROR(
       RankFailure(RunPipelineStep(programs_.devices[static_cast<size_t>(device())], *links_, stages_, spans_)));
   RETURN_IF_ERROR(RankFailure(exchange_->Finish()));
+  if (trace_ != nullptr) RETURN_IF_ERROR(RankFailure(trace_->Write(t, spans_)));
   ASSIGN_OR_RETURN(const double squares, SumOfSquares(t));
   RankStep mine{
       .loss = stages_.loss() * file_.schedule.devices,  // the last stages' alone, of which the ranks' mean is taken

@@ -19,6 +19,7 @@
 #include "worker/pipeline/pipeline_executor.h"
 #include "worker/pipeline/pipeline_links.h"
 #include "worker/pipeline/pipeline_place.h"
+#include "worker/pipeline/pipeline_trace.h"
 #include "worker/train/inner_optimizer.h"
 #include "worker/train/llama_data.h"
 #include "worker/train/trainer.h"
@@ -58,7 +59,7 @@ class PipelineTrainer final : public Trainer {
 
   PipelineTrainer(const core::RunConfig& config, const TrainerFiles& files, const plan::PipelineFile& file,
                   PipelinePlaces places, LlamaData data);
-  absl::Status Open(const PipelinePrograms& programs);
+  absl::Status Open(const PipelinePrograms& programs, const std::string& trace_path);
   MutableTensors GradientViews();  // as LlamaStage has them
   void Synchronize(const plan::Operation& operation);
   absl::StatusOr<double> SumOfSquares(core::Step t);
@@ -82,8 +83,9 @@ class PipelineTrainer final : public Trainer {
   LlamaStages stages_;
   PipelinePrograms programs_;
   std::unique_ptr<PipelineLinks> links_;
-  std::vector<PipelineSpan> spans_;  // of the last step
-  std::vector<Gathered> gathered_;   // rank 0's, until Save
+  std::unique_ptr<PipelineTrace> trace_;  // null: none is written
+  std::vector<PipelineSpan> spans_;       // of the last step
+  std::vector<Gathered> gathered_;        // rank 0's, until Save
   double step_bytes_ = 0;
   int64_t sent_bytes_ = 0;
 };

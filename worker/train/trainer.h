@@ -104,6 +104,7 @@ struct TrainerFiles {
   std::string calibration_path;  // of the machine's bandwidths (offload/calibration.h); empty: measured each time
   TrainerRanks ranks;
   std::string pipeline_path;  // a schedule's file, by which the ranks are a pipeline; empty: they are data parallel
+  std::string trace_path;     // of a pipeline: where rank 0 writes when operations ran; empty: nowhere
 };
 
 // INVALID_ARGUMENT where the site's ranks cannot share its rows evenly.

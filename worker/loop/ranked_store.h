@@ -1,0 +1,58 @@
+// θ of a site of several ranks, as its leader has it: moved and read wherever its tensors lie.
+//
+//   Move        kMove, ranges ─┬─► the leader's own tensors
+//                              └─► values ─► each follower's, by the same arithmetic ─► digests, compared
+//   BeginRead   kRead, ranges ───► first holders send, the leader receives beside the next step ─► AwaitRead
+//
+// Where replicas are equal (data parallel) values are broadcast and reads are the leader's alone; of a pipeline each
+// rank gets and gives the tensors that it holds (Trainer::holders). Statuses are INTERNAL where a rank has failed. One
+// owner thread, but for AwaitRead.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/mutex.h"
+#include "replica/parameter_store.h"
+#include "worker/loop/rank_control.h"
+#include "worker/train/trainer.h"
+
+namespace causeway::worker {
+
+class RankedStore final : public replica::ParameterStore {
+ public:
+  RankedStore(Trainer& own, RankControl& control) : own_(own), control_(control) {}
+
+  core::DType dtype(int tensor) const override { return own_.store().dtype(tensor); }
+  int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
+  absl::Status AwaitRead(int64_t ticket) override;
+
+ private:
+  // The parts of a read: those here, by the own store, and those that other ranks send.
+  struct Read {
+    absl::Status begun;
+    std::vector<int64_t> own;
+    Collectives::Ticket received = 0;  // the last; 0: none
+  };
+
+  absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
+  absl::Status GiveValues(const replica::UnitRanges& ranges, const replica::Movement& movement);
+
+  Trainer& own_;
+  RankControl& control_;
+  core::Mutex mutex_;
+  std::map<int64_t, Read> reads_ ABSL_GUARDED_BY(mutex_);  // by ticket, where the ranks hold different tensors
+  int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// The followers' part.
+absl::Status FollowMove(const RankCommand& command, Trainer& trainer, RankControl& control);
+absl::Status FollowRead(const RankCommand& command, Trainer& trainer, RankControl& control);
+
+// Every rank calls it: data is the same on all, parameters on those that hold the same tensors. INTERNAL names the
+// first rank that differs.
+absl::Status CheckStart(RankControl& control, Trainer& trainer);
+
+}  // namespace causeway::worker
