@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "worker/pipeline/llama_stages.h"
 
 namespace causeway::worker {
 
@@ -13,7 +12,7 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(Collect
                                                                          const PipelinePlaces& places,
                                                                          MutableTensors gradients,
                                                                          Collectives::Timeout timeout) {
-  std::unique_ptr<GradientExchange> exchange(new GradientExchange(std::move(gradients), timeout));
+  std::unique_ptr<GradientExchange> exchange(new GradientExchange(places, std::move(gradients), timeout));
   const int device = ranks.rank() / file.width, j = ranks.rank() % file.width;
   // A group of these devices' j-th ranks, for each j; ranks of others are alone in theirs.
   const auto group_of = [&](const std::vector<int>& devices) -> absl::StatusOr<std::unique_ptr<Collectives>> {
@@ -22,26 +21,13 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(Collect
     return mine ? std::move(group) : nullptr;
   };
   const plan::PipelineSchedule& schedule = file.schedule;
-  const auto manifest_size = static_cast<int>(places.manifest.size());
-  const bool tied = !places.head_devices.empty();
-  for (int s = 0; s < schedule.stages; ++s) {
-    const auto at = static_cast<size_t>(s);
+  for (size_t s = 0; schedule.copies > 1 && s < places.stages.size(); ++s) {
     std::vector<int> holders;
-    for (const std::vector<int>& copy : schedule.place) holders.push_back(copy[at]);
-    if (schedule.copies > 1) {
-      ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group, group_of(holders));
-      if (group != nullptr) exchange->copies_[s] = std::move(group);
-    }
-    if (std::ranges::find(holders, device) == holders.end()) continue;
-    const StageRange range = RangeOf(file.split[at]);
-    std::vector<int>& tensors = exchange->tensors_[s];
-    if (range.embedding) tensors.push_back(0);
-    for (int t = 1 + range.first * kBlockTensors; t < 1 + (range.last + 1) * kBlockTensors; ++t) tensors.push_back(t);
-    if (!range.head) continue;
-    tensors.push_back(tied ? manifest_size - 1 : manifest_size - 2);  // the norm
-    tensors.push_back(tied ? manifest_size : manifest_size - 1);
+    for (const std::vector<int>& copy : schedule.place) holders.push_back(copy[s]);
+    ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group, group_of(holders));
+    if (group != nullptr) exchange->copies_[static_cast<int>(s)] = std::move(group);
   }
-  if (tied) {
+  if (places.tied()) {
     const auto has = [&](const std::vector<int>& devices) {
       return std::ranges::find(devices, device) != devices.end();
     };
@@ -55,7 +41,7 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(Collect
       exchange->adds_head_ = has(places.head_devices);
     }
   }
-  if (file.width > 1) {
+  if (file.width > 1 && !file.shards) {
     ASSIGN_OR_RETURN(exchange->place_, ranks.Split(device, timeout));
   }
   return exchange;
@@ -65,8 +51,9 @@ void GradientExchange::Reduce(int stage) {
   const auto group = copies_.find(stage);
   if (group == copies_.end()) return;
   Collectives::Ticket ticket = 0;
-  for (const int tensor : tensors_.at(stage))
-    ticket = group->second->AllReduce(gradients_[static_cast<size_t>(tensor)]);
+  for (const int gradient : places_.stages[static_cast<size_t>(stage)]) {
+    ticket = group->second->AllReduce(gradients_[static_cast<size_t>(gradient)]);
+  }
   reduced_.push_back({group->second.get(), ticket});
 }
 

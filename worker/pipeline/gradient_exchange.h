@@ -2,7 +2,7 @@
 //
 //   Reduce(stage)   of a stage's two copies, as the schedule has A, beside what is computed
 //   Finish          awaits these; then the head's part is added to the embedding's, where they are one tensor; then the
-//                   ranks of a place add theirs, in their order
+//                   ranks of a place add theirs, in their order, unless they have shards (stage_shards.h)
 //
 // The order of floats: by micro-batch for each copy, copy 0 + copy 1, embedding + head, then ranks of a place. One
 // owner thread; every rank makes the same calls in the order of its own list.
@@ -23,7 +23,8 @@ namespace causeway::worker {
 
 class GradientExchange {
  public:
-  // `gradients` as LlamaStage has them, of this rank; they outlive the object, as `ranks` does. Every rank calls it.
+  // `gradients` as LlamaStage has them, of what this rank holds; they outlive the object, as `ranks` and `places` do.
+  // Every rank calls it.
   static absl::StatusOr<std::unique_ptr<GradientExchange>> Open(Collectives& ranks, const plan::PipelineFile& file,
                                                                 const PipelinePlaces& places, MutableTensors gradients,
                                                                 Collectives::Timeout timeout);
@@ -40,13 +41,13 @@ class GradientExchange {
     Collectives::Ticket ticket;
   };
 
-  GradientExchange(MutableTensors gradients, Collectives::Timeout timeout)
-      : gradients_(std::move(gradients)), timeout_(timeout) {}
+  GradientExchange(const PipelinePlaces& places, MutableTensors gradients, Collectives::Timeout timeout)
+      : places_(places), gradients_(std::move(gradients)), timeout_(timeout) {}
   absl::Status AddTiedHead();
 
+  const PipelinePlaces& places_;
   MutableTensors gradients_;
   const Collectives::Timeout timeout_;
-  std::map<int, std::vector<int>> tensors_;             // of each stage here, as gradients have them
   std::map<int, std::unique_ptr<Collectives>> copies_;  // the holders of a stage, where it has two
   std::unique_ptr<Collectives> tied_;                   // holders of the embedding or the head, where they differ
   bool adds_head_ = false, gives_embedding_ = false, gives_head_ = false;

@@ -11,12 +11,12 @@ StageRange RangeOf(const plan::StageLayers& layers) {
 }
 
 LlamaStages::LlamaStages(const core::LlamaConfig& config, const plan::PipelineFile& file, int device, Sizes sizes,
-                         Tensors weights, MutableTensors gradients,
-                         std::function<void(const plan::Operation&)> synchronize)
+                         const Tensors& weights, const MutableTensors& gradients,
+                         std::function<absl::Status(const plan::Operation&)> synchronize)
     : micro_batches_(file.schedule.micro_batches),
       of_copy_(file.schedule.micro_batches_of_copy()),
-      weights_(std::move(weights)),
-      gradients_(std::move(gradients)),
+      weights_(weights),
+      gradients_(gradients),
       synchronize_(std::move(synchronize)),
       activations_(LlamaShape(config, sizes.batch_rows, sizes.sequence)),
       layer_gradients_(LlamaShape(config, sizes.batch_rows, sizes.sequence)) {

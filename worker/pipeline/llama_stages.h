@@ -29,10 +29,11 @@ class LlamaStages final : public StageRunner {
     int64_t sequence = 0;
   };
 
-  // `weights` and `gradients` are indexed as LlamaStage says; they outlive the object. `synchronize` is called for G, R
-  // and A.
-  LlamaStages(const core::LlamaConfig& config, const plan::PipelineFile& file, int device, Sizes sizes, Tensors weights,
-              MutableTensors gradients, std::function<void(const plan::Operation&)> synchronize = nullptr);
+  // `weights` and `gradients` are indexed as LlamaStage says; they outlive the object, and what they view may change
+  // between operations. `synchronize` is called for G, R and A.
+  LlamaStages(const core::LlamaConfig& config, const plan::PipelineFile& file, int device, Sizes sizes,
+              const Tensors& weights, const MutableTensors& gradients,
+              std::function<absl::Status(const plan::Operation&)> synchronize);
 
   int64_t message_values() const;
   // `batch` has all micro-batches, of which copy c has the c-th share; `scale`: of each one's mean loss.
@@ -46,7 +47,7 @@ class LlamaStages final : public StageRunner {
   void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
                      std::span<float> dinput) override;
   void BackwardWeight(const plan::Operation& operation) override;
-  void Synchronize(const plan::Operation& operation) override { synchronize_(operation); }
+  absl::Status Synchronize(const plan::Operation& operation) override { return synchronize_(operation); }
 
  private:
   struct InFlight {
@@ -64,9 +65,9 @@ class LlamaStages final : public StageRunner {
 
   const int micro_batches_, of_copy_;
   std::map<int, LlamaStage> stages_;
-  const Tensors weights_;
-  const MutableTensors gradients_;
-  const std::function<void(const plan::Operation&)> synchronize_;
+  const Tensors& weights_;
+  const MutableTensors& gradients_;
+  const std::function<absl::Status(const plan::Operation&)> synchronize_;
   BlockPool<BlockActivations> activations_;
   BlockPool<LayerGradients> layer_gradients_;
   std::optional<LayerGradients> scratch_;  // of B

@@ -6,16 +6,17 @@
 namespace causeway::worker {
 namespace {
 
-void Compute(const plan::Operation& operation, StageRunner& runner, std::span<const float> input,
-             std::span<float> output) {
+absl::Status Compute(const plan::Operation& operation, StageRunner& runner, std::span<const float> input,
+                     std::span<float> output) {
   using Kind = plan::OperationKind;
   switch (operation.kind) {
-    case Kind::kForward: return runner.Forward(operation, input, output);
-    case Kind::kBackward: return runner.Backward(operation, input, output);
-    case Kind::kInput: return runner.BackwardInput(operation, input, output);
-    case Kind::kWeight: return runner.BackwardWeight(operation);
+    case Kind::kForward: runner.Forward(operation, input, output); break;
+    case Kind::kBackward: runner.Backward(operation, input, output); break;
+    case Kind::kInput: runner.BackwardInput(operation, input, output); break;
+    case Kind::kWeight: runner.BackwardWeight(operation); break;
     default: return runner.Synchronize(operation);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -30,7 +31,8 @@ absl::Status RunPipelineStep(const PipelineProgram& program, PipelineLinks& link
       ASSIGN_OR_RETURN(input, links.Receive(*step.input));
     }
     const double begin_s = core::SystemClock().SecondsSince(start);
-    Compute(step.operation, runner, input, step.output ? links.Buffer(*step.output) : std::span<float>());
+    RETURN_IF_ERROR(
+        Compute(step.operation, runner, input, step.output ? links.Buffer(*step.output) : std::span<float>()));
     if (step.input) links.Release(*step.input);
     if (step.output) links.Send(*step.output);
     spans.push_back({step.operation, begin_s, core::SystemClock().SecondsSince(start)});

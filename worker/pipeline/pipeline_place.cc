@@ -43,6 +43,44 @@ void AddOnce(std::vector<int>& sorted, int value) {
   if (at == sorted.end() || *at != value) sorted.insert(at, value);
 }
 
+// `width N shards`: the schedule has each stage gathered where it is used, and one copy of the weights.
+absl::Status CheckShards(const plan::PipelineSchedule& schedule, const std::string& name) {
+  if (schedule.copies > 1) return Bad(name, "one copy of the weights with width N shards, got ", schedule.copies);
+  std::set<int> gathered;
+  for (const std::vector<plan::ScheduleStep>& list : schedule.lists) {
+    for (const plan::ScheduleStep& step : list) {
+      if (step.first.kind == plan::OperationKind::kGather) gathered.insert(step.first.stage);
+    }
+  }
+  for (int s = 0; s < schedule.stages; ++s) {
+    if (!gathered.contains(s)) {
+      return Bad(
+          name, "with width N shards a schedule that gathers each stage (G, R), as zeropp does, got none of stage ", s);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Tensor by tensor, the largest of a stage first, to the rank that has least of it.
+std::vector<int> OwnersOf(const PipelinePlaces& places) {
+  const size_t size = places.manifest.size();
+  std::vector<int> owner(size + 1, -1);  // the last is the tied head's gradient
+  for (const std::vector<int>& stage : places.stages) {
+    std::vector<size_t> tensors;
+    for (const int gradient : stage) tensors.push_back(static_cast<size_t>(gradient) % size);
+    const auto values = [&](size_t tensor) { return places.manifest[tensor].NumValues(); };
+    std::ranges::stable_sort(tensors, [&](size_t a, size_t b) { return values(a) > values(b); });
+    std::vector<int64_t> loads(static_cast<size_t>(places.width));
+    for (const size_t tensor : tensors) {
+      int& of = owner[tensor];
+      if (of < 0) of = static_cast<int>(std::ranges::min_element(loads) - loads.begin());
+      loads[static_cast<size_t>(of)] += values(tensor);
+    }
+  }
+  owner[size] = owner[0];
+  return owner;
+}
+
 }  // namespace
 
 std::vector<plan::StageLayers> EvenSplit(int layers, int stages) {
@@ -72,6 +110,7 @@ absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const st
   if (config.inner.micro_batches != schedule.micro_batches) {
     return Bad(name, "inner.micro_batches of the run, ", config.inner.micro_batches, ", got ", schedule.micro_batches);
   }
+  if (file.shards && file.width > 1) RETURN_IF_ERROR(CheckShards(schedule, name));
   const int64_t layers = config.llama.num_hidden_layers;
   if (layers < schedule.stages) {
     return Bad(name, "at most ", layers, " stages, one for each layer of the run, got ", schedule.stages);
@@ -90,19 +129,34 @@ absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const st
 }
 
 PipelinePlaces PlacesOf(const plan::PipelineFile& file, const core::LlamaConfig& config) {
-  PipelinePlaces places{.manifest = core::LlamaManifest(config),
-                        .held = std::vector<std::vector<int>>(static_cast<size_t>(file.schedule.devices))};
-  places.devices.resize(places.manifest.size());
+  PipelinePlaces places{.manifest = core::LlamaManifest(config), .width = file.width};
+  const auto size = static_cast<int>(places.manifest.size());
+  std::vector<std::vector<int>> tensors;  // of each stage
+  for (const plan::StageLayers& layers : file.split) {
+    const LlamaStage stage(config, 1, 1, RangeOf(layers));
+    tensors.push_back(stage.tensors());
+    std::vector<int>& gradients = places.stages.emplace_back(tensors.back());
+    if (!config.tie_word_embeddings || !layers.head) continue;
+    if (!layers.embedding) std::erase(gradients, 0);
+    gradients.push_back(size);
+  }
+  places.owner = OwnersOf(places);
+  places.ranks.resize(places.manifest.size());
+  places.held.resize(static_cast<size_t>(file.schedule.devices * file.width));
   for (const std::vector<int>& copy : file.schedule.place) {
     for (size_t s = 0; s < copy.size(); ++s) {
-      const LlamaStage stage(config, 1, 1, RangeOf(file.split[s]));
-      for (const int tensor : stage.tensors()) {
-        AddOnce(places.devices[static_cast<size_t>(tensor)], copy[s]);
-        AddOnce(places.held[static_cast<size_t>(copy[s])], tensor);
+      for (const int tensor : tensors[s]) {
+        const auto at = static_cast<size_t>(tensor);
+        for (int j = 0; j < file.width; ++j) {
+          if (file.shards && j != places.owner[at]) continue;
+          const int rank = copy[s] * file.width + j;
+          AddOnce(places.ranks[at], rank);
+          AddOnce(places.held[static_cast<size_t>(rank)], tensor);
+        }
       }
       if (!config.tie_word_embeddings) continue;
-      if (stage.range().embedding) AddOnce(places.embedding_devices, copy[s]);
-      if (stage.range().head) AddOnce(places.head_devices, copy[s]);
+      if (file.split[s].embedding) AddOnce(places.embedding_devices, copy[s]);
+      if (file.split[s].head) AddOnce(places.head_devices, copy[s]);
     }
   }
   return places;

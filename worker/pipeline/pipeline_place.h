@@ -1,7 +1,8 @@
 // Who holds which tensor in a pipeline, and which gradients are one sum.
 //
-//   rank = device · width + j       the ranks of a place hold the same; a tensor's first holder is the one that is read
+//   rank = device · width + j       the j-th of a place; a tensor's first holder is the one that is read
 //
+// With `width N copies` the ranks of a place hold the same; with `shards` each tensor of a place lies on one of them.
 // Pure.
 #pragma once
 
@@ -16,15 +17,21 @@
 namespace causeway::worker {
 
 struct PipelinePlaces {
-  core::Manifest manifest;                // of the whole model
-  std::vector<std::vector<int>> devices;  // of each tensor: those that hold it, in their order
-  std::vector<std::vector<int>> held;     // of each device: its tensors, in the manifest's order
+  core::Manifest manifest;               // of the whole model
+  int width = 1;                         // ranks of each place
+  std::vector<std::vector<int>> ranks;   // of each tensor: those that hold it, in their order
+  std::vector<std::vector<int>> held;    // of each rank: its tensors, in the manifest's order
+  std::vector<std::vector<int>> stages;  // of each stage: its gradients, as LlamaStage indexes them
+  std::vector<int> owner;  // of each of these gradients: which rank of a place has it, where it has shards
   // Devices that have the embedding's, and the head's, part of tensor 0's gradient, where they are one tensor.
   std::vector<int> embedding_devices, head_devices;
+
+  bool tied() const { return !head_devices.empty(); }
 };
 
 // The file for this run's model in this site: its layers divided evenly where it does not say how. INVALID_ARGUMENT,
-// with both: other layers, another number of micro-batches or ranks, two copies of a stage on one device.
+// with both: other layers, another number of micro-batches or ranks, two copies of a stage on one device; shards of a
+// schedule that gathers none.
 absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const std::string& name,
                                                const core::RunConfig& config, int world);
 

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -16,19 +17,6 @@ namespace causeway::worker {
 namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
-
-core::Manifest Subset(const core::Manifest& manifest, const std::vector<int>& tensors) {
-  core::Manifest subset;
-  for (const int tensor : tensors) subset.push_back(manifest[static_cast<size_t>(tensor)]);
-  return subset;
-}
-
-// As the whole model's, with what is not held empty.
-MutableTensors Spread(size_t size, const std::vector<int>& held, TensorValues& values) {
-  MutableTensors all(size);
-  for (size_t i = 0; i < held.size(); ++i) all[static_cast<size_t>(held[i])] = values[static_cast<int>(i)];
-  return all;
-}
 
 // Every rank's digest of the file is that of rank 0.
 absl::Status CheckSameFile(Collectives& ranks, const std::string& text, const std::string& path,
@@ -52,78 +40,34 @@ absl::StatusOr<std::unique_ptr<Trainer>> PipelineTrainer::Make(const core::RunCo
                                                                TrainerFiles files, const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
   ASSIGN_OR_RETURN(plan::PipelineFile parsed, plan::ParsePipelineFile(text, path));
-  if (parsed.shards) {
-    return absl::InvalidArgumentError(absl::StrCat("--pipeline: ", path, ": expected width N copies, got shards"));
-  }
   ASSIGN_OR_RETURN(const plan::PipelineFile file, FitPipeline(std::move(parsed), path, config, files.ranks.world()));
-  ASSIGN_OR_RETURN(const PipelinePrograms programs, CompilePipeline(file.schedule));
   if (files.ranks.world() > 1) {
     RETURN_IF_ERROR(CheckSameFile(*files.ranks.values, text, path, TimeoutOf(files.ranks.timeout_s)));
   }
   files.ranks.devices = file.schedule.devices;
   RETURN_IF_ERROR(CheckRows(config, site, files.ranks.data_world()));
   ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, files));
-  std::unique_ptr<PipelineTrainer> trainer(
-      new PipelineTrainer(config, files, file, PlacesOf(file, config.llama), std::move(data)));
-  RETURN_IF_ERROR(trainer->data_.Initialize(trainer->held_manifest_, trainer->parameters_));
-  RETURN_IF_ERROR(trainer->Open(programs, files.trace_path));
-  return trainer;
+  ASSIGN_OR_RETURN(std::unique_ptr<PipelinedLlama> model,
+                   PipelinedLlama::Open(config, file, files.ranks, data.rows(), files.trace_path));
+  RETURN_IF_ERROR(data.Initialize(model->held_manifest(), model->parameters()));
+  spdlog::info("pipeline: device {} of {}, {} of {} tensors, {} micro-batches, {} receive buffers for a sender",
+               files.ranks.rank() / file.width, file.schedule.devices, model->held().size(),
+               model->places().manifest.size(), file.schedule.micro_batches, model->slots());
+  return std::unique_ptr<Trainer>(new PipelineTrainer(config, files, std::move(model), std::move(data)));
 }
 
 PipelineTrainer::PipelineTrainer(const core::RunConfig& config, const TrainerFiles& files,
-                                 const plan::PipelineFile& file, PipelinePlaces places, LlamaData data)
-    : file_(file),
-      ranks_(files.ranks),
+                                 std::unique_ptr<PipelinedLlama> model, LlamaData data)
+    : ranks_(files.ranks),
       data_(std::move(data)),
-      places_(std::move(places)),
-      held_manifest_(Subset(places_.manifest, held())),
-      parameters_(held_manifest_),
-      gradients_(held_manifest_),
-      tied_head_(std::ranges::find(places_.head_devices, device()) == places_.head_devices.end()
-                     ? 0
-                     : static_cast<size_t>(places_.manifest[0].NumValues())),
-      tensors_(Spread(places_.manifest.size(), held(), parameters_)),
-      store_(tensors_, &bus()),
+      model_(std::move(model)),
+      store_(model_->tensors(), &bus()),
       parallel_(files.ranks),
-      optimizer_(config, held_manifest_, parameters_, bus(), files.calibration_path),
-      stages_(config.llama, file_, device(), {data_.rows() / file_.schedule.micro_batches, config.sequence_length()},
-              Tensors(tensors_.begin(), tensors_.end()), GradientViews(),
-              [this](const plan::Operation& operation) { Synchronize(operation); }) {}
-
-MutableTensors PipelineTrainer::GradientViews() {
-  MutableTensors views = Spread(places_.manifest.size(), held(), gradients_);
-  views.emplace_back(tied_head_);  // used where the embedding is the head
-  return views;
-}
-
-absl::Status PipelineTrainer::Open(const PipelinePrograms& programs, const std::string& trace_path) {
-  programs_ = programs;
-  ASSIGN_OR_RETURN(links_,
-                   PipelineLinks::Open(*ranks_.values, programs_, file_.width, stages_.message_values(), timeout()));
-  ASSIGN_OR_RETURN(exchange_, GradientExchange::Open(*ranks_.values, file_, places_, GradientViews(), timeout()));
-  ASSIGN_OR_RETURN(trace_, PipelineTrace::Open(trace_path, *ranks_.values, programs_, file_.width, timeout()));
-  const plan::PipelineSchedule& schedule = file_.schedule;
-  spdlog::info("pipeline: device {} of {}, {} of {} tensors, {} micro-batches, {} receive buffers for a sender",
-               device(), schedule.devices, held().size(), places_.manifest.size(), schedule.micro_batches,
-               programs_.slots);
-  return absl::OkStatus();
-}
-
-void PipelineTrainer::Synchronize(const plan::Operation& operation) {
-  if (operation.kind == plan::OperationKind::kReduce) exchange_->Reduce(operation.stage);
-}
-
-std::vector<int> PipelineTrainer::holders(int tensor) const {
-  std::vector<int> ranks;
-  for (const int device : places_.devices[static_cast<size_t>(tensor)]) {
-    for (int j = 0; j < file_.width; ++j) ranks.push_back(device * file_.width + j);
-  }
-  return ranks;
-}
+      optimizer_(config, model_->held_manifest(), model_->parameters(), bus(), files.calibration_path) {}
 
 absl::StatusOr<double> PipelineTrainer::SumOfSquares(core::Step t) {
-  const size_t tensors = places_.manifest.size();
-  const std::vector<double> here = optimizer_.SquaresOf(gradients_);
+  const size_t tensors = places().manifest.size();
+  const std::vector<double> here = optimizer_.SquaresOf(model_->gradients());
   std::vector<double> mine(tensors), all(tensors * static_cast<size_t>(ranks_.world()));
   for (size_t i = 0; i < here.size(); ++i) mine[static_cast<size_t>(held()[i])] = here[i];
   const Collectives::Ticket ticket =
@@ -133,9 +77,12 @@ absl::StatusOr<double> PipelineTrainer::SumOfSquares(core::Step t) {
   for (size_t i = 0; i < tensors; ++i) {
     const double squares = all[static_cast<size_t>(OwnerOf(i)) * tensors + i];
     if (!std::isfinite(squares)) {
-      if (!tensors_[i].empty()) RETURN_IF_ERROR(CheckFinite(places_.manifest[i], GradientViews()[i], t));
+      const auto mine_at = std::ranges::find(held(), static_cast<int>(i)) - held().begin();
+      if (mine_at < std::ssize(held())) {
+        RETURN_IF_ERROR(CheckFinite(places().manifest[i], model_->gradients()[static_cast<int>(mine_at)], t));
+      }
       return absl::DataLossError(absl::StrFormat("gradient of %s on %s is not finite in step %d",
-                                                 places_.manifest[i].name, ranks_.values->NameOf(OwnerOf(i)), t));
+                                                 places().manifest[i].name, ranks_.values->NameOf(OwnerOf(i)), t));
     }
     sum += squares;
   }
@@ -144,24 +91,15 @@ absl::StatusOr<double> PipelineTrainer::SumOfSquares(core::Step t) {
 
 absl::StatusOr<StepResult> PipelineTrainer::Step(core::Step t) {
   ASSIGN_OR_RETURN(const Batch batch, data_.BatchAt(t));
-  gradients_.Clear();
-  std::ranges::fill(tied_head_, 0.0f);
-  stages_.BeginStep(batch, 1.0f / static_cast<float>(file_.width));
-  exchange_->Begin();
-  spans_.clear();
-  if (trace_ != nullptr) RETURN_IF_ERROR(RankFailure(trace_->Begin()));
-  RETURN_IF_ERROR(
-      RankFailure(RunPipelineStep(programs_.devices[static_cast<size_t>(device())], *links_, stages_, spans_)));
-  RETURN_IF_ERROR(RankFailure(exchange_->Finish()));
-  if (trace_ != nullptr) RETURN_IF_ERROR(RankFailure(trace_->Write(t, spans_)));
+  RETURN_IF_ERROR(model_->Run(t, batch));
   ASSIGN_OR_RETURN(const double squares, SumOfSquares(t));
-  RankStep mine{
-      .loss = stages_.loss() * file_.schedule.devices,  // the last stages' alone, of which the ranks' mean is taken
-      .tokens = device() == 0 ? std::ssize(batch.tokens) : 0};
-  for (const PipelineSpan& span : spans_) mine.compute_s += span.end_s - span.begin_s;
+  const RankStep mine{
+      .loss = model_->loss() * ranks_.devices,  // the last stages' alone, of which the ranks' mean is taken
+      .compute_s = model_->compute_s(),
+      .tokens = ranks_.rank() < places().width ? std::ssize(batch.tokens) : 0};
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps, parallel_.Share(mine));
-  RETURN_IF_ERROR(optimizer_.Step(t, gradients_, squares));
-  const int64_t sent = links_->sent_bytes() + exchange_->sent_bytes();
+  RETURN_IF_ERROR(optimizer_.Step(t, model_->gradients(), squares));
+  const int64_t sent = model_->sent_bytes();
   step_bytes_ = static_cast<double>(sent - std::exchange(sent_bytes_, sent));
   return ResultOf(steps);
 }
@@ -177,7 +115,8 @@ absl::Status PipelineTrainer::GatherState() {
   std::vector<formats::TensorData> state;
   std::map<std::string, std::string> metadata;
   for (size_t i = 0; i < held().size(); ++i) {
-    state.push_back({held_manifest_[i].name, held_manifest_[i].shape, parameters_[static_cast<int>(i)]});
+    state.push_back(
+        {model_->held_manifest()[i].name, model_->held_manifest()[i].shape, model_->parameters()[static_cast<int>(i)]});
   }
   RETURN_IF_ERROR(optimizer_.AppendState(state, metadata));
   const size_t kinds = state.size() / held().size();  // θ, and what the optimizer has of each tensor
@@ -187,10 +126,10 @@ absl::Status PipelineTrainer::GatherState() {
     // Behind θ, tensor by tensor: "first_moment.NAME", "second_moment.NAME".
     const auto at = [&](size_t i) { return kind == 0 ? i : held().size() + i * (kinds - 1) + kind - 1; };
     const std::string& first = state[at(0)].name;
-    const std::string prefix = first.substr(0, first.size() - held_manifest_[0].name.size());
-    for (size_t tensor = 0, mine = 0; tensor < places_.manifest.size(); ++tensor) {
+    const std::string prefix = first.substr(0, first.size() - model_->held_manifest()[0].name.size());
+    for (size_t tensor = 0, mine = 0; tensor < places().manifest.size(); ++tensor) {
       const bool holds = mine < held().size() && held()[mine] == static_cast<int>(tensor);
-      const core::TensorSpec& spec = places_.manifest[tensor];
+      const core::TensorSpec& spec = places().manifest[tensor];
       const int owner = OwnerOf(tensor);
       if (ranks_.rank() == 0) {
         gathered_.push_back(
@@ -224,7 +163,7 @@ absl::StatusOr<formats::FileDigest> PipelineTrainer::Save(const std::string& pat
 }
 
 absl::Status PipelineTrainer::Load(const std::string& path) {
-  return LoadTrainer(path, held_manifest_, parameters_, &optimizer_);
+  return LoadTrainer(path, model_->held_manifest(), model_->parameters(), &optimizer_);
 }
 
 }  // namespace causeway::worker

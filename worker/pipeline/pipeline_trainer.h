@@ -1,7 +1,7 @@
 // A Llama trained by the ranks of a site as a pipeline: each rank holds the stages of its device, and runs a schedule's
 // list of it.
 //
-//   batch ─► micro-batches ─► RunPipelineStep ─► gradients ─► GradientExchange ─► clip, inner optimizer ─► θ held here
+//   batch ─► PipelinedLlama ─► gradients of what is held here ─► clip, inner optimizer ─► θ held here
 //
 // With one copy of the weights θ has the bits of one rank that trains with as many micro-batches. Clipping takes the
 // squares of all tensors, summed in the manifest's order from each one's first holder. Every rank makes and calls the
@@ -14,12 +14,7 @@
 
 #include "plan/pipeline_file.h"
 #include "replica/host_store.h"
-#include "worker/pipeline/gradient_exchange.h"
-#include "worker/pipeline/llama_stages.h"
-#include "worker/pipeline/pipeline_executor.h"
-#include "worker/pipeline/pipeline_links.h"
-#include "worker/pipeline/pipeline_place.h"
-#include "worker/pipeline/pipeline_trace.h"
+#include "worker/pipeline/pipelined_llama.h"
 #include "worker/train/inner_optimizer.h"
 #include "worker/train/llama_data.h"
 #include "worker/train/trainer.h"
@@ -33,10 +28,10 @@ class PipelineTrainer final : public Trainer {
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
                                                        TrainerFiles files, const std::string& path);
 
-  const core::Manifest& manifest() const override { return places_.manifest; }
+  const core::Manifest& manifest() const override { return places().manifest; }
   replica::ParameterStore& store() override { return store_; }
-  std::span<float> tensor(int i) override { return tensors_[static_cast<size_t>(i)]; }
-  std::vector<int> holders(int tensor) const override;
+  std::span<float> tensor(int i) override { return model_->tensors()[static_cast<size_t>(i)]; }
+  std::vector<int> holders(int tensor) const override { return places().ranks[static_cast<size_t>(tensor)]; }
   absl::Status initial_values() const override { return data_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_.progress(); }
@@ -57,35 +52,21 @@ class PipelineTrainer final : public Trainer {
     std::vector<float> values;
   };
 
-  PipelineTrainer(const core::RunConfig& config, const TrainerFiles& files, const plan::PipelineFile& file,
-                  PipelinePlaces places, LlamaData data);
-  absl::Status Open(const PipelinePrograms& programs, const std::string& trace_path);
-  MutableTensors GradientViews();  // as LlamaStage has them
-  void Synchronize(const plan::Operation& operation);
+  PipelineTrainer(const core::RunConfig& config, const TrainerFiles& files, std::unique_ptr<PipelinedLlama> model,
+                  LlamaData data);
   absl::StatusOr<double> SumOfSquares(core::Step t);
-  int device() const { return ranks_.rank() / file_.width; }
-  const std::vector<int>& held() const { return places_.held[static_cast<size_t>(device())]; }
-  int OwnerOf(size_t tensor) const { return places_.devices[tensor].front() * file_.width; }
+  const PipelinePlaces& places() const { return model_->places(); }
+  const std::vector<int>& held() const { return model_->held(); }
+  int OwnerOf(size_t tensor) const { return places().ranks[tensor].front(); }
   Collectives::Timeout timeout() const { return TimeoutOf(ranks_.timeout_s); }
 
-  const plan::PipelineFile file_;
   const TrainerRanks ranks_;
   LlamaData data_;
-  PipelinePlaces places_;
-  core::Manifest held_manifest_;  // of this device's tensors
-  TensorValues parameters_, gradients_;
-  std::vector<float> tied_head_;           // the head's gradient where it is the embedding
-  std::vector<std::span<float>> tensors_;  // of the whole model, empty where they are not held
+  const std::unique_ptr<PipelinedLlama> model_;
   replica::HostStore store_;
   DataParallel parallel_;
   InnerOptimizer optimizer_;
-  std::unique_ptr<GradientExchange> exchange_;
-  LlamaStages stages_;
-  PipelinePrograms programs_;
-  std::unique_ptr<PipelineLinks> links_;
-  std::unique_ptr<PipelineTrace> trace_;  // null: none is written
-  std::vector<PipelineSpan> spans_;       // of the last step
-  std::vector<Gathered> gathered_;        // rank 0's, until Save
+  std::vector<Gathered> gathered_;  // rank 0's, until Save
   double step_bytes_ = 0;
   int64_t sent_bytes_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include <span>
 
+#include "absl/status/status.h"
 #include "plan/pipeline_schedule.h"
 
 namespace causeway::worker {
@@ -20,8 +21,8 @@ class StageRunner {
   virtual void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
                              std::span<float> dinput) = 0;
   virtual void BackwardWeight(const plan::Operation& operation) = 0;
-  // G, R and A. They may go on beside what follows.
-  virtual void Synchronize(const plan::Operation& operation) = 0;
+  // G, R and A, which may go on beside what follows. Errors as the ranks'.
+  virtual absl::Status Synchronize(const plan::Operation& operation) = 0;
 };
 
 }  // namespace causeway::worker

@@ -145,8 +145,6 @@ void NcclCollectives::Abort(const std::string& reason) { parts_.fate->Fail(absl:
 
 // ---- The thread ----
 
-bool NcclCollectives::MayLaunch() const { return launched_ < queue_.size() && launched_ < kMostLaunched; }
-
 void NcclCollectives::Serve() {
   if (const absl::Status used = parts_.hooks->Use(); !used.ok()) parts_.fate->Fail(used);
   PollPause pause;
@@ -175,10 +173,11 @@ void NcclCollectives::Serve() {
 NcclCollectives::Operation* NcclCollectives::NextToLaunch(PollPause& pause) {
   core::MutexLock lock(mutex_);
   lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); });
-  if (!MayLaunch()) {
-    lock.WaitFor(changed_, pause.Next(), [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return MayLaunch(); });
-  }
-  return MayLaunch() ? &queue_[launched_] : nullptr;  // stays in place: others only append
+  const auto may_launch = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return launched_ < queue_.size() && launched_ < kMostLaunched;
+  };
+  if (!may_launch()) lock.WaitFor(changed_, pause.Next(), may_launch);
+  return may_launch() ? &queue_[launched_] : nullptr;  // stays in place: others only append
 }
 
 absl::Status NcclCollectives::LaunchOne(Operation& operation) {

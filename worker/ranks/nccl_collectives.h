@@ -76,7 +76,6 @@ class NcclCollectives final : public Collectives {
   absl::Status LaunchOne(Operation& operation);
   absl::StatusOr<bool> Advance();  // whether one is done
   void End();                      // the group has failed
-  bool MayLaunch() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const NcclApi& nccl_;
   const Parts parts_;

@@ -117,28 +117,26 @@ absl::Status OrderedCollectives::ExchangeParts(std::span<const std::span<std::by
 
 Collectives::Ticket OrderedCollectives::AllReduce(std::span<float> values) {
   return Post(Call{.kind = Kind::kReduce, .number = ++asked_, .bytes = values.size_bytes()},
-              [this, values](const Call& call) { return Reduce(call, values); });
-}
-
-absl::Status OrderedCollectives::Reduce(const Call& call, std::span<float> values) {
-  if (world() == 1) return absl::OkStatus();
-  RETURN_IF_ERROR(Meet({.kind = call.kind, .number = call.number, .bytes = call.bytes}).status());
-  for (size_t first = 0; first < values.size(); first += kSliceValues) {
-    const std::span<float> slice = values.subspan(first, std::min(kSliceValues, values.size() - first));
-    std::vector<std::span<const float>> parts(world());
-    std::vector<std::span<std::byte>> bytes(world());
-    std::span<float> own;
-    for (int rank = 0; rank < world(); ++rank) {
-      const size_t begin = slice.size() * rank / world();
-      const std::span<float> part = slice.subspan(begin, slice.size() * (rank + 1) / world() - begin);
-      parts[rank] = part;
-      bytes[rank] = BytesOf(part);
-      if (rank == peers_.rank()) own = part;
-    }
-    RETURN_IF_ERROR(ExchangeAndSum(parts, own));
-    RETURN_IF_ERROR(ExchangeParts(bytes));
-  }
-  return absl::OkStatus();
+              [this, values](const Call& call) -> absl::Status {
+                if (world() == 1) return absl::OkStatus();
+                RETURN_IF_ERROR(Meet({.kind = call.kind, .number = call.number, .bytes = call.bytes}).status());
+                for (size_t first = 0; first < values.size(); first += kSliceValues) {
+                  const std::span<float> slice = values.subspan(first, std::min(kSliceValues, values.size() - first));
+                  std::vector<std::span<const float>> parts(world());
+                  std::vector<std::span<std::byte>> bytes(world());
+                  std::span<float> own;
+                  for (int rank = 0; rank < world(); ++rank) {
+                    const size_t begin = slice.size() * rank / world();
+                    const std::span<float> part = slice.subspan(begin, slice.size() * (rank + 1) / world() - begin);
+                    parts[rank] = part;
+                    bytes[rank] = BytesOf(part);
+                    if (rank == peers_.rank()) own = part;
+                  }
+                  RETURN_IF_ERROR(ExchangeAndSum(parts, own));
+                  RETURN_IF_ERROR(ExchangeParts(bytes));
+                }
+                return absl::OkStatus();
+              });
 }
 
 Collectives::Ticket OrderedCollectives::ReduceScatter(std::span<const float> values, std::span<float> part) {

@@ -51,7 +51,6 @@ class OrderedCollectives final : public Collectives {
   Ticket Post(const Call& call, Run run);
 
   // On the thread of the operations.
-  absl::Status Reduce(const Call& call, std::span<float> values);
   absl::Status Gather(const Call& call, std::span<const std::byte> part, std::span<std::byte> all);
   absl::Status SendTo(const Call& call, std::span<const std::byte> bytes, const std::vector<int>& ranks);
   absl::Status ReceiveFrom(const Call& call, std::span<std::byte> bytes, int rank);

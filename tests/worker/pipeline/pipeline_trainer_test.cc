@@ -35,8 +35,8 @@ std::string Data() {
   return path;
 }
 
-std::string FileOf(const plan::PipelineSchedule& schedule, int width = 1) {
-  return WriteTemporary("schedule", plan::WritePipelineFile({.schedule = schedule, .width = width}));
+std::string FileOf(const plan::PipelineSchedule& schedule, int width = 1, bool shards = false) {
+  return WriteTemporary("schedule", plan::WritePipelineFile({.schedule = schedule, .width = width, .shards = shards}));
 }
 
 struct Trained {
@@ -142,6 +142,19 @@ TEST(PipelineTrainer, AGridOfPlacesAndCopiesHasTheBitsOfASerialRun) {
       Trained trained = Train(config, FileOf(*schedule, 2), 4, Threads()(4));
       SerialReference reference(config, Data(), schedule->copies, 2);
       ExpectBitsOf(reference, trained, name);
+    }
+  }
+}
+
+TEST(PipelineTrainer, AGridOfPlacesAndShardsHasTheBitsOfASerialRun) {
+  for (const int unit : {2, 4}) {
+    for (const bool tied : {false, true}) {
+      const auto schedule = plan::Generate("zeropp", {.devices = 2, .micro_batches = 4, .unit = unit});
+      ASSERT_TRUE(schedule.ok()) << schedule.status();
+      const core::RunConfig config = RunOf(4, tied, 8);
+      Trained trained = Train(config, FileOf(*schedule, 2, true), 4, Threads()(4));
+      SerialReference reference(config, Data(), 1, 2, unit);
+      ExpectBitsOf(reference, trained, absl::StrCat("unit ", unit, tied ? " tied" : ""));
     }
   }
 }
