@@ -240,12 +240,15 @@ absl::Status Parser::ParseDevice(const std::vector<Word>& line) {
 }
 
 absl::StatusOr<PipelineFile> Parser::Parse() {
-  if (lines_.size() < 2) {
-    return absl::InvalidArgumentError(absl::StrCat(name_, ":1:1: expected ", kHeading, " 1, got the end of the file"));
-  }
+  const auto ends = [&](const char* expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name_, ":", lines_.size() + 1, ":1: expected ", expected, ", got the end of the file"));
+  };
+  if (lines_.empty()) return ends("causeway-schedule 1");
   const auto& heading = lines_[0];
   if (heading[0].text != kHeading) return Error(heading[0], kHeading);
   if (At(heading, 1).text != "1" || heading.size() > 2) return Error(At(heading, 1), "version 1");
+  if (lines_.size() < 2) return ends("devices N micro_batches N stages N replicas N");
   RETURN_IF_ERROR(ParseHead(lines_[1]));
   for (size_t i = 2; i < lines_.size(); ++i) {
     const auto& line = lines_[i];

@@ -47,8 +47,14 @@ struct Trained {
 
 using WireOf = std::function<std::shared_ptr<Wire>(int rank)>;
 
+struct Checkpoint {
+  std::string load, save;  // empty: none
+  core::Step after = 0;    // where it begins
+};
+
 // All ranks take the steps.
-Trained Train(const core::RunConfig& config, const std::string& file, int world, const WireOf& wire_of) {
+Trained Train(const core::RunConfig& config, const std::string& file, int world, const WireOf& wire_of,
+              const Checkpoint& checkpoint = {}) {
   Trained trained;
   trained.trainers.resize(static_cast<size_t>(world));
   std::vector<std::unique_ptr<Collectives>> values(static_cast<size_t>(world));
@@ -59,11 +65,15 @@ Trained Train(const core::RunConfig& config, const std::string& file, int world,
         trained.trainers[at],
         PipelineTrainer::Make(config, "eu",
                               {.data_path = Data(), .ranks = {.values = values[at].get(), .timeout_s = 60}}, file));
-    for (core::Step t = 1; t <= kSteps; ++t) {
-      ASSIGN_OR_RETURN(const StepResult result, trained.trainers[at]->Step(t));
+    Trainer& trainer = *trained.trainers[at];
+    if (!checkpoint.load.empty()) RETURN_IF_ERROR(trainer.Load(checkpoint.load));
+    for (core::Step t = checkpoint.after + 1; t <= checkpoint.after + kSteps; ++t) {
+      ASSIGN_OR_RETURN(const StepResult result, trainer.Step(t));
       if (rank == 0) trained.loss = result.loss;
     }
-    return absl::OkStatus();
+    if (checkpoint.save.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(trainer.GatherState());
+    return rank == 0 ? trainer.Save(checkpoint.save).status() : absl::OkStatus();
   });
   return trained;
 }
@@ -129,6 +139,34 @@ TEST(PipelineTrainer, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
       const int rank = trained.trainers[0]->holders(tensor).front();
       EXPECT_TRUE(
           std::ranges::equal((*alone)->tensor(tensor), trained.trainers[static_cast<size_t>(rank)]->tensor(tensor)));
+    }
+  }
+}
+
+TEST(PipelineTrainer, ACheckpointGoesOnWithAnyNumberOfDevicesAndWithNone) {
+  for (const bool tied : {false, true}) {
+    const core::RunConfig config = RunOf(4, tied, 8);
+    const std::string saved = WriteTemporary("checkpoint", "");
+    const auto on = [&](const plan::GeneratorInput& input, const std::string& name, int width, bool shards,
+                        const Checkpoint& checkpoint) {
+      const int world = input.devices * width;
+      return Train(config, FileOf(*plan::Generate(name, input), width, shards), world, Threads()(world), checkpoint);
+    };
+    const plan::GeneratorInput two{.devices = 2, .micro_batches = 4};
+    Trained first = on(two, "zeropp", 2, true, {.save = saved});  // shards
+    for (const absl::Status& status : first.statuses) ASSERT_TRUE(status.ok()) << status;
+
+    const auto alone = MakeTrainer(config, "eu", {.data_path = Data()});
+    ASSERT_TRUE(alone.ok() && (*alone)->Load(saved).ok());
+    for (core::Step t = kSteps + 1; t <= 2 * kSteps; ++t) ASSERT_TRUE((*alone)->Step(t).ok());
+    for (const auto& [name, devices] : {std::pair("1f1b", 4), std::pair("zb_v", 2), std::pair("interleaved", 1)}) {
+      Trained again = on({.devices = devices, .micro_batches = 4}, name, 1, false, {.load = saved, .after = kSteps});
+      for (size_t i = 0; i < (*alone)->manifest().size(); ++i) {
+        const auto tensor = static_cast<int>(i);
+        const auto rank = static_cast<size_t>(again.trainers[0]->holders(tensor).front());
+        EXPECT_TRUE(std::ranges::equal((*alone)->tensor(tensor), again.trainers[rank]->tensor(tensor)))
+            << name << ": " << (*alone)->manifest()[i].name;
+      }
     }
   }
 }
