@@ -74,7 +74,7 @@ class BesideOthersTest(PipelinesTest):
     def test_pipelines_of_places_and_copies_or_shards_hold_the_coordinators_anchors(self):
         for name, width in (("dualpipe", "2 copies"), ("zeropp", "2 shards")):
             with self.subTest(name):
-                _, _, sites = self.trained(self.pipeline(name, 2, width), run={"steps": 60})
+                _, _, sites = self.trained(self.pipeline(name, 2, width), run={"steps": 40})
                 self.assertEqual(sites["a"]["ranks"]["ranks"], 4)
                 self.assertLess(abs(sites["a"]["loss"] - sites["b"]["loss"]), 1)
 

@@ -6,6 +6,24 @@
 #include "core/check.h"
 
 namespace causeway::worker {
+namespace {
+
+// All values are reduced in as few operations as they lie in memory. The last one's ticket; 0: none.
+Collectives::Ticket AllReduce(const MutableTensors& gradients, Collectives& group) {
+  Collectives::Ticket ticket = 0;
+  std::span<float> together;
+  for (const std::span<float> values : gradients) {
+    if (!together.empty() && together.data() + together.size() == values.data()) {
+      together = {together.data(), together.size() + values.size()};
+      continue;
+    }
+    if (!together.empty()) ticket = group.AllReduce(together);
+    together = values;
+  }
+  return together.empty() ? ticket : group.AllReduce(together);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(Collectives& ranks,
                                                                          const plan::PipelineFile& file,
@@ -50,11 +68,11 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(Collect
 void GradientExchange::Reduce(int stage) {
   const auto group = copies_.find(stage);
   if (group == copies_.end()) return;
-  Collectives::Ticket ticket = 0;
+  MutableTensors gradients;
   for (const int gradient : places_.stages[static_cast<size_t>(stage)]) {
-    ticket = group->second->AllReduce(gradients_[static_cast<size_t>(gradient)]);
+    gradients.push_back(gradients_[static_cast<size_t>(gradient)]);
   }
-  reduced_.push_back({group->second.get(), ticket});
+  reduced_.push_back({group->second.get(), AllReduce(gradients, *group->second)});
 }
 
 absl::Status GradientExchange::AddTiedHead() {
@@ -75,11 +93,8 @@ absl::Status GradientExchange::Finish() {
   for (const Reduced& reduced : reduced_) RETURN_IF_ERROR(reduced.group->Await(reduced.ticket, timeout_));
   RETURN_IF_ERROR(AddTiedHead());
   if (place_ == nullptr) return absl::OkStatus();
-  Collectives::Ticket ticket = 0;
-  for (size_t i = 0; i + 1 < gradients_.size(); ++i) {  // the last is the tied head's, which has been added
-    if (!gradients_[i].empty()) ticket = place_->AllReduce(gradients_[i]);
-  }
-  return place_->Await(ticket, timeout_);
+  const MutableTensors all(gradients_.begin(), gradients_.end() - 1);  // without the tied head's, which has been added
+  return place_->Await(AllReduce(all, *place_), timeout_);
 }
 
 int64_t GradientExchange::sent_bytes() const {

@@ -9,8 +9,8 @@
 #include "tests/worker/pipeline/serial_reference.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "tests/worker/train/test_values.h"
-#include "worker/ranks/ordered_collectives.h"
-#include "worker/ranks/thread_wire.h"
+#include "worker/pipeline/pipelined_llama.h"
+#include "worker/train/llama_data.h"
 #include "worker/train/llama_trainer.h"
 
 namespace causeway::worker {
@@ -45,26 +45,24 @@ struct Trained {
   double loss = 0;
 };
 
-using WireOf = std::function<std::shared_ptr<Wire>(int rank)>;
-
 struct Checkpoint {
   std::string load, save;  // empty: none
   core::Step after = 0;    // where it begins
 };
 
 // All ranks take the steps.
-Trained Train(const core::RunConfig& config, const std::string& file, int world, const WireOf& wire_of,
+Trained Train(const core::RunConfig& config, const std::string& file, std::vector<RankUnderTest> ranks,
               const Checkpoint& checkpoint = {}) {
+  const auto world = static_cast<int>(ranks.size());
   Trained trained;
   trained.trainers.resize(static_cast<size_t>(world));
-  std::vector<std::unique_ptr<Collectives>> values(static_cast<size_t>(world));
-  for (int r = 0; r < world; ++r) values[static_cast<size_t>(r)] = std::make_unique<OrderedCollectives>(wire_of(r));
   trained.statuses = OnRanks(world, [&](int rank) -> absl::Status {
     const auto at = static_cast<size_t>(rank);
     ASSIGN_OR_RETURN(
         trained.trainers[at],
         PipelineTrainer::Make(config, "eu",
-                              {.data_path = Data(), .ranks = {.values = values[at].get(), .timeout_s = 60}}, file));
+                              {.data_path = Data(), .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60}},
+                              file));
     Trainer& trainer = *trained.trainers[at];
     if (!checkpoint.load.empty()) RETURN_IF_ERROR(trainer.Load(checkpoint.load));
     for (core::Step t = checkpoint.after + 1; t <= checkpoint.after + kSteps; ++t) {
@@ -96,7 +94,7 @@ void ExpectBitsOf(SerialReference& reference, Trained& trained, const std::strin
   EXPECT_GE(held, std::ssize(reference.manifest()));
 }
 
-void ExpectGeneratorsGiveSerialBits(int devices, const std::function<WireOf(int world)>& wires) {
+void ExpectGeneratorsGiveSerialBits(int devices, const MakeRanks& ranks_of) {
   for (const std::string& name : plan::GeneratorNames()) {
     for (const bool tied : {false, true}) {
       for (const bool late : {false, true}) {
@@ -107,7 +105,7 @@ void ExpectGeneratorsGiveSerialBits(int devices, const std::function<WireOf(int 
         ASSERT_TRUE(schedule.ok()) << schedule.status();
         if (late && schedule->copies == 1) continue;
         const core::RunConfig config = RunOf(n, tied);
-        Trained trained = Train(config, FileOf(*schedule), devices, wires(devices));
+        Trained trained = Train(config, FileOf(*schedule), ranks_of(devices));
         SerialReference reference(config, Data(), schedule->copies, 1);
         ExpectBitsOf(reference, trained, absl::StrCat(name, " D ", devices, tied ? " tied" : "", late ? " late" : ""));
       }
@@ -115,15 +113,12 @@ void ExpectGeneratorsGiveSerialBits(int devices, const std::function<WireOf(int 
   }
 }
 
-std::function<WireOf(int)> Threads() {
-  return [](int world) -> WireOf {
-    auto ranks = std::make_shared<ThreadRanks>(world);
-    return [ranks](int rank) { return ranks->wire(rank); };
-  };
+TEST(PipelineTrainer, OfEveryGeneratorHasTheBitsOfASerialRunOverThreads) {
+  for (const int devices : {2, 4}) ExpectGeneratorsGiveSerialBits(devices, OverThreads);
 }
 
-TEST(PipelineTrainer, OfEveryGeneratorHasTheBitsOfASerialRunOverThreads) {
-  for (const int devices : {2, 4}) ExpectGeneratorsGiveSerialBits(devices, Threads());
+TEST(PipelineTrainer, OfEveryGeneratorHasTheBitsOfASerialRunOverGloo) {
+  for (const int devices : {2, 4}) ExpectGeneratorsGiveSerialBits(devices, OverGloo);
 }
 
 TEST(PipelineTrainer, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
@@ -133,7 +128,7 @@ TEST(PipelineTrainer, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
     ASSERT_TRUE(alone.ok()) << alone.status();
     for (core::Step t = 1; t <= kSteps; ++t) ASSERT_TRUE((*alone)->Step(t).ok());
     Trained trained =
-        Train(config, FileOf(*plan::Generate("1f1b", {.devices = 4, .micro_batches = 4})), 4, Threads()(4));
+        Train(config, FileOf(*plan::Generate("1f1b", {.devices = 4, .micro_batches = 4})), OverThreads(4));
     for (size_t i = 0; i < (*alone)->manifest().size(); ++i) {
       const auto tensor = static_cast<int>(i);
       const int rank = trained.trainers[0]->holders(tensor).front();
@@ -150,7 +145,7 @@ TEST(PipelineTrainer, ACheckpointGoesOnWithAnyNumberOfDevicesAndWithNone) {
     const auto on = [&](const plan::GeneratorInput& input, const std::string& name, int width, bool shards,
                         const Checkpoint& checkpoint) {
       const int world = input.devices * width;
-      return Train(config, FileOf(*plan::Generate(name, input), width, shards), world, Threads()(world), checkpoint);
+      return Train(config, FileOf(*plan::Generate(name, input), width, shards), OverThreads(world), checkpoint);
     };
     const plan::GeneratorInput two{.devices = 2, .micro_batches = 4};
     Trained first = on(two, "zeropp", 2, true, {.save = saved});  // shards
@@ -177,7 +172,7 @@ TEST(PipelineTrainer, AGridOfPlacesAndCopiesHasTheBitsOfASerialRun) {
       const int n = name == "1f1b" ? 3 : 4;
       const auto schedule = plan::Generate(name, {.devices = 2, .micro_batches = n});
       const core::RunConfig config = RunOf(n, tied, 2 * n);
-      Trained trained = Train(config, FileOf(*schedule, 2), 4, Threads()(4));
+      Trained trained = Train(config, FileOf(*schedule, 2), OverThreads(4));
       SerialReference reference(config, Data(), schedule->copies, 2);
       ExpectBitsOf(reference, trained, name);
     }
@@ -190,11 +185,43 @@ TEST(PipelineTrainer, AGridOfPlacesAndShardsHasTheBitsOfASerialRun) {
       const auto schedule = plan::Generate("zeropp", {.devices = 2, .micro_batches = 4, .unit = unit});
       ASSERT_TRUE(schedule.ok()) << schedule.status();
       const core::RunConfig config = RunOf(4, tied, 8);
-      Trained trained = Train(config, FileOf(*schedule, 2, true), 4, Threads()(4));
+      Trained trained = Train(config, FileOf(*schedule, 2, true), OverThreads(4));
       SerialReference reference(config, Data(), 1, 2, unit);
       ExpectBitsOf(reference, trained, absl::StrCat("unit ", unit, tied ? " tied" : ""));
     }
   }
+}
+
+// 3vN/U collectives: a gather for each forward and each backward of a unit, and a reduce-scatter; but for the gathers
+// of stages that are there already.
+TEST(PipelineTrainer, OfShardsGathersAndScattersAsOftenAsTheFormulaSays) {
+  constexpr int kMicroBatches = 8, kUnit = 2, kChunks = 2, kWidth = 2;
+  const core::RunConfig config = RunOf(kMicroBatches, false, kWidth * kMicroBatches);
+  const plan::PipelineFile file = *FitPipeline(
+      {.schedule = *plan::Generate("zeropp", {.devices = 2, .micro_batches = kMicroBatches, .unit = kUnit}),
+       .width = kWidth,
+       .shards = true},
+      "zeropp", config, 4);
+  std::vector<RankUnderTest> ranks = OverThreads(4);
+  const std::vector<absl::Status> statuses = OnRanks(4, [&](int rank) -> absl::Status {
+    const TrainerRanks own{.values = ranks[static_cast<size_t>(rank)].collectives.get(), .timeout_s = 60, .devices = 2};
+    ASSIGN_OR_RETURN(const LlamaData data, LlamaData::Open(config, "eu", {.data_path = Data(), .ranks = own}));
+    ASSIGN_OR_RETURN(const auto model, PipelinedLlama::Open(config, file, own, data.rows(), ""));
+    ASSIGN_OR_RETURN(const Batch batch, data.BatchAt(1));
+    RETURN_IF_ERROR(model->Run(1, batch));
+    std::map<int, int> uses;
+    int already = 0;
+    for (const plan::ScheduleStep& step : file.schedule.lists[static_cast<size_t>(rank / kWidth)]) {
+      if (step.first.kind == plan::OperationKind::kGather && uses[step.first.stage]++ > 0) ++already;
+      if (step.first.kind == plan::OperationKind::kRelease) --uses[step.first.stage];
+    }
+    const StageShards& shards = *model->shards();
+    EXPECT_EQ(shards.gathers() + already + shards.scatters(), 3 * kChunks * kMicroBatches / kUnit);
+    EXPECT_EQ(shards.scatters(), kChunks * kMicroBatches / kUnit);
+    EXPECT_LT(shards.buffers(), 2 * kChunks + 1);  // weights and gradients of the stages that are gathered
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
 }  // namespace
