@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <numeric>
 
 #include "absl/flags/flag.h"
@@ -19,6 +20,7 @@
 #include "plan/pipeline_planner.h"
 #include "plan/pipeline_svg.h"
 #include "plan/pipeline_time.h"
+#include "plan/pipeline_trace.h"
 #include "plan/torch_csv.h"
 
 ABSL_FLAG(std::string, schedule, "",
@@ -32,13 +34,16 @@ ABSL_FLAG(double, latency, 0, "plan pipeline: of a message, in units of a forwar
 ABSL_FLAG(std::string, torch_csv, "",
           "plan pipeline: writes the schedule to this file, for PyTorch's pipeline runtime");
 ABSL_FLAG(std::string, svg, "", "plan pipeline: draws the schedule to this file");
-ABSL_FLAG(std::string, costs, "unit",
-          "plan pipeline: unit, or a file of measured costs: then the best schedule for them; with --ranks files "
-          "A,B,…, one for each size of a micro-batch");
+ABSL_FLAG(
+    std::string, costs, "unit",
+    "plan pipeline: unit, or a file of measured costs: with --schedule or --check for that one, else the best for "
+    "them; with --ranks files A,B,…, one for each size of a micro-batch");
 ABSL_FLAG(double, memory_gb, 0, "plan pipeline, with --costs: of a device; 0: any");
 ABSL_FLAG(double, latency_us, 0, "plan pipeline, with --costs: of a message");
 ABSL_FLAG(double, bandwidth_gbit, 0, "plan pipeline, with --costs: between two devices; 0: no bound");
 ABSL_FLAG(std::string, check, "", "plan pipeline: a schedule's file, instead of --schedule");
+ABSL_FLAG(std::string, trace, "",
+          "plan pipeline: what causeway-worker --trace measured of this schedule, to compare and to draw below");
 
 namespace causeway::ctl {
 namespace {
@@ -109,35 +114,46 @@ absl::Status CheckCounts(int devices, int micro_batches) {
   return BadFlag("micro_batches", "1 to ", kMostMicroBatches, ", got ", micro_batches);
 }
 
-absl::StatusOr<PipelineSchedule> FromFlags() {
+// By its name or its file.
+absl::StatusOr<plan::PipelineFile> FromFlags() {
   if (const std::string path = absl::GetFlag(FLAGS_check); !path.empty()) {
     ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
     ASSIGN_OR_RETURN(const plan::PipelineFile file, plan::ParsePipelineFile(text, path));
     const absl::Status valid = CheckPipeline(file.schedule);
     if (!valid.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message()));
-    return file.schedule;
+    return file;
   }
   if (absl::GetFlag(FLAGS_schedule).empty()) return BadFlag("schedule", "a schedule's name, got none");
   const int devices = absl::GetFlag(FLAGS_devices), micro_batches = absl::GetFlag(FLAGS_micro_batches);
   RETURN_IF_ERROR(CheckCounts(devices, micro_batches));
   const int chunks = absl::GetFlag(FLAGS_chunks);
   if (chunks < 1 || chunks > 16) return BadFlag("chunks", "1 to 16, got ", chunks);
-  return plan::Generate(absl::GetFlag(FLAGS_schedule), {.devices = devices,
-                                                        .micro_batches = micro_batches,
-                                                        .chunks = chunks,
-                                                        .unit = absl::GetFlag(FLAGS_unit),
-                                                        .late_sync = absl::GetFlag(FLAGS_late_sync)});
+  plan::PipelineFile file;
+  ASSIGN_OR_RETURN(file.schedule,
+                   plan::Generate(absl::GetFlag(FLAGS_schedule), {.devices = devices,
+                                                                  .micro_batches = micro_batches,
+                                                                  .chunks = chunks,
+                                                                  .unit = absl::GetFlag(FLAGS_unit),
+                                                                  .late_sync = absl::GetFlag(FLAGS_late_sync)}));
+  return file;
 }
 
-absl::Status WriteFiles(const PipelineSchedule& schedule, const plan::PipelineFile& file,
-                        const plan::PlayedPipeline& played, const std::string& title, const std::string& out) {
+bool OneIsAsked() { return !absl::GetFlag(FLAGS_check).empty() || !absl::GetFlag(FLAGS_schedule).empty(); }
+
+std::string NameOfAsked() {
+  const std::string check = std::filesystem::path(absl::GetFlag(FLAGS_check)).filename();
+  return check.empty() ? absl::GetFlag(FLAGS_schedule) : check;
+}
+
+absl::Status WriteFiles(const plan::PipelineFile& file, const plan::PlayedPipeline& played, const std::string& title,
+                        const std::string& out, const plan::PlayedPipeline* measured = nullptr) {
   if (!out.empty()) RETURN_IF_ERROR(formats::WriteFileAtomically(out, plan::WritePipelineFile(file)));
   if (const std::string path = absl::GetFlag(FLAGS_torch_csv); !path.empty()) {
-    ASSIGN_OR_RETURN(const std::string csv, plan::TorchCsv(schedule));
+    ASSIGN_OR_RETURN(const std::string csv, plan::TorchCsv(file.schedule));
     RETURN_IF_ERROR(formats::WriteFileAtomically(path, csv));
   }
   if (const std::string path = absl::GetFlag(FLAGS_svg); !path.empty()) {
-    RETURN_IF_ERROR(formats::WriteFileAtomically(path, plan::PipelineSvg(schedule, played, title)));
+    RETURN_IF_ERROR(formats::WriteFileAtomically(path, plan::PipelineSvg(file.schedule, played, title, measured)));
   }
   return absl::OkStatus();
 }
@@ -162,12 +178,10 @@ std::string WhyItWon(const std::vector<plan::PlannedPipeline>& plans) {
                             1e-9 * next.peak_bytes, best.messages, next.messages));
 }
 
-// The best schedule for measured costs, beside the others.
-absl::Status PlanForCosts(const std::string& path, const std::string& out) {
+// Without devices and micro-batches.
+absl::StatusOr<plan::PlannerInput> ReadInput(const std::string& path) {
+  plan::PlannerInput input;
   ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
-  plan::PlannerInput input{.devices = absl::GetFlag(FLAGS_devices),
-                           .micro_batches = absl::GetFlag(FLAGS_micro_batches)};
-  RETURN_IF_ERROR(CheckCounts(input.devices, input.micro_batches));
   ASSIGN_OR_RETURN(input.costs, plan::ReadPipelineCosts(text, path));
   const double latency = absl::GetFlag(FLAGS_latency_us), bandwidth = absl::GetFlag(FLAGS_bandwidth_gbit);
   if (!(latency >= 0 && latency < 1e9)) return BadFlag("latency_us", "0 or more, got ", latency);
@@ -175,6 +189,15 @@ absl::Status PlanForCosts(const std::string& path, const std::string& out) {
   ASSIGN_OR_RETURN(input.memory_bytes, MemoryFlag());
   input.latency_ns = std::llround(1e3 * latency);
   input.bytes_per_s = 1e9 / 8 * bandwidth;
+  return input;
+}
+
+// The best schedule for measured costs, beside the others.
+absl::Status PlanForCosts(const std::string& path, const std::string& out) {
+  ASSIGN_OR_RETURN(plan::PlannerInput input, ReadInput(path));
+  input.devices = absl::GetFlag(FLAGS_devices);
+  input.micro_batches = absl::GetFlag(FLAGS_micro_batches);
+  RETURN_IF_ERROR(CheckCounts(input.devices, input.micro_batches));
   ASSIGN_OR_RETURN(const std::vector<plan::PlannedPipeline> plans, PlanPipeline(input));
   std::printf("%-16s %10s %10s %8s %10s %9s\n", "schedule", "p90 ms", "mean ms", "bubble", "holds GB", "messages");
   for (const plan::PlannedPipeline& one : plans) {
@@ -185,7 +208,26 @@ absl::Status PlanForCosts(const std::string& path, const std::string& out) {
   const plan::PlannedPipeline& best = plans.front();
   std::printf("%s\n", WhyItWon(plans).c_str());
   ASSIGN_OR_RETURN(const plan::PlayedPipeline played, Play(best.file.schedule, best.times));
-  return WriteFiles(best.file.schedule, best.file, played, best.name, out);
+  return WriteFiles(best.file, played, best.name, out);
+}
+
+// One schedule by measured costs, and beside it how long its operations took, where they were traced.
+absl::Status PlayForCosts(plan::PipelineFile file, const std::string& path, const std::string& out) {
+  ASSIGN_OR_RETURN(const plan::PlannerInput input, ReadInput(path));
+  if (file.split.empty()) {
+    ASSIGN_OR_RETURN(file.split, plan::SplitLayers(input.costs, file.schedule.stages));
+  }
+  ASSIGN_OR_RETURN(const plan::PlayedPipeline played, Play(file.schedule, PlannedTimes(input, file.split)));
+  const double predicted_ms = 1e-6 * static_cast<double>(played.makespan);
+  std::printf("%s: a step takes %.3f ms by %s\n", NameOfAsked().c_str(), predicted_ms, path.c_str());
+  const std::string trace = absl::GetFlag(FLAGS_trace);
+  if (trace.empty()) return WriteFiles(file, played, NameOfAsked(), out);
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(trace, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const plan::PlayedPipeline measured, plan::ReadPipelineTrace(text, trace, file.schedule));
+  const double measured_ms = 1e-6 * static_cast<double>(measured.makespan);
+  std::printf("measured in %s: %.3f ms, the median of its steps; predicted ÷ measured %.3f\n", trace.c_str(),
+              measured_ms, predicted_ms / measured_ms);
+  return WriteFiles(file, played, NameOfAsked(), out, &measured);
 }
 
 void PrintText(const std::string& name, const PipelineSchedule& schedule, const plan::PlayedPipeline& played) {
@@ -237,14 +279,18 @@ absl::Status RunPipelineCommand(bool json, const std::string& out) {
     ASSIGN_OR_RETURN(const double memory_bytes, MemoryFlag());
     return RunGridCommand(json, absl::StrSplit(costs, ','), memory_bytes);
   }
-  if (costs != "unit") return PlanForCosts(costs, out);
-  ASSIGN_OR_RETURN(const PipelineSchedule schedule, FromFlags());
-  const std::string check = absl::GetFlag(FLAGS_check);
-  const std::string name = check.empty() ? absl::GetFlag(FLAGS_schedule) : check;
+  if (costs == "unit" && !absl::GetFlag(FLAGS_trace).empty()) {
+    return BadFlag("costs", "a file of measured costs with --trace, got unit");
+  }
+  if (costs != "unit" && !OneIsAsked()) return PlanForCosts(costs, out);
+  ASSIGN_OR_RETURN(const plan::PipelineFile file, FromFlags());
+  if (costs != "unit") return PlayForCosts(file, costs, out);
+  const PipelineSchedule& schedule = file.schedule;
   ASSIGN_OR_RETURN(const plan::PlayedPipeline played, Play(schedule, TimesOf(schedule, latency)));
+  const std::string name = NameOfAsked();
   const std::string title =
       absl::StrCat(name, ", ", schedule.devices, " devices, ", schedule.micro_batches, " micro-batches");
-  RETURN_IF_ERROR(WriteFiles(schedule, {.schedule = schedule}, played, title, out));
+  RETURN_IF_ERROR(WriteFiles(file, played, title, out));
   if (json) {
     ASSIGN_OR_RETURN(const std::string text, PipelineJson(name, schedule, latency));
     std::printf("%s\n", text.c_str());

@@ -22,7 +22,7 @@ import sys
 import time
 
 from quickstart_lib import corpus, result, table
-from quickstart_lib.built_in import BuiltInTrainer
+from quickstart_lib.built_in import BuiltInTrainer, Pipeline, ScheduleError
 from quickstart_lib.stack import PartFailed, Stack, failure
 from quickstart_lib.torch_trainer import TorchError, TorchTrainer
 
@@ -67,6 +67,8 @@ def parse_arguments(arguments):
                         "crosses to the others as one (docs/ranks.md)")
     parser.add_argument("--device", default="auto", metavar="DEVICE", help="of each site: cpu, cuda, or fake, a GPU's kernels on the processor "
                         "(docs/gpu.md); not with --torch")
+    parser.add_argument("--pipeline", metavar="FILE", help="the first site's ranks run this schedule of causewayctl plan "
+                        "pipeline --out (docs/pipelines.md): the model has four layers, a step eight rows")
     parser.add_argument("--data", metavar="FILE", help="a text file, a .bin of uint16 tokens, or a folder of such "
                         "shards, instead of Debian's English dictionary; with --torch only text")
     parser.add_argument("--torch", nargs="?", const="", metavar="PYTHON", help="train with examples/plain.py, PyTorch "
@@ -82,6 +84,8 @@ def parse_arguments(arguments):
         parser.error(f"--sites={options.sites}: expected 1 to 64")
     if options.torch is not None and options.device != "auto":
         parser.error(f"--device={options.device}: expected none with --torch, whose script says where it trains")
+    if options.torch is not None and options.pipeline:
+        parser.error(f"--pipeline={options.pipeline}: expected none with --torch: it is the built-in trainer's")
     if options.ranks not in RANKS:
         parser.error(f"--ranks={options.ranks}: expected one of {', '.join(map(str, RANKS))}, which divide the batch")
     return options
@@ -188,7 +192,7 @@ def calibrate(out, trainer, sites):
     config = run_yaml(trainer, CALIBRATION_ID, 0, sites)
     samples = {}  # site ─► [(time, step)]
     start = time.monotonic()
-    with Stack(BINARIES, out / "calibration", config, trainer.site, sites, trainer.ranks) as stack:
+    with Stack(BINARIES, out / "calibration", config, trainer.site, sites, trainer.processes(sites)) as stack:
         while not calibrated(samples, sites):
             time.sleep(CALIBRATION_POLL_S)
             status = stack.status()
@@ -245,7 +249,7 @@ def status_line(addresses, folder):
 def train(out, trainer, sites, steps):
     """The run, its export and evaluation: the content of result.json."""
     export_dir = out / "export"
-    with Stack(BINARIES, out, run_yaml(trainer, RUN_ID, steps, sites), trainer.site, sites, trainer.ranks) as stack:
+    with Stack(BINARIES, out, run_yaml(trainer, RUN_ID, steps, sites), trainer.site, sites, trainer.processes(sites)) as stack:
         say(status_line(stack.addresses, out))
         status, training_s = watch(stack, trainer, steps)
         stack.export("export", export_dir)
@@ -257,7 +261,7 @@ def train(out, trainer, sites, steps):
 
 def chosen_trainer(options):
     if options.torch is None:
-        return BuiltInTrainer(options.ranks, options.device)
+        return BuiltInTrainer(options.ranks, options.device, Pipeline(options.pipeline) if options.pipeline else None)
     return TorchTrainer(options.torch, BUILD, LIBRARY, options.ranks)
 
 
@@ -299,7 +303,7 @@ def main(arguments):
     try:
         quickstart(options)
         return 0
-    except (UsageError, corpus.CorpusError, TorchError) as error:
+    except (UsageError, ScheduleError, corpus.CorpusError, TorchError) as error:
         print(f"quickstart: {error}", file=sys.stderr)
         return 2
     except PartFailed as error:

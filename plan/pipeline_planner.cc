@@ -58,7 +58,6 @@ class Planner {
   absl::StatusOr<std::vector<PlannedPipeline>> Plan();
 
  private:
-  PipelineTimes TimesOf(const std::vector<StageLayers>& split) const;
   std::vector<StageLayers> Balanced(const PipelineSchedule& schedule, std::vector<StageLayers> split) const;
   void Offer(const std::string& name, const PipelineSchedule& schedule, const std::vector<StageLayers>& given);
   void OfferGenerators();
@@ -71,19 +70,9 @@ class Planner {
   double least_bytes_ = std::numeric_limits<double>::infinity();
 };
 
-PipelineTimes Planner::TimesOf(const std::vector<StageLayers>& split) const {
-  PipelineTimes times{
-      .message_ns = input_.latency_ns, .bytes = input_.costs.message_bytes, .bytes_per_s = input_.bytes_per_s};
-  for (const StageLayers& stage : split) {
-    times.stages.push_back(TimesOfStage(input_.costs, stage));
-    times.reduce_bytes.push_back(input_.costs.gradient_bytes * ParametersOfStage(input_.costs, stage));
-  }
-  return times;
-}
-
 // Single layers change over to the stage beside as long as the step becomes shorter: a device may have several stages.
 std::vector<StageLayers> Planner::Balanced(const PipelineSchedule& schedule, std::vector<StageLayers> split) const {
-  const auto makespan = [&] { return Play(schedule, TimesOf(split))->makespan; };
+  const auto makespan = [&] { return Play(schedule, PlannedTimes(input_, split))->makespan; };
   int64_t best = makespan();
   for (bool better = true; better;) {
     better = false;
@@ -107,7 +96,7 @@ std::vector<StageLayers> Planner::Balanced(const PipelineSchedule& schedule, std
 
 void Planner::Offer(const std::string& name, const PipelineSchedule& schedule, const std::vector<StageLayers>& given) {
   const std::vector<StageLayers> split = Balanced(schedule, given);
-  const PipelineTimes times = TimesOf(split);
+  const PipelineTimes times = PlannedTimes(input_, split);
   const auto played = Play(schedule, times);
   CHECK(played.ok());
   PlannedPipeline planned{.name = name,
@@ -175,7 +164,7 @@ void Planner::OfferSearched() {
     if (!split.ok()) continue;
     const std::optional<int> cap = CapOf(*split);
     if (!cap) continue;
-    const PipelineTimes times = TimesOf(*split);
+    const PipelineTimes times = PlannedTimes(input_, *split);
     const int64_t forward = times.stages.front().forward;
     std::optional<std::pair<int64_t, PipelineSchedule>> best;
     for (const int64_t patience : {int64_t{0}, forward / 4, forward / 2, forward}) {
@@ -211,6 +200,16 @@ absl::StatusOr<std::vector<PlannedPipeline>> Planner::Plan() {
 }
 
 }  // namespace
+
+PipelineTimes PlannedTimes(const PlannerInput& input, const std::vector<StageLayers>& split) {
+  PipelineTimes times{
+      .message_ns = input.latency_ns, .bytes = input.costs.message_bytes, .bytes_per_s = input.bytes_per_s};
+  for (const StageLayers& stage : split) {
+    times.stages.push_back(TimesOfStage(input.costs, stage));
+    times.reduce_bytes.push_back(input.costs.gradient_bytes * ParametersOfStage(input.costs, stage));
+  }
+  return times;
+}
 
 absl::StatusOr<std::vector<PlannedPipeline>> PlanPipeline(const PlannerInput& input) { return Planner(input).Plan(); }
 

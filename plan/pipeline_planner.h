@@ -38,6 +38,9 @@ struct PlannedPipeline {
   int64_t messages = 0;
 };
 
+// The times of stages that are cut so.
+PipelineTimes PlannedTimes(const PlannerInput& input, const std::vector<StageLayers>& split);
+
 // The candidates that fit, the best first. INVALID_ARGUMENT: none does; says how much the smallest needs.
 absl::StatusOr<std::vector<PlannedPipeline>> PlanPipeline(const PlannerInput& input);
 

@@ -1,4 +1,5 @@
-// A played pipeline schedule as a drawing: a row a device, a bar an operation, as long as it takes. Pure.
+// A played pipeline schedule as a drawing: a row a device, a bar an operation, as long as it takes; a measured one
+// below it, on the same scale. Pure.
 #pragma once
 
 #include <string>
@@ -9,6 +10,8 @@ namespace causeway::plan {
 
 // An SVG document. `title` stands above; F is blue, B and I are orange, W is green, pairs are purple, the second copy
 // is darker; a bar that is wide enough has its stage and micro-batch.
-std::string PipelineSvg(const PipelineSchedule& schedule, const PlayedPipeline& played, const std::string& title);
+// Where `measured` is not null `title` ends with the two step times.
+std::string PipelineSvg(const PipelineSchedule& schedule, const PlayedPipeline& played, const std::string& title,
+                        const PlayedPipeline* measured = nullptr);
 
 }  // namespace causeway::plan

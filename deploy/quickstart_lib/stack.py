@@ -76,10 +76,10 @@ class Part:
 class Stack:
     """A run in `folder`: run.yaml, state/, and a log for each part. Use as a context: leaving it stops all."""
 
-    def __init__(self, binaries, folder, run_yaml, site, sites, ranks=1):
-        """Args: `site`: gives command and environment of a site, from its name and the coordinator's address. `ranks`:
-        how many processes each of them starts."""
-        self.processes = len(sites) * ranks
+    def __init__(self, binaries, folder, run_yaml, site, sites, processes=None):
+        """Args: `site`: gives command and environment of a site, from its name and the coordinator's address.
+        `processes`: how many all of them start; one each."""
+        self.processes = processes or len(sites)
         self.binaries = binaries
         self.folder = folder
         self.site = site

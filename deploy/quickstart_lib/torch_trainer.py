@@ -36,12 +36,16 @@ class TorchTrainer:
 
     def __init__(self, python, build, library, ranks=1):
         """Args: `python`: an interpreter that the user named, checked here; without, a virtual environment in `build`."""
-        self.ranks = ranks  # of each site
+        self._ranks = ranks  # of each site
         self._environment = build / "torch"
         self._python = checked_python(python) if python else self._environment / "bin" / "python"
         self._makes_environment = not python
         self._library = library
         self._folder = self._sites = self._start_dir = None
+
+    def processes(self, sites):
+        """How many there are in all of them."""
+        return len(sites) * self._ranks
 
     @staticmethod
     def check_data(path, sites):
@@ -87,8 +91,8 @@ class TorchTrainer:
         """Command and environment of a site."""
         path = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
         script = [EXAMPLE]
-        if self.ranks > 1:
-            script = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={self.ranks}", RANKS_EXAMPLE]
+        if self._ranks > 1:
+            script = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={self._ranks}", RANKS_EXAMPLE]
         return [self._python, *script, self._text(name)], {
             "CAUSEWAY_COORDINATOR": coordinator, "CAUSEWAY_SITE": name, "CAUSEWAY_LIBRARY": str(self._library),
             "PYTHONPATH": path}

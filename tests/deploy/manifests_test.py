@@ -170,7 +170,7 @@ class Compose(unittest.TestCase):
     def test_the_demo_trains_what_the_quickstart_trains(self):
         ours = yaml.safe_load((DEPLOY / "compose" / "run.yaml").read_text())
         text = (DEPLOY / "quickstart.yaml").read_text()
-        theirs = yaml.safe_load(re.sub(r"\$(\w+)", lambda match: {"vocab_size": "256", "schedule": "constant"}.get(
+        theirs = yaml.safe_load(re.sub(r"\$(\w+)", lambda match: {"vocab_size": "256", "schedule": "constant", "micro_batches": "1"}.get(
             match[1], "3"), text))
         for key in ("model", "inner", "sync", "outer", "codec", "membership"):
             self.assertEqual(theirs[key], ours[key], key)
@@ -372,7 +372,7 @@ class Kubernetes(unittest.TestCase):
 class Rest(unittest.TestCase):
     def test_nothing_here_is_left_unchecked(self):
         known = ["*.Dockerfile", "compose.yaml", "*.compose.yaml", "compose/*", "k8s/*.yaml", "systemd/*.service",
-                 "health/*", "prometheus/*.yml", "grafana/*", "certs", "install_packages", "packages*.txt", "quickstart*",
+                 "health/*", "prometheus/*.yml", "grafana/*", "certs", "install_packages", "packages*.txt", "quickstart*", "levels.yaml",
                  "get_cudnn_frontend", "cuda_wheels.txt",
                  "runtime_packages", "run.yaml", ".gitignore", "wheel",  # tests/deploy/wheel, on demand
                  "completion/*"]

@@ -346,6 +346,22 @@ class Parts(unittest.TestCase):
         self.assertEqual(["--nproc=2", "--bind=none"], command[-2:])
         self.assertNotIn("--nproc=1", built_in.BuiltInTrainer().site("eu", "127.0.0.1:1")[0])
 
+    def test_the_first_site_starts_the_ranks_of_a_pipeline(self):
+        schedule = self.folder / "two.schedule"
+        schedule.write_text("causeway-schedule 1\ndevices 2 micro_batches 4 stages 2 replicas 1\nwidth 3 copies\n")
+        trainer = built_in.BuiltInTrainer(pipeline=built_in.Pipeline(schedule))
+        data = self.folder / "text.txt"
+        data.write_text("text\n" * 1000)
+        trainer.take(data, ["eu", "us"], self.folder)
+        self.assertEqual([f"--pipeline={schedule}", "--nproc=6", "--bind=none"], trainer.site("eu", "here:1")[0][-3:])
+        self.assertIn("--device=cpu", trainer.site("eu", "here:1")[0])
+        self.assertNotIn("--nproc=6", trainer.site("us", "here:1")[0])
+        self.assertEqual(7, trainer.processes(["eu", "us"]))
+        self.assertEqual(4, trainer.values(False)["micro_batches"])
+        for path, sentence in ((data, "expected a file of causewayctl plan pipeline"), ("absent", "No such file")):
+            with self.assertRaisesRegex(built_in.ScheduleError, sentence):
+                built_in.Pipeline(path)
+
     def test_a_coordinator_that_does_not_start_is_reported(self):
         with self.assertRaisesRegex(stack.PartFailed, "coordinator ended with exit code 2:\n *bad key"):
             self.stack("echo 'bad key' >&2; exit 2", "exec sleep 100").__enter__()

@@ -26,7 +26,8 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Open(Collectives& 
     Pair pair{.group = std::move(group), .other = 0, .messages = sender.given.at(to)};
     pair.other = 1 - pair.group->rank();
     if (device == to) {
-      pair.slots.assign(static_cast<size_t>(programs.slots), {std::vector<float>(links->message_values_)});
+      pair.slots.assign(static_cast<size_t>(std::min(programs.slots + 1, pair.messages)),
+                        {std::vector<float>(links->message_values_)});
     }
     (device == from ? links->to_ : links->from_).emplace(device == from ? to : from, std::move(pair));
   }

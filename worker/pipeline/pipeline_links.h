@@ -3,7 +3,8 @@
 //   Begin ─► Receive(message) ─► its values ─► Release ─► the next one is received into the same slot
 //            Buffer(device) ─► filled ─► Send(message)       beside what the device computes
 //
-// Slots are received into in the sender's order, so that no message needs a tag. A message that is to stay on the
+// Slots are received into in the sender's order, so that no message needs a tag; there is one more than the programs
+// need, for a message that is on its way while the one before it waits. A message that is to stay on the
 // device is kept here. Send never waits: there are as many buffers as messages are under way. One owner thread.
 #pragma once
 

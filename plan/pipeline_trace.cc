@@ -1,0 +1,113 @@
+#include "plan/pipeline_trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/check.h"
+
+namespace causeway::plan {
+namespace {
+
+struct Event {
+  std::string name;
+  double begin_us = 0, end_us = 0;
+};
+
+using Step = std::vector<std::vector<Event>>;  // of each device
+
+int64_t Median(std::vector<double> microseconds) {
+  const auto middle = microseconds.begin() + std::ssize(microseconds) / 2;
+  std::ranges::nth_element(microseconds, middle);
+  return std::llround(1e3 * *middle);
+}
+
+// A step's events as the schedule's list has them.
+absl::Status CheckStep(const Step& step, int64_t number, const std::string& name, const PipelineSchedule& schedule) {
+  for (size_t d = 0; d < schedule.lists.size(); ++d) {
+    size_t at = 0;
+    for (const ScheduleStep& listed : schedule.lists[d]) {
+      for (const Operation* operation : {&listed.first, listed.second ? &*listed.second : nullptr}) {
+        if (operation == nullptr) continue;
+        const std::string expected = OperationText(*operation);
+        const std::string got = at < step[d].size() ? step[d][at].name : "its end";
+        ++at;
+        if (got == expected) continue;
+        return absl::InvalidArgumentError(absl::StrCat(name, ": step ", number, ", device ", d, ": expected ", expected,
+                                                       " of the schedule, got ", got));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PlayedPipeline> ReadPipelineTrace(const std::string& text, const std::string& name,
+                                                 const PipelineSchedule& schedule) {
+  std::map<int64_t, Step> steps;
+  int line_number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++line_number;
+    line = absl::StripSuffix(absl::StripAsciiWhitespace(line), ",");
+    if (line.empty() || line == "[" || line == "]") continue;
+    const nlohmann::json event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto number = [&](const char* key) { return event.contains(key) && event[key].is_number(); };
+    if (!event.is_object() || !number("ts") || !number("dur") || !number("pid") || !number("tid") ||
+        !event.contains("name") || !event["name"].is_string() || !event.contains("args") ||
+        !event["args"].contains("step") || !event["args"]["step"].is_number_integer()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ":", line_number,
+                                                     ": expected an event with name, ts, dur, pid, tid and args.step, "
+                                                     "as causeway-worker --trace writes them, got ",
+                                                     line.substr(0, 80)));
+    }
+    if (event["pid"].get<double>() != 0) continue;
+    const auto device = event["tid"].get<int64_t>();
+    if (device < 0 || device >= schedule.devices) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ":", line_number, ": expected one of ", schedule.devices,
+                                                     " devices in tid, got ", device));
+    }
+    Step& step = steps[event["args"]["step"].get<int64_t>()];
+    step.resize(static_cast<size_t>(schedule.devices));
+    const double begin = event["ts"].get<double>();
+    step[static_cast<size_t>(device)].push_back(
+        {event["name"].get<std::string>(), begin, begin + event["dur"].get<double>()});
+  }
+  if (!steps.empty()) steps.erase(steps.begin());
+  if (steps.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": expected 2 steps or more, got fewer"));
+  std::vector<double> makespans;
+  for (auto& [number, step] : steps) {
+    RETURN_IF_ERROR(CheckStep(step, number, name, schedule));
+    double first = step[0][0].begin_us, last = 0;
+    for (const std::vector<Event>& events : step) first = std::min(first, events.front().begin_us);
+    for (std::vector<Event>& events : step) {
+      for (Event& event : events) {
+        event.begin_us -= first;
+        event.end_us -= first;
+        last = std::max(last, event.end_us);
+      }
+    }
+    makespans.push_back(last);
+  }
+  PlayedPipeline played{.makespan = Median(makespans)};
+  for (size_t d = 0; d < schedule.lists.size(); ++d) {
+    size_t at = 0;
+    std::vector<PlayedStep>& list = played.steps.emplace_back();
+    for (const ScheduleStep& listed : schedule.lists[d]) {
+      std::vector<double> begins, ends;
+      for (const auto& [number, step] : steps) {
+        begins.push_back(step[d][at].begin_us);
+        ends.push_back(step[d][at + (listed.second ? 1 : 0)].end_us);
+      }
+      list.push_back({Median(begins), Median(ends)});
+      at += listed.second ? 2 : 1;
+    }
+  }
+  return played;
+}
+
+}  // namespace causeway::plan

@@ -1,0 +1,197 @@
+// Pipelines whose operations wait instead of computing: how long the executor takes, against the simulator. Devices are
+// threads; messages, and the gradients of two copies, take time on links between them. Prints a line of JSON for each
+// schedule: its makespan, measured and simulated.
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_format.h"
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/thread.h"
+#include "plan/pipeline_generators.h"
+#include "plan/pipeline_search.h"
+#include "plan/pipeline_time.h"
+#include "worker/pipeline/gradient_exchange.h"
+#include "worker/pipeline/pipeline_executor.h"
+#include "worker/pipeline/pipeline_place.h"
+#include "worker/ranks/ordered_collectives.h"
+#include "worker/ranks/thread_wire.h"
+
+ABSL_FLAG(int, devices, 4, "of the pipeline");
+ABSL_FLAG(int, micro_batches, 8, "of a step");
+ABSL_FLAG(double, forward_ms, 20, "a forward of 1/devices of the model; its backward takes twice as long");
+ABSL_FLAG(int, steps, 3, "of each schedule, of which the fastest counts");
+
+namespace causeway::worker {
+namespace {
+
+constexpr Collectives::Timeout kTimeout = std::chrono::seconds(60);
+constexpr int64_t kMessageValues = 8;  // no more than travels with its heading
+constexpr int64_t kGradientValues = 4096;
+
+// Waits as long as the simulator says that an operation takes.
+class TimedStages final : public StageRunner {
+ public:
+  TimedStages(const plan::PipelineTimes& times, GradientExchange* exchange) : times_(times), exchange_(exchange) {}
+
+  void Forward(const plan::Operation& operation, std::span<const float>, std::span<float>) override {
+    Wait(TimesOf(operation).forward);
+  }
+  void Backward(const plan::Operation& operation, std::span<const float>, std::span<float>) override {
+    const plan::StageTimes& times = TimesOf(operation);
+    Wait(times.backward > 0 ? times.backward : times.input + times.weight);
+  }
+  void BackwardInput(const plan::Operation& operation, std::span<const float>, std::span<float>) override {
+    Wait(TimesOf(operation).input);
+  }
+  void BackwardWeight(const plan::Operation& operation) override { Wait(TimesOf(operation).weight); }
+  absl::Status Synchronize(const plan::Operation& operation) override {
+    if (operation.kind == plan::OperationKind::kReduce) exchange_->Reduce(operation.stage);
+    return absl::OkStatus();
+  }
+
+ private:
+  const plan::StageTimes& TimesOf(const plan::Operation& operation) const {
+    return times_.stages[static_cast<size_t>(operation.stage)];
+  }
+  static void Wait(int64_t nanoseconds) {
+    core::SleepUntil(core::SystemClock().Now() + std::chrono::nanoseconds(nanoseconds));
+  }
+
+  const plan::PipelineTimes& times_;
+  GradientExchange* const exchange_;
+};
+
+// The makespan of the fastest step, in seconds.
+double Measure(const plan::PipelineSchedule& schedule, const plan::PipelineTimes& times) {
+  const auto devices = static_cast<size_t>(schedule.devices);
+  const plan::PipelineFile file{.schedule = schedule};
+  const PipelinePrograms programs = *CompilePipeline(schedule);
+  // An all-reduce of two ranks has three messages, one behind the other, where the simulator counts two.
+  const double latency_s = 1e-9 * static_cast<double>(times.message_ns);
+  ThreadRanks message_ranks(schedule.devices, {.latency_s = latency_s});
+  ThreadRanks gradient_ranks(schedule.devices, {.latency_s = 2 * latency_s / 3, .bytes_per_s = times.bytes_per_s});
+  PipelinePlaces places;
+  places.manifest.resize(static_cast<size_t>(schedule.stages));
+  for (int s = 0; s < schedule.stages; ++s) places.stages.push_back({s});
+  std::vector<double> ends(devices);
+  double fastest = 0;
+  core::Clock::TimePoint start;
+  std::barrier begin(schedule.devices, [&]() noexcept { start = core::SystemClock().Now(); });
+  std::barrier end(schedule.devices, [&]() noexcept {
+    const double makespan = *std::ranges::max_element(ends);
+    fastest = fastest == 0 ? makespan : std::min(fastest, makespan);
+  });
+  std::vector<core::Thread> threads;
+  for (int rank = 0; rank < schedule.devices; ++rank) {
+    threads.emplace_back([&, rank] {
+      prctl(PR_SET_TIMERSLACK, 1);
+      const auto at = static_cast<size_t>(rank);
+      OrderedCollectives messages(message_ranks.wire(rank)), gradients(gradient_ranks.wire(rank));
+      const auto links = PipelineLinks::Open(messages, programs, 1, kMessageValues, kTimeout);
+      CHECK(links.ok());
+      std::vector<std::vector<float>> values(places.stages.size());
+      for (size_t s = 0; s < values.size(); ++s) {
+        if (!times.reduce_bytes.empty()) values[s].resize(static_cast<size_t>(times.reduce_bytes[s]) / sizeof(float));
+      }
+      const auto exchange =
+          GradientExchange::Open(gradients, file, places, MutableTensors(values.begin(), values.end()), kTimeout);
+      CHECK(exchange.ok());
+      TimedStages stages(times, exchange->get());
+      for (int step = 0; step < absl::GetFlag(FLAGS_steps); ++step) {
+        std::vector<PipelineSpan> spans;
+        begin.arrive_and_wait();
+        (*exchange)->Begin();
+        CHECK(RunPipelineStep(programs.devices[at], **links, stages, spans).ok());
+        CHECK((*exchange)->Finish().ok());
+        ends[at] = core::SystemClock().SecondsSince(start);
+        end.arrive_and_wait();
+      }
+    });
+  }
+  for (core::Thread& thread : threads) thread.Join();
+  return fastest;
+}
+
+void Print(const std::string& part, const std::string& name, const plan::PipelineSchedule& schedule,
+           const plan::PipelineTimes& times, double latency) {
+  const double measured = Measure(schedule, times);
+  const double simulated = 1e-9 * static_cast<double>(plan::Play(schedule, times)->makespan);
+  absl::PrintF(
+      "{\"part\": \"%s\", \"schedule\": \"%s\", \"latency_forwards\": %.2f, \"measured_s\": %.4f, \"simulated_s\": "
+      "%.4f, "
+      "\"ratio\": %.4f}\n",
+      part, name, latency, measured, simulated, measured / simulated);
+  std::fflush(stdout);
+}
+
+plan::GeneratorInput Input() {
+  return {.devices = absl::GetFlag(FLAGS_devices), .micro_batches = absl::GetFlag(FLAGS_micro_batches)};
+}
+
+int64_t Forward() { return static_cast<int64_t>(1e6 * absl::GetFlag(FLAGS_forward_ms)); }
+
+void Generators(double latency) {
+  for (const std::string& name : plan::GeneratorNames()) {
+    const plan::PipelineSchedule schedule = *plan::Generate(name, Input());
+    plan::PipelineTimes times = plan::UnitTimes(schedule, Forward() * schedule.devices / schedule.stages);
+    times.message_ns = static_cast<int64_t>(latency * static_cast<double>(Forward()));
+    Print("generators", name, schedule, times, latency);
+  }
+}
+
+// Gradients of two copies: at the end, as soon as they can, and in no time.
+void Copies(double latency) {
+  for (const std::string name : {"dualpipe", "bitpipe"}) {
+    for (const std::string when : {"none", "eager", "late"}) {
+      plan::GeneratorInput input = Input();
+      input.late_sync = when == "late";
+      const plan::PipelineSchedule schedule = *plan::Generate(name, input);
+      plan::PipelineTimes times = plan::UnitTimes(schedule, Forward() * schedule.devices / schedule.stages);
+      times.message_ns = static_cast<int64_t>(latency * static_cast<double>(Forward()));
+      if (when != "none") {  // a stage's take as long as a forward
+        times.reduce_bytes.assign(times.stages.size(), kGradientValues * sizeof(float));
+        times.bytes_per_s = kGradientValues * sizeof(float) / (1e-9 * static_cast<double>(Forward()));
+      }
+      Print("copies", name + " " + when, schedule, times, latency);
+    }
+  }
+}
+
+// Two stages on each device, in a V, within twice the memory of 1f1b; one copy of the weights.
+void Searched(double latency) {
+  plan::PipelineTimes times;
+  const int64_t part = Forward() / 2;
+  times.stages.assign(2 * static_cast<size_t>(Input().devices), {.forward = part, .input = part, .weight = part});
+  times.message_ns = static_cast<int64_t>(latency * static_cast<double>(Forward()));
+  const auto schedule = plan::GreedySchedule(
+      {.devices = Input().devices, .micro_batches = Input().micro_batches, .v_shape = true, .cap = 4 * Input().devices},
+      times);
+  CHECK(schedule.ok());
+  Print("searched", "searched V", *schedule, times, latency);
+}
+
+void Run() {
+  for (const double latency : {0.0, 0.25}) {
+    Generators(latency);
+    Copies(latency);
+    Searched(latency);
+  }
+}
+
+}  // namespace
+}  // namespace causeway::worker
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  causeway::worker::Run();
+  return 0;
+}
