@@ -56,11 +56,15 @@ void GpuLayers<T>::Norm(const T* x, const T* w, T* y, float* scale) const {
 }
 
 template <typename T>
-void GpuLayers<T>::NormBackward(const T* dy, const T* x, const T* w, const float* scale, T* dx, float* dw) const {
+void GpuLayers<T>::NormBackwardInput(const T* dy, const T* x, const T* w, const float* scale, T* dx) const {
+  backend_->Launch(Queue::kCompute,
+                   RmsNormBackwardKernel<T>{
+                       .dy = dy, .x = x, .w = w, .scale = scale, .dx = dx, .rows = shape_.rows, .size = shape_.hidden});
+}
+
+template <typename T>
+void GpuLayers<T>::NormBackwardWeight(const T* dy, const T* x, const float* scale, float* dw) const {
   const int64_t rows = shape_.rows, size = shape_.hidden;
-  backend_->Launch(
-      Queue::kCompute,
-      RmsNormBackwardKernel<T>{.dy = dy, .x = x, .w = w, .scale = scale, .dx = dx, .rows = rows, .size = size});
   backend_->Launch(
       Queue::kCompute,
       RmsNormWeightKernel<T>{

@@ -40,8 +40,9 @@ class GpuLayers {
 
   // Keeps 1/√(mean(x²) + ε) of each row in `scale`.
   void Norm(const T* x, const T* w, T* y, float* scale) const;
-  // Adds to dx and dw.
-  void NormBackward(const T* dy, const T* x, const T* w, const float* scale, T* dx, float* dw) const;
+  // They add to dx and to dw.
+  void NormBackwardInput(const T* dy, const T* x, const T* w, const float* scale, T* dx) const;
+  void NormBackwardWeight(const T* dy, const T* x, const float* scale, float* dw) const;
 
  private:
   const Shape shape_;

@@ -3,6 +3,7 @@
 //   tokens ─► embedding ─► block 0 ─► … ─► block L−1 ─► norm ─► head ─► classifier ─► losses of the rows
 //      in a block: q,k,v are one product, gate,up another, since their weights lie back to back in the manifest
 //
+// Or one stage of it, on a device of a pipeline: some blocks, perhaps with the embedding or the head (llama_stage.h).
 // One text for every ComputeBackend and type; worker/train/llama_model.h is its reference. Parameters are flat, in
 // manifest order, in device memory, of the type that it computes with; gradients likewise, in float32, and are added
 // to. The values that a pass keeps lie in an arena that is made before the run. Sums of weight gradients over rows have
@@ -13,25 +14,19 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/llama_config.h"
 #include "worker/gpu/arena.h"
 #include "worker/gpu/compute_backend.h"
+#include "worker/gpu/gpu_shape.h"
 #include "worker/train/llama_model.h"
 
 namespace causeway::worker {
-
-// Made again in backward, and not kept: nothing; normed values and SwiGLU's output; all but a block's input.
-// The bits are the same.
-enum class Recompute { kNone, kNormSwiglu, kBlock };
-inline constexpr Recompute kAllRecompute[] = {Recompute::kNone, Recompute::kNormSwiglu, Recompute::kBlock};
-const char* RecomputeName(Recompute recompute);  // "none", "norm_swiglu", "block"
-
-// INVALID_ARGUMENT: rows that a GPU's matrix products do not take, with the key, the multiple and the value.
-absl::Status CheckGpuShape(const core::LlamaConfig& config, ValueType type);
 
 class GpuLlama {
  public:
@@ -42,6 +37,13 @@ class GpuLlama {
     Recompute recompute = Recompute::kNone;
     int64_t room_bytes = 0;                                // of each of rooms(); multiples of 256
     std::shared_ptr<DeviceAttention> attention = nullptr;  // of these rows and this type; null: the backend's
+
+    // One of a pipeline, for one micro-batch at a time; without recomputing.
+    struct Stage {
+      StageRange range;
+      std::vector<int64_t> firsts;  // of each tensor in the flat arrays, and of the tied head's gradient
+    };
+    std::optional<Stage> stage = std::nullopt;  // none: the whole model
   };
 
   // Memory that is dead from some point of the last backward on until the next forward, for the update in between.
@@ -70,6 +72,15 @@ class GpuLlama {
   // Adds the gradient of `scale` times the batch's mean loss. After Forward, with the same parameters; once. `queued`
   // hears of each part of backward when it is queued; at last of 0.
   virtual void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued = nullptr) = 0;
+  // Backward of a stage in two parts, I and W, with the bits of the whole. Between them nothing else may be computed.
+  virtual void BackwardInput(const void* parameters, float scale) = 0;
+  virtual void BackwardWeight(float* gradients) = 0;
+  // A stage's messages, [rows, hidden] values of the type: what Forward begins with where the embedding is not, what it
+  // ends with where the head is not, and the gradient of that, which becomes the one of the first.
+  virtual void* input() const = 0;
+  virtual void* output() const = 0;
+  virtual void* stream() const = 0;
+
   // Waits as the last Backward goes: `final` hears of each part when it is done. The device's error, if there is one,
   // and then `final` may not have heard of all.
   virtual absl::Status AwaitGradients(const OnFinal& final) = 0;

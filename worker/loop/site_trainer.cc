@@ -11,6 +11,8 @@
 #include "formats/offload_config_check.h"
 #include "worker/gpu/device_trainer.h"
 #include "worker/gpu/fake_backend.h"
+#include "worker/gpu/gpu_stages.h"
+#include "worker/pipeline/llama_stages.h"
 #include "worker/pipeline/pipeline_trainer.h"
 #include "worker/ranks/rank_place.h"
 #ifdef CAUSEWAY_WITH_CUDA
@@ -123,6 +125,27 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& c
   return nullptr;
 }
 
+absl::StatusOr<std::unique_ptr<Trainer>> MakePipeline(const DeviceChoice& choice, const core::RunConfig& config,
+                                                      const core::SiteId& site, const TrainerFiles& files,
+                                                      std::shared_ptr<ComputeBackend> backend) {
+  if (backend == nullptr) return PipelineTrainer::Make(config, site, files, LlamaStages::Make);
+  ASSIGN_OR_RETURN(const DeviceSettings settings, SettingsOf(choice));
+  if (settings.recompute.value_or(Recompute::kNone) != Recompute::kNone) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--recompute: expected none with --pipeline, got ", choice.recompute));
+  }
+  for (const auto& [flag, given] :
+       {std::pair("offload_k", choice.offload_k), {"resident_share", choice.resident_share}}) {
+    if (given.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag, ": expected none with --pipeline, whose optimizer's state is the host's, got ", given));
+  }
+  if (choice.device != kFake) RETURN_IF_ERROR(CheckGpuShape(config.llama, settings.type));
+  return PipelineTrainer::Make(config, site, files, [&](const StagesRequest& request) {
+    return GpuStages::Make(request, settings.type, backend);
+  });
+}
+
 }  // namespace
 
 absl::Status CheckDevice(const DeviceChoice& choice) {
@@ -142,9 +165,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
   ASSIGN_OR_RETURN(config.offload, OffloadOf(choice, config.offload));
   ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(choice, config));
   if (!files.pipeline_path.empty()) {
-    if (backend == nullptr) return PipelineTrainer::Make(config, site, files, files.pipeline_path);
-    return absl::InvalidArgumentError(absl::StrCat("--pipeline: expected --device=cpu, got --device=", choice.device,
-                                                   ", on which no pipeline runs yet"));
+    return MakePipeline(choice, config, site, files, std::move(backend));
   }
   if (!files.trace_path.empty())
     return absl::InvalidArgumentError("--trace: expected --pipeline=FILE with it, got none");

@@ -8,7 +8,6 @@
 #include "core/check.h"
 #include "core/model_manifest.h"
 #include "plan/pipeline_check.h"
-#include "worker/pipeline/llama_stages.h"
 
 namespace causeway::worker {
 namespace {
@@ -82,6 +81,10 @@ std::vector<int> OwnersOf(const PipelinePlaces& places) {
 }
 
 }  // namespace
+
+StageRange RangeOf(const plan::StageLayers& layers) {
+  return {.first = layers.first, .last = layers.last, .embedding = layers.embedding, .head = layers.head};
+}
 
 std::vector<plan::StageLayers> EvenSplit(int layers, int stages) {
   std::vector<plan::StageLayers> split;

@@ -13,6 +13,7 @@
 #include "core/manifest.h"
 #include "core/run_config.h"
 #include "plan/pipeline_file.h"
+#include "worker/train/llama_stage.h"
 
 namespace causeway::worker {
 
@@ -28,6 +29,8 @@ struct PipelinePlaces {
 
   bool tied() const { return !head_devices.empty(); }
 };
+
+StageRange RangeOf(const plan::StageLayers& layers);
 
 // The file for this run's model in this site: its layers divided evenly where it does not say how. INVALID_ARGUMENT,
 // with both: other layers, another number of micro-batches or ranks, two copies of a stage on one device; shards of a

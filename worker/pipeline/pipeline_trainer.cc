@@ -37,7 +37,8 @@ absl::Status CheckSameFile(Collectives& ranks, const std::string& text, const st
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> PipelineTrainer::Make(const core::RunConfig& config, const core::SiteId& site,
-                                                               TrainerFiles files, const std::string& path) {
+                                                               TrainerFiles files, const MakeStages& make_stages) {
+  const std::string& path = files.pipeline_path;
   ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
   ASSIGN_OR_RETURN(plan::PipelineFile parsed, plan::ParsePipelineFile(text, path));
   ASSIGN_OR_RETURN(const plan::PipelineFile file, FitPipeline(std::move(parsed), path, config, files.ranks.world()));
@@ -48,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> PipelineTrainer::Make(const core::RunCo
   RETURN_IF_ERROR(CheckRows(config, site, files.ranks.data_world()));
   ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, files));
   ASSIGN_OR_RETURN(std::unique_ptr<PipelinedLlama> model,
-                   PipelinedLlama::Open(config, file, files.ranks, data.rows(), files.trace_path));
+                   PipelinedLlama::Open(config, file, files.ranks, data.rows(), files.trace_path, make_stages));
   RETURN_IF_ERROR(data.Initialize(model->held_manifest(), model->parameters()));
   spdlog::info("pipeline: device {} of {}, {} of {} tensors, {} micro-batches, {} receive buffers for a sender",
                files.ranks.rank() / file.width, file.schedule.devices, model->held().size(),

@@ -23,10 +23,10 @@ namespace causeway::worker {
 
 class PipelineTrainer final : public Trainer {
  public:
-  // `path`: the schedule's file, the same on all ranks. INVALID_ARGUMENT as FitPipeline and MakeTrainer, and where a
-  // rank has another file.
+  // By files.pipeline_path, which is the same on all ranks. INVALID_ARGUMENT as FitPipeline, MakeTrainer and
+  // `make_stages`, and where a rank has another file.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
-                                                       TrainerFiles files, const std::string& path);
+                                                       TrainerFiles files, const MakeStages& make_stages);
 
   const core::Manifest& manifest() const override { return places().manifest; }
   replica::ParameterStore& store() override { return store_; }

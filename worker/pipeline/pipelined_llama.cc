@@ -30,8 +30,7 @@ size_t TiedHeadValues(const PipelinePlaces& places, int rank) {
 
 }  // namespace
 
-PipelinedLlama::PipelinedLlama(const core::RunConfig& config, const plan::PipelineFile& file, const TrainerRanks& ranks,
-                               int64_t rows, PipelinePlaces places)
+PipelinedLlama::PipelinedLlama(const TrainerRanks& ranks, PipelinePlaces places)
     : ranks_(ranks),
       places_(std::move(places)),
       held_manifest_(Subset(places_.manifest, held())),
@@ -40,10 +39,7 @@ PipelinedLlama::PipelinedLlama(const core::RunConfig& config, const plan::Pipeli
       tied_head_(TiedHeadValues(places_, ranks.rank())),
       tensors_(Spread(places_.manifest.size(), held(), parameters_)),
       weights_(tensors_.begin(), tensors_.end()),
-      sums_(HeldGradients()),
-      stages_(config.llama, file, ranks.rank() / places_.width,
-              {rows / file.schedule.micro_batches, config.sequence_length()}, weights_, sums_,
-              [this](const plan::Operation& operation) { return Synchronize(operation); }) {}
+      sums_(HeldGradients()) {}
 
 MutableTensors PipelinedLlama::HeldGradients() {
   MutableTensors views = Spread(places_.manifest.size(), held(), gradients_);
@@ -54,8 +50,19 @@ MutableTensors PipelinedLlama::HeldGradients() {
 absl::StatusOr<std::unique_ptr<PipelinedLlama>> PipelinedLlama::Open(const core::RunConfig& config,
                                                                      const plan::PipelineFile& file,
                                                                      const TrainerRanks& ranks, int64_t rows,
-                                                                     const std::string& trace_path) {
-  std::unique_ptr<PipelinedLlama> model(new PipelinedLlama(config, file, ranks, rows, PlacesOf(file, config.llama)));
+                                                                     const std::string& trace_path,
+                                                                     const MakeStages& make_stages) {
+  std::unique_ptr<PipelinedLlama> model(new PipelinedLlama(ranks, PlacesOf(file, config.llama)));
+  PipelinedLlama* const self = model.get();
+  ASSIGN_OR_RETURN(self->stages_,
+                   make_stages({.config = config.llama,
+                                .file = file,
+                                .device = ranks.rank() / file.width,
+                                .batch_rows = rows / file.schedule.micro_batches,
+                                .sequence = config.sequence_length(),
+                                .weights = self->weights_,
+                                .gradients = self->sums_,
+                                .synchronize = [self](const plan::Operation& o) { return self->Synchronize(o); }}));
   RETURN_IF_ERROR(model->Open(file, trace_path));
   return model;
 }
@@ -64,7 +71,7 @@ absl::Status PipelinedLlama::Open(const plan::PipelineFile& file, const std::str
   const Collectives::Timeout timeout = TimeoutOf(ranks_.timeout_s);
   ASSIGN_OR_RETURN(programs_, CompilePipeline(file.schedule));
   ASSIGN_OR_RETURN(links_,
-                   PipelineLinks::Open(*ranks_.values, programs_, file.width, stages_.message_values(), timeout));
+                   PipelineLinks::Open(*ranks_.values, programs_, file.width, stages_->message_values(), timeout));
   ASSIGN_OR_RETURN(exchange_, GradientExchange::Open(*ranks_.values, file, places_, HeldGradients(), timeout));
   if (file.shards) {
     ASSIGN_OR_RETURN(shards_, StageShards::Open(*ranks_.values, places_, program(), weights_, sums_, timeout));
@@ -87,12 +94,13 @@ absl::Status PipelinedLlama::Synchronize(const plan::Operation& operation) {
 absl::Status PipelinedLlama::Run(core::Step t, const Batch& batch) {
   gradients_.Clear();
   std::ranges::fill(tied_head_, 0.0f);
-  stages_.BeginStep(batch, 1.0f / static_cast<float>(places_.width));
+  RETURN_IF_ERROR(stages_->BeginStep(batch, 1.0f / static_cast<float>(places_.width)));
   exchange_->Begin();
   if (shards_ != nullptr) shards_->Begin();
   spans_.clear();
   if (trace_ != nullptr) RETURN_IF_ERROR(RankFailure(trace_->Begin()));
-  RETURN_IF_ERROR(RankFailure(RunPipelineStep(program(), *links_, stages_, spans_)));
+  RETURN_IF_ERROR(RankFailure(RunPipelineStep(program(), *links_, *stages_, spans_)));
+  RETURN_IF_ERROR(stages_->EndStep());
   RETURN_IF_ERROR(RankFailure(exchange_->Finish()));
   if (trace_ != nullptr) RETURN_IF_ERROR(RankFailure(trace_->Write(t, spans_)));
   return absl::OkStatus();

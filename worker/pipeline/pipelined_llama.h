@@ -15,7 +15,7 @@
 #include "core/run_config.h"
 #include "plan/pipeline_file.h"
 #include "worker/pipeline/gradient_exchange.h"
-#include "worker/pipeline/llama_stages.h"
+#include "worker/pipeline/model_stages.h"
 #include "worker/pipeline/pipeline_executor.h"
 #include "worker/pipeline/pipeline_links.h"
 #include "worker/pipeline/pipeline_place.h"
@@ -32,7 +32,8 @@ class PipelinedLlama {
   // UNAVAILABLE where the trace cannot be written; others as the ranks'.
   static absl::StatusOr<std::unique_ptr<PipelinedLlama>> Open(const core::RunConfig& config,
                                                               const plan::PipelineFile& file, const TrainerRanks& ranks,
-                                                              int64_t rows, const std::string& trace_path);
+                                                              int64_t rows, const std::string& trace_path,
+                                                              const MakeStages& make_stages);
 
   const PipelinePlaces& places() const { return places_; }
   const std::vector<int>& held() const { return places_.held[static_cast<size_t>(ranks_.rank())]; }
@@ -43,17 +44,14 @@ class PipelinedLlama {
 
   // Computes the gradients of a step's mean loss over all rows of the site. INTERNAL: a rank has failed.
   absl::Status Run(core::Step t, const Batch& batch);
-  double loss() const { return stages_.loss(); }  // this device's part of the mean loss over this rank's rows
-  double compute_s() const;                       // of the last step
+  double loss() const { return stages_->loss(); }  // this device's part of the mean loss over this rank's rows
+  double compute_s() const;                        // of the last step
   int64_t sent_bytes() const;
   int slots() const { return programs_.slots; }
-  const PipelineLinks& links() const { return *links_; }
-  const LlamaStages& stages() const { return stages_; }
   const StageShards* shards() const { return shards_.get(); }  // null: each rank has all of a place
 
  private:
-  PipelinedLlama(const core::RunConfig& config, const plan::PipelineFile& file, const TrainerRanks& ranks, int64_t rows,
-                 PipelinePlaces places);
+  PipelinedLlama(const TrainerRanks& ranks, PipelinePlaces places);
   absl::Status Open(const plan::PipelineFile& file, const std::string& trace_path);
   MutableTensors HeldGradients();  // as LlamaStage indexes them
   absl::Status Synchronize(const plan::Operation& operation);
@@ -69,7 +67,7 @@ class PipelinedLlama {
   std::vector<std::span<float>> tensors_;  // of the whole model
   Tensors weights_;                        // that the stages compute with, and their gradients
   MutableTensors sums_;
-  LlamaStages stages_;
+  std::unique_ptr<ModelStages> stages_;
   PipelinePrograms programs_;
   std::unique_ptr<PipelineLinks> links_;
   std::unique_ptr<GradientExchange> exchange_;

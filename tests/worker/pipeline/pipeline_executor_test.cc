@@ -12,6 +12,7 @@
 #include "plan/pipeline_generators.h"
 #include "plan/pipeline_time.h"
 #include "tests/worker/pipeline/random_schedule.h"
+#include "tests/worker/ranks/fake_nccl_ranks.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "tests/worker/train/test_values.h"
 #include "worker/pipeline/llama_stages.h"
@@ -94,12 +95,18 @@ Ran RunOn(std::vector<RankUnderTest> ranks, const plan::PipelineSchedule& schedu
     for (const std::span<const float> tensor : weights) ran.gradients[at].emplace_back(tensor.size());
     ran.gradients[at].emplace_back(weights[0].size());
     const MutableTensors sums(ran.gradients[at].begin(), ran.gradients[at].end());
-    LlamaStages stages(config, file, rank, {1, kSequence}, weights, sums,
-                       [](const plan::Operation&) { return absl::OkStatus(); });
+    LlamaStages stages({.config = config,
+                        .file = file,
+                        .device = rank,
+                        .batch_rows = 1,
+                        .sequence = kSequence,
+                        .weights = weights,
+                        .gradients = sums,
+                        .synchronize = [](const plan::Operation&) { return absl::OkStatus(); }});
     ASSIGN_OR_RETURN(const auto links,
                      PipelineLinks::Open(*ranks[at].collectives, programs, 1, stages.message_values(), kTimeout));
     Delayed delayed(stages, core::HashCombine(seed, at));
-    stages.BeginStep(BatchOf(config, schedule.micro_batches), 1);
+    RETURN_IF_ERROR(stages.BeginStep(BatchOf(config, schedule.micro_batches), 1));
     std::vector<PipelineSpan> spans;
     RETURN_IF_ERROR(RunPipelineStep(programs.devices[at], *links, delayed, spans));
     ran.activations[at] = stages.activations().size();
@@ -163,13 +170,15 @@ TEST(PipelineExecutor, RunsRandomSchedulesWithRandomDelaysToTheSerialBits) {
   }
 }
 
-TEST(PipelineExecutor, OverGlooRunsRandomSchedulesToTheSerialBits) {
-  for (const uint64_t seed : {1, 2, 3}) {
-    const plan::PipelineSchedule schedule = RandomSchedule(seed);
-    const core::LlamaConfig config = ConfigOf(schedule.stages);
-    const TensorValues weights = WeightsOf(config);
-    const Ran ran = RunOn(OverGloo(schedule.devices), schedule, config, weights.View(), seed);
-    ExpectSerialBits(schedule, config, ran, SerialGradients(config, schedule.micro_batches, weights.View()), seed);
+TEST(PipelineExecutor, OverGlooAndNcclRunsRandomSchedulesToTheSerialBits) {
+  for (const MakeRanks& ranks_of : {MakeRanks(OverGloo), MakeRanks(OverNccl)}) {
+    for (const uint64_t seed : {1, 2, 3}) {
+      const plan::PipelineSchedule schedule = RandomSchedule(seed);
+      const core::LlamaConfig config = ConfigOf(schedule.stages);
+      const TensorValues weights = WeightsOf(config);
+      const Ran ran = RunOn(ranks_of(schedule.devices), schedule, config, weights.View(), seed);
+      ExpectSerialBits(schedule, config, ran, SerialGradients(config, schedule.micro_batches, weights.View()), seed);
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include "tests/worker/pipeline/serial_reference.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "tests/worker/train/test_values.h"
+#include "worker/pipeline/llama_stages.h"
 #include "worker/pipeline/pipelined_llama.h"
 #include "worker/train/llama_data.h"
 #include "worker/train/llama_trainer.h"
@@ -60,11 +61,12 @@ Trained Train(const core::RunConfig& config, const std::string& file, std::vecto
   trained.trainers.resize(static_cast<size_t>(world));
   trained.statuses = OnRanks(world, [&](int rank) -> absl::Status {
     const auto at = static_cast<size_t>(rank);
-    ASSIGN_OR_RETURN(
-        trained.trainers[at],
-        PipelineTrainer::Make(config, "eu",
-                              {.data_path = Data(), .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60}},
-                              file));
+    ASSIGN_OR_RETURN(trained.trainers[at],
+                     PipelineTrainer::Make(config, "eu",
+                                           {.data_path = Data(),
+                                            .ranks = {.values = ranks[at].collectives.get(), .timeout_s = 60},
+                                            .pipeline_path = file},
+                                           LlamaStages::Make));
     Trainer& trainer = *trained.trainers[at];
     if (!checkpoint.load.empty()) RETURN_IF_ERROR(trainer.Load(checkpoint.load));
     for (core::Step t = checkpoint.after + 1; t <= checkpoint.after + kSteps; ++t) {
@@ -208,7 +210,7 @@ TEST(PipelineTrainer, OfShardsGathersAndScattersAsOftenAsTheFormulaSays) {
   const std::vector<absl::Status> statuses = OnRanks(4, [&](int rank) -> absl::Status {
     const TrainerRanks own{.values = ranks[static_cast<size_t>(rank)].collectives.get(), .timeout_s = 60, .devices = 2};
     ASSIGN_OR_RETURN(const LlamaData data, LlamaData::Open(config, "eu", {.data_path = Data(), .ranks = own}));
-    ASSIGN_OR_RETURN(const auto model, PipelinedLlama::Open(config, file, own, data.rows(), ""));
+    ASSIGN_OR_RETURN(const auto model, PipelinedLlama::Open(config, file, own, data.rows(), "", LlamaStages::Make));
     ASSIGN_OR_RETURN(const Batch batch, data.BatchAt(1));
     RETURN_IF_ERROR(model->Run(1, batch));
     std::map<int, int> uses;

@@ -9,7 +9,7 @@
 #include "core/clock.h"
 #include "tests/folders.h"
 #include "tests/worker/ranks/collectives_suite.h"
-#include "tests/worker/ranks/fake_stream.h"
+#include "tests/worker/ranks/fake_nccl_ranks.h"
 #include "worker/ranks/nccl_api.h"
 #include "worker/ranks/nccl_collectives.h"
 #include "worker/ranks/ordered_collectives.h"
@@ -22,52 +22,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-std::string FakeFile() { return InBuild("tests/worker/ranks/fake/libnccl.so.2"); }
 std::string FileWithoutSend() { return InBuild("tests/worker/ranks/without_send/libnccl.so.2"); }
 
 constexpr char kReason[] = "remote process exited or there was a network error";
-
-// A variable of the environment while this lives. No rank may run when it begins or ends.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
-  ~Variable() { unsetenv(name_); }
-
- private:
-  const char* const name_;
-};
-
-const NcclApi& Fake() {
-  const Variable file("CAUSEWAY_NCCL", FakeFile());
-  const absl::StatusOr<const NcclApi*> loaded = LoadNccl();
-  CHECK(loaded.ok());
-  return **loaded;
-}
-
-// `last` is the library of the last rank.
-std::vector<absl::StatusOr<std::unique_ptr<Collectives>>> TryRanks(int world, Collectives::Timeout timeout,
-                                                                   const NcclApi& last = Fake()) {
-  const NcclApi& nccl = Fake();
-  ThreadRanks ranks(world);
-  std::vector<absl::StatusOr<std::unique_ptr<Collectives>>> made(world);
-  OnRanks(world, [&](int rank) {
-    OrderedCollectives control(world == 1 ? nullptr : ranks.wire(rank));
-    made[rank] =
-        MakeNcclCollectives(rank == world - 1 ? last : nccl, control, std::make_shared<FakeStreamHooks>(), timeout);
-    return made[rank].status();
-  });
-  return made;
-}
-
-std::vector<RankUnderTest> OverNccl(int world) {
-  std::vector<RankUnderTest> result(world);
-  auto made = TryRanks(world, kLong);
-  for (int rank = 0; rank < world; ++rank) {
-    CHECK(made[rank].ok());
-    result[rank].collectives = *std::move(made[rank]);
-  }
-  return result;
-}
 
 INSTANTIATE_TEST_SUITE_P(Nccl, CollectivesSuite,
                          ::testing::Combine(::testing::Values(Implementation{"nccl", OverNccl}),
@@ -130,28 +87,28 @@ TEST(NcclTest, ARankSendsAsMuchAsInARing) {
 
 TEST(NcclTest, ACommunicatorThatIsRefusedEndsAllRanksWithNcclsWords) {
   const Variable refuse("FAKE_NCCL_REFUSE_INIT", "1");
-  for (const auto& made : TryRanks(2, kLong)) {
+  for (const auto& made : TryNcclRanks(2, kLong)) {
     EXPECT_THAT(made.status().message(), HasSubstr("NCCL: joining 2 ranks as rank"));
     EXPECT_THAT(made.status().message(), HasSubstr("has failed: unhandled cuda error (from the fake NCCL)"));
   }
 }
 
 TEST(NcclTest, RanksWithDifferentVersionsAreRefusedWithBoth) {
-  NcclApi other = Fake();
+  NcclApi other = FakeNccl();
   other.version = 22809;
-  for (const auto& made : TryRanks(2, kLong, other)) {
+  for (const auto& made : TryNcclRanks(2, kLong, other)) {
     EXPECT_THAT(std::string(made.status().message()),
                 MatchesRegex(".*NCCL: expected version 2.14.3, as rank 0 of 2 \\(.*\\) has, got 2.28.9 in .*"));
   }
 }
 
 TEST(NcclTest, ACommunicatorThatNeverComesEndsAfterTheTimeout) {
-  NcclApi stuck = Fake();
+  NcclApi stuck = FakeNccl();
   stuck.get_async_error = [](NcclComm*, NcclResult* error) {
     *error = NcclResult::kInProgress;
     return NcclResult::kSuccess;
   };
-  const absl::Status status = TryRanks(1, std::chrono::milliseconds(200), stuck)[0].status();
+  const absl::Status status = TryNcclRanks(1, std::chrono::milliseconds(200), stuck)[0].status();
   EXPECT_EQ(status, absl::DeadlineExceededError("NCCL: a group of 1 ranks is not made after 0.2 s"));
 }
 
@@ -252,7 +209,8 @@ TEST(NcclTest, AGroupThatEndsWithOperationsPendingEndsThem) {
 
 // Runs tests/worker/ranks/nccl_process.cc as two ranks whose control is Gloo, and returns their exit codes and words.
 std::vector<std::pair<int, std::string>> RunTwoProcesses(const std::string& what) {
-  const std::string program = InBuild("tests/worker/ranks/nccl_process"), library = FakeFile();
+  const std::string program = InBuild("tests/worker/ranks/nccl_process"),
+                    library = InBuild("tests/worker/ranks/fake/libnccl.so.2");
   int sockets[2];
   CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0);
   std::vector<pid_t> children;
