@@ -12,6 +12,7 @@
 #include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
 #include "ctl/history_text.h"
+#include "ctl/partition_command.h"
 #include "ctl/pipeline_command.h"
 #include "ctl/program.h"
 #include "ctl/round_command.h"
@@ -69,8 +70,11 @@ constexpr char kUsage[] =
     "causewayctl plan pipeline --costs=FILE --devices=D --micro_batches=N | --costs=FILE --ranks=R --levels=FILE "
     "--batch=B\n"
     "                                        the best schedule for measured costs; how many ranks for what\n"
+    "causewayctl plan partition --levels=FILE --parameters=P [--weights=LEVEL --gradients=LEVEL --optimizer=LEVEL]\n"
+    "                                        what ranks hold and move if a site's states are divided over its link "
+    "levels\n"
     "causewayctl plan --table4               what Streaming DiLoCo's paper predicts for data centers\n"
-    "each but the last six with --coordinator=HOST:PORT\n";
+    "each but the last seven with --coordinator=HOST:PORT\n";
 
 constexpr int64_t kWatchMs = 1000;
 
@@ -220,6 +224,9 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "config-check") return CheckConfig(arguments);
   if (command == "plan" && arguments.size() == 2 && arguments[1] == "pipeline") {
     return RunPipelineCommand(absl::GetFlag(FLAGS_json), absl::GetFlag(FLAGS_out));
+  }
+  if (command == "plan" && arguments.size() == 2 && arguments[1] == "partition") {
+    return RunPartitionCommand(absl::GetFlag(FLAGS_json));
   }
   const bool plans_round = command == "plan" && arguments.size() == 2 && arguments[1] == "round";
   if (arguments.size() > 1 && !plans_round)

@@ -128,6 +128,10 @@ absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const st
         return Bad(name, "copies of stage ", s, " on devices of their own, got both on ", device);
     }
   }
+  for (const std::vector<int>& held : PlacesOf(file, config.llama).held) {
+    if (held.empty())
+      return Bad(name, "a tensor for each of a device's ranks, got fewer for width ", file.width, " shards");
+  }
   return file;
 }
 

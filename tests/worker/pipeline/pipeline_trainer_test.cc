@@ -228,5 +228,18 @@ TEST(PipelineTrainer, OfShardsGathersAndScattersAsOftenAsTheFormulaSays) {
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
+TEST(PipelineTrainer, ShardsAreRefusedWhereARankWouldHaveNone) {
+  const auto fit = [](const std::string& name, int width) {
+    return FitPipeline(
+               {.schedule = *plan::Generate(name, {.devices = 4, .micro_batches = 4}), .width = width, .shards = true},
+               "file", RunOf(4, true), 4 * width)
+        .status();
+  };
+  EXPECT_TRUE(fit("zeropp", 2).ok()) << fit("zeropp", 2);
+  EXPECT_EQ(std::string(fit("zeropp", 64).message()),
+            "--pipeline: file: expected a tensor for each of a device's ranks, got fewer for width 64 shards");
+  EXPECT_THAT(std::string(fit("bitpipe", 2).message()), HasSubstr("expected one copy of the weights"));
+}
+
 }  // namespace
 }  // namespace causeway::worker
