@@ -78,6 +78,14 @@ struct OnebitProgress {
   friend bool operator==(const OnebitProgress&, const OnebitProgress&) = default;
 };
 
+// Bytes that a rank received at a link level of its site in its last step, and those that were predicted.
+struct LevelTraffic {
+  std::string name;
+  double predicted = 0, measured = 0;
+
+  friend bool operator==(const LevelTraffic&, const LevelTraffic&) = default;
+};
+
 // The processes of a site, of which one reports.
 struct RankProgress {
   int64_t ranks = 1;
@@ -87,6 +95,7 @@ struct RankProgress {
   std::string standing_still;  // why training stands still; "": it does not
   double step_bytes = 0;       // that one rank sent to the others in its last step
   std::optional<OnebitProgress> onebit_adam;
+  std::vector<LevelTraffic> levels;  // of a partition; innermost first
 
   friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };

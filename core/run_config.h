@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,13 @@ enum class InnerOptimizerKind { kAdamW, kSgd, kOnebitAdam };
 inline constexpr int64_t kAutoFreeze = -1;  // inner.freeze_at: auto
 enum class InnerSchedule { kCosine, kConstant };
 
+// Names of link levels of a site: "rank" for each rank having all, "site" for all its ranks.
+struct PartitionConfig {
+  std::string weights = "rank", gradients = "rank", optimizer = "rank";
+
+  friend bool operator==(const PartitionConfig&, const PartitionConfig&) = default;
+};
+
 struct InnerConfig {
   InnerOptimizerKind optimizer = InnerOptimizerKind::kAdamW;
   double lr = 3e-3;
@@ -56,13 +64,14 @@ struct InnerConfig {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0.1;
-  int64_t freeze_at = kAutoFreeze;          // onebit_adam: the last step that changes the variance
-  double clip = 1.0;                        // largest gradient norm; 0 = off
-  int64_t batch_size = 8;                   // rows of a site's step
-  std::map<SiteId, int64_t> batch_by_site;  // rows of sites that have more or fewer
-  int64_t batch_per_rank = 0;               // rows of each rank instead, however many a site has; 0 = batch_size
-  int64_t micro_batches = 1;                // of a rank's rows of a step, whose gradients add up
-  int64_t sequence_length = 0;              // tokens of a training row; 0 = max_position_embeddings
+  int64_t freeze_at = kAutoFreeze;           // onebit_adam: the last step that changes the variance
+  double clip = 1.0;                         // largest gradient norm; 0 = off
+  int64_t batch_size = 8;                    // rows of a site's step
+  std::map<SiteId, int64_t> batch_by_site;   // rows of sites that have more or fewer
+  int64_t batch_per_rank = 0;                // rows of each rank instead, however many a site has; 0 = batch_size
+  int64_t micro_batches = 1;                 // of a rank's rows of a step, whose gradients add up
+  int64_t sequence_length = 0;               // tokens of a training row; 0 = max_position_embeddings
+  std::optional<PartitionConfig> partition;  // none: every rank has all
 
   friend bool operator==(const InnerConfig&, const InnerConfig&) = default;
 };

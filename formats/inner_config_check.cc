@@ -1,6 +1,7 @@
 #include "formats/inner_config_check.h"
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,21 @@ int64_t ReadFreezeAt(const v1::Inner& inner, FieldCheck& check) {
   check.Expect(inner.optimizer() == "onebit_adam", "inner.freeze_at", "none without inner.optimizer: onebit_adam",
                absl::StrCat(inner.freeze_at()));
   return check.Integer("inner.freeze_at", inner.freeze_at(), 1, kMaxSteps, "or auto");
+}
+
+std::optional<core::PartitionConfig> ReadPartition(const v1::Inner& inner, FieldCheck& check) {
+  if (!inner.has_partition()) return std::nullopt;
+  const v1::Partition& partition = inner.partition();
+  const auto name = [&](const char* key, const std::string& given) {
+    const std::string level = given.empty() ? "rank" : given;
+    check.Expect(core::IsValidName(level), absl::StrCat("inner.partition.", key),
+                 "the name of a link level, rank or site", absl::StrCat("'", level, "'"));
+    return level;
+  };
+  check.Expect(inner.optimizer() != "onebit_adam", "inner.partition",
+               "none with inner.optimizer: onebit_adam, which averages momenta of whole models", "partition");
+  return core::PartitionConfig{name("weights", partition.weights()), name("gradients", partition.gradients()),
+                               name("optimizer", partition.optimizer())};
 }
 
 // Sites of different size count by what they have trained on, or the small ones would count too much.
@@ -62,7 +78,8 @@ core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
           .micro_batches = inner.micro_batches() == 0
                                ? 1
                                : check.Integer("inner.micro_batches", inner.micro_batches(), 1, kMaxWidth),
-          .sequence_length = check.Integer("inner.sequence_length", inner.sequence_length(), 0, kMaxWidth)};
+          .sequence_length = check.Integer("inner.sequence_length", inner.sequence_length(), 0, kMaxWidth),
+          .partition = ReadPartition(inner, check)};
 }
 
 void CheckInnerFits(const core::RunConfig& config, FieldCheck& check) {

@@ -63,6 +63,11 @@ v1::Inner InnerToMessage(const core::InnerConfig& inner) {
   message.set_batch_per_rank(inner.batch_per_rank);
   message.set_freeze_at(inner.freeze_at);
   message.set_micro_batches(inner.micro_batches);
+  if (inner.partition) {
+    message.mutable_partition()->set_weights(inner.partition->weights);
+    message.mutable_partition()->set_gradients(inner.partition->gradients);
+    message.mutable_partition()->set_optimizer(inner.partition->optimizer);
+  }
   return message;
 }
 

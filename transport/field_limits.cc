@@ -1,5 +1,6 @@
 #include "transport/field_limits.h"
 
+#include "core/link_levels.h"
 #include "core/offload_config.h"
 
 namespace causeway::transport {
@@ -102,6 +103,10 @@ constexpr FieldLimit kLimits[] = {
     Text("RankProgress.standing_still", kWords),
     Number("RankProgress.step_bytes", 0, kCount),
     Anything("RankProgress.onebit_adam"),
+    Many(core::kMaxLinkLevels, Anything("RankProgress.levels")),
+    Text("LevelTraffic.name", kName),
+    Number("LevelTraffic.predicted", 0, kCount),
+    Number("LevelTraffic.measured", 0, kCount),
     Integer("OnebitAdamProgress.frozen_at", 0, kCount),
     Number("OnebitAdamProgress.ratio", 0, kCount),
     Number("OnebitAdamProgress.compression", 0, kCount),

@@ -64,6 +64,12 @@ void RanksToProto(const core::RankProgress& ranks, v1::RankProgress* message) {
   message->set_slowest_step_s(ranks.slowest_step_s);
   message->set_standing_still(ranks.standing_still);
   message->set_step_bytes(ranks.step_bytes);
+  for (const core::LevelTraffic& level : ranks.levels) {
+    v1::LevelTraffic* const added = message->add_levels();
+    added->set_name(level.name);
+    added->set_predicted(level.predicted);
+    added->set_measured(level.measured);
+  }
   if (!ranks.onebit_adam) return;
   message->mutable_onebit_adam()->set_frozen_at(ranks.onebit_adam->frozen_at);
   message->mutable_onebit_adam()->set_ratio(ranks.onebit_adam->ratio);
@@ -77,7 +83,11 @@ core::RankProgress RanksFromProto(const v1::RankProgress& message) {
                            .slowest_step_s = message.slowest_step_s(),
                            .standing_still = message.standing_still(),
                            .step_bytes = message.step_bytes(),
-                           .onebit_adam = {}};
+                           .onebit_adam = {},
+                           .levels = {}};
+  for (const v1::LevelTraffic& level : message.levels()) {
+    ranks.levels.push_back({level.name(), level.predicted(), level.measured()});
+  }
   if (message.has_onebit_adam()) {
     const v1::OnebitAdamProgress& onebit = message.onebit_adam();
     ranks.onebit_adam = {.frozen_at = onebit.frozen_at(), .ratio = onebit.ratio(), .compression = onebit.compression()};

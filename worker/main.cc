@@ -86,6 +86,7 @@ ABSL_FLAG(std::string, rendezvous, "", "HOST:PORT of rank 0, or unix:PATH, where
 ABSL_FLAG(std::string, pipeline, "",
           "train by this schedule of causewayctl plan pipeline, whose devices are the ranks");
 ABSL_FLAG(std::string, trace, "", "with --pipeline: write when operations ran, in Chrome's trace-event format");
+ABSL_FLAG(std::string, levels, "", "the site's link levels, which inner.partition names; without, one of all ranks");
 ABSL_FLAG(std::string, bind, "auto", "with --nproc: auto binds each rank to its share of the cores, none does not");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(std::string, profile_stages, "", "print what the parts of this run.yaml's model cost here, and end");
@@ -197,7 +198,8 @@ worker::TrainerFiles Files() {
           .held_out_path = absl::GetFlag(FLAGS_held_out),
           .calibration_path = offload::DefaultCalibrationPath(),
           .pipeline_path = absl::GetFlag(FLAGS_pipeline),
-          .trace_path = absl::GetFlag(FLAGS_trace)};
+          .trace_path = absl::GetFlag(FLAGS_trace),
+          .levels_path = absl::GetFlag(FLAGS_levels)};
 }
 
 int Train(transport::SessionLink& link, const core::RunConfig& config, worker::SiteRanks& ranks,

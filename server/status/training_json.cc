@@ -19,6 +19,20 @@ void WriteOnebitAdam(JsonWriter& json, const std::optional<core::OnebitProgress>
   json.EndObject();
 }
 
+void WriteLevels(JsonWriter& json, const std::vector<core::LevelTraffic>& levels) {
+  if (levels.empty()) return;
+  json.Key("levels");
+  json.BeginArray();
+  for (const core::LevelTraffic& level : levels) {
+    json.BeginObject();
+    json.Member("name", level.name);
+    json.Member("predicted_bytes", level.predicted);
+    json.Member("measured_bytes", level.measured);
+    json.EndObject();
+  }
+  json.EndArray();
+}
+
 }  // namespace
 
 std::string Shortened(const std::string& reason, bool reduced) {
@@ -59,6 +73,7 @@ void WriteRanks(JsonWriter& json, const core::RankProgress& ranks, bool reduced)
   json.Member("standing_still", Shortened(ranks.standing_still, reduced));
   if (ranks.step_bytes > 0) json.Member("step_bytes", ranks.step_bytes);
   WriteOnebitAdam(json, ranks.onebit_adam);
+  if (!reduced) WriteLevels(json, ranks.levels);
   json.EndObject();
 }
 

@@ -83,7 +83,8 @@ TEST(Messages, ProgressComesBackAsItWas) {
   progress.fragments[2] = {-0.25, 12, "updates take 11 steps"};
   progress.link = {1e6, 2e6, 0.05, 3};
   progress.offload = {2, 1000, "because", 0.5, 0.25, 0.125, 40, 3, 4, 36000, 50000, 7000};
-  progress.ranks = {8, 2, "rank 3 of 8 (x)", 0.5, "it waits", 3e6, core::OnebitProgress{208, 0.97, 31.8}};
+  progress.ranks = {
+      8, 2, "rank 3 of 8 (x)", 0.5, "it waits", 3e6, core::OnebitProgress{208, 0.97, 31.8}, {{"node", 4e6, 4.1e6}}};
   v1::Progress message;
   ToProto(progress, &message);
   core::Progress back = FromProto(message);

@@ -25,6 +25,7 @@ StageValues::StageValues(const Tensors& weights, const MutableTensors& gradients
 void StageValues::BringWeights() {
   float* const parameters = arena_.At<float>(parameters_);
   for (size_t i = 0; i < weights_.size(); ++i) {
+    if (weights_[i].empty()) continue;
     backend_->device().CopyToDevice(Queue::kCompute, parameters + firsts_[i], weights_[i].data(),
                                     weights_[i].size_bytes());
   }

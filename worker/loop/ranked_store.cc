@@ -44,69 +44,100 @@ replica::UnitRanges ParseRanges(const std::string& payload, replica::Movement& m
   return ranges;
 }
 
-// ---- Tensors of a rank ----
+// ---- Pieces of a rank ----
 
-bool Holds(const Trainer& trainer, int tensor, int rank) {
-  const std::vector<int> holders = trainer.holders(tensor);
-  return holders.empty() || std::ranges::find(holders, rank) != holders.end();
-}
-
-bool Gives(const Trainer& trainer, int tensor, int rank) {  // to a read
-  const std::vector<int> holders = trainer.holders(tensor);
-  return holders.empty() ? rank == 0 : holders.front() == rank;
-}
-
-bool IsDivided(const Trainer& trainer) { return !trainer.holders(0).empty(); }
-
-// Ranges of a rank's tensors, and where each one's padded values begin among those of all.
-struct OwnRanges {
-  replica::UnitRanges ranges;
-  std::vector<int64_t> firsts;
-  int64_t values = 0;  // of these
-};
-
-OwnRanges Select(const replica::UnitRanges& all, const std::function<bool(int tensor)>& selects) {
-  OwnRanges own;
-  int64_t first = 0;
-  for (const replica::UnitRange& range : all) {
-    const int64_t values = range.count * core::kUnitValues;
-    if (selects(range.tensor)) {
-      own.ranges.push_back(range);
-      own.firsts.push_back(first);
-      own.values += values;
-    }
-    first += values;
-  }
-  return own;
-}
+bool IsDivided(const Trainer& trainer) { return !trainer.pieces(0).empty(); }
 
 int64_t ValuesOf(const replica::UnitRange& range) { return range.count * core::kUnitValues; }
 
-OwnRanges HeldBy(const Trainer& trainer, const replica::UnitRanges& all, int rank) {
-  return Select(all, [&](int tensor) { return Holds(trainer, tensor, rank); });
+// Values of a range on a rank: where they are in their tensor, and in an array beside the ranges.
+struct HeldPart {
+  int tensor = 0;
+  int64_t first = 0, count = 0;
+  int64_t at_all = 0;   // of all ranges
+  int64_t at_held = 0;  // of those of which the rank has something
+  bool reads = false;   // no rank before has them
+};
+
+struct Held {
+  replica::UnitRanges ranges;
+  std::vector<HeldPart> parts;
+  int64_t values = 0, padded = 0;  // of the parts, and of the ranges
+};
+
+Held HeldBy(const Trainer& trainer, const replica::UnitRanges& all, int rank) {
+  Held held;
+  int64_t at = 0;
+  for (const replica::UnitRange& range : all) {
+    const int64_t begin = range.first * core::kUnitValues, end = begin + ValuesOf(range);
+    const std::vector<TensorPiece> pieces = trainer.pieces(range.tensor);
+    const size_t parts_before = held.parts.size();
+    for (const TensorPiece& piece : pieces) {
+      const int64_t first = std::max(begin, piece.first), last = std::min(end, piece.first + piece.count);
+      if (piece.rank != rank || first >= last) continue;
+      const auto reader = std::ranges::find_if(
+          pieces, [&](const TensorPiece& other) { return other.first == piece.first && other.count == piece.count; });
+      held.parts.push_back(
+          {range.tensor, first, last - first, at + first - begin, held.padded + first - begin, reader->rank == rank});
+      held.values += last - first;
+    }
+    if (held.parts.size() > parts_before) {
+      held.ranges.push_back(range);
+      held.padded += ValuesOf(range);
+    }
+    at += ValuesOf(range);
+  }
+  return held;
 }
 
-// The values of these ranges out of those of all.
-std::vector<float> Packed(const OwnRanges& own, std::span<const float> all) {
+template <typename Value>
+std::span<Value> Within(std::span<Value> array, int64_t first, int64_t count) {
+  return array.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+}
+
+// The parts one after the other, out of an array of all ranges.
+std::vector<float> Packed(const Held& held, std::span<const float> all) {
   std::vector<float> values;
-  values.reserve(static_cast<size_t>(own.values));
-  for (size_t i = 0; i < own.ranges.size(); ++i) {
-    const auto part = all.subspan(static_cast<size_t>(own.firsts[i]), static_cast<size_t>(ValuesOf(own.ranges[i])));
-    values.insert(values.end(), part.begin(), part.end());
+  values.reserve(static_cast<size_t>(held.values));
+  for (const HeldPart& part : held.parts) {
+    const auto from = Within(all, part.at_all, part.count);
+    values.insert(values.end(), from.begin(), from.end());
   }
   return values;
 }
 
+// Moves a rank's part of the ranges by its packed values.
+absl::Status MovePacked(Trainer& trainer, const Held& held, replica::Movement movement, std::span<const float> packed) {
+  std::vector<float> padded(static_cast<size_t>(held.padded));
+  int64_t next = 0;
+  for (const HeldPart& part : held.parts) {
+    std::ranges::copy(Within(packed, next, part.count), padded.begin() + part.at_held);
+    next += part.count;
+  }
+  movement.values = padded;
+  return trainer.store().Move(held.ranges, movement);
+}
+
 // ---- Equality of the ranks ----
 
-uint64_t DigestOf(Trainer& trainer, const replica::UnitRanges& ranges, int rank) {
+absl::StatusOr<uint64_t> DigestOf(Trainer& trainer, const replica::UnitRanges& ranges, int rank) {
   uint64_t digest = 0;
-  for (const replica::UnitRange& range : HeldBy(trainer, ranges, rank).ranges) {
-    const std::span<const float> values = trainer.tensor(range.tensor);
-    const int64_t first = range.first * core::kUnitValues;
-    const int64_t end = std::min(std::ssize(values), (range.first + range.count) * core::kUnitValues);
-    digest += core::ThetaDigest(core::ThetaSeed(trainer.manifest()[range.tensor].name), first,
-                                values.subspan(first, end - first));
+  const auto add = [&](int tensor, int64_t first, std::span<const float> values) {
+    digest += core::ThetaDigest(core::ThetaSeed(trainer.manifest()[tensor].name), first, values);
+  };
+  if (!IsDivided(trainer)) {
+    for (const replica::UnitRange& range : ranges) {
+      const std::span<const float> values = trainer.tensor(range.tensor);
+      const int64_t first = range.first * core::kUnitValues;
+      add(range.tensor, first, Within(values, first, std::min(std::ssize(values) - first, ValuesOf(range))));
+    }
+    return digest;
+  }
+  const Held held = HeldBy(trainer, ranges, rank);
+  std::vector<float> values(static_cast<size_t>(held.padded));
+  RETURN_IF_ERROR(trainer.store().Read(held.ranges, values));
+  for (const HeldPart& part : held.parts) {
+    add(part.tensor, part.first, Within(std::span<const float>(values), part.at_held, part.count));
   }
   return digest;
 }
@@ -129,15 +160,19 @@ uint64_t DataDigest(const Trainer& trainer) {
   return digest;
 }
 
-// The first rank that holds the same of these tensors.
+// The first rank that holds the same of these ranges.
 int TwinOf(const Trainer& trainer, const replica::UnitRanges& ranges, int rank) {
-  for (int twin = 0; twin < rank; ++twin) {
-    const auto alike = [&](const replica::UnitRange& range) {
-      return Holds(trainer, range.tensor, rank) == Holds(trainer, range.tensor, twin);
-    };
-    if (std::ranges::all_of(ranges, alike)) return twin;
-  }
-  return rank;
+  if (!IsDivided(trainer)) return 0;
+  const auto pieces_of = [&](int one) {
+    std::vector<TensorPiece> pieces;
+    for (const HeldPart& part : HeldBy(trainer, ranges, one).parts)
+      pieces.push_back({part.tensor, part.first, part.count});
+    return pieces;
+  };
+  const std::vector<TensorPiece> mine = pieces_of(rank);
+  int twin = 0;
+  while (twin < rank && pieces_of(twin) != mine) ++twin;
+  return twin;
 }
 
 // INTERNAL names the first rank that differs from its twin.
@@ -157,8 +192,8 @@ absl::Status CheckEqual(RankControl& control, uint64_t mine, const std::string& 
 
 absl::Status CheckParameters(RankControl& control, Trainer& trainer, const replica::UnitRanges& ranges,
                              const std::string& what) {
-  return CheckEqual(control, DigestOf(trainer, ranges, control.group().rank()), what,
-                    [&](int rank) { return TwinOf(trainer, ranges, rank); });
+  ASSIGN_OR_RETURN(const uint64_t digest, DigestOf(trainer, ranges, control.group().rank()));
+  return CheckEqual(control, digest, what, [&](int rank) { return TwinOf(trainer, ranges, rank); });
 }
 
 absl::Status CheckMoved(RankControl& control, Trainer& trainer, const replica::UnitRanges& ranges) {
@@ -184,17 +219,14 @@ absl::Status RankedStore::DoMove(const replica::UnitRanges& ranges, const replic
   return CheckMoved(control_, own_, ranges);
 }
 
-// To each rank the values of its tensors, and here by those of the leader's.
+// To each rank the values of its part, and here by those of the leader's.
 absl::Status RankedStore::GiveValues(const replica::UnitRanges& ranges, const replica::Movement& movement) {
   for (int rank = control_.group().world() - 1; rank >= 0; --rank) {
-    const OwnRanges part = HeldBy(own_, ranges, rank);
-    if (part.ranges.empty()) continue;
-    const std::vector<float> values = Packed(part, movement.values);
-    if (rank > 0) {
-      RETURN_IF_ERROR(control_.Await(control_.group().Send(BytesOf(std::span(values)), rank)));
-    } else {
-      RETURN_IF_ERROR(own_.store().Move(part.ranges, {movement.kind, movement.factor, values}));
-    }
+    const Held held = HeldBy(own_, ranges, rank);
+    if (held.parts.empty()) continue;
+    const std::vector<float> values = Packed(held, movement.values);
+    RETURN_IF_ERROR(rank > 0 ? control_.Await(control_.group().Send(BytesOf(std::span(values)), rank))
+                             : MovePacked(own_, held, movement, values));
   }
   return absl::OkStatus();
 }
@@ -203,17 +235,18 @@ int64_t RankedStore::BeginRead(const replica::UnitRanges& ranges, std::span<floa
   if (control_.alone() || !IsDivided(own_)) return own_.store().BeginRead(ranges, staging);
   const RanksTogether together(control_);
   Read read{.begun = control_.Tell({.kind = Kind::kRead, .payload = RangesPayload(ranges)})};
-  for (int rank = 0; rank < control_.group().world() && read.begun.ok(); ++rank) {
-    const OwnRanges part = Select(ranges, [&](int tensor) { return Gives(own_, tensor, rank); });
-    for (size_t i = 0; i < part.ranges.size(); ++i) {
-      const auto to =
-          staging.subspan(static_cast<size_t>(part.firsts[i]), static_cast<size_t>(ValuesOf(part.ranges[i])));
-      if (rank > 0) {
-        read.received = control_.group().Receive(BytesOf(to), rank);
-      } else {
-        read.own.push_back(own_.store().BeginRead({part.ranges[i]}, to));
+  int64_t at = 0;
+  for (const replica::UnitRange& range : ranges) {
+    for (int rank = 0; rank < control_.group().world() && read.begun.ok(); ++rank) {
+      const Held held = HeldBy(own_, {range}, rank);
+      const bool reads = std::ranges::any_of(held.parts, &HeldPart::reads);
+      if (rank == 0 && reads) read.own.push_back(own_.store().BeginRead({range}, Within(staging, at, ValuesOf(range))));
+      for (const HeldPart& part : held.parts) {
+        if (rank == 0 || !part.reads) continue;
+        read.received = control_.group().Receive(BytesOf(Within(staging, at + part.at_all, part.count)), rank);
       }
     }
+    at += ValuesOf(range);
   }
   const core::MutexLock lock(mutex_);
   reads_[++tickets_] = std::move(read);
@@ -237,26 +270,31 @@ absl::Status RankedStore::AwaitRead(int64_t ticket) {
 absl::Status FollowMove(const RankCommand& command, Trainer& trainer, RankControl& control) {
   replica::Movement movement;
   const replica::UnitRanges ranges = ParseRanges(command.payload, movement);
-  const OwnRanges held = HeldBy(trainer, ranges, control.group().rank());
-  std::vector<float> values(static_cast<size_t>(IsDivided(trainer) ? held.values : command.count));
   if (!IsDivided(trainer)) {
+    std::vector<float> values(static_cast<size_t>(command.count));
     RETURN_IF_ERROR(control.Broadcast(BytesOf(std::span(values))));
-  } else if (!values.empty()) {
+    movement.values = values;
+    RETURN_IF_ERROR(trainer.store().Move(ranges, movement));
+  } else if (const Held held = HeldBy(trainer, ranges, control.group().rank()); !held.parts.empty()) {
+    std::vector<float> values(static_cast<size_t>(held.values));
     RETURN_IF_ERROR(control.Await(control.group().Receive(BytesOf(std::span(values)), 0)));
+    RETURN_IF_ERROR(MovePacked(trainer, held, movement, values));
   }
-  movement.values = values;
-  RETURN_IF_ERROR(trainer.store().Move(held.ranges, movement));
   return CheckMoved(control, trainer, ranges);
 }
 
 absl::Status FollowRead(const RankCommand& command, Trainer& trainer, RankControl& control) {
   replica::Movement unused;
-  const replica::UnitRanges ranges = ParseRanges(command.payload, unused);
-  for (const replica::UnitRange& range : ranges) {
-    if (!Gives(trainer, range.tensor, control.group().rank())) continue;
-    std::vector<float> values(static_cast<size_t>(ValuesOf(range)));
+  for (const replica::UnitRange& range : ParseRanges(command.payload, unused)) {
+    const Held held = HeldBy(trainer, {range}, control.group().rank());
+    if (std::ranges::none_of(held.parts, &HeldPart::reads)) continue;
+    std::vector<float> values(static_cast<size_t>(held.padded));
     RETURN_IF_ERROR(trainer.store().Read({range}, values));
-    RETURN_IF_ERROR(control.Await(control.group().Send(BytesOf(std::span<const float>(values)), 0)));
+    for (const HeldPart& part : held.parts) {
+      if (!part.reads) continue;
+      const auto from = Within(std::span<const float>(values), part.at_held, part.count);
+      RETURN_IF_ERROR(control.Await(control.group().Send(BytesOf(from), 0)));
+    }
   }
   return absl::OkStatus();
 }

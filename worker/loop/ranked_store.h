@@ -2,11 +2,11 @@
 //
 //   Move        kMove, ranges ─┬─► the leader's own tensors
 //                              └─► values ─► each follower's, by the same arithmetic ─► digests, compared
-//   BeginRead   kRead, ranges ───► first holders send, the leader receives beside the next step ─► AwaitRead
+//   BeginRead   kRead, ranges ───► first holders of pieces send, the leader receives beside the next step ─► AwaitRead
 //
-// Where replicas are equal (data parallel) values are broadcast and reads are the leader's alone; of a pipeline each
-// rank gets and gives the tensors that it holds (Trainer::holders). Statuses are INTERNAL where a rank has failed. One
-// owner thread, but for AwaitRead.
+// Where replicas are equal (data parallel) values are broadcast and reads are the leader's alone; else each rank gets
+// and gives the pieces that it holds (Trainer::pieces). Statuses are INTERNAL where a rank has failed. One owner
+// thread, but for AwaitRead.
 #pragma once
 
 #include <map>
@@ -43,7 +43,7 @@ class RankedStore final : public replica::ParameterStore {
   Trainer& own_;
   RankControl& control_;
   core::Mutex mutex_;
-  std::map<int64_t, Read> reads_ ABSL_GUARDED_BY(mutex_);  // by ticket, where the ranks hold different tensors
+  std::map<int64_t, Read> reads_ ABSL_GUARDED_BY(mutex_);  // by ticket, where the ranks hold different pieces
   int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "worker/gpu/device_trainer.h"
 #include "worker/gpu/fake_backend.h"
 #include "worker/gpu/gpu_stages.h"
+#include "worker/partition/partition_trainer.h"
 #include "worker/pipeline/llama_stages.h"
 #include "worker/pipeline/pipeline_trainer.h"
 #include "worker/ranks/rank_place.h"
@@ -169,6 +170,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
   }
   if (!files.trace_path.empty())
     return absl::InvalidArgumentError("--trace: expected --pipeline=FILE with it, got none");
+  if (config.inner.partition && config.model_kind == core::ModelKind::kLlama) {
+    if (backend == nullptr) return PartitionTrainer::Make(config, site, files);
+    return absl::InvalidArgumentError(absl::StrCat("inner.partition: expected a site with --device=cpu, got --device=",
+                                                   choice.device, ", on which nothing is divided yet"));
+  }
   if (backend == nullptr) return MakeTrainer(config, site, files);
   RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));
   if (config.model_kind != core::ModelKind::kLlama) {

@@ -66,6 +66,14 @@ PipelineTrainer::PipelineTrainer(const core::RunConfig& config, const TrainerFil
       parallel_(files.ranks),
       optimizer_(config, model_->held_manifest(), model_->parameters(), bus(), files.calibration_path) {}
 
+std::vector<TensorPiece> PipelineTrainer::pieces(int tensor) const {
+  std::vector<TensorPiece> pieces;
+  for (const int rank : places().ranks[static_cast<size_t>(tensor)]) {
+    pieces.push_back({rank, 0, manifest()[static_cast<size_t>(tensor)].NumValues()});
+  }
+  return pieces;
+}
+
 absl::StatusOr<double> PipelineTrainer::SumOfSquares(core::Step t) {
   const size_t tensors = places().manifest.size();
   const std::vector<double> here = optimizer_.SquaresOf(model_->gradients());
@@ -153,14 +161,8 @@ absl::Status PipelineTrainer::GatherState() {
 }
 
 absl::StatusOr<formats::FileDigest> PipelineTrainer::Save(const std::string& path) {
-  std::vector<formats::TensorData> unused, tensors;
-  std::map<std::string, std::string> metadata;
-  RETURN_IF_ERROR(optimizer_.AppendState(unused, metadata));
-  for (const Gathered& one : gathered_) tensors.push_back({one.name, one.shape, one.values});
-  absl::StatusOr<formats::FileDigest> written = formats::WriteSafetensors(path, tensors, metadata);
-  optimizer_.Saved();
-  gathered_ = {};
-  return written;
+  const std::vector<GatheredTensor> gathered = std::exchange(gathered_, {});
+  return SaveGathered(path, gathered, optimizer_);
 }
 
 absl::Status PipelineTrainer::Load(const std::string& path) {

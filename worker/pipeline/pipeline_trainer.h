@@ -18,6 +18,7 @@
 #include "worker/train/inner_optimizer.h"
 #include "worker/train/llama_data.h"
 #include "worker/train/trainer.h"
+#include "worker/train/trainer_file.h"
 
 namespace causeway::worker {
 
@@ -31,7 +32,7 @@ class PipelineTrainer final : public Trainer {
   const core::Manifest& manifest() const override { return places().manifest; }
   replica::ParameterStore& store() override { return store_; }
   std::span<float> tensor(int i) override { return model_->tensors()[static_cast<size_t>(i)]; }
-  std::vector<int> holders(int tensor) const override { return places().ranks[static_cast<size_t>(tensor)]; }
+  std::vector<TensorPiece> pieces(int tensor) const override;
   absl::Status initial_values() const override { return data_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_.progress(); }
@@ -45,13 +46,6 @@ class PipelineTrainer final : public Trainer {
   std::unique_ptr<Evaluator> NewEvaluator() const override { return data_.NewEvaluator(); }
 
  private:
-  // A tensor of the state on its way to rank 0's file.
-  struct Gathered {
-    std::string name;
-    std::vector<int64_t> shape;
-    std::vector<float> values;
-  };
-
   PipelineTrainer(const core::RunConfig& config, const TrainerFiles& files, std::unique_ptr<PipelinedLlama> model,
                   LlamaData data);
   absl::StatusOr<double> SumOfSquares(core::Step t);
@@ -66,7 +60,7 @@ class PipelineTrainer final : public Trainer {
   replica::HostStore store_;
   DataParallel parallel_;
   InnerOptimizer optimizer_;
-  std::vector<Gathered> gathered_;  // rank 0's, until Save
+  std::vector<GatheredTensor> gathered_;  // rank 0's, until Save
   double step_bytes_ = 0;
   int64_t sent_bytes_ = 0;
 };

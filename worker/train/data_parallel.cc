@@ -62,7 +62,8 @@ void DataParallel::Note(const std::vector<RankStep>& steps) {
                .slowest_step_s = *slowest,
                .standing_still = {},
                .step_bytes = static_cast<double>(sent - std::exchange(sent_bytes_, sent)),
-               .onebit_adam = {}};
+               .onebit_adam = {},
+               .levels = {}};
 }
 
 }  // namespace causeway::worker

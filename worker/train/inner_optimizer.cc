@@ -79,11 +79,17 @@ void AppendMoments(const core::Manifest& manifest, const TensorValues& first, co
 }
 
 absl::Status ReadMoments(const core::Manifest& manifest, const formats::SafetensorsFile& file, TensorValues& first,
-                         TensorValues& second) {
+                         TensorValues& second, const std::vector<int64_t>& part_firsts) {
   for (size_t i = 0; i < manifest.size(); ++i) {
     const auto index = static_cast<int>(i);
-    RETURN_IF_ERROR(file.Read(kFirstMoment + manifest[i].name, first[index]));
-    RETURN_IF_ERROR(file.Read(kSecondMoment + manifest[i].name, second[index]));
+    for (const auto& [kind, moments] : {std::pair(kFirstMoment, &first), std::pair(kSecondMoment, &second)}) {
+      const std::string name = kind + manifest[i].name;
+      if (part_firsts.empty()) {
+        RETURN_IF_ERROR(file.Read(name, (*moments)[index]));
+      } else if (part_firsts[i] >= 0) {
+        RETURN_IF_ERROR(file.ReadPart(name, part_firsts[i], (*moments)[index]));
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -165,7 +171,9 @@ void InnerOptimizer::Saved() {
 
 absl::Status InnerOptimizer::LoadState(const formats::SafetensorsFile& file) {
   ASSIGN_OR_RETURN(steps_taken_, ReadStepsTaken(file));
-  if (adamw_ != nullptr) RETURN_IF_ERROR(ReadMoments(manifest_, file, adamw_->first_moments, adamw_->second_moments));
+  if (adamw_ != nullptr) {
+    RETURN_IF_ERROR(ReadMoments(manifest_, file, adamw_->first_moments, adamw_->second_moments, part_firsts_));
+  }
   return onebit_ == nullptr ? absl::OkStatus() : onebit_->LoadState(file);
 }
 

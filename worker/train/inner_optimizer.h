@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,6 +41,9 @@ class InnerOptimizer final : public OptimizerState {
   // `parameters` are θ, and change only in Step; they and `bus`, which says when they may, outlive this object.
   InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
                  offload::BusSchedule& bus, const std::string& calibration_path = "", const TrainerRanks& ranks = {});
+
+  // The manifest's tensors are parts of those of that name in a checkpoint, from these values on; −1: not there.
+  void HoldParts(std::vector<int64_t> firsts) { part_firsts_ = std::move(firsts); }
 
   // ‖g‖² of each tensor's gradient.
   std::vector<double> SquaresOf(const TensorValues& gradients) const;
@@ -90,6 +94,7 @@ class InnerOptimizer final : public OptimizerState {
   TensorValues& parameters_;
   offload::BusSchedule& bus_;
   int64_t steps_taken_ = 0;
+  std::vector<int64_t> part_firsts_;  // empty: tensors are whole
   std::unique_ptr<AdamW> adamw_;
   std::unique_ptr<OnebitAdam> onebit_;
 };
@@ -106,7 +111,7 @@ absl::StatusOr<int64_t> ReadStepsTaken(const formats::SafetensorsFile& file);
 void AppendMoments(const core::Manifest& manifest, const TensorValues& first, const TensorValues& second,
                    std::vector<formats::TensorData>& tensors);
 absl::Status ReadMoments(const core::Manifest& manifest, const formats::SafetensorsFile& file, TensorValues& first,
-                         TensorValues& second);
+                         TensorValues& second, const std::vector<int64_t>& part_firsts = {});
 
 // DATA_LOSS where a value is not finite: names tensor, value, index and step.
 absl::Status CheckFinite(const core::TensorSpec& spec, std::span<const float> gradient, core::Step t);

@@ -4,13 +4,21 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/check.h"
 #include "core/random.h"
 
 namespace causeway::worker {
 
-TensorValues::TensorValues(const core::Manifest& manifest)
-    : values_(static_cast<size_t>(core::NumParameters(manifest)) * sizeof(float)) {
-  float* next = Flat().data();
+TensorValues::TensorValues(const core::Manifest& manifest) : TensorValues(manifest, std::span<float>()) {}
+
+TensorValues::TensorValues(const core::Manifest& manifest, std::span<float> memory) : flat_(memory) {
+  const auto count = static_cast<size_t>(core::NumParameters(manifest));
+  if (memory.empty()) {
+    values_ = offload::HostArray(count * sizeof(float));
+    flat_ = values_.Values<float>();
+  }
+  CHECK(flat_.size() == count);
+  float* next = flat_.data();
   for (const core::TensorSpec& spec : manifest) {
     spans_.emplace_back(next, static_cast<size_t>(spec.NumValues()));
     next += spec.NumValues();

@@ -23,6 +23,8 @@ using MutableTensors = std::vector<std::span<float>>;
 class TensorValues {
  public:
   explicit TensorValues(const core::Manifest& manifest);  // all zero
+  // Over memory of that size, which outlives the object.
+  TensorValues(const core::Manifest& manifest, std::span<float> memory);
   TensorValues(TensorValues&&) = default;
   TensorValues& operator=(TensorValues&&) = default;
 
@@ -32,13 +34,14 @@ class TensorValues {
 
   Tensors View() const { return Tensors(spans_.begin(), spans_.end()); }
   const MutableTensors& MutableView() { return spans_; }
-  std::span<const float> Flat() const { return values_.Values<const float>(); }
-  std::span<float> Flat() { return values_.Values<float>(); }              // all of them, in order
+  std::span<const float> Flat() const { return flat_; }
+  std::span<float> Flat() { return flat_; }                                // all of them, in order
   int64_t First(int i) const { return spans_[i].data() - Flat().data(); }  // where tensor i begins in them
   void Clear();                                                            // all zero again
 
  private:
-  offload::HostArray values_;
+  offload::HostArray values_;  // empty: another's memory
+  std::span<float> flat_;
   MutableTensors spans_;
 };
 

@@ -39,6 +39,14 @@ struct StepResult {
 // All ranks' steps as the site's: tokens summed, losses averaged in the order of the ranks.
 StepResult ResultOf(const std::vector<RankStep>& ranks);
 
+// Values [first, first + count) of a tensor on a rank.
+struct TensorPiece {
+  int rank = 0;
+  int64_t first = 0, count = 0;
+
+  friend bool operator==(const TensorPiece&, const TensorPiece&) = default;
+};
+
 class Trainer {
  public:
   virtual ~Trainer() = default;
@@ -51,8 +59,9 @@ class Trainer {
   // θ of tensor i of the manifest where it lies, without padding and without steps that were put off.
   virtual std::span<float> tensor(int i) = 0;
 
-  // The ranks of the site that hold tensor i, in their order; empty: all do. The first is the one to read from.
-  virtual std::vector<int> holders(int /*tensor*/) const { return {}; }
+  // Pieces of tensor i on the ranks of the site, in their order; empty: all of them hold all. A piece is read from the
+  // first that has it.
+  virtual std::vector<TensorPiece> pieces(int /*tensor*/) const { return {}; }
 
   // OK, or why this site has no values that a run could begin with: it can take part once another one has supplied
   // them.
@@ -105,6 +114,7 @@ struct TrainerFiles {
   TrainerRanks ranks;
   std::string pipeline_path;  // a schedule's file, by which the ranks are a pipeline; empty: they are data parallel
   std::string trace_path;     // of a pipeline: where rank 0 writes when operations ran; empty: nowhere
+  std::string levels_path;    // of the site's link levels, for inner.partition; empty: one level of all ranks
 };
 
 // INVALID_ARGUMENT where the site's ranks cannot share its rows evenly.

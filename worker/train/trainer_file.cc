@@ -17,6 +17,17 @@ absl::StatusOr<formats::FileDigest> SaveTrainer(const std::string& path, const c
   return written;
 }
 
+absl::StatusOr<formats::FileDigest> SaveGathered(const std::string& path, const std::vector<GatheredTensor>& gathered,
+                                                 OptimizerState& optimizer) {
+  std::vector<formats::TensorData> parts, tensors;
+  std::map<std::string, std::string> metadata;
+  RETURN_IF_ERROR(optimizer.AppendState(parts, metadata));
+  for (const GatheredTensor& one : gathered) tensors.push_back({one.name, one.shape, one.values});
+  absl::StatusOr<formats::FileDigest> written = formats::WriteSafetensors(path, tensors, metadata);
+  optimizer.Saved();
+  return written;
+}
+
 absl::Status LoadTrainer(const std::string& path, const core::Manifest& manifest, TensorValues& parameters,
                          OptimizerState* optimizer) {
   ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(path));

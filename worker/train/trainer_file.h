@@ -32,4 +32,14 @@ absl::StatusOr<formats::FileDigest> SaveTrainer(const std::string& path, const c
 absl::Status LoadTrainer(const std::string& path, const core::Manifest& manifest, TensorValues& parameters,
                          OptimizerState* optimizer);
 
+// A whole tensor at rank 0, of a trainer whose ranks hold parts.
+struct GatheredTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+// The metadata are the optimizer's.
+absl::StatusOr<formats::FileDigest> SaveGathered(const std::string& path, const std::vector<GatheredTensor>& gathered,
+                                                 OptimizerState& optimizer);
+
 }  // namespace causeway::worker

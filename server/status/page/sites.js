@@ -32,7 +32,7 @@ function setTwoLines(cell, first, second) {
   setPart(cell, 'second', second, 'div');
 }
 
-// Its processes where there are several, which of them is the slowest, and how far 1-bit Adam is.
+// Its processes where there are several, which of them is the slowest, how far 1-bit Adam is, and its levels.
 function drawSite(cell, site) {
   const ranks = site.ranks || {};
   const words = [];
@@ -41,7 +41,14 @@ function drawSite(cell, site) {
     if (ranks.slowest) words.push(`slowest: ${ranks.slowest}`);
   }
   if (ranks.onebit_adam) words.push(onebitAdamText(ranks.onebit_adam));
+  for (const level of ranks.levels || []) words.push(levelText(level));
   setTwoLines(cell, String(site.name), words.join('; '));
+}
+
+// Bytes of a link level of the site in a step, beside the prediction.
+function levelText(level) {
+  const ratio = level.measured_bytes > 0 ? `, predicted ÷ measured ${(level.predicted_bytes / level.measured_bytes).toFixed(2)}` : '';
+  return `${level.name}: ${format('bytes', level.measured_bytes)} a step${ratio}`;
 }
 
 function onebitAdamText(onebit) {

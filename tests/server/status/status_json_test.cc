@@ -54,7 +54,7 @@ StatusSnapshot RichSnapshot() {
   progress.fragments[1] = {0.5, 3, "updates take 2 steps"};
   progress.link = {1e6, 0, 0.05, 2};
   progress.offload = {core::kAllOnCpu, 1000, "there is no device", 0, 0.25, 0.125};
-  progress.ranks = {8, 2, "rank 3 of 8, x", 0.5, "", 3e6, core::OnebitProgress{208, 0.97, 31.8}};
+  progress.ranks = {8, 2, "rank 3 of 8, x", 0.5, "", 3e6, core::OnebitProgress{208, 0.97, 31.8}, {{"node", 4e6, 5e6}}};
   site.progress = std::make_shared<core::Progress>(progress);
   site.contributing = true;
   site.contributing_reason = "open rounds expect it";
@@ -113,7 +113,8 @@ TEST(StatusJson, HasTheFieldsThatScriptsRelyOn) {
                    "update_s": 0.25, "waited_for_copies_s": 0.125},
        "ranks": {"ranks": 8, "hosts": 2, "slowest": "rank 3 of 8, x", "slowest_step_s": 0.5, "standing_still": "",
                  "step_bytes": 3e6,
-                 "onebit_adam": {"phase": "frozen", "frozen_at": 208, "variance_ratio": 0.97, "compression": 31.8}
+                 "onebit_adam": {"phase": "frozen", "frozen_at": 208, "variance_ratio": 0.97, "compression": 31.8},
+                 "levels": [{"name": "node", "predicted_bytes": 4e6, "measured_bytes": 5e6}]
 }
 , "digests" : {"0" : {"version" : 2, "digest" : "00000000000000ab"}},
               "digests_matching" : 1,

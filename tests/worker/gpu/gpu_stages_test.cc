@@ -68,7 +68,7 @@ Trained Train(const core::RunConfig& config, const plan::PipelineSchedule& sched
   if (!trained.status.ok()) return trained;
   for (size_t i = 0; i < trainers[0]->manifest().size(); ++i) {
     const auto tensor = static_cast<int>(i);
-    const auto values = trainers[static_cast<size_t>(trainers[0]->holders(tensor).front())]->tensor(tensor);
+    const auto values = trainers[static_cast<size_t>(trainers[0]->pieces(tensor).front().rank)]->tensor(tensor);
     trained.tensors.emplace_back(values.begin(), values.end());
   }
   return trained;

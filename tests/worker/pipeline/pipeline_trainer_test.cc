@@ -88,7 +88,7 @@ void ExpectBitsOf(SerialReference& reference, Trained& trained, const std::strin
   int held = 0;
   for (size_t i = 0; i < reference.manifest().size(); ++i) {
     const auto tensor = static_cast<int>(i);
-    for (const int rank : trained.trainers[0]->holders(tensor)) {
+    for (const auto& [rank, first, count] : trained.trainers[0]->pieces(tensor)) {
       ++held;
       EXPECT_TRUE(
           std::ranges::equal(reference.tensor(tensor), trained.trainers[static_cast<size_t>(rank)]->tensor(tensor)))
@@ -135,7 +135,7 @@ TEST(PipelineTrainer, OfOneCopyHasTheBitsOfOneRankThatTrainsAsUsual) {
         Train(config, FileOf(*plan::Generate("1f1b", {.devices = 4, .micro_batches = 4})), OverThreads(4));
     for (size_t i = 0; i < (*alone)->manifest().size(); ++i) {
       const auto tensor = static_cast<int>(i);
-      const int rank = trained.trainers[0]->holders(tensor).front();
+      const int rank = trained.trainers[0]->pieces(tensor).front().rank;
       EXPECT_TRUE(
           std::ranges::equal((*alone)->tensor(tensor), trained.trainers[static_cast<size_t>(rank)]->tensor(tensor)));
     }
@@ -162,7 +162,7 @@ TEST(PipelineTrainer, ACheckpointGoesOnWithAnyNumberOfDevicesAndWithNone) {
       Trained again = on({.devices = devices, .micro_batches = 4}, name, 1, false, {.load = saved, .after = kSteps});
       for (size_t i = 0; i < (*alone)->manifest().size(); ++i) {
         const auto tensor = static_cast<int>(i);
-        const auto rank = static_cast<size_t>(again.trainers[0]->holders(tensor).front());
+        const auto rank = static_cast<size_t>(again.trainers[0]->pieces(tensor).front().rank);
         EXPECT_TRUE(std::ranges::equal((*alone)->tensor(tensor), again.trainers[rank]->tensor(tensor)))
             << name << ": " << (*alone)->manifest()[i].name;
       }

@@ -1,0 +1,60 @@
+// Where the values of a model lie when they are divided over the ranks of a site, level by level.
+//
+//   a group: tensors back to back, padded so that all ranks may have an equal part
+//   level 0 cuts it into of_0 parts, level 1 each of them into of_1, …: the part of a level lies in that of the one
+//   below
+//
+// Rank r has the digits r = i_0 + of_0 (i_1 + of_1 (i_2 + …)) and, at level l, part ((i_0 of_1 + i_1) of_2 + …) + i_l.
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/manifest.h"
+
+namespace causeway::worker {
+
+inline constexpr int kWholeGroup = -1;  // in place of a level: not divided
+
+struct LayoutGroup {
+  std::vector<int> tensors;     // of the manifest
+  std::vector<int64_t> firsts;  // of each, in the group
+  int64_t values = 0, padded = 0;
+};
+
+struct Interval {
+  int64_t first = 0, count = 0;
+
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+// Values [first, first + count) of a tensor, from value `at` of its group on.
+struct TensorPart {
+  int tensor = 0;  // −1: padding
+  int64_t first = 0, count = 0, at = 0;
+
+  friend bool operator==(const TensorPart&, const TensorPart&) = default;
+};
+
+class PartitionLayout {
+ public:
+  // `of`: of each level, innermost first.
+  PartitionLayout(const core::Manifest& manifest, const std::vector<std::vector<int>>& tensors_of_groups,
+                  std::vector<int64_t> of);
+
+  int64_t ranks() const { return Parts(static_cast<int>(of_.size()) - 1); }
+  const std::vector<LayoutGroup>& groups() const { return groups_; }
+  int64_t Parts(int level) const;                  // that a group has at this level
+  int64_t IndexOf(int level, int64_t rank) const;  // of the part that the rank has
+  Interval PartOf(size_t group, int level, int64_t rank) const;
+  // Tensors, and padding, of an interval of a group, in order.
+  std::vector<TensorPart> Within(size_t group, const Interval& interval) const;
+
+ private:
+  const std::vector<int64_t> of_;
+  std::vector<int64_t> sizes_;  // of tensors
+  std::vector<LayoutGroup> groups_;
+};
+
+}  // namespace causeway::worker

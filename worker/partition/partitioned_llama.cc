@@ -1,0 +1,119 @@
+#include "worker/partition/partitioned_llama.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/model_manifest.h"
+
+namespace causeway::worker {
+namespace {
+
+StageRange RangeOf(const core::LlamaConfig& config, int layer) {
+  return {.first = layer,
+          .last = layer,
+          .embedding = layer == 0,
+          .head = layer + 1 == static_cast<int>(config.num_hidden_layers)};
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> GroupsOf(const core::LlamaConfig& config) {
+  std::vector<std::vector<int>> groups;
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    groups.push_back(LlamaStage(config, 1, 1, RangeOf(config, layer)).tensors());
+    if (layer > 0) std::erase(groups.back(), 0);  // a tied head's, which group 0 has
+  }
+  return groups;
+}
+
+PartitionedLlama::PartitionedLlama(const core::LlamaConfig& config, const Sizes& sizes, const PartitionLayout& layout,
+                                   PartitionedValues& values)
+    : layout_(layout),
+      values_(values),
+      micro_batches_(sizes.micro_batches),
+      tensors_(core::LlamaManifest(config).size()),
+      tied_(config.tie_word_embeddings),
+      weight_views_(tensors_),
+      sum_views_(tensors_ + 1),
+      scratch_(LlamaShape(config, sizes.rows / sizes.micro_batches, sizes.sequence)) {
+  for (const LayoutGroup& group : layout.groups()) room_values_ = std::max(room_values_, group.padded);
+  // Group 0 beside the last one, for a tied head of a model of several layers.
+  const size_t rooms = tied_ && layout.groups().size() > 1 ? 2 : 1;
+  weights_.resize(rooms * static_cast<size_t>(room_values_));
+  sums_.resize(weights_.size());
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    stages_.emplace_back(config, sizes.rows / micro_batches_, sizes.sequence, RangeOf(config, layer));
+    blocks_.emplace_back(stages_.back().shape());
+  }
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    kept_.push_back({.blocks = {&blocks_[i]}});
+    stages_[i].Prepare(kept_.back());
+  }
+  for (std::vector<float>* values_of : {&below_, &stream_, &next_}) {
+    values_of->resize(static_cast<size_t>(stages_[0].message_values()));
+  }
+}
+
+std::span<float> PartitionedLlama::Room(std::vector<float>& rooms, size_t group) {
+  const bool second = group == 0 && rooms.size() > static_cast<size_t>(room_values_);
+  return std::span(rooms).subspan(second ? static_cast<size_t>(room_values_) : 0,
+                                  static_cast<size_t>(layout_.groups()[group].padded));
+}
+
+absl::Status PartitionedLlama::Gather(size_t group) {
+  const LayoutGroup& of = layout_.groups()[group];
+  const std::span<float> room = Room(weights_, group);
+  for (size_t i = 0; i < of.tensors.size(); ++i) {
+    const int64_t end = i + 1 < of.tensors.size() ? of.firsts[i + 1] : of.values;
+    weight_views_[static_cast<size_t>(of.tensors[i])] =
+        room.subspan(static_cast<size_t>(of.firsts[i]), static_cast<size_t>(end - of.firsts[i]));
+  }
+  return values_.Gather(group, room);
+}
+
+void PartitionedLlama::ShowGradients(size_t group) {
+  const LayoutGroup& of = layout_.groups()[group];
+  const std::span<float> room = Room(sums_, group);
+  std::ranges::fill(room, 0.0f);
+  for (size_t i = 0; i < of.tensors.size(); ++i) {
+    const int64_t end = i + 1 < of.tensors.size() ? of.firsts[i + 1] : of.values;
+    sum_views_[static_cast<size_t>(of.tensors[i])] =
+        room.subspan(static_cast<size_t>(of.firsts[i]), static_cast<size_t>(end - of.firsts[i]));
+  }
+  if (tied_ && group == 0) sum_views_[tensors_] = sum_views_[0];
+}
+
+absl::StatusOr<double> PartitionedLlama::Run(const Batch& batch, float scale) {
+  const auto count = static_cast<double>(micro_batches_);
+  double loss = 0;
+  for (int64_t i = 0; i < micro_batches_; ++i) {
+    ASSIGN_OR_RETURN(const double part, RunPart(Part(batch, i, micro_batches_), scale / static_cast<float>(count)));
+    loss += part / count;
+  }
+  return loss;
+}
+
+absl::StatusOr<double> PartitionedLlama::RunPart(const Batch& batch, float scale) {
+  const size_t last = stages_.size() - 1;
+  double loss = 0;
+  for (size_t g = 0; g <= last; ++g) {
+    RETURN_IF_ERROR(Gather(g));
+    if (tied_ && g == last && last > 0) RETURN_IF_ERROR(Gather(0));
+    loss += stages_[g].Forward(weight_views_, batch, g == 0 ? std::span<const float>() : stream_, kept_[g],
+                               g == last ? std::span<float>() : next_);
+    std::swap(stream_, next_);
+  }
+  if (tied_ && last > 0) ShowGradients(0);  // the head adds to the embedding's first
+  for (size_t g = last + 1; g-- > 0;) {
+    RETURN_IF_ERROR(Gather(g));
+    if (!tied_ || g > 0 || last == 0) ShowGradients(g);
+    stages_[g].Backward(weight_views_, batch, scale, g == last ? std::span<const float>() : stream_, kept_[g], scratch_,
+                        below_, sum_views_, g == 0 ? std::span<float>() : next_);
+    std::swap(stream_, next_);
+    RETURN_IF_ERROR(values_.AddGradients(g, Room(sums_, g)));
+  }
+  return loss;
+}
+
+}  // namespace causeway::worker
