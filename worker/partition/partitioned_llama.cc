@@ -38,7 +38,7 @@ PartitionedLlama::PartitionedLlama(const core::LlamaConfig& config, const Sizes&
       sum_views_(tensors_ + 1),
       scratch_(LlamaShape(config, sizes.rows / sizes.micro_batches, sizes.sequence)) {
   for (const LayoutGroup& group : layout.groups()) room_values_ = std::max(room_values_, group.padded);
-  // Group 0 beside the last one, for a tied head of a model of several layers.
+  // Group 0 stays beside the others for a tied head.
   const size_t rooms = tied_ && layout.groups().size() > 1 ? 2 : 1;
   weights_.resize(rooms * static_cast<size_t>(room_values_));
   sums_.resize(weights_.size());
@@ -99,7 +99,6 @@ absl::StatusOr<double> PartitionedLlama::RunPart(const Batch& batch, float scale
   double loss = 0;
   for (size_t g = 0; g <= last; ++g) {
     RETURN_IF_ERROR(Gather(g));
-    if (tied_ && g == last && last > 0) RETURN_IF_ERROR(Gather(0));
     loss += stages_[g].Forward(weight_views_, batch, g == 0 ? std::span<const float>() : stream_, kept_[g],
                                g == last ? std::span<float>() : next_);
     std::swap(stream_, next_);
