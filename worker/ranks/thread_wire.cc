@@ -25,12 +25,13 @@ struct ThreadRanks::Hub {
   Hub(int world, ThreadLinks links) : world(world), links(links), free_at(world), ended(world), hangs(world) {}
 
   // The other half of a transfer is here: moves the bytes.
-  void Match(int from, Half& send, Half& receive) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  void Match(int from, int to, Half& send, Half& receive) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (send.hangs || send.gone || receive.gone) return;
     CHECK(send.from.size() == receive.to.size());
     std::memcpy(receive.to.data(), send.from.data(), send.from.size());
     double seconds = links.latency_s;
-    if (links.bytes_per_s > 0) seconds += static_cast<double>(send.from.size()) / links.bytes_per_s;
+    const double rate = links.bytes_per_s_between ? links.bytes_per_s_between(from, to) : links.bytes_per_s;
+    if (rate > 0) seconds += static_cast<double>(send.from.size()) / rate;
     core::Clock::TimePoint& free = free_at[from];
     free = std::max(free, core::SystemClock().Now()) +
            std::chrono::duration_cast<core::Clock::TimePoint::duration>(std::chrono::duration<double>(seconds));
@@ -105,7 +106,7 @@ class ThreadRanks::RankWire final : public Wire {
     if (receives.empty()) {
       hub_->sends[{rank_, to, tag}].push_back(half);
     } else {
-      hub_->Match(rank_, *half, *receives.front());
+      hub_->Match(rank_, to, *half, *receives.front());
       receives.pop_front();
     }
     return std::make_unique<RankTransfer>(hub_, *this, to, std::move(half));
@@ -118,7 +119,7 @@ class ThreadRanks::RankWire final : public Wire {
     if (sends.empty()) {
       hub_->receives[{from, rank_, tag}].push_back(half);
     } else {
-      hub_->Match(from, *sends.front(), *half);
+      hub_->Match(from, rank_, *sends.front(), *half);
       sends.pop_front();
     }
     return std::make_unique<RankTransfer>(hub_, *this, from, std::move(half));

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -25,6 +26,7 @@ namespace causeway::worker {
 struct ThreadLinks {
   double latency_s = 0;
   double bytes_per_s = 0;
+  std::function<double(int from, int to)> bytes_per_s_between = nullptr;  // in its place, of each pair
 };
 
 class ThreadRanks {

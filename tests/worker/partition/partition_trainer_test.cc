@@ -127,6 +127,34 @@ TEST(PartitionTrainer, EveryPartitionTrainsLikeOneRank) {
   }
 }
 
+// θ of a step of plain SGD at rate 1 is θ less the gradient.
+TEST(PartitionTrainer, TheFirstGradientAndAHundredStepsAreThoseOfDataParallelRanks) {
+  core::RunConfig sgd = RunOf(kDataParallel);
+  sgd.inner.optimizer = core::InnerOptimizerKind::kSgd;
+  sgd.inner.lr = 1;
+  sgd.inner.warmup_steps = 0;
+  sgd.inner.weight_decay = sgd.inner.clip = 0;
+  const Steps one{.from = 1, .to = 1}, none{.from = 1, .to = 0}, hundred{.from = 1, .to = 100};
+  const Trained start = Train(sgd, OverThreads(8), none), plain = Train(sgd, OverThreads(8), one);
+  const double loss = Train(RunOf(kDataParallel), OverThreads(8), hundred).loss;
+  for (const core::PartitionConfig& partition : {kZero2, kThree}) {
+    sgd.inner.partition = partition;
+    const Trained divided = Train(sgd, OverThreads(8), one);
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < start.trainers[0]->manifest().size(); ++i) {
+      const auto tensor = static_cast<int>(i);
+      const std::vector<float> begin = start.tensor(tensor), theirs = plain.tensor(tensor),
+                               ours = divided.tensor(tensor);
+      for (size_t v = 0; v < begin.size(); ++v) {
+        difference += std::pow(static_cast<double>(ours[v]) - theirs[v], 2);
+        norm += std::pow(static_cast<double>(theirs[v]) - begin[v], 2);
+      }
+    }
+    EXPECT_LT(std::sqrt(difference / norm), 1e-6) << partition.weights;
+    EXPECT_NEAR(Train(RunOf(partition), OverThreads(8), hundred).loss, loss, 1e-4) << partition.weights;
+  }
+}
+
 TEST(PartitionTrainer, OverGlooAndNcclHasTheBitsOfThreads) {
   for (const MakeRanks& ranks_of : {MakeRanks(OverGloo), MakeRanks(OverNccl)}) {
     const Trained threads = Train(RunOf(kThree), OverThreads(4), {}, Levels("2 1 2"));
