@@ -17,6 +17,7 @@
 #include "ctl/program.h"
 #include "ctl/round_command.h"
 #include "ctl/status_text.h"
+#include "ctl/what_if_command.h"
 #include "formats/codec_advice.h"
 #include "formats/model_export.h"
 #include "formats/run_yaml.h"
@@ -73,8 +74,10 @@ constexpr char kUsage[] =
     "causewayctl plan partition --levels=FILE --parameters=P [--weights=LEVEL --gradients=LEVEL --optimizer=LEVEL]\n"
     "                                        what ranks hold and move if a site's states are divided over its link "
     "levels\n"
+    "causewayctl plan what-if --trace=FILE [--factor=2] [--faster=RESOURCE=FACTOR,…] | --samples=FILE\n"
+    "                                        what a faster part would buy, and which part binds then\n"
     "causewayctl plan --table4               what Streaming DiLoCo's paper predicts for data centers\n"
-    "each but the last seven with --coordinator=HOST:PORT\n";
+    "each but the last eight with --coordinator=HOST:PORT\n";
 
 constexpr int64_t kWatchMs = 1000;
 
@@ -227,6 +230,9 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   }
   if (command == "plan" && arguments.size() == 2 && arguments[1] == "partition") {
     return RunPartitionCommand(absl::GetFlag(FLAGS_json));
+  }
+  if (command == "plan" && arguments.size() == 2 && arguments[1] == "what-if") {
+    return RunWhatIfCommand(absl::GetFlag(FLAGS_json));
   }
   const bool plans_round = command == "plan" && arguments.size() == 2 && arguments[1] == "round";
   if (arguments.size() > 1 && !plans_round)

@@ -85,7 +85,7 @@ ABSL_FLAG(int, world, -1, "with --rank: how many ranks the site has");
 ABSL_FLAG(std::string, rendezvous, "", "HOST:PORT of rank 0, or unix:PATH, where the ranks of the site meet");
 ABSL_FLAG(std::string, pipeline, "",
           "train by this schedule of causewayctl plan pipeline, whose devices are the ranks");
-ABSL_FLAG(std::string, trace, "", "with --pipeline: write when operations ran, in Chrome's trace-event format");
+ABSL_FLAG(std::string, trace, "", "with --pipeline or inner.partition: write operations' times as Chrome trace events");
 ABSL_FLAG(std::string, levels, "", "the site's link levels, which inner.partition names; without, one of all ranks");
 ABSL_FLAG(std::string, bind, "auto", "with --nproc: auto binds each rank to its share of the cores, none does not");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");

@@ -168,8 +168,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
   if (!files.pipeline_path.empty()) {
     return MakePipeline(choice, config, site, files, std::move(backend));
   }
-  if (!files.trace_path.empty())
-    return absl::InvalidArgumentError("--trace: expected --pipeline=FILE with it, got none");
+  if (!files.trace_path.empty() && !config.inner.partition) {
+    return absl::InvalidArgumentError(
+        "--trace: expected --pipeline=FILE with it, or a run with inner.partition, got none");
+  }
   if (config.inner.partition && config.model_kind == core::ModelKind::kLlama) {
     if (backend == nullptr) return PartitionTrainer::Make(config, site, files);
     return absl::InvalidArgumentError(absl::StrCat("inner.partition: expected a site with --device=cpu, got --device=",

@@ -43,12 +43,23 @@ std::span<float> LevelGroups::Part(std::span<float> array, int of_level, int lev
   return array.subspan(index * size, size);
 }
 
+absl::Status LevelGroups::Finish(const char* what, size_t level, Collectives::Ticket ticket,
+                                 std::span<const float> part) {
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
+  RETURN_IF_ERROR(groups_[level]->Await(ticket, timeout_));
+  if (trace_ == nullptr) return absl::OkStatus();
+  const double received = static_cast<double>(part.size_bytes()) * static_cast<double>(of_[level] - 1);
+  trace_->Add(what + names_[level], begin, {{"link " + names_[level], received}});
+  return absl::OkStatus();
+}
+
 absl::Status LevelGroups::Gather(std::span<float> array, int from, int to) {
   for (int l = from; l > to; --l) {
     Collectives* const group = groups_[static_cast<size_t>(l)].get();
     if (group == nullptr) continue;
     const std::span<const float> part = Part(array, to, l);
-    RETURN_IF_ERROR(group->Await(group->AllGather(BytesOf(part), BytesOf(Part(array, to, l - 1))), timeout_));
+    const Collectives::Ticket ticket = group->AllGather(BytesOf(part), BytesOf(Part(array, to, l - 1)));
+    RETURN_IF_ERROR(Finish("gather ", static_cast<size_t>(l), ticket, part));
   }
   return absl::OkStatus();
 }
@@ -57,7 +68,9 @@ absl::Status LevelGroups::Scatter(std::span<float> array, int from, int to) {
   for (int l = from + 1; l <= to; ++l) {
     Collectives* const group = groups_[static_cast<size_t>(l)].get();
     if (group == nullptr) continue;
-    RETURN_IF_ERROR(group->Await(group->ReduceScatter(Part(array, from, l - 1), Part(array, from, l)), timeout_));
+    const std::span<float> part = Part(array, from, l);
+    RETURN_IF_ERROR(
+        Finish("scatter ", static_cast<size_t>(l), group->ReduceScatter(Part(array, from, l - 1), part), part));
   }
   return absl::OkStatus();
 }

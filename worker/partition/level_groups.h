@@ -11,10 +11,13 @@
 
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/partition/work_trace.h"
 #include "worker/ranks/collectives.h"
 
 namespace causeway::worker {
@@ -38,13 +41,23 @@ class LevelGroups {
   int64_t sent_bytes(int level) const;  // so far; a rank receives as many
   int levels() const { return static_cast<int>(of_.size()); }
 
+  // Notes each operation as "gather LEVEL" or "scatter LEVEL", by the resource "link LEVEL". It outlives the object.
+  void Trace(WorkTrace* trace, std::vector<std::string> names) {
+    trace_ = trace;
+    names_ = std::move(names);
+  }
+
  private:
   LevelGroups(int rank, std::vector<int64_t> of, Collectives::Timeout timeout);
+  // Awaits an operation of a level, and notes it.
+  absl::Status Finish(const char* what, size_t level, Collectives::Ticket ticket, std::span<const float> part);
 
   const std::vector<int64_t> of_;
   std::vector<int64_t> digits_;  // of this rank
   const Collectives::Timeout timeout_;
   std::vector<std::unique_ptr<Collectives>> groups_;  // null: of one rank
+  WorkTrace* trace_ = nullptr;
+  std::vector<std::string> names_;  // of levels
 };
 
 }  // namespace causeway::worker

@@ -13,9 +13,13 @@
 #include "core/clock.h"
 #include "core/model_manifest.h"
 #include "formats/levels_yaml.h"
+#include "worker/train/machine_speeds.h"
 
 namespace causeway::worker {
 namespace {
+
+constexpr double kUnknownLink = 1e9;                // bytes a second, where the site has no file of levels
+constexpr double kUpdateBytes = 7 * sizeof(float);  // of a parameter: p, m, v, g are read, p, m, v written
 
 absl::StatusOr<core::LinkLevels> ReadLevels(const std::string& path, int world) {
   if (path.empty()) return core::LinkLevels{.site = {{.name = "site", .of = world}}, .wan = {}};
@@ -66,6 +70,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> PartitionTrainer::Make(const core::RunC
                }));
   std::unique_ptr<PartitionTrainer> trainer(new PartitionTrainer(config, files, std::move(parts), std::move(data)));
   RETURN_IF_ERROR(trainer->Initialize());
+  if (!files.trace_path.empty() && files.ranks.rank() == 0) RETURN_IF_ERROR(trainer->OpenTrace(files.trace_path));
   return trainer;
 }
 
@@ -84,6 +89,20 @@ PartitionTrainer::PartitionTrainer(const core::RunConfig& config, const TrainerF
       optimizer_(config, owned_.manifest, own_weights_, bus(), files.calibration_path),
       meter_(site_.levels, PlanOf(layout_, site_.levels, site_.partition), config.inner.micro_batches) {
   optimizer_.HoldParts(owned_.firsts());
+}
+
+absl::Status PartitionTrainer::OpenTrace(const std::string& path) {
+  const MachineSpeeds machine = MeasureMachine();
+  Amounts speeds{{"cpu", machine.flops}, {"l2", machine.l2}, {"l3", machine.l3}, {"dram", machine.dram}};
+  std::vector<std::string> names;
+  for (const core::LinkLevel& level : site_.levels.site) {
+    speeds.emplace_back("link " + level.name, level.bytes_per_s > 0 ? level.bytes_per_s : kUnknownLink);
+    names.push_back(level.name);
+  }
+  ASSIGN_OR_RETURN(site_.trace, WorkTrace::Open(path, speeds));
+  site_.groups->Trace(site_.trace.get(), names);
+  model_.Trace(site_.trace.get());
+  return absl::OkStatus();
 }
 
 // Group by group, as a whole model begins.
@@ -159,9 +178,14 @@ absl::StatusOr<StepResult> PartitionTrainer::Step(core::Step t) {
   RETURN_IF_ERROR(RankFailure(values_.FinishGradients()));
   ASSIGN_OR_RETURN(const double squares, SumOfSquares(t));
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps, parallel_.Share(mine));
+  const core::Clock::TimePoint update = core::SystemClock().Now();
   RETURN_IF_ERROR(optimizer_.Step(t, own_gradients_, squares));
+  if (site_.trace != nullptr) {
+    site_.trace->Add("update", update, {{"dram", kUpdateBytes * static_cast<double>(own_weights_.Flat().size())}});
+  }
   RETURN_IF_ERROR(RankFailure(values_.SpreadWeights()));
   meter_.EndStep(*site_.groups);
+  if (site_.trace != nullptr) site_.trace->EndStep(t);
   return ResultOf(steps);
 }
 

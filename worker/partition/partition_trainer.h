@@ -63,15 +63,17 @@ class PartitionTrainer final : public Trainer {
     core::LinkLevels levels;
     PartitionLevels partition;
     std::unique_ptr<LevelGroups> groups;
+    std::unique_ptr<WorkTrace> trace;  // rank 0's; null: none is written
   };
 
   PartitionTrainer(const core::RunConfig& config, const TrainerFiles& files, Site site, LlamaData data);
   absl::Status Initialize();
+  absl::Status OpenTrace(const std::string& path);
   absl::StatusOr<double> SumOfSquares(core::Step t);
   Collectives::Timeout timeout() const { return TimeoutOf(ranks_.timeout_s); }
 
   const TrainerRanks ranks_;
-  const Site site_;
+  Site site_;
   LlamaData data_;
   const core::Manifest manifest_;
   const PartitionLayout layout_;

@@ -4,10 +4,15 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/model_manifest.h"
 
 namespace causeway::worker {
 namespace {
+
+// Products for which a blocked matrix product uses a value that it has fetched from L2 into registers, and from L3 into
+// L2.
+constexpr double kUsesOfL2 = 16, kUsesOfL3 = 256;
 
 StageRange RangeOf(const core::LlamaConfig& config, int layer) {
   return {.first = layer,
@@ -84,6 +89,19 @@ void PartitionedLlama::ShowGradients(size_t group) {
   if (tied_ && group == 0) sum_views_[tensors_] = sum_views_[0];
 }
 
+// By matrix products: `passes` of them over the group's weights. Attention's are few beside them.
+void PartitionedLlama::Note(const char* what, size_t group, double passes, core::Clock::TimePoint begin) {
+  if (trace_ == nullptr) return;
+  const auto weights = static_cast<double>(layout_.groups()[group].values);
+  const auto rows = static_cast<double>(stages_[group].shape().rows());
+  const double products = passes * rows * weights, value = sizeof(float);
+  trace_->Add(what + std::to_string(group), begin,
+              {{"cpu", 2 * products},
+               {"l2", value * products / kUsesOfL2},
+               {"l3", value * products / kUsesOfL3},
+               {"dram", value * passes * weights}});
+}
+
 absl::StatusOr<double> PartitionedLlama::Run(const Batch& batch, float scale) {
   const auto count = static_cast<double>(micro_batches_);
   double loss = 0;
@@ -99,16 +117,20 @@ absl::StatusOr<double> PartitionedLlama::RunPart(const Batch& batch, float scale
   double loss = 0;
   for (size_t g = 0; g <= last; ++g) {
     RETURN_IF_ERROR(Gather(g));
+    const core::Clock::TimePoint begin = core::SystemClock().Now();
     loss += stages_[g].Forward(weight_views_, batch, g == 0 ? std::span<const float>() : stream_, kept_[g],
                                g == last ? std::span<float>() : next_);
+    Note("forward ", g, 1, begin);
     std::swap(stream_, next_);
   }
   if (tied_ && last > 0) ShowGradients(0);  // the head adds to the embedding's first
   for (size_t g = last + 1; g-- > 0;) {
     RETURN_IF_ERROR(Gather(g));
     if (!tied_ || g > 0 || last == 0) ShowGradients(g);
+    const core::Clock::TimePoint begin = core::SystemClock().Now();
     stages_[g].Backward(weight_views_, batch, scale, g == last ? std::span<const float>() : stream_, kept_[g], scratch_,
                         below_, sum_views_, g == 0 ? std::span<float>() : next_);
+    Note("backward ", g, 2, begin);
     std::swap(stream_, next_);
     RETURN_IF_ERROR(values_.AddGradients(g, Room(sums_, g)));
   }

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/llama_config.h"
 #include "worker/partition/partitioned_values.h"
+#include "worker/partition/work_trace.h"
 #include "worker/train/llama_stage.h"
 
 namespace causeway::worker {
@@ -33,12 +34,16 @@ class PartitionedLlama {
   // Adds the gradients of `scale` times the batch's mean loss, which it returns.
   absl::StatusOr<double> Run(const Batch& batch, float scale);
 
+  // Notes each layer's forward and backward. It outlives the object.
+  void Trace(WorkTrace* trace) { trace_ = trace; }
+
   int64_t gathered_bytes() const { return static_cast<int64_t>((weights_.size() + sums_.size()) * sizeof(float)); }
 
  private:
   absl::StatusOr<double> RunPart(const Batch& batch, float scale);
   absl::Status Gather(size_t group);
   void ShowGradients(size_t group);
+  void Note(const char* what, size_t group, double passes, core::Clock::TimePoint begin);
   std::span<float> Room(std::vector<float>& rooms, size_t group);
 
   const PartitionLayout& layout_;
@@ -55,6 +60,7 @@ class PartitionedLlama {
   std::vector<StageActivations> kept_;
   LayerGradients scratch_;
   std::vector<float> below_, stream_, next_;
+  WorkTrace* trace_ = nullptr;
 };
 
 }  // namespace causeway::worker

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,7 @@
 #include "core/clock.h"
 #include "core/model_manifest.h"
 #include "core/thread.h"
+#include "plan/what_if.h"
 #include "worker/partition/partition_trainer.h"
 #include "worker/partition/partitioned_llama.h"
 #include "worker/ranks/ordered_collectives.h"
@@ -52,9 +54,16 @@ core::RunConfig ConfigOf(const core::PartitionConfig& partition, int64_t hidden,
   return config;
 }
 
-core::LinkLevels LevelsAt(double bytes_per_s) {
+// Bytes a second of each level; 0: as fast as memory.
+using Rates = std::array<double, 3>;
+
+Rates RatesAt(double bytes_per_s) {
+  return {bytes_per_s * kShares[0], bytes_per_s * kShares[1], bytes_per_s * kShares[2]};
+}
+
+core::LinkLevels LevelsAt(const Rates& rates) {
   core::LinkLevels levels;
-  for (int l = 0; l < 3; ++l) levels.site.push_back({kNames[l], 2, bytes_per_s * kShares[l]});
+  for (size_t l = 0; l < rates.size(); ++l) levels.site.push_back({kNames[l], 2, rates[l] > 0 ? rates[l] : 1e9});
   return levels;
 }
 
@@ -81,12 +90,12 @@ struct Measured {
   int64_t state_bytes = 0;  // of the rank that has most
 };
 
-// bytes_per_s 0: as fast as memory.
-Measured Measure(const core::RunConfig& config, double bytes_per_s, int steps) {
-  ThreadRanks ranks(kRanks, {.bytes_per_s_between = [bytes_per_s](int from, int to) {
-                      return bytes_per_s * kShares[LevelBetween(from, to)];
+// `trace`: where rank 0 writes its operations; empty: nowhere.
+Measured Measure(const core::RunConfig& config, const Rates& rates, int steps, const std::string& trace = "") {
+  ThreadRanks ranks(kRanks, {.bytes_per_s_between = [&rates](int from, int to) {
+                      return rates[static_cast<size_t>(LevelBetween(from, to))];
                     }});
-  const std::string levels = FileOf(LevelsAt(bytes_per_s > 0 ? bytes_per_s : 1e9));
+  const std::string levels = FileOf(LevelsAt(rates));
   std::vector<double> seconds(static_cast<size_t>(steps));
   std::vector<int64_t> bytes(kRanks);
   std::vector<core::Thread> threads;
@@ -96,6 +105,7 @@ Measured Measure(const core::RunConfig& config, double bytes_per_s, int steps) {
       auto made = PartitionTrainer::Make(config, "site",
                                          {.data_path = absl::GetFlag(FLAGS_data),
                                           .ranks = {.values = &values, .timeout_s = 120},
+                                          .trace_path = trace,
                                           .levels_path = levels});
       CHECK(made.ok());
       bytes[static_cast<size_t>(rank)] = static_cast<PartitionTrainer&>(**made).state_bytes();
@@ -130,11 +140,12 @@ void Run() {
                     {"three levels", {"pair", "node", "site"}}};
   for (const auto& [name, partition] : strategies) {
     const core::RunConfig small = ConfigOf(partition, 128, 5), large = ConfigOf(partition, 512, 10);
-    const double compute_s = Measure(small, 0, absl::GetFlag(FLAGS_steps)).step_s;
-    const double step_s = Measure(small, rate, absl::GetFlag(FLAGS_steps)).step_s;
-    const double predicted_s = compute_s + PlanOf(small, LevelsAt(rate)).LinkSeconds(LevelsAt(rate), 2);
-    const int64_t bytes = Measure(large, 0, 0).state_bytes;
-    const plan::PartitionPlan plan = PlanOf(large, LevelsAt(rate));
+    const double compute_s = Measure(small, {}, absl::GetFlag(FLAGS_steps)).step_s;
+    const double step_s = Measure(small, RatesAt(rate), absl::GetFlag(FLAGS_steps)).step_s;
+    const double predicted_s =
+        compute_s + PlanOf(small, LevelsAt(RatesAt(rate))).LinkSeconds(LevelsAt(RatesAt(rate)), 2);
+    const int64_t bytes = Measure(large, {}, 0).state_bytes;
+    const plan::PartitionPlan plan = PlanOf(large, LevelsAt(RatesAt(rate)));
     double gathered = 0;  // the largest layer's weights and gradients, while they are gathered
     for (const std::vector<int>& group : GroupsOf(large.llama)) {
       double values = 0;
@@ -152,11 +163,59 @@ void Run() {
   }
 }
 
+// The processor half as fast: one of its cores alone for all threads that are made from here on, in place of two.
+void UseCores(int cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core = 0; core < cores; ++core) CPU_SET(core, &set);
+  CHECK(sched_setaffinity(0, sizeof(set), &set) == 0);
+}
+
+void WhatIf() {
+  const core::RunConfig config = ConfigOf({"pair", "node", "site"}, 256, 5);
+  const double rate = 2e6 * absl::GetFlag(FLAGS_mbyte_per_s);
+  const int steps = 2 * absl::GetFlag(FLAGS_steps) + 1;
+  const std::string trace = std::filesystem::temp_directory_path() / absl::StrCat("partition-trace-", getpid());
+  UseCores(2);
+  Measure(config, RatesAt(rate), steps, trace);
+  std::ifstream file(trace);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const plan::Work work = *plan::ReadWork(text, trace);
+  const struct {
+    const char* name;
+    Rates links;  // times as fast
+    double processor;
+  } settings[] = {{"as it was", {1, 1, 1}, 1},
+                  {"links half as fast", {0.5, 0.5, 0.5}, 1},
+                  {"links four times as fast", {4, 4, 4}, 1},
+                  {"the site's link alone four times as fast", {1, 1, 4}, 1},
+                  {"the processor half as fast", {1, 1, 1}, 0.5},
+                  {"links and the processor half as fast", {0.5, 0.5, 0.5}, 0.5}};
+  for (const auto& [name, links, processor] : settings) {
+    UseCores(processor < 1 ? 1 : 2);
+    Rates rates = RatesAt(rate);
+    plan::Factors factors{{"cpu", processor}, {"l2", processor}, {"l3", processor}, {"dram", processor}};
+    for (size_t l = 0; l < rates.size(); ++l) {
+      rates[l] *= links[l];
+      factors[absl::StrCat("link ", kNames[l])] = links[l];
+    }
+    const std::string again = trace + "-again";
+    Measure(config, rates, steps, again);
+    std::ifstream measured(again);
+    const std::string measured_text((std::istreambuf_iterator<char>(measured)), std::istreambuf_iterator<char>());
+    const plan::WhatIf predicted = *plan::Simulate(work, factors);
+    absl::PrintF("{\"setting\": \"%s\", \"measured_s\": %.4f, \"predicted_s\": %.4f, \"binds\": \"%s\"}\n", name,
+                 plan::ReadWork(measured_text, again)->seconds_per_step, predicted.seconds_per_step, predicted.Binds());
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 }  // namespace causeway::worker
 
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   causeway::worker::Run();
+  causeway::worker::WhatIf();
   return 0;
 }

@@ -1,0 +1,189 @@
+#include "plan/what_if.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/check.h"
+
+namespace causeway::plan {
+namespace {
+
+constexpr char kFixed[] = "fixed";
+
+double FactorOf(const Factors& factors, const std::string& resource) {
+  const auto found = factors.find(resource);
+  return found == factors.end() ? 1 : found->second;
+}
+
+// The resource that binds, and how long it takes in units of the model's own; "fixed": 0.
+std::pair<std::string, double> Binding(const Work& work, const WorkOperation& operation, const Factors& factors) {
+  std::pair<std::string, double> slowest(kFixed, 0);
+  for (const auto& [resource, amount] : operation.uses) {
+    const auto speed = work.speeds.find(resource);
+    if (speed == work.speeds.end()) continue;
+    const double seconds = amount / (speed->second * FactorOf(factors, resource));
+    if (seconds > slowest.second) slowest = {resource, seconds};
+  }
+  return slowest;
+}
+
+struct Placed {
+  double begin = 0, end = 0;
+  std::string binds;
+  int before = -1;  // the operation whose end let this one begin; −1: the lane's beginning
+};
+
+// Lanes run their own operations in order; the step ends when all have.
+std::vector<Placed> Place(const Work& work, const std::vector<WorkOperation>& step, const Factors& factors) {
+  std::vector<Placed> placed;
+  std::map<int, int> last_of_lane;
+  for (const WorkOperation& operation : step) {
+    const auto before = last_of_lane.find(operation.lane);
+    Placed here{.before = before == last_of_lane.end() ? -1 : before->second};
+    here.begin = operation.gap_s + (here.before < 0 ? 0 : placed[static_cast<size_t>(here.before)].end);
+    const auto [binds, seconds] = Binding(work, operation, factors);
+    const double as_measured = Binding(work, operation, {}).second;
+    here.binds = binds;
+    here.end = here.begin + (as_measured > 0 ? operation.seconds * seconds / as_measured : operation.seconds);
+    last_of_lane[operation.lane] = static_cast<int>(placed.size());
+    placed.push_back(here);
+  }
+  return placed;
+}
+
+}  // namespace
+
+std::string WhatIf::Binds() const {
+  const auto largest = std::ranges::max_element(shares, {}, [](const auto& share) { return share.second; });
+  return largest == shares.end() ? kFixed : largest->first;
+}
+
+absl::StatusOr<WhatIf> Simulate(const Work& work, const Factors& factors) {
+  for (const auto& [resource, factor] : factors) {
+    if (!work.speeds.contains(resource)) {
+      const std::string known =
+          absl::StrJoin(work.speeds, ", ", [](std::string* out, const auto& speed) { out->append(speed.first); });
+      return absl::InvalidArgumentError(absl::StrCat("expected a resource of the trace, ", known, ", got ", resource));
+    }
+    if (!(factor > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(resource, ": expected a factor above 0, got ", factor));
+    }
+  }
+  WhatIf result;
+  double all = 0;
+  for (const std::vector<WorkOperation>& step : work.steps) {
+    const std::vector<Placed> placed = Place(work, step, factors);
+    const auto last = std::ranges::max_element(placed, {}, &Placed::end);
+    if (last == placed.end()) continue;
+    all += last->end;
+    for (int at = static_cast<int>(last - placed.begin()); at >= 0; at = placed[static_cast<size_t>(at)].before) {
+      const Placed& here = placed[static_cast<size_t>(at)];
+      result.shares[here.binds] += here.end - here.begin;
+      result.shares[kFixed] += step[static_cast<size_t>(at)].gap_s;
+    }
+  }
+  for (auto& [resource, share] : result.shares) share = all > 0 ? share / all : 0;
+  result.seconds_per_step = work.steps.empty() ? 0 : all / static_cast<double>(work.steps.size());
+  return result;
+}
+
+std::vector<Gain> GainsOfEach(const Work& work, double factor) {
+  const double now = Simulate(work, {})->seconds_per_step;
+  std::vector<Gain> gains;
+  for (const auto& [resource, speed] : work.speeds) {
+    const WhatIf faster = *Simulate(work, {{resource, factor}});
+    gains.push_back({resource, now / faster.seconds_per_step, faster.Binds()});
+  }
+  std::ranges::stable_sort(gains, std::greater(), &Gain::speedup);
+  return gains;
+}
+
+absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name) {
+  Work work;
+  std::map<int64_t, std::vector<std::pair<double, WorkOperation>>> steps;  // by number: begin in seconds
+  int line_number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++line_number;
+    line = absl::StripSuffix(absl::StripAsciiWhitespace(line), ",");
+    if (line.empty() || line == "[" || line == "]") continue;
+    const nlohmann::json event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto bad = [&](const char* expected) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ":", line_number, ": expected ", expected, ", got ", line.substr(0, 80)));
+    };
+    if (!event.is_object() || !event.contains("name") || !event.contains("args") || !event["args"].is_object()) {
+      return bad("a trace event with name and args");
+    }
+    if (event["name"] == "resources") {
+      for (const auto& [resource, speed] : event["args"].items()) {
+        if (!speed.is_number() || !(speed.get<double>() > 0)) return bad("speeds above 0 of resources");
+        work.speeds[resource] = speed.get<double>();
+      }
+      continue;
+    }
+    const auto number = [&](const char* key) { return event.contains(key) && event[key].is_number(); };
+    const nlohmann::json& args = event["args"];
+    if (!number("ts") || !number("dur") || !number("tid") || !args.contains("step") ||
+        !args["step"].is_number_integer() || !args.contains("uses") || !args["uses"].is_object()) {
+      return bad("an event with ts, dur, tid, args.step and args.uses");
+    }
+    WorkOperation operation{.name = event["name"].get<std::string>(),
+                            .lane = event["tid"].get<int>(),
+                            .seconds = 1e-6 * event["dur"].get<double>(),
+                            .uses = {}};
+    for (const auto& [resource, amount] : args["uses"].items()) {
+      if (!amount.is_number() || !(amount.get<double>() >= 0)) return bad("amounts of 0 or more in args.uses");
+      operation.uses[resource] = amount.get<double>();
+    }
+    steps[args["step"].get<int64_t>()].emplace_back(1e-6 * event["ts"].get<double>(), std::move(operation));
+  }
+  if (work.speeds.empty())
+    return absl::InvalidArgumentError(absl::StrCat(name, ": expected an event named resources, got none"));
+  if (steps.size() > 1) steps.erase(steps.begin());  // the first step warms up
+  for (auto& [number, events] : steps) {
+    std::ranges::stable_sort(events, {}, [](const auto& event) { return event.first; });
+    std::vector<WorkOperation>& step = work.steps.emplace_back();
+    const double begin = events.front().first;
+    double last = begin;
+    std::map<int, double> lane_end;
+    for (auto& [at, operation] : events) {
+      const double free = lane_end.contains(operation.lane) ? lane_end[operation.lane] : begin;
+      operation.gap_s = std::max(0.0, at - free);
+      lane_end[operation.lane] = at + operation.seconds;
+      last = std::max(last, at + operation.seconds);
+      step.push_back(std::move(operation));
+    }
+    work.seconds_per_step += last - begin;
+  }
+  if (work.steps.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": expected operations, got none"));
+  work.seconds_per_step /= static_cast<double>(work.steps.size());
+  return work;
+}
+
+absl::StatusOr<SampleFit> FitSamples(const std::vector<Sample>& samples, size_t through) {
+  if (samples.size() < 2 || through == 0 || through >= samples.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("samples: expected two or more, of which one beyond the first is fitted, got ", samples.size(),
+                     " and number ", through));
+  }
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i].speed > (i == 0 ? 0 : samples[i - 1].speed) && samples[i].speedup > 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("samples: expected rising speeds and speed-ups above 0, got ",
+                                                   samples[i].speed, " and ", samples[i].speedup));
+  }
+  // T(s) = A + C ÷ s, T = 1 at the first, 1 ÷ speed-up at the other.
+  const double s0 = samples[0].speed, s1 = samples[through].speed;
+  const double t1 = samples[0].speedup / samples[through].speedup;
+  SampleFit fit{.scaled = (1 - t1) / (1 / s0 - 1 / s1)};
+  fit.fixed = 1 - fit.scaled / s0;
+  for (const Sample& sample : samples)
+    fit.predicted.push_back(samples[0].speedup / (fit.fixed + fit.scaled / sample.speed));
+  return fit;
+}
+
+}  // namespace causeway::plan

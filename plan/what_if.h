@@ -1,0 +1,72 @@
+// The gain of a faster part: the operations of a real run, simulated again with some resources faster.
+//
+//   operations of a step, in order on each lane ─► each takes as long as the slowest of the resources that it uses
+//   ─► the step with resource r at s_r · f ─► which resource binds along the critical path, and what binds next
+//
+// An operation's measured time stays the scale: with every factor 1 the simulation gives the run's own time. With
+// factors, an operation lasts measured · max_r (a_r ÷ (s_r f_r)) ÷ max_r (a_r ÷ s_r), for its amounts a_r and the
+// resources' speeds s_r; one that uses nothing that is known stays as long. So overlap, and a wall that moves to the
+// next resource, are met, which a law of two numbers misses (arXiv 2408.03308: 25 times the clock, twice the speed).
+// Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace causeway::plan {
+
+struct WorkOperation {
+  std::string name;
+  int lane = 0;  // operations of a lane run one after the other, in order
+  double seconds = 0;
+  double gap_s = 0;                    // between the lane's operation before and this one
+  std::map<std::string, double> uses;  // amounts, by resource
+};
+
+struct Work {
+  std::map<std::string, double> speeds;  // of resources, amount a second
+  std::vector<std::vector<WorkOperation>> steps;
+
+  double seconds_per_step = 0;  // measured, the mean
+};
+
+using Factors = std::map<std::string, double>;  // of resources that are faster; others: 1
+
+struct WhatIf {
+  double seconds_per_step = 0;
+  // The critical path of all steps, by the resource that binds; "fixed": none that is known. They sum to 1.
+  std::map<std::string, double> shares;
+
+  std::string Binds() const;  // the largest share
+};
+
+// INVALID_ARGUMENT: a factor of an unknown resource, or not above 0.
+absl::StatusOr<WhatIf> Simulate(const Work& work, const Factors& factors);
+
+// Each resource alone at `factor`, the one that saves most first.
+struct Gain {
+  std::string resource;
+  double speedup = 1;      // of the step
+  std::string then_binds;  // with it
+};
+std::vector<Gain> GainsOfEach(const Work& work, double factor);
+
+// A run's trace: Chrome's trace events, whose `args` have "step", and "uses" by resource; one event named "resources"
+// has their speeds. INVALID_ARGUMENT names the line.
+absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name);
+
+// Times against a speed, fitted as T = A + C ÷ speed through two of them; arithmetic of the fit, and no simulation.
+struct Sample {
+  double speed = 0, speedup = 0;  // over the first
+};
+struct SampleFit {
+  double fixed = 0, scaled = 0;   // A and C, of T = 1 at the first sample's speed
+  std::vector<double> predicted;  // speed-up at each sample
+};
+// Through the first sample and the `through`-th. INVALID_ARGUMENT: fewer than two, or speeds that do not rise.
+absl::StatusOr<SampleFit> FitSamples(const std::vector<Sample>& samples, size_t through);
+
+}  // namespace causeway::plan

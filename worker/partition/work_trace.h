@@ -1,0 +1,51 @@
+// The operations of a rank's steps, with the amounts of each resource that they use, as a file: Chrome's trace-event
+// format, which browsers open and causewayctl plan what-if reads.
+//
+//   Add("forward 3", …, {"cpu": FLOP, "l2": bytes, …}) ─► EndStep(t) ─► [{"name": "forward 3", "ts": µs, "dur": µs, …},
+//   …
+//
+// The first event has the resources' speeds. The first steps alone. One owner thread.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/clock.h"
+#include "core/schedule.h"
+
+namespace causeway::worker {
+
+using Amounts = std::vector<std::pair<std::string, double>>;  // by resource
+
+class WorkTrace {
+ public:
+  static constexpr int kSteps = 50;
+
+  // `speeds`: of the resources, amount a second. UNAVAILABLE: the file cannot be written.
+  static absl::StatusOr<std::unique_ptr<WorkTrace>> Open(const std::string& path, const Amounts& speeds);
+  ~WorkTrace();
+
+  void Add(const std::string& name, core::Clock::TimePoint begin, const Amounts& uses);  // it ends now
+  void EndStep(core::Step t);
+
+ private:
+  explicit WorkTrace(std::FILE* file) : file_(file) {}
+
+  struct Operation {
+    std::string name;
+    double begin_s = 0, end_s = 0;
+    Amounts uses;
+  };
+
+  std::FILE* const file_;
+  const core::Clock::TimePoint start_ = core::SystemClock().Now();
+  std::vector<Operation> operations_;  // of the step in hand
+  int written_ = 0;
+};
+
+}  // namespace causeway::worker
