@@ -4,9 +4,10 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import sys
 
-from harness import BAD_INPUT, DONE, DigestBook, eventually, merged
+from harness import BAD_INPUT, BIN_DIR, DONE, DigestBook, eventually, merged
 from test_ranks import RanksTest, llama, rank_process
 
 LEVELS = {"pair": 2, "node": 2}
@@ -35,7 +36,8 @@ class BesideOthersTest(PartitionsTest):
             with self.subTest(partition["weights"]):
                 run = self.new_run(self.config(partition, 2))
                 run.start_coordinator()
-                divided = run.start_worker("a", self.data(), "--nproc=4", self.levels(LEVELS))
+                trace = self.folder / f"trace-{partition['weights']}.json"
+                divided = run.start_worker("a", self.data(), "--nproc=4", self.levels(LEVELS), f"--trace={trace}")
                 run.start_worker("b", self.data())
                 book = DigestBook()
                 status = book.until_done(run)
@@ -49,6 +51,17 @@ class BesideOthersTest(PartitionsTest):
                     self.assertGreater(level["measured_bytes"], 0)
                     self.assertAlmostEqual(level["predicted_bytes"] / level["measured_bytes"], 1, delta=0.01)
                 self.assertGreater(len(run.local("a")), 0)
+                self.assert_what_if(trace)
+
+    def assert_what_if(self, trace):
+        """The trace gives its own time, and a faster link is no slower."""
+        said = subprocess.run([BIN_DIR / "causewayctl", "plan", "what-if", f"--trace={trace}", "--faster=link pair=10", "--json"],
+                              check=True, capture_output=True, text=True).stdout
+        answer = json.loads(said)
+        self.assertAlmostEqual(answer["simulated_s"] / answer["measured_s"], 1, delta=0.01)
+        self.assertAlmostEqual(sum(answer["shares"].values()), 1)
+        self.assertGreaterEqual(answer["raised"][0]["speedup"], 1)
+        print(f"what-if: {said}", file=sys.stderr)
 
     def test_a_rank_is_killed_and_the_site_comes_back_undivided(self):
         run = self.new_run(self.config(THREE, 1, run={"steps": 0}, checkpoint={"every_rounds": 1},
