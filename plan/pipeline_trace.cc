@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "core/check.h"
+#include "plan/trace_events.h"
 
 namespace causeway::plan {
 namespace {
@@ -50,33 +48,25 @@ absl::Status CheckStep(const Step& step, int64_t number, const std::string& name
 absl::StatusOr<PlayedPipeline> ReadPipelineTrace(const std::string& text, const std::string& name,
                                                  const PipelineSchedule& schedule) {
   std::map<int64_t, Step> steps;
-  int line_number = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++line_number;
-    line = absl::StripSuffix(absl::StripAsciiWhitespace(line), ",");
-    if (line.empty() || line == "[" || line == "]") continue;
-    const nlohmann::json event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  RETURN_IF_ERROR(ForEachTraceEvent(text, name, [&](const nlohmann::json& event, const BadEvent& bad) -> absl::Status {
     const auto number = [&](const char* key) { return event.contains(key) && event[key].is_number(); };
-    if (!event.is_object() || !number("ts") || !number("dur") || !number("pid") || !number("tid") ||
-        !event.contains("name") || !event["name"].is_string() || !event.contains("args") ||
-        !event["args"].contains("step") || !event["args"]["step"].is_number_integer()) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ":", line_number,
-                                                     ": expected an event with name, ts, dur, pid, tid and args.step, "
-                                                     "as causeway-worker --trace writes them, got ",
-                                                     line.substr(0, 80)));
+    if (!number("ts") || !number("dur") || !number("pid") || !number("tid") || !event.contains("name") ||
+        !event["name"].is_string() || !event.contains("args") || !event["args"].contains("step") ||
+        !event["args"]["step"].is_number_integer()) {
+      return bad("an event with name, ts, dur, pid, tid and args.step, as causeway-worker --trace writes them");
     }
-    if (event["pid"].get<double>() != 0) continue;
+    if (event["pid"].get<double>() != 0) return absl::OkStatus();
     const auto device = event["tid"].get<int64_t>();
     if (device < 0 || device >= schedule.devices) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ":", line_number, ": expected one of ", schedule.devices,
-                                                     " devices in tid, got ", device));
+      return bad(absl::StrCat("one of ", schedule.devices, " devices in tid").c_str());
     }
     Step& step = steps[event["args"]["step"].get<int64_t>()];
     step.resize(static_cast<size_t>(schedule.devices));
     const double begin = event["ts"].get<double>();
     step[static_cast<size_t>(device)].push_back(
         {event["name"].get<std::string>(), begin, begin + event["dur"].get<double>()});
-  }
+    return absl::OkStatus();
+  }));
   if (!steps.empty()) steps.erase(steps.begin());
   if (steps.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": expected 2 steps or more, got fewer"));
   std::vector<double> makespans;

@@ -1,14 +1,11 @@
 #include "plan/what_if.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "core/check.h"
+#include "plan/trace_events.h"
 
 namespace causeway::plan {
 namespace {
@@ -106,17 +103,8 @@ std::vector<Gain> GainsOfEach(const Work& work, double factor) {
 absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name) {
   Work work;
   std::map<int64_t, std::vector<std::pair<double, WorkOperation>>> steps;  // by number: begin in seconds
-  int line_number = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++line_number;
-    line = absl::StripSuffix(absl::StripAsciiWhitespace(line), ",");
-    if (line.empty() || line == "[" || line == "]") continue;
-    const nlohmann::json event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const auto bad = [&](const char* expected) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ":", line_number, ": expected ", expected, ", got ", line.substr(0, 80)));
-    };
-    if (!event.is_object() || !event.contains("name") || !event.contains("args") || !event["args"].is_object()) {
+  RETURN_IF_ERROR(ForEachTraceEvent(text, name, [&](const nlohmann::json& event, const BadEvent& bad) -> absl::Status {
+    if (!event.contains("name") || !event.contains("args") || !event["args"].is_object()) {
       return bad("a trace event with name and args");
     }
     if (event["name"] == "resources") {
@@ -124,7 +112,7 @@ absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name) 
         if (!speed.is_number() || !(speed.get<double>() > 0)) return bad("speeds above 0 of resources");
         work.speeds[resource] = speed.get<double>();
       }
-      continue;
+      return absl::OkStatus();
     }
     const auto number = [&](const char* key) { return event.contains(key) && event[key].is_number(); };
     const nlohmann::json& args = event["args"];
@@ -141,7 +129,8 @@ absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name) 
       operation.uses[resource] = amount.get<double>();
     }
     steps[args["step"].get<int64_t>()].emplace_back(1e-6 * event["ts"].get<double>(), std::move(operation));
-  }
+    return absl::OkStatus();
+  }));
   if (work.speeds.empty())
     return absl::InvalidArgumentError(absl::StrCat(name, ": expected an event named resources, got none"));
   if (steps.size() > 1) steps.erase(steps.begin());  // the first step warms up
