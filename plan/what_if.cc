@@ -1,6 +1,8 @@
 #include "plan/what_if.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -10,7 +12,8 @@
 namespace causeway::plan {
 namespace {
 
-constexpr char kFixed[] = "fixed";
+constexpr char kFixed[] = "fixed", kProcessor[] = "cpu";
+constexpr double kFastShare = 0.1;  // of a link's operations are as fast as it is, or faster
 
 double FactorOf(const Factors& factors, const std::string& resource) {
   const auto found = factors.find(resource);
@@ -51,6 +54,47 @@ std::vector<Placed> Place(const Work& work, const std::vector<WorkOperation>& st
     placed.push_back(here);
   }
   return placed;
+}
+
+// The link that an operation is all of; empty: none.
+std::string LinkOf(const WorkOperation& operation) {
+  const bool link = operation.uses.size() == 1 && operation.uses.begin()->first.starts_with("link ");
+  return link && operation.uses.begin()->second > 0 ? operation.uses.begin()->first : "";
+}
+
+// Parts waiting for other ranks from what links took.
+void PartWaits(Work& work) {
+  std::map<std::string, std::vector<double>> speeds;
+  for (const std::vector<WorkOperation>& step : work.steps) {
+    for (const WorkOperation& operation : step) {
+      const std::string link = LinkOf(operation);
+      if (link.empty() || !(operation.seconds > 0)) continue;
+      speeds[link].push_back(operation.uses.at(link) / operation.seconds);
+    }
+  }
+  for (auto& [link, of] : speeds) {
+    const auto at = of.begin() + static_cast<int64_t>(kFastShare * static_cast<double>(of.size() - 1));
+    std::ranges::nth_element(of, at, std::greater());
+    work.speeds[link] = *at;
+  }
+  if (!work.speeds.contains(kProcessor)) return;
+  for (std::vector<WorkOperation>& step : work.steps) {
+    std::vector<WorkOperation> parted;
+    for (WorkOperation& operation : step) {
+      const std::string link = LinkOf(operation);
+      const double seconds = link.empty() ? operation.seconds : operation.uses.at(link) / work.speeds[link];
+      if (const double waits = operation.seconds - seconds; waits > 0) {
+        parted.push_back({.name = "waits",
+                          .lane = operation.lane,
+                          .seconds = waits,
+                          .gap_s = std::exchange(operation.gap_s, 0),
+                          .uses = {{kProcessor, waits * work.speeds[kProcessor]}}});
+        operation.seconds = seconds;
+      }
+      parted.push_back(std::move(operation));
+    }
+    step = std::move(parted);
+  }
 }
 
 }  // namespace
@@ -151,6 +195,7 @@ absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name) 
   }
   if (work.steps.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": expected operations, got none"));
   work.seconds_per_step /= static_cast<double>(work.steps.size());
+  PartWaits(work);
   return work;
 }
 

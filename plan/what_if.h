@@ -55,7 +55,8 @@ struct Gain {
 std::vector<Gain> GainsOfEach(const Work& work, double factor);
 
 // A run's trace: Chrome's trace events, whose `args` have "step", and "uses" by resource; one event named "resources"
-// has their speeds. INVALID_ARGUMENT names the line.
+// has their speeds. A link is as fast as a tenth of its operations were; what others took longer is waiting for other
+// ranks, which compute: an operation of its own, of "cpu". INVALID_ARGUMENT names the line.
 absl::StatusOr<Work> ReadWork(const std::string& text, const std::string& name);
 
 // Times against a speed, fitted as T = A + C ÷ speed through two of them; arithmetic of the fit, and no simulation.

@@ -97,6 +97,22 @@ TEST(WhatIf, ReadsATraceAndNamesTheLineThatIsNotOne) {
               HasSubstr("expected a factor above 0, got 0"));
 }
 
+TEST(WhatIf, ALinkIsAsFastAsItWasOnceAndTheRestIsWaitingForOthersComputing) {
+  std::string text = R"([
+{"name": "resources", "args": {"cpu": 100, "link node": 7}},
+)";
+  for (const auto& [ts, dur] : {std::pair(0, 10), std::pair(10, 30)}) {
+    text += "{\"name\": \"gather\", \"ts\": " + std::to_string(ts) + ", \"dur\": " + std::to_string(dur) +
+            ", \"tid\": 0, \"args\": {\"step\": 1, \"uses\": {\"link node\": 5}}},\n";
+  }
+  const auto work = ReadWork(text, "t");
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_NEAR(work->speeds.at("link node"), 5 / 10e-6, 1e-3);
+  EXPECT_NEAR(Simulate(*work, {})->seconds_per_step, 40e-6, 1e-12);
+  EXPECT_NEAR(Simulate(*work, {{"link node", 10}})->seconds_per_step, 22e-6, 1e-12);
+  EXPECT_NEAR(Simulate(*work, {{"cpu", 2}})->seconds_per_step, 30e-6, 1e-12);
+}
+
 // Geometric means of 8 programs at 4, 10, 20, 50 and 100 GHz; T = A + C ÷ f through 4 and 20 (arXiv 2408.03308's data).
 TEST(WhatIf, TheFitOfTwoColumnsGivesThePublishedLadder) {
   struct Row {
