@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,7 +53,7 @@ int64_t ValuesOf(const replica::UnitRange& range) { return range.count * core::k
 
 // Values of a range on a rank: where they are in their tensor, and in an array beside the ranges.
 struct HeldPart {
-  int tensor = 0;
+  int rank = 0, tensor = 0;
   int64_t first = 0, count = 0;
   int64_t at_all = 0;   // of all ranges
   int64_t at_held = 0;  // of those of which the rank has something
@@ -65,21 +66,33 @@ struct Held {
   int64_t values = 0, padded = 0;  // of the parts, and of the ranges
 };
 
+// On all ranks, in their order; `at` counts from the range.
+std::vector<HeldPart> PartsOf(const Trainer& trainer, const replica::UnitRange& range) {
+  const int64_t begin = range.first * core::kUnitValues, end = begin + ValuesOf(range);
+  const std::vector<TensorPiece> pieces = trainer.pieces(range.tensor);
+  std::vector<HeldPart> parts;
+  for (const TensorPiece& piece : pieces) {
+    const int64_t first = std::max(begin, piece.first), last = std::min(end, piece.first + piece.count);
+    if (first >= last) continue;
+    const auto reader = std::ranges::find_if(
+        pieces, [&](const TensorPiece& other) { return other.first == piece.first && other.count == piece.count; });
+    parts.push_back(
+        {piece.rank, range.tensor, first, last - first, first - begin, first - begin, reader->rank == piece.rank});
+  }
+  return parts;
+}
+
 Held HeldBy(const Trainer& trainer, const replica::UnitRanges& all, int rank) {
   Held held;
   int64_t at = 0;
   for (const replica::UnitRange& range : all) {
-    const int64_t begin = range.first * core::kUnitValues, end = begin + ValuesOf(range);
-    const std::vector<TensorPiece> pieces = trainer.pieces(range.tensor);
     const size_t parts_before = held.parts.size();
-    for (const TensorPiece& piece : pieces) {
-      const int64_t first = std::max(begin, piece.first), last = std::min(end, piece.first + piece.count);
-      if (piece.rank != rank || first >= last) continue;
-      const auto reader = std::ranges::find_if(
-          pieces, [&](const TensorPiece& other) { return other.first == piece.first && other.count == piece.count; });
-      held.parts.push_back(
-          {range.tensor, first, last - first, at + first - begin, held.padded + first - begin, reader->rank == rank});
-      held.values += last - first;
+    for (HeldPart part : PartsOf(trainer, range)) {
+      if (part.rank != rank) continue;
+      part.at_all += at;
+      part.at_held += held.padded;
+      held.values += part.count;
+      held.parts.push_back(part);
     }
     if (held.parts.size() > parts_before) {
       held.ranges.push_back(range);
@@ -160,27 +173,29 @@ uint64_t DataDigest(const Trainer& trainer) {
   return digest;
 }
 
-// The first rank that holds the same of these ranges.
-int TwinOf(const Trainer& trainer, const replica::UnitRanges& ranges, int rank) {
-  if (!IsDivided(trainer)) return 0;
-  const auto pieces_of = [&](int one) {
-    std::vector<TensorPiece> pieces;
-    for (const HeldPart& part : HeldBy(trainer, ranges, one).parts)
-      pieces.push_back({part.tensor, part.first, part.count});
-    return pieces;
-  };
-  const std::vector<TensorPiece> mine = pieces_of(rank);
-  int twin = 0;
-  while (twin < rank && pieces_of(twin) != mine) ++twin;
-  return twin;
+// For each rank, the first that holds the same of these ranges.
+std::vector<int> TwinsOf(const Trainer& trainer, const replica::UnitRanges& ranges, int world) {
+  std::vector<int> twins(static_cast<size_t>(world));
+  if (!IsDivided(trainer)) return twins;
+  using Pieces = std::vector<std::tuple<int, int64_t, int64_t>>;  // tensor, first, count
+  std::vector<Pieces> pieces(twins.size());
+  for (const replica::UnitRange& range : ranges) {
+    for (const HeldPart& part : PartsOf(trainer, range)) {
+      pieces[static_cast<size_t>(part.rank)].emplace_back(part.tensor, part.first, part.count);
+    }
+  }
+  std::map<Pieces, int> first;
+  for (size_t rank = 0; rank < pieces.size(); ++rank) {
+    twins[rank] = first.emplace(pieces[rank], static_cast<int>(rank)).first->second;
+  }
+  return twins;
 }
 
 // INTERNAL names the first rank that differs from its twin.
-absl::Status CheckEqual(RankControl& control, uint64_t mine, const std::string& what,
-                        const std::function<int(int rank)>& twin_of) {
+absl::Status CheckEqual(RankControl& control, uint64_t mine, const std::string& what, const std::vector<int>& twins) {
   ASSIGN_OR_RETURN(const std::vector<uint64_t> digests, control.GatherDigests(mine));
   for (size_t rank = 1; rank < digests.size(); ++rank) {
-    const int twin = twin_of(static_cast<int>(rank));
+    const int twin = twins[rank];
     const uint64_t expected = digests[static_cast<size_t>(twin)];
     if (digests[rank] == expected) continue;
     return absl::InternalError(absl::StrCat(control.group().NameOf(static_cast<int>(rank)), " differs: expected ", what,
@@ -193,7 +208,7 @@ absl::Status CheckEqual(RankControl& control, uint64_t mine, const std::string& 
 absl::Status CheckParameters(RankControl& control, Trainer& trainer, const replica::UnitRanges& ranges,
                              const std::string& what) {
   ASSIGN_OR_RETURN(const uint64_t digest, DigestOf(trainer, ranges, control.group().rank()));
-  return CheckEqual(control, digest, what, [&](int rank) { return TwinOf(trainer, ranges, rank); });
+  return CheckEqual(control, digest, what, TwinsOf(trainer, ranges, control.group().world()));
 }
 
 absl::Status CheckMoved(RankControl& control, Trainer& trainer, const replica::UnitRanges& ranges) {
@@ -237,14 +252,13 @@ int64_t RankedStore::BeginRead(const replica::UnitRanges& ranges, std::span<floa
   Read read{.begun = control_.Tell({.kind = Kind::kRead, .payload = RangesPayload(ranges)})};
   int64_t at = 0;
   for (const replica::UnitRange& range : ranges) {
-    for (int rank = 0; rank < control_.group().world() && read.begun.ok(); ++rank) {
-      const Held held = HeldBy(own_, {range}, rank);
-      const bool reads = std::ranges::any_of(held.parts, &HeldPart::reads);
-      if (rank == 0 && reads) read.own.push_back(own_.store().BeginRead({range}, Within(staging, at, ValuesOf(range))));
-      for (const HeldPart& part : held.parts) {
-        if (rank == 0 || !part.reads) continue;
-        read.received = control_.group().Receive(BytesOf(Within(staging, at + part.at_all, part.count)), rank);
-      }
+    const std::vector<HeldPart> parts = read.begun.ok() ? PartsOf(own_, range) : std::vector<HeldPart>();
+    for (const HeldPart& part : parts) {
+      if (!part.reads || part.rank == 0) continue;
+      read.received = control_.group().Receive(BytesOf(Within(staging, at + part.at_all, part.count)), part.rank);
+    }
+    if (std::ranges::any_of(parts, [](const HeldPart& part) { return part.reads && part.rank == 0; })) {
+      read.own.push_back(own_.store().BeginRead({range}, Within(staging, at, ValuesOf(range))));
     }
     at += ValuesOf(range);
   }
@@ -300,7 +314,8 @@ absl::Status FollowRead(const RankCommand& command, Trainer& trainer, RankContro
 }
 
 absl::Status CheckStart(RankControl& control, Trainer& trainer) {
-  RETURN_IF_ERROR(CheckEqual(control, DataDigest(trainer), "data", [](int) { return 0; }));
+  RETURN_IF_ERROR(
+      CheckEqual(control, DataDigest(trainer), "data", std::vector<int>(static_cast<size_t>(control.group().world()))));
   return CheckParameters(control, trainer, AllRanges(trainer.manifest()), "initial parameters");
 }
 

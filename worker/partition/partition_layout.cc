@@ -9,10 +9,12 @@ PartitionLayout::PartitionLayout(const core::Manifest& manifest, const std::vect
                                  std::vector<int64_t> of)
     : of_(std::move(of)) {
   for (const core::TensorSpec& spec : manifest) sizes_.push_back(spec.NumValues());
+  places_.resize(sizes_.size());
   for (const std::vector<int>& tensors : tensors_of_groups) {
     LayoutGroup& group = groups_.emplace_back();
     group.tensors = tensors;
     for (const int tensor : tensors) {
+      places_[static_cast<size_t>(tensor)] = {groups_.size() - 1, group.values};
       group.firsts.push_back(group.values);
       group.values += sizes_[static_cast<size_t>(tensor)];
     }

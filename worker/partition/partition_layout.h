@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/manifest.h"
@@ -45,6 +46,8 @@ class PartitionLayout {
 
   int64_t ranks() const { return Parts(static_cast<int>(of_.size()) - 1); }
   const std::vector<LayoutGroup>& groups() const { return groups_; }
+  // The tensor's group, and the value of it that the tensor begins with.
+  std::pair<size_t, int64_t> PlaceOf(int tensor) const { return places_[static_cast<size_t>(tensor)]; }
   int64_t Parts(int level) const;                  // that a group has at this level
   int64_t IndexOf(int level, int64_t rank) const;  // of the part that the rank has
   Interval PartOf(size_t group, int level, int64_t rank) const;
@@ -55,6 +58,7 @@ class PartitionLayout {
   const std::vector<int64_t> of_;
   std::vector<int64_t> sizes_;  // of tensors
   std::vector<LayoutGroup> groups_;
+  std::vector<std::pair<size_t, int64_t>> places_;  // of tensors
 };
 
 }  // namespace causeway::worker

@@ -14,6 +14,7 @@
 #include "core/model_manifest.h"
 #include "formats/levels_yaml.h"
 #include "worker/train/machine_speeds.h"
+#include "worker/train/state_gather.h"
 
 namespace causeway::worker {
 namespace {
@@ -131,14 +132,13 @@ std::span<float> PartitionTrainer::tensor(int i) {
 
 std::vector<TensorPiece> PartitionTrainer::pieces(int tensor) const {
   if (site_.partition.weights == kWholeGroup) return {};
+  const auto [group, at] = layout_.PlaceOf(tensor);
+  const int64_t size = manifest_[static_cast<size_t>(tensor)].NumValues();
   std::vector<TensorPiece> pieces;
-  for (size_t g = 0; g < layout_.groups().size(); ++g) {
-    if (std::ranges::find(layout_.groups()[g].tensors, tensor) == layout_.groups()[g].tensors.end()) continue;
-    for (int rank = 0; rank < ranks_.world(); ++rank) {
-      for (const TensorPart& part : layout_.Within(g, layout_.PartOf(g, site_.partition.weights, rank))) {
-        if (part.tensor == tensor) pieces.push_back({rank, part.first, part.count});
-      }
-    }
+  for (int rank = 0; rank < ranks_.world(); ++rank) {
+    const Interval part = layout_.PartOf(group, site_.partition.weights, rank);
+    const int64_t first = std::max(part.first - at, int64_t{0}), end = std::min(part.first + part.count - at, size);
+    if (first < end) pieces.push_back({rank, first, end - first});
   }
   return pieces;
 }
@@ -203,55 +203,23 @@ int64_t PartitionTrainer::state_bytes() const {
 
 // ---- Checkpoints ----
 
-// θ and the optimizer's part of each tensor go from the first rank that has them to rank 0.
 absl::Status PartitionTrainer::GatherState() {
-  std::vector<formats::TensorData> state;
-  std::map<std::string, std::string> metadata;
-  for (size_t i = 0; i < owned_.parts.size(); ++i) {
-    state.push_back({owned_.manifest[i].name, owned_.manifest[i].shape, own_weights_[static_cast<int>(i)]});
+  const int level = site_.partition.optimizer;
+  // The first rank that has a part sends it.
+  std::vector<int> senders(static_cast<size_t>(layout_.Parts(level)));
+  for (int rank = ranks_.world() - 1; rank >= 0; --rank) {
+    senders[static_cast<size_t>(layout_.IndexOf(level, rank))] = rank;
   }
-  RETURN_IF_ERROR(optimizer_.AppendState(state, metadata));
-  const size_t parts = owned_.parts.size(), kinds = state.size() / parts;
-  // Behind θ, part by part: "first_moment.NAME", "second_moment.NAME".
-  const auto at = [&](size_t kind, size_t i) { return kind == 0 ? i : parts + i * (kinds - 1) + kind - 1; };
-  const int level = site_.partition.optimizer, rank = ranks_.rank();
-  gathered_.clear();
-  for (size_t kind = 0; kind < kinds && rank == 0; ++kind) {
-    const std::string& first = state[at(kind, 0)].name;
-    const std::string prefix = first.substr(0, first.size() - owned_.manifest[0].name.size());
-    for (const core::TensorSpec& spec : manifest_) {
-      gathered_.push_back({prefix + spec.name, spec.shape, std::vector<float>(static_cast<size_t>(spec.NumValues()))});
-    }
-  }
-  Collectives::Ticket ticket = 0;
-  std::vector<bool> sent(static_cast<size_t>(layout_.Parts(level)));
-  for (int from = 0; from < ranks_.world(); ++from) {
-    const auto index = static_cast<size_t>(layout_.IndexOf(level, from));
-    if (sent[index]) continue;
-    sent[index] = true;
-    if (rank != 0 && rank != from) continue;
-    const OwnedParts theirs = OwnedPartsOf(layout_, manifest_, level, from);
-    for (size_t kind = 0; kind < kinds; ++kind) {
-      for (size_t i = 0; i < theirs.parts.size(); ++i) {
-        const TensorPart& part = theirs.parts[i];
-        if (part.tensor < 0) continue;
-        const auto to = [&] {
-          std::vector<float>& whole = gathered_[kind * manifest_.size() + static_cast<size_t>(part.tensor)].values;
-          return std::span(whole).subspan(static_cast<size_t>(part.first), static_cast<size_t>(part.count));
-        };
-        if (rank == from && rank == 0) {
-          std::ranges::copy(state[at(kind, i)].values, to().begin());
-        } else if (rank == 0) {
-          ticket = ranks_.values->Receive(BytesOf(to()), from);
-        } else {
-          ticket = ranks_.values->Send(BytesOf(state[at(kind, i)].values), 0);
-        }
-      }
-    }
-  }
-  const absl::Status done = ticket == 0 ? absl::OkStatus() : ranks_.values->Await(ticket, timeout());
-  optimizer_.Saved();
-  return RankFailure(done);
+  ASSIGN_OR_RETURN(gathered_,
+                   GatherTensors(ranks_, manifest_, owned_.manifest, own_weights_, optimizer_, [&](int rank) {
+                     const bool sends = senders[static_cast<size_t>(layout_.IndexOf(level, rank))] == rank;
+                     std::vector<StatePiece> pieces;
+                     for (const TensorPart& part : OwnedPartsOf(layout_, manifest_, level, rank).parts) {
+                       pieces.push_back({part.tensor, part.first, part.count, sends && part.tensor >= 0});
+                     }
+                     return pieces;
+                   }));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<formats::FileDigest> PartitionTrainer::Save(const std::string& path) {

@@ -10,16 +10,10 @@ PartitionedValues::PartitionedValues(const PartitionLayout& layout, const Partit
                                      int rank)
     : layout_(layout), levels_(levels), groups_(groups), rank_(rank) {
   const int64_t parts = layout.Parts(levels.optimizer);
-  for (size_t g = 0; g < layout.groups().size(); ++g) {
-    const LayoutGroup& group = layout.groups()[g];
+  for (const LayoutGroup& group : layout.groups()) {
     own_firsts_.push_back(own_);
     owns_.push_back(group.padded / parts);
     own_ += owns_.back();
-    for (size_t i = 0; i < group.tensors.size(); ++i) {
-      const auto tensor = static_cast<size_t>(group.tensors[i]);
-      places_.resize(std::max(places_.size(), tensor + 1));
-      places_[tensor] = {g, group.firsts[i]};
-    }
   }
   weights_.resize(static_cast<size_t>(own_ * (parts / layout.Parts(levels.weights))));
   gradients_.resize(static_cast<size_t>(own_ * (parts / layout.Parts(levels.gradients))));
@@ -44,7 +38,7 @@ absl::Status PartitionedValues::SpreadWeights() { return groups_.Gather(weights_
 
 void PartitionedValues::ForEachRun(int tensor, int64_t first, int64_t count,
                                    const std::function<void(int64_t first, std::span<float> values)>& use) {
-  const auto [group, at] = places_[static_cast<size_t>(tensor)];
+  const auto [group, at] = layout_.PlaceOf(tensor);
   const Interval held = layout_.PartOf(group, levels_.weights, rank_);
   int64_t value = std::max(at + first, held.first);
   const int64_t end = std::min(at + first + count, held.first + held.count), own = owns_[group];

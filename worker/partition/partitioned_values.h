@@ -63,7 +63,6 @@ class PartitionedValues {
   std::vector<int64_t> own_firsts_;  // and where it begins among all groups'
   int64_t own_ = 0;                  // of all
   std::vector<float> weights_, gradients_;
-  std::vector<std::pair<size_t, int64_t>> places_;  // of each tensor: its group, and where it begins there
 };
 
 }  // namespace causeway::worker

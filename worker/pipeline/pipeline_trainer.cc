@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/random.h"
 #include "formats/posix_file.h"
+#include "worker/train/state_gather.h"
 #include "worker/train/trainer_file.h"
 
 namespace causeway::worker {
@@ -119,45 +120,18 @@ core::RankProgress PipelineTrainer::rank_progress() const {
   return progress;
 }
 
-// θ and the optimizer's part of each tensor go from its first holder to rank 0.
 absl::Status PipelineTrainer::GatherState() {
-  std::vector<formats::TensorData> state;
-  std::map<std::string, std::string> metadata;
-  for (size_t i = 0; i < held().size(); ++i) {
-    state.push_back(
-        {model_->held_manifest()[i].name, model_->held_manifest()[i].shape, model_->parameters()[static_cast<int>(i)]});
-  }
-  RETURN_IF_ERROR(optimizer_.AppendState(state, metadata));
-  const size_t kinds = state.size() / held().size();  // θ, and what the optimizer has of each tensor
-  gathered_.clear();
-  Collectives::Ticket ticket = 0;
-  for (size_t kind = 0; kind < kinds; ++kind) {
-    // Behind θ, tensor by tensor: "first_moment.NAME", "second_moment.NAME".
-    const auto at = [&](size_t i) { return kind == 0 ? i : held().size() + i * (kinds - 1) + kind - 1; };
-    const std::string& first = state[at(0)].name;
-    const std::string prefix = first.substr(0, first.size() - model_->held_manifest()[0].name.size());
-    for (size_t tensor = 0, mine = 0; tensor < places().manifest.size(); ++tensor) {
-      const bool holds = mine < held().size() && held()[mine] == static_cast<int>(tensor);
-      const core::TensorSpec& spec = places().manifest[tensor];
-      const int owner = OwnerOf(tensor);
-      if (ranks_.rank() == 0) {
-        gathered_.push_back(
-            {prefix + spec.name, spec.shape, std::vector<float>(static_cast<size_t>(spec.NumValues()))});
-        std::vector<float>& values = gathered_.back().values;
-        if (owner == 0) {
-          std::ranges::copy(state[at(mine)].values, values.begin());
-        } else {
-          ticket = ranks_.values->Receive(BytesOf(std::span(values)), owner);
+  ASSIGN_OR_RETURN(
+      gathered_,
+      GatherTensors(ranks_, manifest(), model_->held_manifest(), model_->parameters(), optimizer_, [this](int rank) {
+        std::vector<StatePiece> pieces;
+        for (const int tensor : places().held[static_cast<size_t>(rank)]) {
+          const auto at = static_cast<size_t>(tensor);
+          pieces.push_back({tensor, 0, manifest()[at].NumValues(), OwnerOf(at) == rank});
         }
-      } else if (owner == ranks_.rank()) {
-        ticket = ranks_.values->Send(BytesOf(state[at(mine)].values), 0);
-      }
-      mine += holds ? 1 : 0;
-    }
-  }
-  const absl::Status sent = ticket == 0 ? absl::OkStatus() : ranks_.values->Await(ticket, timeout());
-  optimizer_.Saved();
-  return RankFailure(sent);
+        return pieces;
+      }));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<formats::FileDigest> PipelineTrainer::Save(const std::string& path) {
