@@ -26,7 +26,7 @@ absl::Status RunFollower(SiteRanks& ranks, const core::SiteId& site, const Devic
   const auto trainer = TrainerOf(run.payload, site, device, files);
   if (!trainer.ok()) {
     control.group().Abort(std::string(trainer.status().message()));
-    return trainer.status();
+    return absl::InvalidArgumentError(trainer.status().message());  // whichever it is: a file that is not there, too
   }
   return FollowLeader(**trainer, control);
 }
