@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "core/clock.h"
 #include "core/schedule.h"
+#include "worker/train/trace_file.h"
 
 namespace causeway::worker {
 
@@ -24,17 +24,14 @@ using Amounts = std::vector<std::pair<std::string, double>>;  // by resource
 
 class WorkTrace {
  public:
-  static constexpr int kSteps = 50;
-
   // `speeds`: of the resources, amount a second. UNAVAILABLE: the file cannot be written.
   static absl::StatusOr<std::unique_ptr<WorkTrace>> Open(const std::string& path, const Amounts& speeds);
-  ~WorkTrace();
 
   void Add(const std::string& name, core::Clock::TimePoint begin, const Amounts& uses);  // it ends now
   void EndStep(core::Step t);
 
  private:
-  explicit WorkTrace(std::FILE* file) : file_(file) {}
+  explicit WorkTrace(std::unique_ptr<TraceFile> file) : file_(std::move(file)) {}
 
   struct Operation {
     std::string name;
@@ -42,7 +39,7 @@ class WorkTrace {
     Amounts uses;
   };
 
-  std::FILE* const file_;
+  const std::unique_ptr<TraceFile> file_;
   const core::Clock::TimePoint start_ = core::SystemClock().Now();
   std::vector<Operation> operations_;  // of the step in hand
   int written_ = 0;

@@ -27,7 +27,6 @@ class LlamaStages final : public ModelStages {
   absl::Status EndStep() override { return absl::OkStatus(); }
   double loss() const override { return loss_; }
   const BlockPool<BlockActivations>& activations() const { return activations_; }
-  const BlockPool<LayerGradients>& layer_gradients() const { return layer_gradients_; }
 
   void Forward(const plan::Operation& operation, std::span<const float> input, std::span<float> output) override;
   void Backward(const plan::Operation& operation, std::span<const float> doutput, std::span<float> dinput) override;

@@ -98,12 +98,4 @@ absl::Status PipelineLinks::Finish() {
   return absl::OkStatus();
 }
 
-int64_t PipelineLinks::buffers() const {
-  int64_t all = std::ssize(own_);
-  for (const auto* pairs : {&from_, &to_}) {
-    for (const auto& [device, pair] : *pairs) all += std::ssize(pair.slots);
-  }
-  return all;
-}
-
 }  // namespace causeway::worker

@@ -37,7 +37,6 @@ class PipelineLinks {
 
   int64_t sent_messages() const { return sent_messages_; }
   int64_t sent_bytes() const { return sent_messages_ * static_cast<int64_t>(message_values_ * sizeof(float)); }
-  int64_t buffers() const;  // messages for which there is memory
 
  private:
   struct Slot {

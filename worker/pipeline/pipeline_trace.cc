@@ -1,8 +1,6 @@
 #include "worker/pipeline/pipeline_trace.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,16 +15,8 @@ absl::StatusOr<std::unique_ptr<PipelineTrace>> PipelineTrace::Open(const std::st
   if (path.empty()) return nullptr;
   std::unique_ptr<PipelineTrace> trace(new PipelineTrace(ranks, programs, width, timeout));
   if (ranks.rank() > 0) return trace;
-  trace->file_ = std::fopen(path.c_str(), "we");
-  if (trace->file_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("--trace: cannot write ", path, ": ", std::strerror(errno)));
-  }
-  std::fputs("[\n", trace->file_);  // readers take a list that does not end
+  ASSIGN_OR_RETURN(trace->file_, TraceFile::Open(path));
   return trace;
-}
-
-PipelineTrace::~PipelineTrace() {
-  if (file_ != nullptr) std::fclose(file_);
 }
 
 absl::Status PipelineTrace::Begin() { return over() ? absl::OkStatus() : ranks_.Await(ranks_.Barrier(), timeout_); }
@@ -51,14 +41,14 @@ absl::Status PipelineTrace::Write(core::Step step, const std::vector<PipelineSpa
       const double* const at = &all[static_cast<size_t>(rank) * mine.size() + 2 * i];
       end_s = std::max(end_s, at[1]);
       const std::string name = plan::OperationText(steps[i].operation);
-      absl::FPrintF(file_,
-                    "{\"name\": \"%s\", \"cat\": \"%c\", \"ph\": \"X\", \"ts\": %.1f, \"dur\": %.1f, \"pid\": %d, "
-                    "\"tid\": %d, \"args\": {\"step\": %d}},\n",
-                    name, plan::kOperationLetters[static_cast<int>(steps[i].operation.kind)], 1e6 * (begin_s_ + at[0]),
-                    1e6 * (at[1] - at[0]), rank % width_, rank / width_, step);
+      file_->Add(absl::StrFormat(
+          "{\"name\": \"%s\", \"cat\": \"%c\", \"ph\": \"X\", \"ts\": %.1f, \"dur\": %.1f, \"pid\": %d, "
+          "\"tid\": %d, \"args\": {\"step\": %d}}",
+          name, plan::kOperationLetters[static_cast<int>(steps[i].operation.kind)], 1e6 * (begin_s_ + at[0]),
+          1e6 * (at[1] - at[0]), rank % width_, rank / width_, step));
     }
   }
-  std::fflush(file_);
+  file_->Flush();
   begin_s_ += end_s;
   return absl::OkStatus();
 }

@@ -2,11 +2,10 @@
 //
 //   each rank's spans of a step ─► gathered at rank 0 ─► [{"name": "0F1", "ts": µs, "dur": µs, "tid": device, …}, …
 //
-// Steps begin with a barrier while they are traced, so that the ranks' clocks need not agree. The first steps alone: a
-// trace of all would be no one's reading. One owner thread.
+// Steps begin with a barrier while they are traced, so that the ranks' clocks need not agree. The first steps
+// alone. One owner thread.
 #pragma once
 
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,18 +16,16 @@
 #include "worker/pipeline/pipeline_executor.h"
 #include "worker/pipeline/pipeline_program.h"
 #include "worker/ranks/collectives.h"
+#include "worker/train/trace_file.h"
 
 namespace causeway::worker {
 
 class PipelineTrace {
  public:
-  static constexpr int kSteps = 50;
-
   // Null where the path is empty. Every rank calls it with the same path; rank 0 writes. UNAVAILABLE: it cannot.
   static absl::StatusOr<std::unique_ptr<PipelineTrace>> Open(const std::string& path, Collectives& ranks,
                                                              const PipelinePrograms& programs, int width,
                                                              Collectives::Timeout timeout);
-  ~PipelineTrace();
 
   // Every rank calls both of them in each step.
   absl::Status Begin();
@@ -37,13 +34,13 @@ class PipelineTrace {
  private:
   PipelineTrace(Collectives& ranks, const PipelinePrograms& programs, int width, Collectives::Timeout timeout)
       : ranks_(ranks), programs_(programs), width_(width), timeout_(timeout) {}
-  bool over() const { return written_ == kSteps; }
+  bool over() const { return written_ == TraceFile::kSteps; }
 
   Collectives& ranks_;
   const PipelinePrograms& programs_;
   const int width_;
   const Collectives::Timeout timeout_;
-  std::FILE* file_ = nullptr;  // rank 0's
+  std::unique_ptr<TraceFile> file_;  // rank 0's
   int written_ = 0;
   double begin_s_ = 0;  // of the step in hand, after the steps before
 };
