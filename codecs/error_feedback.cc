@@ -4,11 +4,14 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "codecs/chunk_writer.h"
 #include "core/check.h"
 #include "core/multiversion.h"
 
 namespace causeway::codecs {
 namespace {
+
+constexpr int64_t kTileValues = 4 * core::kUnitValues;  // 64 KiB: stay in cache with residual and codes
 
 // In lanes, since one sum after the other would take longer than the memory. Whole units, so no lane is left over.
 CAUSEWAY_MULTIVERSION
@@ -32,23 +35,42 @@ ErrorFeedback::ErrorFeedback(int64_t padded_values, float beta, core::BufferPool
   Reset();
 }
 
-absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans,
-                                                               std::span<const float> values) {
+// Piece by piece: the values are in cache when they are encoded, and the residual when it is measured.
+absl::StatusOr<std::string> ErrorFeedback::EncodeOne(const ChunkSpan& span, Source values, std::span<float> next) {
+  const bool whole = span.codec == core::CodecId::kOnebitAdamSign;  // one scale for all of them
+  const int64_t tile_values = whole ? span.values : std::min(kTileValues, span.values);
+  core::AlignedFloats tile(tile_values);
+  ChunkWriter writer(span, GainFor(beta_));
+  for (int64_t at = 0; at < span.values; at += tile_values) {
+    const int64_t count = std::min(tile_values, span.values - at);
+    const int64_t first = span.first_value() + at;
+    ChunkFeedback feedback;
+    if (beta_ > 0) {
+      const int64_t kept = ResidualValues({span.codec, 0, count});
+      const std::span<float> units = next.subspan(first, core::UnitsFor(count) * core::kUnitValues);
+      feedback = {beta_, residual().subspan(first, kept), units.first(kept)};
+      std::ranges::fill(units.subspan(kept), 0.0f);
+    }
+    if (!writer.Append(values(first, std::span(tile).first(count)), feedback)) {
+      std::vector<float> all(span.values);
+      if (beta_ > 0)
+        feedback = {beta_, residual().subspan(span.first_value(), ResidualValues(span)),
+                    next.subspan(span.first_value(), ResidualValues(span))};
+      return EncodeChunk(span, values(span.first_value(), all), feedback);  // says which value
+    }
+    if (beta_ > 0) next_squares_ += SumOfSquares(next.data() + first, core::UnitsFor(count) * core::kUnitValues);
+  }
+  return writer.Finish();
+}
+
+absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans, Source values) {
   CHECK(!pending_);
   core::Buffer next;
   if (beta_ > 0) next = pool_->Take(residual_.values().size());
+  next_squares_ = 0;
   std::vector<std::string> chunks;
   for (const ChunkSpan& span : spans) {
-    ChunkFeedback feedback;
-    if (beta_ > 0) {
-      feedback.beta = beta_;
-      const int64_t count = ResidualValues(span);
-      feedback.residual = residual().subspan(span.first_value(), count);
-      const std::span<float> whole = next.values().subspan(span.first_value(), span.units() * core::kUnitValues);
-      feedback.next_residual = whole.first(count);
-      std::ranges::fill(whole.subspan(count), 0.0f);
-    }
-    absl::StatusOr<std::string> chunk = EncodeChunk(span, values.subspan(span.first_value(), span.values), feedback);
+    absl::StatusOr<std::string> chunk = EncodeOne(span, values, next.values());
     if (!chunk.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("in the chunk at unit ", span.first_unit, ": ", chunk.status().message()));
@@ -60,16 +82,16 @@ absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector
   return chunks;
 }
 
-void ErrorFeedback::Measure() {
-  const std::span<const float> values = residual();
-  residual_norm_ = std::sqrt(SumOfSquares(values.data(), values.size()));
+absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans,
+                                                               std::span<const float> values) {
+  return Encode(spans, [values](int64_t first, std::span<float> tile) { return values.subspan(first, tile.size()); });
 }
 
 void ErrorFeedback::Admit() {
   CHECK(pending_);
   residual_ = std::move(next_residual_);
   pending_ = false;
-  Measure();
+  residual_norm_ = std::sqrt(next_squares_);
 }
 
 void ErrorFeedback::Refuse() {
@@ -90,13 +112,14 @@ void ErrorFeedback::Restore(std::span<const float> residual) {
   std::ranges::copy(residual, residual_.values().begin());
   next_residual_.Reset();
   pending_ = false;
-  Measure();
+  residual_norm_ = std::sqrt(SumOfSquares(residual.data(), residual.size()));
 }
 
 void ErrorFeedback::RestorePending(std::span<const float> next_residual) {
   CHECK(next_residual.size() == residual_.values().size());
   if (beta_ > 0) next_residual_ = pool_->Take(next_residual.size());
   std::ranges::copy(next_residual, next_residual_.values().begin());
+  next_squares_ = SumOfSquares(next_residual.data(), next_residual.size());
   pending_ = true;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "codecs/chunk.h"
 #include "core/buffer_pool.h"
@@ -23,9 +24,13 @@ class ErrorFeedback {
   // `padded_values` of the fragment; beta = 0 keeps no residual at all. The pool outlives it.
   ErrorFeedback(int64_t padded_values, float beta, core::BufferPool* pool);
 
-  // Encodes the fragment's values (padded layout) into one chunk for each span. Needs no pending residual.
-  // INVALID_ARGUMENT as EncodeChunk; nothing is pending then. The spans' codecs may be others than before,
-  // but of the same domain: all rotate, with the same seed, or none does.
+  // Values of the fragment from value `first` on, as many as `tile` has room for: made there, or where they lie.
+  using Source = absl::FunctionRef<std::span<const float>(int64_t first, std::span<float> tile)>;
+
+  // Encodes the fragment's values (padded layout) into one chunk for each span, tile by tile, so that a source may make
+  // them in cache. Needs no pending residual. INVALID_ARGUMENT as EncodeChunk; nothing is pending then. The spans'
+  // codecs may be others than before, but of the same domain: all rotate, with the same seed, or none does.
+  absl::StatusOr<std::vector<std::string>> Encode(const std::vector<ChunkSpan>& spans, Source values);
   absl::StatusOr<std::vector<std::string>> Encode(const std::vector<ChunkSpan>& spans, std::span<const float> values);
 
   void Admit();   // the pending residual becomes the residual
@@ -41,11 +46,12 @@ class ErrorFeedback {
   double ResidualNorm() const { return residual_norm_; }  // Euclidean
 
  private:
-  void Measure();
+  absl::StatusOr<std::string> EncodeOne(const ChunkSpan& span, Source values, std::span<float> next);
 
   float beta_;
   bool pending_ = false;
   double residual_norm_ = 0;
+  double next_squares_ = 0;  // of the pending residual
   core::BufferPool* pool_;
   core::Buffer residual_;
   core::Buffer next_residual_;

@@ -35,4 +35,6 @@ class Clock {
 // that are not initialized.
 const Clock& SystemClock() noexcept;
 
+int64_t ThreadCpuNs();  // processor time of the calling thread; the machine's, for measurements alone
+
 }  // namespace causeway::core

@@ -6,11 +6,13 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/flags/flag.h"
@@ -18,8 +20,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/cpu_phases.h"
 
 ABSL_FLAG(std::string, log_format, "text", "text | json: one line for each event, on stderr");
+ABSL_FLAG(std::string, cpu_phases, "", "file; at the end, the processor time by phase, for measurements");
 
 namespace causeway::ctl {
 namespace {
@@ -107,6 +111,21 @@ void SetUpLog() {
   spdlog::set_default_logger(std::move(logger));
 }
 
+// Runs when the program ends by itself or by a stop signal.
+void WriteCpuPhases() {
+  nlohmann::ordered_json phases;
+  const auto seconds = core::CpuPhaseSeconds();
+  for (int i = 0; i < core::kCpuPhases; ++i) phases[core::CpuPhaseName(static_cast<core::CpuPhase>(i))] = seconds[i];
+  rusage all = {};
+  getrusage(RUSAGE_SELF, &all);
+  const auto of = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  phases["user"] = of(all.ru_utime);
+  phases["system"] = of(all.ru_stime);
+  std::ofstream(absl::GetFlag(FLAGS_cpu_phases)) << phases.dump() << "\n";
+}
+
 // A stop signal on its way from the handler, which may do little more than write, to whoever waits for it.
 int stop_pipe[2] = {-1, -1};
 
@@ -135,6 +154,10 @@ std::vector<std::string> StartProgram(int argc, char** argv, const std::string& 
     }
   }
   SetUpLog();
+  if (!absl::GetFlag(FLAGS_cpu_phases).empty()) {
+    core::MeasureCpuPhases();
+    std::atexit(WriteCpuPhases);
+  }
   return arguments;
 }
 

@@ -7,22 +7,42 @@
 #include "absl/strings/str_cat.h"
 #include "codecs/compression.h"
 #include "core/check.h"
+#include "core/cpu_phases.h"
 #include "core/digest.h"
 #include "core/limits.h"
 #include "core/value_place.h"
 
 namespace causeway::replica {
+namespace {
+
+constexpr int64_t kTileValues = 4 * core::kUnitValues;  // 64 KiB of each array: they stay in cache
+
+// The outer step by one chunk of an update, tile by tile, so that g stays in cache, and W until it is digested. Returns
+// the digest of the chunk's units of W. The step s goes to `step`, if that is not empty.
+uint64_t StepBy(const core::OuterParameters& outer, const codecs::ChunkView& view, std::span<float> momentum,
+                std::span<float> anchor, std::span<float> step) {
+  const codecs::ChunkSpan& span = view.span();
+  std::array<float, kTileValues> tile;
+  uint64_t digest = 0;
+  for (int64_t at = 0; at < span.values; at += kTileValues) {
+    const int64_t first = span.first_value() + at, count = std::min(kTileValues, span.values - at);
+    const int64_t unit = first / core::kUnitValues;
+    const std::span<float> gradient = step.empty() ? std::span(tile).first(count) : step.subspan(first, count);
+    view.Decode(unit, gradient);
+    core::OuterStep(outer, gradient, momentum.subspan(first, count), anchor.subspan(first, count));
+    if (!step.empty()) core::OuterDirection(outer, momentum.subspan(first, count), gradient);
+    digest += core::DigestUnits(anchor.subspan(first, core::UnitsFor(count) * core::kUnitValues), unit);
+  }
+  return digest;
+}
+
+}  // namespace
 
 // ---- Chunks ----
 
-void CheckedChunks::Decode(std::span<float> values) const {
-  for (const codecs::ChunkView& view : views) {
-    view.Decode(view.span().first_unit, values.subspan(view.span().first_value(), view.span().values));
-  }
-}
-
 absl::StatusOr<CheckedChunks> CheckChunks(const core::Fragment& fragment, const codecs::LegCodec& leg,
                                           std::span<const std::string> chunks) {
+  const core::CpuPhaseScope phase(core::CpuPhase::kCheck);
   const std::vector<codecs::ChunkSpan> plan = codecs::PlanChunks(fragment, leg);
   if (plan.size() != chunks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("fragment ", fragment.id, ": expected ", plan.size(), " chunks of ",
@@ -102,7 +122,10 @@ Replica::Replica(const core::FragmentMap& map, core::FragmentId id, const core::
       momentum_(fragment().padded_values()),
       feedback_(fragment().padded_values(), config.codec.feedback_up, pool) {}
 
-uint64_t Replica::Digest() const { return core::DigestUnits(anchor_, 0); }
+uint64_t Replica::Digest() const {
+  const core::CpuPhaseScope phase(core::CpuPhase::kHash);
+  return digest_ ? *digest_ : core::DigestUnits(anchor_, 0);
+}
 
 std::span<const float> Replica::PartOf(std::span<const float> padded, const core::TensorPlace& place) {
   return padded.subspan(place.first_unit * core::kUnitValues, place.values);
@@ -134,28 +157,34 @@ absl::Status Replica::CheckFinite(std::span<const float> padded, const char* wha
   return absl::OkStatus();
 }
 
-void Replica::TakeOuterGradient(core::DType dtype, std::span<const float> anchor, std::span<float> theta) const {
-  if (dtype == core::DType::kFloat32) return core::OuterGradient(anchor, theta, theta);
-  std::array<float, core::kUnitValues> rounded;
-  for (size_t first = 0; first < anchor.size(); first += rounded.size()) {
-    const size_t count = std::min(rounded.size(), anchor.size() - first);
-    const std::span<float> piece = theta.subspan(first, count);
-    core::RoundTo(dtype, anchor.subspan(first, count), std::span(rounded).first(count));
-    core::OuterGradient(std::span(rounded).first(count), piece, piece);
+std::span<const float> Replica::OuterGradientAt(std::span<const float> theta, int64_t first,
+                                                std::span<float> tile) const {
+  const auto& tensors = fragment().tensors;
+  const auto after = std::ranges::upper_bound(tensors, first / core::kUnitValues, {}, &core::TensorPlace::first_unit);
+  const auto index = after - tensors.begin() - 1;
+  const auto count = std::ssize(tile);
+  const std::span<const float> anchor = std::span<const float>(anchor_).subspan(first, count);
+  const core::DType dtype = dtypes_.empty() ? core::DType::kFloat32 : dtypes_[index];
+  if (dtype == core::DType::kFloat32) {
+    core::OuterGradient(anchor, theta.subspan(first, count), tile);
+  } else {
+    core::RoundTo(dtype, anchor, tile);
+    core::OuterGradient(tile, theta.subspan(first, count), tile);
   }
+  return tile;
 }
 
-absl::StatusOr<std::vector<std::string>> Replica::EncodeContribution(std::span<float> theta) {
-  ClearPadding(theta);
-  for (size_t i = 0; i < fragment().tensors.size(); ++i) {
-    const core::TensorPlace& place = fragment().tensors[i];
-    const core::DType dtype = dtypes_.empty() ? core::DType::kFloat32 : dtypes_[i];
-    TakeOuterGradient(dtype, PartOf(anchor(), place), PartOf(theta, place));
-  }
+absl::StatusOr<std::vector<std::string>> Replica::EncodeContribution(std::span<const float> theta) {
+  const core::CpuPhaseScope phase(core::CpuPhase::kEncode);
   const auto plan = codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec)));
-  absl::StatusOr<std::vector<std::string>> chunks = feedback_.Encode(plan, theta);
+  const auto source = [&](int64_t first, std::span<float> tile) { return OuterGradientAt(theta, first, tile); };
+  absl::StatusOr<std::vector<std::string>> chunks = feedback_.Encode(plan, source);
   if (!chunks.ok()) {
-    RETURN_IF_ERROR(CheckFinite(theta, "outer gradient"));  // names the tensor
+    core::Buffer gradient = pool_->Take(anchor_.size());
+    for (const core::TensorPlace& place : fragment().tensors) {
+      source(place.first_unit * core::kUnitValues, PartOf(gradient.values(), place));
+    }
+    RETURN_IF_ERROR(CheckFinite(gradient.values(), "outer gradient"));  // names the tensor
     return chunks.status();
   }
   for (std::string& chunk : *chunks) {
@@ -203,19 +232,21 @@ absl::Status Replica::CheckCodecs(const ChosenCodecs& codecs) const {
 
 absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<const std::string> chunks,
                                  const ChosenCodecs& codecs, bool keep_step) {
+  const core::CpuPhaseScope phase(core::CpuPhase::kOuterStep);
   RETURN_IF_ERROR(CheckCodecs(codecs));
   ASSIGN_OR_RETURN(const CheckedChunks checked,
                    CheckChunks(fragment(), down_.With(codecs.down.value_or(down_.codec)), chunks));
   step_.Reset();  // θ did not move by it: it does not follow W
-  core::Buffer gradient = pool_->Take(anchor_.size());
-  ClearPadding(gradient.values());
-  checked.Decode(gradient.values());
-  core::OuterStep(outer, gradient.values(), momentum_, anchor_);
+  core::Buffer step;
   if (keep_step) {
-    core::OuterDirection(outer, momentum_, gradient.values());
-    step_ = std::move(gradient);
+    step = pool_->Take(anchor_.size());
+    ClearPadding(step.values());
     step_lr_ = outer.lr;
   }
+  uint64_t digest = 0;
+  for (const codecs::ChunkView& view : checked.views) digest += StepBy(outer, view, momentum_, anchor_, step.values());
+  digest_ = digest;
+  step_ = std::move(step);
   chosen_up_ = codecs.up;
   ++version_;
   return absl::OkStatus();
@@ -237,6 +268,7 @@ absl::Status Replica::StageAnchor(core::Version version, std::span<const std::st
 void Replica::CommitAnchor(bool keep_residual) {
   CHECK(staged_.has_value());
   std::ranges::copy(staged_->anchor.values(), anchor_.begin());
+  digest_.reset();
   std::ranges::copy(staged_->momentum.values(), momentum_.begin());
   version_ = staged_->version;
   chosen_up_ = staged_->up;
@@ -253,6 +285,7 @@ void Replica::CommitAnchor(bool keep_residual) {
 void Replica::SetInitial(std::span<const float> theta) {
   std::ranges::copy(theta, anchor_.begin());
   ClearPadding(anchor_);
+  digest_.reset();
   std::ranges::fill(momentum_, 0.0f);
   version_ = 0;
   chosen_up_.reset();
@@ -288,6 +321,7 @@ absl::Status Replica::Restore(core::Version version, const ReplicaArrays& arrays
   RETURN_IF_ERROR(CheckSizes(arrays));
   version_ = version;
   std::ranges::copy(arrays.anchor, anchor_.begin());
+  digest_.reset();
   std::ranges::copy(arrays.momentum, momentum_.begin());
   if (!arrays.step.empty()) {
     step_ = pool_->Take(arrays.step.size());

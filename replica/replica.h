@@ -51,8 +51,6 @@ struct ReplicaArrays {
 struct CheckedChunks {
   std::deque<std::string> expanded;  // views point into it
   std::vector<codecs::ChunkView> views;
-
-  void Decode(std::span<float> values) const;  // padding is left as it is
 };
 
 // INVALID_ARGUMENT if the chunks are not those that `leg` plans for the fragment.
@@ -91,10 +89,10 @@ class Replica {
 
   // ---- Sending ----
 
-  // The outer gradient of `theta`, encoded; `theta` holds Δ after it. Where θ is not float32, Δ = round(W) − θ: against
+  // The outer gradient of `theta`, encoded. Where θ is not float32, Δ = round(W) − θ: against
   // W itself, a θ that was never trained would pull all of W to the numbers that its dtype has. INVALID_ARGUMENT if a
   // value is not finite, with the tensor's name and the index in it; nothing is pending then.
-  absl::StatusOr<std::vector<std::string>> EncodeContribution(std::span<float> theta);
+  absl::StatusOr<std::vector<std::string>> EncodeContribution(std::span<const float> theta);
   // The contribution is in the update, or is refused and stays whole in θ and the residual.
   void Resolve(bool merged);
   void ForgetResidual();  // and what θ was to move by: it is not W and what was trained any more
@@ -141,7 +139,8 @@ class Replica {
 
   absl::Status CheckCodecs(const ChosenCodecs& codecs) const;
   absl::Status CheckSizes(const ReplicaArrays& arrays) const;
-  void TakeOuterGradient(core::DType dtype, std::span<const float> anchor, std::span<float> theta) const;
+  // Δ from value `first` on, as much of one tensor as the tile has room for; returns the tile.
+  std::span<const float> OuterGradientAt(std::span<const float> theta, int64_t first, std::span<float> tile) const;
   absl::Status CheckFinite(std::span<const float> padded, const char* what) const;
 
   const core::FragmentMap& map_;
@@ -152,9 +151,10 @@ class Replica {
   core::BufferPool* const pool_;
   std::optional<core::CodecId> chosen_up_;
   core::Version version_ = 0;
-  core::AlignedFloats anchor_;    // W
-  core::AlignedFloats momentum_;  // v
-  core::Buffer step_;             // s
+  std::optional<uint64_t> digest_;  // of W, where its last step has made it
+  core::AlignedFloats anchor_;      // W
+  core::AlignedFloats momentum_;    // v
+  core::Buffer step_;               // s
   float step_lr_ = 0;
   std::optional<StagedAnchor> staged_;
   codecs::ErrorFeedback feedback_;

@@ -5,6 +5,8 @@
 #include <array>
 #include <vector>
 
+#include "core/cpu_phases.h"
+
 namespace causeway::transport {
 namespace {
 
@@ -33,6 +35,7 @@ grpc::ByteBuffer ChunkMessage(ChunkPtr chunk) {
 }
 
 std::optional<std::string> TakeChunk(const grpc::ByteBuffer& message) {
+  const core::CpuPhaseScope phase(core::CpuPhase::kReceive);
   std::vector<grpc::Slice> slices;
   if (!message.Valid() || !message.Dump(&slices).ok()) return std::nullopt;
   // The head may be spread over slices, as any byte may.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/cpu_phases.h"
 #include "core/fault_point.h"
 #include "formats/posix_file.h"
 #include "server/store/journal_files.h"
@@ -154,6 +155,7 @@ void Journal::Fail(const absl::Status& status) {
 }
 
 absl::Status Journal::WriteAndTell(std::vector<JournalItem>& batch) {
+  const core::CpuPhaseScope phase(core::CpuPhase::kJournal);
   const auto last = std::find_if(batch.begin(), batch.end(), [](const JournalItem& item) { return !item.end.ok(); });
   const absl::Status end = last == batch.end() ? absl::OkStatus() : last->end;
   batch.erase(last, batch.end());

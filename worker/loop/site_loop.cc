@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "core/check.h"
+#include "core/cpu_phases.h"
 #include "formats/model_export.h"
 
 namespace causeway::worker {
@@ -166,6 +167,7 @@ absl::Status SiteLoop::DumpLocal(const std::string& path) {
 
 absl::Status SiteLoop::TakeStep(core::Step step) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
+  const core::CpuPhaseScope phase(core::CpuPhase::kTrain);
   ASSIGN_OR_RETURN(const StepResult result, trainer_.Step(step));
   step_ = step;
   if (const core::RankProgress ranks = trainer_.rank_progress(); ranks.ranks > 1 || ranks.onebit_adam) {

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/cpu_phases.h"
 #include "core/model_manifest.h"
 #include "core/random.h"
 #include "core/thread.h"
@@ -96,6 +97,7 @@ void SyntheticTrainer::CatchUp(int tensor) {
   for (int64_t i = taken_[tensor]; i < all; ++i)
     lr += LearningRate(config_.inner, config_.steps, put_off_[i - forgotten_]);
   if (std::exchange(taken_[tensor], all) == all) return;
+  const core::CpuPhaseScope phase(core::CpuPhase::kTrain);
   bus().BeginUpdate();
   bus().AwaitCopied({0, std::ssize(parameters_.Flat())});
   const std::span<float> values = parameters_[tensor];
