@@ -1,6 +1,6 @@
-"""A step of AdamW on the CPU, 30 M float32 parameters in one tensor: causeway.OffloadedAdamW, torch's fused, DeepSpeed's.
+"""A step of AdamW on the CPU, 30 M float32 parameters in one tensor: OffloadedAdamW, torch's fused, DeepSpeed's.
 
-Gradients are there before the step and stay; nothing else runs. Ours uses one thread, whatever it is given.
+Gradients are there before the step and stay. Ours uses one thread, however many there are.
 """
 
 import json

@@ -2,6 +2,7 @@
 
 import dataclasses
 import statistics
+import subprocess
 from collections.abc import Callable
 
 from ingest_lib import processes
@@ -37,7 +38,7 @@ def figure_of(entry):
     """(figure or None, more, reason)"""
     try:
         result = entry.measure()
-    except (Unavailable, OSError, RuntimeError, ValueError, SystemExit) as error:
+    except (Unavailable, OSError, RuntimeError, ValueError, subprocess.SubprocessError, SystemExit) as error:
         reports.say(f"{entry.name}: {error}")
         return None, {}, str(error) or type(error).__name__
     figure, more = result if isinstance(result, tuple) else (result, {})

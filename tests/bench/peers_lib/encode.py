@@ -1,7 +1,7 @@
 """Encoding float32 values: ours, whose blocks of 256 have a scale each, and pi-quant, which has one scale for all.
 
-pi-quant finds its scale in a pass of its own over the values, and quantizes in another; both count as encoding. Rounding
-is to nearest, on one thread, from buffers that stay the same. A figure is float32 bytes read a second.
+pi-quant finds its scale in a pass of its own over the values, and quantizes in another; both count as encoding.
+Rounding is to nearest, on one thread, from buffers that stay the same. A figure is float32 bytes read a second.
 """
 
 import json

@@ -7,9 +7,11 @@ import sys
 from peers_lib.table import Unavailable
 from wan_lib import reports
 
-# Installed one after the other, so that a package which is missing leaves the others; of a group the first that works.
-PACKAGES = [(["torch", "numpy"],), (["torchft-nightly"], ["torchft"]), (["transformers"],), (["pypiquant"],),
-            (["deepspeed", "ninja", "setuptools", "wheel"],)]
+# module ─► packages, or alternatives of which the first that works is taken. Each module is installed on its own, so
+# that one which is missing leaves the others.
+PACKAGES = {"torch": (["torch", "numpy"],), "torchft": (["torchft-nightly"], ["torchft"]),
+            "transformers": (["transformers"],), "piquant": (["pypiquant"],),
+            "ninja": (["ninja", "setuptools", "wheel"],), "deepspeed": (["deepspeed"],)}
 FROM_SOURCE = ["--no-build-isolation"]  # DeepSpeed's setup imports the torch that is there
 INSTALL_S, IMPORT_S = 1800, 120
 
@@ -25,26 +27,32 @@ class Environment:
     def __init__(self, given, folder):
         self.folder = folder
         self.python = given or folder / "python" / "bin" / "python"
-        self.failures = []  # of pip
+        self.failures = {}  # module ─► why pip did not install it
         if given is None:
             self.install()
 
     def install(self):
         if not self.python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(self.folder / "python")], check=True)
-        for alternatives in PACKAGES:
+        for module, alternatives in PACKAGES.items():
+            reasons = []
             for packages in alternatives:
                 reports.say(f"installing {' '.join(packages)}")
-                flags = FROM_SOURCE if "deepspeed" in packages else []
-                command = [str(self.python), "-m", "pip", "install", "--quiet", *flags, *packages]
-                try:
-                    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_S)
-                except subprocess.TimeoutExpired:
-                    self.failures.append(f"pip install {packages[0]} took more than {INSTALL_S} s")
-                    continue
-                if done.returncode == 0:
+                reason = self.pip(*(FROM_SOURCE if module == "deepspeed" else []), *packages)
+                if reason is None:
                     break
-                self.failures.append(f"pip install {packages[0]}: {last_line(done.stderr)}")
+                reasons.append(f"pip install {packages[0]}: {reason}")
+            else:
+                self.failures[module] = "; ".join(reasons)
+
+    def pip(self, *arguments):
+        """None, or why it failed."""
+        command = [str(self.python), "-m", "pip", "install", "--quiet", *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        return None if done.returncode == 0 else last_line(done.stderr)
 
     def variables(self, threads=1, **more):
         """The environment of a program of this Python; programs of its packages (ninja) are found, too."""
@@ -61,7 +69,7 @@ class Environment:
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise Unavailable(str(error)) from error
             if done.returncode != 0:
-                raise Unavailable("; ".join([last_line(done.stderr), *self.failures]))
+                raise Unavailable("; ".join([last_line(done.stderr), *filter(None, [self.failures.get(module)])]))
 
     def answer(self, program, *arguments, limit_s=600, **variables):
         """The last line of what a Python program prints, whole."""

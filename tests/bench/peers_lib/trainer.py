@@ -1,6 +1,7 @@
 """Training the quickstart's Llama, 0.8 M parameters in float32, on one thread: tokens a second, the optimizer included.
 
-Each is bound to one processor, and both see the same random tokens, 8 rows of 64; PyTorch's is transformers' Llama, by torch.compile and as it is.
+Each is bound to one processor, and both see the same random tokens, 8 rows of 64; PyTorch's is transformers' Llama, by
+torch.compile and as it is.
 """
 
 import array

@@ -76,6 +76,8 @@ def ours_utilization(options, rate_mbit, codec):
         window = figures.window_of(cell, options.budget_s)
         row, _ = run.measure(options.build, pathlib.Path(folder), cell, window, "auto")
     checked(row)
+    if row["dropped"]:
+        raise Unavailable("sites were dropped: " + "; ".join(row["dropped"]))
     return row["utilization_mean"], {"least": row["utilization_least"], **{key: row[key] for key in (
         "fragment_rounds", "emulator_cores", "emulator_late_ms", "up_bytes_per_round", "down_bytes_per_round")}}
 
