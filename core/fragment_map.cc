@@ -87,26 +87,87 @@ absl::StatusOr<FragmentMap> BuildFromPrefixes(const Manifest& manifest,
   return FragmentMap(manifest, tensors);
 }
 
+// Each fragment in `parts` runs of units: one ends with the unit that brings it to its share of the values.
+absl::StatusOr<FragmentMap> Divide(const FragmentMap& map, int parts) {
+  std::vector<std::vector<TensorPart>> divided;
+  for (const Fragment& fragment : map.fragments()) {
+    if (fragment.units < parts) {
+      return absl::InvalidArgumentError(absl::StrCat("sync.parts: expected at most ", fragment.units,
+                                                     ", the units of 4096 values that fragment ", fragment.id,
+                                                     " has, got ", parts));
+    }
+    int64_t taken = 0, units_left = fragment.units;
+    int part = 0;
+    divided.emplace_back();
+    for (const TensorPlace& place : fragment.tensors) {
+      int64_t begin = 0;  // unit of the tensor that the open run begins with
+      for (int64_t unit = 0; unit < place.units(); ++unit) {
+        taken += std::min(kUnitValues, place.values - unit * kUnitValues);
+        --units_left;
+        const bool has_share = taken * parts >= fragment.parameters * (part + 1);
+        const bool ends = part + 1 < parts && (has_share || units_left == parts - part - 1);
+        const bool last_of_tensor = unit + 1 == place.units();
+        if (!ends && !last_of_tensor) continue;
+        divided.back().push_back({place.tensor, begin, last_of_tensor ? 0 : unit + 1 - begin});
+        begin = unit + 1;
+        if (!ends) continue;
+        divided.emplace_back();
+        ++part;
+      }
+    }
+  }
+  return FragmentMap::FromParts(map.manifest(), divided);
+}
+
 }  // namespace
 
-FragmentMap::FragmentMap(Manifest manifest, const std::vector<std::vector<int>>& tensors_of_fragment)
-    : manifest_(std::move(manifest)) {
+FragmentMap::FragmentMap(Manifest manifest, const std::vector<std::vector<int>>& tensors_of_fragment) {
+  std::vector<std::vector<TensorPart>> parts;
   for (const std::vector<int>& tensors : tensors_of_fragment) {
+    auto& list = parts.emplace_back();
+    for (int tensor : tensors) list.push_back({tensor});
+  }
+  *this = FromParts(std::move(manifest), parts);
+}
+
+FragmentMap FragmentMap::FromParts(Manifest manifest, const std::vector<std::vector<TensorPart>>& parts_of_fragment) {
+  FragmentMap map;
+  map.manifest_ = std::move(manifest);
+  for (const std::vector<TensorPart>& parts : parts_of_fragment) {
     Fragment fragment;
-    fragment.id = static_cast<FragmentId>(fragments_.size());
-    for (int tensor : tensors) {
-      const int64_t values = manifest_[tensor].NumValues();
-      fragment.tensors.push_back({tensor, fragment.units, values, manifest_[tensor].kind});
+    fragment.id = static_cast<FragmentId>(map.fragments_.size());
+    for (const TensorPart& part : parts) {
+      const TensorSpec& tensor = map.manifest_[part.tensor];
+      const int64_t begin = part.begin_unit * kUnitValues, left = tensor.NumValues() - begin;
+      const int64_t values = part.num_units == 0 ? left : std::min(left, part.num_units * kUnitValues);
+      fragment.tensors.push_back({part.tensor, fragment.units, values, tensor.kind, part.begin_unit});
       fragment.units += UnitsFor(values);
       fragment.parameters += values;
     }
-    fragments_.push_back(std::move(fragment));
+    map.fragments_.push_back(std::move(fragment));
   }
+  return map;
+}
+
+std::vector<std::vector<TensorPart>> FragmentMap::parts() const {
+  std::vector<std::vector<TensorPart>> parts;
+  for (const Fragment& fragment : fragments_) {
+    auto& list = parts.emplace_back();
+    for (const TensorPlace& place : fragment.tensors) {
+      const int64_t begin = place.begin_unit * kUnitValues;
+      const bool to_end = begin + place.values == manifest_[place.tensor].NumValues();
+      list.push_back({place.tensor, place.begin_unit, to_end ? 0 : place.units()});
+    }
+  }
+  return parts;
 }
 
 absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, const SyncConfig& sync) {
-  if (!sync.fragments.empty()) return BuildFromPrefixes(manifest, sync.fragments);
-  return BuildFragmentMap(manifest, sync.num_fragments, sync.fragment_assignment);
+  ASSIGN_OR_RETURN(const FragmentMap map, sync.fragments.empty()
+                                              ? BuildFragmentMap(manifest, sync.num_fragments, sync.fragment_assignment)
+                                              : BuildFromPrefixes(manifest, sync.fragments));
+  if (sync.parts == 1) return map;
+  return Divide(map, sync.parts);
 }
 
 absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, int num_fragments,

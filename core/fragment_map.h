@@ -20,12 +20,23 @@ namespace causeway::core {
 struct SyncConfig;  // core/sync_config.h
 enum class FragmentAssignment;
 
-// One tensor in its fragment. [first_unit, first_unit + units) are its units.
+// Units of a tensor, as a fragment has them: all of it, or a run that another part begins behind.
+struct TensorPart {
+  int tensor = 0;          // index in the manifest
+  int64_t begin_unit = 0;  // of the tensor
+  int64_t num_units = 0;   // 0: to its end
+
+  bool whole() const { return begin_unit == 0 && num_units == 0; }
+  friend bool operator==(const TensorPart&, const TensorPart&) = default;
+};
+
+// One tensor, or a part of it, in its fragment. [first_unit, first_unit + units) are its units there.
 struct TensorPlace {
   int tensor = 0;  // index in the manifest
   int64_t first_unit = 0;
   int64_t values = 0;  // without padding
   TensorKind kind = TensorKind::kMatrix;
+  int64_t begin_unit = 0;  // of the tensor, that the place begins with
 
   int64_t units() const { return UnitsFor(values); }
   friend bool operator==(const TensorPlace&, const TensorPlace&) = default;
@@ -47,6 +58,9 @@ class FragmentMap {
 
   // The tensor lists of all fragments, each in manifest order, decide everything else.
   FragmentMap(Manifest manifest, const std::vector<std::vector<int>>& tensors_of_fragment);
+  static FragmentMap FromParts(Manifest manifest, const std::vector<std::vector<TensorPart>>& parts_of_fragment);
+
+  std::vector<std::vector<TensorPart>> parts() const;  // that make the same map
 
   const Manifest& manifest() const { return manifest_; }
   const std::vector<Fragment>& fragments() const { return fragments_; }
@@ -66,8 +80,9 @@ class FragmentMap {
 //   balanced    largest tensor first into the lightest fragment
 // With strided and sequential, tensors of no layer (embeddings, head, final norm) form the last fragment and the layers
 // share the others, unless P = 1 or there is no such tensor. Where sync.fragments lists prefixes of names, a tensor is
-// in the fragment with the longest prefix of its name. INVALID_ARGUMENT if a fragment would be empty, or names the
-// tensor that no prefix matches.
+// in the fragment with the longest prefix of its name. Where sync.parts is n > 1, each of these P fragments is divided
+// into n that have as many values, to within a unit: fragment p becomes p n to p n + n - 1, and a tensor may be cut
+// between two units. INVALID_ARGUMENT if a fragment would be empty, or names the tensor that no prefix matches.
 absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, const SyncConfig& sync);
 absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, int num_fragments,
                                              FragmentAssignment assignment);

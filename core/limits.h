@@ -33,6 +33,8 @@ inline constexpr int kRetainedUpdates = 1000;
 
 // Where the journal begins a new segment file. Space is given back in whole segments, so that one of each kind may hold
 // nothing but pruned payload; and the update log's default of 4 GiB is 16 files.
+// A relaxed journal is on the disk so long after it was written, and what that takes; below 200 ms in all.
+inline constexpr int64_t kRelaxedSyncMs = 100;
 inline constexpr int64_t kSegmentBytes = int64_t{256} << 20;
 
 // Segments whose descriptors stay open for reading: the full update log at the defaults, and replayed contributions.

@@ -109,6 +109,20 @@ struct CheckpointConfig {
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };
 
+// Strict: on the disk before a contribution is admitted or an effect leaves. Relaxed: written before, on the disk
+// within kRelaxedSyncMs: enough for `kill -9`, but a power loss may take that much back.
+enum class JournalMode { kStrict, kRelaxed };
+
+struct DurabilityConfig {
+  JournalMode journal = JournalMode::kStrict;
+
+  friend bool operator==(const DurabilityConfig&, const DurabilityConfig&) = default;
+};
+
+// Where the run's shards are. Hub: wherever they were started, with whole fragments. Sites: one in each site's
+// datacenter, with a part of each fragment (sync.parts is the number of shards then).
+enum class Placement { kHub, kSites };
+
 struct RunConfig {
   RunId run_id;
   uint64_t seed = 1;
@@ -126,6 +140,8 @@ struct RunConfig {
   EvalConfig eval;
   CheckpointConfig checkpoint;
   OffloadConfig offload;
+  DurabilityConfig durability;
+  Placement placement = Placement::kHub;
 
   // Rows of a step of `site`, which has `ranks` ranks.
   int64_t BatchRows(const SiteId& site, int64_t ranks) const {

@@ -11,9 +11,9 @@ namespace causeway::core {
 FragmentSchedule::FragmentSchedule(int64_t sync_every, int num_fragments, int64_t delay, std::vector<Step> offsets,
                                    FirstSend first_send)
     : sync_every_(sync_every), delay_(delay), offsets_(std::move(offsets)), first_send_(first_send) {
-  CHECK(num_fragments >= 1 && num_fragments <= sync_every);
-  CHECK(delay >= 0 && delay < sync_every);
+  CHECK(num_fragments >= 1 && delay >= 0 && delay < sync_every);
   if (offsets_.empty()) {
+    CHECK(num_fragments <= sync_every);
     for (FragmentId p = 0; p < num_fragments; ++p) {
       offsets_.push_back((p + 1) * sync_every / num_fragments % sync_every);
     }

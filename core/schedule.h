@@ -19,8 +19,8 @@ enum class FirstSend { kFull, kOffset };
 
 class FragmentSchedule {
  public:
-  // Needs 1 ≤ num_fragments ≤ sync_every, 0 ≤ delay < sync_every, and 0 ≤ t_p < sync_every for each fragment; anything
-  // else is the caller's bug. Without offsets, t_p = floor((p+1) H / P) mod H.
+  // Needs 1 ≤ num_fragments, 0 ≤ delay < sync_every, and 0 ≤ t_p < sync_every for each fragment; anything else is the
+  // caller's bug. Without offsets, t_p = floor((p+1) H / P) mod H, and num_fragments is at most sync_every.
   FragmentSchedule(int64_t sync_every, int num_fragments, int64_t delay, std::vector<Step> offsets = {},
                    FirstSend first_send = FirstSend::kFull);
 

@@ -22,6 +22,7 @@ struct SyncConfig {
   SyncMode mode = SyncMode::kSynchronous;
   int64_t sync_every = 20;  // H
   int num_fragments = 4;    // P
+  int parts = 1;            // of each of them: fragments of one offset, for as many shards
   FragmentAssignment fragment_assignment = FragmentAssignment::kStrided;
   int64_t fragment_sync_delay = 1;     // τ; kAutoDelay: each site chooses its own, at each send
   float fragment_update_alpha = 0.5f;  // α
@@ -31,9 +32,14 @@ struct SyncConfig {
   std::vector<std::vector<std::string>> fragments;
 
   bool auto_delay() const { return fragment_sync_delay == kAutoDelay; }
+  int map_fragments() const { return num_fragments * parts; }  // of the fragment map
   FragmentSchedule Schedule() const {
-    return FragmentSchedule(sync_every, num_fragments, auto_delay() ? 0 : fragment_sync_delay, fragment_offsets,
-                            first_send);
+    const int64_t delay = auto_delay() ? 0 : fragment_sync_delay;
+    const FragmentSchedule whole(sync_every, num_fragments, delay, fragment_offsets, first_send);
+    if (parts == 1) return whole;
+    std::vector<Step> offsets;
+    for (FragmentId f = 0; f < map_fragments(); ++f) offsets.push_back(whole.Offset(f / parts));
+    return FragmentSchedule(sync_every, map_fragments(), delay, std::move(offsets), first_send);
   }
   friend bool operator==(const SyncConfig&, const SyncConfig&) = default;
 };

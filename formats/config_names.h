@@ -40,6 +40,10 @@ inline constexpr Names<core::WeightRule> kWeightRules = {
     {"tokens_squared_per_step", core::WeightRule::kTokensSquaredPerStep}};
 inline constexpr Names<core::MergeRule> kMergeRules = {{"average", core::MergeRule::kAverage},
                                                        {"radial_directional", core::MergeRule::kRadialDirectional}};
+inline constexpr Names<core::JournalMode> kJournalModes = {{"strict", core::JournalMode::kStrict},
+                                                           {"relaxed", core::JournalMode::kRelaxed}};
+inline constexpr Names<core::Placement> kPlacements = {{"hub", core::Placement::kHub},
+                                                       {"sites", core::Placement::kSites}};
 inline constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::TensorKind::kMatrix},
                                                          {"embedding", core::TensorKind::kEmbedding},
                                                          {"norm", core::TensorKind::kNorm},

@@ -15,19 +15,33 @@
 namespace causeway::formats {
 namespace {
 
-// The tensors of all fragments, unpadded, as views.
-std::vector<std::span<const float>> TensorsOf(const core::FragmentMap& map,
-                                              std::span<const std::span<const float>> fragments) {
-  std::vector<std::span<const float>> tensors(map.manifest().size());
-  for (const core::Fragment& fragment : map.fragments()) {
-    const std::span<const float> values = fragments[fragment.id];
-    CHECK(static_cast<int64_t>(values.size()) == fragment.padded_values());
-    for (const core::TensorPlace& place : fragment.tensors) {
-      tensors[place.tensor] = values.subspan(place.first_unit * core::kUnitValues, place.values);
+// The tensors of all fragments, unpadded: views, and copies of those that fragments share.
+struct Tensors {
+  std::vector<std::span<const float>> views;
+  std::vector<std::vector<float>> copies;
+
+  Tensors(const core::FragmentMap& map, std::span<const std::span<const float>> fragments)
+      : views(map.manifest().size()), copies(map.manifest().size()) {
+    for (const core::Fragment& fragment : map.fragments()) {
+      const std::span<const float> padded = fragments[fragment.id];
+      CHECK(static_cast<int64_t>(padded.size()) == fragment.padded_values());
+      for (const core::TensorPlace& place : fragment.tensors) {
+        Add(place, map.manifest()[place.tensor].NumValues(),
+            padded.subspan(place.first_unit * core::kUnitValues, place.values));
+      }
     }
   }
-  return tensors;
-}
+
+  void Add(const core::TensorPlace& place, int64_t all, std::span<const float> values) {
+    if (std::ssize(values) == all) {
+      views[place.tensor] = values;
+      return;
+    }
+    copies[place.tensor].resize(all);
+    std::ranges::copy(values, copies[place.tensor].begin() + place.begin_unit * core::kUnitValues);
+    views[place.tensor] = copies[place.tensor];
+  }
+};
 
 absl::Status WriteTensors(const std::string& path, const core::Manifest& manifest,
                           std::span<const std::span<const float>> tensors, std::map<std::string, std::string> metadata,
@@ -46,7 +60,8 @@ absl::Status WriteTensors(const std::string& path, const core::Manifest& manifes
 absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::FragmentMap& map,
                          std::span<const std::span<const float>> fragments, std::span<const core::Version> versions) {
   CHECK(static_cast<int>(fragments.size()) == map.num_fragments() && versions.size() == fragments.size());
-  return WriteExport(dir, form, map.manifest(), TensorsOf(map, fragments), versions);
+  const Tensors tensors(map, fragments);
+  return WriteExport(dir, form, map.manifest(), tensors.views, versions);
 }
 
 absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::Manifest& manifest,

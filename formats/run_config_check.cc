@@ -333,6 +333,10 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   config.eval = ReadEval(message.eval(), check);
   config.checkpoint = ReadCheckpoint(message.checkpoint(), check);
   config.offload = ReadOffload(message.offload(), check);
+  config.durability.journal = check.OneOf("durability.journal", message.durability().journal(), kJournalModes);
+  config.placement = check.OneOf("placement", message.placement(), kPlacements);
+  check.Expect(config.sync.parts == 1 || config.membership.merge == core::MergeRule::kAverage, "membership.merge",
+               "average with sync.parts, since radial_directional needs all of a tensor", "radial_directional");
   RETURN_IF_ERROR(check.status());
   CheckInnerFits(config, check);
   CheckFragmentsFit(config, check);

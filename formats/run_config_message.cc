@@ -84,6 +84,7 @@ v1::Sync SyncToMessage(const core::SyncConfig& sync) {
   message.set_mode(NameOf(sync.mode, kSyncModes));
   message.set_sync_every(sync.sync_every);
   message.set_num_fragments(sync.num_fragments);
+  message.set_parts(sync.parts);
   if (sync.fragments.empty()) message.set_fragment_assignment(NameOf(sync.fragment_assignment, kAssignments));
   message.set_fragment_sync_delay(sync.fragment_sync_delay);
   message.set_fragment_update_alpha(sync.fragment_update_alpha);
@@ -152,6 +153,8 @@ v1::RunConfig RunConfigToMessage(const core::RunConfig& config) {
   message.mutable_offload()->set_k(core::InterleaveName(config.offload.k));
   message.mutable_offload()->set_subgroup(config.offload.subgroup);
   message.mutable_offload()->set_resident_share(core::ShareName(config.offload.resident_share));
+  message.mutable_durability()->set_journal(NameOf(config.durability.journal, kJournalModes));
+  message.set_placement(NameOf(config.placement, kPlacements));
   return message;
 }
 

@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/fragment_map.h"
 #include "core/limits.h"
+#include "core/model_manifest.h"
 #include "formats/config_names.h"
 #include "formats/model_completion.h"
 #include "formats/posix_file.h"
@@ -114,6 +116,7 @@ Json FixedPart(const core::RunConfig& config) {
   Json fixed = ConfigJson(config);
   fixed.erase("outer");  // every update says with which
   fixed.erase("checkpoint");
+  fixed.erase("durability");
   fixed.erase("values");
   for (const char* key : {"min_sites", "min_quorum", "grace_ms", "max_staleness", "weights", "max_tokens_per_step"}) {
     fixed["membership"].erase(key);  // the coordinator's alone
@@ -145,6 +148,20 @@ absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::s
   return RunConfigFromMessage(message, origin);
 }
 
+absl::Status PlaceShards(int shards, core::RunConfig* config) {
+  if (config->placement == core::Placement::kHub) return absl::OkStatus();
+  if (shards < 2 || (config->sync.parts != 1 && config->sync.parts != shards)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("placement: sites: expected --shard=i/n with one shard for each site, at least 2",
+                     config->sync.parts == 1 ? "" : absl::StrCat(" and as many as sync.parts, ", config->sync.parts),
+                     "; got ", shards));
+  }
+  config->sync.parts = shards;
+  return config->model_kind == core::ModelKind::kExternal
+             ? absl::OkStatus()
+             : core::BuildFragmentMap(core::ModelManifest(*config), config->sync).status();
+}
+
 std::string SerializeRunConfig(const core::RunConfig& config) { return RunConfigToMessage(config).SerializeAsString(); }
 
 absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes) {
@@ -167,7 +184,10 @@ std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunC
 std::string ShardConfigDifference(const core::RunConfig& lead, const core::RunConfig& own) {
   Json expected = ConfigJson(lead);
   Json got = ConfigJson(own);
-  for (Json* json : {&expected, &got}) json->erase("checkpoint");
+  for (Json* json : {&expected, &got}) {
+    json->erase("checkpoint");
+    json->erase("durability");
+  }
   return FirstDifference("", expected, got);
 }
 

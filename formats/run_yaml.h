@@ -27,6 +27,10 @@ absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::s
 absl::StatusOr<std::string> ReadRunYamlText(const std::string& path);
 absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path);  // of a new run
 
+// With `placement: sites`: sync.parts becomes the number of shards. INVALID_ARGUMENT: the run has one shard, or another
+// sync.parts. Other configs stay as they are.
+absl::Status PlaceShards(int shards, core::RunConfig* config);
+
 // Bytes of a causeway.v1.RunConfig with every key written, so that a site of another version has no say in defaults.
 std::string SerializeRunConfig(const core::RunConfig& config);
 absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes);
@@ -35,12 +39,12 @@ absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes);
 std::string RunConfigJson(const core::RunConfig& config);
 
 // What a run cannot change between two starts of its coordinator: everything that sites have fetched and go by, which
-// is all but outer, checkpoint, and of membership all but lease_ms and merge. Empty, or the first key that differs:
-// "model.hidden_size: expected 128, got 256".
+// is all but outer, checkpoint, durability, and of membership all but lease_ms and merge. Empty, or the first key that
+// differs: "model.hidden_size: expected 128, got 256".
 std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now);
 
-// Between the coordinators of a run's shards, which merge by the same config: all but checkpoint, which is of each
-// one's disk. As above, with shard 0's as what is expected.
+// Between the coordinators of a run's shards, which merge by the same config: all but checkpoint and durability, which
+// are of each one's disk. As above, with shard 0's as what is expected.
 std::string ShardConfigDifference(const core::RunConfig& lead, const core::RunConfig& own);
 
 }  // namespace causeway::formats

@@ -69,6 +69,8 @@ core::SyncConfig ReadSync(const v1::Sync& sync, const v1::Sync& given, FieldChec
   check.Integer("sync.num_fragments", sync.num_fragments(), 1, core::kMaxFragments);
   result.num_fragments = static_cast<int>(
       check.Integer("sync.num_fragments", sync.num_fragments(), 1, result.sync_every, "at most sync_every"));
+  result.parts = static_cast<int>(check.Integer(
+      "sync.parts", sync.parts(), 1, core::kMaxFragments / std::max(1, result.num_fragments), "1024 fragments in all"));
   result.fragment_assignment = check.OneOf("sync.fragment_assignment", sync.fragment_assignment(), kAssignments);
   if (sync.fragment_sync_delay() == core::kAutoDelay) {
     // Quorum mode applies an update at the first step boundary after it is there: there is nothing to choose.
@@ -104,6 +106,8 @@ void CheckFragmentsFit(const core::RunConfig& config, FieldCheck& check) {
     reason = "num_hidden_layers, and one for embeddings and head";
   }
   check.Integer("sync.num_fragments", config.sync.num_fragments, 1, most, reason);
+  if (config.sync.parts == 1 || !check.status().ok()) return;
+  check.Ok("sync.parts", core::BuildFragmentMap(core::ModelManifest(config), config.sync).status());
 }
 
 }  // namespace causeway::formats

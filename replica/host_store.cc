@@ -10,7 +10,8 @@ namespace causeway::replica {
 
 UnitRanges RangesOf(const core::Fragment& fragment) {
   UnitRanges ranges;
-  for (const core::TensorPlace& place : fragment.tensors) ranges.push_back({place.tensor, 0, place.units()});
+  for (const core::TensorPlace& place : fragment.tensors)
+    ranges.push_back({place.tensor, place.begin_unit, place.units()});
   return ranges;
 }
 

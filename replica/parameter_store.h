@@ -33,7 +33,7 @@ struct UnitRange {
 };
 using UnitRanges = std::vector<UnitRange>;
 
-// All of a fragment's tensors, in its order: their arrays are the fragment's padded arrays.
+// The parts of tensors that a fragment has, in its order: their arrays are the fragment's padded arrays.
 UnitRanges RangesOf(const core::Fragment& fragment);
 
 // How θ moves. Arrays are of the ranges' padded size.

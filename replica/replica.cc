@@ -148,7 +148,8 @@ absl::Status Replica::CheckFinite(std::span<const float> padded, const char* wha
     const std::span<const float> values = PartOf(padded, place);
     const auto bad = std::ranges::find_if(values, [](float x) { return !(std::fabs(x) < core::kMaxMagnitude); });
     if (bad == values.end()) continue;
-    const core::ValuePlace where{map_.manifest()[place.tensor].name, bad - values.begin()};
+    const core::ValuePlace where{map_.manifest()[place.tensor].name,
+                                 place.begin_unit * core::kUnitValues + (bad - values.begin())};
     return core::WithPlace(
         absl::InvalidArgumentError(absl::StrCat(what, " of ", where.tensor, " is ", *bad, " at index ", where.index,
                                                 "; expected a finite value below 2^100")),

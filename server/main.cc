@@ -81,9 +81,10 @@ constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers 
 constexpr int kReflectionThreads = 8;  // each open stream of reflection has one; whoever may connect may ask
 
 // What run.yaml means for the stored run, if it describes that run.
-absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, const std::string& stored) {
+absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, int shards, const std::string& stored) {
   ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(stored));
   ASSIGN_OR_RETURN(core::RunConfig now, formats::ParseRunYaml(run_yaml, absl::GetFlag(FLAGS_config), &before));
+  RETURN_IF_ERROR(formats::PlaceShards(shards, &now));
   const std::string difference = formats::FixedConfigDifference(before, now);
   if (difference.empty()) return now;
   return absl::FailedPreconditionError(
@@ -187,8 +188,9 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& 
        .min_free_bytes = config.checkpoint.min_free_bytes,
        .new_lineage = absl::GetFlag(FLAGS_new_lineage),
        .shard = shard,
+       .relaxed = config.durability.journal == core::JournalMode::kRelaxed,
        .accept = [&](const std::string& stored) -> absl::StatusOr<std::string> {
-         ASSIGN_OR_RETURN(config, ConfigOfStoredRun(run_yaml, stored));
+         ASSIGN_OR_RETURN(config, ConfigOfStoredRun(run_yaml, shard.count, stored));
          return formats::SerializeRunConfig(config);
        },
        .failed = nullptr,
@@ -271,7 +273,7 @@ absl::Status RebuildFromSites(const core::RunConfig& config, Listening& addresse
   server::Rebuild rebuild({.config = config, .shard = addresses.shard, .accept = absl::GetFlag(FLAGS_accept)});
   const auto service = server::NewRebuildService(&rebuild, &gate);
   ASSIGN_OR_RETURN(const std::unique_ptr<grpc::Server> server,
-                   StartGrpcServer(*service, config.sync.num_fragments, addresses));
+                   StartGrpcServer(*service, config.sync.map_fragments(), addresses));
   const absl::Cleanup stop_server = [&] { StopServer(*server); };
   spdlog::info("run {}: rebuilds the state of {} from what its sites hold; they reach it at {}", config.run_id,
                addresses.shard.Text(), addresses.grpc.Text());
@@ -330,8 +332,8 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
       {.authorizer = {.mutual_tls = addresses.tls.given(),
                       .site_tokens = absl::GetFlag(FLAGS_site_tokens),
                       .tls_revoked = absl::GetFlag(FLAGS_tls_revoked)},
-       .limits = {.control_message_bytes = core::MaxControlBytes(static_cast<int>(config.sync.num_fragments)),
-                  .bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.num_fragments))}});
+       .limits = {.control_message_bytes = core::MaxControlBytes(static_cast<int>(config.sync.map_fragments())),
+                  .bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.map_fragments()))}});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
   // Before the state is restored, which may take minutes: probes are answered meanwhile.
   server::StatusBoard board = MakeBoard(config);
@@ -348,7 +350,7 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
 
   const auto service = server::NewGrpcService(
       coordinator->get(), [&board] { return *board.Status(); }, gate->get());
-  const auto grpc_server = StartGrpcServer(*service, config.sync.num_fragments, addresses);
+  const auto grpc_server = StartGrpcServer(*service, config.sync.map_fragments(), addresses);
   if (!grpc_server.ok()) return ctl::Fail(ctl::kBadInput, grpc_server.status());
   const absl::Cleanup stop_server_at_end = [&] { StopServer(**grpc_server); };
   const absl::Status told = TellAddresses(config, addresses, **journal);
@@ -384,10 +386,13 @@ int main(int argc, char** argv) {
   }
   const auto run_yaml = formats::ReadRunYamlText(absl::GetFlag(FLAGS_config));
   if (!run_yaml.ok()) return ctl::Fail(ctl::kBadInput, run_yaml.status());
-  const auto config = formats::ParseRunYaml(*run_yaml, absl::GetFlag(FLAGS_config));
+  auto config = formats::ParseRunYaml(*run_yaml, absl::GetFlag(FLAGS_config));
   if (!config.ok()) return ctl::Fail(ctl::kBadInput, config.status());
   auto listening = ReadListening();
   if (!listening.ok()) return ctl::Fail(ctl::kBadInput, listening.status());
+  if (const absl::Status placed = formats::PlaceShards(listening->shard.count, &*config); !placed.ok()) {
+    return ctl::Fail(ctl::kBadInput, placed);
+  }
   RaiseDescriptorLimit();
   return Run(*run_yaml, *config, *std::move(listening));
 }

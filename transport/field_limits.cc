@@ -195,6 +195,17 @@ constexpr FieldLimit kLimits[] = {
     Text("ShardReport.stranded", kName),
     Integer("ShardReport.stranded_stay", 0, kCount),
     Anything("ShardReport.generation"),
+    Many(kFragments, Anything("ShardReport.fragments")),
+    Many(core::kMaxSites, Anything("ShardReport.traffic")),
+    Integer("ShardFragment.fragment", 0, kFragments - 1),
+    Integer("ShardFragment.version", 0, kCount),
+    Anything("ShardFragment.digest"),
+    Text("ShardFragment.state", kName),
+    Text("ShardFragment.reason", kWords),
+    Many(core::kMaxSites, Text("ShardFragment.contributors", kName)),
+    Text("ShardTraffic.site", kName),
+    Integer("ShardTraffic.up_bytes", 0, kAnyCount),
+    Integer("ShardTraffic.down_bytes", 0, kAnyCount),
 };
 
 }  // namespace

@@ -24,9 +24,18 @@ void ToProto(const core::Manifest& manifest, v1::Manifest* message) {
 }
 
 void ToProto(const core::FragmentMap& map, google::protobuf::RepeatedPtrField<v1::FragmentTensors>* message) {
-  for (const core::Fragment& fragment : map.fragments()) {
+  for (const std::vector<core::TensorPart>& fragment : map.parts()) {
     v1::FragmentTensors* tensors = message->Add();
-    for (const core::TensorPlace& place : fragment.tensors) tensors->add_tensors(place.tensor);
+    bool divided = false;
+    for (const core::TensorPart& part : fragment) {
+      tensors->add_tensors(part.tensor);
+      divided |= !part.whole();
+    }
+    if (!divided) continue;
+    for (const core::TensorPart& part : fragment) {
+      tensors->add_begin_units(part.begin_unit);
+      tensors->add_num_units(part.num_units);
+    }
   }
 }
 
@@ -186,38 +195,76 @@ absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message) {
   return manifest;
 }
 
+namespace {
+
+// The parts of a fragment, each of a tensor that is trained, in ascending order.
+absl::StatusOr<std::vector<core::TensorPart>> PartsOf(const v1::FragmentTensors& fragment,
+                                                      const core::Manifest& manifest) {
+  const int count = fragment.tensors_size();
+  const bool divided = fragment.begin_units_size() > 0;
+  if (count == 0) return absl::InvalidArgumentError("fragment map: a fragment has no tensor");
+  if (divided && (fragment.begin_units_size() != count || fragment.num_units_size() != count)) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment map: expected units of ", count, " tensors, got ",
+                                                   fragment.begin_units_size(), " and ", fragment.num_units_size()));
+  }
+  std::vector<core::TensorPart> parts;
+  for (int i = 0; i < count; ++i) {
+    const int tensor = fragment.tensors(i);
+    if (tensor < 0 || static_cast<size_t>(tensor) >= manifest.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fragment map: tensor ", tensor, " of ", manifest.size(), " is not there or placed twice"));
+    }
+    if (!manifest[tensor].synced()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fragment map: expected tensors that are trained, got ", core::Describe(manifest[tensor])));
+    }
+    if (i > 0 && tensor < fragment.tensors(i - 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fragment map: expected ascending tensors, got ", tensor, " after ", fragment.tensors(i - 1)));
+    }
+    const core::TensorPart part{tensor, divided ? fragment.begin_units(i) : 0, divided ? fragment.num_units(i) : 0};
+    const int64_t units = core::UnitsFor(manifest[tensor].NumValues());
+    if (part.begin_unit < 0 || part.num_units < 0 || part.begin_unit >= units ||
+        part.num_units > units - part.begin_unit) {
+      return absl::InvalidArgumentError(absl::StrCat("fragment map: expected units of ",
+                                                     core::Describe(manifest[tensor]), ", which has ", units, ", got ",
+                                                     part.num_units, " from ", part.begin_unit));
+    }
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+}  // namespace
+
 absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest_message,
                                             const google::protobuf::RepeatedPtrField<v1::FragmentTensors>& fragments) {
   ASSIGN_OR_RETURN(core::Manifest manifest, FromProto(manifest_message));
-  std::vector<bool> placed(manifest.size(), false);
-  std::vector<std::vector<int>> tensors_of_fragment;
-  size_t count = 0;
+  // Parts of a tensor come in their order, the fragments after one another, so that each begins where the last one
+  // has ended.
+  std::vector<int64_t> placed(manifest.size(), 0);  // units
+  std::vector<std::vector<core::TensorPart>> parts_of_fragment;
   for (const v1::FragmentTensors& fragment : fragments) {
-    std::vector<int>& tensors = tensors_of_fragment.emplace_back();
-    if (fragment.tensors().empty()) return absl::InvalidArgumentError("fragment map: a fragment has no tensor");
-    for (int tensor : fragment.tensors()) {
-      if (tensor < 0 || static_cast<size_t>(tensor) >= manifest.size() || placed[tensor]) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("fragment map: tensor ", tensor, " of ", manifest.size(), " is not there or placed twice"));
+    ASSIGN_OR_RETURN(std::vector<core::TensorPart> parts, PartsOf(fragment, manifest));
+    for (const core::TensorPart& part : parts) {
+      if (part.begin_unit != placed[part.tensor]) {
+        return absl::InvalidArgumentError(absl::StrCat("fragment map: tensor ", part.tensor, " of ", manifest.size(),
+                                                       " is not there or placed twice"));
       }
-      if (!manifest[tensor].synced()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("fragment map: expected tensors that are trained, got ", core::Describe(manifest[tensor])));
-      }
-      if (!tensors.empty() && tensor < tensors.back()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("fragment map: expected ascending tensors, got ", tensor, " after ", tensors.back()));
-      }
-      placed[tensor] = true;
-      tensors.push_back(tensor);
-      ++count;
+      const int64_t units = core::UnitsFor(manifest[part.tensor].NumValues());
+      placed[part.tensor] = part.num_units == 0 ? units : part.begin_unit + part.num_units;
     }
+    parts_of_fragment.push_back(std::move(parts));
   }
-  const auto synced = static_cast<size_t>(std::ranges::count_if(manifest, &core::TensorSpec::synced));
-  if (count != synced) {
-    return absl::InvalidArgumentError(absl::StrCat("fragment map: places ", count, " of ", synced, " tensors"));
+  size_t synced = 0, whole = 0;
+  for (size_t i = 0; i < manifest.size(); ++i) {
+    synced += manifest[i].synced() ? 1 : 0;
+    whole += manifest[i].synced() && placed[i] == core::UnitsFor(manifest[i].NumValues()) ? 1 : 0;
   }
-  return core::FragmentMap(std::move(manifest), tensors_of_fragment);
+  if (whole != synced) {
+    return absl::InvalidArgumentError(absl::StrCat("fragment map: places ", whole, " of ", synced, " tensors"));
+  }
+  return core::FragmentMap::FromParts(std::move(manifest), parts_of_fragment);
 }
 
 absl::StatusOr<core::SiteData> DataFromProto(const v1::Join& message) {

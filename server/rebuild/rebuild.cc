@@ -25,7 +25,7 @@ using core::SiteId;
 
 Rebuild::Rebuild(RebuildOptions options)
     : options_(std::move(options)),
-      rules_(static_cast<int>(options_.config.sync.num_fragments), options_.shard, options_.accept) {}
+      rules_(static_cast<int>(options_.config.sync.map_fragments()), options_.shard, options_.accept) {}
 
 // ---- The streams ----
 
@@ -44,9 +44,9 @@ absl::Status Rebuild::Check(const v1::Holdings& holdings, Holdings& shown) const
   shown.lineage = context.lineage();
   shown.model = holdings.manifest().SerializeAsString();
   for (const v1::HeldFragment& held : holdings.fragments()) {
-    if (held.fragment() < 0 || held.fragment() >= options_.config.sync.num_fragments || held.version() < 0) {
+    if (held.fragment() < 0 || held.fragment() >= options_.config.sync.map_fragments() || held.version() < 0) {
       return absl::InvalidArgumentError(absl::StrCat("expected versions of fragments 0 to ",
-                                                     options_.config.sync.num_fragments - 1, ", got version ",
+                                                     options_.config.sync.map_fragments() - 1, ", got version ",
                                                      held.version(), " of fragment ", held.fragment()));
     }
     shown.fragments[held.fragment()] = {held.version(), held.anchor_digest(), held.momentum_digest()};
@@ -265,7 +265,7 @@ core::RoundState Rebuild::RoundsOfTheSites() const {
               .state = core::SiteState::kGone,
               .reason = "the state was rebuilt from the sites'",
               .stay = options_.clock->UnixMs()};  // above any that the site has had
-    record.last_merged.assign(options_.config.sync.num_fragments, -1);
+    record.last_merged.assign(options_.config.sync.map_fragments(), -1);
     for (const auto& [p, chosen] : choice_->fragments) record.last_merged[p] = chosen.held.version - 1;
   }
   return rounds;

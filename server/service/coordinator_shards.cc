@@ -149,7 +149,7 @@ absl::Status Coordinator::FollowModel(const v1::MembershipUpdate& update) {
   std::optional<core::FragmentMap> map;
   if (update.has_manifest()) {
     ASSIGN_OR_RETURN(map, transport::FromProto(update.manifest(), update.fragments()));
-    if (const int expected = options_.config.sync.num_fragments; map->num_fragments() != expected) {
+    if (const int expected = options_.config.sync.map_fragments(); map->num_fragments() != expected) {
       return absl::FailedPreconditionError(
           absl::StrCat("shard 0's model: expected ", expected, " fragments, got ", map->num_fragments()));
     }

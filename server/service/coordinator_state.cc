@@ -33,8 +33,8 @@ absl::Status Coordinator::Restore(StoredRun stored) {
   }
   const bool seeded = stored.rounds.seeded;
   if (const ModelRecord& model = stored.model; model.generation > 0) {
-    model_ = ModelFact(model.generation, core::FragmentMap(model.run.manifest, model.run.tensors_of_fragment), seeded,
-                       model.seeder);
+    auto map = core::FragmentMap::FromParts(model.run.manifest, model.run.tensors_of_fragment);
+    model_ = ModelFact(model.generation, std::move(map), seeded, model.seeder);
     BeginModel();
   }
   rounds_ = std::make_unique<RoundTable>(RulesOf(config, options_.shard), std::move(stored.rounds), started_ms_,

@@ -28,7 +28,11 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(JournalOptions options) {
 }
 
 Journal::Journal(JournalOptions options, std::unique_ptr<JournalFiles> files)
-    : options_(std::move(options)), files_(std::move(files)), thread_([this] { Run(); }) {
+    : options_(std::move(options)), files_(std::move(files)) {
+  if (options_.relaxed) {
+    files_->late = std::make_unique<LateSync>(&files_->syncs, [this](const absl::Status& status) { Fail(status); });
+  }
+  thread_ = core::Thread([this] { Run(); });
   if (options_.scrub_bytes_per_s <= 0) return;
   scrub_ = std::make_unique<ScrubThread>(ScrubOptions{.state_dir = options_.directory,
                                                       .bytes_per_s = options_.scrub_bytes_per_s,
@@ -119,7 +123,7 @@ void Journal::Run() {
     {
       core::MutexLock lock(mutex_);
       const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !queue_.empty(); };
-      const auto due = files_->log->mark_due();
+      const auto due = files_->due();
       if (due && status_.ok()) {
         lock.WaitFor(changed_, *due - core::SystemClock().Now(), ready);
       } else {
@@ -143,7 +147,9 @@ void Journal::Run() {
     queued_bytes_ -= bytes;
     changed_.NotifyAll();
   }
-  if (status().ok()) files_->log->Mark().IgnoreError();
+  if (!status().ok()) return;
+  if (const absl::Status synced = files_->SyncAll(); !synced.ok()) return Fail(synced);
+  files_->log->Mark().IgnoreError();
 }
 
 void Journal::Fail(const absl::Status& status) {
@@ -190,10 +196,8 @@ absl::Status Journal::Write(std::vector<JournalItem>& batch) {
     RETURN_IF_ERROR(files_->directory->CheckRoom(payload_bytes, options_.min_free_bytes));
   }
   for (JournalItem& item : batch) RETURN_IF_ERROR(files_->AppendPayloads(item));
-  if (payload_bytes > 0) {
-    RETURN_IF_ERROR(files_->SyncPayloads());
-    core::FaultPoint("after_segment_sync");
-  }
+  if (payload_bytes > 0 && files_->late == nullptr) RETURN_IF_ERROR(files_->SyncPayloads());
+  if (payload_bytes > 0) core::FaultPoint("after_segment_sync");
   if (merges) core::FaultPoint("before_digest_record");
   RETURN_IF_ERROR(files_->Commit([&]() -> absl::Status {
     for (const JournalItem& item : batch) RETURN_IF_ERROR(files_->WriteRows(item, options_));

@@ -51,6 +51,8 @@ struct JournalOptions {
   int64_t min_free_bytes = 0;        // the journal ends before its disk has less; 0: it does not look
   bool new_lineage = false;          // the directory was restored from a backup
   core::Shard shard;                 // whose fragments are stored here; another one's directory is refused
+  // Entries count as durable when they are written; they are on the disk core::kRelaxedSyncMs later.
+  bool relaxed = false;
   int64_t segment_bytes = core::kSegmentBytes;
   // Whether the run of the life before is this one: the config that takes the place of run_config, serialized. A status
   // that it gives is Open's, and nothing has changed then.

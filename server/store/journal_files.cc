@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/limits.h"
 #include "formats/atomic_file.h"
 #include "server/store/change_set.h"
 #include "server/store/load.h"
@@ -93,19 +96,41 @@ absl::Status JournalFiles::Commit(const std::function<absl::Status()>& write) {
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(*database));
   RETURN_IF_ERROR(write());
   ASSIGN_OR_RETURN(const std::string changes, recorder.Changes());
-  if (!changes.empty()) RETURN_IF_ERROR(syncs.Time([&] { return log->Append(changes); }));
+  if (!changes.empty() && late == nullptr) {
+    RETURN_IF_ERROR(syncs.Time([&] { return log->Append(changes); }));
+  } else if (!changes.empty()) {
+    RETURN_IF_ERROR(log->Append(changes, /*sync=*/false));
+    if (!sync_due) sync_due = core::SystemClock().Now() + std::chrono::milliseconds(core::kRelaxedSyncMs);
+  }
   return transaction.Commit();
 }
 
-// Between commits: a mark or a new file of the log, when it is time.
+std::optional<core::Clock::TimePoint> JournalFiles::due() const {
+  const auto mark_due = log->mark_due();
+  if (!sync_due || !late->idle()) return mark_due;
+  return mark_due ? std::min(*mark_due, *sync_due) : *sync_due;
+}
+
+// Between commits: a late sync, a mark or a new file of the log, when it is time.
 absl::Status JournalFiles::Mind() {
   if (log->IsLong()) RETURN_IF_ERROR(RenewLog());
-  const auto due = log->mark_due();
-  return due && *due <= core::SystemClock().Now() ? log->Mark() : absl::OkStatus();
+  const core::Clock::TimePoint now = core::SystemClock().Now();
+  if (late != nullptr) {
+    if (const auto synced = late->TakeSynced()) log->Synced(*synced);
+    if (sync_due && *sync_due <= now && late->idle()) {
+      Segments::Files files = segments->TakeUnsynced();
+      files.emplace_back(log->file().path(), log->file().file());
+      late->Begin(std::move(files), log->end());
+      sync_due.reset();
+    }
+  }
+  const auto mark_due = log->mark_due();
+  return mark_due && *mark_due <= now ? log->Mark() : absl::OkStatus();
 }
 
 // In a new file, beside which the others are not needed.
 absl::Status JournalFiles::RenewLog() {
+  RETURN_IF_ERROR(SyncAll());
   ASSIGN_OR_RETURN(const std::string rows, AllRows(database->path(), kTables));
   return log->Continue(rows);
 }
@@ -122,7 +147,7 @@ absl::Status JournalFiles::CheckShard(const JournalOptions& options) const {
 
 absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
   for (ContributionRecord& contribution : item.entry.admitted) {
-    framed = log->end();
+    framed = log->synced();
     ASSIGN_OR_RETURN(Extent extent, segments->Append(PayloadKind::kContribution, contribution.chunks, framed));
     item.contributions.push_back(std::move(extent));
     contribution.chunks.clear();
@@ -141,7 +166,7 @@ absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
     if (stored.ok()) {
       extent = row->update;
     } else if (!merged.update.empty()) {  // one that was rolled back to has none
-      framed = log->end();
+      framed = log->synced();
       ASSIGN_OR_RETURN(extent, segments->Append(PayloadKind::kUpdate, merged.update, framed));
     }
     item.updates.push_back(std::move(extent));
@@ -154,6 +179,16 @@ absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
 absl::Status JournalFiles::SyncPayloads() {
   RETURN_IF_ERROR(syncs.Time([this] { return segments->Sync(); }));
   log->NotedElsewhere(framed);
+  return absl::OkStatus();
+}
+
+absl::Status JournalFiles::SyncAll() {
+  if (late == nullptr) return absl::OkStatus();  // nothing is left
+  late->Finish();
+  sync_due.reset();
+  RETURN_IF_ERROR(segments->Sync());
+  RETURN_IF_ERROR(log->file().Sync());
+  log->Synced(log->end());
   return absl::OkStatus();
 }
 
@@ -189,6 +224,7 @@ absl::Status JournalFiles::Prune(core::FragmentId fragment, const PruneLimits& l
     ASSIGN_OR_RETURN(superfluous, PruneRows(*database, fragment, limits));
     return absl::OkStatus();
   }));
+  RETURN_IF_ERROR(SyncAll());
   RETURN_IF_ERROR(log->Mark());  // the segments that go may be all that has noted how far it goes
   for (const std::string& file : superfluous) {
     if (::unlink(snapshot(file).c_str()) != 0) return formats::FileError("remove", snapshot(file));

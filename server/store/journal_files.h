@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/mutex.h"
 #include "server/store/journal.h"
+#include "server/store/late_sync.h"
 #include "server/store/prune.h"
 #include "server/store/records.h"
 #include "server/store/rows.h"
@@ -49,6 +50,8 @@ struct JournalFiles {
   std::unique_ptr<Segments> segments;
   LogMark framed;  // what the newest payload's frame says of the log
   SyncMeter syncs;
+  std::unique_ptr<LateSync> late;  // of a relaxed journal
+  std::optional<core::Clock::TimePoint> sync_due;
   RulesRows rules;
   EventRows events;
   std::vector<std::string> repaired;
@@ -73,6 +76,8 @@ struct JournalFiles {
   absl::Status CheckShard(const JournalOptions& options) const;
   absl::Status AppendPayloads(JournalItem& item);
   absl::Status SyncPayloads();
+  absl::Status SyncAll();                             // also what is left to `late`
+  std::optional<core::Clock::TimePoint> due() const;  // when Mind has something to do
   absl::Status WriteRows(const JournalItem& item, const JournalOptions& options);
   absl::Status Prune(core::FragmentId fragment, const PruneLimits& limits);
 };

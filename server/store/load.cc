@@ -32,6 +32,22 @@ absl::Status ParseList(const Database& database, const std::string& what, const 
   return absl::OkStatus();
 }
 
+// As rows.cc writes them.
+std::vector<std::vector<core::TensorPart>> PartsFromJson(const json& value) {
+  std::vector<std::vector<core::TensorPart>> parts_of_fragment;
+  for (const json& fragment : value) {
+    auto& parts = parts_of_fragment.emplace_back();
+    for (const json& part : fragment) {
+      if (part.is_array()) {
+        parts.push_back({part.at(0), part.at(1), part.at(2)});
+      } else {
+        parts.push_back({part.get<int>()});
+      }
+    }
+  }
+  return parts_of_fragment;
+}
+
 core::Manifest ManifestFromJson(const json& value) {
   core::Manifest manifest;
   for (const json& tensor : value) {
@@ -76,7 +92,9 @@ absl::Status LoadRunRecord(Database& database, const std::string& prefix, RunRec
   if (!manifest) return absl::OkStatus();
   ASSIGN_OR_RETURN(run.manifest, Parse<core::Manifest>(database, manifest_key, *manifest, ManifestFromJson));
   ASSIGN_OR_RETURN(const std::optional<std::string> tensors, ReadMeta(database, tensors_key));
-  return ParseList(database, tensors_key, tensors.value_or(""), run.tensors_of_fragment);
+  ASSIGN_OR_RETURN(run.tensors_of_fragment, Parse<std::vector<std::vector<core::TensorPart>>>(
+                                                database, tensors_key, tensors.value_or(""), PartsFromJson));
+  return absl::OkStatus();
 }
 
 absl::Status LoadModel(Database& database, ModelRecord& model) {

@@ -234,7 +234,11 @@ absl::StatusOr<LogFile> LogFile::Create(const std::string& path, const LogMark& 
   return LogFile(path, std::move(file), previous, epoch);
 }
 
-absl::Status LogFile::Append(RecordKind kind, std::string_view contents) {
+absl::Status LogFile::Sync() const {
+  return ::fdatasync(file_->get()) == 0 ? absl::OkStatus() : formats::FileError("sync", path_);
+}
+
+absl::Status LogFile::Append(RecordKind kind, std::string_view contents, bool sync) {
   Header header = {.magic = {},
                    .kind = static_cast<uint32_t>(kind),
                    .sequence = end_.sequence + 1,
@@ -247,10 +251,10 @@ absl::Status LogFile::Append(RecordKind kind, std::string_view contents) {
   record.append(reinterpret_cast<const char*>(&header), sizeof(header)).append(contents);
   const LogHash hash = Sha256(record);
   record.append(reinterpret_cast<const char*>(hash.data()), hash.size());
-  RETURN_IF_ERROR(WriteAt(file_, path_, bytes_, record));
+  RETURN_IF_ERROR(WriteAt(*file_, path_, bytes_, record));
   bytes_ += static_cast<int64_t>(record.size());
   if (bytes_ > zeros_to_) WriteZerosAhead();
-  if (::fdatasync(file_.get()) != 0) return formats::FileError("sync", path_);
+  if (sync) RETURN_IF_ERROR(Sync());
   end_ = {header.sequence, hash};
   return absl::OkStatus();
 }
@@ -259,7 +263,7 @@ absl::Status LogFile::Append(RecordKind kind, std::string_view contents) {
 void LogFile::WriteZerosAhead() {
   static const std::string zeros(kAheadBytes, '\0');
   zeros_to_ = bytes_;
-  if (WriteAt(file_, path_, bytes_, zeros).ok()) zeros_to_ += kAheadBytes;
+  if (WriteAt(*file_, path_, bytes_, zeros).ok()) zeros_to_ += kAheadBytes;
 }
 
 }  // namespace causeway::server

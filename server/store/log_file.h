@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -97,7 +98,10 @@ class LogFile {
   // A new file; the next record follows `previous`. FAILED_PRECONDITION: there is one of this name.
   static absl::StatusOr<LogFile> Create(const std::string& path, const LogMark& previous, uint64_t epoch);
 
-  absl::Status Append(RecordKind kind, std::string_view contents);  // durable when it returns OK
+  // Durable when it returns OK, but for `sync` false: then it is when Sync has returned OK since.
+  absl::Status Append(RecordKind kind, std::string_view contents, bool sync = true);
+  absl::Status Sync() const;
+  const std::shared_ptr<const formats::FileDescriptor>& file() const { return file_; }  // to be synced
 
   const std::string& path() const { return path_; }
   const LogMark& end() const { return end_; }
@@ -105,12 +109,15 @@ class LogFile {
 
  private:
   LogFile(std::string path, formats::FileDescriptor file, const LogMark& previous, uint64_t epoch)
-      : path_(std::move(path)), file_(std::move(file)), epoch_(epoch), end_(previous) {}
+      : path_(std::move(path)),
+        file_(std::make_shared<const formats::FileDescriptor>(std::move(file))),
+        epoch_(epoch),
+        end_(previous) {}
 
   void WriteZerosAhead();
 
   std::string path_;
-  formats::FileDescriptor file_;
+  std::shared_ptr<const formats::FileDescriptor> file_;
   uint64_t epoch_;
   LogMark end_;
   int64_t bytes_ = 0;     // of the records

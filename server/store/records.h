@@ -110,7 +110,7 @@ struct Event {
 // The parts of a run that are decided once: written with its seed.
 struct RunRecord {
   core::Manifest manifest;
-  std::vector<std::vector<int>> tensors_of_fragment;
+  std::vector<std::vector<core::TensorPart>> tensors_of_fragment;
 
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
 };

@@ -52,17 +52,28 @@ std::string ManifestText(const core::Manifest& manifest) {
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// A tensor that is whole is its number, as before tensors were divided; else [number, first unit, units].
+std::string PartsText(const std::vector<std::vector<core::TensorPart>>& parts_of_fragment) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const std::vector<core::TensorPart>& parts : parts_of_fragment) {
+    nlohmann::json& fragment = list.emplace_back(nlohmann::json::array());
+    for (const core::TensorPart& part : parts) {
+      if (part.whole()) {
+        fragment.push_back(part.tensor);
+      } else {
+        fragment.push_back({part.tensor, part.begin_unit, part.num_units});
+      }
+    }
+  }
+  return list.dump();
+}
+
 std::string NumberText(double number) { return absl::StrFormat("%.17g", number); }
 
 }  // namespace
 
 RunRecord RunRecordOf(const core::FragmentMap& map) {
-  RunRecord run{.manifest = map.manifest(), .tensors_of_fragment = {}};
-  for (const core::Fragment& fragment : map.fragments()) {
-    auto& tensors = run.tensors_of_fragment.emplace_back();
-    for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
-  }
-  return run;
+  return {.manifest = map.manifest(), .tensors_of_fragment = map.parts()};
 }
 
 absl::StatusOr<std::optional<std::string>> ReadMeta(Database& database, std::string_view key) {
@@ -201,7 +212,7 @@ absl::Status WriteRun(Database& database, const RunRecord& run) {
   ASSIGN_OR_RETURN(const std::optional<std::string> earlier, ReadMeta(database, "manifest"));
   if (earlier) return absl::InternalError(absl::StrCat(database.path(), ": the run has begun already"));
   RETURN_IF_ERROR(WriteMeta(database, "manifest", ManifestText(run.manifest)));
-  RETURN_IF_ERROR(WriteMeta(database, "tensors_of_fragment", nlohmann::json(run.tensors_of_fragment).dump()));
+  RETURN_IF_ERROR(WriteMeta(database, "tensors_of_fragment", PartsText(run.tensors_of_fragment)));
   return WriteMeta(database, "seeded", int64_t{1});
 }
 
@@ -213,8 +224,7 @@ absl::Status WriteModel(Database& database, const ModelRecord& model) {
   }
   RETURN_IF_ERROR(WriteMeta(database, "model_generation", static_cast<int64_t>(model.generation)));
   RETURN_IF_ERROR(WriteMeta(database, "model_manifest", ManifestText(model.run.manifest)));
-  RETURN_IF_ERROR(
-      WriteMeta(database, "model_tensors_of_fragment", nlohmann::json(model.run.tensors_of_fragment).dump()));
+  RETURN_IF_ERROR(WriteMeta(database, "model_tensors_of_fragment", PartsText(model.run.tensors_of_fragment)));
   return WriteMeta(database, "model_seeder", model.seeder);
 }
 

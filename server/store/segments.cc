@@ -129,7 +129,7 @@ absl::Status Segments::BeginSegment(Appending& appending) {
   formats::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file.is_open()) return formats::FileError("create", path);
   RETURN_IF_ERROR(formats::SyncFolderOf(path));
-  appending = {.segment = next_++, .bytes = 0, .file = std::move(file), .dirty = true};
+  appending = {next_++, 0, std::make_shared<const formats::FileDescriptor>(std::move(file))};
   return absl::OkStatus();
 }
 
@@ -142,30 +142,25 @@ absl::StatusOr<Extent> Segments::Append(PayloadKind kind, const std::vector<Chun
   const int64_t bytes = static_cast<int64_t>(sizeof(Frame)) + extent.bytes();
   Appending& appending = appending_[static_cast<int>(kind)];
   if (appending.segment == 0 || (appending.bytes > 0 && appending.bytes + bytes > segment_bytes_)) {
-    if (appending.dirty && ::fdatasync(appending.file.get()) != 0) {
-      return formats::FileError("sync", Path(directory_, appending.segment));
-    }
     RETURN_IF_ERROR(BeginSegment(appending));
   }
   extent.segment = appending.segment;
   extent.offset = appending.bytes + static_cast<int64_t>(sizeof(Frame));
   const std::string path = Path(directory_, appending.segment);
-  appending.dirty = true;
+  if (std::ranges::find(unsynced_, path, &Files::value_type::first) == unsynced_.end()) {
+    unsynced_.emplace_back(path, appending.file);
+  }
   const Frame frame = FrameOf(kind, extent, durable);
-  RETURN_IF_ERROR(formats::WriteAll(appending.file, path, std::as_bytes(std::span(&frame, 1))));
+  RETURN_IF_ERROR(formats::WriteAll(*appending.file, path, std::as_bytes(std::span(&frame, 1))));
   for (const ChunkPtr& chunk : chunks)
-    RETURN_IF_ERROR(formats::WriteAll(appending.file, path, std::as_bytes(std::span(*chunk))));
+    RETURN_IF_ERROR(formats::WriteAll(*appending.file, path, std::as_bytes(std::span(*chunk))));
   appending.bytes += bytes;
   return extent;
 }
 
-absl::Status Segments::Sync() {
-  for (Appending& appending : appending_) {
-    if (!appending.dirty) continue;
-    if (::fdatasync(appending.file.get()) != 0) {
-      return formats::FileError("sync", Path(directory_, appending.segment));
-    }
-    appending.dirty = false;
+absl::Status Segments::SyncFiles(const Files& files) {
+  for (const auto& [path, file] : files) {
+    if (::fdatasync(file->get()) != 0) return formats::FileError("sync", path);
   }
   return absl::OkStatus();
 }

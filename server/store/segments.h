@@ -52,7 +52,12 @@ class Segments {
 
   // `durable`: the end of the log.
   absl::StatusOr<Extent> Append(PayloadKind kind, const std::vector<ChunkPtr>& chunks, const LogMark& durable);
-  absl::Status Sync();  // makes everything appended so far durable
+  // Files with bytes that Sync or SyncFiles has not seen, which are the caller's to sync then.
+  using Files = std::vector<std::pair<std::string, std::shared_ptr<const formats::FileDescriptor>>>;
+  Files TakeUnsynced() { return std::exchange(unsynced_, {}); }
+  static absl::Status SyncFiles(const Files& files);  // for any thread
+
+  absl::Status Sync() { return SyncFiles(TakeUnsynced()); }  // makes everything appended so far durable
 
   // Removes all segments that are not among `live`, nor being appended to.
   absl::Status RemoveAllBut(const std::vector<int64_t>& live);
@@ -65,8 +70,7 @@ class Segments {
   struct Appending {
     int64_t segment = 0;
     int64_t bytes = 0;
-    formats::FileDescriptor file;
-    bool dirty = false;
+    std::shared_ptr<const formats::FileDescriptor> file;
   };
   using Descriptor = std::shared_ptr<const formats::FileDescriptor>;
 
@@ -79,6 +83,7 @@ class Segments {
   const int64_t segment_bytes_;
   int64_t next_;
   Appending appending_[2];  // by kind
+  Files unsynced_;
 
   // Guards removing, too: what was opened before must not stay open here, or its space would not come back.
   mutable core::Mutex mutex_;

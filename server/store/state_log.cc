@@ -206,17 +206,23 @@ absl::StatusOr<std::unique_ptr<StateLog>> StateLog::Begin(const std::string& sta
 
 absl::Status StateLog::BeginFile(std::string_view all_rows, int64_t before) {
   RETURN_IF_ERROR(file_.Append(RecordKind::kState, all_rows));
-  durable_ = file_.end().sequence;
+  synced_ = file_.end();
+  durable_ = synced_.sequence;
   state_bytes_ = file_.bytes();
   RETURN_IF_ERROR(Mark());
   return RemoveFilesBefore(before);
 }
 
-absl::Status StateLog::Append(std::string_view changes) {
-  RETURN_IF_ERROR(file_.Append(RecordKind::kRows, changes));
+absl::Status StateLog::Append(std::string_view changes, bool sync) {
+  RETURN_IF_ERROR(file_.Append(RecordKind::kRows, changes, sync));
   durable_ = file_.end().sequence;
-  if (!mark_due_) mark_due_ = core::SystemClock().Now() + kMarkAfter;
+  if (sync) Synced(file_.end());
   return CheckFence();
+}
+
+void StateLog::Synced(const LogMark& mark) {
+  synced_ = mark;
+  if (!mark_due_) mark_due_ = core::SystemClock().Now() + kMarkAfter;
 }
 
 absl::Status StateLog::Continue(std::string_view all_rows) {
@@ -228,13 +234,13 @@ absl::Status StateLog::Continue(std::string_view all_rows) {
 
 absl::Status StateLog::Mark() {
   mark_due_.reset();
-  if (marked_ == file_.end().sequence) return absl::OkStatus();
-  marked_ = file_.end().sequence;
-  return high_water_.Write(file_.end());
+  if (marked_ == synced_.sequence) return absl::OkStatus();
+  marked_ = synced_.sequence;
+  return high_water_.Write(synced_);
 }
 
 void StateLog::NotedElsewhere(const LogMark& mark) {
-  if (mark == file_.end()) mark_due_.reset();
+  if (mark == synced_) mark_due_.reset();
 }
 
 absl::Status StateLog::CheckFence() const {

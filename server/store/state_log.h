@@ -58,9 +58,11 @@ class StateLog {
   static absl::StatusOr<std::unique_ptr<StateLog>> Begin(const std::string& state_dir, const Found& found,
                                                          uint64_t epoch, std::string_view all_rows);
 
-  // Durable when it returns OK. FAILED_PRECONDITION: another coordinator has taken the directory, and nothing that
-  // follows from these changes may be said.
-  absl::Status Append(std::string_view changes);
+  // Durable when it returns OK; without `sync`, once its file was synced since. FAILED_PRECONDITION: another
+  // coordinator has taken the directory, and nothing that follows from these changes may be said.
+  absl::Status Append(std::string_view changes, bool sync = true);
+  const LogFile& file() const { return file_; }
+  void Synced(const LogMark& mark);  // the log up to there
 
   bool IsLong() const { return file_.bytes() > 2 * state_bytes_ && file_.bytes() > kLongBytes; }
   absl::Status Continue(std::string_view all_rows);  // in a new file
@@ -71,6 +73,7 @@ class StateLog {
   void NotedElsewhere(const LogMark& mark);  // durably, where a start looks
 
   const LogMark& end() const { return file_.end(); }
+  const LogMark& synced() const { return synced_; }
   uint64_t durable() const { return durable_; }  // the number of the last record; for any thread
 
  private:
@@ -93,6 +96,7 @@ class StateLog {
   const uint64_t epoch_;
   HighWater high_water_;
   uint64_t marked_ = 0;
+  LogMark synced_;
   std::atomic<uint64_t> durable_ = 0;
   int64_t state_bytes_ = 0;
   std::optional<core::Clock::TimePoint> mark_due_;

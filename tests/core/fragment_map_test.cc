@@ -138,5 +138,54 @@ TEST(FragmentMap, FragmentThatWouldBeEmptyIsNamed) {
   EXPECT_THAT(std::string(balanced.status().message()), HasSubstr("2 fragments leave fragment 1 empty"));
 }
 
+// ---- Parts ----
+
+SyncConfig InParts(int num_fragments, int parts) {
+  return {.num_fragments = num_fragments, .parts = parts, .fragment_assignment = FragmentAssignment::kSequential};
+}
+
+TEST(FragmentMap, PartsOfAFragmentHaveAsManyValuesToWithinAUnitAndEachUnitOnce) {
+  const Manifest manifest = {{"layers.0.w", {10, 4096}, TensorKind::kMatrix, 0},
+                             {"layers.0.norm", {100}, TensorKind::kNorm, 0},
+                             {"layers.1.w", {3, 5000}, TensorKind::kMatrix, 1},
+                             {"embed", {256, 1000}, TensorKind::kEmbedding, kNoLayer}};
+  for (int parts : {2, 3, 4, 5}) {
+    const auto map = BuildFragmentMap(manifest, InParts(2, parts));
+    ASSERT_TRUE(map.ok()) << map.status();
+    ASSERT_EQ(map->num_fragments(), 2 * parts);
+    std::vector<int64_t> next(manifest.size(), 0);  // unit
+    for (const Fragment& fragment : map->fragments()) {
+      int64_t whole = 0;
+      for (int part = 0; part < parts; ++part) whole += map->fragment(fragment.id / parts * parts + part).parameters;
+      EXPECT_LE(std::abs(fragment.parameters * parts - whole), parts * kUnitValues) << "fragment " << fragment.id;
+      for (const TensorPlace& place : fragment.tensors) {
+        EXPECT_EQ(place.begin_unit, next[place.tensor]);
+        next[place.tensor] += place.units();
+      }
+    }
+    for (size_t i = 0; i < manifest.size(); ++i) EXPECT_EQ(next[i], UnitsFor(manifest[i].NumValues())) << i;
+    EXPECT_EQ(FragmentMap::FromParts(manifest, map->parts()), *map);
+  }
+}
+
+TEST(FragmentMap, OnePartIsTheFragmentItself) {
+  EXPECT_EQ(*BuildFragmentMap(FiveLayers(), InParts(3, 1)), Build(FiveLayers(), 3, FragmentAssignment::kSequential));
+}
+
+TEST(FragmentMap, MorePartsThanUnitsAreRefused) {
+  const auto map = BuildFragmentMap(FiveLayers(), InParts(3, 7));
+  EXPECT_EQ(map.status().message(),
+            "sync.parts: expected at most 6, the units of 4096 values that fragment 0 has, got 7");
+}
+
+TEST(FragmentMap, PartsHaveTheOffsetOfTheirFragment) {
+  SyncConfig sync = InParts(2, 3);
+  sync.sync_every = 8;
+  const FragmentSchedule schedule = sync.Schedule();
+  std::vector<Step> offsets;
+  for (FragmentId f = 0; f < schedule.num_fragments(); ++f) offsets.push_back(schedule.Offset(f));
+  EXPECT_THAT(offsets, ElementsAre(4, 4, 4, 0, 0, 0));
+}
+
 }  // namespace
 }  // namespace causeway::core

@@ -114,6 +114,32 @@ class ShardsTest(ShardedTest):
             run.start_workers(*SITES)
             self.assert_same(expected, run.results())
 
+    def test_shards_at_the_sites_have_the_bits_of_one_coordinator_with_the_same_parts(self):
+        sync = {"num_fragments": 2, "fragment_assignment": "balanced"}
+        expected = self.undisturbed(config_of(sync=sync | {"parts": 3}))
+        run = self.sharded(config_of(sync=sync, placement="sites"), 3)
+        run.start_coordinators()
+        run.start_workers(*SITES)
+        run.await_rounds(4, fragments=6)
+        sizes = [sum(fragment["parameters"] for fragment in shard.status()["fragments"]) for shard in run.shards]
+        self.assertLessEqual(max(sizes) - min(sizes), 2 * 4096)
+        run.shards[2].coordinator.send(signal.SIGKILL)  # its parts wait, and nothing is lost
+        run.shards[2].coordinator.wait()
+        run.start(2)
+        self.assert_same(expected, run.results())
+
+    def test_a_relaxed_journal_that_is_killed_changes_no_bit(self):
+        expected = self.undisturbed(config_of())
+        run = self.sharded(config_of(durability={"journal": "relaxed"}))
+        run.start_coordinators()
+        run.start_workers(*SITES)
+        for rounds, index in ((2, 1), (5, 0)):
+            run.await_rounds(rounds)
+            run.shards[index].coordinator.send(signal.SIGKILL)
+            run.shards[index].coordinator.wait()
+            run.start(index)
+        self.assert_same(expected, run.results())
+
     def test_a_language_model_on_two_shards_has_the_bits_of_one_coordinator(self):
         config = {"run_id": "e2e", "run": {"steps": 24},
                   "model": {"kind": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,

@@ -134,7 +134,7 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8,"sequence_length":0,"batch_per_rank":0,)"
       R"("freeze_at":"auto","micro_batches":1,"batch_by_site":{}},)"
       R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
-      R"("fragment_sync_delay":1,"fragment_update_alpha":0.5,"first_send":"full",)"
+      R"("fragment_sync_delay":1,"fragment_update_alpha":0.5,"first_send":"full","parts":1,)"
       R"("fragment_offsets":[],"fragments":[]},)"
       R"("outer":{"optimizer":"nesterov","lr":0.7,"momentum":0.9},)"
       R"("codec":{"up":"int4","down":"int4","feedback_up":1.0,"feedback_down":1.0,"zstd":false,"exempt":[]},)"
@@ -143,7 +143,8 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("eval":{"every_rounds":1,"held_out":0.05,"batches":8},"checkpoint":{"every_rounds":10,"keep":3,"max_update_log_bytes":4294967296,)"
       R"("min_free_bytes":1073741824},"offload":{"k":"auto","subgroup":100000000,"resident_share":"auto"},)"
       R"("data":{"mode":"shared","token_bytes":2,"allow_equal":false},)"
-      R"("values":{"gate":8.0,"clip":false,"weight_cap":0.0}})");
+      R"("values":{"gate":8.0,"clip":false,"weight_cap":0.0},)"
+      R"("durability":{"journal":"strict"},"placement":"hub"})");
 }
 
 TEST(RunConfigJson, ExemptKindsAreNames) {

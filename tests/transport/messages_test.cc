@@ -194,5 +194,38 @@ TEST(Messages, FragmentMapThatNoHonestPeerSendsIsRefused) {
   EXPECT_THAT(refusal({{1, 0}, {2}}), HasSubstr("expected ascending tensors, got 0 after 1"));
 }
 
+TEST(Messages, FragmentMapInPartsComesBack) {
+  const core::Manifest manifest = {{"a", {3, 4096}}, {"b", {5000}}};
+  const auto map = core::FragmentMap::FromParts(manifest, {{{0, 0, 2}}, {{0, 2}, {1, 0, 1}}, {{1, 1}}});
+  v1::Welcome welcome;
+  ToProto(map.manifest(), welcome.mutable_manifest());
+  ToProto(map, welcome.mutable_fragments());
+  const auto back = FromProto(welcome.manifest(), welcome.fragments());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, map);
+}
+
+TEST(Messages, PartsThatNoHonestPeerSendsAreRefused) {
+  const auto refusal = [](const std::vector<core::TensorPart>& parts) {
+    v1::Welcome welcome;
+    ToProto({{"a", {3, 4096}}}, welcome.mutable_manifest());
+    for (const core::TensorPart& part : parts) {
+      v1::FragmentTensors& fragment = *welcome.add_fragments();
+      fragment.add_tensors(part.tensor);
+      fragment.add_begin_units(part.begin_unit);
+      fragment.add_num_units(part.num_units);
+    }
+    const auto map = FromProto(welcome.manifest(), welcome.fragments());
+    EXPECT_TRUE(absl::IsInvalidArgument(map.status()));
+    return std::string(map.status().message());
+  };
+  EXPECT_THAT(refusal({{0, 0, 2}}), HasSubstr("places 0 of 1 tensors"));
+  EXPECT_THAT(refusal({{0, 0, 2}, {0, 1, 2}}), HasSubstr("placed twice"));
+  EXPECT_THAT(refusal({{0, 1, 2}, {0, 0, 1}}), HasSubstr("is not there"));
+  EXPECT_THAT(refusal({{0, 0, 4}}), HasSubstr("which has 3, got 4 from 0"));
+  EXPECT_THAT(refusal({{0, 3, 0}}), HasSubstr("got 0 from 3"));
+  EXPECT_THAT(refusal({{0, -1, 4}}), HasSubstr("got 4 from -1"));
+}
+
 }  // namespace
 }  // namespace causeway::transport

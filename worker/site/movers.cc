@@ -170,7 +170,9 @@ AnchorCopy Movers::CopyAnchors() const {
     copy.versions.push_back(replica->version());
     for (const core::TensorPlace& place : replica->fragment().tensors) {
       const std::span<const float> values = replica::Replica::PartOf(replica->anchor(), place);
-      copy.tensors[place.tensor].assign(values.begin(), values.end());
+      std::vector<float>& tensor = copy.tensors[place.tensor];
+      tensor.resize(static_cast<size_t>(map_.manifest()[place.tensor].NumValues()));
+      std::ranges::copy(values, tensor.begin() + place.begin_unit * core::kUnitValues);
     }
   }
   return copy;

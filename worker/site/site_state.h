@@ -68,7 +68,7 @@ struct SiteState {
       : config(run),
         site(std::move(name)),
         schedule(run.sync.Schedule()),
-        delay(run.sync.sync_every, run.sync.num_fragments) {}
+        delay(run.sync.sync_every, run.sync.map_fragments()) {}
 
   const core::RunConfig config;
   const core::SiteId site;

@@ -25,7 +25,7 @@ class ParametersTest : public ::testing::Test {
       zeros.digest = zeros.state.Digest();
       EXPECT_TRUE(journal_->SaveSnapshot(fragment.id, zeros.state, zeros.digest).ok());
       auto& tensors = run.tensors_of_fragment.emplace_back();
-      for (const core::TensorPlace& place : fragment.tensors) tensors.push_back(place.tensor);
+      for (const core::TensorPlace& place : fragment.tensors) tensors.push_back({place.tensor});
     }
     EXPECT_TRUE(journal_->Begin(run).ok());
     Make([](const MergedRound&) {});

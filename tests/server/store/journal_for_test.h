@@ -64,7 +64,7 @@ inline RunRecord RunOf(int fragments) {
   RunRecord run;
   for (int p = 0; p < fragments; ++p) {
     run.manifest.push_back({absl::StrCat("w", p), {64, 64}, core::TensorKind::kMatrix, p});
-    run.tensors_of_fragment.push_back({p});
+    run.tensors_of_fragment.push_back({core::TensorPart{p}});
   }
   return run;
 }

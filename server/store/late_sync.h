@@ -1,0 +1,47 @@
+// Syncs what a relaxed journal has written, on a thread of its own, so that commits wait for no disk.
+//
+//   journal's thread   write … write … Begin(files, mark) ─ write … write ─ TakeSynced ─► mark
+//   its own                              └─ fdatasync of each ─┘
+//
+// One call of Begin is under way at a time. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "core/mutex.h"
+#include "core/thread.h"
+#include "server/store/log_file.h"
+#include "server/store/segments.h"
+#include "server/store/sync_meter.h"
+
+namespace causeway::server {
+
+class LateSync {
+ public:
+  // `syncs` outlives it. `failed` is called on its thread.
+  LateSync(SyncMeter* syncs, std::function<void(const absl::Status&)> failed);
+  ~LateSync();  // what was begun is done first
+
+  bool idle() const;
+  // In this order; then the log is durable up to `mark`. Needs idle().
+  void Begin(Segments::Files files, const LogMark& mark);
+  std::optional<LogMark> TakeSynced();  // since the last call
+  void Finish();                        // returns when it is idle
+
+ private:
+  void Run();
+
+  SyncMeter* const syncs_;
+  const std::function<void(const absl::Status&)> failed_;
+  mutable core::Mutex mutex_;
+  core::Condition changed_;
+  std::optional<Segments::Files> files_ ABSL_GUARDED_BY(mutex_);  // until they are synced
+  LogMark mark_ ABSL_GUARDED_BY(mutex_);
+  std::optional<LogMark> synced_ ABSL_GUARDED_BY(mutex_);
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  core::Thread thread_;
+};
+
+}  // namespace causeway::server
