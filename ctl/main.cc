@@ -12,6 +12,7 @@
 #include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
 #include "ctl/history_text.h"
+#include "ctl/init_command.h"
 #include "ctl/partition_command.h"
 #include "ctl/pipeline_command.h"
 #include "ctl/program.h"
@@ -59,6 +60,10 @@ constexpr char kUsage[] =
     "causewayctl history [--kind=KIND]       what happened, from the coordinator's journal, oldest first; of kind "
     "command:\n"
     "                                        who has asked for what\n"
+    "causewayctl init --placement=sites --shards_at=NAME=HOST:PORT,… --out=DIR [--config=FILE]\n"
+    "                                        a run whose coordinator is spread over its sites: run.yaml, and each "
+    "site's "
+    "one command\n"
     "causewayctl config-check FILE           whether a run.yaml is right; prints the full config\n"
     "causewayctl codec-bench [--sizes=16,256] [--threads=1,2] [--codecs=…] [--targets=…] [--json]\n"
     "                                        how fast the codecs are here, beside this machine's memory\n"
@@ -77,7 +82,7 @@ constexpr char kUsage[] =
     "causewayctl plan what-if --trace=FILE [--factor=2] [--faster=RESOURCE=FACTOR,…] | --samples=FILE\n"
     "                                        what a faster part would buy, and which part binds then\n"
     "causewayctl plan --table4               what Streaming DiLoCo's paper predicts for data centers\n"
-    "each but the last eight with --coordinator=HOST:PORT\n";
+    "each but init and the last eight with --coordinator=HOST:PORT\n";
 
 constexpr int64_t kWatchMs = 1000;
 
@@ -237,6 +242,7 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   const bool plans_round = command == "plan" && arguments.size() == 2 && arguments[1] == "round";
   if (arguments.size() > 1 && !plans_round)
     return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
+  if (command == "init") return RunInitCommand(absl::GetFlag(FLAGS_out));
   if (command == "codec-bench") return CodecBench();
   if (command == "plan") return RunRoundCommand(absl::GetFlag(FLAGS_json), ExternalModel);
   ASSIGN_OR_RETURN(std::vector<Client> clients, MakeClients());

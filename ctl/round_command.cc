@@ -18,7 +18,7 @@
 #include "plan/round_plan.h"
 #include "plan/utilization_model.h"
 
-ABSL_FLAG(std::string, config, "", "plan: the run.yaml");
+ABSL_FLAG(std::string, config, "", "plan: the run.yaml; init: one to begin from, instead of all defaults");
 ABSL_FLAG(std::optional<double>, link_mbit, std::nullopt, "plan: Mbit/s of a site's link, each direction");
 ABSL_FLAG(std::optional<double>, hub_mbit, std::nullopt,
           "plan: Mbit/s of the coordinator's link, each direction; unlimited without");

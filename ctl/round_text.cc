@@ -74,6 +74,7 @@ std::string TrafficText(const plan::RoundPlan& plan) {
   row("  mean", MbitText(round.up_bytes_per_s), MbitText(round.down_bytes_per_s));
   row("  peak, over 1 s", MbitText(round.up_peak_bytes_per_s), MbitText(round.down_peak_bytes_per_s));
   row("  link busy", busy(round.site_up_busy_s), busy(round.site_down_busy_s));
+  if (plan.input.shards_at_sites) return text;
   row("coordinator, a round", BytesText(sites * round.up_bytes), BytesText(sites * round.down_bytes));
   row("  mean", MbitText(sites * round.up_bytes_per_s), MbitText(sites * round.down_bytes_per_s));
   row("  peak, over 1 s", MbitText(sites * round.up_peak_bytes_per_s), MbitText(sites * round.down_peak_bytes_per_s));
@@ -101,17 +102,18 @@ std::string RoundText(const plan::RoundPlan& plan) {
                         "a round     %s: %d steps of %.4g ms are %s of computing, stall %s\n"
                         "utilization %.3f (computing / wall time); the busiest link alone allows %.3f\n"
                         "bottleneck  %s\n"
+                        "placement   %s\n"
                         "a fragment  up to %s from send to update ready\n\n",
                         SecondsText(round.round_s), sync.sync_every, 1000 * plan.setting.step_s,
                         SecondsText(round.compute_s), SecondsText(round.stall_s), round.utilization, round.bound,
-                        plan.bottleneck, SecondsText(LongestInFlight(round)));
+                        plan.bottleneck, plan.placement, SecondsText(LongestInFlight(round)));
   absl::StrAppend(&text, TrafficText(plan));
-  absl::StrAppendFormat(&text,
-                        "\na site needs         %s\n"
-                        "coordinator needs    %s so as not to hold the run up\n"
-                        "coordinator memory   %s: %s parameters, momentum%s; %s contributions in flight; %s other\n",
-                        SiteNeeds(plan), HubNeeds(plan), BytesText(plan.memory_bytes()), BytesText(plan.state_bytes),
-                        plan.config.codec.feedback_down != 0 ? " and residual" : "",
+  const bool at_sites = plan.input.shards_at_sites;
+  absl::StrAppendFormat(&text, "\na site needs         %s\n", SiteNeeds(plan));
+  if (!at_sites) absl::StrAppendFormat(&text, "coordinator needs    %s so as not to hold the run up\n", HubNeeds(plan));
+  absl::StrAppendFormat(&text, "%s   %s: %s parameters, momentum%s; %s contributions in flight; %s other\n",
+                        at_sites ? "memory of a shard " : "coordinator memory", BytesText(plan.memory_bytes()),
+                        BytesText(plan.state_bytes), plan.config.codec.feedback_down != 0 ? " and residual" : "",
                         BytesText(plan.contributions_bytes), BytesText(plan.other_bytes));
   return text;
 }
@@ -143,6 +145,9 @@ std::string RoundJson(const plan::RoundPlan& plan) {
   json["utilization_bound"] = round.bound;
   json["sent_share"] = round.sent_share;
   json["bottleneck"] = plan.bottleneck;
+  json["placement"] = plan.input.shards_at_sites ? "sites" : "hub";
+  json["other_placement_utilization"] = plan.other_placement_utilization;
+  json["placement_advice"] = plan.placement;
   json["longest_in_flight_s"] = LongestInFlight(round);
   json["up"] = leg(plan.config.codec.up, round.up_bytes, round.up_bytes_per_s, round.up_peak_bytes_per_s,
                    round.site_up_busy_s, round.hub_in_busy_s);

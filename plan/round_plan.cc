@@ -30,7 +30,9 @@ constexpr core::CodecId kSweptCodecs[] = {core::CodecId::kFloat32,    core::Code
 absl::StatusOr<RoundTimeInput> InputOf(const core::RunConfig& config, const RoundSetting& setting) {
   const bool external = config.model_kind == core::ModelKind::kExternal;
   const core::Manifest manifest = external ? setting.manifest : core::ModelManifest(config);
-  ASSIGN_OR_RETURN(const core::FragmentMap map, core::BuildFragmentMap(manifest, config.sync));
+  core::SyncConfig whole = config.sync;  // all parts of a fragment are under way at once
+  whole.parts = 1;
+  ASSIGN_OR_RETURN(const core::FragmentMap map, core::BuildFragmentMap(manifest, whole));
   RoundTimeInput input{.sites = setting.sites,
                        .sync_every = config.sync.sync_every,
                        .offsets = config.sync.fragment_offsets,
@@ -38,6 +40,7 @@ absl::StatusOr<RoundTimeInput> InputOf(const core::RunConfig& config, const Roun
                        .step_s = setting.step_s,
                        .site_link = setting.site_link,
                        .hub_link = setting.hub_link,
+                       .shards_at_sites = config.placement == core::Placement::kSites,
                        .payload_share = setting.payload_share,
                        .round_trip_s = setting.round_trip_s,
                        .codec_s_per_value = setting.codec_s_per_value,
@@ -115,6 +118,35 @@ std::optional<double> SiteRate(RoundTimeInput input) {
   return LeastRate(input, PlannedLink::kSite, kPlannedUtilization);
 }
 
+// The hub's link carries M payloads each way, a site's with shards at the sites 2 (M − 1)/M: so a hub that is M times
+// as fast as the sites is the better one, and else the shards.
+std::string PlacementAdvice(const RoundPlan& plan, double hub, double sites) {
+  const bool at_sites = plan.input.shards_at_sites;
+  const double best = std::max(hub, sites);
+  const std::string both = absl::StrFormat("a hub: utilization %.3f; shards at the sites: %.3f.", hub, sites);
+  if (plan.setting.sites < 2) return "one site: there is nothing to share.";
+  if (best - std::min(hub, sites) < kNegligible) {
+    return absl::StrCat(both, " As fast as each other: a hub is one process to keep",
+                        at_sites ? "; placement: hub would do." : ".");
+  }
+  if (sites > hub && plan.setting.hub_link.up_bytes_per_s == kUnlimited) {
+    return absl::StrCat(both, " A site's own part does not leave it.",
+                        at_sites ? "" : " placement: sites is the better one.");
+  }
+  if (sites > hub) {
+    return absl::StrFormat(
+        "%s The coordinator's link is what a hub waits for: it carries %d payloads in each direction, a site's link "
+        "with "
+        "shards at the sites %.2f.%s",
+        both, plan.setting.sites, 2.0 * (plan.setting.sites - 1) / plan.setting.sites,
+        at_sites ? "" : " placement: sites is the better one.");
+  }
+  return absl::StrCat(both,
+                      " The sites' links are what shards at the sites wait for: each carries its own part and the "
+                      "others'.",
+                      at_sites ? " placement: hub is the better one." : "");
+}
+
 }  // namespace
 
 absl::StatusOr<RoundPlan> MakeRoundPlan(const core::RunConfig& config, const RoundSetting& setting) {
@@ -125,11 +157,17 @@ absl::StatusOr<RoundPlan> MakeRoundPlan(const core::RunConfig& config, const Rou
   const bool residual = config.codec.feedback_down != 0;
   plan.state_bytes =
       static_cast<double>(plan.parameters) * (kStateBytesPerParameter + (residual ? kResidualBytesPerParameter : 0));
+  if (plan.input.shards_at_sites) plan.state_bytes /= setting.sites;
   plan.contributions_bytes = kHeldShare * plan.round.contributions_bytes;
   plan.other_bytes = kOtherBytes;
-  plan.hub_bytes_per_s = HubRate(plan.input);
+  if (!plan.input.shards_at_sites) plan.hub_bytes_per_s = HubRate(plan.input);
   plan.site_bytes_per_s = SiteRate(plan.input);
   plan.bottleneck = Bottleneck(plan.input, plan.round);
+  RoundTimeInput other = plan.input;
+  other.shards_at_sites = !other.shards_at_sites;
+  const double here = plan.round.utilization, there = PredictRound(other).utilization;
+  plan.other_placement_utilization = there;
+  plan.placement = plan.input.shards_at_sites ? PlacementAdvice(plan, there, here) : PlacementAdvice(plan, here, there);
   return plan;
 }
 

@@ -35,12 +35,15 @@ struct RoundPlan {
   RoundTimeInput input;
   RoundTime round;
   int64_t parameters = 0;
-  // Of the coordinator: parameters with momentum (and residual), contributions that it holds at once, all else.
+  // Memory of the coordinator, or of each shard at a site: parameters with momentum (and residual), contributions that
+  // it holds at once, all else.
   double state_bytes = 0, contributions_bytes = 0, other_bytes = 0;
   // Wire rates, alike in both directions. Of the coordinator's link, so that it costs the run nothing; of a site's, for
   // kPlannedUtilization with the coordinator's link as it is. None: no rate does, other parts take longer.
   std::optional<double> hub_bytes_per_s, site_bytes_per_s;
-  std::string bottleneck;  // what keeps the sites from computing, and what would help: sentences
+  double other_placement_utilization = 0;  // with a hub where the config has shards at the sites, and the reverse
+  std::string placement;                   // which of the two is the better one, and why: sentences
+  std::string bottleneck;                  // what keeps the sites from computing, and what would help: sentences
 
   double memory_bytes() const { return state_bytes + contributions_bytes + other_bytes; }
 };

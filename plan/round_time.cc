@@ -63,6 +63,9 @@ class Simulation {
   double now_s_ = 0, round_s_ = 0;
   int64_t skipped_ = 0;
   Queue encode_, site_up_, hub_in_, merge_, hub_out_, site_down_, decode_;
+  // With shards at the sites a link's two directions serve both, with (M − 1)/M of each payload.
+  bool at_sites() const { return input_.shards_at_sites; }
+  double share_of_remote() const { return at_sites() ? 1 - 1.0 / input_.sites : 1; }
   std::vector<double> sent_s_, ready_s_;  // of each fragment's latest round
   std::vector<FragmentTime> times_;
   std::vector<Crossing> up_, down_, held_;  // of the steady rounds; held: contributions at the coordinator
@@ -91,19 +94,29 @@ void Simulation::Send(core::FragmentId p) {
   const double share = input_.payload_share;
 
   const double encoded_s = encode_.Serve(now_s_, values * input_.codec_s_per_value);
-  const double uploaded_s = site_up_.Serve(encoded_s, up / (share * input_.site_link.up_bytes_per_s));
-  const double arrived_s =
-      hub_in_.Serve(site_up_.begin_s, input_.sites * up / (share * input_.hub_link.up_bytes_per_s), uploaded_s);
-  const double merged_s = merge_.Serve(arrived_s + input_.round_trip_s / 2, values * input_.merge_s_per_value);
-  const double left_s = hub_out_.Serve(merged_s, input_.sites * down / (share * input_.hub_link.down_bytes_per_s));
-  const double returned_s =
-      site_down_.Serve(hub_out_.begin_s, down / (share * input_.site_link.down_bytes_per_s), left_s);
+  double arrived_s = 0, left_s = 0, returned_s = 0, merged_s = 0;
+  if (at_sites()) {
+    const double remote = share_of_remote() / share;
+    const double uploaded_s = site_up_.Serve(encoded_s, up * remote / input_.site_link.up_bytes_per_s);
+    arrived_s = site_down_.Serve(site_up_.begin_s, up * remote / input_.site_link.down_bytes_per_s, uploaded_s);
+    merged_s = merge_.Serve(arrived_s + input_.round_trip_s / 2, values * input_.merge_s_per_value / input_.sites);
+    left_s = site_up_.Serve(merged_s, down * remote / input_.site_link.up_bytes_per_s);
+    returned_s = site_down_.Serve(site_up_.begin_s, down * remote / input_.site_link.down_bytes_per_s, left_s);
+  } else {
+    const double uploaded_s = site_up_.Serve(encoded_s, up / (share * input_.site_link.up_bytes_per_s));
+    arrived_s =
+        hub_in_.Serve(site_up_.begin_s, input_.sites * up / (share * input_.hub_link.up_bytes_per_s), uploaded_s);
+    merged_s = merge_.Serve(arrived_s + input_.round_trip_s / 2, values * input_.merge_s_per_value);
+    left_s = hub_out_.Serve(merged_s, input_.sites * down / (share * input_.hub_link.down_bytes_per_s));
+    returned_s = site_down_.Serve(hub_out_.begin_s, down / (share * input_.site_link.down_bytes_per_s), left_s);
+  }
   ready_s_[p] = decode_.Serve(returned_s + input_.round_trip_s / 2, values * input_.codec_s_per_value);
   sent_s_[p] = now_s_;
   if (!steady_) return;
-  up_.push_back({hub_in_.begin_s, arrived_s, up});
+  const double arrives_s = at_sites() ? encoded_s : hub_in_.begin_s;
+  up_.push_back({arrives_s, arrived_s, up});
   down_.push_back({site_down_.begin_s, returned_s, down});
-  held_.push_back({hub_in_.begin_s, merged_s, up * input_.sites});
+  held_.push_back({arrives_s, merged_s, at_sites() ? up : up * input_.sites});
 }
 
 void Simulation::Apply(core::FragmentId p) {
@@ -172,10 +185,16 @@ RoundTime Simulation::Summarise() const {
   result.up_peak_bytes_per_s = std::max(Peak(up_), result.up_bytes_per_s);
   result.down_peak_bytes_per_s = std::max(Peak(down_), result.down_bytes_per_s);
   result.contributions_bytes = MostAtOnce(held_);
-  result.site_up_busy_s = result.up_bytes / (input_.payload_share * input_.site_link.up_bytes_per_s);
-  result.site_down_busy_s = result.down_bytes / (input_.payload_share * input_.site_link.down_bytes_per_s);
-  result.hub_in_busy_s = input_.sites * result.up_bytes / (input_.payload_share * input_.hub_link.up_bytes_per_s);
-  result.hub_out_busy_s = input_.sites * result.down_bytes / (input_.payload_share * input_.hub_link.down_bytes_per_s);
+  // At the sites a link has both legs in each direction.
+  const double both = (result.up_bytes + result.down_bytes) * share_of_remote();
+  const double up = at_sites() ? both : result.up_bytes, down = at_sites() ? both : result.down_bytes;
+  result.site_up_busy_s = up / (input_.payload_share * input_.site_link.up_bytes_per_s);
+  result.site_down_busy_s = down / (input_.payload_share * input_.site_link.down_bytes_per_s);
+  if (!at_sites()) {
+    result.hub_in_busy_s = input_.sites * result.up_bytes / (input_.payload_share * input_.hub_link.up_bytes_per_s);
+    result.hub_out_busy_s =
+        input_.sites * result.down_bytes / (input_.payload_share * input_.hub_link.down_bytes_per_s);
+  }
   const double busiest_s =
       std::max({result.site_up_busy_s, result.site_down_busy_s, result.hub_in_busy_s, result.hub_out_busy_s});
   result.bound = std::min(1.0, result.compute_s / busiest_s);

@@ -48,6 +48,9 @@ struct RoundTimeInput {
   double step_s = 0;                // of one inner step
   std::vector<FragmentTraffic> fragments;
   LinkRate site_link, hub_link;  // rates on the wire
+  // Each site's datacenter has a shard, which merges 1/M of every fragment: there is no hub, and a site's link carries
+  // its contributions to the other shards and its own shard's updates, (M − 1)/M of a payload each, in each direction.
+  bool shards_at_sites = false;
   double payload_share = kPayloadShare;
   double round_trip_s = 0;
   double codec_s_per_value = 0;  // a site, once to encode and once to decode and step
@@ -69,7 +72,7 @@ struct RoundTime {
   double bound = 0;  // what utilization cannot exceed whatever τ: compute ÷ the busiest link's seconds, at most 1
   double sent_share = 1;  // SENDs that were not skipped (waits = false)
   double site_up_busy_s = 0, site_down_busy_s = 0, hub_in_busy_s = 0, hub_out_busy_s = 0;  // at most one each
-  double up_bytes = 0, down_bytes = 0;  // payload of one site; the hub has M times as much
+  double up_bytes = 0, down_bytes = 0;  // payload of one site; the hub has M times as much (shards at sites: no hub)
   // Payload on a site's link, mean over the round, and the most in a window of kPeakWindowS.
   double up_bytes_per_s = 0, down_bytes_per_s = 0, up_peak_bytes_per_s = 0, down_peak_bytes_per_s = 0;
   double contributions_bytes = 0;  // the most that the coordinator holds of contributions at once, of all sites

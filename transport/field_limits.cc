@@ -206,6 +206,8 @@ constexpr FieldLimit kLimits[] = {
     Text("ShardTraffic.site", kName),
     Integer("ShardTraffic.up_bytes", 0, kAnyCount),
     Integer("ShardTraffic.down_bytes", 0, kAnyCount),
+    Number("ShardTraffic.up_bytes_per_s", 0, kRate),
+    Number("ShardTraffic.down_bytes_per_s", 0, kRate),
 };
 
 }  // namespace

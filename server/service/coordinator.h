@@ -33,6 +33,7 @@
 #include "server/service/model_bounds.h"
 #include "server/service/parameters.h"
 #include "server/service/run_codecs.h"
+#include "server/service/shard_reports.h"
 #include "server/status/round_log.h"
 #include "server/status/status_board.h"
 #include "server/status/status_snapshot.h"
@@ -131,7 +132,7 @@ class Coordinator {
   void EndFollow(const ShardPeer* peer);
   // A shard beyond the first: what shard 0 says, and what it is to know. A report tells of what is durable.
   void Follow(const v1::MembershipUpdate& update);
-  v1::ShardReport Report() const;
+  v1::ShardReport Report() const { return report_.Message(); }
   void Fail(const absl::Status& status);  // it cannot go on
 
   // ---- The people who run it ----
@@ -296,9 +297,8 @@ class Coordinator {
   core::Membership membership_ ABSL_GUARDED_BY(mutex_);   // as it was told to followers, or by shard 0
   uint64_t told_generation_ ABSL_GUARDED_BY(mutex_) = 0;  // to followers
   std::optional<v1::MembershipUpdate> late_update_ ABSL_GUARDED_BY(mutex_);  // waits until a seed is saved
-  ShardReport noted_report_ ABSL_GUARDED_BY(mutex_);
-  mutable core::Mutex report_mutex_;  // the last of all
-  ShardReport durable_report_ ABSL_GUARDED_BY(report_mutex_);
+  OwnReport report_;
+  ShownShards shown_shards_;
   mutable core::Mutex log_mutex_;  // a leaf, too: for what is shown alone
   mutable RoundLog log_ ABSL_GUARDED_BY(log_mutex_);
   RunTimes times_ ABSL_GUARDED_BY(log_mutex_);

@@ -72,6 +72,7 @@ absl::Status Coordinator::BeginFollow(const v1::Context& context, const std::sha
 }
 
 void Coordinator::HeardOfShard(int shard, const v1::ShardReport& report) {
+  shown_shards_.Heard(shard, report, options_.clock->NowMs());
   core::MutexLock lock(mutex_);
   // A report of an earlier generation may still be on its way.
   const bool of_this_model = !report.has_generation() || report.generation() >= model_.generation();
@@ -89,27 +90,11 @@ void Coordinator::EndFollow(const ShardPeer* peer) {
 
 // ---- The others ----
 
-v1::ShardReport Coordinator::Report() const {
-  core::MutexLock lock(report_mutex_);
-  v1::ShardReport message;
-  message.set_seeded(durable_report_.seeded);
-  message.mutable_versions()->Assign(durable_report_.versions.begin(), durable_report_.versions.end());
-  message.set_stranded(durable_report_.stranded);
-  message.set_stranded_stay(durable_report_.stranded_stay);
-  if (durable_report_.generation) message.set_generation(*durable_report_.generation);
-  return message;
-}
-
 void Coordinator::NoteReport() {
   if (!rounds_->follows()) return;
   ShardReport report = rounds_->report();
   if (model_.known()) report.generation = model_.generation();
-  if (report == noted_report_) return;
-  noted_report_ = report;
-  Then([this, report = std::move(report)] {
-    core::MutexLock lock(report_mutex_);
-    durable_report_ = report;
-  });
+  if (report_.Note(report)) Then([this, report] { report_.MakeDurable(report); });
 }
 
 void Coordinator::Follow(const v1::MembershipUpdate& update) {

@@ -45,10 +45,7 @@ absl::Status Coordinator::Restore(StoredRun stored) {
     Note("repair", "", -1, repaired);
   }
   Publish();
-  {
-    core::MutexLock report_lock(report_mutex_);
-    durable_report_ = noted_report_;  // of what was stored
-  }
+  report_.MakeNotedDurable();
   if (!seeded) return absl::OkStatus();
   if (!model_.known() || stored.fragments.size() != open_.size()) {
     return absl::DataLossError(

@@ -261,6 +261,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
     status.reason = rounds_->RoundReason(fragment.id);
     status.state = parameters_->Merging(fragment.id) ? "merging" : RoundPhaseName(rounds_->Phase(fragment.id));
   }
+  shown_shards_.AddTo(model_.map(), options_.shard, options_.clock->NowMs(), &snapshot);
   return snapshot;
 }
 
@@ -291,7 +292,10 @@ StatusSnapshot Coordinator::Status() const {
 }
 
 void Coordinator::PublishStatus() {
-  if (options_.board != nullptr) options_.board->Publish(Status());
+  if (options_.board == nullptr) return;
+  StatusSnapshot snapshot = Status();
+  report_.Show(snapshot);
+  options_.board->Publish(std::move(snapshot));
 }
 
 }  // namespace causeway::server

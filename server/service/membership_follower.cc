@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "absl/strings/str_cat.h"
+#include "core/clock.h"
 #include "core/random.h"
 #include "transport/backoff.h"
 #include "transport/messages.h"
@@ -11,6 +12,7 @@ namespace causeway::server {
 namespace {
 
 constexpr auto kReportInterval = std::chrono::milliseconds(50);  // shard 0 may know less for so long
+constexpr auto kSilence = std::chrono::seconds(1);  // no longer, even with no news: shard 0 shows who is away
 
 // Shard 0 knows who asks, or what, and does not agree.
 bool IsRefusal(const grpc::Status& status) {
@@ -107,6 +109,7 @@ grpc::Status MembershipFollower::FollowOnce() {
 
 void MembershipFollower::SendReports(transport::FollowCall& stream, const std::string& reported) {
   std::string last = reported;
+  core::Clock::TimePoint said_at = core::SystemClock().Now();
   while (true) {
     {
       core::MutexLock lock(mutex_);
@@ -117,8 +120,10 @@ void MembershipFollower::SendReports(transport::FollowCall& stream, const std::s
     v1::FollowMessage message;
     *message.mutable_report() = coordinator_->Report();
     std::string next = message.report().SerializeAsString();
-    if (next == last) continue;
+    const core::Clock::TimePoint now = core::SystemClock().Now();
+    if (next == last && now - said_at < kSilence) continue;
     last = std::move(next);
+    said_at = now;
     if (!stream.Write(message)) return;  // the reader hears of it
   }
 }

@@ -43,6 +43,25 @@ TEST(RoundPlan, BytesAreThoseOfTheChunksThatASiteSends) {
   EXPECT_NEAR(8 * plan.round.down_bytes / 30.8e6, 4.0625, 0.005);  // int4, the default
 }
 
+TEST(RoundPlan, ItSaysWhetherAHubOrShardsAtTheSitesFitTheLinks) {
+  core::RunConfig config = RoundConfig();
+  config.sync.fragment_sync_delay = core::kAutoDelay;
+  RoundSetting setting = FourSites(50);
+  const RoundPlan hub = PlanOf(config, setting);
+  EXPECT_THAT(hub.placement, HasSubstr("placement: sites is the better one"));
+  EXPECT_THAT(hub.placement,
+              HasSubstr("it carries 4 payloads in each direction, a site's link with shards at the sites 1.50"));
+  config.placement = core::Placement::kSites;
+  config.sync.parts = 4;
+  const RoundPlan sites = PlanOf(config, setting);
+  EXPECT_EQ(sites.round.utilization, hub.other_placement_utilization);
+  EXPECT_EQ(sites.other_placement_utilization, hub.round.utilization);
+  EXPECT_GT(sites.round.utilization, 2 * hub.round.utilization);
+  EXPECT_EQ(sites.state_bytes, hub.state_bytes / 4);
+  setting.hub_link = {};  // a hub whose link is no limit
+  EXPECT_THAT(PlanOf(config, setting).placement, HasSubstr("placement: hub is the better one"));
+}
+
 TEST(RoundPlan, ALlamasParametersAreCountedFromItsConfig) {
   core::RunConfig config;  // embedding 256 × 128, four layers, final norm
   config.run_id = "plan";

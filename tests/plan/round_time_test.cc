@@ -44,6 +44,21 @@ TEST(RoundTime, WithTheLeastDelayTheUtilizationIsTheBoundOfTheBusiestLink) {
   }
 }
 
+TEST(RoundTime, AtTheSitesALinkCarriesBothLegsWithoutItsOwnPart) {
+  for (int sites : {2, 4, 8}) {
+    RoundTimeInput input = FourSites(50, 4.0625);
+    input.sites = sites;
+    input.shards_at_sites = true;
+    const RoundTime round = PredictRound(input);
+    const double busy_s = 2 * (1 - 1.0 / sites) * 30.8e6 * 4.0625 / 50e6;
+    EXPECT_NEAR(round.site_up_busy_s, busy_s, 1e-3 * busy_s) << sites;
+    EXPECT_EQ(round.hub_in_busy_s, 0);
+    EXPECT_NEAR(round.bound, std::min(1.0, 3.2 / busy_s), 1e-3) << sites;
+    EXPECT_LE(round.utilization, round.bound);
+    EXPECT_GE(round.utilization, 0.9 * round.bound) << sites;
+  }
+}
+
 TEST(RoundTime, OneFragmentWithoutDelayWaitsForItsWholeWay) {
   const RoundTime round = PredictRound(OneFragment(0));
   EXPECT_DOUBLE_EQ(round.compute_s, 10);

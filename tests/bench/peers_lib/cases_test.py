@@ -4,7 +4,8 @@ import pathlib
 import tempfile
 import unittest
 
-from peers_lib import cases, outer_round, table, wan
+from peers_lib import cases, table, wan
+from round_lib import run
 from wan_lib import figures
 
 
@@ -61,7 +62,7 @@ class SettingsTest(unittest.TestCase):
         self.assertAlmostEqual(wan.peer_window(50, "float32", 165)[2], 2 * wan.peer_window(50, "bfloat16", 165)[2])
 
     def test_every_step_of_the_round_part_is_a_round_of_all_parameters(self):
-        config = outer_round.round_config("int4", 10)
+        config = run.config("int4", 10, "strict")
         self.assertEqual((config["sync"]["sync_every"], config["sync"]["num_fragments"], config["model"]["step_ms"]),
                          (1, 1, 0))
         self.assertEqual(len(config["model"]["tensors"]), figures.TENSORS)

@@ -1,56 +1,21 @@
 """One outer round of four sites on this machine, over loopback: the seconds from one round's end to the next's."""
 
 import contextlib
-import itertools
-import json
-import pathlib
 import statistics
-import subprocess
-import tempfile
-import urllib.request
 
-from ingest_lib import processes
 from peers_lib import sites
 from peers_lib.cases import NO_STEP, Case, Entry
-from peers_lib.table import Unavailable
-from wan_lib import figures, run
+from round_lib import run
+from wan_lib import figures
 
 FIRST = 2  # rounds that are not timed
 LIMIT_S = 120
 CODECS = ("float32", "int4", "rotated_sign")
 
 
-def round_config(codec, rounds):
-    """Sites that compute nothing: every step is a round of one fragment, and the next begins when it is applied."""
-    config = run.run_config(figures.Cell(0, codec, "1", 1), FIRST + rounds, "auto")
-    config["model"]["step_ms"] = 0
-    config["sync"] |= {"sync_every": 1, "num_fragments": 1, "fragment_sync_delay": 0}
-    return config
-
-
 def ours_round(build, codec, rounds):
-    """The median seconds between two merges, by the coordinator's timeline."""
-    with tempfile.TemporaryDirectory(prefix="causeway-round-") as name, contextlib.ExitStack() as stack:
-        folder = pathlib.Path(name)
-        run.write_config(folder / "run.yaml", round_config(codec, rounds))
-        coordinator = processes.Coordinator(build, folder / "run.yaml", folder / "state", folder / "coordinator.log")
-        stack.callback(coordinator.kill)
-        coordinator.await_address()
-        workers = []
-        for site in figures.SITES:
-            command = [str(build / "causeway-worker"), f"--coordinator={coordinator.address}", f"--site={site}"]
-            with open(folder / f"{site}.log", "w", encoding="utf-8") as log:
-                workers.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                                preexec_fn=processes.ends_with_us))
-            stack.callback(workers[-1].kill)
-        for site, worker in zip(figures.SITES, workers):
-            if worker.wait(LIMIT_S) != 0:
-                raise Unavailable(f"site {site}: {(folder / f'{site}.log').read_text(errors='replace')[-200:]}")
-        with urllib.request.urlopen(f"http://{coordinator.http}/timeline", timeout=LIMIT_S) as answer:
-            merged = sorted(each["merged_unix_ms"] for each in json.loads(answer.read())["rounds"]
-                            if each["merged_unix_ms"])
-    seconds = [(end - begin) / 1000 for begin, end in itertools.pairwise(merged)][1:]
-    return statistics.median(seconds)
+    row = run.measure(build, codec, rounds)
+    return row["round_s"], {"path": row["path"], "cpu": row["cpu"]}
 
 
 def peer_round(environment, kind, rounds):

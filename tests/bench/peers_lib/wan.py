@@ -13,7 +13,7 @@ import tempfile
 from peers_lib import sites
 from peers_lib.cases import NO_STEP, Case, Entry
 from peers_lib.table import Unavailable
-from wan_lib import figures, network, run
+from wan_lib import figures, network, placed, run
 
 RATES_MBIT = (50, 200)
 FRAGMENTS = 8
@@ -82,6 +82,18 @@ def ours_utilization(options, rate_mbit, codec):
         "fragment_rounds", "emulator_cores", "emulator_late_ms", "up_bytes_per_round", "down_bytes_per_round")}}
 
 
+def at_sites_utilization(options, rate_mbit, codec):
+    require_network(options.build)
+    cell = figures.Cell(rate_mbit, codec, "auto", FRAGMENTS)
+    with tempfile.TemporaryDirectory(prefix="causeway-peers-wan-") as folder:
+        row = placed.measure(options.build, pathlib.Path(folder), cell, figures.window_of(cell, options.budget_s))
+    checked(row)
+    if row["dropped"]:
+        raise Unavailable("sites were dropped: " + "; ".join(row["dropped"]))
+    return row["utilization_mean"], {"least": row["utilization_least"], **{key: row[key] for key in (
+        "fragment_rounds", "emulator_cores", "emulator_late_ms", "bound_after_framing")}}
+
+
 def entries_of(environment, options, rate_mbit):
     def peer(name, kind, dtype, **more):
         return Entry(name, lambda: peer_utilization(environment, options, rate_mbit, kind, dtype), **more)
@@ -89,10 +101,14 @@ def entries_of(environment, options, rate_mbit):
     def hub(codec):
         return Entry(f"Causeway {codec}, hub", lambda: ours_utilization(options, rate_mbit, codec), ours=True)
 
+    def at_sites(codec):
+        return Entry(f"Causeway {codec}, shards at the sites", lambda: at_sites_utilization(options, rate_mbit, codec),
+                     ours=True)
+
     return [peer("torchft Streaming DiLoCo, float32 over Gloo", "torchft", "float32", baseline=True),
             peer("Gloo all-reduce, float32, overlapped", "gloo", "float32", note=NO_STEP),
             peer("Gloo all-reduce, bfloat16, overlapped", "gloo", "bfloat16", note=NO_STEP),
-            *(hub(codec) for codec in CODECS)]  # an Entry for shards at the sites goes here
+            *(hub(codec) for codec in CODECS), *(at_sites(codec) for codec in CODECS)]
 
 
 def cases(environment, options):

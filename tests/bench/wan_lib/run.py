@@ -92,11 +92,18 @@ class Run:
 
     def start_workers(self, *flags):
         for site, dc in self.places.items():
-            command = [str(self.build / "causeway-worker"), f"--coordinator={self.coordinator.address}",
+            command = [str(self.build / "causeway-worker"), f"--coordinator={self.addresses()}",
                        f"--site={site}", "--insecure", *flags]
             with self.net.inside(dc), open(self.folder / f"site-{site}.log", "ab") as log:
                 self.workers[site] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                       preexec_fn=processes.ends_with_us)
+
+    def addresses(self):
+        return self.coordinator.address
+
+    def state_of_rules(self):
+        """Of the coordinator that decides who is in."""
+        return self.folder / "state"
 
     def status(self):
         with self.net.inside(1):
@@ -113,7 +120,7 @@ class Run:
 
     def drops(self):
         """Why sites were dropped before they had done their steps, by the coordinator's history."""
-        path = self.folder / "state" / "journal.sqlite"
+        path = self.state_of_rules() / "journal.sqlite"
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as rows:
             events = rows.execute("SELECT site, text FROM events WHERE kind = 'drop' AND id > "
                                   "(SELECT max(id) FROM events WHERE kind = 'start')").fetchall()

@@ -1,0 +1,111 @@
+"""A run whose coordinator is spread over its sites, from the files that `causewayctl init` writes."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import unittest
+import urllib.request
+
+from harness import BAD_INPUT, BIN_DIR, DONE, EndToEndTest, eventually, read_safetensors, synthetic, yaml_text
+
+SITES = {"asia": 0.25, "eu": 1.0, "us": 0.5}
+CONFIG = synthetic(SITES, [[3, 5000], [9000], [100]], run={"steps": 160},
+                   model={"step_ms": 10, "init": "seeded", "gradient": {"kind": "noise"}},
+                   sync={"sync_every": 10, "num_fragments": 2, "fragment_assignment": "balanced",
+                         "fragment_sync_delay": 1, "fragment_update_alpha": 0.5},
+                   codec={"up": "int4", "down": "int4", "feedback_up": 1, "feedback_down": 1},
+                   membership={"min_sites": 3, "lease_ms": 120000}, checkpoint={"every_rounds": 2})
+PLACED = CONFIG | {"placement": "sites"}
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+class PlacementTest(EndToEndTest):
+    def init(self, *flags, expected=DONE):
+        program = self.program(self.folder, "init", "causewayctl", "init", "--placement=sites", *flags)
+        self.assertEqual(program.wait(), expected, program.log())
+        return program
+
+    def start(self, site):
+        environment = {"PATH": f"{BIN_DIR}:{os.environ['PATH']}", "LISTEN": f"127.0.0.1:{self.ports[site]}",
+                       "HTTP": f"127.0.0.1:{self.http[site]}"}
+        return self.program(self.folder, f"site-{site}", self.folder / "run" / f"start-{site}",
+                            f"--dump_local={self.folder / site}.safetensors", environment=environment)
+
+    def status(self, site):
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http[site]}/status", timeout=5) as answer:
+                return json.loads(answer.read())
+        return {"fragments": [], "sites": []}
+
+    def prepare(self):
+        (self.folder / "run.yaml").write_text(yaml_text(PLACED))
+        ports = free_ports(2 * len(SITES))
+        self.ports, self.http = (dict(zip(SITES, part)) for part in (ports[:len(SITES)], ports[len(SITES):]))
+        at = ",".join(f"{site}=127.0.0.1:{port}" for site, port in self.ports.items())
+        self.init(f"--shards_at={at}", f"--config={self.folder / 'run.yaml'}", f"--out={self.folder / 'run'}")
+        return at
+
+    def undisturbed(self):
+        """One coordinator, with the same parts."""
+        run = self.new_run(CONFIG | {"sync": CONFIG["sync"] | {"parts": len(SITES)}})
+        run.start_coordinator()
+        for site in SITES:
+            run.start_worker(site)
+        run.await_done(120)
+        result = {site: run.local(site) for site in SITES}
+        run.stop_coordinator()
+        return result
+
+    def test_one_command_a_site_runs_it_and_a_site_that_is_lost_and_back_changes_no_bit(self):
+        expected = self.undisturbed()
+        self.prepare()
+        programs = {site: self.start(site) for site in SITES}
+        eventually(lambda: len(f := self.status("asia")["fragments"]) == 6 and min(one["version"] for one in f) >= 3,
+                   "the first site's page shows all parts")
+        status = self.status("asia")
+        sizes = [one["parameters"] for one in status["fragments"]]
+        self.assertLessEqual(max(sizes) - min(sizes), 2 * 4096)
+        others = self.status("us")
+        self.assertGreater(status["sites"][0]["up_bytes"], 2 * others["sites"][0]["up_bytes"])  # of three shards
+        self.kill(programs["us"])
+        eventually(lambda: any("shard 2 has not been heard of for" in one["reason"]
+                               for one in self.status("asia")["fragments"]), "the page says whose parts wait")
+        programs["us"] = self.start("us")
+        for site, program in programs.items():
+            self.assertEqual(program.wait(120), DONE, program.log()[-3000:])
+        for site in SITES:
+            self.assert_same_bits(expected[site], read_safetensors(self.folder / f"{site}.safetensors"), site)
+
+    @staticmethod
+    def kill(program):
+        """The site's command with its shard and its worker, as when the machine is lost."""
+        pid = program.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+            for each in [pid, *map(int, children.read().split())]:
+                os.kill(each, signal.SIGKILL)
+        program.process.wait()
+
+    def test_files_that_are_there_stay_and_bad_flags_say_why(self):
+        at = self.prepare()
+        before = {path.name: path.read_bytes() for path in (self.folder / "run").iterdir()}
+        self.assertEqual(sorted(before), sorted(["run.yaml", "addresses", *(f"start-{site}" for site in SITES),
+                                                 *(f"site-{site}.env" for site in SITES)]))
+        again = self.init(f"--shards_at={at}", f"--out={self.folder / 'run'}", expected=1)
+        self.assertIn("exists; init writes", again.log())
+        self.assertEqual(before, {path.name: path.read_bytes() for path in (self.folder / "run").iterdir()})
+        for flags, words in (([], "expected --out"), (["--out=x"], "expected at least 2 sites"),
+                             (["--out=x", "--shards_at=a=h:1,a=h:2"], "each site's name once, got 'a=h:2'"),
+                             (["--out=x", "--shards_at=a=h:1,b"], "NAME=HOST:PORT"),
+                             (["--out=x", "--placement=hub", f"--shards_at={at}"], "--placement: expected sites")):
+            self.assertIn(words, self.init(*flags, expected=BAD_INPUT).log())
+
+
+if __name__ == "__main__":
+    unittest.main()
