@@ -119,7 +119,7 @@ absl::Status JournalFiles::Mind() {
     if (const auto synced = late->TakeSynced()) log->Synced(*synced);
     if (sync_due && *sync_due <= now && late->idle()) {
       Segments::Files files = segments->TakeUnsynced();
-      files.emplace_back(log->file().path(), log->file().file());
+      files.push_back({log->file().path(), log->file().file(), /*is_read=*/true});
       late->Begin(std::move(files), log->end());
       sync_due.reset();
     }

@@ -53,7 +53,12 @@ class Segments {
   // `durable`: the end of the log.
   absl::StatusOr<Extent> Append(PayloadKind kind, const std::vector<ChunkPtr>& chunks, const LogMark& durable);
   // Files with bytes that Sync or SyncFiles has not seen, which are the caller's to sync then.
-  using Files = std::vector<std::pair<std::string, std::shared_ptr<const formats::FileDescriptor>>>;
+  struct File {
+    std::string path;
+    std::shared_ptr<const formats::FileDescriptor> file;
+    bool is_read = false;  // before long: the kernel's cache keeps what was written
+  };
+  using Files = std::vector<File>;
   Files TakeUnsynced() { return std::exchange(unsynced_, {}); }
   static absl::Status SyncFiles(const Files& files);  // for any thread
 

@@ -78,6 +78,7 @@ CAUSEWAY_WALK(WalkCopy, 1, 0, 1)
 CAUSEWAY_WALK(WalkEncode, 2, 0, 0)
 CAUSEWAY_WALK(WalkEncodeFeedback, 3, 0, 1)
 CAUSEWAY_WALK(WalkStep, 0, 2, 0)
+CAUSEWAY_WALK(WalkStepOfSgd, 0, 1, 0)
 CAUSEWAY_WALK(WalkMix, 1, 1, 0)
 CAUSEWAY_WALK(WalkMergeFeedback, 0, 3, 0)
 #undef CAUSEWAY_WALK
@@ -85,7 +86,7 @@ CAUSEWAY_WALK(WalkMergeFeedback, 0, 3, 0)
 WalkFunction WalkOf(const Pass& pass) {
   if (pass.updates == 3) return WalkMergeFeedback;
   if (pass.updates == 2) return WalkStep;
-  if (pass.updates == 1) return WalkMix;
+  if (pass.updates == 1) return pass.reads == 1 ? WalkMix : WalkStepOfSgd;
   if (pass.reads == 3) return WalkEncodeFeedback;
   return pass.writes == 1 ? WalkCopy : WalkEncode;
 }
@@ -93,7 +94,8 @@ WalkFunction WalkOf(const Pass& pass) {
 std::vector<Pass> PassesOf(int sites, bool feedback, double alpha) {
   const Pass mix =
       alpha == 0 ? Pass{.name = "mix", .reads = 1, .writes = 1} : Pass{.name = "mix", .reads = 1, .updates = 1};
-  return {{.name = "copy", .reads = 1, .writes = 1},
+  return {{.name = "train", .updates = 1},
+          {.name = "copy", .reads = 1, .writes = 1},
           {.name = "encode", .reads = feedback ? 3 : 2, .writes = feedback ? 1 : 0, .codes_written = 1},
           {.name = "merge",
            .updates = feedback ? 3 : 2,
