@@ -11,6 +11,11 @@
 namespace causeway::codecs {
 namespace {
 
+// A fragment has several chunks, so that it can be spread over several connections, and so that what is ready can
+// leave; but none is so small that its header counts.
+constexpr int64_t kShares = 8;
+constexpr int64_t kLeastUnits = 16;
+
 int64_t MaxUnitsPerChunk(core::CodecId codec) {
   int64_t units = 1, too_many = core::kMaxChunkBytes;  // no codec needs less than a byte for a unit
   while (too_many - units > 1) {
@@ -37,10 +42,12 @@ LegCodec Unencoded() { return {}; }
 
 std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, const LegCodec& leg) {
   std::vector<ChunkSpan> chunks;
+  const int64_t share = std::max(kLeastUnits, (fragment.units + kShares - 1) / kShares);
   for (const core::TensorPlace& tensor : fragment.tensors) {
     const core::CodecId codec = leg.CodecOf(tensor);
     const uint64_t seed = GetCodec(codec).rotates() ? RotationSeed(leg.run_seed, fragment.id) : 0;
-    const int64_t most_units = MaxUnitsPerChunk(codec);
+    const int64_t most = MaxUnitsPerChunk(codec);
+    const int64_t most_units = codec == core::CodecId::kOnebitAdamSign ? most : std::min(most, share);
     for (int64_t unit = 0; unit < tensor.units(); unit += most_units) {
       const int64_t values = std::min(most_units * core::kUnitValues, tensor.values - unit * core::kUnitValues);
       chunks.push_back({codec, tensor.first_unit + unit, values, seed});

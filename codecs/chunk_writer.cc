@@ -51,6 +51,13 @@ bool ChunkWriter::Append(std::span<const float> values, const ChunkFeedback& fee
   return codec_.Encode(job);
 }
 
+absl::Status ChunkWriter::EncodeBy(Encoder encode, const ChunkFeedback& feedback) {
+  EncodeJob job = JobAt(0, span_.values, feedback);
+  if (codec_.rotates()) job.rotation = RotationAt(0);
+  written_ = span_.values;
+  return encode(job);
+}
+
 void ChunkWriter::WriteMean(int64_t unit, std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback,
                             std::span<float> decoded) {
   const int64_t first = unit * core::kUnitValues;

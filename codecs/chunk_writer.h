@@ -11,6 +11,8 @@
 #include <span>
 #include <string>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "codecs/chunk.h"
 #include "codecs/codec.h"
 
@@ -28,6 +30,11 @@ class ChunkWriter {
   // Encodes the next values: whole units, but for the last piece; all at once with onebit_adam_sign. False if one is
   // out of range (Codec::Encode); the writer is of no use then.
   bool Append(std::span<const float> values, const ChunkFeedback& feedback);
+
+  // All values at once by another encoder, which gets the job but for its values, and writes scales, codes and next
+  // residual. Its status; the writer is of no use if that is not OK.
+  using Encoder = absl::FunctionRef<absl::Status(const EncodeJob&)>;
+  absl::Status EncodeBy(Encoder encode, const ChunkFeedback& feedback);
 
   // A merge's mean from unit `unit` of the chunk on, in any order: brought into range where it is beyond, and, with
   // `in_domain`, rotated already (whole blocks then, if the codec rotates). `decoded` gets what the piece's values

@@ -35,6 +35,7 @@ struct EncodeJob {
   float beta = 0;                    // d = fma(β, e, x); 0: no feedback, and no residuals
   const float* residual = nullptr;   // e, in the codec's domain
   float* next_residual = nullptr;    // e ← d − decoded; may be `residual`
+  const float* subtract = nullptr;   // on a device alone: what is encoded is values − subtract
   float gain = 1;                    // on the scale of `sign` and `rotated_sign`; 1 is the least-squares scale
   bool saturate = false;             // brings d into the codecs' range instead of refusing it; d is no NaN then
   uint8_t* scales = nullptr;

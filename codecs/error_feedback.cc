@@ -35,6 +35,15 @@ ErrorFeedback::ErrorFeedback(int64_t padded_values, float beta, core::BufferPool
   Reset();
 }
 
+ChunkFeedback ErrorFeedback::FeedbackAt(core::CodecId codec, int64_t first, int64_t count,
+                                        std::span<float> next) const {
+  if (beta_ == 0) return {};
+  const int64_t kept = ResidualValues({codec, 0, count});
+  const std::span<float> units = next.subspan(first, core::UnitsFor(count) * core::kUnitValues);
+  std::ranges::fill(units.subspan(kept), 0.0f);
+  return {beta_, residual().subspan(first, kept), units.first(kept)};
+}
+
 // Piece by piece: the values are in cache when they are encoded, and the residual when it is measured.
 absl::StatusOr<std::string> ErrorFeedback::EncodeOne(const ChunkSpan& span, Source values, std::span<float> next) {
   const bool whole = span.codec == core::CodecId::kOnebitAdamSign;  // one scale for all of them
@@ -42,44 +51,52 @@ absl::StatusOr<std::string> ErrorFeedback::EncodeOne(const ChunkSpan& span, Sour
   core::AlignedFloats tile(tile_values);
   ChunkWriter writer(span, GainFor(beta_));
   for (int64_t at = 0; at < span.values; at += tile_values) {
-    const int64_t count = std::min(tile_values, span.values - at);
-    const int64_t first = span.first_value() + at;
-    ChunkFeedback feedback;
-    if (beta_ > 0) {
-      const int64_t kept = ResidualValues({span.codec, 0, count});
-      const std::span<float> units = next.subspan(first, core::UnitsFor(count) * core::kUnitValues);
-      feedback = {beta_, residual().subspan(first, kept), units.first(kept)};
-      std::ranges::fill(units.subspan(kept), 0.0f);
-    }
-    if (!writer.Append(values(first, std::span(tile).first(count)), feedback)) {
-      std::vector<float> all(span.values);
-      if (beta_ > 0)
-        feedback = {beta_, residual().subspan(span.first_value(), ResidualValues(span)),
-                    next.subspan(span.first_value(), ResidualValues(span))};
-      return EncodeChunk(span, values(span.first_value(), all), feedback);  // says which value
+    const int64_t count = std::min(tile_values, span.values - at), first = span.first_value() + at;
+    if (!writer.Append(values(first, std::span(tile).first(count)), FeedbackAt(span.codec, first, count, next))) {
+      std::vector<float> all(span.values);  // says which value
+      return EncodeChunk(span, values(span.first_value(), all),
+                         FeedbackAt(span.codec, span.first_value(), span.values, next));
     }
     if (beta_ > 0) next_squares_ += SumOfSquares(next.data() + first, core::UnitsFor(count) * core::kUnitValues);
   }
   return writer.Finish();
 }
 
-absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans, Source values) {
+absl::StatusOr<std::vector<std::string>> ErrorFeedback::EncodeEach(const std::vector<ChunkSpan>& spans,
+                                                                   OneChunk encode) {
   CHECK(!pending_);
   core::Buffer next;
   if (beta_ > 0) next = pool_->Take(residual_.values().size());
   next_squares_ = 0;
   std::vector<std::string> chunks;
   for (const ChunkSpan& span : spans) {
-    absl::StatusOr<std::string> chunk = EncodeOne(span, values, next.values());
+    absl::StatusOr<std::string> chunk = encode(span, next.values());
     if (!chunk.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("in the chunk at unit ", span.first_unit, ": ", chunk.status().message()));
+      return absl::Status(chunk.status().code(),
+                          absl::StrCat("in the chunk at unit ", span.first_unit, ": ", chunk.status().message()));
     }
     chunks.push_back(*std::move(chunk));
   }
   next_residual_ = std::move(next);
   pending_ = true;
   return chunks;
+}
+
+absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans, Source values) {
+  return EncodeEach(spans, [&](const ChunkSpan& span, std::span<float> next) { return EncodeOne(span, values, next); });
+}
+
+absl::StatusOr<std::vector<std::string>> ErrorFeedback::EncodeBy(const std::vector<ChunkSpan>& spans, Encoder encode) {
+  return EncodeEach(spans, [&](const ChunkSpan& span, std::span<float> next) -> absl::StatusOr<std::string> {
+    ChunkWriter writer(span, GainFor(beta_));
+    RETURN_IF_ERROR(writer.EncodeBy([&](const EncodeJob& job) { return encode(span, job); },
+                                    FeedbackAt(span.codec, span.first_value(), span.values, next)));
+    for (int64_t at = 0; beta_ > 0 && at < span.values; at += kTileValues) {  // in EncodeOne's order
+      const int64_t units = core::UnitsFor(std::min(kTileValues, span.values - at));
+      next_squares_ += SumOfSquares(next.data() + span.first_value() + at, units * core::kUnitValues);
+    }
+    return writer.Finish();
+  });
 }
 
 absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans,

@@ -33,6 +33,10 @@ class ErrorFeedback {
   absl::StatusOr<std::vector<std::string>> Encode(const std::vector<ChunkSpan>& spans, Source values);
   absl::StatusOr<std::vector<std::string>> Encode(const std::vector<ChunkSpan>& spans, std::span<const float> values);
 
+  // The same by an encoder elsewhere, which gets each chunk's job but for its values. Its status, if that is not OK.
+  using Encoder = absl::FunctionRef<absl::Status(const ChunkSpan& span, const EncodeJob& job)>;
+  absl::StatusOr<std::vector<std::string>> EncodeBy(const std::vector<ChunkSpan>& spans, Encoder encode);
+
   void Admit();   // the pending residual becomes the residual
   void Refuse();  // the pending residual is forgotten
   void Reset();   // full resync: residual zero, nothing pending
@@ -46,7 +50,11 @@ class ErrorFeedback {
   double ResidualNorm() const { return residual_norm_; }  // Euclidean
 
  private:
+  using OneChunk = absl::FunctionRef<absl::StatusOr<std::string>(const ChunkSpan& span, std::span<float> next)>;
+  absl::StatusOr<std::vector<std::string>> EncodeEach(const std::vector<ChunkSpan>& spans, OneChunk encode);
   absl::StatusOr<std::string> EncodeOne(const ChunkSpan& span, Source values, std::span<float> next);
+  // For `count` values from value `first` of the fragment on; what lies behind them in their units becomes zero.
+  ChunkFeedback FeedbackAt(core::CodecId codec, int64_t first, int64_t count, std::span<float> next) const;
 
   float beta_;
   bool pending_ = false;

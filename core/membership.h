@@ -32,9 +32,10 @@ struct AnchorDigest {
 
 // The last round of a fragment at a site.
 struct FragmentProgress {
-  double slack_s = 0;  // between the update's arrival and its need; negative: it was waited for
-  Step delay = 0;      // τ of the last contribution
-  std::string reason;  // of that delay, where it was chosen by measurement
+  double slack_s = 0;      // between the update's arrival and its need; negative: it was waited for
+  Step delay = 0;          // τ of the last contribution
+  std::string reason;      // of that delay, where it was chosen by measurement
+  std::string encoded_on;  // host or device, of the last contribution; empty: none, or it does not say
 
   friend bool operator==(const FragmentProgress&, const FragmentProgress&) = default;
 };

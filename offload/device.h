@@ -4,6 +4,9 @@
 //   kPrefetch ──event──► kUpdate ──event──► kFlush           order; an event says that everything before it on its
 //   kParameters (to the device)                              queue is done
 //
+//
+// kSync is for contributions: they are encoded beside all that, and by another thread.
+//
 // Nothing here blocks but AwaitOnHost. Host memory that is copied must stay as it is until the copy is done, which only
 // events tell. Errors of queued work show in status() from then on, and what is queued after them does nothing.
 // Implementations: offload/cuda/cuda_device.h, and offload/fake_device.h on the host alone. Queueing is for one
@@ -20,8 +23,8 @@
 
 namespace causeway::offload {
 
-enum class Queue { kCompute, kGradients, kPrefetch, kUpdate, kFlush, kParameters };
-inline constexpr int kNumQueues = 6;
+enum class Queue { kCompute, kGradients, kPrefetch, kUpdate, kFlush, kParameters, kSync };
+inline constexpr int kNumQueues = 7;
 
 class Device {
  public:

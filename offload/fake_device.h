@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/mutex.h"
 #include "offload/device.h"
 #include "offload/fake_queues.h"
 
@@ -40,6 +41,7 @@ class FakeDevice : public Device {
 
   std::string name() const override { return "fake"; }
   absl::StatusOr<void*> Allocate(size_t bytes) override {
+    const core::MutexLock lock(mutex_);
     if (static_cast<int64_t>(bytes) > free_) {
       return absl::ResourceExhaustedError(
           absl::StrCat(name(), " has no room for ", bytes, " bytes: ", free_, " are free"));
@@ -51,6 +53,7 @@ class FakeDevice : public Device {
     return data;
   }
   void Free(void* memory) override {
+    const core::MutexLock lock(mutex_);
     const auto found = memory_.find(memory);
     if (found == memory_.end()) return;
     free_ += std::ssize(*found->second);
@@ -78,17 +81,24 @@ class FakeDevice : public Device {
   Event MakeEvent() override { return queues_.MakeEvent(); }
   void Record(Event event, offload::Queue queue) override { queues_.Record(event, queue); }
   void Await(offload::Queue queue, Event event) override {
-    waits_.insert({queue, event});
+    {
+      const core::MutexLock lock(mutex_);
+      waits_.insert({queue, event});
+    }
     if (!forgotten_.contains({queue, event})) queues_.Await(queue, event);
   }
   void AwaitOnHost(Event event) override {
-    waits_on_host_.insert(event);
+    {
+      const core::MutexLock lock(mutex_);
+      waits_on_host_.insert(event);
+    }
     if (!forgotten_on_host_.contains(event)) queues_.AwaitOnHost(event);
   }
 
   absl::Status status() const override { return absl::OkStatus(); }
 
  private:
+  core::Mutex mutex_;  // memory and waits
   std::map<void*, std::unique_ptr<std::vector<char>>> memory_;
   std::set<void*> pinned_;
   std::set<Wait> waits_, forgotten_;

@@ -3,7 +3,7 @@
 //   kStepped   one thread: between two calls of the host some of what may run runs, which and how much by the seed
 //   kThreads   a thread for each queue, with random delays; nothing is ordered but by events, as on a real device
 //
-// One owner thread queues and waits.
+// Each queue is for one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/mutex.h"
 #include "core/random.h"
 #include "offload/device.h"
 
@@ -39,11 +40,12 @@ class FakeQueues {
   void Launch(Queue queue, std::function<void()> work) { Add(queue, {.work = std::move(work)}); }
 
   Device::Event MakeEvent() {
+    const core::MutexLock lock(mutex_);
     events_.emplace_back();
     return static_cast<Device::Event>(events_.size()) - 1;
   }
   void Record(Device::Event event, Queue queue) {
-    EventState& state = events_[event];
+    EventState& state = StateOf(event);
     const int64_t record = ++state.recorded;
     Add(queue, {.work = [&state, record] {
           state.come.store(record, std::memory_order_release);
@@ -51,22 +53,28 @@ class FakeQueues {
         }});
   }
   void Await(Queue queue, Device::Event event) {
-    Add(queue, {.event = &events_[event], .record = events_[event].recorded});
+    EventState& state = StateOf(event);
+    Add(queue, {.event = &state, .record = state.recorded});
   }
   void AwaitOnHost(Device::Event event) {
-    EventState& state = events_[event];
+    EventState& state = StateOf(event);
     if (runs_ == Runs::kThreads) {
       AwaitRecord(state, state.recorded);
       return;
     }
+    const core::MutexLock lock(mutex_);
     while (!HasCome(state, state.recorded)) CHECK(StepOne());  // otherwise queues wait for each other in a circle
   }
 
  private:
   struct EventState {
-    int64_t recorded = 0;  // the host's
+    std::atomic<int64_t> recorded = 0;  // the host's
     std::atomic<int64_t> come = 0;
   };
+  EventState& StateOf(Device::Event event) {
+    const core::MutexLock lock(mutex_);
+    return events_[event];
+  }
   struct Op {
     std::function<void()> work;
     EventState* event = nullptr;  // to wait for, instead of work
@@ -106,6 +114,7 @@ class FakeQueues {
       Push(line, std::move(op));
       return;
     }
+    const core::MutexLock lock(mutex_);
     line.ops.push_back(std::move(op));
     // By the seed: nothing runs before the host waits, everything does at once, or some.
     const uint64_t eagerness = seed_ % 4;
@@ -158,6 +167,7 @@ class FakeQueues {
 
   const Runs runs_;
   const uint64_t seed_;
+  core::Mutex mutex_;  // stepped: all; threads: events_
   uint64_t draws_ = 0;
   Line lines_[kNumQueues];
   std::deque<EventState> events_;  // addresses stay

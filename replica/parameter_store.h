@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "codecs/codec.h"
 #include "core/dtype.h"
 #include "core/fragment_map.h"
 
@@ -50,6 +52,25 @@ struct Movement {
   static Movement Step(float lr, std::span<const float> step) { return {Kind::kStep, lr, step}; }
 };
 
+// Contributions that are encoded where θ lies, so that no copy of θ comes to the host.
+//
+//   step thread   BeginKeep ─► ticket      θ as it is now, kept where it lies
+//   another one   Encode …, chunk by chunk ─► End          (or Read: θ after all, for words about a bad value)
+class ThetaEncoder {
+ public:
+  virtual ~ThetaEncoder() = default;
+
+  virtual bool Encodes(core::CodecId codec) const = 0;
+
+  virtual absl::StatusOr<int64_t> BeginKeep(const UnitRanges& ranges) = 0;
+  // d = (W − θ) + β e of the values from `first` of the ranges on, in padded layout; `anchor` is their W. The job's
+  // arrays are in host memory, and what it writes is there when this returns. INVALID_ARGUMENT: a value out of range.
+  virtual absl::Status Encode(int64_t ticket, core::CodecId codec, const codecs::EncodeJob& job, int64_t first,
+                              std::span<const float> anchor) = 0;
+  virtual absl::Status Read(int64_t ticket, std::span<float> staging) = 0;
+  virtual void End(int64_t ticket) = 0;
+};
+
 class ParameterStore {
  public:
   using Observer = std::function<void(const UnitRanges&)>;
@@ -64,6 +85,8 @@ class ParameterStore {
   // AwaitRead of the ticket that it returns, which is called once.
   virtual int64_t BeginRead(const UnitRanges& ranges, std::span<float> staging) = 0;
   virtual absl::Status AwaitRead(int64_t ticket) = 0;
+
+  virtual ThetaEncoder* encoder() { return nullptr; }  // null: contributions are encoded on the host
 
   // θ has moved when it returns, and the observer was called.
   absl::Status Move(const UnitRanges& ranges, const Movement& movement) {

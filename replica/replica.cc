@@ -127,11 +127,11 @@ uint64_t Replica::Digest() const {
   return digest_ ? *digest_ : core::DigestUnits(anchor_, 0);
 }
 
-std::span<const float> Replica::PartOf(std::span<const float> padded, const core::TensorPlace& place) {
+std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place) {
   return padded.subspan(place.first_unit * core::kUnitValues, place.values);
 }
 
-std::span<float> Replica::PartOf(std::span<float> padded, const core::TensorPlace& place) {
+std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place) {
   return padded.subspan(place.first_unit * core::kUnitValues, place.values);
 }
 
@@ -177,17 +177,36 @@ std::span<const float> Replica::OuterGradientAt(std::span<const float> theta, in
 
 absl::StatusOr<std::vector<std::string>> Replica::EncodeContribution(std::span<const float> theta) {
   const core::CpuPhaseScope phase(core::CpuPhase::kEncode);
-  const auto plan = codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec)));
   const auto source = [&](int64_t first, std::span<float> tile) { return OuterGradientAt(theta, first, tile); };
-  absl::StatusOr<std::vector<std::string>> chunks = feedback_.Encode(plan, source);
-  if (!chunks.ok()) {
-    core::Buffer gradient = pool_->Take(anchor_.size());
+  return Named(feedback_.Encode(codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec))), source),
+               [&](std::span<float> staging) {
+                 std::ranges::copy(theta, staging.begin());
+                 return absl::OkStatus();
+               });
+}
+
+absl::StatusOr<std::vector<std::string>> Replica::EncodeKept(ThetaEncoder& encoder, int64_t ticket) {
+  const core::CpuPhaseScope phase(core::CpuPhase::kEncode);
+  const auto encode = [&](const codecs::ChunkSpan& span, const codecs::EncodeJob& job) {
+    return encoder.Encode(ticket, span.codec, job, span.first_value(),
+                          anchor().subspan(span.first_value(), span.values));
+  };
+  return Named(feedback_.EncodeBy(codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec))), encode),
+               [&](std::span<float> staging) { return encoder.Read(ticket, staging); });
+}
+
+// Names the tensor of the value for which chunks were refused; compresses the others where the config says so.
+absl::StatusOr<std::vector<std::string>> Replica::Named(absl::StatusOr<std::vector<std::string>> chunks,
+                                                        absl::FunctionRef<absl::Status(std::span<float>)> read_theta) {
+  if (absl::IsInvalidArgument(chunks.status())) {
+    core::Buffer theta = pool_->Take(anchor_.size()), gradient = pool_->Take(anchor_.size());
+    RETURN_IF_ERROR(read_theta(theta.values()));
     for (const core::TensorPlace& place : fragment().tensors) {
-      source(place.first_unit * core::kUnitValues, PartOf(gradient.values(), place));
+      OuterGradientAt(theta.values(), place.first_unit * core::kUnitValues, PartOf(gradient.values(), place));
     }
-    RETURN_IF_ERROR(CheckFinite(gradient.values(), "outer gradient"));  // names the tensor
-    return chunks.status();
+    RETURN_IF_ERROR(CheckFinite(gradient.values(), "outer gradient"));
   }
+  if (!chunks.ok()) return chunks.status();
   for (std::string& chunk : *chunks) {
     if (codec_config_.zstd) chunk = codecs::CompressChunk(std::move(chunk));
   }

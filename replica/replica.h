@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "codecs/chunk.h"
 #include "codecs/error_feedback.h"
@@ -26,6 +27,7 @@
 #include "core/fragment_map.h"
 #include "core/outer_step.h"
 #include "core/run_config.h"
+#include "replica/parameter_store.h"
 
 namespace causeway::replica {
 
@@ -75,6 +77,10 @@ class AnchorReader {
   size_t next_ = 0;
 };
 
+// The part of an array in padded layout that belongs to a tensor of the fragment, without padding.
+std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place);
+std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place);
+
 class Replica {
  public:
   // `map` and `pool` outlive it. `dtypes`: of θ, for each of the fragment's tensors; empty: all float32.
@@ -93,6 +99,8 @@ class Replica {
   // W itself, a θ that was never trained would pull all of W to the numbers that its dtype has. INVALID_ARGUMENT if a
   // value is not finite, with the tensor's name and the index in it; nothing is pending then.
   absl::StatusOr<std::vector<std::string>> EncodeContribution(std::span<const float> theta);
+  // The same of θ that `encoder` keeps under this ticket.
+  absl::StatusOr<std::vector<std::string>> EncodeKept(ThetaEncoder& encoder, int64_t ticket);
   // The contribution is in the update, or is refused and stays whole in θ and the residual.
   void Resolve(bool merged);
   void ForgetResidual();  // and what θ was to move by: it is not W and what was trained any more
@@ -125,9 +133,6 @@ class Replica {
   ReplicaArrays Arrays() const;
   absl::Status Restore(core::Version version, const ReplicaArrays& arrays);
 
-  // The part of an array in padded layout that belongs to a tensor of the fragment, without padding.
-  static std::span<const float> PartOf(std::span<const float> padded, const core::TensorPlace& place);
-  static std::span<float> PartOf(std::span<float> padded, const core::TensorPlace& place);
   void ClearPadding(std::span<float> padded) const;
 
  private:
@@ -139,6 +144,8 @@ class Replica {
 
   absl::Status CheckCodecs(const ChosenCodecs& codecs) const;
   absl::Status CheckSizes(const ReplicaArrays& arrays) const;
+  absl::StatusOr<std::vector<std::string>> Named(absl::StatusOr<std::vector<std::string>> chunks,
+                                                 absl::FunctionRef<absl::Status(std::span<float>)> read_theta);
   // Δ from value `first` on, as much of one tensor as the tile has room for; returns the tile.
   std::span<const float> OuterGradientAt(std::span<const float> theta, int64_t first, std::span<float> tile) const;
   absl::Status CheckFinite(std::span<const float> padded, const char* what) const;

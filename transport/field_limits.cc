@@ -126,6 +126,7 @@ constexpr FieldLimit kLimits[] = {
     Number("FragmentProgress.slack_s", -kSeconds, kSeconds),
     Integer("FragmentProgress.delay", 0, kCount),
     Text("FragmentProgress.reason", kName),
+    Text("FragmentProgress.encoded_on", kName),
     Number("LinkProgress.up_bytes_per_s", 0, kRate),
     Number("LinkProgress.down_bytes_per_s", 0, kRate),
     Number("LinkProgress.round_trip_s", 0, kSeconds),

@@ -132,6 +132,7 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
     fragment->set_slack_s(progressed.slack_s);
     fragment->set_delay(progressed.delay);
     fragment->set_reason(progressed.reason);
+    fragment->set_encoded_on(progressed.encoded_on);
   }
   message->mutable_link()->set_up_bytes_per_s(progress.link.up_bytes_per_s);
   message->mutable_link()->set_down_bytes_per_s(progress.link.down_bytes_per_s);
@@ -313,7 +314,8 @@ core::Progress FromProto(const v1::Progress& message) {
     progress.digests[digest.fragment()] = {digest.version(), digest.digest()};
   }
   for (const v1::FragmentProgress& fragment : message.fragments()) {
-    progress.fragments[fragment.fragment()] = {fragment.slack_s(), fragment.delay(), fragment.reason()};
+    progress.fragments[fragment.fragment()] = {fragment.slack_s(), fragment.delay(), fragment.reason(),
+                                               fragment.encoded_on()};
   }
   progress.link = {message.link().up_bytes_per_s(),       message.link().down_bytes_per_s(),
                    message.link().round_trip_s(),         message.link().channels(),

@@ -66,6 +66,11 @@ CAUSEWAY_LANES Values LoadBlock(const float* values, int64_t block, int valid) {
 
 CAUSEWAY_LANES Values InputOf(const EncodeTask& task, int64_t block, int valid, int kept) {
   Values d = LoadBlock(task.job.values, block, task.in_domain ? kept : valid);
+  if (task.job.subtract != nullptr) {
+    const Values other = LoadBlock(task.job.subtract, block, task.in_domain ? kept : valid);
+    CAUSEWAY_UNROLL
+    for (int v = 0; v < kVectors; ++v) d.v[v] -= other.v[v];
+  }
   if (task.rotate) {
     uint64_t words[4];
     simd::SignWords(task.rotation.seed, task.rotation.first_block + block, words);

@@ -30,7 +30,12 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(JournalOptions options) {
 Journal::Journal(JournalOptions options, std::unique_ptr<JournalFiles> files)
     : options_(std::move(options)), files_(std::move(files)) {
   if (options_.relaxed) {
-    files_->late = std::make_unique<LateSync>(&files_->syncs, [this](const absl::Status& status) { Fail(status); });
+    files_->late = std::make_unique<LateSync>(&files_->syncs, [this](const absl::Status& status) {
+      if (!status.ok()) Fail(status);
+      const core::MutexLock lock(mutex_);
+      synced_ = true;
+      changed_.NotifyAll();
+    });
   }
   thread_ = core::Thread([this] { Run(); });
   if (options_.scrub_bytes_per_s <= 0) return;
@@ -49,6 +54,7 @@ Journal::~Journal() {
   }
   changed_.NotifyAll();
   thread_.Join();
+  files_->late.reset();  // it calls us
 }
 
 uint64_t Journal::epoch() const { return files_->identity.epoch; }
@@ -122,13 +128,14 @@ void Journal::Run() {
     absl::Status status;
     {
       core::MutexLock lock(mutex_);
-      const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !queue_.empty(); };
+      const auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || synced_ || !queue_.empty(); };
       const auto due = files_->due();
       if (due && status_.ok()) {
         lock.WaitFor(changed_, *due - core::SystemClock().Now(), ready);
       } else {
         lock.Wait(changed_, ready);
       }
+      synced_ = false;
       if (queue_.empty() && closing_) break;
       batch.swap(queue_);
       status = status_;

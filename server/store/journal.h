@@ -141,6 +141,7 @@ class Journal {
   uint64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of events that are not durable
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool synced_ ABSL_GUARDED_BY(mutex_) = false;  // late, since the thread has looked
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::atomic<core::Version> kept_ = -1;
 

@@ -6,8 +6,8 @@
 
 namespace causeway::server {
 
-LateSync::LateSync(SyncMeter* syncs, std::function<void(const absl::Status&)> failed)
-    : syncs_(syncs), failed_(std::move(failed)), thread_([this] { Run(); }) {}
+LateSync::LateSync(SyncMeter* syncs, std::function<void(const absl::Status&)> done)
+    : syncs_(syncs), done_(std::move(done)), thread_([this] { Run(); }) {}
 
 LateSync::~LateSync() {
   {
@@ -51,11 +51,13 @@ void LateSync::Run() {
       files = *files_;
     }
     const absl::Status status = syncs_->Time([&] { return Segments::SyncFiles(files); });
-    if (!status.ok()) failed_(status);
-    const core::MutexLock lock(mutex_);
-    if (status.ok()) synced_ = mark_;
-    files_.reset();
-    changed_.NotifyAll();
+    {
+      const core::MutexLock lock(mutex_);
+      if (status.ok()) synced_ = mark_;
+      files_.reset();
+      changed_.NotifyAll();
+    }
+    done_(status);
   }
 }
 

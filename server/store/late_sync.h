@@ -20,8 +20,8 @@ namespace causeway::server {
 
 class LateSync {
  public:
-  // `syncs` outlives it. `failed` is called on its thread.
-  LateSync(SyncMeter* syncs, std::function<void(const absl::Status&)> failed);
+  // `syncs` outlives it. `done` is called on its thread after each call, with what became of it.
+  LateSync(SyncMeter* syncs, std::function<void(const absl::Status&)> done);
   ~LateSync();  // what was begun is done first
 
   bool idle() const;
@@ -34,7 +34,7 @@ class LateSync {
   void Run();
 
   SyncMeter* const syncs_;
-  const std::function<void(const absl::Status&)> failed_;
+  const std::function<void(const absl::Status&)> done_;
   mutable core::Mutex mutex_;
   core::Condition changed_;
   std::optional<Segments::Files> files_ ABSL_GUARDED_BY(mutex_);  // until they are synced

@@ -108,6 +108,8 @@ class DevicesTest(RanksTest):
         for site, fragment in itertools.product(sites, range(2)):
             self.assertGreaterEqual(book.agreed(site, fragment), 9)
         self.assertIn("trains on fake: ", run.workers["fake"].log())
+        encoded = {site["name"]: {fragment["encoded_on"] for fragment in site["fragments"]} for site in status["sites"]}
+        self.assertEqual({"cpu": {"host"}, "fake": {"device"}, "ranks": {"device"}, "hosted": {"host"}}, encoded)
         self.assertRegex(run.workers["hosted"].log(), r"optimizer state: \d+ % on the device, of the others in \d+ subgroups k 2")
         offload = {site["name"]: site["offload"] for site in status["sites"]}
         self.assertEqual(("cpu", "resident", "2"), tuple(offload[name]["k"] for name in ("cpu", "fake", "hosted")))

@@ -64,7 +64,7 @@ class ReplicaTest : public ::testing::Test {
   uint64_t DigestOf(float value) const {
     std::vector<float> padded(map_.fragment(0).padded_values());
     for (const core::TensorPlace& place : map_.fragment(0).tensors) {
-      std::ranges::fill(Replica::PartOf(std::span(padded), place), value);
+      std::ranges::fill(PartOf(std::span(padded), place), value);
     }
     return core::DigestUnits(padded, 0);
   }

@@ -221,7 +221,7 @@ TEST_F(ReplicaTest, WhatAPooledArrayHeldBeforeIsInNoBitOfIt) {
       std::vector<float> theta = Random(100 + round);
       const std::vector<float> update = Random(round);
       for (const core::TensorPlace& place : map_.fragment(0).tensors) {
-        std::ranges::copy(Replica::PartOf(std::span(theta), place), Replica::PartOf(staging.values(), place).begin());
+        std::ranges::copy(PartOf(std::span(theta), place), PartOf(staging.values(), place).begin());
       }
       spoil();
       const auto sent = spoiled->EncodeContribution(staging.values()), expected = fresh->EncodeContribution(theta);

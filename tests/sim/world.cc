@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
+#include "core/fragment_map.h"
+#include "core/model_manifest.h"
 
 namespace causeway::sim {
 namespace {
@@ -108,6 +110,10 @@ void World::Configure() {
   config_.inner = InnerOfSimulation();
   config_.sync.num_fragments = static_cast<int>(chance.Between(1, 4));
   shards_ = config_.sync.num_fragments > 1 && chance.OneIn(3) ? 2 : 1;
+  // Parts of fragments for both shards, where each fragment has enough units; drawn from what was drawn, so that a
+  // seed's other choices stay.
+  config_.sync.parts = shards_ == 2 && model_.tensors.size() % 2 == 0 ? 2 : 1;
+  if (!core::BuildFragmentMap(core::SyntheticManifest(model_), config_.sync).ok()) config_.sync.parts = 1;
   config_.sync.sync_every = chance.Between(config_.sync.num_fragments + 2, 14);
   config_.sync.fragment_sync_delay = chance.Below(std::min<int64_t>(config_.sync.sync_every, 4));
   config_.sync.mode = chance.OneIn(2) ? core::SyncMode::kQuorum : core::SyncMode::kSynchronous;
@@ -250,7 +256,7 @@ std::string World::Broken() const {
 
 bool World::Trains() const {
   return std::ranges::all_of(sites_, [&](const auto& site) {
-    for (int p = 0; p < config_.sync.num_fragments; ++p) {
+    for (int p = 0; p < config_.sync.map_fragments(); ++p) {
       if (promises_->last_merged(site->node(), p) < calm_versions_[static_cast<size_t>(p)] + kCalmRounds) return false;
     }
     return promises_->last_step(site->node()) > calm_steps_.at(site->node());
@@ -267,13 +273,13 @@ std::string World::WhoWaits() const {
   for (const auto& site : sites_) {
     absl::StrAppend(&text, "\n  ", site->node(), site->site() == nullptr ? ": does not train" : ": trains", ", step ",
                     promises_->last_step(site->node()));
-    for (int p = 0; p < config_.sync.num_fragments; ++p) {
+    for (int p = 0; p < config_.sync.map_fragments(); ++p) {
       absl::StrAppend(&text, ", last in version ", promises_->last_merged(site->node(), p), " of ", p);
     }
     if (const auto end = ends_.find(site->node()); end != ends_.end())
       absl::StrAppend(&text, "; ended before: ", end->second);
   }
-  for (int p = 0; p < config_.sync.num_fragments; ++p) {
+  for (int p = 0; p < config_.sync.map_fragments(); ++p) {
     absl::StrAppend(&text, "\n  fragment ", p, ": version ", promises_->newest(p));
     if (!calm_versions_.empty())
       absl::StrAppend(&text, ", ", calm_versions_[static_cast<size_t>(p)], " when the faults ended");
@@ -332,7 +338,7 @@ std::string World::Run(int64_t events) {
   network_.set_most_delay_us(3'000);  // a round takes longer, or a site that is behind stays so
   for (const auto& hub : hubs_) hub->disk().faults = {};
   for (const auto& site : sites_) site->disk().faults = {};
-  for (int p = 0; p < config_.sync.num_fragments; ++p) calm_versions_.push_back(promises_->newest(p));
+  for (int p = 0; p < config_.sync.map_fragments(); ++p) calm_versions_.push_back(promises_->newest(p));
   for (const auto& site : sites_) calm_steps_[site->node()] = promises_->last_step(site->node());
   StayCalm();
   const auto round = milliseconds(model_.step_ms * config_.sync.sync_every * 3 + 1000);

@@ -4,7 +4,7 @@
 //   GpuLlama ──Gemm, Launch──► queue kCompute ──► results in device memory
 //
 // Nothing blocks. Errors show in device().status() from then on. Implementations: worker/gpu/fake_backend.h, on the
-// host, in any order that events allow. One owner thread.
+// host, in any order that events allow. Each queue is for one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
+#include "codecs/codec.h"
 #include "offload/device.h"
 #include "worker/gpu/device_attention.h"
 #include "worker/gpu/kernels/llama_kernels.h"
@@ -66,6 +67,12 @@ class ComputeBackend {
   virtual void Gemm(offload::Queue queue, const GemmJob& job) = 0;
 
   virtual void Launch(offload::Queue queue, const Kernel& kernel) = 0;
+
+  // As codecs/cuda/cuda_codec.h has it, with the job's arrays and `bad_block` in device memory; for codecs that Encodes
+  // names.
+  virtual bool Encodes(core::CodecId codec) const = 0;
+  virtual void Encode(offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
+                      unsigned long long* bad_block) = 0;
 
   // INVALID_ARGUMENT: a shape that it does not take. The backend outlives it.
   virtual absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeAttention(const AttentionShape& shape,

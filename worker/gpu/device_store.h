@@ -1,6 +1,7 @@
 // θ of a device's trainer, as syncs read and move it: through the host.
 //
 //   on the device   BeginRead: θ ─► staging, before anything else changes it    Move: W or s ─► device ─► a kernel ─► θ
+//                   or contributions encoded there (device_encoder.h)
 //   on the host     AwaitRead: copied as the bus schedule lets it               Move: on the host, and its copy anew
 //
 // Moves have the bits of a HostStore's (core::MixAnchor, core::Rebase). One owner thread but for AwaitRead.
@@ -8,6 +9,7 @@
 
 #include "replica/parameter_store.h"
 #include "replica/scheduled_reads.h"
+#include "worker/gpu/device_encoder.h"
 #include "worker/gpu/device_state.h"
 
 namespace causeway::worker {
@@ -17,13 +19,20 @@ class DeviceStore final : public replica::ParameterStore {
   // Both outlive it.
   DeviceStore(const core::Manifest& manifest, DeviceState* state, ComputeBackend* backend)
       : manifest_(manifest), state_(state), backend_(backend) {
-    if (state->hosted() == nullptr) return;
+    if (state->hosted() == nullptr) {
+      encoder_ = std::make_unique<DeviceEncoder>(backend, [this](const replica::UnitRange& range) {
+        const Part part = PartsOf({range}).front();
+        return DeviceEncoder::Place{state_->parameters() + part.first, part.count};
+      });
+      return;
+    }
     reads_ = std::make_unique<replica::ScheduledReads>(&state->hosted()->bus());
   }
   ~DeviceStore() override;
 
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
   absl::Status AwaitRead(int64_t ticket) override;
+  replica::ThetaEncoder* encoder() override { return encoder_.get(); }  // none where some of θ lies on the host
 
  private:
   // Values of a range that lie on one side: where in the flat parameters, and in an array of the ranges.
@@ -44,6 +53,7 @@ class DeviceStore final : public replica::ParameterStore {
   float* incoming_ = nullptr;  // W or s on the device
   int64_t incoming_count_ = 0;
   absl::Status read_;
+  std::unique_ptr<DeviceEncoder> encoder_;
   std::unique_ptr<replica::ScheduledReads> reads_;  // of what lies on the host; null: nothing does
 };
 

@@ -75,6 +75,22 @@ void FakeBackend::Launch(offload::Queue queue, const Kernel& kernel) {
   });
 }
 
+bool FakeBackend::Encodes(core::CodecId codec) const {
+  return codec != core::CodecId::kTopk && codec != core::CodecId::kOnebitAdamSign;
+}
+
+void FakeBackend::Encode(offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
+                         unsigned long long* bad_block) {
+  device_.Launch(queue, [codec, job, bad_block] {
+    std::vector<float> difference(job.values, job.values + job.count);
+    for (int64_t i = 0; i < job.count && job.subtract != nullptr; ++i) difference[i] -= job.subtract[i];
+    codecs::EncodeJob on_host = job;
+    on_host.values = difference.data();
+    on_host.subtract = nullptr;
+    if (!codecs::GetCodec(codec).Encode(on_host)) *bad_block = 0;
+  });
+}
+
 absl::StatusOr<std::unique_ptr<DeviceAttention>> FakeBackend::MakeAttention(const AttentionShape& shape,
                                                                             ValueType type) {
   return MakeProductAttention(shape, type, this);

@@ -18,6 +18,11 @@ class FakeBackend final : public ComputeBackend {
   offload::FakeDevice& device() override { return device_; }
   void Gemm(offload::Queue queue, const GemmJob& job) override;
   void Launch(offload::Queue queue, const Kernel& kernel) override;
+  // By the CPU's codecs: the kernels of codecs/cuda, which give the same bytes, are for threads of a GPU
+  // (tests/codecs/cuda plays them).
+  bool Encodes(core::CodecId codec) const override;
+  void Encode(offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
+              unsigned long long* bad_block) override;
   absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeAttention(const AttentionShape& shape, ValueType type) override;
 
  private:

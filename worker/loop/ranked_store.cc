@@ -246,6 +246,10 @@ absl::Status RankedStore::GiveValues(const replica::UnitRanges& ranges, const re
   return absl::OkStatus();
 }
 
+replica::ThetaEncoder* RankedStore::encoder() {
+  return control_.alone() || !IsDivided(own_) ? own_.store().encoder() : nullptr;
+}
+
 int64_t RankedStore::BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) {
   if (control_.alone() || !IsDivided(own_)) return own_.store().BeginRead(ranges, staging);
   const RanksTogether together(control_);

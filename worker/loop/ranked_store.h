@@ -28,6 +28,7 @@ class RankedStore final : public replica::ParameterStore {
   core::DType dtype(int tensor) const override { return own_.store().dtype(tensor); }
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
   absl::Status AwaitRead(int64_t ticket) override;
+  replica::ThetaEncoder* encoder() override;  // none where the ranks hold different pieces
 
  private:
   // The parts of a read: those here, by the own store, and those that other ranks send.

@@ -4,6 +4,7 @@
 #include <malloc.h>
 #endif
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -39,13 +40,32 @@ Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, repl
     for (const core::TensorPlace& place : fragment.tensors) dtypes.push_back(store->dtype(place.tensor));
     replicas_.push_back(std::make_unique<replica::Replica>(map, fragment.id, config, &pool_, std::move(dtypes)));
     staging_.emplace_back();
+    kept_.emplace_back();
   }
+  if (EncodesWhereThetaLies(config)) encoder_ = store->encoder();
+}
+
+// All codecs that a contribution may have.
+bool Movers::EncodesWhereThetaLies(const core::RunConfig& config) const {
+  replica::ThetaEncoder* const encoder = store_->encoder();
+  if (encoder == nullptr) return false;
+  std::vector<core::CodecId> codecs = config.codec.allow_up;
+  codecs.push_back(config.codec.up);
+  if (!config.codec.exempt.empty()) codecs.push_back(core::CodecId::kBfloat16);
+  return std::ranges::all_of(codecs, [&](core::CodecId codec) { return encoder->Encodes(codec); });
 }
 
 // ---- The step thread ----
 
 void Movers::ReadTheta(FragmentId p) {
-  staging_[p].Reset();  // of a contribution that was given up
+  GiveUp(p);  // of a contribution that was
+  if (encoder_ != nullptr) {
+    const absl::StatusOr<int64_t> ticket = encoder_->BeginKeep(ranges_[p]);
+    if (!ticket.ok()) return listener_->OnMoverFailed(ticket.status());
+    kept_[p] = *ticket;
+    copies_.Post([this, p] { listener_->OnCopied(p); });
+    return;
+  }
   staging_[p] = pool_.Take(map_.fragment(p).padded_values());
   const int64_t ticket = store_->BeginRead(ranges_[p], staging_[p].values());
   copies_.Post([this, p, ticket] {
@@ -53,6 +73,12 @@ void Movers::ReadTheta(FragmentId p) {
     if (!copied.ok()) return listener_->OnMoverFailed(copied);
     listener_->OnCopied(p);
   });
+}
+
+void Movers::GiveUp(FragmentId p) {
+  staging_[p].Reset();
+  if (kept_[p]) encoder_->End(*kept_[p]);
+  kept_[p].reset();
 }
 
 absl::Status Movers::MoveTheta(const action::MoveTheta& move) {
@@ -92,10 +118,12 @@ absl::StatusOr<Chunks> Movers::EncodeInitial(FragmentId p) {
 
 void Movers::Encode(FragmentId p) {
   tasks_.Post([this, p] {
-    absl::StatusOr<std::vector<std::string>> chunks = replicas_[p]->EncodeContribution(staging_[p].values());
-    staging_[p].Reset();
+    const char* const where = kept_[p] ? "device" : "host";
+    absl::StatusOr<std::vector<std::string>> chunks = kept_[p] ? replicas_[p]->EncodeKept(*encoder_, *kept_[p])
+                                                               : replicas_[p]->EncodeContribution(staging_[p].values());
+    GiveUp(p);
     if (!chunks.ok()) return listener_->OnMoverFailed(core::WithCode(absl::StatusCode::kDataLoss, chunks.status()));
-    listener_->OnEncoded(p, std::make_shared<const std::vector<std::string>>(*std::move(chunks)));
+    listener_->OnEncoded(p, std::make_shared<const std::vector<std::string>>(*std::move(chunks)), where);
   });
 }
 
@@ -169,7 +197,7 @@ AnchorCopy Movers::CopyAnchors() const {
   for (const auto& replica : replicas_) {
     copy.versions.push_back(replica->version());
     for (const core::TensorPlace& place : replica->fragment().tensors) {
-      const std::span<const float> values = replica::Replica::PartOf(replica->anchor(), place);
+      const std::span<const float> values = replica::PartOf(replica->anchor(), place);
       std::vector<float>& tensor = copy.tensors[place.tensor];
       tensor.resize(static_cast<size_t>(map_.manifest()[place.tensor].NumValues()));
       std::ranges::copy(values, tensor.begin() + place.begin_unit * core::kUnitValues);

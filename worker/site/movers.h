@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ class MoverListener {
  public:
   virtual ~MoverListener() = default;
   virtual void OnCopied(core::FragmentId fragment) = 0;
-  virtual void OnEncoded(core::FragmentId fragment, Chunks chunks) = 0;
+  virtual void OnEncoded(core::FragmentId fragment, Chunks chunks, const std::string& where) = 0;  // host | device
   virtual void OnAnchorPlaced(core::FragmentId fragment, const core::AnchorDigest& anchor) = 0;
   // `mismatch`: how the anchor differs from the coordinator's; empty if it does not.
   virtual void OnUpdateTaken(core::FragmentId fragment, const core::AnchorDigest& anchor,
@@ -83,6 +84,8 @@ class Movers {
   void FreeSpareMemory();  // what joining needed and training does not
 
  private:
+  bool EncodesWhereThetaLies(const core::RunConfig& config) const;
+  void GiveUp(core::FragmentId p);  // θ as it was to be sent
   AnchorCopy CopyAnchors() const;
   absl::StatusOr<core::AnchorDigest> Place(const action::PlaceAnchor& place, const Payload& payload);
   absl::StatusOr<core::AnchorDigest> Take(const action::TakeUpdate& take, const Payload& payload);
@@ -94,7 +97,10 @@ class Movers {
   core::BufferPool pool_;
   std::vector<replica::UnitRanges> ranges_;  // of each fragment
   std::vector<std::unique_ptr<replica::Replica>> replicas_;
-  std::vector<core::Buffer> staging_;  // θ as it is sent, while it is copied and encoded
+  // θ as it is sent, while it is copied and encoded: on the host, or kept where it lies, under a ticket.
+  std::vector<core::Buffer> staging_;
+  std::vector<std::optional<int64_t>> kept_;
+  replica::ThetaEncoder* encoder_ = nullptr;  // null: contributions are encoded on the host
   TaskThread tasks_;
   TaskThread copies_;  // after tasks_: it posts there
 };

@@ -114,11 +114,11 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
   std::visit(perform, action);
 }
 
-void SiteExchange::OnEncoded(FragmentId p, Chunks chunks) {
+void SiteExchange::OnEncoded(FragmentId p, Chunks chunks, const std::string& where) {
   Effects effects;
   {
     core::MutexLock lock(mutex_);
-    report_.Sends(*chunks);
+    report_.Sends(p, *chunks, where);
     sent_[p] = std::move(chunks);
     Handle(event::Encoded{p}, effects);
   }

@@ -85,7 +85,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   using Effects = std::vector<std::function<void()>>;
 
   void OnCopied(core::FragmentId p) override { Tell(event::Copied{p}); }
-  void OnEncoded(core::FragmentId p, Chunks chunks) override;
+  void OnEncoded(core::FragmentId p, Chunks chunks, const std::string& where) override;
   void OnAnchorPlaced(core::FragmentId p, const core::AnchorDigest& anchor) override;
   void OnUpdateTaken(core::FragmentId p, const core::AnchorDigest& anchor, const std::string& mismatch) override;
   void OnMoverFailed(const absl::Status& status) override { Tell(event::Failed{status}); }

@@ -37,7 +37,11 @@ void SiteReport::HeardEvaluation(const core::Progress& progress) {
   if (progress.eval_loss && progress_.eval_versions == progress.eval_versions) progress_.eval_loss.reset();
 }
 
-void SiteReport::Sends(const std::vector<std::string>& contribution) { totals_.up_bytes += BytesOf(contribution); }
+void SiteReport::Sends(core::FragmentId fragment, const std::vector<std::string>& contribution,
+                       const std::string& encoded_on) {
+  totals_.up_bytes += BytesOf(contribution);
+  encoded_on_[fragment] = encoded_on;
+}
 
 void SiteReport::Takes(const transport::DownloadHeader& header, const std::vector<std::string>& update) {
   totals_.down_bytes += BytesOf(update);
@@ -70,6 +74,9 @@ core::Progress SiteReport::Make(const SiteRules& rules, const core::LinkProgress
     const bool first = fragment.id() == 0;
     progress_.slack_s = first ? progress.slack_s : std::min(progress_.slack_s, progress.slack_s);
     progress_.fragments[fragment.id()] = progress;
+    if (const auto on = encoded_on_.find(fragment.id()); on != encoded_on_.end()) {
+      progress_.fragments[fragment.id()].encoded_on = on->second;
+    }
     if (!state.entered() || !fragment.facts().sent) continue;
     progress_.in_flight.push_back(
         absl::StrCat(fragment.id(), fragment.facts().sent->admitted ? ":waiting" : ":sending"));

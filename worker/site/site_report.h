@@ -2,6 +2,7 @@
 // thread-safe.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,7 +46,7 @@ class SiteReport {
   // The coordinator has heard of this evaluation: each is reported once.
   void HeardEvaluation(const core::Progress& progress);
   void Holds(core::FragmentId fragment, const core::AnchorDigest& anchor) { progress_.digests[fragment] = anchor; }
-  void Sends(const std::vector<std::string>& contribution);
+  void Sends(core::FragmentId fragment, const std::vector<std::string>& contribution, const std::string& encoded_on);
   void Takes(const transport::DownloadHeader& header, const std::vector<std::string>& update);
   void HasResidual(double norm) { progress_.residual_norm = norm; }
 
@@ -59,7 +60,8 @@ class SiteReport {
   core::Progress progress_;
   int64_t trained_tokens_ = 0;
   int64_t new_tokens_ = 0;
-  int64_t entered_ = 0;  // stays; the last of them since:
+  std::map<core::FragmentId, std::string> encoded_on_;  // the last contribution
+  int64_t entered_ = 0;                                 // stays; the last of them since:
   core::Clock::TimePoint entered_at_;
 };
 

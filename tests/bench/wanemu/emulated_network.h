@@ -4,8 +4,12 @@
 //   Send ─► queue of the link: full? dropped ─► leaves at the link's rate ─► lost? ─► delay, jitter ─► Deliver
 //
 // Per access link (`shared_access`): the rate is that of each datacenter's own link to the net, once for all that it
-// sends and once for all that it receives, so that many senders to one receiver share the receiver's link. A packet
-// passes both cut-through: it waits in one queue until both have room.
+// sends and once for all that it receives, each with a queue of its own, so that many senders to one receiver share the
+// receiver's link, and a packet to a busy receiver holds up no other one of its sender.
+//
+//   Send ─► queue, rate of the sender's link ─► delay ─► queue, rate of the receiver's link ─► Deliver
+//
+// An idle receiver's link takes a packet cut-through, with no second time on the wire.
 //
 // A packet may be a super-packet (GSO) that stands for several segments; it takes the time of all of them on the wire
 // with their headers, preambles and gaps, and is delivered or lost as one. Deliveries of a link never overtake each
@@ -15,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <queue>
 #include <span>
 #include <vector>
 
@@ -72,6 +77,20 @@ class EmulatedNetwork {
     LinkCounters counters;
   };
 
+  // At the receiver's access link, by time.
+  struct Arrival {
+    int64_t at_ns = 0, number = 0;  // in the order of sends where times are equal
+    int from = 0;
+    int64_t wire_ns = 0;
+    std::vector<char> bytes;
+    bool operator>(const Arrival& other) const {
+      return at_ns != other.at_ns ? at_ns > other.at_ns : number > other.number;
+    }
+  };
+  using Arrivals = std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>>;
+
+  void Enter(int to, Arrival arrival);  // the receiver's queue
+
   Link& link(int from, int to) { return links_[from * datacenters_ + to]; }
   std::vector<char> Copy(std::span<const char> packet);
 
@@ -79,7 +98,9 @@ class EmulatedNetwork {
   const bool shared_access_;
   std::vector<Link> links_;               // from · datacenters + to
   std::vector<int64_t> egress_free_ns_;   // shared access alone
-  std::vector<int64_t> ingress_free_ns_;  // shared access alone; in the receiver's time
+  std::vector<int64_t> ingress_free_ns_;  // the same
+  std::vector<Arrivals> arrivals_;        // the same; of each receiver
+  int64_t sent_ = 0;
   Lateness lateness_;
   std::vector<std::vector<char>> spare_;  // buffers of delivered packets, for the next ones
 };

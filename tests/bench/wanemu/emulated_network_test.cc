@@ -78,6 +78,30 @@ TEST(EmulatedNetwork, ReceiversShareTheAccessLinkOfTheirSender) {
   EXPECT_EQ(DeliveredAt(network, 22 * kMs), "2:b ");
 }
 
+TEST(EmulatedNetwork, APacketToABusyReceiverHoldsUpNoOtherOneOfItsSender) {
+  EmulatedNetwork network(4, kSlow, /*shared_access=*/true);
+  for (int i = 0; i < 3; ++i) SendFrame(network, 1, 2, 0, "x");  // 2 is busy until 24 ms
+  SendFrame(network, 0, 2, 0, "a");
+  SendFrame(network, 0, 3, 0, "b");
+  EXPECT_EQ(DeliveredAt(network, 22 * kMs), "2:a 3:b 2:x ");
+  EXPECT_EQ(DeliveredAt(network, 24 * kMs), "2:x 2:x ");
+}
+
+TEST(EmulatedNetwork, AReceiversQueueIsAsLongAsASenders) {
+  EmulatedNetwork network(4, kSlow, /*shared_access=*/true);
+  for (int i = 0; i < 4; ++i) {
+    for (int from : {0, 1, 3}) SendFrame(network, from, 2, i * kMs);
+  }
+  DeliveredAt(network, 60 * kMs);
+  int64_t packets = 0, dropped = 0;
+  for (int from : {0, 1, 3}) {
+    packets += network.counters(from, 2).packets;
+    dropped += network.counters(from, 2).dropped;
+  }
+  EXPECT_EQ(packets + dropped, 12);
+  EXPECT_EQ(packets, 9);  // in 4 ms 4 leave, and 5 ms of others wait
+}
+
 TEST(EmulatedNetwork, APairMayDifferFromTheOthers) {
   EmulatedNetwork network(3, kSlow, /*shared_access=*/false);
   LinkOptions fast = kSlow;

@@ -142,12 +142,12 @@ INSTANTIATE_TEST_SUITE_P(Down, MergeDownWith, kDownCodecs,
                          [](const auto& test) { return std::string(core::CodecName(test.param)); });
 
 TEST(Merge, UpdateOfSeveralChunksEqualsTheReplay) {
-  const core::Fragment fragment = MakeFragment({600'000, 10});  // three float32 chunks, then one
+  const core::Fragment fragment = MakeFragment({600'000, 10});  // eight float32 chunks, then one
   for (CodecId up : {CodecId::kInt4, CodecId::kRotatedLm2}) {
     const Round round = MakeRound(fragment, 2, Leg(up));
     const MergeSettings settings = {kOuter, Leg(CodecId::kFloat32), 0.0f};
     const Result result = RunMerge(fragment, round, settings);
-    EXPECT_EQ(result.chunks.size(), 4u);
+    EXPECT_EQ(result.chunks.size(), 9u);
     ExpectEqualsReplay(fragment, round, settings, result);
   }
 }

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "codecs/cuda/cuda_codec.h"
 #include "core/check.h"
 #include "offload/cuda/cuda_device.h"
 #include "worker/gpu/cuda/choose_attention.h"
@@ -36,6 +37,8 @@ class CudaBackend final : public ComputeBackend {
   offload::Device& device() override { return *device_; }
   void Gemm(Queue queue, const GemmJob& job) override;
   void Launch(Queue queue, const Kernel& kernel) override;
+  bool Encodes(core::CodecId codec) const override { return codecs::cuda::Supports(codec); }
+  void Encode(Queue queue, core::CodecId codec, const codecs::EncodeJob& job, unsigned long long* bad_block) override;
   absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeAttention(const AttentionShape& shape, ValueType type) override;
 
  private:
@@ -69,6 +72,14 @@ bool CudaBackend::Done(cublasStatus_t result, absl::string_view what) {
   if (result == CUBLAS_STATUS_SUCCESS) return device_->status().ok();
   device_->Fail(absl::InternalError(absl::StrCat("cuBLASLt: ", what, ": ", blas_.status_name(result))));
   return false;
+}
+
+// The thread has chosen the device, since it has queued copies of what is encoded.
+void CudaBackend::Encode(Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
+                         unsigned long long* bad_block) {
+  if (!device_->status().ok()) return;
+  const absl::Status launched = codecs::cuda::Encode(codec, job, bad_block, StreamOf(queue));
+  if (!launched.ok()) device_->Fail(launched);
 }
 
 // cuBLASLt's matrices are column-major: a row-major one is its own transpose there, so that it computes Cᵀ = Bᵀ · Aᵀ.

@@ -1,0 +1,148 @@
+#include "worker/gpu/device_encoder.h"
+
+#include <gmock/gmock-matchers.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <thread>
+
+#include "core/fragment_map.h"
+#include "core/random.h"
+#include "replica/host_store.h"
+#include "replica/replica.h"
+#include "worker/gpu/fake_backend.h"
+
+namespace causeway::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr core::CodecId kCodecs[] = {
+    core::CodecId::kFloat32,     core::CodecId::kBfloat16,   core::CodecId::kInt8,
+    core::CodecId::kInt4,        core::CodecId::kE3m0,       core::CodecId::kSign,
+    core::CodecId::kRotatedSign, core::CodecId::kRotatedLm2, core::CodecId::kRotatedLm4};
+
+// θ of a small model on a device, and the fragments that its contributions are made of.
+class DeviceEncoderTest : public ::testing::Test {
+ protected:
+  explicit DeviceEncoderTest() {
+    values_.resize(core::NumParameters(manifest_));
+    for (size_t i = 0; i < values_.size(); ++i) values_[i] = Noise(i, 1);
+    theta_ = static_cast<float*>(*backend_.device().Allocate(values_.size() * sizeof(float)));
+    Upload();
+    encoder_ = std::make_unique<DeviceEncoder>(&backend_, [this](const replica::UnitRange& range) {
+      const int64_t first = firsts_[range.tensor] + range.first * core::kUnitValues;
+      const int64_t all = manifest_[range.tensor].NumValues() - range.first * core::kUnitValues;
+      return DeviceEncoder::Place{theta_ + first, std::min(all, range.count * core::kUnitValues)};
+    });
+  }
+  ~DeviceEncoderTest() override {
+    encoder_.reset();
+    backend_.device().Free(theta_);
+  }
+
+  static float Noise(uint64_t i, uint64_t seed) {
+    const auto bits = static_cast<int64_t>(core::HashCombine(seed, i) >> 40);
+    return std::ldexp(static_cast<float>(bits - (int64_t{1} << 23)), -23 - static_cast<int>(i / 256 % 12));
+  }
+
+  void Upload() {
+    backend_.device().CopyToDevice(offload::Queue::kCompute, theta_, values_.data(), values_.size() * sizeof(float));
+    Await();
+  }
+  void Await() {
+    const auto done = backend_.device().MakeEvent();
+    backend_.device().Record(done, offload::Queue::kCompute);
+    backend_.device().AwaitOnHost(done);
+  }
+
+  // The fragment's θ on the host, in padded layout.
+  std::vector<float> Staging(const core::Fragment& fragment) const {
+    std::vector<float> staging(fragment.padded_values(), 0.0f);
+    for (const core::TensorPlace& place : fragment.tensors) {
+      std::copy_n(values_.begin() + firsts_[place.tensor] + place.begin_unit * core::kUnitValues, place.values,
+                  staging.begin() + place.first_unit * core::kUnitValues);
+    }
+    return staging;
+  }
+
+  static core::RunConfig ConfigOf(core::CodecId codec, float feedback) {
+    core::RunConfig config;
+    config.codec.up = codec;
+    config.codec.feedback_up = feedback;
+    return config;
+  }
+
+  const core::Manifest manifest_ = {{"a", {3, 4000}}, {"b", {257}}, {"c", {5000}}};
+  const std::vector<int64_t> firsts_ = core::FlatOffsets(manifest_);
+  std::vector<float> values_;
+  FakeBackend backend_{7};
+  float* theta_ = nullptr;
+  core::BufferPool pool_;
+  std::unique_ptr<DeviceEncoder> encoder_;
+};
+
+TEST_F(DeviceEncoderTest, BytesAndResidualsOfManyRoundsAreTheCpuCodecs) {
+  const auto map = core::FragmentMap::FromParts(manifest_, {{{0, 0, 2}}, {{0, 2}, {1}, {2}}});
+  for (const core::CodecId codec : kCodecs) {
+    for (const float feedback : {0.0f, 1.0f}) {
+      for (core::FragmentId p = 0; p < map.num_fragments(); ++p) {
+        const core::RunConfig config = ConfigOf(codec, feedback);
+        replica::Replica there(map, p, config, &pool_), here(map, p, config, &pool_);
+        for (int round = 0; round < 3; ++round) {
+          for (size_t i = 0; i < values_.size(); ++i) values_[i] += Noise(i, 10 + round);
+          Upload();
+          const absl::StatusOr<int64_t> ticket = encoder_->BeginKeep(replica::RangesOf(map.fragment(p)));
+          ASSERT_TRUE(ticket.ok()) << ticket.status();
+          const std::vector<float> staging = Staging(map.fragment(p));
+          // θ moves on while the contribution is encoded, on another thread.
+          backend_.Launch(offload::Queue::kCompute,
+                          FillKernel<float>{theta_, static_cast<int64_t>(values_.size()), 99});
+          absl::StatusOr<std::vector<std::string>> encoded;
+          std::jthread([&] { encoded = there.EncodeKept(*encoder_, *ticket); }).join();
+          encoder_->End(*ticket);
+          ASSERT_TRUE(encoded.ok()) << encoded.status();
+          EXPECT_EQ(*encoded, *here.EncodeContribution(staging)) << core::CodecName(codec) << ", round " << round;
+          there.Resolve(/*merged=*/round != 1);
+          here.Resolve(/*merged=*/round != 1);
+          EXPECT_EQ(there.ResidualNorm(), here.ResidualNorm()) << core::CodecName(codec);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(DeviceEncoderTest, ABadValueIsNamedWithItsTensor) {
+  const core::FragmentMap map(manifest_, {{0, 1, 2}});
+  values_[firsts_[2] + 4321] = std::numeric_limits<float>::quiet_NaN();
+  Upload();
+  replica::Replica replica(map, 0, ConfigOf(core::CodecId::kInt4, 1), &pool_);
+  const auto ticket = encoder_->BeginKeep(replica::RangesOf(map.fragment(0)));
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  const auto encoded = replica.EncodeKept(*encoder_, *ticket);
+  encoder_->End(*ticket);
+  EXPECT_TRUE(absl::IsInvalidArgument(encoded.status()));
+  EXPECT_THAT(std::string(encoded.status().message()), HasSubstr("outer gradient of c is nan at index 4321"));
+}
+
+TEST_F(DeviceEncoderTest, TakesTheRoomOfTheFragmentsInFlightAndOfOneChunk) {
+  const core::FragmentMap map(manifest_, {{0}, {1, 2}});
+  const core::RunConfig config = ConfigOf(core::CodecId::kInt4, 1);
+  const int64_t before = backend_.device().free_bytes();
+  for (int round = 0; round < 5; ++round) {
+    for (core::FragmentId p = 0; p < 2; ++p) {
+      replica::Replica replica(map, p, config, &pool_);
+      const auto ticket = encoder_->BeginKeep(replica::RangesOf(map.fragment(p)));
+      ASSERT_TRUE(replica.EncodeKept(*encoder_, *ticket).ok());
+      encoder_->End(*ticket);
+    }
+  }
+  const int64_t padded = std::max(map.fragment(0).padded_values(), map.fragment(1).padded_values());
+  EXPECT_LE(before - backend_.device().free_bytes(), 4 * padded + 3 * 4 * padded);
+  EXPECT_FALSE(encoder_->Encodes(core::CodecId::kTopk));
+}
+
+}  // namespace
+}  // namespace causeway::worker
