@@ -60,7 +60,7 @@ void WriteFragments(JsonWriter& json, const core::Progress& progress, bool reduc
     json.Member("slack_s", fragment.second.slack_s);
     json.Member("fragment_sync_delay", fragment.second.delay);
     json.Member("reason", fragment.second.reason);
-    json.Member("encoded_on", fragment.second.encoded_on);
+    if (!fragment.second.encoded_on.empty()) json.Member("encoded_on", fragment.second.encoded_on);
     json.EndObject();
   });
 }
