@@ -18,7 +18,7 @@ from peers_lib.cases import Case, Entry
 from peers_lib.environment import last_line
 from peers_lib.table import Unavailable
 
-PROGRAM = pathlib.Path(__file__).parent / "trainer_peer.py"
+PROGRAM = pathlib.Path(__file__).parents[1] / "cpu_train_peer.py"
 SHAPE = {"hidden": 128, "intermediate": 344, "layers": 4, "heads": 4, "kv_heads": 4, "vocab": 256, "sequence": 64,
          "rows": 8}
 TOKENS = 200_000
