@@ -14,7 +14,7 @@ namespace {
 
 using offload::Queue;
 
-constexpr int64_t kSumShares = 256;
+constexpr int64_t kSumShares = 1024;
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "worker/gpu/gpu_layers.h"
 
+#include <algorithm>
+
 namespace causeway::worker {
 namespace {
 
@@ -65,12 +67,12 @@ void GpuLayers<T>::NormBackwardInput(const T* dy, const T* x, const T* w, const 
 template <typename T>
 void GpuLayers<T>::NormBackwardWeight(const T* dy, const T* x, const float* scale, float* dw) const {
   const int64_t rows = shape_.rows, size = shape_.hidden;
+  const int64_t shares = std::clamp<int64_t>(rows / kRowsPerShare, 1, kNormShares);
   backend_->Launch(
       Queue::kCompute,
       RmsNormWeightKernel<T>{
-          .dy = dy, .x = x, .scale = scale, .partials = partials_, .rows = rows, .size = size, .shares = kNormShares});
-  backend_->Launch(Queue::kCompute,
-                   AddPartialsKernel{.partials = partials_, .dw = dw, .size = size, .shares = kNormShares});
+          .dy = dy, .x = x, .scale = scale, .partials = partials_, .rows = rows, .size = size, .shares = shares});
+  backend_->Launch(Queue::kCompute, AddPartialsKernel{.partials = partials_, .dw = dw, .size = size, .shares = shares});
 }
 
 template class GpuLayers<float>;

@@ -13,7 +13,8 @@ namespace causeway::worker {
 template <typename T>
 class GpuLayers {
  public:
-  static constexpr int64_t kNormShares = 64;  // in which the rows of a norm's weight gradient are summed
+  // At most so many shares of the rows are summed apart for a norm's weight gradient, each of at least so many rows.
+  static constexpr int64_t kNormShares = 256, kRowsPerShare = 16;
 
   struct Shape {
     int64_t rows = 0, hidden = 0;  // a norm is over hidden values

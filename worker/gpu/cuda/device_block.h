@@ -29,6 +29,27 @@ class DeviceBlock {
     __syncthreads();
   }
 
+  // Warps meet in shared memory, and the lanes of the first go on by shuffles: the host's tree.
+  template <typename T, typename Combine>
+  __device__ T Combined(PerLane<T>& values, const Combine& combine) {
+    static_assert(kLanes == 128);
+    constexpr int kWarp = 32;
+    auto* const shared = reinterpret_cast<T*>(scratch_);
+    const int lane = static_cast<int>(threadIdx.x);
+    shared[lane] = values[lane];
+    __syncthreads();
+    if (lane < kWarp) {
+      T value = combine(combine(shared[lane], shared[lane + 2 * kWarp]),
+                        combine(shared[lane + kWarp], shared[lane + 3 * kWarp]));
+      for (int half = kWarp / 2; half > 0; half /= 2) value = combine(value, __shfl_down_sync(~0u, value, half));
+      if (lane == 0) shared[0] = value;
+    }
+    __syncthreads();
+    const T result = shared[0];
+    __syncthreads();  // all have read it before anything else is written there
+    return result;
+  }
+
  private:
   const int64_t index_;
   double* const scratch_;

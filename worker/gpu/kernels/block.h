@@ -3,6 +3,7 @@
 //   Each(f)     f(lane) for every lane of the block, in any order and at once; then all have finished
 //   PerLane<T>  a value of each lane, from one Each to the next: a register on a GPU, an array here
 //   scratch()   kLanes doubles that the lanes of a block share
+//   Combined    the lanes' values combined, for all of them: a tree over lanes, value l with value l + half
 //
 // A kernel is a struct of its arguments with `blocks()` and `Run(block)`: each block computes by itself, and writes
 // what no other block writes. Within an Each a lane reads nothing that another one writes there. So a kernel gives the
@@ -45,35 +46,28 @@ class HostBlock {
     }
   }
 
+  template <typename T, typename Combine>
+  static T Combined(PerLane<T> values, const Combine& combine) {
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) values[lane] = combine(values[lane], values[lane + half]);
+    }
+    return values[0];
+  }
+
  private:
   const int64_t index_;
   const uint8_t* const order_;
   double scratch_[kLanes];
 };
 
-// The lanes' values combined, for all of them: a tree over lanes, so that its order is that of the lanes alone.
-template <typename Block, typename T, typename Combine>
-CAUSEWAY_ANYWHERE T OverLanes(Block& block, T* scratch, typename Block::template PerLane<T>& values, Combine combine) {
-  block.Each([&](int lane) { scratch[lane] = values[lane]; });
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    block.Each([&](int lane) {
-      if (lane < half) scratch[lane] = combine(scratch[lane], scratch[lane + half]);
-    });
-  }
-  const T result = scratch[0];
-  block.Each([](int) {});  // all have read it before anything else is written there
-  return result;
-}
-
 template <typename Block, typename T>
 CAUSEWAY_ANYWHERE T SumOverLanes(Block& block, typename Block::template PerLane<T>& values) {
-  return OverLanes(block, reinterpret_cast<T*>(block.scratch()), values, [](T a, T b) { return a + b; });
+  return block.Combined(values, [](T a, T b) { return a + b; });
 }
 
 template <typename Block>
 CAUSEWAY_ANYWHERE float MaxOverLanes(Block& block, typename Block::template PerLane<float>& values) {
-  return OverLanes(block, reinterpret_cast<float*>(block.scratch()), values,
-                   [](float a, float b) { return a > b ? a : b; });
+  return block.Combined(values, [](float a, float b) { return a > b ? a : b; });
 }
 
 }  // namespace causeway::worker

@@ -2,71 +2,38 @@
 //
 // Values that are stored have the type T: float, or bfloat16 (core/bfloat16.h) rounded once; what is computed is
 // float32, sums of a row are float32 over lanes. A row is one token. Pointers are to device memory, rows back to back
-// unless a stride is given. Formulas and sources are those of worker/train/llama_layers.h, which is their reference.
+// unless a stride is given; where a size is a multiple of kPack<T>, what has that size begins at a multiple of 16
+// bytes. Formulas and sources are those of worker/train/llama_layers.h, which is their reference.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-#include "core/bfloat16.h"
-#include "worker/gpu/kernels/block.h"
+#include "worker/gpu/kernels/values.h"
 #include "worker/train/vector_math.h"
 
 namespace causeway::worker {
 
-struct Bfloat16 {
-  uint16_t bits;
-};
-
-CAUSEWAY_ANYWHERE float Load(float x) { return x; }
-CAUSEWAY_ANYWHERE float Load(Bfloat16 x) { return core::FromBfloat16(x.bits); }
-CAUSEWAY_ANYWHERE void Store(float x, float& to) { to = x; }
-CAUSEWAY_ANYWHERE void Store(float x, Bfloat16& to) { to.bits = core::ToBfloat16(x); }
-
-inline constexpr int64_t kValuesPerBlock = 8 * kLanes;  // of kernels that take values one by one
-CAUSEWAY_ANYWHERE int64_t BlocksOf(int64_t values) { return (values + kValuesPerBlock - 1) / kValuesPerBlock; }
-
-// Calls f(i) for the block's share of `count` values.
-template <typename Block, typename F>
-CAUSEWAY_ANYWHERE void EachValue(Block& block, int64_t count, const F& f) {
-  const int64_t first = block.index() * kValuesPerBlock;
-  const int64_t end = first + kValuesPerBlock < count ? first + kValuesPerBlock : count;
-  block.Each([&](int lane) {
-    for (int64_t i = first + lane; i < end; i += kLanes) f(i);
-  });
-}
-
-// Σ a(i) · b(i) over i < count, for all lanes: each sums its share, and then the lanes are summed.
-template <typename Block, typename A, typename B>
-CAUSEWAY_ANYWHERE float DotOverLanes(Block& block, int64_t count, const A& a, const B& b) {
-  typename Block::template PerLane<float> dots;
-  block.Each([&](int lane) {
-    float dot = 0;
-    for (int64_t i = lane; i < count; i += kLanes) dot = std::fma(a(i), b(i), dot);
-    dots[lane] = dot;
-  });
-  return SumOverLanes<Block, float>(block, dots);
-}
-
-// The largest of x(i), i < count, and Σ exp(x(i) − largest), for all lanes.
+// The largest of the row's values, and Σ exp(value − largest), for all lanes.
 struct SoftmaxSum {
   float largest, sum;
 };
-template <typename Block, typename X>
-CAUSEWAY_ANYWHERE SoftmaxSum SoftmaxSumOverLanes(Block& block, int64_t count, const X& x) {
-  typename Block::template PerLane<float> values;
-  block.Each([&](int lane) {
-    float largest = -INFINITY;
-    for (int64_t i = lane; i < count; i += kLanes) largest = x(i) > largest ? x(i) : largest;
-    values[lane] = largest;
+template <typename T, typename Block>
+CAUSEWAY_ANYWHERE SoftmaxSum SoftmaxSumOverLanes(Block& block, const T* row, int64_t count, bool packed) {
+  typename Block::template PerLane<float> largest_of, sum_of;
+  block.Each([&](int lane) { largest_of[lane] = -INFINITY; });
+  EachPack<T>(block, count, packed, [&](int lane, int32_t i, auto width) {
+    const auto x = Loaded<width>(row + i);
+    float largest = largest_of[lane];
+    for (const float value : x.values) largest = value > largest ? value : largest;
+    float sum = sum_of[lane] * FastExp(largest_of[lane] - largest);
+    for (const float value : x.values) sum += FastExp(value - largest);
+    largest_of[lane] = largest;
+    sum_of[lane] = sum;
   });
-  const float largest = MaxOverLanes(block, values);
-  block.Each([&](int lane) {
-    float sum = 0;
-    for (int64_t i = lane; i < count; i += kLanes) sum += FastExp(x(i) - largest);
-    values[lane] = sum;
-  });
-  return {largest, SumOverLanes<Block, float>(block, values)};
+  const float largest = MaxOverLanes(block, largest_of);
+  block.Each([&](int lane) { sum_of[lane] *= FastExp(largest_of[lane] - largest); });
+  return {largest, SumOverLanes<Block, float>(block, sum_of)};
 }
 
 // y[row] = w[tokens[row]].
@@ -126,12 +93,20 @@ struct RmsNormKernel {
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
     const T* const from = x + block.index() * size;
     T* const to = y + block.index() * size;
-    const auto x_at = [&](int64_t i) { return Load(from[i]); };
-    const float total = DotOverLanes(block, size, x_at, x_at);
+    typename Block::template PerLane<float> squares;
+    EachPack<T>(block, size, Packs<T>(size), [&](int lane, int32_t i, auto width) {
+      for (const float value : Loaded<width>(from + i).values) squares[lane] = std::fma(value, value, squares[lane]);
+    });
+    const float total = SumOverLanes<Block, float>(block, squares);
     const float r = 1 / std::sqrt(total / static_cast<float>(size) + epsilon);
     block.Each([&](int lane) {
-      for (int64_t i = lane; i < size; i += kLanes) Store(Load(from[i]) * r * Load(w[i]), to[i]);
       if (lane == 0) scale[block.index()] = r;
+    });
+    EachPack<T>(block, size, Packs<T>(size), [&](int, int32_t i, auto width) {
+      auto values = Loaded<width>(from + i);
+      const auto weights = Loaded<width>(w + i);
+      for (int j = 0; j < width; ++j) values.values[j] *= r * weights.values[j];
+      StoreAll(values, to + i);
     });
   }
 };
@@ -148,21 +123,29 @@ struct RmsNormBackwardKernel {
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
     const int64_t first = block.index() * size;
-    const float total = DotOverLanes(
-        block, size, [&](int64_t i) { return Load(w[i]) * Load(dy[first + i]); },
-        [&](int64_t i) { return Load(x[first + i]); });
+    typename Block::template PerLane<float> dots;
+    EachPack<T>(block, size, Packs<T>(size), [&](int lane, int32_t i, auto width) {
+      const auto weights = Loaded<width>(w + i), d = Loaded<width>(dy + first + i), at = Loaded<width>(x + first + i);
+      for (int j = 0; j < width; ++j) {
+        dots[lane] = std::fma(weights.values[j] * d.values[j], at.values[j], dots[lane]);
+      }
+    });
+    const float total = SumOverLanes<Block, float>(block, dots);
     const float r = scale[block.index()];
     const float pull = r * r * r / static_cast<float>(size) * total;
-    block.Each([&](int lane) {
-      for (int64_t i = first + lane; i < first + size; i += kLanes) {
-        Store(Load(dx[i]) + r * Load(w[i - first]) * Load(dy[i]) - pull * Load(x[i]), dx[i]);
+    EachPack<T>(block, size, Packs<T>(size), [&](int, int32_t i, auto width) {
+      const auto weights = Loaded<width>(w + i), d = Loaded<width>(dy + first + i), at = Loaded<width>(x + first + i);
+      auto sums = Loaded<width>(dx + first + i);
+      for (int j = 0; j < width; ++j) {
+        sums.values[j] += r * weights.values[j] * d.values[j] - pull * at.values[j];
       }
+      StoreAll(sums, dx + first + i);
     });
   }
 };
 
 // partials[share] = Σ dy · x · r over the rows share, share + shares, …: half of the weight's gradient, which
-// AddPartialsKernel ends.
+// AddPartialsKernel ends. A block has a share of the rows and kLanes columns.
 template <typename T>
 struct RmsNormWeightKernel {
   const T *dy, *x;
@@ -170,34 +153,49 @@ struct RmsNormWeightKernel {
   float* partials;  // [shares, size]
   int64_t rows, size, shares;
 
-  CAUSEWAY_ANYWHERE int64_t blocks() const { return shares; }
+  CAUSEWAY_ANYWHERE int64_t columns() const { return (size + kLanes - 1) / kLanes; }
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return shares * columns(); }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    const int64_t share = block.index() / columns(), column = block.index() % columns() * kLanes;
     block.Each([&](int lane) {
-      for (int64_t i = lane; i < size; i += kLanes) {
-        float sum = 0;
-        for (int64_t row = block.index(); row < rows; row += shares) {
-          sum = std::fma(Load(dy[row * size + i]) * Load(x[row * size + i]), scale[row], sum);
-        }
-        partials[block.index() * size + i] = sum;
+      const int64_t i = column + lane;
+      if (i >= size) return;
+      float sum = 0;
+      for (int64_t row = share; row < rows; row += shares) {
+        sum = std::fma(Load(dy[row * size + i]) * Load(x[row * size + i]), scale[row], sum);
       }
+      partials[share * size + i] = sum;
     });
   }
 };
 
-// dw += Σ over shares, in their order.
+// dw += Σ over shares. A block has kColumns columns, and its lanes sum parts of the shares.
 struct AddPartialsKernel {
   const float* partials;
   float* dw;
   int64_t size, shares;
 
-  CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(size); }
+  static constexpr int kColumns = 16, kParts = kLanes / kColumns;
+
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return (size + kColumns - 1) / kColumns; }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, size, [&](int64_t i) {
-      float sum = dw[i];
-      for (int64_t share = 0; share < shares; ++share) sum += partials[share * size + i];
-      dw[i] = sum;
+    const int64_t first = block.index() * kColumns;
+    auto* const sums = reinterpret_cast<float*>(block.scratch());
+    block.Each([&](int lane) {
+      const int64_t i = first + lane % kColumns;
+      float sum = 0;
+      for (int64_t share = lane / kColumns; i < size && share < shares; share += kParts) {
+        sum += partials[share * size + i];
+      }
+      sums[lane] = sum;
+    });
+    block.Each([&](int lane) {
+      if (lane >= kColumns || first + lane >= size) return;
+      float sum = dw[first + lane];
+      for (int part = 0; part < kParts; ++part) sum += sums[part * kColumns + lane];
+      dw[first + lane] = sum;
     });
   }
 };
@@ -216,9 +214,10 @@ struct RopeKernel {
     T* const row = x + block.index() * stride;
     const int64_t table = block.index() % sequence * half;
     block.Each([&](int lane) {
-      for (int64_t pair = lane; pair < heads * half; pair += kLanes) {
-        const int64_t i = pair % half;
-        T* const head = row + pair / half * 2 * half;
+      const auto width = static_cast<int32_t>(half), pairs = static_cast<int32_t>(heads * half);
+      for (int32_t pair = lane; pair < pairs; pair += kLanes) {  // 32 bits: a GPU divides these quickly
+        const int32_t i = pair % width;
+        T* const head = row + pair / width * 2 * width;
         const float c = cosines[table + i], s = sign * sines[table + i];
         const float a = Load(head[i]), b = Load(head[i + half]);
         Store(a * c - b * s, head[i]);
@@ -235,12 +234,15 @@ struct SwiGluKernel {
   T* y;
   int64_t rows, size;
 
-  CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(rows * size); }
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return rows; }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, rows * size, [&](int64_t i) {
-      const T* const at = gate_up + i / size * 2 * size + i % size;
-      Store(Load(at[0]) * Logistic(Load(at[0])) * Load(at[size]), y[i]);
+    const T *const gate = gate_up + block.index() * 2 * size, *const up = gate + size;
+    EachPack<T>(block, size, Packs<T>(size), [&](int, int32_t i, auto width) {
+      auto g = Loaded<width>(gate + i);
+      const auto u = Loaded<width>(up + i);
+      for (int j = 0; j < width; ++j) g.values[j] = g.values[j] * Logistic(g.values[j]) * u.values[j];
+      StoreAll(g, y + block.index() * size + i);
     });
   }
 };
@@ -251,15 +253,21 @@ struct SwiGluBackwardKernel {
   T* dgate_up;
   int64_t rows, size;
 
-  CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(rows * size); }
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return rows; }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, rows * size, [&](int64_t i) {
-      const int64_t at = i / size * 2 * size + i % size;
-      const float g = Load(gate_up[at]), up = Load(gate_up[at + size]), d = Load(dy[i]);
-      const float sigma = Logistic(g);
-      Store(d * g * sigma, dgate_up[at + size]);
-      Store(d * up * sigma * (1 + g * (1 - sigma)), dgate_up[at]);
+    const int64_t first = block.index() * 2 * size;
+    EachPack<T>(block, size, Packs<T>(size), [&](int, int32_t i, auto width) {
+      const int64_t at = first + i;
+      auto gate = Loaded<width>(gate_up + at), up = Loaded<width>(gate_up + at + size);
+      const auto d = Loaded<width>(dy + block.index() * size + i);
+      for (int j = 0; j < width; ++j) {
+        const float g = gate.values[j], sigma = Logistic(g);
+        gate.values[j] = d.values[j] * up.values[j] * sigma * (1 + g * (1 - sigma));
+        up.values[j] = d.values[j] * g * sigma;
+      }
+      StoreAll(gate, dgate_up + at);
+      StoreAll(up, dgate_up + at + size);
     });
   }
 };
@@ -278,7 +286,7 @@ struct CausalSoftmaxKernel {
     const float* const row = scores + block.index() * sequence;
     T* const to = probabilities + block.index() * sequence;
     const int64_t seen = block.index() % sequence + 1;
-    const SoftmaxSum softmax = SoftmaxSumOverLanes(block, seen, [&](int64_t i) { return row[i]; });
+    const SoftmaxSum softmax = SoftmaxSumOverLanes(block, row, seen, Packs<float>(sequence));
     const float inverse = 1 / softmax.sum;
     block.Each([&](int lane) {
       for (int64_t i = lane; i < sequence; i += kLanes) {
@@ -302,8 +310,11 @@ struct SoftmaxBackwardKernel {
     const int64_t first = block.index() * size;
     const T* const p = probabilities + first;
     const float* const d = dprobabilities + first;
-    const float total = DotOverLanes(
-        block, size, [&](int64_t i) { return Load(p[i]); }, [&](int64_t i) { return d[i]; });
+    typename Block::template PerLane<float> dots;
+    block.Each([&](int lane) {
+      for (int64_t i = lane; i < size; i += kLanes) dots[lane] = std::fma(Load(p[i]), d[i], dots[lane]);
+    });
+    const float total = SumOverLanes<Block, float>(block, dots);
     block.Each([&](int lane) {
       for (int64_t i = lane; i < size; i += kLanes) Store(Load(p[i]) * (d[i] - total), dscores[first + i]);
     });
@@ -326,12 +337,17 @@ struct ClassifierKernel {
     T* const row = logits + block.index() * stride;
     const int32_t target = targets[block.index()];
     const float target_logit = Load(row[target]);
-    const SoftmaxSum softmax = SoftmaxSumOverLanes(block, vocab, [&](int64_t i) { return Load(row[i]); });
-    block.Each([&](int lane) {
-      for (int64_t i = lane; i < vocab; i += kLanes) {
-        const float p = FastExp(Load(row[i]) - softmax.largest) / softmax.sum;
-        Store(factor * (i == target ? p - 1 : p), row[i]);
+    const SoftmaxSum softmax = SoftmaxSumOverLanes(block, row, vocab, Packs<T>(stride));
+    const float scaled = factor / softmax.sum;
+    EachPack<T>(block, vocab, Packs<T>(stride), [&](int, int32_t i, auto width) {
+      auto x = Loaded<width>(row + i);
+      for (int j = 0; j < width; ++j) {
+        const float gradient = scaled * FastExp(x.values[j] - softmax.largest);
+        x.values[j] = i + j == target ? gradient - factor : gradient;
       }
+      StoreAll(x, row + i);
+    });
+    block.Each([&](int lane) {
       if (lane == 0) losses[block.index()] = std::log(softmax.sum) + softmax.largest - target_logit;
     });
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/outer_step_value.h"
-#include "worker/gpu/kernels/llama_kernels.h"
+#include "worker/gpu/kernels/values.h"
 
 namespace causeway::worker {
 
@@ -33,8 +33,8 @@ struct CopyKernel {
   }
 };
 
-// sums[share] = Σ x² over the values share, share + shares, … of lanes; in double, where no sum of float squares
-// overflows.
+// sums[share] = Σ x² over the packs share, share + shares, … of lanes; in double, where no sum of float squares
+// overflows. `values` begin at a multiple of 16 bytes.
 struct SumOfSquaresKernel {
   const float* values;
   double* sums;  // [shares]
@@ -43,10 +43,16 @@ struct SumOfSquaresKernel {
   CAUSEWAY_ANYWHERE int64_t blocks() const { return shares; }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    constexpr int kWidth = kPack<float>;
+    const int64_t whole = count / kWidth * kWidth;
     typename Block::template PerLane<double> squares;
     block.Each([&](int lane) {
+      const int64_t first = block.index() * kLanes + lane;
       double sum = 0;
-      for (int64_t i = block.index() * kLanes + lane; i < count; i += shares * kLanes) {
+      for (int64_t i = first * kWidth; i < whole; i += shares * kLanes * kWidth) {
+        for (const double x : Loaded<kWidth>(values + i).values) sum += x * x;
+      }
+      for (int64_t i = whole + first; i < count; i += shares * kLanes) {
         sum += static_cast<double>(values[i]) * values[i];
       }
       squares[lane] = sum;
