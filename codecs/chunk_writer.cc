@@ -1,5 +1,7 @@
 #include "codecs/chunk_writer.h"
 
+#include <algorithm>
+
 #include "codecs/chunk_layout.h"
 #include "core/check.h"
 #include "core/limits.h"
@@ -7,18 +9,29 @@
 namespace causeway::codecs {
 namespace {
 
-uint8_t* Bytes(std::string& text) { return reinterpret_cast<uint8_t*>(text.data()); }
+uint8_t* Bytes(std::span<char> bytes) { return reinterpret_cast<uint8_t*>(bytes.data()); }
 
 }  // namespace
 
 float GainFor(float beta) { return beta > 0 ? 1.25f : 1.0f; }
 
-ChunkWriter::ChunkWriter(const ChunkSpan& span, float gain) : span_(span), codec_(GetCodec(span.codec)), gain_(gain) {
+ChunkWriter::ChunkWriter(const ChunkSpan& span, float gain) : ChunkWriter(span, gain, {}) {
+  own_.resize(ChunkBytes(span.codec, span.values), '\0');
+  bytes_ = own_;
+}
+
+ChunkWriter::ChunkWriter(const ChunkSpan& span, float gain, std::span<char> bytes)
+    : span_(span), codec_(GetCodec(span.codec)), gain_(gain), bytes_(bytes) {
   CHECK(span.first_unit >= 0 && span.values >= 1);
   CHECK(span.rotation_seed == 0 || codec_.rotates());
   const ChunkLayout layout(span.codec, span.values);
   CHECK(layout.size <= core::kMaxChunkBytes);
-  bytes_.resize(layout.size, '\0');
+  if (bytes_.empty()) return;
+  CHECK(std::ssize(bytes_) == layout.size);
+  const auto clear = [&](int64_t begin, int64_t end) { std::fill(bytes_.begin() + begin, bytes_.begin() + end, '\0'); };
+  clear(0, layout.scales);
+  clear(layout.scales_end, layout.codes);
+  clear(layout.codes_end, layout.size);
 }
 
 EncodeJob ChunkWriter::JobAt(int64_t first, int64_t count, const ChunkFeedback& feedback) {
@@ -74,7 +87,7 @@ void ChunkWriter::WriteMean(int64_t unit, std::span<const float> mean, bool in_d
   written_.fetch_add(job.count, std::memory_order_relaxed);
 }
 
-std::string ChunkWriter::Finish() {
+void ChunkWriter::Seal() {
   CHECK(written_ == span_.values);
   char* header = bytes_.data();
   StoreField(header, kMagicOffset, kChunkMagic);
@@ -83,7 +96,12 @@ std::string ChunkWriter::Finish() {
   StoreField(header, kValuesOffset, static_cast<uint64_t>(span_.values));
   StoreField(header, kRotationSeedOffset, span_.rotation_seed);
   SealChunk(header, std::ssize(bytes_));
-  return std::move(bytes_);
+}
+
+std::string ChunkWriter::Finish() {
+  CHECK(std::ssize(own_) == std::ssize(bytes_));
+  Seal();
+  return std::move(own_);
 }
 
 }  // namespace causeway::codecs

@@ -26,6 +26,8 @@ class ChunkWriter {
  public:
   // The chunk's size must be within core::kMaxChunkBytes, as all of PlanChunks are.
   ChunkWriter(const ChunkSpan& span, float gain);
+  // The same in memory of ChunkBytes, which outlives it. Multiples of 64 bytes let kernels write whole lines.
+  ChunkWriter(const ChunkSpan& span, float gain, std::span<char> bytes);
 
   // Encodes the next values: whole units, but for the last piece; all at once with onebit_adam_sign. False if one is
   // out of range (Codec::Encode); the writer is of no use then.
@@ -42,7 +44,9 @@ class ChunkWriter {
   void WriteMean(int64_t unit, std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback,
                  std::span<float> decoded);
 
-  // The chunk's bytes, once all its values were appended or written.
+  // Once all values were appended or written: header and hash. With memory of its own Finish seals, and gives the
+  // bytes.
+  void Seal();
   std::string Finish();
 
  private:
@@ -56,7 +60,8 @@ class ChunkWriter {
   const Codec& codec_;
   const float gain_;
   std::atomic<int64_t> written_ = 0;  // values
-  std::string bytes_;
+  std::string own_;
+  std::span<char> bytes_;
 };
 
 }  // namespace causeway::codecs

@@ -7,6 +7,7 @@
 #include "codecs/chunk_writer.h"
 #include "core/check.h"
 #include "core/multiversion.h"
+#include "core/stamp.h"
 
 namespace causeway::codecs {
 namespace {
@@ -45,7 +46,7 @@ ChunkFeedback ErrorFeedback::FeedbackAt(core::CodecId codec, int64_t first, int6
 }
 
 // Piece by piece: the values are in cache when they are encoded, and the residual when it is measured.
-absl::StatusOr<std::string> ErrorFeedback::EncodeOne(const ChunkSpan& span, Source values, std::span<float> next) {
+absl::StatusOr<core::Bytes> ErrorFeedback::EncodeOne(const ChunkSpan& span, Source values, std::span<float> next) {
   const bool whole = span.codec == core::CodecId::kOnebitAdamSign;  // one scale for all of them
   const int64_t tile_values = whole ? span.values : std::min(kTileValues, span.values);
   core::AlignedFloats tile(tile_values);
@@ -55,22 +56,24 @@ absl::StatusOr<std::string> ErrorFeedback::EncodeOne(const ChunkSpan& span, Sour
     if (!writer.Append(values(first, std::span(tile).first(count)), FeedbackAt(span.codec, first, count, next))) {
       std::vector<float> all(span.values);  // says which value
       return EncodeChunk(span, values(span.first_value(), all),
-                         FeedbackAt(span.codec, span.first_value(), span.values, next));
+                         FeedbackAt(span.codec, span.first_value(), span.values, next))
+          .status();
     }
     if (beta_ > 0) next_squares_ += SumOfSquares(next.data() + first, core::UnitsFor(count) * core::kUnitValues);
   }
   return writer.Finish();
 }
 
-absl::StatusOr<std::vector<std::string>> ErrorFeedback::EncodeEach(const std::vector<ChunkSpan>& spans,
+absl::StatusOr<std::vector<core::Bytes>> ErrorFeedback::EncodeEach(const std::vector<ChunkSpan>& spans,
                                                                    OneChunk encode) {
   CHECK(!pending_);
   core::Buffer next;
   if (beta_ > 0) next = pool_->Take(residual_.values().size());
   next_squares_ = 0;
-  std::vector<std::string> chunks;
+  next_stamp_ = core::NewStamp();
+  std::vector<core::Bytes> chunks;
   for (const ChunkSpan& span : spans) {
-    absl::StatusOr<std::string> chunk = encode(span, next.values());
+    absl::StatusOr<core::Bytes> chunk = encode(span, next.values());
     if (!chunk.ok()) {
       return absl::Status(chunk.status().code(),
                           absl::StrCat("in the chunk at unit ", span.first_unit, ": ", chunk.status().message()));
@@ -82,24 +85,28 @@ absl::StatusOr<std::vector<std::string>> ErrorFeedback::EncodeEach(const std::ve
   return chunks;
 }
 
-absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans, Source values) {
+absl::StatusOr<std::vector<core::Bytes>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans, Source values) {
   return EncodeEach(spans, [&](const ChunkSpan& span, std::span<float> next) { return EncodeOne(span, values, next); });
 }
 
-absl::StatusOr<std::vector<std::string>> ErrorFeedback::EncodeBy(const std::vector<ChunkSpan>& spans, Encoder encode) {
-  return EncodeEach(spans, [&](const ChunkSpan& span, std::span<float> next) -> absl::StatusOr<std::string> {
-    ChunkWriter writer(span, GainFor(beta_));
+absl::StatusOr<std::vector<core::Bytes>> ErrorFeedback::EncodeBy(const std::vector<ChunkSpan>& spans, Allocate allocate,
+                                                                 Encoder encode) {
+  return EncodeEach(spans, [&](const ChunkSpan& span, std::span<float> next) -> absl::StatusOr<core::Bytes> {
+    const auto size = static_cast<size_t>(ChunkBytes(span.codec, span.values));
+    const std::shared_ptr<char> memory = allocate(size);
+    ChunkWriter writer(span, GainFor(beta_), std::span(memory.get(), size));
     RETURN_IF_ERROR(writer.EncodeBy([&](const EncodeJob& job) { return encode(span, job); },
                                     FeedbackAt(span.codec, span.first_value(), span.values, next)));
     for (int64_t at = 0; beta_ > 0 && at < span.values; at += kTileValues) {  // in EncodeOne's order
       const int64_t units = core::UnitsFor(std::min(kTileValues, span.values - at));
       next_squares_ += SumOfSquares(next.data() + span.first_value() + at, units * core::kUnitValues);
     }
-    return writer.Finish();
+    writer.Seal();
+    return core::Bytes(absl::string_view(memory.get(), size), memory);
   });
 }
 
-absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans,
+absl::StatusOr<std::vector<core::Bytes>> ErrorFeedback::Encode(const std::vector<ChunkSpan>& spans,
                                                                std::span<const float> values) {
   return Encode(spans, [values](int64_t first, std::span<float> tile) { return values.subspan(first, tile.size()); });
 }
@@ -107,6 +114,7 @@ absl::StatusOr<std::vector<std::string>> ErrorFeedback::Encode(const std::vector
 void ErrorFeedback::Admit() {
   CHECK(pending_);
   residual_ = std::move(next_residual_);
+  residual_stamp_ = next_stamp_;
   pending_ = false;
   residual_norm_ = std::sqrt(next_squares_);
 }
@@ -119,6 +127,7 @@ void ErrorFeedback::Refuse() {
 
 void ErrorFeedback::Reset() {
   std::ranges::fill(residual_.values(), 0.0f);
+  residual_stamp_ = core::NewStamp();
   next_residual_.Reset();
   pending_ = false;
   residual_norm_ = 0;
@@ -127,6 +136,7 @@ void ErrorFeedback::Reset() {
 void ErrorFeedback::Restore(std::span<const float> residual) {
   CHECK(residual.size() == residual_.values().size());
   std::ranges::copy(residual, residual_.values().begin());
+  residual_stamp_ = core::NewStamp();
   next_residual_.Reset();
   pending_ = false;
   residual_norm_ = std::sqrt(SumOfSquares(residual.data(), residual.size()));
@@ -137,6 +147,7 @@ void ErrorFeedback::RestorePending(std::span<const float> next_residual) {
   if (beta_ > 0) next_residual_ = pool_->Take(next_residual.size());
   std::ranges::copy(next_residual, next_residual_.values().begin());
   next_squares_ = SumOfSquares(next_residual.data(), next_residual.size());
+  next_stamp_ = core::NewStamp();
   pending_ = true;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "codecs/chunk.h"
 #include "core/buffer_pool.h"
+#include "core/bytes.h"
 
 namespace causeway::codecs {
 
@@ -30,12 +32,15 @@ class ErrorFeedback {
   // Encodes the fragment's values (padded layout) into one chunk for each span, tile by tile, so that a source may make
   // them in cache. Needs no pending residual. INVALID_ARGUMENT as EncodeChunk; nothing is pending then. The spans'
   // codecs may be others than before, but of the same domain: all rotate, with the same seed, or none does.
-  absl::StatusOr<std::vector<std::string>> Encode(const std::vector<ChunkSpan>& spans, Source values);
-  absl::StatusOr<std::vector<std::string>> Encode(const std::vector<ChunkSpan>& spans, std::span<const float> values);
+  absl::StatusOr<std::vector<core::Bytes>> Encode(const std::vector<ChunkSpan>& spans, Source values);
+  absl::StatusOr<std::vector<core::Bytes>> Encode(const std::vector<ChunkSpan>& spans, std::span<const float> values);
 
-  // The same by an encoder elsewhere, which gets each chunk's job but for its values. Its status, if that is not OK.
+  // The same by an encoder elsewhere, which gets each chunk's job but for its values. Chunks are made in memory of
+  // `allocate`, and keep it. The encoder's status, if that is not OK.
+  using Allocate = absl::FunctionRef<std::shared_ptr<char>(size_t bytes)>;
   using Encoder = absl::FunctionRef<absl::Status(const ChunkSpan& span, const EncodeJob& job)>;
-  absl::StatusOr<std::vector<std::string>> EncodeBy(const std::vector<ChunkSpan>& spans, Encoder encode);
+  absl::StatusOr<std::vector<core::Bytes>> EncodeBy(const std::vector<ChunkSpan>& spans, Allocate allocate,
+                                                    Encoder encode);
 
   void Admit();   // the pending residual becomes the residual
   void Refuse();  // the pending residual is forgotten
@@ -48,11 +53,15 @@ class ErrorFeedback {
   void Restore(std::span<const float> residual);                                    // of the same size and domain
   void RestorePending(std::span<const float> next_residual);
   double ResidualNorm() const { return residual_norm_; }  // Euclidean
+  uint64_t residual_stamp() const {
+    return residual_stamp_;
+  }  // of its contents (core/stamp.h); what Encode made gets next_stamp
+  uint64_t next_stamp() const { return next_stamp_; }
 
  private:
-  using OneChunk = absl::FunctionRef<absl::StatusOr<std::string>(const ChunkSpan& span, std::span<float> next)>;
-  absl::StatusOr<std::vector<std::string>> EncodeEach(const std::vector<ChunkSpan>& spans, OneChunk encode);
-  absl::StatusOr<std::string> EncodeOne(const ChunkSpan& span, Source values, std::span<float> next);
+  using OneChunk = absl::FunctionRef<absl::StatusOr<core::Bytes>(const ChunkSpan& span, std::span<float> next)>;
+  absl::StatusOr<std::vector<core::Bytes>> EncodeEach(const std::vector<ChunkSpan>& spans, OneChunk encode);
+  absl::StatusOr<core::Bytes> EncodeOne(const ChunkSpan& span, Source values, std::span<float> next);
   // For `count` values from value `first` of the fragment on; what lies behind them in their units becomes zero.
   ChunkFeedback FeedbackAt(core::CodecId codec, int64_t first, int64_t count, std::span<float> next) const;
 
@@ -60,6 +69,7 @@ class ErrorFeedback {
   bool pending_ = false;
   double residual_norm_ = 0;
   double next_squares_ = 0;  // of the pending residual
+  uint64_t residual_stamp_ = 0, next_stamp_ = 0;
   core::BufferPool* pool_;
   core::Buffer residual_;
   core::Buffer next_residual_;

@@ -16,19 +16,11 @@
 #include "codecs/encode_input.h"
 #include "codecs/other_codecs.h"
 #include "codecs/scale.h"
+#include "codecs/topk_format.h"
 #include "core/check.h"
 
 namespace causeway::codecs {
 namespace {
-
-constexpr int kEntries = 64;
-constexpr int kIndexBits = 12;
-static_assert(1 << kIndexBits == core::kUnitValues);
-constexpr int64_t kIndexBytes = kEntries * kIndexBits / 8;
-constexpr int64_t kUnitCodeBytes = kIndexBytes + kEntries * 2 / 8;
-constexpr float kLowLevel = 0.875f;
-constexpr float kHighLevel = 1.25f;
-constexpr float kScaleLimit = core::kMaxMagnitude / 2;  // 1.25 of a scale below it is below core::kMaxMagnitude
 
 struct Entry {
   int index;
@@ -47,19 +39,19 @@ void OrBits(uint8_t* bytes, int64_t at, int count, uint32_t bits) {
 }
 
 Entry EntryAt(const uint8_t* codes, int i) {
-  const uint32_t code = ReadBits(codes + kIndexBytes, 2 * i, 2);
-  return {static_cast<int>(ReadBits(codes, i * kIndexBits, kIndexBits)), (code & 1) != 0, (code & 2) != 0};
+  const uint32_t code = ReadBits(codes + kTopkIndexBytes, 2 * i, 2);
+  return {static_cast<int>(ReadBits(codes, i * kTopkIndexBits, kTopkIndexBits)), (code & 1) != 0, (code & 2) != 0};
 }
 
 // How many entries a unit has: until an index does not rise. Without a scale it has none.
 int CountEntries(float scale, const uint8_t* codes) {
   if (scale == 0) return 0;
   int count = 1;
-  while (count < kEntries && EntryAt(codes, count).index > EntryAt(codes, count - 1).index) ++count;
+  while (count < kTopkEntries && EntryAt(codes, count).index > EntryAt(codes, count - 1).index) ++count;
   return count;
 }
 
-float Level(bool high) { return high ? kHighLevel : kLowLevel; }
+float Level(bool high) { return high ? kTopkHighLevel : kTopkLowLevel; }
 
 // Indices of the largest magnitudes, ascending; zeros never, of equal ones those that come first.
 std::vector<int> LargestOf(std::span<const float> d) {
@@ -67,20 +59,20 @@ std::vector<int> LargestOf(std::span<const float> d) {
   for (size_t i = 0; i < d.size(); ++i) {
     if (d[i] != 0) indices.push_back(static_cast<int>(i));
   }
-  if (indices.size() > kEntries) {
+  if (indices.size() > kTopkEntries) {
     const auto larger = [&](int a, int b) {
       const float x = std::abs(d[a]), y = std::abs(d[b]);
       return x != y ? x > y : a < b;
     };
-    std::nth_element(indices.begin(), indices.begin() + kEntries, indices.end(), larger);
-    indices.resize(kEntries);
+    std::nth_element(indices.begin(), indices.begin() + kTopkEntries, indices.end(), larger);
+    indices.resize(kTopkEntries);
   }
   std::sort(indices.begin(), indices.end());
   return indices;
 }
 
 void EncodeUnit(std::span<const float> d, uint8_t* scale, uint8_t* codes) {
-  std::fill_n(codes, kUnitCodeBytes, uint8_t{0});
+  std::fill_n(codes, kTopkCodeBytes, uint8_t{0});
   const std::vector<int> indices = LargestOf(d);
   float sum = 0;
   for (int i : indices) sum += std::abs(d[i]);
@@ -91,11 +83,11 @@ void EncodeUnit(std::span<const float> d, uint8_t* scale, uint8_t* codes) {
     product = std::fma(std::abs(d[i]), c, product);
     norm = std::fma(c, c, norm);
   }
-  if (StoreScale(indices.empty() ? 0.0f : product / norm, scale, kScaleLimit) == 0) return;
+  if (StoreScale(indices.empty() ? 0.0f : product / norm, scale, kTopkScaleLimit) == 0) return;
   for (size_t k = 0; k < indices.size(); ++k) {
     const float x = d[indices[k]];
-    OrBits(codes, k * kIndexBits, kIndexBits, indices[k]);
-    OrBits(codes + kIndexBytes, 2 * k, 2, (SignBit(x) ? 1 : 0) | (std::abs(x) >= mean ? 2 : 0));
+    OrBits(codes, k * kTopkIndexBits, kTopkIndexBits, indices[k]);
+    OrBits(codes + kTopkIndexBytes, 2 * k, 2, (SignBit(x) ? 1 : 0) | (std::abs(x) >= mean ? 2 : 0));
   }
 }
 
@@ -112,13 +104,13 @@ void ForEachEntry(const uint8_t* scale, const uint8_t* codes, Visit visit) {
 
 absl::Status ValidateUnit(const uint8_t* scale, const uint8_t* codes, int64_t valid) {
   const float stored = LoadScale(scale);
-  RETURN_IF_ERROR(ValidateScale(stored, kScaleLimit));
+  RETURN_IF_ERROR(ValidateScale(stored, kTopkScaleLimit));
   const int count = CountEntries(stored, codes);
   if (count > 0 && EntryAt(codes, count - 1).index >= valid) {
     return absl::InvalidArgumentError(absl::StrCat("expected indices below ", valid, ", got ",
                                                    EntryAt(codes, count - 1).index, " in entry ", count - 1));
   }
-  for (int i = count; i < kEntries; ++i) {
+  for (int i = count; i < kTopkEntries; ++i) {
     const Entry entry = EntryAt(codes, i);
     if (entry.index == 0 && !entry.negative && !entry.high) continue;
     return absl::InvalidArgumentError(
@@ -130,9 +122,9 @@ absl::Status ValidateUnit(const uint8_t* scale, const uint8_t* codes, int64_t va
 class TopkCodec final : public Codec {
  public:
   int64_t ScaleBytes(int64_t values) const override { return core::UnitsFor(values) * kScaleBytes; }
-  int64_t CodeBytes(int64_t values) const override { return core::UnitsFor(values) * kUnitCodeBytes; }
+  int64_t CodeBytes(int64_t values) const override { return core::UnitsFor(values) * kTopkCodeBytes; }
   int64_t ScaleOffset(int64_t unit) const override { return unit * kScaleBytes; }
-  int64_t CodeOffset(int64_t unit) const override { return unit * kUnitCodeBytes; }
+  int64_t CodeOffset(int64_t unit) const override { return unit * kTopkCodeBytes; }
 
   bool Encode(const EncodeJob& job) const override {
     for (int64_t begin = 0; begin < job.count; begin += core::kUnitValues) {

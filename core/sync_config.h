@@ -18,6 +18,10 @@ enum class SyncMode { kSynchronous, kQuorum };
 
 inline constexpr int64_t kAutoDelay = -1;  // fragment_sync_delay: auto
 
+// Which anchors and residuals lie on a device that encodes contributions, beside the host's: all of them where there is
+// room, or those of the fragment that is encoded.
+enum class SyncMemory { kAuto, kFragment };
+
 struct SyncConfig {
   SyncMode mode = SyncMode::kSynchronous;
   int64_t sync_every = 20;  // H
@@ -28,6 +32,7 @@ struct SyncConfig {
   float fragment_update_alpha = 0.5f;  // α
   std::vector<Step> fragment_offsets;  // t_p of each fragment; empty: spread evenly over H
   FirstSend first_send = FirstSend::kFull;
+  SyncMemory device_memory = SyncMemory::kAuto;
   // Prefixes of the names of each fragment's tensors; the longest that matches decides. Empty: fragment_assignment.
   std::vector<std::vector<std::string>> fragments;
 

@@ -34,6 +34,8 @@ inline constexpr Names<core::FragmentAssignment> kAssignments = {{"strided", cor
                                                                  {"balanced", core::FragmentAssignment::kBalanced}};
 inline constexpr Names<core::SyncMode> kSyncModes = {{"synchronous", core::SyncMode::kSynchronous},
                                                      {"quorum", core::SyncMode::kQuorum}};
+inline constexpr Names<core::SyncMemory> kSyncMemories = {{"auto", core::SyncMemory::kAuto},
+                                                          {"fragment", core::SyncMemory::kFragment}};
 inline constexpr Names<core::WeightRule> kWeightRules = {
     {"uniform", core::WeightRule::kUniform},
     {"tokens", core::WeightRule::kTokens},

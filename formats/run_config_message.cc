@@ -90,6 +90,7 @@ v1::Sync SyncToMessage(const core::SyncConfig& sync) {
   message.set_fragment_update_alpha(sync.fragment_update_alpha);
   message.mutable_fragment_offsets()->Add(sync.fragment_offsets.begin(), sync.fragment_offsets.end());
   message.set_first_send(NameOf(sync.first_send, kFirstSends));
+  message.set_device_memory(NameOf(sync.device_memory, kSyncMemories));
   for (const std::vector<std::string>& prefixes : sync.fragments) {
     message.add_fragments()->mutable_prefixes()->Add(prefixes.begin(), prefixes.end());
   }

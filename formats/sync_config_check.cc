@@ -71,6 +71,7 @@ core::SyncConfig ReadSync(const v1::Sync& sync, const v1::Sync& given, FieldChec
       check.Integer("sync.num_fragments", sync.num_fragments(), 1, result.sync_every, "at most sync_every"));
   result.parts = static_cast<int>(check.Integer(
       "sync.parts", sync.parts(), 1, core::kMaxFragments / std::max(1, result.num_fragments), "1024 fragments in all"));
+  result.device_memory = check.OneOf("sync.device_memory", sync.device_memory(), kSyncMemories);
   result.fragment_assignment = check.OneOf("sync.fragment_assignment", sync.fragment_assignment(), kAssignments);
   if (sync.fragment_sync_delay() == core::kAutoDelay) {
     // Quorum mode applies an update at the first step boundary after it is there: there is nothing to choose.

@@ -61,10 +61,14 @@ class FakeDevice : public Device {
   }
   int64_t free_bytes() override { return free_; }
   absl::Status Pin(void* host, size_t) override {
+    const core::MutexLock lock(mutex_);
     CHECK(pinned_.insert(host).second);
     return absl::OkStatus();
   }
-  void Unpin(void* host) override { CHECK(pinned_.erase(host) == 1); }
+  void Unpin(void* host) override {
+    const core::MutexLock lock(mutex_);
+    CHECK(pinned_.erase(host) == 1);
+  }
   size_t allocations() const { return memory_.size(); }
   size_t pinned() const { return pinned_.size(); }
 
@@ -98,7 +102,7 @@ class FakeDevice : public Device {
   absl::Status status() const override { return absl::OkStatus(); }
 
  private:
-  core::Mutex mutex_;  // memory and waits
+  core::Mutex mutex_;  // memory, pages and waits
   std::map<void*, std::unique_ptr<std::vector<char>>> memory_;
   std::set<void*> pinned_;
   std::set<Wait> waits_, forgotten_;

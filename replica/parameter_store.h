@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -60,13 +61,24 @@ class ThetaEncoder {
  public:
   virtual ~ThetaEncoder() = default;
 
-  virtual bool Encodes(core::CodecId codec) const = 0;
+  // Whether it encodes all of these, and faster than the host does. The first call may try, for a second or two.
+  virtual bool Takes(std::span<const core::CodecId> codecs) = 0;
+
+  // Where a chunk is best made; given back when the last holder lets go of it.
+  virtual std::shared_ptr<char> ChunkMemory(size_t bytes) = 0;
 
   virtual absl::StatusOr<int64_t> BeginKeep(const UnitRanges& ranges) = 0;
-  // d = (W − θ) + β e of the values from `first` of the ranges on, in padded layout; `anchor` is their W. The job's
-  // arrays are in host memory, and what it writes is there when this returns. INVALID_ARGUMENT: a value out of range.
-  virtual absl::Status Encode(int64_t ticket, core::CodecId codec, const codecs::EncodeJob& job, int64_t first,
-                              std::span<const float> anchor) = 0;
+  // The arrays that the ranges' chunks are made of beside θ: whole, in padded layout, in host memory, with the stamps
+  // of their contents (core/stamp.h), by which an encoder knows what it still has. Empty residuals: there is no
+  // feedback.
+  struct Arrays {
+    std::span<const float> anchor, residual;  // W, e
+    uint64_t anchor_stamp = 0, residual_stamp = 0, next_stamp = 0;
+  };
+  virtual absl::Status BeginEncode(int64_t ticket, const Arrays& arrays) = 0;
+  // d = (W − θ) + β e of the values from `first` of the ranges on. The job's scales and codes are in ChunkMemory, its
+  // next residual in host memory; all that is there when this returns. INVALID_ARGUMENT: a value out of range.
+  virtual absl::Status Encode(int64_t ticket, core::CodecId codec, const codecs::EncodeJob& job, int64_t first) = 0;
   virtual absl::Status Read(int64_t ticket, std::span<float> staging) = 0;
   virtual void End(int64_t ticket) = 0;
 };

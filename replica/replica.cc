@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "codecs/compression.h"
@@ -10,6 +11,7 @@
 #include "core/cpu_phases.h"
 #include "core/digest.h"
 #include "core/limits.h"
+#include "core/stamp.h"
 #include "core/value_place.h"
 
 namespace causeway::replica {
@@ -175,7 +177,7 @@ std::span<const float> Replica::OuterGradientAt(std::span<const float> theta, in
   return tile;
 }
 
-absl::StatusOr<std::vector<std::string>> Replica::EncodeContribution(std::span<const float> theta) {
+absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeContribution(std::span<const float> theta) {
   const core::CpuPhaseScope phase(core::CpuPhase::kEncode);
   const auto source = [&](int64_t first, std::span<float> tile) { return OuterGradientAt(theta, first, tile); };
   return Named(feedback_.Encode(codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec))), source),
@@ -185,18 +187,27 @@ absl::StatusOr<std::vector<std::string>> Replica::EncodeContribution(std::span<c
                });
 }
 
-absl::StatusOr<std::vector<std::string>> Replica::EncodeKept(ThetaEncoder& encoder, int64_t ticket) {
+absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeKept(ThetaEncoder& encoder, int64_t ticket) {
   const core::CpuPhaseScope phase(core::CpuPhase::kEncode);
+  bool begun = false;
   const auto encode = [&](const codecs::ChunkSpan& span, const codecs::EncodeJob& job) {
-    return encoder.Encode(ticket, span.codec, job, span.first_value(),
-                          anchor().subspan(span.first_value(), span.values));
+    if (!std::exchange(begun, true)) {
+      RETURN_IF_ERROR(encoder.BeginEncode(ticket, {.anchor = anchor(),
+                                                   .residual = feedback_.residual(),
+                                                   .anchor_stamp = anchor_stamp_,
+                                                   .residual_stamp = feedback_.residual_stamp(),
+                                                   .next_stamp = feedback_.next_stamp()}));
+    }
+    return encoder.Encode(ticket, span.codec, job, span.first_value());
   };
-  return Named(feedback_.EncodeBy(codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec))), encode),
-               [&](std::span<float> staging) { return encoder.Read(ticket, staging); });
+  const auto allocate = [&](size_t bytes) { return encoder.ChunkMemory(bytes); };
+  return Named(
+      feedback_.EncodeBy(codecs::PlanChunks(fragment(), up_.With(chosen_up_.value_or(up_.codec))), allocate, encode),
+      [&](std::span<float> staging) { return encoder.Read(ticket, staging); });
 }
 
 // Names the tensor of the value for which chunks were refused; compresses the others where the config says so.
-absl::StatusOr<std::vector<std::string>> Replica::Named(absl::StatusOr<std::vector<std::string>> chunks,
+absl::StatusOr<std::vector<core::Bytes>> Replica::Named(absl::StatusOr<std::vector<core::Bytes>> chunks,
                                                         absl::FunctionRef<absl::Status(std::span<float>)> read_theta) {
   if (absl::IsInvalidArgument(chunks.status())) {
     core::Buffer theta = pool_->Take(anchor_.size()), gradient = pool_->Take(anchor_.size());
@@ -207,8 +218,8 @@ absl::StatusOr<std::vector<std::string>> Replica::Named(absl::StatusOr<std::vect
     RETURN_IF_ERROR(CheckFinite(gradient.values(), "outer gradient"));
   }
   if (!chunks.ok()) return chunks.status();
-  for (std::string& chunk : *chunks) {
-    if (codec_config_.zstd) chunk = codecs::CompressChunk(std::move(chunk));
+  for (core::Bytes& chunk : *chunks) {
+    if (codec_config_.zstd) chunk = codecs::CompressChunk(std::string(chunk.begin(), chunk.end()));
   }
   return chunks;
 }
@@ -224,16 +235,16 @@ void Replica::Resolve(bool merged) {
 
 void Replica::ForgetResidual() {
   feedback_.Reset();
-  step_.Reset();
+  step_.buffer.Reset();
   staged_.reset();
 }
 
-absl::StatusOr<std::vector<std::string>> Replica::EncodeInitial(std::span<const float> theta) const {
+absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeInitial(std::span<const float> theta) const {
   RETURN_IF_ERROR(CheckFinite(theta, "initial value"));
-  std::vector<std::string> chunks;
+  std::vector<core::Bytes> chunks;
   for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment(), codecs::Unencoded())) {
     ASSIGN_OR_RETURN(std::string chunk, codecs::EncodeChunk(span, theta.subspan(span.first_value(), span.values), {}));
-    chunks.push_back(std::move(chunk));
+    chunks.emplace_back(std::move(chunk));
   }
   return chunks;
 }
@@ -256,17 +267,18 @@ absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<c
   RETURN_IF_ERROR(CheckCodecs(codecs));
   ASSIGN_OR_RETURN(const CheckedChunks checked,
                    CheckChunks(fragment(), down_.With(codecs.down.value_or(down_.codec)), chunks));
-  step_.Reset();  // θ did not move by it: it does not follow W
+  step_.buffer.Reset();  // θ did not move by it: it does not follow W
   core::Buffer step;
   if (keep_step) {
     step = pool_->Take(anchor_.size());
     ClearPadding(step.values());
-    step_lr_ = outer.lr;
+    step_.lr = outer.lr;
   }
   uint64_t digest = 0;
+  anchor_stamp_ = core::NewStamp();
   for (const codecs::ChunkView& view : checked.views) digest += StepBy(outer, view, momentum_, anchor_, step.values());
   digest_ = digest;
-  step_ = std::move(step);
+  step_.buffer = std::move(step);
   chosen_up_ = codecs.up;
   ++version_;
   return absl::OkStatus();
@@ -288,12 +300,13 @@ absl::Status Replica::StageAnchor(core::Version version, std::span<const std::st
 void Replica::CommitAnchor(bool keep_residual) {
   CHECK(staged_.has_value());
   std::ranges::copy(staged_->anchor.values(), anchor_.begin());
+  anchor_stamp_ = core::NewStamp();
   digest_.reset();
   std::ranges::copy(staged_->momentum.values(), momentum_.begin());
   version_ = staged_->version;
   chosen_up_ = staged_->up;
   staged_.reset();
-  step_.Reset();
+  step_.buffer.Reset();
   if (keep_residual) {
     Resolve(/*merged=*/false);
   } else {
@@ -305,6 +318,7 @@ void Replica::CommitAnchor(bool keep_residual) {
 void Replica::SetInitial(std::span<const float> theta) {
   std::ranges::copy(theta, anchor_.begin());
   ClearPadding(anchor_);
+  anchor_stamp_ = core::NewStamp();
   digest_.reset();
   std::ranges::fill(momentum_, 0.0f);
   version_ = 0;
@@ -317,7 +331,7 @@ ReplicaArrays Replica::Arrays() const {
           .step = step(),
           .residual = feedback_.residual(),
           .next_residual = feedback_.next_residual(),
-          .step_lr = step_lr_,
+          .step_lr = step_.lr,
           .pending = feedback_.pending(),
           .up = chosen_up_};
 }
@@ -341,13 +355,14 @@ absl::Status Replica::Restore(core::Version version, const ReplicaArrays& arrays
   RETURN_IF_ERROR(CheckSizes(arrays));
   version_ = version;
   std::ranges::copy(arrays.anchor, anchor_.begin());
+  anchor_stamp_ = core::NewStamp();
   digest_.reset();
   std::ranges::copy(arrays.momentum, momentum_.begin());
   if (!arrays.step.empty()) {
-    step_ = pool_->Take(arrays.step.size());
-    std::ranges::copy(arrays.step, step_.values().begin());
+    step_.buffer = pool_->Take(arrays.step.size());
+    std::ranges::copy(arrays.step, step_.buffer.values().begin());
   }
-  step_lr_ = arrays.step_lr;
+  step_.lr = arrays.step_lr;
   chosen_up_ = arrays.up;
   feedback_.Restore(arrays.residual);
   if (arrays.pending) feedback_.RestorePending(arrays.next_residual);

@@ -23,6 +23,7 @@
 #include "codecs/error_feedback.h"
 #include "core/aligned.h"
 #include "core/buffer_pool.h"
+#include "core/bytes.h"
 #include "core/dtype.h"
 #include "core/fragment_map.h"
 #include "core/outer_step.h"
@@ -98,15 +99,15 @@ class Replica {
   // The outer gradient of `theta`, encoded. Where θ is not float32, Δ = round(W) − θ: against
   // W itself, a θ that was never trained would pull all of W to the numbers that its dtype has. INVALID_ARGUMENT if a
   // value is not finite, with the tensor's name and the index in it; nothing is pending then.
-  absl::StatusOr<std::vector<std::string>> EncodeContribution(std::span<const float> theta);
+  absl::StatusOr<std::vector<core::Bytes>> EncodeContribution(std::span<const float> theta);
   // The same of θ that `encoder` keeps under this ticket.
-  absl::StatusOr<std::vector<std::string>> EncodeKept(ThetaEncoder& encoder, int64_t ticket);
+  absl::StatusOr<std::vector<core::Bytes>> EncodeKept(ThetaEncoder& encoder, int64_t ticket);
   // The contribution is in the update, or is refused and stays whole in θ and the residual.
   void Resolve(bool merged);
   void ForgetResidual();  // and what θ was to move by: it is not W and what was trained any more
 
   // θ as float32 chunks: the initial parameters of a run. INVALID_ARGUMENT as above.
-  absl::StatusOr<std::vector<std::string>> EncodeInitial(std::span<const float> theta) const;
+  absl::StatusOr<std::vector<core::Bytes>> EncodeInitial(std::span<const float> theta) const;
 
   // ---- Receiving ----
 
@@ -115,9 +116,9 @@ class Replica {
   // stays in step() until ReleaseStep: θ is to move by it.
   absl::Status TakeUpdate(const core::OuterParameters& outer, std::span<const std::string> chunks,
                           const ChosenCodecs& codecs, bool keep_step);
-  std::span<const float> step() const { return step_.values(); }  // empty: none is kept
-  float step_lr() const { return step_lr_; }
-  void ReleaseStep() { step_.Reset(); }
+  std::span<const float> step() const { return step_.buffer.values(); }  // empty: none is kept
+  float step_lr() const { return step_.lr; }
+  void ReleaseStep() { step_.buffer.Reset(); }
 
   // Anchor and momentum from the coordinator, as its download's chunks, decoded beside those that it has.
   // INVALID_ARGUMENT as for TakeUpdate; INTERNAL if the digest differs.
@@ -136,6 +137,10 @@ class Replica {
   void ClearPadding(std::span<float> padded) const;
 
  private:
+  struct KeptStep {
+    core::Buffer buffer;  // s; empty: none
+    float lr = 0;
+  };
   struct StagedAnchor {
     core::Version version = 0;
     core::Buffer anchor, momentum;
@@ -144,7 +149,7 @@ class Replica {
 
   absl::Status CheckCodecs(const ChosenCodecs& codecs) const;
   absl::Status CheckSizes(const ReplicaArrays& arrays) const;
-  absl::StatusOr<std::vector<std::string>> Named(absl::StatusOr<std::vector<std::string>> chunks,
+  absl::StatusOr<std::vector<core::Bytes>> Named(absl::StatusOr<std::vector<core::Bytes>> chunks,
                                                  absl::FunctionRef<absl::Status(std::span<float>)> read_theta);
   // Δ from value `first` on, as much of one tensor as the tile has room for; returns the tile.
   std::span<const float> OuterGradientAt(std::span<const float> theta, int64_t first, std::span<float> tile) const;
@@ -160,9 +165,9 @@ class Replica {
   core::Version version_ = 0;
   std::optional<uint64_t> digest_;  // of W, where its last step has made it
   core::AlignedFloats anchor_;      // W
+  uint64_t anchor_stamp_ = 0;       // of its contents
   core::AlignedFloats momentum_;    // v
-  core::Buffer step_;               // s
-  float step_lr_ = 0;
+  KeptStep step_;
   std::optional<StagedAnchor> staged_;
   codecs::ErrorFeedback feedback_;
 };

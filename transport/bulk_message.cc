@@ -17,20 +17,19 @@ static_assert(static_cast<int>(v1::UploadMessage::kChunkFieldNumber) ==
               static_cast<int>(v1::DownloadMessage::kChunkFieldNumber));
 constexpr size_t kMaxLengthBytes = 10;  // of a varint
 
-using ChunkPtr = std::shared_ptr<const std::string>;
-
 }  // namespace
 
-grpc::ByteBuffer ChunkMessage(ChunkPtr chunk) {
+grpc::ByteBuffer ChunkMessage(core::Bytes chunk) {
   std::array<uint8_t, 1 + kMaxLengthBytes> head;
   head[0] = kChunkTag;
-  const uint8_t* end = CodedOutputStream::WriteVarint64ToArray(chunk->size(), head.data() + 1);
-  void* bytes = const_cast<char*>(chunk->data());  // gRPC's slices know no const; it only reads
-  const size_t size = chunk->size();
+  const uint8_t* end = CodedOutputStream::WriteVarint64ToArray(chunk.size(), head.data() + 1);
+  void* bytes = const_cast<char*>(chunk.data());  // gRPC's slices know no const; it only reads
+  const size_t size = chunk.size();
   const std::array<grpc::Slice, 2> slices = {
       grpc::Slice(head.data(), end - head.data()),
       grpc::Slice(
-          bytes, size, [](void* owner) { delete static_cast<ChunkPtr*>(owner); }, new ChunkPtr(std::move(chunk)))};
+          bytes, size, [](void* owner) { delete static_cast<core::Bytes*>(owner); },
+          new core::Bytes(std::move(chunk)))};
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 

@@ -6,18 +6,18 @@
 // both). A message without a chunk is small, and goes through protobuf. Thread-safe.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "causeway/v1/coordinator.pb.h"
+#include "core/bytes.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace causeway::transport {
 
-// Keeps the chunk alive until gRPC has sent it.
-grpc::ByteBuffer ChunkMessage(std::shared_ptr<const std::string> chunk);
+// The chunk is sent from where it lies.
+grpc::ByteBuffer ChunkMessage(core::Bytes chunk);
 
 // The chunk's bytes, or nothing if the message is none that carries a chunk alone.
 std::optional<std::string> TakeChunk(const grpc::ByteBuffer& message);

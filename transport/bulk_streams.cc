@@ -77,9 +77,9 @@ void UploadStream::WriteNext() {
     StartWritesDone();
     return;
   }
-  const std::string& chunk = (*chunks_)[missing_.front()];
+  const core::Bytes& chunk = (*chunks_)[missing_.front()];
   missing_.pop_front();
-  outgoing_ = ChunkMessage(std::shared_ptr<const std::string>(chunks_, &chunk));
+  outgoing_ = ChunkMessage(chunk);
   Pace(static_cast<int64_t>(chunk.size()), [this] { StartWrite(&outgoing_); });
 }
 

@@ -19,12 +19,11 @@
 
 #include "causeway/v1/coordinator.pb.h"
 #include "core/mutex.h"
+#include "transport/coordinator_link.h"
 #include "transport/pacer.h"
 #include "transport/wire.h"
 
 namespace causeway::transport {
-
-using Chunks = std::shared_ptr<const std::vector<std::string>>;
 
 // Common to both: a call over raw bytes, and waiting for its turn where the site's rate is held.
 class BulkStream : public BulkCall {

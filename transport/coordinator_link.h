@@ -16,12 +16,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/bytes.h"
 #include "core/data_fingerprint.h"
 #include "core/fragment_map.h"
 #include "core/membership.h"
 #include "core/outer_step.h"
 
 namespace causeway::transport {
+
+using core::Chunks;
 
 struct Standing {
   std::vector<core::Version> versions;  // of the anchors, empty before the site has entered
@@ -55,7 +58,7 @@ struct HeldFragment {
 // W and then v of a fragment, float32 in padded layout, in pieces of at most 1 MiB.
 struct HeldValues {
   core::Version version = 0;
-  std::shared_ptr<const std::vector<std::string>> pieces;  // nullptr: the site does not hold it
+  Chunks pieces;  // nullptr: the site does not hold it
 };
 
 // Called on the link's threads, one call at a time; must not block for long.
@@ -92,7 +95,7 @@ struct UploadRequest {
   core::Version base = 0;
   int64_t tokens = 0;
   int64_t steps = 0;
-  std::shared_ptr<const std::vector<std::string>> chunks;
+  Chunks chunks;
   // OK: admitted. FAILED_PRECONDITION: refused. DATA_LOSS: the chunks are not what the coordinator can take.
   // CANCELLED: dropped.
   std::function<void(absl::Status verdict)> done;

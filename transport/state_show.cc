@@ -71,8 +71,8 @@ class StateShow::Stream final : public BulkStream {
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (pieces_ == nullptr || next_ == pieces_->size()) return;
     writing_ = true;
-    const std::string& piece = (*pieces_)[next_++];
-    outgoing_ = ChunkMessage(std::shared_ptr<const std::string>(pieces_, &piece));
+    const core::Bytes& piece = (*pieces_)[next_++];
+    outgoing_ = ChunkMessage(piece);
     Pace(static_cast<int64_t>(piece.size()), [this] { StartWrite(&outgoing_); });
   }
 

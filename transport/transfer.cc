@@ -113,7 +113,7 @@ class UploadTransfer final : public Transfer {
   void Measure() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!verdict_ || !sends_all_) return;
     int64_t bytes = 0;
-    for (const std::string& chunk : *request_.chunks) bytes += static_cast<int64_t>(chunk.size());
+    for (const core::Bytes& chunk : *request_.chunks) bytes += static_cast<int64_t>(chunk.size());
     const double seconds = core::SystemClock().SecondsSince(begun_);
     meter_->Moved(LinkMeter::Direction::kUp, bytes, std::max(seconds - meter_->round_trip_s(), seconds / 4));
   }

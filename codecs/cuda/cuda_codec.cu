@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "codecs/cuda/cuda_codec.h"
+#include "codecs/cuda/topk_kernel.h"
 #include "codecs/cuda/unit_kernels.h"
 #include "core/check.h"
 #include "core/layout.h"
@@ -30,7 +31,7 @@ Kernels KernelsFor(core::CodecId id) {
     case CodecId::kRotatedSign: return KernelsOf<simd::SignKernel<Lanes, simd::kMaxRotatedExponent>>(true);
     case CodecId::kRotatedLm2: return KernelsOf<simd::LloydMax2Kernel<Lanes>>(true);
     case CodecId::kRotatedLm4: return KernelsOf<simd::LloydMax4Kernel<Lanes>>(true);
-    case CodecId::kTopk:
+    case CodecId::kTopk: return {EncodeTopk, nullptr};
     case CodecId::kOnebitAdamSign: return {};
   }
   return {};

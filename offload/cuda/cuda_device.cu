@@ -88,8 +88,11 @@ absl::Status Gpu::Open() {
   name_ = properties.name;
   most_blocks_ = properties.multiProcessorCount * kBlocksPerMultiprocessor;
   if (!Ready()) return status();
-  for (cudaStream_t& stream : streams_) {
-    if (!Done(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream")) break;
+  int least = 0, greatest = 0;
+  if (!Done(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams")) return status();
+  for (int i = 0; i < kNumQueues; ++i) {  // contributions give way to the step
+    const int priority = i == static_cast<int>(Queue::kSync) ? least : greatest;
+    if (!Done(cudaStreamCreateWithPriority(&streams_[i], cudaStreamNonBlocking, priority), "making a stream")) break;
   }
   return status();
 }
@@ -169,7 +172,7 @@ absl::Status Gpu::Pin(void* host, size_t bytes) {
   const uintptr_t begin = first / page_bytes * page_bytes;
   const uintptr_t end = (first + bytes + page_bytes - 1) / page_bytes * page_bytes;
   void* page = reinterpret_cast<void*>(begin);
-  const cudaError_t error = cudaHostRegister(page, end - begin, cudaHostRegisterPortable);
+  const cudaError_t error = cudaHostRegister(page, end - begin, cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (error == cudaErrorHostMemoryAlreadyRegistered) {
     RETURN_IF_ERROR(ExpectPinned(static_cast<const char*>(host), bytes));
     page = nullptr;

@@ -37,7 +37,7 @@ class Sender {
     const auto chunks = feedback_.Encode(plan_, input);
     ASSERT_TRUE(chunks.ok()) << chunks.status();
     feedback_.Admit();
-    for (const std::string& chunk : *chunks) {
+    for (const core::Bytes& chunk : *chunks) {
       const auto view = ChunkView::Parse(chunk);
       const std::span<float> sum = std::span(decoded_).subspan(view->span().first_value(), view->span().values);
       view->DecodeAdd(view->span().first_unit, 1.0f, sum);

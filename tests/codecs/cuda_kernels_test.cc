@@ -7,7 +7,7 @@
 
 #include "tests/codecs/simt.h"
 // After simt.h, which it needs.
-#include "codecs/cuda/unit_kernels.h"
+#include "codecs/cuda/topk_kernel.h"
 #include "core/layout.h"
 #include "tests/codecs/test_values.h"
 
@@ -185,6 +185,69 @@ TYPED_TEST(CudaKernels, NameTheFirstBlockThatIsOutOfRangeOrBringItIntoRange) {
   on_cpu.codes = expected.codes();
   EXPECT_TRUE(TestFixture::Reference().Encode(on_cpu));
   EXPECT_EQ(payload.Bytes(2000), expected.Bytes(2000));
+}
+
+// Equal magnitudes, fewer values than entries, zeros alone, a unit that is cut short, feedback, values out of range.
+TEST(TopkKernel, GivesTheBytesAndTheResidualOfTheReference) {
+  const Codec& reference = GetCodec(CodecId::kTopk);
+  struct alignas(64) Bytes {
+    uint8_t codes[3 * kTopkCodeBytes + 64] = {}, scales[64] = {};
+  };
+  const auto filled = [](int64_t count, auto value) {
+    std::vector<float> values(count);
+    for (int64_t i = 0; i < count; ++i) values[i] = value(i);
+    return values;
+  };
+  const std::vector<float> spread = UniformValues(9000, 1);
+  const std::vector<std::vector<float>> inputs = {
+      spread,
+      filled(4096, [](int64_t i) { return i % 3 == 0 ? -1.0f : 1.0f; }),
+      filled(5000, [](int64_t i) { return i % 100 == 7 ? static_cast<float>(i) : 0.0f; }),
+      filled(4100, [&](int64_t i) { return std::ldexp(spread[i], static_cast<int>(i % 60) - 120); }),
+      filled(300, [](int64_t i) { return i == 299 ? 0.25f : -0.0f; }),
+      filled(1, [](int64_t) { return 0.0f; }),
+      filled(70, [&](int64_t i) { return std::round(4 * spread[i]); })};
+  for (const std::vector<float>& values : inputs) {
+    const auto count = static_cast<int64_t>(values.size());
+    for (const bool feedback : {false, true}) {
+      const std::vector<float> theta = UniformValues(count, 5);
+      std::vector<float> residual = UniformValues(count, 2), expected_residual = residual, difference = values;
+      for (int64_t i = 0; i < count; ++i) difference[i] -= theta[i];
+      Bytes got, expected;
+      const auto job_for = [&](Bytes& bytes, std::vector<float>& e) {
+        EncodeJob job = {.values = values.data(), .count = count, .scales = bytes.scales, .codes = bytes.codes};
+        if (feedback)
+          job = {.values = values.data(),
+                 .count = count,
+                 .beta = 0.9f,
+                 .residual = e.data(),
+                 .next_residual = e.data(),
+                 .subtract = theta.data(),
+                 .scales = bytes.scales,
+                 .codes = bytes.codes};
+        return job;
+      };
+      unsigned long long bad = kNone;
+      const EncodeTask task = {.job = job_for(got, residual), .blocks = core::BlocksFor(count), .bad_block = &bad};
+      simt::RunGrid(static_cast<int>(core::UnitsFor(count)), kThreads, [&] { EncodeTopk(task); });
+      EncodeJob on_cpu = job_for(expected, expected_residual);
+      if (feedback) on_cpu.values = difference.data();
+      on_cpu.subtract = nullptr;
+      ASSERT_TRUE(reference.Encode(on_cpu));
+      EXPECT_EQ(bad, kNone);
+      EXPECT_TRUE(std::ranges::equal(got.codes, expected.codes)) << count << " values, feedback " << feedback;
+      EXPECT_TRUE(std::ranges::equal(got.scales, expected.scales)) << count << " values, feedback " << feedback;
+      EXPECT_EQ(Bits(residual), Bits(expected_residual)) << count << " values, feedback " << feedback;
+    }
+  }
+  std::vector<float> values = UniformValues(5000, 1);
+  values[4700] = std::numeric_limits<float>::infinity();
+  Bytes bytes;
+  unsigned long long bad = kNone;
+  const EncodeTask task = {
+      .job = {.values = values.data(), .count = 5000, .scales = bytes.scales, .codes = bytes.codes}, .bad_block = &bad};
+  simt::RunGrid(2, kThreads, [&] { EncodeTopk(task); });
+  EXPECT_EQ(bad, 4700u / kBlock);
 }
 
 }  // namespace

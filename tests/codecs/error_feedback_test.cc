@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 
 core::Fragment OneTensor(int64_t size) { return core::FragmentMap({{"t", {size}}}, {{0}}).fragment(0); }
 
-std::vector<float> DecodeAll(const std::vector<std::string>& chunks, int64_t padded_values) {
+std::vector<float> DecodeAll(const std::vector<core::Bytes>& chunks, int64_t padded_values) {
   std::vector<float> values(padded_values, 0.0f);
-  for (const std::string& chunk : chunks) {
+  for (const core::Bytes& chunk : chunks) {
     const auto view = ChunkView::Parse(chunk);
     EXPECT_TRUE(view.ok()) << view.status();
     const ChunkSpan& span = view->span();

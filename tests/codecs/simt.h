@@ -101,6 +101,7 @@ inline unsigned __ballot_sync(unsigned, bool value) {
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fsqrt_rn(float x) { return std::sqrt(x); }
 inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+inline void atomicAdd(int* at, int value) { std::atomic_ref<int>(*at).fetch_add(value); }
 inline void atomicMin(unsigned long long* at, unsigned long long value) {
   std::atomic_ref<unsigned long long> target(*at);
   unsigned long long seen = target;

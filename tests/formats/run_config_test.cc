@@ -134,7 +134,7 @@ TEST(RunConfigJson, HasEveryKeyInTheFilesOrder) {
       R"("beta2":0.99,"weight_decay":0.1,"clip":1.0,"batch_size":8,"sequence_length":0,"batch_per_rank":0,)"
       R"("freeze_at":"auto","micro_batches":1,"batch_by_site":{}},)"
       R"("sync":{"mode":"synchronous","sync_every":20,"num_fragments":4,"fragment_assignment":"strided",)"
-      R"("fragment_sync_delay":1,"fragment_update_alpha":0.5,"first_send":"full","parts":1,)"
+      R"("fragment_sync_delay":1,"fragment_update_alpha":0.5,"first_send":"full","parts":1,"device_memory":"auto",)"
       R"("fragment_offsets":[],"fragments":[]},)"
       R"("outer":{"optimizer":"nesterov","lr":0.7,"momentum":0.9},)"
       R"("codec":{"up":"int4","down":"int4","feedback_up":1.0,"feedback_down":1.0,"zstd":false,"exempt":[]},)"

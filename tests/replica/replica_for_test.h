@@ -82,9 +82,9 @@ class ReplicaTest : public ::testing::Test {
   }
 
   // What the coordinator would decode from a contribution.
-  std::vector<float> Decoded(const std::vector<std::string>& chunks) const {
+  std::vector<float> Decoded(const std::vector<core::Bytes>& chunks) const {
     std::vector<float> all;
-    for (const std::string& bytes : chunks) {
+    for (const core::Bytes& bytes : chunks) {
       const codecs::ChunkView view = *codecs::ChunkView::Parse(bytes);
       std::vector<float> values(view.span().values);
       view.Decode(view.span().first_unit, values);

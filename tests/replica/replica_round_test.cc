@@ -88,9 +88,9 @@ class RoundsOf : public ::testing::TestWithParam<core::CodecConfig> {
       contributions.push_back(std::make_unique<server::Contribution>(plan));
       const auto chunks = site.replica->EncodeContribution(theta.values());
       ASSERT_TRUE(chunks.ok()) << chunks.status();
-      for (const std::string& chunk : *chunks) {
+      for (const core::Bytes& chunk : *chunks) {
         bytes_ += chunk.size();
-        EXPECT_TRUE(contributions.back()->Add(chunk).ok());
+        EXPECT_TRUE(contributions.back()->Add(std::string(chunk.begin(), chunk.end())).ok());
       }
       ASSERT_TRUE(contributions.back()->complete());
       views.push_back(contributions.back()->Views());

@@ -91,7 +91,7 @@ TEST(GrpcLinkTest, ASiteJoinsUploadsDownloadsAndLeaves) {
   link->Start(ManifestForTest(), &listener);
   listener.welcomed.get_future().wait();
   std::promise<absl::Status> admitted, fetched;
-  link->Upload({.chunks = std::make_shared<const std::vector<std::string>>(1, "up"),
+  link->Upload({.chunks = std::make_shared<const std::vector<core::Bytes>>(1, std::string("up")),
                 .done = [&](const absl::Status& status) { admitted.set_value(status); }});
   EXPECT_EQ(admitted.get_future().get(), absl::OkStatus());
   EXPECT_EQ(coordinator.uploaded, "up");

@@ -96,7 +96,7 @@ bool VirtualLink::Await(const std::function<bool()>& holds, core::Clock::Duratio
 SeenPtr VirtualLink::Upload(core::FragmentId fragment, core::Version base, Payload payload, bool initial) {
   auto seen = std::make_shared<Seen>();
   coordinator->expected[{initial, fragment, base}] = payload;
-  const auto chunks = std::make_shared<const Payload>(std::move(payload));
+  const auto chunks = std::make_shared<const std::vector<core::Bytes>>(payload.begin(), payload.end());
   sent_.push_back(chunks);
   link->Upload({.initial = initial,
                 .fragment = fragment,

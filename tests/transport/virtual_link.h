@@ -98,7 +98,7 @@ class VirtualLink {
   const uint64_t seed_;
   LinkOptions options_;
   std::shared_ptr<sim::Process> hub_, site_;
-  std::vector<std::weak_ptr<const Payload>> sent_;
+  std::vector<std::weak_ptr<const std::vector<core::Bytes>>> sent_;
   int carried_ = 0;
   int cut_after_ = -1;
   bool cuts_link_ = false;

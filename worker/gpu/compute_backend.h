@@ -56,13 +56,14 @@ using Kernel =
                  CausalSoftmaxKernel<F32>, CausalSoftmaxKernel<B16>, SoftmaxBackwardKernel<F32>,
                  SoftmaxBackwardKernel<B16>, ClassifierKernel<F32>, ClassifierKernel<B16>, FillKernel<F32>,
                  FillKernel<B16>, CopyKernel<F32, F32>, CopyKernel<B16, B16>, CopyKernel<F32, B16>, AddPartialsKernel,
-                 SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel>;
+                 SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel, GatherKernel>;
 
 class ComputeBackend {
  public:
   virtual ~ComputeBackend() = default;
 
   virtual offload::Device& device() = 0;
+  virtual bool timed() const { return true; }  // false: how long something takes there says nothing
 
   virtual void Gemm(offload::Queue queue, const GemmJob& job) = 0;
 

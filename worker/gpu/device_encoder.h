@@ -1,24 +1,39 @@
 // Contributions of a device's trainer, encoded where θ lies (replica::ThetaEncoder).
 //
 //   step thread       θ ─► copy of the fragment's θ, on the device                       (kCompute, before θ changes)
-//   another thread    W, e ─► device ─► Δ = W − θ, + β e, codes, next e ─► host, chunk by chunk             (kSync)
+//   another thread    W, e there, as far as they are not yet ─► Δ = W − θ, + β e, codes ─► chunk, next e ─► host
+//   (kSync)
 //
-// Beside the copies it takes the room of one chunk: a few arrays of its values. The bytes are the CPU codec's.
-// Source: docs/gpu.md. BeginKeep is for the step thread; the others are for one thread at a time.
+//   mapped   the kernel writes a chunk's codes where the link sends them from
+//   copied   it writes them to the device's memory, and a copy engine brings them
+//
+// Which of the two, or whether the host's codec is faster than both, is tried at the start of the run and logged. W and
+// e stay on the device where there is room (SyncMemory::kAuto): then a contribution moves its codes and the next
+// residual alone. The bytes are the CPU codec's. Source: docs/gpu.md; GPU-oriented data communication, arXiv
+// 2103.03330. BeginKeep is for the step thread; the others are for one thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/mutex.h"
+#include "core/run_config.h"
 #include "replica/parameter_store.h"
+#include "worker/gpu/chunk_memory.h"
 #include "worker/gpu/compute_backend.h"
 
 namespace causeway::worker {
+
+// Where contributions are encoded: on the device in one of two ways, or on the host.
+enum class EncodeWay { kMapped, kCopied, kHost };
+inline constexpr EncodeWay kAllEncodeWays[] = {EncodeWay::kMapped, EncodeWay::kCopied, EncodeWay::kHost};
+const char* EncodeWayName(EncodeWay way);  // mapped, copied, host
 
 class DeviceEncoder final : public replica::ThetaEncoder {
  public:
@@ -29,41 +44,78 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   };
   using PlaceOf = std::function<Place(const replica::UnitRange&)>;
 
+  struct Options {
+    std::optional<EncodeWay> way;  // none: the fastest
+    core::SyncMemory memory = core::SyncMemory::kAuto;
+    int64_t parameters = 0;  // of all fragments
+  };
+
   // The backend outlives it.
-  DeviceEncoder(ComputeBackend* backend, PlaceOf place_of);
+  DeviceEncoder(ComputeBackend* backend, PlaceOf place_of, const Options& options);
   ~DeviceEncoder() override;
 
-  bool Encodes(core::CodecId codec) const override { return backend_->Encodes(codec); }
+  bool Takes(std::span<const core::CodecId> codecs) override;
+  std::shared_ptr<char> ChunkMemory(size_t bytes) override { return memory_.Take(bytes); }
   absl::StatusOr<int64_t> BeginKeep(const replica::UnitRanges& ranges) override;
-  absl::Status Encode(int64_t ticket, core::CodecId codec, const codecs::EncodeJob& job, int64_t first,
-                      std::span<const float> anchor) override;
+  absl::Status BeginEncode(int64_t ticket, const Arrays& arrays) override;
+  absl::Status Encode(int64_t ticket, core::CodecId codec, const codecs::EncodeJob& job, int64_t first) override;
   absl::Status Read(int64_t ticket, std::span<float> staging) override;
   void End(int64_t ticket) override;
 
  private:
+  using Key = std::pair<int, int64_t>;  // a fragment's first tensor and unit, which no other one has
+
   // Device memory that grows.
   struct Room {
     void* memory = nullptr;
     int64_t bytes = 0;
+    float* floats() const { return static_cast<float*>(memory); }
   };
   // A fragment's θ, in padded layout.
   struct Kept {
+    Key key;
     Room room;
     offload::Device::Event taken = 0;
   };
+  // How θ is gathered into it.
+  struct Gather {
+    Room pieces;
+    int64_t count = 0, blocks = 0;
+  };
+  // For the chunk that is encoded; `copied` has the first two.
+  struct ChunkRooms {
+    Room scales, codes, bad_block;
+    std::shared_ptr<char> flags;  // on the host: bad_block before and after
+  };
+  // W and e of a fragment; a stamp of 0: not there.
+  struct OnDevice {
+    Room anchor, residual;
+    uint64_t anchor_stamp = 0, residual_stamp = 0;
+  };
 
   absl::Status Grow(Room& room, int64_t bytes);
+  absl::StatusOr<const Gather*> GatherOf(const replica::UnitRanges& ranges);
   absl::StatusOr<Kept*> Of(int64_t ticket);
   absl::Status Finish();  // what was queued for it
+  // Tries all ways; logs their times.
+  absl::StatusOr<EncodeWay> Fastest(core::CodecId codec);
+  void Queue(EncodeWay way, core::CodecId codec, const codecs::EncodeJob& job);
 
   ComputeBackend* const backend_;
   const PlaceOf place_of_;
+  const Options options_;
   const offload::Device::Event done_;
+  std::optional<EncodeWay> way_;
   core::Mutex mutex_;
   int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::unique_ptr<Kept>> kept_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Kept>> free_ ABSL_GUARDED_BY(mutex_);
-  Room anchor_, residual_, scales_, codes_, bad_block_;  // of one chunk
+  std::map<Key, Gather> gathers_;   // of the step thread
+  std::optional<bool> keeps_;       // W and e of every fragment; else of the one that is encoded
+  std::map<Key, OnDevice> arrays_;  // of the thread that encodes, as all below
+  OnDevice* current_ = nullptr;     // of the contribution that is encoded
+  ChunkRooms chunk_;
+  worker::ChunkMemory memory_;  // last: gives back what is pinned while the device is there
 };
 
 }  // namespace causeway::worker

@@ -11,6 +11,21 @@ namespace causeway::worker {
 
 using offload::Queue;
 
+DeviceStore::DeviceStore(const core::Manifest& manifest, DeviceState* state, ComputeBackend* backend,
+                         DeviceEncoder::Options encode)
+    : manifest_(manifest), state_(state), backend_(backend) {
+  if (state->hosted() != nullptr) {
+    reads_ = std::make_unique<replica::ScheduledReads>(&state->hosted()->bus());
+    return;
+  }
+  encode.parameters = core::NumParameters(manifest);
+  const auto place_of = [this](const replica::UnitRange& range) {
+    const Part part = PartsOf({range}).front();
+    return DeviceEncoder::Place{state_->parameters() + part.first, part.count};
+  };
+  encoder_ = std::make_unique<DeviceEncoder>(backend, place_of, encode);
+}
+
 DeviceStore::~DeviceStore() {
   if (incoming_ != nullptr) backend_->device().Free(incoming_);
 }

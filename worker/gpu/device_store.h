@@ -17,17 +17,8 @@ namespace causeway::worker {
 class DeviceStore final : public replica::ParameterStore {
  public:
   // Both outlive it.
-  DeviceStore(const core::Manifest& manifest, DeviceState* state, ComputeBackend* backend)
-      : manifest_(manifest), state_(state), backend_(backend) {
-    if (state->hosted() == nullptr) {
-      encoder_ = std::make_unique<DeviceEncoder>(backend, [this](const replica::UnitRange& range) {
-        const Part part = PartsOf({range}).front();
-        return DeviceEncoder::Place{state_->parameters() + part.first, part.count};
-      });
-      return;
-    }
-    reads_ = std::make_unique<replica::ScheduledReads>(&state->hosted()->bus());
-  }
+  DeviceStore(const core::Manifest& manifest, DeviceState* state, ComputeBackend* backend,
+              DeviceEncoder::Options encode = {});
   ~DeviceStore() override;
 
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;

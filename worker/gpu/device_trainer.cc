@@ -92,8 +92,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConf
   Log(settings, options.attention->kind(), residency, *parts.llama, *parts.optimizer, device->device());
   TrainerRanks ranks = files.ranks;
   ranks.device_values = parts.collectives.get();
-  std::unique_ptr<DeviceTrainer> trainer(
-      new DeviceTrainer(config, ranks, settings.bucket_bytes, std::move(data), std::move(parts)));
+  std::unique_ptr<DeviceTrainer> trainer(new DeviceTrainer(config, ranks, settings, std::move(data), std::move(parts)));
   RETURN_IF_ERROR(trainer->data_.Initialize(trainer->manifest_, trainer->host_));
   RETURN_IF_ERROR(trainer->SetParameters());
   return trainer;
@@ -101,17 +100,17 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConf
 
 absl::Status DeviceTrainer::SetParameters() { return state_->WriteParameters(host_.Flat()); }
 
-DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, int64_t bucket_bytes,
+DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, const DeviceSettings& settings,
                              LlamaData data, Parts parts)
     : parts_(std::move(parts)),
       backend_(parts_.backend.get()),
       optimizer_(parts_.optimizer.get()),
       llama_(parts_.llama.get()),
       data_(std::move(data)),
-      parallel_(ranks, bucket_bytes),
+      parallel_(ranks, settings.bucket_bytes),
       manifest_(core::LlamaManifest(config.llama)),
       state_(&optimizer_->state()),
-      store_(manifest_, state_, backend_),
+      store_(manifest_, state_, backend_, {.way = settings.encode, .memory = config.sync.device_memory}),
       host_(manifest_),
       micro_batches_(config.inner.micro_batches) {}
 

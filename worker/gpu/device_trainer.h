@@ -24,6 +24,7 @@ namespace causeway::worker {
 struct DeviceSettings {
   ValueType type = ValueType::kFloat32;  // that the model computes with
   std::optional<Recompute> recompute;    // none: the first for which there is memory
+  std::optional<EncodeWay> encode;       // of contributions; none: the fastest
   int64_t bucket_bytes = DataParallel::kBucketBytes;
 };
 
@@ -58,8 +59,8 @@ class DeviceTrainer final : public Trainer {
     std::unique_ptr<GpuLlama> llama;
   };
 
-  DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, int64_t bucket_bytes, LlamaData data,
-                Parts parts);
+  DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, const DeviceSettings& settings,
+                LlamaData data, Parts parts);
 
   absl::Status SetParameters();  // from host_
 

@@ -75,9 +75,7 @@ void FakeBackend::Launch(offload::Queue queue, const Kernel& kernel) {
   });
 }
 
-bool FakeBackend::Encodes(core::CodecId codec) const {
-  return codec != core::CodecId::kTopk && codec != core::CodecId::kOnebitAdamSign;
-}
+bool FakeBackend::Encodes(core::CodecId codec) const { return codec != core::CodecId::kOnebitAdamSign; }
 
 void FakeBackend::Encode(offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
                          unsigned long long* bad_block) {

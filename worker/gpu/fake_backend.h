@@ -16,6 +16,7 @@ class FakeBackend final : public ComputeBackend {
   explicit FakeBackend(uint64_t seed = 1, offload::FakeDevice::Runs runs = offload::FakeDevice::Runs::kStepped);
 
   offload::FakeDevice& device() override { return device_; }
+  bool timed() const override { return false; }
   void Gemm(offload::Queue queue, const GemmJob& job) override;
   void Launch(offload::Queue queue, const Kernel& kernel) override;
   // By the CPU's codecs: the kernels of codecs/cuda, which give the same bytes, are for threads of a GPU

@@ -13,7 +13,7 @@ namespace causeway::worker {
 template <typename T>
 class GpuLayers {
  public:
-  // At most so many shares of the rows are summed apart for a norm's weight gradient, each of at least so many rows.
+  // The rows of a norm's weight gradient are summed in at most 256 shares of at least 16 rows.
   static constexpr int64_t kNormShares = 256, kRowsPerShare = 16;
 
   struct Shape {

@@ -103,6 +103,13 @@ absl::StatusOr<DeviceSettings> SettingsOf(const DeviceChoice& choice) {
   if (choice.device == kCpu && choice.compute_dtype == "bfloat16") {
     return absl::InvalidArgumentError("--compute_dtype=bfloat16: expected a device with it, got --device=cpu");
   }
+  for (const EncodeWay way : kAllEncodeWays) {
+    if (choice.encode == EncodeWayName(way)) settings.encode = way;
+  }
+  if (choice.encode != kAuto && !settings.encode) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--encode: expected auto, mapped, copied or host, got ", choice.encode));
+  }
   if (choice.recompute == kAuto) return settings;
   for (const Recompute recompute : kAllRecompute) {
     if (choice.recompute == RecomputeName(recompute)) settings.recompute = recompute;

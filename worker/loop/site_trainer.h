@@ -18,6 +18,7 @@ struct DeviceChoice {
   std::string compute_dtype = "auto";  // float32 | bfloat16; auto: bfloat16 on a GPU, float32 elsewhere
   std::string recompute = "auto";      // none | norm_swiglu | block; auto: the first for which there is memory
   std::string attention = "auto";      // cudnn | own, on a GPU; auto: cuDNN's where it takes the model
+  std::string encode = "auto";         // mapped | copied | host: where contributions are encoded; auto: the fastest
   std::string offload_k;               // as offload.k of the run, which it overrules in this site; empty: the run's
   std::string resident_share;          // as offload.resident_share, likewise
   std::string cuda_libs;               // where cuBLASLt and cuDNN are looked for first; empty: where the system looks

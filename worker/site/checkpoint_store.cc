@@ -34,7 +34,7 @@ std::string In(const std::string& folder, const std::string& name) { return absl
 // The complete checkpoints.
 formats::NumberedFiles FoldersIn(const std::string& directory) { return {directory, /*extension=*/""}; }
 
-absl::StatusOr<formats::FileDigest> SaveChunks(const std::string& path, const std::vector<std::string>& chunks) {
+absl::StatusOr<formats::FileDigest> SaveChunks(const std::string& path, const std::vector<core::Bytes>& chunks) {
   ASSIGN_OR_RETURN(formats::AtomicFile file, formats::AtomicFile::Create(path));
   RETURN_IF_ERROR(WriteChunks(chunks, [&](std::span<const std::byte> bytes) { return file.Append(bytes); }));
   RETURN_IF_ERROR(file.Commit());

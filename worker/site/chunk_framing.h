@@ -16,7 +16,7 @@
 namespace causeway::worker {
 
 // Gives `append` the bytes in their order; returns its first failure.
-absl::Status WriteChunks(const std::vector<std::string>& chunks,
+absl::Status WriteChunks(const std::vector<core::Bytes>& chunks,
                          absl::FunctionRef<absl::Status(std::span<const std::byte>)> append);
 
 // `read` copies the bytes at an offset, of `size` in all. DATA_LOSS if they end in a chunk; `name` is what errors call

@@ -18,11 +18,11 @@ transport::HeldFragment HeldFragmentOf(core::FragmentId fragment, core::Version 
 
 transport::HeldValues HeldValuesOf(core::Version version, const replica::ReplicaArrays& arrays) {
   constexpr size_t kPieceValues = (size_t{1} << 20) / sizeof(float);
-  auto pieces = std::make_shared<std::vector<std::string>>();
+  auto pieces = std::make_shared<std::vector<core::Bytes>>();
   for (std::span<const float> values : {arrays.anchor, arrays.momentum}) {
     while (!values.empty()) {
       const auto piece = values.first(std::min(values.size(), kPieceValues));
-      pieces->emplace_back(reinterpret_cast<const char*>(piece.data()), piece.size_bytes());
+      pieces->emplace_back(std::string(reinterpret_cast<const char*>(piece.data()), piece.size_bytes()));
       values = values.subspan(piece.size());
     }
   }

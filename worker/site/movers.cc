@@ -29,6 +29,14 @@ absl::StatusOr<ChosenCodecs> CodecsOf(const transport::DownloadHeader& header) {
       absl::StrCat("expected numbers of codecs, got ", header.codec, " and ", header.up_codec));
 }
 
+// All codecs that a contribution may have.
+std::vector<core::CodecId> CodecsUp(const core::RunConfig& config) {
+  std::vector<core::CodecId> codecs = config.codec.allow_up;
+  codecs.push_back(config.codec.up);
+  if (!config.codec.exempt.empty()) codecs.push_back(core::CodecId::kBfloat16);
+  return codecs;
+}
+
 }  // namespace
 
 Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, replica::ParameterStore* store,
@@ -42,17 +50,7 @@ Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, repl
     staging_.emplace_back();
     kept_.emplace_back();
   }
-  if (EncodesWhereThetaLies(config)) encoder_ = store->encoder();
-}
-
-// All codecs that a contribution may have.
-bool Movers::EncodesWhereThetaLies(const core::RunConfig& config) const {
-  replica::ThetaEncoder* const encoder = store_->encoder();
-  if (encoder == nullptr) return false;
-  std::vector<core::CodecId> codecs = config.codec.allow_up;
-  codecs.push_back(config.codec.up);
-  if (!config.codec.exempt.empty()) codecs.push_back(core::CodecId::kBfloat16);
-  return std::ranges::all_of(codecs, [&](core::CodecId codec) { return encoder->Encodes(codec); });
+  if (store->encoder() != nullptr && store->encoder()->Takes(CodecsUp(config))) encoder_ = store->encoder();
 }
 
 // ---- The step thread ----
@@ -109,9 +107,9 @@ absl::StatusOr<uint64_t> Movers::OfferInitial(FragmentId p) {
 absl::StatusOr<Chunks> Movers::EncodeInitial(FragmentId p) {
   core::Buffer theta = pool_.Take(map_.fragment(p).padded_values());
   RETURN_IF_ERROR(store_->Read(ranges_[p], theta.values()));
-  absl::StatusOr<std::vector<std::string>> chunks = replicas_[p]->EncodeInitial(theta.values());
+  absl::StatusOr<std::vector<core::Bytes>> chunks = replicas_[p]->EncodeInitial(theta.values());
   if (!chunks.ok()) return core::WithCode(absl::StatusCode::kDataLoss, chunks.status());
-  return std::make_shared<const std::vector<std::string>>(*std::move(chunks));
+  return std::make_shared<const std::vector<core::Bytes>>(*std::move(chunks));
 }
 
 // ---- The task thread ----
@@ -119,11 +117,11 @@ absl::StatusOr<Chunks> Movers::EncodeInitial(FragmentId p) {
 void Movers::Encode(FragmentId p) {
   tasks_.Post([this, p] {
     const char* const where = kept_[p] ? "device" : "host";
-    absl::StatusOr<std::vector<std::string>> chunks = kept_[p] ? replicas_[p]->EncodeKept(*encoder_, *kept_[p])
+    absl::StatusOr<std::vector<core::Bytes>> chunks = kept_[p] ? replicas_[p]->EncodeKept(*encoder_, *kept_[p])
                                                                : replicas_[p]->EncodeContribution(staging_[p].values());
     GiveUp(p);
     if (!chunks.ok()) return listener_->OnMoverFailed(core::WithCode(absl::StatusCode::kDataLoss, chunks.status()));
-    listener_->OnEncoded(p, std::make_shared<const std::vector<std::string>>(*std::move(chunks)), where);
+    listener_->OnEncoded(p, std::make_shared<const std::vector<core::Bytes>>(*std::move(chunks)), where);
   });
 }
 

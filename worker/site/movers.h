@@ -84,7 +84,6 @@ class Movers {
   void FreeSpareMemory();  // what joining needed and training does not
 
  private:
-  bool EncodesWhereThetaLies(const core::RunConfig& config) const;
   void GiveUp(core::FragmentId p);  // θ as it was to be sent
   AnchorCopy CopyAnchors() const;
   absl::StatusOr<core::AnchorDigest> Place(const action::PlaceAnchor& place, const Payload& payload);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/bytes.h"
 #include "core/ids.h"
 #include "core/schedule.h"
 #include "replica/replica.h"
@@ -53,7 +54,7 @@ struct SiteFacts {
   std::vector<FragmentFacts> fragments;
 };
 
-using Chunks = std::shared_ptr<const std::vector<std::string>>;
+using core::Chunks;
 
 struct SiteCheckpoint {
   SiteFacts facts;

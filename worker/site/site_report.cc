@@ -8,9 +8,10 @@
 namespace causeway::worker {
 namespace {
 
-int64_t BytesOf(const std::vector<std::string>& chunks) {
+template <typename Chunk>
+int64_t BytesOf(const std::vector<Chunk>& chunks) {
   int64_t bytes = 0;
-  for (const std::string& chunk : chunks) bytes += std::ssize(chunk);
+  for (const Chunk& chunk : chunks) bytes += static_cast<int64_t>(chunk.size());
   return bytes;
 }
 
@@ -37,7 +38,7 @@ void SiteReport::HeardEvaluation(const core::Progress& progress) {
   if (progress.eval_loss && progress_.eval_versions == progress.eval_versions) progress_.eval_loss.reset();
 }
 
-void SiteReport::Sends(core::FragmentId fragment, const std::vector<std::string>& contribution,
+void SiteReport::Sends(core::FragmentId fragment, const std::vector<core::Bytes>& contribution,
                        const std::string& encoded_on) {
   totals_.up_bytes += BytesOf(contribution);
   encoded_on_[fragment] = encoded_on;

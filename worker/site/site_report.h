@@ -46,7 +46,7 @@ class SiteReport {
   // The coordinator has heard of this evaluation: each is reported once.
   void HeardEvaluation(const core::Progress& progress);
   void Holds(core::FragmentId fragment, const core::AnchorDigest& anchor) { progress_.digests[fragment] = anchor; }
-  void Sends(core::FragmentId fragment, const std::vector<std::string>& contribution, const std::string& encoded_on);
+  void Sends(core::FragmentId fragment, const std::vector<core::Bytes>& contribution, const std::string& encoded_on);
   void Takes(const transport::DownloadHeader& header, const std::vector<std::string>& update);
   void HasResidual(double norm) { progress_.residual_norm = norm; }
 

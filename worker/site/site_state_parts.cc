@@ -29,7 +29,7 @@ class PartsWriter {
   SiteStateParts parts_;
 };
 
-std::string Joined(const std::vector<std::string>& chunks) {
+std::string Joined(const std::vector<core::Bytes>& chunks) {
   std::string joined;
   const absl::Status appended = WriteChunks(chunks, [&](std::span<const std::byte> bytes) {
     joined.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());

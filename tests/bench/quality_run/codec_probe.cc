@@ -18,10 +18,11 @@ namespace causeway::bench {
 namespace {
 
 // Chunks that cover a fragment of so many padded values, which have been checked before.
-std::vector<float> Decode(const std::vector<std::string>& chunks, int64_t padded_values) {
+template <typename Chunk>
+std::vector<float> Decode(const std::vector<Chunk>& chunks, int64_t padded_values) {
   std::vector<float> values(padded_values);
-  for (const std::string& bytes : chunks) {
-    const auto chunk = codecs::ExpandChunk(bytes);
+  for (const Chunk& bytes : chunks) {
+    const auto chunk = codecs::ExpandChunk(std::string(bytes.begin(), bytes.end()));
     CHECK(chunk.ok());
     const auto view = codecs::ChunkView::Parse(*chunk);
     CHECK(view.ok());
@@ -134,7 +135,7 @@ absl::Status ProbedSite::RecordFragment(const core::FragmentMap& map, core::Frag
       .status();
 }
 
-void ProbedSite::OnContribution(core::FragmentId fragment, core::Version base, const std::vector<std::string>& chunks) {
+void ProbedSite::OnContribution(core::FragmentId fragment, core::Version base, const std::vector<core::Bytes>& chunks) {
   std::vector<float> delta;
   {
     core::MutexLock lock(mutex_);

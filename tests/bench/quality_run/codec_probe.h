@@ -63,7 +63,7 @@ class ProbedSite final : public LinkObserver {
                           const std::vector<std::span<float>>& tensors, server::Coordinator& coordinator);
 
   // On the link's thread.
-  void OnContribution(core::FragmentId fragment, core::Version base, const std::vector<std::string>& chunks) override;
+  void OnContribution(core::FragmentId fragment, core::Version base, const std::vector<core::Bytes>& chunks) override;
   void OnUpdate(core::FragmentId fragment, core::Version base, const std::vector<std::string>& chunks) override;
 
   const LegFigures& up() const { return up_; }

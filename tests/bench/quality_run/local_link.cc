@@ -109,14 +109,14 @@ void LocalLink::Offer(const transport::UploadRequest& request) {
   header.set_fragment(request.fragment);
   header.set_base_version(request.base);
   if (!request.initial) {
-    for (const std::string& chunk : *request.chunks) up_bytes_ += static_cast<int64_t>(chunk.size());
+    for (const core::Bytes& chunk : *request.chunks) up_bytes_ += static_cast<int64_t>(chunk.size());
     if (observer_ != nullptr) observer_->OnContribution(request.fragment, request.base, *request.chunks);
   }
   const auto upload = coordinator_->BeginUpload(header);
   if (!upload.ok()) return request.done(absl::DataLossError(upload.status().message()));
   if (upload->contribution != nullptr) {
-    for (const std::string& chunk : *request.chunks) {
-      const absl::Status added = upload->contribution->Add(chunk);
+    for (const core::Bytes& chunk : *request.chunks) {
+      const absl::Status added = upload->contribution->Add(std::string(chunk.begin(), chunk.end()));
       if (!added.ok()) return request.done(absl::DataLossError(added.message()));
     }
   }

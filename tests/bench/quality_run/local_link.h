@@ -28,7 +28,7 @@ class LinkObserver {
  public:
   virtual ~LinkObserver() = default;
   virtual void OnContribution(core::FragmentId fragment, core::Version base,
-                              const std::vector<std::string>& chunks) = 0;
+                              const std::vector<core::Bytes>& chunks) = 0;
   virtual void OnUpdate(core::FragmentId fragment, core::Version base, const std::vector<std::string>& chunks) = 0;
 };
 

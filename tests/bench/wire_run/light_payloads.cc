@@ -22,7 +22,7 @@ void Fill(core::FragmentId fragment, int64_t first, std::span<float> values) {
 }
 
 Chunks Encode(const core::Fragment& fragment, const codecs::LegCodec& leg) {
-  auto chunks = std::make_shared<std::vector<std::string>>();
+  auto chunks = std::make_shared<std::vector<core::Bytes>>();
   std::vector<float> values;
   for (const codecs::ChunkSpan& span : codecs::PlanChunks(fragment, leg)) {
     values.resize(span.values);
@@ -68,9 +68,9 @@ uint64_t InitialDigest(const core::Fragment& fragment) {
   return digest;
 }
 
-int64_t PayloadBytes(const std::vector<std::string>& chunks) {
+int64_t PayloadBytes(const std::vector<core::Bytes>& chunks) {
   int64_t bytes = 0;
-  for (const std::string& chunk : chunks) bytes += static_cast<int64_t>(chunk.size());
+  for (const core::Bytes& chunk : chunks) bytes += static_cast<int64_t>(chunk.size());
   return bytes;
 }
 

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "core/bytes.h"
 #include "core/fragment_map.h"
 #include "core/run_config.h"
 
 namespace causeway::bench {
 
-using Chunks = std::shared_ptr<const std::vector<std::string>>;
+using core::Chunks;
 
 // The map that every site and the coordinator derive from the config. INVALID_ARGUMENT if the run is not synthetic.
 absl::StatusOr<core::FragmentMap> MapOf(const core::RunConfig& config);
@@ -26,6 +27,6 @@ Chunks MakeContribution(const core::Fragment& fragment, const core::RunConfig& c
 Chunks MakeInitial(const core::Fragment& fragment);
 uint64_t InitialDigest(const core::Fragment& fragment);
 
-int64_t PayloadBytes(const std::vector<std::string>& chunks);
+int64_t PayloadBytes(const std::vector<core::Bytes>& chunks);
 
 }  // namespace causeway::bench

@@ -20,9 +20,9 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr core::CodecId kCodecs[] = {
-    core::CodecId::kFloat32,     core::CodecId::kBfloat16,   core::CodecId::kInt8,
-    core::CodecId::kInt4,        core::CodecId::kE3m0,       core::CodecId::kSign,
-    core::CodecId::kRotatedSign, core::CodecId::kRotatedLm2, core::CodecId::kRotatedLm4};
+    core::CodecId::kFloat32,    core::CodecId::kBfloat16, core::CodecId::kInt8,        core::CodecId::kInt4,
+    core::CodecId::kE3m0,       core::CodecId::kSign,     core::CodecId::kRotatedSign, core::CodecId::kRotatedLm2,
+    core::CodecId::kRotatedLm4, core::CodecId::kTopk};
 
 // θ of a small model on a device, and the fragments that its contributions are made of.
 class DeviceEncoderTest : public ::testing::Test {
@@ -32,15 +32,20 @@ class DeviceEncoderTest : public ::testing::Test {
     for (size_t i = 0; i < values_.size(); ++i) values_[i] = Noise(i, 1);
     theta_ = static_cast<float*>(*backend_.device().Allocate(values_.size() * sizeof(float)));
     Upload();
-    encoder_ = std::make_unique<DeviceEncoder>(&backend_, [this](const replica::UnitRange& range) {
+    place_of_ = [this](const replica::UnitRange& range) {
       const int64_t first = firsts_[range.tensor] + range.first * core::kUnitValues;
       const int64_t all = manifest_[range.tensor].NumValues() - range.first * core::kUnitValues;
       return DeviceEncoder::Place{theta_ + first, std::min(all, range.count * core::kUnitValues)};
-    });
+    };
+    MakeEncoder({.parameters = core::NumParameters(manifest_)});
   }
   ~DeviceEncoderTest() override {
     encoder_.reset();
     backend_.device().Free(theta_);
+  }
+
+  void MakeEncoder(const DeviceEncoder::Options& options) {
+    encoder_ = std::make_unique<DeviceEncoder>(&backend_, place_of_, options);
   }
 
   static float Noise(uint64_t i, uint64_t seed) {
@@ -81,6 +86,7 @@ class DeviceEncoderTest : public ::testing::Test {
   FakeBackend backend_{7};
   float* theta_ = nullptr;
   core::BufferPool pool_;
+  DeviceEncoder::PlaceOf place_of_;
   std::unique_ptr<DeviceEncoder> encoder_;
 };
 
@@ -100,7 +106,7 @@ TEST_F(DeviceEncoderTest, BytesAndResidualsOfManyRoundsAreTheCpuCodecs) {
           // θ moves on while the contribution is encoded, on another thread.
           backend_.Launch(offload::Queue::kCompute,
                           FillKernel<float>{theta_, static_cast<int64_t>(values_.size()), 99});
-          absl::StatusOr<std::vector<std::string>> encoded;
+          absl::StatusOr<std::vector<core::Bytes>> encoded;
           std::jthread([&] { encoded = there.EncodeKept(*encoder_, *ticket); }).join();
           encoder_->End(*ticket);
           ASSERT_TRUE(encoded.ok()) << encoded.status();
@@ -127,21 +133,64 @@ TEST_F(DeviceEncoderTest, ABadValueIsNamedWithItsTensor) {
   EXPECT_THAT(std::string(encoded.status().message()), HasSubstr("outer gradient of c is nan at index 4321"));
 }
 
-TEST_F(DeviceEncoderTest, TakesTheRoomOfTheFragmentsInFlightAndOfOneChunk) {
+TEST_F(DeviceEncoderTest, EachWayGivesTheSameBytes) {
+  const core::FragmentMap map(manifest_, {{0, 1, 2}});
+  std::vector<std::vector<core::Bytes>> made;
+  for (const auto way : {EncodeWay::kMapped, EncodeWay::kCopied}) {
+    MakeEncoder({.way = way, .parameters = core::NumParameters(manifest_)});
+    replica::Replica replica(map, 0, ConfigOf(core::CodecId::kInt4, 1), &pool_);
+    const auto ticket = encoder_->BeginKeep(replica::RangesOf(map.fragment(0)));
+    auto chunks = replica.EncodeKept(*encoder_, *ticket);
+    ASSERT_TRUE(chunks.ok()) << chunks.status();
+    made.push_back(*std::move(chunks));
+    encoder_->End(*ticket);
+  }
+  EXPECT_EQ(made[0], made[1]);
+  const core::CodecId topk = core::CodecId::kTopk, onebit_adam = core::CodecId::kOnebitAdamSign;
+  EXPECT_TRUE(encoder_->Takes(std::span(&topk, 1)));
+  EXPECT_FALSE(encoder_->Takes(std::span(&onebit_adam, 1)));
+  MakeEncoder({.way = EncodeWay::kHost});
+  EXPECT_FALSE(encoder_->Takes(std::span(&topk, 1)));
+}
+
+TEST_F(DeviceEncoderTest, ChunksLieInMemoryThatTheDeviceWrites) {
+  const core::FragmentMap map(manifest_, {{0, 1, 2}});
+  replica::Replica replica(map, 0, ConfigOf(core::CodecId::kInt4, 1), &pool_);
+  const size_t before = backend_.device().pinned();
+  const auto ticket = encoder_->BeginKeep(replica::RangesOf(map.fragment(0)));
+  const auto chunks = replica.EncodeKept(*encoder_, *ticket);
+  ASSERT_TRUE(chunks.ok()) << chunks.status();
+  EXPECT_EQ(backend_.device().pinned() - before, chunks->size() + 1) << "beside what says which block is bad";
+  for (const core::Bytes& chunk : *chunks) EXPECT_EQ(reinterpret_cast<uintptr_t>(chunk.data()) % 4096, 0u);
+  encoder_->End(*ticket);
+}
+
+// Device bytes beside θ after rounds of both fragments.
+TEST_F(DeviceEncoderTest, AnchorsAndResidualsStayThereOrAreThoseOfOneFragment) {
   const core::FragmentMap map(manifest_, {{0}, {1, 2}});
   const core::RunConfig config = ConfigOf(core::CodecId::kInt4, 1);
-  const int64_t before = backend_.device().free_bytes();
-  for (int round = 0; round < 5; ++round) {
+  const int64_t largest = std::max(map.fragment(0).padded_values(), map.fragment(1).padded_values());
+  const int64_t all = map.fragment(0).padded_values() + map.fragment(1).padded_values();
+  for (const auto& [memory, values] :
+       {std::pair{core::SyncMemory::kFragment, 3 * largest}, {core::SyncMemory::kAuto, largest + 2 * all}}) {
+    encoder_.reset();
+    const int64_t before = backend_.device().free_bytes();
+    MakeEncoder({.memory = memory, .parameters = core::NumParameters(manifest_)});
+    std::vector<std::unique_ptr<replica::Replica>> replicas;
     for (core::FragmentId p = 0; p < 2; ++p) {
-      replica::Replica replica(map, p, config, &pool_);
-      const auto ticket = encoder_->BeginKeep(replica::RangesOf(map.fragment(p)));
-      ASSERT_TRUE(replica.EncodeKept(*encoder_, *ticket).ok());
-      encoder_->End(*ticket);
+      replicas.push_back(std::make_unique<replica::Replica>(map, p, config, &pool_));
     }
+    for (int round = 0; round < 5; ++round) {
+      for (core::FragmentId p = 0; p < 2; ++p) {
+        const auto ticket = encoder_->BeginKeep(replica::RangesOf(map.fragment(p)));
+        ASSERT_TRUE(replicas[p]->EncodeKept(*encoder_, *ticket).ok());
+        encoder_->End(*ticket);
+        replicas[p]->Resolve(/*merged=*/true);
+      }
+    }
+    const int64_t tables = 4 * static_cast<int64_t>(sizeof(GatherPiece));
+    EXPECT_LE(before - backend_.device().free_bytes(), 4 * values + tables);
   }
-  const int64_t padded = std::max(map.fragment(0).padded_values(), map.fragment(1).padded_values());
-  EXPECT_LE(before - backend_.device().free_bytes(), 4 * padded + 3 * 4 * padded);
-  EXPECT_FALSE(encoder_->Encodes(core::CodecId::kTopk));
 }
 
 }  // namespace

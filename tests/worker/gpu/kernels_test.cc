@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <numeric>
+#include <set>
 
+#include "core/layout.h"
 #include "core/outer_step.h"
 #include "tests/worker/train/test_values.h"
 #include "worker/gpu/fake_backend.h"
@@ -165,6 +167,50 @@ TEST(KernelsTest, MovesOfParametersHaveTheBitsOfTheHosts) {
                              return RebaseKernel{other.data(), out.data(), count, 0.7f};
                            }),
               rebased);
+  }
+}
+
+TEST(KernelsTest, GatherBringsPiecesTogether) {
+  const std::vector<float> values = RandomValues(1, 20'000);
+  std::vector<GatherPiece> pieces;
+  std::vector<float> expected(16'384, 7.0f);
+  int64_t at = 0, blocks = 0;
+  for (const auto& [first, count] : {std::pair{3, 1}, {10, 4000}, {5001, 257}, {7040, 1024}, {9999, 33}}) {
+    const float* const from = values.data() + first;
+    pieces.push_back({from, at, count, blocks});
+    std::copy_n(from, count, expected.begin() + at);
+    blocks += GatherKernel::BlocksOf(from, count);
+    at += core::UnitsFor(count) * 2048;
+  }
+  EXPECT_EQ(InEveryOrder(std::vector<float>(16'384, 7.0f),
+                         [&](std::vector<float>& out) {
+                           return GatherKernel{pieces.data(), out.data(), std::ssize(pieces), blocks};
+                         }),
+            expected);
+}
+
+// The lines of 128 bytes that a row of `count` floats at misalignment `skipped` takes, counted over the accesses of the
+// kernel's warps, one for each 32 lanes and step.
+int64_t LinesOf(int64_t skipped, int64_t count) {
+  const auto* const from = reinterpret_cast<const float*>(uintptr_t{1 << 20}) + skipped;
+  const GatherPiece piece = {.from = from, .at = 0, .count = count, .first_block = 0};
+  std::set<std::pair<int64_t, uintptr_t>> accesses;  // warp's access, line
+  for (int64_t block = 0; block < GatherKernel::BlocksOf(from, count); ++block) {
+    for (int64_t at = 0; at < kValuesPerBlock; ++at) {
+      const int64_t i = GatherKernel::FirstOf(piece, block) + at;
+      if (i < 0 || i >= count) continue;
+      accesses.insert({(block * kValuesPerBlock + at) / 32, reinterpret_cast<uintptr_t>(from + i) / 128});
+    }
+  }
+  return std::ssize(accesses);
+}
+
+TEST(KernelsTest, GatherTakesAsManyLinesAsARowHasHoweverItIsAligned) {
+  for (int64_t skipped = 0; skipped < 64; ++skipped) {
+    for (const int64_t count : {1, 31, 32, 33, 1000, 1024, 5000}) {
+      const int64_t begin = 4 * (skipped % 32);
+      EXPECT_EQ(LinesOf(skipped, count), (begin + 4 * count + 127) / 128) << skipped << " " << count;
+    }
   }
 }
 

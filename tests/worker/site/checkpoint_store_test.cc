@@ -44,8 +44,8 @@ class CheckpointStoreTest : public ::testing::Test {
     facts.sent = SentFacts{.base = 7, .amount = {.tokens = 50, .steps = 5}, .weight = {.tokens = 20, .steps = 2}};
     checkpoint_.arrays.push_back(
         {.anchor = anchor_, .momentum = momentum_, .step = step_, .step_lr = 0.1f, .pending = true});
-    checkpoint_.chunks.push_back(
-        std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"one", std::string(3, 0)}));
+    checkpoint_.chunks.push_back(std::make_shared<const std::vector<core::Bytes>>(
+        std::vector<core::Bytes>{std::string("one"), std::string(3, 0)}));
   }
 
   const TemporaryFolder folder_;
@@ -81,7 +81,7 @@ TEST_F(CheckpointStoreTest, ComesBackAsItWasToTheLastBit) {
   EXPECT_TRUE(fragment.merged && arrays.pending && !fragment.sent->admitted);
   EXPECT_EQ(fragment.sent->base, 7);
   EXPECT_EQ(fragment.sent->weight.steps, 2);
-  EXPECT_THAT(*(*loaded)->site.chunks.at(0), ElementsAre("one", std::string(3, 0)));
+  EXPECT_THAT(*(*loaded)->site.chunks.at(0), ElementsAre(std::string("one"), std::string(3, 0)));
   EXPECT_EQ(arrays.step_lr, 0.1f);
   EXPECT_EQ(std::memcmp(arrays.anchor.data(), anchor_.data(), sizeof(float) * 2), 0);
   EXPECT_EQ(std::memcmp(arrays.momentum.data(), momentum_.data(), sizeof(float) * 2), 0);

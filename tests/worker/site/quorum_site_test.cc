@@ -91,7 +91,7 @@ TEST_F(QuorumSiteTest, RefusedContributionStaysWholeAndTheNextOneCarriesIt) {
   link_.NextUpload().done(absl::FailedPreconditionError("too old"));
   value_[0] = 0.25f;
   StepUntil(2, [&] { return link_.num_uploads() > 0; });
-  EXPECT_EQ(*link_.NextUpload().chunks, ChunksOf({0.75f}));
+  EXPECT_EQ(*link_.NextUpload().chunks, SentChunks({0.75f}));
 }
 
 TEST_F(QuorumSiteTest, AtTheEndItWaitsForItsContributionAlone) {

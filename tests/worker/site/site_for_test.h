@@ -148,6 +148,10 @@ class SiteTest : public ::testing::Test {
     }
     return chunks;
   }
+  std::vector<core::Bytes> SentChunks(std::vector<float> values) const {
+    const std::vector<std::string> chunks = ChunksOf(std::move(values));
+    return {chunks.begin(), chunks.end()};
+  }
 
   static uint64_t DigestOf(float value) {
     std::vector<float> unit(core::kUnitValues);

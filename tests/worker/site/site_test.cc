@@ -43,7 +43,7 @@ TEST_F(JoinedSiteTest, SendsAtItsStepAndMixesAfterTheDelay) {
   ASSERT_EQ(*site_->AfterStep(2), 2);  // SEND of base 0: H + t_0 = 2
   const transport::UploadRequest upload = link_.NextUpload();
   EXPECT_EQ(upload.base, 0);
-  EXPECT_EQ(*upload.chunks, ChunksOf({0.5f}));
+  EXPECT_EQ(*upload.chunks, SentChunks({0.5f}));
   upload.done(absl::OkStatus());
   AnswerUpdate({.version = 1, .merged = {"eu", "us"}}, 0.75f);
   value_[0] = 0.375f;
@@ -68,7 +68,7 @@ TEST_F(SiteTest, WhatIsSentIsTheStepsThatSentHoweverSoonThetaChanges) {
       value_[0] = 7;
       const transport::UploadRequest upload = link_.NextUpload();
       EXPECT_EQ(upload.base, base);
-      EXPECT_EQ(*upload.chunks, ChunksOf({0.5f}));
+      EXPECT_EQ(*upload.chunks, SentChunks({0.5f}));
       upload.done(absl::OkStatus());
       transport::DownloadRequest update = link_.NextDownload();
       Answer(update, {.version = base + 1, .outer = {1, 0}, .merged = {"eu"}, .sites = {"eu"}}, {0}, DigestOf(1));
@@ -140,7 +140,7 @@ TEST_F(JoinedSiteTest, SiteThatWasDroppedCatchesUpByTheUpdatesItMissedAndKeepsWh
   EXPECT_EQ(site_->stays(), 2);
   lost.done(absl::OkStatus(), 0);  // of the earlier stay: without effect
   ASSERT_TRUE(site_->AfterStep(4).ok());
-  EXPECT_EQ(*link_.NextUpload().chunks, ChunksOf({0.5f}));  // what was not merged is in the next contribution
+  EXPECT_EQ(*link_.NextUpload().chunks, SentChunks({0.5f}));  // what was not merged is in the next contribution
 }
 
 TEST_F(JoinedSiteTest, SiteThatWasDroppedTakesTheAnchorWhereUpdatesAreGoneAndKeepsWhatItTrained) {

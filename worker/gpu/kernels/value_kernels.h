@@ -33,6 +33,52 @@ struct CopyKernel {
   }
 };
 
+// `count` values from where they lie on the device, to `to` + `at`.
+struct GatherPiece {
+  const float* from;
+  int64_t at, count, first_block;
+};
+
+// Copies pieces that lie apart, in one launch. The lanes of a piece begin at the line of 128 bytes that its first value
+// is in, and those before that value do nothing: so each access of 32 lanes is to one line, however the piece is
+// aligned (arXiv 2103.03330, section 4.5).
+struct GatherKernel {
+  static constexpr int64_t kLineValues = 128 / sizeof(float);
+
+  const GatherPiece* pieces;  // of at least one value each, first blocks in order
+  float* to;
+  int64_t count, all_blocks;  // of pieces
+
+  CAUSEWAY_ANYWHERE static int64_t SkippedLanes(const float* from) {
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(from) / sizeof(float)) % kLineValues;
+  }
+  CAUSEWAY_ANYWHERE static int64_t BlocksOf(const float* from, int64_t values) {
+    return worker::BlocksOf(SkippedLanes(from) + values);
+  }
+
+  // The value that the block's first lane takes; those before 0 are none.
+  CAUSEWAY_ANYWHERE static int64_t FirstOf(const GatherPiece& piece, int64_t block) {
+    return (block - piece.first_block) * kValuesPerBlock - SkippedLanes(piece.from);
+  }
+
+  CAUSEWAY_ANYWHERE int64_t blocks() const { return all_blocks; }
+  template <typename Block>
+  CAUSEWAY_ANYWHERE void Run(Block& block) const {
+    int64_t piece = 0, beyond = count;  // the last one that begins at this block or before
+    while (beyond - piece > 1) {
+      const int64_t middle = (piece + beyond) / 2;
+      (pieces[middle].first_block <= block.index() ? piece : beyond) = middle;
+    }
+    const GatherPiece& mine = pieces[piece];
+    const int64_t first = FirstOf(mine, block.index());
+    block.Each([&](int lane) {
+      for (int64_t i = first + lane; i < first + kValuesPerBlock && i < mine.count; i += kLanes) {
+        if (i >= 0) to[mine.at + i] = mine.from[i];
+      }
+    });
+  }
+};
+
 // sums[share] = Σ x² over the packs share, share + shares, … of lanes; in double, where no sum of float squares
 // overflows. `values` begin at a multiple of 16 bytes.
 struct SumOfSquaresKernel {

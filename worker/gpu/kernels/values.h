@@ -65,7 +65,8 @@ struct Width {
   CAUSEWAY_ANYWHERE constexpr operator int() const { return N; }  // NOLINT(google-explicit-constructor)
 };
 
-// Calls f(lane, i, width) for the values from i to i + width of `count`: packs where `packed`, then one by one. At most 2^31.
+// Calls f(lane, i, width) for the values from i to i + width of `count`: packs where `packed`, then one by one. At most
+// 2^31.
 template <typename T, typename Block, typename F>
 CAUSEWAY_ANYWHERE void EachPack(Block& block, int64_t count, bool packed, const F& f) {
   constexpr int kWidth = kPack<T>;

@@ -1,0 +1,169 @@
+// topk on a GPU: what one CTA does with one unit. The bytes and the residual are the CPU codec's.
+//
+//   d in shared memory ─► the 64th largest magnitude, 8 bits a round ─► indices in order ─► scale, codes, residual
+//
+// Device code alone, as unit_kernels.h.
+#pragma once
+
+#include "codecs/cuda/unit_kernels.h"
+#include "codecs/simd/block_kernels.h"
+#include "codecs/topk_format.h"
+
+namespace causeway::codecs::cuda {
+
+inline constexpr int kUnit = kUnitBlocks * kBlock;
+inline constexpr int kOfThread = kUnit / kThreads;  // neighbours, once they are in shared memory
+inline constexpr int kBins = 256;
+
+struct TopkState {
+  float d[kUnit];
+  int bins[kBins];
+  int before[kThreads];  // of a thread's share: how many are taken in the shares before it
+  int chosen[kTopkEntries];
+  uint32_t prefix;  // of the 64th largest magnitude, as far as it is known
+  int wanted;       // how many of those that have this prefix are taken
+  int count;        // of entries
+  float mean, scale;
+};
+
+CAUSEWAY_LANES uint32_t MagnitudeOf(float x) { return simd::BitsOf(x) & simd::kMagnitudeBits; }
+
+// Leaves in `state` the magnitude from which on values are taken, and how many of those that have it exactly.
+CAUSEWAY_LANES void FindThreshold(TopkState& state) {
+  const int first = static_cast<int>(threadIdx.x) * kOfThread;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    state.bins[threadIdx.x] = 0;
+    __syncthreads();
+    const uint32_t prefix = state.prefix;
+    for (int i = 0; i < kOfThread; ++i) {
+      const uint32_t magnitude = MagnitudeOf(state.d[first + i]);
+      const bool inside = shift == 24 || magnitude >> (shift + 8) == prefix >> (shift + 8);
+      if (inside && magnitude != 0) atomicAdd(&state.bins[magnitude >> shift & (kBins - 1)], 1);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      int bin = kBins - 1;
+      while (bin > 0 && state.bins[bin] < state.wanted) state.wanted -= state.bins[bin--];
+      state.prefix |= static_cast<uint32_t>(bin) << shift;
+    }
+    __syncthreads();
+  }
+}
+
+// `before` of each thread, from what the threads have put there; returns the sum.
+CAUSEWAY_LANES int SumsBefore(TopkState& state) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int sum = 0;
+    for (int thread = 0; thread < kThreads; ++thread) {
+      const int of_thread = state.before[thread];
+      state.before[thread] = sum;
+      sum += of_thread;
+    }
+    state.count = sum;
+  }
+  __syncthreads();
+  return state.count;
+}
+
+// The indices of the entries, ascending; of equal magnitudes those that come first.
+CAUSEWAY_LANES void ChooseEntries(TopkState& state) {
+  const int first = static_cast<int>(threadIdx.x) * kOfThread;
+  int equal = 0;
+  for (int i = 0; i < kOfThread; ++i) equal += MagnitudeOf(state.d[first + i]) == state.prefix;
+  state.before[threadIdx.x] = equal;
+  SumsBefore(state);
+  int equal_left = state.wanted - state.before[threadIdx.x];
+  uint32_t taken = 0;
+  int count = 0;
+  for (int i = 0; i < kOfThread; ++i) {
+    const uint32_t magnitude = MagnitudeOf(state.d[first + i]);
+    const bool is_equal = magnitude == state.prefix;
+    if (magnitude == 0 || magnitude < state.prefix || (is_equal && equal_left <= 0)) continue;
+    equal_left -= is_equal;
+    taken |= 1u << i;
+    ++count;
+  }
+  __syncthreads();
+  state.before[threadIdx.x] = count;
+  SumsBefore(state);
+  int at = state.before[threadIdx.x];
+  for (int i = 0; i < kOfThread; ++i) {
+    if ((taken >> i & 1) != 0) state.chosen[at++] = first + i;
+  }
+  __syncthreads();
+}
+
+// In the order of the reference: one thread.
+CAUSEWAY_LANES void ChooseScale(TopkState& state, uint8_t* scale) {
+  if (threadIdx.x == 0) {
+    float sum = 0;
+    for (int k = 0; k < state.count; ++k) sum += Lanes::Abs(state.d[state.chosen[k]]);
+    state.mean = sum / static_cast<float>(state.count > 1 ? state.count : 1);
+    float product = 0, norm = 0;
+    for (int k = 0; k < state.count; ++k) {
+      const float magnitude = Lanes::Abs(state.d[state.chosen[k]]);
+      const float level = magnitude >= state.mean ? kTopkHighLevel : kTopkLowLevel;
+      product = Lanes::Fma(magnitude, level, product);
+      norm = Lanes::Fma(level, level, norm);
+    }
+    state.scale = simd::StoreScale<Lanes, kTopkScaleExponent>(state.count == 0 ? 0.0f : product / norm, scale);
+  }
+  __syncthreads();
+}
+
+__global__ void __launch_bounds__(kThreads) EncodeTopk(const EncodeTask task) {
+  __shared__ TopkState state;
+  __shared__ __align__(kLineBytes) uint8_t codes[kTopkCodeBytes];
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kUnit;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int valid = static_cast<int>(min(static_cast<int64_t>(kUnit), task.job.count - first));
+  for (int i = thread; i < kUnit; i += kThreads) {
+    float d = 0;
+    if (i < valid) {
+      d = task.job.values[first + i];
+      if (task.job.subtract != nullptr) d -= task.job.subtract[first + i];
+      if (task.job.residual != nullptr) d = Lanes::Fma(task.job.beta, task.job.residual[first + i], d);
+    }
+    if (MagnitudeOf(d) >= simd::kMaxMagnitudeBits) {
+      if (!task.job.saturate) atomicMin(task.bad_block, static_cast<unsigned long long>((first + i) / kBlock));
+      d = Lanes::WithSignOf(simd::FloatOf(simd::kMaxMagnitudeBits - 1), d);
+    }
+    state.d[i] = d;
+  }
+  if (thread == 0) {
+    state.prefix = 0;
+    state.wanted = kTopkEntries;
+  }
+  if (thread < kTopkCodeBytes) codes[thread] = 0;
+  __syncthreads();
+  FindThreshold(state);
+  ChooseEntries(state);
+  ChooseScale(state, task.job.scales + blockIdx.x * kScaleBytes);
+
+  const auto entry = [&](int k) { return k < state.count && state.scale != 0 ? state.chosen[k] : 0; };
+  if (thread < kTopkEntries / 2) {  // two indices are three bytes
+    const auto pair = static_cast<uint32_t>(entry(2 * thread) | entry(2 * thread + 1) << kTopkIndexBits);
+    for (int byte = 0; byte < 3; ++byte) codes[3 * thread + byte] = static_cast<uint8_t>(pair >> 8 * byte);
+  }
+  if (thread < kTopkEntries / 4) {  // four signs and levels are one
+    uint32_t bits = 0;
+    for (int k = 4 * thread; k < 4 * thread + 4 && k < state.count && state.scale != 0; ++k) {
+      const float d = state.d[state.chosen[k]];
+      const uint32_t code = simd::BitsOf(d) >> 31 | (Lanes::Abs(d) >= state.mean ? 2u : 0u);
+      bits |= code << 2 * (k % 4);
+    }
+    codes[kTopkIndexBytes + thread] = static_cast<uint8_t>(bits);
+  }
+  if (task.job.next_residual != nullptr) {
+    for (int i = thread; i < valid; i += kThreads) task.job.next_residual[first + i] = state.d[i];
+  }
+  __syncthreads();
+  CopyLines(codes, task.job.codes + static_cast<int64_t>(blockIdx.x) * kTopkCodeBytes, kTopkCodeBytes);
+  if (task.job.next_residual == nullptr || thread >= state.count || state.scale == 0) return;
+  const int i = state.chosen[thread];
+  const float level = Lanes::Abs(state.d[i]) >= state.mean ? kTopkHighLevel : kTopkLowLevel;
+  task.job.next_residual[first + i] = state.d[i] - Lanes::WithSignOf(level * state.scale, state.d[i]);
+}
+
+}  // namespace causeway::codecs::cuda

@@ -1,0 +1,32 @@
+// Host memory that a device's kernels write to directly (pinned and mapped), for chunks on their way to the link.
+//
+//   Take ─► kernel writes codes ─► header and hash ─► gRPC sends from there ─► the last holder lets go ─► Take …
+//
+// Whole pages, since pinning is by pages; kept for the next chunk, since pinning is slow. Memory that is out when the
+// pool ends is unpinned, and freed by its last holder. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "offload/device.h"
+
+namespace causeway::worker {
+
+class ChunkMemory {
+ public:
+  explicit ChunkMemory(offload::Device* device);  // outlives it
+  ~ChunkMemory();
+
+  // Memory of at least that size, which begins with a page and holds anything. If it cannot be pinned it is given as it
+  // is, and the device's status says why.
+  std::shared_ptr<char> Take(size_t bytes);
+
+  size_t pinned_bytes() const;
+
+ private:
+  class Pool;
+  std::shared_ptr<Pool> pool_;  // also of what is out
+};
+
+}  // namespace causeway::worker
