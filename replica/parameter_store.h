@@ -48,9 +48,12 @@ struct Movement {
   Kind kind = Kind::kMix;
   float factor = 0;               // α or η
   std::span<const float> values;  // W or s
+  uint64_t stamp = 0;             // of an anchor's contents (core/stamp.h); 0: of none that an encoder may have
 
-  static Movement Mix(float alpha, std::span<const float> anchor) { return {Kind::kMix, alpha, anchor}; }
-  static Movement Step(float lr, std::span<const float> step) { return {Kind::kStep, lr, step}; }
+  static Movement Mix(float alpha, std::span<const float> anchor, uint64_t stamp = 0) {
+    return {Kind::kMix, alpha, anchor, stamp};
+  }
+  static Movement Step(float lr, std::span<const float> step) { return {Kind::kStep, lr, step, 0}; }
 };
 
 // Contributions that are encoded where θ lies, so that no copy of θ comes to the host.
@@ -81,6 +84,9 @@ class ThetaEncoder {
   virtual absl::Status Encode(int64_t ticket, core::CodecId codec, const codecs::EncodeJob& job, int64_t first) = 0;
   virtual absl::Status Read(int64_t ticket, std::span<float> staging) = 0;
   virtual void End(int64_t ticket) = 0;
+
+  // W of the ranges is another one. Who keeps anchors takes it now, beside the steps, so that no Move waits for it.
+  virtual absl::Status TakeAnchor(const UnitRanges& ranges, std::span<const float> anchor, uint64_t stamp) = 0;
 };
 
 class ParameterStore {

@@ -332,6 +332,7 @@ ReplicaArrays Replica::Arrays() const {
           .residual = feedback_.residual(),
           .next_residual = feedback_.next_residual(),
           .step_lr = step_.lr,
+          .anchor_stamp = anchor_stamp_,
           .pending = feedback_.pending(),
           .up = chosen_up_};
 }

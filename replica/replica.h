@@ -46,6 +46,7 @@ struct ReplicaArrays {
   std::span<const float> residual;       // e; empty without feedback
   std::span<const float> next_residual;  // e as it will be if the unresolved contribution is merged
   float step_lr = 0;                     // η of that step
+  uint64_t anchor_stamp = 0;             // of W's contents (core/stamp.h), in this process
   bool pending = false;                  // there is an unresolved contribution
   std::optional<core::CodecId> up;       // of contributions to this version; none: as the config says
 };

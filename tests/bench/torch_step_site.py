@@ -16,7 +16,8 @@ import causeway.torch as causeway
 from causeway import _library
 from ingest_lib import processes
 
-VOCABULARY, LENGTH, ROWS = 4096, 32, 2
+VOCABULARY = 4096
+shape = []  # rows, tokens of each
 BLOCK = 10  # steps: few, so that both twins see the same machine; a send or an update is over after one or two
 if "--quiet" in sys.argv:
     BLOCK = 1  # nothing is sent
@@ -73,7 +74,7 @@ def peak_bytes():
 
 def step(model, optimizer):
     device = next(model.parameters()).device
-    tokens = torch.randint(VOCABULARY, (ROWS, LENGTH), device=device)
+    tokens = torch.randint(VOCABULARY, shape, device=device)
     start = time.perf_counter()
     nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
     optimizer.step()
@@ -113,6 +114,7 @@ def moved(plans, kinds):
 
 
 def main():
+    shape[:] = map(int, sys.argv[7:9])
     address, device, layers, width, steps = *sys.argv[1:3], *map(int, sys.argv[3:6])
     shard, world, rank = sys.argv[6], int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
     if world > 1:

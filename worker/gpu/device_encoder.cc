@@ -37,6 +37,7 @@ DeviceEncoder::DeviceEncoder(ComputeBackend* backend, PlaceOf place_of, const Op
       place_of_(std::move(place_of)),
       options_(options),
       done_(backend->device().MakeEvent()),
+      anchor_used_(backend->device().MakeEvent()),
       way_(options.way),
       memory_(&backend->device()) {}
 
@@ -71,7 +72,7 @@ absl::Status DeviceEncoder::Finish() {
 // ---- θ as it is ----
 
 absl::StatusOr<const DeviceEncoder::Gather*> DeviceEncoder::GatherOf(const replica::UnitRanges& ranges) {
-  Gather& gather = gathers_[{ranges.front().tensor, ranges.front().first}];
+  Gather& gather = gathers_[KeyOf(ranges)];
   if (gather.count > 0) return &gather;
   std::vector<GatherPiece> pieces;
   int64_t at = 0;
@@ -106,7 +107,7 @@ absl::StatusOr<int64_t> DeviceEncoder::BeginKeep(const replica::UnitRanges& rang
   if (kept == nullptr)
     kept = std::make_unique<Kept>(Kept{.key = {}, .room = {}, .taken = backend_->device().MakeEvent()});
   RETURN_IF_ERROR(Grow(kept->room, values * kFloatBytes));
-  kept->key = {ranges.front().tensor, ranges.front().first};
+  kept->key = KeyOf(ranges);
   backend_->Launch(offload::Queue::kCompute,
                    GatherKernel{.pieces = static_cast<const GatherPiece*>(gather->pieces.memory),
                                 .to = kept->room.floats(),
@@ -142,33 +143,63 @@ absl::Status DeviceEncoder::Read(int64_t ticket, std::span<float> staging) {
 
 // ---- Encoding ----
 
-absl::Status DeviceEncoder::BeginEncode(int64_t ticket, const Arrays& arrays) {
-  ASSIGN_OR_RETURN(const Kept* const kept, Of(ticket));
-  offload::Device& device = backend_->device();
+bool DeviceEncoder::Keeps() {
   if (!keeps_) {
-    const int64_t bytes = 2 * kFloatBytes * options_.parameters, free = device.free_bytes();
+    const int64_t bytes = 2 * kFloatBytes * options_.parameters, free = backend_->device().free_bytes();
     keeps_ = options_.memory == core::SyncMemory::kAuto && bytes + kSpareBytes <= free;
     spdlog::info("contributions' anchors and residuals {} on the device: {:.1f} MB, {:.1f} MB are free",
                  *keeps_ ? "stay" : "come fragment by fragment", 1e-6 * static_cast<double>(bytes),
                  1e-6 * static_cast<double>(free));
   }
-  OnDevice& there = arrays_[*keeps_ ? kept->key : Key{}];
-  current_ = &there;
-  if (!*keeps_) there.anchor_stamp = there.residual_stamp = 0;
-  const auto bring = [&](Room& room, std::span<const float> values, uint64_t had, uint64_t stamp) {
-    RETURN_IF_ERROR(Grow(room, static_cast<int64_t>(values.size_bytes())));
-    if (had == 0 || had != stamp) {
-      device.CopyToDevice(offload::Queue::kSync, room.memory, values.data(), values.size_bytes());
-    }
-    return absl::OkStatus();
-  };
-  RETURN_IF_ERROR(bring(there.anchor, arrays.anchor, there.anchor_stamp, arrays.anchor_stamp));
-  RETURN_IF_ERROR(bring(there.residual, arrays.residual, there.residual_stamp, arrays.residual_stamp));
+  return *keeps_;
+}
+
+absl::Status DeviceEncoder::Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp) {
+  RETURN_IF_ERROR(Grow(room, static_cast<int64_t>(values.size_bytes())));
+  if (had == 0 || had != stamp) {
+    backend_->device().CopyToDevice(offload::Queue::kSync, room.memory, values.data(), values.size_bytes());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceEncoder::BeginEncode(int64_t ticket, const Arrays& arrays) {
+  ASSIGN_OR_RETURN(const Kept* const kept, Of(ticket));
+  {
+    const core::MutexLock lock(mutex_);
+    current_ = &arrays_[Keeps() ? kept->key : Key{}];
+  }
+  OnDevice& there = *current_;
+  if (!Keeps()) there.anchor_stamp = there.residual_stamp = 0;
+  RETURN_IF_ERROR(Bring(there.anchor, arrays.anchor, there.anchor_stamp, arrays.anchor_stamp));
+  RETURN_IF_ERROR(Bring(there.residual, arrays.residual, there.residual_stamp, arrays.residual_stamp));
   there.anchor_stamp = arrays.anchor_stamp;
   there.residual_stamp =
       arrays.next_stamp;  // it is overwritten; if the contribution is refused, the old one comes again
   return absl::OkStatus();
 }
+
+absl::Status DeviceEncoder::TakeAnchor(const replica::UnitRanges& ranges, std::span<const float> anchor,
+                                       uint64_t stamp) {
+  if (!Keeps()) return absl::OkStatus();
+  OnDevice* there = nullptr;
+  {
+    const core::MutexLock lock(mutex_);
+    there = &arrays_[KeyOf(ranges)];
+  }
+  backend_->device().Await(offload::Queue::kSync, anchor_used_);
+  RETURN_IF_ERROR(Bring(there->anchor, anchor, there->anchor_stamp, stamp));
+  there->anchor_stamp = stamp;
+  return Finish();
+}
+
+const float* DeviceEncoder::AnchorOf(const replica::UnitRanges& ranges, uint64_t stamp) {
+  const core::MutexLock lock(mutex_);
+  const auto found = arrays_.find(KeyOf(ranges));
+  if (stamp == 0 || found == arrays_.end() || found->second.anchor_stamp != stamp) return nullptr;
+  return found->second.anchor.floats();
+}
+
+void DeviceEncoder::AnchorWasUsed() { backend_->device().Record(anchor_used_, offload::Queue::kCompute); }
 
 absl::Status DeviceEncoder::Encode(int64_t ticket, core::CodecId codec, const codecs::EncodeJob& job, int64_t first) {
   ASSIGN_OR_RETURN(const Kept* const kept, Of(ticket));

@@ -61,6 +61,12 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   absl::Status Encode(int64_t ticket, core::CodecId codec, const codecs::EncodeJob& job, int64_t first) override;
   absl::Status Read(int64_t ticket, std::span<float> staging) override;
   void End(int64_t ticket) override;
+  absl::Status TakeAnchor(const replica::UnitRanges& ranges, std::span<const float> anchor, uint64_t stamp) override;
+
+  // ---- The step thread, for moves ----
+  // W of the ranges on the device, if it is there with that stamp; else null.
+  const float* AnchorOf(const replica::UnitRanges& ranges, uint64_t stamp);
+  void AnchorWasUsed();  // by what is queued on kCompute so far
 
  private:
   using Key = std::pair<int, int64_t>;  // a fragment's first tensor and unit, which no other one has
@@ -93,7 +99,11 @@ class DeviceEncoder final : public replica::ThetaEncoder {
     uint64_t anchor_stamp = 0, residual_stamp = 0;
   };
 
+  static Key KeyOf(const replica::UnitRanges& ranges) { return {ranges.front().tensor, ranges.front().first}; }
+
   absl::Status Grow(Room& room, int64_t bytes);
+  bool Keeps();  // W and e of every fragment; decided and logged the first time
+  absl::Status Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp);
   absl::StatusOr<const Gather*> GatherOf(const replica::UnitRanges& ranges);
   absl::StatusOr<Kept*> Of(int64_t ticket);
   absl::Status Finish();  // what was queued for it
@@ -104,16 +114,16 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   ComputeBackend* const backend_;
   const PlaceOf place_of_;
   const Options options_;
-  const offload::Device::Event done_;
+  const offload::Device::Event done_, anchor_used_;
   std::optional<EncodeWay> way_;
   core::Mutex mutex_;
   int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::unique_ptr<Kept>> kept_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Kept>> free_ ABSL_GUARDED_BY(mutex_);
-  std::map<Key, Gather> gathers_;   // of the step thread
-  std::optional<bool> keeps_;       // W and e of every fragment; else of the one that is encoded
-  std::map<Key, OnDevice> arrays_;  // of the thread that encodes, as all below
-  OnDevice* current_ = nullptr;     // of the contribution that is encoded
+  std::map<Key, OnDevice> arrays_ ABSL_GUARDED_BY(mutex_);  // entries are of one thread at a time
+  std::map<Key, Gather> gathers_;                           // of the step thread
+  std::optional<bool> keeps_;                               // of the thread that encodes, as all below
+  OnDevice* current_ = nullptr;                             // of the contribution that is encoded
   ChunkRooms chunk_;
   worker::ChunkMemory memory_;  // last: gives back what is pinned while the device is there
 };

@@ -71,12 +71,17 @@ absl::Status DeviceStore::DoMove(const replica::UnitRanges& ranges, const replic
     return absl::OkStatus();  // as core::MixAnchor has it
   }
   const std::vector<Part> parts = PartsOf(ranges);
-  if (std::ranges::any_of(parts, &Part::on_device)) RETURN_IF_ERROR(Upload(movement.values));
+  const float* values = encoder_ == nullptr ? nullptr : encoder_->AnchorOf(ranges, movement.stamp);
+  if (values == nullptr && std::ranges::any_of(parts, &Part::on_device)) {
+    RETURN_IF_ERROR(Upload(movement.values));
+    values = incoming_;
+  }
   RETURN_IF_ERROR(state_->Await());
   for (const Part& part : parts) {
-    part.on_device ? MoveOnDevice(part, movement) : MoveOnHost(part, movement);
+    part.on_device ? MoveOnDevice(part, movement, values) : MoveOnHost(part, movement);
     RETURN_IF_ERROR(state_->Changed(part.first, part.count));
   }
+  if (encoder_ != nullptr) encoder_->AnchorWasUsed();
   return backend_->device().status();
 }
 
@@ -91,9 +96,9 @@ absl::Status DeviceStore::Upload(std::span<const float> values) {
   return state_->WriteDevice(values, incoming_);
 }
 
-void DeviceStore::MoveOnDevice(const Part& part, const replica::Movement& movement) {
+void DeviceStore::MoveOnDevice(const Part& part, const replica::Movement& movement, const float* of_ranges) {
   float* const parameters = state_->parameters() + part.first;
-  const float* const values = incoming_ + part.at;
+  const float* const values = of_ranges + part.at;
   if (movement.kind == replica::Movement::Kind::kStep) {
     backend_->Launch(Queue::kCompute, RebaseKernel{values, parameters, part.count, movement.factor});
   } else if (movement.factor == 0) {

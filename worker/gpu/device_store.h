@@ -35,7 +35,8 @@ class DeviceStore final : public replica::ParameterStore {
   std::vector<Part> PartsOf(const replica::UnitRanges& ranges) const;
   absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
   absl::Status Upload(std::span<const float> values);
-  void MoveOnDevice(const Part& part, const replica::Movement& movement);
+  // `of_ranges`: W or s on the device.
+  void MoveOnDevice(const Part& part, const replica::Movement& movement, const float* of_ranges);
   void MoveOnHost(const Part& part, const replica::Movement& movement);
 
   const core::Manifest manifest_;

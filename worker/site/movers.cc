@@ -83,8 +83,10 @@ absl::Status Movers::MoveTheta(const action::MoveTheta& move) {
   replica::Replica& replica = *replicas_[move.fragment];
   const replica::UnitRanges& ranges = ranges_[move.fragment];
   switch (move.how) {
-    case action::MoveTheta::How::kMix: return store_->Move(ranges, Movement::Mix(alpha_, replica.anchor()));
-    case action::MoveTheta::How::kSet: return store_->Move(ranges, Movement::Mix(0, replica.anchor()));
+    case action::MoveTheta::How::kMix:
+      return store_->Move(ranges, Movement::Mix(alpha_, replica.anchor(), replica.Arrays().anchor_stamp));
+    case action::MoveTheta::How::kSet:
+      return store_->Move(ranges, Movement::Mix(0, replica.anchor(), replica.Arrays().anchor_stamp));
     case action::MoveTheta::How::kStep:
       RETURN_IF_ERROR(store_->Move(ranges, Movement::Step(replica.step_lr(), replica.step())));
       replica.ReleaseStep();
@@ -138,6 +140,7 @@ void Movers::PlaceAnchor(const action::PlaceAnchor& place, std::shared_ptr<const
     const absl::StatusOr<core::AnchorDigest> placed = Place(place, *payload);
     payload.reset();
     if (!placed.ok()) return listener_->OnMoverFailed(absl::InternalError(placed.status().message()));
+    if (!BringAnchor(place.fragment)) return;
     listener_->OnAnchorPlaced(place.fragment, *placed);
   });
 }
@@ -161,12 +164,21 @@ absl::StatusOr<core::AnchorDigest> Movers::Place(const action::PlaceAnchor& plac
   return core::AnchorDigest{header.version, own};
 }
 
+bool Movers::BringAnchor(FragmentId p) {
+  if (encoder_ == nullptr) return true;
+  const replica::Replica& replica = *replicas_[p];
+  const absl::Status brought = encoder_->TakeAnchor(ranges_[p], replica.anchor(), replica.Arrays().anchor_stamp);
+  if (!brought.ok()) listener_->OnMoverFailed(brought);
+  return brought.ok();
+}
+
 void Movers::TakeUpdate(const action::TakeUpdate& take, std::shared_ptr<const Payload> payload) {
   tasks_.Post([this, take, payload = std::move(payload)]() mutable {
     const absl::StatusOr<core::AnchorDigest> taken = Take(take, *payload);
     const uint64_t expected = payload->digest;
     payload.reset();
     if (!taken.ok()) return listener_->OnMoverFailed(absl::InternalError(taken.status().message()));
+    if (!BringAnchor(take.fragment)) return;
     std::string mismatch;
     if (taken->digest != expected) {
       mismatch = absl::StrCat("version ", taken->version, ": digest ", core::DigestText(taken->digest),

@@ -84,7 +84,8 @@ class Movers {
   void FreeSpareMemory();  // what joining needed and training does not
 
  private:
-  void GiveUp(core::FragmentId p);  // θ as it was to be sent
+  bool BringAnchor(core::FragmentId p);  // to where contributions are encoded; false: failed, and said so
+  void GiveUp(core::FragmentId p);       // θ as it was to be sent
   AnchorCopy CopyAnchors() const;
   absl::StatusOr<core::AnchorDigest> Place(const action::PlaceAnchor& place, const Payload& payload);
   absl::StatusOr<core::AnchorDigest> Take(const action::TakeUpdate& take, const Payload& payload);

@@ -4,6 +4,8 @@
 //   operation          bytes a value     goes to
 //   encode+feedback    12 + payload      device memory, or mapped pinned memory (then the bus decides)
 //   decode, decode-add 4, 8 + payload
+//   read               4                 zero-copy: values that lie on the host, from a line's begin or 4 bytes after
+//   it memcpy             4                 the copy engine, for the same
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -18,8 +20,8 @@ namespace causeway::codecs::cuda {
 namespace {
 
 constexpr int64_t kValues = int64_t{64} << 20;  // 256 MiB of float32
-constexpr int kPairs = 15;
-constexpr int kRunsOfOne = 5;
+constexpr int kPairs = 7;
+constexpr int kRunsOfOne = 3;
 
 class Timer {
  public:
@@ -92,6 +94,7 @@ void MeasureCodec(Timer& timer, Arrays& arrays, core::CodecId id, Place place) {
   const auto encode = [&](const EncodeJob& job) { CHECK(Encode(id, job, bad.data(), nullptr).ok()); };
   Measure(timer, arrays, name, "encode", payload, 4.0 * kValues + encoded, [&] { encode(plain); });
   Measure(timer, arrays, name, "encode+feedback", payload, 12.0 * kValues + encoded, [&] { encode(feedback); });
+  if (id == core::CodecId::kTopk) return;  // is not decoded there
   DecodeJob job = {.scales = scales.data(),
                    .codes = codes.data(),
                    .rotation = rotation,
@@ -101,6 +104,31 @@ void MeasureCodec(Timer& timer, Arrays& arrays, core::CodecId id, Place place) {
   Measure(timer, arrays, name, "decode", payload, 4.0 * kValues + encoded, decode);
   job.add = 0.25f;
   Measure(timer, arrays, name, "decode-add", payload, 8.0 * kValues + encoded, decode);
+}
+
+// The rates of the bus: int4 of values that lie on the host, and the copy engine.
+void MeasureBus(Timer& timer, Arrays& arrays) {
+  std::vector<float> on_host(kValues + 1, 0.25f);
+  DeviceArray<float> mapped(std::span<const float>(on_host), Place::kMappedHost);
+  const Codec& codec = GetCodec(core::CodecId::kInt4);
+  DeviceArray<uint8_t> scales(codec.ScaleBytes(kValues), Place::kDevice),
+      codes(codec.CodeBytes(kValues), Place::kDevice);
+  for (const int64_t skipped : {0, 1}) {
+    const EncodeJob job = {.values = mapped.data() + skipped,
+                           .count = kValues,
+                           .saturate = true,
+                           .scales = scales.data(),
+                           .codes = codes.data()};
+    Measure(timer, arrays, "int4", "read", skipped == 0 ? "mapped host, aligned" : "mapped host, misaligned",
+            4.0 * kValues, [&] { CHECK(Encode(core::CodecId::kInt4, job, nullptr, nullptr).ok()); });
+  }
+  const auto copy = [&](void* to, const void* from, cudaMemcpyKind kind) {
+    Must(cudaMemcpyAsync(to, from, kValues * sizeof(float), kind), "copy");
+  };
+  Measure(timer, arrays, "", "memcpy", "to the device", 4.0 * kValues,
+          [&] { copy(arrays.residual.data(), mapped.data(), cudaMemcpyHostToDevice); });
+  Measure(timer, arrays, "", "memcpy", "to the host", 4.0 * kValues,
+          [&] { copy(mapped.data(), arrays.residual.data(), cudaMemcpyDeviceToHost); });
 }
 
 int Run() {
@@ -116,6 +144,7 @@ int Run() {
   const std::span<const float> span(values);
   Arrays arrays = {{span, Place::kDevice}, {span, Place::kDevice}, {span, Place::kDevice}};
   Timer timer;
+  MeasureBus(timer, arrays);
   for (Place place : {Place::kDevice, Place::kMappedHost}) {
     for (core::CodecId id : core::kAllCodecs) {
       if (Supports(id)) MeasureCodec(timer, arrays, id, place);

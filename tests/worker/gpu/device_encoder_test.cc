@@ -165,6 +165,22 @@ TEST_F(DeviceEncoderTest, ChunksLieInMemoryThatTheDeviceWrites) {
   encoder_->End(*ticket);
 }
 
+TEST_F(DeviceEncoderTest, AnAnchorIsThereForMovesWhileItsStampIsTheSame) {
+  const core::FragmentMap map(manifest_, {{0}, {1, 2}});
+  const replica::UnitRanges ranges = replica::RangesOf(map.fragment(1));
+  const std::vector<float> anchor(map.fragment(1).padded_values(), 3.0f);
+  EXPECT_EQ(encoder_->AnchorOf(ranges, 7), nullptr);
+  ASSERT_TRUE(encoder_->TakeAnchor(ranges, anchor, 7).ok());
+  const float* const there = encoder_->AnchorOf(ranges, 7);
+  ASSERT_NE(there, nullptr);
+  EXPECT_EQ(there[anchor.size() - 1], 3.0f);
+  EXPECT_EQ(encoder_->AnchorOf(ranges, 8), nullptr);
+  EXPECT_EQ(encoder_->AnchorOf(replica::RangesOf(map.fragment(0)), 7), nullptr);
+  MakeEncoder({.memory = core::SyncMemory::kFragment});
+  ASSERT_TRUE(encoder_->TakeAnchor(ranges, anchor, 7).ok());
+  EXPECT_EQ(encoder_->AnchorOf(ranges, 7), nullptr);
+}
+
 // Device bytes beside θ after rounds of both fragments.
 TEST_F(DeviceEncoderTest, AnchorsAndResidualsStayThereOrAreThoseOfOneFragment) {
   const core::FragmentMap map(manifest_, {{0}, {1, 2}});
