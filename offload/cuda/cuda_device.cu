@@ -39,6 +39,7 @@ class Gpu final : public CudaDevice {
   void AwaitOnHost(Event event) override;
   absl::Status status() const override;
   void* StreamOf(Queue queue) const override { return streams_[static_cast<int>(queue)]; }
+  void CopyOn(void* stream, void* to, const void* from, size_t bytes, Event event) override;
   void Fail(const absl::Status& status) override;
 
  private:
@@ -208,6 +209,13 @@ void Gpu::CopyToDevice(Queue queue, void* device, const void* host, size_t bytes
 void Gpu::CopyToHost(Queue queue, void* host, const void* device, size_t bytes) {
   if (bytes == 0 || !Ready()) return;
   Done(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, Stream(queue)), "copying to the host");
+}
+
+void Gpu::CopyOn(void* stream, void* to, const void* from, size_t bytes, Event event) {
+  if (!Ready()) return;
+  const auto on = static_cast<cudaStream_t>(stream);
+  if (!Done(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, on), "copying on the device")) return;
+  Done(cudaEventRecord(EventOf(event), on), "recording an event");
 }
 
 void Gpu::AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) {

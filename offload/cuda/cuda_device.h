@@ -19,7 +19,9 @@ namespace causeway::offload {
 // The device, for others that queue work on its streams.
 class CudaDevice : public Device {
  public:
-  virtual void* StreamOf(Queue queue) const = 0;      // a cudaStream_t
+  virtual void* StreamOf(Queue queue) const = 0;  // a cudaStream_t
+  // Queues a copy on the device and then the event, on anybody's stream of it.
+  virtual void CopyOn(void* stream, void* to, const void* from, size_t bytes, Event event) = 0;
   virtual void Fail(const absl::Status& status) = 0;  // of work that was queued on a stream: the first one is kept
 };
 

@@ -161,7 +161,7 @@ class SiteHandle(_Owner):
             if status == _library.AGAIN:
                 break
             self.library.check(status)
-            if piece.kind not in (_library.READ, _library.DIGEST) and not piece.flags & _library.ANCHOR:
+            if piece.kind not in (_library.READ, _library.DIGEST, _library.KEEP) and not piece.flags & _library.ANCHOR:
                 self.moved = True
             pieces.append(piece)
         if pieces:
@@ -170,6 +170,18 @@ class SiteHandle(_Owner):
     def do_work(self, piece: Work, theta: int) -> None:
         """Has the library do a piece whose first value is at the address `theta` in the host's memory. Any thread."""
         self.library.check(self.library.site_do_work(self.handle, piece.id, theta))
+
+    def encode_on(self, device: int) -> str:
+        """Has contributions encoded on a CUDA device that holds θ, before joining; else why they are not, in words."""
+        try:
+            self.library.check(self.library.site_encode_on(self.handle, device))
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    def keep(self, piece: Work, theta: int, stream: int) -> None:
+        """Does a KEEP: its first value is at the address `theta` on the device, `stream` is a cudaStream_t."""
+        self.library.check(self.library.site_keep(self.handle, piece.id, theta, stream))
 
     def work_done(self, piece: Work) -> None:
         """Says that the store has done a piece itself. Any thread."""

@@ -18,7 +18,7 @@ ABI = 1
 # causeway_status beyond the error codes.
 OK, AGAIN, WORK, STOP = 0, 16, 17, 18
 # causeway_work_kind
-READ, WRITE, MIX, ADD, DIGEST = 1, 2, 3, 4, 5
+READ, WRITE, MIX, ADD, DIGEST, KEEP = 1, 2, 3, 4, 5, 6
 # causeway_work_flags
 BEFORE_CHANGE, ANCHOR = 1, 2
 
@@ -139,6 +139,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "site_take_work": (_Int, [_Handle, _P(Work)]),
     "site_do_work": (_Int, [_Handle, _Long, ctypes.c_void_p]),
     "site_work_done": (_Int, [_Handle, _Long, ctypes.c_void_p, _Int]),
+    "site_encode_on": (_Int, [_Handle, _Int]),
+    "site_keep": (_Int, [_Handle, _Long, ctypes.c_void_p, ctypes.c_void_p]),
     "site_read_anchor": (_Int, [_Handle, _Int]),
     "site_report_eval": (_Int, [_Handle, ctypes.c_double]),
     "site_capture": (_Int, [_Handle, _Int, _P(_Handle)]),

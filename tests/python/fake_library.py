@@ -44,6 +44,7 @@ class FakeLibrary:
         self.work = []
         self.taken = {}
         self.done = []  # (kind, tensor, first, values as they were when it was done, failed)
+        self.kept = []  # (theta, stream) of KEEPs
         self.failure = {}
         self.lines = []
         self.progress = {"stays": 1, "stopping": False, "sites": ["eu"], "fragments": [], "codec_up": "int4",
@@ -175,6 +176,10 @@ class FakeLibrary:
                      _library.ADD: theta - factor * values}[kind]
             bits = theta.astype(numpy.float32).view(numpy.uint32)
             held[:] = theta if size == 4 else (bits + 0x7FFF + (bits >> 16 & 1)) >> 16  # bfloat16, to nearest
+
+    def do_site_keep(self, _, identity, theta, stream):
+        self.kept.append((theta, stream))
+        return self.do_site_work_done(_, identity, None, False)
 
     def do_site_work_done(self, _, identity, _event, failed):
         piece = self.taken[identity]

@@ -8,7 +8,7 @@ import contextlib
 import types
 from unittest import mock, skipUnless
 
-from causeway._library import ADD, BEFORE_CHANGE, MIX
+from causeway._library import ADD, BEFORE_CHANGE, KEEP, MIX
 from causeway.torch import _store
 from llama_runs import LlamaTest, llama_config
 from torch_site import OK, READ, TOKENS, WORK, WRITE, FakeSiteTest, Tiny, torch, unittest
@@ -31,6 +31,8 @@ class Marker:
 
     def synchronize(self):
         pass
+
+    cuda_stream = 0
 
 
 def stand_in():
@@ -102,6 +104,21 @@ class DeviceTest(FakeSiteTest):
                 expected = self.model.layers[0].weight.detach().clone().cpu().flatten()
                 self.train(optimizer)  # changes θ; its hook waits for the read
                 self.assertEqual(self.fake.done[-1][3], expected.tolist())
+
+    def test_theta_is_kept_where_it_lies(self):
+        with mock.patch.object(_store, "_cuda_index", lambda device: 3):
+            with self.diloco() as diloco:
+                self.assertEqual(self.fake.calls.count("site_encode_on"), 1)
+                weight = self.model.layers[0].weight
+                self.fake.give(KEEP, tensor=self.indices()["layers.0.weight"], first=5, count=11)
+                self.fake.answers["site_after_step"] = [WORK, OK]
+                diloco.after_step()
+                self.assertEqual([theta for theta, _ in self.fake.kept], [weight.data_ptr() + 5 * weight.element_size()])
+
+    def test_parameters_of_fewer_bits_are_encoded_on_the_host(self):
+        self.model = Tiny(torch.bfloat16).to(DEVICE)
+        with mock.patch.object(_store, "_cuda_index", lambda device: 3), self.diloco():
+            self.assertNotIn("site_encode_on", self.fake.calls)
 
     @needs_gpu
     def test_steps_of_gradient_scaling_count_as_on_the_host(self):

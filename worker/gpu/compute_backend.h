@@ -13,9 +13,9 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
-#include "codecs/codec.h"
 #include "offload/device.h"
 #include "worker/gpu/device_attention.h"
+#include "worker/gpu/encode_backend.h"
 #include "worker/gpu/kernels/llama_kernels.h"
 #include "worker/gpu/kernels/value_kernels.h"
 
@@ -58,22 +58,11 @@ using Kernel =
                  FillKernel<B16>, CopyKernel<F32, F32>, CopyKernel<B16, B16>, CopyKernel<F32, B16>, AddPartialsKernel,
                  SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel, GatherKernel>;
 
-class ComputeBackend {
+class ComputeBackend : public EncodeBackend {
  public:
-  virtual ~ComputeBackend() = default;
-
-  virtual offload::Device& device() = 0;
-  virtual bool timed() const { return true; }  // false: how long something takes there says nothing
-
   virtual void Gemm(offload::Queue queue, const GemmJob& job) = 0;
 
   virtual void Launch(offload::Queue queue, const Kernel& kernel) = 0;
-
-  // As codecs/cuda/cuda_codec.h has it, with the job's arrays and `bad_block` in device memory; for codecs that Encodes
-  // names.
-  virtual bool Encodes(core::CodecId codec) const = 0;
-  virtual void Encode(offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
-                      unsigned long long* bad_block) = 0;
 
   // INVALID_ARGUMENT: a shape that it does not take. The backend outlives it.
   virtual absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeAttention(const AttentionShape& shape,

@@ -32,9 +32,9 @@ const char* EncodeWayName(EncodeWay way) {
   return "";
 }
 
-DeviceEncoder::DeviceEncoder(ComputeBackend* backend, PlaceOf place_of, const Options& options)
+DeviceEncoder::DeviceEncoder(EncodeBackend* backend, Keep keep, const Options& options)
     : backend_(backend),
-      place_of_(std::move(place_of)),
+      keep_(std::move(keep)),
       options_(options),
       done_(backend->device().MakeEvent()),
       anchor_used_(backend->device().MakeEvent()),
@@ -45,7 +45,6 @@ DeviceEncoder::~DeviceEncoder() {
   const core::MutexLock lock(mutex_);
   for (auto& [ticket, kept] : kept_) free_.push_back(std::move(kept));
   for (const auto& kept : free_) backend_->device().Free(kept->room.memory);
-  for (const auto& [key, gather] : gathers_) backend_->device().Free(gather.pieces.memory);
   for (const auto& [key, arrays] : arrays_) {
     backend_->device().Free(arrays.anchor.memory);
     backend_->device().Free(arrays.residual.memory);
@@ -71,29 +70,7 @@ absl::Status DeviceEncoder::Finish() {
 
 // ---- θ as it is ----
 
-absl::StatusOr<const DeviceEncoder::Gather*> DeviceEncoder::GatherOf(const replica::UnitRanges& ranges) {
-  Gather& gather = gathers_[KeyOf(ranges)];
-  if (gather.count > 0) return &gather;
-  std::vector<GatherPiece> pieces;
-  int64_t at = 0;
-  for (const replica::UnitRange& range : ranges) {
-    const Place place = place_of_(range);
-    pieces.push_back({place.values, at, place.count, gather.blocks});
-    gather.blocks += GatherKernel::BlocksOf(place.values, place.count);
-    at += range.count * core::kUnitValues;
-  }
-  const size_t bytes = pieces.size() * sizeof(GatherPiece);
-  RETURN_IF_ERROR(Grow(gather.pieces, static_cast<int64_t>(bytes)));
-  backend_->device().CopyToDevice(offload::Queue::kCompute, gather.pieces.memory, pieces.data(), bytes);
-  const offload::Device::Event there = backend_->device().MakeEvent();
-  backend_->device().Record(there, offload::Queue::kCompute);
-  backend_->device().AwaitOnHost(there);  // `pieces` end here
-  gather.count = std::ssize(pieces);
-  return &gather;
-}
-
 absl::StatusOr<int64_t> DeviceEncoder::BeginKeep(const replica::UnitRanges& ranges) {
-  ASSIGN_OR_RETURN(const Gather* const gather, GatherOf(ranges));
   int64_t values = 0;
   for (const replica::UnitRange& range : ranges) values += range.count * core::kUnitValues;
   std::unique_ptr<Kept> kept;
@@ -108,12 +85,7 @@ absl::StatusOr<int64_t> DeviceEncoder::BeginKeep(const replica::UnitRanges& rang
     kept = std::make_unique<Kept>(Kept{.key = {}, .room = {}, .taken = backend_->device().MakeEvent()});
   RETURN_IF_ERROR(Grow(kept->room, values * kFloatBytes));
   kept->key = KeyOf(ranges);
-  backend_->Launch(offload::Queue::kCompute,
-                   GatherKernel{.pieces = static_cast<const GatherPiece*>(gather->pieces.memory),
-                                .to = kept->room.floats(),
-                                .count = gather->count,
-                                .all_blocks = gather->blocks});
-  backend_->device().Record(kept->taken, offload::Queue::kCompute);
+  RETURN_IF_ERROR(keep_(ranges, kept->room.floats(), kept->taken));
   const core::MutexLock lock(mutex_);
   kept_[++tickets_] = std::move(kept);
   return tickets_;

@@ -26,7 +26,7 @@
 #include "core/run_config.h"
 #include "replica/parameter_store.h"
 #include "worker/gpu/chunk_memory.h"
-#include "worker/gpu/compute_backend.h"
+#include "worker/gpu/encode_backend.h"
 
 namespace causeway::worker {
 
@@ -37,12 +37,8 @@ const char* EncodeWayName(EncodeWay way);  // mapped, copied, host
 
 class DeviceEncoder final : public replica::ThetaEncoder {
  public:
-  // Where the values of a range lie on the device, and how many there are.
-  struct Place {
-    const float* values = nullptr;
-    int64_t count = 0;
-  };
-  using PlaceOf = std::function<Place(const replica::UnitRange&)>;
+  // Queues copies of θ of the ranges into `to` on the device, in padded layout, and then the event.
+  using Keep = std::function<absl::Status(const replica::UnitRanges& ranges, float* to, offload::Device::Event taken)>;
 
   struct Options {
     std::optional<EncodeWay> way;  // none: the fastest
@@ -51,7 +47,7 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   };
 
   // The backend outlives it.
-  DeviceEncoder(ComputeBackend* backend, PlaceOf place_of, const Options& options);
+  DeviceEncoder(EncodeBackend* backend, Keep keep, const Options& options);
   ~DeviceEncoder() override;
 
   bool Takes(std::span<const core::CodecId> codecs) override;
@@ -83,11 +79,6 @@ class DeviceEncoder final : public replica::ThetaEncoder {
     Room room;
     offload::Device::Event taken = 0;
   };
-  // How θ is gathered into it.
-  struct Gather {
-    Room pieces;
-    int64_t count = 0, blocks = 0;
-  };
   // For the chunk that is encoded; `copied` has the first two.
   struct ChunkRooms {
     Room scales, codes, bad_block;
@@ -104,15 +95,14 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   absl::Status Grow(Room& room, int64_t bytes);
   bool Keeps();  // W and e of every fragment; decided and logged the first time
   absl::Status Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp);
-  absl::StatusOr<const Gather*> GatherOf(const replica::UnitRanges& ranges);
   absl::StatusOr<Kept*> Of(int64_t ticket);
   absl::Status Finish();  // what was queued for it
   // Tries all ways; logs their times.
   absl::StatusOr<EncodeWay> Fastest(core::CodecId codec);
   void Queue(EncodeWay way, core::CodecId codec, const codecs::EncodeJob& job);
 
-  ComputeBackend* const backend_;
-  const PlaceOf place_of_;
+  EncodeBackend* const backend_;
+  const Keep keep_;
   const Options options_;
   const offload::Device::Event done_, anchor_used_;
   std::optional<EncodeWay> way_;
@@ -121,7 +111,6 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   std::map<int64_t, std::unique_ptr<Kept>> kept_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Kept>> free_ ABSL_GUARDED_BY(mutex_);
   std::map<Key, OnDevice> arrays_ ABSL_GUARDED_BY(mutex_);  // entries are of one thread at a time
-  std::map<Key, Gather> gathers_;                           // of the step thread
   std::optional<bool> keeps_;                               // of the thread that encodes, as all below
   OnDevice* current_ = nullptr;                             // of the contribution that is encoded
   ChunkRooms chunk_;

@@ -21,9 +21,15 @@ DeviceStore::DeviceStore(const core::Manifest& manifest, DeviceState* state, Com
   encode.parameters = core::NumParameters(manifest);
   const auto place_of = [this](const replica::UnitRange& range) {
     const Part part = PartsOf({range}).front();
-    return DeviceEncoder::Place{state_->parameters() + part.first, part.count};
+    return ThetaGather::Place{state_->parameters() + part.first, part.count};
   };
-  encoder_ = std::make_unique<DeviceEncoder>(backend, place_of, encode);
+  gather_ = std::make_unique<ThetaGather>(backend, place_of);
+  encoder_ = std::make_unique<DeviceEncoder>(
+      backend,
+      [this](const replica::UnitRanges& ranges, float* to, offload::Device::Event taken) {
+        return gather_->Queue(ranges, to, taken);
+      },
+      encode);
 }
 
 DeviceStore::~DeviceStore() {

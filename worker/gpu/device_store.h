@@ -11,6 +11,7 @@
 #include "replica/scheduled_reads.h"
 #include "worker/gpu/device_encoder.h"
 #include "worker/gpu/device_state.h"
+#include "worker/gpu/theta_gather.h"
 
 namespace causeway::worker {
 
@@ -45,6 +46,7 @@ class DeviceStore final : public replica::ParameterStore {
   float* incoming_ = nullptr;  // W or s on the device
   int64_t incoming_count_ = 0;
   absl::Status read_;
+  std::unique_ptr<ThetaGather> gather_;
   std::unique_ptr<DeviceEncoder> encoder_;
   std::unique_ptr<replica::ScheduledReads> reads_;  // of what lies on the host; null: nothing does
 };

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "worker/site/entry_point.h"
+#include "worker/site/external_device.h"
 #include "worker/site/external_run.h"
 #include "worker/site/external_site.h"
 #include "worker/site/fork_guard.h"
@@ -285,8 +286,20 @@ int causeway_site_take_work(causeway_site* site, causeway_work* work) {
 int causeway_site_work_done(causeway_site* site, int64_t id, void* cuda_event, int failed) {
   return Enter([&] {
     RETURN_IF_ERROR(CheckUsable(site));
-    if (cuda_event != nullptr) return absl::InvalidArgumentError("cuda_event: expected NULL, got a pointer");
+    if (cuda_event != nullptr) RETURN_IF_ERROR(AwaitCudaEvent(cuda_event));
     return site->site->Done(id, failed != 0);
+  });
+}
+
+int causeway_site_encode_on(causeway_site* site, int device) {
+  return EnterSite(site, [&](ExternalSite& own) { return own.EncodeOnDevice(device); });
+}
+
+int causeway_site_keep(causeway_site* site, int64_t id, const void* theta, void* cuda_stream) {
+  return Enter([&] {
+    RETURN_IF_ERROR(CheckUsable(site));
+    if (theta == nullptr) return Missing("theta");
+    return site->site->Keep(id, theta, cuda_stream);
   });
 }
 

@@ -74,7 +74,8 @@ enum causeway_work_kind {
   /* Computed in float32, and rounded to nearest, ties to even, where θ has fewer bits. But the MIX of a bfloat16 is
      rounded stochastically, unless θ is `values` rounded to nearest: it stays then. (To nearest, θ would not follow W
      by less than half the distance to its next number.) */
-  CAUSEWAY_DIGEST = 5 /* the 8 bytes at `values`, a uint64_t ← the digest of the values (causeway_theta_digest) */
+  CAUSEWAY_DIGEST = 5, /* the 8 bytes at `values`, a uint64_t ← the digest of the values (causeway_theta_digest) */
+  CAUSEWAY_KEEP = 6    /* the library takes θ as it is from a device: causeway_site_keep */
 };
 
 enum causeway_work_flags {
@@ -108,7 +109,8 @@ typedef struct causeway_work {
   uint32_t flags; /* causeway_work_flags */
   int64_t first;  /* its values [first, first + count) of the tensor, row-major */
   int64_t count;
-  float* values; /* `count` values: written for READ, else read; valid until causeway_site_work_done */
+  float* values; /* `count` values: written for READ, else read; valid until causeway_site_work_done; KEEP: not the
+                    host's */
   float factor;
 } causeway_work;
 
@@ -259,8 +261,19 @@ CAUSEWAY_API int causeway_site_take_work(causeway_site* site, causeway_work* wor
  * an array of float32. Any thread. */
 CAUSEWAY_API int causeway_site_do_work(causeway_site* site, int64_t id, void* theta);
 
+/* Has contributions encoded on a CUDA device that holds θ, all of it in float32, instead of READ on the host. READs
+ * become KEEPs then, where the run's codecs have kernels. Before joining. CAUSEWAY_BAD_INPUT says why it cannot be: the
+ * site goes on with READs. `device`: as cudaSetDevice counts. */
+CAUSEWAY_API int causeway_site_encode_on(causeway_site* site, int device);
+
+/* Does a KEEP: queues a copy of the piece's values on the program's stream, a cudaStream_t (NULL: the default stream),
+ * and says that it is done. `theta` is where value `first` lies in the device's memory, row-major. Changes of θ must
+ * come later on that stream, or wait for it. Any thread. */
+CAUSEWAY_API int causeway_site_keep(causeway_site* site, int64_t id, const void* theta, void* cuda_stream);
+
 /* A piece that the program has carried out itself is done, or with `failed` cannot be done, which ends the site.
- * `cuda_event` must be NULL in this version: wait for copies before the call. Any thread. */
+ * `cuda_event`: NULL, or a cudaEvent_t after which it is done, which the call waits for; in a library without CUDA it
+ * must be NULL. Any thread. */
 CAUSEWAY_API int causeway_site_work_done(causeway_site* site, int64_t id, void* cuda_event, int failed);
 
 /* Hands out W, the anchor that all sites hold alike, as WRITE work with CAUSEWAY_ANCHOR: one version of each fragment.

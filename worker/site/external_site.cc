@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/digest.h"
+#include "worker/site/external_device.h"
 #include "worker/site/json_object.h"
 
 namespace causeway::worker {
@@ -59,6 +60,11 @@ absl::StatusOr<Turn> ExternalSite::Run(const std::string& operation, Timeout tim
 }
 
 // ---- Before the first step ----
+
+absl::Status ExternalSite::EncodeOnDevice(int cuda_device) {
+  if (joined_) return absl::FailedPreconditionError("site_encode_on: expected before site_join, got after it");
+  return EncodeOnCuda(cuda_device, config_, model_, &store_);
+}
 
 absl::Status ExternalSite::Restore(std::span<const SiteStateParts::Part> parts) {
   if (joined_ || theta_digest_) {

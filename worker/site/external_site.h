@@ -40,6 +40,7 @@ class ExternalSite {
   bool End();
 
   absl::Status Restore(std::span<const SiteStateParts::Part> parts);  // before Join
+  absl::Status EncodeOnDevice(int cuda_device);                       // before Join; see external_device.h
   absl::StatusOr<Turn> Join(Timeout timeout, core::Step& step);
   absl::StatusOr<Turn> AfterStep(core::Step step, const StepReport& report, Timeout timeout, core::Step& next);
   absl::StatusOr<Turn> ReadAnchor(Timeout timeout);
@@ -55,6 +56,7 @@ class ExternalSite {
   // ---- Any thread ----
   absl::Status Done(int64_t id, bool failed);
   absl::Status CarryOut(int64_t id, void* theta);  // see ExternalStore
+  absl::Status Keep(int64_t id, const void* theta, void* stream) { return store_.Keep(id, theta, stream); }
   void Stop();
   void Waits(const std::string& what);  // as StepWatch
   absl::Status ReportRanks(const std::string& text);

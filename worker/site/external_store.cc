@@ -88,13 +88,29 @@ bool ExternalStore::has_work() const {
   return !waiting_.empty() && ended_.ok();
 }
 
+absl::StatusOr<WorkPiece> ExternalStore::Taken(const char* operation, int64_t id) const {
+  core::MutexLock lock(mutex_);
+  const auto taken = taken_.find(id);
+  if (taken == taken_.end()) return NotTaken(operation, id);
+  return taken->second.first;
+}
+
+absl::Status ExternalStore::Keep(int64_t id, const void* theta, void* stream) {
+  ASSIGN_OR_RETURN(const WorkPiece piece, Taken("keep", id));
+  if (piece.kind != Kind::kKeep) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("keep: expected work of kind KEEP, got ", static_cast<int>(piece.kind)));
+  }
+  const absl::Status queued = copy_(stream, piece.values.data(), theta, piece.count, piece.event);
+  RETURN_IF_ERROR(Done(id, queued));
+  return queued;
+}
+
 absl::Status ExternalStore::CarryOut(int64_t id, void* theta) {
-  WorkPiece piece;
-  {
-    core::MutexLock lock(mutex_);
-    const auto taken = taken_.find(id);
-    if (taken == taken_.end()) return NotTaken("do_work", id);
-    piece = taken->second.first;
+  ASSIGN_OR_RETURN(const WorkPiece piece, Taken("do_work", id));
+  if (piece.kind == Kind::kKeep) {
+    return absl::InvalidArgumentError(
+        "do_work: expected work on the host's memory, got KEEP, which is causeway_site_keep's");
   }
   if (piece.kind == Kind::kDigest) {
     const Tensor& tensor = tensors_[piece.tensor];
@@ -135,6 +151,18 @@ bool ExternalStore::has_taken_work() const {
 }
 
 // ---- The site ----
+
+void ExternalStore::EncodeOnDevice(std::shared_ptr<replica::ThetaEncoder> encoder, CopyTheta copy) {
+  encoder_ = std::move(encoder);
+  copy_ = std::move(copy);
+}
+
+absl::Status ExternalStore::KeepTheta(const UnitRanges& ranges, float* to, int event) {
+  int64_t values = 0;
+  for (const UnitRange& range : ranges) values += range.count * core::kUnitValues;
+  return Perform(PiecesOf(ranges, std::span(to, static_cast<size_t>(values)),
+                          {.kind = Kind::kKeep, .values = {}, .event = event}));
+}
 
 int64_t ExternalStore::BeginRead(const UnitRanges& ranges, std::span<float> staging) {
   return Post(PiecesOf(ranges, staging, {.kind = Kind::kRead, .values = {}, .before_change = true}));

@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -37,8 +38,16 @@ class ExternalStore final : public replica::ParameterStore {
   ExternalStore(std::vector<Tensor> tensors, std::function<void()> changed);
 
   core::DType dtype(int tensor) const override { return tensors_[tensor].dtype; }
+  replica::ThetaEncoder* encoder() override { return encoder_.get(); }
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
   absl::Status AwaitRead(int64_t ticket) override;
+
+  // θ lies on a device, where `encoder` encodes contributions. `copy` queues the copy of values there, on a stream of
+  // the program's, and then the event. Before the site joins.
+  using CopyTheta = std::function<absl::Status(void* stream, float* to, const void* theta, int64_t count, int event)>;
+  void EncodeOnDevice(std::shared_ptr<replica::ThetaEncoder> encoder, CopyTheta copy);
+  // θ of the ranges to `to` on the device, by the program as kKeep pieces; returns when all are queued.
+  absl::Status KeepTheta(const replica::UnitRanges& ranges, float* to, int event);
 
   // Hands out an array of each tensor as kWrite pieces marked `anchor`; returns when they are done.
   absl::Status HandOutAnchor(std::vector<std::vector<float>>& tensors);
@@ -53,6 +62,8 @@ class ExternalStore final : public replica::ParameterStore {
   // Does a piece that was taken and says that it is done. `theta` is where its first value lies in the host's memory,
   // in the tensor's dtype; for a piece of the anchor a float32 array of its size.
   absl::Status CarryOut(int64_t id, void* theta);
+  // Queues a kKeep piece, whose first value lies at `theta` on the device, on the program's stream; it is done then.
+  absl::Status Keep(int64_t id, const void* theta, void* stream);
 
   // All that wait return `why`, once the program has done what it took, and so does what comes later.
   void End(const absl::Status& why);
@@ -66,6 +77,7 @@ class ExternalStore final : public replica::ParameterStore {
   };
 
   absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
+  absl::StatusOr<WorkPiece> Taken(const char* operation, int64_t id) const;
   std::vector<WorkPiece> PiecesOf(const replica::UnitRanges& ranges, std::span<float> padded,
                                   const WorkPiece& like) const;
   int64_t Post(const std::vector<WorkPiece>& pieces);  // the batch's ticket
@@ -74,6 +86,8 @@ class ExternalStore final : public replica::ParameterStore {
 
   const std::vector<Tensor> tensors_;
   const std::function<void()> changed_;
+  std::shared_ptr<replica::ThetaEncoder> encoder_;  // null: the host's
+  CopyTheta copy_;
 
   mutable core::Mutex mutex_;
   core::Condition done_;

@@ -16,7 +16,8 @@ constexpr size_t kBlock = 4096;  // values of which float32 stays in the cache
 void MoveFloats(Kind kind, float factor, std::span<const float> by, std::span<float> theta) {
   switch (kind) {
     case Kind::kRead:
-    case Kind::kDigest: CHECK(false); break;
+    case Kind::kDigest:
+    case Kind::kKeep: CHECK(false); break;
     case Kind::kWrite: std::ranges::copy(by, theta.begin()); break;
     case Kind::kMix: core::MixAnchor(factor, by, theta); break;
     case Kind::kAdd: core::Rebase(factor, by, theta); break;

@@ -13,7 +13,7 @@
 namespace causeway::worker {
 
 struct WorkPiece {
-  enum class Kind { kRead = 1, kWrite = 2, kMix = 3, kAdd = 4, kDigest = 5 };
+  enum class Kind { kRead = 1, kWrite = 2, kMix = 3, kAdd = 4, kDigest = 5, kKeep = 6 };
 
   int64_t id = 0;
   Kind kind = Kind::kRead;
@@ -22,6 +22,7 @@ struct WorkPiece {
   int64_t count = 0;           // values of θ, from `first`
   std::span<float> values;     // `count` of them, written for kRead, else only read; empty for kDigest
   uint64_t* digest = nullptr;  // kDigest: where the sum goes
+  int event = 0;               // kKeep: of the copy into `values`, which are on the device
   float factor = 0;
   bool before_change = false;  // kRead: may be done later, before θ changes
   bool anchor = false;         // kWrite: of the anchor, asked for by ReadAnchor

@@ -1,5 +1,6 @@
 """Carries values between the library, which rank 0 has, and the shards of θ on all ranks of a site.
 
+    KEEP              θ on a GPU of a site of one rank: the library copies it there, and encodes it there
     READ              each shard once, from the first rank that holds it ─► the leader ─► the library's memory
     WRITE, MIX, ADD   the library's memory ─► a broadcast where all ranks hold the whole tensor, else to each its box ─►
                       every rank moves what it holds, the leader, too: by the same arithmetic (_store.py)
@@ -96,7 +97,10 @@ class Carrier:
         """Does all pieces, or hands the late ones to the helper. Raises what fails, with the pieces failed."""
         left = {piece.id: piece for piece in pieces}
         try:
-            for plan in self._plans(pieces):
+            for piece in (piece for piece in pieces if piece.kind == _library.KEEP):
+                site.keep(piece, *self.store.on_device(piece.tensor, piece.first))
+                left.pop(piece.id)
+            for plan in self._plans([piece for piece in pieces if piece.kind != _library.KEEP]):
                 self.ranks.tell(WORK, {"plan": [move.to_json() for move in plan]})
                 ends = [move.piece for move in plan if move.piece is not None and _ends(move)]
                 self._carry_out(plan, _Done(site, ends))

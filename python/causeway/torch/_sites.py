@@ -18,6 +18,7 @@ from torch import nn
 
 
 from causeway._handles import SiteHandle
+from causeway._log import LOGGER
 from causeway._participant import OpenedSite, open_site
 from causeway.errors import Error, FailedError, RankError, mismatch
 from causeway.torch import _memory
@@ -63,6 +64,9 @@ def open_ranks(ranks: Ranks, module: nn.Module, collected: Model, options: Mappi
     if others:
         listings = [own.to_json(), *({key: each[key] for key in own.to_json()} for each in others)]
         ranks.tell(DONE, {"call": _OPEN, "listings": listings, "config": config, "run_id": run_id})
+    elif (device := carrier.store.encoding_device()) is not None:
+        why_not = cast(SiteHandle, site).encode_on(device)
+        LOGGER.info("contributions are encoded on %s", f"the host: {why_not}" if why_not else f"cuda:{device}")
     carrier.connect()
     ranks.returned()
     return OpenedSite(LeadingSite(cast(SiteHandle, site), ranks, carrier), config, run_id), carrier

@@ -1,10 +1,10 @@
 """The values of θ that this rank holds, whole tensors or shards, and what is done to them.
 
     host     by the library, in place (causeway_move)
-    device   in blocks of 64 MB, read through pinned memory on a stream of its own, moved by PyTorch
+    device   in blocks of 64 MB, read through pinned memory on a stream of its own, moved by PyTorch; contributions are
+             encoded there by a library that can
 
-Every rank of a site moves its values by these functions, so replicas keep the same bits. On a GPU this is untried, see
-docs/python.md.
+Every rank of a site moves its values by these functions, so replicas keep the same bits.
 """
 
 from __future__ import annotations
@@ -37,6 +37,17 @@ class TensorStore:
         self.device = next((local(tensor).device for tensor in self._tensors.values()), torch.device("cpu"))
         self.anchor: dict[int, torch.Tensor] | None = None  # where values of the anchor go: flat, float32, on the host
         self.watch: Callable[[int, torch.Tensor, torch.Tensor], None] | None = None  # (tensor, old, new) before a write
+
+    def encoding_device(self) -> int | None:
+        """The CUDA device that holds all values, as whole float32 tensors; None: there is no such device."""
+        held = [local(tensor) for tensor in self._tensors.values()]
+        whole = all(part.device == self.device and part.dtype == torch.float32 and part.is_contiguous() for part in held)
+        return _cuda_index(self.device) if held and whole else None
+
+    def on_device(self, tensor: int, first: int) -> tuple[int, int]:
+        """Where a value lies, and the stream that computes there."""
+        held = local(self._tensors[tensor])
+        return held.data_ptr() + first * held.element_size(), int(_cuda.current_stream(held.device).cuda_stream)
 
     def ready_event(self) -> Any:
         """An event that marks θ as it is now, on a device. None on the host."""
@@ -108,6 +119,12 @@ def _on_host(tensor: torch.Tensor) -> bool:
 
 def _has_streams(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cuda"
+
+
+def _cuda_index(device: torch.device) -> int | None:
+    if device.type != "cuda" or torch.version.hip:
+        return None
+    return int(_cuda.current_device() if device.index is None else device.index)
 
 
 def _pinned(values: int) -> torch.Tensor:

@@ -18,7 +18,8 @@ TEST(ChunkMemoryTest, IsUsedAgainOnceItsLastHolderLetsGo) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(at) % 4096, 0u);
   std::shared_ptr<char> other = first;
   first.reset();
-  EXPECT_NE(memory.Take(10'000).get(), at);
+  const std::shared_ptr<char> second = memory.Take(10'000);
+  EXPECT_NE(second.get(), at);
   other.reset();
   EXPECT_EQ(memory.Take(9'000).get(), at);
   EXPECT_EQ(memory.pinned_bytes(), 2 * 12'288u);

@@ -13,6 +13,7 @@
 #include "replica/host_store.h"
 #include "replica/replica.h"
 #include "worker/gpu/fake_backend.h"
+#include "worker/gpu/theta_gather.h"
 
 namespace causeway::worker {
 namespace {
@@ -35,17 +36,25 @@ class DeviceEncoderTest : public ::testing::Test {
     place_of_ = [this](const replica::UnitRange& range) {
       const int64_t first = firsts_[range.tensor] + range.first * core::kUnitValues;
       const int64_t all = manifest_[range.tensor].NumValues() - range.first * core::kUnitValues;
-      return DeviceEncoder::Place{theta_ + first, std::min(all, range.count * core::kUnitValues)};
+      return ThetaGather::Place{theta_ + first, std::min(all, range.count * core::kUnitValues)};
     };
     MakeEncoder({.parameters = core::NumParameters(manifest_)});
   }
   ~DeviceEncoderTest() override {
     encoder_.reset();
+    gather_.reset();
     backend_.device().Free(theta_);
   }
 
   void MakeEncoder(const DeviceEncoder::Options& options) {
-    encoder_ = std::make_unique<DeviceEncoder>(&backend_, place_of_, options);
+    encoder_.reset();
+    gather_ = std::make_unique<ThetaGather>(&backend_, place_of_);
+    encoder_ = std::make_unique<DeviceEncoder>(
+        &backend_,
+        [this](const replica::UnitRanges& ranges, float* to, offload::Device::Event taken) {
+          return gather_->Queue(ranges, to, taken);
+        },
+        options);
   }
 
   static float Noise(uint64_t i, uint64_t seed) {
@@ -86,7 +95,8 @@ class DeviceEncoderTest : public ::testing::Test {
   FakeBackend backend_{7};
   float* theta_ = nullptr;
   core::BufferPool pool_;
-  DeviceEncoder::PlaceOf place_of_;
+  ThetaGather::PlaceOf place_of_;
+  std::unique_ptr<ThetaGather> gather_;
   std::unique_ptr<DeviceEncoder> encoder_;
 };
 
@@ -190,6 +200,7 @@ TEST_F(DeviceEncoderTest, AnchorsAndResidualsStayThereOrAreThoseOfOneFragment) {
   for (const auto& [memory, values] :
        {std::pair{core::SyncMemory::kFragment, 3 * largest}, {core::SyncMemory::kAuto, largest + 2 * all}}) {
     encoder_.reset();
+    gather_.reset();
     const int64_t before = backend_.device().free_bytes();
     MakeEncoder({.memory = memory, .parameters = core::NumParameters(manifest_)});
     std::vector<std::unique_ptr<replica::Replica>> replicas;
