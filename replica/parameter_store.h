@@ -87,6 +87,8 @@ class ThetaEncoder {
 
   // W of the ranges is another one. Who keeps anchors takes it now, beside the steps, so that no Move waits for it.
   virtual absl::Status TakeAnchor(const UnitRanges& ranges, std::span<const float> anchor, uint64_t stamp) = 0;
+  // Where it is then, in the device's memory; null: not there, or another one. For the step thread.
+  virtual const float* AnchorOf(const UnitRanges& ranges, uint64_t stamp) = 0;
 };
 
 class ParameterStore {

@@ -183,9 +183,9 @@ class SiteHandle(_Owner):
         """Does a KEEP: its first value is at the address `theta` on the device, `stream` is a cudaStream_t."""
         self.library.check(self.library.site_keep(self.handle, piece.id, theta, stream))
 
-    def work_done(self, piece: Work) -> None:
-        """Says that the store has done a piece itself. Any thread."""
-        self.library.check(self.library.site_work_done(self.handle, piece.id, None, 0))
+    def work_done(self, piece: Work, event: int | None = None) -> None:
+        """Says that the store has done a piece itself, once a cudaEvent_t has come. Any thread."""
+        self.library.check(self.library.site_work_done(self.handle, piece.id, event, 0))
 
     def work_failed(self, piece: Work) -> None:
         """Says that a piece cannot be done, which ends the site. Any thread."""

@@ -61,9 +61,10 @@ class Work(_Struct):
     count: int
     values: int | None
     factor: float
+    device_values: int | None
     _fields_ = [("struct_size", ctypes.c_uint32), ("kind", ctypes.c_uint32), ("id", _Long), ("tensor", ctypes.c_int32),
                 ("flags", ctypes.c_uint32), ("first", _Long), ("count", _Long), ("values", ctypes.c_void_p),
-                ("factor", ctypes.c_float)]
+                ("factor", ctypes.c_float), ("device_values", ctypes.c_void_p)]
 
     def buffer(self) -> ctypes.Array[ctypes.c_float]:
         """The library's memory, `count` float32 values. Valid until the piece is done."""

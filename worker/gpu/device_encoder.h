@@ -59,10 +59,8 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   void End(int64_t ticket) override;
   absl::Status TakeAnchor(const replica::UnitRanges& ranges, std::span<const float> anchor, uint64_t stamp) override;
 
-  // ---- The step thread, for moves ----
-  // W of the ranges on the device, if it is there with that stamp; else null.
-  const float* AnchorOf(const replica::UnitRanges& ranges, uint64_t stamp);
-  void AnchorWasUsed();  // by what is queued on kCompute so far
+  const float* AnchorOf(const replica::UnitRanges& ranges, uint64_t stamp) override;
+  void AnchorWasUsed();  // by what is queued on kCompute so far. For the step thread
 
  private:
   using Key = std::pair<int, int64_t>;  // a fragment's first tensor and unit, which no other one has

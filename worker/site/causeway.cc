@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "worker/site/entry_point.h"
-#include "worker/site/external_device.h"
 #include "worker/site/external_run.h"
 #include "worker/site/external_site.h"
 #include "worker/site/fork_guard.h"
@@ -167,7 +166,8 @@ absl::Status TakeWork(ExternalSite& site, causeway_work* work) {
            .first = piece->first,
            .count = piece->count,
            .values = piece->digest != nullptr ? reinterpret_cast<float*>(piece->digest) : piece->values.data(),
-           .factor = piece->factor};
+           .factor = piece->factor,
+           .device_values = piece->on_device};
   return absl::OkStatus();
 }
 
@@ -286,7 +286,7 @@ int causeway_site_take_work(causeway_site* site, causeway_work* work) {
 int causeway_site_work_done(causeway_site* site, int64_t id, void* cuda_event, int failed) {
   return Enter([&] {
     RETURN_IF_ERROR(CheckUsable(site));
-    if (cuda_event != nullptr) RETURN_IF_ERROR(AwaitCudaEvent(cuda_event));
+    if (cuda_event != nullptr && failed == 0) return site->site->DoneAfter(id, cuda_event);
     return site->site->Done(id, failed != 0);
   });
 }

@@ -112,6 +112,7 @@ typedef struct causeway_work {
   float* values; /* `count` values: written for READ, else read; valid until causeway_site_work_done; KEEP: not the
                     host's */
   float factor;
+  const float* device_values; /* WRITE, MIX: `values` on the device of causeway_site_encode_on, too; NULL: not there */
 } causeway_work;
 
 /* Where values of θ that lie one after the other in a process's memory have their place: row r of them is values
@@ -272,8 +273,8 @@ CAUSEWAY_API int causeway_site_encode_on(causeway_site* site, int device);
 CAUSEWAY_API int causeway_site_keep(causeway_site* site, int64_t id, const void* theta, void* cuda_stream);
 
 /* A piece that the program has carried out itself is done, or with `failed` cannot be done, which ends the site.
- * `cuda_event`: NULL, or a cudaEvent_t after which it is done, which the call waits for; in a library without CUDA it
- * must be NULL. Any thread. */
+ * `cuda_event`: NULL, or, after causeway_site_encode_on, a cudaEvent_t after which it is done. The device waits for it
+ * where the piece has device_values, else the call. Any thread. */
 CAUSEWAY_API int causeway_site_work_done(causeway_site* site, int64_t id, void* cuda_event, int failed);
 
 /* Hands out W, the anchor that all sites hold alike, as WRITE work with CAUSEWAY_ANCHOR: one version of each fragment.

@@ -34,22 +34,20 @@ absl::Status EncodeOnCuda(int device, const core::RunConfig& config, const Exter
       },
       DeviceEncoder::Options{
           .way = {}, .memory = config.sync.device_memory, .parameters = core::NumParameters(model.manifest)});
-  const auto copy = [backend = encoding->backend.get()](void* stream, float* to, const void* theta, int64_t count,
-                                                        int event) {
-    return backend->CopyOn(stream, to, static_cast<const float*>(theta), count, event);
-  };
+  CudaEncodeBackend* const backend = encoding->backend.get();
+  ExternalStore::DeviceCalls calls{
+      .copy = [backend](
+                  void* stream, float* to, const void* theta, int64_t count,
+                  int event) { return backend->CopyOn(stream, to, static_cast<const float*>(theta), count, event); },
+      .order_after = [backend](void* event) { return backend->OrderAfter(event); },
+      .await = CudaEncodeBackend::Await};
   replica::ThetaEncoder* const encoder = encoding->encoder.get();
-  store->EncodeOnDevice(std::shared_ptr<replica::ThetaEncoder>(std::move(encoding), encoder), copy);
+  store->EncodeOnDevice(std::shared_ptr<replica::ThetaEncoder>(std::move(encoding), encoder), std::move(calls));
   return absl::OkStatus();
 }
-absl::Status AwaitCudaEvent(void* event) { return CudaEncodeBackend::Await(event); }
 #else
 absl::Status EncodeOnCuda(int, const core::RunConfig&, const ExternalModel&, ExternalStore*) {
   return absl::UnavailableError("this library was built without CUDA; expected the cuda preset");
-}
-
-absl::Status AwaitCudaEvent(void*) {
-  return absl::InvalidArgumentError("cuda_event: expected NULL in a library without CUDA, got a pointer");
 }
 #endif
 

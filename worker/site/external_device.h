@@ -11,7 +11,4 @@ namespace causeway::worker {
 // float32.
 absl::Status EncodeOnCuda(int device, const core::RunConfig& config, const ExternalModel& model, ExternalStore* store);
 
-// Returns when the cudaEvent_t has come. INVALID_ARGUMENT in a library without CUDA.
-absl::Status AwaitCudaEvent(void* event);
-
 }  // namespace causeway::worker

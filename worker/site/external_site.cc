@@ -63,7 +63,8 @@ absl::StatusOr<Turn> ExternalSite::Run(const std::string& operation, Timeout tim
 
 absl::Status ExternalSite::EncodeOnDevice(int cuda_device) {
   if (joined_) return absl::FailedPreconditionError("site_encode_on: expected before site_join, got after it");
-  return EncodeOnCuda(cuda_device, config_, model_, &store_);
+  const absl::Status encodes = EncodeOnCuda(cuda_device, config_, model_, &store_);
+  return absl::IsUnavailable(encodes) ? absl::InvalidArgumentError(encodes.message()) : encodes;
 }
 
 absl::Status ExternalSite::Restore(std::span<const SiteStateParts::Part> parts) {

@@ -55,6 +55,7 @@ class ExternalSite {
 
   // ---- Any thread ----
   absl::Status Done(int64_t id, bool failed);
+  absl::Status DoneAfter(int64_t id, void* event) { return store_.DoneAfter(id, event); }
   absl::Status CarryOut(int64_t id, void* theta);  // see ExternalStore
   absl::Status Keep(int64_t id, const void* theta, void* stream) { return store_.Keep(id, theta, stream); }
   void Stop();

@@ -101,7 +101,7 @@ absl::Status ExternalStore::Keep(int64_t id, const void* theta, void* stream) {
     return absl::InvalidArgumentError(
         absl::StrCat("keep: expected work of kind KEEP, got ", static_cast<int>(piece.kind)));
   }
-  const absl::Status queued = copy_(stream, piece.values.data(), theta, piece.count, piece.event);
+  const absl::Status queued = device_.copy(stream, piece.values.data(), theta, piece.count, piece.event);
   RETURN_IF_ERROR(Done(id, queued));
   return queued;
 }
@@ -121,6 +121,16 @@ absl::Status ExternalStore::CarryOut(int64_t id, void* theta) {
               theta);
   }
   return Done(id, absl::OkStatus());
+}
+
+absl::Status ExternalStore::DoneAfter(int64_t id, void* event) {
+  ASSIGN_OR_RETURN(const WorkPiece piece, Taken("work_done", id));
+  if (device_.await == nullptr) {
+    return absl::InvalidArgumentError("cuda_event: expected NULL without causeway_site_encode_on, got a pointer");
+  }
+  const absl::Status ordered = piece.on_device != nullptr ? device_.order_after(event) : device_.await(event);
+  RETURN_IF_ERROR(Done(id, ordered));
+  return ordered;
 }
 
 absl::Status ExternalStore::Done(int64_t id, const absl::Status& how) {
@@ -152,9 +162,9 @@ bool ExternalStore::has_taken_work() const {
 
 // ---- The site ----
 
-void ExternalStore::EncodeOnDevice(std::shared_ptr<replica::ThetaEncoder> encoder, CopyTheta copy) {
+void ExternalStore::EncodeOnDevice(std::shared_ptr<replica::ThetaEncoder> encoder, DeviceCalls calls) {
   encoder_ = std::move(encoder);
-  copy_ = std::move(copy);
+  device_ = std::move(calls);
 }
 
 absl::Status ExternalStore::KeepTheta(const UnitRanges& ranges, float* to, int event) {
@@ -175,8 +185,13 @@ absl::Status ExternalStore::DoMove(const UnitRanges& ranges, const Movement& mov
   const Kind mix_or_set = movement.factor == 0 ? Kind::kWrite : Kind::kMix;
   // Pieces have one kind of array; those that are no reads do not write theirs.
   const std::span values(const_cast<float*>(movement.values.data()), movement.values.size());
-  return Perform(
-      PiecesOf(ranges, values, {.kind = mixes ? mix_or_set : Kind::kAdd, .values = {}, .factor = movement.factor}));
+  std::vector<WorkPiece> pieces =
+      PiecesOf(ranges, values, {.kind = mixes ? mix_or_set : Kind::kAdd, .values = {}, .factor = movement.factor});
+  const float* const on_device = encoder_ == nullptr ? nullptr : encoder_->AnchorOf(ranges, movement.stamp);
+  for (WorkPiece& piece : pieces) {
+    if (on_device != nullptr) piece.on_device = on_device + (piece.values.data() - values.data());
+  }
+  return Perform(pieces);
 }
 
 absl::Status ExternalStore::HandOutAnchor(std::vector<std::vector<float>>& tensors) {

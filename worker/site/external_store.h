@@ -42,10 +42,15 @@ class ExternalStore final : public replica::ParameterStore {
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
   absl::Status AwaitRead(int64_t ticket) override;
 
-  // θ lies on a device, where `encoder` encodes contributions. `copy` queues the copy of values there, on a stream of
-  // the program's, and then the event. Before the site joins.
-  using CopyTheta = std::function<absl::Status(void* stream, float* to, const void* theta, int64_t count, int event)>;
-  void EncodeOnDevice(std::shared_ptr<replica::ThetaEncoder> encoder, CopyTheta copy);
+  // θ lies on a device, where `encoder` encodes contributions. Before the site joins.
+  struct DeviceCalls {
+    // Queues a copy of values there on a stream of the program's, and then the event.
+    std::function<absl::Status(void* stream, float* to, const void* theta, int64_t count, int event)> copy;
+    std::function<absl::Status(void* event)>
+        order_after;                                 // what is encoded from here on comes after the program's event
+    std::function<absl::Status(void* event)> await;  // the host waits for it
+  };
+  void EncodeOnDevice(std::shared_ptr<replica::ThetaEncoder> encoder, DeviceCalls calls);
   // θ of the ranges to `to` on the device, by the program as kKeep pieces; returns when all are queued.
   absl::Status KeepTheta(const replica::UnitRanges& ranges, float* to, int event);
 
@@ -59,6 +64,8 @@ class ExternalStore final : public replica::ParameterStore {
   std::optional<WorkPiece> Take();                         // none: there is nothing to take now
   bool has_work() const;                                   // that was not taken
   absl::Status Done(int64_t id, const absl::Status& how);  // INVALID_ARGUMENT: no such piece was taken
+  // Once the program's event on the device has come: what the device reads is waited for there.
+  absl::Status DoneAfter(int64_t id, void* event);
   // Does a piece that was taken and says that it is done. `theta` is where its first value lies in the host's memory,
   // in the tensor's dtype; for a piece of the anchor a float32 array of its size.
   absl::Status CarryOut(int64_t id, void* theta);
@@ -87,7 +94,7 @@ class ExternalStore final : public replica::ParameterStore {
   const std::vector<Tensor> tensors_;
   const std::function<void()> changed_;
   std::shared_ptr<replica::ThetaEncoder> encoder_;  // null: the host's
-  CopyTheta copy_;
+  DeviceCalls device_;
 
   mutable core::Mutex mutex_;
   core::Condition done_;

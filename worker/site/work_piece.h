@@ -24,8 +24,9 @@ struct WorkPiece {
   uint64_t* digest = nullptr;  // kDigest: where the sum goes
   int event = 0;               // kKeep: of the copy into `values`, which are on the device
   float factor = 0;
-  bool before_change = false;  // kRead: may be done later, before θ changes
-  bool anchor = false;         // kWrite: of the anchor, asked for by ReadAnchor
+  const float* on_device = nullptr;  // kWrite, kMix: `values` in the memory of the device that holds θ, too
+  bool before_change = false;        // kRead: may be done later, before θ changes
+  bool anchor = false;               // kWrite: of the anchor, asked for by ReadAnchor
 };
 
 // kRead to kAdd: on float32 with the bits of replica::HostStore, on others computed in float32 and rounded as

@@ -132,7 +132,10 @@ class Carrier:
         if piece.kind == _library.DIGEST:
             yield Move(piece.kind, piece.tensor, piece.flags, piece.first, piece.count, 0.0, None, piece)
             return
-        values = torch.frombuffer(piece.buffer(), dtype=torch.float32)
+        if piece.device_values and self.ranks.world == 1:
+            values = self.store.of_device(piece.device_values, piece.count)
+        else:
+            values = torch.frombuffer(piece.buffer(), dtype=torch.float32)
         for first, count in self.table.cuts(piece.tensor, piece.first, piece.count, PLAN_VALUES):
             at = first - piece.first
             yield Move(piece.kind, piece.tensor, piece.flags, first, count, piece.factor, values[at:at + count], piece)
@@ -147,7 +150,7 @@ class Carrier:
             done()
         else:
             self._move(plan)
-            done()
+            done(self.store.ready_event() if any(move.piece and move.piece.device_values for move in plan) else None)
 
     def _parts(self, moves: Iterable[Move], boxes: Callable[[int], dict[int, Box]]) -> dict[int, list[tuple[Move, Part]]]:
         """{rank: what it holds of the moves, in their order}, by the boxes of a tensor."""
@@ -271,10 +274,11 @@ class _Done:
     def __init__(self, site: SiteHandle | None, pieces: list[Work]) -> None:
         self._site, self._pieces = site, pieces
 
-    def __call__(self) -> None:
+    def __call__(self, event: Any = None) -> None:
+        """`event`: of a device, after which they are done; None: they are."""
         for piece in self._pieces:
             assert self._site is not None
-            self._site.work_done(piece)
+            self._site.work_done(piece, event.cuda_event if event is not None and piece.device_values else None)
 
     def failed(self) -> None:
         for piece in self._pieces:

@@ -49,6 +49,10 @@ class TensorStore:
         held = local(self._tensors[tensor])
         return held.data_ptr() + first * held.element_size(), int(_cuda.current_stream(held.device).cuda_stream)
 
+    def of_device(self, address: int, count: int) -> torch.Tensor:
+        """The library's float32 values on the device of θ."""
+        return _view_on(self.device, address, count)
+
     def ready_event(self) -> Any:
         """An event that marks θ as it is now, on a device. None on the host."""
         if self.device.type == "cpu" and not _has_streams(torch.empty(0)):
@@ -125,6 +129,15 @@ def _cuda_index(device: torch.device) -> int | None:
     if device.type != "cuda" or torch.version.hip:
         return None
     return int(_cuda.current_device() if device.index is None else device.index)
+
+
+class _DeviceMemory:
+    def __init__(self, address: int, count: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f4", "data": (address, False), "version": 3}
+
+
+def _view_on(device: torch.device, address: int, count: int) -> torch.Tensor:
+    return torch.as_tensor(_DeviceMemory(address, count), device=device)
 
 
 def _pinned(values: int) -> torch.Tensor:

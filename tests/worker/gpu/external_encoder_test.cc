@@ -24,15 +24,22 @@ TEST(ExternalEncoderTest, TheProgramsThetaIsKeptAndEncodedOnTheDevice) {
   const auto keep = [&](const replica::UnitRanges& ranges, float* to, offload::Device::Event taken) {
     return store.KeepTheta(ranges, to, taken);
   };
-  std::vector<void*> streams;
-  store.EncodeOnDevice(
-      std::make_shared<DeviceEncoder>(&backend, keep, DeviceEncoder::Options{.parameters = 12'257}),
-      [&](void* stream, float* to, const void* from, int64_t count, int event) {
-        streams.push_back(stream);
-        backend.Launch(offload::Queue::kCompute, CopyKernel<float, float>{static_cast<const float*>(from), to, count});
-        backend.device().Record(event, offload::Queue::kCompute);
-        return absl::OkStatus();
-      });
+  std::vector<void*> streams, ordered;
+  store.EncodeOnDevice(std::make_shared<DeviceEncoder>(&backend, keep, DeviceEncoder::Options{.parameters = 12'257}),
+                       {.copy =
+                            [&](void* stream, float* to, const void* from, int64_t count, int event) {
+                              streams.push_back(stream);
+                              backend.Launch(offload::Queue::kCompute,
+                                             CopyKernel<float, float>{static_cast<const float*>(from), to, count});
+                              backend.device().Record(event, offload::Queue::kCompute);
+                              return absl::OkStatus();
+                            },
+                        .order_after =
+                            [&](void* event) {
+                              ordered.push_back(event);
+                              return absl::OkStatus();
+                            },
+                        .await = [](void*) { return absl::OkStatus(); }});
   core::RunConfig config;
   config.codec.up = core::CodecId::kInt4;
   core::BufferPool pool;
@@ -65,6 +72,21 @@ TEST(ExternalEncoderTest, TheProgramsThetaIsKeptAndEncodedOnTheDevice) {
     here.Resolve(/*merged=*/true);
   }
   EXPECT_EQ(streams, std::vector<void*>(4, &program_stream));
+
+  // A move by an anchor that is on the device: the piece says where, and its end is an event there.
+  const replica::UnitRanges ranges = replica::RangesOf(map.fragment(0));
+  const std::vector<float> anchor(map.fragment(0).padded_values(), 0.5f);
+  ASSERT_TRUE(store.encoder()->TakeAnchor(ranges, anchor, 77).ok());
+  std::jthread site([&] { EXPECT_TRUE(store.Move(ranges, replica::Movement::Mix(0.5f, anchor, 77)).ok()); });
+  for (int done = 0; done < 2;) {
+    const std::optional<WorkPiece> piece = store.Take();
+    if (!piece) continue;
+    const int64_t at = piece->tensor == 0 ? 0 : 3 * core::kUnitValues;
+    EXPECT_EQ(piece->on_device, store.encoder()->AnchorOf(ranges, 77) + at);
+    ASSERT_TRUE(store.DoneAfter(piece->id, &program_stream).ok());
+    ++done;
+  }
+  EXPECT_EQ(ordered, std::vector<void*>(2, &program_stream));
 }
 
 }  // namespace

@@ -30,6 +30,13 @@ absl::Status CudaEncodeBackend::Await(void* event) {
   return absl::InternalError(absl::StrCat("CUDA: waiting for an event: ", cudaGetErrorString(error)));
 }
 
+absl::Status CudaEncodeBackend::OrderAfter(void* event) {
+  const auto stream = static_cast<cudaStream_t>(device_->StreamOf(offload::Queue::kSync));
+  const cudaError_t error = cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event), 0);
+  if (error == cudaSuccess) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("CUDA: queueing a wait for an event: ", cudaGetErrorString(error)));
+}
+
 absl::Status CudaEncodeBackend::CopyOn(void* stream, float* to, const float* from, int64_t count,
                                        offload::Device::Event event) {
   device_->CopyOn(stream, to, from, static_cast<size_t>(count) * sizeof(float), event);

@@ -22,6 +22,7 @@ class CudaEncodeBackend final : public EncodeBackend {
               unsigned long long* bad_block) override;
 
   static absl::Status Await(void* event);  // a cudaEvent_t
+  absl::Status OrderAfter(void* event);    // what is queued on kSync from here on
 
   // Queues a copy on the device and then the event, on a stream of the program's (a cudaStream_t; null: the default
   // one).
