@@ -158,6 +158,8 @@ absl::Status DeviceEncoder::TakeAnchor(const replica::UnitRanges& ranges, std::s
     const core::MutexLock lock(mutex_);
     there = &arrays_[KeyOf(ranges)];
   }
+  const auto bytes = static_cast<int64_t>(anchor.size_bytes());
+  RETURN_IF_ERROR(Grow(there->residual, bytes));  // now rather than at the first send, which is beside a step
   backend_->device().Await(offload::Queue::kSync, anchor_used_);
   RETURN_IF_ERROR(Bring(there->anchor, anchor, there->anchor_stamp, stamp));
   there->anchor_stamp = stamp;
