@@ -60,8 +60,7 @@ ABSL_FLAG(std::string, cuda_libs, "", "with --device=cuda: the folder where CUDA
 ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parameters to FILE.safetensors");
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
-ABSL_FLAG(std::string, metrics_file, "",
-          "append what training does, as JSON lines: a step each second, evaluations, files");
+ABSL_FLAG(std::string, metrics_file, "", "append what training does, as JSON lines: steps, evaluations, files");
 ABSL_FLAG(std::string, export_dir, "", "write the global parameters there, every --export_every_rounds and at the end");
 ABSL_FLAG(int64_t, export_every_rounds, 0, "with --export_dir: of all fragments; 0 = at the end alone");
 ABSL_FLAG(int, export_keep, 3, "with --export_dir: so many of the newest exports stay");

@@ -15,7 +15,34 @@
 
 namespace causeway::server {
 
+namespace {
+
+// Folders that a state has; a file of one of these names is not a state's.
+constexpr const char* kFolders[] = {"snapshots", "segments", "log"};
+
+absl::Status CheckNothingForeign(const std::string& directory) {
+  std::error_code error;
+  const auto is_file = [&](const std::string& path) {
+    return std::filesystem::exists(path, error) && !std::filesystem::is_directory(path, error);
+  };
+  if (is_file(directory)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--state_dir: expected a folder, got the file ", directory, "; name a folder, which is made"));
+  }
+  for (const char* name : kFolders) {
+    if (!is_file(absl::StrCat(directory, "/", name))) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("--state_dir: ", directory, " holds a file named ", name,
+                     ", which no coordinator has written: expected a folder of its own. Move that file away, or name "
+                     "another folder; nothing was changed"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::string& directory) {
+  RETURN_IF_ERROR(CheckNothingForeign(directory));
   for (const char* folder : {"/snapshots", "/segments"}) {
     std::error_code error;
     std::filesystem::create_directories(directory + folder, error);

@@ -120,6 +120,17 @@ class StateDirTest(BadInputTest):
         self.assert_ends(self.coordinator(f"--state_dir={self.folder}/file/state"), BAD_INPUT, "--state_dir",
                          f"{self.folder}/file/state")
 
+    def test_a_state_dir_that_is_a_file_or_holds_a_foreign_one(self):
+        (self.folder / "file").write_text("")
+        self.assert_ends(self.coordinator(f"--state_dir={self.folder}/file"), BAD_INPUT,
+                         f"--state_dir: expected a folder, got the file {self.folder}/file")
+        (self.folder / "mine").mkdir()
+        (self.folder / "mine" / "log").write_text("somebody's")
+        self.assert_ends(self.coordinator(f"--state_dir={self.folder}/mine"), BAD_INPUT,
+                         f"--state_dir: {self.folder}/mine holds a file named log, which no coordinator has written",
+                         "Move that file away, or name another folder; nothing was changed")
+        self.assertEqual(["log"], [path.name for path in (self.folder / "mine").iterdir()])
+
     def test_a_second_coordinator_on_a_state_dir(self):
         run = self.live_run(config_of())
         self.assert_ends(self.coordinator(f"--state_dir={run.state_dir}"), BAD_INPUT, "another coordinator runs on",

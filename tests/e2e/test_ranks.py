@@ -121,13 +121,28 @@ class DevicesTest(RanksTest):
         self.assertLess(max(losses) - min(losses), 1, losses)  # each of its last batch alone
         self.assertLess(max(losses), 5)  # it began at ln 256
 
+    def test_a_device_encodes_the_largest_values_alone_by_either_way_as_a_cpu_does(self):
+        data = f"--data={self.text()}"
+        config = llama(run={"steps": 60}, membership={"min_sites": 3}, codec={"up": "topk", "down": "int4"},
+                       sync={"device_memory": "fragment"})
+        run = self.start(config, {"cpu": (data,), "mapped": (data, "--device=fake", "--encode=mapped"),
+                                  "copied": (data, "--device=fake", "--encode=copied")})
+        book = DigestBook()
+        status = book.until_done(run)
+        encoded = {site["name"]: {fragment["encoded_on"] for fragment in site["fragments"]} for site in status["sites"]}
+        self.assertEqual({"cpu": {"host"}, "mapped": {"device"}, "copied": {"device"}}, encoded)
+        for site, fragment in itertools.product(encoded, range(2)):
+            self.assertGreaterEqual(book.agreed(site, fragment), 5)
+        self.assertIn("come fragment by fragment on the device", run.workers["mapped"].log())
+
     def test_a_device_that_is_not_there_is_named(self):
         cases = {"tpu": r"--device: expected auto, cpu, fake, cuda or cuda:INDEX, got tpu",
                  "cuda:1": r"--device=cuda:1: this causeway-worker was built without CUDA; expected a build of the cuda preset"}
         cases |= {"fake --compute_dtype=int8": r"--compute_dtype: expected auto, float32 or bfloat16, got int8",
                   "fake --attention=flash": r"--attention: expected auto, cudnn or own, got flash",
                   "fake --attention=cudnn": r"--attention=cudnn: expected a GPU, got --device=fake",
-                  "fake --offload_k=gpu": r"--offload_k: expected auto \| resident \| cpu \| 1 to 1000000, got gpu",
+                  "fake --encode=gpu": r"--encode: expected auto, mapped, copied or host, got gpu",
+                 "fake --offload_k=gpu": r"--offload_k: expected auto \| resident \| cpu \| 1 to 1000000, got gpu",
                   "fake --resident_share=2": r"--resident_share: expected auto \| 0 to 1, got 2",
                   "fake --recompute=all": r"--recompute: expected auto, none, norm_swiglu or block, got all",
                   "cpu --compute_dtype=bfloat16": r"--compute_dtype=bfloat16: expected a device with it, got --device=cpu"}

@@ -1,7 +1,10 @@
 #include "worker/gpu/chunk_memory.h"
 
+#include <spdlog/spdlog.h>
+
 #include <cstdlib>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "core/check.h"
@@ -29,7 +32,11 @@ class ChunkMemory::Pool {
     }
     char* const memory = static_cast<char*>(std::aligned_alloc(kPageBytes, bytes));
     CHECK(memory != nullptr);
-    if (device_->Pin(memory, bytes).ok()) pinned_[memory] = bytes;
+    if (const absl::Status pinned = device_->Pin(memory, bytes); pinned.ok()) {
+      pinned_[memory] = bytes;
+    } else if (std::exchange(all_pinned_, false)) {
+      spdlog::warn("contributions are copied from the device: {}", std::string(pinned.message()));
+    }
     return memory;
   }
 
@@ -49,6 +56,10 @@ class ChunkMemory::Pool {
     free_.clear();
   }
 
+  bool all_pinned() const {
+    const core::MutexLock lock(mutex_);
+    return all_pinned_;
+  }
   size_t pinned_bytes() const {
     const core::MutexLock lock(mutex_);
     size_t all = 0;
@@ -59,6 +70,7 @@ class ChunkMemory::Pool {
  private:
   offload::Device* const device_;
   mutable core::Mutex mutex_;
+  bool all_pinned_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<char*, size_t> pinned_ ABSL_GUARDED_BY(mutex_);
   std::multimap<size_t, char*> free_ ABSL_GUARDED_BY(mutex_);  // of pinned_
 };
@@ -71,6 +83,8 @@ std::shared_ptr<char> ChunkMemory::Take(size_t bytes) {
   const size_t whole = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   return {pool_->Take(whole), [pool = pool_](char* memory) { pool->GiveBack(memory); }};
 }
+
+bool ChunkMemory::all_pinned() const { return pool_->all_pinned(); }
 
 size_t ChunkMemory::pinned_bytes() const { return pool_->pinned_bytes(); }
 

@@ -19,9 +19,10 @@ class ChunkMemory {
   ~ChunkMemory();
 
   // Memory of at least that size, which begins with a page and holds anything. If it cannot be pinned it is given as it
-  // is, and the device's status says why.
+  // is, and the log says why.
   std::shared_ptr<char> Take(size_t bytes);
 
+  bool all_pinned() const;  // false: memory could not be pinned, and kernels cannot write to it
   size_t pinned_bytes() const;
 
  private:

@@ -145,8 +145,7 @@ absl::Status DeviceEncoder::BeginEncode(int64_t ticket, const Arrays& arrays) {
   RETURN_IF_ERROR(Bring(there.anchor, arrays.anchor, there.anchor_stamp, arrays.anchor_stamp));
   RETURN_IF_ERROR(Bring(there.residual, arrays.residual, there.residual_stamp, arrays.residual_stamp));
   there.anchor_stamp = arrays.anchor_stamp;
-  there.residual_stamp =
-      arrays.next_stamp;  // it is overwritten; if the contribution is refused, the old one comes again
+  there.residual_stamp = arrays.next_stamp;  // overwritten; if the contribution is refused, the old one comes again
   return absl::OkStatus();
 }
 
@@ -159,11 +158,12 @@ absl::Status DeviceEncoder::TakeAnchor(const replica::UnitRanges& ranges, std::s
     there = &arrays_[KeyOf(ranges)];
   }
   const auto bytes = static_cast<int64_t>(anchor.size_bytes());
-  RETURN_IF_ERROR(Grow(there->residual, bytes));  // now rather than at the first send, which is beside a step
+  if (options_.residuals) RETURN_IF_ERROR(Grow(there->residual, bytes));  // not at the first send, beside a step
   backend_->device().Await(offload::Queue::kSync, anchor_used_);
   RETURN_IF_ERROR(Bring(there->anchor, anchor, there->anchor_stamp, stamp));
+  RETURN_IF_ERROR(Finish());
   there->anchor_stamp = stamp;
-  return Finish();
+  return absl::OkStatus();
 }
 
 const float* DeviceEncoder::AnchorOf(const replica::UnitRanges& ranges, uint64_t stamp) {
@@ -183,7 +183,7 @@ absl::Status DeviceEncoder::Encode(int64_t ticket, core::CodecId codec, const co
   auto* const flags = reinterpret_cast<BadBlock*>(chunk_.flags.get());
   flags[0] = kNoBadBlock;
   RETURN_IF_ERROR(Grow(chunk_.bad_block, sizeof(BadBlock)));
-  const EncodeWay way = way_.value_or(EncodeWay::kMapped);
+  const EncodeWay way = memory_.all_pinned() ? way_.value_or(EncodeWay::kMapped) : EncodeWay::kCopied;
   if (way == EncodeWay::kCopied) {
     RETURN_IF_ERROR(Grow(chunk_.scales, std::max<int64_t>(codecs::GetCodec(codec).ScaleBytes(job.count), 1)));
     RETURN_IF_ERROR(Grow(chunk_.codes, codecs::GetCodec(codec).CodeBytes(job.count)));
@@ -229,7 +229,7 @@ bool DeviceEncoder::Takes(std::span<const core::CodecId> codecs) {
   }
   if (!way_ && !backend_->timed()) way_ = EncodeWay::kMapped;
   if (!way_) {
-    const absl::StatusOr<EncodeWay> fastest = Fastest(codecs.back());
+    const absl::StatusOr<EncodeWay> fastest = Fastest(codecs.front());
     if (!fastest.ok())
       spdlog::warn("contributions are encoded on the host: {}", std::string(fastest.status().message()));
     way_ = fastest.value_or(EncodeWay::kHost);

@@ -44,6 +44,7 @@ class DeviceEncoder final : public replica::ThetaEncoder {
     std::optional<EncodeWay> way;  // none: the fastest
     core::SyncMemory memory = core::SyncMemory::kAuto;
     int64_t parameters = 0;  // of all fragments
+    bool residuals = true;   // contributions have feedback
   };
 
   // The backend outlives it.

@@ -110,7 +110,8 @@ DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& 
       parallel_(ranks, settings.bucket_bytes),
       manifest_(core::LlamaManifest(config.llama)),
       state_(&optimizer_->state()),
-      store_(manifest_, state_, backend_, {.way = settings.encode, .memory = config.sync.device_memory}),
+      store_(manifest_, state_, backend_,
+             {.way = settings.encode, .memory = config.sync.device_memory, .residuals = config.codec.feedback_up > 0}),
       host_(manifest_),
       micro_batches_(config.inner.micro_batches) {}
 

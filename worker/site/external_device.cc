@@ -32,8 +32,10 @@ absl::Status EncodeOnCuda(int device, const core::RunConfig& config, const Exter
       [store](const replica::UnitRanges& ranges, float* to, offload::Device::Event taken) {
         return store->KeepTheta(ranges, to, taken);
       },
-      DeviceEncoder::Options{
-          .way = {}, .memory = config.sync.device_memory, .parameters = core::NumParameters(model.manifest)});
+      DeviceEncoder::Options{.way = {},
+                             .memory = config.sync.device_memory,
+                             .parameters = core::NumParameters(model.manifest),
+                             .residuals = config.codec.feedback_up > 0});
   CudaEncodeBackend* const backend = encoding->backend.get();
   ExternalStore::DeviceCalls calls{
       .copy = [backend](

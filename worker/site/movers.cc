@@ -29,10 +29,10 @@ absl::StatusOr<ChosenCodecs> CodecsOf(const transport::DownloadHeader& header) {
       absl::StrCat("expected numbers of codecs, got ", header.codec, " and ", header.up_codec));
 }
 
-// All codecs that a contribution may have.
+// All codecs that a contribution may have, and first the one that it has at the start.
 std::vector<core::CodecId> CodecsUp(const core::RunConfig& config) {
-  std::vector<core::CodecId> codecs = config.codec.allow_up;
-  codecs.push_back(config.codec.up);
+  std::vector<core::CodecId> codecs = {config.codec.up};
+  codecs.insert(codecs.end(), config.codec.allow_up.begin(), config.codec.allow_up.end());
   if (!config.codec.exempt.empty()) codecs.push_back(core::CodecId::kBfloat16);
   return codecs;
 }
