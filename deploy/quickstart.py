@@ -34,6 +34,7 @@ PROGRAMS = ("causeway-coordinator", "causewayctl")  # the trainer has more
 RUN_ID, CALIBRATION_ID = "quickstart", "calibration"
 LINKS = {"latest": None, "result.json": "latest/result.json"}  # in the folder of --out, and where they lead
 
+BUILD_CORE_MINUTES = 12  # of the programs, without a cache of objects: cores × minutes
 POLL_S = 0.5
 CALIBRATION_POLL_S = 0.05
 CALIBRATION_S = 6
@@ -156,11 +157,17 @@ def install_packages():
 
 
 def build(targets):
-    say("Builds the programs (minutes the first time) …")
+    began = time.monotonic()
+    first = not all((BINARIES / target).exists() for target in targets)
+    if first:
+        say(f"Builds {', '.join(targets)}: {BUILD_CORE_MINUTES / (os.cpu_count() or 1):.0f} minutes or so "
+            f"on {os.cpu_count()} cores, once. Training begins after that …")
     for command in (["cmake", "--preset", "release", "--log-level=WARNING"],
                     ["cmake", "--build", "--preset", "release", "--target", *targets]):
         if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
             raise PartFailed(f"the build failed, see above; the command was: {' '.join(command)}")
+    if first:
+        say(f"Built in {table.duration(time.monotonic() - began)}.")
 
 
 def prepare(data, trainer):
@@ -243,7 +250,7 @@ def watch(stack, trainer, total_steps):
 
 
 def status_line(addresses, folder):
-    return f"Status: http://{addresses['http']}/   logs: {folder}/*.log"
+    return f"Status page: http://{addresses['http']}/\nLogs: {folder}/*.log"
 
 
 def train(out, trainer, sites, steps):

@@ -1,8 +1,11 @@
 """What a run came to: the figures of result.json, and the summary a person reads."""
 
+import textwrap
+
 from quickstart_lib.table import duration, number, size
 
 FLOAT_BYTES = 4
+COLUMNS = 80
 SITE_FIELDS = ("name", "steps", "tokens", "bytes_up", "bytes_down", "stall_s", "wall_s", "utilization", "loss",
                "contributions_sent", "contributions_merged")
 
@@ -47,7 +50,19 @@ def bigram_comparison(result):
     if loss is None or bigram is None:
         return ""
     difference = f"{abs(bigram - loss):.3f} {'below' if loss < bigram else 'above'}"
-    return f"   ({difference} a bigram table's {bigram:.3f})"
+    return f"                    ({difference} a bigram table's {bigram:.3f})"
+
+
+def factors(result):
+    """What the reduction is made of: rarer, and fewer bits."""
+    config = result["config"]
+    every = config.get("sync", {}).get("sync_every")
+    if result["reduction"] is None or not every:
+        return ""
+    up, down = config["codec"]["up"], config["codec"]["down"]
+    bits = up if up == down else f"{up} up and {down} down"
+    return (f"                    {every} times by syncing every {every} steps, "
+            f"{result['reduction'] / every:.1f} times by {bits}")
 
 
 def loads_in(result):
@@ -69,14 +84,18 @@ def summary_lines(result):
     lines = [
         f"trained             {len(result['sites'])} sites, {result['steps']} steps each,{tokens}"
         f" in {duration(60 * result['minutes'])}",
-        f"held-out loss       {number(result['eval_loss_start'])} → {number(result['eval_loss_end'])}"
-        f" nats per token{bigram_comparison(result)}",
+        f"held-out loss       {number(result['eval_loss_start'])} → {number(result['eval_loss_end'])} nats per token",
+        bigram_comparison(result),
         f"crossed the links   {size(crossed)} ({size(result['bytes_up'])} up, {size(result['bytes_down'])} down)",
         f"float32 every step  {size(result['bytes_float32_every_step'])}: {reduction}",
+        factors(result),
         f"waited for updates  {stall}",
-        f"the model           {result['export_dir']} (safetensors; {loads_in(result)})",
+        f"the model           {result['export_dir']}",
+        f"                    safetensors; {loads_in(result)}",
     ]
+    lines = [line for line in lines if line]
     if result["sample"]:
         lines += ["what it writes      (sampled, continues held-out text)"]
-        lines += ["    " + printable(line) for line in result["sample"].splitlines()]
+        for line in result["sample"].splitlines():
+            lines += textwrap.wrap(printable(line), COLUMNS, initial_indent="    ", subsequent_indent="    ")
     return lines

@@ -1,8 +1,14 @@
-"""The live view of a run: a table that is redrawn in place on a terminal, a line for each change elsewhere."""
+"""The live view of a run: a table that is redrawn in place on a terminal, a line for each change elsewhere.
+
+Both fit the width that there is, from 40 columns; a line of the latter has at most 80.
+"""
 
 import shutil
 
-SITE_COLUMNS = "{:<10} {:<9} {:>6} {:>9} {:>7} {:>8} {:>19} {:>19}  {}"
+LINE_COLUMNS = 80
+# In each step one thing goes, until the table fits.
+NARROWER = ("in flight", "rates", "stall", "state", "down", "tokens/s")
+LEFT_ALIGNED = ("site", "state", "in flight")
 
 
 def size(count):
@@ -67,18 +73,38 @@ def site_name(site):
     return f"{site['name']} ×{ranks}" if ranks > 1 else site["name"]
 
 
-def site_line(site):
-    return SITE_COLUMNS.format(site_name(site), site["state"], site["step"], number(site["tokens_per_s"] or None, 0),
-                               number(site["loss"]), f"{site['stall_s'] or 0:.1f} s",
-                               with_rate(site["up_bytes"], site["up_bytes_per_s"]),
-                               with_rate(site["down_bytes"], site["down_bytes_per_s"]),
-                               ", ".join(site.get("in_flight") or ["–"]))
+def site_cells(site, rates):
+    """{column: text} of a site."""
+    up, down = ((site[f"{way}_bytes"], site[f"{way}_bytes_per_s"]) for way in ("up", "down"))
+    return {"site": site_name(site), "state": site["state"], "step": str(site["step"]),
+            "tokens/s": number(site["tokens_per_s"] or None, 0), "loss": number(site["loss"]),
+            "stall": f"{site['stall_s'] or 0:.1f} s", "up": with_rate(*up) if rates else size(up[0]),
+            "down": with_rate(*down) if rates else size(down[0]), "in flight": ", ".join(site.get("in_flight") or ["–"])}
 
 
-def render(status, training_s, total_steps):
-    """The table, as lines."""
-    header = SITE_COLUMNS.format("site", "state", "step", "tokens/s", "loss", "stall", "up", "down", "in flight")
-    return head_lines(status, training_s, total_steps) + [header] + [site_line(site) for site in status["sites"]]
+def site_lines(sites, columns):
+    """Header and rows, with as many columns as fit."""
+    dropped = set()
+    for drop in (None, *NARROWER):
+        dropped.add(drop)
+        rows = [{name: text for name, text in site_cells(site, "rates" not in dropped).items() if name not in dropped}
+                for site in sites]
+        names = [name for name in site_cells(EMPTY_SITE, True) if name not in dropped]
+        widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in names}
+        if columns is None or sum(widths.values()) + 2 * (len(names) - 1) <= columns:
+            break
+    align = {name: "<" if name in LEFT_ALIGNED else ">" for name in names}
+    return ["  ".join(f"{row[name]:{align[name]}{widths[name]}}" for name in names).rstrip()
+            for row in [{name: name for name in names}, *rows]]
+
+
+EMPTY_SITE = {"name": "", "state": "", "step": 0, "tokens_per_s": None, "loss": None, "stall_s": 0, "up_bytes": 0,
+              "up_bytes_per_s": 0, "down_bytes": 0, "down_bytes_per_s": 0}
+
+
+def render(status, training_s, total_steps, columns=None):
+    """The table, as lines; columns: that they may have."""
+    return head_lines(status, training_s, total_steps) + site_lines(status["sites"], columns)
 
 
 def change_key(status):
@@ -86,16 +112,34 @@ def change_key(status):
     return status["state"], least_version(status), status["eval_loss"]["latest"], len(status["sites"])
 
 
+def clock(seconds):
+    minutes, seconds = divmod(int(round(seconds)), 60)
+    return f"{minutes:02d}:{seconds:02d}"
+
+
 def change_line(status, training_s, total_steps):
+    """One line of at most 80 columns: what the sites together have come to."""
     left = time_left(status, training_s, total_steps)
-    sites = "".join(f"  | {site_name(site)} step {site['step']} {number(site['tokens_per_s'] or None, 0)} tokens/s"
-                    f" loss {number(site['loss'])}"
-                    f" up {with_rate(site['up_bytes'], site['up_bytes_per_s'])}"
-                    f" down {with_rate(site['down_bytes'], site['down_bytes_per_s'])}"
-                    f" in flight {', '.join(site.get('in_flight') or ['–'])}" for site in status["sites"])
-    remaining = "" if left is None else f"  left {duration(left)}"
-    return (f"{duration(training_s):>10}  {status['state']}  versions {versions(status)}"
-            f"  eval loss {number(status['eval_loss']['latest'])}{remaining}{sites}")
+    sites = status["sites"]
+    tokens = sum(site["tokens_per_s"] or 0 for site in sites)
+    losses = [site["loss"] for site in sites if site["loss"] is not None]
+    evaluated = status["eval_loss"]["latest"]
+    state, reason = status["state"], status.get("reason")
+    parts = [clock(training_s)]
+    if state != "training":
+        parts.append(f"{state} ({reason})" if reason and state != "done" else state)
+    parts.append(f"round {least_version(status)}")
+    if evaluated is not None:
+        parts.append(f"held-out {evaluated:.3f}")
+    elif losses:
+        parts.append(f"loss {sum(losses) / len(losses):.3f}")
+    if tokens > 0:
+        parts.append(f"{tokens:.0f} tokens/s")
+    parts.append(f"{size(sum(site['up_bytes'] for site in sites))} up")
+    if left is not None and status["state"] != "done":
+        parts.append(f"{clock(left)} left")
+    line = "  ".join(parts)
+    return line if len(line) <= LINE_COLUMNS else line[:LINE_COLUMNS - 1] + "…"
 
 
 class LiveTable:
@@ -109,7 +153,8 @@ class LiveTable:
 
     def show(self, status, training_s):
         if self._out.isatty():
-            self._redraw(render(status, training_s, self._total_steps))
+            columns = shutil.get_terminal_size().columns - 1
+            self._redraw(render(status, training_s, self._total_steps, columns))
         elif change_key(status) != self._last_key:
             self._last_key = change_key(status)
             print(change_line(status, training_s, self._total_steps), file=self._out, flush=True)

@@ -53,6 +53,25 @@ class Table(unittest.TestCase):
         self.assertEqual(["asia", "training", "40", "3000", "2.500", "0.5", "s", "1.5", "MB", "150", "kB/s", "1.4", "MB",
                           "140", "kB/s", "2:sending"], row.split())
 
+    def test_the_table_fits_any_width_from_40_columns_by_dropping_what_matters_least(self):
+        wide = run_status(sites=[site_status(f"site{i}", ranks={"ranks": 8}, up_bytes=10**10, down_bytes=10**10) for i in range(3)])
+        seen = []
+        for columns in (None, 120, 100, 80, 60, 40):
+            rows = table.render(wide, 10, 100, columns)[2:]
+            self.assertLessEqual(max(map(len, rows)), columns or 200)
+            seen.append(rows[0].split())
+        self.assertEqual(["site", "state", "step", "tokens/s", "loss", "stall", "up", "down", "in", "flight"], seen[0])
+        self.assertEqual(["site", "state", "step", "tokens/s", "loss", "stall", "up", "down"], seen[3])
+        self.assertEqual(["site", "step", "tokens/s", "loss", "up"], seen[5])
+
+    def test_without_a_terminal_a_line_has_at_most_80_columns_and_the_sum_over_the_sites(self):
+        status = run_status(eval_loss={"start": 5.5, "latest": 2.25})
+        self.assertEqual("00:10  round 2  held-out 2.250  6000 tokens/s  3 MB up  00:15 left",
+                         table.change_line(status, 10, 100))
+        sites = [site_status(f"site{i}", tokens_per_s=1e6) for i in range(64)]
+        for reason in ("", "waiting for many sites that have names as long as this one here"):
+            self.assertLessEqual(len(table.change_line(run_status(sites=sites, reason=reason), 50_000, 10**7)), 80)
+
     def test_a_site_of_several_ranks_says_how_many(self):
         sites = [site_status("eu", ranks={"ranks": 2}), site_status("us", ranks={"ranks": 1})]
         lines = table.render(run_status(sites=sites), training_s=10, total_steps=100)
@@ -120,6 +139,13 @@ class Result(unittest.TestCase):
         self.assertIn("5.500 → 1.900", lines)
         self.assertIn("0.500 below a bigram table's 2.400", lines)
         self.assertIn("a·b", lines)
+
+    def test_the_summary_says_what_the_reduction_is_made_of(self):
+        config = {"sync": {"sync_every": 4}, "codec": {"up": "int4", "down": "int4"}}
+        figures = result.summarize(run_status(config=config), self.EVALUATION, 30, "/x")
+        figures["reduction"] = 31.0
+        lines = result.summary_lines(figures)
+        self.assertIn("                    4 times by syncing every 4 steps, 7.8 times by int4", lines)
 
     def test_what_a_script_does_not_say_is_null_and_a_dash(self):
         silent = run_status(sites=[site_status("eu", tokens=0, tokens_per_s=0, loss=None)],
@@ -285,7 +311,7 @@ class Stages(unittest.TestCase):
 
     def test_it_prints_the_address_of_the_page_that_people_look_at(self):
         line = quickstart.status_line({"grpc": "127.0.0.1:1", "http": "127.0.0.1:2"}, self.out)
-        self.assertIn("http://127.0.0.1:2/ ", line)
+        self.assertIn("http://127.0.0.1:2/\n", line)
 
 
 class Steps(unittest.TestCase):
