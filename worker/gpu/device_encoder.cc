@@ -127,6 +127,7 @@ bool DeviceEncoder::Keeps() {
 }
 
 absl::Status DeviceEncoder::Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp) {
+  if (values.empty()) return absl::OkStatus();  // there is no feedback
   RETURN_IF_ERROR(Grow(room, static_cast<int64_t>(values.size_bytes())));
   if (had == 0 || had != stamp) {
     backend_->device().CopyToDevice(offload::Queue::kSync, room.memory, values.data(), values.size_bytes());
