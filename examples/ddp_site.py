@@ -1,5 +1,5 @@
 """Trains a small Qwen2 on the bytes of a text file, as one site of a run, by replicas on several ranks: ddp_alone.py with
-three lines changed.
+three lines changed, and one that reports.
 
     export CAUSEWAY_COORDINATOR=127.0.0.1:7077 CAUSEWAY_SITE=eu
     torchrun --standalone --nproc_per_node=2 examples/ddp_site.py TEXT
@@ -26,6 +26,7 @@ with causeway.DiLoCo(model, optimizer) as diloco:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        diloco.report(loss=loss, tokens=batch.numel())  # for the status page: may be left out
         if step % 20 == 0 and torch.distributed.get_rank() == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
 

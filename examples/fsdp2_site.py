@@ -1,5 +1,5 @@
 """Trains a small Qwen2 on the bytes of a text file, as one site of a run: fsdp2_alone.py with three lines
-changed.
+changed, and one that reports.
 
     export CAUSEWAY_COORDINATOR=127.0.0.1:7077 CAUSEWAY_SITE=eu
     torchrun --standalone --nproc_per_node=2 examples/fsdp2_site.py TEXT
@@ -32,6 +32,7 @@ with causeway.DiLoCo(model, optimizer) as diloco:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        diloco.report(loss=loss, tokens=batch.numel())  # for the status page: may be left out
         if step % 20 == 0 and mesh.get_rank() == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
 

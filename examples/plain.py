@@ -1,4 +1,5 @@
-"""Trains a small Qwen2 on the bytes of a text file, as one site of a run: plain_alone.py with three lines changed.
+"""Trains a small Qwen2 on the bytes of a text file, as one site of a run: plain_alone.py with three lines changed, and
+one that reports.
 
     CAUSEWAY_COORDINATOR=127.0.0.1:7077 CAUSEWAY_SITE=eu python3 examples/plain.py TEXT
 """
@@ -21,5 +22,6 @@ with causeway.DiLoCo(model, optimizer) as diloco:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        diloco.report(loss=loss, tokens=batch.numel())  # for the status page: may be left out
         if step % 20 == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
