@@ -32,9 +32,10 @@ Client::Client(const transport::Address& coordinator, const transport::ChannelOp
 absl::Status Client::Wrong(const grpc::Status& status) const {
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   const char* prefix = code == absl::StatusCode::kUnavailable ? "no coordinator at " : "coordinator at ";
-  const std::string why =
-      code == absl::StatusCode::kUnavailable ? transport::WhyNoConnection(coordinator_, tls_) : std::string();
-  return {code, absl::StrCat(prefix, coordinator_.Text(), ": ", why.empty() ? status.error_message() : why)};
+  const std::string why = code == absl::StatusCode::kUnavailable
+                              ? transport::ExplainFailure(status.error_message(), coordinator_, tls_)
+                              : status.error_message();
+  return {code, absl::StrCat(prefix, coordinator_.Text(), ": ", why)};
 }
 
 absl::StatusOr<std::string> Client::StatusJson() {

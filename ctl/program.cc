@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
@@ -53,6 +54,12 @@ bool IsOurs(const absl::CommandLineFlag& flag) {
          absl::EndsWith(file, "client_flags.cc") || absl::EndsWith(file, "_command.cc");
 }
 
+const char* Expected(const absl::CommandLineFlag& flag) {
+  if (flag.IsOfType<bool>()) return "true or false";
+  if (flag.IsOfType<double>() || flag.IsOfType<std::optional<double>>()) return "a number";
+  return "a whole number";  // texts take anything
+}
+
 [[noreturn]] void PrintHelp(const std::string& usage) {
   std::printf("%s\n", usage.c_str());
   std::map<std::string, const absl::CommandLineFlag*> flags;
@@ -90,7 +97,9 @@ bool ParseFlag(const std::string& argument, const char* next, const std::string&
   }
   if (flag == nullptr || !IsOurs(*flag)) BadFlag(absl::StrCat("unknown flag --", name));
   std::string error;
-  if (!flag->ParseFrom(value, &error)) BadFlag(absl::StrCat("--", name, ": got '", value, "'", error));
+  if (!flag->ParseFrom(value, &error)) {
+    BadFlag(absl::StrCat("--", name, ": expected ", Expected(*flag), ", got '", value, "'; ", flag->Help()));
+  }
   return took_next;
 }
 

@@ -202,6 +202,12 @@ std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
 }
 
 std::string ExplainFailure(const std::string& error, const Address& address, const TlsFiles& files) {
+  if (absl::StrContains(error, "http1.x server")) {
+    return absl::StrCat(address.port,
+                        " is an HTTP port, as the status page's is (--http); sites take that of --listen");
+  }
+  if (absl::StrContains(error, "Domain name not found")) return absl::StrCat(address.host, ": no such host");
+  if (absl::StrContains(error, "Connection refused")) return "nobody listens there";
   if (absl::StrContains(error, "refused") || absl::StrContains(error, "imeout")) return error;
   const std::string why = WhyNoConnection(address, files);
   return why.empty() ? error : why;

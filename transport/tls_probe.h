@@ -12,7 +12,7 @@ namespace causeway::transport {
 // uses, not given for plaintext. Takes up to some seconds, where nobody answers. Safe from any thread.
 std::string WhyNoConnection(const Address& address, const TlsFiles& files);
 
-// Explains why a connection failed: what TLS has to say, or else gRPC's words, which are clear where nobody answers.
+// Explains why a connection failed: the name, the port, what TLS has to say, or else gRPC's words.
 std::string ExplainFailure(const std::string& error, const Address& address, const TlsFiles& files);
 
 }  // namespace causeway::transport

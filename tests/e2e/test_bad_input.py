@@ -63,7 +63,11 @@ class FlagTest(BadInputTest):
         for program in PROGRAMS:
             self.assert_ends(self.run_program(program, "--no_such_flag=1"), BAD_INPUT, "unknown flag --no_such_flag")
         self.assert_ends(self.run_program("causeway-worker", "--connect_timeout_s=soon"), BAD_INPUT,
-                         "--connect_timeout_s: got 'soon'")
+                         "--connect_timeout_s: expected a", "number, got 'soon'; ")
+        self.assert_ends(self.run_program("causeway-worker", "--max_up_mbit=abc"), BAD_INPUT,
+                         "--max_up_mbit: expected a number, got 'abc'; ", "Mbit/s")
+        self.assert_ends(self.run_program("causewayctl", "plan", "--sites=a"), BAD_INPUT,
+                         "--sites: expected a whole number, got 'a'; plan: how many sites take part")
         self.assert_ends(self.run_program("causeway-coordinator", "--log_format=xml"), BAD_INPUT, "text or json")
         self.assert_ends(self.run_program("causeway-coordinator"), BAD_INPUT, "--config=run.yaml", "--state_dir=DIR")
         self.assert_ends(self.run_program("causewayctl", "frobnicate"), BAD_INPUT, "unknown command 'frobnicate'")
@@ -112,6 +116,20 @@ class ConfigTest(BadInputTest):
         program = self.run_program("causeway-coordinator", "--config=/no/such/run.yaml", f"--state_dir={state}")
         self.assert_ends(program, BAD_INPUT, "/no/such/run.yaml")
         self.assertFalse(state.exists(), "nothing was started")
+
+
+class AddressTest(BadInputTest):
+    def test_a_port_or_a_host_that_is_no_coordinators_is_explained(self):
+        run = self.live_run(config_of())
+        flags = ("--site=a", "--connect_timeout_s=1", "--insecure")
+        port = run.http.rsplit(":", 1)[1]
+        for address, words in ((run.http, f"{port} is an HTTP port, as the status page's is (--http)"),
+                               ("127.0.0.1:1", "nobody listens there")):
+            worker = self.run_program("causeway-worker", f"--coordinator={address}", *flags)
+            self.assert_ends(worker, UNREACHABLE, words)
+            self.assertNotIn("failed to connect to all addresses", worker.log())
+        self.assert_ends(self.run_program("causewayctl", "status", "--coordinator=127.0.0.1:1"), UNREACHABLE, "nobody listens there")
+        run.stop_coordinator()
 
 
 class StateDirTest(BadInputTest):
