@@ -61,7 +61,7 @@ class PacingTest(EndToEndTest):
         for flag in ("--max_up_mbit", "--max_down_mbit"):
             expected = "expected 0 or more Mbit/s, got "
             for value, words in (("-1", f"{expected}-1"), ("inf", f"{expected}inf"), ("nan", f"{expected}nan"),
-                                 ("fast", "got 'fast'")):
+                                 ("fast", "expected a number, got 'fast'")):
                 worker = self.program(self.folder, f"worker{flag}-{value}", "causeway-worker", "--site=a",
                                       f"{flag}={value}")
                 self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
