@@ -28,6 +28,11 @@ struct TopkState {
 
 CAUSEWAY_LANES uint32_t MagnitudeOf(float x) { return simd::BitsOf(x) & simd::kMagnitudeBits; }
 
+CAUSEWAY_LANES bool IsHigh(const TopkState& state, float d) { return Lanes::Abs(d) >= state.mean; }
+CAUSEWAY_LANES float LevelOf(const TopkState& state, float d) {
+  return IsHigh(state, d) ? kTopkHighLevel : kTopkLowLevel;
+}
+
 // Leaves in `state` the magnitude from which on values are taken, and how many of those that have it exactly.
 CAUSEWAY_LANES void FindThreshold(TopkState& state) {
   const int first = static_cast<int>(threadIdx.x) * kOfThread;
@@ -50,8 +55,8 @@ CAUSEWAY_LANES void FindThreshold(TopkState& state) {
   }
 }
 
-// `before` of each thread, from what the threads have put there; returns the sum.
-CAUSEWAY_LANES int SumsBefore(TopkState& state) {
+// `before` of each thread, from what the threads have put there; `count`: their sum.
+CAUSEWAY_LANES void SumsBefore(TopkState& state) {
   __syncthreads();
   if (threadIdx.x == 0) {
     int sum = 0;
@@ -63,7 +68,6 @@ CAUSEWAY_LANES int SumsBefore(TopkState& state) {
     state.count = sum;
   }
   __syncthreads();
-  return state.count;
 }
 
 // The indices of the entries, ascending; of equal magnitudes those that come first.
@@ -102,9 +106,8 @@ CAUSEWAY_LANES void ChooseScale(TopkState& state, uint8_t* scale) {
     state.mean = sum / static_cast<float>(state.count > 1 ? state.count : 1);
     float product = 0, norm = 0;
     for (int k = 0; k < state.count; ++k) {
-      const float magnitude = Lanes::Abs(state.d[state.chosen[k]]);
-      const float level = magnitude >= state.mean ? kTopkHighLevel : kTopkLowLevel;
-      product = Lanes::Fma(magnitude, level, product);
+      const float d = state.d[state.chosen[k]], level = LevelOf(state, d);
+      product = Lanes::Fma(Lanes::Abs(d), level, product);
       norm = Lanes::Fma(level, level, norm);
     }
     state.scale = simd::StoreScale<Lanes, kTopkScaleExponent>(state.count == 0 ? 0.0f : product / norm, scale);
@@ -150,7 +153,7 @@ __global__ void __launch_bounds__(kThreads) EncodeTopk(const EncodeTask task) {
     uint32_t bits = 0;
     for (int k = 4 * thread; k < 4 * thread + 4 && k < state.count && state.scale != 0; ++k) {
       const float d = state.d[state.chosen[k]];
-      const uint32_t code = simd::BitsOf(d) >> 31 | (Lanes::Abs(d) >= state.mean ? 2u : 0u);
+      const uint32_t code = simd::BitsOf(d) >> 31 | (IsHigh(state, d) ? 2u : 0u);
       bits |= code << 2 * (k % 4);
     }
     codes[kTopkIndexBytes + thread] = static_cast<uint8_t>(bits);
@@ -162,8 +165,8 @@ __global__ void __launch_bounds__(kThreads) EncodeTopk(const EncodeTask task) {
   CopyLines(codes, task.job.codes + static_cast<int64_t>(blockIdx.x) * kTopkCodeBytes, kTopkCodeBytes);
   if (task.job.next_residual == nullptr || thread >= state.count || state.scale == 0) return;
   const int i = state.chosen[thread];
-  const float level = Lanes::Abs(state.d[i]) >= state.mean ? kTopkHighLevel : kTopkLowLevel;
-  task.job.next_residual[first + i] = state.d[i] - Lanes::WithSignOf(level * state.scale, state.d[i]);
+  const float d = state.d[i];
+  task.job.next_residual[first + i] = d - Lanes::WithSignOf(LevelOf(state, d) * state.scale, d);
 }
 
 }  // namespace causeway::codecs::cuda

@@ -6,6 +6,7 @@ Both fit the width that there is, from 40 columns; a line of the latter has at m
 import shutil
 
 LINE_COLUMNS = 80
+COLUMNS = ("site", "state", "step", "tokens/s", "loss", "stall", "up", "down", "in flight")
 # In each step one thing goes, until the table fits.
 NARROWER = ("in flight", "rates", "stall", "state", "down", "tokens/s")
 LEFT_ALIGNED = ("site", "state", "in flight")
@@ -87,19 +88,14 @@ def site_lines(sites, columns):
     dropped = set()
     for drop in (None, *NARROWER):
         dropped.add(drop)
-        rows = [{name: text for name, text in site_cells(site, "rates" not in dropped).items() if name not in dropped}
-                for site in sites]
-        names = [name for name in site_cells(EMPTY_SITE, True) if name not in dropped]
+        rows = [site_cells(site, "rates" not in dropped) for site in sites]
+        names = [name for name in COLUMNS if name not in dropped]
         widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in names}
         if columns is None or sum(widths.values()) + 2 * (len(names) - 1) <= columns:
             break
     align = {name: "<" if name in LEFT_ALIGNED else ">" for name in names}
     return ["  ".join(f"{row[name]:{align[name]}{widths[name]}}" for name in names).rstrip()
             for row in [{name: name for name in names}, *rows]]
-
-
-EMPTY_SITE = {"name": "", "state": "", "step": 0, "tokens_per_s": None, "loss": None, "stall_s": 0, "up_bytes": 0,
-              "up_bytes_per_s": 0, "down_bytes": 0, "down_bytes_per_s": 0}
 
 
 def render(status, training_s, total_steps, columns=None):

@@ -11,6 +11,7 @@
 #include "worker/gpu/cuda/choose_attention.h"
 #include "worker/gpu/cuda/cublas_lt.h"
 #include "worker/gpu/cuda/cuda_backend.h"
+#include "worker/gpu/cuda/cuda_encode_backend.h"
 #include "worker/gpu/cuda/device_block.h"
 
 // A kernel's text is for any block; that a GPU's can run on a GPU alone is known.
@@ -74,12 +75,9 @@ bool CudaBackend::Done(cublasStatus_t result, absl::string_view what) {
   return false;
 }
 
-// The thread has chosen the device, since it has queued copies of what is encoded.
 void CudaBackend::Encode(Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
                          unsigned long long* bad_block) {
-  if (!device_->status().ok()) return;
-  const absl::Status launched = codecs::cuda::Encode(codec, job, bad_block, StreamOf(queue));
-  if (!launched.ok()) device_->Fail(launched);
+  EncodeOn(*device_, queue, codec, job, bad_block);
 }
 
 // cuBLASLt's matrices are column-major: a row-major one is its own transpose there, so that it computes Cᵀ = Bᵀ · Aᵀ.

@@ -15,13 +15,17 @@ absl::StatusOr<std::unique_ptr<CudaEncodeBackend>> CudaEncodeBackend::Make(int i
 
 bool CudaEncodeBackend::Encodes(core::CodecId codec) const { return codecs::cuda::Supports(codec); }
 
-// The thread has chosen the device, since it has queued copies of what is encoded.
+void EncodeOn(offload::CudaDevice& device, offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
+              unsigned long long* bad_block) {
+  if (!device.status().ok()) return;
+  const auto stream = static_cast<cudaStream_t>(device.StreamOf(queue));
+  const absl::Status launched = codecs::cuda::Encode(codec, job, bad_block, stream);
+  if (!launched.ok()) device.Fail(launched);
+}
+
 void CudaEncodeBackend::Encode(offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
                                unsigned long long* bad_block) {
-  if (!device_->status().ok()) return;
-  const auto stream = static_cast<cudaStream_t>(device_->StreamOf(queue));
-  const absl::Status launched = codecs::cuda::Encode(codec, job, bad_block, stream);
-  if (!launched.ok()) device_->Fail(launched);
+  EncodeOn(*device_, queue, codec, job, bad_block);
 }
 
 absl::Status CudaEncodeBackend::Await(void* event) {
