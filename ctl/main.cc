@@ -16,6 +16,7 @@
 #include "ctl/partition_command.h"
 #include "ctl/pipeline_command.h"
 #include "ctl/program.h"
+#include "ctl/report_command.h"
 #include "ctl/round_command.h"
 #include "ctl/status_text.h"
 #include "ctl/what_if_command.h"
@@ -29,7 +30,7 @@ ABSL_FLAG(bool, json, false,
           "status: the JSON of GET /status; plan: JSON; history, codec-bench, tables of plan: a line of JSON for each "
           "event or row");
 ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
-ABSL_FLAG(std::string, out, "", "export: directory to write");
+ABSL_FLAG(std::string, out, "", "export: directory to write; report: file");
 ABSL_FLAG(std::string, assets, "",
           "export: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are copied");
 ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
@@ -48,9 +49,10 @@ constexpr char kUsage[] =
     "causewayctl status [--watch|--json]     what the run does\n"
     "causewayctl export --out=DIR [--assets=DIR] [--dtype=float32|bfloat16]\n"
     "                                        the global parameters as a folder that Hugging Face's transformers load; "
-    "of "
-    "a run\n"
+    "of a run\n"
     "                                        with shards from --coordinator=A,B,… in their order\n"
+    "causewayctl report --out=FILE.html [--model=DIR] [--sample=FILE]\n"
+    "                                        the run as one HTML file: curves, tables, events, settings\n"
     "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
     "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
     "causewayctl stop                        all sites finish what is in flight and leave\n"
@@ -249,6 +251,9 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   Client& client = clients.front();
   if (command == "status") return ShowStatus(client);
   if (command == "export") return Export(clients);
+  if (command == "report") {
+    return RunReportCommand(client, absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_coordinator));
+  }
   if (command == "drain") return Drain(client);
   if (command == "pause") return client.ChangeRun(v1::ChangeRunRequest::PAUSE);
   if (command == "resume") return client.ChangeRun(v1::ChangeRunRequest::RESUME);

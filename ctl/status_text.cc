@@ -5,54 +5,35 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "ctl/figures_text.h"
 
 namespace causeway::ctl {
 namespace {
 
 using nlohmann::json;
 
-std::string Number(const json& value, const char* unit = "") {
-  return value.is_number() ? absl::StrFormat("%.4g%s", value.get<double>(), unit) : "-";
-}
-
-std::string Millions(const json& value) {
-  return value.is_number() ? absl::StrFormat("%.4g M", value.get<double>() / 1e6) : "-";
-}
-
-std::string Bytes(const json& value) {
-  if (!value.is_number()) return "-";
-  double bytes = value.get<double>();
-  for (const char* unit : {"B", "kB", "MB", "GB"}) {
-    if (bytes < 1000) return absl::StrFormat("%.3g %s", bytes, unit);
-    bytes /= 1000;
-  }
-  return absl::StrFormat("%.3g TB", bytes);
-}
-
 // The run's, or those of the sites and why there is none of the run.
 std::string EvalLines(const json& status) {
   const json& loss = status.at("eval_loss");
-  std::string lines =
-      loss.is_null() ? absl::StrCat("eval loss - (", status.value("eval_loss_reason", ""), ")\n")
-                     : absl::StrCat("eval loss ", Number(loss.at("start")), " → ", Number(loss.at("latest")), "\n");
+  std::string lines = loss.is_null() ? absl::StrCat("eval loss - (", status.value("eval_loss_reason", ""), ")\n")
+                                     : absl::StrCat("eval loss ", NumberText(loss.at("start")), " → ",
+                                                    NumberText(loss.at("latest")), "\n");
   const json by_site = status.value("eval_loss_by_site", json::object());  // outlives the loop over it
   std::vector<std::string> sites;
   for (const auto& [site, one] : by_site.items()) {
-    sites.push_back(absl::StrCat(site, " ", Number(one.at("loss"))));
+    sites.push_back(absl::StrCat(site, " ", NumberText(one.at("loss"))));
   }
   if (!sites.empty()) absl::StrAppend(&lines, "eval loss of each site's own data: ", absl::StrJoin(sites, ", "), "\n");
   return lines;
 }
 
 std::string SiteLine(const json& site) {
-  const json& utilization = site["utilization"];
   return absl::StrFormat("%-12s %-9s %6d %9d %9s %8s %6s %10s %10s %10s/s %10s/s  %s\n",
                          site["name"].get<std::string>(), site["state"].get<std::string>(),
                          site["ranks"]["ranks"].get<int64_t>(), site["step"].get<int64_t>(),
-                         Number(site["tokens_per_s"]), Number(site["loss"]),
-                         utilization.is_number() ? absl::StrFormat("%.1f%%", 100 * utilization.get<double>()) : "-",
-                         Bytes(site["up_bytes"]), Bytes(site["down_bytes"]), Bytes(site["up_bytes_per_s"]),
-                         Bytes(site["down_bytes_per_s"]), site["reason"].get<std::string>());
+                         NumberText(site["tokens_per_s"]), NumberText(site["loss"]), PercentText(site["utilization"]),
+                         BytesText(site["up_bytes"]), BytesText(site["down_bytes"]), BytesText(site["up_bytes_per_s"]),
+                         BytesText(site["down_bytes_per_s"]), site["reason"].get<std::string>());
 }
 
 std::string FragmentLine(const json& fragment) {
@@ -72,8 +53,8 @@ absl::StatusOr<std::string> StatusText(const std::string& text) try {
   std::string out = absl::StrFormat(
       "run %s: %s%s, %s parameters, codec %s up, %s down, up for %s\n", status.at("run_id").get<std::string>(),
       status.at("state").get<std::string>(), reason.empty() ? "" : " (" + reason + ")",
-      Millions(status.at("parameters")), status.at("codec").at("up").get<std::string>(),
-      status.at("codec").at("down").get<std::string>(), Number(status.at("uptime_s"), " s"));
+      MillionsText(status.at("parameters")), status.at("codec").at("up").get<std::string>(),
+      status.at("codec").at("down").get<std::string>(), NumberText(status.at("uptime_s"), " s"));
   absl::StrAppend(&out, EvalLines(status), "\n");
   absl::StrAppend(
       &out, absl::StrFormat("%-12s %-9s %6s %9s %9s %8s %6s %10s %10s %12s %12s\n", "site", "state", "ranks", "step",

@@ -1,9 +1,10 @@
 """deploy/quickstart: trains one model in several sites on this machine. See --help.
 
     check the input ─► packages, build, corpus ─► calibration (how many steps fit?) ─► run with a live table ─► export
-        ─► evaluation ─► result.json
+        ─► evaluation ─► report.html, result.json
 
-    <out>/2026-01-31-093000/      one run: run.yaml, state/, export/, calibration/, *.log, result.json; --torch: text/
+    <out>/2026-01-31-093000/      one run: run.yaml, state/, export/, calibration/, *.log, result.json,
+                                  report.html; --torch: text/
     <out>/latest                  link to the newest run; <out>/result.json is a link to latest/result.json
 
 Everything goes through what users have: the programs, run.yaml and GET /status, and with --torch examples/plain.py.
@@ -76,7 +77,7 @@ def parse_arguments(arguments):
                         "and a Hugging Face Qwen2, instead of the built-in trainer; PYTHON is an interpreter that has "
                         "torch and transformers, else they are installed once in build/torch (downloads about 3 GB)")
     parser.add_argument("--out", default=str(BUILD / "quickstart"), metavar="DIR",
-                        help="gets a folder for each run, with logs, state, the exported model and result.json; "
+                        help="gets a folder for each run, with logs, state, the exported model, report.html and result.json; "
                         "DIR/latest is a link to the newest")
     options = parser.parse_args(arguments)
     if not 0 < options.minutes <= 24 * 60:
@@ -260,9 +261,10 @@ def train(out, trainer, sites, steps):
         say(status_line(stack.addresses, out))
         status, training_s = watch(stack, trainer, steps)
         stack.export("export", export_dir)
-        stack.finish()
         say("Evaluates the exported model …")
         evaluation = trainer.evaluate(stack, export_dir)
+        stack.report(out / "report.html", export_dir, evaluation["sample"])
+        stack.finish()
     return result.summarize(status, evaluation, training_s, export_dir)
 
 
@@ -291,6 +293,8 @@ def quickstart(options):
         (out / "result.json").write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
         say("\n" + "\n".join(result.summary_lines(figures)))
         say(f"figures             {out}/result.json")
+        say(f"report              {out}/report.html")
+        say("                    open it in a browser: curves, tables, how to talk to the model")
 
 
 def stop_on(signals):

@@ -1,8 +1,8 @@
 """Trains a small Qwen2 on the bytes of a text file, as one site of a run, by replicas on several ranks: ddp_alone.py with
-three lines changed, and one that reports.
+three lines changed, and four that report.
 
     export CAUSEWAY_COORDINATOR=127.0.0.1:7077 CAUSEWAY_SITE=eu
-    torchrun --standalone --nproc_per_node=2 examples/ddp_site.py TEXT
+    torchrun --standalone --nproc_per_node=2 examples/ddp_site.py TEXT [HELD_OUT]
 """
 
 import sys
@@ -10,6 +10,7 @@ import sys
 import torch
 
 import causeway.torch as causeway
+from held_out import HeldOut
 from small_qwen import new_model, rows
 
 torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
@@ -20,13 +21,15 @@ loader = torch.utils.data.DataLoader(data, batch_size=8, sampler=sampler)
 model = torch.nn.parallel.DistributedDataParallel(new_model())
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
+held_out = HeldOut(sys.argv[2:])
 with causeway.DiLoCo(model, optimizer) as diloco:
     for step, batch in enumerate(diloco.loop(loader), 1):
         loss = model(input_ids=batch, labels=batch).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        diloco.report(loss=loss, tokens=batch.numel())  # for the status page: may be left out
+        diloco.report(loss=loss, tokens=batch.numel())  # for the status page: may be left out, like the next
+        held_out.report(diloco, model, step)
         if step % 20 == 0 and torch.distributed.get_rank() == 0:
             print(f"step {step}: loss {loss.item():.3f}", flush=True)
 

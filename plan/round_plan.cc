@@ -12,8 +12,8 @@
 namespace causeway::plan {
 namespace {
 
-// docs/performance.md, "Coordinator": W, v, and with feedback on the way back ē; contributions with what the heap adds;
-// program, connections and updates on their way to the disk.
+// docs/data/measurements.md, "Coordinator": W, v, and with feedback on the way back ē; contributions with what the heap
+// adds; program, connections and updates on their way to the disk.
 constexpr double kStateBytesPerParameter = 8;
 constexpr double kResidualBytesPerParameter = 4;
 constexpr double kHeldShare = 1.1;

@@ -174,6 +174,16 @@ class Stack:
         """Writes the global parameters into `folder`."""
         self.run_program(name, "causewayctl", "export", f"--coordinator={self.addresses['grpc']}", f"--out={folder}")
 
+    def report(self, path, model, sample):
+        """Writes the run's report: its model is an export, which wrote `sample` if that is not empty."""
+        flags = []
+        if sample:
+            text = self.folder / "sample.txt"
+            text.write_text(sample)
+            flags = [f"--sample={text}"]
+        self.run_program("report", "causewayctl", "report", f"--coordinator={self.addresses['grpc']}", f"--out={path}",
+                         f"--model={model}", *flags)
+
     def finish(self):
         """Ends a run that is done; raises PartFailed unless all its parts end with 0. The sites end by themselves."""
         self._wait(self.sites, STOP_GRACE_S)

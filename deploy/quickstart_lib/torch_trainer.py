@@ -93,7 +93,8 @@ class TorchTrainer:
         script = [EXAMPLE]
         if self._ranks > 1:
             script = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={self._ranks}", RANKS_EXAMPLE]
-        return [self._python, *script, self._text(name)], {
+        held_out = [self._text("held_out")] if name == self._sites[0] else []  # one site evaluates for all
+        return [self._python, *script, self._text(name), *held_out], {
             "CAUSEWAY_COORDINATOR": coordinator, "CAUSEWAY_SITE": name, "CAUSEWAY_LIBRARY": str(self._library),
             "PYTHONPATH": path}
 

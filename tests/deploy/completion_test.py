@@ -25,7 +25,7 @@ class CompletionTest(unittest.TestCase):
 
     def test_the_first_word_of_causewayctl_is_one_of_its_commands(self):
         self.assertEqual(complete(self.control, ""),
-                         {"status", "export", "drain", "pause", "resume", "stop", "release", "rollback", "history", "config-check",
+                         {"status", "export", "drain", "pause", "resume", "stop", "release", "rollback", "history", "report", "config-check",
                           "codec-bench", "init", "plan"})
         self.assertEqual(complete(self.control, "st"), {"status", "stop"})
 

@@ -1,4 +1,4 @@
-"""README, CHANGELOG and CONTRIBUTING against what is there: what they promise, and what they say is not there yet."""
+"""README, CHANGELOG, CONTRIBUTING and docs against what is there: what they promise, and with what they prove it."""
 
 import json
 import os
@@ -19,28 +19,7 @@ def section(name, title):
     return re.search(rf"^#+ {title}$(.*?)(?=^#|\Z)", text(name), re.MULTILINE | re.DOTALL)[1]
 
 
-def programs():
-    return subprocess.run(["git", "grep", "-hE", r"^ABSL_FLAG\(", "--", "*main.cc"], cwd=ROOT, capture_output=True,
-                          text=True, check=True).stdout
-
-
 class Promises(unittest.TestCase):
-    def test_what_is_not_there_yet_is_not_there(self):
-        there = {
-            "several coordinators for one run": "ABSL_FLAG(std::string, shard," in programs(),
-            "Training on GPUs": "CAUSEWAY_CUDA" in text("worker/CMakeLists.txt"),
-            "several ranks in a site": re.search(r"ABSL_FLAG\(int\w*, (rank|nproc),", programs()) is not None,
-        }
-        not_there_yet = section("CHANGELOG.md", "Not there yet")
-        for what, is_there in there.items():
-            self.assertEqual(not is_there, what in not_there_yet, what)
-
-    def test_the_readme_says_what_a_site_trains_on_before_it_says_how(self):
-        trains_on_cpus = "Training on GPUs" in section("CHANGELOG.md", "Not there yet")
-        begin = text("README.md").partition("## Try it")[0]
-        self.assertEqual(trains_on_cpus, "trains on the CPUs" in begin)
-        self.assertEqual(trains_on_cpus, "accelerators" not in begin)
-
     def test_the_format_of_state_directories_is_said_as_the_store_writes_it(self):
         said = re.findall(r"State directories are of format (\d+)", text("CHANGELOG.md"))
         self.assertEqual(re.findall(r"constexpr int64_t kFormat = (\d+);", text("server/store/schema.cc")), said)
@@ -59,6 +38,18 @@ class Promises(unittest.TestCase):
             for name in names:
                 e2e = name.startswith("e2e.") and (ROOT / f"tests/e2e/test_{name[4:]}.py").exists()
                 self.assertTrue(e2e or name in there or (ROOT / name).is_file(), f"{name}: {promise}")
+
+    def test_each_claim_of_performance_names_a_command_that_there_is_and_a_figure(self):
+        rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", text("docs/performance.md"), re.MULTILINE)
+        claims = [row for row in rows if row[0] not in ("claim", "---")]
+        self.assertGreater(len(claims), 20)
+        for claim, figure, commands, _ in claims:
+            self.assertRegex(figure, r"\d", claim)
+            names = re.findall(r"`([^` ]+)[^`]*`", commands)
+            self.assertTrue(names, claim)
+            for name in names:
+                e2e = name.startswith("e2e.") and (ROOT / f"tests/e2e/test_{name[4:]}.py").exists()
+                self.assertTrue(e2e or os.access(ROOT / name, os.X_OK), f"{name}: {claim}")
 
     def test_presets_are_those_that_there_are_and_none_is_reserved(self):
         presets = [preset["name"] for preset in json.loads(text("CMakePresets.json"))["configurePresets"]

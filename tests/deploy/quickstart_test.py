@@ -302,7 +302,8 @@ class Stages(unittest.TestCase):
         first = (self.out / "latest").resolve()
         said = self.run_quickstart()
         second = (self.out / "latest").resolve()
-        self.assertIn(str(second / "result.json"), said)
+        for name in ("result.json", "report.html"):
+            self.assertIn(str(second / name), said)
         self.assertNotEqual(first, second)
         for run in (first, second):
             self.assertEqual(run.name, (run / "export" / "model.safetensors").read_text())

@@ -11,7 +11,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from harness import BIN_DIR, DEADLINE_S, EndToEndTest, eventually, synthetic
+from harness import BAD_INPUT, BIN_DIR, DEADLINE_S, DONE, EndToEndTest, eventually, synthetic
 
 SITES = ("asia", "eu", "us")
 FRAGMENTS = 2
@@ -240,6 +240,23 @@ class StatusTest(EndToEndTest):
         self.assertEqual(code, 200)
         self.assertIn("<html", page)
         self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+
+    def test_a_report_has_the_figures_of_the_status_and_a_path_that_cannot_be_written_is_named(self):
+        self.start()
+        out, model, sample = self.live.folder / "run.html", self.live.folder / "model", self.live.folder / "sample"
+        sample.write_text("what <it> wrote")
+        flags = (f"--coordinator={self.live.grpc}", f"--model={model}", f"--sample={sample}")
+        self.assertEqual(self.live.program("report", "causewayctl", "report", f"--out={out}", *flags).wait(), DONE)
+        html = out.read_text()
+        for site in self.live.status()["sites"]:
+            self.assertIn(f"<td>{site['name']}</td>", html)
+        self.assertIn("what &lt;it&gt; wrote", html)
+        self.assertIn(str(model), html)
+        for path, words in (("", "report: expected --out=FILE.html"), ("/no/such/run.html", "--out: ")):
+            refused = self.live.program("refused", "causewayctl", "report", f"--out={path}", *flags)
+            self.assertEqual(refused.wait(), BAD_INPUT, refused.log())
+            self.assertIn(words, refused.log())
+            self.assertIn(path, refused.log())
 
     def test_grpc_health_and_reflection_answer(self):
         self.start()

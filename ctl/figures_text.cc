@@ -1,0 +1,29 @@
+#include "ctl/figures_text.h"
+
+#include "absl/strings/str_format.h"
+
+namespace causeway::ctl {
+
+std::string NumberText(const nlohmann::json& value, const char* unit) {
+  return value.is_number() ? absl::StrFormat("%.4g%s", value.get<double>(), unit) : "-";
+}
+
+std::string MillionsText(const nlohmann::json& value) {
+  return value.is_number() ? absl::StrFormat("%.4g M", value.get<double>() / 1e6) : "-";
+}
+
+std::string BytesText(const nlohmann::json& value) {
+  if (!value.is_number()) return "-";
+  double bytes = value.get<double>();
+  for (const char* unit : {"B", "kB", "MB", "GB"}) {
+    if (bytes < 1000) return absl::StrFormat("%.3g %s", bytes, unit);
+    bytes /= 1000;
+  }
+  return absl::StrFormat("%.3g TB", bytes);
+}
+
+std::string PercentText(const nlohmann::json& share) {
+  return share.is_number() ? absl::StrFormat("%.1f%%", 100 * share.get<double>()) : "-";
+}
+
+}  // namespace causeway::ctl

@@ -1,0 +1,21 @@
+// Figures of a status as people read them: four digits, powers of 1000, "-" where a figure is not known.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace causeway::ctl {
+
+// "1.633", with `unit` behind it.
+std::string NumberText(const nlohmann::json& value, const char* unit = "");
+
+// "0.8244 M"
+std::string MillionsText(const nlohmann::json& value);
+
+// "12.2 MB": 1 kB is 1000 bytes.
+std::string BytesText(const nlohmann::json& bytes);
+
+// "91.7%"
+std::string PercentText(const nlohmann::json& share);
+
+}  // namespace causeway::ctl

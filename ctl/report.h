@@ -1,0 +1,44 @@
+// A run as one HTML file that needs no network: figures, curves, tables, events, settings, a sample.
+//
+//   GET /status ─┐
+//   history     ─┼─► ReportHtml ─► FILE.html, at most 1 MB, without scripts
+//   an export   ─┘
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "causeway/v1/coordinator.pb.h"
+
+namespace causeway::ctl {
+
+// The newest events that say something about the run as a whole. Add one after another, oldest first.
+class ReportEvents {
+ public:
+  static constexpr size_t kMost = 300;
+
+  void Add(v1::HistoryEvent event);
+
+  const std::deque<v1::HistoryEvent>& newest() const { return newest_; }
+  int64_t rounds() const { return rounds_; }    // which are counted, not listed
+  int64_t omitted() const { return omitted_; }  // older than the newest
+
+ private:
+  std::deque<v1::HistoryEvent> newest_;
+  int64_t rounds_ = 0;
+  int64_t omitted_ = 0;
+};
+
+struct ReportInput {
+  std::string status_json;  // of GET /status
+  ReportEvents events;
+  std::string coordinator;  // its address, for the commands that the report names
+  std::string model_dir;    // where an export of the model is; empty: nowhere yet
+  std::string sample;       // what the model wrote; empty: nothing
+};
+
+// INVALID_ARGUMENT: the status is not one of this version.
+absl::StatusOr<std::string> ReportHtml(const ReportInput& input);
+
+}  // namespace causeway::ctl
