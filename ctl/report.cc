@@ -141,7 +141,8 @@ std::string Figures(const json& status) {
     html += Figure("Waited for updates", PercentText(SumOfSeconds(sites, "stall_s") / wall_s), "of the sites' time");
   }
   if (const int64_t tokens = Sum(sites, "tokens"); tokens > 0) {
-    html += Figure("Tokens", absl::StrCat(tokens), absl::StrCat("in ", sites.size(), " sites"));
+    html += Figure("Tokens", absl::StrCat(tokens),
+                   absl::StrCat("in ", sites.size(), sites.size() == 1 ? " site" : " sites"));
   }
   return html + "</dl></section>\n";
 }
@@ -256,8 +257,8 @@ std::string Heading(const json& status) {
   const std::string reason = status.at("reason");
   return absl::StrCat("<h1>", HtmlText(Title(status)), "</h1>\n<p>", HtmlText(status.at("state").get<std::string>()),
                       reason.empty() ? "" : ": ", HtmlText(reason), ", at step ", step, " in ", sites.size(),
-                      " sites; ", MillionsText(status.at("parameters")), " parameters in ",
-                      status.at("fragments").size(), " fragments.</p><p class='muted'>Causeway ",
+                      sites.size() == 1 ? " site; " : " sites; ", MillionsText(status.at("parameters")),
+                      " parameters in ", status.at("fragments").size(), " fragments.</p><p class='muted'>Causeway ",
                       HtmlText(status.at("version").get<std::string>()), ", ",
                       TimeText(status.at("unix_ms").get<int64_t>()), " UTC.</p>\n");
 }
