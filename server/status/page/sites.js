@@ -90,7 +90,7 @@ function drawMergedOfSent(cell, site) {
   setPart(cell, 'second', isNumber(skipped) && skipped > 0 ? `${grouped(skipped)} skipped` : '', 'div');
 }
 
-// How many of the fragments' anchors the site holds with the coordinator's bits, by the digests of the same version. Of
+// How many of the fragments' anchors the site holds with the coordinator's bits, by the digests of the same version. With
 // many sites and fragments the status has only the digests that differ, and the number of the others.
 function anchorsOf(site, status) {
   const counts = {
