@@ -5,8 +5,8 @@
  *
  * The library sends outer gradients to the run's coordinator and receives updates while the program computes. It
  * touches the program's parameters θ only on the program's request: it hands out work, pieces of tensors to be read or
- * moved, and the program decides when and where the work is done: by the library in the host's memory, or by the program
- * on a device.
+ * moved, and the program decides when and where the work is done: by the library in the host's memory, or by the
+ * program on a device.
  *
  *   status = causeway_site_after_step(site, step, &report, 100, &next);
  *   while (status == CAUSEWAY_WORK) {
@@ -250,8 +250,9 @@ CAUSEWAY_API int causeway_site_join(causeway_site* site, int timeout_ms, int64_t
 /* ---- A site: between steps ---- */
 
 /* Inner step `step` is done: sends the fragments that are due, moves θ by updates that are due, waits only for a late
- * one (stall) or while the run is paused. `report` may be NULL. *next_step is `step`, or, when the coordinator had dropped the
- * site and it has joined anew, the step to continue from. CAUSEWAY_NON_FINITE: θ has a value that is not finite. */
+ * one (stall) or while the run is paused. `report` may be NULL. *next_step is `step`, or, when the coordinator had
+ * dropped the site and it has joined anew, the step to continue from. CAUSEWAY_NON_FINITE: θ has a value that is not
+ * finite. */
 CAUSEWAY_API int causeway_site_after_step(causeway_site* site, int64_t step, const causeway_report* report,
                                           int timeout_ms, int64_t* next_step);
 
@@ -264,8 +265,8 @@ CAUSEWAY_API int causeway_site_take_work(causeway_site* site, causeway_work* wor
 CAUSEWAY_API int causeway_site_do_work(causeway_site* site, int64_t id, void* theta);
 
 /* Has contributions encoded on a CUDA device that holds θ, all of it in float32, instead of READ on the host. READs
- * become KEEPs then, where the run's codecs have kernels. Before joining. CAUSEWAY_BAD_INPUT says why it is not possible:
- * the site continues with READs. `device`: as cudaSetDevice counts. */
+ * become KEEPs then, where the run's codecs have kernels. Before joining. CAUSEWAY_BAD_INPUT says why it is not
+ * possible: the site continues with READs. `device`: as cudaSetDevice counts. */
 CAUSEWAY_API int causeway_site_encode_on(causeway_site* site, int device);
 
 /* Does a KEEP: queues a copy of the piece's values on the program's stream, a cudaStream_t (NULL: the default stream),
@@ -302,12 +303,13 @@ CAUSEWAY_API int causeway_site_complete(causeway_site* site, int timeout_ms);
 CAUSEWAY_API int causeway_site_drain(causeway_site* site, int timeout_ms);
 
 /* Tells the coordinator that the site leaves: `finished` with all its steps, or not, and why. Ends calls that wait.
- * Finished when the coordinator has received it, or could not be reached for a while. No call but causeway_site_close follows. */
+ * Finished when the coordinator has received it, or could not be reached for a while. No call but causeway_site_close
+ * follows. */
 CAUSEWAY_API int causeway_site_leave(causeway_site* site, int finished, const char* reason, int timeout_ms);
 
 /* Ends the site within half a second, whatever it waits for; without causeway_site_leave the library sends the
- * coordinator "the program ends" if it can. Work that was taken must be done: otherwise CAUSEWAY_FAILED, and the site's memory
- * and threads stay. NULL is allowed; in a forked child nothing happens. */
+ * coordinator "the program ends" if it can. Work that was taken must be done: otherwise CAUSEWAY_FAILED, and the
+ * site's memory and threads stay. NULL is allowed; in a forked child nothing happens. */
 CAUSEWAY_API int causeway_site_close(causeway_site* site);
 
 /* ---- A site: any thread ---- */

@@ -1,5 +1,5 @@
-// The meaning of each figure, in the words of docs/glossary.md: shown as a tooltip at the figure and as a list under its
-// table.
+// The meaning of each figure, in the words of docs/glossary.md: shown as a tooltip at the figure and as a list under
+// its table.
 
 const SITE = ['Site', 'One datacenter with one replica of the model.'];
 
