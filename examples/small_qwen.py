@@ -1,4 +1,4 @@
-"""What the examples train: a small Hugging Face Qwen2, on the bytes of a text file."""
+"""The model of the examples: a small Hugging Face Qwen2, trained on the bytes of a text file."""
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM

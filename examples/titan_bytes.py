@@ -1,4 +1,4 @@
-"""What torchtitan's examples train: two layers of torchtitan's smallest Qwen3, on the bytes of a text file."""
+"""The model of torchtitan's examples: two layers of its smallest Qwen3, trained on the bytes of a text file."""
 
 from dataclasses import dataclass
 
@@ -53,7 +53,7 @@ class Loader(ParallelAwareDataloader):
 
 
 def new_config(path):
-    """Of torchtitan's Trainer: 200 steps."""
+    """A config of torchtitan's Trainer: 200 steps."""
     config = qwen3_debugmodel()
     config.model_spec.model.layers = config.model_spec.model.layers[:2]
     config.tokenizer, config.dataloader = Bytes.Config(), Loader.Config(dataset_path=path)

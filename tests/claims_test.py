@@ -5,7 +5,7 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-HEADING = "## Which test holds what"
+HEADING = "## Claims and their tests"
 
 
 def named(page):

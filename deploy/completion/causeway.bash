@@ -1,5 +1,5 @@
 # Completion of Causeway's programs for bash. Once in a shell:    source deploy/completion/causeway.bash
-# For everybody: copy it to /etc/bash_completion.d/causeway. Flags and commands are what the program's own --help says.
+# For all users: copy it to /etc/bash_completion.d/causeway. Flags and commands come from the program's own --help.
 
 _causeway_flags() { "$1" --help 2>/dev/null | sed -n 's/^  \(--[a-z0-9_]*\)  .*/\1/p'; }
 _causeway_commands() { "$1" --help 2>/dev/null | sed -n '1,/^ *$/s/^causewayctl //p' | sed 's/ | /\n/g' | grep -o '^[a-z][a-z0-9-]*' | sort -u; }

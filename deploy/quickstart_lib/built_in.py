@@ -37,7 +37,7 @@ class BuiltInTrainer:
     calibration_timeout_s = 120  # even a slow machine takes its first steps before that
 
     def __init__(self, ranks=1, device="auto", pipeline=None):
-        """Args: `pipeline`: of the first site, whose ranks it makes."""
+        """Args: `pipeline`: the first site's schedule, which decides its number of ranks."""
         self._ranks = ranks  # of each other site
         self._pipeline = pipeline
         self._device = device
@@ -51,7 +51,7 @@ class BuiltInTrainer:
         """causeway-worker needs nothing beside the packages."""
 
     def processes(self, sites):
-        """How many there are in all of them."""
+        """The number of processes of all sites."""
         pipelined = self._pipeline.ranks - self._ranks if self._pipeline else 0
         return len(sites) * self._ranks + pipelined
 
@@ -60,7 +60,7 @@ class BuiltInTrainer:
         self._data, self._vocab, self._first = data, corpus.vocab_size(data), sites[0]
 
     def values(self, calibrates):
-        """What the template takes beside the values of every run."""
+        """The template's values beside those of every run."""
         return {"vocab_size": self._vocab, "schedule": "constant" if calibrates else "cosine",
                 "micro_batches": self._pipeline.micro_batches if self._pipeline else 1,
                 "eval_every_rounds": 0 if calibrates else EVAL_EVERY_ROUNDS}

@@ -83,7 +83,7 @@ def check_data(path):
 
 
 def _files(path):
-    """What causeway-worker reads of it (docs/data.md)."""
+    """The files that causeway-worker reads there (docs/data.md)."""
     if not path.is_dir():
         return [path]
     return next(filter(None, (sorted(path.glob(f"*{ending}")) for ending in (".bin", ".txt", ".jsonl"))), [])

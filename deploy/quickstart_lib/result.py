@@ -1,4 +1,4 @@
-"""What a run came to: the figures of result.json, and the summary a person reads."""
+"""The results of a run: the figures of result.json, and the summary that a person reads."""
 
 import textwrap
 
@@ -18,7 +18,7 @@ def site_result(site):
 
 def summarize(status, evaluation, training_s, export_dir):
     """The content of result.json, from the last status and what `causeway-worker --evaluate` or torch_evaluation.py
-    printed. What is not known is None."""
+    printed. Unknown figures are None."""
     sites = [site_result(site) for site in status["sites"]]
     total = {field: sum(site[field] or 0 for site in sites)
              for field in ("steps", "tokens", "bytes_up", "bytes_down", "stall_s", "wall_s")}
@@ -54,7 +54,7 @@ def bigram_comparison(result):
 
 
 def factors(result):
-    """What the reduction is made of: rarer, and fewer bits."""
+    """The two factors of the reduction: rarer syncs, and fewer bits."""
     config = result["config"]
     every = config.get("sync", {}).get("sync_every")
     if result["reduction"] is None or not every:
@@ -72,7 +72,7 @@ def loads_in(result):
 
 
 def printable(text):
-    """A young model writes control characters, too, which are none of the terminal's business."""
+    """A young model also writes control characters, which must not reach the terminal."""
     return "".join(character if character.isprintable() else "·" for character in text)
 
 

@@ -26,7 +26,7 @@ class PartFailed(Exception):
 
 
 def last_words(log):
-    """The last errors that a program logged, the end of a Python traceback, or failing both its last lines."""
+    """The last errors that a program logged, or the end of a Python traceback; if there are neither, its last lines."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     if any(line.startswith(TRACEBACK) for line in lines):
         return lines[-5:]
@@ -133,13 +133,13 @@ class Stack:
                 "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, **environment}))
 
     def check(self):
-        """Raises PartFailed for the first part that failed. The coordinator lives until it is told to stop."""
+        """Raises PartFailed for the first part that failed. The coordinator runs until `finish` or `stop`."""
         self.coordinator.check(may_be_done=False)
         for site in self.sites:
             site.check()
 
     def status(self):
-        """What GET /status says, or None if it gave no answer this time."""
+        """The answer of GET /status, or None if there was none this time."""
         self.check()
         try:
             with _direct.open(f"http://{self.addresses['http']}/status", timeout=STATUS_TIMEOUT_S) as response:

@@ -1,13 +1,13 @@
 """The live view of a run: a table that is redrawn in place on a terminal, a line for each change elsewhere.
 
-Both fit the width that there is, from 40 columns; a line of the latter has at most 80.
+Both fit the available width, from 40 columns; a line of the latter has at most 80.
 """
 
 import shutil
 
 LINE_COLUMNS = 80
 COLUMNS = ("site", "state", "step", "tokens/s", "loss", "stall", "up", "down", "in flight")
-# In each step one thing goes, until the table fits.
+# These are left out one after the other, until the table fits.
 NARROWER = ("in flight", "rates", "stall", "state", "down", "tokens/s")
 LEFT_ALIGNED = ("site", "state", "in flight")
 
@@ -99,12 +99,12 @@ def site_lines(sites, columns):
 
 
 def render(status, training_s, total_steps, columns=None):
-    """The table, as lines; columns: that they may have."""
+    """The table, as lines of at most `columns`."""
     return head_lines(status, training_s, total_steps) + site_lines(status["sites"], columns)
 
 
 def change_key(status):
-    """What makes a new line where there is no terminal."""
+    """A change of this key makes a new line where there is no terminal."""
     return status["state"], least_version(status), status["eval_loss"]["latest"], len(status["sites"])
 
 
@@ -114,7 +114,7 @@ def clock(seconds):
 
 
 def change_line(status, training_s, total_steps):
-    """One line of at most 80 columns: what the sites together have come to."""
+    """One line of at most 80 columns: the progress of all sites together."""
     left = time_left(status, training_s, total_steps)
     sites = status["sites"]
     tokens = sum(site["tokens_per_s"] or 0 for site in sites)

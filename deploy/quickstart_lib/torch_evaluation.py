@@ -1,9 +1,9 @@
-"""How good the model of deploy/quickstart --torch is: prints what
+"""Evaluates the model of deploy/quickstart --torch: prints what
 `causeway-worker --evaluate` prints, as one JSON object.
 
     torch_evaluation.py --export=DIR [--start=DIR] --held_out=FILE TEXT…     TEXT: what the sites trained on
 
-Losses are nats per byte: of the export, of the untrained model (null without --start), and of a bigram table that
+Losses are in nats per byte: of the export, of the untrained model (null without --start), and of a bigram table that
 counted TEXT, all over the same held-out bytes.
 """
 
@@ -56,7 +56,7 @@ def model_loss(model, held_out):
 
 
 def bigram_loss(texts, held_out):
-    """Of a table with half a pair added to each count, on the bytes that model_loss predicts."""
+    """The loss of a table with half a pair added to each count, on the bytes that model_loss predicts."""
     pairs = numpy.full(BYTES * BYTES, 0.5)
     for path in texts:
         text = numpy.fromfile(path, numpy.uint8).astype(numpy.int32)

@@ -20,7 +20,7 @@ EVALUATION = pathlib.Path(__file__).with_name("torch_evaluation.py")
 
 MODULES = ("torch", "transformers", "safetensors", "numpy")
 FIND_MODULES = "import importlib.util, sys; print(*(m for m in sys.argv[1:] if not importlib.util.find_spec(m)))"
-HELD_OUT_PARTS = 20  # one of so many equal parts of the text is held out
+HELD_OUT_PARTS = 20  # one of this number of equal parts of the text is held out
 LEAST_BYTES = 1024  # of each site's text, and of the held-out text: some rows of the example
 COPY_BYTES = 1 << 24
 
@@ -44,7 +44,7 @@ class TorchTrainer:
         self._folder = self._sites = self._start_dir = None
 
     def processes(self, sites):
-        """How many there are in all of them."""
+        """The number of processes of all sites."""
         return len(sites) * self._ranks
 
     @staticmethod
@@ -70,7 +70,7 @@ class TorchTrainer:
         must_run(["/usr/bin/python3", "-m", "venv", self._environment],
                  "install Debian's package python3-venv")
         must_run([self._python, "-m", "pip", "install", "--quiet", "torch", "transformers", "numpy"],
-                 "it needs a network and 6.5 GB of disk, and goes on where it stopped")
+                 "it needs a network and 6.5 GB of disk, and resumes where it stopped")
         complete.touch()
 
     def take(self, data, sites, folder):

@@ -28,7 +28,7 @@ POLL_MS = 100
 _ALIGNMENT = 64  # of a state's parts
 _PROGRESS_BYTES = 1 << 16
 _LOOK_S = 0.1  # between two looks whether the coordinator has asked the site to stop
-DRAIN_S = 10.0  # at most, before a site leaves that is not through
+DRAIN_S = 10.0  # at most, before a site leaves that has not finished
 _INTERRUPT_LEAVE_S = 0.2
 
 _Handle = ctypes.c_void_p
@@ -38,9 +38,9 @@ class Store(Protocol):
     """Where the parameters are."""
 
     def carry_out(self, pieces: list[Work], site: SiteHandle) -> None:
-        """Does each piece, by site.do_work or itself and then says site.work_done. Another thread may do so later.
+        """Does each piece, by site.do_work, or itself and then calls site.work_done. Another thread may do so later.
 
-        It tells site.work_failed of each that cannot be done, and raises."""
+        It calls site.work_failed for each piece that cannot be done, and raises."""
 
 
 def _close(library: _library.Library, function: str, handle: int, pid: int) -> None:
@@ -49,7 +49,7 @@ def _close(library: _library.Library, function: str, handle: int, pid: int) -> N
 
 
 class _Owner:
-    """A handle of the library, closed at the latest when the process ends."""
+    """A handle of the library, closed when the process ends at the latest."""
 
     def __init__(self, library: _library.Library, close_function: str, handle: _Handle) -> None:
         self.library = library
@@ -68,14 +68,14 @@ class _Owner:
         return self._handle is None
 
     def close(self) -> None:
-        """Ends it within half a second. Again is nothing."""
+        """Ends it within half a second. A second call does nothing."""
         self._handle = None
         self._finalizer()
         _log.pass_on(self.library)
 
 
 class RunHandle(_Owner):
-    """What the coordinator says that the run is."""
+    """The run, as the coordinator describes it."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         """Asks the coordinator; waits up to connect_timeout_s, for ever if it is 0.
@@ -112,7 +112,7 @@ class RunHandle(_Owner):
 
 
 class SiteHandle(_Owner):
-    """One site, from its model to its leave."""
+    """One site, from its model until it leaves."""
 
     def __init__(self, run: RunHandle, model: Mapping[str, object], store: Store) -> None:
         """Raises ConfigError that names the first tensor that does not fit the run."""
@@ -131,7 +131,7 @@ class SiteHandle(_Owner):
     # ---- Waits ----
 
     def _wait(self, call: Callable[[], int], polls: int | None = None) -> bool:
-        """Carries out work until the call is through: True. False after `polls` polls of POLL_MS."""
+        """Carries out work until the call has finished: True. False after `polls` polls of POLL_MS."""
         self.moved = False
         while True:
             status = call()
@@ -146,7 +146,7 @@ class SiteHandle(_Owner):
             if status == _library.STOP:
                 self.stopping = True
             if status != _library.AGAIN:
-                self._carry_out()  # copies of θ before it changes, of which the call's last act was to ask
+                self._carry_out()  # copies of θ before it changes, which the call requested last
                 return True
             if polls is not None:
                 polls -= 1
@@ -172,7 +172,7 @@ class SiteHandle(_Owner):
         self.library.check(self.library.site_do_work(self.handle, piece.id, theta))
 
     def encode_on(self, device: int) -> str:
-        """Has contributions encoded on a CUDA device that holds θ, before joining; else why they are not, in words."""
+        """Has contributions encoded on a CUDA device that holds θ, before joining; returns why not, or ""."""
         try:
             self.library.check(self.library.site_encode_on(self.handle, device))
         except ConfigError as error:
@@ -194,7 +194,7 @@ class SiteHandle(_Owner):
     # ---- Taking part ----
 
     def restore(self, parts: Mapping[str, Any]) -> None:
-        """Goes on from a state that `capture` gave: {name: bytes-like}. Before join, once. Raises RestoreError."""
+        """Resumes from a state that `capture` gave: {name: bytes-like}. Before join, once. Raises RestoreError."""
         kept = [(name.encode(), *_aligned(data)) for name, data in parts.items()]
         buffers = (_library.Buffer * len(kept))()
         for buffer, (name, address, size, _) in zip(buffers, kept):
@@ -207,7 +207,7 @@ class SiteHandle(_Owner):
             raise _restore_error(error) from None
 
     def join(self) -> int:
-        """Takes part, and returns the step that the site stands at. Raises also RestoreError, RefusedError."""
+        """Takes part, and returns the site's current step. Also raises RestoreError, RefusedError."""
         if self._joined:
             raise FailedError("expected one call of join, got a second", expected="one call", got="a second")
         step = ctypes.c_int64()
@@ -227,12 +227,12 @@ class SiteHandle(_Owner):
 
     def after_step(self, step: int, *, tokens: int = 0, loss: float = float("nan"),
                    step_s: float = float("nan")) -> int:
-        """Sends and applies what is due after inner step `step`; returns the step to go on from."""
+        """Sends and applies what is due after inner step `step`; returns the step to continue from."""
         report = _library.Report(tokens=tokens, loss=loss, step_s=step_s)
         following = ctypes.c_int64(step)
         self._wait(lambda: int(self.library.site_after_step(
             self._in_the_run(), step, ctypes.byref(report), POLL_MS, ctypes.byref(following))))
-        if time.monotonic() - self._looked >= _LOOK_S:  # a step that waits for nothing says nothing of it
+        if time.monotonic() - self._looked >= _LOOK_S:  # a step that does not wait does not report a stop
             self.stopping = self.stopping or bool(self.progress().get("stopping"))
             self._looked = time.monotonic()
         return following.value
@@ -246,12 +246,12 @@ class SiteHandle(_Owner):
         self.library.check(self.library.site_report_eval(self.handle, loss))
 
     def capture(self) -> dict[str, bytearray]:
-        """A copy of what a process needs to go on from here, beside θ and the inner optimizer."""
+        """A copy of the state that a process needs to resume from here, beside θ and the inner optimizer."""
         state = _Handle()
         try:
             self._wait(lambda: int(self.library.site_capture(self._in_the_run(), POLL_MS, ctypes.byref(state))))
             if not state:
-                raise FailedError("no state: the site is asked to stop")
+                raise FailedError("no state: the site has to stop")
             return self._parts(state)
         finally:
             if state:
@@ -279,17 +279,17 @@ class SiteHandle(_Owner):
         self._wait(lambda: int(self.library.site_complete(self._in_the_run(), POLL_MS)))
 
     def drain(self, timeout_s: float) -> bool:
-        """Waits until the coordinator has said of all that was sent that it will be merged. False: not in time."""
+        """Waits until the coordinator has promised to merge everything that was sent. False: not in time."""
         return self._wait(lambda: int(self.library.site_drain(self._in_the_run(), POLL_MS)), _polls(timeout_s))
 
     def leave(self, finished: bool, reason: str, timeout_s: float = 10.0) -> bool:
-        """Tells the coordinator; nothing but close follows. False: it has not heard it in time."""
+        """Tells the coordinator that the site leaves; only close may follow. False: it was not received in time."""
         text = reason.encode(errors="replace").replace(b"\0", b" ")
         return self._wait(lambda: int(self.library.site_leave(self.handle, int(finished), text, POLL_MS)),
                           _polls(timeout_s))
 
     def close(self) -> None:
-        """Ends the site and its run. Again is nothing."""
+        """Ends the site and its run. A second call does nothing."""
         super().close()
         self._run.close()
 
@@ -301,17 +301,17 @@ class SiteHandle(_Owner):
         self.library.check(self.library.site_stop(self.handle))
 
     def waits(self, what: str) -> None:
-        """A wait begins that is no step, and may take longer than rank_timeout_s; "": it is over. Any thread."""
+        """A wait begins that is not a step, and may take longer than rank_timeout_s; "": it is over. Any thread."""
         if not self.closed:
             self.library.check(self.library.site_waits(self.handle, what.encode()))
 
     def ranks(self, said: Mapping[str, object]) -> None:
-        """Tells of the site's processes, as causeway_site_ranks takes it. Any thread."""
+        """Reports the site's processes, in the form of causeway_site_ranks. Any thread."""
         if not self.closed:
             self.library.check(self.library.site_ranks(self.handle, json.dumps(said).encode()))
 
     def progress(self) -> dict[str, Any]:
-        """What the site tells the coordinator of itself. Any thread."""
+        """The site's reports to the coordinator. Any thread."""
         size = _PROGRESS_BYTES
         while True:
             text = ctypes.create_string_buffer(size)

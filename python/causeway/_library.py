@@ -120,7 +120,7 @@ class AdamWTensor(_Struct):
 
 
 _P = ctypes.POINTER
-# Name without causeway_: what it returns, what it takes.
+# Name without causeway_: its result type and argument types.
 _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "abi": (ctypes.c_uint32, []),
     "version": (_Text, []),
@@ -188,7 +188,7 @@ class Library:
                           tensor=_text(info.tensor), index=info.index)
 
     def check(self, status: int) -> None:
-        """Raises unless the call was through."""
+        """Raises unless the call succeeded."""
         if status != OK:
             raise self.failure(status)
 

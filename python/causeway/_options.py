@@ -1,4 +1,4 @@
-"""Settings that a script gives: the connection, and what it expects of the run, whose settings are the coordinator's."""
+"""Settings that a script gives: the connection, and its expectations of the run, whose settings the coordinator has."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Connection(TypedDict, total=False):
 
 
 class Expectations(TypedDict, total=False):
-    """What the script takes the run's settings to be: keys of run.yaml's section `sync`."""
+    """The settings that the script expects of the run: keys of run.yaml's section `sync`."""
 
     sync_every: int
     fragment_sync_delay: int | str
@@ -46,7 +46,7 @@ _TYPES: dict[str, type] = {"tls_ca": str, "tls_cert": str, "tls_key": str, "toke
 
 
 def run_options(coordinator: str | None, site: str | None, connection: Mapping[str, Any]) -> dict[str, Any]:
-    """What RunHandle takes. What is not given comes from the environment."""
+    """The options of RunHandle. The environment supplies those that are not given."""
     options: dict[str, Any] = {"coordinator": _given("coordinator", coordinator, COORDINATOR_VARIABLE, "HOST:PORT"),
                                "site": _given("site", site, SITE_VARIABLE, "the site's name, such as eu")}
     for key, value in connection.items():

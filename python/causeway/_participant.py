@@ -1,4 +1,4 @@
-"""What sites of numpy arrays and of PyTorch models share: to open, to go on or stop, to leave; no arrays.
+"""The common part of sites with numpy arrays and with PyTorch models: opening, going on or stopping, leaving; no arrays.
 
     Participant(…) ─► opened ─► join ─► the steps of its kind … ─► leave ─► closed
         __enter__ joins                     __exit__ completes or drains, and leaves
@@ -40,7 +40,7 @@ class SiteCalls(Protocol):
 
 
 class OpenedSite(NamedTuple):
-    """A site that has not joined, and what the coordinator says of its run."""
+    """A site that has not joined, and the coordinator's description of its run."""
 
     site: SiteCalls
     config: dict[str, Any]
@@ -49,7 +49,7 @@ class OpenedSite(NamedTuple):
 
 def open_site(options: Mapping[str, object], expectations: Mapping[str, Any], tensors: list[dict[str, object]],
               data: Mapping[str, object] | None, store: Store) -> OpenedSite:
-    """Asks the coordinator what run it is, and then says what the model is.
+    """Asks the coordinator for the run's description, and then declares the model.
 
     Args:
         options, expectations: of _options.run_options, and as _options.check_expectations takes them.
@@ -71,7 +71,7 @@ def open_site(options: Mapping[str, object], expectations: Mapping[str, Any], te
 
 
 class Participant(abc.ABC):
-    """One site of a run. All calls from the thread that made it, but `stop` and `progress`.
+    """One site of a run. All calls except `stop` and `progress` come from the thread that made it.
 
     Attributes:
         run_id, config: the run's name, and run.yaml with every key, as nested dictionaries.
@@ -90,7 +90,7 @@ class Participant(abc.ABC):
 
     @property
     def step(self) -> int:
-        """The inner step that the site stands at, as if just done."""
+        """The site's current inner step, as if just done."""
         return self._step
 
     @property
@@ -100,18 +100,18 @@ class Participant(abc.ABC):
 
     @property
     def should_stop(self) -> bool:
-        """Asked to stop: by `stop`, or by the coordinator (stop, drain); a DiLoCo also by SIGTERM, unless the script
+        """True after `stop`, or a stop or drain by the coordinator; for a DiLoCo also after SIGTERM, unless the script
         handles it."""
         return self._site.stopping
 
     @property
     def over(self) -> bool:
-        """No further step: all of run.yaml's `run.steps` are done, or the site is asked to stop."""
+        """No further step: all of run.yaml's `run.steps` are done, or the site has to stop."""
         steps = int(self.config["run"]["steps"])
         return self.should_stop or (0 < steps <= self._step)
 
     def progress(self) -> dict[str, Any]:
-        """What the site tells the coordinator of itself. Any thread."""
+        """The site's reports to the coordinator. Any thread."""
         return self._site.progress()
 
     def stop(self) -> None:
@@ -119,12 +119,12 @@ class Participant(abc.ABC):
         self._site.stop()
 
     def waits(self, what: str) -> None:
-        """A wait begins that is no step, such as "evaluation", and may take longer than rank_timeout_s; "": it is over.
-        Any thread."""
+        """A wait begins that is not a step, such as "evaluation", and may take longer than rank_timeout_s; "": it is
+        over. Any thread."""
         self._site.waits(what)
 
     def leave(self, finished: bool = False, reason: str = "the program leaves", timeout_s: float = DRAIN_S) -> None:
-        """Leaves the run and closes the site. Again is nothing. `with` does it."""
+        """Leaves the run and closes the site. A second call does nothing. `with` does it."""
         if self._left:
             return
         self._left = True
@@ -139,7 +139,7 @@ class Participant(abc.ABC):
         """Ends what still works for the site."""
 
     def close(self) -> None:
-        """Ends the site, whatever it waits for. The coordinator hears that the program ends."""
+        """Ends the site, whatever it waits for. The coordinator is notified that the program ends."""
         self._left = True
         self._site.close()
 

@@ -1,4 +1,4 @@
-"""What the package raises. Every error says what was expected, what came, and where.
+"""The package's exceptions. Every error says what was expected, what came, and where.
 
 The codes are the exit codes of causeway-worker, so that a script can end with `sys.exit(error.code)`.
 """
@@ -14,8 +14,8 @@ class Error(Exception):
     Attributes:
         code: 1 failed at run time, 2 bad input, 3 refused by the coordinator, 4 a value is not finite, 5 unreachable.
         expected, got: the two sides of a difference; "" where the message does not tell them apart.
-        tensor: the tensor that it is about; "" if it is about none.
-        index: the value's place in that tensor, row-major; −1 if it is about no single value.
+        tensor: the tensor that it concerns; "" if it concerns none.
+        index: the value's place in that tensor, row-major; −1 if it concerns no single value.
     """
 
     code = FAILED
@@ -34,7 +34,7 @@ class FailedError(Error):
 
 
 class RankError(FailedError):
-    """Another rank of the site ended, stands still, or makes other calls; the sentence says which."""
+    """Another rank of the site ended, stands still, or makes other calls; the message says which."""
 
 
 class ConfigError(Error):

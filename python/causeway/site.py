@@ -53,7 +53,7 @@ class _ArrayStore:
 
 
 class Site(Participant):
-    """Takes part in a run with numpy arrays. All calls from the thread that made it, but `stop` and `progress`.
+    """Takes part in a run with numpy arrays. All calls except `stop` and `progress` come from the thread that made it.
 
     Attributes:
         run_id, config: the run's name, and run.yaml with every key, as nested dictionaries.
@@ -62,15 +62,15 @@ class Site(Participant):
     def __init__(self, parameters: Mapping[str, Array], *, coordinator: str | None = None, site: str | None = None,
                  kinds: Mapping[str, str] | None = None, layers: Mapping[str, int] | None = None,
                  data: Mapping[str, object] | None = None, **settings: Any) -> None:
-        """Asks the coordinator what run it is, and says what the model is.
+        """Asks the coordinator for the run's description, and declares the model.
 
         Args:
             parameters: the model's tensors by name, in the order that all sites have. float32, C-contiguous, writeable.
             coordinator, site: HOST:PORT (several shards, with commas) and this site's name; else the environment
                 variables CAUSEWAY_COORDINATOR and CAUSEWAY_SITE.
-            kinds, layers: of tensors whose kind (matrix, embedding, norm, head, expert) or layer (−1: none) does not
+            kinds, layers: for tensors whose kind (matrix, embedding, norm, head, expert) or layer (−1: none) does not
                 follow from name and shape by the rules of docs/python.md.
-            data: {"tokens": number, "digest": 16 hexadecimal digits} of what the site trains on.
+            data: {"tokens": number, "digest": 16 hexadecimal digits} of the site's training data.
             settings: keys of _options.Connection and _options.Expectations, such as tls_ca="ca.pem", sync_every=20.
 
         Raises: ConfigError, RefusedError, UnreachableError.
@@ -99,13 +99,13 @@ class Site(Participant):
     # ---- Taking part ----
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `capture` gave, with the arrays as they were then. Before `join`, once."""
+        """Resumes from a state that `capture` gave, with the arrays as they were then. Before `join`, once."""
         self._site.restore(state)
 
     def join(self) -> int:
         """Takes part. The first site of a new run gives its values to the run; all others get the run's.
 
-        Returns the step that the site stands at. Raises RefusedError, RestoreError, NonFiniteError.
+        Returns the site's current step. Raises RefusedError, RestoreError, NonFiniteError.
         """
         self._step = self._site.join()
         self._joined = True
@@ -119,7 +119,7 @@ class Site(Participant):
             tokens, loss: trained on in this step, and its loss in nats per token (NaN: not known).
             step_s: seconds that the step took; NaN: measured from call to call.
 
-        Returns `step`, which is one more, or the step to go on from, if the site had to join anew: then `stays` has
+        Returns `step`, which is one more, or the step to continue from, if the site had to join anew: then `stays` has
         risen, and the arrays are the run's. Raises NonFiniteError, RefusedError, FailedError.
         """
         done = self._step + 1
@@ -129,7 +129,7 @@ class Site(Participant):
         return self._step
 
     def read_anchor(self) -> dict[str, Array]:
-        """The anchor W, that all sites hold alike, in new arrays: one version of each fragment."""
+        """The anchor W, which all sites hold alike, in new arrays: one version of each fragment."""
         anchor = {name: numpy.empty_like(array) for name, array in self._arrays.items()}
         self._store.anchor = list(anchor.values())
         try:
@@ -143,7 +143,7 @@ class Site(Participant):
         self._site.report_eval(loss)
 
     def capture(self) -> dict[str, bytearray]:
-        """What `restore` needs in another process, beside the arrays: after a step, before the next."""
+        """The state that `restore` needs in another process, beside the arrays: after a step, before the next."""
         return self._site.capture()
 
     # ---- Leaving ----

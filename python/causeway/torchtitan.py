@@ -75,7 +75,7 @@ class Site:
         self._site.end(error)
 
     def _states(self) -> dict[str, Any] | None:
-        """What checkpoints hold, by name. None where the trainer writes none."""
+        """The contents of checkpoints, by name. None where the trainer writes none."""
         states: dict[str, Any] | None = getattr(self._trainer.checkpointer, "states", None)
         return states
 
@@ -111,14 +111,14 @@ class Site:
 
 
 class _StateInCheckpoints:
-    """What torchtitan's checkpoints hold of the site: a Stateful that the site is made from."""
+    """The site's part of torchtitan's checkpoints: a Stateful from which the site is restored."""
 
     def __init__(self, site: FrameworkSite) -> None:
         self._site = site
         self._loaded: dict[str, Any] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Rank 0's alone: torch.distributed.checkpoint takes one of those that several ranks have."""
+        """Rank 0's state alone: torch.distributed.checkpoint would take that of any one rank."""
         state = self._site.state() if self._site.joined else None
         leads = not distributed.is_initialized() or distributed.get_rank() == 0
         return {"state": state or SiteState()} if leads else {}

@@ -4,8 +4,9 @@
  *   causeway_site_complete ─► causeway_site_leave ─► causeway_site_close ─► causeway_run_close
  *
  * The library sends outer gradients to the run's coordinator and receives updates while the program computes. It
- * touches the program's parameters θ only when it is told to: it hands out work, pieces of tensors to be read or moved,
- * and the program says when and where it is done, by the library in the host's memory, or by the program on a device.
+ * touches the program's parameters θ only on the program's request: it hands out work, pieces of tensors to be read or
+ * moved, and the program decides when and where the work is done: by the library in the host's memory, or by the
+ * program on a device.
  *
  *   status = causeway_site_after_step(site, step, &report, 100, &next);
  *   while (status == CAUSEWAY_WORK) {
@@ -17,21 +18,21 @@
  *   }
  *
  * Waits. A function with `timeout_ms` returns CAUSEWAY_AGAIN when the time is over and CAUSEWAY_WORK when there is
- * work; nothing is lost: call it again with the same arguments, and it goes on. While one of them is not through,
- * another of them is refused, except causeway_site_leave, which ends it.
+ * work; nothing is lost: call it again with the same arguments, and it continues. While one such call is not
+ * finished, another one is refused, except causeway_site_leave, which ends it.
  *
  * Threads. A site belongs to the thread that opened it: calls from another thread return CAUSEWAY_FAILED and do
  * nothing. Functions that say "any thread" are the exception. The library has threads of its own and calls none of the
  * program's functions.
  *
  * The host process. The library does not end it, prints nothing, sets no signal handler and changes no allocator. A
- * broken invariant inside it ends the site: its calls return CAUSEWAY_FAILED with "internal error". (Not caught: what
- * gRPC itself aborts on, and a broken invariant in a destructor.) After fork() each call in the child returns
- * CAUSEWAY_FAILED with "forked after the site was opened"; the parent goes on.
+ * broken invariant inside it ends the site: its calls return CAUSEWAY_FAILED with "internal error". (Not caught: an
+ * abort of gRPC itself, and a broken invariant in a destructor.) After fork() each call in the child returns
+ * CAUSEWAY_FAILED with "forked after the site was opened"; the parent continues.
  *
  * ABI. Functions and fields are only added. Each struct begins with its size in bytes, which the caller fills in;
  * fields beyond it are neither read nor written. Settings travel as JSON in UTF-8; a key that is unknown is refused.
- * All strings are NUL-terminated. Source of the protocol: docs/architecture.md; of the design: docs/python.md.
+ * All strings are NUL-terminated. docs/architecture.md describes the protocol, docs/python.md the design.
  */
 #ifndef CAUSEWAY_WORKER_SITE_CAUSEWAY_H_
 #define CAUSEWAY_WORKER_SITE_CAUSEWAY_H_
@@ -51,7 +52,7 @@ extern "C" {
 
 #define CAUSEWAY_ABI 1
 
-/* What a call came to. 1 to 5 are the exit codes of causeway-worker. */
+/* The result of a call. 1 to 5 are the exit codes of causeway-worker. */
 enum causeway_status {
   CAUSEWAY_OK = 0,
   CAUSEWAY_FAILED = 1,      /* at run time; also a call that breaks this page's rules */
@@ -72,7 +73,7 @@ enum causeway_work_kind {
   CAUSEWAY_MIX = 3,   /* θ ← α θ + (1 − α) values, α = factor */
   CAUSEWAY_ADD = 4,   /* θ ← θ − η values, η = factor */
   /* Computed in float32, and rounded to nearest, ties to even, where θ has fewer bits. But the MIX of a bfloat16 is
-     rounded stochastically, unless θ is `values` rounded to nearest: it stays then. (To nearest, θ would not follow W
+     rounded stochastically, unless θ is `values` rounded to nearest: then θ stays. (To nearest, θ would not follow W
      by less than half the distance to its next number.) */
   CAUSEWAY_DIGEST = 5, /* the 8 bytes at `values`, a uint64_t ← the digest of the values (causeway_theta_digest) */
   CAUSEWAY_KEEP = 6    /* the library takes θ as it is from a device: causeway_site_keep */
@@ -81,7 +82,7 @@ enum causeway_work_kind {
 enum causeway_work_flags {
   /* READ: may also be done later and on another thread, but before θ changes: before the next inner step does. */
   CAUSEWAY_BEFORE_CHANGE = 1,
-  /* WRITE: a value of the anchor W, asked for with causeway_site_read_anchor; it need not go to θ. */
+  /* WRITE: a value of the anchor W, requested with causeway_site_read_anchor; it need not go to θ. */
   CAUSEWAY_ANCHOR = 2
 };
 
@@ -94,9 +95,9 @@ typedef struct causeway_error_info {
   uint32_t struct_size;
   int32_t code;
   const char* message;  /* a sentence: what was expected, what came, where */
-  const char* expected; /* "" where the message does not tell the two apart */
+  const char* expected; /* "" where the message does not separate the two */
   const char* got;
-  const char* tensor; /* "" where it is about none */
+  const char* tensor; /* "" where it concerns none */
   int64_t index;      /* of the value in it, row-major; −1: none */
 } causeway_error_info;
 
@@ -115,7 +116,7 @@ typedef struct causeway_work {
   const float* device_values; /* WRITE, MIX: `values` on the device of causeway_site_encode_on, too; NULL: not there */
 } causeway_work;
 
-/* Where values of θ that lie one after the other in a process's memory have their place: row r of them is values
+/* The place of values of θ that lie one after the other in a process's memory: row r of them is values
  * [first + r stride, first + r stride + columns) of the tensor, row-major, as in a shard of some of its columns. */
 typedef struct causeway_block {
   uint32_t struct_size;
@@ -127,7 +128,7 @@ typedef struct causeway_block {
   int64_t stride;
 } causeway_block;
 
-/* What the program did since its last call of causeway_site_after_step. */
+/* The program's work since its last call of causeway_site_after_step. */
 typedef struct causeway_report {
   uint32_t struct_size;
   uint32_t reserved;
@@ -160,11 +161,11 @@ typedef struct causeway_log_line {
 CAUSEWAY_API uint32_t causeway_abi(void);
 CAUSEWAY_API const char* causeway_version(void);
 
-/* XXH3-64 of bytes: what "values_digest" of a frozen tensor is, in hexadecimal. */
+/* XXH3-64 of bytes: "values_digest" of a frozen tensor is this number in hexadecimal. */
 CAUSEWAY_API uint64_t causeway_digest(const void* data, size_t bytes);
 
-/* Does as causeway_site_do_work, for a process that has no site, as the other processes of a site have none: READ,
- * WRITE, MIX or ADD of `count` values, with kind, factor and values of `work`; its other fields are not looked at.
+/* Does what causeway_site_do_work does, in a process that has no site, such as the other ranks of a site: READ,
+ * WRITE, MIX or ADD of `count` values, with kind, factor and values of `work`; its other fields are ignored.
  * `theta` is where the values lie in the host's memory, in the causeway_dtype `dtype`. A tensor may be cut into any
  * ranges, over any processes: θ moves with the same bits. */
 CAUSEWAY_API int causeway_move(const causeway_work* work, uint32_t dtype, void* theta);
@@ -201,10 +202,10 @@ CAUSEWAY_API int causeway_log_take(causeway_log_line* line);
 
 /* ---- A run ---- */
 
-/* Asks the coordinator what run it is. Begins with *run = NULL; on CAUSEWAY_AGAIN *run is a run that is not open yet:
- * call again with it, or give it up with causeway_run_close. On 1 to 5 *run is NULL.
+/* Asks the coordinator for a description of the run. Begins with *run = NULL; on CAUSEWAY_AGAIN *run is a run that is
+ * not open yet: call again with it, or give it up with causeway_run_close. On 1 to 5 *run is NULL.
  *
- * options: {"coordinator": "HOST:PORT[,HOST:PORT…]" (of several shards in their order), "site": "eu",
+ * options: {"coordinator": "HOST:PORT[,HOST:PORT…]" (several shards in their order), "site": "eu",
  *           "insecure": false, "use_proxy": false, "tls_ca": "", "tls_cert": "", "tls_key": "", "token_file": "",
  *           "connect_timeout_s": 0, "max_up_mbit": 0, "max_down_mbit": 0, "rank_timeout_s": 600}
  * All but "coordinator" and "site" may be left out; they are causeway-worker's flags. */
@@ -230,27 +231,28 @@ CAUSEWAY_API int causeway_run_close(causeway_run* run);
  *                    the name and the shape, by the rules of docs/python.md.
  *   alias_of, frozen tied to another tensor, or not trained: listed, compared with the other sites', not synced.
  *   values_digest    XXH3-64 of a frozen tensor's bytes in hexadecimal; other sites must have the same.
- *   data             what the site trains on, if the run is to compare it (docs/data.md); may be left out.
+ *   data             the site's training data, if the run is to compare it (docs/data.md); may be left out.
  *
  * In a run of model kind llama the tensors must be those of that model, in any order. CAUSEWAY_BAD_INPUT names the
  * first tensor that does not fit. Memory: about 12 bytes a synced parameter, and 12 k/P for k fragments of P in flight.
  */
 CAUSEWAY_API int causeway_site_open(causeway_run* run, const char* model, causeway_site** site);
 
-/* Goes on from a state that causeway_state_parts gave: same session, if the coordinator still holds its place. θ must
+/* Resumes from a state that causeway_state_parts gave: same session, if the coordinator still holds its place. θ must
  * be the θ of that state, which causeway_site_join compares by its digest. Before joining, once. */
 CAUSEWAY_API int causeway_site_restore(causeway_site* site, const causeway_buffer* parts, int count);
 
-/* Takes part: through when the site has its place and θ is the run's. *step is the step that it stands at, as if just
+/* Takes part: finished when the site has its place and θ is the run's. *step is the site's current step, as if just
  * done. Work: READ (the first site of a new run, whose θ is what the run begins with), DIGEST (a restored site), WRITE.
  */
 CAUSEWAY_API int causeway_site_join(causeway_site* site, int timeout_ms, int64_t* step);
 
 /* ---- A site: between steps ---- */
 
-/* Inner step `step` is done: sends what is due, moves θ by updates that are due, waits only for a late one (stall) or
- * while the run is paused. `report` may be NULL. *next_step is `step`, or, when the coordinator had dropped the site
- * and it has joined anew, the step to go on from. CAUSEWAY_NON_FINITE: θ has a value that is not finite. */
+/* Inner step `step` is done: sends the fragments that are due, moves θ by updates that are due, waits only for a late
+ * one (stall) or while the run is paused. `report` may be NULL. *next_step is `step`, or, when the coordinator had
+ * dropped the site and it has joined anew, the step to continue from. CAUSEWAY_NON_FINITE: θ has a value that is not
+ * finite. */
 CAUSEWAY_API int causeway_site_after_step(causeway_site* site, int64_t step, const causeway_report* report,
                                           int timeout_ms, int64_t* next_step);
 
@@ -263,8 +265,8 @@ CAUSEWAY_API int causeway_site_take_work(causeway_site* site, causeway_work* wor
 CAUSEWAY_API int causeway_site_do_work(causeway_site* site, int64_t id, void* theta);
 
 /* Has contributions encoded on a CUDA device that holds θ, all of it in float32, instead of READ on the host. READs
- * become KEEPs then, where the run's codecs have kernels. Before joining. CAUSEWAY_BAD_INPUT says why it cannot be: the
- * site goes on with READs. `device`: as cudaSetDevice counts. */
+ * become KEEPs then, where the run's codecs have kernels. Before joining. CAUSEWAY_BAD_INPUT says why it is not
+ * possible: the site continues with READs. `device`: as cudaSetDevice counts. */
 CAUSEWAY_API int causeway_site_encode_on(causeway_site* site, int device);
 
 /* Does a KEEP: queues a copy of the piece's values on the program's stream, a cudaStream_t (NULL: the default stream),
@@ -284,8 +286,8 @@ CAUSEWAY_API int causeway_site_read_anchor(causeway_site* site, int timeout_ms);
 /* The mean loss on held-out data, nats per token, of the W that causeway_site_read_anchor gave last. */
 CAUSEWAY_API int causeway_site_report_eval(causeway_site* site, double loss);
 
-/* What a process needs to go on from here, beside θ and the inner optimizer: after a step, before the next. Work:
- * DIGEST. The state lives until causeway_state_close, also after the site. */
+/* The state that a process needs to resume from here, beside θ and the inner optimizer: after a step, before the next.
+ * Work: DIGEST. The state lives until causeway_state_close, also after the site. */
 CAUSEWAY_API int causeway_site_capture(causeway_site* site, int timeout_ms, causeway_state** state);
 
 /* With parts = NULL: *count ← how many. Else fills in *count of them; they live until causeway_state_close. */
@@ -297,16 +299,17 @@ CAUSEWAY_API int causeway_state_close(causeway_state* state);
 /* After the last step: waits for the rounds that are open; θ stays as it is. */
 CAUSEWAY_API int causeway_site_complete(causeway_site* site, int timeout_ms);
 
-/* Waits for the verdicts on what was sent, so that nothing of it is lost. */
+/* Waits for the verdicts on all contributions that were sent, so that none is lost. */
 CAUSEWAY_API int causeway_site_drain(causeway_site* site, int timeout_ms);
 
-/* Tells the coordinator that the site leaves: `finished` with all its steps, or not, and why. Ends what waits. Through
- * when the coordinator has heard it, or could not be reached for a while. No call but causeway_site_close follows. */
+/* Tells the coordinator that the site leaves: `finished` with all its steps, or not, and why. Ends calls that wait.
+ * Finished when the coordinator has received it, or could not be reached for a while. No call but causeway_site_close
+ * follows. */
 CAUSEWAY_API int causeway_site_leave(causeway_site* site, int finished, const char* reason, int timeout_ms);
 
-/* Ends the site within half a second, whatever it waits for; without causeway_site_leave the coordinator is told
- * "the program ends" if it can be. Work that was taken must be done: otherwise CAUSEWAY_FAILED, and the site's memory
- * and threads stay. NULL is allowed; in a forked child nothing happens. */
+/* Ends the site within half a second, whatever it waits for; without causeway_site_leave the library sends the
+ * coordinator "the program ends" if it can. Work that was taken must be done: otherwise CAUSEWAY_FAILED, and the
+ * site's memory and threads stay. NULL is allowed; in a forked child nothing happens. */
 CAUSEWAY_API int causeway_site_close(causeway_site* site);
 
 /* ---- A site: any thread ---- */
@@ -314,17 +317,17 @@ CAUSEWAY_API int causeway_site_close(causeway_site* site);
 /* Calls that wait return CAUSEWAY_STOP from here on. Safe in a signal handler's thread, not in the handler itself. */
 CAUSEWAY_API int causeway_site_stop(causeway_site* site);
 
-/* A wait begins that is no inner step and may take longer than rank_timeout_s, such as "evaluation"; NULL or "": it is
- * over. Else a site whose program comes to no call of the library for that long (ten times that long before its first
- * step) stands still: it reports so once, and then nothing, so that its lease ends and other sites' rounds go on. After
- * the next step it goes on, or joins anew. */
+/* A wait begins that is not an inner step and may take longer than rank_timeout_s, such as "evaluation"; NULL or "": it
+ * is over. Otherwise a site whose program makes no call of the library for that long (ten times that long before its
+ * first step) stands still: it reports this once, and then nothing, so that its lease ends and other sites' rounds
+ * continue. After the next step it continues, or joins anew. */
 CAUSEWAY_API int causeway_site_waits(causeway_site* site, const char* what);
 
 /* The processes of the site, as the status page shows them, and why training stands still, where one of them knows:
  * {"ranks": 8, "hosts": 2, "slowest": "rank 3 of 8 (host)", "slowest_step_s": 0.4, "standing_still": ""}. */
 CAUSEWAY_API int causeway_site_ranks(causeway_site* site, const char* json);
 
-/* What the site tells the coordinator of itself, as JSON: {"step", "tokens", "loss", "tokens_per_s", "compute_s",
+/* The site's reports to the coordinator, as JSON: {"step", "tokens", "loss", "tokens_per_s", "compute_s",
  * "stall_s", "slack_s", "wall_s", "contributions_sent", "contributions_merged", "contributions_skipped",
  * "residual_norm", "up_bytes_per_s", "down_bytes_per_s", "round_trip_s", "rounds", "stays", "sites", "stopping",
  * "digests": {"0": {"version", "digest"}}, "fragments": [{"id", "slack_s", "delay"}]}, seconds since it entered; and

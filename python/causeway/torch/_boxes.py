@@ -1,4 +1,4 @@
-"""Who holds what of a site's tensors: one table, made once from what each rank lists, and the cuts that follow from it.
+"""Which rank holds which part of a site's tensors: one table, made once from the ranks' lists, and its cuts.
 
     rank 0: names, boxes ─┐
     rank 1: names, boxes ─┼─► Table ─► parts of a piece of work, for each rank: where in its shard, where in the piece
@@ -157,7 +157,7 @@ class Table:
         return self._index[name]
 
     def values(self, tensor: int) -> int:
-        """How many are synced."""
+        """The number of synced tensors."""
         listed = self.tensors[tensor]
         return 0 if listed.get("frozen") or listed.get("alias_of") else prod(listed["shape"])
 

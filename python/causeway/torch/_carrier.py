@@ -39,7 +39,7 @@ _DIGEST_MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Move:
-    """Some values of one tensor: what a plan consists of.
+    """Some values of one tensor: the element of a plan.
 
     Attributes:
         tensor: by its number in the site's list.
@@ -66,7 +66,7 @@ class Move:
 
 
 class Carrier:
-    """Store of the leader's library, and what followers follow with. See _handles.Store."""
+    """The Store of the leader's library, and the followers' counterpart. See _handles.Store."""
 
     def __init__(self, ranks: Ranks, table: Table, store: TensorStore) -> None:
         """`store` has this rank's shards, by the table's numbers."""
@@ -88,13 +88,13 @@ class Carrier:
         self._late.close()
 
     def await_copies(self) -> None:
-        """Returns when no read of θ is late any more on this rank; raises what one of them raised."""
+        """Returns when no late read of θ is left on this rank; raises an error that one of them raised."""
         self._late.await_copies()
 
     # ---- Plans ----
 
     def carry_out(self, pieces: list[Work], site: SiteHandle) -> None:
-        """Does all pieces, or hands the late ones to the helper. Raises what fails, with the pieces failed."""
+        """Does all pieces, or hands the late ones to the helper. On an error, fails the pieces and raises it."""
         left = {piece.id: piece for piece in pieces}
         try:
             for piece in (piece for piece in pieces if piece.kind == _library.KEEP):

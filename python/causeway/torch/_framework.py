@@ -40,7 +40,7 @@ class FrameworkSite:
     def begin(self, model: Any, optimizer: Any, schedulers: Iterable[Any] | Schedulers,
               state: Mapping[str, SiteState] | None) -> DiLoCo:
         """Joins, with model, optimizer and schedulers as they are after loading; `state`: of the same checkpoint."""
-        self.end(FailedError("training began anew"))  # where an error has ended it and nobody said so
+        self.end(FailedError("training began anew"))  # an error may have ended it without notice
         diloco = DiLoCo(model, optimizer, schedulers=schedulers, **self._connection)
         try:
             if state is not None:
@@ -61,7 +61,7 @@ class FrameworkSite:
                            "the end", steps, of_run, setting, of_run)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Leaves the run: with open rounds completed, or with the error as the reason. Again is nothing."""
+        """Leaves the run: with open rounds completed, or with the error as the reason. A second call does nothing."""
         diloco, self._diloco = self._diloco, None
         atexit.unregister(self._end_with_process)
         if diloco is not None:
@@ -93,7 +93,7 @@ class FrameworkSite:
         self.diloco.waits("")
 
     def waited(self) -> None:
-        """Something else than training was done since `may_wait`, or since the last call."""
+        """Something other than training was done since `may_wait`, or since the last call."""
         now = time.monotonic()
         self.diloco.was_busy(now - self._waits_since)
         self._waits_since = now

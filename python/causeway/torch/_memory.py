@@ -1,4 +1,4 @@
-"""The memory that the leader of a site needs for the run, and what its host has."""
+"""The memory that the leader of a site needs for the run, and the memory that its host has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ANCHOR_AND_MOMENTUM, _RESIDUAL, _STAGING = 8, 4, 12  # bytes a value, of causew
 
 
 def check(values: int, config: Mapping[str, Any]) -> None:
-    """Says what the leader will hold, and raises ConfigError where its host has less: before anything is joined."""
+    """Logs what the leader will hold, and raises ConfigError if its host has less: before the site joins."""
     feedback = float(config.get("codec", {}).get("feedback_up", 1.0)) > 0
     fragments = max(1, int(config.get("sync", {}).get("num_fragments", 1)))
     needed = values * (_ANCHOR_AND_MOMENTUM + (_RESIDUAL if feedback else 0)) + values * _STAGING // fragments

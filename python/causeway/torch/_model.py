@@ -1,10 +1,10 @@
-"""What a PyTorch model consists of for a run: which tensors are synced, which are only compared, and how all are called.
+"""A PyTorch model as a run sees it: which tensors are synced, which are only compared, and the names of all.
 
     optimizer.param_groups ─► objects that are trained ─┐
     model.named_parameters ─► names, shapes, ties ──────┴─► Model: tensors of the manifest, parameters to be moved
 
 Parameters are collected once: after a forward alone, FSDP2's root has plain tensors in place of its parameters. Where
-they lie is asked for at each move.
+they lie is looked up at each move.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Model:
     frozen: dict[int, torch.Tensor] = field(default_factory=dict)  # that are compared by the values that are here
 
     def numbered(self, table: Table) -> Model:
-        """The same by the site's numbers, with the site's list."""
+        """The same model, by the site's tensor numbers and with the site's list."""
         def by_site(tensors: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
             return {table.index(str(self.tensors[index]["name"])): tensor for index, tensor in tensors.items()}
         return Model(table.tensors, by_site(self.synced), by_site(self.copies), by_site(self.frozen))
@@ -44,7 +44,7 @@ class Model:
         return {str(self.tensors[index]["name"]): index for index in self.synced}
 
     def values(self) -> int:
-        """How many values are synced, of all ranks."""
+        """The number of synced values, over all ranks."""
         return sum(tensor.numel() for tensor in self.synced.values())
 
 

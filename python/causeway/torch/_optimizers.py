@@ -1,4 +1,4 @@
-"""The optimizers of a script: what they really step, how a step is noticed, and the schedulers beside them."""
+"""The optimizers of a script: which one really steps, how a step is noticed, and the schedulers beside them."""
 
 from __future__ import annotations
 

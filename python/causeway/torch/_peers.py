@@ -55,7 +55,7 @@ class Peer:
 
 
 class Patience:
-    """How long one rank waits for another: time in which it knows why, or was stopped itself, does not count."""
+    """How long one rank waits for another, without time in which it knows the reason or was stopped itself."""
 
     def __init__(self, timeout_s: float) -> None:
         self._left_s = self._timeout_s = timeout_s

@@ -140,7 +140,7 @@ class Ranks:
             self._changed.notify_all()
 
     def _watch(self, period: float) -> None:
-        """Says ALIVE once a period, and notices who does not. Time in which this process was stopped does not count."""
+        """Sends ALIVE once a period, and notices silent ranks. Time in which this process was stopped does not count."""
         now = time.monotonic()
         stopped_s, self._watched = max(0.0, now - self._watched - 2 * period), now
         for rank, peer in list(self._peers.items()):
@@ -179,7 +179,7 @@ class Ranks:
             peer.send(text)
 
     def enter(self, call: str, body: Message) -> None:
-        """A follower is at a call, and says what the leader needs of it."""
+        """A follower is at a call, and sends what the leader needs from it."""
         self._set_where(f"in {call}", known=False)
         self.raise_failure()
         self._send(0, {"op": ENTER, "call": call, "stop": self._stop, **body})
@@ -196,7 +196,7 @@ class Ranks:
             return self._received.popleft()
 
     def gather(self, call: str) -> list[Message]:
-        """The leader is at a call: waits until the others are, too; what they say, in the order of their ranks."""
+        """The leader is at a call: waits until the others are too. Returns their messages in the order of ranks."""
         self._begin(call)
         self._await_entered(call, 0)
         return self._matched(call)
@@ -274,7 +274,7 @@ class Ranks:
             return answers
 
     def _place(self, rank: int) -> str:
-        """Where another rank is, and for how long, as it has said last."""
+        """Where another rank is, and for how long, by its last message."""
         peer = self._peers[rank]
         return f"{self.name(rank)} is {peer.where} for {peer.since + time.monotonic() - peer.heard:.1f} s"
 
@@ -342,7 +342,7 @@ class Ranks:
         raise RankError(self.failure)
 
     def fail(self, error: BaseException) -> None:
-        """This rank cannot go on: the others hear why, and no message follows. Again is nothing."""
+        """This rank cannot continue: it sends the others the reason, and nothing more. A second call does nothing."""
         if self.world == 1:
             return
         with self._changed:
@@ -363,12 +363,12 @@ class Ranks:
             self._send(rank, message)
 
     def note_stop(self) -> None:
-        """This rank is to stop: the leader hears it. Any thread, and signal handlers."""
+        """This rank is to stop: it notifies the leader. Any thread, and signal handlers."""
         self._stop = True
 
     @property
     def stop_noted(self) -> bool:
-        """Some rank, as far as is known here, was asked to stop."""
+        """Some rank, as far as is known here, has to stop."""
         return self._stop
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A site's calls on all of its ranks: the leader makes them, and the others carry out what it hands out meanwhile.
+"""A site's calls on all of its ranks: the leader makes them, and the others carry out the work that it hands out.
 
     leader     LeadingSite.after_step ── all have entered ─► SiteHandle.after_step ─► pieces ─► Carrier ─┐
     followers  FollowingSite.after_step ─► ENTER ─► plans until DONE ◄───────────── WORK … DONE ─────────┘
@@ -36,7 +36,7 @@ _PROGRESS_S = 1.0  # between two copies of the leader's progress at the follower
 
 def open_ranks(ranks: Ranks, module: nn.Module, collected: Model, options: Mapping[str, object],
                expectations: Mapping[str, Any], data: Mapping[str, object] | None) -> tuple[OpenedSite, Carrier]:
-    """The ranks agree on what the site's model is, and the leader opens the site; the site, and what carries values.
+    """The ranks agree on the site's model, and the leader opens the site. Returns the site, and the carrier of values.
 
     Raises: ConfigError, RefusedError, UnreachableError, on all ranks alike.
     """
@@ -110,7 +110,7 @@ class LeadingSite:
 
     @property
     def stopping(self) -> bool:
-        """As the last call has told all ranks."""
+        """As the last call has reported to all ranks."""
         return self._handle.stopping if self._ranks.world == 1 else self._latched
 
     def _call(self, call: str, act: Callable[[list[Message]], Any], last: bool = False, steps: bool = False) -> Any:
@@ -262,7 +262,7 @@ class FollowingSite:
         self._ranks.note_stop()
 
     def waits(self, what: str) -> None:
-        """The other ranks know of it, and the leader's own waits are what the coordinator counts."""
+        """The other ranks know of it, and the coordinator counts only the leader's own waits."""
 
     def progress(self) -> dict[str, Any]:
         return self._progress

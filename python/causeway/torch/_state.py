@@ -9,7 +9,7 @@ import torch
 
 @dataclass
 class SiteState:
-    """What a process needs to go on as this site, beside θ and the inner optimizer.
+    """The state that a process needs to resume as this site, beside θ and the inner optimizer.
 
     Attributes:
         step: the inner step after which it was taken.

@@ -1,4 +1,4 @@
-"""The values of θ that this rank holds, whole tensors or shards, and what is done to them.
+"""The values of θ that this rank holds, whole tensors or shards, and the operations on them.
 
     host     by the library, in place (causeway_move)
     device   in blocks of 64 MB, read through pinned memory on a stream of its own, moved by PyTorch; contributions are
@@ -45,7 +45,7 @@ class TensorStore:
         return _cuda_index(self.device) if held and whole else None
 
     def on_device(self, tensor: int, first: int) -> tuple[int, int]:
-        """Where a value lies, and the stream that computes there."""
+        """The address of a value, and the stream that computes there."""
         held = local(self._tensors[tensor])
         return held.data_ptr() + first * held.element_size(), int(_cuda.current_stream(held.device).cuda_stream)
 

@@ -1,4 +1,4 @@
-"""What this version needs of PyTorch."""
+"""The versions of PyTorch that this package needs."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class DiLoCo(Participant):
                  schedulers: Iterable[Any] | _optimizers.Schedulers = (),
                  on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
                  **settings: Any) -> None:
-        """Asks the coordinator what run it is, and says what the model is. On all ranks of the site alike.
+        """Asks the coordinator for the run's description, and declares the model. On all ranks of the site alike.
 
         Args:
             model: any module, also compiled, with activation checkpointing, replicated (DDP), sharded (fully_shard,
@@ -151,7 +151,7 @@ class DiLoCo(Participant):
     def loop(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """The loader's batches, from its beginning again whenever it is exhausted, until the run is over for the site.
 
-        Ends after run.yaml's `run.steps`, and when the site is asked to stop. While the run is paused, the step waits.
+        Ends after run.yaml's `run.steps`, and when the site has to stop. While the run is paused, the step waits.
         """
         while not self.over:
             batches = 0
@@ -165,9 +165,9 @@ class DiLoCo(Participant):
                                "an iterator gives them only once: pass a DataLoader or a list")
 
     def after_step(self) -> None:
-        """An inner step is done: sends and applies what is due. The optimizer's hook calls it; without optimizer, you.
+        """An inner step is done: sends and applies what is due. The optimizer's hook calls it; without one, you do.
 
-        Raises NonFiniteError, RefusedError, FailedError: also what has failed since the last step.
+        Raises NonFiniteError, RefusedError, FailedError, also for failures since the last step.
         """
         if self._inside_anchor:
             raise FailedError("expected no optimizer step inside anchor_parameters(), got one: θ is not the site's own")
@@ -218,15 +218,15 @@ class DiLoCo(Participant):
                 _model.local(parameter).copy_(_model.local(self._model.synced[index]))
 
     def before_change(self) -> None:
-        """Call it before code that changes θ outside of the optimizer: awaits copies of θ that are still made."""
+        """Call it before code that changes θ outside of the optimizer: awaits pending copies of θ."""
         self._carrier.await_copies()
 
     def report(self, *, loss: Loss | None = None, tokens: int = 0) -> None:
-        """What the last step did; sent with the next one.
+        """Reports the last step; sent with the next one.
 
         Args:
             loss: mean of the step, nats per token; a tensor of one value is read once a second.
-            tokens: that the step trained on.
+            tokens: the number that the step trained on.
         """
         self._tokens += int(tokens)
         self._loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
@@ -239,8 +239,8 @@ class DiLoCo(Participant):
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Time that is no training, such as "evaluation": it does not count as part of a step, and may take longer than
-        rank_timeout_s."""
+        """Time that is not training, such as "evaluation": it does not count as part of a step, and may take longer
+        than rank_timeout_s."""
         begin = time.monotonic()
         LOGGER.debug("%s begins", what)
         self._waits.append(what)
@@ -255,7 +255,7 @@ class DiLoCo(Participant):
             LOGGER.debug("%s has taken %.1f s", what, time.monotonic() - begin)
 
     def was_busy(self, seconds: float) -> None:
-        """As `busy`, for so much time since the last step, said afterwards."""
+        """Like `busy`, but afterwards, for this much of the time since the last step."""
         self._busy_s += seconds
 
     # ---- The anchor ----
@@ -293,9 +293,9 @@ class DiLoCo(Participant):
     # ---- Checkpoints ----
 
     def state_dict(self) -> dict[str, SiteState]:
-        """What to save beside model and optimizer, after a step and before the next: for torch.distributed.checkpoint
-        or torch.save. On all ranks alike; all that is to be saved is rank 0's, of any number of ranks. Before joining it
-        is empty, or what was loaded."""
+        """The state to save beside model and optimizer, after a step and before the next: for
+        torch.distributed.checkpoint or torch.save. Called on all ranks alike; only rank 0's result needs to be saved,
+        whatever the number of ranks. Before joining it is empty, or the loaded state."""
         if not self._joined:
             return {"state": self._loaded or SiteState()} if self._ranks.leads else {}
         self.before_change()
@@ -304,7 +304,7 @@ class DiLoCo(Participant):
         return {"state": SiteState(self._step, parts)} if self._ranks.leads else {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Goes on from a saved state; before `with`, with model and optimizer loaded from the same checkpoint.
+        """Resumes from a saved state; before `with`, with model and optimizer loaded from the same checkpoint.
 
         Raises RestoreError: from `join` if θ is another step's.
         """
@@ -335,14 +335,14 @@ class DiLoCo(Participant):
         return self._site.drain(timeout_s)
 
     def leave(self, finished: bool = False, reason: str = "the script leaves", timeout_s: float = DRAIN_S) -> None:
-        """Leaves the run and closes the site. Again is nothing. `with` does it."""
+        """Leaves the run and closes the site. A second call does nothing. `with` does it."""
         super().leave(finished, reason, timeout_s)
 
     def _before_leaving(self) -> None:
         self._carrier.close()
 
     def close(self) -> None:
-        """Ends the site, whatever it waits for, and takes its hooks off. The coordinator hears that the program ends."""
+        """Ends the site, whatever it waits for, and removes its hooks. The coordinator learns that the program ends."""
         if self._hooks is not None:
             self._hooks.remove()
         if self._terminate is not None:

@@ -98,7 +98,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         return loss
 
     def masters(self, named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-        """What is trained, by the parameters' names: the float32 master, or the parameter where it has none. For
+        """The trained tensors by the parameters' names: the float32 master, or the parameter where it has none. For
         DiLoCo's `params`, before the first step; they stay the same tensors."""
         found = {}
         for name, parameter in named:
@@ -109,7 +109,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Also of a torch.optim.AdamW. Masters that it does not have are made of the parameters."""
+        """Also takes the state of a torch.optim.AdamW. Masters that it lacks are made from the parameters."""
         before = {parameter: state.get("master_param") for parameter, state in self.state.items()}
         super().load_state_dict(state_dict)
         for parameter, state in self.state.items():

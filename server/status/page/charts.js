@@ -1,5 +1,5 @@
-// What the two charts have in common: scales, ticks, axes, and a line chart with a reader's line. Plain SVG, drawn anew
-// when its figures change; a chart keeps nothing between two drawings but which series are hidden.
+// The common parts of the two charts: scales, ticks, axes, and a line chart with a reader's line. Plain SVG, drawn anew
+// when its figures change; between two drawings a chart keeps only which series are hidden.
 
 // Steps of 1, 2 or 5 times a power of ten, about `count` of them from low to high.
 function niceTicks(low, high, count) {

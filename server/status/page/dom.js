@@ -37,7 +37,7 @@ function setFigure(node, field, kind, value) {
   setText(node, format(kind, value));
 }
 
-// The part of `parent` that goes by `name`; made when it is first asked for.
+// The part of `parent` with this name; made when it is first needed.
 function part(parent, name, tag = 'span') {
   let node = [...parent.children].find((child) => child.dataset.part === name);
   if (!node) {
@@ -53,7 +53,7 @@ function setPart(parent, name, text, tag = 'span') {
   setAttribute(node, 'hidden', text === '' ? '' : null);
 }
 
-// Makes the children of `parent` those of `items`, in their order: keeps, makes, moves and removes by key.
+// Makes the children of `parent` match `items`, in their order: keeps, makes, moves and removes them by key.
 function setItems(parent, items, keyOf, make, update) {
   const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   let at = parent.firstElementChild;

@@ -1,5 +1,5 @@
-// What each figure means, in the words of docs/glossary.md: shown as a tooltip at the figure and as a list under its
-// table.
+// The meaning of each figure, in the words of docs/glossary.md: shown as a tooltip at the figure and as a list under
+// its table.
 
 const SITE = ['Site', 'One datacenter with one replica of the model.'];
 
@@ -8,7 +8,7 @@ const EXPLAIN = {
     site: SITE,
     alive: [
       'Alive',
-      'Whether the coordinator hears of the site. joining: it fetches the anchors. training: it takes steps. draining: it finishes what is in flight, and leaves. gone: rounds close without it. A site that falls silent keeps its place until its lease ends.'
+      'Whether the coordinator hears from the site. joining: it fetches the anchors. training: it takes steps. draining: it finishes what is in flight, and leaves. gone: rounds close without it. A site that falls silent keeps its place until its lease ends.'
     ],
     contributes: [
       'Contributes',
@@ -16,22 +16,22 @@ const EXPLAIN = {
     ],
     last_merged: [
       'Last merged',
-      'The newest round that a contribution of this site is in. Merged means: it has moved the global parameters.'
+      'The newest round that a contribution of this site is in. Merged means that it has moved the global parameters.'
     ],
     missed: [
       'Last missed',
-      'The newest round that was decided without this site although it was active, and why. What it had trained is not lost: it stays in the site and comes with its next contribution.'
+      'The newest round that was decided without this site although it was active, and why. The site\'s training is not lost: it stays in the site and comes with its next contribution.'
     ],
     merged: [
       'Merged of sent',
-      'How many of the contributions that the site has sent were merged. Skipped: sends that were due while an earlier one was unresolved; what was trained comes with the next.'
+      'How many of the contributions that the site has sent were merged. Skipped: sends that were due while an earlier one was unresolved; that training comes with the next one.'
     ],
     weight: [
       'Share of weight',
       'The mean of the site\'s share of a round\'s weight, over the rounds since the coordinator\'s start. With three equal sites each has a third.'
     ],
     staleness: [
-      'Staleness', 'How many rounds its last merged contribution was behind: 0 is the version that the round was of.'
+      'Staleness', 'How many rounds its last merged contribution was behind: 0 means that it was made for the round\'s own version.'
     ],
     digests: [
       'Anchors',
@@ -50,26 +50,26 @@ const EXPLAIN = {
     total: ['Total', 'Payload since the coordinator\'s start, in this direction.'],
     float32: [
       'float32 every step',
-      'What this site would have sent and received if the sites had averaged float32 gradients after every step: 2 × 4 bytes × parameters × steps.'
+      'The bytes that this site would have sent and received if the sites had averaged float32 gradients after every step: 2 × 4 bytes × parameters × steps.'
     ],
     saved: [
       'Saved',
-      'That divided by what the site did send and receive: how many times less. Bytes count from the coordinator’s start and steps from the run’s: after a restart it is an upper bound, and has a ≤.'
+      'Those bytes divided by the bytes that the site did send and receive: how many times less. Bytes count from the coordinator’s start and steps from the run’s: after a restart it is an upper bound, and has a ≤.'
     ],
   },
   training: {
     site: SITE,
     step: ['Inner step', 'Steps of the inner optimizer that the site has taken.'],
     tokens: ['Tokens', 'Tokens that the site has trained on.'],
-    tokens_per_s: ['Tokens/s', 'Of late.'],
-    loss: ['Loss', 'Training loss in nats per token, of late. Divide by 0.693 for bits.'],
+    tokens_per_s: ['Tokens/s', 'Tokens a second over the last steps.'],
+    loss: ['Loss', 'Recent training loss in nats per token. Divide by 0.693 for bits.'],
     utilization: [
       'Utilization',
-      'The share of time that the site spent computing. What is missing to 100 % is stall, joining and pauses.'
+      'The share of time that the site spent computing. The rest to 100 % is stall, joining and pauses.'
     ],
     stall: [
       'Stall',
-      'Time that the step loop has waited for an update that was due, in all. If it grows: choose a longer fragment_sync_delay (τ), a cheaper codec, or a longer sync_every (H).'
+      'Total time that the step loop has waited for updates that were due. If it grows, choose a longer fragment_sync_delay (τ), a cheaper codec, or a longer sync_every (H).'
     ],
     slack: ['Slack', 'The opposite of stall: how much earlier than needed the last update came.'],
     delay: [
@@ -90,12 +90,12 @@ const EXPLAIN = {
     ],
     wait: [
       'Waiting',
-      'Nothing is under way and the round is not decided: a site has not begun to send, or the grace runs. The reason is in the note of the bar.'
+      'Nothing is in transit and the round is not decided: a site has not begun to send, or the grace runs. The reason is in the note of the bar.'
     ],
     merge: ['Merging', 'From the decision to the merged parameters. The decision is durable before the merge begins.'],
     take: [
       'Taking',
-      'The thinner bar below: sites download the update, from the merge to the last site that has it whole. Each mixes it in τ steps after its send.'
+      'The thinner bar below: sites download the update, from the merge until the last site has all of it. Each mixes it in τ steps after its send.'
     ],
     keys: [
       'Reading it',
@@ -108,34 +108,34 @@ const EXPLAIN = {
     version: ['Version', 'The number of rounds that the fragment has been through. Version 0 is the start.'],
     state: [
       'State',
-      'idle: no contribution to the next round yet. open: some have come. grace: enough for a quorum, and it waits a little for others. merging: decided.'
+      'idle: no contribution to the next round yet. open: some have arrived. grace: there are enough for a quorum, and the round waits a little for others. merging: decided.'
     ],
     has: ['Has', 'Sites whose contribution to the open round is admitted: complete, valid and durable.'],
     outer_correlation: [
       'Correlation',
-      'How alike the outer gradients of successive rounds are, over 16 rounds: 1 the same, 0 unrelated, below 0 each takes back some of the one before; then a smaller outer learning rate or momentum helps.'
+      'How alike the outer gradients of successive rounds are, over 16 rounds: 1 the same, 0 unrelated, below 0 each takes back part of the previous one; then a smaller outer learning rate or momentum helps.'
     ],
     reason: ['Why it waits', 'The coordinator\'s own words.'],
-    digest: ['Digest', 'A checksum of the anchor: all that is needed to see that two machines hold the same bits.'],
+    digest: ['Digest', 'A checksum of the anchor: comparing two of them shows whether two machines hold the same bits.'],
   },
   loss: {
     eval: [
-      'eval', 'Loss of the global parameters on held-out text that nobody trains on. It says whether the run learns.'
+      'eval', 'Loss of the global parameters on held-out text that no site trains on. It says whether the run learns.'
     ],
     sites: [
       'The sites’',
-      'Training loss of each, of its own parameters on its own data. They may differ; they should fall together.'
+      'Each site’s training loss, of its own parameters on its own data. They may differ; they should fall together.'
     ],
     unit: ['Unit', 'Nats per token. With a text file a token is a byte. Divide by 0.693 for bits.'],
   },
   codec: {
     codec: [
       'Codec',
-      'What turns float32 values into fewer bits for the network. Up is towards the coordinator, down back to the sites.'
+      'It turns float32 values into fewer bits for the network. Up is towards the coordinator, down back to the sites.'
     ],
     feedback: [
       'Error feedback',
-      'β: the share of what the codec dropped that is added to the next send. 1: nothing is lost, only late. 0: off.'
+      'β: the share of the values dropped by the codec that is added to the next send. 1: nothing is lost, only late. 0: off.'
     ],
     auto: [
       'auto',
@@ -146,7 +146,7 @@ const EXPLAIN = {
 
 const EXPLAIN_TILES = {
   contributing:
-      'Sites that the open rounds expect, of those that are in the run; and how many a round needs at least (min_quorum).',
+      'Sites that the open rounds expect, out of those in the run; and how many a round needs at least (min_quorum).',
   rounds: 'Rounds merged, of all fragments together. One round syncs one fragment.',
   traffic: 'Payload of all sites together, over the last seconds.',
   sent:

@@ -2,13 +2,12 @@
 //
 //   EventSource('events') ── event status, each second; event timeline, each 2 s ──► the page
 //   when that is refused (503: all streams are taken), cut or silent: GET status and timeline each 2 s, and the stream
-//   is tried again now and then. When those fail too: "no connection since …", and on with trying.
+//   is retried now and then. When those fail too, the page shows "no connection since …" and keeps retrying.
 //
-// A page that nobody looks at (hidden tab) holds no stream: there are only so many. Nothing is kept but the latest
-// answer.
+// A hidden tab holds no stream, because the number of streams is limited. Only the latest answer is kept.
 
 const ANSWER_MS = 5000;        // an answer that takes longer has failed
-const SILENT_MS = 5000;        // a stream without an event for so long is broken, whatever TCP says
+const SILENT_MS = 5000;        // a stream without an event for this long is broken, whatever TCP says
 const STREAM_AGAIN_MS = 3000;  // after a stream that worked; twice that at most, so that many pages do not come at once
 const STREAM_REFUSED_MS = 20000;  // after one that never did: the streams are taken, or there are none
 
@@ -17,7 +16,7 @@ async function getJson(path) {
   const timer = setTimeout(() => cut.abort(), ANSWER_MS);
   try {
     const answer = await fetch(path, {cache: 'no-store', signal: cut.signal});
-    if (answer.status === 404) return null;  // of a coordinator that has no such page
+    if (answer.status === 404) return null;  // the coordinator has no such page
     if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
     return await answer.json();
   } finally {

@@ -1,8 +1,7 @@
 // How figures become text: three significant digits with a unit, and an en dash where there is no figure.
-//
-// tests/page/rules.py has the same rules and holds the page against them. Every rule takes whatever the server sent:
-// what is not a finite number is a dash, so that neither an older coordinator nor a run before its first round shows
-// NaN.
+// tests/page/rules.py has the same rules and checks the page by them. Every rule accepts any value from the server:
+// anything but a finite number becomes a dash, so that neither an older coordinator nor a run before its first round
+// shows NaN.
 
 const DASH = '–';
 const THIN = '\u202f';  // narrow no-break space, between groups of digits

@@ -1,10 +1,10 @@
-// Is the run healthy? One sentence, what waits and why, alarms with what to do, and the figures of the whole run.
+// Is the run healthy? One sentence, the rounds that wait and why, alarms with advice, and the figures of the whole run.
 
-// What to do about an alarm, by its name; an alarm that is not here is shown with the coordinator's text alone.
+// Advice for each alarm, by its name; an alarm that is not here is shown with the coordinator's text alone.
 const ALARMS = {
   site_alone: [
     'One site trains alone',
-    'Look why the others are gone (their reasons are below) and start their workers again. What the site learns meanwhile is merged as ever.'
+    'See why the others are gone (their reasons are below) and start their workers again. The site\'s training is still merged meanwhile.'
   ],
   below_quorum: [
     'Fewer sites than a quorum',
@@ -12,11 +12,11 @@ const ALARMS = {
   ],
   digest_mismatch: [
     'A site holds other bits',
-    'The site takes that fragment anew by itself. If it comes again, suspect the memory or the storage of that machine, or a worker of another version: drain the site.'
+    'The site takes that fragment anew by itself. If it happens again, suspect the memory or the storage of that machine, or a worker of another version: drain the site.'
   ],
   site_gone: [
     'A site is gone',
-    'Look at its machine and its worker\'s log, and start the worker again: it goes on. If it shall not come back: causewayctl drain.'
+    'Look at its machine and its worker\'s log, and start the worker again: it resumes. If it is not to come back: causewayctl drain.'
   ],
   residual_growing: [
     'The residual keeps growing',
@@ -24,11 +24,11 @@ const ALARMS = {
   ],
   disk_low: [
     'The coordinator\'s disk fills up',
-    'Make room, or give the state directory a larger volume. The coordinator ends before the disk is full; what it acknowledged is safe.'
+    'Make room, or give the state directory a larger volume. The coordinator ends before the disk is full; everything it acknowledged is safe.'
   ],
   disk_slow: [
     'The coordinator\'s disk is slow',
-    'Nothing is acknowledged before it is on the disk, so that every site waits. Look for another program that writes there, or a volume that fails or is throttled.'
+    'Nothing is acknowledged before it is on the disk, so every site waits. Look for another program that writes there, or a volume that fails or is throttled.'
   ],
   damage_found: [
     'The state directory is damaged',
@@ -36,15 +36,15 @@ const ALARMS = {
   ],
   site_quarantined: [
     'A site is in quarantine',
-    'Its contributions are far too long, and are refused. See its log and its loss; when it is mended: causewayctl release.'
+    'Its contributions are far too long, and are refused. See its log and its loss; when it is fixed: causewayctl release.'
   ],
   contribution_refused: [
     'A contribution was refused',
-    'It is far longer than those of late rounds. After three in a row the site is in quarantine.'
+    'It is far longer than those of recent rounds. After three in a row the site is in quarantine.'
   ],
   site_noisy: [
-    'A site asks for too much',
-    'Its streams are ended, and the others go on. It is a program that repeats something without a pause: read its log, and whose address it has in the coordinator\'s.'
+    'A site sends too many requests',
+    'Its streams are ended, and the other sites continue. Its program repeats something without a pause: read its log, and look for its address in the coordinator\'s log.'
   ],
   outlier_merged: [
     'A contribution that is far too long was merged',
@@ -52,23 +52,23 @@ const ALARMS = {
   ],
   unknown_lineage: [
     'Sites of another run wait',
-    'They hold parameters that this state directory knows nothing of. Start the coordinator on the right directory, or rebuild it from the sites (--rebuild_from_sites).'
+    'They hold parameters that this state directory does not know. Start the coordinator on the right directory, or rebuild it from the sites (--rebuild_from_sites).'
   ],
   history_lost: [
     'The state is older than the run',
-    'A site has seen more than is stored here, so that no round closes. Start the coordinator on the newer directory, or rebuild it from the sites.'
+    'A site has seen more than is stored here, so no round closes. Start the coordinator on the newer directory, or rebuild it from the sites.'
   ],
   two_coordinators: [
-    'Two coordinators of one state',
+    'Two coordinators with one state',
     'A site has spoken with another process of this lineage and epoch. Stop the one that was started by mistake.'
   ],
   certificate_ending: [
     'A certificate ends soon',
-    'Make a new one (deploy/certs --renew) and put it in the place of the old. The coordinator reads it again when the file changes.'
+    'Make a new one (deploy/certs --renew) and replace the old one. The coordinator reads it again when the file changes.'
   ],
   site_silent: [
     'A site fell silent',
-    'Its control stream broke; it keeps its place until its lease ends. Look at its link and its worker. If it does not come back, rounds go on without it.'
+    'Its control stream broke; it keeps its place until its lease ends. Look at its link and its worker. If it does not come back, rounds continue without it.'
   ],
   run_paused: [
     'The run is paused',
@@ -76,7 +76,7 @@ const ALARMS = {
   ],
   training_diverges: [
     'Training diverges',
-    'Pause the run (causewayctl pause). Look at the curves for when it began: a lower outer.lr or inner.lr, a finer codec, or a site with bad data. Then go on from an earlier snapshot or export.'
+    'Pause the run (causewayctl pause). See in the curves when it began. Try a lower outer.lr or inner.lr, or a finer codec, or look for a site with bad data. Then resume from an earlier snapshot or export.'
   ],
 };
 
@@ -125,7 +125,7 @@ function newestMergeMs(status, timeline) {
   return merges.length ? Math.max(...merges) : null;
 }
 
-// "3 of 3 sites train, and all of them contribute." or "Of 3 sites 1 trains, 1 is silent, 1 is gone; 1 contributes."
+// "All 3 sites train and contribute." or "3 sites: 1 trains, 1 is silent, 1 is gone; 1 contributes."
 function sitesSentence(status) {
   const sites = asList(status.sites);
   if (!sites.length) return 'No site has joined yet.';
@@ -141,7 +141,7 @@ function sitesSentence(status) {
     return `${count} ${count === 1 ? 'is' : 'are'} ${state}`;
   });
   const last = contributors === null ? '' : `; ${contributors} ${contributors === 1 ? 'contributes' : 'contribute'}`;
-  return `Of ${plural(sites.length, 'site', 'sites')} ${states.join(', ')}${last}.`;
+  return `${plural(sites.length, 'site', 'sites')}: ${states.join(', ')}${last}.`;
 }
 
 function pausedSentence(status) {

@@ -37,7 +37,7 @@ function showLosses(status) {
           .join(', '));
 }
 
-// Of the run; or of each site, where each holds out data of its own.
+// The eval loss of the run; or of each site, where each holds out data of its own.
 function showLossFigures(node, status) {
   const loss = status.eval_loss;
   const sites = Object.entries(status.eval_loss_by_site || {});
@@ -48,7 +48,7 @@ function showLossFigures(node, status) {
         ...sites.map(([name, one]) => `${name}: eval loss ${RULES.loss(one.loss)} on its own data.`)
       ].join(' ').trim());
   node.hidden = loss === null;
-  // A run whose sites turn out to hold out data of their own has no loss any more: no figure of it stays in the page.
+  // A run whose sites turn out to hold out data of their own no longer has a loss: its figures leave the page.
   if (loss === null) node.replaceChildren();
   else showRunLoss(node, loss || {});
 }

@@ -2,7 +2,7 @@
 
 const asList = (value) => Array.isArray(value) ? value : [];
 
-// What the page knows: the latest answers, and a little of those before (bounded; see Rates).
+// The page's knowledge: the latest answers, and a few figures of earlier ones (bounded; see Rates).
 const known = {
   status: null,
   timeline: null
@@ -32,7 +32,7 @@ function onStatus(status) {
     try {
       show(status);
     } catch (error) {
-      console.error(`section ${name}:`, error);  // one that fails on what an unknown version sends leaves the others
+      console.error(`section ${name}:`, error);  // a section that fails on an unknown version's answer leaves the others
     }
   }
 }

@@ -1,4 +1,4 @@
-// What a round is made of: stretches of time, sites, words. Of the entries of GET /timeline:
+// The parts of a round: stretches of time, sites, words. They come from the entries of GET /timeline:
 //
 //   {fragment, version, first_unix_ms, arrived: [[site index, begun, arrived], …], decided_unix_ms, merged_unix_ms,
 //    taken: [[site index, taken], …], reason}         times that have not come yet are null
@@ -29,7 +29,7 @@ function stretchesOf(round, now, isNewest) {
 
 const endOf = (round, now) => most(stretchesOf(round, now, false).map((stretch) => stretch[2])) ?? now;
 
-// What one round is about, for the note, the reader of the chart and the details.
+// One round in words, for the note, the reader of the chart and the details.
 function roundText(round, names, now) {
   const name = (one) => names[one[0]] ?? `site ${one[0]}`;
   const arrived = asList(round.arrived).filter((one) => isNumber(one[2]));
@@ -46,7 +46,7 @@ function roundText(round, names, now) {
         isNumber(round.merged_unix_ms) ? '' : ' so far'}`);
   const taken = asList(round.taken);
   if (isNumber(round.merged_unix_ms))
-    lines.push(`Taken whole by ${taken.map(name).join(', ') || 'nobody yet'}${
+    lines.push(`Downloaded by ${taken.map(name).join(', ') || 'no site yet'}${
         taken.length ? `, the last after ${span(round.merged_unix_ms, most(taken.map((one) => one[1])))}` : ''}`);
   if (round.reason) lines.push(`${isNumber(round.decided_unix_ms) ? 'Decided' : 'Waits'}: ${round.reason}`);
   return lines;
@@ -54,7 +54,7 @@ function roundText(round, names, now) {
 
 const beginOf = (round, now) => stretchesOf(round, now, false)[0]?.[1] ?? now;
 
-// Of the time axis: [begin, end]. `wanted` is 'auto', 'all' or seconds.
+// The time axis as [begin, end]. `wanted` is 'auto', 'all' or seconds.
 function spanOf(rounds, now, wanted) {
   const first = Math.min(...rounds.map((round) => beginOf(round, now)));
   if (wanted === 'all') return [first, now];

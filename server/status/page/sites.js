@@ -90,8 +90,8 @@ function drawMergedOfSent(cell, site) {
   setPart(cell, 'second', isNumber(skipped) && skipped > 0 ? `${grouped(skipped)} skipped` : '', 'div');
 }
 
-// How many of the fragments' anchors the site holds with the coordinator's bits, by the digests of the same version. Of
-// many sites and fragments the status has only the digests that differ, and the number of the others.
+// How many of the fragments' anchors the site holds with the coordinator's bits, by the digests of the same version.
+// With many sites and fragments the status has only the digests that differ, and the number of the others.
 function anchorsOf(site, status) {
   const counts = {
     same: status.details === 'reduced' && isNumber(site.digests_matching) ? site.digests_matching : 0,
