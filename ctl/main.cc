@@ -11,6 +11,7 @@
 #include "ctl/client.h"
 #include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
+#include "ctl/command_flags.h"
 #include "ctl/history_text.h"
 #include "ctl/init_command.h"
 #include "ctl/partition_command.h"
@@ -22,6 +23,7 @@
 #include "ctl/what_if_command.h"
 #include "formats/codec_advice.h"
 #include "formats/model_export.h"
+#include "formats/posix_file.h"
 #include "formats/run_yaml.h"
 #include "transport/messages.h"
 
@@ -30,7 +32,7 @@ ABSL_FLAG(bool, json, false,
           "status: the JSON of GET /status; plan: JSON; history, codec-bench, tables of plan: a line of JSON for each "
           "event or row");
 ABSL_FLAG(bool, watch, false, "status: again every second, until Ctrl-C");
-ABSL_FLAG(std::string, out, "", "export: directory to write; report: file");
+ABSL_FLAG(std::string, out, "", "export, init: directory to write; report, plan pipeline: file");
 ABSL_FLAG(std::string, assets, "",
           "export: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are copied");
 ABSL_FLAG(std::string, dtype, "float32", "export: float32, or bfloat16, rounded to nearest, ties to even");
@@ -124,6 +126,9 @@ absl::StatusOr<std::vector<v1::RunDescription>> DescribeShards(std::vector<Clien
 absl::Status Export(std::vector<Client>& clients) {
   const std::string out = absl::GetFlag(FLAGS_out);
   if (out.empty()) return absl::InvalidArgumentError("export: expected --out=DIR");
+  if (absl::Status folder = formats::MakeWritableFolder(out); !folder.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--out: ", folder.message()));
+  }
   ASSIGN_OR_RETURN(const std::vector<v1::RunDescription> shards, DescribeShards(clients));
   const v1::RunDescription& description = shards.front();
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(description.run_config()));
@@ -143,7 +148,9 @@ absl::Status Export(std::vector<Client>& clients) {
     values.push_back(anchor.values);
     versions.push_back(anchor.version);
   }
-  RETURN_IF_ERROR(formats::WriteExport(out, form, map, values, versions));
+  if (absl::Status status = formats::WriteExport(out, form, map, values, versions); !status.ok()) {
+    return absl::InternalError(status.message());  // a disk that is full, say: not a coordinator that is not there
+  }
   if (!form.note.empty()) std::fprintf(stderr, "note: %s\n", form.note.c_str());
   std::printf("%s\n", out.c_str());
   return absl::OkStatus();
@@ -217,7 +224,20 @@ absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   std::printf("%s\n", formats::RunConfigJson(config).c_str());
   for (const std::string& advice : formats::CodecAdvice(config.codec))
     std::fprintf(stderr, "note: %s\n", advice.c_str());
+  std::fprintf(stderr, "fine: %s\n", formats::RunSummary(config).c_str());
   return absl::OkStatus();
+}
+
+// The commands that the usage has.
+std::set<std::string> Commands() {
+  std::set<std::string> commands;
+  for (const absl::string_view line : absl::StrSplit(kUsage, '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    if (words[0] != "causewayctl") continue;
+    commands.insert(words[1]);
+    if (words.size() > 3 && words[2] == "|") commands.insert(words[3]);
+  }
+  return commands;
 }
 
 absl::Status CodecBench() {
@@ -231,6 +251,8 @@ absl::Status CodecBench() {
 absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return absl::InvalidArgumentError(absl::StrCat("expected a command:\n", kUsage));
   const std::string& command = arguments[0];
+  const std::set<std::string> commands = Commands();
+  if (commands.contains(command)) RETURN_IF_ERROR(CheckFlags(command, GivenFlags(), commands));
   if (command == "config-check") return CheckConfig(arguments);
   if (command == "plan" && arguments.size() == 2 && arguments[1] == "pipeline") {
     return RunPipelineCommand(absl::GetFlag(FLAGS_json), absl::GetFlag(FLAGS_out));

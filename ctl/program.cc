@@ -42,6 +42,8 @@ class JsonMessage final : public spdlog::custom_flag_formatter {
   std::unique_ptr<spdlog::custom_flag_formatter> clone() const override { return std::make_unique<JsonMessage>(); }
 };
 
+std::vector<std::string>& given_flags = *new std::vector<std::string>;
+
 [[noreturn]] void BadFlag(const std::string& message) {
   std::fprintf(stderr, "error: %s (--help lists the flags)\n", message.c_str());
   std::exit(kBadInput);
@@ -100,6 +102,7 @@ bool ParseFlag(const std::string& argument, const char* next, const std::string&
   if (!flag->ParseFrom(value, &error)) {
     BadFlag(absl::StrCat("--", name, ": expected ", Expected(*flag), ", got '", value, "'; ", flag->Help()));
   }
+  given_flags.emplace_back(flag->Name());
   return took_next;
 }
 
@@ -169,6 +172,8 @@ std::vector<std::string> StartProgram(int argc, char** argv, const std::string& 
   }
   return arguments;
 }
+
+const std::vector<std::string>& GivenFlags() { return given_flags; }
 
 int Fail(ExitCode code, const absl::Status& status) {
   spdlog::error("{}", std::string(status.message()));

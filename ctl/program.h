@@ -25,6 +25,9 @@ enum ExitCode {
 // arguments that are no flags.
 std::vector<std::string> StartProgram(int argc, char** argv, const std::string& usage);
 
+// The names of the flags that the arguments gave, in their order.
+const std::vector<std::string>& GivenFlags();
+
 // Prints "error: message" to the log and returns the code.
 int Fail(ExitCode code, const absl::Status& status);
 

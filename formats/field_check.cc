@@ -1,37 +1,63 @@
 #include "formats/field_check.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 
 namespace causeway::formats {
 
-std::string Origin::Locate(const std::string& path) const {
+int Origin::LineOf(const std::string& path) const {
   std::string section = path;
   while (!section.empty() && !Has(section)) {
     const size_t dot = section.find_last_of(".[");
     section.resize(dot == std::string::npos ? 0 : dot);
   }
   const auto line = lines.find(section);
+  return line == lines.end() ? 0 : line->second;
+}
+
+std::string Origin::Locate(const std::string& path) const {
   std::string place = file;
-  if (line != lines.end()) absl::StrAppend(&place, ":", line->second);
+  if (const int line = LineOf(path); line > 0) absl::StrAppend(&place, ":", line);
   if (!path.empty()) absl::StrAppend(&place, ": ", path);
   return place;
 }
 
 absl::Status FieldError(const Origin& origin, const std::string& path, std::string_view expected,
                         std::string_view got) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(origin.Locate(path), ": expected ", std::string(expected), ", got ", std::string(got)));
+  FieldCheck check(origin);
+  check.Expect(false, path, expected, got);
+  return check.status();
+}
+
+absl::Status FieldCheck::status() const {
+  if (mistakes_.empty()) return absl::OkStatus();
+  std::vector<Mistake> sorted = mistakes_;
+  std::ranges::stable_sort(sorted, {}, &Mistake::line);
+  std::string text;
+  for (size_t i = 0; i < std::min(sorted.size(), kMostShown); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : "\n", sorted[i].text);
+  }
+  if (sorted.size() > kMostShown) absl::StrAppend(&text, "\nand ", sorted.size() - kMostShown, " more");
+  return absl::InvalidArgumentError(text);
+}
+
+bool FieldCheck::HasMistakeAt(const std::string& path) const {
+  return std::ranges::find(mistakes_, path, &Mistake::path) != mistakes_.end();
+}
+
+void FieldCheck::Add(const std::string& path, std::string text) {
+  if (HasMistakeAt(path)) return;
+  mistakes_.push_back({origin_.LineOf(path), path, absl::StrCat(origin_.Locate(path), ": ", text)});
 }
 
 void FieldCheck::Expect(bool ok, const std::string& path, std::string_view expected, std::string_view got) {
-  if (!ok && status_.ok()) status_ = FieldError(origin_, path, expected, got);
+  if (!ok) Add(path, absl::StrCat("expected ", std::string(expected), ", got ", std::string(got)));
 }
 
 void FieldCheck::Ok(const std::string& path, const absl::Status& status) {
-  if (status.ok() || !status_.ok()) return;
-  status_ = absl::InvalidArgumentError(absl::StrCat(origin_.Locate(path), ": ", std::string(status.message())));
+  if (!status.ok()) Add(path, std::string(status.message()));
 }
 
 int64_t FieldCheck::Integer(const std::string& path, int64_t value, int64_t least, int64_t most,

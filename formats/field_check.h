@@ -2,8 +2,8 @@
 //
 //   run.yaml:12: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25
 //
-// A FieldCheck is asked about one value after the other and keeps the first that is wrong, so that conversion code
-// reads as a table of what is accepted. Not thread-safe.
+// A FieldCheck takes one value after the other and keeps all mistakes, so that conversion code reads as a table of what
+// is accepted, and a user sees every mistake of a file at once, in the order of its lines. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -32,6 +33,8 @@ struct Origin {
 
   // "run.yaml:12: sync.sync_every"; for a key that is absent, the line of the section it belongs to.
   std::string Locate(const std::string& path) const;
+  // That line; 0 where none is known.
+  int LineOf(const std::string& path) const;
 };
 
 absl::Status FieldError(const Origin& origin, const std::string& path, std::string_view expected, std::string_view got);
@@ -40,8 +43,11 @@ class FieldCheck {
  public:
   explicit FieldCheck(const Origin& origin) : origin_(origin) {}
 
-  // INVALID_ARGUMENT for the first value that was not as expected.
-  const absl::Status& status() const { return status_; }
+  const Origin& origin() const { return origin_; }
+
+  // INVALID_ARGUMENT with a line of text for each mistake, at most kMostShown.
+  absl::Status status() const;
+  bool HasMistakeAt(const std::string& path) const;
 
   void Expect(bool ok, const std::string& path, std::string_view expected, std::string_view got);
 
@@ -70,8 +76,18 @@ class FieldCheck {
   }
 
  private:
+  static constexpr size_t kMostShown = 20;
+
+  struct Mistake {
+    int line = 0;
+    std::string path;
+    std::string text;
+  };
+
+  void Add(const std::string& path, std::string text);
+
   const Origin& origin_;
-  absl::Status status_;
+  std::vector<Mistake> mistakes_;  // at most one of a path: what follows from a mistake is none
 };
 
 }  // namespace causeway::formats

@@ -35,8 +35,9 @@ core::LinkLevel ReadLevel(const v1::Level& level, const std::string& path, Field
 absl::StatusOr<core::LinkLevels> ParseLevelsYaml(std::string_view text, const std::string& file_name) {
   Origin origin{.file = file_name};
   v1::Levels message;
-  RETURN_IF_ERROR(ReadYamlMessage(text, origin, message));
   FieldCheck check(origin);
+  ReadYamlMessage(text, origin, message, check);
+  RETURN_IF_ERROR(check.status());
   core::LinkLevels levels;
   std::set<std::string> names;
   const int count = message.levels_size();

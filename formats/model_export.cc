@@ -1,14 +1,13 @@
 #include "formats/model_export.h"
 
-#include <filesystem>
 #include <set>
-#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "formats/atomic_file.h"
+#include "formats/posix_file.h"
 #include "formats/safetensors.h"
 #include "formats/sha256_sums.h"
 
@@ -66,9 +65,7 @@ absl::Status WriteExport(const std::string& dir, const ExportForm& form, const c
 
 absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::Manifest& manifest,
                          std::span<const std::span<const float>> tensors, std::span<const core::Version> versions) {
-  std::error_code error;
-  std::filesystem::create_directories(dir, error);
-  if (error) return absl::UnavailableError(absl::StrCat("cannot create folder ", dir, ": ", error.message()));
+  RETURN_IF_ERROR(MakeWritableFolder(dir));
   RETURN_IF_ERROR(RemoveSha256Sums(dir));
   std::set<std::string> names = {"model.safetensors"};
   for (const auto& [name, contents] : form.files) {

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -61,6 +64,14 @@ absl::Status WriteAll(const FileDescriptor& file, const std::string& path, std::
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
   return absl::OkStatus();
+}
+
+absl::Status MakeWritableFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return absl::UnavailableError(absl::StrCat("cannot create folder ", path, ": ", error.message()));
+  if (::access(path.c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write to folder ", path, ": ", std::strerror(errno)));
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {

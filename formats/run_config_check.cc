@@ -293,7 +293,7 @@ void CheckLlama(const core::LlamaConfig& llama, const std::string& prefix, Field
   check.Positive(prefix + "rms_norm_eps", llama.rms_norm_eps);
   check.Positive(prefix + "rope_theta", llama.rope_theta);
   if (llama.rope_scaling) CheckRopeScaling(*llama.rope_scaling, prefix + "rope_scaling.", check);
-  if (!check.status().ok()) return;  // no division by zero below
+  if (llama.hidden_size < 1 || llama.num_attention_heads < 1 || llama.num_key_value_heads < 1) return;  // divisors
   check.Expect(llama.hidden_size % llama.num_attention_heads == 0, prefix + "hidden_size",
                absl::StrCat("a multiple of num_attention_heads ", llama.num_attention_heads),
                absl::StrCat(llama.hidden_size));
@@ -306,11 +306,10 @@ void CheckLlama(const core::LlamaConfig& llama, const std::string& prefix, Field
                absl::StrCat(llama.num_attention_heads));
 }
 
-absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given, const Origin& origin) {
-  FieldCheck check(origin);
+absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given, FieldCheck& check) {
   core::RunConfig config;
   if (given.model().has_kind()) config.model_kind = check.OneOf("model.kind", given.model().kind(), kModelKinds);
-  RETURN_IF_ERROR(check.status());
+  if (check.HasMistakeAt("model.kind")) return check.status();  // it decides which keys there are
 
   if (config.model_kind == ModelKind::kSynthetic) config.values.gate = 0;  // its gradients are what run.yaml says
   v1::RunConfig message = RunConfigToMessage(config);                      // the defaults, then what is given

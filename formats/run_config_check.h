@@ -15,9 +15,9 @@
 
 namespace causeway::formats {
 
-// Absent keys take core::RunConfig's defaults. INVALID_ARGUMENT for the first value that is not accepted, with its
-// line.
-absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given, const Origin& origin);
+// Absent keys take core::RunConfig's defaults. INVALID_ARGUMENT for all mistakes that `check` had before and all values
+// that are not accepted, with their lines.
+absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given, FieldCheck& check);
 
 // Writes every key of the run, also those at their defaults.
 v1::RunConfig RunConfigToMessage(const core::RunConfig& config);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/fragment_map.h"
 #include "core/limits.h"
@@ -22,6 +23,21 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using Json = nlohmann::ordered_json;
+
+// Keys of a Hugging Face config.json that people write into the section `model`.
+const KeyAdvice& AdviceOnKeys() {
+  static const auto* const kAdvice = new KeyAdvice{
+      {"model.model_type",
+       absl::StrCat("kind; of architectures the built-in trainer has llama, and for others ", kUsePython)},
+      {"model.architectures",
+       absl::StrCat("kind; of architectures the built-in trainer has llama, and for others ", kUsePython)},
+      {"model.dtype", "no such key (parameters are float32; a worker's --compute_dtype=bfloat16 computes in less)"},
+      {"model.torch_dtype",
+       "no such key (parameters are float32; a worker's --compute_dtype=bfloat16 computes in less)"},
+      {"model.hidden_act", "no such key (it is silu)"},
+      {"model.head_dim", "no such key (it is hidden_size / num_attention_heads)"}};
+  return *kAdvice;
+}
 
 // The double that prints as short as the float does: 0.7, not 0.699999988079071.
 double Shortest(float value) {
@@ -139,13 +155,17 @@ absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::s
                                              const core::RunConfig* stored) {
   Origin origin{.file = file_name};
   v1::RunConfig message;
-  RETURN_IF_ERROR(ReadYamlMessage(text, origin, message));
-  RETURN_IF_ERROR(CompleteModel(origin, *message.mutable_model()));
+  FieldCheck check(origin);
+  ReadYamlMessage(text, origin, message, check, AdviceOnKeys());
+  if (check.HasMistakeAt("")) return check.status();  // nothing was read
+  if (const absl::Status model = CompleteModel(origin, *message.mutable_model()); !model.ok()) {
+    return check.status().ok() ? model : check.status();
+  }
   if (!message.data().has_mode()) {
     const core::DataMode mode = stored != nullptr ? stored->data.mode : core::kDataModeOfNewRuns;
     message.mutable_data()->set_mode(NameOf(mode, kDataModes));
   }
-  return RunConfigFromMessage(message, origin);
+  return RunConfigFromMessage(message, check);
 }
 
 absl::Status PlaceShards(int shards, core::RunConfig* config) {
@@ -170,11 +190,26 @@ absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("run config: expected a RunConfig message, got ", bytes.size(), " bytes that are none"));
   }
-  return RunConfigFromMessage(message, Origin{.file = "run config"});
+  const Origin origin{.file = "run config"};
+  FieldCheck check(origin);
+  return RunConfigFromMessage(message, check);
 }
 
 std::string RunConfigJson(const core::RunConfig& config) {
   return ConfigJson(config).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string RunSummary(const core::RunConfig& config) {
+  const bool is_external = config.model_kind == core::ModelKind::kExternal;
+  std::string text = is_external
+                         ? "the first site brings the model"
+                         : absl::StrFormat("%.4g M parameters",
+                                           static_cast<double>(core::NumParameters(core::ModelManifest(config))) / 1e6);
+  absl::StrAppend(&text, ", ", config.sync.num_fragments, config.sync.num_fragments == 1 ? " fragment" : " fragments");
+  if (is_external) return absl::StrCat(text, ", the sites' scripts own their optimizer");
+  if (config.inner.schedule == core::InnerSchedule::kConstant) return absl::StrCat(text, ", constant lr");
+  return config.steps == 0 ? absl::StrCat(text, ", constant lr because run.steps is 0")
+                           : absl::StrCat(text, ", lr along a cosine over ", config.steps, " steps");
 }
 
 std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now) {

@@ -35,6 +35,9 @@ absl::Status PlaceShards(int shards, core::RunConfig* config);
 std::string SerializeRunConfig(const core::RunConfig& config);
 absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes);
 
+// The run in one line: "0.82 M parameters, 4 fragments, constant lr because run.steps is 0".
+std::string RunSummary(const core::RunConfig& config);
+
 // Every key with its value, under run.yaml's names and in its order, on one line. Not-a-number is null.
 std::string RunConfigJson(const core::RunConfig& config);
 

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "causeway/v1/run_config.pb.h"
 #include "core/check.h"
 
@@ -83,73 +84,93 @@ bool ParseYamlNumber(const std::string& text, T* value) {
   return ParseNumber(text, value) && std::isfinite(*value);
 }
 
+// Why the parser gave up at this line (from 0), where it is that the line's key does not stand below its neighbors;
+// else empty. Sections are told apart by their columns, so that one column too many or too few is the usual mistake.
+std::string ColumnsOf(std::string_view text, int line) {
+  const std::vector<std::string_view> lines = absl::StrSplit(std::string_view(text), '\n');
+  const auto column = [](std::string_view one) { return one.find_first_not_of(' '); };
+  const auto is_key = [&](std::string_view one) {
+    const size_t at = column(one);
+    return at != std::string_view::npos && one[at] != '#' && one.find(':') != std::string_view::npos;
+  };
+  if (line >= static_cast<int>(lines.size()) || !is_key(lines[line])) return "";
+  const size_t here = column(lines[line]);
+  for (int before = line - 1; before >= 0; --before) {
+    if (!is_key(lines[before])) continue;
+    const size_t there = column(lines[before]);
+    if (here == there) return "";
+    const size_t apart = here > there ? here - there : there - here;
+    return absl::StrCat(", column ", here + 1, ": this key stands ", apart, apart == 1 ? " column " : " columns ",
+                        here > there ? "deeper" : "less deep", " than the one in line ", before + 1);
+  }
+  return "";
+}
+
 class YamlReader {
  public:
-  explicit YamlReader(Origin& origin) : origin_(origin) {}
+  YamlReader(Origin& origin, FieldCheck& check, const KeyAdvice& advice)
+      : origin_(origin), check_(check), advice_(advice) {}
 
-  absl::Status ReadSection(const YAML::Node& node, const std::string& path, Message& message) {
-    if (node.IsNull()) return absl::OkStatus();  // "sync:" with every key under it commented out
-    if (!node.IsMap()) return FieldError(origin_, path, "a section of keys", Describe(node));
+  void ReadSection(const YAML::Node& node, const std::string& path, Message& message) {
+    if (node.IsNull()) return;  // "sync:" with every key under it commented out
+    if (!node.IsMap()) return Wrong(node, path, "a section of keys");
     const Descriptor& section = *message.GetDescriptor();
     for (const auto& item : node) {
-      ASSIGN_OR_RETURN(const std::string key, ReadKey(item.first, path));
+      if (!item.first.IsScalar()) return Wrong(item.first, path, "keys that are names");
+      const std::string key = item.first.Scalar();
       const std::string key_path = path.empty() ? key : absl::StrCat(path, ".", key);
-      RETURN_IF_ERROR(NoteLine(item.first, key_path));
+      if (!NoteLine(item.first, key_path)) continue;
       const FieldDescriptor* field = section.FindFieldByName(key);
-      if (field == nullptr) return FieldError(origin_, key_path, KnownKeys(section, key), "an unknown key");
-      RETURN_IF_ERROR(ReadField(item.second, key_path, *field, message));
+      if (field != nullptr) {
+        ReadField(item.second, key_path, *field, message);
+      } else {
+        const auto advice = advice_.find(key_path);
+        check_.Expect(false, key_path, advice == advice_.end() ? KnownKeys(section, key) : advice->second,
+                      "an unknown key");
+      }
     }
-    return absl::OkStatus();
   }
 
  private:
-  absl::StatusOr<std::string> ReadKey(const YAML::Node& node, const std::string& path) {
-    if (node.IsScalar()) return node.Scalar();
-    return FieldError(origin_, path, "keys that are names", Describe(node));
-  }
-
-  absl::Status NoteLine(const YAML::Node& node, const std::string& path) {
+  // False: the key was there before.
+  bool NoteLine(const YAML::Node& node, const std::string& path) {
     const int line = node.Mark().line + 1;
     const auto [entry, is_new] = origin_.lines.emplace(path, line);
-    if (is_new) return absl::OkStatus();
+    if (is_new) return true;
     const int first = std::exchange(entry->second, line);
-    return FieldError(origin_, path, "each key once", absl::StrCat("it again after line ", first));
+    check_.Expect(false, path, "each key once", absl::StrCat("it again after line ", first));
+    return false;
   }
 
-  absl::Status ReadField(const YAML::Node& node, const std::string& path, const FieldDescriptor& field,
-                         Message& message) {
+  void ReadField(const YAML::Node& node, const std::string& path, const FieldDescriptor& field, Message& message) {
     if (field.is_map()) return ReadMap(node, path, field, message);
     if (!field.is_repeated()) return ReadValue(node, path, field, message);
-    if (node.IsNull()) return absl::OkStatus();
-    if (!node.IsSequence()) return FieldError(origin_, path, "a list", Describe(node));
+    if (node.IsNull()) return;
+    if (!node.IsSequence()) return Wrong(node, path, "a list");
     for (size_t i = 0; i < node.size(); ++i) {
       const std::string item_path = absl::StrCat(path, "[", i, "]");
-      RETURN_IF_ERROR(NoteLine(node[i], item_path));
-      RETURN_IF_ERROR(ReadValue(node[i], item_path, field, message));
+      if (NoteLine(node[i], item_path)) ReadValue(node[i], item_path, field, message);
     }
-    return absl::OkStatus();
   }
 
   // A protobuf map is, to reflection, a repeated message of key and value.
-  absl::Status ReadMap(const YAML::Node& node, const std::string& path, const FieldDescriptor& field,
-                       Message& message) {
-    if (node.IsNull()) return absl::OkStatus();
-    if (!node.IsMap()) return FieldError(origin_, path, "a section of keys", Describe(node));
+  void ReadMap(const YAML::Node& node, const std::string& path, const FieldDescriptor& field, Message& message) {
+    if (node.IsNull()) return;
+    if (!node.IsMap()) return Wrong(node, path, "a section of keys");
     const FieldDescriptor& value = *field.message_type()->map_value();
     for (const auto& item : node) {
-      ASSIGN_OR_RETURN(const std::string key, ReadKey(item.first, path));
+      if (!item.first.IsScalar()) return Wrong(item.first, path, "keys that are names");
+      const std::string key = item.first.Scalar();
       const std::string key_path = absl::StrCat(path, ".", key);
-      RETURN_IF_ERROR(NoteLine(item.first, key_path));
+      if (!NoteLine(item.first, key_path)) continue;
       Message& entry = *message.GetReflection()->AddMessage(&message, &field);
       entry.GetReflection()->SetString(&entry, field.message_type()->map_key(), key);
-      RETURN_IF_ERROR(ReadValue(item.second, key_path, value, entry));
+      ReadValue(item.second, key_path, value, entry);
     }
-    return absl::OkStatus();
   }
 
   // Sets a singular field, or adds to a repeated one.
-  absl::Status ReadValue(const YAML::Node& node, const std::string& path, const FieldDescriptor& field,
-                         Message& message) {
+  void ReadValue(const YAML::Node& node, const std::string& path, const FieldDescriptor& field, Message& message) {
     const Reflection& reflection = *message.GetReflection();
     const bool add = field.is_repeated();
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
@@ -161,65 +182,68 @@ class YamlReader {
     const bool plain = node.IsScalar() && node.Tag() == "?";
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
-        if (!plain && !(node.IsScalar() && node.Tag() == "!")) return WrongType(node, path, "a text");
+        if (!plain && !(node.IsScalar() && node.Tag() == "!")) return Wrong(node, path, "a text");
         add ? reflection.AddString(&message, &field, text) : reflection.SetString(&message, &field, text);
-        return absl::OkStatus();
+        return;
       case FieldDescriptor::CPPTYPE_BOOL:
-        if (!plain || (text != "true" && text != "false")) return WrongType(node, path, "true or false");
+        if (!plain || (text != "true" && text != "false")) return Wrong(node, path, "true or false");
         add ? reflection.AddBool(&message, &field, text == "true")
             : reflection.SetBool(&message, &field, text == "true");
-        return absl::OkStatus();
+        return;
       case FieldDescriptor::CPPTYPE_INT64: {
         int64_t value = -1;
         const bool may_be_auto = field.options().GetExtension(v1::may_be_auto);
         if (!(may_be_auto && text == "auto") && (!plain || !absl::SimpleAtoi(text, &value))) {
-          return WrongType(node, path, may_be_auto ? "auto or an integer of 64 bits" : "an integer of 64 bits");
+          return Wrong(node, path, may_be_auto ? "auto or an integer of 64 bits" : "an integer of 64 bits");
         }
         add ? reflection.AddInt64(&message, &field, value) : reflection.SetInt64(&message, &field, value);
-        return absl::OkStatus();
+        return;
       }
       case FieldDescriptor::CPPTYPE_UINT64: {
         uint64_t value;
-        if (!plain || !absl::SimpleAtoi(text, &value)) return WrongType(node, path, "an integer of 0 to 2^64 - 1");
+        if (!plain || !absl::SimpleAtoi(text, &value)) return Wrong(node, path, "an integer of 0 to 2^64 - 1");
         add ? reflection.AddUInt64(&message, &field, value) : reflection.SetUInt64(&message, &field, value);
-        return absl::OkStatus();
+        return;
       }
       case FieldDescriptor::CPPTYPE_FLOAT: {
         float value;
-        if (!plain || !ParseYamlNumber(text, &value)) return WrongType(node, path, "a number");
+        if (!plain || !ParseYamlNumber(text, &value)) return Wrong(node, path, "a number");
         add ? reflection.AddFloat(&message, &field, value) : reflection.SetFloat(&message, &field, value);
-        return absl::OkStatus();
+        return;
       }
       case FieldDescriptor::CPPTYPE_DOUBLE: {
         double value;
-        if (!plain || !ParseYamlNumber(text, &value)) return WrongType(node, path, "a number");
+        if (!plain || !ParseYamlNumber(text, &value)) return Wrong(node, path, "a number");
         add ? reflection.AddDouble(&message, &field, value) : reflection.SetDouble(&message, &field, value);
-        return absl::OkStatus();
+        return;
       }
       default: break;
     }
-    return absl::InternalError(absl::StrCat("schema: ", field.full_name(), " has a type without a form in YAML"));
+    CHECK(false);  // no such type in a schema
   }
 
-  absl::Status WrongType(const YAML::Node& node, const std::string& path, std::string_view expected) {
-    return FieldError(origin_, path, expected, Describe(node));
+  void Wrong(const YAML::Node& node, const std::string& path, std::string_view expected) {
+    check_.Expect(false, path, expected, Describe(node));
   }
 
   Origin& origin_;
+  FieldCheck& check_;
+  const KeyAdvice& advice_;
 };
 
 }  // namespace
 
-absl::Status ReadYamlMessage(std::string_view text, Origin& origin, Message& message) {
+void ReadYamlMessage(std::string_view text, Origin& origin, Message& message, FieldCheck& check,
+                     const KeyAdvice& advice) {
   origin.lines[""] = 1;
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1) return FieldError(origin, "", "one YAML document", absl::StrCat(documents.size()));
-    if (documents.empty()) return absl::OkStatus();
-    return YamlReader(origin).ReadSection(documents[0], "", message);
+    check.Expect(documents.size() <= 1, "", "one YAML document", absl::StrCat(documents.size()));
+    if (documents.size() == 1) YamlReader(origin, check, advice).ReadSection(documents[0], "", message);
   } catch (const YAML::Exception& error) {  // yaml-cpp has no other way to say it
-    origin.lines[""] = std::max(0, error.mark.line) + 1;
-    return FieldError(origin, "", "YAML", error.msg);
+    const int line = std::max(0, error.mark.line);
+    origin.lines[""] = line + 1;
+    check.Expect(false, "", "YAML", absl::StrCat(error.msg, ColumnsOf(text, line)));
   }
 }
 

@@ -13,8 +13,12 @@
 
 namespace causeway::formats {
 
-// `origin` comes with the file's name and leaves with the line of every key that was read. Numbers are strict: 1.5 or
-// "1" is no integer, 1e3 is a number, .nan and .inf are, and nothing is rounded to fit.
-absl::Status ReadYamlMessage(std::string_view text, Origin& origin, google::protobuf::Message& message);
+// `origin`, which is also that of `check`, comes with the file's name and leaves with the line of every key that was
+// read. All mistakes go into `check`; after one in the YAML itself nothing more is read. Numbers are strict: 1.5 or "1"
+// is no integer, 1e3 is a number, .nan and .inf are, and nothing is rounded to fit.
+// `advice`: what to expect instead of some unknown keys, by their paths.
+using KeyAdvice = std::map<std::string, std::string>;
+void ReadYamlMessage(std::string_view text, Origin& origin, google::protobuf::Message& message, FieldCheck& check,
+                     const KeyAdvice& advice = {});
 
 }  // namespace causeway::formats

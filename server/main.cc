@@ -21,6 +21,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/limits.h"
+#include "core/port_owner.h"
 #include "ctl/heap.h"
 #include "ctl/program.h"
 #include "formats/codec_advice.h"
@@ -61,6 +62,7 @@ ABSL_FLAG(std::string, membership_tls_cert, "", "TLS: the operator's certificate
 ABSL_FLAG(std::string, membership_tls_key, "", "TLS: that certificate's private key");
 ABSL_FLAG(bool, exit_when_done, false, "end when all sites have done all their steps");
 ABSL_FLAG(bool, insecure, false, "allow plaintext on addresses beyond loopback");
+ABSL_FLAG(bool, insecure_http, false, "allow --http beyond loopback: the status page has no password");
 ABSL_FLAG(std::string, tls_ca, "", "TLS: PEM certificates of the CA that signs the sites'; give all three or none");
 ABSL_FLAG(std::string, tls_cert, "", "TLS: this coordinator's certificate in PEM; read again when it changes");
 ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
@@ -150,6 +152,12 @@ absl::StatusOr<Listening> ReadListening() {
   Listening listening;
   ASSIGN_OR_RETURN(listening.grpc, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
   ASSIGN_OR_RETURN(listening.http, transport::ParseAddress(absl::GetFlag(FLAGS_http)));
+  if (!listening.http.IsLoopback() && !absl::GetFlag(FLAGS_insecure_http)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--http: ", listening.http.Text(),
+                     " is not a loopback address, and the status page has no password; let a proxy on this machine "
+                     "ask for one, or say --insecure_http if the network is yours"));
+  }
   if (const std::string health = absl::GetFlag(FLAGS_health); !health.empty()) {
     ASSIGN_OR_RETURN(listening.health, transport::ParseAddress(health));
   }
@@ -253,8 +261,8 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(server::CallServic
   service.Register(builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", addresses.grpc.Text(),
-                                               "; is the port taken, or not this machine's address?"));
+    return absl::UnavailableError(
+        absl::StrCat("--listen: ", core::WhyNotListening(addresses.grpc.Text(), addresses.grpc.port)));
   }
   server->GetHealthCheckService()->SetServingStatus(v1::Coordinator::service_full_name(), true);
   addresses.grpc.port = port;

@@ -37,7 +37,36 @@ void Log(const char* library, bool is_error, const char* text) {
   spdlog::log(is_error ? spdlog::level::warn : spdlog::level::debug, "{}: {}", library, text);
 }
 
-void LogOfGrpc(gpr_log_func_args* args) { Log("gRPC", args->severity == GPR_LOG_SEVERITY_ERROR, args->message); }
+// gRPC says of a TLS handshake that failed what OpenSSL said, and not whose it was.
+struct Cause {
+  const char* text;  // of OpenSSL
+  const char* words;
+};
+constexpr Cause kHandshakeCauses[] = {
+    {"WRONG_VERSION_NUMBER", "it does not speak TLS: give it --tls_ca, --tls_cert and --tls_key"},
+    {"HTTP_REQUEST", "it asks for a page: the status page is at the port of --http"},
+    {"PEER_DID_NOT_RETURN_A_CERTIFICATE", "it showed no certificate: give it --tls_cert and --tls_key"},
+    {"CERTIFICATE_VERIFY_FAILED", "its certificate is not of the CA in --tls_ca, or has expired"},
+    {"ALERT_UNKNOWN_CA", "it refuses this coordinator's certificate: give it the ca.pem that was made with it"},
+    {"ALERT_BAD_CERTIFICATE", "it refuses this coordinator's certificate: does that name the host that it called?"},
+    {"ALERT_CERTIFICATE_EXPIRED", "it says that this coordinator's certificate has expired: replace it"},
+};
+
+// The words for a line about a handshake; empty for other lines.
+std::string HandshakeFailure(std::string_view line) {
+  if (line.find("Handshake failed") == std::string_view::npos) return "";
+  for (const Cause& cause : kHandshakeCauses) {
+    if (line.find(cause.text) != std::string_view::npos) {
+      return absl::StrCat("a caller's TLS handshake failed: ", cause.words);
+    }
+  }
+  return "";
+}
+
+void LogOfGrpc(gpr_log_func_args* args) {
+  const std::string handshake = HandshakeFailure(args->message);
+  Log("gRPC", args->severity == GPR_LOG_SEVERITY_ERROR, handshake.empty() ? args->message : handshake.c_str());
+}
 
 void LogOfProtobuf(google::protobuf::LogLevel level, const char*, int, const std::string& text) {
   Log("protobuf", level >= google::protobuf::LOGLEVEL_ERROR, text.c_str());

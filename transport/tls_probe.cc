@@ -172,6 +172,23 @@ ContextPtr MakeContext(const Address& address, const TlsFiles& files) {
   return context;
 }
 
+// Whether an HTTP/1 server answers there, as the coordinator's status page does.
+bool SpeaksHttp1(const Address& address) {
+  const WithoutSigpipe quiet;
+  const Socket socket(address);
+  constexpr std::string_view kRequest = "GET /healthz HTTP/1.0\r\n\r\n", kAnswer = "HTTP/1.";
+  if (socket.descriptor() < 0) return false;
+  if (send(socket.descriptor(), kRequest.data(), kRequest.size(), 0) != static_cast<ssize_t>(kRequest.size()))
+    return false;
+  char answer[kAnswer.size()];
+  return recv(socket.descriptor(), answer, sizeof(answer), MSG_WAITALL) == static_cast<ssize_t>(sizeof(answer)) &&
+         std::string_view(answer, sizeof(answer)) == kAnswer;
+}
+
+std::string IsHttpPort(const Address& address) {
+  return absl::StrCat(address.port, " is an HTTP port, as the status page's is (--http); sites take that of --listen");
+}
+
 }  // namespace
 
 std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
@@ -195,18 +212,21 @@ std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
     if (result == 1) result = SSL_read(ssl.get(), &byte, 1);  // TLS 1.3 looks at our certificate after the handshake
     if (why.empty() && result <= 0) why = ItsComplaint(SSL_get_error(ssl.get(), result), context, files);
   } else if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_WRONG_VERSION_NUMBER) {
-    why = "the coordinator does not speak TLS: start it with --tls_ca, --tls_cert and --tls_key, or leave them out";
+    why =
+        SpeaksHttp1(address)
+            ? IsHttpPort(address)
+            : "the coordinator does not speak TLS: start it with --tls_ca, --tls_cert and --tls_key, or leave them out";
   }
   ERR_clear_error();
   return why;
 }
 
 std::string ExplainFailure(const std::string& error, const Address& address, const TlsFiles& files) {
-  if (absl::StrContains(error, "http1.x server")) {
-    return absl::StrCat(address.port,
-                        " is an HTTP port, as the status page's is (--http); sites take that of --listen");
-  }
+  if (absl::StrContains(error, "http1.x server")) return IsHttpPort(address);
   if (absl::StrContains(error, "Domain name not found")) return absl::StrCat(address.host, ": no such host");
+  if (absl::StrContains(error, "Could not contact DNS servers")) {
+    return absl::StrCat(address.host, ": no DNS server answers, and /etc/hosts does not have it");
+  }
   if (absl::StrContains(error, "Connection refused")) return "nobody listens there";
   if (absl::StrContains(error, "refused") || absl::StrContains(error, "imeout")) return error;
   const std::string why = WhyNoConnection(address, files);

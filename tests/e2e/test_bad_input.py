@@ -1,6 +1,7 @@
 """What people get wrong, each with the message and the exit code that they see."""
 
 import json
+import re
 import resource
 import signal
 import socket
@@ -71,6 +72,8 @@ class FlagTest(BadInputTest):
         self.assert_ends(self.run_program("causeway-coordinator", "--log_format=xml"), BAD_INPUT, "text or json")
         self.assert_ends(self.run_program("causeway-coordinator"), BAD_INPUT, "--config=run.yaml", "--state_dir=DIR")
         self.assert_ends(self.run_program("causewayctl", "frobnicate"), BAD_INPUT, "unknown command 'frobnicate'")
+        self.assert_ends(self.run_program("causewayctl", "drain", "--sites=3"), BAD_INPUT,
+                         "drain takes --site; --sites is for plan")
 
     def test_site_names(self):
         for name in ("", "../eu", "a b", "x" * 65):
@@ -94,6 +97,14 @@ class FlagTest(BadInputTest):
         run.start_coordinator("--insecure")
         run.stop_coordinator()
 
+    def test_a_status_page_beyond_loopback_must_be_asked_for(self):
+        self.assert_ends(self.coordinator("--http=0.0.0.0:0"), BAD_INPUT, "--http: 0.0.0.0:0 is not a loopback address",
+                         "has no password", "--insecure_http")
+        run = self.new_run(config_of())
+        run.http = "0.0.0.0:0"
+        run.start_coordinator("--insecure_http")
+        run.stop_coordinator()
+
 
 class ConfigTest(BadInputTest):
     def test_a_run_yaml_that_is_wrong_is_refused_with_line_and_key(self):
@@ -110,6 +121,34 @@ class ConfigTest(BadInputTest):
             self.assert_ends(self.run_program("causewayctl", "config-check", str(checked)), BAD_INPUT, *messages)
             coordinator_messages = [message for message in messages if message != "run.yaml"]
             self.assert_ends(self.coordinator(text=text), BAD_INPUT, *coordinator_messages)
+
+    def test_all_mistakes_of_a_run_yaml_come_at_once_in_the_order_of_its_lines(self):
+        checked = self.folder / "run.yaml"
+        checked.write_text("run_id: e2e\nmodel: {model_type: qwen2, dtype: bfloat16}\nsync:\n  sync_every: 10\n"
+                           "  fragment_sync_delay: 10\ncodec: {up: int3}\nrun: {steps: many, stepps: 3}\n")
+        program = self.run_program("causewayctl", "config-check", str(checked))
+        self.assert_ends(program, BAD_INPUT, "model.model_type: expected kind; ", "use the Python package",
+                         "model.dtype: expected no such key (parameters are float32", "got int3", "expected steps")
+        places = re.findall(r"run\.yaml:(\d+): ([\w.]+)", program.log())
+        self.assertEqual([("2", "model.model_type"), ("2", "model.dtype"), ("5", "sync.fragment_sync_delay"),
+                          ("6", "codec.up"), ("7", "run.steps"), ("7", "run.stepps")], places)
+
+    def test_a_key_in_a_wrong_column_is_named_with_its_neighbour(self):
+        checked = self.folder / "run.yaml"
+        for text, line, words in (("sync:\n  sync_every: 10\n    num_fragments: 2\n", 3,
+                                   "column 5: this key stands 2 columns deeper than the one in line 2"),
+                                  ("sync:\n  sync_every: 10\n num_fragments: 2\n", 3,
+                                   "column 2: this key stands 1 column less deep than the one in line 2")):
+            checked.write_text(text)
+            program = self.run_program("causewayctl", "config-check", str(checked))
+            self.assert_ends(program, BAD_INPUT, f"run.yaml:{line}: expected YAML", words)
+
+    def test_a_run_yaml_that_is_right_is_called_fine_with_the_run_in_one_line(self):
+        checked = self.folder / "run.yaml"
+        checked.write_text("run_id: e2e\nsync: {num_fragments: 1}\n")
+        program = self.run_program("causewayctl", "config-check", str(checked))
+        self.assert_ends(program, DONE, "fine: ", " M parameters, 1 fragment, constant lr because run.steps is 0")
+        self.assertEqual("e2e", json.loads(program.output())["run_id"])
 
     def test_a_config_that_is_not_there(self):
         state = self.folder / "state"
@@ -129,6 +168,18 @@ class AddressTest(BadInputTest):
             self.assert_ends(worker, UNREACHABLE, words)
             self.assertNotIn("failed to connect to all addresses", worker.log())
         self.assert_ends(self.run_program("causewayctl", "status", "--coordinator=127.0.0.1:1"), UNREACHABLE, "nobody listens there")
+        self.assert_ends(self.run_program("causewayctl", "status", "--coordinator=no-such-host.invalid:7077", "--insecure"),
+                         UNREACHABLE, "no-such-host.invalid: no ")
+        run.stop_coordinator()
+
+    def test_an_export_to_a_folder_that_cannot_be_written_is_bad_input(self):
+        run = self.live_run(config_of(run={"steps": 6}))
+        run.start_worker("a")
+        run.await_done()
+        (self.folder / "file").write_text("")
+        for path in (self.folder / "file" / "export", "/proc/export"):
+            program = self.run_program("causewayctl", "export", f"--coordinator={run.grpc}", f"--out={path}")
+            self.assert_ends(program, BAD_INPUT, f"--out: cannot create folder {path}: ")
         run.stop_coordinator()
 
 
@@ -157,8 +208,11 @@ class StateDirTest(BadInputTest):
 
     def test_a_taken_port(self):
         run = self.live_run(config_of())
-        self.assert_ends(self.coordinator(f"--listen={run.grpc}"), BAD_INPUT, "--listen", run.grpc)
-        self.assert_ends(self.coordinator(f"--http={run.http}"), BAD_INPUT, "--http", run.http.split(":")[1])
+        owner = f"is taken by causeway-coordinator (pid {run.coordinator.process.pid})"
+        for flag, address in (("--listen", run.grpc), ("--http", run.http), ("--health", run.grpc)):
+            second = self.coordinator(f"{flag}={address}")
+            self.assert_ends(second, BAD_INPUT, f"{flag}: {address} {owner}")
+            self.assertNotIn("gRPC", second.log())
 
     def test_the_state_of_another_run(self):
         config = config_of(run={"steps": 6})

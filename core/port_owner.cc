@@ -1,0 +1,68 @@
+#include "core/port_owner.h"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace causeway::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kListening[] = "0A";  // TCP_LISTEN, as the kernel prints it
+
+// "socket:[INODE]" of each socket that listens on the port, as links of /proc/PID/fd name them.
+std::set<std::string> ListeningSockets(int port) {
+  std::set<std::string> sockets;
+  for (const char* path : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);  // names of the columns
+    while (std::getline(file, line)) {
+      std::istringstream columns(line);
+      std::string index, local, remote, state, queues, timer, retransmits, user, timeout, inode;
+      columns >> index >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
+      int local_port = 0;
+      const size_t colon = local.find(':');
+      if (colon == std::string::npos || !absl::SimpleHexAtoi(local.substr(colon + 1), &local_port)) continue;
+      if (local_port == port && state == kListening) sockets.insert(absl::StrCat("socket:[", inode, "]"));
+    }
+  }
+  return sockets;
+}
+
+bool HoldsOneOf(const std::set<std::string>& sockets, const fs::path& process) {
+  std::error_code error;  // a process that has ended, or another user's
+  for (const fs::directory_entry& descriptor : fs::directory_iterator(process / "fd", error)) {
+    if (sockets.contains(fs::read_symlink(descriptor.path(), error).string())) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string OwnerOfPort(int port) {
+  const std::set<std::string> sockets = ListeningSockets(port);
+  if (sockets.empty()) return "";
+  std::error_code error;
+  for (const fs::directory_entry& process : fs::directory_iterator("/proc", error)) {
+    const std::string pid = process.path().filename();
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(pid[0])) || !HoldsOneOf(sockets, process.path())) continue;
+    const fs::path program = fs::read_symlink(process.path() / "exe", error).filename();
+    return absl::StrCat(program.empty() ? "a program" : program.string(), " (pid ", pid, ")");
+  }
+  return "";
+}
+
+std::string WhyNotListening(const std::string& address, int port) {
+  const std::string owner = OwnerOfPort(port);
+  if (!owner.empty()) return absl::StrCat(address, " is taken by ", owner);
+  return absl::StrCat("cannot listen on ", address, "; is the port taken, or not this machine's address?");
+}
+
+}  // namespace causeway::core

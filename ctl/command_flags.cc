@@ -1,0 +1,40 @@
+#include "ctl/command_flags.h"
+
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace causeway::ctl {
+
+std::set<std::string> CommandsOf(const std::string& help, const std::set<std::string>& commands) {
+  std::set<std::string> found;
+  for (const absl::string_view clause : absl::StrSplit(help, ';')) {
+    const size_t colon = clause.find(':');
+    if (colon == absl::string_view::npos) continue;
+    for (const absl::string_view word : absl::StrSplit(clause.substr(0, colon), absl::ByAnyChar(", "))) {
+      if (commands.contains(std::string(word))) found.insert(std::string(word));
+    }
+    if (found.empty()) return {};  // it begins with what it is for all
+  }
+  return found;
+}
+
+absl::Status CheckFlags(const std::string& command, const std::vector<std::string>& given,
+                        const std::set<std::string>& commands) {
+  const auto flags = absl::GetAllFlags();
+  for (const std::string& name : given) {
+    const std::set<std::string> of = CommandsOf(flags.at(name)->Help(), commands);
+    if (of.empty() || of.contains(command)) continue;
+    std::set<std::string> takes;
+    for (const auto& [other, flag] : flags) {
+      if (CommandsOf(flag->Help(), commands).contains(command)) takes.insert(absl::StrCat("--", other));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(command, " takes ",
+                                                   takes.empty() ? "no flags of its own" : absl::StrJoin(takes, ", "),
+                                                   "; --", name, " is for ", absl::StrJoin(of, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace causeway::ctl
