@@ -2,8 +2,8 @@
 //
 //   run.yaml:12: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25
 //
-// A FieldCheck is asked about one value after the other and keeps the first that is wrong, so that conversion code
-// reads as a table of what is accepted. Not thread-safe.
+// A FieldCheck checks one value after the other and keeps the first error, so that conversion code reads like a table
+// of accepted values. Not thread-safe.
 #pragma once
 
 #include <cstdint>

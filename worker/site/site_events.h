@@ -117,7 +117,7 @@ using SiteEvent = std::variant<event::Welcomed, event::SeedRequested, event::Ent
 
 namespace action {
 
-// ---- Of the step thread ----
+// ---- For the step thread ----
 
 struct ReadTheta {  // begins a contribution; answered by Copied
   core::FragmentId fragment = 0;
@@ -137,7 +137,7 @@ struct OfferInitial {  // W ← θ, then FetchAnchor with its digest: the coordi
 };
 struct UploadInitial {};  // all of θ: the run's initial parameters
 
-// ---- Of the task thread ----
+// ---- For the task thread ----
 
 struct Encode {  // encodes the outer gradient; answered by Encoded
   core::FragmentId fragment = 0;
@@ -160,7 +160,7 @@ struct TakeUpdate {  // UpdateTaken
 };
 struct Evaluate {};  // the anchors, as they are when its turn comes
 
-// ---- Of the link ----
+// ---- For the link ----
 
 struct Upload {  // VerdictGiven
   Tag tag;
