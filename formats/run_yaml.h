@@ -39,8 +39,8 @@ absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes);
 std::string RunConfigJson(const core::RunConfig& config);
 
 // Compares the settings that a run cannot change between two starts of its coordinator: everything that sites have
-// fetched and rely on, which excludes outer, checkpoint, durability, and lease_ms and merge of membership. Empty, or
-// the first key that differs: "model.hidden_size: expected 128, got 256".
+// fetched and rely on, which is all except outer, checkpoint, durability, and membership other than lease_ms and merge.
+// Empty, or the first key that differs: "model.hidden_size: expected 128, got 256".
 std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now);
 
 // Between the coordinators of a run's shards, which merge by the same config: all but checkpoint and durability, which

@@ -78,7 +78,7 @@ constexpr char kUsage[] =
 constexpr int64_t kRebuildTickMs = 100;
 constexpr int64_t kTickMs = 25;                                  // leases, graces, the end of the run
 constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers under way
-constexpr int kReflectionThreads = 8;  // each open stream of reflection has one; whoever may connect may ask
+constexpr int kReflectionThreads = 8;  // each open reflection stream has one; any peer that may connect may use it
 
 // What run.yaml means for the stored run, if it describes that run.
 absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, int shards, const std::string& stored) {
@@ -100,7 +100,7 @@ void RaiseDescriptorLimit() {
     spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
 }
 
-// What the flags say of addresses, and of the other coordinators of the run.
+// The flags' addresses: our own, and that of the run's shard 0.
 struct Listening {
   transport::Address grpc;
   transport::Address http;
@@ -123,7 +123,7 @@ absl::Status ReadShardFlags(Listening& listening) {
   const std::string lead = absl::GetFlag(FLAGS_membership);
   if (shard.leads() != lead.empty()) {
     return absl::InvalidArgumentError(
-        shard.leads() ? absl::StrCat("--membership: shard 0 follows nobody, got ", lead)
+        shard.leads() ? absl::StrCat("--membership: shard 0 follows no other shard, got ", lead)
                       : absl::StrCat("--membership: expected HOST:PORT of shard 0, which ", shard.Text(), " follows"));
   }
   if (shard.leads()) return absl::OkStatus();
@@ -308,14 +308,14 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(const std::string
 absl::Status TellAddresses(const core::RunConfig& config, const Listening& addresses, const server::Journal& journal) {
   RETURN_IF_ERROR(journal.WriteAddresses(addresses.grpc.Text(), addresses.http.Text()));
   if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
-    spdlog::warn("--insecure: whoever reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
+    spdlog::warn("--insecure: every peer that reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
   }
   spdlog::info("run {}, {}: sites at {}, status at http://{}/", config.run_id, addresses.shard.Text(),
                addresses.grpc.Text(), addresses.http.Text());
   return absl::OkStatus();
 }
 
-// What ends a run well: rounds that were decided are merged, snapshots saved.
+// Ends a run properly: decided rounds are merged, snapshots saved.
 int Finish(server::Coordinator& coordinator) {
   absl::Status status = coordinator.status();
   if (status.ok()) status = coordinator.Finish();

@@ -74,8 +74,8 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
 }
 
 // Waits for the time to be over, or the link or its caller to stop; true if one does. Unconnected, it waits on the
-// channel: gRPC gets on with a connection only while somebody does, and would otherwise still report the old failure at
-// the next attempt.
+// channel: gRPC works on a connection only while someone waits on it, and would otherwise still report the old failure
+// at the next attempt.
 bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled) {
   const int64_t end_ms = clock_.NowMs() + backoff_ms;
   const auto stops = [&] { return Stopping() || cancelled(); };
@@ -311,8 +311,8 @@ void GrpcLink::Upload(UploadRequest request) { Add(MakeUpload(std::move(request)
 
 void GrpcLink::Download(DownloadRequest request) { Add(MakeDownload(std::move(request))); }
 
-// What is asked for twice moves once, for the later request: its owner has reason to think that the earlier one is
-// lost.
+// Two requests for the same object cause one transfer, for the later request: its owner has reason to think that the
+// earlier one is lost.
 void GrpcLink::Add(std::shared_ptr<Transfer> transfer) {
   if (DropIf([&](const Transfer& earlier) { return transfer->Replaces(earlier); })) transfer->TakePlaceOfEarlier();
   {

@@ -15,7 +15,8 @@
 namespace causeway::transport {
 namespace {
 
-// Of a buffer's bytes. With Linux's default maxima both come to about the 2.8 MB that LinkMeter counts on.
+// The share of a buffer's bytes that holds payload. With Linux's default maxima both give about the 2.8 MB that
+// LinkMeter assumes.
 constexpr double kWritePayload = 0.67;
 constexpr double kReadPayload = 0.5;
 constexpr int64_t kAdvisedStep = 1 << 20;

@@ -12,7 +12,7 @@
 
 namespace causeway::transport {
 
-// What one link hears. The run's state is shard 0's to tell; others know of it later.
+// The listener of one link. Only shard 0 reports the run's state; others learn of it later.
 class ShardedLink::ShardListener final : public LinkListener {
  public:
   ShardListener(ShardedLink* link, size_t shard) : link_(link), shard_(shard) {}
@@ -121,7 +121,7 @@ void ShardedLink::Leave(bool finished, const std::string& reason) {
   for (size_t i = 0; i < links_.size(); ++i) links_[i]->Leave(finished && i == 0, reason);
 }
 
-// ---- What the shards say ----
+// ---- Messages from the shards ----
 
 Standing ShardedLink::StandingFor(size_t shard) {
   core::MutexLock lock(mutex_);

@@ -99,7 +99,7 @@ std::string Names(const X509* certificate) {
   return names.empty() ? "no name" : names;
 }
 
-// What is wrong with the coordinator's certificate; "" if nothing.
+// The fault of the coordinator's certificate; "" if none.
 std::string ItsFault(const SSL* ssl, const Address& address, const TlsFiles& files) {
   const X509* const certificate = SSL_get0_peer_certificate(ssl);
   if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
@@ -125,7 +125,7 @@ std::string ItsFault(const SSL* ssl, const Address& address, const TlsFiles& fil
   }
 }
 
-// What is wrong with our certificate as far as we can see; gRPC's server closes the connection without an alert.
+// The fault of our certificate as far as we can see; gRPC's server closes the connection without an alert.
 std::string OurFault(const ContextPtr& context, const TlsFiles& files) {
   X509* const certificate = SSL_CTX_get0_certificate(context.get());
   if (certificate == nullptr) return absl::StrCat("it cannot be read from --tls_cert=", files.cert);
@@ -147,7 +147,7 @@ std::string OurFault(const ContextPtr& context, const TlsFiles& files) {
   }
 }
 
-// What the coordinator found wrong with us, as its alert or its silence tells; "" if it is something else.
+// The coordinator's complaint about us, inferred from its alert or its silence; "" if it is something else.
 std::string ItsComplaint(int error, const ContextPtr& context, const TlsFiles& files) {
   const int reason = error == SSL_ERROR_SSL ? ERR_GET_REASON(ERR_peek_error()) : 0;
   const bool closed = error == SSL_ERROR_ZERO_RETURN || (error == SSL_ERROR_SYSCALL && errno == ECONNRESET);
@@ -177,7 +177,7 @@ ContextPtr MakeContext(const Address& address, const TlsFiles& files) {
 std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
   const WithoutSigpipe quiet;
   const Socket socket(address);
-  if (socket.descriptor() < 0) return "";  // nobody there: gRPC says that well
+  if (socket.descriptor() < 0) return "";  // no peer there: gRPC reports that well
   const ContextPtr context = MakeContext(address, files);
   const SslPtr ssl(SSL_new(context.get()), SSL_free);
   SSL_set_fd(ssl.get(), socket.descriptor());
@@ -207,7 +207,7 @@ std::string ExplainFailure(const std::string& error, const Address& address, con
                         " is an HTTP port, as the status page's is (--http); sites take that of --listen");
   }
   if (absl::StrContains(error, "Domain name not found")) return absl::StrCat(address.host, ": no such host");
-  if (absl::StrContains(error, "Connection refused")) return "nobody listens there";
+  if (absl::StrContains(error, "Connection refused")) return "no server listens there";
   if (absl::StrContains(error, "refused") || absl::StrContains(error, "imeout")) return error;
   const std::string why = WhyNoConnection(address, files);
   return why.empty() ? error : why;

@@ -20,7 +20,7 @@ constexpr int kDamagedAttempts = 3;
 // An upload's chunk is damaged, or a download is not what can be sent.
 bool IsRefused(const grpc::Status& status) { return status.error_code() == grpc::StatusCode::INVALID_ARGUMENT; }
 
-// One broken attempt is nothing to speak of; a row of them is what somebody will look for in the log.
+// One broken attempt is not worth a warning; a series of them is worth finding in the log.
 spdlog::level::level_enum LevelOf(int attempts) {
   constexpr int kQuietAttempts = 5;
   return attempts < kQuietAttempts ? spdlog::level::debug : spdlog::level::warn;
@@ -80,7 +80,7 @@ class UploadTransfer final : public Transfer {
   void Finish(const absl::Status& status) override { request_.done(status); }
 
  private:
-  // What the coordinator has of a stripe: more than before, if the last attempt was good for something.
+  // Notes the chunks that the coordinator has of a stream: more than before, if the last attempt made progress.
   void Missing(int stripe, int stripes, const v1::ChunkList& missing) {
     core::MutexLock lock(mutex_);
     arrived_.resize(request_.chunks->size());
@@ -138,7 +138,7 @@ class UploadTransfer final : public Transfer {
   bool sends_all_ ABSL_GUARDED_BY(mutex_) = false;
   int unwritten_ ABSL_GUARDED_BY(mutex_) = 0;  // streams
   std::function<void()> written_ ABSL_GUARDED_BY(mutex_);
-  // Of the attempt; read without the lock once no stream is running.
+  // The attempt's verdict; read without the lock once no stream is running.
   std::optional<v1::Verdict> verdict_;
   std::vector<bool> arrived_;  // chunks that the coordinator is known to have
 };
@@ -171,7 +171,7 @@ class DownloadTransfer final : public Transfer {
     std::vector<int> held;
     {
       core::MutexLock lock(mutex_);
-      // What is held is held by stripes, so that their number stays.
+      // Received chunks are counted per stream, so the number of streams must stay.
       if (stripes_.empty()) stripes_.resize(NumStripes(request_.num_chunks, lanes));
       for (Stripe& stripe : stripes_) {
         stripe.of_version = false;
@@ -216,7 +216,7 @@ class DownloadTransfer final : public Transfer {
     attempts_ = 0;
     if (message.has_header()) {
       const DownloadHeader header = FromProto(message.header());
-      // Of another model than was asked for: nothing of it is taken, and the next attempt asks again.
+      // The header of another model than requested: nothing is accepted, and the next attempt asks again.
       if (generation_ && header.generation && *header.generation != *generation_) return true;
       refused_ = CheckHeader(header);
       if (!refused_.ok()) return false;
@@ -263,7 +263,8 @@ class DownloadTransfer final : public Transfer {
     request_.on_chunk(index, std::move(chunk));
   }
 
-  // From the first chunk on. What comes as one chunk has no such time: it was merged since the header, and then sent.
+  // Measured from the first chunk on. A payload of one chunk has no such time: it was merged after the header, and then
+  // sent.
   void Measure() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!first_chunk_) return;
     if (measured_bytes_ > 0) {

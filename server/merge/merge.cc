@@ -125,7 +125,7 @@ uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk,
   return core::DigestUnits(units, tile.first_unit);
 }
 
-// Tile by tile. Whoever merges the last piece of a chunk seals it.
+// Merges tile by tile. The thread that merges the last piece of a chunk seals it.
 void RoundMerge::MergePiece(const Piece& piece, size_t chunk, std::span<const float> weights,
                             std::span<ContributionReader> readers, ItemFigures& figures) {
   const core::CpuPhaseScope phase(core::CpuPhase::kMerge);

@@ -60,7 +60,7 @@ RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t 
   heard_of_shard_.assign(rules_.shard.count, false);
   seeded_shard_.assign(rules_.shard.count, false);
   heard_of_shard_[rules_.shard.index] = true;
-  // Of the others shard 0 knows it for certain only once sites have entered.
+  // Shard 0 knows it of the others for certain only once sites have entered.
   if (rules_.shard.leads() && !rules_.shard.alone()) state_.seeded = seeded_here_ && state_.started;
   for (FragmentId p = 0; p < num_fragments() && !synchronous(); ++p) NoteQuorum(p);  // graces start anew, too
 }
@@ -269,15 +269,16 @@ void RoundTable::Drop(const SiteId& site, const std::string& reason, Actions& ac
   DropStranded(actions);
 }
 
-// A joiner of a synchronous run does not contribute to rounds that were due before it entered. Where all who should
-// have are gone, with nothing admitted, such a round could never close: whoever is left enters anew, from where
-// somebody can fill it.
+// A joiner of a synchronous run does not contribute to rounds that were due before it entered. If all sites that should
+// have contributed are gone, with nothing admitted, such a round could never close: a remaining site enters anew, at a
+// step from which it can fill the round.
 void RoundTable::DropStranded(Actions& actions) {
   const std::optional<FragmentId> fragment = StrandedFragment();
   if (!fragment) return;
   // That drop looks after the others.
   Drop(Stranded(),
-       absl::StrCat("nobody is left to contribute to the open round of fragment ", *fragment, "; joins anew"), actions);
+       absl::StrCat("no site is left to contribute to the open round of fragment ", *fragment, "; joins anew"),
+       actions);
 }
 
 SiteId RoundTable::Stranded() const {
@@ -301,7 +302,8 @@ Actions RoundTable::Ready(const SiteId& site, const SessionId& session) {
   return EnterReady();
 }
 
-// Where the others of the run's shards are is known, so that nobody enters before a round that one has decided.
+// Waits until the progress of the run's other shards is known, so that no site enters before a round that one of them
+// has decided.
 Actions RoundTable::EnterReady() {
   if (!state_.seeded || !HeardOfAllShards()) return {};
   if (!state_.started) return StartIfEnough();
@@ -317,7 +319,7 @@ Actions RoundTable::StartIfEnough() {
   state_.started = true;
   std::sort(ready_.begin(), ready_.end());
   for (const SiteId& site : ready_) EnterNow(site);
-  // Each is told of all, so that they share the data from the first step.
+  // Each receives the names of all, so that they share the data from the first step.
   for (const SiteId& site : ready_) actions.push_back(EnterNow(site));
   ready_.clear();
   return actions;
@@ -328,7 +330,7 @@ Enter RoundTable::EnterNow(const SiteId& site) {
   Enter enter{.site = site, .entry = {}};
   enter.entry.step = EntryStep(schedule_, state_.versions);
   enter.entry.versions = state_.versions;
-  // With nobody else in the run, the joiner has to fill every open round itself, also one that is behind the others.
+  // With no other site in the run, the joiner has to fill every open round itself, even one that is behind the others.
   for (FragmentId p = 0; p < num_fragments() && synchronous() && NumActive() == 0; ++p) {
     enter.entry.step = std::min(enter.entry.step, schedule_.SendStep(p, state_.versions[p]) - 1);
   }

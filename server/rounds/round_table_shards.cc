@@ -1,4 +1,4 @@
-// What the shards of a run tell each other: shard 0 decides who is in, the others follow.
+// The exchange among the shards of a run: shard 0 decides which sites are in, the others follow.
 #include <algorithm>
 #include <utility>
 
@@ -90,7 +90,7 @@ Actions RoundTable::HeardOfShard(int shard, const ShardReport& report) {
   if (stranded != state_.sites.end() && core::IsActive(stranded->second.state) &&
       stranded->second.stay == report.stranded_stay) {
     Drop(report.stranded,
-         absl::StrCat("nobody is left to contribute to an open round of shard ", shard, "; joins anew"), actions);
+         absl::StrCat("no site is left to contribute to an open round of shard ", shard, "; joins anew"), actions);
   }
   return actions;
 }
@@ -133,7 +133,7 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
       ended.emplace_back(site, member->second.state == SiteState::kGone ? member->second.reason : "joins anew");
     }
   }
-  // Shard 0 asks for its own part; whoever learns of the seeder asks for the other parts.
+  // Shard 0 requests its own part; every other shard that learns of the seeder requests its own.
   const bool other_seeder =
       membership.seeder != seeder_ || std::ranges::count(ended, seeder_, [](const auto& end) { return end.first; }) > 0;
   seeder_ = membership.seeder;
@@ -217,9 +217,9 @@ JoinDecision RoundTable::JoinFollowed(const JoinRequest& request) {
   }
   decision.resumed = true;  // what becomes of the site's transfers was decided with shard 0's welcome
   Accept(request.site, decision);
-  // It may have missed it. One that has its place already knows.
+  // The site may have missed its entry. A site that has its place already ignores it.
   if (core::IsActive(found->second.state)) decision.actions.push_back(FollowEntry(request.site));
-  // What it sent before may be lost with this shard's last life.
+  // Anything it sent before may be lost with this shard's last life.
   if (request.site == seeder_) AskSeederOfFollowed(decision.actions);
   return decision;
 }

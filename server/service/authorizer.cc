@@ -197,7 +197,7 @@ absl::StatusOr<Identity> Authorizer::CertificateOwner(const Peer& peer) const {
 absl::Status Authorizer::CheckCertificate(const Peer& peer, const std::string& claimed) const {
   if (std::ranges::count(peer.names, claimed) > 0) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat("the certificate is that of ", absl::StrJoin(peer.names, ", "),
-                                                  ", not of ", claimed, ": nobody speaks for another"));
+                                                  ", not of ", claimed, ": a peer may use only its own name"));
 }
 
 absl::StatusOr<std::optional<Identity>> Authorizer::Identify(const Peer& peer) {
@@ -220,7 +220,7 @@ absl::Status Authorizer::CheckSite(const Peer& peer, const core::SiteId& site) {
     ASSIGN_OR_RETURN(const Identity owner, TokenOwner(peer));
     if (owner.name != site) {
       return absl::PermissionDeniedError(
-          absl::StrCat("the token is that of ", owner.name, ", not of ", site, ": nobody speaks for another"));
+          absl::StrCat("the token is that of ", owner.name, ", not of ", site, ": a peer may use only its own name"));
     }
   }
   return options_.mutual_tls ? CheckCertificate(peer, site) : absl::OkStatus();

@@ -59,7 +59,7 @@ Coordinator::~Coordinator() {
   journal_->Flush();
 }
 
-// What the joiner brings takes the place of a model that no site is left of.
+// The joiner's model replaces one that no site in the run has any more.
 void Coordinator::DeclareModel(const core::FragmentMap& map, const core::SiteId& site) {
   const uint64_t withdrawn = model_.generation();
   if (!model_.Declare(map)) return;
@@ -264,7 +264,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   const absl::StatusOr<core::SiteData> data = map.ok() ? CheckData(join) : map.status();
   const bool continues = !doubt && Continues(join);
   const JoinDecision decision = doubt ? Refuse(site, *doubt) : Decide(join, data.status(), continues);
-  // What an earlier stay left behind goes first, with its stream; what is told to the site when there is the new one.
+  // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
   const auto is_told = [](const Action& action) {
     return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
   };

@@ -63,7 +63,7 @@ void Coordinator::Perform(const Actions& actions) {
 void Coordinator::Perform(const RequestSeed& action) {
   if (!model_.known()) return;
   if (!model_.stays()) {  // else another shard lacks its part
-    // What another one has sent so far is of no use.
+    // Parts sent by another seeder so far are void.
     const bool another = model_.ExpectSeedFrom(action.site, rounds_->state().sites.at(action.site).session);
     if (another || seeds_.empty()) seeds_.assign(model_.map().num_fragments(), nullptr);
     if (another) NoteModel();

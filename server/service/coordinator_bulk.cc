@@ -110,7 +110,8 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, 
   core::Admitted admitted = AdmittedOf(header);
   const absl::Status status = rounds_->CheckContribution(site, header.context().session(), header.fragment(), admitted);
   if (!status.ok()) {
-    // Also a repeat of what was admitted is told when that is durable: it may be on its way to the journal.
+    // A repeat of an admitted contribution is also answered only when that is durable: it may still be on its way to
+    // the journal.
     if (absl::IsInvalidArgument(status)) RefuseValues(header, admitted, std::string(status.message()));
     Then([verdict, answer = VerdictOf(status)] { verdict(answer); });
     if (upload.contribution != nullptr && !absl::IsAlreadyExists(status)) Forget(header.fragment(), site, upload);
@@ -157,7 +158,7 @@ void Coordinator::RefuseValues(const v1::UploadHeader& header, const core::Admit
   Note("quarantine", site, -1, record.reason);
 }
 
-// Of a contribution that was refused: its site may send another one of the same base.
+// Forgets a refused contribution: its site may send another one of the same base.
 void Coordinator::Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload) {
   const auto arriving = open_[fragment].find(site);
   const bool admitted = rounds_->state().contributions[fragment].contains(site);

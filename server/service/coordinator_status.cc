@@ -162,10 +162,10 @@ void Coordinator::Flooded(const SiteId& site, const std::string& why) {
   Publish();
 }
 
-// What a site that has no place yet waits for.
+// The reason why a site has no place yet.
 std::string Coordinator::WhyJoining(const SiteId& site) const {
   if (!model_.stays()) {
-    if (model_.seeder().empty()) return "the initial parameters, which no site was asked for yet";
+    if (model_.seeder().empty()) return "the initial parameters, which have not been requested from any site yet";
     if (model_.seeder() != site) {
       return absl::StrCat("the initial parameters, which site ", model_.seeder(), " was asked for");
     }

@@ -84,7 +84,7 @@ void Parameters::Run() {
         return stopping_ || !queue_.empty() || NextSnapshot(&fragment);
       });
       if (stopping_ || !status_.ok()) return;
-      // Joiners before merges: a snapshot is short, and they hold nobody up.
+      // Joiners come before merges: a snapshot is short, and delays no site.
       snapshot = NextSnapshot(&fragment);
       if (!snapshot) {
         job = &queue_.front();  // stays in place: others only append

@@ -10,9 +10,9 @@
 namespace causeway::server {
 namespace {
 
-// header ─► what is missing ─► chunks … ─► verdict. One message is under way in each direction at most, so nothing
-// piles up here: the site's next chunk is read when the last one is spooled. Of a contribution that comes in stripes,
-// the stream that completes it has the verdict; the others end without.
+// header ─► what is missing ─► chunks … ─► verdict. At most one message is in flight in each direction, so nothing
+// piles up here: the site's next chunk is read when the last one is spooled. If a contribution comes in several
+// streams, the stream that completes it gets the verdict; the others end without one.
 class UploadReactor final : public CallReactor, public GatedCall {
  public:
   UploadReactor(Coordinator* coordinator, Gate* gate, Peer peer)

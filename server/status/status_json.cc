@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kSchemaVersion = 1;  // rises when a field changes its meaning or goes
 
-// What keeps a status of 64 sites and 64 fragments within 200 kB.
+// Limits that keep a status of 64 sites and 64 fragments within 200 kB.
 constexpr size_t kLossPointsOfAll = 1600;
 constexpr size_t kLeastLossPoints = 8;
 constexpr size_t kReducedContributors = 16;
@@ -223,7 +223,7 @@ void WriteVersions(JsonWriter& json, const Versions& versions) {
   WriteArray(json, "versions", versions, [&](core::Version version) { json.Value(version); });
 }
 
-// Of sites that evaluate on what they hold out themselves.
+// The evaluation losses of sites that evaluate on their own held-out data.
 void WriteEvalLossBySite(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.Key("eval_loss_by_site");
   json.BeginObject();

@@ -148,7 +148,7 @@ void Journal::Run() {
       if (status.ok()) status = files_->Mind();
       if (!status.ok()) Fail(status);
     }
-    batch.clear();  // what its callbacks hold goes before anyone is told that they are done
+    batch.clear();  // frees everything that its callbacks hold before any waiter learns that they are done
     const core::MutexLock lock(mutex_);
     finished_ += items;
     queued_bytes_ -= bytes;

@@ -135,7 +135,7 @@ absl::Status JournalFiles::RenewLog() {
   return log->Continue(rows);
 }
 
-// Of a directory that is in use. Before there were shards nothing said so.
+// For a directory in use. Directories from before there were shards name none.
 absl::Status JournalFiles::CheckShard(const JournalOptions& options) const {
   ASSIGN_OR_RETURN(const std::optional<std::string> stored, ReadMeta(*database, "shard"));
   const std::string of = stored.value_or(core::Shard().Text());

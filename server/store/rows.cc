@@ -43,7 +43,7 @@ std::string ManifestText(const core::Manifest& manifest) {
                                                            {"shape", tensor.shape},
                                                            {"kind", static_cast<int>(tensor.kind)},
                                                            {"layer", tensor.layer}});
-    // What most tensors do not have is written only where one has it, as programs of before did not know it.
+    // Fields that most tensors lack are written only where present, since older programs did not know them.
     if (tensor.dtype != core::DType::kFloat32) row["dtype"] = static_cast<int>(tensor.dtype);
     if (!tensor.alias_of.empty()) row["alias_of"] = tensor.alias_of;
     if (tensor.frozen) row["frozen"] = true;

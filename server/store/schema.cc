@@ -40,7 +40,7 @@ absl::Status RemoveDatabase(const std::string& path) {
   return absl::OkStatus();
 }
 
-// Of a directory without a log: a database that has tables is the index of one that is lost, or of another format.
+// For a directory without a log: a database with tables is the index of a lost log, or of another format.
 absl::Status CheckNoIndex(const std::string& path) {
   if (!std::filesystem::exists(path)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto database, Database::Open(path, Database::Mode::kReadOnly));

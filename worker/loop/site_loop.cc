@@ -144,7 +144,7 @@ void SiteLoop::PostExport() {
   site_.PostAnchorCopy([this](AnchorCopy copy) { exports_.Write(std::move(copy)); });
 }
 
-// What a step did, for those who watch.
+// Reports a step, in the log and on the terminal.
 void SiteLoop::Show() {
   if (log_ != nullptr && pace_.LogDue()) {
     log_->Step(core::SystemClock().UnixMs(), site_.GetProgress(), site_.CompletedRounds());

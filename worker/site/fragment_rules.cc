@@ -116,7 +116,7 @@ action::Upload FragmentRules::ToSend(int64_t stay, int64_t welcomed) const {
 }
 
 bool FragmentRules::Awaits(const event::VerdictGiven& given, int64_t stay) const {
-  // What an update already says of the contribution counts.
+  // An update's statement about the contribution takes precedence.
   const bool resolving = incoming_ == In::kTaking && arrival_.resolves.has_value();
   return outgoing_ == kSending && given.tag == Tag{stay, id_, send_ticket_} && !resolving;
 }
@@ -178,7 +178,7 @@ void FragmentRules::Arrived(const event::Fetched& fetched) {
 
 action::PlaceAnchor FragmentRules::Place() {
   Go(In::kPlacing);
-  // What an admitted contribution of ours became is not known any more: it is merged, or will be.
+  // The outcome of an admitted contribution of ours is no longer tracked: it is merged, or will be.
   if (facts_.sent) {
     keeps_local_ = false;
     GiveUp();

@@ -123,7 +123,7 @@ void JoinRules::GoOn() {
   if (stay.stage == Stage::kEntering && !AnyBusy()) BeginEntering();
 }
 
-// What becomes of θ and of an unresolved contribution when the site has lost its place.
+// Settles θ and an unresolved contribution after the site has lost its place.
 void JoinRules::Settle() {
   if (s_.stay.resumes) return Resume();
   s_.stay.stage = Stage::kAnchoring;

@@ -72,7 +72,7 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
         by_step_thread([this, tag = offer.tag] {
           const absl::StatusOr<uint64_t> digest = movers_->OfferInitial(tag.fragment);
           if (!digest.ok()) return OnMoverFailed(digest.status());
-          Tell(event::Offered{tag});  // before: what is asked for is known to be
+          Tell(event::Offered{tag});  // first, so that the rules know of the request
           transfers_.FetchAnchor({.tag = tag}, map_->fragment(tag.fragment), *digest);
         });
       },
@@ -178,7 +178,7 @@ void SiteExchange::OnVerdict(const event::VerdictGiven& given) {
   Run(effects);
 }
 
-// ---- What the coordinator says ----
+// ---- Messages from the coordinator ----
 
 void SiteExchange::SetData(const core::SiteData& data) {
   core::MutexLock lock(mutex_);

@@ -136,8 +136,8 @@ void StepRules::Moved(const FragmentRules& fragment) {
   if (EvaluatesAfter(fragment)) s_.Do(action::Evaluate{});
 }
 
-// After every so many rounds of all fragments; where all have the same data, the site that comes first in the update
-// that completes them.
+// After every `every_rounds` rounds of all fragments; where all sites have the same data, the site that comes first in
+// the update that completes them.
 bool StepRules::EvaluatesAfter(const FragmentRules& fragment) const {
   const int64_t every = s_.config.eval.every_rounds;
   const core::Version applied = fragment.facts().applied;
