@@ -26,7 +26,7 @@ std::string ReadText(const char* path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Empty if the buffer takes what each connection has in flight at that rate.
+// Empty if the buffer holds each connection's data in flight at that rate.
 std::string AdviceFor(const char* name, const char* at_coordinator, double bytes_per_s, double payload,
                       const BufferSizes& sizes, const core::LinkProgress& link) {
   const double in_flight = kRoomToGrow * bytes_per_s * link.round_trip_s / std::max(1, link.channels);

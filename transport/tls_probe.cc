@@ -21,9 +21,9 @@ namespace causeway::transport {
 namespace {
 
 constexpr timeval kTimeout{.tv_sec = 3, .tv_usec = 0};  // for each step; several round trips of a slow link
-constexpr unsigned char kHttp2[] = {2, 'h', '2'};       // what gRPC insists on
+constexpr unsigned char kHttp2[] = {2, 'h', '2'};       // required by gRPC
 
-// OpenSSL writes to sockets that may be closed. No signal may come of it, in this thread at least.
+// OpenSSL writes to sockets that may be closed. That must not raise a signal, at least in this thread.
 class WithoutSigpipe {
  public:
   WithoutSigpipe() {
@@ -164,7 +164,7 @@ ContextPtr MakeContext(const Address& address, const TlsFiles& files) {
   SSL_CTX_load_verify_locations(context.get(), files.ca.c_str(), nullptr);
   SSL_CTX_use_certificate_chain_file(context.get(), files.cert.c_str());
   SSL_CTX_use_PrivateKey_file(context.get(), files.key.c_str(), SSL_FILETYPE_PEM);
-  SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);  // looks, but goes on: nothing secret is sent
+  SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);  // checks, but continues: nothing secret is sent
   X509_VERIFY_PARAM* names = SSL_CTX_get0_param(context.get());
   if (X509_VERIFY_PARAM_set1_ip_asc(names, address.host.c_str()) != 1) {
     X509_VERIFY_PARAM_set1_host(names, address.host.c_str(), 0);
@@ -192,7 +192,7 @@ std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
   } else if (speaks_tls) {
     why = ItsFault(ssl.get(), address, files);
     char byte = 0;
-    if (result == 1) result = SSL_read(ssl.get(), &byte, 1);  // TLS 1.3 looks at our certificate after the handshake
+    if (result == 1) result = SSL_read(ssl.get(), &byte, 1);  // TLS 1.3 checks our certificate after the handshake
     if (why.empty() && result <= 0) why = ItsComplaint(SSL_get_error(ssl.get(), result), context, files);
   } else if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_WRONG_VERSION_NUMBER) {
     why = "the coordinator does not speak TLS: start it with --tls_ca, --tls_cert and --tls_key, or leave them out";

@@ -156,7 +156,7 @@ absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transpo
   return saved;
 }
 
-// Before anything is started: what was asked for cannot be meant, or cannot be written.
+// Checked before anything is started: a flag is invalid, or a path cannot be written.
 absl::Status CheckExportFlags() {
   const std::string directory = absl::GetFlag(FLAGS_export_dir);
   const int64_t every = absl::GetFlag(FLAGS_export_every_rounds);
@@ -272,7 +272,7 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
 
 constexpr double kBytesPerMbit = 1e6 / 8;
 
-// A negative or infinite rate is a typing error.
+// A negative or infinite rate is a typo.
 absl::Status CheckRate(const char* flag, double mbit) {
   if (mbit >= 0 && std::isfinite(mbit)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 0 or more Mbit/s, got ", mbit));
@@ -323,7 +323,7 @@ absl::StatusOr<std::unique_ptr<worker::SiteRanks>> OpenRanks() {
                                   .timeout_s = absl::GetFlag(FLAGS_rank_timeout_s)});
 }
 
-// The ranks of --nproc, as processes of their own.
+// Runs the ranks of --nproc as separate processes.
 int Launch(int argc, char** argv) {
   const int ranks = absl::GetFlag(FLAGS_nproc);
   worker::LaunchOptions options{.ranks = ranks,

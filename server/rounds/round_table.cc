@@ -14,7 +14,7 @@ std::string WhyStill(const std::string& why) {
   return why.empty() ? "" : absl::StrCat("its training stands still: ", why);
 }
 
-// Notes what the site says, as the reason of its state, too.
+// Records the site's report, also as the reason for its state.
 bool StandsStill(const std::string& said, std::string& noted, std::string& reason) {
   if (noted != said) reason = WhyStill(noted = said);
   return !noted.empty();
@@ -179,7 +179,7 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
   return decision;
 }
 
-// It is said again until the site has its place: it may not have heard of it.
+// Repeated until the site has its place: it may have missed the first message.
 bool RoundTable::VoidAtJoin(const SiteRecord& record, const JoinRequest& request) {
   return record.starts_anew && !core::IsActive(record.state) && !request.held.empty();
 }
@@ -275,9 +275,8 @@ void RoundTable::Drop(const SiteId& site, const std::string& reason, Actions& ac
 void RoundTable::DropStranded(Actions& actions) {
   const std::optional<FragmentId> fragment = StrandedFragment();
   if (!fragment) return;
-  // That drop looks after the others.
-  Drop(Stranded(),
-       absl::StrCat("no site is left to contribute to the open round of fragment ", *fragment, "; joins anew"),
+  // That drop takes care of the others.
+  Drop(Stranded(), absl::StrCat("no site is left to fill the open round of fragment ", *fragment, "; joins anew"),
        actions);
 }
 
@@ -302,8 +301,7 @@ Actions RoundTable::Ready(const SiteId& site, const SessionId& session) {
   return EnterReady();
 }
 
-// Waits until the progress of the run's other shards is known, so that no site enters before a round that one of them
-// has decided.
+// Waits until all shards of the run have reported, so that no site enters before a round that one has decided.
 Actions RoundTable::EnterReady() {
   if (!state_.seeded || !HeardOfAllShards()) return {};
   if (!state_.started) return StartIfEnough();
@@ -337,7 +335,7 @@ Enter RoundTable::EnterNow(const SiteId& site) {
   for (FragmentId p = 0; p < num_fragments(); ++p) {
     Version first = state_.versions[p];
     if (synchronous()) first = std::max(first, schedule_.FirstBaseAfter(p, enter.entry.step));
-    // An earlier stay of this site may have left its contribution in the open round; one a round is enough.
+    // An earlier stay of this site may have left its contribution in the open round; one per round is enough.
     if (state_.contributions[p].contains(site)) first = std::max(first, state_.versions[p] + 1);
     enter.entry.first_versions.push_back(first);
   }
@@ -389,7 +387,7 @@ void RoundTable::StoodStill(int64_t from_ms, int64_t to_ms) {
     const int64_t heard_ms = link.deadline_ms - rules_.membership.lease_ms;
     link.deadline_ms += to_ms - std::clamp(heard_ms, from_ms, to_ms);
   }
-  pace_.InterruptedAll();  // reports that waited meanwhile come all at once
+  pace_.InterruptedAll();  // reports that were delayed meanwhile arrive all at once
 }
 
 }  // namespace causeway::server

@@ -180,8 +180,7 @@ class RoundTable {
   // (server/rounds/value_gate.h), for `parameters` values; nothing if it is accepted.
   std::optional<std::string> WhyTooLong(const core::SiteId& site, core::FragmentId fragment,
                                         const core::Admitted& contribution, int64_t parameters) const;
-  // Records the refusal: the open round no longer expects the contribution, and after several in a row the site is in
-  // quarantine.
+  // Records the refusal: the open round no longer expects it, and several in a row put the site in quarantine.
   Actions RefuseValues(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
                        const std::string& why, int64_t now_ms);
 

@@ -136,7 +136,7 @@ int RoundTable::Quorum(FragmentId fragment) const {
   return std::min(rules_.membership.min_quorum, std::max(1, could));
 }
 
-// min_quorum 1 is no bound at all: what the last site left behind is merged without waiting for another.
+// min_quorum 1 is no bound at all: the contribution left by the last site is merged without waiting for another.
 bool RoundTable::EnoughActive(FragmentId fragment) const {
   return rules_.membership.min_quorum <= std::max(1, NumActive()) || Ending(fragment);
 }
@@ -180,7 +180,7 @@ void RoundTable::NoteQuorum(FragmentId fragment) {
   }
 }
 
-// The round that had its quorum first goes first: the others may have to keep a distance to it.
+// The round that reached its quorum first closes first: the others may have to keep a distance from it.
 void RoundTable::CloseRounds(Actions& actions) {
   while (true) {
     std::optional<FragmentId> next;
@@ -217,7 +217,7 @@ std::string RoundTable::WhyItCloses(FragmentId fragment) const {
     const std::string grace = grace_ms > 0 ? absl::StrCat(", and the grace of ", grace_ms, " ms is over") : "";
     return absl::StrCat("quorum of ", Quorum(fragment), grace);
   }
-  int contributed = 0;  // of those who are still there
+  int contributed = 0;  // of those that are still in the run
   for (const auto& [site, record] : state_.sites) {
     contributed += Counts(record) && state_.contributions[fragment].contains(site);
   }

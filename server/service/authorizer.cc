@@ -23,7 +23,7 @@ bool IsHex(const std::string& text) {
   return std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c); });
 }
 
-// The words of a line, without what is behind '#'.
+// The words of a line, without the comment after '#'.
 std::vector<std::string> WordsOf(const std::string& line) {
   return absl::StrSplit(line.substr(0, line.find('#')), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
 }
@@ -32,7 +32,8 @@ std::string RoleText(const Identity& identity) {
   return absl::StrCat(identity.name, " has role ", std::string(RoleName(identity.role)));
 }
 
-// Those of the words before the digest; the error's words name nothing of the line but roles: it may hold a token.
+// The identity from the words before the digest; the error message quotes only roles from the line, since it may hold a
+// token.
 absl::StatusOr<Identity> IdentityOf(const std::vector<std::string>& words) {
   const std::string& name = words[0];
   if (words.size() == 2) return Identity{name, name == "operator" ? Role::kAdmin : Role::kSite};
@@ -61,7 +62,7 @@ absl::StatusOr<SiteTokens> SiteTokens::Parse(const std::string& text, const std:
     if (words.size() < 2 || words.size() > 3 || words.back().size() != kSha256HexDigits || !IsHex(words.back())) {
       return wrong(
           "expected `name sha256` or `name role sha256`, with the SHA-256 of the name's token in 64 "
-          "hexadecimal digits");  // not what came
+          "hexadecimal digits");  // not the value given
     }
     const absl::StatusOr<Identity> identity = IdentityOf(words);
     if (!identity.ok()) return wrong(identity.status().message());

@@ -1,4 +1,4 @@
-// The part of Coordinator that others are shown: the snapshot for the status board, and the log of rounds.
+// The part of Coordinator for readers: the snapshot for the status board, and the log of rounds.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ using core::SiteId;
 using core::SiteRecord;
 using core::SiteState;
 
-constexpr int64_t kLongJoinMs = 30'000;    // a joiner that takes longer says what for
-constexpr int64_t kShownFloodMs = 60'000;  // after the last stream that was ended for it
+constexpr int64_t kLongJoinMs = 30'000;    // a joiner that takes longer shows the reason
+constexpr int64_t kShownFloodMs = 60'000;  // after the last stream ended for this reason
 
 double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 

@@ -23,7 +23,7 @@ using Labels = std::vector<ClientMetric::Label>;
 constexpr std::array kSiteStates = {SiteState::kJoining, SiteState::kTraining, SiteState::kDraining, SiteState::kGone};
 constexpr std::array kRunStates = {"waiting", "training", "paused", "done"};
 
-// One row a metric that every site has.
+// One row per metric that every site has.
 struct SiteMetric {
   const char* name;
   const char* help;
@@ -135,7 +135,7 @@ void AddFragments(const StatusSnapshot& snapshot, Families& families) {
   families.push_back(std::move(contributors));
 }
 
-// One row a figure of the outer gradient.
+// One row per figure of the outer gradient.
 struct GradientMetric {
   const char* name;
   const char* help;

@@ -12,7 +12,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr int kSchemaVersion = 1;  // rises when a field changes its meaning or goes
+constexpr int kSchemaVersion = 1;  // raised when a field changes its meaning or is removed
 
 // Limits that keep a status of 64 sites and 64 fragments within 200 kB.
 constexpr size_t kLossPointsOfAll = 1600;
@@ -179,7 +179,7 @@ void WriteSite(JsonWriter& json, const SiteStatus& site, bool reduced, size_t lo
   json.EndObject();
 }
 
-// Figures that are not known are null.
+// Unknown figures are null.
 void WriteGradient(JsonWriter& json, const OuterGradientFigures& gradient) {
   const auto rounded = [](std::optional<double> value) { return value ? std::optional(Rounded(*value)) : value; };
   json.Member("gradient_norm", gradient.norm);

@@ -271,7 +271,7 @@ void FragmentRules::EnterFromAnchor(const TrainedAmount& trained, Version last_a
 std::optional<FragmentRules::Latency> FragmentRules::NoteReady(int64_t now_us) {
   times_.ready_us = now_us;
   if (times_.sent_us == 0) return std::nullopt;
-  // The verdict may be later than the update, where it is not known to have waited.
+  // The verdict may come after the update, which then is not known to have waited.
   const bool admitted = times_.admitted_us > times_.sent_us;
   return Latency{.whole_s = Seconds(now_us - times_.sent_us),
                  .waited_s = admitted ? Seconds(arrival_.begun_us - times_.admitted_us) : 0};

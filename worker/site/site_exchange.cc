@@ -148,7 +148,7 @@ void SiteExchange::OnUpdateTaken(FragmentId p, const core::AnchorDigest& anchor,
   Run(effects);
 }
 
-// The link may hold a lock here that it takes again in what would follow.
+// The link may hold a lock here that the effects would take again.
 void SiteExchange::OnBegan(const event::FetchBegan& began) {
   Effects effects;
   core::MutexLock lock(mutex_);
@@ -211,7 +211,7 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
                            .num_fragments = map_->num_fragments(),
                            .last_admitted = welcome.last_admitted},
            effects);
-    for (const FragmentRules& fragment : rules_.state().fragments) {  // what an earlier stay has asked for is void
+    for (const FragmentRules& fragment : rules_.state().fragments) {  // requests of an earlier stay are void
       if (fragment.incoming() != Incoming::kArrived) arrived_[fragment.id()].reset();
     }
   }
