@@ -1,5 +1,5 @@
-// What a codec of blocks consists of: sizes, the scalar code of one block, which is the specification, and faster loops
-// over many.
+// The parts of a block codec: sizes, the scalar code for one block, which is the specification, and faster loops over
+// many blocks.
 //
 //   EncodeRun (whole blocks) ─► rotate ─► d = fma(β, e, x) ─► range ─► encode of one block ─► e ← d − decoded
 //

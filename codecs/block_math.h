@@ -1,5 +1,5 @@
-// What the scalar codecs of blocks share: the sum whose order is part of the wire format, the largest magnitude, and
-// the two ways in which small codes are packed (docs/wire_format.md, section "Codecs"). Pure, thread-safe.
+// Functions that the scalar block codecs share: the sum whose order is part of the wire format, the largest magnitude,
+// and the two ways of packing small codes (docs/wire_format.md, section "Codecs"). Pure, thread-safe.
 #pragma once
 
 #include <bit>

@@ -21,7 +21,8 @@ absl::Status BadValue(size_t index, float value, int exponent) {
       absl::StrCat("value ", index, " is ", value, "; expected a finite one below 2^", exponent, " in magnitude"));
 }
 
-// Of a codec that rotates, where a bad value spoils its block: names it, or else the block that its residual spoils.
+// For a rotating codec, where a bad value spoils its block: names the value, or else the block that its residual
+// spoils.
 absl::Status FindBadBlock(const ChunkSpan& span, std::span<const float> values, const ChunkFeedback& feedback) {
   for (size_t begin = 0; begin < values.size(); begin += core::kBlockValues) {
     const auto block = values.subspan(begin, std::min<size_t>(core::kBlockValues, values.size() - begin));

@@ -64,7 +64,7 @@ class ChunkView {
   double SumSquares() const { return codec_->SumSquares(scales_, codes_, span_.values); }  // ‖d‖²
 
  private:
-  // What decodes into `values`; those that are beyond the chunk belong to its last block.
+  // The job that decodes into `values`; values beyond the chunk belong to its last block.
   DecodeJob JobAt(int64_t first_unit, std::span<float> values, bool in_domain) const;
 
   ChunkSpan span_;

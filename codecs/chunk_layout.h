@@ -56,8 +56,7 @@ absl::Status BadChunk(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("chunk: ", parts...));
 }
 
-// What a header says, once it says something possible. All sizes that follow from it fit 64 bits, and the chunk
-// core::kMaxChunkBytes.
+// A validated header. All sizes derived from it fit into 64 bits, and the chunk into core::kMaxChunkBytes.
 struct ChunkHeader {
   ChunkSpan span;
   bool compressed = false;

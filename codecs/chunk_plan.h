@@ -19,7 +19,7 @@ struct RunConfig;
 
 namespace causeway::codecs {
 
-// What a chunk covers in its fragment. Values beyond `values` up to the next unit are padding and stay zero.
+// The part of its fragment that a chunk covers. Values beyond `values` up to the next unit are padding and stay zero.
 struct ChunkSpan {
   core::CodecId codec = core::CodecId::kFloat32;
   int64_t first_unit = 0;

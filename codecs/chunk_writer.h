@@ -1,5 +1,5 @@
-// Writes a chunk piece by piece, for whoever has its values piece by piece: a merge makes a few units at a time, in
-// cache, and takes its outer step with what they decode to before it makes the next ones.
+// Writes a chunk piece by piece, for callers whose values come piece by piece: a merge produces a few units at a time,
+// in cache, and takes its outer step with their decoded values before it produces the next ones.
 //
 //   WriteMean(units 0…3) ─► scales, codes ─► decoded      WriteMean(units 4…7) …      Finish() ─► header, hash, bytes
 //

@@ -88,11 +88,11 @@ inline constexpr Target kAllTargets[] = {Target::kScalar, Target::kAvx2, Target:
 const char* TargetName(Target target);  // "scalar", "avx2", "avx512"
 bool Supported(Target target);          // by this processor and this build
 
-// The best of this processor; CAUSEWAY_SIMD=scalar|avx2|avx512 in the environment lowers it. With another text the
-// program ends, so that nobody compares what is not what it says.
+// The best of this processor; CAUSEWAY_SIMD=scalar|avx2|avx512 in the environment lowers it. Any other text ends the
+// program, so that no comparison runs with the wrong target.
 Target ActiveTarget();
 
-// The codec with that number; lives for ever. A target must be supported.
+// The codec with that number; it is never destroyed. A target must be supported.
 const Codec& GetCodec(core::CodecId id);
 const Codec& GetCodec(core::CodecId id, Target target);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLevel = 1;  // higher ones gain under 2 % on these codes and cost several times as much
 
-// Below 4 bits it gains under 2 %. Of a float32 it is the exponents that shrink; the mantissas are noise.
+// Below 4 bits it gains under 2 %. In a float32 only the exponents shrink; the mantissas are noise.
 constexpr core::CodecId kPaying[] = {core::CodecId::kFloat32, core::CodecId::kBfloat16, core::CodecId::kInt8,
                                      core::CodecId::kInt4,    core::CodecId::kE3m0,     core::CodecId::kRotatedLm4};
 

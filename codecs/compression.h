@@ -3,8 +3,8 @@
 //
 //   | header, compressed = 1 | zstd frame (level 1) of scales and codes |
 //
-// Fewer bits are used evenly, or nearly so; those codecs, float32 and every chunk that would not shrink travel as they
-// are. What it gains: docs/codecs.md. Source: docs/wire_format.md, section "Chunk". Thread-safe.
+// Codes of fewer bits are distributed evenly, or nearly so; those codecs, float32 and every chunk that would not shrink
+// are sent uncompressed. docs/codecs.md has the gain. Source: docs/wire_format.md, section "Chunk". Thread-safe.
 #pragma once
 
 #include <string>

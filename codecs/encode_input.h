@@ -1,4 +1,4 @@
-// What is encoded: d = fma(β, e, x), in range or brought into it. Pure, thread-safe.
+// The input of an encoder: d = fma(β, e, x), in range or clamped to it. Pure, thread-safe.
 #pragma once
 
 #include <cstdint>

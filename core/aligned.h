@@ -1,7 +1,7 @@
-// Arrays of float32 that begin on a cache line, so that no vector of 16 values lies across two, and non-temporal stores
-// are possible. Large ones are the kernel's own pages and not the heap's: a heap that hands out and takes back arrays
-// of many megabytes keeps holes between them, and inside another program (worker/site/causeway.h) it is not ours to
-// tune.
+// Arrays of float32 that begin on a cache line, so that no vector of 16 values straddles two lines, and non-temporal
+// stores are possible. Large arrays come directly from the kernel as pages and not from the heap: a heap that allocates
+// and frees arrays of many megabytes becomes fragmented, and inside another program (worker/site/causeway.h) we cannot
+// tune it.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// For functions that CPUs and GPUs compute alike: one text, so that they give the same bits.
+// Marks functions that CPUs and GPUs share: with one source text, both give the same bits.
 #pragma once
 
 #ifdef __CUDACC__

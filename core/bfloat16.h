@@ -1,9 +1,9 @@
 // bfloat16: the upper 16 bits of a float32.
 //
 //   float32 ─► ToBfloat16: to nearest, ties to even ─► 16 bits ─► FromBfloat16 ─► the float32 that they are
-//   float32 ─► RoundStochastically: to one of the two around it, to each by its nearness ─► as float32
+//   float32 ─► RoundStochastically: to one of its two neighbors, more likely the nearer ─► as float32
 //
-// With __builtin_bit_cast, since std::bit_cast is a function of the host's.
+// Uses __builtin_bit_cast, since std::bit_cast is a host function.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace causeway::core {
 
-// Rounds the lowest kDropped bits away, to nearest, ties to even. What lies beyond the largest number becomes infinite,
-// as IEEE 754 rounds; NaN stays NaN, though rounding could carry it to infinity.
+// Rounds the lowest kDropped bits away, to nearest, ties to even. A value beyond the largest number becomes infinite,
+// as in IEEE 754; NaN stays NaN, although rounding its bits could give infinity.
 template <int kDropped>
 CAUSEWAY_ANYWHERE float RoundBits(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);
@@ -22,16 +22,16 @@ CAUSEWAY_ANYWHERE float RoundBits(float value) {
   return __builtin_bit_cast(float, value == value ? rounded : bits | 0x00400000u);
 }
 
-// All bits of the result depend on all of `bits` (the finalizer of MurmurHash3). A single product would not do: rounded
-// with its upper bits, a model learned measurably worse.
+// All bits of the result depend on all of `bits` (the finalizer of MurmurHash3). A single product is not enough: when
+// its upper bits were used for rounding, a model learned measurably worse.
 CAUSEWAY_ANYWHERE uint32_t HashBits(uint32_t bits) {
   bits = (bits ^ bits >> 16) * 0x85ebca6bu;
   bits = (bits ^ bits >> 13) * 0xc2b2ae35u;
   return bits ^ bits >> 16;
 }
 
-// What small moves of a bfloat16 need: to nearest, each that is less than half the distance to the next number is lost.
-// The draw is a hash of the value, so that the same value gives the same bits on every machine. NaN stays NaN.
+// Needed for small moves of a bfloat16: rounding to nearest loses every move of less than half the distance to the next
+// number. The draw is a hash of the value, so that the same value gives the same bits on every machine. NaN stays NaN.
 // Source: arXiv 1502.02551 section 3.
 CAUSEWAY_ANYWHERE float RoundStochastically(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);

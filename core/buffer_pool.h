@@ -1,9 +1,9 @@
-// Arrays that only a fragment in flight needs: lent for as long as they are held, then used again.
+// Arrays that only a fragment in flight needs: lent for as long as they are held, then reused.
 //
 //   Take(n) ─► Buffer of n values ─► … ─► end of its life ─► the pool, for the next fragment
 //
-// A site has few fragments in flight at a time, so that it needs few such arrays however many its fragments are. What a
-// Buffer holds at first is not defined. Thread-safe; the pool outlives its Buffers.
+// A site has few fragments in flight at a time, so it needs few such arrays however many fragments it has. The initial
+// contents of a Buffer are undefined. Thread-safe; the pool outlives its Buffers.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace causeway::core {
 
 class BufferPool;
 
-// One lent array; an empty one holds nothing.
+// A lent array; an empty Buffer holds none.
 class Buffer {
  public:
   Buffer() = default;
@@ -43,8 +43,8 @@ class Buffer {
 class BufferPool {
  public:
   Buffer Take(size_t size);
-  size_t free_values() const;  // that are held for the next ones
-  void Trim();                 // frees what is not lent
+  size_t free_values() const;  // held for reuse
+  void Trim();                 // frees the arrays that are not lent
 
  private:
   friend class Buffer;

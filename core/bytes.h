@@ -1,7 +1,7 @@
-// Bytes that stay as they are, and may lie anywhere: a view, with what keeps its memory alive.
+// Immutable bytes anywhere in memory: a view, together with the owner of its memory.
 //
 //   string ──┐
-//   memory that a device writes ──┴─► Bytes ─► copies of it ─► the last one is gone: the memory is given back
+//   memory that a device writes ──┴─► Bytes ─► copies of it ─► the last one is gone: the memory is released
 //
 // Copies are cheap. Thread-safe.
 #pragma once
@@ -37,7 +37,7 @@ class Bytes {
   std::shared_ptr<const void> owner_;
 };
 
-// A payload: each chunk lies where its encoder has put it.
+// A payload: each chunk lies where its encoder wrote it.
 using Chunks = std::shared_ptr<const std::vector<Bytes>>;
 
 }  // namespace causeway::core

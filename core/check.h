@@ -1,8 +1,8 @@
-// CHECK is for our own bugs: a broken precondition, an impossible state. What a peer, a file or a user got wrong is
-// never CHECKed; it gets an absl::Status that says what was expected, what came, and where.
+// CHECK is for our own bugs: a broken precondition, an impossible state. An error of a peer, a file or a user is never
+// CHECKed; it becomes an absl::Status that gives the expected value, the actual value, and the place.
 //
-// A program ends at a failed CHECK. A library must not end its host: there CHECK throws CheckFailure, which each
-// function that others call catches, its own entry points and those that gRPC or a thread begins with (Guarded).
+// A failed CHECK ends a program. A library must not end its host: there CHECK throws CheckFailure, which every
+// outermost function catches: the library's entry points, and the functions in which gRPC or a thread begins (Guarded).
 #pragma once
 
 #include <cstdio>
@@ -22,16 +22,16 @@ class CheckFailure : public std::exception {
   const std::string what_;
 };
 
-// Tells of a CHECK that failed on a thread that nobody's call waits on. Thread-safe.
+// Called when a CHECK failed on a thread for which no call waits. Thread-safe.
 using CheckListener = void (*)(const std::string& what);
 
-// From here on, for the whole process or library: a failed CHECK throws, and Guarded tells `listener` of it.
+// From this call on, for the whole process or library, a failed CHECK throws, and Guarded calls `listener`.
 void ThrowFailedChecks(CheckListener listener);
 
 // Aborts, with a line on stderr, unless failed CHECKs throw.
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition);
 
-// Runs `body`, where an exception would end the process: false if a CHECK failed in it.
+// Runs `body` in a place where an exception would end the process; false if a CHECK failed in it.
 bool Guarded(absl::FunctionRef<void()> body);
 
 }  // namespace causeway::core

@@ -1,7 +1,7 @@
-// The one source of time. All other files ask a Clock; a test or a simulator gives one whose time it moves itself.
+// The only source of time. All other files use a Clock; a test or a simulator supplies one whose time it controls.
 //
 //   Now        monotonic: durations, deadlines, leases
-//   Calendar   what people read in logs, histories and files, and the deadlines given to gRPC; it may jump
+//   Calendar   for logs, histories and files that people read, and for deadlines given to gRPC; it may jump
 //
 // Thread-safe.
 #pragma once
@@ -31,10 +31,10 @@ class Clock {
   double SecondsSince(TimePoint begin) const { return std::chrono::duration<double>(Now() - begin).count(); }
 };
 
-// The machine's own clock. It is noexcept so that options can default to it: GCC 12 would otherwise warn of members
-// that are not initialized.
+// The machine's own clock. It is noexcept so that options can default to it: GCC 12 would otherwise warn about
+// uninitialized members.
 const Clock& SystemClock() noexcept;
 
-int64_t ThreadCpuNs();  // processor time of the calling thread; the machine's, for measurements alone
+int64_t ThreadCpuNs();  // CPU time of the calling thread, from the machine; for measurements only
 
 }  // namespace causeway::core

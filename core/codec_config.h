@@ -1,4 +1,4 @@
-// How both legs are encoded: `codec` of run.yaml (core/run_config.h).
+// The encoding of both legs: `codec` of run.yaml (core/run_config.h).
 #pragma once
 
 #include <vector>
@@ -15,8 +15,8 @@ struct CodecConfig {
   float feedback_down = 1.0f;
   std::vector<TensorKind> exempt;  // tensors of these kinds are bfloat16 on both legs
   bool zstd = false;               // chunks are compressed where it pays
-  // `auto`: from these, best first and all of one domain, the coordinator chooses by each round's links; `up` and
-  // `down` are then the last, cheapest one, which a run begins with. Empty: no choice.
+  // `auto`: the coordinator chooses from these, listed best first and all of one domain, according to each round's
+  // links; `up` and `down` are then the last, cheapest one, with which a run begins. Empty: no choice.
   std::vector<CodecId> allow_up;
   std::vector<CodecId> allow_down;
 

@@ -30,10 +30,10 @@ inline constexpr CodecId kAllCodecs[] = {CodecId::kFloat32,     CodecId::kBfloat
 const char* CodecName(CodecId codec);  // "int4"
 std::optional<CodecId> CodecFromName(std::string_view name);
 std::optional<CodecId> CodecFromNumber(int64_t number);
-// Whether its values are those after the randomised Hadamard transform (codecs/rotation.h). A residual outlives a
-// change of codec where both rotate, or neither does.
+// Whether the codec encodes values after the randomized Hadamard transform (codecs/rotation.h). A residual survives a
+// change of codec if both rotate, or neither does.
 bool Rotates(CodecId codec);
-int CodeBits(CodecId codec);  // of each value's code, without scales; 0: topk, whose bits go by density
+int CodeBits(CodecId codec);  // of each value's code, without scales; 0: topk, whose bits depend on density
 
 std::string AllCodecNames();  // "float32, bfloat16, …": for error messages
 

@@ -1,7 +1,7 @@
-// For measurements: the processor time of this process by what it was spent on (tests/bench/round). Off unless
-// MeasureCpuPhases was called; then a scope costs two reads of the thread's clock, and without it one load.
+// For measurements: the CPU time of this process by phase (tests/bench/round). Off unless MeasureCpuPhases was called;
+// when on, a scope costs two reads of the thread's clock, when off, one load.
 //
-//   scope kDecode │──── decode ────┐            ┌── decode ──│      a scope inside another one counts for itself
+//   scope kDecode │──── decode ────┐            ┌── decode ──│      a nested scope counts separately
 //   scope kHash                    └── hash ────┘
 //
 // Thread-safe; a scope belongs to the thread that made it.
@@ -31,8 +31,8 @@ inline constexpr int kCpuPhases = static_cast<int>(CpuPhase::kMix) + 1;
 
 std::string_view CpuPhaseName(CpuPhase phase);
 
-void MeasureCpuPhases();                           // from here on
-std::array<double, kCpuPhases> CpuPhaseSeconds();  // of all scopes that have ended; zeros where nothing is measured
+void MeasureCpuPhases();                           // from this call on
+std::array<double, kCpuPhases> CpuPhaseSeconds();  // over all scopes that have ended; zeros if not measuring
 
 namespace internal {
 extern std::atomic<bool> measures_cpu_phases;
@@ -55,7 +55,7 @@ class CpuPhaseScope {
 
   bool measures_ = false;
   CpuPhase phase_ = CpuPhase::kTrain;
-  int64_t begun_ns_ = 0;  // less what scopes inside took
+  int64_t begun_ns_ = 0;  // plus the time of nested scopes
   CpuPhaseScope* outer_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What a site trains on, in two numbers: by them the coordinator tells equal data from different data.
+// A site's training data in two numbers, by which the coordinator tells equal data from different data.
 //
 //   tokens, in the order of the data ─► each as 4 bytes, little-endian ─► XXH3-64, seed 0 ─► digest
 //
@@ -21,10 +21,10 @@ struct DataFingerprint {
   friend bool operator==(const DataFingerprint&, const DataFingerprint&) = default;
 };
 
-// What a site says of its data when it joins; nothing where it does not know.
+// A site's declaration of its data when it joins; empty where it does not know.
 struct SiteData {
-  std::optional<DataFingerprint> training;  // what it trains on, with the tail that it holds out
-  std::optional<DataFingerprint> held_out;  // a file of its own to evaluate on
+  std::optional<DataFingerprint> training;  // its training data, including the held-out tail
+  std::optional<DataFingerprint> held_out;  // its own file to evaluate on
 
   bool said() const { return training || held_out; }
   friend bool operator==(const SiteData&, const SiteData&) = default;

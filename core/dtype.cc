@@ -29,7 +29,7 @@ CAUSEWAY_MULTIVERSION void RoundToBfloat16(const float* values, size_t count, fl
   for (size_t i = 0; i < count; ++i) rounded[i] = RoundBits<16>(values[i]);
 }
 
-// Of a value that float16 has.
+// The bits of a value that float16 can represent.
 uint16_t HalfBits(float value) {
   constexpr uint32_t kExponentShift = 10, kDropped = 13, kBiases = 127 - 15;
   const auto bits = std::bit_cast<uint32_t>(value);

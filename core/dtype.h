@@ -1,8 +1,8 @@
-// How a tensor's values lie where it is trained. Everything beside θ is float32.
+// The representation of a tensor's values where it is trained. Everything except θ is float32.
 //
-//   an array of `dtype` ─► Load ─► float32 ─► (what is to be done) ─► Store ─► an array of `dtype`
+//   an array of `dtype` ─► Load ─► float32 ─► (an operation) ─► Store ─► an array of `dtype`
 //
-// Rounding is to nearest, ties to even, as PyTorch's conversions; what is beyond the largest number becomes infinite.
+// Rounding is to nearest, ties to even, as in PyTorch's conversions; values beyond the largest number become infinite.
 // Thread-safe.
 #pragma once
 
@@ -21,10 +21,10 @@ std::optional<DType> DTypeFromName(std::string_view name);
 
 int64_t BytesOf(DType dtype);  // of a value
 
-// Each value becomes the nearest one that `dtype` has, still as float32.
+// Rounds each value to the nearest one of `dtype`, kept as float32.
 void RoundTo(DType dtype, std::span<const float> values, std::span<float> rounded);
 
-// From and to an array in `dtype` of as many values, which may lie at any address. Load is exact, Store rounds.
+// Converts from and to an array of the same size in `dtype`, at any address. Load is exact, Store rounds.
 void Load(DType dtype, const void* array, std::span<float> values);
 void Store(DType dtype, std::span<const float> values, void* array);
 

@@ -1,10 +1,10 @@
-// Instants at which a test ends the process: the ones where what is on disk is between two states.
+// Instants at which a test ends the process: those at which the files on disk are between two states.
 #pragma once
 
 namespace causeway::core {
 
-// Does nothing. The definition is an object of its own in the library, so that a test program that defines another one
-// links that instead, and may kill the process at a name chosen by its environment. On the thread that does the work.
+// Does nothing. The definition is a separate object of the library, so that a test program can link its own definition
+// instead, and kill the process at a point named by its environment. Called on the thread that does the work.
 void FaultPoint(const char* name);
 
 }  // namespace causeway::core

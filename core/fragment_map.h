@@ -1,9 +1,9 @@
-// Which tensor is synced with which fragment, and where its values lie there.
+// The map from tensors to fragments: which tensor is synced with which fragment, and where its values lie there.
 //
 //   fragment 0   |unit 0|unit 1|unit 2|unit 3|unit 4| …      one flat float32 array per fragment (W, v, ē, residual …)
 //                |layers.0.q   |layers.0.norm|layers.0.k     a tensor starts on a new unit; padding is zero
 //
-// The coordinator builds the map from the first site's manifest and sends it to all; it stays the same for a run.
+// The coordinator builds the map from the first site's manifest and sends it to all sites; it is constant for a run.
 // Immutable, thread-safe. Source: docs/architecture.md (assignment), docs/wire_format.md (layout).
 #pragma once
 
@@ -20,7 +20,7 @@ namespace causeway::core {
 struct SyncConfig;  // core/sync_config.h
 enum class FragmentAssignment;
 
-// Units of a tensor, as a fragment has them: all of it, or a run that another part begins behind.
+// The units of a tensor that a fragment has: all of them, or a run that ends where another part begins.
 struct TensorPart {
   int tensor = 0;          // index in the manifest
   int64_t begin_unit = 0;  // of the tensor
@@ -36,7 +36,7 @@ struct TensorPlace {
   int64_t first_unit = 0;
   int64_t values = 0;  // without padding
   TensorKind kind = TensorKind::kMatrix;
-  int64_t begin_unit = 0;  // of the tensor, that the place begins with
+  int64_t begin_unit = 0;  // the unit of the tensor with which the place begins
 
   int64_t units() const { return UnitsFor(values); }
   friend bool operator==(const TensorPlace&, const TensorPlace&) = default;
@@ -60,7 +60,7 @@ class FragmentMap {
   FragmentMap(Manifest manifest, const std::vector<std::vector<int>>& tensors_of_fragment);
   static FragmentMap FromParts(Manifest manifest, const std::vector<std::vector<TensorPart>>& parts_of_fragment);
 
-  std::vector<std::vector<TensorPart>> parts() const;  // that make the same map
+  std::vector<std::vector<TensorPart>> parts() const;  // parts from which the same map results
 
   const Manifest& manifest() const { return manifest_; }
   const std::vector<Fragment>& fragments() const { return fragments_; }
@@ -74,15 +74,15 @@ class FragmentMap {
   std::vector<Fragment> fragments_;
 };
 
-// Assigns the tensors that are synced to fragments; others have no place.
+// Assigns the synced tensors to fragments; others have no place.
 //   strided     layer i to fragment i mod P
 //   sequential  runs of consecutive layers
 //   balanced    largest tensor first into the lightest fragment
-// With strided and sequential, tensors of no layer (embeddings, head, final norm) form the last fragment and the layers
-// share the others, unless P = 1 or there is no such tensor. Where sync.fragments lists prefixes of names, a tensor is
-// in the fragment with the longest prefix of its name. Where sync.parts is n > 1, each of these P fragments is divided
-// into n that have as many values, to within a unit: fragment p becomes p n to p n + n - 1, and a tensor may be cut
-// between two units. INVALID_ARGUMENT if a fragment would be empty, or names the tensor that no prefix matches.
+// With strided and sequential, tensors that belong to no layer (embeddings, head, final norm) form the last fragment
+// and the layers share the others, unless P = 1 or there is no such tensor. Where sync.fragments lists prefixes of
+// names, a tensor is in the fragment with the longest prefix of its name. Where sync.parts is n > 1, each of these P
+// fragments is divided into n of equal size, to within a unit: fragment p becomes p n to p n + n - 1, and a tensor may
+// be cut between two units. INVALID_ARGUMENT if a fragment would be empty, or names the tensor that no prefix matches.
 absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, const SyncConfig& sync);
 absl::StatusOr<FragmentMap> BuildFragmentMap(const Manifest& manifest, int num_fragments,
                                              FragmentAssignment assignment);

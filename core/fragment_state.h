@@ -1,4 +1,4 @@
-// What the coordinator holds of a fragment: 12 bytes a parameter (invariant 7), padded layout.
+// The coordinator's state of a fragment: 12 bytes per parameter (invariant 7), in padded layout.
 #pragma once
 
 #include "core/aligned.h"

@@ -1,4 +1,4 @@
-// Names of the things that take part in a run.
+// The identifiers of a run: names and numbers.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ using FragmentId = int32_t;  // 0 … P−1
 using Version = int64_t;     // version v of a fragment: how many rounds made it; 0 is the initial parameters
 using Step = int64_t;        // inner steps, counted from 1; 0 is "before the first"
 
-// True for a name that may stand in a file name, a metric label and a log line as it is.
+// True for a name that can be used unchanged in a file name, a metric label and a log line.
 bool IsValidName(const std::string& name);
 
 }  // namespace causeway::core

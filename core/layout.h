@@ -1,4 +1,4 @@
-// The unit of everything that is counted in Causeway.
+// Blocks and units, in which Causeway measures all arrays.
 //
 //   tensor   |■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■■□□|   values, then zero padding up to a whole unit
 //   units    |        4096        |        4096        |   a tensor starts on a new unit

@@ -1,4 +1,4 @@
-// The links between the ranks of a site, by levels, and the one to the coordinator.
+// The links between the ranks of a site, by level, and the link to the coordinator.
 //
 //   pair of 2 ─► node of 4 pairs ─► site of 48 nodes ─► (WAN) 4 sites
 //
@@ -14,7 +14,7 @@ namespace causeway::core {
 
 struct LinkLevel {
   std::string name;
-  int64_t of = 1;          // groups of the level below that it joins; of the innermost, ranks
+  int64_t of = 1;          // groups of the level below that it joins; for the innermost level, ranks
   double bytes_per_s = 0;  // of a rank, in each direction
   double latency_s = 0;    // one way
 

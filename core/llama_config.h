@@ -7,8 +7,8 @@
 
 namespace causeway::core {
 
-// Llama 3's stretch of RoPE to longer texts (rope_type: llama3): long waves turn `factor` times slower, short ones as
-// before, those between by a mean of both. Hugging Face's names.
+// Llama 3's extension of RoPE to longer texts (rope_type: llama3): long waves turn `factor` times slower, short ones as
+// before, those in between by a mean of both. Names as in Hugging Face.
 struct RopeScaling {
   double factor = 0;
   double low_freq_factor = 0;   // waves longer than original / low_freq_factor tokens are long
@@ -18,7 +18,7 @@ struct RopeScaling {
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
 
-// Hugging Face's config.json names.
+// Names as in Hugging Face's config.json.
 struct LlamaConfig {
   int64_t hidden_size = 128;
   int64_t intermediate_size = 344;
@@ -26,12 +26,12 @@ struct LlamaConfig {
   int64_t num_attention_heads = 4;
   int64_t num_key_value_heads = 4;
   int64_t vocab_size = 256;
-  int64_t max_position_embeddings = 128;  // the most tokens that a training row has
+  int64_t max_position_embeddings = 128;  // the maximum number of tokens of a training row
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000;
   std::optional<RopeScaling> rope_scaling;
   bool tie_word_embeddings = true;
-  std::string init_from;  // directory of safetensors to start from; empty: initialised from the seed
+  std::string init_from;  // directory of safetensors to start from; empty: initialized from the seed
 
   friend bool operator==(const LlamaConfig&, const LlamaConfig&) = default;
 };

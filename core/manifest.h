@@ -1,4 +1,4 @@
-// What a model consists of, as a site declares it when it joins. All sites of a run must declare the same.
+// The tensors of a model, as a site declares them when it joins. All sites of a run must declare the same.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct TensorSpec {
   TensorKind kind = TensorKind::kMatrix;
   int layer = kNoLayer;           // 0-based; kNoLayer for embeddings, head and final norm
   DType dtype = DType::kFloat32;  // of the parameter in its site's optimizer; sites of a run may differ in it
-  std::string alias_of;           // the tensor that it is tied to, which crosses in its place; empty: none
+  std::string alias_of;           // the tensor to which it is tied, which crosses in its place; empty: none
   bool frozen = false;            // not trained, so it never crosses
   uint64_t values_digest = 0;     // of a frozen tensor: XXH3-64 of its values; 0 = not given
 
@@ -33,17 +33,18 @@ struct TensorSpec {
 
 using Manifest = std::vector<TensorSpec>;
 
-int64_t NumParameters(const Manifest& manifest);  // of the tensors that are synced
+int64_t NumParameters(const Manifest& manifest);  // of the synced tensors
 
-// Where each tensor begins in one array of all their values, back to back in the manifest's order; last, where it ends.
+// The offset of each tensor in one array of all values, back to back in the manifest's order; the last entry is the
+// end.
 std::vector<int64_t> FlatOffsets(const Manifest& manifest);
 
-// What a coordinator accepts from anyone: unique names, positive dimensions, within limits.h; aliases of tensors that
-// are there and have their shape; at least one tensor that is synced.
+// Checks the requirements on any manifest: unique names, positive dimensions, sizes within limits.h; aliases only of
+// existing tensors of the same shape; at least one synced tensor.
 absl::Status ValidateManifest(const Manifest& manifest);
 
-// Whether sites with these manifests can be in one run. Types may differ, and a digest that one of them does not give
-// is not compared. INVALID_ARGUMENT names the first difference: "tensor 3: expected wq [128,128], got wq [128,64]".
+// Whether sites with these manifests can be in one run. Types may differ, and a digest that either side lacks is not
+// compared. INVALID_ARGUMENT names the first difference: "tensor 3: expected wq [128,128], got wq [128,64]".
 absl::Status CompareManifests(const Manifest& expected, const Manifest& got);
 
 std::string Describe(const TensorSpec& tensor);  // "model.norm.weight [128] norm, frozen"

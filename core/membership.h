@@ -1,4 +1,4 @@
-// What coordinator and sites tell each other about taking part in a run, as plain values.
+// The values that coordinator and sites exchange about membership in a run.
 #pragma once
 
 #include <cmath>
@@ -13,14 +13,14 @@
 
 namespace causeway::core {
 
-// A site's place in the schedule, decided when it is ready. It goes on from `step`, holds at least `versions`, and its
-// first contribution to fragment p is to base version first_versions[p]; updates to earlier ones only move it.
+// A site's place in the schedule, decided when it is ready. It continues from `step`, holds at least `versions`, and
+// its first contribution to fragment p has base version first_versions[p]; updates to earlier versions only move it.
 struct Entry {
   Step step = 0;
   std::vector<Version> versions;
   std::vector<Version> first_versions;
-  std::vector<SiteId> sites;  // that share the data
-  int64_t stay = 0;           // of the site, as SiteRecord counts them
+  std::vector<SiteId> sites;  // those that share the data
+  int64_t stay = 0;           // of the site, counted as in SiteRecord
 
   friend bool operator==(const Entry&, const Entry&) = default;
 };
@@ -32,54 +32,54 @@ struct AnchorDigest {
 
 // The last round of a fragment at a site.
 struct FragmentProgress {
-  double slack_s = 0;      // between the update's arrival and its need; negative: it was waited for
+  double slack_s = 0;      // from the update's arrival to its need; negative: the site waited for it
   Step delay = 0;          // τ of the last contribution
-  std::string reason;      // of that delay, where it was chosen by measurement
-  std::string encoded_on;  // host or device, of the last contribution; empty: none, or it does not say
+  std::string reason;      // for that delay, where it was chosen by measurement
+  std::string encoded_on;  // host or device, for the last contribution; empty: none, or not reported
 
   friend bool operator==(const FragmentProgress&, const FragmentProgress&) = default;
 };
 
-// What a site has measured of its link to the coordinator; 0 = nothing yet.
+// A site's measurements of its link to the coordinator; 0 = nothing yet.
 struct LinkProgress {
-  double up_bytes_per_s = 0;  // of transfers, while they went on
+  double up_bytes_per_s = 0;  // of transfers, while in progress
   double down_bytes_per_s = 0;
   double round_trip_s = 0;
-  int channels = 0;  // TCP connections that a transfer is spread over
-  // What transfers reached that are too short to tell the rate: their latency counts, so the link has more.
+  int channels = 0;  // TCP connections over which a transfer is spread
+  // The rate reached by transfers too short to tell the link's rate: it includes their latency, so the link has more.
   double up_least_bytes_per_s = 0;
   double down_least_bytes_per_s = 0;
 
   friend bool operator==(const LinkProgress&, const LinkProgress&) = default;
 };
 
-// How a site updates its inner optimizer's state (offload/subgroup_plan.h).
+// The progress of a site's offloaded inner optimizer (offload/subgroup_plan.h).
 struct OffloadProgress {
   int64_t k = 0;  // every k-th subgroup on the device; kAllOnCpu, kResident
   int64_t subgroup = 0;
-  std::string reason;      // of k
+  std::string reason;      // for k
   double predicted_s = 0;  // of one update; 0: unknown
-  double measured_s = 0;   // the mean of late ones
-  double waited_s = 0;     // of all updates, for copies of fragments
-  // On a device: parameters whose state lies there, and what the last update did with the others.
+  double measured_s = 0;   // the mean of recent ones
+  double waited_s = 0;     // by all updates, for copies of fragments
+  // On a device: parameters whose state stays there, and how the last update handled the others.
   int64_t resident = 0;
   int64_t device_subgroups = 0, cpu_subgroups = 0;
   int64_t to_device_bytes = 0, to_host_bytes = 0;
-  int64_t early_gradient_bytes = 0;  // of these, gradients that were sent while backward went on
+  int64_t early_gradient_bytes = 0;  // of these, gradients sent during the backward pass
 
   friend bool operator==(const OffloadProgress&, const OffloadProgress&) = default;
 };
 
-// 1-bit Adam of a site (worker/train/onebit_adam.h).
+// The progress of a site's 1-bit Adam (worker/train/onebit_adam.h).
 struct OnebitProgress {
   int64_t frozen_at = 0;   // the last step that changed the variance; 0: warm-up
-  double ratio = 0;        // of the variance's norm to an earlier one; 0: not known yet
-  double compression = 0;  // a float32 all-reduce's bytes over those that are sent; 0: none are
+  double ratio = 0;        // of the variance's norm to an earlier one; 0: unknown yet
+  double compression = 0;  // a float32 all-reduce's bytes over those sent; 0: none sent
 
   friend bool operator==(const OnebitProgress&, const OnebitProgress&) = default;
 };
 
-// Bytes that a rank received at a link level of its site in its last step, and those that were predicted.
+// Bytes that a rank received at a link level of its site in its last step, and the prediction.
 struct LevelTraffic {
   std::string name;
   double predicted = 0, measured = 0;
@@ -87,21 +87,21 @@ struct LevelTraffic {
   friend bool operator==(const LevelTraffic&, const LevelTraffic&) = default;
 };
 
-// The processes of a site, of which one reports.
+// The processes of a site; one reports for all.
 struct RankProgress {
   int64_t ranks = 1;
   int64_t hosts = 1;
-  std::string slowest;         // the last one to end its steps lately
+  std::string slowest;         // the one that recently ended its steps last
   double slowest_step_s = 0;   // its time for a step
   std::string standing_still;  // why training stands still; "": it does not
-  double step_bytes = 0;       // that one rank sent to the others in its last step
+  double step_bytes = 0;       // sent by one rank to the others in its last step
   std::optional<OnebitProgress> onebit_adam;
   std::vector<LevelTraffic> levels;  // of a partition; innermost first
 
   friend bool operator==(const RankProgress&, const RankProgress&) = default;
 };
 
-// What a site reports of itself, about once a second.
+// A site's report about itself, sent about once a second.
 struct Progress {
   Step step = 0;
   int64_t tokens = 0;
@@ -130,39 +130,39 @@ enum class SiteState { kJoining, kTraining, kDraining, kGone };
 
 const char* SiteStateName(SiteState state);  // "joining", …
 
-// It has its place in the schedule: it shares the data, and rounds may expect it.
+// True for a site that has its place in the schedule: it shares the data, and rounds may expect it.
 constexpr bool IsActive(SiteState state) { return state == SiteState::kTraining || state == SiteState::kDraining; }
 
-// One site as the rules see it.
+// The rules' record of one site.
 struct SiteRecord {
   SessionId session;
   SiteState state = SiteState::kGone;
   std::string reason;                   // why it is in that state
   std::vector<Version> first_versions;  // see Entry; empty before the site has entered
   std::vector<Version> last_merged;     // base version of its last merged contribution, −1 = none
-  int64_t stay = 0;                     // how often the name has joined anew: with the session it names a stay
-  // By the values of its contributions (server/rounds/value_gate.h).
+  int64_t stay = 0;                     // how often the name has joined anew: with the session it identifies a stay
+  // Set by the values of its contributions (server/rounds/value_gate.h).
   int refusals = 0;          // in a row
-  bool quarantined = false;  // after too many: it follows the updates, and counts for no round
-  bool starts_anew = false;  // what it holds is void: when it joins, it starts from the anchor
-  int64_t releases = 0;      // how often an operator has let it out
+  bool quarantined = false;  // after too many refusals: it follows the updates, and counts for no round
+  bool starts_anew = false;  // its state is void: when it joins, it starts from the anchor
+  int64_t releases = 0;      // how often an operator has released it
 
   friend bool operator==(const SiteRecord&, const SiteRecord&) = default;
 };
 
 // A contribution that was admitted to a round: it will be merged, or has been.
 struct Admitted {
-  Version base = 0;    // of the anchor that it is an outer gradient against
-  int64_t tokens = 0;  // that its site trained on since its last merged contribution to the fragment
+  Version base = 0;    // of the anchor from which the outer gradient is taken
+  int64_t tokens = 0;  // trained by its site since its last merged contribution to the fragment
   int64_t steps = 0;
-  double norm = 0;  // ‖d‖ of what its chunks decode to; 0: not known
+  double norm = 0;  // ‖d‖ of the decoded values; 0: unknown
 
   friend bool operator==(const Admitted&, const Admitted&) = default;
 };
 
 // ‖d‖ of the contributions merged in a round.
 struct RoundNorms {
-  Version version = 0;  // that it made
+  Version version = 0;  // the version that it made
   std::vector<double> norms;
 
   friend bool operator==(const RoundNorms&, const RoundNorms&) = default;
@@ -170,13 +170,13 @@ struct RoundNorms {
 inline constexpr int kNormRounds = 16;
 using NormsOfRounds = std::deque<RoundNorms>;  // of the last rounds of a fragment, oldest first
 
-// Everything the rules of server/rounds remember: what a restart of the coordinator must find again.
+// The whole state of the rules of server/rounds, which a restart of the coordinator must find again.
 struct RoundState {
   bool seeded = false;                                    // the initial parameters are there
-  bool started = false;                                   // min_sites were ready once
+  bool started = false;                                   // min_sites were ready at some time
   bool finished = false;                                  // a site has done all its steps
   bool paused = false;                                    // by an operator
-  bool stopped = false;                                   // by an operator: sites leave, none joins
+  bool stopped = false;                                   // by an operator: sites leave, and none joins
   std::vector<Version> versions;                          // decided rounds of each fragment
   std::vector<std::map<SiteId, Admitted>> contributions;  // admitted to the open round of each fragment
   std::map<SiteId, SiteRecord> sites;                     // every site that ever joined
@@ -185,14 +185,16 @@ struct RoundState {
   friend bool operator==(const RoundState&, const RoundState&) = default;
 };
 
-// What the other shards of a run follow: who is in, and what shard 0 and its operators have decided for all.
+// The membership that the other shards of a run follow: the sites in the run, and the decisions of shard 0 and its
+// operators for all.
 struct Member {
   SessionId session;
   int64_t stay = 0;
   SiteState state = SiteState::kGone;
   std::string reason;
-  std::vector<Version> first_versions;  // by the schedule alone for fragments of other shards, which know better
-  int64_t releases = 0;                 // as SiteRecord counts them
+  std::vector<Version>
+      first_versions;    // for fragments of other shards, from the schedule alone; those shards know the exact values
+  int64_t releases = 0;  // counted as in SiteRecord
 
   friend bool operator==(const Member&, const Member&) = default;
 };
@@ -201,7 +203,7 @@ struct Membership {
   bool finished = false;
   bool paused = false;
   bool stopped = false;
-  SiteId seeder;  // was asked for the initial parameters; empty once all shards have them
+  SiteId seeder;  // the initial parameters were requested from it; empty once all shards have them
   std::map<SiteId, Member> sites;
 
   friend bool operator==(const Membership&, const Membership&) = default;

@@ -1,5 +1,4 @@
-// The manifest that a run's model has, from its config alone: what a site declares when it joins, what a planner
-// counts.
+// The manifest of a run's model, derived from its config alone: a site declares it when it joins, a planner counts it.
 //
 //   RunConfig.llama      embedding, nine tensors for each layer, final norm, and the head unless it is tied
 //   RunConfig.synthetic  its tensors in their order; tensor i counts as layer i
@@ -12,12 +11,13 @@
 
 namespace causeway::core {
 
-// Of each layer: q, k, v and o projections, gate, up and down projections, the norms before attention and before the
-// MLP.
+// Each layer has q, k, v and o projections, gate, up and down projections, and the norms before attention and before
+// the MLP.
 Manifest LlamaManifest(const LlamaConfig& config);
 Manifest SyntheticManifest(const SyntheticConfig& config);
 
-// Of whichever model the run trains, but an external one: the sites bring its manifest, and the caller has checked.
+// The manifest of the run's model, which must not be external: the sites bring an external model's manifest, and the
+// caller must have checked.
 Manifest ModelManifest(const RunConfig& config);
 
 }  // namespace causeway::core

@@ -1,8 +1,8 @@
-// One loop, compiled for several instruction sets, chosen when the program starts.
+// Compiles one loop for several instruction sets; the version is chosen when the program starts.
 //
 // The arithmetic is written once, with std::fma where a fused multiply-add is meant and contraction off everywhere
 // else, so that every version gives the same bits; the wider ones are only faster. (Sanitizers run before the loader
-// has resolved such functions, so their builds have the plain version alone.)
+// has resolved such functions, so their builds have only the plain version.)
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \

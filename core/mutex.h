@@ -1,5 +1,5 @@
-// A mutex and a condition that clang's thread-safety analysis understands, and that a simulation can take the place of.
-// Not absl::Mutex, because ThreadSanitizer sees false races through the build of it that Debian ships.
+// A mutex and a condition that clang's thread-safety analysis understands, and that a simulation can replace. Not
+// absl::Mutex, because ThreadSanitizer reports false races through Debian's build of it.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ class ABSL_LOCKABLE Mutex {
   bool held_ = false;  // in a simulation
 };
 
-// What threads wait for with a mutex held: that something under it has changed.
+// A condition on which threads wait with a mutex held: that something under it has changed.
 class Condition {
  public:
   void NotifyOne() {
@@ -60,12 +60,13 @@ class Condition {
   std::condition_variable changed_;
 };
 
-// Holds a mutex for a scope, and waits with it: what is awaited is tested under the lock, before and after each sleep.
+// Holds a mutex for a scope, and waits with it: the awaited condition is tested under the lock, before and after each
+// sleep.
 //
 //   lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); });
 //
-// A lambda that reads what a mutex guards says so, as a function does: the analysis looks at each by itself. It cannot
-// know that the lambda's mutex is the one held here, so that Wait and WaitFor are not analysed.
+// A lambda that reads guarded values is annotated, as a function is: the analysis looks at each separately. It cannot
+// know that the lambda's mutex is the one held here, so Wait and WaitFor are not analyzed.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) { mutex.Lock(); }
@@ -77,7 +78,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   void Wait(Condition& changed, Holds holds) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     while (!holds()) WaitOnce(changed, std::nullopt);
   }
-  // False: it does not hold after that time.
+  // False: `holds` is still false after that time.
   template <typename Holds>
   bool WaitFor(Condition& changed, std::chrono::nanoseconds timeout, Holds holds) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const Clock::TimePoint deadline = SystemClock().Now() + timeout;
@@ -88,7 +89,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   }
 
  private:
-  // False: that time came first.
+  // False: the deadline came first.
   bool WaitOnce(Condition& changed, std::optional<Clock::TimePoint> deadline) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     if (Simulation* const simulation = TheSimulation()) {
       mutex_.held_ = false;

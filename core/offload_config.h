@@ -1,4 +1,4 @@
-// Where the inner optimizer updates its state: `offload` of run.yaml (core/run_config.h).
+// Offloading of the inner optimizer's state: `offload` of run.yaml (core/run_config.h).
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,12 @@ inline constexpr double kAutoShare = -1;  // offload.resident_share: auto
 // "auto", "0.25".
 inline std::string ShareName(double share) { return share == kAutoShare ? "auto" : absl::StrCat(share); }
 
-// Where the inner optimizer's state is updated, in workers that have a device. Changes no bit of the result.
+// The place where workers that have a device update the inner optimizer's state. Changes no bit of the result.
 struct OffloadConfig {
-  int64_t k = kAutoInterleave;         // every k-th subgroup on the device; kAutoInterleave: by measured bandwidths
-  double resident_share = kAutoShare;  // of the subgroups, those that stay on the device; auto: with k auto, what fits
-  int64_t subgroup = 100'000'000;      // values that are moved at a time; the device holds two times 12 bytes of each
+  int64_t k = kAutoInterleave;  // every k-th subgroup on the device; kAutoInterleave: by measured bandwidths
+  double resident_share =
+      kAutoShare;                  // share of the subgroups that stay on the device; auto: with k auto, as many as fit
+  int64_t subgroup = 100'000'000;  // values moved at a time; the device holds two times 12 bytes of each
 
   friend bool operator==(const OffloadConfig&, const OffloadConfig&) = default;
 };

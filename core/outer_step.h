@@ -1,4 +1,4 @@
-// The arithmetic that coordinator and sites share: whoever holds the same W, v and g gets the same bits from it.
+// The arithmetic that coordinator and sites share: from the same W, v and g, each gets the same bits.
 //
 //   outer optimizer (PyTorch's Nesterov, dampening 0)   v ← fma(μ, v, g);  s = fma(μ, v, g);  W ← fma(−η, s, W)
 //   mix an update into live parameters                  θ ← fma(α, θ, (1−α)·W);  α = 0 copies W, α = 1 leaves θ
@@ -24,18 +24,18 @@ struct OuterParameters {
 void OuterStep(const OuterParameters& outer, std::span<const float> gradient, std::span<float> momentum,
                std::span<float> anchor);
 
-// After OuterStep: makes the step s that the anchor took of g, in its place, from the v of that step.
+// After OuterStep: replaces g by the step s that the anchor took, computed from the v of that step.
 void OuterDirection(const OuterParameters& outer, std::span<const float> momentum, std::span<float> gradient);
 
-// Moves `local` (θ) by the step that the anchor took with the learning rate `lr`.
+// Moves `local` (θ) by the step that the anchor took, with the learning rate `lr`.
 void Rebase(float lr, std::span<const float> step, std::span<float> local);
 
 // Mixes the anchor into `local` (θ) with the weight `alpha` of the local value.
 void MixAnchor(float alpha, std::span<const float> anchor, std::span<float> local);
 
-// The same where θ is bfloat16: rounds `mixed`, which MixAnchor made of `anchor` and `local`. To nearest, θ would not
-// follow W by less than half the distance to its next number. A θ that is W rounded to nearest stays, for then an outer
-// gradient, which counts from there, stays zero without training.
+// The same where θ is bfloat16: rounds `mixed`, which MixAnchor made from `anchor` and `local`. With rounding to
+// nearest, θ would not follow moves of W below half the distance to its next number. A θ equal to W rounded to nearest
+// stays, so that without training the outer gradient, which counts from there, stays zero.
 void RoundMix(std::span<const float> anchor, std::span<const float> local, std::span<float> mixed);
 
 // Δ = W − θ: positive is the direction to subtract (invariant 2).

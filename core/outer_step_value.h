@@ -1,5 +1,5 @@
-// One value of core::OuterStep, core::MixAnchor and core::Rebase, for loops that do something else beside it, and for
-// GPUs: the arithmetic has one place. Pure.
+// One value of core::OuterStep, core::MixAnchor and core::Rebase, for loops that do other work at the same time, and
+// for GPUs: the arithmetic is defined in one place. Pure.
 #pragma once
 
 #include <cmath>

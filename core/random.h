@@ -1,5 +1,5 @@
-// splitmix64: random numbers that are a function of what they are for (seed, site, step, …), so that nothing has to
-// carry a generator's state and every restart sees the same ones. Pure but for DeviceRandom; thread-safe.
+// splitmix64: random numbers as a function of their purpose (seed, site, step, …), so that no generator state has to be
+// kept and every restart sees the same numbers. Pure, except for DeviceRandom; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ constexpr uint64_t HashCombine(uint64_t seed, std::string_view text) {
 // Uniform in [0, 1): the upper 53 bits.
 constexpr double UnitInterval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
-// The system's: what must differ from process to process and from restart to restart.
+// A random number from the system, for values that must differ between processes and restarts.
 uint64_t DeviceRandom();
 
 }  // namespace causeway::core

@@ -1,33 +1,33 @@
-// Whose contributions a round takes, and what they weigh: `membership` and `values` of run.yaml (core/run_config.h).
+// The contributions that a round takes, and their weights: `membership` and `values` of run.yaml (core/run_config.h).
 #pragma once
 
 #include <cstdint>
 
 namespace causeway::core {
 
-// How a contribution is weighed in its round: from the tokens and steps since the site's last merged one.
+// The weight of a contribution in its round, from the tokens and steps since the site's last merged one.
 enum class WeightRule { kUniform, kTokens, kTokensSquaredPerStep };
 
-// How a round's contributions become one outer gradient (arXiv 2604.21428, appendix on merging).
+// The rule by which a round's contributions become one outer gradient (arXiv 2604.21428, appendix on merging).
 enum class MergeRule { kAverage, kRadialDirectional };
 
 struct MembershipConfig {
-  int min_sites = 1;          // how many the start waits for
-  int min_quorum = 1;         // with fewer active sites the run pauses; quorum mode: the least that a round takes
+  int min_sites = 1;          // how many sites the start waits for
+  int min_quorum = 1;         // with fewer active sites the run pauses; quorum mode: the minimum number for a round
   int64_t grace_ms = 0;       // quorum mode: longest wait for further sites once there is a quorum
-  int64_t lease_ms = 10000;   // how long a site keeps its name after it was last heard of
+  int64_t lease_ms = 10000;   // how long a site keeps its name after it was last heard from
   int64_t max_staleness = 1;  // quorum mode: how many versions a contribution's base may be behind
   WeightRule weights = WeightRule::kUniform;
   MergeRule merge = MergeRule::kAverage;
-  int64_t max_tokens_per_step = 0;  // of a site; 0: as `inner` says of a Llama, else no bound
+  int64_t max_tokens_per_step = 0;  // of a site; 0: from `inner` for a Llama, else no bound
 
   friend bool operator==(const MembershipConfig&, const MembershipConfig&) = default;
 };
 
-// Which contributions are taken, by their values (server/rounds/value_gate.h).
+// The contributions that are accepted, by their values (server/rounds/value_gate.h).
 struct ValuesConfig {
-  double gate = 8;        // most that ‖d‖ of a contribution may be, in medians of late ones; 0 = off
-  bool clip = false;      // one beyond the gate is scaled down to it instead of refused
+  double gate = 8;        // maximum of a contribution's ‖d‖, in medians of recent ones; 0 = off
+  bool clip = false;      // a contribution beyond the gate is scaled down to it instead of refused
   double weight_cap = 0;  // largest share of a site in a round; 0 = off
 
   friend bool operator==(const ValuesConfig&, const ValuesConfig&) = default;

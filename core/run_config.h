@@ -1,6 +1,6 @@
-// What a run is: the content of run.yaml as plain values. Every default is the documented one (docs of
+// The configuration of a run: the content of run.yaml as plain values. Every default is the documented one (docs of
 // deploy/run.yaml); formats/run_yaml.h reads it from a file and checks it, so that everywhere else a RunConfig is known
-// to be sound.
+// to be valid.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace causeway::core {
 
-// External: the sites bring the model; the first one that joins says which tensors it has.
+// External: the sites bring the model; the first one that joins declares its tensors.
 enum class ModelKind { kLlama, kSynthetic, kExternal };
 
 struct SyntheticTensor {
@@ -49,7 +49,7 @@ enum class InnerOptimizerKind { kAdamW, kSgd, kOnebitAdam };
 inline constexpr int64_t kAutoFreeze = -1;  // inner.freeze_at: auto
 enum class InnerSchedule { kCosine, kConstant };
 
-// Names of link levels of a site: "rank" for each rank having all, "site" for all its ranks.
+// Names of link levels of a site: "rank" means that each rank has everything, "site" means divided over all its ranks.
 struct PartitionConfig {
   std::string weights = "rank", gradients = "rank", optimizer = "rank";
 
@@ -67,50 +67,50 @@ struct InnerConfig {
   int64_t freeze_at = kAutoFreeze;           // onebit_adam: the last step that changes the variance
   double clip = 1.0;                         // largest gradient norm; 0 = off
   int64_t batch_size = 8;                    // rows of a site's step
-  std::map<SiteId, int64_t> batch_by_site;   // rows of sites that have more or fewer
-  int64_t batch_per_rank = 0;                // rows of each rank instead, however many a site has; 0 = batch_size
-  int64_t micro_batches = 1;                 // of a rank's rows of a step, whose gradients add up
+  std::map<SiteId, int64_t> batch_by_site;   // rows of sites with a different number
+  int64_t batch_per_rank = 0;                // rows per rank instead, for any number of ranks; 0 = batch_size
+  int64_t micro_batches = 1;                 // into which a rank's rows of a step are divided; gradients add up
   int64_t sequence_length = 0;               // tokens of a training row; 0 = max_position_embeddings
-  std::optional<PartitionConfig> partition;  // none: every rank has all
+  std::optional<PartitionConfig> partition;  // none: every rank has everything
 
   friend bool operator==(const InnerConfig&, const InnerConfig&) = default;
 };
 
 // Own: each site trains on all of its data. Shared: all sites bring the same data, and each trains on a part of it. A
-// run that was stored without the key is shared.
+// run stored without the key is shared.
 enum class DataMode { kShared, kOwn };
 
-// What a run.yaml that leaves data.mode open means for a run that begins.
+// The mode of a new run whose run.yaml does not set data.mode.
 inline constexpr DataMode kDataModeOfNewRuns = DataMode::kOwn;
 
 struct DataConfig {
   DataMode mode = DataMode::kShared;
-  int64_t token_bytes = 2;   // of a token in shards that do not say it themselves
+  int64_t token_bytes = 2;   // of a token in shards that do not state it themselves
   bool allow_equal = false;  // own: sites may bring equal data
 
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
 struct EvalConfig {
-  int64_t every_rounds = 1;  // one site evaluates the anchors after so many rounds of all fragments; 0 = never
+  int64_t every_rounds = 1;  // one site evaluates the anchors after this many rounds of all fragments; 0 = never
   double held_out = 0.05;    // share of the text, at its end, that no site trains on
   int64_t batches = 8;
 
   friend bool operator==(const EvalConfig&, const EvalConfig&) = default;
 };
 
-// Between two snapshots the journal holds what a restart needs, so they may be rare.
+// Between two snapshots the journal holds everything that a restart needs, so they may be rare.
 struct CheckpointConfig {
   int64_t every_rounds = 10;  // coordinator: a snapshot of a fragment; site: a checkpoint; 0 = at the end
-  int64_t keep = 3;           // how many of them stay
+  int64_t keep = 3;           // how many of them are kept
   int64_t max_update_log_bytes = int64_t{4} << 30;  // encoded updates kept for sites that come back
   int64_t min_free_bytes = int64_t{1} << 30;        // the coordinator ends before its disk has less
 
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };
 
-// Strict: on the disk before a contribution is admitted or an effect leaves. Relaxed: written before, on the disk
-// within kRelaxedSyncMs: enough for `kill -9`, but a power loss may take that much back.
+// Strict: on the disk before a contribution is admitted or an effect leaves. Relaxed: written before that, and on the
+// disk within kRelaxedSyncMs: enough for `kill -9`, but a power loss may undo that much.
 enum class JournalMode { kStrict, kRelaxed };
 
 struct DurabilityConfig {
@@ -119,8 +119,8 @@ struct DurabilityConfig {
   friend bool operator==(const DurabilityConfig&, const DurabilityConfig&) = default;
 };
 
-// Where the run's shards are. Hub: wherever they were started, with whole fragments. Sites: one in each site's
-// datacenter, with a part of each fragment (sync.parts is the number of shards then).
+// The placement of the run's shards. Hub: wherever they were started, with whole fragments. Sites: one in each site's
+// datacenter, with a part of each fragment (sync.parts is then the number of shards).
 enum class Placement { kHub, kSites };
 
 struct RunConfig {
@@ -143,20 +143,20 @@ struct RunConfig {
   DurabilityConfig durability;
   Placement placement = Placement::kHub;
 
-  // Rows of a step of `site`, which has `ranks` ranks.
+  // The rows of a step of `site`, which has `ranks` ranks.
   int64_t BatchRows(const SiteId& site, int64_t ranks) const {
     if (inner.batch_per_rank > 0) return inner.batch_per_rank * ranks;
     const auto own = inner.batch_by_site.find(site);
     return own == inner.batch_by_site.end() ? inner.batch_size : own->second;
   }
-  // A site's; 0: not known.
+  // The bound for a site; 0: unknown.
   int64_t MaxTokensPerStep(const SiteId& site) const {
     if (membership.max_tokens_per_step > 0 || model_kind != ModelKind::kLlama || inner.batch_per_rank > 0) {
       return membership.max_tokens_per_step;
     }
     return BatchRows(site, /*ranks=*/1) * sequence_length();
   }
-  // Of a Llama: how many tokens a training row has.
+  // The number of tokens in a training row of a Llama.
   int64_t sequence_length() const {
     return inner.sequence_length > 0 ? inner.sequence_length : llama.max_position_embeddings;
   }

@@ -3,8 +3,8 @@
 //   inner step t    1 ........ H ....... H+t_p ........ H+t_p+τ ........ 2H+t_p ....
 //   fragment p                           SEND v=0       APPLY v=0        SEND v=1
 //
-// Every fragment is sent once in H steps, at its own offset t_p, so that the link is busy evenly; the update is mixed
-// in τ steps later, so that nobody waits for the link. Pure arithmetic on steps; immutable, thread-safe.
+// Every fragment is sent once in H steps, at its own offset t_p, so that the link is used evenly; the update is mixed
+// in τ steps later, so that no site waits for the link. Pure arithmetic on steps; immutable, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace causeway::core {
 
-// When a fragment is sent first: at step H + t_p, or at step t_p, where 0 counts as H.
+// When a fragment is first sent: at step H + t_p, or at step t_p, where 0 counts as H.
 enum class FirstSend { kFull, kOffset };
 
 class FragmentSchedule {
  public:
-  // Needs 1 ≤ num_fragments, 0 ≤ delay < sync_every, and 0 ≤ t_p < sync_every for each fragment; anything else is the
-  // caller's bug. Without offsets, t_p = floor((p+1) H / P) mod H, and num_fragments is at most sync_every.
+  // Needs 1 ≤ num_fragments, 0 ≤ delay < sync_every, and 0 ≤ t_p < sync_every for each fragment; anything else is a bug
+  // of the caller. Without offsets, t_p = floor((p+1) H / P) mod H, and num_fragments is at most sync_every.
   FragmentSchedule(int64_t sync_every, int num_fragments, int64_t delay, std::vector<Step> offsets = {},
                    FirstSend first_send = FirstSend::kFull);
 
@@ -29,14 +29,14 @@ class FragmentSchedule {
 
   Step Offset(FragmentId p) const { return offsets_[p]; }  // t_p
 
-  // The step after which the contribution to version v → v+1 is sent, and the one at whose end its update is mixed in.
+  // The step after which the contribution to version v → v+1 is sent, and the step at whose end its update is mixed in.
   Step SendStep(FragmentId p, Version base) const;
   Step ApplyStep(FragmentId p, Version base) const { return SendStep(p, base) + delay_; }
 
-  // The base version that is sent at the end of step t, or −1. For one step, sends come before applies.
+  // The base version sent at the end of step t, or −1. Within a step, sends come before applies.
   Version SendsAt(FragmentId p, Step t) const;
 
-  // The first base version whose send step is after t: what a site that joins at step t contributes first.
+  // The first base version whose send step is after t: the first contribution of a site that joins at step t.
   Version FirstBaseAfter(FragmentId p, Step t) const;
 
  private:
@@ -46,8 +46,8 @@ class FragmentSchedule {
   FirstSend first_send_;
 };
 
-// The step at which a joiner enters a run: the latest send step of which the outcome is decided, where versions[p]
-// counts the decided rounds of fragment p. 0 for a run in which nothing was decided yet.
+// The step at which a joiner enters a run: the latest send step whose round is decided, where versions[p] counts the
+// decided rounds of fragment p. 0 for a run without a decided round.
 Step EntryStep(const FragmentSchedule& schedule, const std::vector<Version>& versions);
 
 }  // namespace causeway::core

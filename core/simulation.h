@@ -1,10 +1,10 @@
-// Stands in for the machine where a whole service is simulated in one thread: its threads, locks, time and chance.
+// Replaces the machine's threads, locks, time and random numbers where a whole service is simulated in one thread.
 //
-//   core::Thread, Mutex, Condition, SystemClock, DeviceRandom ──► Simulation, where there is one; else the machine
+//   core::Thread, Mutex, Condition, SystemClock, DeviceRandom ──► Simulation, if there is one; else the machine
 //
 // A simulation runs the threads of all its processes one at a time and switches between them only inside these calls,
 // so that a seed decides everything that happens (tests/sim). Every other program has none: each of the calls then
-// costs one test of a pointer more. Decision: docs/decisions/0018-simulated-machine.md.
+// costs one additional test of a pointer. Decision: docs/decisions/0018-simulated-machine.md.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ class Simulation {
   virtual void Start(std::function<void()> body) = 0;
   virtual const void* CurrentThread() = 0;  // differs from that of every other thread
 
-  // Blocks the calling thread until another one wakes `on`, or that time; false: the time came first.
+  // Blocks the calling thread until another one wakes `on`, or until the deadline; false: the deadline came first.
   virtual bool Block(const void* on, std::optional<Clock::TimePoint> deadline) = 0;
   virtual void WakeOne(const void* on) = 0;
   virtual void WakeAll(const void* on) = 0;
@@ -39,7 +39,7 @@ inline Simulation* simulation = nullptr;
 
 inline Simulation* TheSimulation() { return internal::simulation; }
 
-// Before any thread is started, and for the life of the program.
+// To be called before any thread is started, for the life of the program.
 inline void SetSimulation(Simulation* simulation) { internal::simulation = simulation; }
 
 }  // namespace causeway::core

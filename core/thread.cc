@@ -35,7 +35,7 @@ bool Thread::IsCurrent() const {
 void SleepUntil(Clock::TimePoint time) {
   Simulation* const simulation = TheSimulation();
   if (simulation == nullptr) return std::this_thread::sleep_until(time);
-  const char nothing = 0;  // nobody wakes it
+  const char nothing = 0;  // no thread wakes it
   simulation->Block(&nothing, time);
 }
 

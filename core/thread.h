@@ -1,6 +1,6 @@
-// A thread of the program, or one that a simulation runs in its place (core/simulation.h).
+// A thread of the program, or one that a simulation runs instead (core/simulation.h).
 //
-// As std::thread: whoever started it joins it before the object goes.
+// As with std::thread, the starter must join it before destroying the object.
 #pragma once
 
 #include <functional>

@@ -93,7 +93,7 @@ void ThreadTeam::FinishFrom(const Job& job, int64_t item) {
   {
     MutexLock lock(mutex_);
     worked_[item % window()] = 1;
-    if (finishing_) return;  // whoever does looks for the next before it stops
+    if (finishing_) return;  // the finishing thread looks for the next item before it stops
     finishing_ = true;
   }
   while (true) {

@@ -1,16 +1,16 @@
-// Cores that share a piece of work: threads that are made once and stay, and the order in which they take work and hand
-// it on.
+// A team of threads that share a piece of work: the threads are created once and stay; work is taken, and handed on, in
+// a fixed order.
 //
-//   items     |0|1|2|3|4|5|6|7|8| …      taken in order by whoever is free: work(worker, item)
-//   finished  |0|1|2|                    one at a time, in order, by whoever worked the one that was missing:
-//   finish(item) window          |3|4|5|6|7|8|        taken at most; so what waits for its turn is bounded
+//   items     |0|1|2|3|4|5|6|7|8| …      taken in order by any free thread: work(worker, item)
+//   finished  |0|1|2|                    finish(item), one at a time, in order, by the thread that did the missing item
+//   window          |3|4|5|6|7|8|        taken at most; so what waits for its turn is bounded
 //
-// What is summed or sent in order is summed or sent in `finish`, so that nothing depends on the number of threads. The
-// caller's thread is one of them: with one, everything happens on it, item by item.
+// Ordered sums and sends happen in `finish`, so that nothing depends on the number of threads. The caller's thread is
+// one of the team: in a team of one, everything happens on it, item by item.
 //
-// `work` of different items runs at once, `worker` is below threads() and nobody else's meanwhile. `finish` runs on any
-// of the threads, without a lock, and sees what `work` of its item and all before wrote. RunInOrder is for one caller
-// at a time.
+// `work` runs concurrently for different items; `worker` is below threads() and unique among concurrent calls. `finish`
+// runs on any of the threads, without a lock, and sees the writes of `work` for its item and all earlier ones.
+// RunInOrder is for one caller at a time.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ class ThreadTeam {
   explicit ThreadTeam(int threads);  // at least 1
   ~ThreadTeam();
 
-  static int AllCores();  // what this process may use
+  static int AllCores();  // as many as this process may use
 
   int threads() const { return static_cast<int>(others_.size()) + 1; }
-  // Items between the first that is not finished and the last that is taken, at most; so item mod window() is a place
+  // The maximum number of items from the first unfinished one to the last one taken; so item mod window() is a slot
   // that only this item uses from its `work` to its `finish`.
   int64_t window() const { return static_cast<int64_t>(worked_.size()); }
 
@@ -56,13 +56,13 @@ class ThreadTeam {
   Condition begun_, changed_;
   Job job_ ABSL_GUARDED_BY(mutex_);
   int64_t jobs_ ABSL_GUARDED_BY(mutex_) = 0;   // begun so far
-  bool open_ ABSL_GUARDED_BY(mutex_) = false;  // the last of them
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;  // the last job is open
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  int busy_ ABSL_GUARDED_BY(mutex_) = 0;  // of the others
+  int busy_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the other threads
   int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t finished_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;  // somebody is
-  std::vector<char> worked_;                        // by item mod window; under mutex_, but for its size
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is
+  std::vector<char> worked_;                        // by item mod window; under mutex_, except for its size
   std::vector<Thread> others_;
 };
 

@@ -1,4 +1,4 @@
-// Where in a model a value is wrong, as part of the absl::Status that says so.
+// The place of a bad value in a model, as part of the absl::Status that reports it.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// XXH3-64 in the widest vectors of the processor: the library's plain functions are compiled for the oldest one, and a
-// third as fast as those that choose when they are called. The same hashes.
+// XXH3-64 with the widest vectors of the processor: the library's plain functions are compiled for the oldest
+// processor, and a third as fast as those that choose at run time. The hashes are the same.
 //
-// Not every build of the library has the latter (shared ones for x86-64 do), so they are looked up weakly. Thread-safe.
+// Not every build of the library has the latter (shared ones for x86-64 do), so they are weak symbols. Thread-safe.
 #pragma once
 
 #include <xxhash.h>

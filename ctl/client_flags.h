@@ -6,7 +6,8 @@
 
 namespace causeway::ctl {
 
-// What the flags say of a channel to a coordinator at `address`. INVALID_ARGUMENT as transport::ReadClientFlags.
+// The options that the flags give for a channel to a coordinator at `address`. INVALID_ARGUMENT as
+// transport::ReadClientFlags.
 absl::StatusOr<transport::ChannelOptions> ReadChannelOptions(const transport::Address& address);
 
 }  // namespace causeway::ctl

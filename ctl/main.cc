@@ -105,7 +105,7 @@ absl::Status ShowStatus(Client& client) {
   return absl::OkStatus();
 }
 
-// What the shards are, in the order of the list: each fragment is at its owner.
+// The descriptions of the shards, in the order of the list: each fragment is at its owner.
 absl::StatusOr<std::vector<v1::RunDescription>> DescribeShards(std::vector<Client>& clients) {
   std::vector<v1::RunDescription> descriptions;
   for (Client& client : clients) {

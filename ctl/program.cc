@@ -138,14 +138,14 @@ void WriteCpuPhases() {
   std::ofstream(absl::GetFlag(FLAGS_cpu_phases)) << phases.dump() << "\n";
 }
 
-// A stop signal on its way from the handler, which may do little more than write, to whoever waits for it.
+// Carries a stop signal from the handler, which may do little more than write, to the thread that waits for it.
 int stop_pipe[2] = {-1, -1};
 
 void OnStopSignal(int) {
   const int error = errno;
   const char byte = 0;
   if (write(stop_pipe[1], &byte, 1) < 0) {
-    // The pipe is full of signals that nobody waited for: one more says nothing new.
+    // The pipe is full of signals that no thread waited for: one more adds nothing.
   }
   errno = error;
 }

@@ -1,4 +1,4 @@
-// What the three programs have in common: flags, log, signals, exit codes (docs/operating: "Programs"). Only main.cc
+// The common parts of the three programs: flags, log, signals, exit codes (docs/operating: "Programs"). Only main.cc
 // files include it.
 #pragma once
 

@@ -1,5 +1,5 @@
-// causewayctl plan and its flags: run.yaml and flags in, text or JSON out. Only of an external model the coordinator is
-// asked, which has its tensors from the first site.
+// causewayctl plan and its flags: run.yaml and flags in, text or JSON out. The coordinator is contacted only for an
+// external model, whose tensors it has from the first site.
 //
 //   --config --link_mbit --rtt_ms --step_ms --sites …     plan/round_plan.h            what a run will do to its links
 //   --sweep                                               plan/round_plan.h            the same over H, codecs and τ

@@ -7,7 +7,7 @@ namespace {
 
 using core::CodecId;
 
-// Of `auto`, the best that it may choose: what it falls back to on a slow link is not what the leg was set for.
+// For `auto`, judges the best codec that it may choose: the leg was not configured for the fallback on a slow link.
 void AdviseLeg(const char* leg, CodecId chosen, const std::vector<CodecId>& allowed, float feedback,
                std::vector<std::string>& advice) {
   const CodecId codec = allowed.empty() ? chosen : allowed.front();

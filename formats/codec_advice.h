@@ -1,4 +1,4 @@
-// What a run.yaml is free to ask for, but probably did not mean: for whoever starts a run to read.
+// Advice on a run.yaml that is valid but probably not intended, for the person who starts the run.
 #pragma once
 
 #include <string>

@@ -53,7 +53,7 @@ inline constexpr Names<core::TensorKind> kTensorKinds = {{"matrix", core::Tensor
                                                          {"expert", core::TensorKind::kExpert}};
 inline constexpr char kAuto[] = "auto";
 inline constexpr char kLlama3[] = "llama3";  // rope_type, also in config.json
-// What a model that the built-in trainer cannot train needs.
+// The remedy for a model that the built-in trainer cannot train.
 inline constexpr char kUsePython[] = "use the Python package (model: {kind: external})";
 inline constexpr char kNesterov[] = "nesterov";
 inline constexpr char kSgd[] = "sgd";

@@ -1,5 +1,5 @@
-// What lies beside the weights of an export, and how their values are written: decided, read and checked before there
-// is anything to export.
+// The files beside the weights of an export, and the form of the weights' values: decided, read and checked before
+// there is anything to export.
 //
 //   run's config ─► config.json, generation_config.json         a Llama model
 //                   tokenizer.json, tokenizer_config.json       … whose tokens are bytes (vocab_size 256)

@@ -2,8 +2,8 @@
 //
 //   run.yaml:12: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25
 //
-// A FieldCheck takes one value after the other and keeps all mistakes, so that conversion code reads as a table of what
-// is accepted, and a user sees every mistake of a file at once, in the order of its lines. Not thread-safe.
+// A FieldCheck checks one value after the other and keeps all mistakes, so that conversion code reads like a table of
+// accepted values, and a user sees every mistake of a file at once, in the order of its lines. Not thread-safe.
 #pragma once
 
 #include <cstdint>

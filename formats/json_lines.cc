@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kShownBytes = 40;  // of a line that is wrong
 
-// What came instead of an object with a text.
+// Describes a value that is not an object with a text.
 std::string Describe(const nlohmann::json& value, std::string_view line) {
   if (value.is_discarded()) {
     const bool blank = line.find_first_not_of(" \t\r") == std::string_view::npos;

@@ -1,4 +1,4 @@
-// What a run gives away: the global parameters as any safetensors reader, and Hugging Face's transformers, take them.
+// Exports a run's global parameters in a form that any safetensors reader, and Hugging Face's transformers, can load.
 //
 //   W of fragment 0, 1, … (padded units)  ──►  dir/model.safetensors   tensors in manifest order, unpadded
 //   ExportForm: files beside the weights  ──►  dir/config.json …       for a Llama model; a tokenizer

@@ -155,8 +155,8 @@ CodecId ReadCodecName(const std::string& path, const std::string& name, FieldChe
   return codec.value_or(CodecId::kFloat32);
 }
 
-// What `auto` may choose from. The order says which is best, and a cheaper one has to save something. All of one
-// domain: a residual lives in its codec's, and goes on when the codec changes.
+// The codecs from which `auto` may choose, best first; a cheaper one has to save something. All must have one domain: a
+// residual is in the domain of its codec, and continues when the codec changes.
 std::vector<CodecId> ReadAllowed(const std::string& path, const google::protobuf::RepeatedPtrField<std::string>& names,
                                  FieldCheck& check) {
   if (names.empty()) return {CodecId::kRotatedLm4, CodecId::kRotatedLm2, CodecId::kRotatedSign};

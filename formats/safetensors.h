@@ -27,10 +27,11 @@ struct TensorData {
   std::span<const float> values;  // as many as the shape says
 };
 
-// What a file holds of each value: all its bits, or bfloat16, rounded to nearest, ties to even.
+// The form of values in a file: float32 with all bits, or bfloat16, rounded to nearest, ties to even.
 enum class ValueType { kFloat32, kBfloat16 };
 
-// Writes all as values of this type, in the given order. Names are unique; the folder exists. Returns what was written.
+// Writes all tensors as values of this type, in the given order. Names must be unique, and the folder must exist.
+// Returns the digest of the file.
 absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path, std::span<const TensorData> tensors,
                                             const std::map<std::string, std::string>& metadata,
                                             ValueType type = ValueType::kFloat32);

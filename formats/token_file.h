@@ -1,14 +1,14 @@
-// What a site trains on, as tokens: a file, or a folder of them back to back.
+// A site's training data as tokens: a file, or a folder of files back to back.
 //
-//   corpus.txt            every byte is a token (vocab_size 256 or more), as of every ending that is not below
+//   corpus.txt            every byte is a token (vocab_size 256 or more), as for any extension not listed below
 //   corpus.jsonl          the bytes of the texts
 //   train.bin             tokens of 2 or 4 bytes (token_shard.h)
 //   shards/, texts/       a folder: its *.bin files in bytewise order of their names, back to back; where it has none,
 //                         its *.txt files or its *.jsonl files
 //
-// What else lies in a folder is skipped, and named by skipped(). Immutable, thread-safe, move-only. Mapped files stay
-// on disk, and all sites of one machine share their pages; JSON lines are decoded into memory. A file that is cut short
-// while it is open ends the process (SIGBUS): replace token files, do not rewrite them.
+// Other files in a folder are skipped, and named by skipped(). Immutable, thread-safe, move-only. Mapped files stay on
+// disk, and all sites on one machine share their pages; JSON lines are decoded into memory. Truncating a file while it
+// is open ends the process (SIGBUS): replace token files, do not rewrite them.
 #pragma once
 
 #include <cstdint>

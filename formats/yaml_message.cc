@@ -43,7 +43,7 @@ size_t EditDistance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-// What to expect instead of an unknown key: the one that was probably meant, else all.
+// The keys to suggest instead of an unknown one: the one probably meant, else all.
 std::string KnownKeys(const Descriptor& section, const std::string& unknown) {
   std::vector<std::string> names;
   for (int i = 0; i < section.field_count(); ++i) names.push_back(section.field(i)->name());

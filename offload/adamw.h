@@ -36,7 +36,7 @@ struct AdamWParameters {
   int64_t frozen_at = 0;  // 1-bit Adam: T, the last step that changed v; 0: every step does
 };
 
-// What step t needs of them: computed in double, rounded to float once.
+// The constants of step t, from the parameters: computed in double, rounded to float once.
 AdamWConstants MakeConstants(const AdamWParameters& parameters, int64_t t);
 
 enum class GradientType { kFloat32, kBfloat16 };

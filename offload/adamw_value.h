@@ -11,7 +11,7 @@ namespace causeway::offload {
 inline constexpr float kSmallestState = 0x1p-100f;
 inline constexpr float kSmallestRoot = 0x1p-50f;  // its square is the smallest g²
 
-// What a step needs, each rounded to float once (MakeConstants in offload/adamw.h).
+// The constants of a step, each rounded to float once (MakeConstants in offload/adamw.h).
 struct AdamWConstants {
   float gradient_scale;  // clipping: 1 where there is none
   float beta1;

@@ -7,7 +7,7 @@
 // A fragment's values of step t are copied in pieces, while step t+1 computes; they must be taken before the update of
 // step t+1 changes them. While an update runs no piece is begun, so that at most one piece, begun before, is in its
 // way; it takes the subgroups that are not waiting for a copy first, and only when nothing else is left does it let the
-// copies go on and waits. What it waited is measured.
+// copies continue and wait. Its waiting time is measured.
 //
 // Copies run on the thread that calls Copy (a site's copy thread), one at a time; the update on another. Thread-safe.
 #pragma once

@@ -29,7 +29,7 @@ constexpr int kPasses = 3;
 constexpr int64_t kCopyBytes = int64_t{256} << 20;
 constexpr int kFormat = 1;  // of the file; rises when the same key would mean something else
 
-// Of one size for models of like sizes.
+// One size for models of similar sizes.
 int64_t ValuesFor(int64_t parameters) {
   return static_cast<int64_t>(std::bit_floor(std::clamp<uint64_t>(static_cast<uint64_t>(parameters), 1, kMostValues)));
 }
@@ -137,7 +137,8 @@ bool ParseBandwidths(const Json& json, Bandwidths& bandwidths) {
   return bandwidths.dram > 0 && bandwidths.cpu_parameters > 0;
 }
 
-// Whole or not at all: others may read and write it now. What they add meanwhile may be lost, and is measured again.
+// Writes the whole file or nothing: other processes may read and write it now. An entry that they add meanwhile may be
+// lost, and is measured again.
 std::string WriteFile(const std::string& path, const Json& json) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);

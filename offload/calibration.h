@@ -21,11 +21,12 @@ namespace causeway::offload {
 // `device` may be null. RESOURCE_EXHAUSTED and the like come from the device.
 absl::StatusOr<Bandwidths> MeasureBandwidths(int64_t parameters, core::ThreadTeam& team, Device* device);
 
-// A smaller state stays in the caches while it is measured, and not in a step: little is learned of it, in little time.
+// A smaller state stays in the caches while it is measured, but not in a step: little is learned from it, and little
+// time is at stake.
 inline constexpr int64_t kLeastBeyondCaches = int64_t{1} << 20;
 
-// What the file says of this machine, device and size; if it says nothing, measures and adds it, unless the state is
-// that small. A file that cannot be read or written only costs the measurement: `note` says why.
+// Reads the file's entry for this machine, device and size; if there is none, measures and adds one, unless the state
+// is that small. A file that cannot be read or written only costs the measurement: `note` says why.
 struct Calibration {
   Bandwidths bandwidths;
   bool measured = false;  // just now

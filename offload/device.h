@@ -1,4 +1,4 @@
-// What the update phase asks of a device: memory, copies over the bus, events between queues, and one AdamW kernel.
+// The update phase's interface to a device: memory, copies over the bus, events between queues, and one AdamW kernel.
 //
 //   kCompute ──event──► kGradients (to the host)            queues run side by side; what is queued on one runs in
 //   kPrefetch ──event──► kUpdate ──event──► kFlush           order; an event says that everything before it on its

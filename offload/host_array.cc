@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Before the pages are touched. Of one node, or where the kernel does not let us: nothing.
+// To be called before the pages are touched. Does nothing on a single node, or where the kernel does not allow it.
 void InterleaveOverNodes(void* memory, size_t bytes) {
   if (numa_available() < 0) return;
   bitmask* nodes = numa_get_mems_allowed();

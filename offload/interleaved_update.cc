@@ -109,7 +109,7 @@ absl::Status InterleavedUpdate::Prepare() {
 
 InterleavedUpdate::~InterleavedUpdate() {
   if (device_ == nullptr) return;
-  Finish().IgnoreError();  // whoever wanted it whole has asked
+  Finish().IgnoreError();  // a caller that needs the error has called Finish itself
   for (void* memory : pinned_) device_->Unpin(memory);
   if (has_rooms()) return;
   for (const BufferSet& set : sets_) device_->Free(set.memory);
@@ -117,7 +117,7 @@ InterleavedUpdate::~InterleavedUpdate() {
 
 // ---- Backward ----
 
-// Nobody changes the state between here and Step, so what the device updates first may come already.
+// The state does not change between here and Step, so the device's first subgroups may be copied already.
 void InterleavedUpdate::PrefetchFree() {
   for (; plan_.k != core::kAllOnCpu && backward_.prefetched < backward_.free_sets; ++backward_.prefetched) {
     if (backward_.prefetched * plan_.k < plan_.num_subgroups()) Prefetch(backward_.prefetched * plan_.k);
@@ -158,7 +158,8 @@ void InterleavedUpdate::Prefetch(int64_t subgroup) {
   BufferSet& set = SetOf(subgroup);
   const auto [first, count] = RangeOf(subgroup);
   const size_t bytes = static_cast<size_t>(count) * sizeof(float);
-  // What the set held before; in the last step, for flushes are in order, the subgroup itself, too.
+  // Waits for the flush of the set's previous contents; since flushes are in order, also for the subgroup's own in the
+  // last step.
   device_->Await(Queue::kPrefetch, set.flushed);
   traffic_.ToDevice(Queue::kPrefetch, set.parameters, state_.parameters.data() + first, bytes);
   traffic_.ToDevice(Queue::kPrefetch, set.first_moment, state_.first_moment.data() + first, bytes);
@@ -243,8 +244,8 @@ absl::Status InterleavedUpdate::BeginOnDevice() {
   return Finish();
 }
 
-// What still waits for a fragment's copy comes last. The device's subgroups keep their order: a set is prefetched for
-// the next but one.
+// Subgroups that still wait for a fragment's copy come last. The device's subgroups keep their order: a set is
+// prefetched for the next but one.
 void InterleavedUpdate::UpdateAll(const AdamWArrays& arrays, const Constants& constants) {
   const auto is_copied = [this](int64_t i) { return bus_ == nullptr || bus_->IsCopied(RangeOf(i)); };
   const int64_t subgroups = plan_.num_subgroups();

@@ -44,7 +44,7 @@ struct HostState {
   std::span<float> parameters, first_moment, second_moment;
 };
 
-// Of all the plan's parameters, in device memory.
+// The arrays of all the plan's parameters in device memory.
 struct DeviceModel {
   const void* gradients = nullptr;  // written by backward
   GradientType gradient_type = GradientType::kBfloat16;

@@ -30,7 +30,7 @@
 
 namespace causeway::offload {
 
-// Of one worker's share of the machine; offload/calibration.h measures them.
+// The bandwidths of one worker's share of the machine; offload/calibration.h measures them.
 struct Bandwidths {
   double dram = 0;       // bytes a second of host memory in an update
   double to_device = 0;  // bytes a second; 0: there is no device

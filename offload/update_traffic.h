@@ -10,11 +10,11 @@
 
 namespace causeway::offload {
 
-// What an update did on each side and moved.
+// An update's counts: subgroups on each side, and bytes moved.
 struct UpdateCounts {
   int64_t device_subgroups = 0, cpu_subgroups = 0;
   int64_t to_device_bytes = 0, to_host_bytes = 0;
-  int64_t early_gradient_bytes = 0;  // of these, gradients that were sent before backward's last range was queued
+  int64_t early_gradient_bytes = 0;  // of these, gradients sent before backward's last range was queued
 
   friend bool operator==(const UpdateCounts&, const UpdateCounts&) = default;
 };

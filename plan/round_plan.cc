@@ -67,10 +67,10 @@ BusyLink BusiestLink(const RoundTime& round) {
 }
 
 std::string QuorumBottleneck(const RoundTime& round) {
-  if (round.sent_share > 1 - kNegligible) return "none: nobody waits in quorum mode, and every send goes out.";
+  if (round.sent_share > 1 - kNegligible) return "none: no site waits in quorum mode, and every send goes out.";
   return absl::StrFormat(
-      "%s. Nobody waits in quorum mode, but only %.0f %% of the sends go out; what the others would have carried is in "
-      "the next one. Fewer bits a value or a larger sync_every would help.",
+      "%s. No site waits in quorum mode, but only %.0f %% of the sends go out; the content of the others is in the "
+      "next one. Fewer bits a value or a larger sync_every would help.",
       BusiestLink(round).name, 100 * round.sent_share);
 }
 

@@ -17,7 +17,7 @@
 
 namespace causeway::plan {
 
-// What a plan needs beside the config. Rates are those of the wire.
+// The input of a plan besides the config. Rates are those of the wire.
 struct RoundSetting {
   int sites = 1;
   double step_s = 0;
@@ -35,14 +35,15 @@ struct RoundPlan {
   RoundTimeInput input;
   RoundTime round;
   int64_t parameters = 0;
-  // Memory of the coordinator, or of each shard at a site: parameters with momentum (and residual), contributions that
-  // it holds at once, all else.
+  // Memory of the coordinator, or of each shard at a site: parameters with momentum (and residual), contributions held
+  // at once, everything else.
   double state_bytes = 0, contributions_bytes = 0, other_bytes = 0;
-  // Wire rates, alike in both directions. Of the coordinator's link, so that it costs the run nothing; of a site's, for
-  // kPlannedUtilization with the coordinator's link as it is. None: no rate does, other parts take longer.
+  // Required wire rates, equal in both directions: for the coordinator's link, so that it costs the run nothing; for a
+  // site's link, to reach kPlannedUtilization with the coordinator's link as it is. None: no rate suffices, because
+  // other parts take longer.
   std::optional<double> hub_bytes_per_s, site_bytes_per_s;
   double other_placement_utilization = 0;  // with a hub where the config has shards at the sites, and the reverse
-  std::string placement;                   // which of the two is the better one, and why: sentences
+  std::string placement;                   // which of the two is better, and why, in sentences
   std::string bottleneck;                  // what keeps the sites from computing, and what would help: sentences
 
   double memory_bytes() const { return state_bytes + contributions_bytes + other_bytes; }

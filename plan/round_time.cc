@@ -21,7 +21,7 @@ struct Crossing {
   double begin_s, end_s, bytes;
 };
 
-// What serves one fragment after the other.
+// A resource that serves one fragment after the other.
 struct Queue {
   double free_s = 0;
 

@@ -7,10 +7,10 @@
 //
 // A deterministic simulation of a few rounds, of which the steady ones count. All sites are alike, so it follows one.
 // Each part of the path serves fragments one after the other, and the chunks of a fragment flow through links in a row,
-// so that a leg takes what its slowest link takes. Encoding, merging and decoding begin when a whole fragment is there.
-// What it leaves out: how TCP ramps up, lost packets, the journal's disk, steps of unequal length. The
-// idea is that of the simulator in arXiv 2501.18512, section 3.3, which has one network resource and no return leg.
-// Seconds, bytes and bytes/s. Pure, thread-safe.
+// so that a leg takes as long as its slowest link. Encoding, merging and decoding begin when a whole fragment is there.
+// It ignores TCP slow start, lost packets, the journal's disk, and steps of unequal length. The idea comes from the
+// simulator in arXiv 2501.18512, section 3.3, which has one network resource and no return leg. Seconds, bytes and
+// bytes/s. Pure, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ namespace causeway::plan {
 
 inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
-// What Ethernet, IP, TCP, TLS and HTTP/2 leave of a link's rate to payload. Headers of full packets take 5 % (1448 of
-// 1538 bytes on Ethernet are left), framing and acknowledgements of the other leg 1 %.
+// The share of a link's rate left for payload by Ethernet, IP, TCP, TLS and HTTP/2. Headers of full packets take 5 %
+// (1448 of 1538 bytes on Ethernet are left), framing and acknowledgements of the other leg 1 %.
 inline constexpr double kPayloadShare = 0.94;
 
 struct LinkRate {

@@ -14,7 +14,7 @@ namespace {
 constexpr int kLayersPerFragment = 3;
 constexpr int kIntervals = 2;  // of H steps: what is simulated
 constexpr int kGridPoints = 50;
-// Of a layer's bits, what its reduction moves. The paper does not give it; the table asks for it.
+// The share of a layer's bits that its reduction moves. The paper does not give it; the table requires it.
 constexpr double kReducedShare = 0.84;
 
 bool Overlaps(ReductionMethod method) {

@@ -1,7 +1,7 @@
 // θ as float32 in host memory, one span for each tensor of the manifest.
 //
-// What BeginRead was asked for is copied by AwaitRead's thread piece by piece while the next step computes; the bus
-// schedule keeps θ from being changed before. Without one, BeginRead copies at once.
+// AwaitRead's thread copies the ranges of BeginRead piece by piece while the next step computes; the bus schedule keeps
+// θ unchanged until then. Without a schedule, BeginRead copies at once.
 #pragma once
 
 #include "offload/bus_schedule.h"

@@ -1,4 +1,4 @@
-// The only way to θ, the parameters that a site trains: wherever they lie and whoever trains them.
+// The only access to θ, the parameters that a site trains, wherever they lie and whatever program trains them.
 //
 //   BeginRead(ranges, staging) ─► (the next step computes) ─► AwaitRead ─► staging holds θ of the step that began it
 //   Move(ranges, movement) ─► θ is another one ─► the observer is called
@@ -97,8 +97,8 @@ class ParameterStore {
 
   virtual ~ParameterStore() = default;
 
-  // That θ of a tensor has; arrays beside it are float32. What is not float32 is rounded to nearest when it moves, and
-  // the outer gradient is against W rounded alike (Replica::EncodeContribution).
+  // The dtype of θ of a tensor; all other arrays are float32. A θ that is not float32 is rounded to nearest when it
+  // moves, and the outer gradient is taken against W rounded in the same way (Replica::EncodeContribution).
   virtual core::DType dtype(int /*tensor*/) const { return core::DType::kFloat32; }
 
   // Sees to it that `staging` will hold θ as it is now, however soon θ changes. Both arguments' memory stays until

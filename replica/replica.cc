@@ -249,7 +249,7 @@ absl::StatusOr<std::vector<core::Bytes>> Replica::EncodeInitial(std::span<const 
   return chunks;
 }
 
-// Of the config's lists alone: the residual stays in their domain.
+// Accepts only codecs of the config's lists: the residual stays in their domain.
 absl::Status Replica::CheckCodecs(const ChosenCodecs& codecs) const {
   const auto check = [&](std::optional<core::CodecId> chosen, const std::vector<core::CodecId>& allowed,
                          core::CodecId otherwise, const char* leg) {

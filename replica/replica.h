@@ -32,7 +32,7 @@
 
 namespace causeway::replica {
 
-// What the coordinator chose with a version of a fragment; none: as the config says.
+// The codecs that the coordinator chose with a version of a fragment; none: as the config says.
 struct ChosenCodecs {
   std::optional<core::CodecId> down;  // of the update that makes the version
   std::optional<core::CodecId> up;    // of contributions to it
@@ -125,9 +125,10 @@ class Replica {
   // INVALID_ARGUMENT as for TakeUpdate; INTERNAL if the digest differs.
   absl::Status StageAnchor(core::Version version, std::span<const std::string> chunks, const ChosenCodecs& codecs,
                            uint64_t digest);
-  // They become its own. What was unresolved is refused; the residual stays, or starts at zero (a full resync).
+  // Makes the staged arrays the replica's own. An unresolved contribution counts as refused; the residual stays, or
+  // starts at zero (a full resync).
   void CommitAnchor(bool keep_residual);
-  // The coordinator holds what the site started with: W ← θ, v ← 0, version 0.
+  // The coordinator holds the site's initial parameters: W ← θ, v ← 0, version 0.
   void SetInitial(std::span<const float> theta);
 
   // All arrays, to be written to a checkpoint; and a replica as it was then. INVALID_ARGUMENT if they are of another

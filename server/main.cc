@@ -79,10 +79,10 @@ constexpr char kUsage[] =
 
 constexpr int64_t kRebuildTickMs = 100;
 constexpr int64_t kTickMs = 25;                                  // leases, graces, the end of the run
-constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers under way
-constexpr int kReflectionThreads = 8;  // each open stream of reflection has one; whoever may connect may ask
+constexpr auto kShutdownGrace = std::chrono::milliseconds(200);  // for answers in progress
+constexpr int kReflectionThreads = 8;  // each open reflection stream has one; any peer that may connect may use it
 
-// What run.yaml means for the stored run, if it describes that run.
+// The config that run.yaml gives for the stored run, if it describes that run.
 absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, int shards, const std::string& stored) {
   ASSIGN_OR_RETURN(const core::RunConfig before, formats::ParseRunConfig(stored));
   ASSIGN_OR_RETURN(core::RunConfig now, formats::ParseRunYaml(run_yaml, absl::GetFlag(FLAGS_config), &before));
@@ -93,7 +93,8 @@ absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, i
       absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir), " holds the state of another run: ", difference));
 }
 
-// A site holds two connections, and others may come as well: what the administrator allows is there for them.
+// A site holds two connections, and other peers may come as well: raises the limit to the maximum that the
+// administrator allows.
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -102,7 +103,7 @@ void RaiseDescriptorLimit() {
     spdlog::warn("cannot raise the limit of open files: {}", std::strerror(errno));
 }
 
-// What the flags say of addresses, and of the other coordinators of the run.
+// The flags' addresses: our own, and that of the run's shard 0.
 struct Listening {
   transport::Address grpc;
   transport::Address http;
@@ -125,7 +126,7 @@ absl::Status ReadShardFlags(Listening& listening) {
   const std::string lead = absl::GetFlag(FLAGS_membership);
   if (shard.leads() != lead.empty()) {
     return absl::InvalidArgumentError(
-        shard.leads() ? absl::StrCat("--membership: shard 0 follows nobody, got ", lead)
+        shard.leads() ? absl::StrCat("--membership: shard 0 follows no other shard, got ", lead)
                       : absl::StrCat("--membership: expected HOST:PORT of shard 0, which ", shard.Text(), " follows"));
   }
   if (shard.leads()) return absl::OkStatus();
@@ -170,7 +171,7 @@ absl::StatusOr<Listening> ReadListening() {
   return listening;
 }
 
-// Until SIGTERM, SIGINT, the end of the run, or a failure that the coordinator's status tells of.
+// Runs until SIGTERM, SIGINT, the end of the run, or a failure that the coordinator's status reports.
 void Serve(server::Coordinator& coordinator, server::Gate& gate) {
   const bool exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   while (!ctl::WaitForStopSignal(kTickMs)) {
@@ -185,7 +186,7 @@ void Serve(server::Coordinator& coordinator, server::Gate& gate) {
   spdlog::info("stopping: saves snapshots");
 }
 
-// Where a run goes on, `config` becomes what run.yaml means for it.
+// If a run continues, `config` becomes the one that run.yaml gives for it.
 absl::StatusOr<std::unique_ptr<server::Journal>> OpenJournal(const std::string& run_yaml, core::RunConfig& config,
                                                              const core::Shard& shard) {
   return server::Journal::Open(
@@ -232,7 +233,7 @@ server::StatusBoard MakeBoard(const core::RunConfig& config) {
                                        .certificate = absl::GetFlag(FLAGS_tls_cert)}});
 }
 
-// None where no address is given.
+// None if no address is given.
 absl::StatusOr<std::unique_ptr<server::HttpServer>> StartProbeServer(const std::optional<transport::Address>& address,
                                                                      server::StatusBoard* board) {
   if (!address) return nullptr;
@@ -242,16 +243,16 @@ absl::StatusOr<std::unique_ptr<server::HttpServer>> StartProbeServer(const std::
   return probe_server;
 }
 
-// With gRPC's own services for health and reflection, which say nothing of the run and ask for no token. The port that
-// it took goes into `addresses`.
+// Includes gRPC's own services for health and reflection, which reveal nothing about the run and require no token. The
+// port taken goes into `addresses`.
 absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(server::CallService& service, int fragments,
                                                               Listening& addresses) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   transport::ConfigureServer(builder, fragments);
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);  // reflection alone; the others' calls wait nowhere
-  // No quota of memory: with one of 512 MB, gRPC 1.51 held 3.8 GB of messages that had come in part, and 0.9 without.
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);  // for reflection only; other calls never block
+  // No memory quota: with one of 512 MB, gRPC 1.51 held 3.8 GB of partly received messages, and 0.9 GB without.
   builder.SetResourceQuota(grpc::ResourceQuota("reflection").SetMaxThreads(kReflectionThreads));
   int port = 0;
   builder.AddListeningPort(
@@ -269,13 +270,13 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(server::CallServic
   return server;
 }
 
-// Stops it in time, however its user's function ends: open streams would otherwise keep it from being destroyed.
+// Stops the server in time, however its user's function ends: open streams would otherwise prevent its destruction.
 void StopServer(grpc::Server& server) {
   server.Shutdown(core::SystemClock().Calendar() + kShutdownGrace);
   server.Wait();
 }
 
-// CANCELLED: asked to stop.
+// CANCELLED: a stop was requested.
 absl::Status RebuildFromSites(const core::RunConfig& config, Listening& addresses, server::Journal& journal,
                               server::Gate& gate, server::StatusBoard& board) {
   server::Rebuild rebuild({.config = config, .shard = addresses.shard, .accept = absl::GetFlag(FLAGS_accept)});
@@ -296,7 +297,7 @@ absl::Status RebuildFromSites(const core::RunConfig& config, Listening& addresse
   return absl::OkStatus();
 }
 
-// One that has a state goes on with it: a supervisor may start the same command again.
+// A coordinator that has a state continues with it: a supervisor may start the same command again.
 absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(const std::string& run_yaml, core::RunConfig& config,
                                                                Listening& addresses, server::Gate& gate,
                                                                server::StatusBoard& board) {
@@ -316,14 +317,14 @@ absl::StatusOr<std::unique_ptr<server::Journal>> OpenOrRebuild(const std::string
 absl::Status TellAddresses(const core::RunConfig& config, const Listening& addresses, const server::Journal& journal) {
   RETURN_IF_ERROR(journal.WriteAddresses(addresses.grpc.Text(), addresses.http.Text()));
   if (!addresses.tls.given() && absl::GetFlag(FLAGS_site_tokens).empty() && !addresses.grpc.IsLoopback()) {
-    spdlog::warn("--insecure: whoever reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
+    spdlog::warn("--insecure: every peer that reaches {} is trusted, and nothing is encrypted", addresses.grpc.Text());
   }
   spdlog::info("run {}, {}: sites at {}, status at http://{}/", config.run_id, addresses.shard.Text(),
                addresses.grpc.Text(), addresses.http.Text());
   return absl::OkStatus();
 }
 
-// What ends a run well: rounds that were decided are merged, snapshots saved.
+// Ends a run properly: decided rounds are merged, snapshots saved.
 int Finish(server::Coordinator& coordinator) {
   absl::Status status = coordinator.status();
   if (status.ok()) status = coordinator.Finish();
@@ -343,7 +344,7 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
        .limits = {.control_message_bytes = core::MaxControlBytes(static_cast<int>(config.sync.map_fragments())),
                   .bulk_streams_at_once = core::MaxBulkStreams(static_cast<int>(config.sync.map_fragments()))}});
   if (!gate.ok()) return ctl::Fail(ctl::kBadInput, gate.status());
-  // Before the state is restored, which may take minutes: probes are answered meanwhile.
+  // Started before the state is restored, which may take minutes, so that probes are answered meanwhile.
   server::StatusBoard board = MakeBoard(config);
   board.SetNotReady("restores the run's state");
   const auto http_server = server::HttpServer::Start(addresses.http.host, addresses.http.port, &board);

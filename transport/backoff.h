@@ -1,5 +1,5 @@
-// How long to wait before trying again: doubles from kFirstBackoffMs to kLastBackoffMs, spread by ±20 % so that the
-// sites that a restart cut off do not all return at once. Pure.
+// The wait before a retry: doubles from kFirstBackoffMs to kLastBackoffMs, with a spread of ±20 % so that the sites
+// that a restart cut off do not all return at once. Pure.
 #pragma once
 
 #include <cstdint>

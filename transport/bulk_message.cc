@@ -12,7 +12,7 @@ namespace {
 
 using google::protobuf::io::CodedOutputStream;
 
-constexpr uint8_t kChunkTag = (v1::UploadMessage::kChunkFieldNumber << 3) | 2;  // a field of given length
+constexpr uint8_t kChunkTag = (v1::UploadMessage::kChunkFieldNumber << 3) | 2;  // a length-delimited field
 static_assert(static_cast<int>(v1::UploadMessage::kChunkFieldNumber) ==
               static_cast<int>(v1::DownloadMessage::kChunkFieldNumber));
 constexpr size_t kMaxLengthBytes = 10;  // of a varint
@@ -23,7 +23,7 @@ grpc::ByteBuffer ChunkMessage(core::Bytes chunk) {
   std::array<uint8_t, 1 + kMaxLengthBytes> head;
   head[0] = kChunkTag;
   const uint8_t* end = CodedOutputStream::WriteVarint64ToArray(chunk.size(), head.data() + 1);
-  void* bytes = const_cast<char*>(chunk.data());  // gRPC's slices know no const; it only reads
+  void* bytes = const_cast<char*>(chunk.data());  // gRPC's slices are not const-correct; it only reads
   const size_t size = chunk.size();
   const std::array<grpc::Slice, 2> slices = {
       grpc::Slice(head.data(), end - head.data()),
@@ -37,7 +37,7 @@ std::optional<std::string> TakeChunk(const grpc::ByteBuffer& message) {
   const core::CpuPhaseScope phase(core::CpuPhase::kReceive);
   std::vector<grpc::Slice> slices;
   if (!message.Valid() || !message.Dump(&slices).ok()) return std::nullopt;
-  // The head may be spread over slices, as any byte may.
+  // The head may be spread over slices, as may any byte.
   size_t slice = 0, at = 0;
   const auto next = [&]() -> std::optional<uint8_t> {
     while (slice < slices.size() && at == slices[slice].size()) {
@@ -56,7 +56,7 @@ std::optional<std::string> TakeChunk(const grpc::ByteBuffer& message) {
     length |= static_cast<uint64_t>(*byte & 0x7f) << shift;
     if ((*byte & 0x80) == 0) break;
   }
-  if (head + 1 + length != message.Length()) return std::nullopt;  // more fields: protobuf's business
+  if (head + 1 + length != message.Length()) return std::nullopt;  // more fields: left to protobuf
   std::string chunk;
   chunk.reserve(length);
   for (; slice < slices.size(); ++slice, at = 0) {

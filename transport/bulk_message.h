@@ -1,9 +1,9 @@
-// The messages of Upload and Download as raw bytes: payload is neither copied into a protobuf message nor out of one.
+// The messages of Upload and Download as raw bytes: the payload is never copied into or out of a protobuf message.
 //
-//   chunk ─► |tag, length|  chunk's own bytes, by reference  | ─► gRPC ─► slices as they came ─► one string
+//   chunk ─► |tag, length|  chunk's own bytes, by reference  | ─► gRPC ─► slices as received ─► one string
 //
-// The bytes on the wire are those that protobuf makes of the messages in proto/causeway/v1 (`chunk` is field 2 of
-// both). A message without a chunk is small, and goes through protobuf. Thread-safe.
+// The bytes on the wire are protobuf's encoding of the messages in proto/causeway/v1 (`chunk` is field 2 of both). A
+// message without a chunk is small, and goes through protobuf. Thread-safe.
 #pragma once
 
 #include <optional>
@@ -16,10 +16,10 @@
 
 namespace causeway::transport {
 
-// The chunk is sent from where it lies.
+// The chunk is sent without a copy.
 grpc::ByteBuffer ChunkMessage(core::Bytes chunk);
 
-// The chunk's bytes, or nothing if the message is none that carries a chunk alone.
+// The chunk's bytes, or nothing if the message carries anything other than a single chunk.
 std::optional<std::string> TakeChunk(const grpc::ByteBuffer& message);
 
 template <typename Message>
@@ -30,7 +30,7 @@ grpc::ByteBuffer ToBytes(const Message& message) {
   return bytes;
 }
 
-// False if the bytes are no such message; they are used up.
+// False if the bytes are no such message. Consumes them.
 template <typename Message>
 bool FromBytes(grpc::ByteBuffer& bytes, Message* message) {
   return grpc::SerializationTraits<Message>::Deserialize(&bytes, message).ok();

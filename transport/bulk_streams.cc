@@ -32,7 +32,7 @@ void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
     if (!cancelled_) {
       AddHold();
       timer_ = wire_.After(std::chrono::microseconds(at_us - now_us), [this, next = std::move(next)] {
-        // Also when it was cancelled: the operation fails then, as the stream's others do.
+        // Also runs after a cancellation: the operation then fails, as do the stream's others.
         if (!core::Guarded(next)) wire_.Cancel(context_);
         RemoveHold();
       });
@@ -49,7 +49,7 @@ std::shared_ptr<UploadStream> UploadStream::Start(Wire& wire, int channel, const
   std::shared_ptr<UploadStream> stream(new UploadStream(wire, header, std::move(chunks), pacer, std::move(events)));
   stream->self_ = stream;
   wire.Prepare(channel, kUpload, stream->context_, *stream);
-  // Chunks are written from OnReadDone and OnWriteDone alone; the hold keeps the call open between them.
+  // Chunks are written only from OnReadDone and OnWriteDone; the hold keeps the call open between them.
   stream->AddHold();
   stream->StartWrite(&stream->outgoing_);
   stream->StartRead(&stream->incoming_);
@@ -83,7 +83,7 @@ void UploadStream::WriteNext() {
   Pace(static_cast<int64_t>(chunk.size()), [this] { StartWrite(&outgoing_); });
 }
 
-// The answer to the header may be here before we are told that the header is written; chunks go out after both.
+// The answer to the header may arrive before the callback for its write; chunks go out after both.
 void UploadStream::OnReadyToWrite() {
   if (++ready_to_write_ == 2) WriteNext();
 }
@@ -141,7 +141,8 @@ void DownloadStream::OnReadDone(bool ok) {
   if (!ok) return;
   const auto bytes = static_cast<int64_t>(incoming_.Length());
   bool understood = false;
-  if (!core::Guarded([&] { understood = TakeMessage(); }) || !understood) return Cancel();  // what follows is of no use
+  if (!core::Guarded([&] { understood = TakeMessage(); }) || !understood)
+    return Cancel();  // anything that follows is useless
   Pace(bytes, [this] { StartRead(&incoming_); });
 }
 

@@ -1,12 +1,12 @@
-// One attempt at a stripe of an upload or a download, as gRPC callback reactors over raw bytes. They know how a call
-// goes, not what to do when it breaks: that is Transfer's.
+// One attempt at one stream of an upload or a download, as gRPC callback reactors over raw bytes. They conduct the
+// call; Transfer decides what to do when it breaks.
 //
-//   upload     header ─► (missing?) ─► chunks of the stripe, one write under way ─► half-close ─► verdict, or end
-//   download   request ─► header ─► chunks, one read under way ─► end
+//   upload     header ─► (missing?) ─► chunks of the stream, one write at a time ─► half-close ─► verdict, or end
+//   download   request ─► header ─► chunks, one read at a time ─► end
 //
-// HTTP/2's flow control is the credit: a stream holds one message and what its window allows, which gRPC fits to the
-// link's bandwidth-delay product, so neither side buffers without bound. Each is started by its static Start, lives
-// until the call is over, and calls `ended` exactly once, last. Callbacks run on gRPC's threads. Cancel is thread-safe.
+// HTTP/2 provides the flow control: a stream holds one message plus its window, which gRPC fits to the link's
+// bandwidth-delay product, so neither side buffers without bound. Each is started by its static Start, lives until the
+// call is over, and calls `ended` exactly once, last. Callbacks run on gRPC's threads. Cancel is thread-safe.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 
 namespace causeway::transport {
 
-// Common to both: a call over raw bytes, and waiting for its turn where the site's rate is held.
+// The base of both: a call over raw bytes, and waiting for its turn where the site's rate is limited.
 class BulkStream : public BulkCall {
  public:
   void Cancel();
@@ -33,8 +33,8 @@ class BulkStream : public BulkCall {
  protected:
   BulkStream(Wire& wire, Pacer& pacer) : wire_(wire), pacer_(pacer) {}
 
-  // Runs `next` when so many bytes may go: at once, or from a timer that keeps the call open meanwhile. A stream that
-  // is cancelled has nothing to wait for.
+  // Runs `next` when `bytes` may be sent: at once, or from a timer that keeps the call open meanwhile. A cancelled
+  // stream does not wait.
   void Pace(int64_t bytes, std::function<void()> next);
 
   Wire& wire_;  // outlives the call
@@ -43,15 +43,16 @@ class BulkStream : public BulkCall {
  private:
   Pacer& pacer_;
   core::Mutex mutex_;
-  std::unique_ptr<Wire::Timer> timer_ ABSL_GUARDED_BY(mutex_);  // a new one for each wait: one that fires is in use
+  std::unique_ptr<Wire::Timer> timer_ ABSL_GUARDED_BY(mutex_);  // a new one for each wait: a firing timer is in use
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class UploadStream final : public BulkStream {
  public:
   struct Events {
-    std::function<void(const v1::ChunkList&)> missing;  // of its stripe, at the begin; not where all is sent
-    std::function<void()> written;  // all chunks are with gRPC: the next upload may begin. Not called if it breaks
+    std::function<void(const v1::ChunkList&)>
+        missing;                    // of its stream, at the start; not called if all chunks are sent
+    std::function<void()> written;  // gRPC has all chunks: the next upload may begin. Not called if the stream breaks
     std::function<void(const grpc::Status&, const std::optional<v1::Verdict>&)> ended;
   };
 
@@ -64,7 +65,7 @@ class UploadStream final : public BulkStream {
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
-  bool TakeReply();  // false: of no use
+  bool TakeReply();  // false: unusable
   void OnReadyToWrite();
   void WriteNext();
 
@@ -73,9 +74,9 @@ class UploadStream final : public BulkStream {
   const Events events_;
   grpc::ByteBuffer outgoing_, incoming_;
   std::deque<int> missing_;          // chunks still to send
-  bool header_written_ = false;      // of the writing callbacks
-  bool header_answered_ = false;     // of the reading callbacks
-  std::atomic<int> ready_to_write_;  // of two: the header is written, and it is known what to send
+  bool header_written_ = false;      // used by the writing callbacks
+  bool header_answered_ = false;     // used by the reading callbacks
+  std::atomic<int> ready_to_write_;  // counts to two: the header is written, and the chunks to send are known
   std::optional<v1::Verdict> verdict_;
   std::shared_ptr<UploadStream> self_;
 };
@@ -84,7 +85,7 @@ class DownloadStream final : public BulkStream {
  public:
   struct Events {
     std::function<void(std::string chunk)> chunk;
-    std::function<void(const v1::DownloadMessage&)> message;  // all else
+    std::function<void(const v1::DownloadMessage&)> message;  // everything else
     std::function<void(const grpc::Status&)> ended;
   };
 
@@ -96,7 +97,7 @@ class DownloadStream final : public BulkStream {
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
-  bool TakeMessage();  // false: of no use
+  bool TakeMessage();  // false: unusable
 
   const Events events_;
   grpc::ByteBuffer outgoing_, incoming_;

@@ -3,8 +3,8 @@
 namespace causeway::transport {
 
 void ByteMeter::Sample(int64_t now_ms) {
-  constexpr double kNewShare = 0.3;  // of the newest second: a burst shows at once and fades over about five
-  constexpr double kLeast = 0.5;     // bytes a second; what fades for hours would be denormal in the end
+  constexpr double kNewShare = 0.3;  // weight of the newest second: a burst shows at once and fades over about five
+  constexpr double kLeast = 0.5;     // bytes a second; a value that fades for hours would become denormal
   const int64_t total = this->total();
   if (sampled_at_ms_ != 0 && now_ms > sampled_at_ms_) {
     const double newest =

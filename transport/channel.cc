@@ -18,7 +18,7 @@
 namespace causeway::transport {
 namespace {
 
-// A link that died without a word is noticed after the two together, inside the default lease of 10 s.
+// A link that died silently is noticed after the sum of the two, within the default lease of 10 s.
 constexpr int kKeepaliveTimeMs = 5'000;
 constexpr int kKeepaliveTimeoutMs = 4'000;
 constexpr int kBulkKeepaliveTimeoutMs = 60'000;  // megabytes of send buffer on a link of 1 Mbit/s
@@ -27,8 +27,8 @@ constexpr int kBulkKeepaliveTimeoutMs = 60'000;  // megabytes of send buffer on 
 // of the slowest link. A refused connection is tried again after the backoff, not after this.
 constexpr int kConnectTimeoutMs = 5'000;
 
-// Puts the token into the headers of every call, over TLS and plaintext alike (gRPC's call credentials refuse the
-// latter, which loopback is).
+// Puts the token into the headers of every call, over both TLS and plaintext (gRPC's call credentials refuse plaintext,
+// which loopback uses).
 class TokenInterceptor final : public grpc::experimental::Interceptor {
  public:
   explicit TokenInterceptor(const std::string& value) : value_(value) {}
@@ -42,7 +42,7 @@ class TokenInterceptor final : public grpc::experimental::Interceptor {
   }
 
  private:
-  const std::string& value_;  // of the factory, which the channel holds
+  const std::string& value_;  // for the factory, which the channel holds
 };
 
 class TokenInterceptorFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
@@ -57,9 +57,9 @@ class TokenInterceptorFactory final : public grpc::experimental::ClientIntercept
   const std::string value_;
 };
 
-// gRPC 1.51 ends the threads of its callbacks with the last channel that has used them. If a callback lets go of that
+// gRPC 1.51 ends the threads of its callbacks with the last channel that has used them. If a callback releases that
 // channel, such a thread waits for itself, or uses its queue after its end. So one channel stays for the life of the
-// process: to nowhere, and it never connects, because its only call is over before it begins.
+// process: it leads nowhere and never connects, because its only call is over before it begins.
 void KeepCallbackThreads() {
   static const grpc::GenericStub* const kept = [] {
     auto* stub = new grpc::GenericStub(grpc::CreateChannel("unix:/", grpc::InsecureChannelCredentials()));
@@ -157,7 +157,7 @@ void ConfigureServer(grpc::ServerBuilder& builder, int fragments) {
   builder.SetMaxReceiveMessageSize(core::kMaxControlMessageBytes);
   builder.SetMaxSendMessageSize(core::kMaxControlMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kBulkKeepaliveTimeoutMs);  // leases watch over sites
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kBulkKeepaliveTimeoutMs);  // leases detect lost sites
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveTimeMs / 2);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, core::kHandshakeTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, core::MaxStreamsPerConnection(fragments));

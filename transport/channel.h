@@ -1,4 +1,4 @@
-// Addresses and gRPC channels, with the settings that matter on a WAN written once.
+// Addresses and gRPC channels, with the settings that matter on a WAN in one place.
 #pragma once
 
 #include <memory>
@@ -25,13 +25,13 @@ absl::StatusOr<Address> ParseAddress(const std::string& text);
 
 struct ChannelOptions {
   bool insecure = false;   // plaintext beyond loopback
-  bool use_proxy = false;  // http_proxy and its like from the environment
-  TlsFiles tls;            // plaintext without
+  bool use_proxy = false;  // use http_proxy and similar variables from the environment
+  TlsFiles tls;            // plaintext if not given
   int tls_reload_s = kTlsReloadSeconds;
-  std::string token;  // goes with every call; empty: none
+  std::string token;  // sent with every call; empty: none
 };
 
-// INVALID_ARGUMENT if plaintext would leave the machine without options.insecure. For whoever has no TLS files.
+// For callers without TLS files: INVALID_ARGUMENT if plaintext would leave the machine without options.insecure.
 absl::Status CheckPlaintextAllowed(const Address& address, bool insecure);
 
 // The flags of a program that calls a coordinator.
@@ -41,17 +41,17 @@ struct ClientFlags {
   std::string tls_ca, tls_cert, tls_key, token_file;  // paths; empty: not given
 };
 
-// INVALID_ARGUMENT if they do not fit together or with the address, or what a file holds is wrong.
+// INVALID_ARGUMENT if the flags do not fit together or do not fit the address, or if a file's contents are invalid.
 absl::StatusOr<ChannelOptions> ReadClientFlags(const ClientFlags& flags, const Address& address);
 
-// What a connection is for. A ping on a bulk connection waits behind the data that the kernel has taken already, so it
-// gets longer to be answered.
+// The purpose of a connection. A ping on a bulk connection waits behind data that the kernel has already accepted, so
+// it is allowed more time.
 enum class Traffic { kControl, kBulk };
 
-// A channel with a TCP connection of its own, so that bulk and control do not share one.
+// A channel with its own TCP connection, so that bulk and control do not share one.
 std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const ChannelOptions& options, Traffic traffic);
 
-// The coordinator's counterpart of these settings, and what bounds an unknown peer.
+// Applies the coordinator's counterpart of these settings, and the limits on an unknown peer.
 void ConfigureServer(grpc::ServerBuilder& builder, int fragments = core::kMaxFragments);
 
 }  // namespace causeway::transport

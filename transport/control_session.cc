@@ -9,7 +9,7 @@
 namespace causeway::transport {
 namespace {
 
-constexpr int64_t kMostRetryAfterMs = 3'600'000;  // a larger number is a mistake of the coordinator's
+constexpr int64_t kMostRetryAfterMs = 3'600'000;  // a larger number is an error of the coordinator
 
 }  // namespace
 
@@ -85,7 +85,7 @@ std::optional<v1::SiteMessage> ControlSession::Enter() {
 
 void ControlSession::Refused(const v1::Refused& refused, int64_t now_ms) {
   retry_after_ms_ = std::min(refused.retry_after_ms(), kMostRetryAfterMs);
-  unreached_since_ms_ = now_ms;  // it was reached, and said when to come back
+  unreached_since_ms_ = now_ms;  // it was reached, and named the time to come back
   last_error_ = refused.reason();
 }
 

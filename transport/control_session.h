@@ -1,11 +1,11 @@
-// A site's session at one coordinator: whether it is joined, when to join again, what a welcome means, and how it ends.
+// A site's session with one coordinator: whether it is joined, when to rejoin, the meaning of a welcome, and its end.
 //
 //   apart ── Join ─► joining ── Take, Enter ─► welcomed
 //     ▲                 │                         │
 //     └──── Ended ◄─────┴─────────────────────────┘      TakeWait: how long until the next Join
 //
-// The first welcome has two steps, because between them the link drops what is void and its listener hears of it:
-// transfers are launched only after that. Pure: time and chance are arguments.
+// A welcome is handled in two steps, between which the link drops void transfers and notifies its listener: transfers
+// are launched only after that. Pure: time and random numbers are arguments.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -21,7 +21,7 @@
 
 namespace causeway::transport {
 
-// The coordinator knows who the site is, or wants to, and does not let it in: asking again does not help.
+// The coordinator rejects the site's identity, or its lack of one: a retry does not help.
 bool IsRefusal(const grpc::Status& status);
 
 // `connect_timeout_s`: 0 = never.
@@ -32,46 +32,46 @@ class ControlSession {
   struct Wait {
     int64_t ms = 0;
     std::string error;         // why the last stream ended
-    bool unconnected = false;  // it had no connection: what TLS says of it may explain more
-    bool refused = false;      // for now, by the coordinator
+    bool unconnected = false;  // there was no connection: TLS may explain why
+    bool refused = false;      // temporarily, by the coordinator
   };
 
   ControlSession(core::SiteId site, core::Shard shard, int64_t connect_timeout_s, core::SessionId id);
 
-  // ---- Who speaks, and to which life of which run ----
+  // ---- The identity of the session, and of the coordinator's life and run ----
   void Resume(const core::SessionId& id, const std::string& lineage);
   void SetRun(const core::RunId& run_id) { known_.run_id = run_id; }
-  void SetStay(int64_t stay) { known_.told_stay = stay; }  // that another shard than 0 is told
+  void SetStay(int64_t stay) { known_.told_stay = stay; }  // the stay to report to a shard beyond the first
   v1::Context Context() const;
   const core::SessionId& id() const { return id_; }
   const std::string& lineage() const { return known_.lineage; }
   std::optional<uint64_t> generation() const { return known_.generation; }
 
-  // ---- Joined, and not ----
+  // ---- Joining ----
   void Begin(int64_t now_ms) { unreached_since_ms_ = now_ms; }
   bool running() const { return state_ != State::kApart; }  // there is a control stream
   bool welcomed() const { return state_ == State::kWelcomed; }
-  // A stream begins with this message. `joining`: the site has no place yet.
+  // Fills in the first message of a stream. `joining`: the site has no place yet.
   void Join(bool joining, v1::Join* join);
-  Welcome Take(const v1::Welcome& welcome, core::FragmentMap map);  // what it means for the site
-  std::optional<v1::SiteMessage> Enter();                    // welcomed, from here on; the leave that it was to hear
-  void Refused(const v1::Refused& refused, int64_t now_ms);  // for now
+  Welcome Take(const v1::Welcome& welcome, core::FragmentMap map);  // returns its meaning for the site
+  std::optional<v1::SiteMessage> Enter();                    // the session counts as welcomed; returns a pending leave
+  void Refused(const v1::Refused& refused, int64_t now_ms);  // temporarily
   void Ended(const grpc::Status& status, int64_t now_ms);
   bool HasToWait() const { return !running() && attempts_ > 0; }
   Wait TakeWait(uint64_t random);
-  bool GivesUp(int64_t now_ms) const;  // no coordinator was reached for too long
+  bool GivesUp(int64_t now_ms) const;  // the coordinator was unreachable for too long
   const std::string& last_error() const { return last_error_; }
-  void Heard(int64_t now_ms) { heard_ms_ = now_ms; }  // a message of the coordinator
-  // A report goes out, and says how long ago that was. True: with a ping before it, whose answer the next one counts
-  // from; a lease lasts several reports, whatever its length.
+  void Heard(int64_t now_ms) { heard_ms_ = now_ms; }  // the coordinator sent a message
+  // Fills in, for a report about to be sent, how long ago that was. True: send a ping first, from whose answer the next
+  // report counts; a lease spans several reports, whatever its length.
   bool Report(int64_t now_ms, v1::Progress* report) const;
 
   // ---- The end ----
   void Leave(v1::SiteMessage leave) { leave_ = std::move(leave); }
-  bool HasLeft(bool finished) const;  // or there is no use in waiting for the coordinator to hear it
+  bool HasLeft(bool finished) const;  // or waiting for the coordinator to receive it is pointless
   void Hurry() { hurried_ = true; }
   void Stop() { stopping_ = true; }
-  bool Fail();  // false: it has before
+  bool Fail();  // false: it had failed before
   bool stopping() const { return stopping_; }
   bool over() const { return stopping_ || failed_; }
 
@@ -82,7 +82,7 @@ class ControlSession {
     uint64_t epoch = 0;
     std::string lineage;
     uint64_t life = 0;                   // of the coordinator with that epoch
-    std::optional<uint64_t> generation;  // of the model that it was welcomed to
+    std::optional<uint64_t> generation;  // of the model in the welcome
     int64_t told_stay = 0;
     int64_t welcomed_stay = 0;
   };
@@ -94,16 +94,16 @@ class ControlSession {
   Known known_;
 
   State state_ = State::kApart;
-  bool joining_ = false;  // as the last Join said
+  bool joining_ = false;  // as in the last Join
   int attempts_ = 0;
-  int64_t retry_after_ms_ = 0;  // the coordinator asked us to wait so long
+  int64_t retry_after_ms_ = 0;  // the wait that the coordinator asked for
   int64_t unreached_since_ms_ = 0;
   std::string last_error_;
-  bool unconnected_ = false;  // the last time, before it was welcomed
+  bool unconnected_ = false;  // the last attempt broke before the welcome
   int64_t heard_ms_ = 0;
 
-  std::optional<v1::SiteMessage> leave_;  // on its way
-  bool left_ = false;                     // the coordinator has heard it
+  std::optional<v1::SiteMessage> leave_;  // pending
+  bool left_ = false;                     // the coordinator has received it
   bool hurried_ = false, stopping_ = false, failed_ = false;
 };
 

@@ -1,5 +1,5 @@
-// A site's control stream, as a gRPC callback reactor. It knows how the call goes, not what to do when it breaks: that
-// is GrpcLink's.
+// A site's control stream, as a gRPC callback reactor. It conducts the call; GrpcLink decides what to do when it
+// breaks.
 //
 // Started by its static Start, it lives until the call is over, and calls `ended` exactly once, last. Callbacks run on
 // gRPC's threads. Send and Cancel are thread-safe.

@@ -1,11 +1,11 @@
-// A site's side of the wire, as the site sees it: membership events in, payloads out and in. It moves bytes and
-// never looks inside a payload; broken connections are its own affair.
+// The site's interface to the wire: membership events in, payloads out and in. It moves bytes, never looks inside a
+// payload, and repairs broken connections itself.
 //
 //   Site ── Upload, Download, Send… ──► CoordinatorLink ══ gRPC ══► coordinator
 //       ▲                                          │
 //       └────── LinkListener: OnWelcome, OnEntry … ┘
 //
-// An interface, so that a site also runs against a coordinator in its own process.
+// An interface, so that a site can also run against a coordinator in its own process.
 #pragma once
 
 #include <cstdint>
@@ -28,26 +28,27 @@ using core::Chunks;
 
 struct Standing {
   std::vector<core::Version> versions;  // of the anchors, empty before the site has entered
-  std::vector<core::Version> admitted;  // base of the last contribution that is known to be admitted, −1: none; as long
+  std::vector<core::Version> admitted;  // base of the last contribution known to be admitted, −1: none; as long
   bool from_checkpoint = false;         // this process repeats steps of its session
-  bool joining = false;                 // it has no place yet: what it downloads is of use whatever became of its stay
-  core::SiteData data;                  // what the site trains and evaluates on, as far as it says
+  bool joining = false;                 // it has no place yet: its downloads stay useful whatever happens to its stay
+  core::SiteData data;                  // the data that the site declares
 };
 
 struct Welcome {
   bool resumed = false;         // the session is still in the run
-  bool kept_transfers = false;  // what was under way goes on: resumed, or still joining
-  // False: the coordinator's state goes on from another one, or has forgotten the site; what it holds is void.
+  bool kept_transfers = false;  // transfers in progress continue: resumed, or still joining
+  // False: the coordinator's state continues another one, or has forgotten the site; the site's state is void.
   bool same_lineage = true;
-  std::string lineage;  // of the coordinator's state; of several shards, with commas between
-  int64_t stay = 0;     // of the site: another one when it has joined anew
-  // Number of the model; none: a coordinator of before. Where it is another one than before, no transfer was kept.
+  std::string lineage;  // of the coordinator's state; for several shards, separated by commas
+  int64_t stay = 0;     // of the site: a new number if it has joined anew
+  // Number of the model; none: an older coordinator. If it has changed, no transfer was kept.
   std::optional<uint64_t> generation;
   core::FragmentMap map;
-  std::vector<core::Version> last_admitted;  // base of the site's last admitted contribution of each fragment; −1 none
+  std::vector<core::Version>
+      last_admitted;  // for each fragment, base of the site's last admitted contribution; −1 none
 };
 
-// A fragment's anchor and momentum, as the site has them.
+// The site's anchor and momentum of a fragment.
 struct HeldFragment {
   core::FragmentId fragment = 0;
   core::Version version = 0;
@@ -66,72 +67,72 @@ class LinkListener {
  public:
   virtual ~LinkListener() = default;
 
-  // What the site holds: sent when (re)joining.
+  // The site's standing, sent when (re)joining.
   virtual Standing GetStanding() = 0;
 
-  // Joined. Not resumed: what was under way was dropped, and the site needs a new place.
+  // Joined. Not resumed: transfers in progress were dropped, and the site needs a new place.
   virtual void OnWelcome(const Welcome& welcome) = 0;
   virtual void OnSeedRequest() = 0;  // upload the initial parameters
   virtual void OnEntry(const core::Entry& entry) = 0;
   virtual void OnNotice(const std::string& reason) = 0;  // why nothing happens at the moment
   virtual void OnDrain(const std::string& reason) = 0;   // finish what is in flight and leave
-  virtual void OnHold(bool held) = 0;                    // the run is paused, or goes on
+  virtual void OnHold(bool held) = 0;                    // the run is paused, or continues
 
-  // The coordinator has lost its state and rebuilds it from the sites'. Each answers once, on any thread: all fragments
-  // that the site holds, none if it has not entered; and the values of one.
+  // The coordinator has lost its state and rebuilds it from the sites'. Each call is answered once, on any thread: the
+  // first with all fragments that the site holds (none if it has not entered), the second with the values of one.
   virtual void OnHoldingsWanted(std::function<void(const std::vector<HeldFragment>&)> show) { show({}); }
   virtual void OnFragmentWanted(core::FragmentId /*fragment*/, std::function<void(HeldValues)> send) { send({}); }
 
-  // The end of the link: PERMISSION_DENIED when the coordinator refused the site, UNAVAILABLE when it was not reached
+  // The end of the link: PERMISSION_DENIED if the coordinator refused the site, UNAVAILABLE if it was not reached
   // within the time allowed.
   virtual void OnFailure(const absl::Status& status) = 0;
 };
 
-// A fragment's payload to send. The chunks stay as they are until `done`.
+// A fragment's payload to send. The chunks must not change until `done`.
 struct UploadRequest {
   bool initial = false;  // the initial parameters instead of a contribution
-  int64_t stay = 0;      // of a contribution: that it was made in. 0: the link's
+  int64_t stay = 0;      // for a contribution: the stay in which it was made. 0: the link's
   core::FragmentId fragment = 0;
   core::Version base = 0;
   int64_t tokens = 0;
   int64_t steps = 0;
   Chunks chunks;
-  // OK: admitted. FAILED_PRECONDITION: refused. DATA_LOSS: the chunks are not what the coordinator can take.
-  // CANCELLED: dropped.
+  // OK: admitted. FAILED_PRECONDITION: refused. DATA_LOSS: the coordinator cannot accept the chunks. CANCELLED:
+  // dropped.
   std::function<void(absl::Status verdict)> done;
 };
 
 struct DownloadHeader {
-  core::Version version = 0;  // that the site has when it is through
+  core::Version version = 0;  // that the site has after the download
   core::OuterParameters outer;
   std::vector<core::SiteId> merged;         // in bytewise order
-  std::vector<core::Version> merged_bases;  // of each of them: its contribution's base
-  std::vector<double> merged_weights;       // of each of them, of a sum of 1; empty if the coordinator did not say
-  std::vector<core::SiteId> sites;          // that share the data from here on
+  std::vector<core::Version> merged_bases;  // for each of them: its contribution's base
+  std::vector<double> merged_weights;       // for each of them, summing to 1; empty if the coordinator sent none
+  std::vector<core::SiteId> sites;          // those that share the data from here on
   int num_chunks = 0;
-  bool already_held = false;  // anchors: the digest that was offered is the right one; no chunk follows
-  // Numbers of codecs (core/codec_id.h), where the coordinator chooses them; 0: as the config says.
+  bool already_held = false;  // anchors: the offered digest matches; no chunk follows
+  // Codec numbers (core/codec_id.h), where the coordinator chooses them; 0: as the config says.
   uint32_t codec = 0;                  // of an update's chunks
   uint32_t up_codec = 0;               // of contributions to `version`
-  std::optional<uint64_t> generation;  // of the model, as the coordinator has it
+  std::optional<uint64_t> generation;  // of the coordinator's model
 };
 
 enum class DownloadKind { kUpdate, kAnchor };
 
-// A payload to fetch: on_header first (again, with everything starting over, if the coordinator could not go on where
-// the connection broke), then each chunk once, with its index, in any order. One call at a time.
+// A payload to fetch: on_header is called first (and again, starting over, if the coordinator could not continue where
+// the connection broke), then on_chunk once for each chunk, with its index, in any order. One call at a time.
 struct DownloadRequest {
   DownloadKind kind = DownloadKind::kUpdate;
   core::FragmentId fragment = 0;
-  core::Version version = 0;  // of the base of an update; the least version of an anchor
-  uint64_t held_digest = 0;   // anchors: of the initial parameters as the site would make them; 0 = none
-  // The most that the payload may have: a header that says more is refused before anything is allocated for it. Few
-  // chunks take few connections.
+  core::Version version = 0;  // the base of an update, or the minimum version of an anchor
+  uint64_t held_digest = 0;   // anchors: of the initial parameters that the site would make; 0 = none
+  // The maximum for the payload: a header with more is refused before anything is allocated for it. Few chunks take few
+  // connections.
   size_t num_chunks = 1;
   std::function<void(const DownloadHeader&)> on_header;
   std::function<void(int index, std::string chunk)> on_chunk;
-  // OK: all chunks have come. NOT_FOUND: the coordinator has it no more. INVALID_ARGUMENT: it is not what can be sent,
-  // or what can be taken. CANCELLED: dropped.
+  // OK: all chunks have arrived. NOT_FOUND: the coordinator no longer has the payload. INVALID_ARGUMENT: it cannot be
+  // sent, or cannot be accepted. CANCELLED: dropped.
   std::function<void(absl::Status status, uint64_t digest)> done;
 };
 
@@ -146,20 +147,21 @@ class CoordinatorLink {
   virtual bool SendProgress(const core::Progress& progress) = 0;  // false: not connected
   virtual core::LinkProgress Measured() const = 0;                // of the link so far
 
-  // Start transfers; they survive broken connections. `done` is called exactly once, and may be before the call
-  // returns. Who asks again for an anchor, or sends a fragment's initial parameters again, takes the place of the
-  // earlier transfer: that one ends with CANCELLED.
+  // Start transfers, which survive broken connections. `done` is called exactly once, possibly before the call returns.
+  // A second request for an anchor, or a second upload of a fragment's initial parameters, replaces the earlier
+  // transfer, which ends with CANCELLED.
   virtual void Upload(UploadRequest request) = 0;
   virtual void Download(DownloadRequest request) = 0;
 
-  // Joins again, on a new control stream: the site has lost what its place stood on, and its standing says so.
+  // Joins again, on a new control stream: the site has lost the basis of its place, as its standing shows.
   virtual void Rejoin() = 0;
 
-  // Leaves the run and ends: no call to the listener after it. Drops transfers. That all steps are done is said until
-  // the coordinator has heard it, for a while; otherwise its run would wait for this site.
+  // Leaves the run and ends: the listener is not called afterwards. Drops transfers. For a while it repeats that all
+  // steps are done until the coordinator has received it; otherwise the run would wait for this site.
   virtual void Leave(bool finished, const std::string& reason) = 0;
 
-  // From here on Leave waits for nobody to hear it, also one that is under way. Any thread.
+  // From here on Leave does not wait for the coordinator to receive it; this also applies to a Leave in progress. Any
+  // thread.
   virtual void Hurry() = 0;
 };
 

@@ -1,4 +1,4 @@
-// Asks a coordinator what run it is.
+// Asks a coordinator for its run's description.
 //
 //   DescribeRequest ─► gRPC ~~► coordinator ~~► gRPC's thread ─► answer ─► the thread that waits here
 #pragma once
@@ -14,13 +14,14 @@
 
 namespace causeway::transport {
 
-inline constexpr int64_t kStopPollMs = 50;  // how long a wait may outlive the one who waits
+inline constexpr int64_t kStopPollMs = 50;  // how long a wait may outlive its caller
 
-// Once, for at most five seconds; gives up when it is cancelled. Thread-safe.
+// Makes one attempt, of at most five seconds; gives up if cancelled. Thread-safe.
 grpc::Status AskForDescription(v1::Coordinator::Stub& stub, const core::SiteId& site,
                                absl::FunctionRef<bool()> cancelled, v1::RunDescription& description);
 
-// Whether an answer is the run's: OK. UNAVAILABLE: ask again. PERMISSION_DENIED: asking again does not help. Pure.
+// OK if the answer comes from the run's coordinator. UNAVAILABLE: retry. PERMISSION_DENIED: a retry does not help.
+// Pure.
 absl::Status MeaningOf(const grpc::Status& status, const v1::RunDescription& description, const core::Shard& expected,
                        const Address& coordinator);
 

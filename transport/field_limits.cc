@@ -6,13 +6,14 @@
 namespace causeway::transport {
 namespace {
 
-constexpr int64_t kCount = int64_t{1} << 53;  // steps, versions, tokens: as many as a double counts exactly
+constexpr int64_t kCount =
+    int64_t{1} << 53;  // steps, versions, tokens: the largest integer that a double counts exactly
 constexpr int64_t kAnyCount = std::numeric_limits<int64_t>::max();
 constexpr int64_t kSeconds = 1'000'000'000'000;       // 30,000 years
 constexpr int64_t kRate = 1'000'000'000'000'000'000;  // bytes or tokens a second
 constexpr int64_t kExtents = 64;                      // of a tensor's shape; torch has the same
 constexpr int64_t kFragments = core::kMaxFragments;
-constexpr int64_t kName = core::kMaxSiteTextBytes;    // names proper are shorter, and refused in words
+constexpr int64_t kName = core::kMaxSiteTextBytes;    // valid names are shorter; longer ones get a message
 constexpr int64_t kWords = core::kMaxEventTextBytes;  // cut where they are kept
 constexpr int64_t kTensorName = core::kMaxTensorNameBytes;
 
@@ -76,7 +77,7 @@ constexpr FieldLimit kLimits[] = {
 
     Integer("Progress.step", 0, kCount),
     Integer("Progress.tokens", 0, kCount),
-    Anything("Progress.loss"),  // of a model that diverges, too
+    Anything("Progress.loss"),  // including those of a diverging model
     Number("Progress.tokens_per_s", 0, kRate),
     Number("Progress.compute_s", 0, kSeconds),
     Number("Progress.stall_s", 0, kSeconds),
@@ -146,7 +147,7 @@ constexpr FieldLimit kLimits[] = {
     Anything("UploadHeader.initial"),
     Integer("UploadHeader.fragment", 0, kFragments - 1),
     Integer("UploadHeader.base_version", 0, kCount),
-    Integer("UploadHeader.tokens", 0, kAnyCount),  // beyond those of its steps: a refused contribution, which counts
+    Integer("UploadHeader.tokens", 0, kAnyCount),  // more than its steps: a refused contribution, which counts
     Integer("UploadHeader.steps", 0, kCount),
     Integer("UploadHeader.stripe", 0, core::kMaxStripes - 1),
     Integer("UploadHeader.num_stripes", 0, core::kMaxStripes),

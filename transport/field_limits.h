@@ -1,8 +1,8 @@
-// Limits of each field of a message that comes to a coordinator: one table, a row for each field of every request.
-// A test holds it against the schema, so that no field is forgotten (tests/transport/field_limits_test.cc).
+// The limits on each field of a message to a coordinator: one table, with a row for each field of every request. A test
+// compares it with the schema, so that no field is forgotten (tests/transport/field_limits_test.cc).
 //
-// These are the limits of any run: they keep a message small once protobuf has made something of it, and numbers where
-// sums of them do not overflow. Which values fit this run, the reader of the message says.
+// These limits hold for any run: they keep a message small after protobuf has parsed it, and numbers small enough that
+// their sums do not overflow. The reader of a message checks which values fit this run.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace causeway::transport {
 
 enum class Holds {
-  kAnything,  // of its type: digests, random numbers, messages, whose own fields have rows
+  kAnything,  // any value of its type: digests, random numbers, and messages, whose own fields have rows
   kInteger,   // least to most
   kNumber,    // least to most, and no NaN
   kText,      // `most` bytes at most
@@ -26,7 +26,7 @@ struct FieldLimit {
   Holds holds = Holds::kAnything;
   int64_t least = 0;
   int64_t most = 0;
-  int64_t items = 1;  // more than one: of a repeated field
+  int64_t items = 1;  // more than one: a repeated field
 };
 
 std::span<const FieldLimit> FieldLimits();

@@ -19,8 +19,9 @@
 namespace causeway::transport {
 namespace {
 
-constexpr auto kLeaveTimeout = std::chrono::seconds(2);    // for the coordinator to hear that we leave
-constexpr auto kFinishTimeout = std::chrono::seconds(30);  // the same, once all is done: a restart of it fits in
+constexpr auto kLeaveTimeout = std::chrono::seconds(2);  // for the coordinator to receive our leave
+constexpr auto kFinishTimeout =
+    std::chrono::seconds(30);  // the same once all steps are done: long enough for its restart
 
 }  // namespace
 
@@ -73,9 +74,9 @@ absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& c
   }
 }
 
-// Waits for the time to be over, or the link or its caller to stop; true if one does. Unconnected, it waits on the
-// channel: gRPC gets on with a connection only while somebody does, and would otherwise still report the old failure at
-// the next attempt.
+// Waits until the time is over, or the link or its caller stops; true if one does. Unconnected, it waits on the
+// channel: gRPC works on a connection only while someone waits on it, and would otherwise still report the old failure
+// at the next attempt.
 bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled) {
   const int64_t end_ms = clock_.NowMs() + backoff_ms;
   const auto stops = [&] { return Stopping() || cancelled(); };
@@ -127,7 +128,7 @@ void GrpcLink::Run() {
       if (WaitForRetry(wait.ms, [] { return false; })) return;
     }
     Connect();
-    // Until the control stream breaks, look after the transfers.
+    // Handle the transfers until the control stream breaks.
     while (true) {
       const int64_t looked_ms = clock_.NowMs();
       LaunchDue();
@@ -311,8 +312,8 @@ void GrpcLink::Upload(UploadRequest request) { Add(MakeUpload(std::move(request)
 
 void GrpcLink::Download(DownloadRequest request) { Add(MakeDownload(std::move(request))); }
 
-// What is asked for twice moves once, for the later request: its owner has reason to think that the earlier one is
-// lost.
+// Two requests for the same object cause one transfer, for the later request: its owner has reason to think that the
+// earlier one is lost.
 void GrpcLink::Add(std::shared_ptr<Transfer> transfer) {
   if (DropIf([&](const Transfer& earlier) { return transfer->Replaces(earlier); })) transfer->TakePlaceOfEarlier();
   {
@@ -347,7 +348,7 @@ void GrpcLink::LaunchDue() {
     transfer->Launch(
         lanes, context, generation, [this, written = transfer.get()] { OnTransferWritten(*written); },
         [this, transfer](bool finished) { OnTransferEnded(transfer, finished); });
-    // It may have been dropped before there was a stream to cancel.
+    // The transfer may have been dropped before there was a stream to cancel.
     core::MutexLock lock(mutex_);
     if (transfers_.IsDropped(*transfer) || session_.over()) transfer->Cancel();
   }
@@ -373,8 +374,8 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
     }
   }
   buffers_.Look(meter_.progress());
-  // It counts as running until its owner has been told and the next one is launched, so that Leave does not return
-  // before.
+  // It counts as running until its owner has been notified and the next one is launched, so that Leave does not return
+  // earlier.
   if (!finished) transfer->Finish(absl::CancelledError("the transfer was dropped"));
   LaunchDue();
   core::MutexLock lock(mutex_);

@@ -1,11 +1,11 @@
-// A link to one coordinator over a wire: one connection for control, others for bulk, and one thread that mends what
+// A link to one coordinator over a wire: one connection for control, others for bulk, and one thread that repairs
 // breaks.
 //
 //   link thread    join ─► welcomed ─► (broke) ─► wait, longer each time ─► join again with the same session …
 //   transfers      launched while welcomed; an attempt that broke is launched again where it stopped
 //
-// What the session stands for and whose turn it is are rules of their own (control_session.h, transfer_queue.h); the
-// link carries them out.
+// The rules of the session and of the order of transfers are separate (control_session.h, transfer_queue.h); the link
+// carries them out.
 //
 // Thread-safe. Callbacks come from gRPC's threads and the link thread, never with the link's mutex held.
 #pragma once
@@ -36,11 +36,11 @@ struct LinkOptions {
   Address coordinator;
   ChannelOptions channel;
   core::SiteId site;
-  core::Shard shard;              // that is expected there
-  int64_t connect_timeout_s = 0;  // give up when unreached for so long; 0 = never
+  core::Shard shard;              // expected at that address
+  int64_t connect_timeout_s = 0;  // gives up after being unreached for this long; 0 = never
   double max_up_bytes_per_s = 0;  // of payload; 0 = as fast as it goes
   double max_down_bytes_per_s = 0;
-  int channels = 0;  // TCP connections that a transfer is spread over; 0 = by measurement
+  int channels = 0;  // TCP connections over which a transfer is spread; 0 = by measurement
 };
 
 class GrpcLink final : public ShardLink {
@@ -81,7 +81,7 @@ class GrpcLink final : public ShardLink {
   void LaunchDue();
   void OnTransferWritten(const Transfer& transfer);
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
-  bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was one
+  bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was any
 
   std::string Explain(bool unconnected, const std::string& error) const;
   bool WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled);

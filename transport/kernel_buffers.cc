@@ -15,7 +15,8 @@
 namespace causeway::transport {
 namespace {
 
-// Of a buffer's bytes. With Linux's default maxima both come to about the 2.8 MB that LinkMeter counts on.
+// The share of a buffer's bytes that holds payload. With Linux's default maxima both give about the 2.8 MB that
+// LinkMeter assumes.
 constexpr double kWritePayload = 0.67;
 constexpr double kReadPayload = 0.5;
 constexpr int64_t kAdvisedStep = 1 << 20;
@@ -25,7 +26,7 @@ std::string ReadText(const char* path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Empty if the buffer takes what each connection has in flight at that rate.
+// Empty if the buffer holds each connection's data in flight at that rate.
 std::string AdviceFor(const char* name, const char* at_coordinator, double bytes_per_s, double payload,
                       const BufferSizes& sizes, const core::LinkProgress& link) {
   const double in_flight = kRoomToGrow * bytes_per_s * link.round_trip_s / std::max(1, link.channels);

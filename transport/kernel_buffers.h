@@ -1,9 +1,9 @@
-// Whether the kernel's buffers of TCP hold a site's link back, and what to say then.
+// Detects whether the kernel's TCP buffers limit a site's link, and says what to do then.
 //
-//   rate × round trip ÷ connections = what each has in flight ─► buffer it takes ─► above the kernel's maximum? say so
+//   rate × round trip ÷ connections = each one's data in flight ─► buffer needed ─► above the kernel's maximum? say so
 //
-// A connection has in flight what its sender may keep unacknowledged (tcp_wmem) and its receiver may take (tcp_rmem),
-// of which a part goes to the kernel's bookkeeping. Pure but for ReadKernelBuffers and
+// The data in flight on a connection is limited by what its sender may keep unacknowledged (tcp_wmem) and its receiver
+// may accept (tcp_rmem), part of which goes to the kernel's bookkeeping. Pure, except for ReadKernelBuffers and
 // BufferAdviser.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace causeway::transport {
 
-// The three numbers of net.ipv4.tcp_wmem and tcp_rmem, in bytes; 0: not known (not Linux).
+// The three numbers of net.ipv4.tcp_wmem and tcp_rmem, in bytes; 0: unknown (not Linux).
 struct BufferSizes {
   int64_t least = 0, initial = 0, most = 0;
 };
@@ -23,14 +23,14 @@ struct KernelBuffers {
   BufferSizes write, read;
 };
 
-// "4096 16384 4194304"; zeros if it is something else.
+// "4096 16384 4194304"; zeros for any other text.
 BufferSizes ParseBufferSizes(const std::string& text);
 KernelBuffers ReadKernelBuffers();
 
-// Which sysctl to raise and to what, for a link as it was measured; empty if there is nothing to raise.
+// Names the sysctl to raise and its new value, for a link as measured; empty if there is nothing to raise.
 std::string BufferAdvice(const core::LinkProgress& link, const KernelBuffers& buffers);
 
-// Says so in the log, once for each link. Thread-safe.
+// Logs the advice, once per link. Thread-safe.
 class BufferAdviser {
  public:
   void Look(const core::LinkProgress& link);

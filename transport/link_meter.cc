@@ -7,7 +7,7 @@ namespace causeway::transport {
 namespace {
 
 constexpr double kBytesPerConnection = 2.8e6;  // in a round trip
-constexpr double kFairBytesPerS = 1e6;         // a slower flow loses more by its losses than it wins by company
+constexpr double kFairBytesPerS = 1e6;         // a slower flow loses more to packet losses than it gains from company
 constexpr int64_t kLeastBytes = 256 << 10;
 constexpr double kNewestWeight = 0.3;
 constexpr size_t kKeptTrips = 32;  // half a minute of pings: long enough to meet an empty queue

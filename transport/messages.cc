@@ -198,7 +198,7 @@ absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message) {
 
 namespace {
 
-// The parts of a fragment, each of a tensor that is trained, in ascending order.
+// The parts of a fragment, each of a trained tensor, in ascending order.
 absl::StatusOr<std::vector<core::TensorPart>> PartsOf(const v1::FragmentTensors& fragment,
                                                       const core::Manifest& manifest) {
   const int count = fragment.tensors_size();

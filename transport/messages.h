@@ -1,4 +1,4 @@
-// Between the messages of proto/causeway/v1 and the plain structs that the rest of the program uses.
+// Converts between the messages of proto/causeway/v1 and the plain structs that the rest of the program uses.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,7 +9,7 @@
 
 namespace causeway::transport {
 
-inline constexpr uint32_t kProtocol = 1;  // rises when an older peer would misunderstand us
+inline constexpr uint32_t kProtocol = 1;  // raised when an older peer would misunderstand us
 extern const char kVersion[];             // of the programs, "0.1.0"
 
 void ToProto(const core::Manifest& manifest, v1::Manifest* message);
@@ -20,7 +20,8 @@ void ToProto(const core::Entry& entry, v1::Entry* message);
 void ToProto(const core::Progress& progress, v1::Progress* message);
 void ToProto(const DownloadHeader& header, v1::DownloadHeader* message);
 
-// INVALID_ARGUMENT for what no honest peer sends: bad manifests, tensors that are not there or in two fragments.
+// INVALID_ARGUMENT for values that no honest peer sends: invalid manifests, tensors that are missing or in two
+// fragments.
 absl::StatusOr<core::Manifest> FromProto(const v1::Manifest& message);
 absl::StatusOr<core::FragmentMap> FromProto(const v1::Manifest& manifest,
                                             const google::protobuf::RepeatedPtrField<v1::FragmentTensors>& fragments);

@@ -1,6 +1,6 @@
-// Holds transfers to a rate, so that a site's other traffic has room: says when the next bytes may go. All transfers of
-// a direction share one. At any time t after the first bytes, at most rate · t and one reservation have gone.
-// Thread-safe.
+// Limits the rate of transfers, so that a site's other traffic has room: determines when the next bytes may go. All
+// transfers of a direction share one. At any time t after the first bytes, at most rate · t and one reservation have
+// gone. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@ class Pacer {
   bool limits() const { return bytes_per_s_ > 0; }
   double bytes_per_s() const { return bytes_per_s_; }
 
-  // When so many bytes may start, in the caller's microseconds; now, if nothing is before them. They count as sent.
+  // The time at which `bytes` may start, in the caller's microseconds; now, if nothing is ahead of them. They count as
+  // sent.
   int64_t Reserve(int64_t bytes, int64_t now_us) {
     if (!limits()) return now_us;
     core::MutexLock lock(mutex_);
@@ -29,7 +30,7 @@ class Pacer {
   }
 
  private:
-  // In nanoseconds, and rounded up: many small messages would otherwise go in no time at all.
+  // In nanoseconds, rounded up: many small messages would otherwise take no time at all.
   static constexpr int64_t kNeverNs = int64_t{1} << 62;  // in the next century
 
   const double bytes_per_s_;

@@ -27,9 +27,9 @@ using google::protobuf::io::CodedInputStream;
 struct MessagePlan;
 
 struct FieldPlan {
-  const FieldDescriptor* field = nullptr;  // nullptr: not known to this version
+  const FieldDescriptor* field = nullptr;  // nullptr: unknown to this version
   const FieldLimit* limit = nullptr;
-  const MessagePlan* message = nullptr;  // of a field that is one
+  const MessagePlan* message = nullptr;  // if the field is a message
 };
 
 // The fields of a message by their numbers.
@@ -77,12 +77,12 @@ bool IsUnsigned(FieldDescriptor::CppType type) {
   return type == FieldDescriptor::CPPTYPE_UINT32 || type == FieldDescriptor::CPPTYPE_UINT64;
 }
 
-// Goes through one message's bytes.
+// Checks one message's bytes.
 class Walk {
  public:
   Walk(CodedInputStream* bytes, const MessagePlan& plan) : bytes_(*bytes), plan_(plan), items_(plan.fields.size()) {}
 
-  // Up to the limit that is set in the bytes.
+  // Reads up to the limit set on the bytes.
   absl::Status Run() {
     while (const uint32_t tag = bytes_.ReadTag()) {
       const int number = WireFormatLite::GetTagFieldNumber(tag);
@@ -96,12 +96,12 @@ class Walk {
  private:
   absl::Status PassOver(uint32_t tag) {
     if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_START_GROUP) {
-      return absl::InvalidArgumentError(": expected fields, got a group");  // which could be nested without end
+      return absl::InvalidArgumentError(": expected fields, got a group");  // which could be nested without limit
     }
     return WireFormatLite::SkipField(&bytes_, tag) ? absl::OkStatus() : Torn();
   }
 
-  // With the field's name before what is wrong.
+  // Puts the field's name in front of the error.
   absl::Status Field(const FieldPlan& plan, uint32_t tag) {
     const absl::Status status = Values(plan, tag);
     if (status.ok()) return status;
@@ -214,7 +214,7 @@ class Walk {
 
   CodedInputStream& bytes_;
   const MessagePlan& plan_;
-  std::vector<int64_t> items_;  // of each field, by its number
+  std::vector<int64_t> items_;  // of each field, by number
 };
 
 }  // namespace

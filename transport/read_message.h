@@ -1,5 +1,5 @@
-// A message from a peer, from its bytes. They are gone through field by field before protobuf makes anything of them:
-// 8 MiB of them can become a gigabyte of empty strings.
+// Reads a peer's message from its bytes. They are checked field by field before protobuf parses them: 8 MiB can become
+// a gigabyte of empty strings.
 //
 //   bytes ──► CheckFields, by field_limits.h ──► protobuf ──► message
 //
@@ -16,13 +16,13 @@
 
 namespace causeway::transport {
 
-// INVALID_ARGUMENT with the field's path, what was expected and what came, for the first field beyond its limit:
-// "progress.eval_versions: expected at most 1024, got more". A field that is no repeated one comes once, and of a oneof
-// one. Fields that this version does not know are passed over. CHECKs that `message` is in the table.
+// INVALID_ARGUMENT with the path, the expected and the actual value of the first field beyond its limit:
+// "progress.eval_versions: expected at most 1024, got more". A field that is not repeated may come only once, and only
+// one field of a oneof. Unknown fields are skipped. CHECKs that `message` is in the table.
 absl::Status CheckFields(const google::protobuf::Descriptor& message, google::protobuf::io::ZeroCopyInputStream* bytes);
 
-// INVALID_ARGUMENT if it is beyond a limit, or no such message; RESOURCE_EXHAUSTED if it is longer than `most_bytes`.
-// The bytes are used up.
+// INVALID_ARGUMENT if a limit is exceeded, or the bytes are no such message; RESOURCE_EXHAUSTED if they are more than
+// `most_bytes`. Consumes the bytes.
 template <typename Message>
 absl::Status ReadMessage(grpc::ByteBuffer& bytes, Message* message,
                          int64_t most_bytes = core::kMaxControlMessageBytes) {

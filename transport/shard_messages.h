@@ -1,4 +1,4 @@
-// Between what shards tell each other on the wire and the plain structs of core/membership.h.
+// Converts between the messages among shards and the plain structs of core/membership.h.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,9 +7,9 @@
 
 namespace causeway::transport {
 
-void ToProto(const core::Membership& membership, v1::MembershipUpdate* message);  // what it has of it
+void ToProto(const core::Membership& membership, v1::MembershipUpdate* message);  // the fields that the message has
 
-// INVALID_ARGUMENT for a state of a site that there is not.
+// INVALID_ARGUMENT for an unknown site state.
 absl::StatusOr<core::Membership> FromProto(const v1::MembershipUpdate& message);
 
 }  // namespace causeway::transport

@@ -12,7 +12,7 @@
 
 namespace causeway::transport {
 
-// What one link hears. The run's state is shard 0's to tell; others know of it later.
+// The listener of one link. Only shard 0 reports the run's state; others learn of it later.
 class ShardedLink::ShardListener final : public LinkListener {
  public:
   ShardListener(ShardedLink* link, size_t shard) : link_(link), shard_(shard) {}
@@ -24,7 +24,7 @@ class ShardedLink::ShardListener final : public LinkListener {
   void OnNotice(const std::string& reason) override { ByShardZero(&LinkListener::OnNotice, reason); }
   void OnDrain(const std::string& reason) override { ByShardZero(&LinkListener::OnDrain, reason); }
   void OnHold(bool held) override { ByShardZero(&LinkListener::OnHold, held); }
-  // Fragments of all shards: a coordinator asks for its own.
+  // Passes on fragments of all shards: a coordinator requests its own.
   void OnHoldingsWanted(std::function<void(const std::vector<HeldFragment>&)> show) override {
     Listener()->OnHoldingsWanted(std::move(show));
   }
@@ -112,7 +112,7 @@ core::LinkProgress ShardedLink::Measured() const {
   return all;
 }
 
-// Shard 0 first: once it has heard, the others follow it.
+// Shard 0 first: once it has received this, the others follow it.
 void ShardedLink::Hurry() {
   for (const auto& link : links_) link->Hurry();
 }
@@ -121,13 +121,13 @@ void ShardedLink::Leave(bool finished, const std::string& reason) {
   for (size_t i = 0; i < links_.size(); ++i) links_[i]->Leave(finished && i == 0, reason);
 }
 
-// ---- What the shards say ----
+// ---- Messages from the shards ----
 
 Standing ShardedLink::StandingFor(size_t shard) {
   core::MutexLock lock(mutex_);
   Standing standing = listener_->GetStanding();
   standing.from_checkpoint = from_checkpoint_[shard];
-  // Until the listener has heard of a stay, what it holds may be of a lineage that a shard has no more.
+  // Until the listener learns of a stay, its state may be of a lineage that a shard no longer has.
   if (place_lost_ || (stay_ != 0 && !told_welcome_)) {
     standing.versions.clear();
     standing.admitted.clear();
@@ -138,13 +138,13 @@ Standing ShardedLink::StandingFor(size_t shard) {
 void ShardedLink::OnWelcome(size_t shard, const Welcome& welcome) {
   core::MutexLock lock(mutex_);
   if (shard == 0 && welcome.stay != stay_) BeginStay(welcome);
-  if (welcome.stay != stay_) return;  // of an earlier one
+  if (welcome.stay != stay_) return;  // from an earlier stay
   from_checkpoint_[shard] = false;
   void_ |= !welcome.same_lineage;
   said_[shard].welcome = welcome;
   if (!told_welcome_) return TellWelcome();
   if (shard == 0) {
-    if (!welcome.resumed) place_lost_ = false;  // shard 0 knows, or there was none
+    if (!welcome.resumed) place_lost_ = false;  // shard 0 knows it, or there was none
     Welcome all = Combined();
     all.kept_transfers &= !std::exchange(transfers_lost_, false);
     if (!all.kept_transfers) DropAll();
@@ -158,11 +158,11 @@ void ShardedLink::OnWelcome(size_t shard, const Welcome& welcome) {
   }
 }
 
-// The others hear of the stay from shard 0; until then they refuse the site, and their links ask again.
+// The others learn of the stay from shard 0; until then they refuse the site, and their links retry.
 void ShardedLink::BeginStay(const Welcome& welcome) {
   stay_ = welcome.stay;
   said_.assign(links_.size(), {});
-  // A process that goes on from its checkpoint has its place, and asks for nothing that depends on the others.
+  // A process that continues from its checkpoint has its place, and needs nothing that depends on the others.
   told_welcome_ = told_entry_ = welcome.resumed;
   seed_requested_ = place_lost_ = transfers_lost_ = false;
   if (!welcome.kept_transfers) DropAll();
@@ -177,7 +177,7 @@ void ShardedLink::DropAll() {
   for (const auto& link : links_) link->DropTransfers();
 }
 
-// Shard 0's, with what the owners have said of their fragments.
+// Shard 0's entry, with the owners' values for their fragments.
 Welcome ShardedLink::Combined() const {
   Welcome all = *said_.front().welcome;
   all.lineage =
@@ -198,7 +198,7 @@ void ShardedLink::TellWelcome() {
   for (const Said& said : said_) {
     all.kept_transfers &= all.same_lineage && said.welcome->kept_transfers;
   }
-  if (!all.kept_transfers) DropAll();  // begun since for a stay that was over
+  if (!all.kept_transfers) DropAll();  // begun since for a stay already over
   told_welcome_ = true;
   listener_->OnWelcome(all);
   if (std::exchange(seed_requested_, false)) listener_->OnSeedRequest();

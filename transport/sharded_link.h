@@ -1,15 +1,15 @@
-// One link to all shards of a run (core/shard.h), over a link to each.
+// One link to all shards of a run (core/shard.h), made of a link to each.
 //
 //   Site ─► ShardedLink ─┬─► shard 0   membership: welcome, seed request, hold, drain; its fragments
 //                        ├─► shard 1   its fragments, and the first versions of them
 //                        └─► …
 //
-// Shard 0 alone says what becomes of the site. When it welcomes the site to a new stay, the other links join as of that
-// stay, and the listener is welcomed once all have: only then it is known which contributions were admitted. A place is
-// told, too, once every shard has told its part: the step is shard 0's, the first versions the owners'. While a site
-// keeps its stay, each link mends what breaks by itself.
+// Shard 0 alone decides about the site. When it welcomes the site to a new stay, the other links join as of that stay,
+// and the listener is welcomed once all have: only then is it known which contributions were admitted. Likewise the
+// listener receives its place once every shard has sent its part: the step comes from shard 0, the first versions from
+// the owners. While a site keeps its stay, each link repairs its own breaks.
 //
-// Thread-safe. The listener is called with a mutex held that no call of this class takes: one call at a time.
+// Thread-safe. The listener is called one call at a time, with a mutex held that no call of this class takes.
 #pragma once
 
 #include <memory>
@@ -32,13 +32,13 @@ class ShardedLink final : public SessionLink {
   void Resume(const core::SessionId& session, const std::string& lineage) override;
   const core::SessionId& session() const override { return links_.front()->session(); }
 
-  // Of shard 0, once every address has answered that it is the shard that is expected there.
+  // The description from shard 0, once every address has confirmed that it is the expected shard.
   absl::StatusOr<RunDescription> Describe(const std::function<bool()>& cancelled) override;
 
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
   void SendReady() override { links_.front()->SendReady(); }
   bool SendProgress(const core::Progress& progress) override;
-  core::LinkProgress Measured() const override;  // in all, with the longest of the round trips
+  core::LinkProgress Measured() const override;  // in total, with the longest round trip
   void Upload(UploadRequest request) override { OwnerOf(request.fragment).Upload(std::move(request)); }
   void Download(DownloadRequest request) override { OwnerOf(request.fragment).Download(std::move(request)); }
   void Rejoin() override { links_.front()->Rejoin(); }
@@ -48,7 +48,7 @@ class ShardedLink final : public SessionLink {
  private:
   class ShardListener;
 
-  // What a shard has said in this stay.
+  // A shard's messages in this stay.
   struct Said {
     std::optional<Welcome> welcome;
     std::optional<core::Entry> entry;
@@ -70,21 +70,22 @@ class ShardedLink final : public SessionLink {
   core::Manifest manifest_;
   LinkListener* listener_ = nullptr;
 
-  core::Mutex mutex_;  // of what follows, and of the listener's turn
+  core::Mutex mutex_;  // guards the following, and the listener's turn
   int64_t stay_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Said> said_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> started_ ABSL_GUARDED_BY(mutex_);
-  bool told_welcome_ ABSL_GUARDED_BY(mutex_) = false;  // to the listener, of this stay
-  bool void_ ABSL_GUARDED_BY(mutex_) = false;  // a shard is of another lineage; the listener is yet to hear of it
+  bool told_welcome_ ABSL_GUARDED_BY(mutex_) = false;  // to the listener, in this stay
+  bool void_ ABSL_GUARDED_BY(mutex_) =
+      false;  // a shard has another lineage, and the listener has not been notified yet
   bool told_entry_ ABSL_GUARDED_BY(mutex_) = false;
-  bool seed_requested_ ABSL_GUARDED_BY(mutex_) = false;        // before it was welcomed
-  bool place_lost_ ABSL_GUARDED_BY(mutex_) = false;            // what it holds of a shard is void: shard 0 is to know
-  bool transfers_lost_ ABSL_GUARDED_BY(mutex_) = false;        // of a shard: the listener is to know
+  bool seed_requested_ ABSL_GUARDED_BY(mutex_) = false;  // before the welcome
+  bool place_lost_ ABSL_GUARDED_BY(mutex_) = false;  // the site's state of a shard is void: shard 0 must be notified
+  bool transfers_lost_ ABSL_GUARDED_BY(mutex_) = false;        // by a shard: the listener must be notified
   std::vector<bool> from_checkpoint_ ABSL_GUARDED_BY(mutex_);  // until that shard has welcomed the process
 };
 
-// To each of a run's shards in their order, or to the only one. What is the same for all but for the address; rates are
-// the site's, and shared out.
+// A link to all of a run's shards, given in order, or to the only one. The options must agree in everything except the
+// address; rates are the site's, and are divided among the links.
 std::unique_ptr<SessionLink> MakeLink(std::vector<LinkOptions> shards);
 
 }  // namespace causeway::transport

@@ -41,8 +41,8 @@ class StateShow::Stream final : public BulkStream {
   Stream(Wire& wire, Pacer& pacer, LinkListener* listener, std::function<void(const grpc::Status&)> ended)
       : BulkStream(wire, pacer), listener_(listener), ended_(std::move(ended)) {}
 
-  // The coordinator wants the next fragment when the last one is there. One whose version has risen since is shown
-  // anew.
+  // The coordinator requests the next fragment when the last one has arrived. A fragment whose version has risen since
+  // is shown anew.
   void OnReadDone(bool ok) override {
     v1::ShowReply reply;
     if (!ok || !FromBytes(incoming_, &reply)) return RemoveHold();
@@ -56,7 +56,7 @@ class StateShow::Stream final : public BulkStream {
         core::MutexLock lock(mutex_);
         pieces_ = std::move(values.pieces);
         next_ = 0;
-        if (!writing_) WriteNext();  // else when that is over: the coordinator has it before we are told
+        if (!writing_) WriteNext();  // else when that write is over: the coordinator may have it before our callback
       }
       RemoveHold();
     });
@@ -87,7 +87,7 @@ class StateShow::Stream final : public BulkStream {
   std::map<core::FragmentId, core::Version> shown_;
   core::Mutex mutex_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // Holdings, at first
-  Chunks pieces_ ABSL_GUARDED_BY(mutex_);        // of the fragment that was wanted last
+  Chunks pieces_ ABSL_GUARDED_BY(mutex_);        // of the fragment requested last
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Stream> self_;
 };

@@ -1,4 +1,4 @@
-// Shows a coordinator that has lost its state, and rebuilds it from the sites', what this site holds.
+// Shows this site's state to a coordinator that has lost its own and rebuilds it from the sites'.
 //
 //   Holdings (versions, digests) ──► ◄── a fragment is wanted       W and v of it, in pieces ──► …
 //
@@ -21,9 +21,9 @@ class StateShow {
   // Both outlive it.
   StateShow(Wire* wire, Pacer* up) : wire_(*wire), up_(*up) {}
 
-  // Nothing while one is under way, or when the site holds nothing. `listener` outlives End.
+  // Does nothing while a show is in progress, or if the site holds nothing. `listener` outlives End.
   void Begin(const v1::Context& context, const core::Manifest& manifest, LinkListener* listener);
-  void End();  // for good: cancels what is under way, and waits for it
+  void End();  // permanently: cancels a show in progress, and waits for it
 
  private:
   class Stream;

@@ -62,8 +62,8 @@ std::string Fault(const X509* certificate) {
   return absl::StrCat("the certificate ", wrong, "; it is valid from ", TimeText(begin), " to ", TimeText(end));
 }
 
-// Those of the file, in order. Of a bundle of CAs one that is valid suffices: an old one may stand beside its
-// successor.
+// Reads the certificates of the file, in order. In a bundle of CAs one valid certificate suffices: an old one may stand
+// beside its successor.
 absl::StatusOr<std::vector<X509Ptr>> ReadCertificates(const std::string& flag, const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(flag, path));
   const BioPtr in = OpenText(text);

@@ -1,9 +1,9 @@
-// Mutual TLS: each side shows a certificate of the CA that the other side was given.
+// Mutual TLS: each side presents a certificate of the CA that the other side trusts.
 //
-//   --tls_ca ──► whom we believe      --tls_cert, --tls_key ──► who we are
+//   --tls_ca ──► peers we trust      --tls_cert, --tls_key ──► our identity
 //
-// The files are read again while the program runs, so certificates are renewed by replacing them: open connections
-// stay, new ones use the new files. A replacement that does not fit together changes nothing until it does. gRPC's TLS
+// The files are reread while the program runs, so certificates are renewed by replacing them: open connections stay,
+// new ones use the new files. A replacement whose files do not match takes no effect until they do. gRPC's TLS
 // credentials do the work (grpcpp/security/tls_credentials_options.h); this adds errors that say what to do. Free
 // functions, safe from any thread.
 #pragma once
@@ -18,19 +18,18 @@
 namespace causeway::transport {
 
 struct TlsFiles {
-  std::string ca;    // PEM, one certificate or several: whose peers are believed
-  std::string cert;  // PEM, ours first, then what lies between it and the peer's CA
-  std::string key;   // PEM, of the first of them, not encrypted
+  std::string ca;    // PEM, one certificate or several: the CAs whose peers are trusted
+  std::string cert;  // PEM, ours first, then the intermediate ones up to the peer's CA
+  std::string key;   // PEM, for the first certificate, not encrypted
 
   bool given() const { return !ca.empty(); }
 };
 
-// How often the files are looked at. Certificates live for days; a person who replaces one waits for this long.
+// The interval at which the files are checked. Certificates live for days; a person who replaces one waits this long.
 inline constexpr int kTlsReloadSeconds = 10;
 
-// What the flags --tls_ca, --tls_cert and --tls_key say. INVALID_ARGUMENT that names what is missing if some but not
-// all are given, and what is wrong if the files cannot be read, do not parse, do not belong together or are not valid
-// now.
+// Reads the flags --tls_ca, --tls_cert and --tls_key. INVALID_ARGUMENT names the missing flag if some but not all are
+// given, or the fault if the files cannot be read, do not parse, do not match or are not valid now.
 absl::StatusOr<TlsFiles> ReadTlsFlags(const std::string& ca, const std::string& cert, const std::string& key);
 
 // The coordinator's side: a client without a certificate of that CA gets no connection.
@@ -40,7 +39,7 @@ std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(const TlsFiles& fi
 std::shared_ptr<grpc::ChannelCredentials> TlsChannelCredentials(const TlsFiles& files,
                                                                 int reload_s = kTlsReloadSeconds);
 
-// The token in a file, of one line of printable characters. INVALID_ARGUMENT if there is none.
+// The token in a file that holds one line of printable characters. INVALID_ARGUMENT if there is none.
 absl::StatusOr<std::string> ReadToken(const std::string& path);
 
 }  // namespace causeway::transport

@@ -21,9 +21,9 @@ namespace causeway::transport {
 namespace {
 
 constexpr timeval kTimeout{.tv_sec = 3, .tv_usec = 0};  // for each step; several round trips of a slow link
-constexpr unsigned char kHttp2[] = {2, 'h', '2'};       // what gRPC insists on
+constexpr unsigned char kHttp2[] = {2, 'h', '2'};       // required by gRPC
 
-// OpenSSL writes to sockets that may be closed. No signal may come of it, in this thread at least.
+// OpenSSL writes to sockets that may be closed. That must not raise a signal, at least in this thread.
 class WithoutSigpipe {
  public:
   WithoutSigpipe() {
@@ -99,7 +99,7 @@ std::string Names(const X509* certificate) {
   return names.empty() ? "no name" : names;
 }
 
-// What is wrong with the coordinator's certificate; "" if nothing.
+// The fault of the coordinator's certificate; "" if none.
 std::string ItsFault(const SSL* ssl, const Address& address, const TlsFiles& files) {
   const X509* const certificate = SSL_get0_peer_certificate(ssl);
   if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0) {
@@ -125,7 +125,7 @@ std::string ItsFault(const SSL* ssl, const Address& address, const TlsFiles& fil
   }
 }
 
-// What is wrong with our certificate as far as we can see; gRPC's server closes the connection without an alert.
+// The fault of our certificate as far as we can see; gRPC's server closes the connection without an alert.
 std::string OurFault(const ContextPtr& context, const TlsFiles& files) {
   X509* const certificate = SSL_CTX_get0_certificate(context.get());
   if (certificate == nullptr) return absl::StrCat("it cannot be read from --tls_cert=", files.cert);
@@ -147,7 +147,7 @@ std::string OurFault(const ContextPtr& context, const TlsFiles& files) {
   }
 }
 
-// What the coordinator found wrong with us, as its alert or its silence tells; "" if it is something else.
+// The coordinator's complaint about us, inferred from its alert or its silence; "" if it is something else.
 std::string ItsComplaint(int error, const ContextPtr& context, const TlsFiles& files) {
   const int reason = error == SSL_ERROR_SSL ? ERR_GET_REASON(ERR_peek_error()) : 0;
   const bool closed = error == SSL_ERROR_ZERO_RETURN || (error == SSL_ERROR_SYSCALL && errno == ECONNRESET);
@@ -164,7 +164,7 @@ ContextPtr MakeContext(const Address& address, const TlsFiles& files) {
   SSL_CTX_load_verify_locations(context.get(), files.ca.c_str(), nullptr);
   SSL_CTX_use_certificate_chain_file(context.get(), files.cert.c_str());
   SSL_CTX_use_PrivateKey_file(context.get(), files.key.c_str(), SSL_FILETYPE_PEM);
-  SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);  // looks, but goes on: nothing secret is sent
+  SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);  // checks, but continues: nothing secret is sent
   X509_VERIFY_PARAM* names = SSL_CTX_get0_param(context.get());
   if (X509_VERIFY_PARAM_set1_ip_asc(names, address.host.c_str()) != 1) {
     X509_VERIFY_PARAM_set1_host(names, address.host.c_str(), 0);
@@ -194,7 +194,7 @@ std::string IsHttpPort(const Address& address) {
 std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
   const WithoutSigpipe quiet;
   const Socket socket(address);
-  if (socket.descriptor() < 0) return "";  // nobody there: gRPC says that well
+  if (socket.descriptor() < 0) return "";  // no peer there: gRPC reports that well
   const ContextPtr context = MakeContext(address, files);
   const SslPtr ssl(SSL_new(context.get()), SSL_free);
   SSL_set_fd(ssl.get(), socket.descriptor());
@@ -209,7 +209,7 @@ std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
   } else if (speaks_tls) {
     why = ItsFault(ssl.get(), address, files);
     char byte = 0;
-    if (result == 1) result = SSL_read(ssl.get(), &byte, 1);  // TLS 1.3 looks at our certificate after the handshake
+    if (result == 1) result = SSL_read(ssl.get(), &byte, 1);  // TLS 1.3 checks our certificate after the handshake
     if (why.empty() && result <= 0) why = ItsComplaint(SSL_get_error(ssl.get(), result), context, files);
   } else if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_WRONG_VERSION_NUMBER) {
     why =
@@ -227,7 +227,7 @@ std::string ExplainFailure(const std::string& error, const Address& address, con
   if (absl::StrContains(error, "Could not contact DNS servers")) {
     return absl::StrCat(address.host, ": no DNS server answers, and /etc/hosts does not have it");
   }
-  if (absl::StrContains(error, "Connection refused")) return "nobody listens there";
+  if (absl::StrContains(error, "Connection refused")) return "no server listens there";
   if (absl::StrContains(error, "refused") || absl::StrContains(error, "imeout")) return error;
   const std::string why = WhyNoConnection(address, files);
   return why.empty() ? error : why;

@@ -1,5 +1,5 @@
-// Why there is no connection. gRPC says "Socket closed" for an expired certificate and for a plaintext port alike, so
-// after a failure this shakes hands once more, by itself, and looks at what happens.
+// Finds out why there is no connection. gRPC says "Socket closed" both for an expired certificate and for a plaintext
+// port, so after a failure this performs a handshake of its own and observes the result.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace causeway::transport {
 
-// What is wrong and what to do about it, in one line; "" if nothing of TLS is found to be. `files` are what the program
-// uses, not given for plaintext. Takes up to some seconds, where nobody answers. Safe from any thread.
+// The fault and its remedy, in one line; "" if no fault with TLS is found. `files` are those that the program uses, not
+// given for plaintext. Takes up to a few seconds if there is no answer. Safe from any thread.
 std::string WhyNoConnection(const Address& address, const TlsFiles& files);
 
 // Explains why a connection failed: the name, the port, what TLS has to say, or else gRPC's words.

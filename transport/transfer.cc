@@ -13,20 +13,20 @@
 namespace causeway::transport {
 namespace {
 
-// A chunk that the coordinator finds damaged is sent again so often before the contribution is given up: one damaged by
-// chance is right the next time, one that we damaged ourselves never is.
+// How often a chunk that the coordinator finds damaged is sent again before the contribution is given up: one damaged
+// by chance is right the next time, one that we damaged ourselves never is.
 constexpr int kDamagedAttempts = 3;
 
-// An upload's chunk is damaged, or a download is not what can be sent.
+// An upload's chunk is damaged, or a download cannot be sent.
 bool IsRefused(const grpc::Status& status) { return status.error_code() == grpc::StatusCode::INVALID_ARGUMENT; }
 
-// One broken attempt is nothing to speak of; a row of them is what somebody will look for in the log.
+// One broken attempt is not worth a warning; a series of them is worth finding in the log.
 spdlog::level::level_enum LevelOf(int attempts) {
   constexpr int kQuietAttempts = 5;
   return attempts < kQuietAttempts ? spdlog::level::debug : spdlog::level::warn;
 }
 
-// As many as there are connections, and no more than chunks.
+// As many streams as connections, and no more than chunks.
 int NumStripes(size_t chunks, const Lanes& lanes) {
   return static_cast<int>(std::clamp<size_t>(chunks, 1, lanes.channels));
 }
@@ -80,7 +80,7 @@ class UploadTransfer final : public Transfer {
   void Finish(const absl::Status& status) override { request_.done(status); }
 
  private:
-  // What the coordinator has of a stripe: more than before, if the last attempt was good for something.
+  // Notes the chunks that the coordinator has of a stream: more than before, if the last attempt made progress.
   void Missing(int stripe, int stripes, const v1::ChunkList& missing) {
     core::MutexLock lock(mutex_);
     arrived_.resize(request_.chunks->size());
@@ -100,7 +100,7 @@ class UploadTransfer final : public Transfer {
     if (written) written();
   }
 
-  // One stripe's stream. The one that completes the contribution has the verdict.
+  // The end of one stream. The one that completes the contribution has the verdict.
   void Ended(const grpc::Status& status, const std::optional<v1::Verdict>& verdict) {
     if (verdict) {
       core::MutexLock lock(mutex_);
@@ -109,7 +109,7 @@ class UploadTransfer final : public Transfer {
     StreamEnded(status);
   }
 
-  // Where all was sent; the verdict took a round trip after the last byte.
+  // Measured if everything was sent; the verdict took a round trip after the last byte.
   void Measure() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!verdict_ || !sends_all_) return;
     int64_t bytes = 0;
@@ -138,7 +138,7 @@ class UploadTransfer final : public Transfer {
   bool sends_all_ ABSL_GUARDED_BY(mutex_) = false;
   int unwritten_ ABSL_GUARDED_BY(mutex_) = 0;  // streams
   std::function<void()> written_ ABSL_GUARDED_BY(mutex_);
-  // Of the attempt; read without the lock once no stream is running.
+  // The attempt's verdict; read without the lock once no stream is running.
   std::optional<v1::Verdict> verdict_;
   std::vector<bool> arrived_;  // chunks that the coordinator is known to have
 };
@@ -171,7 +171,7 @@ class DownloadTransfer final : public Transfer {
     std::vector<int> held;
     {
       core::MutexLock lock(mutex_);
-      // What is held is held by stripes, so that their number stays.
+      // Received chunks are counted per stream, so the number of streams must stay.
       if (stripes_.empty()) stripes_.resize(NumStripes(request_.num_chunks, lanes));
       for (Stripe& stripe : stripes_) {
         stripe.of_version = false;
@@ -201,22 +201,22 @@ class DownloadTransfer final : public Transfer {
  private:
   struct Stripe {
     int chunks = 0;           // held so far
-    bool of_version = false;  // what its stream sends is of version_
+    bool of_version = false;  // its stream sends version_
   };
 
   void TakeMessage(size_t stripe, const v1::DownloadMessage& message) {
     if (!TakeValid(stripe, message)) Cancel();
   }
 
-  // An anchor may have been replaced by a newer one between two streams: the newest counts, and all starts over. False:
-  // the coordinator sends what cannot be taken.
+  // An anchor may have been replaced by a newer one between two streams: the newest counts, and everything starts over.
+  // False: the coordinator sends a payload that cannot be accepted.
   bool TakeValid(size_t stripe, const v1::DownloadMessage& message) {
     core::MutexLock lock(mutex_);
     if (!refused_.ok()) return false;
     attempts_ = 0;
     if (message.has_header()) {
       const DownloadHeader header = FromProto(message.header());
-      // Of another model than was asked for: nothing of it is taken, and the next attempt asks again.
+      // The header of another model than requested: nothing is accepted, and the next attempt asks again.
       if (generation_ && header.generation && *header.generation != *generation_) return true;
       refused_ = CheckHeader(header);
       if (!refused_.ok()) return false;
@@ -236,7 +236,7 @@ class DownloadTransfer final : public Transfer {
     return true;
   }
 
-  // Owners size what they keep by this number.
+  // Owners size their buffers by this number.
   absl::Status CheckHeader(const DownloadHeader& header) const {
     if (header.num_chunks >= 0 && static_cast<size_t>(header.num_chunks) <= request_.num_chunks) {
       return absl::OkStatus();
@@ -263,7 +263,8 @@ class DownloadTransfer final : public Transfer {
     request_.on_chunk(index, std::move(chunk));
   }
 
-  // From the first chunk on. What comes as one chunk has no such time: it was merged since the header, and then sent.
+  // Measured from the first chunk on. A payload of one chunk has no such time: it was merged after the header, and then
+  // sent.
   void Measure() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!first_chunk_) return;
     if (measured_bytes_ > 0) {
@@ -287,7 +288,7 @@ class DownloadTransfer final : public Transfer {
     ++attempts_;
     spdlog::log(LevelOf(attempts_), "download of fragment {} version {} broke after {} chunks: {}", request_.fragment,
                 request_.version, held, status_.error_message());
-    // Pruned or never made, or not what can be sent: asking again does not help.
+    // Pruned, never made, or impossible to send: a retry does not help.
     if (status_.error_code() == grpc::StatusCode::NOT_FOUND) {
       Finish(absl::NotFoundError(status_.error_message()));
     } else if (IsRefused(status_)) {
@@ -302,11 +303,11 @@ class DownloadTransfer final : public Transfer {
   int64_t measured_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<core::Clock::TimePoint> first_chunk_, header_at_ ABSL_GUARDED_BY(mutex_);
   int64_t first_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<uint64_t> generation_ ABSL_GUARDED_BY(mutex_);  // that the attempt asked for
-  // Under the lock, too; read without it once no stream is running.
+  std::optional<uint64_t> generation_ ABSL_GUARDED_BY(mutex_);  // requested by the attempt
+  // Also under the lock; read without it once no stream is running.
   std::vector<Stripe> stripes_;
   bool begun_ = false;
-  core::Version version_ = 0;  // of what is held
+  core::Version version_ = 0;  // of the chunks held
   int num_chunks_ = 0;
   absl::Status refused_;  // why no other attempt can help
   std::optional<uint64_t> digest_;

@@ -1,8 +1,8 @@
-// An upload or a download from the first attempt to its end: what was asked for, how far it is, and what to do when an
-// attempt breaks (start the next one where this one stopped).
+// An upload or a download from the first attempt to its end: the request, its progress, and what to do when an attempt
+// breaks (start the next one where this one stopped).
 //
-//   attempt   one stream a stripe, each on a connection of its own; over when all of them are
-//   retry     of what is missing, a backoff after the first of them broke: where the others took longer, at once
+//   attempt   several streams, each on its own connection; over when all of them are
+//   retry     sends the rest, a backoff after the first stream broke; at once if the others took longer
 //
 // Launch is called by the link while no attempt is running; everything else is thread-safe.
 #pragma once
@@ -21,11 +21,11 @@
 
 namespace causeway::transport {
 
-// What an attempt goes over. All outlive it.
+// The resources of an attempt. All outlive it.
 struct Lanes {
   Wire* wire = nullptr;
-  int channels = 1;        // of the wire; a transfer of few chunks takes as few of them
-  Pacer* pacer = nullptr;  // of the transfer's direction
+  int channels = 1;        // of the wire; a transfer takes at most one per chunk
+  Pacer* pacer = nullptr;  // for the transfer's direction
   LinkMeter* meter = nullptr;
 };
 
@@ -33,21 +33,21 @@ class Transfer {
  public:
   virtual ~Transfer() = default;
 
-  // Starts an attempt; `generation`, if known: of the model that the site was welcomed to. `written`, for uploads: all
-  // is with gRPC, the next one may begin; called once at most. `ended(finished)` is called once when the attempt is
-  // over; if it is not finished, Launch it again later.
+  // Starts an attempt; `generation`, if known, is that of the model in the site's welcome. `written`, for uploads: gRPC
+  // has all bytes, and the next upload may begin; called at most once. `ended(finished)` is called once when the
+  // attempt is over; if the transfer is not finished, Launch it again later.
   virtual void Launch(const Lanes& lanes, const v1::Context& context, std::optional<uint64_t> generation,
                       std::function<void()> written, std::function<void(bool finished)> ended) = 0;
-  virtual void Finish(const absl::Status& status) = 0;  // tells the owner, when no attempt is running
+  virtual void Finish(const absl::Status& status) = 0;  // notifies the owner; no attempt may be running
   void Cancel();                                        // ends the running attempt
 
   virtual bool is_upload() const = 0;
-  // Whether it moves what the earlier one was to move: a fragment's initial parameters, or a fragment's anchor. It
-  // takes that one's place before it is launched.
+  // Whether it has the same object as the earlier transfer: a fragment's initial parameters, or a fragment's anchor. It
+  // then replaces that one before it is launched.
   virtual bool Replaces(const Transfer& earlier) const = 0;
   virtual void TakePlaceOfEarlier() {}
 
-  // Of an attempt that is over and did not finish.
+  // For an attempt that is over and did not finish.
   int attempts() const { return attempts_; }
   core::Clock::TimePoint broke_at() const { return broke_at_.value(); }
 
@@ -57,18 +57,21 @@ class Transfer {
   void Add(const std::shared_ptr<BulkStream>& stream);
   void StreamEnded(const grpc::Status& status);
 
-  // When the attempt's last stream is over: what it says about the link, and whether the transfer has finished.
+  // Called when the attempt's last stream is over: to measure the link, and to find out whether the transfer has
+  // finished.
   virtual void Measure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual bool TakeOutcome() = 0;
 
   core::Mutex mutex_;
   LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int attempts_ = 0;  // in a row that brought nothing new; under the lock while streams run
-  // Why the attempt broke; of several reasons one that asking again does not mend. Read when no stream is running.
+  int attempts_ = 0;  // in a row without progress; under the lock while streams run
+  // Why the attempt broke; if there are several reasons, one that a retry does not cure. Read when no stream is
+  // running.
   grpc::Status status_;
 
  private:
-  // Of the attempt's first stream that broke; what breaks without an error does when all are over.
+  // Notes when the attempt's first stream broke; an attempt that breaks without an error does so when all streams are
+  // over.
   void Break();
 
   int running_ ABSL_GUARDED_BY(mutex_) = 0;                                 // streams

@@ -53,7 +53,7 @@ void TransferQueue::Retry(const Transfer& transfer, int attempts, int64_t broke_
   const auto pending = Find(transfer);
   CHECK(pending != pending_.end() && pending->running);
   pending->running = false;
-  // Never now: the link's thread tells a retry that is to come from one that it has seen.
+  // Never equal to now: so the link's thread can tell a future retry from one that it has seen.
   pending->retry_at_ms = std::max(now_ms + 1, broke_ms + BackoffMs(attempts - 1, random));
   retry_added_ = true;
 }

@@ -1,8 +1,8 @@
-// Where the calls of a link to one coordinator go: over gRPC's channels, or over a simulated network (tests/sim).
+// The carrier of a link's calls to one coordinator: gRPC's channels, or a simulated network (tests/sim).
 //
 //   ControlStream, UploadStream, DownloadStream ── Prepare ──► Wire ══► the coordinator's reactors
 //
-// Thread-safe. A prepared call tells its reactor as gRPC does: one completion for each operation, OnDone last.
+// Thread-safe. A prepared call notifies its reactor as gRPC does: one completion for each operation, OnDone last.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -28,7 +28,7 @@ using FollowCall = grpc::ClientReaderWriterInterface<v1::FollowMessage, v1::Memb
 
 class Wire {
  public:
-  // A call of something later. Cancel brings the call forward; it does not wait for it.
+  // A delayed call. Cancel brings the call forward, without waiting for it.
   class Timer {
    public:
     virtual ~Timer() = default;
@@ -37,14 +37,14 @@ class Wire {
 
   virtual ~Wire() = default;
 
-  // Asks what run this is, once, for at most five seconds; gives up when it is cancelled.
+  // Asks for the run's description, in one attempt of at most five seconds; gives up if cancelled.
   virtual grpc::Status Describe(const core::SiteId& site, absl::FunctionRef<bool()> cancelled,
                                 v1::RunDescription& description) = 0;
-  // Gets on with a connection for control until that time, if there is none; whether there is one.
+  // Works on a connection for control until that time, if there is none; returns whether there is one.
   virtual bool AwaitConnected(core::Clock::TimePoint until) = 0;
 
   // Binds a call to its reactor, which starts it. `context` lives as long as the reactor. `channel` counts from 0: each
-  // is a TCP connection, made when it is first used.
+  // is a TCP connection, opened on first use.
   virtual void Prepare(grpc::ClientContext& context, ControlCall& call) = 0;
   virtual void Prepare(int channel, const std::string& method, grpc::ClientContext& context, BulkCall& call) = 0;
   virtual std::unique_ptr<FollowCall> Follow(grpc::ClientContext& context) = 0;  // its calls block

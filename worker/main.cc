@@ -63,14 +63,14 @@ ABSL_FLAG(std::string, checkpoint_dir, "",
 ABSL_FLAG(std::string, metrics_file, "", "append what training does, as JSON lines: steps, evaluations, files");
 ABSL_FLAG(std::string, export_dir, "", "write the global parameters there, every --export_every_rounds and at the end");
 ABSL_FLAG(int64_t, export_every_rounds, 0, "with --export_dir: of all fragments; 0 = at the end alone");
-ABSL_FLAG(int, export_keep, 3, "with --export_dir: so many of the newest exports stay");
+ABSL_FLAG(int, export_keep, 3, "with --export_dir: how many of the newest exports stay");
 ABSL_FLAG(std::string, export_assets, "",
           "with --export_dir: a Hugging Face folder of the same model, whose tokenizer and generation_config.json are "
           "copied");
 ABSL_FLAG(std::string, export_dtype, "float32",
           "with --export_dir: float32, or bfloat16, rounded to nearest, ties to even");
-ABSL_FLAG(double, max_up_mbit, 0, "send payload at no more than so many Mbit/s; 0 = as fast as it goes");
-ABSL_FLAG(double, max_down_mbit, 0, "receive payload at no more than so many Mbit/s; 0 = as fast as it goes");
+ABSL_FLAG(double, max_up_mbit, 0, "limit on sending payload, in Mbit/s; 0 = as fast as it goes");
+ABSL_FLAG(double, max_down_mbit, 0, "limit on receiving payload, in Mbit/s; 0 = as fast as it goes");
 ABSL_FLAG(int64_t, connect_timeout_s, 0, "give up when the coordinator is not reached for so long; 0 = never");
 ABSL_FLAG(
     double, rank_timeout_s, 600,
@@ -139,7 +139,7 @@ struct SavedSite {
   std::optional<worker::LoadedCheckpoint> checkpoint;
 };
 
-// What an earlier process of this site left, and its session for the link.
+// Opens the checkpoints of an earlier process of this site, and gives its session to the link.
 absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transport::SessionLink& link) {
   SavedSite saved;
   const std::string directory = absl::GetFlag(FLAGS_checkpoint_dir);
@@ -156,7 +156,7 @@ absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transpo
   return saved;
 }
 
-// Before anything is started: what was asked for cannot be meant, or cannot be written.
+// Checked before anything is started: a flag is invalid, or a path cannot be written.
 absl::Status CheckExportFlags() {
   const std::string directory = absl::GetFlag(FLAGS_export_dir);
   const int64_t every = absl::GetFlag(FLAGS_export_every_rounds);
@@ -272,7 +272,7 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
 
 constexpr double kBytesPerMbit = 1e6 / 8;
 
-// A negative or infinite rate is a typing error.
+// A negative or infinite rate is a typo.
 absl::Status CheckRate(const char* flag, double mbit) {
   if (mbit >= 0 && std::isfinite(mbit)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(flag, ": expected 0 or more Mbit/s, got ", mbit));
@@ -323,7 +323,7 @@ absl::StatusOr<std::unique_ptr<worker::SiteRanks>> OpenRanks() {
                                   .timeout_s = absl::GetFlag(FLAGS_rank_timeout_s)});
 }
 
-// The ranks of --nproc, as processes of their own.
+// Runs the ranks of --nproc as separate processes.
 int Launch(int argc, char** argv) {
   const int ranks = absl::GetFlag(FLAGS_nproc);
   worker::LaunchOptions options{.ranks = ranks,

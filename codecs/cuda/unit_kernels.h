@@ -1,4 +1,4 @@
-// What one CTA does with one unit: 16 blocks, half a warp each.
+// The work of one CTA on one unit: 16 blocks, half a warp each.
 //
 //   values ─► d in registers, 16 a thread ─► kernel (codecs/simd) ─► shared memory ─► whole lines, by all threads
 //
@@ -26,7 +26,7 @@ inline constexpr int kThreads = kUnitBlocks * kLanes;  // one CTA a unit, half a
 inline constexpr int kLineBytes = 64;
 inline constexpr int kScaleBytes = 2;  // at most, of a block
 
-// What a launch is about. Device code reads no std::optional: what they hold is beside them.
+// The arguments of a launch. Device code reads no std::optional, so the values of optionals are stored beside them.
 struct EncodeTask {
   EncodeJob job;
   int64_t blocks;

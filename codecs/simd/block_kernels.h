@@ -1,5 +1,5 @@
-// What the kernels of all codecs have in common (lanes.h says what they are written in, docs/wire_format.md what they
-// compute).
+// The code that the kernels of all codecs share (lanes.h has the vectors that they are written in, docs/wire_format.md
+// the values that they compute).
 //
 //   d ─► Summarize ─► Normalize ─► InRange? ─► ChooseScale ─► Encode ─► codes
 //          │             │                        └─► scale     └────► emit(v, d, decoded): residuals are made of them
@@ -65,7 +65,7 @@ CAUSEWAY_LANES uint32_t LargestMagnitude(const Block<L>& d) {
   return L::Largest(L::MaxInt(even, odd));
 }
 
-// What most kernels begin with: the largest magnitude. Steps that some leave out are empty here.
+// The first step of most kernels: the largest magnitude. Steps that some kernels omit are empty here.
 template <class L>
 struct LargestFirst {
   static constexpr int kTogether = 1;

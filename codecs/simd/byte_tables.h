@@ -1,5 +1,5 @@
-// What eight sign bits stand for, by the byte that has them: a load instead of several instructions. 8 KB each, which
-// stay in the first cache where they are used at all. Lane l is bit l of the byte.
+// Tables of the values that eight sign bits represent, indexed by their byte: a load instead of several instructions. 8
+// KB each, which stay in the first-level cache while in use. Lane l is bit l of the byte.
 #pragma once
 
 #include <cstdint>

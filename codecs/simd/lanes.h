@@ -1,4 +1,5 @@
-// What the block kernels are written in: vectors of 16 lanes, lane l of vector v being value 16 v + l of a block.
+// The vectors in which the block kernels are written: 16 lanes each, lane l of vector v being value 16 v + l of a
+// block.
 //
 //   block    |v0: 0 … 15|v1: 16 … 31| … |v15: 240 … 255|        Block<L> = 16 × L::Float
 //

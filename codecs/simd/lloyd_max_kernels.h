@@ -5,7 +5,7 @@
 
 namespace causeway::codecs::simd {
 
-// What both share. z = d · 2^-E, with 2^E at or below the largest magnitude.
+// The base of both kernels. z = d · 2^-E, with 2^E at or below the largest magnitude.
 template <class L>
 struct LloydMax {
   static constexpr int64_t kScaleBytes = 2;

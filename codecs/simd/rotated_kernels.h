@@ -86,7 +86,7 @@ CAUSEWAY_LANES void HadamardOfLanes(typename L::Float& x) {
 
 inline constexpr float kRotationNorm = 0x1p-4f;  // 1 / √256
 
-// What begins and finishes a transform.
+// The first step of a transform, and the last.
 template <class L>
 struct FlipFirst {
   CAUSEWAY_LANES void operator()(int v) const {

@@ -3,7 +3,7 @@
 //   pages   |p0: b0 b1 b2 b3|p1: b4 b5 b6 b7| … |       visited: one block of each page in turn, then the next of each
 //
 // A linear read is limited by the prefetcher, which follows one stream inside a page of 4 KiB; several pages at a time
-// are several streams. What is visited a few blocks later is fetched by instruction as well.
+// are several streams. Blocks visited a little later are prefetched by instruction as well.
 #pragma once
 
 #include <immintrin.h>
@@ -21,7 +21,8 @@ inline constexpr int kFeedbackPages = 1, kFeedbackAhead = 4;
 inline constexpr int kAddPages = 1, kAddAhead = 4;
 inline constexpr int kDecodePages = 1, kDecodeAhead = 8;
 
-// The n-th visit of a run of `blocks` blocks: which block. What does not fill a group of pages is visited in order.
+// The block of the n-th visit in a run of `blocks` blocks. Blocks that do not fill a group of pages are visited in
+// order.
 template <int kPagesAtOnce>
 struct Walk {
   static constexpr int64_t kBlocksPerPage = 4;

@@ -61,7 +61,7 @@ class Gpu final : public CudaDevice {
   std::map<void*, void*> pinned_ ABSL_GUARDED_BY(mutex_);  // what was asked for: its first page; null: not ours
 };
 
-// CUDA keeps the last error until somebody reads it; where we deal with one it must not show in the next launch.
+// CUDA keeps the last error until it is read; an error handled here must not show up in the next launch.
 absl::Status ErrorOf(cudaError_t error, absl::string_view what) {
   cudaGetLastError();
   return absl::InternalError(absl::StrCat("CUDA: ", what, ": ", cudaGetErrorString(error)));

@@ -3,10 +3,10 @@
 //
 //   p, m, v, gradient (device memory) ─► one thread per 4 values: offload/adamw_value.h ─► p, m, v, bfloat16 copy
 //
-// The kernel is the CPU's text for a value, compiled without contraction and with IEEE division and square root, so
-// that it gives the CPU's bits (but for which NaN a NaN is). Memory is cudaMalloc's; Pin registers whole pages, and
-// leaves alone what somebody has registered already. Streams do not wait for the default stream. The first error is
-// kept: status() says what was attempted and CUDA's text, and nothing is queued after it.
+// The kernel is the CPU's source text for a value, compiled without contraction and with IEEE division and square root,
+// so that it gives the CPU's bits (except for the payload of NaNs). Memory comes from cudaMalloc; Pin registers whole
+// pages, and leaves pages alone that are already registered. Streams do not wait for the default stream. The first
+// error is kept: status() names the attempted operation and CUDA's text, and nothing is queued after it.
 #pragma once
 
 #include <memory>

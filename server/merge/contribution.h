@@ -3,8 +3,8 @@
 //   plan      |chunk 0|chunk 1|chunk 2| …      known to both ends (PlanChunks)
 //   arrived   |  yes  |       |  yes  |        in any order, from several streams; a repeat is ignored
 //
-// Every chunk is checked in full when it comes in, so that what is complete can be merged without failing. Chunks that
-// arrived stay when a stream breaks: the next one sends only Missing(). Thread-safe.
+// Every chunk is checked in full when it arrives, so that a complete contribution can be merged without failing. Chunks
+// that have arrived are kept when a stream breaks: the next stream sends only Missing(). Thread-safe.
 #pragma once
 
 #include <optional>
@@ -21,24 +21,24 @@ class Contribution {
  public:
   explicit Contribution(std::vector<codecs::ChunkSpan> plan);
 
-  // INVALID_ARGUMENT if the bytes are not a valid chunk, compressed or not, or not one of the plan; nothing changes
+  // INVALID_ARGUMENT if the bytes are not a valid chunk (compressed or not), or not one of the plan; nothing changes
   // then.
   absl::Status Add(std::string bytes);
 
   std::vector<int> Missing() const;  // indices in the plan, ascending
   bool complete() const;
 
-  // Of a complete contribution, which nothing changes any more: its chunks in unit order, checked, and their bytes.
-  // They live as long as the contribution.
+  // For a complete contribution, which no longer changes: its checked chunks in unit order, and their bytes. They live
+  // as long as the contribution.
   std::vector<codecs::ChunkView> Views() const;
   const std::vector<std::string>& chunks() const;
-  double Norm() const;  // ‖d‖ of what they decode to, in their codec's domain
+  double Norm() const;  // ‖d‖ of the decoded values, in their codec's domain
 
  private:
   const std::vector<codecs::ChunkSpan> plan_;
   mutable core::Mutex mutex_;
   size_t num_missing_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> chunks_;                      // empty: not arrived; as views_, changed under mutex_
+  std::vector<std::string> chunks_;                      // empty: not arrived; changed under mutex_, like views_
   std::vector<std::optional<codecs::ChunkView>> views_;  // of chunks_
   std::vector<double> squares_;                          // ‖d‖² of each
 };

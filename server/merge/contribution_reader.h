@@ -1,10 +1,10 @@
-// Contributions as a merge reads them: tile by tile, in unit order, each in the domain of its codec.
+// Reads contributions for a merge: tile by tile, in unit order, each in the domain of its codec.
 //
 //   tensor          |unit 0|unit 1|unit 2|unit 3|unit 4|      starts on a new unit
 //   tiles           |          tile 0           | 1    |      four units, small enough for the cache
 //   a contribution  |  chunk 0    |  chunk 1    |  2   |      its chunks may end elsewhere than the update's
 //
-// Each thread of a merge has readers of its own and places them at the tiles that it takes. Owned by one thread at a
+// Each thread of a merge has its own readers and positions them at the tiles that it takes. Owned by one thread at a
 // time; the chunks live elsewhere.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace causeway::server {
 inline constexpr int64_t kTileUnits = 4;
 inline constexpr int64_t kTileValues = kTileUnits * core::kUnitValues;
 
-// Where a tile lies in the fragment: whole units, but for a tensor's end.
+// The place of a tile in the fragment: whole units, except at a tensor's end.
 struct Tile {
   int64_t first_unit = 0;
   int64_t values = 0;
@@ -46,18 +46,18 @@ class ContributionReader {
  public:
   explicit ContributionReader(std::span<const codecs::ChunkView> chunks) : chunks_(chunks) {}
 
-  // The tile that comes next begins at this unit of the fragment. As cheap as a search among the chunks.
+  // Sets the unit of the fragment at which the next tile begins. Costs a search among the chunks.
   void SeekTo(int64_t unit);
 
   // sum ← fma(weight, d, sum) over the tile, in the domain of its codec: `sum` has whole blocks. Tiles come in unit
   // order.
   void DecodeAdd(const Tile& tile, float weight, std::span<float> sum);
 
-  // The chunk that holds all of the tile that comes next, or null; and going on behind that tile.
+  // The chunk that holds all of the next tile, or null; and moving on past that tile.
   const codecs::ChunkView* ChunkOf(const Tile& tile) const;
   void Skip(const Tile& tile);
 
-  // Of the tile that comes next, if its codec rotates. All contributions have the round's codec for a tensor.
+  // The seed for the next tile, if its codec rotates. All contributions have the round's codec for a tensor.
   std::optional<uint64_t> rotation_seed() const;
 
  private:
@@ -65,8 +65,9 @@ class ContributionReader {
   size_t next_ = 0;
 };
 
-// sum = Σ weight d over the tile, site by site in the order of the readers: `sum` has whole blocks, zero behind the
-// values of a codec that does not rotate. Where the tile lies within one chunk of each, as nearly all do, in one pass.
+// sum = Σ weight d over the tile, site by site in the order of the readers: `sum` has whole blocks, with zeros after
+// the values of a codec that does not rotate. A tile that lies within one chunk of each contribution, as nearly all do,
+// takes one pass.
 void DecodeSum(const Tile& tile, std::span<ContributionReader> readers, std::span<const float> weights,
                std::span<float> sum);
 

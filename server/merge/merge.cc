@@ -17,12 +17,12 @@
 namespace causeway::server {
 namespace {
 
-// With weights of their own tensors are merged in groups: first their weights, then they. A group is work for all
-// threads many times over, so that waiting for each other between the two costs nothing, and small beside a fragment,
-// so that the first chunks need not wait for all of it.
+// Tensors with their own weights are merged in groups: first the weights, then the tensors. A group is work for all
+// threads many times over, so that waiting for each other between the two costs nothing, and small compared with a
+// fragment, so that the first chunks need not wait for all of it.
 constexpr int64_t kGroupUnitsPerThread = 16 * kItemUnits;
 
-// A chunk of the update on its way: pieces of it come from several threads.
+// A chunk of the update in progress: pieces of it come from several threads.
 struct OpenChunk {
   std::once_flag begun;
   std::optional<codecs::ChunkWriter> writer;
@@ -91,7 +91,7 @@ class RoundMerge {
   std::vector<std::vector<ContributionReader>> readers_;  // of each thread
   size_t next_chunk_ = 0;                                 // of plan_, the first that is not merged
   std::atomic<uint64_t> digest_ = 0;
-  ItemFigures figures_;                       // of items that are finished
+  ItemFigures figures_;                       // of finished items
   std::vector<ItemFigures> figures_of_item_;  // by item mod window
 };
 
@@ -125,7 +125,7 @@ uint64_t RoundMerge::MergeTile(const Tile& tile, const codecs::ChunkSpan& chunk,
   return core::DigestUnits(units, tile.first_unit);
 }
 
-// Tile by tile. Whoever merges the last piece of a chunk seals it.
+// Merges tile by tile. The thread that merges the last piece of a chunk seals it.
 void RoundMerge::MergePiece(const Piece& piece, size_t chunk, std::span<const float> weights,
                             std::span<ContributionReader> readers, ItemFigures& figures) {
   const core::CpuPhaseScope phase(core::CpuPhase::kMerge);
@@ -148,7 +148,7 @@ void RoundMerge::MergePiece(const Piece& piece, size_t chunk, std::span<const fl
   open.writer.reset();
 }
 
-// The next tensors of the fragment, with the weights of each.
+// Merges the next tensors of the fragment, with the weights of each.
 void RoundMerge::MergeTensors(std::span<const core::TensorPlace> tensors, std::span<const std::vector<float>> weights,
                               const std::function<void(std::string chunk)>& emit) {
   const size_t first = next_chunk_;

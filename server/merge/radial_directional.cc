@@ -115,7 +115,7 @@ std::vector<Counted> Count(std::span<const core::TensorPlace> tensors,
   return counted;
 }
 
-// w_m from r, or λ_m where that is degenerate.
+// Computes w_m from r, or λ_m where r is degenerate.
 std::vector<float> WeightsOf(const Counted& counted, double mean_direction, std::span<const float> weights) {
   const std::vector<float> average(weights.begin(), weights.end());
   if (mean_direction < kSmallestMeanDirection) return average;

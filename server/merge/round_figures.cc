@@ -19,7 +19,7 @@ static_assert(kTileValues % kRunValues == 0);
 constexpr int64_t kSampledTiles = 16;  // at least, where there are as many
 constexpr int64_t kLargestStride = 128;
 
-// Between these, what a float lane rounds away or could overflow with is nothing beside the sum.
+// Between these, rounding and overflow of a float lane are negligible compared with the sum.
 constexpr double kSmallestRun = 0x1p-80;
 constexpr double kLargestRun = 0x1p80;
 
@@ -31,7 +31,7 @@ struct RunLanes {
   alignas(core::kCacheLineBytes) std::array<float, kRunLanes> gg, gv, vv;
 };
 
-// The outer step of a run, and its sums.
+// Takes the outer step of a run, and computes its sums.
 CAUSEWAY_MULTIVERSION
 void StepOfRun(float mu, float minus_eta, const float* __restrict gradient, float* __restrict momentum,
                float* __restrict anchor, RunLanes* __restrict sums) {
@@ -61,7 +61,7 @@ double Folded(const Lanes& lanes) {
   return sum;
 }
 
-// A float's product with another one is exact in double, and Σ of 2^40 of them within its range.
+// The product of two floats is exact in double, and Σ of 2^40 of them within its range.
 CAUSEWAY_MULTIVERSION
 void DoubleLanes(const float* gradient, const float* momentum, size_t values, StepProducts* sums) {
   double gg[kRunLanes] = {}, gv[kRunLanes] = {}, vv[kRunLanes] = {};
@@ -91,7 +91,7 @@ class MomentumBefore {
   void Keep(std::span<const float> momentum) {
     if (mu_ < kSmallestUndone) std::ranges::copy(momentum, values_.begin());
   }
-  // After the step. It is off by 2^-24 g / μ, which moves no figure: all are shares of ‖g‖.
+  // Reconstructed after the step. It is off by 2^-24 g / μ, which does not matter: all figures are shares of ‖g‖.
   const float* After(std::span<const float> gradient, std::span<const float> momentum) {
     if (mu_ >= kSmallestUndone) {
       for (size_t i = 0; i < momentum.size(); ++i) values_[i] = (momentum[i] - gradient[i]) / mu_;
@@ -164,7 +164,7 @@ std::vector<double> Agreements::Cosines() const {
   return cosines;
 }
 
-// Tiles are at most kTileUnits long, so that one begins in each whole group of as many units.
+// Tiles are at most kTileUnits long, so that one begins in each whole group of that many units.
 TileSample::TileSample(const core::Fragment& fragment, core::Version base)
     : stride_(std::clamp<int64_t>(fragment.padded_values() / kTileValues / kSampledTiles, 1, kLargestStride)),
       offset_(base % stride_) {}

@@ -1,17 +1,17 @@
-// Figures of a round that its merge measures on the way, for people to look at: the merge does not depend on them.
+// Figures of a round, measured during its merge for people to read: the merge does not depend on them.
 //
 //   products of the step    Σ g², Σ g v, Σ v²      g as the sites decode it, v before the step; all values
-//   agreement of a site     cos(d_m, x)            x = Σ λ_m d_m, in the codec's domain; of a sample of tiles
+//   agreement of a site     cos(d_m, x)            x = Σ λ_m d_m, in the codec's domain; over a sample of tiles
 //
 // The products are made in the loop of the outer step, 2,048 values at a time, in 32 float lanes that are folded into
-// double. Where such a run's Σ g² or Σ v² is not within 2^±80, floats could round it away or overflow; then it is
-// summed in double, of what v must have been, and so is a run that is shorter. Every order is fixed: values in a run,
-// runs in a tile, tiles in what a thread takes, and these in order. So the bits are the same with any number of
-// threads. A lane's roundings are below 2^-18 of √(Σ g² Σ v²), and in the mean far below.
+// double. Where such a run's Σ g² or Σ v² is not within 2^±80, floats could underflow or overflow; then it is summed in
+// double, from the reconstructed v, and so is a shorter run. Every order is fixed: values in a run, runs in a tile,
+// tiles in a work item, and work items. So the bits are the same with any number of threads. A lane's roundings are
+// below 2^-18 of √(Σ g² Σ v²), and in the mean far below.
 //
-// To know one site's d_m costs a decode of its own. So of a fragment of 32 tiles or more a sample is decoded: the
-// first unit of one tile in up to 128, of other tiles from round to round. A smaller one is decoded whole. Rotations
-// are orthonormal: nothing is rotated back. Pure, thread-safe.
+// Each site's d_m costs a separate decode. So only a sample of a fragment of 32 tiles or more is decoded: the first
+// unit of one tile in up to 128, with different tiles from round to round. A smaller fragment is decoded whole.
+// Rotations are orthonormal: nothing is rotated back. Pure, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -45,21 +45,21 @@ struct Agreements {
   std::vector<double> dx, dd;  // Σ d_m x, Σ d_m²
 
   void Add(const Agreements& other);
-  std::vector<double> Cosines() const;  // not a number: of a zero contribution or mean
+  std::vector<double> Cosines() const;  // NaN for a zero contribution or mean
 };
 
-// The part of a fragment that is in the sample of the round from `base` on.
+// The part of a fragment in the sample of the round from version `base`.
 class TileSample {
  public:
   TileSample(const core::Fragment& fragment, core::Version base);
-  std::optional<Tile> Of(const Tile& tile) const;  // the part of it that is
+  std::optional<Tile> Of(const Tile& tile) const;  // the part of the tile in the sample
 
  private:
   int64_t stride_ = 1;
   int64_t offset_ = 0;
 };
 
-// Adds the tile's sums to `agreements`; `mean` begins with its x, in whole blocks. The readers stay where they are.
+// Adds the tile's sums to `agreements`; `mean` begins with its x, in whole blocks. The readers do not move.
 void AddAgreements(const Tile& tile, std::span<const ContributionReader> readers, std::span<const float> mean,
                    Agreements& agreements);
 

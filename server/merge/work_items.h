@@ -1,11 +1,11 @@
-// What the threads of a merge take at a time: some units of something that consists of units, a chunk or a tensor.
+// The work items of a merge's threads: groups of units of sources that consist of units, such as chunks or tensors.
 //
 //   sources   |0: 70 units                  |1: 3 |2: 5  |3: 40           |
-//   pieces    |32        |32        |6   |3   |5   |32         |8  |         whole tiles, but for a source's end
+//   pieces    |32        |32        |6   |3   |5   |32         |8  |         whole tiles, except at a source's end
 //   items     |0         |1         |2             |3          |4  |         pieces until there are kItemUnits
 //
-// Small enough that a large tensor is work for all cores and the first chunk leaves early; large enough that taking
-// one costs nothing beside it. Pure, thread-safe.
+// Small enough that a large tensor is work for all cores and the first chunk leaves early; large enough that the cost
+// of taking one is negligible. Pure, thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -143,7 +143,7 @@ absl::Status Rebuild::FinishFragment(Showing& showing) {
   return absl::FailedPreconditionError(lie);
 }
 
-// A witness is lost. Whole fragments stay where the next choice is the same; those on their way come anew.
+// A witness is lost. Whole fragments stay if the next choice is the same; partial ones are fetched again.
 void Rebuild::ResetChoice() {
   choice_.reset();
   std::vector<SiteId> asked;
@@ -167,7 +167,7 @@ void Rebuild::Choose() {
   }
   v1::Manifest manifest;
   CHECK(manifest.ParseFromString(chosen->model));
-  map_ = *core::BuildFragmentMap(*transport::FromProto(manifest), options_.config.sync);  // as Check has tried
+  map_ = *core::BuildFragmentMap(*transport::FromProto(manifest), options_.config.sync);  // as checked by Check
   for (const std::string& sentence : chosen->dissent) spdlog::warn("{}", sentence);
   std::erase_if(arriving_, [&](const auto& one) { return one.second.held != chosen->fragments.at(one.first).held; });
   choice_ = *std::move(chosen);
@@ -214,7 +214,7 @@ bool Rebuild::IsWitness(const SiteId& site, FragmentId p) const {
   return peers_.contains(site) && rules_.Holds(site, p, choice_->fragments.at(p).held);
 }
 
-// A site that sends nothing of what it was to send holds up what others have, too.
+// A site that does not send what it was asked for also holds up the fragments of others.
 void Rebuild::EndSilent() {
   std::vector<SiteId> silent;
   for (const auto& [peer, showing] : showing_) {
@@ -232,7 +232,7 @@ void Rebuild::Tick() {
   core::MutexLock lock(mutex_);
   EndSilent();
   if (!choice_) return Choose();
-  // A witness may have gone: others are asked, or what is chosen is chosen anew.
+  // A witness may have gone: others are asked, or a new choice is made.
   const bool all_have_one =
       std::ranges::all_of(choice_->fragments, [this](const auto& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return IsWhole(one.first) ||
@@ -254,8 +254,8 @@ bool Rebuild::complete() {
                                                                 mutex_) { return IsWhole(one.first); });
 }
 
-// The sites as gone, with what of theirs counts as merged: all before the version that is there now. So each joins
-// anew, and sends again what it has sent for that version.
+// Records the sites as gone, with everything before the present version counted as merged. So each joins anew, and
+// repeats its contribution to that version.
 core::RoundState Rebuild::RoundsOfTheSites() const {
   core::RoundState rounds;
   rounds.started = true;
@@ -264,7 +264,7 @@ core::RoundState Rebuild::RoundsOfTheSites() const {
     record = {.session = session,
               .state = core::SiteState::kGone,
               .reason = "the state was rebuilt from the sites'",
-              .stay = options_.clock->UnixMs()};  // above any that the site has had
+              .stay = options_.clock->UnixMs()};  // above all earlier ones of the site
     record.last_merged.assign(options_.config.sync.map_fragments(), -1);
     for (const auto& [p, chosen] : choice_->fragments) record.last_merged[p] = chosen.held.version - 1;
   }

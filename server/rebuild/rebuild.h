@@ -5,9 +5,9 @@
 //                                                       ▼ of its witnesses, compared with its digests
 //                                                     Save ─► snapshots, model, sites ─► journal
 //
-// It keeps W and v of all the shard's fragments in memory until Save: 8 bytes a parameter. ē starts at zero, and
-// nothing that sites have sent for later versions is here: they send it again, as their Welcome says that it was not
-// admitted. Thread-safe.
+// It keeps W and v of all the shard's fragments in memory until Save: 8 bytes per parameter. ē starts at zero, and
+// contributions that sites sent for later versions are missing: the sites send them again, because their Welcome says
+// that they were not admitted. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@
 
 namespace causeway::server {
 
-// A site's Show stream. Calls do not block, and come with the Rebuild's lock held.
+// A site's Show stream. Calls do not block, and are made with the Rebuild's lock held.
 class ShowPeer {
  public:
   virtual ~ShowPeer() = default;
@@ -42,7 +42,7 @@ class ShowPeer {
 struct RebuildOptions {
   core::RunConfig config;
   core::Shard shard;
-  core::SiteId accept;  // the one site that is believed; empty: two are needed
+  core::SiteId accept;  // the one site to trust; empty: two must agree
   const core::Clock* clock = &core::SystemClock();
 };
 
@@ -51,31 +51,31 @@ class Rebuild {
   explicit Rebuild(RebuildOptions options);
 
   // ---- The streams ----
-  // INVALID_ARGUMENT or FAILED_PRECONDITION: it is no use for this run.
+  // INVALID_ARGUMENT or FAILED_PRECONDITION: the holdings do not fit this run.
   absl::Status BeginShow(const std::shared_ptr<ShowPeer>& peer, const v1::Holdings& holdings);
-  absl::Status TakePiece(const ShowPeer* peer, std::string_view piece);  // not OK: the stream is to end with it
+  absl::Status TakePiece(const ShowPeer* peer, std::string_view piece);  // not OK: the stream must end with this status
   void EndShow(const ShowPeer* peer);
 
   // ---- The owner ----
   void Tick();             // a few times a second
   std::string Progress();  // what it has, or waits for
-  bool complete();         // everything is here: Save may be called, and no more calls come
-  // Once. After it the journal is of no more use but to be closed.
+  bool complete();         // everything has arrived: Save may be called, and no other call follows
+  // To be called once. Afterwards the journal can only be closed.
   absl::Status Save(Journal& journal);
 
  private:
   struct Showing {
     core::SiteId site;
     std::optional<core::FragmentId> asked;
-    int64_t taken = 0;     // values of it
-    int64_t heard_ms = 0;  // since it was asked
+    int64_t taken = 0;     // values received of it
+    int64_t heard_ms = 0;  // when it last sent something, or was asked
   };
-  // A fragment that is here, or on its way from a site.
+  // A fragment that has arrived, or is on its way from a site.
   struct Arriving {
     core::FragmentState state;
-    HeldVersion held;  // that it is to be
+    HeldVersion held;  // the version expected
     bool whole = false;
-    core::SiteId from;  // on its way, from that site
+    core::SiteId from;  // the site that it is coming from
   };
 
   absl::Status Check(const v1::Holdings& holdings, Holdings& shown) const;
@@ -94,9 +94,9 @@ class Rebuild {
   RebuildRules rules_ ABSL_GUARDED_BY(mutex_);
   std::map<const ShowPeer*, Showing> showing_ ABSL_GUARDED_BY(mutex_);
   std::map<core::SiteId, std::shared_ptr<ShowPeer>> peers_ ABSL_GUARDED_BY(mutex_);
-  std::map<core::SiteId, core::SessionId> sites_ ABSL_GUARDED_BY(mutex_);  // that have shown what counts
-  std::optional<RebuildChoice> choice_ ABSL_GUARDED_BY(mutex_);            // as long as its witnesses are there
-  std::set<core::SiteId> silent_ ABSL_GUARDED_BY(mutex_);                  // were asked in vain
+  std::map<core::SiteId, core::SessionId> sites_ ABSL_GUARDED_BY(mutex_);  // those whose holdings count
+  std::optional<RebuildChoice> choice_ ABSL_GUARDED_BY(mutex_);            // as long as its witnesses are connected
+  std::set<core::SiteId> silent_ ABSL_GUARDED_BY(mutex_);                  // asked without an answer
   core::FragmentMap map_ ABSL_GUARDED_BY(mutex_);                          // of the choice's model
   std::map<core::FragmentId, Arriving> arriving_ ABSL_GUARDED_BY(mutex_);
   std::vector<Event> events_ ABSL_GUARDED_BY(mutex_);

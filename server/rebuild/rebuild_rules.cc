@@ -38,7 +38,7 @@ bool RebuildRules::Holds(const SiteId& site, FragmentId fragment, const HeldVers
   return found != shown->second.fragments.end() && found->second == held;
 }
 
-// The run that most sites show, or that the accepted one does.
+// The run shown by most sites, or by the accepted one.
 absl::StatusOr<RebuildChoice> RebuildRules::ChooseRun() const {
   std::map<std::pair<std::string, std::string>, int> runs;
   for (const auto& [site, holdings] : shown_) {

@@ -1,11 +1,11 @@
-// Which state a coordinator that has lost its own takes from the sites: of each fragment the newest version of which
-// two of them hold W and v with equal digests.
+// Chooses the state that a coordinator which has lost its own takes from the sites: for each fragment, the newest
+// version of which two sites hold W and v with equal digests.
 //
-//   Show, Leave ─► Choose ─► who holds what was chosen ─► what one of them sends is compared with what all showed
+//   Show, Leave ─► Choose ─► the holders of the choice ─► what one of them sends is compared with what all showed
 //
-// No single site is believed, unless an operator names it: what one alone holds, or shows otherwise than two others, is
-// not taken, and said. Where sites stand at versions that differ by one, the second newest is what two hold; of a run
-// whose schedule was kept it is consistent over the fragments. Pure; one owner at a time.
+// No single site is trusted unless an operator names it: state that only one site holds, or that differs from two
+// others, is not taken, and the difference is reported. Where sites stand at versions that differ by one, two hold the
+// second newest; if the run kept its schedule, that is consistent over the fragments. Pure; one owner at a time.
 // Source: docs/decisions/0020-what-sites-know.md.
 #pragma once
 
@@ -30,7 +30,7 @@ struct HeldVersion {
   friend auto operator<=>(const HeldVersion&, const HeldVersion&) = default;
 };
 
-// All that a site shows.
+// Everything that a site shows.
 struct Holdings {
   std::string lineage;
   std::string model;  // its manifest, serialized: sites of one run have equal ones
@@ -45,26 +45,27 @@ struct RebuildChoice {
   std::string lineage;
   std::string model;
   std::map<core::FragmentId, Fragment> fragments;  // all of the shard's
-  std::vector<std::string> dissent;                // a sentence for each site and what of it was not taken
+  std::vector<std::string> dissent;                // a sentence for each site about the state not taken from it
 };
 
 class RebuildRules {
  public:
-  // Sites ask again every 5 s: in this time all that run have come.
+  // Sites retry every 5 s: within this time all running sites have come.
   static constexpr int64_t kSettleMs = 12'000;
 
-  // `accept`: the one site that is believed; empty: two are needed.
+  // `accept`: the one site to trust; empty: two must agree.
   RebuildRules(int num_fragments, const core::Shard& shard, core::SiteId accept)
       : num_fragments_(num_fragments), shard_(shard), accept_(std::move(accept)) {}
 
   void Show(const core::SiteId& site, Holdings holdings, int64_t now_ms);
   void Leave(const core::SiteId& site) { shown_.erase(site); }
-  // The site sent other values than it showed: nothing of it counts any more.
+  // The site sent values other than it showed: nothing from it counts any more.
   void Distrust(const core::SiteId& site);
-  bool Holds(const core::SiteId& site, core::FragmentId fragment, const HeldVersion& held) const;  // as it shows now
+  bool Holds(const core::SiteId& site, core::FragmentId fragment,
+             const HeldVersion& held) const;  // according to what it shows now
   bool Distrusts(const core::SiteId& site) const { return distrusted_.contains(site); }
 
-  // UNAVAILABLE says what is waited for.
+  // UNAVAILABLE says what is still missing.
   absl::StatusOr<RebuildChoice> Choose(int64_t now_ms) const;
 
  private:
@@ -80,7 +81,7 @@ class RebuildRules {
   const core::SiteId accept_;
   std::map<core::SiteId, Holdings> shown_;
   std::set<core::SiteId> distrusted_;
-  int64_t newest_ms_ = 0;  // when a site came that had not shown anything before
+  int64_t newest_ms_ = 0;  // when a new site last showed its holdings
 };
 
 }  // namespace causeway::server

@@ -118,7 +118,7 @@ std::unique_ptr<CallService> NewRebuildService(Rebuild* rebuild, Gate* gate) {
         RETURN_IF_ERROR(gate->Question(peer, request.context().site()));
         return absl::Status(absl::UnavailableError(absl::StrCat(kRebuilds, ": ", rebuild->Progress())));
       });
-  service->Add<v1::FollowMessage, v1::MembershipUpdate>(  // to a shard that would follow: later
+  service->Add<v1::FollowMessage, v1::MembershipUpdate>(  // to a shard that wants to follow: retry later
       "Follow", [](const Peer&, const v1::FollowMessage&, v1::MembershipUpdate&) {
         return absl::Status(absl::UnavailableError(kRebuilds));
       });

@@ -1,5 +1,5 @@
-// The calls of a coordinator that rebuilds its state: sites that ask to join are told to show what they hold, and to
-// wait; everything else is UNAVAILABLE for the time being.
+// The calls of a coordinator that rebuilds its state: it asks sites that join to show what they hold, and to wait;
+// every other call returns UNAVAILABLE in the meantime.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,7 @@ namespace causeway::server {
 void SiteSpeeds::Heard(const core::SiteId& site, const core::Progress& progress) {
   Site& speed = sites_[site];
   const core::Progress& last = speed.last;
-  // A site that has entered anew, or repeats steps, counts from the start.
+  // A site that has entered anew, or repeats steps, is measured from the start.
   if (last.step > 0 && progress.step > last.step && progress.compute_s > last.compute_s) {
     speed.seconds.Add(progress.compute_s - last.compute_s);
     speed.steps.Add(static_cast<double>(progress.step - last.step));

@@ -1,17 +1,18 @@
-// Which codec a leg takes, where run.yaml says `auto`: the best of those allowed whose payload fits the round on the
-// slowest active link.
+// Chooses the codec of a leg where run.yaml says `auto`: the best allowed codec whose payload fits into the round on
+// the slowest active link.
 //
 //   sites' reports ─► SiteSpeeds: bytes/s of each link, seconds of a step ─► LegConditions ─┐
-//   what a site moves in a round, by codec ─────────────────────────────────────────────────┴─► codec, and why
+//   a site's bytes per round, by codec ─────────────────────────────────────────────────┴─► codec, and why
 //
 //   share = (bytes / rate) / (H · step)         over kMostShare: a cheaper one at once
 //                                               up to kShareToImprove: a better one
 //
-// Rates are measured while other transfers go on, so they hold what sites share with each other; the rest of a round is
-// for the other leg's half of the path, the merge and unsteady links. A better codec needs more room than the one there
-// is, so that a rate between the two thresholds changes nothing. Rates are averages already, made by the sites.
+// Rates are measured while other transfers are in progress, so they include the effect of sharing a path; the rest of a
+// round is for the other leg's half of the path, the merge and unsteady links. Moving to a better codec needs more room
+// than keeping the current one, so that a rate between the two thresholds changes nothing. The sites have already
+// averaged the rates.
 //
-// Pure; one owner at a time. The decision is the caller's to keep: a replay reads it and asks nobody.
+// Pure; one owner at a time. The caller stores the decision: a replay reads it and does not choose again.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +28,11 @@
 
 namespace causeway::server {
 
-// Of a round's seconds, what a codec's transfer may take, and below what a better one is taken.
+// The largest share of a round that a codec's transfer may take, and the share below which a better codec is chosen.
 inline constexpr double kMostShare = 0.8;
 inline constexpr double kShareToImprove = 0.65;
 
-// How fast sites are, by what they report.
+// The speeds of the sites, from their reports.
 class SiteSpeeds {
  public:
   void Heard(const core::SiteId& site, const core::Progress& progress);
@@ -41,10 +42,11 @@ class SiteSpeeds {
     double bytes_per_s = 0;  // 0: not measured
   };
   enum class Leg { kUp, kDown };
-  // Of these sites. One that is not measured counts as slowest. Where the transfers of a cheap codec are too short to
-  // tell the rate, what they reach at least counts, or the codec could never become better again.
+  // The slowest link of these sites. A site without a measurement counts as slowest. Where the transfers of a cheap
+  // codec are too short to tell the rate, the rate that they reach at least counts; otherwise the codec could never
+  // become better again.
   Slowest SlowestLink(const std::vector<core::SiteId>& sites, Leg leg) const;
-  // Of an inner step, without what the site has waited: everyone waits for the slowest. 0: nobody has stepped.
+  // The seconds of an inner step, excluding the site's waits: all sites wait for the slowest. 0: no site has stepped.
   double StepS(const std::vector<core::SiteId>& sites) const;
 
  private:
@@ -64,15 +66,15 @@ struct LegConditions {
 
 struct CodecOption {
   core::CodecId codec = core::CodecId::kFloat32;
-  int64_t round_bytes = 0;  // of one site and one leg: all fragments once
+  int64_t round_bytes = 0;  // of one site and one leg: each fragment once
 };
 
 class CodecChoice {
  public:
-  // Best first, one at least; begins with the cheapest.
+  // Options are ordered best first, at least one; the initial choice is the cheapest.
   explicit CodecChoice(std::vector<CodecOption> options);
 
-  // True if the codec is another one than before.
+  // Returns true if the codec changes.
   bool Choose(const LegConditions& now);
 
   core::CodecId codec() const { return options_[index_].codec; }

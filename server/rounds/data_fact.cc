@@ -17,7 +17,7 @@ bool IsIn(const core::RoundState& rounds, const SiteId& site) {
   return found != rounds.sites.end() && found->second.state != core::SiteState::kGone;
 }
 
-// Nothing was trained yet, and no other site is in: what was brought before may have been a mistake.
+// Nothing has been trained yet, and no other site is in: the earlier data may have been a mistake.
 bool BeginsAnew(const core::RoundState& rounds, const SiteId& site) {
   return !rounds.started && std::ranges::none_of(rounds.sites, [&](const auto& other) {
     return other.first != site && IsIn(rounds, other.first);
@@ -37,7 +37,7 @@ absl::Status DataFact::CheckShared(const SiteId& site, const DataFingerprint& da
   if (const auto own = known_.find(site); own != known_.end() && own->second.training) {
     return *own->second.training == data ? absl::OkStatus() : refused("before it had", *own->second.training);
   }
-  // It took part when sites did not say what they trained on, and goes on with that.
+  // It took part when sites did not yet declare their data, and continues with its data.
   if (rounds.started && rounds.sites.contains(site)) return absl::OkStatus();
   const auto first = std::ranges::find_if(known_, [](const auto& one) { return one.second.training.has_value(); });
   const bool same = std::ranges::any_of(known_, [&](const auto& one) { return one.second.training == data; });

@@ -1,6 +1,6 @@
-// Names of sites that are gone, and which of them is given up when a run has as many sites as it may: the one that has
-// been gone for longest. One that is missed (IsLost) is given up last; one whose contribution waits to be merged, not
-// at all. Pure; one owner at a time.
+// Names of sites that are gone, and the choice of the one to give up when a run has reached its limit of sites: the one
+// that has been gone for longest. A missed site (IsLost) is given up last; a site whose contribution waits to be merged
+// is never given up. Pure; one owner at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace causeway::server {
 
-// One begins the reason of a lease that ended. Reasons are durable, and other shards are told of them: they are the
-// mark, too.
+// Each reason for an ended lease begins with one of these. Reasons are durable and reach the other shards, so they also
+// serve as the mark.
 inline constexpr char kNotHeardOf[] = "not heard of";
 inline constexpr char kDoesNotHear[] = "does not hear the coordinator";
 
-// Its lease ended, and it is missed: no operator has told it to leave, before or since.
+// Its lease ended, and it is missed: no operator has asked it to leave, before or since.
 bool IsLost(const core::SiteRecord& record);
 
 // A contribution of the site is in an open round.
@@ -26,7 +26,7 @@ bool WaitsForMerge(const core::RoundState& state, const core::SiteId& site);
 class GoneNames {
  public:
   static bool IsFull(const core::RoundState& state);  // core::kMaxSites names
-  // A site that says that it had a place may have had it.
+  // A site that claims to have had a place may be right.
   static bool MayHaveForgotten(const core::RoundState& state, const core::SiteId& site) {
     return IsFull(state) && !state.sites.contains(site);
   }
@@ -35,8 +35,8 @@ class GoneNames {
   void IsBack(const core::SiteId& site) { since_ms_.erase(site); }
 
   bool HasRoom(const core::RoundState& state) const { return !IsFull(state) || Longest(state); }
-  // Gives a name up for a newcomer's, of which the stays begin above all that there have been: a name that comes back
-  // is in no stay of before. HasRoom is true, and the newcomer is not among the sites.
+  // Gives a name up for a newcomer's; the newcomer's stays begin above all earlier numbers, so that a name that comes
+  // back cannot be in an earlier stay. Needs HasRoom, and a newcomer that is not among the sites.
   core::SiteId GiveUp(core::RoundState& state, const core::SiteId& newcomer);
 
  private:

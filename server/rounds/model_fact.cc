@@ -54,8 +54,8 @@ absl::StatusOr<bool> ModelFact::Follow(std::optional<uint64_t> generation, const
                                        bool trained) {
   if (!map) return false;
   if (generation == 0) return absl::InvalidArgumentError("shard 0: expected a generation from 1 on, got 0");
-  // One that is trained keeps its number: a shard 0 of before gave none, and each shard's sites know it by that
-  // shard's.
+  // A trained model keeps its number: an older shard 0 gave none, and each shard's sites know the model by that shard's
+  // number.
   if (map_ == map && (trained || generation.value_or(0) <= generation_)) return false;
   const uint64_t next = generation.value_or(generation_ + 1);
   if (known() && (trained || next <= generation_)) {

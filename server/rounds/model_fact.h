@@ -1,14 +1,14 @@
-// The model of a run as a coordinator knows it: a numbered fact that the journal has before anyone hears of it.
+// A coordinator's knowledge of the run's model: a numbered fact that is in the journal before anyone else learns of it.
 //
-//   none ── the first joiner declares it, or shard 0 tells it ──► declared ── Save ─► saving ── Seeded ─► seeded
+//   none ── the first joiner declares it, or shard 0 sends it ──► declared ── Save ─► saving ── Seeded ─► seeded
 //                                                                  │   ▲
 //                                                                  └───┘ withdrawn: generation + 1
 //
 // It ends only when it is withdrawn: before there are initial parameters, with no site in the run, by a joiner that
-// brings another one. A shard beyond the first may have its part of the initial parameters by then, and lets go of
-// them: shard 0 decides, and without its own part no site can have entered. Whatever names a generation is compared
-// with this one: none named says nothing, a lower one is stale, a higher one replaces this one once shard 0 has told of
-// it.
+// brings another one. A shard beyond the first may have its part of the initial parameters by then, and discards them:
+// shard 0 decides, and without its own part no site can have entered. Every generation named in a message is compared
+// with this one: naming none says nothing, a lower one is stale, a higher one replaces this one once shard 0 has
+// announced it.
 //
 // Pure; one owner at a time.
 #pragma once
@@ -26,41 +26,42 @@ namespace causeway::server {
 enum class ModelState {
   kNone,
   kDeclared,  // no initial parameters yet
-  kSaving,    // they have arrived, and are being saved
+  kSaving,    // the initial parameters have arrived, and are being saved
   kSeeded,
 };
 
 class ModelFact {
  public:
   ModelFact() = default;
-  // As the journal has it.
+  // Restores the fact from the journal.
   ModelFact(uint64_t generation, core::FragmentMap map, bool seeded, core::SiteId seeder);
 
   ModelState state() const { return state_; }
   bool known() const { return state_ != ModelState::kNone; }
-  // Its initial parameters are there, or will be in a moment: from now on it stays.
+  // Its initial parameters are there, or about to be: from now on it stays.
   bool stays() const { return state_ == ModelState::kSaving || state_ == ModelState::kSeeded; }
   uint64_t generation() const { return generation_; }  // 0: none yet
-  const core::FragmentMap& map() const;                // of one that is known
+  const core::FragmentMap& map() const;                // needs known()
   const core::SiteId& seeder() const { return seeder_; }
   const core::SessionId& seeder_session() const { return seeder_session_; }
 
-  // Whether a request that names this generation can be served: UNAVAILABLE if there is no model yet or a later one was
-  // named, ABORTED if an earlier one was. Both are worth a retry.
+  // Whether a request that names this generation can be served: UNAVAILABLE if there is no model yet or the request
+  // names a later one, ABORTED if it names an earlier one. Both can be retried.
   absl::Status CheckGeneration(std::optional<uint64_t> named) const;
 
   // Whether a joiner may bring this model: INVALID_ARGUMENT names the first difference.
   absl::Status CheckManifest(const core::Manifest& manifest, bool any_site_in) const;
 
-  // A joiner that was accepted brings this model. True if it is a new one.
+  // Records the model of an accepted joiner. True if it is new.
   bool Declare(const core::FragmentMap& map);
 
-  // What shard 0 says of the model, if anything. True if it takes the place of what was here. FAILED_PRECONDITION names
-  // both where it cannot: sites have trained this one, or it has a number as high. Not while it is being saved.
+  // Takes over shard 0's statement about the model, if any. True if it replaces the model here. FAILED_PRECONDITION
+  // names both models if it cannot: sites have trained this one, or its number is as high. Not to be called while the
+  // model is being saved.
   absl::StatusOr<bool> Follow(std::optional<uint64_t> generation, const std::optional<core::FragmentMap>& map,
                               bool trained);
 
-  // This site is asked for the initial parameters. True if it is another one than before, or another process of it.
+  // The initial parameters are requested from this site. True if the site, or its process, is not the same as before.
   bool ExpectSeedFrom(const core::SiteId& site, const core::SessionId& session);
 
   void Save();    // the initial parameters of this coordinator's fragments have arrived
@@ -73,7 +74,7 @@ class ModelFact {
   uint64_t generation_ = 0;
   std::optional<core::FragmentMap> map_;
   core::SiteId seeder_;
-  core::SessionId seeder_session_;  // not in the journal: who comes back is asked again
+  core::SessionId seeder_session_;  // not in the journal: a site that comes back gets a new request
 };
 
 }  // namespace causeway::server

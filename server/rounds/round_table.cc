@@ -14,7 +14,7 @@ std::string WhyStill(const std::string& why) {
   return why.empty() ? "" : absl::StrCat("its training stands still: ", why);
 }
 
-// Notes what the site says, as the reason of its state, too.
+// Records the site's report, also as the reason for its state.
 bool StandsStill(const std::string& said, std::string& noted, std::string& reason) {
   if (noted != said) reason = WhyStill(noted = said);
   return !noted.empty();
@@ -60,7 +60,7 @@ RoundTable::RoundTable(const RoundRules& rules, core::RoundState state, int64_t 
   heard_of_shard_.assign(rules_.shard.count, false);
   seeded_shard_.assign(rules_.shard.count, false);
   heard_of_shard_[rules_.shard.index] = true;
-  // Of the others shard 0 knows it for certain only once sites have entered.
+  // Shard 0 knows it of the others for certain only once sites have entered.
   if (rules_.shard.leads() && !rules_.shard.alone()) state_.seeded = seeded_here_ && state_.started;
   for (FragmentId p = 0; p < num_fragments() && !synchronous(); ++p) NoteQuorum(p);  // graces start anew, too
 }
@@ -179,7 +179,7 @@ JoinDecision RoundTable::Join(const JoinRequest& request, int64_t now_ms) {
   return decision;
 }
 
-// It is said again until the site has its place: it may not have heard of it.
+// Repeated until the site has its place: it may have missed the first message.
 bool RoundTable::VoidAtJoin(const SiteRecord& record, const JoinRequest& request) {
   return record.starts_anew && !core::IsActive(record.state) && !request.held.empty();
 }
@@ -269,15 +269,15 @@ void RoundTable::Drop(const SiteId& site, const std::string& reason, Actions& ac
   DropStranded(actions);
 }
 
-// A joiner of a synchronous run does not contribute to rounds that were due before it entered. Where all who should
-// have are gone, with nothing admitted, such a round could never close: whoever is left enters anew, from where
-// somebody can fill it.
+// A joiner of a synchronous run does not contribute to rounds that were due before it entered. If all sites that should
+// have contributed are gone, with nothing admitted, such a round could never close: a remaining site enters anew, at a
+// step from which it can fill the round.
 void RoundTable::DropStranded(Actions& actions) {
   const std::optional<FragmentId> fragment = StrandedFragment();
   if (!fragment) return;
-  // That drop looks after the others.
-  Drop(Stranded(),
-       absl::StrCat("nobody is left to contribute to the open round of fragment ", *fragment, "; joins anew"), actions);
+  // That drop takes care of the others.
+  Drop(Stranded(), absl::StrCat("no site is left to fill the open round of fragment ", *fragment, "; joins anew"),
+       actions);
 }
 
 SiteId RoundTable::Stranded() const {
@@ -301,7 +301,7 @@ Actions RoundTable::Ready(const SiteId& site, const SessionId& session) {
   return EnterReady();
 }
 
-// Where the others of the run's shards are is known, so that nobody enters before a round that one has decided.
+// Waits until all shards of the run have reported, so that no site enters before a round that one has decided.
 Actions RoundTable::EnterReady() {
   if (!state_.seeded || !HeardOfAllShards()) return {};
   if (!state_.started) return StartIfEnough();
@@ -317,7 +317,7 @@ Actions RoundTable::StartIfEnough() {
   state_.started = true;
   std::sort(ready_.begin(), ready_.end());
   for (const SiteId& site : ready_) EnterNow(site);
-  // Each is told of all, so that they share the data from the first step.
+  // Each receives the names of all, so that they share the data from the first step.
   for (const SiteId& site : ready_) actions.push_back(EnterNow(site));
   ready_.clear();
   return actions;
@@ -328,14 +328,14 @@ Enter RoundTable::EnterNow(const SiteId& site) {
   Enter enter{.site = site, .entry = {}};
   enter.entry.step = EntryStep(schedule_, state_.versions);
   enter.entry.versions = state_.versions;
-  // With nobody else in the run, the joiner has to fill every open round itself, also one that is behind the others.
+  // With no other site in the run, the joiner has to fill every open round itself, even one that is behind the others.
   for (FragmentId p = 0; p < num_fragments() && synchronous() && NumActive() == 0; ++p) {
     enter.entry.step = std::min(enter.entry.step, schedule_.SendStep(p, state_.versions[p]) - 1);
   }
   for (FragmentId p = 0; p < num_fragments(); ++p) {
     Version first = state_.versions[p];
     if (synchronous()) first = std::max(first, schedule_.FirstBaseAfter(p, enter.entry.step));
-    // An earlier stay of this site may have left its contribution in the open round; one a round is enough.
+    // An earlier stay of this site may have left its contribution in the open round; one per round is enough.
     if (state_.contributions[p].contains(site)) first = std::max(first, state_.versions[p] + 1);
     enter.entry.first_versions.push_back(first);
   }
@@ -387,7 +387,7 @@ void RoundTable::StoodStill(int64_t from_ms, int64_t to_ms) {
     const int64_t heard_ms = link.deadline_ms - rules_.membership.lease_ms;
     link.deadline_ms += to_ms - std::clamp(heard_ms, from_ms, to_ms);
   }
-  pace_.InterruptedAll();  // reports that waited meanwhile come all at once
+  pace_.InterruptedAll();  // reports that were delayed meanwhile arrive all at once
 }
 
 }  // namespace causeway::server

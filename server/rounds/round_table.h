@@ -1,5 +1,5 @@
-// The rules of a run: who is in, when a round closes, what a joiner waits for. A pure function of (state, event, now):
-// no gRPC, no mutex, no clock, no file, so that a week of churn runs in milliseconds in a test.
+// The rules of a run: which sites are in, when a round closes, what a joiner waits for. A pure function of (state,
+// event, now): no gRPC, no mutex, no clock, no file, so that a week of churn runs in milliseconds in a test.
 //
 //   Join ─► joining ─ Ready ─► training ─ Leave or lease ended ─► gone
 //                                 │
@@ -7,19 +7,20 @@
 //
 // Synchronous mode: a round needs every active site whose first version it has reached. Quorum mode (arXiv 2604.21428):
 // a round needs min_quorum sites, then waits a grace for the others, and rounds keep a distance; a contribution whose
-// base is up to max_staleness versions old joins the round that is open. In both a contribution once admitted is
-// merged, exactly once, even if its site leaves before the round closes; rounds of several fragments are open at once;
-// and below min_quorum active sites no round closes but those that sites wait for in order to leave, and a run's last.
+// base is up to max_staleness versions old joins the round that is open. In both modes an admitted contribution is
+// merged exactly once, even if its site leaves before the round closes; rounds of several fragments are open at once;
+// and below min_quorum active sites no round closes except those that sites wait for in order to leave, and a run's
+// last.
 //
-// A run may have several coordinators, each with fragments of its own (core/shard.h). Shard 0 decides who is in; the
-// others follow it, and close the rounds of their fragments by the same rules (round_table_shards.cc):
+// A run may have several coordinators, each with fragments of its own (core/shard.h). Shard 0 decides which sites are
+// in; the others follow it, and close the rounds of their fragments by the same rules (round_table_shards.cc):
 //
 //   shard 0   Join, Ready, Leave, leases ─► membership() ─► Follow   shard i
-//             HeardOfShard ◄── seeded, versions, who is stranded ── report()
+//             HeardOfShard ◄── seeded, versions, stranded site ── report()
 //
 // Each decision carries its reason: the same words in the log, in /status and in tests. Times are milliseconds of the
-// caller's monotonic clock. What a restart must find again is in core::RoundState; estimates of times are not, and
-// start anew. One owner at a time. Source: docs/architecture.md.
+// caller's monotonic clock. core::RoundState holds everything that a restart must find again; time estimates are not in
+// it, and start anew. One owner at a time. Source: docs/architecture.md.
 #pragma once
 
 #include <cstdint>
@@ -48,10 +49,10 @@ struct RoundRules {
   core::MembershipConfig membership;
   core::Shard shard;
   core::ValuesConfig values = {.gate = 0};
-  std::function<int64_t(const core::SiteId&)> max_tokens_per_step = nullptr;  // of a site; null or 0: not known
+  std::function<int64_t(const core::SiteId&)> max_tokens_per_step = nullptr;  // of a site; null or 0: unknown
 };
 
-// A contribution that is far longer than those of late rounds, and is merged.
+// A contribution that is far longer than those of recent rounds, and is merged nevertheless.
 struct Outlier {
   core::SiteId site;
   core::FragmentId fragment = 0;
@@ -59,13 +60,13 @@ struct Outlier {
   std::string text;        // "norm 8.6e+29 is 2e+30 times the median of 16 rounds"
 };
 
-// ---- What the table asks its owner to do ----
+// ---- Actions that the table requests of its owner ----
 
-// Ask this site for the initial parameters.
+// Request the initial parameters from this site.
 struct RequestSeed {
   core::SiteId site;
 };
-// Tell this site its place in the schedule.
+// Notify this site of its place in the schedule.
 struct Enter {
   core::SiteId site;
   core::Entry entry;
@@ -76,23 +77,23 @@ struct CloseRound {
     core::SiteId site;
     core::Version base = 0;  // of its contribution, up to max_staleness behind the round's
     double weight = 0;       // not normalised, above 0
-    float clip = 1;          // what is merged is so much of its share
+    float clip = 1;          // the fraction of its share that is merged
   };
   core::FragmentId fragment = 0;
   core::Version base = 0;
   std::vector<Contributor> contributors;  // in bytewise order of site
   std::vector<core::SiteId> sites;        // that share the data from here on
   std::string reason;                     // "all 3 active sites have contributed", …
-  // Nothing is merged: what the round makes is the parameters of that version once more.
+  // Set: nothing is merged, and the round restores the parameters of that version.
   std::optional<core::Version> rolled_back_to;
 };
-// Forget what this site has sent but not completed; its name is free.
+// Discard this site's incomplete uploads; its name is free.
 struct Dropped {
   core::SiteId site;
   std::string reason;
 };
-// Its name is given up, with all that is known of it: the run has as many sites as it may, and it has been gone for the
-// longest time.
+// The site's name and record are given up: the run has reached its limit of sites, and this one has been gone for
+// longest.
 struct Forgotten {
   core::SiteId site;
 };
@@ -102,28 +103,29 @@ using Actions = std::vector<Action>;
 enum class RunState { kWaiting, kTraining, kPaused, kDone };
 const char* RunStateName(RunState state);  // "waiting", …
 
-enum class RoundPhase { kIdle, kOpen, kGrace };  // nobody, somebody has contributed; there is a quorum
+enum class RoundPhase { kIdle, kOpen, kGrace };  // no site has contributed; some have; quorum reached
 const char* RoundPhaseName(RoundPhase phase);    // "idle", …
 
 struct JoinRequest {
   core::SiteId site;
   core::SessionId session;
-  // Versions of the anchors that the site has, empty for one that has not entered yet.
+  // Versions of the anchors that the site has; empty for a site that has not entered yet.
   std::vector<core::Version> held;
-  // The site goes on from a checkpoint: it repeats steps that its session took before. In synchronous mode that is the
-  // session going on; in quorum mode nobody can repeat what depended on time, so that the site enters anew.
+  // The site continues from a checkpoint and repeats steps that its session took before. In synchronous mode the
+  // session simply continues; in quorum mode decisions that depended on time cannot be repeated, so the site enters
+  // anew.
   bool from_checkpoint = false;
-  int64_t stay = 0;  // to a shard beyond the first: the stay that shard 0 has welcomed the site to
+  int64_t stay = 0;  // to a shard beyond the first: the stay to which shard 0 has welcomed the site
 };
 
-// A site's report, as the rules see it.
+// The part of a site's report that concerns the rules.
 struct SiteBeat {
   core::Step step = 0;
   bool completing = false;  // it sends nothing more and waits for its open rounds, which then need not wait for it
-  // How long ago it has heard of the coordinator: a site that is reached no more takes part in no round, though its
-  // reports arrive, so that its lease is counted from there.
+  // How long ago it last heard from the coordinator: a site that can no longer be reached takes part in no round even
+  // though its reports arrive, so its lease counts from that time.
   int64_t unheard_ms = 0;
-  std::string standing_still;  // why its training stands still: its lease goes on as if it had not reported
+  std::string standing_still;  // why its training stands still: its lease runs on as if it had not reported
 };
 
 struct JoinDecision {
@@ -131,110 +133,110 @@ struct JoinDecision {
   bool resumed = false;        // the session is still in the run
   std::string reason;          // of a refusal
   int64_t retry_after_ms = 0;  // of a refusal that ends by itself; 0 = final
-  // Accepted: of each fragment, the base version of the site's last contribution that was admitted, merged yet or not,
-  // in whatever stay; −1 = none.
+  // Accepted: for each fragment, the base version of the site's last admitted contribution, merged or not, in any stay;
+  // −1 = none.
   std::vector<core::Version> last_admitted;
-  bool forgotten = false;  // accepted: it had a place, and its name was given up since: what it holds is void
+  bool forgotten = false;  // accepted: it had a place, but its name was given up since: its state is void
   Actions actions;
 };
 
-// What a shard beyond the first tells shard 0: it cannot decide what follows from it.
+// The report of a shard beyond the first to shard 0, which alone can decide on it.
 struct ShardReport {
   bool seeded = false;                  // the initial parameters of its fragments are there, of `generation`
-  std::vector<core::Version> versions;  // decided rounds; of its own fragments, the others are 0
-  // A site that has to join anew, in that stay: nobody is left to contribute to an open round of this shard.
+  std::vector<core::Version> versions;  // decided rounds of its own fragments; the others are 0
+  // A site that has to join anew, in that stay: no other site is left to contribute to an open round of this shard.
   core::SiteId stranded;
   int64_t stranded_stay = 0;
-  std::optional<uint64_t> generation;  // of the model, which the table does not know
+  std::optional<uint64_t> generation;  // of the model, unknown to the table
 
   friend bool operator==(const ShardReport&, const ShardReport&) = default;
 };
 
 class RoundTable {
  public:
-  // A new run, or one that goes on from a saved state: all leases start anew at `now_ms`. `seeder`: was asked for the
-  // initial parameters, and is asked again when it is back.
+  // A new run, or one that continues from a saved state: all leases start anew at `now_ms`. `seeder`: the site from
+  // which the initial parameters were requested; the request is repeated when it is back.
   RoundTable(const RoundRules& rules, core::RoundState state, int64_t now_ms, core::SiteId seeder = "");
 
-  // A site asks to join, or to go on with its session after its control stream broke or its process died.
+  // A site asks to join, or to continue its session after its control stream broke or its process died.
   JoinDecision Join(const JoinRequest& request, int64_t now_ms);
 
-  // The site reports: renews its lease and tells how fast it steps.
+  // A site's report: renews its lease and gives its step rate.
   Actions Heard(const core::SiteId& site, const core::SessionId& session, const SiteBeat& beat, int64_t now_ms);
   void Disconnected(const core::SiteId& site, const core::SessionId& session, int64_t now_ms);
   Actions Leave(const core::SiteId& site, const core::SessionId& session, bool finished, const std::string& reason,
                 int64_t now_ms);
-  // The site leaves when its open rounds have closed; a lost one is not missed any more. FAILED_PRECONDITION if it is
+  // The site leaves when its open rounds have closed; a lost site is no longer missed. FAILED_PRECONDITION if it is
   // neither training nor lost.
   absl::Status StartDraining(const core::SiteId& site, const std::string& reason);
 
-  // Held, no site has to supply initial parameters; false at first.
+  // While held, no site has to supply initial parameters; initially false.
   Actions HoldSeed(bool held);
   Actions Seeded();          // the initial parameters of the shard's own fragments are complete
-  void BeginAnotherModel();  // they are of no use any more; no site has trained yet
+  void BeginAnotherModel();  // they are void; no site has trained yet
   Actions Ready(const core::SiteId& site, const core::SessionId& session);
 
-  // After CheckContribution has taken it, and before Admit: why its length is refused (server/rounds/value_gate.h), of
-  // `parameters` values; nothing if it is not.
+  // To be called after CheckContribution has accepted the contribution, and before Admit: why its length is refused
+  // (server/rounds/value_gate.h), for `parameters` values; nothing if it is accepted.
   std::optional<std::string> WhyTooLong(const core::SiteId& site, core::FragmentId fragment,
                                         const core::Admitted& contribution, int64_t parameters) const;
-  // It is: the open round does not expect it, and after some in a row the site is in quarantine.
+  // Records the refusal: the open round no longer expects it, and several in a row put the site in quarantine.
   Actions RefuseValues(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
                        const std::string& why, int64_t now_ms);
 
-  // Whether this contribution may be taken: OK; ALREADY_EXISTS if it was admitted or merged (a repeat, to be told so,
-  // also after its session ended); FAILED_PRECONDITION, with the reason, if it is refused; INVALID_ARGUMENT if all but
-  // its tokens and steps are right: then RefuseValues.
+  // Whether this contribution may be accepted: OK; ALREADY_EXISTS if it was admitted or merged (the answer to a repeat,
+  // even after its session ended); FAILED_PRECONDITION, with the reason, if it is refused; INVALID_ARGUMENT if only its
+  // tokens and steps are wrong: then call RefuseValues.
   absl::Status CheckContribution(const core::SiteId& site, const core::SessionId& session, core::FragmentId fragment,
                                  const core::Admitted& contribution) const;
 
-  // A contribution that CheckContribution took is complete and valid: irrevocable from now on. `transfer_ms` is how
-  // long its chunks took.
+  // Admits a contribution that CheckContribution accepted and that is complete and valid: irrevocable from now on.
+  // `transfer_ms` is how long its chunks took.
   Actions Admit(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution,
                 int64_t transfer_ms, int64_t now_ms, int64_t parameters = 0);
 
   // ---- Shards ----
-  core::Membership membership() const;                                 // shard 0: what the others follow
+  core::Membership membership() const;                                 // shard 0: followed by the others
   Actions HeardOfShard(int shard, const ShardReport& report);          // shard 0
   Actions Follow(const core::Membership& membership, int64_t now_ms);  // a shard beyond the first
   ShardReport report() const;                                          // the same
   bool follows() const { return !rules_.shard.leads(); }
 
-  // ---- The people who run it ----
+  // ---- Operators ----
   // FAILED_PRECONDITION if there is nothing to do. Rounds that a Resume lets close do so at the next Tick.
   absl::Status Pause();   // no round closes, and sites hold
-  absl::Status Resume();  // undoes Pause, Stop and Doubt; who was told to drain still leaves, and may join again
-  // The state may not be the run's latest: no round closes and sites hold until an operator resumes the run; that
-  // settles it for every later reason as well, and a run that was stopped is not held up. Not kept over a restart,
-  // where the site that gave reason to it does so again.
+  absl::Status Resume();  // undoes Pause, Stop and Doubt; draining sites still leave, and may join again
+  // The state may not be the run's latest: no round closes and sites hold until an operator resumes the run. That
+  // settles every later doubt as well, and a stopped run is not held up. Not kept over a restart, after which the site
+  // that raised the doubt raises it again.
   void Doubt(const std::string& why);
   bool doubted() const { return !doubt_.empty(); }
-  // All active sites drain (the owner tells them), joiners are refused, and it is done when all have left. Ends a
-  // pause: sites leave when their open rounds have closed.
+  // All active sites drain (the owner notifies them), joiners are refused, and the run is done when all have left. Ends
+  // a pause: sites leave when their open rounds have closed.
   absl::Status Stop();
-  // Lets a site out of quarantine: it joins anew, from the anchor. FAILED_PRECONDITION if it is not in any.
+  // Lets a site out of quarantine: it joins anew, from the anchor. FAILED_PRECONDITION if it is not in quarantine.
   absl::Status Release(const core::SiteId& site, Actions& actions, int64_t now_ms);
-  // Each open round ends unmerged and makes the parameters of `version` once more; all sites join anew, from them.
+  // Each open round ends unmerged and restores the parameters of `version`; all sites join anew, from them.
   absl::Status RollBack(core::Version version, Actions& actions, int64_t now_ms);
   bool held() const { return state_.paused || !doubt_.empty(); }  // sites should hold before their next step
 
   Actions Tick(int64_t now_ms);  // ends leases and graces; a few dozen times a second
-  // The process did not run between the two, and heard no site: leases go on from where they were.
+  // The process did not run between the two times, and heard no site: leases continue from where they were.
   void StoodStill(int64_t from_ms, int64_t to_ms);
 
   const core::RoundState& state() const { return state_; }
   RunState run_state() const;
   std::vector<core::SiteId> ActiveSites() const;  // in bytewise order
-  // The base version, in each fragment, of the site's last contribution that was admitted, merged yet or not; −1: none.
+  // For each fragment, the base version of the site's last admitted contribution, merged or not; −1: none.
   std::vector<core::Version> LastAdmitted(const core::SiteId& site) const;
   bool MayHaveForgotten(const core::SiteId& site) const { return GoneNames::MayHaveForgotten(state_, site); }
-  bool AnySiteIn() const;                        // joining ones, too
+  bool AnySiteIn() const;                        // including joining ones
   bool IsReady(const core::SiteId& site) const;  // it holds the anchors and has no place yet
   std::string Reason() const;                    // why the run waits, is paused, stopped or done; empty while it trains
   RoundPhase Phase(core::FragmentId fragment) const;
-  // What the open round waits for: "1 of 2 for a quorum; waiting for asia, us"; empty when nobody contributed.
+  // The reason why the open round waits: "1 of 2 for a quorum; waiting for asia, us"; empty before any contribution.
   std::string RoundReason(core::FragmentId fragment) const;
-  // Contributions of late rounds that were merged though they were long: there is no gate, or one that scales.
+  // Contributions of recent rounds that were merged although they were long: there is no gate, or one that scales.
   const std::vector<Outlier>& outliers() const { return outliers_; }
 
  private:
@@ -242,24 +244,24 @@ class RoundTable {
     bool connected = false;
     int64_t deadline_ms = 0;
     bool completing = false;
-    bool cut_off = false;       // it reports, and has not heard of us for long
-    core::Step entry_step = 0;  // that it was told; reports of earlier steps are from before it heard of that
+    bool cut_off = false;       // it reports, but has not heard from us for long
+    core::Step entry_step = 0;  // the one sent to it; reports of earlier steps predate its arrival
     std::string standing_still;
   };
-  // What is known of an open round beside its contributions. Times are those of this process.
+  // An open round's facts besides its contributions. Times are those of this process.
   struct OpenRound {
-    std::optional<int64_t> first_ms;   // first admission; none if the wait since says nothing about the sites
+    std::optional<int64_t> first_ms;   // first admission; none if the wait since then says nothing about the sites
     std::optional<int64_t> quorum_ms;  // the quorum was reached, and the grace began
     int64_t grace_ms = 0;
-    std::map<core::SiteId, std::string> refused;  // whose contributions, and why
+    std::map<core::SiteId, std::string> refused;  // the refused contributions' sites, and why
   };
 
   bool synchronous() const { return rules_.sync.mode == core::SyncMode::kSynchronous; }
   int num_fragments() const { return schedule_.num_fragments(); }
   void SetNow(int64_t now_ms);
-  int64_t RanSince(int64_t since_ms) const;  // without the time in which the process stood still
+  int64_t RanSince(int64_t since_ms) const;  // excluding the time in which the process stood still
 
-  // round_table.cc: who is in.
+  // round_table.cc: the sites in the run.
   bool InSession(const core::SiteId& site, const core::SessionId& session) const;
   int NumActive() const;
   bool AnyJoining() const;
@@ -274,7 +276,7 @@ class RoundTable {
   void Drop(const core::SiteId& site, const std::string& reason, Actions& actions);
   void DropStranded(Actions& actions);
   std::optional<core::FragmentId> StrandedFragment() const;
-  core::SiteId Stranded() const;  // whom it is about
+  core::SiteId Stranded() const;  // the site in question
   Actions EnterReady();
 
   // round_table_shards.cc
@@ -289,7 +291,7 @@ class RoundTable {
 
   // round_table_rounds.cc: when rounds close.
   absl::Status CheckRepeat(const core::SiteId& site, core::FragmentId fragment, core::Version base) const;
-  std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;  // whom the open round waits for
+  std::vector<core::SiteId> MissingFrom(core::FragmentId fragment) const;  // those that the open round waits for
   bool AnyMissingFrom(core::FragmentId fragment) const;
   bool Misses(core::FragmentId fragment, const core::SiteId& site, const core::SiteRecord& record) const;
   bool Ending(core::FragmentId fragment) const;
@@ -304,7 +306,7 @@ class RoundTable {
   CloseRound Close(core::FragmentId fragment);
   std::string WhyItCloses(core::FragmentId fragment) const;
 
-  // round_table_values.cc: which contributions are taken.
+  // round_table_values.cc: which contributions are accepted.
   static bool Counts(const core::SiteRecord& record) { return core::IsActive(record.state) && !record.quarantined; }
   absl::Status CheckCounts(const core::SiteId& site, const core::Admitted& contribution) const;
   int64_t CountedSteps(const core::SiteId& site, core::FragmentId fragment, const core::Admitted& contribution) const;
@@ -324,14 +326,14 @@ class RoundTable {
   core::RoundState state_;
   std::map<core::SiteId, Link> links_;  // of the sites that are not gone
   GoneNames gone_;
-  std::vector<core::SiteId> ready_;   // wait for the start
-  core::SiteId seeder_;               // was asked for the initial parameters
-  bool seed_held_ = false;            // and none is to supply them at present
+  std::vector<core::SiteId> ready_;   // those waiting for the start
+  core::SiteId seeder_;               // the initial parameters were requested from it
+  bool seed_held_ = false;            // no site is to supply them at present
   std::string doubt_;                 // empty: none
-  bool doubt_settled_ = false;        // an operator has gone on in spite of one
-  bool seeded_here_ = false;          // they are there, of the shard's own fragments
-  std::vector<bool> heard_of_shard_;  // shard 0: since it was started; its own counts
-  std::vector<bool> seeded_shard_;    // shard 0: as they said last
+  bool doubt_settled_ = false;        // an operator has resumed the run despite one
+  bool seeded_here_ = false;          // the shard's own fragments have them
+  std::vector<bool> heard_of_shard_;  // shard 0: since its start; counts itself
+  std::vector<bool> seeded_shard_;    // shard 0: from their last reports
 
   int64_t now_ms_;                                      // of the latest event
   std::vector<std::pair<int64_t, int64_t>> stalls_ms_;  // from, to: those within about the last lease

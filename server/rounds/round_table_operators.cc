@@ -1,4 +1,4 @@
-// The operators' words.
+// The operators' commands.
 #include "absl/strings/str_cat.h"
 #include "server/rounds/round_table.h"
 
@@ -22,7 +22,7 @@ absl::Status RoundTable::Resume() {
   }
   doubt_settled_ |= doubted();
   doubt_.clear();
-  if (follows()) return absl::OkStatus();  // what shard 0 has paused is not this one's to resume
+  if (follows()) return absl::OkStatus();  // this shard cannot resume what shard 0 has paused
   state_.paused = state_.stopped = false;
   pace_.InterruptedAll();  // sites stood still
   return absl::OkStatus();
@@ -48,7 +48,7 @@ absl::Status RoundTable::Release(const SiteId& site, Actions& actions, int64_t n
   const auto found = state_.sites.find(site);
   if (found == state_.sites.end()) return absl::FailedPreconditionError(absl::StrCat("the run has no site ", site));
   SiteRecord& record = found->second;
-  // Another shard may have it in quarantine, which it does not say here.
+  // Another shard may have the site in quarantine, without reporting it here.
   if (!record.quarantined && rules_.shard.alone()) {
     return absl::FailedPreconditionError(absl::StrCat("site ", site, " is not in quarantine"));
   }

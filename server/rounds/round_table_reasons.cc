@@ -1,5 +1,5 @@
-// What the run does and why, in the words of the log, the status page and the tests. Whoever logs a reason does so when
-// it changes: none holds a clock that runs.
+// The run's state and its reason, in the words of the log, the status page and the tests. Reasons are logged when they
+// change, so none contains a running clock.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

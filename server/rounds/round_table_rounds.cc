@@ -32,8 +32,8 @@ absl::Status RoundTable::CheckContribution(const SiteId& site, const SessionId& 
         absl::StrCat("expected a fragment from 0 to ", num_fragments() - 1, ", got ", fragment));
   }
   if (!InSession(site, session)) {
-    // What a site sends again after it was dropped may have been admitted before. Were it told that it was refused, it
-    // would contribute that work again.
+    // A contribution that a site repeats after it was dropped may have been admitted before. If it were refused, the
+    // site would contribute that work again.
     RETURN_IF_ERROR(CheckRepeat(site, fragment, contribution.base));
     return absl::FailedPreconditionError(absl::StrCat("site ", site, " is not in the run with this session"));
   }
@@ -115,8 +115,8 @@ bool RoundTable::AnyMissingFrom(FragmentId fragment) const {
 }
 
 // Whether the round is among the last of the run, or of a site that waits for it in order to leave: fewer than
-// min_quorum sites then close it, since nobody may ever come to make up the number. A draining site counts, too: in
-// synchronous mode it may have to wait for the update before it comes to its end.
+// min_quorum sites then close it, since no further site may ever come. A draining site counts, too: in synchronous mode
+// it may have to wait for the update before it can end.
 bool RoundTable::Ending(FragmentId fragment) const {
   if (state_.finished || state_.stopped) return true;
   const auto& contributors = state_.contributions[fragment];
@@ -136,7 +136,7 @@ int RoundTable::Quorum(FragmentId fragment) const {
   return std::min(rules_.membership.min_quorum, std::max(1, could));
 }
 
-// min_quorum 1 is no bound at all: what the last site left behind is merged without waiting for another.
+// min_quorum 1 is no bound at all: the contribution left by the last site is merged without waiting for another.
 bool RoundTable::EnoughActive(FragmentId fragment) const {
   return rules_.membership.min_quorum <= std::max(1, NumActive()) || Ending(fragment);
 }
@@ -150,7 +150,7 @@ bool RoundTable::InGrace(FragmentId fragment) const {
   return open.quorum_ms && now_ms_ < *open.quorum_ms + open.grace_ms && AnyMissingFrom(fragment);
 }
 
-// With nobody left who trains there is no pace that the rounds could outrun.
+// With no training site left there is no pace that the rounds could outrun.
 bool RoundTable::FarEnough(FragmentId fragment) const {
   if (!last_closed_ms_) return true;
   const bool trains = std::any_of(state_.sites.begin(), state_.sites.end(), [this](const auto& site) {
@@ -180,7 +180,7 @@ void RoundTable::NoteQuorum(FragmentId fragment) {
   }
 }
 
-// The round that had its quorum first goes first: the others may have to keep a distance to it.
+// The round that reached its quorum first closes first: the others may have to keep a distance from it.
 void RoundTable::CloseRounds(Actions& actions) {
   while (true) {
     std::optional<FragmentId> next;
@@ -217,12 +217,12 @@ std::string RoundTable::WhyItCloses(FragmentId fragment) const {
     const std::string grace = grace_ms > 0 ? absl::StrCat(", and the grace of ", grace_ms, " ms is over") : "";
     return absl::StrCat("quorum of ", Quorum(fragment), grace);
   }
-  int contributed = 0;  // of those who are still there
+  int contributed = 0;  // of those that are still in the run
   for (const auto& [site, record] : state_.sites) {
     contributed += Counts(record) && state_.contributions[fragment].contains(site);
   }
-  if (contributed == 0) return "nobody is left who could contribute";
-  if (contributed < NumActive()) return "nobody else is left who could contribute";
+  if (contributed == 0) return "no site is left that could contribute";
+  if (contributed < NumActive()) return "no other site is left that could contribute";
   return contributed == 1 ? "the only active site has contributed"
                           : absl::StrCat("all ", contributed, " active sites have contributed");
 }

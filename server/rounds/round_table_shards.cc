@@ -1,4 +1,4 @@
-// What the shards of a run tell each other: shard 0 decides who is in, the others follow.
+// The exchange among the shards of a run: shard 0 decides which sites are in, the others follow.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kNotToldMs = 200;  // until shard 0's word is here: a moment, or as long as it is away
+constexpr int64_t kNotToldMs = 200;  // until shard 0's update arrives: a moment, or as long as it is away
 
 }  // namespace
 
@@ -77,7 +77,7 @@ Actions RoundTable::UpdateSeeded() {
   return state_.seeded && !follows() ? EnterReady() : Actions();
 }
 
-// A shard that was started again may have less than it said before the crash, so that its latest word counts.
+// A restarted shard may have less than it reported before the crash, so its latest report counts.
 Actions RoundTable::HeardOfShard(int shard, const ShardReport& report) {
   CHECK(rules_.shard.leads() && shard > 0 && shard < rules_.shard.count);
   heard_of_shard_[shard] = true;
@@ -89,8 +89,8 @@ Actions RoundTable::HeardOfShard(int shard, const ShardReport& report) {
   const auto stranded = state_.sites.find(report.stranded);
   if (stranded != state_.sites.end() && core::IsActive(stranded->second.state) &&
       stranded->second.stay == report.stranded_stay) {
-    Drop(report.stranded,
-         absl::StrCat("nobody is left to contribute to an open round of shard ", shard, "; joins anew"), actions);
+    Drop(report.stranded, absl::StrCat("no site is left to fill an open round of shard ", shard, "; joins anew"),
+         actions);
   }
   return actions;
 }
@@ -105,11 +105,11 @@ ShardReport RoundTable::report() const {
   return report;
 }
 
-// The site takes its place where shard 0 has put it; of rounds that were decided here meanwhile it is no part.
+// The site takes the place that shard 0 assigned; it has no part in rounds decided here meanwhile.
 Enter RoundTable::FollowEntry(const SiteId& site) const {
   const SiteRecord& record = state_.sites.at(site);
   return {.site = site,
-          .entry = {.step = 0,  // shard 0 tells it
+          .entry = {.step = 0,  // shard 0 notifies it
                     .versions = state_.versions,
                     .first_versions = record.first_versions,
                     .sites = ActiveSites(),
@@ -133,7 +133,7 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
       ended.emplace_back(site, member->second.state == SiteState::kGone ? member->second.reason : "joins anew");
     }
   }
-  // Shard 0 asks for its own part; whoever learns of the seeder asks for the other parts.
+  // Shard 0 requests its own part; every other shard that learns of the seeder requests its own.
   const bool other_seeder =
       membership.seeder != seeder_ || std::ranges::count(ended, seeder_, [](const auto& end) { return end.first; }) > 0;
   seeder_ = membership.seeder;
@@ -167,7 +167,7 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
       for (FragmentId p = 0; p < num_fragments(); ++p) {
         Version& first = record.first_versions[p];
         first = std::max(first, state_.versions[p]);
-        // An earlier stay may have left its contribution in the open round; one a round is enough.
+        // An earlier stay may have left its contribution in the open round; one per round is enough.
         if (state_.contributions[p].contains(site)) first = std::max(first, state_.versions[p] + 1);
       }
       entered.push_back(site);
@@ -184,7 +184,7 @@ Actions RoundTable::Follow(const Membership& membership, int64_t now_ms) {
   return actions;
 }
 
-// Shard 0 has given up their names; with a contribution that waits here, later.
+// Shard 0 has given up their names; if a contribution waits here, the name goes later.
 void RoundTable::ForgetUnknown(const Membership& membership, Actions& actions) {
   std::vector<SiteId> unknown;
   for (const auto& [site, record] : state_.sites) {
@@ -215,11 +215,11 @@ JoinDecision RoundTable::JoinFollowed(const JoinRequest& request) {
     decision.retry_after_ms = kNotToldMs;
     return decision;
   }
-  decision.resumed = true;  // what becomes of the site's transfers was decided with shard 0's welcome
+  decision.resumed = true;  // shard 0's welcome has already decided about the site's transfers
   Accept(request.site, decision);
-  // It may have missed it. One that has its place already knows.
+  // The site may have missed its entry. A site that has its place already knows it.
   if (core::IsActive(found->second.state)) decision.actions.push_back(FollowEntry(request.site));
-  // What it sent before may be lost with this shard's last life.
+  // Anything it sent before may be lost with this shard's last life.
   if (request.site == seeder_) AskSeederOfFollowed(decision.actions);
   return decision;
 }

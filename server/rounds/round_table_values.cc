@@ -1,4 +1,4 @@
-// Which contributions are taken by what they count and by their values, and what each weighs.
+// Accepts contributions by their counts and values, and determines the weight of each.
 #include <algorithm>
 #include <numeric>
 
@@ -41,8 +41,8 @@ absl::Status RoundTable::CheckCounts(const SiteId& site, const core::Admitted& c
                                                  tokens));
 }
 
-// Steps that a weight is made of. In synchronous mode a site takes sync_every of them between two rounds; one that
-// joins anew repeats some, so that more are no reason to refuse it. In quorum mode it steps as often as it likes.
+// The steps that count for a weight. In synchronous mode a site takes sync_every between two rounds; one that joins
+// anew repeats some, so more are no reason for refusal. In quorum mode it steps as often as it likes.
 int64_t RoundTable::CountedSteps(const SiteId& site, FragmentId fragment, const core::Admitted& contribution) const {
   const Version rounds = contribution.base - state_.sites.at(site).last_merged[fragment];
   const int64_t most = (std::max<Version>(0, rounds) + 1) * rules_.sync.sync_every;
@@ -109,7 +109,7 @@ void RoundTable::NoteOutlier(const SiteId& site, FragmentId fragment, const core
   outliers_.push_back({site, fragment, state_.versions[fragment], Describe(bound, contribution.norm)});
 }
 
-// How much each contribution counts, and the norms that later ones are measured against.
+// Sets the weight of each contribution, and the norms against which later ones are measured.
 void RoundTable::Weigh(FragmentId fragment, CloseRound& close) {
   const auto& contributors = state_.contributions[fragment];
   std::vector<double> weights, norms;

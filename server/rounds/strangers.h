@@ -1,12 +1,12 @@
-// Sites that show more than this state knows of: then it is another directory's, an older copy, or has lost its end.
+// Sites that know more of the run than this state holds: the state belongs to another directory, is an older copy, or
+// has lost its end.
 //
 //   Join ── Shown ─► FindDoubt ─► nothing: the rules decide
-//                        └──────► Strangers: the site is to wait with its parameters and ask again; meanwhile no site
+//                        └──────► Strangers: the site must wait with its parameters and retry; meanwhile no site
 //                                 has to supply initial parameters (unknown lineage), or no round closes (history lost)
 //
-// A site that waits asks again every few seconds; one that has not for a while is not among them any more. An operator
-// who resumes the run has decided: what is present then holds nothing up, and goes on waiting. Pure; one owner at a
-// time.
+// A waiting site retries every few seconds; one that has not for a while is dropped from the list. An operator who
+// resumes the run has decided: strangers present then hold nothing up, and go on waiting. Pure; one owner at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,30 +22,30 @@
 namespace causeway::server {
 
 enum class Doubt {
-  kUnknownLineage,   // the site's parameters are of a state that this one neither is nor goes on from
+  kUnknownLineage,   // the site's parameters belong to a state that is neither this one nor its predecessor
   kHistoryLost,      // the site has seen more of this lineage than is stored here
-  kTwoCoordinators,  // the site has spoken with another process of the same lineage and epoch
+  kTwoCoordinators,  // the site has talked to another process of the same lineage and epoch
 };
-std::string_view DoubtName(Doubt doubt);  // "unknown_lineage", …: of its event and its alarm
+std::string_view DoubtName(Doubt doubt);  // "unknown_lineage", …: the name of its event and its alarm
 
-// Who this coordinator is.
+// The identity of this coordinator.
 struct CoordinatorIdentity {
   std::string lineage;
   std::vector<std::string> former_lineages;
-  std::string continues;  // the one of them whose versions are bit by bit this one's; empty: none
+  std::string continues;  // the one whose versions equal this one's bit by bit; empty: none
   uint64_t epoch = 0;
   uint64_t life = 0;  // drawn at random at its start
 };
 
-// How much a caller has seen of the run; what it does not say is empty or 0.
+// How much of the run a caller has seen; fields that it does not give are empty or 0.
 struct Shown {
   std::string lineage;
   uint64_t epoch = 0;
   uint64_t life = 0;
 };
 
-// All that a site and the coordinator know of the same fragments: versions, and the base of the site's last
-// contribution that was admitted (−1: none). Empty lists say nothing.
+// A site's or the coordinator's record of the same fragments: versions, and the base of the site's last admitted
+// contribution (−1: none). Empty lists say nothing.
 struct History {
   std::vector<core::Version> versions;
   std::vector<core::Version> admitted;
@@ -53,11 +53,11 @@ struct History {
 
 struct DoubtFound {
   Doubt doubt = Doubt::kUnknownLineage;
-  std::string text;  // both sides of it, and what ends it
+  std::string text;  // both sides' values, and how to resolve it
 };
 
 std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown& shown);
-// Both of the same lineage, in the shard's fragments.
+// Compares two histories of the same lineage, in the shard's fragments.
 std::optional<DoubtFound> FindDoubt(const History& own, const History& shown, const core::Shard& shard);
 
 class Strangers {
@@ -69,12 +69,12 @@ class Strangers {
     DoubtFound found;
   };
 
-  // True if it is news: the site was not present with this doubt, and fewer than core::kMaxSites others are.
+  // True if this is new: the site was not present with this doubt, and fewer than core::kMaxSites others are.
   bool Note(const core::SiteId& site, const DoubtFound& found, int64_t now_ms);
-  void Forget(const core::SiteId& site) { strangers_.erase(site); }  // it is in doubt no more
+  void Forget(const core::SiteId& site) { strangers_.erase(site); }  // it is no longer in doubt
 
   std::vector<Stranger> Present(int64_t now_ms) const;  // in bytewise order of site
-  bool HoldSeed(int64_t now_ms) const;                  // initial parameters are not to take the place of theirs
+  bool HoldSeed(int64_t now_ms) const;                  // initial parameters must not replace theirs
   bool Settle();                                        // an operator has decided; false: nothing was held up
 
  private:

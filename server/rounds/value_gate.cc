@@ -10,7 +10,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr size_t kOthersThatDecide = 2;  // with the one that is judged, three
+constexpr size_t kOthersThatDecide = 2;  // three, with the one being judged
 
 double StepsFactor(const JudgedContribution& judged, int64_t sync_every) {
   const double steps = static_cast<double>(judged.admitted.steps) / static_cast<double>(sync_every);

@@ -23,7 +23,7 @@ bool IsHex(const std::string& text) {
   return std::ranges::all_of(text, [](unsigned char c) { return std::isxdigit(c); });
 }
 
-// The words of a line, without what is behind '#'.
+// The words of a line, without the comment after '#'.
 std::vector<std::string> WordsOf(const std::string& line) {
   return absl::StrSplit(line.substr(0, line.find('#')), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
 }
@@ -32,7 +32,8 @@ std::string RoleText(const Identity& identity) {
   return absl::StrCat(identity.name, " has role ", std::string(RoleName(identity.role)));
 }
 
-// Those of the words before the digest; the error's words name nothing of the line but roles: it may hold a token.
+// The identity from the words before the digest; the error message quotes only roles from the line, since it may hold a
+// token.
 absl::StatusOr<Identity> IdentityOf(const std::vector<std::string>& words) {
   const std::string& name = words[0];
   if (words.size() == 2) return Identity{name, name == "operator" ? Role::kAdmin : Role::kSite};
@@ -61,7 +62,7 @@ absl::StatusOr<SiteTokens> SiteTokens::Parse(const std::string& text, const std:
     if (words.size() < 2 || words.size() > 3 || words.back().size() != kSha256HexDigits || !IsHex(words.back())) {
       return wrong(
           "expected `name sha256` or `name role sha256`, with the SHA-256 of the name's token in 64 "
-          "hexadecimal digits");  // not what came
+          "hexadecimal digits");  // not the value given
     }
     const absl::StatusOr<Identity> identity = IdentityOf(words);
     if (!identity.ok()) return wrong(identity.status().message());
@@ -197,7 +198,7 @@ absl::StatusOr<Identity> Authorizer::CertificateOwner(const Peer& peer) const {
 absl::Status Authorizer::CheckCertificate(const Peer& peer, const std::string& claimed) const {
   if (std::ranges::count(peer.names, claimed) > 0) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat("the certificate is that of ", absl::StrJoin(peer.names, ", "),
-                                                  ", not of ", claimed, ": nobody speaks for another"));
+                                                  ", not of ", claimed, ": a peer may use only its own name"));
 }
 
 absl::StatusOr<std::optional<Identity>> Authorizer::Identify(const Peer& peer) {
@@ -220,7 +221,7 @@ absl::Status Authorizer::CheckSite(const Peer& peer, const core::SiteId& site) {
     ASSIGN_OR_RETURN(const Identity owner, TokenOwner(peer));
     if (owner.name != site) {
       return absl::PermissionDeniedError(
-          absl::StrCat("the token is that of ", owner.name, ", not of ", site, ": nobody speaks for another"));
+          absl::StrCat("the token is that of ", owner.name, ", not of ", site, ": a peer may use only its own name"));
     }
   }
   return options_.mutual_tls ? CheckCertificate(peer, site) : absl::OkStatus();

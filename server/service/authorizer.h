@@ -1,11 +1,12 @@
-// Who may say what: holds what a peer shows, its certificate and its token, against the name that it speaks in and the
-// call that it makes (roles.h).
+// Authorizes calls: checks a peer's certificate and token against the name that it claims and the call that it makes
+// (roles.h).
 //
 //   certificate's names ─┐
 //   token's SHA-256 ─────┴► name, role ── of the call? of the claimed site? ──► OK, UNAUTHENTICATED, PERMISSION_DENIED
 //
-// With neither mutual TLS nor --site_tokens everybody is trusted: that is loopback, or a network that --insecure calls
-// one's own. With both, the two must agree. A peer's fault is a Status that says what to do; the words name no secret.
+// With neither mutual TLS nor --site_tokens every peer is trusted: that is for loopback, or for a network that
+// --insecure declares to be private. With both, the two must agree. A peer's error is a Status that says what to do;
+// the message names no secret.
 #pragma once
 
 #include <array>
@@ -34,15 +35,15 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// The lines `name role sha256` of --site_tokens, or `name sha256`: those of `operator` are an admin's, those of other
-// names a site's. A name may stand in several lines, so that tokens can be exchanged one after the other; a token
-// belongs to one name. Immutable.
+// The lines `name role sha256` of --site_tokens, or `name sha256`: then `operator` has the role admin, and every other
+// name the role site. A name may have several lines, so that tokens can be replaced one at a time; a token belongs to
+// one name. Immutable.
 class SiteTokens {
  public:
-  // INVALID_ARGUMENT with "name:line" of what is wrong.
+  // INVALID_ARGUMENT with the "name:line" of the error.
   static absl::StatusOr<SiteTokens> Parse(const std::string& text, const std::string& file_name);
 
-  // Whose token it is. Looks at all lines, in a time that does not depend on the token.
+  // The owner of a token. Looks at all lines, in a time that does not depend on the token.
   std::optional<Identity> Owner(const std::string& token) const;
 
  private:
@@ -50,33 +51,33 @@ class SiteTokens {
   std::vector<std::pair<Identity, Sha256>> lines_;
 };
 
-// The serials of certificates that are good no more: one in hexadecimal digits a line. INVALID_ARGUMENT with
-// "name:line" of what is wrong.
+// The serials of revoked certificates: one per line, in hexadecimal digits. INVALID_ARGUMENT with the "name:line" of
+// the error.
 absl::StatusOr<std::set<std::string>> ParseRevoked(const std::string& text, const std::string& file_name);
 
 struct AuthorizerOptions {
   bool mutual_tls = false;
-  std::string site_tokens;  // path; empty: tokens are not asked for
-  std::string tls_revoked;  // path; empty: no certificate is
+  std::string site_tokens;  // path; empty: no token is required
+  std::string tls_revoked;  // path; empty: no certificate is revoked
 };
 
-// Thread-safe. Reads its files again when they have changed; while a changed one is wrong, it logs that and keeps what
-// it had.
+// Thread-safe. Rereads its files when they have changed; while a changed file is invalid, it logs that and keeps the
+// previous contents.
 class Authorizer {
  public:
   // INVALID_ARGUMENT if a file is missing or wrong.
   static absl::StatusOr<std::unique_ptr<Authorizer>> Create(AuthorizerOptions options);
 
-  // Who it is; nothing where neither TLS nor tokens say.
+  // The peer's identity; nothing where neither TLS nor tokens establish it.
   absl::StatusOr<std::optional<Identity>> Identify(const Peer& peer);
 
-  absl::Status CheckSite(const Peer& peer, const core::SiteId& site);  // that it is this one
-  absl::Status CheckCall(const Peer& peer, std::string_view call);     // that its role has this row of roles.h
-  // By the headers alone: that some role may make its call, and it is in one that may. A command is let in in any role,
-  // so that its refusal can say what was asked, and is recorded.
+  absl::Status CheckSite(const Peer& peer, const core::SiteId& site);  // that it is this site
+  absl::Status CheckCall(const Peer& peer, std::string_view call);     // that its role allows this row of roles.h
+  // Judged by the headers alone: some role may make this call, and the peer has such a role. A command is let in for
+  // any role, so that its refusal can name the request, and is recorded.
   absl::Status CheckArrival(const Peer& peer);
 
-  uint64_t Revision();  // another one when what is in force has changed
+  uint64_t Revision();  // changes whenever the rules in force do
 
  private:
   explicit Authorizer(AuthorizerOptions options)
@@ -88,7 +89,7 @@ class Authorizer {
   absl::Status ReadRevoked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRevoked(const Peer& peer);
-  absl::StatusOr<Identity> TokenOwner(const Peer& peer);  // UNAUTHENTICATED: nobody's
+  absl::StatusOr<Identity> TokenOwner(const Peer& peer);  // UNAUTHENTICATED: no owner
   absl::StatusOr<Identity> CertificateOwner(const Peer& peer) const;
   absl::Status CheckCertificate(const Peer& peer, const std::string& claimed) const;
 

@@ -11,7 +11,7 @@
 namespace causeway::server {
 namespace {
 
-// Every method but one is answered where the generic ones are: reflection lists no service that has them alone.
+// All methods except one are answered as generic ones: reflection lists no service that has only generic methods.
 using Generic = v1::Coordinator::WithGenericMethod_Describe<
     v1::Coordinator::WithGenericMethod_Control<v1::Coordinator::WithRawCallbackMethod_Upload<
         v1::Coordinator::WithGenericMethod_Download<v1::Coordinator::WithGenericMethod_GetStatus<

@@ -1,8 +1,8 @@
-// All calls. gRPC's own handlers read a call's first message, or make of it what protobuf can, before ours are called:
-// 8 MiB from anybody. Here a call is let in by its headers, or ended unread, and its messages are bytes until
-// transport/read_message.h has gone through them.
+// All calls. gRPC's own handlers read a call's first message, and parse it with protobuf, before ours are called: up to
+// 8 MiB from any peer. Here a call is let in by its headers, or ended unread, and its messages stay bytes until
+// transport/read_message.h has checked them.
 //
-// Threads: what is added is called on gRPC's.
+// Added functions are called on gRPC's threads.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -21,13 +21,13 @@ namespace causeway::server {
 
 class CallService final : public grpc::CallbackGenericService {
  public:
-  // Its answer to a message, of which the bytes are used up.
+  // The answer to a message, whose bytes are consumed.
   using Answer = std::function<absl::StatusOr<grpc::ByteBuffer>(const Peer& peer, grpc::ByteBuffer& message)>;
   using Stream = std::function<grpc::ServerGenericBidiReactor*(Peer peer)>;
 
-  explicit CallService(Gate* gate);  // which outlives it
+  explicit CallService(Gate* gate);  // outlives it
 
-  // A call of one message each way: `answer(peer, request, response)` is a Status. A longer request is refused.
+  // Adds a unary call: `answer(peer, request, response)` returns a Status. A longer request is refused.
   template <typename Request, typename Response, typename Function>
   void Add(const std::string& method, Function answer, int64_t most_bytes = core::kMaxQuestionBytes) {
     answers_[Path(method)] = [answer, most_bytes](const Peer& peer,

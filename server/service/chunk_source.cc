@@ -133,7 +133,7 @@ ChunkSource::Item Anchor::Get(size_t index, Waiter) {
                                                    : snapshot_.ReadMomentum(span.first_value(), values);
   if (!status.ok()) return {.error = status};
   absl::StatusOr<std::string> chunk = codecs::EncodeChunk(span, values, {});
-  if (!chunk.ok()) return {.error = chunk.status()};  // a run that has diverged beyond what a codec can carry
+  if (!chunk.ok()) return {.error = chunk.status()};  // a run that has diverged beyond a codec's range
   return {.chunk = std::make_shared<const std::string>(codecs::CompressChunk(*std::move(chunk)))};
 }
 

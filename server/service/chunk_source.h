@@ -1,10 +1,10 @@
-// Where the chunks of a download come from.
+// The source of a download's chunks.
 //
 //   Update   appended by the merge while sites already read: encoded once, sent to all; read from the journal once it
 //            is there
-//   Anchor   encoded from a snapshot's file as it is asked for, so that merging never waits for a joiner
+//   Anchor   encoded from a snapshot's file on demand, so that merging never waits for a joiner
 //
-// A reader asks for chunk i; if it is not there yet its waiter is answered once, as soon as asking again makes sense.
+// A reader requests chunk i; if it is not there yet, its waiter is answered once, as soon as a retry makes sense.
 // Thread-safe.
 #pragma once
 
@@ -33,14 +33,14 @@ class ChunkSource {
     std::optional<uint64_t> end;
     absl::Status error;
   };
-  // Asked first; nothing while it waits.
+  // To be called first; nothing while the reader waits.
   virtual std::optional<transport::DownloadHeader> Header(Waiter waiter) = 0;
   virtual Item Get(size_t index, Waiter waiter) = 0;
 };
 
 class Update final : public ChunkSource {
  public:
-  // One to come: who reads it waits as `key`.
+  // A future update: its readers wait under `key`.
   Update(const Journal* journal, std::shared_ptr<Waiters> waiters, const WaitKey& key)
       : journal_(journal), waiters_(std::move(waiters)), key_(key) {}
   Update(const Journal* journal, const StoredRound& stored);  // complete, in the journal
@@ -48,8 +48,9 @@ class Update final : public ChunkSource {
   void Begin(const RoundRecord& round, int num_chunks);  // the round was decided
   void Append(std::string chunk);
   void End(uint64_t digest);
-  void Abandon(core::Version version, const absl::Status& why);  // instead of Begin: there will be none to that version
-  void MoveTo(const Extent& extent);                             // it can be read from the journal; memory is let go
+  void Abandon(core::Version version,
+               const absl::Status& why);  // instead of Begin: there will be no update to that version
+  void MoveTo(const Extent& extent);      // it can be read from the journal; frees the memory
 
   std::vector<ChunkPtr> chunks() const;  // in memory
 
@@ -63,17 +64,17 @@ class Update final : public ChunkSource {
   mutable core::Mutex mutex_;
   std::optional<transport::DownloadHeader> header_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkPtr> chunks_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const Extent> extent_ ABSL_GUARDED_BY(mutex_);  // instead of them
+  std::shared_ptr<const Extent> extent_ ABSL_GUARDED_BY(mutex_);  // replaces chunks_
   std::optional<uint64_t> digest_ ABSL_GUARDED_BY(mutex_);
   absl::Status abandoned_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Anchor and momentum of a snapshot as float32 chunks, anchor first, compressed where it pays. Reading goes on when the
-// file has been replaced meanwhile.
+// Anchor and momentum of a snapshot as float32 chunks, anchor first, compressed where it pays. Reading continues even
+// if the file is replaced meanwhile.
 class Anchor final : public ChunkSource {
  public:
   // With `already_held` no chunk is sent.
-  // `up`: of contributions to that version, where the coordinator chooses.
+  // `up`: the codec of contributions to that version, where the coordinator chooses it.
   Anchor(SnapshotReader snapshot, const core::Fragment& fragment, core::AnchorDigest digest, bool already_held,
          std::optional<core::CodecId> up = std::nullopt);
 

@@ -1,5 +1,5 @@
-// The record of commands: who asked, from where, what, and what became of it. A record is an event of kind "command" in
-// the journal, durable before the answer leaves; refused commands of a name that is known are recorded as well.
+// The record of commands: who sent each, from where, the command, and its result. A record is an event of kind
+// "command" in the journal, durable before the answer leaves; refused commands from a known name are recorded as well.
 #pragma once
 
 #include <functional>
@@ -14,29 +14,29 @@
 namespace causeway::server {
 
 struct CommandRecord {
-  std::string name, role;  // empty: nothing says who it was
+  std::string name, role;  // empty: not identified
   std::string address;
-  std::string command;    // as of causewayctl
+  std::string command;    // as in causewayctl
   std::string arguments;  // "site=a"; empty: none
-  std::string result;     // "done", or why not
+  std::string result;     // "done", or the reason for failure
 
   std::string Text() const;       // a sentence for people
-  std::string EventText() const;  // JSON, as it lies in the journal
+  std::string EventText() const;  // JSON, as stored in the journal
   static std::optional<CommandRecord> FromEventText(const std::string& text);
   v1::CommandRecord ToProto() const;
 };
 
-// A command as it was asked for.
+// A requested command.
 struct AskedCommand {
   std::string call;  // its row in roles.h
   std::string arguments;
 };
 
-// Asks the gate, does it if it may, records it, and answers.
+// Asks the gate, performs the command if it is allowed, records it, and answers.
 absl::Status RunCommand(Coordinator* coordinator, Gate* gate, const Peer& peer, const AskedCommand& asked,
                         const std::function<absl::Status()>& perform);
 
-// `asked(request)` is an AskedCommand, `perform(request, response)` a Status. The request has a context.
+// `asked(request)` returns an AskedCommand, `perform(request, response)` a Status. The request has a context.
 template <typename Request, typename Response, typename Asked, typename Perform>
 void AddCommand(CallService& service, Coordinator* coordinator, Gate* gate, const std::string& method, Asked asked,
                 Perform perform) {

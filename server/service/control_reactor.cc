@@ -36,7 +36,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     if (closing_) return;
     outgoing_.push_back(transport::ToBytes(message));
     if (outgoing_.size() > core::kMaxQueuedControlMessages) {
-      closing_ = true;  // it does not read; it will be back on a new stream
+      closing_ = true;  // it does not read; it will come back on a new stream
       FinishOnce(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the site does not read its control stream"));
     } else if (outgoing_.size() == 1) {
       StartWrite(&outgoing_.front());
@@ -83,7 +83,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     Send(message);
   }
 
-  // A site that does not fit into the limits of any run would come back with the same Join: it hears so, and gives up.
+  // A site beyond the limits of any run would come back with the same Join: it receives a final refusal, and gives up.
   void Refuse(const absl::Status& status) {
     if (site_) return End(status);
     v1::CoordinatorMessage message;
@@ -92,7 +92,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     Close();
   }
 
-  // Asks for every message: a token that is taken back, or a site that floods, ends the stream.
+  // Checked for every message: a withdrawn token, or a flooding site, ends the stream.
   absl::Status Check(const v1::SiteMessage& message, int64_t bytes) {
     if (message.has_join()) {
       const core::SiteId& site = message.join().context().site();
@@ -105,7 +105,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
     return gate_->ControlMessage(peer_, *site_, bytes, message.has_join());
   }
 
-  // Noted under the name that is known by now.
+  // Recorded under the name known by now.
   void EndFlood(const absl::Status& status) {
     if (absl::IsResourceExhausted(status)) {
       const std::optional<Identity> who = gate_->Who(peer_);
@@ -139,7 +139,7 @@ class ControlReactor final : public CallReactor, public SitePeer, public GatedCa
   }
 
   Coordinator* const coordinator_;
-  std::optional<core::SiteId> site_;  // of the first message; read and written by OnReadDone alone
+  std::optional<core::SiteId> site_;  // from the first message; read and written only by OnReadDone
   grpc::ByteBuffer incoming_;
   core::Mutex mutex_;
   std::deque<grpc::ByteBuffer> outgoing_ ABSL_GUARDED_BY(mutex_);  // front is being written

@@ -15,9 +15,9 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kNotToldMs = 200;  // until shard 0's word is here
+constexpr int64_t kNotToldMs = 200;  // until shard 0's update arrives
 
-// Words of a site, to be kept.
+// A site's text, clipped to be kept.
 std::string OfSite(const std::string& text) { return core::Clipped(text, core::kMaxSiteTextBytes); }
 
 Shown ShownBy(const v1::Context& context) {
@@ -54,12 +54,12 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
       codecs_(options_.config) {}
 
 Coordinator::~Coordinator() {
-  journal_->Flush();  // what it still has to tell speaks of us, and of the parameters
+  journal_->Flush();  // its remaining callbacks use us and the parameters
   parameters_.reset();
   journal_->Flush();
 }
 
-// What the joiner brings takes the place of a model that no site is left of.
+// The joiner's model replaces one that no site in the run has any more.
 void Coordinator::DeclareModel(const core::FragmentMap& map, const core::SiteId& site) {
   const uint64_t withdrawn = model_.generation();
   if (!model_.Declare(map)) return;
@@ -76,7 +76,7 @@ void Coordinator::DeclareModel(const core::FragmentMap& map, const core::SiteId&
 }
 
 void Coordinator::DeclareData(const core::SiteId& site, const core::SiteData& data) {
-  // Before the joiner counts as one that is in: what no site is left of gives way, as a model does.
+  // To be called before the joiner counts as in the run: data of a run without sites gives way, as a model does.
   if (data_.Declare(site, data, rounds_->state())) entry_.data = data_.known();
 }
 
@@ -141,7 +141,7 @@ absl::Status Coordinator::CheckProtocol(const v1::Context& context) const {
     return absl::FailedPreconditionError(
         absl::StrCat("expected run ", options_.config.run_id, ", got ", context.run_id()));
   }
-  // Who only looks does not say which shard it expects.
+  // A caller that only reads does not name the shard that it expects.
   if (const core::Shard expected{context.shard(), context.num_shards()};
       expected.count > 0 && expected != options_.shard) {
     return absl::FailedPreconditionError(absl::StrCat("expected ", expected.Text(), ", this is ", options_.shard.Text(),
@@ -156,7 +156,7 @@ absl::Status Coordinator::CheckContext(const v1::Context& context) const {
   return doubt ? absl::FailedPreconditionError(doubt->text) : absl::OkStatus();
 }
 
-// Where the lineage is a former one, the site takes the anchors anew, whatever it holds.
+// If its lineage is a former one, the site takes the anchors anew, whatever it holds.
 bool Coordinator::IsFormer(const v1::Context& context) const {
   return !context.lineage().empty() && context.lineage() != identity_.lineage;
 }
@@ -175,7 +175,7 @@ std::optional<DoubtFound> Coordinator::FindDoubtAt(const v1::Join& join) const {
 bool Coordinator::Continues(const v1::Join& join) const {
   const bool of_it = IsFormer(join.context()) && join.context().lineage() == identity_.continues;
   if (!of_it || !rounds_->state().sites.contains(join.context().site())) return false;
-  // As long as it has not contributed since, its last is the one before the version that was rebuilt.
+  // If it has not contributed since, its last contribution is the one before the rebuilt version.
   const std::vector<core::Version> admitted = rounds_->LastAdmitted(join.context().site());
   for (int p = 0; p < join.versions_size() && p < std::ssize(admitted); ++p) {
     if (Owns(p) && join.versions(p) > admitted[p] + 1) return false;
@@ -183,7 +183,7 @@ bool Coordinator::Continues(const v1::Join& join) const {
   return true;
 }
 
-// It waits with its parameters, until an operator has seen to it.
+// It waits with its parameters until an operator has decided.
 JoinDecision Coordinator::Refuse(const core::SiteId& site, const DoubtFound& found) {
   const bool is_final = options_.new_run && found.doubt == Doubt::kUnknownLineage;
   JoinDecision decision{.reason = found.text, .retry_after_ms = is_final ? 0 : Strangers::kAskAgainMs};
@@ -248,7 +248,7 @@ absl::StatusOr<Coordinator::OtherModel> Coordinator::CheckJoin(const v1::Join& j
   return map;
 }
 
-// Shard 0 decides who is in; the others are told of the same data.
+// Shard 0 decides which sites are in; the others receive the same data.
 absl::StatusOr<core::SiteData> Coordinator::CheckData(const v1::Join& join) {
   ASSIGN_OR_RETURN(core::SiteData data, transport::DataFromProto(join));
   if (!rounds_->follows()) RETURN_IF_ERROR(data_.CheckJoin(join.context().site(), data, rounds_->state()));
@@ -259,12 +259,13 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   const absl::StatusOr<core::Manifest> manifest = ReadManifest(join);
   core::MutexLock lock(mutex_);
   const core::SiteId& site = join.context().site();
-  const std::optional<DoubtFound> doubt = FindDoubtAt(join);  // before what another state's model says of it
+  const std::optional<DoubtFound> doubt =
+      FindDoubtAt(join);  // takes precedence over a difference from another state's model
   const absl::StatusOr<OtherModel> map = CheckJoin(join, manifest);
   const absl::StatusOr<core::SiteData> data = map.ok() ? CheckData(join) : map.status();
   const bool continues = !doubt && Continues(join);
   const JoinDecision decision = doubt ? Refuse(site, *doubt) : Decide(join, data.status(), continues);
-  // What an earlier stay left behind goes first, with its stream; what is told to the site when there is the new one.
+  // Actions on an earlier stay's remains go first, with its stream; messages to the site wait for the new stream.
   const auto is_told = [](const Action& action) {
     return std::holds_alternative<RequestSeed>(action) || std::holds_alternative<Enter>(action);
   };
@@ -302,13 +303,14 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   welcome->set_lineage(journal_->lineage());
   welcome->set_life(identity_.life);
   if (continues) welcome->set_continues(identity_.continues);
-  welcome->set_resumed(decision.resumed && !continues);  // what it had sent for the versions that are here is gone
+  welcome->set_resumed(decision.resumed && !continues);  // its contributions to the present versions are gone
   welcome->set_held(rounds_->held());
   welcome->set_forgotten(decision.forgotten);
   welcome->set_stay(rounds_->state().sites.at(site).stay);
   welcome->mutable_last_admitted()->Assign(decision.last_admitted.begin(), decision.last_admitted.end());
   for (int p = 0; continues && p < welcome->last_admitted_size() && p < join.versions_size(); ++p) {
-    // It has taken all updates up to there: what it still waits for was late for them, and went with the state.
+    // It has taken all updates up to there: a contribution still pending was too late for them, and was lost with the
+    // state.
     if (Owns(p) && join.versions(p) == welcome->last_admitted(p) + 1) {
       welcome->set_last_admitted(p, welcome->last_admitted(p) - 1);
     }
@@ -349,7 +351,7 @@ void Coordinator::Progress(const SitePeer* peer, const v1::Progress& message) {
   Perform(rounds_->Heard(site, member.session, BeatOf(message), options_.clock->NowMs()));
   core::Progress progress = transport::FromProto(message);
   codecs_.Heard(site, progress);
-  if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new to say
+  if (std::isnan(progress.loss)) progress.loss = member.progress->loss;  // nothing new
   if (progress.eval_loss) NoteEvaluation(site, progress);
   member.progress = std::make_shared<const core::Progress>(std::move(progress));
   Publish();
@@ -370,7 +372,7 @@ void Coordinator::Leave(const SitePeer* peer, const v1::Leave& leave) {
   core::MutexLock lock(mutex_);
   const core::SiteId site = SiteOf(peer);
   if (site.empty()) return;
-  if (rounds_->follows()) {  // shard 0 will tell what it means
+  if (rounds_->follows()) {  // shard 0 will announce its meaning
     Then([peer = std::exchange(members_[site].peer, nullptr)] { peer->Close(); });
     return Publish();
   }

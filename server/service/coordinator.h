@@ -1,15 +1,15 @@
-// The coordinator: turns what arrives into events for the rules, and what the rules decide into messages, merges and
+// The coordinator: turns incoming calls into events for the rules, and the rules' decisions into messages, merges and
 // files. It decides nothing itself.
 //
 //   reactors ── Join, Ready, chunks … ──► Coordinator ──► RoundTable (rules)
-//      ▲                                     │ what was decided, and what follows from it
+//      ▲                                     │ decisions, and their effects
 //      │                                     ▼
 //      ├── SitePeer::Send, verdicts ◄──── Journal (durable first)
 //      └── updates ◄──── Parameters (merge thread) ◄──┘
 //
-// Nothing leaves before it is durable: an event changes the rules' state at once, and everything that others would see
-// of it (messages, verdicts, merges) follows when the journal has it, in the order of the events. A crash in between
-// loses only what nobody has heard of.
+// Nothing leaves before it is durable: an event changes the rules' state at once, and every visible effect of it
+// (messages, verdicts, merges) follows when the journal has it, in the order of the events. A crash in between loses
+// only decisions that no peer has seen.
 //
 // Thread-safe: one mutex around the rules and the open contributions; writing, merging and encoding happen outside it.
 #pragma once
@@ -47,7 +47,7 @@ class SitePeer {
  public:
   virtual ~SitePeer() = default;
   virtual void Send(const v1::CoordinatorMessage& message) = 0;
-  virtual void Close() = 0;  // after what was sent
+  virtual void Close() = 0;  // after pending messages
 };
 
 // Another shard's end of a Follow stream, as shard 0 sees it. Thread-safe, does not block.
@@ -68,27 +68,27 @@ struct CoordinatorOptions {
   std::string run_config;   // the same, serialized, for sites
   std::string config_json;  // the same, for /status
   const core::Clock* clock = &core::SystemClock();
-  StatusBoard* board = nullptr;  // is told of the run by Tick; outlives the coordinator; nullptr: nobody looks
-  // Of several coordinators of the run; a shard beyond the first follows the one at `lead`.
+  StatusBoard* board = nullptr;  // updated by Tick; outlives the coordinator; nullptr: no status
+  // This coordinator's place among several; a shard beyond the first follows the one at `lead`.
   core::Shard shard;
-  std::string lead;  // HOST:PORT, for words
-  // Whether shard 0's config, serialized, is this one's.
+  std::string lead;  // HOST:PORT, for messages
+  // Checks that shard 0's serialized config equals this one's.
   std::function<absl::Status(const std::string& run_config)> check_config;
   ModelBounds bounds;
-  bool new_run = false;  // sites of an unknown lineage are refused for good, and do not hold up the seed
+  bool new_run = false;  // sites of an unknown lineage are refused permanently, and do not hold up the seed
 };
 
 class Coordinator {
  public:
-  // Begins a new run, or goes on with the journal's (the caller has checked that it is the same one): rounds that were
-  // decided and not merged are merged again. DATA_LOSS if what is stored does not fit together. `journal` outlives it.
+  // Begins a new run, or continues the journal's (the caller has checked that it is the same one): rounds that were
+  // decided and not merged are merged again. DATA_LOSS if the stored state is inconsistent. `journal` outlives it.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(CoordinatorOptions options, Journal* journal,
                                                              StoredRun stored);
   ~Coordinator();
 
   v1::RunDescription Describe() const;
 
-  // FAILED_PRECONDITION if the caller speaks of another run, protocol or shard, or has seen what this state is not.
+  // FAILED_PRECONDITION if the caller names another run, protocol or shard, or has seen a state other than this one.
   absl::Status CheckContext(const v1::Context& context) const;
 
   // ---- Control streams ----
@@ -97,25 +97,28 @@ class Coordinator {
   void Progress(const SitePeer* peer, const v1::Progress& progress);
   void Leave(const SitePeer* peer, const v1::Leave& leave);
   void Disconnected(const SitePeer* peer);
-  // True: the journal is full, and a stream of control messages reads on when `read_on` is called, on another thread.
+  // True: the journal is full, and a stream of control messages resumes reading when `read_on` is called, on another
+  // thread.
   bool AwaitsJournal(std::function<void()> read_on);
-  // A stream of the site was ended because it asks for more than it may: shown for a minute, if the site is known.
+  // A stream of the site was ended because it exceeded a limit: shown for a minute, if the site is known.
   void Flooded(const core::SiteId& site, const std::string& why);
 
   // ---- Bulk streams ----
 
   // A contribution (or initial parameters) that is being received.
   struct Upload {
-    std::shared_ptr<Contribution> contribution;  // nullptr: its verdict needs no chunk
+    std::shared_ptr<Contribution> contribution;  // nullptr: the verdict needs no chunk
     std::shared_ptr<SiteMeters> meters;
   };
-  using OnVerdict = std::function<void(const absl::StatusOr<v1::Verdict>&)>;  // not OK: the stream ends with it
+  using OnVerdict =
+      std::function<void(const absl::StatusOr<v1::Verdict>&)>;  // not OK: the stream ends with this status
   absl::StatusOr<Upload> BeginUpload(const v1::UploadHeader& header);
-  // After every chunk is there, or none is needed: admits it. The verdict comes when it is durable, on another thread.
+  // Admits the contribution once every chunk is there, or none is needed. The verdict comes on another thread, when it
+  // is durable.
   void CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict);
 
   struct Download {
-    std::shared_ptr<ChunkSource> source;  // nullptr: `waiter` is answered when asking again makes sense
+    std::shared_ptr<ChunkSource> source;  // nullptr: `waiter` is answered when a retry makes sense
     uint64_t generation = 0;              // of the model
   };
   absl::StatusOr<Download> BeginDownload(const v1::DownloadRequest& request, Waiter waiter);
@@ -126,33 +129,33 @@ class Coordinator {
   int64_t now_ms() const { return options_.clock->NowMs(); }
 
   // ---- Shards (coordinator_shards.cc) ----
-  // Shard 0: what the other shards' streams bring. FAILED_PRECONDITION if it is no shard that belongs here.
+  // Shard 0: the other shards' streams. FAILED_PRECONDITION if the caller is no shard of this run.
   absl::Status BeginFollow(const v1::Context& context, const std::shared_ptr<ShardPeer>& peer);
   void HeardOfShard(int shard, const v1::ShardReport& report);
   void EndFollow(const ShardPeer* peer);
-  // A shard beyond the first: what shard 0 says, and what it is to know. A report tells of what is durable.
+  // A shard beyond the first: updates from shard 0, and the report to it. A report contains only durable facts.
   void Follow(const v1::MembershipUpdate& update);
   v1::ShardReport Report() const { return report_.Message(); }
-  void Fail(const absl::Status& status);  // it cannot go on
+  void Fail(const absl::Status& status);  // it cannot continue
 
   // ---- The people who run it ----
   absl::Status Drain(const core::SiteId& site);                 // FAILED_PRECONDITION if it is not in the run
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);  // FAILED_PRECONDITION if it changes nothing
   absl::Status Release(const core::SiteId& site);               // FAILED_PRECONDITION if it is not in quarantine
-  // The parameters of a version that is kept become the newest, and all sites join anew, from them. Gives the version
-  // that each fragment has then. FAILED_PRECONDITION: it is not kept, with those that are.
+  // The parameters of a kept version become the newest, and all sites join anew, from them. Returns the resulting
+  // version of each fragment. FAILED_PRECONDITION: the version is not kept; the message lists those that are.
   absl::StatusOr<std::vector<core::Version>> RollBack(core::Version version);
   absl::StatusOr<std::vector<Event>> History(int64_t after_id, int64_t limit, const std::string& kind = "") const;
 
-  // A command was asked for, and this became of it (commands.h); returns when that is durable.
+  // Records a command and its result (commands.h); returns when the record is durable.
   absl::Status RecordCommand(const std::string& text);
   StatusSnapshot Status() const;
 
   // ---- The owner of the process ----
   void Tick();                  // a few dozen times a second
-  absl::Status Finish();        // no more calls come: merges what was decided and saves snapshots
-  bool done() const;            // and everybody has been told
-  absl::Status status() const;  // not OK: it cannot go on, and why
+  absl::Status Finish();        // after the last call: merges the decided rounds and saves snapshots
+  bool done() const;            // and all peers have been notified
+  absl::Status status() const;  // not OK: why it cannot continue
 
  private:
   struct Flood {
@@ -165,11 +168,11 @@ class Coordinator {
     core::SessionId session;
     std::shared_ptr<const core::Progress> progress = std::make_shared<core::Progress>();
     std::shared_ptr<SiteMeters> meters = std::make_shared<SiteMeters>();
-    double merged_weight = 0;  // of all rounds of this life, each counting 1
-    // For the status, of this life.
+    double merged_weight = 0;  // over all rounds of this life, each counting 1
+    // For the status, in this life.
     std::optional<int64_t> joined_ms;  // first
-    std::optional<int64_t> silent_ms;  // its control stream is broken since then
-    int64_t joining_ms = 0;            // it has no place since then, or has one
+    std::optional<int64_t> silent_ms;  // when its control stream broke
+    int64_t joining_ms = 0;            // since when it has had no place, or has had one
     std::optional<SiteStatus::Merged> last_merged;
     std::optional<SiteStatus::Missed> missed;
     core::Version staleness = 0;
@@ -189,8 +192,8 @@ class Coordinator {
                                                   const std::vector<StoredContribution>& stored) const;
   std::optional<RoundCodecs> DecideCodecs(core::FragmentId fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // A joiner that may join as far as the rules are not concerned: the map of its model, if it is another one than
-  // is here. UNAVAILABLE: later.
+  // Checks a joiner in everything but the rules: returns the map of its model, if that differs from the current one.
+  // UNAVAILABLE: retry later.
   using OtherModel = std::optional<core::FragmentMap>;
   absl::StatusOr<OtherModel> CheckJoin(const v1::Join& join, const absl::StatusOr<core::Manifest>& manifest)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -199,8 +202,8 @@ class Coordinator {
   void DeclareData(const core::SiteId& site, const core::SiteData& data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckProtocol(const v1::Context& context) const;  // and run and shard
-  bool IsFormer(const v1::Context& context) const;               // its lineage, which what it holds is of
-  // All that the site holds of its former lineage is here, as far as it goes.
+  bool IsFormer(const v1::Context& context) const;               // its lineage, to which its state belongs
+  // Whether this state contains everything that the site holds of its former lineage.
   bool Continues(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<DoubtFound> FindDoubtAt(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JoinDecision Refuse(const core::SiteId& site, const DoubtFound& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -208,9 +211,9 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DeclareModel(const core::FragmentMap& map, const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);   // to the journal
-  void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // that model_ has from now on
+  void BeginModel() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the one in model_, from now on
 
-  // coordinator_actions.cc: what follows from an event. All is gathered, and goes to the journal with Publish.
+  // coordinator_actions.cc: the effects of an event. They are collected, and go to the journal with Publish.
   void Perform(const Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const RequestSeed& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Perform(const Enter& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -226,7 +229,7 @@ class Coordinator {
   core::SiteId SiteOf(const SitePeer* peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // empty: none
   void SendTo(const core::SiteId& site, const v1::CoordinatorMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendDrain(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetArriving(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // but what was admitted
+  void ForgetArriving(const core::SiteId& site) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // except admitted ones
   void NoteStall(int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Upload> BeginSeed(const v1::UploadHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -242,7 +245,7 @@ class Coordinator {
   bool Owns(core::FragmentId fragment) const { return options_.shard.Owns(fragment); }
   absl::Status CheckOwned(core::FragmentId fragment) const;
   absl::Status CheckStay(const core::SiteId& site, int64_t stay) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckLeads(const std::string& what) const;  // FAILED_PRECONDITION, with where to go instead
+  absl::Status CheckLeads(const std::string& what) const;  // FAILED_PRECONDITION, naming the address to use instead
   v1::MembershipUpdate MakeUpdate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -250,7 +253,7 @@ class Coordinator {
   absl::Status TakeUpdate(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FollowModel(const v1::MembershipUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // coordinator_status.cc: what others are shown.
+  // coordinator_status.cc: the status for readers.
   StatusSnapshot MakeSnapshot() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   SiteStatus MakeSiteStatus(const core::SiteId& site, const core::SiteRecord& record) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -274,7 +277,7 @@ class Coordinator {
   mutable core::Mutex mutex_;
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);
   ModelFact model_ ABSL_GUARDED_BY(mutex_);
-  v1::Welcome welcome_ ABSL_GUARDED_BY(mutex_);  // what of it says what the model is
+  v1::Welcome welcome_ ABSL_GUARDED_BY(mutex_);  // only the fields that describe the model
   DataFact data_ ABSL_GUARDED_BY(mutex_);
   Strangers strangers_ ABSL_GUARDED_BY(mutex_);
   std::map<core::SiteId, Member> members_ ABSL_GUARDED_BY(mutex_);
@@ -290,20 +293,20 @@ class Coordinator {
   std::optional<int64_t> ticked_ms_ ABSL_GUARDED_BY(mutex_);  // in this life
   int64_t sampled_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  JournalEntry entry_ ABSL_GUARDED_BY(mutex_);  // what is gathered for Publish
+  JournalEntry entry_ ABSL_GUARDED_BY(mutex_);  // collected for Publish
   bool state_changed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::function<void()>> effects_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<ShardPeer>> followers_ ABSL_GUARDED_BY(mutex_);
-  core::Membership membership_ ABSL_GUARDED_BY(mutex_);   // as it was told to followers, or by shard 0
+  core::Membership membership_ ABSL_GUARDED_BY(mutex_);   // as sent to followers, or received from shard 0
   uint64_t told_generation_ ABSL_GUARDED_BY(mutex_) = 0;  // to followers
   std::optional<v1::MembershipUpdate> late_update_ ABSL_GUARDED_BY(mutex_);  // waits until a seed is saved
   OwnReport report_;
   ShownShards shown_shards_;
-  mutable core::Mutex log_mutex_;  // a leaf, too: for what is shown alone
+  mutable core::Mutex log_mutex_;  // also a leaf: only for the status
   mutable RoundLog log_ ABSL_GUARDED_BY(log_mutex_);
   RunTimes times_ ABSL_GUARDED_BY(log_mutex_);
   std::map<core::FragmentId, OuterGradients> gradients_ ABSL_GUARDED_BY(log_mutex_);
-  std::map<core::SiteId, SiteStatus::Cosine> cosines_ ABSL_GUARDED_BY(log_mutex_);  // of sites that are known
+  std::map<core::SiteId, SiteStatus::Cosine> cosines_ ABSL_GUARDED_BY(log_mutex_);  // of known sites
   const std::shared_ptr<Waiters> waiters_ = std::make_shared<Waiters>();
   std::shared_ptr<Parameters> parameters_;  // of the model; last: its thread calls us
 };

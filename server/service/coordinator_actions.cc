@@ -1,4 +1,4 @@
-// The part of Coordinator that does what the rules decided: gathers rows and effects, and publishes them.
+// The part of Coordinator that carries out the rules' decisions: collects rows and effects, and publishes them.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void Coordinator::SendTo(const core::SiteId& site, const v1::CoordinatorMessage&
 }
 
 void Coordinator::Perform(const Actions& actions) {
-  // Rounds first: they take the contributions that sites which are gone leave behind.
+  // Rounds come first: they take the contributions left by sites that are gone.
   for (const Action& action : actions) {
     if (const auto* close = std::get_if<CloseRound>(&action)) Perform(*close);
   }
@@ -63,7 +63,7 @@ void Coordinator::Perform(const Actions& actions) {
 void Coordinator::Perform(const RequestSeed& action) {
   if (!model_.known()) return;
   if (!model_.stays()) {  // else another shard lacks its part
-    // What another one has sent so far is of no use.
+    // Parts sent by another seeder so far are void.
     const bool another = model_.ExpectSeedFrom(action.site, rounds_->state().sites.at(action.site).session);
     if (another || seeds_.empty()) seeds_.assign(model_.map().num_fragments(), nullptr);
     if (another) NoteModel();
@@ -117,7 +117,7 @@ void Coordinator::Perform(const CloseRound& action) {
   }
   if (action.rolled_back_to) open.clear();
   ++rounds_closed_;
-  // Without its numbers a reason changes when something else than the time does.
+  // Without its numbers, a reason changes only when something other than the time does.
   std::string reason = action.reason;
   std::erase_if(reason, [](char c) { return absl::ascii_isdigit(c); });
   std::string& noted = noted_round_reasons_[action.fragment];

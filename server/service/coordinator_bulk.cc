@@ -1,4 +1,4 @@
-// The part of Coordinator that bulk streams call.
+// The part of Coordinator that serves bulk streams.
 #include <malloc.h>
 #include <spdlog/spdlog.h>
 
@@ -33,12 +33,12 @@ std::optional<uint64_t> GenerationOf(const Message& message) {
   return message.has_generation() ? std::optional(message.generation()) : std::nullopt;
 }
 
-// The site tries again until it is not.
+// The site retries until it is not.
 absl::Status SeedIsHeld() {
   return absl::UnavailableError("initial parameters have to wait: a site holds parameters of an unknown lineage");
 }
 
-// A repeat of what was admitted is answered like the first; anything else that fails is a refusal.
+// A repeat of an admitted contribution is answered like the first; any other failure is a refusal.
 v1::Verdict VerdictOf(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? Admitted() : Refused(status.message());
 }
@@ -52,7 +52,7 @@ std::shared_ptr<SiteMeters> Coordinator::Meters(const core::SiteId& site) {
   return member == members_.end() ? std::make_shared<SiteMeters>() : member->second.meters;
 }
 
-// Chunks of an earlier stay were made with another residual: they do not mix with those of the same base that come now.
+// Chunks of an earlier stay were made with another residual: they must not be mixed with new ones of the same base.
 absl::Status Coordinator::CheckStay(const core::SiteId& site, int64_t stay) const {
   const auto record = rounds_->state().sites.find(site);
   if (stay == 0 || record == rounds_->state().sites.end() || record->second.stay == stay) return absl::OkStatus();
@@ -102,7 +102,7 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
 
 void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, OnVerdict verdict) {
   if (header.initial()) {
-    upload.contribution.reset();  // seeds_ has it, and lets go of it as soon as it is decoded
+    upload.contribution.reset();  // seeds_ owns it, and releases it as soon as it is decoded
     return CompleteSeed(header, verdict);
   }
   core::MutexLock lock(mutex_);
@@ -110,7 +110,8 @@ void Coordinator::CompleteUpload(const v1::UploadHeader& header, Upload upload, 
   core::Admitted admitted = AdmittedOf(header);
   const absl::Status status = rounds_->CheckContribution(site, header.context().session(), header.fragment(), admitted);
   if (!status.ok()) {
-    // Also a repeat of what was admitted is told when that is durable: it may be on its way to the journal.
+    // A repeat of an admitted contribution is also answered only when that is durable: it may still be on its way to
+    // the journal.
     if (absl::IsInvalidArgument(status)) RefuseValues(header, admitted, std::string(status.message()));
     Then([verdict, answer = VerdictOf(status)] { verdict(answer); });
     if (upload.contribution != nullptr && !absl::IsAlreadyExists(status)) Forget(header.fragment(), site, upload);
@@ -157,7 +158,7 @@ void Coordinator::RefuseValues(const v1::UploadHeader& header, const core::Admit
   Note("quarantine", site, -1, record.reason);
 }
 
-// Of a contribution that was refused: its site may send another one of the same base.
+// Forgets a refused contribution: its site may send another one of the same base.
 void Coordinator::Forget(core::FragmentId fragment, const core::SiteId& site, const Upload& upload) {
   const auto arriving = open_[fragment].find(site);
   const bool admitted = rounds_->state().contributions[fragment].contains(site);
@@ -167,7 +168,8 @@ void Coordinator::Forget(core::FragmentId fragment, const core::SiteId& site, co
   }
 }
 
-// The verdict says that the fragment is here. It is durable with the others: who was started again before asks again.
+// The verdict only says that the fragment has arrived. It becomes durable with the others: a coordinator restarted
+// before that asks again.
 void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& verdict) {
   std::vector<std::shared_ptr<Contribution>> seeds;
   core::FragmentMap map;
@@ -207,11 +209,11 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
     spdlog::info("the initial parameters are here: {} values", values);
     if (const auto update = std::exchange(late_update_, std::nullopt)) Take(*update);
   }
-  parameters->Set(std::move(fragments));  // wakes downloads, which ask us: not under the lock
+  parameters->Set(std::move(fragments));  // wakes downloads, which call us: not under the lock
   verdict(Admitted());
 }
 
-// All anchors before the rest: what arrived takes as much as they do, and is gone by then.
+// All anchors before the rest: the uploads take as much memory as they do, and are freed by then.
 std::vector<StartingFragment> Coordinator::DecodeSeed(const core::FragmentMap& map,
                                                       std::vector<std::shared_ptr<Contribution>> seeds) const {
   std::vector<StartingFragment> fragments(seeds.size());
@@ -225,7 +227,7 @@ std::vector<StartingFragment> Coordinator::DecodeSeed(const core::FragmentMap& m
     seeds[p].reset();
   }
 #if defined(__GLIBC__)
-  malloc_trim(0);  // what gRPC received it in: nothing that large comes again
+  malloc_trim(0);  // gRPC's receive buffers: nothing that large comes again
 #endif
   for (StartingFragment& fragment : fragments) {
     fragment.state.momentum.resize(fragment.state.anchor.size());

@@ -1,5 +1,5 @@
-// The part of Coordinator that keeps the shards of a run together: shard 0 tells what it has decided, the others follow
-// and report. The rules are RoundTable's.
+// The part of Coordinator that keeps the shards of a run together: shard 0 sends its decisions, the others follow and
+// report. The rules are in RoundTable.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace causeway::server {
 
 absl::Status Coordinator::CheckOwned(core::FragmentId fragment) const {
-  if (fragment < 0 || Owns(fragment)) return absl::OkStatus();  // the run's fragments are looked at elsewhere
+  if (fragment < 0 || Owns(fragment)) return absl::OkStatus();  // the run's fragments are checked elsewhere
   return absl::InvalidArgumentError(absl::StrCat(
       "fragment ", fragment, " is of shard ", options_.shard.OwnerOf(fragment), ", this is ", options_.shard.Text()));
 }
@@ -37,7 +37,7 @@ v1::MembershipUpdate Coordinator::MakeUpdate() const {
   return update;
 }
 
-// Told when it is durable, like everything.
+// Sent when it is durable, like everything.
 void Coordinator::NoteMembership() {
   if (rounds_->follows() || options_.shard.alone()) return;
   core::Membership membership = rounds_->membership();
@@ -74,7 +74,7 @@ absl::Status Coordinator::BeginFollow(const v1::Context& context, const std::sha
 void Coordinator::HeardOfShard(int shard, const v1::ShardReport& report) {
   shown_shards_.Heard(shard, report, options_.clock->NowMs());
   core::MutexLock lock(mutex_);
-  // A report of an earlier generation may still be on its way.
+  // A report of an earlier generation may still be in flight.
   const bool of_this_model = !report.has_generation() || report.generation() >= model_.generation();
   Perform(rounds_->HeardOfShard(shard, {.seeded = report.seeded() && of_this_model,
                                         .versions = {report.versions().begin(), report.versions().end()},
@@ -115,10 +115,10 @@ absl::Status Coordinator::TakeUpdate(const v1::MembershipUpdate& update) {
     RETURN_IF_ERROR(options_.check_config(update.run_config()));
   }
   ASSIGN_OR_RETURN(core::Membership membership, transport::FromProto(update));
-  // One without a number may be another model.
+  // A report without a number may refer to another model.
   const bool may_replace = !update.has_generation() || update.generation() > model_.generation();
   if (model_.state() == ModelState::kSaving && update.has_manifest() && may_replace) {
-    late_update_ = update;  // the whole of it, so that the last one is enough
+    late_update_ = update;  // complete, so that the last one is enough
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(FollowModel(update));

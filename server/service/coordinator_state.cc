@@ -1,4 +1,4 @@
-// The part of Coordinator that keeps the run's state: restoring, saving, showing it.
+// The part of Coordinator that keeps the run's state: restores, saves and shows it.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -179,7 +179,7 @@ bool Coordinator::done() const {
     core::MutexLock lock(mutex_);
     if (rounds_->run_state() != RunState::kDone) return false;
   }
-  journal_->Flush();  // the others are told once it is durable
+  journal_->Flush();  // the others are notified once it is durable
   return true;
 }
 

@@ -1,4 +1,4 @@
-// The part of Coordinator that others are shown: the snapshot for the status board, and the log of rounds.
+// The part of Coordinator for readers: the snapshot for the status board, and the log of rounds.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ using core::SiteId;
 using core::SiteRecord;
 using core::SiteState;
 
-constexpr int64_t kLongJoinMs = 30'000;    // a joiner that takes longer says what for
-constexpr int64_t kShownFloodMs = 60'000;  // after the last stream that was ended for it
+constexpr int64_t kLongJoinMs = 30'000;    // a joiner that takes longer shows the reason
+constexpr int64_t kShownFloodMs = 60'000;  // after the last stream ended for this reason
 
 double Seconds(int64_t ms) { return static_cast<double>(ms) / 1000.0; }
 
@@ -162,10 +162,10 @@ void Coordinator::Flooded(const SiteId& site, const std::string& why) {
   Publish();
 }
 
-// What a site that has no place yet waits for.
+// The reason why a site has no place yet.
 std::string Coordinator::WhyJoining(const SiteId& site) const {
   if (!model_.stays()) {
-    if (model_.seeder().empty()) return "the initial parameters, which no site was asked for yet";
+    if (model_.seeder().empty()) return "the initial parameters, which have not been requested from any site yet";
     if (model_.seeder() != site) {
       return absl::StrCat("the initial parameters, which site ", model_.seeder(), " was asked for");
     }

@@ -13,7 +13,7 @@ namespace causeway::server {
 namespace {
 
 // Reads the request, waits for a source, then header ─► chunks … ─► end. Advance takes the next step whenever one may
-// be possible: at the begin, after a write, and when a source wakes it (which may be after the call's end: hence the
+// be possible: at the start, after a write, and when a source wakes it (which may be after the call's end: hence the
 // shared ownership).
 class DownloadReactor final : public CallReactor, public GatedCall {
  public:
@@ -95,13 +95,13 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     if (!header) return;
     header_sent_ = true;
     begun_ms_ = coordinator_->now_ms();
-    // Chunks of another version are of no use; the site starts over when it sees the header.
+    // Chunks of another version are useless; the site starts over when it sees the header.
     const bool anchor = request_.source_case() == v1::DownloadRequest::kAnchorVersion;
     const bool goes_on = !anchor || request_.held_version() == header->version;
     next_ = request_.stripe() + (goes_on ? Stripes() * request_.first_chunk() : 0);
     v1::DownloadMessage message;
     transport::ToProto(*header, message.mutable_header());
-    // A site of before names none, and gets the bytes that it always got.
+    // An older site names none, and gets the same bytes as ever.
     if (request_.has_generation()) message.mutable_header()->set_generation(generation_);
     if (!request_.wants_weights()) message.mutable_header()->clear_merged_weights();
     Write(transport::ToBytes(message));

@@ -8,7 +8,7 @@
 namespace causeway::server {
 namespace {
 
-// The stream of a shard that follows this one. Every update is whole, so that of those that wait only the last is sent.
+// The stream of a shard that follows this one. Every update is complete, so that only the last pending one is sent.
 class FollowReactor final : public CallReactor, public ShardPeer, public GatedCall {
  public:
   FollowReactor(Coordinator* coordinator, Gate* gate, Peer peer)

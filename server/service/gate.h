@@ -1,4 +1,4 @@
-// A call passes these before the coordinator hears of it: the authorizer, then the limits of its site.
+// The checks that a call passes before it reaches the coordinator: the authorizer, then the limits of its site.
 //
 //   call's headers, connection ── PeerOf ──► Peer ──► Arrive ──► first message ──► ControlMessage, BulkStream, … ──► OK
 //                                                  (or the status that ends the call)
@@ -32,32 +32,33 @@ class Gate {
   // INVALID_ARGUMENT if a file of the authorizer's is missing or wrong.
   static absl::StatusOr<std::unique_ptr<Gate>> Create(GateOptions options);
 
-  // One that trusts everybody, with the limits of core/limits.h.
+  // A gate that trusts every peer, with the limits of core/limits.h.
   static Gate* Open();
 
-  // A call has come, with its headers: it is known, and open for as long as what is returned lives. Tick ends it when
-  // it takes longer than core::kFirstMessageMs for its first message, and once its token or certificate is withdrawn.
+  // Admits a call by its headers; the call is open for as long as the returned place lives. Tick ends it if its first
+  // message takes longer than core::kFirstMessageMs, or once its token or certificate is withdrawn.
   absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Arrive(const Peer& peer, std::weak_ptr<Call> call);
   void Tick();
 
-  // A control stream that a site opens which is identified: refused while it owes bytes of manifests.
+  // An identified site opens a control stream: refused while the site owes manifest bytes.
   absl::Status ControlStream(const Peer& peer);
-  // A message's bytes, before anything is made of them, from one that is identified; of others ControlMessage counts.
+  // A message's bytes, before parsing, from an identified peer; for other peers ControlMessage counts them.
   absl::Status ControlBytes(const Peer& peer, int64_t bytes);
   // A message, with its bytes, of a control stream that the site holds.
   absl::Status ControlMessage(const Peer& peer, const core::SiteId& site, int64_t bytes, bool has_manifest);
 
-  // A bulk stream of the site, for as long as what is returned lives. Nobody's name ("") reads, as causewayctl does.
+  // Opens a bulk stream of the site, for as long as the returned value lives. An empty name ("") may read, as
+  // causewayctl does.
   absl::StatusOr<SiteLimits::Stream> BulkStream(const Peer& peer, const core::SiteId& site);
 
-  // A question that anyone may ask who is known; `site` is the name that was given, "" for none.
+  // A query open to every known peer; `site` is the name given, "" for none.
   absl::Status Question(const Peer& peer, const core::SiteId& site);
 
   // A call that changes what the run does (pause, resume, stop, drain): `call` is its row in roles.h.
   absl::Status Command(const Peer& peer, std::string_view call);
 
-  // Who it is, as far as anything says; and whether a command of it that was refused is to be recorded: a name that is
-  // known and asks on and on must not push others' records out of the log.
+  // The peer's identity, as far as it is established; and whether a refused command of it is to be recorded: a known
+  // name that repeats commands endlessly must not push others' records out of the log.
   std::optional<Identity> Who(const Peer& peer);
   bool TakeRecordOfRefusal();
 
@@ -72,7 +73,8 @@ class Gate {
   SiteLimits limits_;
   OpenCalls calls_;
   core::Mutex mutex_;
-  uint64_t checked_revision_ ABSL_GUARDED_BY(mutex_) = 0;  // of the authorizer, by which all open calls were let in
+  uint64_t checked_revision_ ABSL_GUARDED_BY(mutex_) =
+      0;  // the authorizer's revision under which all open calls were let in
   TokenBucket logged_refusals_ ABSL_GUARDED_BY(mutex_){core::kLoggedRefusalsPerSecond, core::kLoggedRefusalsBurst};
   TokenBucket recorded_refusals_ ABSL_GUARDED_BY(mutex_){kRecordedRefusalsPerSecond, kRecordedRefusalsBurst};
 };

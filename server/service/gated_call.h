@@ -1,4 +1,4 @@
-// The begin of every reactor: the gate lets it in by the call's headers, and then it reads.
+// The base of every reactor: the gate admits it by the call's headers before it reads.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class GatedCall : public Call {
     }
     return place.ok();
   }
-  void Spoke() { place_->Spoke(); }  // the first message is here
+  void Spoke() { place_->Spoke(); }  // the first message has arrived
 
   Gate* const gate_;
   const Peer peer_;

@@ -58,7 +58,7 @@ void AddQuestions(Coordinator* coordinator, std::function<std::string()> status_
       });
 }
 
-// A change that there is none of is the rules' to refuse, for those who may do all.
+// An unknown change is left to the rules to refuse, for callers that may make any change.
 AskedCommand AskedChange(const v1::ChangeRunRequest& request) {
   const std::string change = v1::ChangeRunRequest::Change_Name(request.change());
   const std::string call = absl::StrCat("ChangeRun ", change);

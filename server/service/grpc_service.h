@@ -1,4 +1,4 @@
-// The gRPC face of the coordinator.
+// The coordinator's gRPC interface.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace causeway::server {
 
-// Answers every method of causeway.v1.Coordinator (reactors.h). `coordinator`, `gate` and what `status_json` refers to
-// outlive the server.
+// Answers every method of causeway.v1.Coordinator (reactors.h). `coordinator`, `gate` and everything that `status_json`
+// refers to outlive the server.
 std::unique_ptr<CallService> NewGrpcService(Coordinator* coordinator, std::function<std::string()> status_json,
                                             Gate* gate = Gate::Open());
 

@@ -11,10 +11,10 @@
 namespace causeway::server {
 namespace {
 
-constexpr auto kReportInterval = std::chrono::milliseconds(50);  // shard 0 may know less for so long
-constexpr auto kSilence = std::chrono::seconds(1);  // no longer, even with no news: shard 0 shows who is away
+constexpr auto kReportInterval = std::chrono::milliseconds(50);  // how long shard 0 may know less
+constexpr auto kSilence = std::chrono::seconds(1);  // at most, even without news: shard 0 shows which shards are away
 
-// Shard 0 knows who asks, or what, and does not agree.
+// Shard 0 rejects the caller, or its request.
 bool IsRefusal(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::FAILED_PRECONDITION:
@@ -124,7 +124,7 @@ void MembershipFollower::SendReports(transport::FollowCall& stream, const std::s
     if (next == last && now - said_at < kSilence) continue;
     last = std::move(next);
     said_at = now;
-    if (!stream.Write(message)) return;  // the reader hears of it
+    if (!stream.Write(message)) return;  // the reader notices
   }
 }
 

@@ -1,11 +1,11 @@
-// Follows shard 0 on behalf of another shard's coordinator: brings what shard 0 decides, and takes reports there.
+// Follows shard 0 on behalf of another shard's coordinator: delivers shard 0's decisions, and returns reports to it.
 //
 //   shard 0 ── MembershipUpdate ──► thread ──► Coordinator::Follow
-//      ▲                                            │ Report, what is durable
-//      └──────────── ShardReport ◄── thread ◄───────┘ looked at every 50 ms, sent when it has changed
+//      ▲                                            │ Report, durable facts
+//      └──────────── ShardReport ◄── thread ◄───────┘ checked every 50 ms, sent when it has changed
 //
-// While shard 0 is away its coordinator goes on with the membership that it knows; this asks again for ever. Only a
-// shard that was refused before it has followed in this life ends, through Coordinator::Fail.
+// While shard 0 is away, this shard's coordinator continues with the membership that it knows, and the follower retries
+// forever. Only a shard that is refused before it has followed in this life ends, through Coordinator::Fail.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 namespace causeway::server {
 
 struct MembershipFollowerOptions {
-  transport::Address lead;  // for words
+  transport::Address lead;  // for messages
   core::Shard shard;
   core::RunId run_id;
 };
@@ -34,12 +34,12 @@ class MembershipFollower {
   void Run();
   grpc::Status FollowOnce();
   void SendReports(transport::FollowCall& stream, const std::string& reported);
-  bool WaitToAskAgain(int64_t wait_ms);  // false: it ends
+  bool WaitToAskAgain(int64_t wait_ms);  // false: stopping
 
   const MembershipFollowerOptions options_;
   Coordinator* const coordinator_;
   const std::unique_ptr<transport::Wire> lead_;
-  bool has_followed_ = false;  // of the thread
+  bool has_followed_ = false;  // used by the thread alone
   core::Mutex mutex_;
   core::Condition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,6 +1,6 @@
-// The model that a first joiner may bring: that of run.yaml, or, where the sites bring it, one that this machine can
-// hold. It is then that of all others, so that a site gone wrong would keep the honest ones out. Thread-safe as long as
-// it is not written to.
+// Bounds on the model that a first joiner may bring: run.yaml's or, where the sites bring it, one that this machine can
+// hold. All other sites must then have the same model, so that without bounds a faulty site could keep the honest ones
+// out. Thread-safe while not written to.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 namespace causeway::server {
 
 struct ModelBounds {
-  std::optional<core::Manifest> manifest;  // as run.yaml says; nothing: it does not
-  int64_t memory_bytes = 0;                // of the machine; 0: it does not matter
+  std::optional<core::Manifest> manifest;  // from run.yaml; nothing: it gives none
+  int64_t memory_bytes = 0;                // of the machine; 0: unlimited
   core::Shard shard;                       // whose share of the parameters is held here
 
-  // INVALID_ARGUMENT with the first difference, or with what it would need.
+  // INVALID_ARGUMENT with the first difference, or with the memory that the model would need.
   absl::Status Check(const core::Manifest& brought) const;
 };
 
-// On this machine.
+// The bounds on this machine.
 ModelBounds BoundsOf(const core::RunConfig& config, const core::Shard& shard);
 
 }  // namespace causeway::server

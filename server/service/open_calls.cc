@@ -9,7 +9,7 @@ std::unique_ptr<OpenCalls::Place> OpenCalls::Add(std::weak_ptr<Call> call, Peer 
   return std::make_unique<Place>(this, id);
 }
 
-// A call whose last owner lets it go meanwhile takes its place away: they are let go of without the mutex, in both.
+// A call whose last owner releases it meanwhile removes its place: both functions release calls without the mutex.
 std::vector<OpenCalls::Found> OpenCalls::All() const {
   std::vector<Found> found;
   core::MutexLock lock(mutex_);

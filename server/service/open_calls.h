@@ -1,5 +1,5 @@
-// The calls that are open, so that the gate can end them: one that does not say who it is, one whose token is
-// withdrawn. Thread-safe.
+// The open calls, which the gate can end: a call that does not identify itself, or whose token is withdrawn.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Call {
 
 class OpenCalls {
  public:
-  // A call is open for as long as its place lives, and silent until it has spoken.
+  // A call is open for as long as its place lives, and silent until its first message.
   class Place {
    public:
     Place(OpenCalls* calls, uint64_t id) : calls_(calls), id_(id) {}
@@ -41,7 +41,7 @@ class OpenCalls {
     Peer peer;
   };
 
-  // `call` lives as long as the place, or longer.
+  // `call` lives at least as long as the place.
   std::unique_ptr<Place> Add(std::weak_ptr<Call> call, Peer peer, int64_t now_ms);
 
   std::vector<Found> All() const;

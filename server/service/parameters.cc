@@ -84,7 +84,7 @@ void Parameters::Run() {
         return stopping_ || !queue_.empty() || NextSnapshot(&fragment);
       });
       if (stopping_ || !status_.ok()) return;
-      // Joiners before merges: a snapshot is short, and they hold nobody up.
+      // Joiners come before merges: a snapshot is short, and delays no site.
       snapshot = NextSnapshot(&fragment);
       if (!snapshot) {
         job = &queue_.front();  // stays in place: others only append
@@ -124,7 +124,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   MergeSettings settings = options_.merge;
   if (round.codecs) settings.down = settings.down.With(round.codecs->down);
   const auto num_chunks = static_cast<int>(codecs::PlanChunks(fragment, settings.down).size());
-  // Here, and not when the round is decided: readers are woken without the lock that decisions are made under.
+  // Done here, and not when the round is decided: readers are woken without the lock under which decisions are made.
   update->Begin(round, num_chunks);
 
   std::vector<std::vector<codecs::ChunkView>> views;
@@ -147,7 +147,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   const double merge_s = core::SystemClock().SecondsSince(begun);
   job.contributions.clear();
   bool snapshot = false;
-  {  // before the update ends: who has taken it finds its version committed
+  {  // before the update ends: a site that has taken it finds its version committed
     core::MutexLock lock(mutex_);
     slot.committed = {slot.state.version, digest};
     slot.committed_up = round.codecs ? std::optional(round.codecs->next_up) : std::nullopt;
@@ -165,7 +165,7 @@ absl::Status Parameters::MergeOne(MergeJob& job) {
   return snapshot ? Snapshot(round.fragment) : absl::OkStatus();
 }
 
-// A joiner needs the snapshot at once, and what was rolled back to need not be kept beyond it.
+// A joiner needs the snapshot at once, and the version rolled back to need not be kept after it.
 absl::Status Parameters::RollBack(const RoundRecord& round) {
   Slot& slot = slots_[round.fragment];
   ASSIGN_OR_RETURN(core::FragmentState state, options_.journal->LoadSnapshot(round.fragment, *round.rolled_back_to));
@@ -235,7 +235,7 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::Frag
   {
     core::MutexLock lock(mutex_);
     Slot& slot = slots_[fragment];
-    // Catching up by the updates since must be cheaper than a newer anchor.
+    // Catching up through the later updates must be cheaper than a newer anchor.
     const bool far_behind = slot.bytes_since_snapshot > options_.map.fragment(fragment).parameters * int64_t{4};
     if (!set_ || slot.snapshot.version < at_least || far_behind) {
       slot.snapshot_wanted |= set_ && slot.committed.version >= at_least;
@@ -247,7 +247,7 @@ absl::StatusOr<std::shared_ptr<ChunkSource>> Parameters::AnchorSource(core::Frag
     up = slot.snapshot_up;
   }
   auto reader = SnapshotReader::Open(options_.journal->SnapshotPath(fragment, snapshot.version));
-  if (!reader.ok()) return absl::UnavailableError(reader.status().message());  // replaced just now: the site asks again
+  if (!reader.ok()) return absl::UnavailableError(reader.status().message());  // replaced just now: the site retries
   const bool already_held = snapshot.version == 0 && held_digest != 0 && held_digest == snapshot.digest;
   return std::make_shared<Anchor>(*std::move(reader), options_.map.fragment(fragment), snapshot, already_held, up);
 }

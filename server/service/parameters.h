@@ -4,10 +4,9 @@
 //                                    │                                          snapshot
 //                                    └─► Update, chunk by chunk ─► downloads
 //
-// A round is merged on all cores, one at a time; the merge thread is one of them and waits for the others, so that a
-// fragment's state belongs to it alone: downloads read updates, and anchors from snapshots' files. A
-// joiner for whom the newest snapshot is too old has one made between two merges. Thread-safe; callbacks without a
-// lock.
+// Rounds are merged one at a time, on all cores; the merge thread takes part and waits for the other threads, so that a
+// fragment's state belongs to it alone: downloads read updates, and read anchors from the snapshots' files. For a
+// joiner that needs a newer snapshot, one is made between two merges. Thread-safe; callbacks are made without a lock.
 #pragma once
 
 #include <deque>
@@ -35,11 +34,11 @@ using Contributions = std::vector<std::shared_ptr<Contribution>>;
 // A decided round, ready to merge.
 struct MergeJob {
   RoundRecord round;
-  Contributions contributions;  // of each contributor; or, of a round that an earlier life decided:
+  Contributions contributions;  // one per contributor; or, for a round decided in an earlier life:
   std::function<absl::StatusOr<Contributions>()> load;
 };
 
-// A fragment as a start finds it: the newest snapshot, and the updates that are still there.
+// A fragment at startup: the newest snapshot, and the updates still stored.
 struct StartingFragment {
   core::FragmentState state;
   uint64_t digest = 0;
@@ -47,41 +46,41 @@ struct StartingFragment {
   std::vector<StoredRound> updates;
 };
 
-// A round that was merged, for those who watch.
+// A merged round, for observers.
 struct MergedRound {
   const RoundRecord& round;
   core::AnchorDigest committed;
   const MergeResult& result;
-  double merge_s = 0;  // seconds that the arithmetic took
+  double merge_s = 0;  // duration of the arithmetic
 };
 
 struct ParametersOptions {
   core::FragmentMap map;
   uint64_t generation = 0;  // of the model
   std::shared_ptr<Waiters> waiters = std::make_shared<Waiters>();
-  MergeSettings merge;  // without threads: they are made here
+  MergeSettings merge;  // without threads, which are created here
   int merge_threads = core::ThreadTeam::AllCores();
-  int64_t snapshot_every = 0;  // rounds; 0 = only when asked for
+  int64_t snapshot_every = 0;  // rounds; 0 = only on request
   Journal* journal = nullptr;
   std::function<void(const MergedRound&)> merged;   // on the merge thread, after each round
-  std::function<void(const absl::Status&)> failed;  // on the merge thread; it merges no more then
+  std::function<void(const absl::Status&)> failed;  // on the merge thread, which then stops merging
 };
 
 class Parameters {
  public:
   explicit Parameters(ParametersOptions options);
-  ~Parameters();  // the round that is being merged is completed, the others are left to the next start
+  ~Parameters();  // completes the round in progress; the others are left to the next start
 
   void Set(std::vector<StartingFragment> fragments);  // once
   bool is_set() const;
 
   void Merge(MergeJob job);  // rounds of a fragment in order
-  absl::Status Finish();     // merges what is queued and saves snapshots of what has moved since the last
+  absl::Status Finish();     // merges the queue, and saves snapshots of fragments changed since their last
 
-  // The update of `base`, whether it is complete, being merged or still to come; NOT_FOUND if it was dropped.
+  // The update from version `base`, whether complete, being merged or still to come; NOT_FOUND if it was dropped.
   absl::StatusOr<std::shared_ptr<ChunkSource>> UpdateSource(core::FragmentId fragment, core::Version base) const;
 
-  // Anchor and momentum of at least that version, or nullptr: `waiter` is answered when asking again makes sense.
+  // Anchor and momentum of at least that version, or nullptr: `waiter` is answered when a retry makes sense.
   absl::StatusOr<std::shared_ptr<ChunkSource>> AnchorSource(core::FragmentId fragment, core::Version at_least,
                                                             uint64_t held_digest, Waiter waiter);
 
@@ -90,13 +89,13 @@ class Parameters {
 
  private:
   struct Slot {
-    core::FragmentState state;  // of the merge thread
+    core::FragmentState state;  // owned by the merge thread
     core::AnchorDigest committed;
     core::AnchorDigest snapshot;
     std::optional<core::CodecId> committed_up, snapshot_up;  // of contributions to these versions
     int64_t bytes_since_snapshot = 0;                        // of updates
     bool snapshot_wanted = false;
-    std::map<core::Version, std::shared_ptr<Update>> updates;  // by base; the last is of the open round
+    std::map<core::Version, std::shared_ptr<Update>> updates;  // by base; the last belongs to the open round
     int queued = 0;
   };
 
@@ -111,14 +110,14 @@ class Parameters {
   std::shared_ptr<Update> UpdateTo(core::FragmentId fragment, core::Version version) const;
 
   const ParametersOptions options_;
-  core::ThreadTeam merge_threads_;  // of the merge thread
+  core::ThreadTeam merge_threads_;  // used by the merge thread
   mutable core::Mutex mutex_;
   core::Condition changed_;
   bool set_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool working_ ABSL_GUARDED_BY(mutex_) = false;  // merges or saves, or tells of it
+  bool working_ ABSL_GUARDED_BY(mutex_) = false;  // merging, saving, or notifying
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Slot> slots_;                             // as Slot says, the rest under mutex_
+  std::vector<Slot> slots_;                             // some fields as noted in Slot, the rest under mutex_
   std::deque<MergeJob> queue_ ABSL_GUARDED_BY(mutex_);  // front is being merged
   core::Thread thread_;
 };

@@ -1,4 +1,4 @@
-// Who calls, as the connection and the call's headers show it.
+// The caller, as identified by the connection and the call's headers.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -10,20 +10,20 @@ namespace causeway::server {
 
 struct Peer {
   std::vector<std::string> names;  // of its certificate: common name and DNS names; empty without TLS
-  std::string token;               // empty: none came
+  std::string token;               // empty: none sent
   std::string address;             // as gRPC writes it
-  std::string call;                // that it makes: a name of coordinator.proto
-  std::string unit;                // of its certificate: the organizational unit, where operators have their role
-  std::string serial;              // of its certificate: lower-case hexadecimal digits, without zeros before
+  std::string call;                // the call made: a name of coordinator.proto
+  std::string unit;                // of its certificate: the organizational unit, which gives an operator's role
+  std::string serial;              // of its certificate: lower-case hexadecimal digits, without leading zeros
 
-  std::string Name() const;     // of its certificate, or else its host
+  std::string Name() const;     // from its certificate, or else its host
   std::string Address() const;  // "127.0.0.1:7077", "[::1]:7077"
 };
 
 // The certificate and the token of a call.
 Peer PeerOf(const grpc::ServerContextBase& context, const std::string& call);
 
-// A certificate in PEM, as it describes itself beside its names; nothing if it cannot be read.
+// Fields of a PEM certificate besides its names; empty if it cannot be read.
 struct CertificateFacts {
   std::string unit;
   std::string serial;

@@ -1,5 +1,5 @@
-// One reactor for each open call, in the file of its name: it turns messages into calls of Coordinator and its answers
-// into writes. Reactors live from the call's begin to its OnDone; gRPC's threads run them.
+// One reactor for each open call, each kind in the file of its name: it turns messages into calls of Coordinator, and
+// the answers into writes. A reactor lives from the start of its call to its OnDone, and runs on gRPC's threads.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -9,7 +9,7 @@
 
 namespace causeway::server {
 
-// absl and gRPC number their codes alike.
+// absl and gRPC use the same code numbers.
 inline grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }

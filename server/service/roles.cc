@@ -17,7 +17,7 @@ constexpr uint32_t kAdmin = Bit(Role::kAdmin);
 constexpr uint32_t kOperate = Bit(Role::kOperate) | kAdmin;
 constexpr uint32_t kWatch = Bit(Role::kWatch) | kOperate;
 constexpr uint32_t kSite = Bit(Role::kSite);
-constexpr uint32_t kShard = Bit(Role::kShard) | kAdmin;  // shards of before had the operator's identity
+constexpr uint32_t kShard = Bit(Role::kShard) | kAdmin;  // older shards had the operator's identity
 
 constexpr CallRow kCalls[] = {
     {"Describe", "", kSite | kWatch},

@@ -1,4 +1,4 @@
-// Who may call what: one row for each call, one column for each role. docs/security.md prints the table, and
+// The calls that each role may make: one row per call, one column per role. docs/security.md prints the table, and
 // roles_test.cc makes every call in every role. A call without a row is refused.
 #pragma once
 
@@ -18,29 +18,29 @@ inline constexpr std::array kRoles = {Role::kSite, Role::kShard, Role::kWatch, R
 std::string_view RoleName(Role role);  // "site", "shard", "watch", "operate", "admin"
 std::optional<Role> RoleOf(std::string_view name);
 
-// Roles that files may name one day: refused until then, so that no name means two things.
+// Roles reserved for the future: refused until then, so that no name changes its meaning.
 bool IsReservedRole(std::string_view name);
 
-// "a" is a site's name; "operator" and "operator:NAME" are operators', "shard:NAME" is another shard's.
+// "a" is a site's name; "operator" and "operator:NAME" are names of operators, "shard:NAME" of another shard.
 bool IsNameOf(Role role, std::string_view name);
 
 struct CallRow {
-  std::string_view call;     // its name in coordinator.proto; where rights depend on the request: that, too
-  std::string_view command;  // of causewayctl, for calls that change the run: these are recorded (commands.h)
+  std::string_view call;     // its name in coordinator.proto, plus the request where rights depend on it
+  std::string_view command;  // of causewayctl, for calls that change the run and are recorded (commands.h)
   uint32_t roles = 0;        // bits
 
   bool Allows(Role role) const { return (roles >> static_cast<uint32_t>(role) & 1) != 0; }
 };
 
 std::span<const CallRow> CallTable();
-const CallRow* RowOf(std::string_view call);  // nullptr: there is none
+const CallRow* RowOf(std::string_view call);  // nullptr: none
 
-// Whether `call` is that of some row, or begins the calls of some.
+// Whether `call` is the call of some row, or a prefix of one.
 bool HasRow(std::string_view call);
 
 std::string RolesOf(const CallRow& row);  // "operate or admin"
 
-// As docs/security.md has it.
+// The table as printed in docs/security.md.
 std::string CallTableText();
 
 }  // namespace causeway::server

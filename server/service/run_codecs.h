@@ -2,9 +2,9 @@
 //
 //   round v → v + 1 is decided ─► down: of its update; next_up: of contributions to v + 1 ─► journal, DownloadHeader
 //
-// The up codec of a version is fixed with the decision that makes it, so that all contributions of a round have one,
-// and a site learns it with the update or the anchor that brings it the version. Version 0 has the cheapest. Not
-// thread-safe.
+// The up codec of a version is fixed with the decision that makes the version, so that all contributions of a round
+// have the same one, and a site learns it with the update or the anchor of that version. Version 0 has the cheapest.
+// Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -25,22 +25,23 @@ class RunCodecs {
   explicit RunCodecs(const core::RunConfig& config) : config_(config) {}
 
   void SetMap(const core::FragmentMap& map);
-  // Of contributions to the version that the fragment has, as an earlier life decided; none: as the config says.
+  // Restores the codec of contributions to the fragment's version, as an earlier life decided; none: as the config
+  // says.
   void Restore(core::FragmentId fragment, std::optional<core::CodecId> up);
 
   void Heard(const core::SiteId& site, const core::Progress& progress) { speeds_.Heard(site, progress); }
 
-  // How contributions to the fragment's version are encoded, and those of a round.
+  // The encoding of contributions to the fragment's version, and to a round.
   codecs::LegCodec UpLeg(core::FragmentId fragment) const { return codecs::UpLeg(config_).With(up_[fragment]); }
   codecs::LegCodec UpLeg(const RoundRecord& round) const;
 
-  // A round of the fragment is decided. None without a choice.
+  // Decides the codecs of a round of the fragment. None if there is no choice.
   std::optional<RoundCodecs> Decide(core::FragmentId fragment, const std::vector<core::SiteId>& active);
-  // What has changed with the last decision, in words: "up: …".
+  // The changes made by the last decision, in words: "up: …".
   std::vector<std::string> TakeChanges() { return std::exchange(changes_, {}); }
 
-  std::set<core::CodecId> all() const;  // that a site must know
-  // As it is now, and why; an empty reason: the config says so.
+  std::set<core::CodecId> all() const;  // those that a site must support
+  // The current codec and its reason; empty: the config sets it.
   core::CodecId up() const { return choose_up_ ? choose_up_->codec() : config_.codec.up; }
   core::CodecId down() const { return choose_down_ ? choose_down_->codec() : config_.codec.down; }
   std::string reason_up() const { return choose_up_ ? choose_up_->reason() : ""; }

@@ -1,5 +1,5 @@
-// Reports from the shards of a run to shard 0 (ShardReport): for its rules as soon as they are durable, for its status
-// page as they are.
+// Reports from the shards of a run to shard 0 (ShardReport): to its rules once they are durable, to its status page at
+// once.
 //
 //   shard i > 0   rules ─ Note, MakeDurable ─┐                     ┌─► RoundTable        shard 0
 //                 status ─ Show ─────────────┴─ Message ─ Follow ──┴─► ShownShards ─ AddTo ─► status of all shards
@@ -22,9 +22,9 @@ namespace causeway::server {
 // A shard's own report.
 class OwnReport {
  public:
-  bool Note(const ShardReport& report);  // whether it is another than was noted last
+  bool Note(const ShardReport& report);  // whether it differs from the last one noted
   void MakeDurable(const ShardReport& report);
-  void MakeNotedDurable();  // it was read from the journal
+  void MakeNotedDurable();  // after it was read from the journal
   void Show(const StatusSnapshot& snapshot);
   v1::ShardReport Message() const;
 
@@ -38,11 +38,11 @@ class OwnReport {
 // The other shards' fragments and traffic, for shard 0's status.
 class ShownShards {
  public:
-  // A shard that is silent for longer is away: it reports once a second at least.
+  // A shard that is silent for longer counts as away: it reports at least once a second.
   static constexpr int64_t kAwayMs = 5'000;
 
   void Heard(int shard, const v1::ShardReport& report, int64_t now_ms);
-  // Adds what the shards of `own` have said to shard 0's own snapshot. A fragment whose shard is away says so.
+  // Adds the other shards' reports to shard 0's own snapshot. A fragment whose shard is away says so.
   void AddTo(const core::FragmentMap& map, const core::Shard& own, int64_t now_ms, StatusSnapshot* snapshot) const;
 
  private:

@@ -33,7 +33,7 @@ bool TokenBucket::TakeOrOwe(int64_t now_ms, double amount) {
 
 SiteLimits::SiteLimits(SiteLimitOptions options, const core::Clock* clock) : options_(options), clock_(clock) {}
 
-// One that has been quiet until its buckets are full again is forgotten when there is no room: nothing is lost with it.
+// A site that has been quiet until its buckets are full again is forgotten when there is no room: nothing is lost.
 absl::StatusOr<SiteLimits::Use*> SiteLimits::UseOf(const core::SiteId& site, int64_t now_ms) {
   const auto known = sites_.find(site);
   if (known != sites_.end()) return &known->second;

@@ -1,5 +1,5 @@
-// How much one site may ask of the coordinator (core/limits.h has the figures): whoever goes beyond is refused with
-// RESOURCE_EXHAUSTED, and the others do not notice.
+// Limits on one site's use of the coordinator (core/limits.h has the figures): a site that exceeds them is refused with
+// RESOURCE_EXHAUSTED, and the others are unaffected.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class TokenBucket {
   TokenBucket(double per_second, double burst) : per_second_(per_second), burst_(burst), level_(burst) {}
 
   bool Take(int64_t now_ms, double amount = 1);
-  // Takes it if anything is left, and owes what is not.
+  // Takes the amount if anything is left, and owes the rest.
   bool TakeOrOwe(int64_t now_ms, double amount);
   bool owes(int64_t now_ms) const { return LevelAt(now_ms) <= 0; }
   double per_second() const { return per_second_; }
@@ -45,7 +45,7 @@ struct SiteLimitOptions {
   double bulk_streams_per_second = core::kBulkStreamsPerSecond;
   double bulk_streams_burst = core::kBulkStreamsBurst;
   int bulk_streams_at_once = core::MaxBulkStreams(core::kMaxFragments);
-  size_t max_sites = 4 * core::kMaxSites;  // names are anybody's choice where nobody is authenticated
+  size_t max_sites = 4 * core::kMaxSites;  // without authentication, a peer may use any name
 };
 
 // Thread-safe.
@@ -54,15 +54,16 @@ class SiteLimits {
   // A bulk stream that counts for as long as this lives.
   using Stream = std::shared_ptr<void>;
 
-  SiteLimits(SiteLimitOptions options, const core::Clock* clock);  // which outlives it
+  SiteLimits(SiteLimitOptions options, const core::Clock* clock);  // outlives it
 
-  // A message, with its bytes, unless it is a large one: such a one must have a manifest, and is taken by TakeLarge.
+  // Counts a message and its bytes, unless it is large: a large message must have a manifest, and is counted by
+  // TakeLarge.
   absl::Status TakeControlMessage(const core::SiteId& site, int64_t bytes, bool has_manifest);
   bool IsLarge(int64_t bytes) const { return bytes > options_.control_message_bytes; }
   absl::Status TakeLarge(const std::string& identity, int64_t bytes);
-  absl::Status CheckOwesNothing(const std::string& identity);  // of large ones
+  absl::Status CheckOwesNothing(const std::string& identity);  // for large messages
   absl::StatusOr<Stream> OpenBulkStream(const core::SiteId& site);
-  absl::Status TakeQuestion(const std::string& identity);  // a site's name, or another's
+  absl::Status TakeQuestion(const std::string& identity);  // a site's name, or another peer's
 
  private:
   struct Use {

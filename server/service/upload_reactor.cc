@@ -10,9 +10,9 @@
 namespace causeway::server {
 namespace {
 
-// header ─► what is missing ─► chunks … ─► verdict. One message is under way in each direction at most, so nothing
-// piles up here: the site's next chunk is read when the last one is spooled. Of a contribution that comes in stripes,
-// the stream that completes it has the verdict; the others end without.
+// header ─► what is missing ─► chunks … ─► verdict. At most one message is in flight in each direction, so nothing
+// piles up here: the site's next chunk is read when the last one is spooled. If a contribution comes in several
+// streams, the stream that completes it gets the verdict; the others end without one.
 class UploadReactor final : public CallReactor, public GatedCall {
  public:
   UploadReactor(Coordinator* coordinator, Gate* gate, Peer peer)
@@ -64,7 +64,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
     if (finished_) return;  // cancelled meanwhile
     if (!header_.sends_all()) {
       v1::UploadReply reply;
-      v1::ChunkList& list = *reply.mutable_missing();  // also where nothing of the stripe is missing
+      v1::ChunkList& list = *reply.mutable_missing();  // even if nothing of the stream is missing
       for (int index : missing) {
         if (InStripe(index)) list.add_chunks(index);
       }
@@ -77,7 +77,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
 
   bool InStripe(int index) const { return index % std::max(1, header_.num_stripes()) == header_.stripe(); }
 
-  // The site has sent all of its stripe, or the stream broke.
+  // The site has sent all of the stream, or it broke.
   void TakeEnd() {
     const bool whole = upload_.contribution != nullptr &&
                        std::ranges::none_of(upload_.contribution->Missing(), [this](int i) { return InStripe(i); });
@@ -107,14 +107,14 @@ class UploadReactor final : public CallReactor, public GatedCall {
 
   // The verdict comes on another thread, and may come when the call is over.
   void Complete() {
-    // Nothing is kept here: the contribution is let go of when it is merged, not when the site has read its verdict.
+    // Nothing is kept here: the contribution is freed when it is merged, not when the site has read its verdict.
     coordinator_->CompleteUpload(
         header_, std::move(upload_), [self = self_](const absl::StatusOr<v1::Verdict>& verdict) {
           verdict.ok() ? self->WriteVerdict(*verdict) : self->FinishOnce(ToGrpc(verdict.status()));
         });
   }
 
-  // The site may have sent all chunks before we are told that the list of them is written.
+  // The site may have sent all chunks before we learn that the list of them is written.
   void OnWriteDone(bool ok) override {
     core::MutexLock lock(mutex_);
     writing_ = false;
@@ -153,7 +153,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
   v1::UploadHeader header_;
   Coordinator::Upload upload_;
   core::Mutex mutex_;
-  grpc::ByteBuffer verdict_ ABSL_GUARDED_BY(mutex_);  // valid once it is there
+  grpc::ByteBuffer verdict_ ABSL_GUARDED_BY(mutex_);  // valid once set
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<UploadReactor> self_;  // until OnDone

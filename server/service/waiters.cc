@@ -34,7 +34,7 @@ void Waiter::Tell(const absl::Status& status) {
 }
 
 void Waiters::Add(const WaitKey& key, Waiter waiter) {
-  std::vector<Waiter> gone;  // let go without the lock
+  std::vector<Waiter> gone;  // released without the lock
   core::MutexLock lock(mutex_);
   CHECK(key.generation >= generation_);
   std::vector<Waiter>& waiting = waiting_[key];

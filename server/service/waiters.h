@@ -1,11 +1,11 @@
-// All readers that wait for something of the model: for an anchor, for an update, for an update's next chunk.
+// All readers that wait for a part of the model: for an anchor, for an update, or for an update's next chunk.
 //
-//   reader ── Add(generation, fragment, version) ──► Waiters ── Wake ──────────► OK: ask again
+//   reader ── Add(generation, fragment, version) ──► Waiters ── Wake ──────────► OK: retry
 //                                                       └──── BeginGeneration ──► ABORTED: the model is another one
 //
-// One registry, so that no waiter is forgotten with the object that it waits for. Each is answered exactly once: one
-// that the registry lets go of without an answer answers ABORTED itself, so that its stream ends and is tried again.
-// Thread-safe; waiters are answered without a lock held.
+// There is one registry, so that no waiter is forgotten with the object that it waits for. Each is answered exactly
+// once: a waiter that the registry drops without an answer answers ABORTED itself, so that its stream ends and is
+// retried. Thread-safe; waiters are answered with no lock held.
 #pragma once
 
 #include <compare>
@@ -23,7 +23,7 @@
 
 namespace causeway::server {
 
-// What a reader waits for.
+// Identifies the object of a wait.
 struct WaitKey {
   uint64_t generation = 0;  // of the model
   core::FragmentId fragment = 0;
@@ -32,15 +32,15 @@ struct WaitKey {
   friend auto operator<=>(const WaitKey&, const WaitKey&) = default;
 };
 
-// The answer to a reader: OK when it makes sense to ask again, else the status that its call ends with.
+// Receives the answer to a reader: OK when a retry makes sense, else the status with which its call ends.
 class Waiter {
  public:
   using Answer = std::function<void(const absl::Status&)>;
 
-  // Of an owner that may go while it waits; its waiter is forgotten then.
+  // For an owner that may disappear while it waits; its waiter is then forgotten.
   Waiter(std::weak_ptr<const void> owner, Answer answer)
       : owned_(true), owner_(std::move(owner)), answer_(std::move(answer)) {}
-  // Of an owner that outlives the registry, and asks again whatever the answer is.
+  // For an owner that outlives the registry, and retries whatever the answer is.
   template <std::invocable Call>
   Waiter(Call call)  // NOLINT(google-explicit-constructor): a lambda is a waiter
       : answer_([call = std::move(call)](const absl::Status&) { call(); }) {}
@@ -49,7 +49,7 @@ class Waiter {
   ~Waiter();
 
   bool gone() const { return owned_ && owner_.expired(); }
-  void Await() { waits_ = true; }  // from now on it is to be answered
+  void Await() { waits_ = true; }  // from now on it must be answered
   void Tell(const absl::Status& status);
 
  private:
@@ -61,14 +61,14 @@ class Waiter {
 
 class Waiters {
  public:
-  // `key` is of the current generation: who looks for something older is refused before it waits.
+  // `key` must be of the current generation: a reader of an older one is refused before it waits.
   void Add(const WaitKey& key, Waiter waiter);
 
   void Wake(const WaitKey& key);
   void WakeFragment(core::FragmentId fragment);
   void WakeAll();
 
-  // The model is another one: those who wait for an earlier one are told so.
+  // The model has been replaced: answers those that wait for an earlier one accordingly.
   void BeginGeneration(uint64_t generation);
 
   size_t size() const;

@@ -12,7 +12,7 @@
 
 namespace causeway::server {
 
-// The stamp is taken first: a file that changes meanwhile is read again.
+// The stamp is taken first: a file that changes meanwhile is reread.
 absl::StatusOr<std::optional<std::string>> WatchedFile::ReadIfChanged() {
   constexpr int64_t kNsPerS = 1'000'000'000;
   const auto wrong = [this](const std::string& what) {

@@ -1,4 +1,4 @@
-// A small file that a flag names, and that is read again whenever it has changed. Not thread-safe.
+// A small file, named by a flag, that is reread whenever it has changed. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,11 @@ class WatchedFile {
   bool given() const { return !path_.empty(); }
   std::string Text() const { return "--" + flag_ + "=" + path_; }
 
-  // Its contents if they may differ from those that were read last. An error in it comes once for each change:
-  // INVALID_ARGUMENT.
+  // Its contents, if they may differ from those last read. A read error is returned once per change: INVALID_ARGUMENT.
   absl::StatusOr<std::optional<std::string>> ReadIfChanged();
 
  private:
-  // From stat; another file stands where it differs.
+  // From stat; the file has changed if this differs.
   struct Stamp {
     int64_t modified_ns = 0;
     int64_t bytes = -1;
@@ -32,7 +31,7 @@ class WatchedFile {
   };
 
   std::string flag_, path_;
-  std::optional<Stamp> stamp_;  // none: never looked
+  std::optional<Stamp> stamp_;  // none: not read yet
 };
 
 }  // namespace causeway::server

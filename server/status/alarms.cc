@@ -14,7 +14,7 @@ namespace {
 
 using core::SiteState;
 
-constexpr double kWarnFreeShare = 2;  // of what the coordinator reserves
+constexpr double kWarnFreeShare = 2;  // of the coordinator's reserve
 constexpr double kCriticalFreeShare = 1.25;
 constexpr double kWarnSyncS = 1;
 constexpr double kCriticalSyncS = 10;
@@ -142,7 +142,7 @@ void FindCertificate(const StatusSnapshot& snapshot, Alarms& alarms) {
                                                           static_cast<double>(left_s) / kDayS)});
 }
 
-// One for each reason: all sites that have it wait for the same.
+// One alarm for each reason: all its sites wait for the same thing.
 void FindStrangers(const StatusSnapshot& snapshot, Alarms& alarms) {
   std::map<std::string, std::vector<const WaitingStranger*>> by_alarm;
   for (const WaitingStranger& stranger : snapshot.strangers) by_alarm[stranger.alarm].push_back(&stranger);
@@ -247,7 +247,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
 void AlarmBook::Note(Alarms& alarms, int64_t unix_ms) {
   std::map<Key, int64_t> since;
   for (Alarm& alarm : alarms) {
-    const Key key(alarm.name, alarm.site);  // which fragment a mismatch is shown for may change while it is on
+    const Key key(alarm.name, alarm.site);  // the fragment shown for a mismatch may change while the alarm is on
     const auto before = since_unix_ms_.find(key);
     alarm.since_unix_ms = before == since_unix_ms_.end() ? unix_ms : before->second;
     since[key] = alarm.since_unix_ms;

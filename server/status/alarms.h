@@ -1,12 +1,13 @@
-// What somebody should look at. docs/monitoring.md says of each alarm what it means and what to do.
+// Conditions that need an operator's attention. docs/monitoring.md explains each alarm and what to do about it.
 //
-//   snapshot with what the history adds to it ─► FindAlarms ─► AlarmBook: since when each is on
+//   snapshot with the history's additions ─► FindAlarms ─► AlarmBook: since when each alarm is on
 //
 // FindAlarms is a pure function; the book has one owner at a time.
 //
-// site_gone: the site's lease ended (SiteStatus::lost). A gone site is listed as long as the run is, but not missed so
-// long: the alarm ends when the site joins again, when an operator drains it (`drain` of a gone site says that nobody
-// waits for it), and when the run ends. One that left, finished, or was draining when its lease ended never has it.
+// site_gone: the site's lease ended (SiteStatus::lost). A gone site is listed for as long as the run, but the alarm
+// ends earlier: when the site joins again, when an operator drains it (`drain` of a gone site means that it is not
+// expected back), or when the run ends. A site that left, finished, or was draining when its lease ended never raises
+// it.
 #pragma once
 
 #include <array>
@@ -27,19 +28,19 @@ inline constexpr std::array<std::string_view, 19> kAlarmNames = {
     "contribution_refused", "outlier_merged",    "site_noisy",
 };
 
-// Those that the snapshot gives reason for, critical ones first, without their times.
+// The alarms that the snapshot calls for, critical ones first, without their times.
 std::vector<Alarm> FindAlarms(const StatusSnapshot& snapshot);
 
 std::string_view SeverityName(Severity severity);  // "warning" | "critical"
 
 class AlarmBook {
  public:
-  // Fills `since_unix_ms` of alarms that are on at `unix_ms`, and forgets those that are not. One that rises to
-  // critical is on since it first was a warning.
+  // Fills `since_unix_ms` of the alarms that are on at `unix_ms`, and forgets all others. An alarm that rises to
+  // critical keeps the time at which it became a warning.
   void Note(std::vector<Alarm>& alarms, int64_t unix_ms);
 
  private:
-  using Key = std::pair<std::string, std::optional<core::SiteId>>;  // of its name and site
+  using Key = std::pair<std::string, std::optional<core::SiteId>>;  // name and site
   std::map<Key, int64_t> since_unix_ms_;
 };
 

@@ -23,7 +23,7 @@ constexpr std::string_view kBusy =
     "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nConnection: close\r\nContent-Type: text/plain\r\n"
     "Content-Length: 43\r\n\r\ntoo many connections are open; try it later";
 
-// A connection, as httplib reads and writes it.
+// A connection, in httplib's interface for reading and writing.
 class TimedStream final : public httplib::Stream {
  public:
   explicit TimedStream(socket_t socket) : socket_(socket), until_(Now() + kRequestTime) {}
@@ -58,7 +58,7 @@ class TimedStream final : public httplib::Stream {
     return Await(POLLOUT) ? ::send(socket_, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
   }
 
-  // Addresses are not asked for.
+  // Addresses are not requested.
   void get_remote_ip_and_port(std::string&, int&) const override {}
   void get_local_ip_and_port(std::string&, int&) const override {}
   socket_t socket() const override { return socket_; }
@@ -84,7 +84,7 @@ class TimedStream final : public httplib::Stream {
 thread_local TimedStream* served = nullptr;  // by this thread
 thread_local bool refuses = false;
 
-// Runs what is beyond the budget at once, on the thread that accepts.
+// Runs connections beyond the budget at once, on the accepting thread.
 class BudgetedPool final : public httplib::TaskQueue {
  public:
   BudgetedPool(int threads, int most) : pool_(threads), most_(most) {}
@@ -110,7 +110,7 @@ class BudgetedPool final : public httplib::TaskQueue {
   std::atomic<int> open_ = 0;
 };
 
-// Its request is read as far as it is here: closed with bytes unread, the connection would be reset, and the
+// Its request is read as far as it has arrived: closed with bytes unread, the connection would be reset, and the
 // answer lost.
 void Refuse(socket_t socket) {
   (void)::send(socket, kBusy.data(), kBusy.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -1,5 +1,5 @@
-// cpp-httplib's server with a budget. The library gives each byte of a request its own time, so that a sender of one
-// byte a second holds a thread for ever, and lets connections without number wait for a thread.
+// cpp-httplib's server with a budget. The library's read timeout applies to each byte, so that a client which sends one
+// byte a second holds a thread forever, and any number of connections may wait for a thread.
 //
 //   connection ── more than may be open ──► 503, unread
 //        └──► thread of the pool ── request within kRequestTime ──► handler ── answer within kAnswerTime ──► closed
@@ -13,16 +13,16 @@
 
 namespace causeway::server {
 
-inline constexpr std::chrono::seconds kRequestTime{5};  // to be whole; it is one packet
-inline constexpr std::chrono::seconds kAnswerTime{30};  // to be taken: a phone's link may be slow
-inline constexpr std::chrono::seconds kStallTime{5};    // without any progress, also of a stream of events
+inline constexpr std::chrono::seconds kRequestTime{5};  // to arrive in full; it is one packet
+inline constexpr std::chrono::seconds kAnswerTime{30};  // to be read: a phone's link may be slow
+inline constexpr std::chrono::seconds kStallTime{5};    // without any progress, also for an event stream
 
 class BudgetedHttpServer : public httplib::Server {
  public:
-  // `threads` serve a connection each; as many others as `waiting` wait for one.
+  // Each of `threads` serves one connection; up to `waiting` further connections wait for a thread.
   BudgetedHttpServer(int threads, int waiting);
 
-  // To be called by a handler: its answer is a stream without an end, bounded by kStallTime alone.
+  // To be called by a handler whose answer is an endless stream, bounded by kStallTime alone.
   static void AnswerHasNoEnd();
 
  private:

@@ -1,9 +1,10 @@
 // GET /events: the board's texts as server-sent events (https://html.spec.whatwg.org, section 9.2).
 //
 //   each full second ─► event: status    each even one ─► event: timeline    the same text to all streams
-//                                        neither is new ─► a comment, so that it shows who is gone
+//                                        neither is new ─► a comment, which detects a reader that is gone
 //
-// A stream tells of no page of the board twice: one that begins shortly before a second finds the same page again.
+// A stream never sends the same page of the board twice: one that begins shortly before a full second would find the
+// same page again.
 //
 // A stream runs on the thread of its connection and sleeps until the next second. Thread-safe.
 #pragma once
@@ -21,7 +22,7 @@ class EventStreams {
  public:
   EventStreams(StatusBoard* board, int most) : board_(board), most_(most) {}
 
-  // To the reader; false when it is gone or does not read.
+  // Writes to the reader; false if it is gone or does not read.
   using Write = std::function<bool(std::string_view)>;
 
   class Stream {
@@ -31,21 +32,21 @@ class EventStreams {
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
 
-    // Waits until there is something to say (not at first) and says it. False: the stream is over.
+    // Waits until there is something to send (the first call does not wait) and sends it. False: the stream is over.
     bool Next(const Write& write);
 
    private:
     EventStreams* const streams_;
-    int64_t second_ = 0;  // that was told of last; 0: none
-    SharedText status_;   // that were told last; nullptr: none
+    int64_t second_ = 0;  // the last one sent; 0: none
+    SharedText status_;   // the last texts sent; nullptr: none
     SharedText timeline_;
   };
 
-  std::unique_ptr<Stream> Open();  // nullptr: there are as many as there may be
+  std::unique_ptr<Stream> Open();  // nullptr: the limit is reached
   void Stop();                     // ends all
 
  private:
-  int64_t WaitForSecondAfter(int64_t second);  // 0: it stops
+  int64_t WaitForSecondAfter(int64_t second);  // 0: stopping
 
   StatusBoard* const board_;
   const int most_;

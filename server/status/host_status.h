@@ -1,4 +1,4 @@
-// What the machine says about a coordinator: room on its disk, when its certificate ends, what the process takes.
+// The machine's figures for a coordinator: free disk space, the end of its certificate, the resources of its process.
 // Reads /proc, statvfs and a PEM file; nothing is cached but a certificate that has not changed. One owner at a time.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace causeway::server {
 
-// Of this process; what cannot be read is 0.
+// Figures of this process; 0 if one cannot be read.
 struct ProcessStatus {
   double start_unix_s = 0;
   int64_t resident_bytes = 0;
@@ -19,7 +19,7 @@ struct ProcessStatus {
 ProcessStatus ReadProcessStatus();
 
 struct HostFiles {
-  std::string state_dir;  // whose file system is looked at; empty: none
+  std::string state_dir;  // whose file system is checked; empty: none
   int64_t reserved_bytes = 0;
   std::string certificate;  // PEM; empty: none
 };
@@ -32,11 +32,11 @@ class HostWatch {
 
  private:
   const HostFiles files_;
-  int64_t read_mtime_ns_ = -1;  // of the certificate that was read
+  int64_t read_mtime_ns_ = -1;  // of the certificate read last
   std::optional<int64_t> expires_unix_s_;
 };
 
-// When the first certificate of a PEM text ends, in seconds since 1970; none if it holds none.
+// The expiry of the first certificate in a PEM text, in seconds since 1970; none if the text holds no certificate.
 std::optional<int64_t> CertificateExpiry(const std::string& pem);
 
 }  // namespace causeway::server

@@ -18,10 +18,10 @@ namespace causeway::server {
 namespace {
 
 constexpr int kBacklog = 256;  // the library's is 5: the sixth page that opens at once would wait for a second
-// The kernel's usual limit (net.core.wmem_max), of which it makes twice as much: an answer of 200 kB fits whole.
+// The kernel's usual limit (net.core.wmem_max), which it doubles: an answer of 200 kB fits whole.
 constexpr int kSendBufferBytes = 212'992;
 
-// Hashes of the page's scripts, so that no other script runs whatever a name on the page may hold.
+// Hashes of the page's scripts, so that no other script runs, whatever a name on the page contains.
 std::string ScriptSources(std::string_view html) {
   constexpr std::string_view kBegin = "<script>", kEnd = "</script>";
   std::string sources;
@@ -46,8 +46,8 @@ httplib::Headers SecurityHeaders() {
           {"X-Content-Type-Options", "nosniff"}};
 }
 
-// A text of the board, or that there is none yet. Not as set_content would: that copies it, and compresses it anew for
-// every poll that takes gzip, which costs more than all the rest.
+// Answers with a text of the board, or that there is none yet. Does not use set_content, which copies the text, and
+// compresses it anew for every poll that accepts gzip, at a cost above everything else.
 void Respond(const SharedText& text, const char* content_type, httplib::Response& response) {
   if (text != nullptr) {
     return response.set_content_provider(text->size(), content_type,
@@ -93,7 +93,7 @@ class HttplibServer final : public HttpServer {
                                                  core::WhyNotListening(absl::StrCat(host, ":", port), port)));
     }
     thread_ = core::Thread([this] { server_.listen_after_bind(); });
-    while (!server_.is_running()) std::this_thread::yield();  // stop() before that would be forgotten
+    while (!server_.is_running()) std::this_thread::yield();  // an earlier stop() would be lost
     return absl::OkStatus();
   }
 
@@ -105,7 +105,7 @@ class HttplibServer final : public HttpServer {
   void PrepareSocket(socket_t socket) {
     socket_ = socket;
     const int yes = 1;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // a port that was left a moment ago is free
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // a port released a moment ago can be reused
     setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof kSendBufferBytes);  // connections inherit it
   }
 
@@ -133,7 +133,7 @@ class HttplibServer final : public HttpServer {
     server_.Get("/events", [this](const Request&, Response& response) { BeginEvents(response); });
   }
 
-  // The stream ends with its connection: the library lets go of the function then.
+  // The stream ends with its connection, when the library releases the function.
   void BeginEvents(Response& response) {
     const std::shared_ptr<EventStreams::Stream> stream = streams_.Open();
     if (stream == nullptr) {
@@ -154,7 +154,7 @@ class HttplibServer final : public HttpServer {
   const Serves serves_;
   EventStreams streams_;
   BudgetedHttpServer server_;
-  socket_t socket_ = -1;  // that it listens on: the last one that was prepared
+  socket_t socket_ = -1;  // on which it listens: the last one prepared
   int port_ = 0;
   core::Thread thread_;
 };

@@ -1,6 +1,6 @@
 // Appends JSON to a string, in one pass: a status of 64 sites has 8,000 values, and a tree of them takes ten times as
 // long to build and to print. Numbers that are not finite are null; strings that are not UTF-8 are shown with
-// replacement characters. Whoever writes keeps the order: Key before each value of an object, what is begun is ended.
+// replacement characters. The caller keeps the order: Key before each value of an object, and an End for each Begin.
 // One owner.
 #pragma once
 
@@ -21,7 +21,7 @@ class JsonWriter {
   void BeginArray() { Begin('['); }
   void EndArray() { End(']'); }
 
-  // Of an object's next value; a name that needs no escape: letters, digits, ".", "_" and "-" alone.
+  // The key of an object's next value: a name that needs no escaping, made of letters, digits, ".", "_" and "-" only.
   void Key(std::string_view name) {
     Separate();
     text_.append("\"").append(name).append("\":");
@@ -72,7 +72,7 @@ class JsonWriter {
   }
   template <typename T>
   void Number(T value) {
-    char digits[32];  // the shortest that reads back the same
+    char digits[32];  // the shortest that reads back as the same value
     Raw({digits, static_cast<size_t>(std::to_chars(digits, digits + sizeof digits, value).ptr - digits)});
   }
 

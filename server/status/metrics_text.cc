@@ -23,7 +23,7 @@ using Labels = std::vector<ClientMetric::Label>;
 constexpr std::array kSiteStates = {SiteState::kJoining, SiteState::kTraining, SiteState::kDraining, SiteState::kGone};
 constexpr std::array kRunStates = {"waiting", "training", "paused", "done"};
 
-// One row a metric that every site has.
+// One row per metric that every site has.
 struct SiteMetric {
   const char* name;
   const char* help;
@@ -135,7 +135,7 @@ void AddFragments(const StatusSnapshot& snapshot, Families& families) {
   families.push_back(std::move(contributors));
 }
 
-// One row a figure of the outer gradient.
+// One row per figure of the outer gradient.
 struct GradientMetric {
   const char* name;
   const char* help;
@@ -226,7 +226,7 @@ void AddRun(const StatusSnapshot& snapshot, Families& families) {
   Add(families, "causeway_quorum_sites", "Sites that a round needs (min_quorum).", gauge, snapshot.min_quorum);
   Add(families, "causeway_parameters", "Parameters of the model.", gauge, static_cast<double>(snapshot.parameters));
   Add(families, "causeway_float32_every_step_bytes",
-      "What averaging float32 gradients in every step would have sent, both ways.", gauge,
+      "Bytes that averaging float32 gradients in every step would have sent, both ways.", gauge,
       static_cast<double>(snapshot.Float32EveryStepBytes()));
   if (snapshot.eval_loss_latest && std::isfinite(*snapshot.eval_loss_latest)) {
     Add(families, "causeway_eval_loss", "Latest evaluation loss of the global model, nats per token.", gauge,

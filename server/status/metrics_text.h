@@ -4,7 +4,7 @@
 //   StatusSnapshot ─► metric families ─► text
 //
 // Conventions (prometheus.io/docs/practices/naming): base units, counters end in _total, ratios in _ratio. A site that
-// is gone keeps its counters and its state; its other gauges stay out, so that no alert waits for a site that left.
+// is gone keeps its counters and its state; its other gauges are left out, so that no alert waits for a site that left.
 // Pure, thread-safe.
 #pragma once
 

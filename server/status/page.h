@@ -1,10 +1,9 @@
-// The status page: what GET / answers.
+// The status page, the answer to GET /.
 //
 //   server/status/page/{index.html, page.css, *.js} ── embed.cmake, at build time ──► one HTML text in the program
 //
-// The text is the same for every run and never changes while the program runs: figures come to it from GET /events,
-// /status and /timeline, in the browser. It asks for nothing but those three, from the server that it came from.
-// Thread-safe.
+// The text is the same for every run and never changes while the program runs: the browser fetches the figures from GET
+// /events, /status and /timeline. The page requests only those three, from its own server. Thread-safe.
 #pragma once
 
 #include <string>

@@ -105,9 +105,9 @@ std::optional<int64_t> RoundLog::Taken(FragmentId fragment, Version version, con
   if (download == round.downloads.end()) {
     download = round.downloads.insert(download, {.site = site, .begun_unix_ms = begun_unix_ms});
   }
-  if (download->taken_unix_ms) return std::nullopt;  // once more, after its process was started again
+  if (download->taken_unix_ms) return std::nullopt;  // once more, after its process was restarted
   download->begun_unix_ms = std::min(download->begun_unix_ms, begun_unix_ms);
-  if (download->num_stripes != stripes) download->stripes = 0;  // it goes on over another number of connections
+  if (download->num_stripes != stripes) download->stripes = 0;  // it continues over another number of connections
   download->num_stripes = stripes;
   download->stripes |= uint32_t{1} << stripe;
   if (download->stripes != (uint32_t{1} << stripes) - 1) return std::nullopt;

@@ -1,11 +1,11 @@
-// What happened in the last rounds, and when: what GET /timeline shows.
+// The events of the last rounds and their times, which GET /timeline shows.
 //
 //   Begun ─► Arrived … ─► Decided ─► Merged ─► Taken …         of one (fragment, version)
 //   └── open rounds, one each fragment ──┘└── ring of the last kKeptRounds ──┘
 //
 // `version` is the one that the round makes: base + 1. Times are Unix milliseconds, given by the caller. Pure: no
-// clock, no lock; one owner at a time. What is handed out never changes: a round that is written to afterwards is
-// copied first, so that a snapshot costs a pointer for each round.
+// clock, no lock; one owner at a time. Rounds handed out never change: a later write first copies the round, so that a
+// snapshot costs one pointer per round.
 #pragma once
 
 #include <cstdint>
@@ -31,20 +31,20 @@ struct LoggedRound {
     core::SiteId site;
     int64_t begun_unix_ms = 0;
     int num_stripes = 0;
-    uint32_t stripes = 0;                  // a bit for each that is through
-    std::optional<int64_t> taken_unix_ms;  // all are
+    uint32_t stripes = 0;                  // a bit for each one finished
+    std::optional<int64_t> taken_unix_ms;  // all are finished
   };
 
   core::FragmentId fragment = 0;
   core::Version version = 0;
-  std::vector<Arrival> arrivals;  // in the order of their begin
+  std::vector<Arrival> arrivals;  // in order of their begin
   std::optional<int64_t> decided_unix_ms;
   std::optional<int64_t> merged_unix_ms;
   std::optional<uint64_t> digest;  // of the anchor, once merged
   std::vector<Download> downloads;
   std::string reason;  // why it closed
 
-  std::optional<int64_t> first_unix_ms() const;  // of all chunks
+  std::optional<int64_t> first_unix_ms() const;  // over all chunks
 };
 
 using LoggedRounds = std::vector<std::shared_ptr<const LoggedRound>>;
@@ -58,14 +58,15 @@ class RoundLog {
   void Begun(core::FragmentId fragment, core::Version version, const core::SiteId& site, int64_t unix_ms);
   void Arrived(core::FragmentId fragment, core::Version version, const core::SiteId& site, int64_t begun_unix_ms,
                int64_t unix_ms);
-  void Forget(core::FragmentId fragment, const core::SiteId& site);  // what has begun and will not arrive
+  void Forget(core::FragmentId fragment,
+              const core::SiteId& site);  // a contribution that has begun and will not arrive
 
-  // What has begun and not arrived goes over to the fragment's next round.
+  // Contributions that have begun and not arrived move to the fragment's next round.
   void Decided(core::FragmentId fragment, core::Version version, const std::string& reason, int64_t unix_ms);
   void Merged(core::FragmentId fragment, core::AnchorDigest committed, int64_t unix_ms);
 
-  // One of `stripes` streams of the site's download is through (core::kMaxStripes at most). Returns the milliseconds of
-  // the whole download when it was the last of them. Of rounds that are not kept nothing is noted.
+  // One of `stripes` streams of the site's download is finished (core::kMaxStripes at most). If it was the last of
+  // them, returns the milliseconds of the whole download. Does nothing for a round that is no longer kept.
   std::optional<int64_t> Taken(core::FragmentId fragment, core::Version version, const core::SiteId& site, int stripe,
                                int stripes, int64_t begun_unix_ms, int64_t unix_ms);
 
@@ -80,7 +81,7 @@ class RoundLog {
 
   static LoggedRound& Writable(Slot& slot);
   LoggedRound& Open(core::FragmentId fragment, core::Version version);
-  Slot* Find(core::FragmentId fragment, core::Version version);  // among the decided
+  Slot* Find(core::FragmentId fragment, core::Version version);  // among the decided rounds
 
   std::deque<Slot> decided_;
   std::map<core::FragmentId, Slot> open_;

@@ -6,7 +6,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kHostMs = 1'000;  // how often the disk is looked at
+constexpr int64_t kHostMs = 1'000;  // how often the disk is checked
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void StatusBoard::Publish(StatusSnapshot snapshot) {
   page->snapshot = std::move(snapshot);
   page->published_ms = now_ms;
   core::MutexLock lock(mutex_);
-  page_.swap(page);  // the one before goes when the lock is free again
+  page_.swap(page);  // the previous one is freed after the lock is released
 }
 
 void StatusBoard::SetReady() { SetNotReady(""); }

@@ -1,10 +1,10 @@
-// Where the coordinator puts up what it shows, and where everybody reads it.
+// The board on which the coordinator publishes its status, for all readers.
 //
 //   Coordinator::Tick, every 250 ms ── Publish ──► history, alarms ─► the board's page ◄── GET /status, /metrics, …
 //                                                                     rendered at the first read, shared by all
 //
-// Readers take no lock that the rules or the merge take, only the board's own: for a pointer, and for the first of them
-// while it renders. Publish and the setters are for one thread; what reads is thread-safe.
+// Readers take no lock that the rules or the merge take, only the board's own: to copy a pointer and, for the first
+// reader, to render. Publish and the setters are for one thread; the read functions are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace causeway::server {
 
 using SharedText = std::shared_ptr<const std::string>;
 
-// Whether something is so, and if not, why.
+// A yes, or a no with its reason.
 struct Answer {
   bool ok = false;
   std::string reason;
@@ -36,14 +36,15 @@ struct StatusBoardOptions {
 
 class StatusBoard {
  public:
-  // Without a new page for so long the process does not serve any more: a tick that lasts is one that waits for a disk.
+  // If there is no new page for this long, the process no longer serves: a tick that takes so long is waiting for a
+  // disk.
   static constexpr int64_t kSilentMs = 30'000;
 
   explicit StatusBoard(StatusBoardOptions options);
 
   void Publish(StatusSnapshot snapshot);
-  void SetReady();                           // sites are taken
-  void SetNotReady(const std::string& why);  // before, and while it stops
+  void SetReady();                           // sites may join
+  void SetNotReady(const std::string& why);  // before that, and while it stops
 
   // nullptr before the first page.
   SharedText Status(Details details = Details::kAuto) const;
@@ -51,12 +52,12 @@ class StatusBoard {
   SharedText Metrics() const;
 
   Answer Healthy() const;  // it serves, and its journal has not failed
-  Answer Ready() const;    // sites are taken
+  Answer Ready() const;    // sites may join
 
-  std::atomic<int>& event_streams() { return event_streams_; }  // that are open; whoever opens one counts it
+  std::atomic<int>& event_streams() { return event_streams_; }  // the number open; each stream counts itself
 
  private:
-  // One snapshot and what was made of it.
+  // One snapshot and its rendered texts.
   struct Page {
     StatusSnapshot snapshot;
     int64_t published_ms = 0;
@@ -72,16 +73,16 @@ class StatusBoard {
   SharedText Rendered(SharedText Page::*text, Render render) const;
 
   const StatusBoardOptions options_;
-  HostWatch host_;       // of Publish, as the next three
-  int64_t host_ms_ = 0;  // when it was looked at
+  HostWatch host_;       // used by Publish alone, like the next three
+  int64_t host_ms_ = 0;  // when it was last read
   HostStatus host_status_;
   StatusHistory history_;
   AlarmBook alarm_book_;
   std::atomic<int> event_streams_ = 0;
 
-  mutable core::Mutex mutex_;  // a leaf, for moments
+  mutable core::Mutex mutex_;  // a leaf, held for moments
   std::shared_ptr<Page> page_ ABSL_GUARDED_BY(mutex_);
-  std::string not_ready_ ABSL_GUARDED_BY(mutex_) = "the coordinator starts";  // empty: it is
+  std::string not_ready_ ABSL_GUARDED_BY(mutex_) = "the coordinator starts";  // empty: it is ready
 };
 
 }  // namespace causeway::server

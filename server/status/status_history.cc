@@ -35,7 +35,7 @@ void StatusHistory::NoteBytes(const StatusSnapshot& snapshot, SiteStatus& status
     std::deque<Bytes>& window = site.window;
     if (window.empty()) window.push_back({snapshot.uptime_s - status.joined_s, 0, 0});  // it may have sent by now
     window.push_back({snapshot.uptime_s, status.up_bytes, status.down_bytes});
-    // Each start that is far enough back, so that nothing falls between two of them.
+    // Every start that is far enough back, so that nothing falls between two of them.
     for (; window.size() > 1; window.pop_front()) {
       const double seconds = snapshot.uptime_s - window.front().uptime_s;
       if (seconds < kPeakWindowS) break;
@@ -60,7 +60,7 @@ void StatusHistory::NoteProgress(const StatusSnapshot& snapshot, SiteStatus& sta
   status.loss_history = site.losses.points();
 }
 
-// A round of all fragments is one whose contributions were all merged: the norm is of them together.
+// A round of all fragments is complete when all contributions are merged: the norm is that of all together.
 void StatusHistory::NoteResidual(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {
   const auto fragments = static_cast<int64_t>(std::max<size_t>(1, snapshot.fragments.size()));
   const int64_t rounds = status.progress->contributions_merged / fragments;

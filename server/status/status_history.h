@@ -1,4 +1,4 @@
-// What a status shows that one snapshot alone does not say: rates, series, trends.
+// The parts of a status that one snapshot alone cannot give: rates, series, trends.
 //
 //   Note(snapshot), every 250 ms ─► remembers a little ─► fills the snapshot's fields marked "board"
 //
@@ -38,7 +38,7 @@ class StatusHistory {
     int64_t rounds = -1;       // of all fragments, at the last norm
     std::deque<double> norms;  // of the last kTrendRounds + 1 rounds
     double largest_norm = 0;   // of the rounds before them
-    bool has_earlier = false;  // there were some
+    bool has_earlier = false;  // there were such rounds
     std::optional<int64_t> mismatched_unix_ms;
   };
 
@@ -52,8 +52,8 @@ class StatusHistory {
   std::vector<core::Version> noted_eval_;
 };
 
-// Fragments of which a site reports another digest than the coordinator committed for the same version, as far as the
-// snapshot knows that version.
+// Finds the fragments for which a site reports a digest other than the one that the coordinator committed for the same
+// version, as far as the snapshot knows that version.
 void FindMismatches(StatusSnapshot& snapshot);
 
 }  // namespace causeway::server

@@ -12,9 +12,9 @@
 namespace causeway::server {
 namespace {
 
-constexpr int kSchemaVersion = 1;  // rises when a field changes its meaning or goes
+constexpr int kSchemaVersion = 1;  // raised when a field changes its meaning or is removed
 
-// What keeps a status of 64 sites and 64 fragments within 200 kB.
+// Limits that keep a status of 64 sites and 64 fragments within 200 kB.
 constexpr size_t kLossPointsOfAll = 1600;
 constexpr size_t kLeastLossPoints = 8;
 constexpr size_t kReducedContributors = 16;
@@ -179,7 +179,7 @@ void WriteSite(JsonWriter& json, const SiteStatus& site, bool reduced, size_t lo
   json.EndObject();
 }
 
-// Figures that are not known are null.
+// Unknown figures are null.
 void WriteGradient(JsonWriter& json, const OuterGradientFigures& gradient) {
   const auto rounded = [](std::optional<double> value) { return value ? std::optional(Rounded(*value)) : value; };
   json.Member("gradient_norm", gradient.norm);
@@ -223,7 +223,7 @@ void WriteVersions(JsonWriter& json, const Versions& versions) {
   WriteArray(json, "versions", versions, [&](core::Version version) { json.Value(version); });
 }
 
-// Of sites that evaluate on what they hold out themselves.
+// The evaluation losses of sites that evaluate on their own held-out data.
 void WriteEvalLossBySite(JsonWriter& json, const StatusSnapshot& snapshot) {
   json.Key("eval_loss_by_site");
   json.BeginObject();

@@ -1,10 +1,10 @@
-// What the coordinator shows of itself: plain values.
+// The coordinator's status: plain values.
 //
-//   Coordinator (under its lock, every 250 ms) ─► StatusSnapshot ─► StatusBoard: what follows from it and from the ones
-//   before (rates, series, alarms) ─► JSON, metrics, events: rendered once, shared by all readers
+//   Coordinator (under its lock, every 250 ms) ─► StatusSnapshot ─► StatusBoard: adds rates, series and alarms
+//      ─► JSON, metrics, events: rendered once, shared by all readers
 //
 // Fields marked "board" are filled by the board (status_history.h, alarms.h), all others by the coordinator. Times are
-// Unix milliseconds unless the name says otherwise. Thread-safe as long as nobody writes.
+// Unix milliseconds unless the name says otherwise. Thread-safe while no thread writes.
 #pragma once
 
 #include <cstdint>
@@ -31,24 +31,24 @@ struct LossPoint {
 
 struct EvalPoint {
   int64_t unix_ms = 0;
-  core::Version version = 0;  // that all fragments had reached
+  core::Version version = 0;  // reached by all fragments
   double loss = 0;
 };
 
 // Bytes a second of one direction; board.
 struct RateFigures {
-  double mean = 0;  // since the site came, in this life of the coordinator
-  double peak = 0;  // of any second
+  double mean = 0;  // since the site joined, in this life of the coordinator
+  double peak = 0;  // the highest of any second
 };
 
-// Of a site's error feedback over rounds of all fragments; board. Absent before there are enough of them.
+// The trend of a site's error feedback over rounds of all fragments; board. Absent before there are enough rounds.
 struct ResidualTrend {
   double now = 0;
   double before = 0;       // ten rounds ago
-  double largest_ago = 0;  // of all rounds until then
+  double largest_ago = 0;  // the largest of all rounds until then
 };
 
-// The loss of the global parameters on what one site holds out.
+// The loss of the global parameters on one site's held-out data.
 struct EvalOfSite {
   double loss = 0;
   std::vector<core::Version> versions;
@@ -57,20 +57,20 @@ struct EvalOfSite {
 struct SiteStatus {
   struct Merged {
     core::FragmentId fragment = 0;
-    core::Version version = 0;  // that the round made
+    core::Version version = 0;  // made by the round
     int64_t unix_ms = 0;
   };
-  // Its newest contribution that came whole.
+  // Its newest complete contribution.
   struct Norm {
     core::FragmentId fragment = 0;
     core::Version base = 0;
-    double norm = 0;      // ‖d‖; 0: none has come in this life of the coordinator
-    std::string refused;  // why; empty: it was taken
+    double norm = 0;      // ‖d‖; 0: none in this life of the coordinator
+    std::string refused;  // the reason; empty: it was accepted
   };
   struct Cosine {
     core::FragmentId fragment = 0;
-    core::Version version = 0;  // that the round made
-    double value = 0;           // not a number: the contribution or the mean was zero
+    core::Version version = 0;  // made by the round
+    double value = 0;           // NaN: the contribution or the mean was zero
   };
   struct Missed {
     core::FragmentId fragment = 0;
@@ -81,9 +81,9 @@ struct SiteStatus {
   core::SiteId name;
   core::SiteState state = core::SiteState::kGone;
   std::string reason;
-  bool lost = false;  // its lease ended, and no operator has told it to leave
+  bool lost = false;  // its lease ended, and no operator has asked it to leave
   std::shared_ptr<const core::Progress> progress = std::make_shared<core::Progress>();  // never null
-  double joined_s = 0;  // for how long it has been here, in this life of the coordinator
+  double joined_s = 0;  // time since it joined, in this life of the coordinator
   int64_t up_bytes = 0;
   int64_t down_bytes = 0;
   double up_bytes_per_s = 0;
@@ -91,22 +91,22 @@ struct SiteStatus {
   double merged_weight = 0;   // mean of its share of a round's weight, over the rounds since the coordinator's start
   bool contributing = false;  // the open rounds expect it
   std::string contributing_reason;
-  std::optional<Cosine> cosine;       // of its last merged contribution to the round's mean
-  std::optional<Merged> last_merged;  // in this life of the coordinator, as the next
-  std::optional<Missed> missed;       // the newest decided round that went without it while it was active
+  std::optional<Cosine> cosine;       // between its last merged contribution and the round's mean
+  std::optional<Merged> last_merged;  // in this life of the coordinator, like the next
+  std::optional<Missed> missed;       // the newest round decided without it while it was active
   core::Version staleness = 0;        // of its last merged contribution: rounds behind
   Norm norm;
-  int refusals = 0;  // of contributions in a row, by their values
+  int refusals = 0;  // consecutive contributions refused for their values
   bool quarantined = false;
-  std::string noisy;                   // what it asks more of than it may; empty: nothing, in the last minute
-  std::optional<double> lease_s_left;  // its control stream is broken
-  core::SiteData data;                 // what it trains and evaluates on, as it said
-  std::optional<EvalOfSite> eval;      // on data of its own
+  std::string noisy;                   // the limit that it exceeds; empty: none in the last minute
+  std::optional<double> lease_s_left;  // set while its control stream is broken
+  core::SiteData data;                 // the data it declared, for training and evaluation
+  std::optional<EvalOfSite> eval;      // on its own data
 
   RateFigures up_rate, down_rate;             // board
   std::vector<LossPoint> loss_history;        // board
   std::optional<ResidualTrend> residual;      // board
-  std::vector<core::FragmentId> mismatches;   // board: its digest of a version is not the coordinator's
+  std::vector<core::FragmentId> mismatches;   // board: those whose digest of a version differs from the coordinator's
   std::optional<int64_t> mismatched_unix_ms;  // board: when the latest was seen
 };
 
@@ -120,10 +120,10 @@ struct FragmentStatus {
   std::optional<OuterGradientFigures> gradient;  // of the last merged round, in this life of the coordinator
 };
 
-// What the machine says; board.
+// The machine's figures; board.
 struct HostStatus {
   std::optional<int64_t> disk_free_bytes;  // of the state directory
-  int64_t disk_reserved_bytes = 0;         // the coordinator ends before less is free; 0: it does not look
+  int64_t disk_reserved_bytes = 0;         // the coordinator ends before less is free; 0: not checked
   std::optional<int64_t> certificate_expires_unix_s;
 };
 
@@ -131,29 +131,29 @@ struct HostStatus {
 struct SyncTimes {
   uint64_t count = 0;    // in this life of the coordinator
   double seconds = 0;    // of all of them
-  double slowest_s = 0;  // of about the last minute, one that is under way included
+  double slowest_s = 0;  // over about the last minute, including a commit in progress
 };
 
-// The passes over the state directory that read it again.
+// The passes that reread the state directory.
 struct ScrubStatus {
-  int64_t passes = 0;                // that ended, in this life of the coordinator
-  int64_t bytes = 0;                 // of the last of them
-  int64_t ended_unix_ms = 0;         // 0: none has
+  int64_t passes = 0;                // completed in this life of the coordinator
+  int64_t bytes = 0;                 // read by the last of them
+  int64_t ended_unix_ms = 0;         // 0: none has ended
   std::vector<std::string> damages;  // a sentence for each, with file, place and cure
 };
 
-// A site that waits because what it has seen of the run is not in the coordinator's state.
+// A site that waits because it has seen more of the run than the coordinator's state holds.
 struct WaitingStranger {
   core::SiteId site;
   std::string alarm;  // "unknown_lineage", "history_lost" or "two_coordinators"
   std::string text;
 };
 
-// A contribution that was merged though it is far longer than those of late rounds.
+// A contribution that was merged although it is far longer than those of recent rounds.
 struct OutlierStatus {
   core::SiteId site;
   core::FragmentId fragment = 0;
-  core::Version version = 0;  // that its round made, or will make
+  core::Version version = 0;  // made, or to be made, by its round
   std::string text;
 };
 
@@ -177,8 +177,8 @@ struct StatusSnapshot {
   std::string reason;
   double uptime_s = 0;
   int64_t parameters = 0;
-  core::CodecConfig codec;                         // up and down as they are now
-  std::string codec_reason_up, codec_reason_down;  // of those, where they are chosen
+  core::CodecConfig codec;                         // the codecs now used up and down
+  std::string codec_reason_up, codec_reason_down;  // for those, where they are chosen
   std::string config_json;
   std::optional<double> eval_loss_start;
   std::optional<double> eval_loss_latest;
@@ -200,24 +200,24 @@ struct StatusSnapshot {
   ScrubStatus scrub;
   std::vector<WaitingStranger> strangers;  // in bytewise order of site
   std::vector<OutlierStatus> outliers;
-  std::string failure;  // why the coordinator cannot go on; empty: it can
+  std::string failure;  // why the coordinator cannot continue; empty: it can
 
-  std::string version;                  // board: of the program
+  std::string version;                  // board: the program's version
   HostStatus host;                      // board
   std::vector<EvalPoint> eval_history;  // board
   std::vector<Alarm> alarms;            // board, worst first
 
   int ContributingSites() const;
-  // What averaging float32 gradients in every step would have sent: both ways, for all sites' steps.
+  // The bytes that averaging float32 gradients in every step would have sent: in both directions, for all sites' steps.
   int64_t Float32EveryStepBytes() const;
 };
 
 enum class Details {
-  kAuto,  // reduced where sites × fragments is beyond kFullDetails
+  kAuto,  // reduced where sites × fragments exceeds kFullDetails
   kFull,
 };
 
-// Beyond it a site's digests and fragments would make a status of more than 200 kB.
+// Beyond this, sites' digests and fragments would make the status larger than 200 kB.
 inline constexpr size_t kFullDetails = 1024;
 
 // The JSON of GET /status (docs/operating.md has the fields); numbers that are not finite are null. Thread-safe.

@@ -1,5 +1,5 @@
-// A series of (time, value) that never holds more than so many points and still spans the whole run: when it is full,
-// every second point goes, and from then on only every second offer is taken.
+// A series of (time, value) that holds at most `capacity` points and still spans the whole run: when it is full, every
+// second point is dropped, and from then on only every second offer is kept.
 //
 //   offers  ● ● ● ● ● ● ● ● ● ●       capacity 4
 //   kept    ●   ●   ●   ●     + the newest, which moves along
@@ -23,14 +23,14 @@ class ThinnedSeries {
   void Add(const Point& point) {
     newest_.assign(1, point);
     if (offered_++ % stride_ != 0) return;
-    // From the first halving on one place is the newest's.
+    // From the first halving on, one place is reserved for the newest.
     if (kept_.size() >= (stride_ == 1 ? capacity_ : capacity_ - 1)) Halve();
     if ((offered_ - 1) % stride_ != 0) return;
     kept_.push_back(point);
     newest_.clear();
   }
 
-  // Oldest first, the newest offer always the last of them.
+  // Oldest first; the last is always the newest offer.
   std::vector<Point> points() const {
     std::vector<Point> points = kept_;
     points.insert(points.end(), newest_.begin(), newest_.end());
@@ -46,12 +46,12 @@ class ThinnedSeries {
 
   size_t capacity_;
   std::vector<Point> kept_;    // offers 0, stride, 2 stride, …
-  std::vector<Point> newest_;  // the last offer, where it is not among them
+  std::vector<Point> newest_;  // the last offer, unless it is among them
   int64_t offered_ = 0;
   int64_t stride_ = 1;
 };
 
-// At most `most` of the points, evenly, the first and the last among them.
+// At most `most` of the points, evenly spaced, including the first and the last.
 template <typename Point>
 std::vector<Point> EvenlyOf(const std::vector<Point>& points, size_t most) {
   if (points.size() <= most || most < 2) return points;

@@ -1,5 +1,4 @@
-// How long something took, counted in buckets: what becomes a Prometheus histogram. Seconds. Plain values; one owner at
-// a time.
+// Durations in seconds, counted in buckets, for a Prometheus histogram. Plain values; one owner at a time.
 #pragma once
 
 #include <array>
@@ -13,7 +12,7 @@ struct TimeHistogram {
   static constexpr std::array<double, 15> kUpperBounds = {0.001, 0.0025, 0.01, 0.025, 0.1, 0.25, 0.5, 1,
                                                           2.5,   5,      10,   30,    60,  120,  300};
 
-  std::array<uint64_t, kUpperBounds.size() + 1> counts{};  // of each bucket alone; the last is beyond all bounds
+  std::array<uint64_t, kUpperBounds.size() + 1> counts{};  // per bucket, not cumulative; the last is beyond all bounds
   double sum = 0;
 
   void Add(double seconds) {
@@ -24,12 +23,12 @@ struct TimeHistogram {
   }
 };
 
-// What a coordinator times.
+// The durations that a coordinator measures.
 struct RunTimes {
-  TimeHistogram rounds;  // the first chunk of a contribution until the round was decided
+  TimeHistogram rounds;  // from the first chunk of a contribution until the round was decided
   TimeHistogram merges;
-  TimeHistogram up;    // one fragment's payload, first chunk until admitted
-  TimeHistogram down;  // the first byte until the site's last stream was through
+  TimeHistogram up;    // one fragment's payload, from the first chunk until admitted
+  TimeHistogram down;  // from the first byte until the site's last stream finished
 };
 
 }  // namespace causeway::server

@@ -1,4 +1,4 @@
-// How a site trains inside, as members of its object in GET /status: its optimizer's state, its ranks.
+// A site's internal training figures, as members of its object in GET /status: its optimizer's state, its ranks.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace causeway::server {
 // Null where nothing was measured.
 inline std::optional<double> Known(double value) { return value > 0 ? std::optional(value) : std::nullopt; }
 
-// A reason, cut in a status that is reduced because it is large.
+// A reason, shortened if the status is reduced because of its size.
 std::string Shortened(const std::string& reason, bool reduced);
 
 void WriteOffload(JsonWriter& json, const std::optional<core::OffloadProgress>& offload, bool reduced);

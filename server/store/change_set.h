@@ -1,5 +1,5 @@
-// The changes of rows by commits, as bytes: patch sets of SQLite's session extension, whose format it documents and
-// keeps. The tables must have primary keys.
+// The row changes of commits, as bytes: patch sets of SQLite's session extension, in its documented, stable format. The
+// tables must have primary keys.
 #pragma once
 
 #include <string>
@@ -14,17 +14,17 @@ struct sqlite3_session;
 
 namespace causeway::server {
 
-// Collects what is changed through its connection from its creation on. Move-only; not thread-safe.
+// Collects the changes made through its connection since its creation. Move-only; not thread-safe.
 class ChangeRecorder {
  public:
-  // `schema` as SQLite names what is attached to a connection.
+  // `schema` is SQLite's name of an attached database.
   static absl::StatusOr<ChangeRecorder> Begin(Database& database, const char* schema = "main");
 
   ChangeRecorder(ChangeRecorder&& other) noexcept : session_(std::exchange(other.session_, nullptr)) {}
   ChangeRecorder& operator=(ChangeRecorder&&) = delete;
   ~ChangeRecorder();
 
-  // As if the table had been changed from the one of its name in `from_schema`.
+  // Adds the changes that lead from the table of the same name in `from_schema` to this one.
   absl::Status AddDifference(const char* from_schema, const std::string& table) const;
 
   absl::StatusOr<std::string> Changes() const;  // so far; empty: none

@@ -57,7 +57,7 @@ absl::StatusOr<HighWater::Found> HighWater::Read(const std::string& path) {
   ASSIGN_OR_RETURN(const auto slots, ReadSlots(file, path));
   ASSIGN_OR_RETURN(const int64_t size, formats::FileSize(file, path));
   constexpr auto kWhole = (kSlots - 1) * kSlotBytes + static_cast<int64_t>(sizeof(Slot));
-  found.damaged = size > 0 && size < kWhole;  // the last slot is the first that is written
+  found.damaged = size > 0 && size < kWhole;  // the last slot is written first
   for (int i = 0; i < kSlots; ++i) {
     const Slot& slot = slots[i];
     if (!IsWhole(slot)) {

@@ -1,8 +1,8 @@
-// How far the log had reached, kept beside it: a log that ends before has lost what was acknowledged.
+// The end of the log, noted beside it: a log that ends earlier has lost acknowledged records.
 //
 //   <state_dir>/high_water   two slots of 4 KiB, written in turn: sequence, SHA-256 of that record, XXH3-64 of both
 //
-// A damaged slot is passed over: the other one is older by one mark. Not thread-safe.
+// A damaged slot is ignored: the other one is older by one mark. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -19,13 +19,13 @@ class HighWater {
  public:
   struct Found {
     LogMark mark;            // the later of the two
-    int damaged = 0;         // slots that are neither empty nor what was written, or cut off
-    int64_t damaged_at = 0;  // where the last of these lies
-    bool missing = false;    // the file
+    int damaged = 0;         // slots that are neither empty nor as written, or cut off
+    int64_t damaged_at = 0;  // offset of the last of these
+    bool missing = false;    // the file does not exist
   };
   static absl::StatusOr<Found> Read(const std::string& path);
 
-  // Makes the file if need be.
+  // Creates the file if necessary.
   static absl::StatusOr<HighWater> Open(const std::string& path);
 
   absl::Status Write(const LogMark& mark);  // durable when it returns OK

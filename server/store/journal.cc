@@ -110,7 +110,7 @@ SyncFigures Journal::syncs() const { return files_->syncs.figures(); }
 
 ScrubFigures Journal::scrub() const { return scrub_ == nullptr ? ScrubFigures() : scrub_->figures(); }
 
-// A damaged log is left behind while its rows are still here.
+// Abandons a damaged log while its rows are still here.
 void Journal::NoteDamage(const DiskDamage& damage) {
   Enqueue({.entry = {.events = {{.kind = "damage", .site = "", .text = damage.Text()}}}, .renew_log = damage.in_log});
   if (options_.damaged) options_.damaged(damage);
@@ -148,7 +148,7 @@ void Journal::Run() {
       if (status.ok()) status = files_->Mind();
       if (!status.ok()) Fail(status);
     }
-    batch.clear();  // what its callbacks hold goes before anyone is told that they are done
+    batch.clear();  // frees everything that its callbacks hold before any waiter learns that they are done
     const core::MutexLock lock(mutex_);
     finished_ += items;
     queued_bytes_ -= bytes;
@@ -236,7 +236,7 @@ absl::Status Journal::SaveSnapshot(core::FragmentId fragment, const core::Fragme
 }
 
 absl::Status Journal::Keep(core::Version version, int num_fragments) {
-  kept_ = version;  // first: what is there from now on stays
+  kept_ = version;  // first: snapshots present from now on stay
   Flush();
   std::map<core::Version, int> fragments_with;
   for (core::FragmentId p = 0; p < num_fragments; ++p) {

@@ -48,7 +48,7 @@ int64_t JournalItem::payload_bytes() const {
 absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   ASSIGN_OR_RETURN(directory, StateDirectory::Open(options.directory));
   RETURN_IF_ERROR(directory->CheckRoom(0, options.min_free_bytes));
-  // First everything that may refuse, then what changes something.
+  // All checks that may refuse come first, then all changes.
   ASSIGN_OR_RETURN(const std::optional<StateLog::Found> found, StateLog::Read(options.directory));
   const bool expected_new = IsEmptyFolder(directory->segments()) && IsEmptyFolder(directory->snapshots());
   ASSIGN_OR_RETURN(database,
@@ -60,7 +60,7 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   if (run_config) RETURN_IF_ERROR(CheckShard(options));
   RETURN_IF_ERROR(CheckNumerics(*database));
   ASSIGN_OR_RETURN(const auto ends, LoadSegmentEnds(*database));
-  // A log that has lost its end names segments that are gone since: the log is to be blamed.
+  // A log that has lost its end names segments that are gone since: the log is at fault.
   ASSIGN_OR_RETURN(const uint64_t newest, Segments::NewestSequence(directory->segments(), ends));
   RETURN_IF_ERROR(StateLog::CheckReaches(options.directory, found, newest, directory->segments()));
   RETURN_IF_ERROR(Segments::Check(directory->segments(), ends));
@@ -73,7 +73,7 @@ absl::Status JournalFiles::OpenAll(JournalOptions& options) {
   return absl::OkStatus();
 }
 
-// From here on the directory is this life's.
+// From here on the directory belongs to this life.
 absl::Status JournalFiles::BeginLog(const StateLog::Found& found, bool new_lineage) {
   const std::string& path = directory->path();
   ASSIGN_OR_RETURN(const std::string rows, AllRows(NewIndexPath(path), kTables));
@@ -90,7 +90,7 @@ absl::Status JournalFiles::BeginLog(const StateLog::Found& found, bool new_linea
   return absl::OkStatus();
 }
 
-// The record first, then the rows that others read.
+// The record comes first, then the rows that others read.
 absl::Status JournalFiles::Commit(const std::function<absl::Status()>& write) {
   ASSIGN_OR_RETURN(const ChangeRecorder recorder, ChangeRecorder::Begin(*database));
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(*database));
@@ -128,14 +128,14 @@ absl::Status JournalFiles::Mind() {
   return mark_due && *mark_due <= now ? log->Mark() : absl::OkStatus();
 }
 
-// In a new file, beside which the others are not needed.
+// Continues in a new file, which makes the others unnecessary.
 absl::Status JournalFiles::RenewLog() {
   RETURN_IF_ERROR(SyncAll());
   ASSIGN_OR_RETURN(const std::string rows, AllRows(database->path(), kTables));
   return log->Continue(rows);
 }
 
-// Of a directory that is in use. Before there were shards nothing said so.
+// For a directory in use. Directories from before there were shards name none.
 absl::Status JournalFiles::CheckShard(const JournalOptions& options) const {
   ASSIGN_OR_RETURN(const std::optional<std::string> stored, ReadMeta(*database, "shard"));
   const std::string of = stored.value_or(core::Shard().Text());
@@ -165,7 +165,7 @@ absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
     }
     if (stored.ok()) {
       extent = row->update;
-    } else if (!merged.update.empty()) {  // one that was rolled back to has none
+    } else if (!merged.update.empty()) {  // a rollback has none
       framed = log->synced();
       ASSIGN_OR_RETURN(extent, segments->Append(PayloadKind::kUpdate, merged.update, framed));
     }
@@ -175,7 +175,7 @@ absl::Status JournalFiles::AppendPayloads(JournalItem& item) {
   return absl::OkStatus();
 }
 
-// Their frames say where the log ends, so that no mark is needed for it.
+// Their frames note the end of the log, so that it needs no mark.
 absl::Status JournalFiles::SyncPayloads() {
   RETURN_IF_ERROR(syncs.Time([this] { return segments->Sync(); }));
   log->NotedElsewhere(framed);
@@ -225,7 +225,7 @@ absl::Status JournalFiles::Prune(core::FragmentId fragment, const PruneLimits& l
     return absl::OkStatus();
   }));
   RETURN_IF_ERROR(SyncAll());
-  RETURN_IF_ERROR(log->Mark());  // the segments that go may be all that has noted how far it goes
+  RETURN_IF_ERROR(log->Mark());  // the segments being removed may hold the only note of its end
   for (const std::string& file : superfluous) {
     if (::unlink(snapshot(file).c_str()) != 0) return formats::FileError("remove", snapshot(file));
   }

@@ -1,4 +1,4 @@
-// The files of a journal that is open, and what its thread writes into them (journal.h says what they are).
+// The files of an open journal, and the writes of its thread (journal.h describes the files).
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@
 
 namespace causeway::server {
 
-// All that one call hands to the journal's thread.
+// Everything that one call hands to the journal's thread.
 struct JournalItem {
   JournalEntry entry;
   std::optional<RunRecord> run;
   std::optional<SnapshotRow> snapshot;
   bool renew_log = false;
   absl::Status end;  // not OK: the journal ends here
-  // Where the payloads of `admitted` and `merged` lie.
+  // The places of the payloads of `admitted` and `merged`.
   std::vector<Extent> contributions;
   std::vector<Extent> updates;
 
@@ -44,11 +44,11 @@ struct JournalFiles {
   std::unique_ptr<StateDirectory> directory;
   JournalIdentity identity;
 
-  // The journal's thread writes.
+  // Used for writing, by the journal's thread.
   std::unique_ptr<Database> database;
   std::unique_ptr<StateLog> log;
   std::unique_ptr<Segments> segments;
-  LogMark framed;  // what the newest payload's frame says of the log
+  LogMark framed;  // the log's end, noted in the newest payload's frame
   SyncMeter syncs;
   std::unique_ptr<LateSync> late;  // of a relaxed journal
   std::optional<core::Clock::TimePoint> sync_due;
@@ -57,7 +57,7 @@ struct JournalFiles {
   std::vector<std::string> repaired;
   bool run_config_written = false;
 
-  // Everyone reads, beside it and without waiting for its flushes.
+  // Used for reading, by all threads, without waiting for the writer's flushes.
   core::Mutex reader_mutex;
   std::unique_ptr<Database> reader ABSL_GUARDED_BY(reader_mutex);
 
@@ -76,8 +76,8 @@ struct JournalFiles {
   absl::Status CheckShard(const JournalOptions& options) const;
   absl::Status AppendPayloads(JournalItem& item);
   absl::Status SyncPayloads();
-  absl::Status SyncAll();                             // also what is left to `late`
-  std::optional<core::Clock::TimePoint> due() const;  // when Mind has something to do
+  absl::Status SyncAll();                             // including the files left to `late`
+  std::optional<core::Clock::TimePoint> due() const;  // when Mind must be called next
   absl::Status WriteRows(const JournalItem& item, const JournalOptions& options);
   absl::Status Prune(core::FragmentId fragment, const PruneLimits& limits);
 };

@@ -1,9 +1,9 @@
-// Syncs what a relaxed journal has written, on a thread of its own, so that commits wait for no disk.
+// Syncs the writes of a relaxed journal on a thread of its own, so that commits do not wait for the disk.
 //
 //   journal's thread   write … write … Begin(files, mark) ─ write … write ─ TakeSynced ─► mark
 //   its own                              └─ fdatasync of each ─┘
 //
-// One call of Begin is under way at a time. Thread-safe.
+// One Begin is in progress at a time. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -20,12 +20,12 @@ namespace causeway::server {
 
 class LateSync {
  public:
-  // `syncs` outlives it. `done` is called on its thread after each call, with what became of it.
+  // `syncs` outlives it. `done` is called on its thread after each sync, with the result.
   LateSync(SyncMeter* syncs, std::function<void(const absl::Status&)> done);
-  ~LateSync();  // what was begun is done first
+  ~LateSync();  // finishes a sync in progress first
 
   bool idle() const;
-  // In this order; then the log is durable up to `mark`. Needs idle().
+  // Syncs the files in this order; then the log is durable up to `mark`. Needs idle().
   void Begin(Segments::Files files, const LogMark& mark);
   std::optional<LogMark> TakeSynced();  // since the last call
   void Finish();                        // returns when it is idle

@@ -32,7 +32,7 @@ absl::Status ParseList(const Database& database, const std::string& what, const 
   return absl::OkStatus();
 }
 
-// As rows.cc writes them.
+// The inverse of the functions in rows.cc.
 std::vector<std::vector<core::TensorPart>> PartsFromJson(const json& value) {
   std::vector<std::vector<core::TensorPart>> parts_of_fragment;
   for (const json& fragment : value) {
@@ -319,7 +319,7 @@ absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard) 
   rules.seeded = !stored.run.tensors_of_fragment.empty();
   if (rules.seeded) RETURN_IF_ERROR(CheckSites(database, rules.sites, stored.run.tensors_of_fragment.size()));
   for (size_t p = 0; p < stored.run.tensors_of_fragment.size(); ++p) {
-    StoredFragment fragment;  // nothing is stored of another shard's
+    StoredFragment fragment;  // nothing is stored for other shards
     if (shard.Owns(static_cast<core::FragmentId>(p))) {
       ASSIGN_OR_RETURN(fragment, LoadFragment(database, static_cast<core::FragmentId>(p)));
     }

@@ -1,4 +1,4 @@
-// Rows of earlier lives (schema.h) as what a coordinator starts from. Errors are DATA_LOSS that names the row.
+// Loads the rows of earlier lives (schema.h), from which a coordinator starts. Errors are DATA_LOSS and name the row.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace causeway::server {
 
 absl::StatusOr<StoredRun> LoadRun(Database& database, const core::Shard& shard);
 
-// Of each segment that a row names, where its last payload ends.
+// For each segment that a row names, the end of its last payload.
 absl::StatusOr<std::map<int64_t, int64_t>> LoadSegmentEnds(Database& database);
 
-// Fewer where their texts come to core::kMaxHistoryAnswerBytes.
+// Returns fewer once their texts reach core::kMaxHistoryAnswerBytes.
 absl::StatusOr<std::vector<Event>> LoadEvents(Database& database, int64_t after_id, int64_t limit,
                                               const std::string& kind);
 

@@ -36,7 +36,7 @@ static_assert(sizeof(Header) == 64);
 
 LogHash Sha256(std::string_view bytes) { return formats::Sha256(std::as_bytes(std::span(bytes))); }
 
-// The record at the start of `bytes`, whole by its own hash, and how long it is.
+// The record at the start of `bytes`, whole according to its own hash, and its length.
 std::optional<LogRecord> RecordAt(std::string_view bytes) {
   Header header;
   if (bytes.size() < sizeof(header) + sizeof(LogHash)) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<LogRecord> RecordAt(std::string_view bytes) {
 
 size_t SizeOf(const LogRecord& record) { return sizeof(Header) + record.contents.size() + sizeof(LogHash); }
 
-// Whole records anywhere in `bytes`, from the first one that is found on.
+// Whole records anywhere in `bytes`, from the first one found on.
 std::vector<LogRecord> FindRecords(std::string_view bytes) {
   std::vector<LogRecord> found;
   const std::string_view magic(kMagic, sizeof(kMagic));
@@ -93,7 +93,7 @@ bool FollowsIn(const Header& header, const std::optional<LogMark>& end) {
   return !end || (header.sequence == end->sequence + 1 && header.previous == end->hash);
 }
 
-// Whether a record begins behind the start of `bytes`, whole or not.
+// Whether a record begins after the start of `bytes`, whole or not.
 bool HasHeaderBehind(std::string_view bytes, uint64_t least_sequence) {
   const std::string_view magic(kMagic, sizeof(kMagic));
   for (size_t at = bytes.find(magic, 1); at != std::string_view::npos; at = bytes.find(magic, at + 1)) {
@@ -105,8 +105,8 @@ bool HasHeaderBehind(std::string_view bytes, uint64_t least_sequence) {
   return false;
 }
 
-// Whether a whole record lies there but for its length, which says another one. A torn record would look the same, were
-// it not for its hash.
+// Whether there is a record that is whole except for a wrong length. A torn record would look the same, if not for its
+// hash.
 bool IsWholeButForItsLength(std::string_view bytes, Header header) {
   const size_t used = WithoutZerosAtTheEnd(bytes);
   for (size_t size = used; size <= std::min(bytes.size(), used + kZerosInAHash); ++size) {
@@ -120,11 +120,11 @@ bool IsWholeButForItsLength(std::string_view bytes, Header header) {
   return false;
 }
 
-// How bytes that are no record came to `offset`, behind the record `end`.
+// Determines how bytes that are no record came to `offset`, after the record `end`.
 struct Remains {
-  bool torn = false;             // a record was begun there whose other part never reached the disk
-  bool followed = false;         // by another record, so that it had been synced
-  std::optional<LogMark> after;  // the record that it says it follows
+  bool torn = false;             // the beginning of a record whose rest never reached the disk
+  bool followed = false;         // by another record, so it had been synced
+  std::optional<LogMark> after;  // the record that it claims to follow
 };
 
 // `bytes` are not zero throughout.
@@ -259,7 +259,7 @@ absl::Status LogFile::Append(RecordKind kind, std::string_view contents, bool sy
   return absl::OkStatus();
 }
 
-// It only saves time: where there is no room for it, the file grows with each record.
+// This only saves time: if there is no room, the file grows with each record.
 void LogFile::WriteZerosAhead() {
   static const std::string zeros(kAheadBytes, '\0');
   zeros_to_ = bytes_;

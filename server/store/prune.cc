@@ -13,7 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// From the oldest on, until the log is small enough. A fragment's updates go in order, so what stays of it is whole.
+// Starts with the oldest, until the log is small enough. A fragment's updates are removed in order, so the remaining
+// ones are consecutive.
 absl::Status PruneUpdates(Database& database, int64_t max_bytes) {
   int64_t total = 0;
   RETURN_IF_ERROR(
@@ -40,8 +41,8 @@ absl::Status PruneUpdates(Database& database, int64_t max_bytes) {
   return absl::OkStatus();
 }
 
-// Rounds whose update is still stored stay with their contributors: a site that comes back asks who was merged. So does
-// the round that made the snapshot: it names the codec of contributions to its version.
+// Rounds whose update is still stored stay with their contributors: a site that comes back asks which sites were
+// merged. So does the round that made the snapshot: it names the codec of contributions to its version.
 absl::Status PruneHistory(Database& database, core::FragmentId fragment, core::Version snapshot) {
   RETURN_IF_ERROR(
       database.Run("DELETE FROM rounds WHERE id <= (SELECT max(id) FROM rounds) - ? AND fragment = ? AND version < ? "

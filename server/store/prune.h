@@ -1,5 +1,5 @@
-// What a snapshot makes superfluous, in rows: their payload is gone from disk only afterwards, so that a crash between
-// leaves bytes that nobody names and the next start removes.
+// Removes the rows that a snapshot makes superfluous: their payload is deleted from disk only afterwards, so that a
+// crash in between leaves bytes that no row names, which the next start removes.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct PruneLimits {
   core::Version kept = -1;           // snapshots of that version stay, too
 };
 
-// After the row of a snapshot of this fragment; in a transaction of the caller. Gives the names of snapshots that can
-// go.
+// To be called after writing the row of a snapshot of this fragment, in a transaction of the caller. Returns the names
+// of snapshots that can be deleted.
 absl::StatusOr<std::vector<std::string>> PruneRows(Database& database, core::FragmentId fragment,
                                                    const PruneLimits& limits);
 
 absl::StatusOr<std::vector<int64_t>> LiveSegments(Database& database);
 absl::StatusOr<std::vector<std::string>> LiveSnapshots(Database& database);  // names of files
 
-// A seed that was cut short: without the run's record, nothing names its snapshots.
+// Forgets an interrupted seed: without the run's record, nothing names its snapshots.
 absl::Status ForgetUnfinishedSeed(Database& database);
 
 // Removes every regular file of the directory that is not among `live`.

@@ -1,4 +1,4 @@
-// What goes into the journal and comes out of it, as plain values. Thread-safe as long as nobody writes.
+// The journal's input and output, as plain values. Thread-safe while no thread writes.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,14 @@ struct EvalLoss {
   std::optional<double> start;
   std::optional<double> latest;
   std::vector<core::Version> versions;     // of the latest
-  std::map<core::SiteId, OfSite> by_site;  // the latest of sites that evaluate on data of their own
+  std::map<core::SiteId, OfSite> by_site;  // the latest of each site that evaluates on its own data
 };
 
 // ---- In ----
 
-// Where the chunks of one payload lie, back to back in one segment: what rows keep of it.
+// The place of one payload's chunks, back to back in one segment, as stored in rows.
 struct Extent {
-  int64_t segment = 0;  // 0: there is none
+  int64_t segment = 0;  // 0: none
   int64_t offset = 0;   // of the first chunk, in bytes
   std::vector<uint32_t> chunk_bytes;
   std::vector<uint64_t> chunk_digests;  // XXH3-64 of each
@@ -53,7 +53,7 @@ struct ContributionRecord {
   core::FragmentId fragment = 0;
   core::SiteId site;
   core::Admitted admitted;       // base version, tokens, steps
-  std::vector<ChunkPtr> chunks;  // in unit order; let go as soon as they are written
+  std::vector<ChunkPtr> chunks;  // in unit order; released as soon as they are written
 };
 
 // The codecs of a round, where the coordinator chooses them. The up codec of a version is known since the round before.
@@ -65,7 +65,7 @@ struct RoundCodecs {
   friend bool operator==(const RoundCodecs&, const RoundCodecs&) = default;
 };
 
-// The decision to merge: everything that a replay needs beside the contributions.
+// The decision to merge: everything that a replay needs besides the contributions.
 struct RoundRecord {
   struct Contributor {
     core::SiteId site;
@@ -77,37 +77,37 @@ struct RoundRecord {
   core::Version base = 0;                 // makes version base + 1
   std::vector<Contributor> contributors;  // in bytewise order of site
   core::OuterParameters outer;
-  std::vector<core::SiteId> sites;  // that share the data from here on
+  std::vector<core::SiteId> sites;  // those that share the data from here on
   std::string reason;
   std::optional<RoundCodecs> codecs;  // none: as the run's config says
-  // It merged nothing: its version has the parameters of that one, which has a snapshot.
+  // Set: it merged nothing, and its version has the parameters of this one, which has a snapshot.
   std::optional<core::Version> rolled_back_to;
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
 };
 
-// A round was merged: its digest, and the update as sites get it. Another digest than an earlier life's is DATA_LOSS;
-// an update that an earlier life stored is not stored again.
+// A merged round: its digest, and the update as sites receive it. A digest that differs from an earlier life's is
+// DATA_LOSS; an update that an earlier life stored is not stored again.
 struct MergedRecord {
   core::FragmentId fragment = 0;
   core::Version base = 0;
   uint64_t digest = 0;                        // of the anchor at base + 1
-  std::vector<ChunkPtr> update;               // let go as soon as they are written
-  std::function<void(const Extent&)> stored;  // before `durable`: where the update can be read from now on
+  std::vector<ChunkPtr> update;               // released as soon as it is written
+  std::function<void(const Extent&)> stored;  // called before `durable`: where the update can be read from now on
 };
 
-// One line of the event tape, for `causewayctl history`.
+// One line of the event log, for `causewayctl history`.
 struct Event {
   int64_t id = 0;       // given by the journal, rising
   int64_t unix_ms = 0;  // given by the journal
   // "start", "model", "withdrawn", "seed", "join", "enter", "drain", "drop", "round", "run", "pause", …
   std::string kind;
-  core::SiteId site;               // empty: of no site
-  core::FragmentId fragment = -1;  // −1: of none
+  core::SiteId site;               // empty: none
+  core::FragmentId fragment = -1;  // −1: none
   std::string text;
 };
 
-// The parts of a run that are decided once: written with its seed.
+// The parts of a run that are decided once, written with its seed.
 struct RunRecord {
   core::Manifest manifest;
   std::vector<std::vector<core::TensorPart>> tensors_of_fragment;
@@ -117,16 +117,16 @@ struct RunRecord {
 
 RunRecord RunRecordOf(const core::FragmentMap& map);
 
-// The model that the run has or will have, since a first site said what it is; the newest is kept.
+// The model that the run has or will have, once a first site has declared it; the newest is kept.
 struct ModelRecord {
-  uint64_t generation = 0;  // 0: there is none
+  uint64_t generation = 0;  // 0: none
   RunRecord run;
-  core::SiteId seeder;  // was asked for the initial parameters; empty: no site was
+  core::SiteId seeder;  // the initial parameters were requested from it; empty: from no site
 
   friend bool operator==(const ModelRecord&, const ModelRecord&) = default;
 };
 
-// What becomes durable together. Rows are written in this order, so that one entry may admit, decide and merge.
+// Changes that become durable together. Rows are written in this order, so that one entry may admit, decide and merge.
 struct JournalEntry {
   std::vector<ContributionRecord> admitted;
   std::vector<RoundRecord> decided;
@@ -136,7 +136,7 @@ struct JournalEntry {
   std::optional<EvalLoss> eval_loss;
   std::optional<core::DataOfSites> data;
   std::vector<Event> events;
-  std::string continues;          // a lineage whose versions this state has taken over; empty: no news of it
+  std::string continues;          // a lineage whose versions this state has taken over; empty: unchanged
   std::function<void()> durable;  // on the journal's thread; may Commit, must not block on the journal
 };
 
@@ -146,12 +146,12 @@ struct StoredContribution {
   core::SiteId site;
   core::Admitted admitted;
   Extent extent;
-  float weight = 0;  // of a decided round
+  float weight = 0;  // in a decided round
 };
 
 struct StoredRound {
   RoundRecord record;
-  std::optional<uint64_t> digest;                 // nothing: the crash came before
+  std::optional<uint64_t> digest;                 // nothing: a crash came before
   std::vector<StoredContribution> contributions;  // in bytewise order of site; empty once pruned
   Extent update;                                  // segment 0: not stored, or pruned
 };
@@ -166,10 +166,10 @@ struct StoredFragment {
 
 // Everything but arrays and payloads.
 struct StoredRun {
-  std::string run_config;   // of the life before; empty at the first start
+  std::string run_config;   // of the previous life; empty at the first start
   RunRecord run;            // empty before the seed
-  ModelRecord model;        // with `run` where that is not empty
-  core::RoundState rounds;  // whole: with versions and contributions
+  ModelRecord model;        // together with `run`, unless that is empty
+  core::RoundState rounds;  // complete: with versions and contributions
   EvalLoss eval_loss;
   core::DataOfSites data;
   std::vector<StoredFragment> fragments;  // empty before the seed

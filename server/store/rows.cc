@@ -43,7 +43,7 @@ std::string ManifestText(const core::Manifest& manifest) {
                                                            {"shape", tensor.shape},
                                                            {"kind", static_cast<int>(tensor.kind)},
                                                            {"layer", tensor.layer}});
-    // What most tensors do not have is written only where one has it, as programs of before did not know it.
+    // Fields that most tensors lack are written only where present, since older programs did not know them.
     if (tensor.dtype != core::DType::kFloat32) row["dtype"] = static_cast<int>(tensor.dtype);
     if (!tensor.alias_of.empty()) row["alias_of"] = tensor.alias_of;
     if (tensor.frozen) row["frozen"] = true;
@@ -52,7 +52,7 @@ std::string ManifestText(const core::Manifest& manifest) {
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// A tensor that is whole is its number, as before tensors were divided; else [number, first unit, units].
+// A whole tensor is stored as its number, as before tensors could be divided; a part as [number, first unit, units].
 std::string PartsText(const std::vector<std::vector<core::TensorPart>>& parts_of_fragment) {
   nlohmann::json list = nlohmann::json::array();
   for (const std::vector<core::TensorPart>& parts : parts_of_fragment) {
@@ -126,7 +126,7 @@ absl::Status WriteContribution(Database& database, const ContributionRecord& con
                                    " from base version ", base, ": ", status.message()));
 }
 
-// Nothing that waited for the round is merged, and nothing is measured against what is taken back.
+// No contribution that waited for the round is merged, and nothing is measured against the withdrawn rounds.
 static absl::Status TakeBack(Database& database, const RoundRecord& round) {
   RETURN_IF_ERROR(database.Run("DELETE FROM contributions WHERE fragment = ? AND merged_version IS NULL",
                                {int64_t{round.fragment}}));
@@ -250,7 +250,7 @@ absl::Status EventRows::Write(Database& database, const Event& event, int64_t un
   }
   RETURN_IF_ERROR(database.Run("INSERT INTO events (unix_ms, kind, site, fragment, text) VALUES (?, ?, ?, ?, ?)",
                                {unix_ms, event.kind, event.site, int64_t{event.fragment}, event.text}));
-  // Ids rise by one, so that one event at most becomes too old; what is older are commands, which stay.
+  // Ids rise by one, so at most one event becomes too old; older ones are commands, which stay.
   constexpr int64_t kWindow = 1'000;
   RETURN_IF_ERROR(Forget(database, "id > last_insert_rowid() - ? AND id <= last_insert_rowid() - ?",
                          {core::kMaxHistoryEvents + kWindow, core::kMaxHistoryEvents}));
@@ -266,7 +266,7 @@ absl::Status EventRows::Write(Database& database, const Event& event, int64_t un
 }
 
 absl::Status WriteSnapshotRow(Database& database, const SnapshotRow& snapshot) {
-  // Replaces: before the run has begun, another seed may take the place of one that was cut short.
+  // Replaces an earlier row: before the run has begun, another seed may replace an interrupted one.
   const auto& [fragment, version, digest, hash] = snapshot;
   return database.Run("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)",
                       {int64_t{fragment}, version, SnapshotFileName(fragment, version), core::DigestText(digest),

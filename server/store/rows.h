@@ -1,5 +1,5 @@
-// The rows of the journal's tables (schema.h), one function for each thing that is written: inside a transaction of the
-// caller. INTERNAL for what only a bug of the coordinator can ask for, DATA_LOSS for digests that differ.
+// The rows of the journal's tables (schema.h), with one function for each thing written, inside a transaction of the
+// caller. INTERNAL for a request that only a bug of the coordinator can cause, DATA_LOSS for digests that differ.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 
 namespace causeway::server {
 
-// Events of kind "command", which do not go with the others: each is some 300 bytes.
+// The number of events of kind "command", which are not pruned with the others: each takes some 300 bytes.
 inline constexpr int64_t kMaxCommands = 100'000;
 
 absl::StatusOr<std::optional<std::string>> ReadMeta(Database& database, std::string_view key);
 absl::Status WriteMeta(Database& database, std::string_view key, SqlValue value);
 
-// Numbers of a list as they lie in memory.
+// The numbers of a list in their memory representation.
 template <typename Number>
 std::string ToBlob(const std::vector<Number>& numbers) {
   return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number));
@@ -38,7 +38,7 @@ std::vector<Number> FromBlob(const std::string& blob) {
 // From four columns, `first` and those after it: segment, offset, lengths and digests of chunks.
 Extent ExtentFrom(const SqlRow& row, int first);
 
-// What a round's row says of its merge.
+// The part of a round's row that describes its merge.
 struct MergedRow {
   std::optional<uint64_t> digest;
   Extent update;
@@ -53,7 +53,7 @@ absl::Status WriteEvalLoss(Database& database, const EvalLoss& loss);
 absl::Status WriteData(Database& database, const core::DataOfSites& data);
 absl::Status WriteRun(Database& database, const RunRecord& run);
 absl::Status WriteModel(Database& database, const ModelRecord& model);
-// A snapshot whose file is there.
+// A snapshot whose file exists.
 struct SnapshotRow {
   core::FragmentId fragment = 0;
   core::Version version = 0;
@@ -64,8 +64,8 @@ absl::Status WriteSnapshotRow(Database& database, const SnapshotRow& snapshot);
 absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshotRows(Database& database,
                                                           core::FragmentId fragment);  // oldest first
 
-// The history. Forgets its oldest events: kMaxHistoryEvents and core::kMaxHistoryBytes of them are kept, and
-// kMaxCommands of the commands, which do not go with the others.
+// The history. Drops its oldest events: at most kMaxHistoryEvents and core::kMaxHistoryBytes are kept, and kMaxCommands
+// of the commands, which are pruned separately.
 class EventRows {
  public:
   absl::Status Write(Database& database, const Event& event, int64_t unix_ms);
@@ -73,16 +73,16 @@ class EventRows {
  private:
   absl::Status Forget(Database& database, std::string_view condition, std::initializer_list<SqlValue> values);
 
-  std::optional<int64_t> bytes_;  // of all but commands; none: not counted yet in this life
+  std::optional<int64_t> bytes_;  // of all except commands; none: not counted yet in this life
 };
 
-// The sites and flags of the rules. Remembers what was written, so that only what differs is written again.
+// The sites and flags of the rules. Remembers the written rows, so that only changed ones are written again.
 class RulesRows {
  public:
   absl::Status Write(Database& database, const core::RoundState& state);
 
  private:
-  bool known_ = false;        // nothing was written in this life: what earlier ones wrote is replaced
+  bool known_ = false;        // false: nothing was written in this life, and earlier lives' rows are replaced
   core::RoundState written_;  // without versions and contributions
 };
 

@@ -20,7 +20,7 @@
 namespace causeway::server {
 namespace {
 
-constexpr int64_t kFormat = 5;  // PRAGMA user_version; rises when an older coordinator could not read it
+constexpr int64_t kFormat = 5;  // PRAGMA user_version; raised when an older coordinator could not read it
 
 absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
   int64_t number = 0;
@@ -31,7 +31,7 @@ absl::StatusOr<int64_t> QueryInteger(Database& database, std::string_view sql) {
   return number;
 }
 
-// With the log of its transactions, if it has one beside it.
+// Removes the file, and the log of its transactions if there is one.
 absl::Status RemoveDatabase(const std::string& path) {
   for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
     const std::string file = path + suffix;
@@ -40,7 +40,7 @@ absl::Status RemoveDatabase(const std::string& path) {
   return absl::OkStatus();
 }
 
-// Of a directory without a log: a database that has tables is the index of one that is lost, or of another format.
+// For a directory without a log: a database with tables is the index of a lost log, or of another format.
 absl::Status CheckNoIndex(const std::string& path) {
   if (!std::filesystem::exists(path)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto database, Database::Open(path, Database::Mode::kReadOnly));

@@ -26,7 +26,7 @@ namespace {
 
 constexpr auto kEvery = std::chrono::hours(24);
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
-constexpr size_t kMaxDamages = 100;  // that are told; one is enough to look at the disk
+constexpr size_t kMaxDamages = 100;  // that are reported; one is enough reason to check the disk
 constexpr char kLogCure[] = "a new file of the log was begun, with all rows, and the next start reads that one";
 constexpr char kMarkCure[] = "the next marks are written over it";
 constexpr char kPayloadCure[] =
@@ -40,14 +40,14 @@ struct LogToCheck {
   LogEnd found;
 };
 
-// Where a file does not go as far as the next one says, or, the last one, as is durable.
+// The fault of a file that ends before the next one's beginning or, for the last file, before the durable end.
 std::optional<DiskDamage> DamageOf(const std::vector<LogToCheck>& files, size_t i, uint64_t durable) {
   uint64_t end = files[i].found.end.sequence;
   if (!files[i].found.previous && i > 0) end = files[i - 1].found.end.sequence;
   const bool is_last = i + 1 == files.size();
   const bool next_is_whole = !is_last && files[i + 1].found.previous.has_value();
   const uint64_t needed = next_is_whole ? files[i + 1].found.previous->sequence : durable;
-  // An end that is clean: the record that is missing was to lie in the next file.
+  // A clean end: the missing record belongs to the next file.
   if (end >= needed || (files[i].found.clean && !is_last && !next_is_whole)) return std::nullopt;
   return DiskDamage{.file = files[i].path,
                     .offset = files[i].found.offset,
@@ -75,7 +75,7 @@ absl::Status CheckPayloadNamed(Database& index, const Extent& extent) {
                     {extent.segment, extent.offset});
 }
 
-// In the order in which they lie on the disk.
+// In their order on the disk.
 absl::StatusOr<std::vector<Extent>> LivePayloads(Database& index) {
   std::vector<Extent> extents;
   RETURN_IF_ERROR(

@@ -1,15 +1,15 @@
-// Reads again what lies on the disk, slowly and all the time, because damage that is found at the next start is found
-// too late: what could have made it good is gone by then.
+// Rereads the stored data, slowly and continuously, because damage found only at the next start is found too late: the
+// means to repair it are gone by then.
 //
-//   log/*.log     each record, the chain from file to file, that it goes as far as is durable  ──┐
+//   log/*.log     each record, the chain from file to file, its reach to the durable end  ──┐
 //   high_water    both slots                                                                    ├─► file, offset,
 //   segments/     frames and chunks of the payloads that rows name                              │   cause, cure
 //   snapshots/    files that rows name                                                        ──┘
 //
-// It has a connection to journal.sqlite of its own and takes no lock of the journal. The files may be appended to
-// or removed meanwhile: only what was durable before it looked is held against it, and a payload that no row names any
-// more is not missed. Bytes are read past the page cache where they can be: a copy in memory says nothing of the disk.
-// Pass is for one thread, figures for any.
+// It has its own connection to journal.sqlite and takes no lock of the journal. The files may be appended to or removed
+// meanwhile: only data that was durable before the pass looked must be there, and a payload that no row names any more
+// is not missed. Where possible, reads bypass the page cache: a copy in memory says nothing about the disk. Pass is for
+// one thread, figures for any.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ namespace causeway::server {
 
 struct DiskDamage {
   std::string file;
-  int64_t offset = 0;  // where it lies, or begins to
+  int64_t offset = 0;  // of the damage, or its beginning
   std::string cause;
   std::string cure;
   bool in_log = false;
@@ -43,14 +43,14 @@ struct DiskDamage {
 };
 
 struct ScrubFigures {
-  int64_t passes = 0;               // that ended
-  int64_t bytes = 0;                // that the last one of them read
-  int64_t ended_unix_ms = 0;        // it; 0: none has
-  int64_t bytes_now = 0;            // that the one in progress has read
-  std::vector<DiskDamage> damages;  // that either has found
+  int64_t passes = 0;               // completed
+  int64_t bytes = 0;                // read by the last completed pass
+  int64_t ended_unix_ms = 0;        // end of that pass; 0: none has ended
+  int64_t bytes_now = 0;            // read by the pass in progress
+  std::vector<DiskDamage> damages;  // found by either
 };
 
-// Says when the next piece may be read, so that `bytes_per_s` are not exceeded. Time that was not used is not made up.
+// Determines when the next piece may be read, so that `bytes_per_s` is not exceeded. Unused time is not made up.
 class ScrubPace {
  public:
   explicit ScrubPace(int64_t bytes_per_s) : bytes_per_s_(bytes_per_s) {}
@@ -74,9 +74,9 @@ class Scrubber {
  public:
   explicit Scrubber(ScrubOptions options) : options_(std::move(options)), pace_(options_.bytes_per_s) {}
 
-  // Reads everything once. CANCELLED: wait_until said so.
+  // Reads everything once. CANCELLED: wait_until returned false.
   absl::Status Pass();
-  void Run();  // a pass a day, or one after the other where they take longer, until wait_until says false
+  void Run();  // one pass a day, or back to back if they take longer, until wait_until returns false
 
   ScrubFigures figures() const;
 
@@ -87,7 +87,7 @@ class Scrubber {
   absl::Status ReadPayloads(Database& index);
   absl::Status ReadPayload(Database& index, const formats::FileDescriptor& file, const Extent& extent);
   absl::Status ReadSnapshots(Database& index);
-  absl::StatusOr<std::string> ReadWhole(const std::string& path);  // its hash
+  absl::StatusOr<std::string> ReadWhole(const std::string& path);  // returns its hash
   absl::Status ReadPiece(const formats::FileDescriptor& file, const std::string& path, int64_t offset,
                          std::span<std::byte> out);
   void Note(DiskDamage damage);
@@ -103,7 +103,7 @@ class Scrubber {
   ScrubFigures figures_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A scrubber on a thread of low priority, until it goes. options.wait_until is not looked at.
+// A scrubber on a thread of low priority, for as long as it lives. options.wait_until is ignored.
 class ScrubThread {
  public:
   explicit ScrubThread(ScrubOptions options);

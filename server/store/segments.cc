@@ -161,7 +161,7 @@ absl::StatusOr<Extent> Segments::Append(PayloadKind kind, const std::vector<Chun
 absl::Status Segments::SyncFiles(const Files& files) {
   for (const File& each : files) {
     if (::fdatasync(each.file->get()) != 0) return formats::FileError("sync", each.path);
-    // A cache that is full of contributions, which a restart alone reads, makes each further write three times as slow.
+    // A cache full of contributions, which only a restart reads, makes each further write three times as slow.
     if (!each.is_read) ::posix_fadvise(each.file->get(), 0, 0, POSIX_FADV_DONTNEED);
   }
   return absl::OkStatus();

@@ -1,14 +1,15 @@
-// Payload bytes on disk, in append-only files. Rows say where each payload lies; a segment goes when no row names it.
+// Payload bytes on disk, in append-only files. Rows name each payload's place; a segment is removed when no row names
+// it.
 //
 //   segments/000007.segment   |frame|chunk|chunk|chunk|frame|chunk|chunk| …     a payload lies back to back in one
 //                             |       payload A       |    payload B    |       segment
 //
 // A frame has 64 bytes: "CWSG", kind, bytes of the payload, XXH3-64 of its chunks' digests, how far the log was durable
-// then (sequence and the first 24 bytes of its hash), XXH3-64 of all that. So the segments know of a log that has lost
+// then (sequence and the first 24 bytes of its hash), XXH3-64 of all that. So the segments reveal a log that has lost
 // its end.
 //
 // Contributions live until the next snapshot and updates until the log is full, so each kind has its own segments.
-// Every life of the coordinator begins new ones. Append, Sync and Remove are for one thread; ReadChunk is for any.
+// Every life of the coordinator begins new segments. Append, Sync and Remove are for one thread; ReadChunk is for any.
 #pragma once
 
 #include <cstdint>
@@ -33,30 +34,31 @@ enum class PayloadKind { kContribution, kUpdate };
 
 class Segments {
  public:
-  // `ends` has, of each segment that a row names, the end of the last payload. DATA_LOSS names a segment that is
+  // `ends` has, for each segment that a row names, the end of the last payload. DATA_LOSS names a segment that is
   // missing or shorter. Changes nothing.
   static absl::Status Check(const std::string& directory, const std::map<int64_t, int64_t>& ends);
 
-  // The log's last record when the last of the payloads behind these ends was appended: those that no row names.
+  // The log's last record at the time when the last payload beyond these ends was appended; no row names those
+  // payloads.
   static absl::StatusOr<uint64_t> NewestSequence(const std::string& directory, const std::map<int64_t, int64_t>& ends);
 
-  // After Check: removes segments that no row names. Others stay as they are, and are not appended to.
+  // After Check: removes segments that no row names. The others stay as they are, and are not appended to.
   static absl::StatusOr<std::unique_ptr<Segments>> Open(const std::string& directory, int64_t segment_bytes,
                                                         const std::map<int64_t, int64_t>& ends);
 
   static std::string Path(const std::string& directory, int64_t segment);
 
-  // Whether these bytes, which lie before the payload's first chunk, are its frame.
+  // Whether these bytes, from before the payload's first chunk, are its frame.
   static constexpr int64_t kFrameBytes = 64;
   static bool IsFrameOf(const Extent& extent, std::span<const std::byte> bytes);
 
   // `durable`: the end of the log.
   absl::StatusOr<Extent> Append(PayloadKind kind, const std::vector<ChunkPtr>& chunks, const LogMark& durable);
-  // Files with bytes that Sync or SyncFiles has not seen, which are the caller's to sync then.
+  // Files with bytes not yet synced by Sync or SyncFiles; the caller must sync them.
   struct File {
     std::string path;
     std::shared_ptr<const formats::FileDescriptor> file;
-    bool is_read = false;  // before long: the kernel's cache keeps what was written
+    bool is_read = false;  // soon: the kernel's cache keeps the written bytes
   };
   using Files = std::vector<File>;
   Files TakeUnsynced() { return std::exchange(unsynced_, {}); }
@@ -64,12 +66,12 @@ class Segments {
 
   absl::Status Sync() { return SyncFiles(TakeUnsynced()); }  // makes everything appended so far durable
 
-  // Removes all segments that are not among `live`, nor being appended to.
+  // Removes all segments that are neither in `live` nor being appended to.
   absl::Status RemoveAllBut(const std::vector<int64_t>& live);
 
-  // NOT_FOUND: the segment was removed. DATA_LOSS: these are not the bytes that were appended, or the file ends before.
+  // NOT_FOUND: the segment was removed. DATA_LOSS: these are not the appended bytes, or the file is shorter.
   absl::StatusOr<std::string> ReadChunk(const Extent& extent, size_t index) const;
-  absl::Status CheckPayload(const Extent& extent) const;  // as if all of it were read
+  absl::Status CheckPayload(const Extent& extent) const;  // reports as if all of it were read
 
  private:
   struct Appending {
@@ -90,7 +92,7 @@ class Segments {
   Appending appending_[2];  // by kind
   Files unsynced_;
 
-  // Guards removing, too: what was opened before must not stay open here, or its space would not come back.
+  // Guards removal, too: a removed file must not stay open here, or its space would not be freed.
   mutable core::Mutex mutex_;
   mutable std::list<std::pair<int64_t, Descriptor>> opened_ ABSL_GUARDED_BY(mutex_);  // last used first
 };

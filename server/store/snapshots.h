@@ -22,22 +22,23 @@ namespace causeway::server {
 
 std::string SnapshotFileName(core::FragmentId fragment, core::Version version);
 
-// Not more than the file will take.
+// A lower bound on the size of the file.
 int64_t SnapshotBytes(const core::FragmentState& state);
 
-// Writes the file beside and renames it, durable when it returns OK; gives the hash of its bytes.
+// Writes the file beside and renames it, durable when it returns OK; returns the hash of its bytes.
 absl::StatusOr<uint64_t> WriteSnapshot(const std::string& path, core::FragmentId fragment,
                                        const core::FragmentState& state, uint64_t digest);
 
-// DATA_LOSS names the file: it is missing, not what was written, or not of this shape.
+// DATA_LOSS names the file: it is missing, differs from what was written, or has another shape.
 absl::StatusOr<core::FragmentState> ReadSnapshot(const std::string& path, core::Version version, uint64_t hash);
 
-// A snapshot that is read in parts, by many at once. Reading goes on when the file has been unlinked meanwhile.
+// A snapshot that is read in parts, concurrently by many threads. Reading continues even if the file is unlinked
+// meanwhile.
 class SnapshotReader {
  public:
   static absl::StatusOr<SnapshotReader> Open(const std::string& path);
 
-  // Values from the `first`-th of the padded layout on.
+  // Reads values from the `first`-th of the padded layout on.
   absl::Status ReadAnchor(int64_t first, std::span<float> out) const;
   absl::Status ReadMomentum(int64_t first, std::span<float> out) const;
 
@@ -47,7 +48,7 @@ class SnapshotReader {
   formats::SafetensorsFile file_;
 };
 
-// ---- What these stand on ----
+// ---- The basis of the above ----
 
 absl::StatusOr<formats::FileDigest> WriteFragment(const std::string& path, const core::FragmentState& state,
                                                   const std::map<std::string, std::string>& metadata);

@@ -1,7 +1,7 @@
-// SQLite as the journal uses it: statements with values in, rows out, errors as Status.
+// The journal's interface to SQLite: statements with values in, rows out, errors as Status.
 //
-// Errors name the file: DATA_LOSS for a database that is damaged or none, RESOURCE_EXHAUSTED for a full disk, INTERNAL
-// for the rest (a duplicate key among them). A connection is one thread's at a time.
+// Errors name the file: DATA_LOSS for a file that is damaged or no database, RESOURCE_EXHAUSTED for a full disk,
+// INTERNAL for the rest (including a duplicate key). A connection is used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Blob {
 
 using SqlValue = std::variant<std::monostate, int64_t, double, std::string_view, Blob>;  // monostate: NULL
 
-// The row a query stands on; columns count from 0. Valid inside the callback only.
+// The current row of a query; columns count from 0. Valid inside the callback only.
 class SqlRow {
  public:
   explicit SqlRow(sqlite3_stmt* statement) : statement_(statement) {}
@@ -45,22 +45,22 @@ class Database {
  public:
   enum class Mode { kReadOnly, kReadWrite };
 
-  // Opens, and makes the file if need be and allowed.
+  // Opens the file, creating it if necessary and allowed.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path, Mode mode);
   ~Database();
 
   const std::string& path() const { return path_; }
 
-  // One statement with ? for each of the values. Statements are prepared once and kept.
+  // Runs one statement with a ? for each value. Statements are prepared once and kept.
   absl::Status Run(std::string_view sql, std::initializer_list<SqlValue> values = {});
-  // The same for one that gives rows; ends with the first error of `each`.
+  // The same for a statement that returns rows; ends with the first error of `each`.
   absl::Status Query(std::string_view sql, std::initializer_list<SqlValue> values,
                      const std::function<absl::Status(const SqlRow&)>& each);
   absl::Status Script(const char* sql);  // several statements without values
 
   int64_t changed_rows() const;  // by the last Run
   sqlite3* handle() const { return database_; }
-  // DATA_LOSS with what to do about it.
+  // DATA_LOSS with advice on what to do.
   absl::Status Damaged(const std::string& what) const;
 
  private:
@@ -73,7 +73,7 @@ class Database {
   std::map<std::string, sqlite3_stmt*, std::less<>> statements_;
 };
 
-// Undoes what was written since unless Commit succeeded.
+// Undoes everything written since it began, unless Commit succeeded.
 class Transaction {
  public:
   static absl::StatusOr<Transaction> Begin(Database& database);

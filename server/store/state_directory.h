@@ -1,5 +1,5 @@
-// The directory of one coordinator's state: made, locked against a second coordinator, and with room on its disk.
-// Thread-safe.
+// The directory of one coordinator's state: creates it, locks it against a second coordinator, and checks its disk
+// space. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace causeway::server {
 
 class StateDirectory {
  public:
-  // Makes the directory, with snapshots/ and segments/ in it, and takes its lock. FAILED_PRECONDITION: another
+  // Creates the directory, with snapshots/ and segments/ in it, and takes its lock. FAILED_PRECONDITION: another
   // coordinator runs there. PERMISSION_DENIED: it cannot be written.
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Open(const std::string& directory);
 
@@ -22,7 +22,7 @@ class StateDirectory {
   std::string segments() const { return path_ + "/segments"; }
   std::string snapshots() const { return path_ + "/snapshots"; }
 
-  // RESOURCE_EXHAUSTED if fewer than `min_free_bytes` would be free on its disk after writing `bytes`. 0: never looks.
+  // RESOURCE_EXHAUSTED if fewer than `min_free_bytes` would be free on its disk after writing `bytes`. 0: not checked.
   absl::Status CheckRoom(int64_t bytes, int64_t min_free_bytes) const;
 
   // addresses.json: where the coordinator listens.

@@ -27,7 +27,7 @@ bool BeginsWhole(const LogContents& file) {
   return !file.records.empty() && file.records.front().kind == RecordKind::kState;
 }
 
-// The records that say what the rows are, and where they were read.
+// The records that define the rows, and where they were read.
 class Reading {
  public:
   explicit Reading(HighWater::Found marks) : marks_(marks) {}
@@ -43,10 +43,10 @@ class Reading {
     return absl::OkStatus();
   }
 
-  // A later file, whose first record is not whole. That one repeats the rows, so that it is not needed if what follows
-  // it is there.
+  // A later file, whose first record is not whole. That record only repeats the rows, so it is not needed if the
+  // following ones are there.
   absl::Status Follow(LogContents file, bool is_newest) {
-    // The start of a life was cut short. The next one has passed over it and taken its numbers.
+    // The start of a life was interrupted. The next life has skipped it and taken its numbers.
     const bool begun = file.torn || file.is_empty();
     if (begun && (!is_newest || marks_.mark.sequence <= end().sequence)) {
       absl::StrAppend(&passed_over_, " or ", file.path);
@@ -62,7 +62,7 @@ class Reading {
     if (!alone && file.behind_damage.front().kind == RecordKind::kState) return Damaged(file.path, first);
     repaired_.push_back(absl::StrCat(file.path, ": record ", first, " is damaged; it repeats what ", path_, " holds"));
     torn_at_.clear();
-    // Its number is taken: another record of it would not be the one that was acknowledged.
+    // Its number is taken: another record with it would not be the acknowledged one.
     if (alone && marked == first) read_.push_back(marks_.mark);
     Add(std::move(file.behind_damage));
     path_ = file.path;
@@ -97,7 +97,7 @@ class Reading {
  private:
   const LogMark& end() const { return read_.back(); }
 
-  // A tear is where the process or the machine stopped; what was marked lay before it.
+  // A tear is where the process or the machine stopped; marked records lie before it.
   absl::Status CheckEnd(const LogContents& file, bool is_last) const {
     if (file.wrong.empty()) return absl::OkStatus();
     const LogMark& last = file.records.back().mark;
@@ -160,7 +160,7 @@ absl::StatusOr<std::optional<StateLog::Found>> StateLog::Read(const std::string&
   const bool begun =
       std::all_of(later.begin(), later.end(), [](const LogContents& file) { return file.torn || file.is_empty(); });
   const bool unmarked = marks.mark.sequence == 0 && marks.damaged == 0;
-  if (unmarked && begun) return std::nullopt;  // the first start was cut short, or none was made
+  if (unmarked && begun) return std::nullopt;  // the first start was interrupted, or there was none
   const auto path = [](std::string* out, const LogContents& file) { out->append(file.path); };
   return absl::DataLossError(absl::StrCat(later.empty() ? files.folder : absl::StrJoin(later, ", ", path),
                                           later.empty() ? ": there is no log" : ": the first record is damaged",

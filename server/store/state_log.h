@@ -1,15 +1,15 @@
 // The log of a state directory: the truth, of which journal.sqlite is an index.
 //
-//   <state_dir>/log/000007.log, 000008.log …   log_file.h; each life begins one, and one more where it grows long
+//   <state_dir>/log/000007.log, 000008.log …   log_file.h; each life begins one, and another when it grows long
 //   <state_dir>/high_water                     high_water.h: how far the log goes
 //
-// Within 50 ms of a commit a place outside the log has noted it: high_water, or the frame of a payload that became
-// durable later (segments.h), so that a coordinator that receives payloads hardly ever writes high_water.
+// Within 50 ms a commit is noted outside the log: in high_water, or in the frame of a payload that became durable later
+// (segments.h), so that a coordinator that receives payloads hardly ever writes high_water.
 //
-// A start reads the newest file that begins whole. It keeps that one beside its own, so that it takes its place where
-// only the first record of a later one, which repeats what is known, is damaged. The name of the next file is the
-// fence: the process that makes it has taken the directory, and the life before says nothing more. Not thread-safe, but
-// for durable().
+// A start reads the newest file whose beginning is intact. It keeps that file besides its own as a fallback, for the
+// case that only the first record of a later one, which repeats known state, is damaged. The name of the next file is
+// the fence: the process that creates it has taken the directory, and the previous life can acknowledge nothing more.
+// Not thread-safe, except for durable().
 #pragma once
 
 #include <atomic>
@@ -31,46 +31,46 @@ namespace causeway::server {
 
 class StateLog {
  public:
-  // All that earlier lives have acknowledged.
+  // Everything that earlier lives have acknowledged.
   struct Found {
     LogMark end;                        // of the last record
     uint64_t epoch = 0;                 // of its writer
     std::vector<std::string> changes;   // in order, the first one fills empty tables (change_set.h)
-    std::vector<std::string> repaired;  // what was wrong and did no harm: one sentence each, with the file
-    std::string torn;                   // of these the last record, with its file; empty: none
-    int64_t first_file = 0;             // whose first record the rows begin with
+    std::vector<std::string> repaired;  // harmless faults: one sentence each, naming the file
+    std::string torn;                   // the one about the last record, with its file; empty: none
+    int64_t first_file = 0;             // the file whose first record the rows begin with
     int64_t last_file = 0;
-    uint64_t last_digest = 0;  // of that file as it was read
+    uint64_t last_digest = 0;  // of that file as read
   };
 
   static formats::NumberedFiles Files(const std::string& state_dir);
 
-  // Nothing: there is no log. DATA_LOSS says which record of which file is damaged or missing, and how far the run was
+  // Nothing: there is no log. DATA_LOSS names the damaged or missing record, its file, and how far the run was
   // acknowledged. Changes nothing.
   static absl::StatusOr<std::optional<Found>> Read(const std::string& state_dir);
 
-  // DATA_LOSS if the log ends before the record of that number, which `witness` has kept.
+  // DATA_LOSS if the log ends before record number `sequence`, which `witness` has noted.
   static absl::Status CheckReaches(const std::string& state_dir, const std::optional<Found>& found, uint64_t sequence,
                                    const std::string& witness);
 
-  // Begins the file after found.last_file with all rows. ABORTED: that one has grown since it was read, so that
-  // another process was still at work; read again.
+  // Begins the file after found.last_file with all rows. ABORTED: that file has grown since it was read, so another
+  // process was still at work; read it again.
   static absl::StatusOr<std::unique_ptr<StateLog>> Begin(const std::string& state_dir, const Found& found,
                                                          uint64_t epoch, std::string_view all_rows);
 
-  // Durable when it returns OK; without `sync`, once its file was synced since. FAILED_PRECONDITION: another
-  // coordinator has taken the directory, and nothing that follows from these changes may be said.
+  // Durable when it returns OK; without `sync`, once its file is synced later. FAILED_PRECONDITION: another coordinator
+  // has taken the directory, and no effect of these changes may be sent.
   absl::Status Append(std::string_view changes, bool sync = true);
   const LogFile& file() const { return file_; }
-  void Synced(const LogMark& mark);  // the log up to there
+  void Synced(const LogMark& mark);  // the log is synced up to there
 
   bool IsLong() const { return file_.bytes() > 2 * state_bytes_ && file_.bytes() > kLongBytes; }
   absl::Status Continue(std::string_view all_rows);  // in a new file
 
-  // When the mark is to be made at the latest; nothing: what is at the end has been noted.
+  // The deadline for the next mark; nothing: the end has been noted.
   std::optional<core::Clock::TimePoint> mark_due() const { return mark_due_; }
-  absl::Status Mark();                       // unless it stands there
-  void NotedElsewhere(const LogMark& mark);  // durably, where a start looks
+  absl::Status Mark();                       // unless it is there already
+  void NotedElsewhere(const LogMark& mark);  // durably, where a start will look
 
   const LogMark& end() const { return file_.end(); }
   const LogMark& synced() const { return synced_; }
@@ -85,7 +85,7 @@ class StateLog {
         file_(std::move(file)),
         epoch_(epoch),
         high_water_(std::move(high_water)) {}
-  // `before`: the newest file that begins whole, and is kept.
+  // `before`: the newest file whose beginning is intact, which is kept.
   absl::Status BeginFile(std::string_view all_rows, int64_t before);
   absl::Status CheckFence() const;
   absl::Status RemoveFilesBefore(int64_t number) const;

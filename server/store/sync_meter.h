@@ -1,4 +1,4 @@
-// How long the disk takes to make a commit durable. Thread-safe.
+// Measures how long the disk takes to make a commit durable. Thread-safe.
 #pragma once
 
 #include <array>
@@ -13,16 +13,16 @@
 namespace causeway::server {
 
 struct SyncFigures {
-  uint64_t count = 0;    // that ended
+  uint64_t count = 0;    // completed
   double seconds = 0;    // of all of them
-  double slowest_s = 0;  // of those of the last 30 to 60 s; one that is under way counts with what it took so far
+  double slowest_s = 0;  // of the last 30 to 60 s; one in progress counts with its time so far
 };
 
 class SyncMeter {
  public:
   explicit SyncMeter(const core::Clock* clock = &core::SystemClock()) : clock_(*clock) {}
 
-  // `sync` flushes to the disk; its status. One at a time.
+  // Runs `sync`, which flushes to the disk, and returns its status. One call at a time.
   absl::Status Time(const std::function<absl::Status()>& sync);
 
   SyncFigures figures() const;
@@ -36,7 +36,8 @@ class SyncMeter {
   double seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<core::Clock::TimePoint> begun_ ABSL_GUARDED_BY(mutex_);
   mutable core::Clock::TimePoint turned_ ABSL_GUARDED_BY(mutex_);
-  mutable std::array<double, 2> slowest_s_ ABSL_GUARDED_BY(mutex_) = {};  // since it turned, and of the 30 s before
+  mutable std::array<double, 2> slowest_s_
+      ABSL_GUARDED_BY(mutex_) = {};  // since the last turn, and in the 30 s before it
 };
 
 }  // namespace causeway::server

@@ -163,11 +163,12 @@ class AddressTest(BadInputTest):
         flags = ("--site=a", "--connect_timeout_s=1", "--insecure")
         port = run.http.rsplit(":", 1)[1]
         for address, words in ((run.http, f"{port} is an HTTP port, as the status page's is (--http)"),
-                               ("127.0.0.1:1", "nobody listens there")):
+                               ("127.0.0.1:1", "no server listens there")):
             worker = self.run_program("causeway-worker", f"--coordinator={address}", *flags)
             self.assert_ends(worker, UNREACHABLE, words)
             self.assertNotIn("failed to connect to all addresses", worker.log())
-        self.assert_ends(self.run_program("causewayctl", "status", "--coordinator=127.0.0.1:1"), UNREACHABLE, "nobody listens there")
+        self.assert_ends(self.run_program("causewayctl", "status", "--coordinator=127.0.0.1:1"), UNREACHABLE,
+                         "no server listens there")
         self.assert_ends(self.run_program("causewayctl", "status", "--coordinator=no-such-host.invalid:7077", "--insecure"),
                          UNREACHABLE, "no-such-host.invalid: no ")
         run.stop_coordinator()

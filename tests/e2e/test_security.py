@@ -191,7 +191,7 @@ class IntruderTest(SecurityTest):
         strangers = [
             ("c", self.tls("c"), REFUSED, "asks for a token"),
             ("c", [*self.tls("c"), b_token], REFUSED, "the certificate is that of c, not of b"),
-            ("a", self.identity("b"), REFUSED, "not of a: nobody speaks for another"),
+            ("a", self.identity("b"), REFUSED, "not of a: a peer may use only its own name"),
             ("b", [*self.tls("c"), b_token], REFUSED, "the certificate is that of c, not of b"),
             ("operator", self.identity("operator"), REFUSED, "a site needs another"),
             ("a", self.tls("a", foreign), UNREACHABLE, "refuses our certificate"),

@@ -280,7 +280,7 @@ class ShardFlagsTest(ShardedTest):
         for number, (flags, words) in enumerate((
                 (["--shard=2/2"], "--shard: expected i/n"), (["--shard=x"], "--shard: expected i/n"),
                 (["--shard=1/2"], "--membership: expected HOST:PORT of shard 0"),
-                (["--membership=127.0.0.1:1"], "--membership: shard 0 follows nobody"))):
+                (["--membership=127.0.0.1:1"], "--membership: shard 0 follows no other shard"))):
             program = self.program(folder, f"bad-{number}", "causeway-coordinator", *common, *flags)
             self.assertEqual(program.wait(), BAD_INPUT)
             self.assertIn(words, program.log())

@@ -21,7 +21,7 @@ class ChunkMemory::Pool {
  public:
   explicit Pool(offload::Device* device) : device_(device) {}
 
-  // Also one that is larger, up to twice as large.
+  // Also accepts larger memory, up to twice the size.
   char* Take(size_t bytes) {
     const core::MutexLock lock(mutex_);
     const auto found = free_.lower_bound(bytes);

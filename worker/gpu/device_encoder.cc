@@ -18,7 +18,7 @@ namespace {
 using BadBlock = unsigned long long;
 constexpr BadBlock kNoBadBlock = ~0ull;  // as codecs/cuda/cuda_codec.h has it
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
-constexpr int64_t kSpareBytes = int64_t{256} << 20;  // that stay free beside W and e
+constexpr int64_t kSpareBytes = int64_t{256} << 20;  // to stay free besides W and e
 constexpr int64_t kTriedValues = int64_t{1} << 22;   // 16 MiB
 
 }  // namespace
@@ -146,7 +146,7 @@ absl::Status DeviceEncoder::BeginEncode(int64_t ticket, const Arrays& arrays) {
   RETURN_IF_ERROR(Bring(there.anchor, arrays.anchor, there.anchor_stamp, arrays.anchor_stamp));
   RETURN_IF_ERROR(Bring(there.residual, arrays.residual, there.residual_stamp, arrays.residual_stamp));
   there.anchor_stamp = arrays.anchor_stamp;
-  there.residual_stamp = arrays.next_stamp;  // overwritten; if the contribution is refused, the old one comes again
+  there.residual_stamp = arrays.next_stamp;  // overwritten; if the contribution is refused, the old one is copied again
   return absl::OkStatus();
 }
 
@@ -159,7 +159,7 @@ absl::Status DeviceEncoder::TakeAnchor(const replica::UnitRanges& ranges, std::s
     there = &arrays_[KeyOf(ranges)];
   }
   const auto bytes = static_cast<int64_t>(anchor.size_bytes());
-  if (options_.residuals) RETURN_IF_ERROR(Grow(there->residual, bytes));  // not at the first send, beside a step
+  if (options_.residuals) RETURN_IF_ERROR(Grow(there->residual, bytes));  // not at the first send, during a step
   backend_->device().Await(offload::Queue::kSync, anchor_used_);
   RETURN_IF_ERROR(Bring(there->anchor, anchor, there->anchor_stamp, stamp));
   RETURN_IF_ERROR(Finish());
@@ -178,7 +178,7 @@ void DeviceEncoder::AnchorWasUsed() { backend_->device().Record(anchor_used_, of
 
 absl::Status DeviceEncoder::Encode(int64_t ticket, core::CodecId codec, const codecs::EncodeJob& job, int64_t first) {
   ASSIGN_OR_RETURN(const Kept* const kept, Of(ticket));
-  const bool whole = codecs::GetCodec(codec).rotates();  // the residual has whole blocks, then
+  const bool whole = codecs::GetCodec(codec).rotates();  // in which case the residual has whole blocks
   const int64_t residual_values = whole ? core::BlocksFor(job.count) * core::kBlockValues : job.count;
   if (chunk_.flags == nullptr) chunk_.flags = memory_.Take(2 * sizeof(BadBlock));
   auto* const flags = reinterpret_cast<BadBlock*>(chunk_.flags.get());

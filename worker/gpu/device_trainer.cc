@@ -43,7 +43,7 @@ void Log(const DeviceSettings& settings, AttentionKind attention, const Residenc
                residency.reason);
 }
 
-// Says what would need less memory.
+// Names settings that would need less memory.
 absl::Status WithAdvice(const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) return status;
   return absl::Status(status.code(), absl::StrCat(status.message(), "; less is needed with --recompute=block, with ",
@@ -131,7 +131,7 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
   for (int64_t i = 0; i < micro_batches_; ++i) {
     llama_->Begin(Part(batch, i, micro_batches_));
     llama_->Forward(state_->computed());
-    // The gradients of one rank are final when its last backward is done; of several, when they are summed.
+    // The gradients of a single rank are final when its last backward is done; those of several, when they are summed.
     const bool final = parallel_.world() == 1 && i + 1 == micro_batches_;
     llama_->Backward(state_->computed(), gradients, parallel_.scale() / static_cast<float>(micro_batches_),
                      final ? on_final : nullptr);

@@ -17,7 +17,7 @@ int64_t Columns(const DeviceMatrix& matrix, int64_t rows, int64_t columns) {
   return matrix.transposed ? rows : columns;
 }
 
-// The matrix that begins at value `first`, as float32: where it lies, or a copy of it in `wide`.
+// The matrix that begins at value `first`, as float32: in place, or a copy of it in `wide`.
 Matrix Widened(const DeviceMatrix& matrix, int64_t first, int64_t rows, int64_t columns, std::vector<float>& wide) {
   if (matrix.type == ValueType::kFloat32) {
     return {static_cast<const float*>(matrix.data) + first, matrix.stride, matrix.transposed};

@@ -76,7 +76,7 @@ class LlamaOf final : public GpuLlama {
   std::vector<GpuBlock<T>> blocks_;
   Places places_;
   LossRows loss_rows_;
-  // In the order of backward, as it is queued: gradients from the value on are final when the event has come.
+  // In the order in which backward is queued: gradients from the value on are final when the event is done.
   std::vector<std::pair<int64_t, offload::Device::Event>> final_from_;
 };
 
@@ -137,7 +137,7 @@ void LlamaOf<T>::Plan() {
   places_.attention_buffer = arena_.Add("attention", options_.attention->buffer_bytes());
   if (options_.recompute == Recompute::kBlock) shared_.remade = values("activations", rows * hidden);
 
-  // From here on in the order of forward, so that what lies behind dies first in backward: rooms() are at the end.
+  // From here on in the order of forward, so that later memory dies first in backward: rooms() are at the end.
   blocks_.reserve(static_cast<size_t>(range_.layers()));
   for (int64_t layer = range_.first; layer <= range_.last; ++layer) {
     typename GpuBlock<T>::Firsts firsts;
@@ -163,7 +163,7 @@ GpuLlama::Rooms LlamaOf<T>::rooms() const {
   Rooms rooms;
   for (size_t i = 0; i < rooms.size() && options_.room_bytes > 0; ++i) {
     const int64_t offset = arena_.bytes() - static_cast<int64_t>(i + 1) * options_.room_bytes;
-    int64_t layer = config_.num_hidden_layers;  // the first of which something lies in it; behind them the output
+    int64_t layer = config_.num_hidden_layers;  // the first that has something in it; after them the output
     while (layer > 0 &&
            offset < arena_.offset(layer == config_.num_hidden_layers ? places_.output : blocks_[layer].input())) {
       --layer;
@@ -217,7 +217,7 @@ void LlamaOf<T>::HeadBackwardInput(const T* parameters, float scale) {
 template <typename T>
 void LlamaOf<T>::HeadBackwardWeight(float* gradients) {
   const int64_t first =
-      options_.stage && head() == 0 ? firsts_.back() : firsts_[head()];  // a stage has a tied one apart
+      options_.stage && head() == 0 ? firsts_.back() : firsts_[head()];  // a stage has a tied one separately
   layers_.LinearBackwardWeight({shape_.hidden, config_.vocab_size, logits_stride()}, At(places_.logits),
                                At(places_.normed), gradients + first);
   layers_.NormBackwardWeight(At(places_.dnormed), At(places_.output), Floats(places_.scale),

@@ -9,7 +9,7 @@
 namespace causeway::worker {
 namespace {
 
-// The micro-batches that a device has in flight at the most, of each of its stages.
+// The maximum number of micro-batches that a device has in flight, for each of its stages.
 std::map<int, int> MostInFlight(const std::vector<plan::ScheduleStep>& list) {
   using Kind = plan::OperationKind;
   std::map<int, int> now, most;

@@ -12,7 +12,7 @@
 namespace causeway::worker {
 namespace {
 
-constexpr double kUsedShare = 0.85;    // of the free memory: syncs, collectives and libraries take some later
+constexpr double kUsedShare = 0.85;    // of the free memory: syncs, collectives and libraries need some later
 constexpr int64_t kGradientBytes = 4;  // of a parameter
 
 // p, m and v, or p alone.
@@ -89,7 +89,7 @@ absl::StatusOr<Residency> ChooseResidency(const core::RunConfig& config, const R
   const int64_t hosted = needs.parameters - residency.resident;
   if (offload.k == core::kAutoInterleave) {
     residency.plan = PlanSubgroups(offload, hosted, needs.bandwidths());
-  } else {  // of a small state's update the prediction says little
+  } else {  // the prediction says little about a small state's update
     const bool matters = hosted >= offload::kLeastBeyondCaches;
     residency.plan = GivenPlan(offload, hosted, matters ? needs.bandwidths() : offload::Bandwidths());
   }

@@ -66,7 +66,7 @@ void StageValues::Download(const void* from, std::span<float> message) {
   if (!message.empty() && type_ == ValueType::kFloat32) {
     backend_->device().CopyToHost(Queue::kCompute, message.data(), from, message.size_bytes());
   }
-  Await();  // what was staged is there, too
+  Await();  // the staged values have arrived, too
   if (message.empty() || type_ == ValueType::kFloat32) return;
   staged_.resize(message.size());
   backend_->device().CopyToHost(Queue::kCompute, staged_.data(), from, staged_.size() * sizeof(uint16_t));

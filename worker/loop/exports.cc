@@ -66,7 +66,7 @@ void Exports::WriteNow(const AnchorCopy& copy) const {
 
 void Exports::RemoveOld() const {
   std::error_code error;
-  std::map<int64_t, std::filesystem::path> whole;  // by rounds; what has another name is not ours
+  std::map<int64_t, std::filesystem::path> whole;  // by rounds; folders with other names are not ours
   for (const auto& entry : std::filesystem::directory_iterator(options_.directory, error)) {
     const std::string name = entry.path().filename();
     absl::string_view digits = name;

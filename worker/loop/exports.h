@@ -1,10 +1,10 @@
-// The global parameters, written down every so many rounds by a site: anchors are the same bits everywhere, so any site
-// can.
+// Exports the global parameters every `every_rounds` rounds, from a site: anchors have the same bits everywhere, so any
+// site can.
 //
 //   Due(rounds) ─► copy of the anchors (task thread) ─► Write ─► dir/round-000040/{config.json, …, model.safetensors}
 //
-// A folder is there under its name when it is whole; of them the newest `keep` stay. Written by a thread of its own; if
-// copies come faster than that, only the newest waits. An export that fails is logged, and training goes on.
+// A folder appears under its name when it is complete; the newest `keep` stay. A separate thread writes them; if copies
+// come faster, only the newest waits. A failed export is logged, and training continues.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ class Exports {
           std::function<void(const std::string& path, double seconds)> written);
 
   bool enabled() const { return !options_.directory.empty(); }
-  void Begin(core::Version rounds) { exported_ = rounds; }        // that the site entered with
+  void Begin(core::Version rounds) { exported_ = rounds; }        // those with which the site entered
   bool Due(core::Version rounds);                                 // true once for each multiple
   void Write(AnchorCopy copy) { copies_.Post(std::move(copy)); }  // thread-safe
   void Finish() { copies_.Finish(); }

@@ -1,4 +1,4 @@
-// A follower's process: a rank that knows no coordinator, and trains as rank 0 tells it.
+// A follower's process: a rank that knows no coordinator, and trains under the commands of rank 0.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,9 @@
 
 namespace causeway::worker {
 
-// From the run's config, which the leader sends, to the end of the run. `files` without its ranks. INVALID_ARGUMENT:
-// this rank's data or flags do not fit; DATA_LOSS: a value is not finite; INTERNAL: a rank has failed, and which.
+// Runs from the arrival of the run's config, which the leader sends, to the end of the run. `files` has no ranks.
+// INVALID_ARGUMENT: this rank's data or flags do not fit; DATA_LOSS: a value is not finite; INTERNAL: a rank has
+// failed, and which.
 absl::Status RunFollower(SiteRanks& ranks, const core::SiteId& site, const DeviceChoice& device, TrainerFiles files,
                          std::function<bool()> stop_requested);
 

@@ -1,4 +1,4 @@
-// A thread that takes copies of the anchors one after the other. If they come faster than that, only the newest waits.
+// A thread that takes copies of the anchors one after the other. If they come faster, only the newest waits.
 #pragma once
 
 #include <functional>

@@ -1,11 +1,12 @@
-// How rank 0 of a site, the leader, tells the other ranks, its followers, what all of them do next.
+// Commands from rank 0 of a site, the leader, to the other ranks, its followers: what all of them do next.
 //
 //   leader     Tell(command, payload) ─► one small broadcast, and one of the payload where there is one
 //   follower   Next() ─► the next command          nothing for `timeout` ─► the leader has ended, or hangs
 //
-// While the leader waits for something else, a thread of its own says kAlive every few seconds, so that followers know
-// a wait from a hang, and the leader hears of a rank that has gone. Commands travel in a group of their own, apart from
-// the values that trainers reduce. Statuses are INTERNAL and name the rank. Next is for one thread; Tell for any.
+// While the leader waits for something else, a separate thread sends kAlive every few seconds, so that followers can
+// tell a wait from a hang, and the leader notices a rank that has gone. Commands travel in a group of their own,
+// separate from the values that trainers reduce. Statuses are INTERNAL and name the rank. Next is for one thread; Tell
+// for any.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,13 @@ struct RankCommand {
   enum class Kind : uint32_t {
     kAlive,
     kRun,    // payload: the run's config
-    kCheck,  // gathers each rank's digest of its start
-    kSave,   // the leader saves: bring it the state that it lacks
+    kCheck,  // gathers each rank's digest of its initial state
+    kSave,   // the leader saves: send it the state that it lacks
     kLoad,   // `count` bytes of a trainer's file follow
-    kSites,  // payload: who shares the data, one name a line
+    kSites,  // payload: the sites that share the data, one name per line
     kStep,   // takes step `count`
     kMove,   // payload: how θ moves; the values follow
-    kRead,   // payload: ranges of θ that the leader reads; those that hold them send them
+    kRead,   // payload: ranges of θ that the leader reads; their holders send them
     kEnd,    // payload: why; `count`: 1 if the site's part in the run is done
   };
   Kind kind = Kind::kAlive;
@@ -45,14 +46,14 @@ class RankControl {
   ~RankControl();
 
   Collectives& group() { return *group_; }
-  bool alone() const { return group_->world() == 1; }  // Tell says nothing then
+  bool alone() const { return group_->world() == 1; }  // Tell then does nothing
 
   // ---- The leader ----
   absl::Status Tell(const RankCommand& command);
-  // From now on says kAlive where it has nothing else to say; `failed` is called once, on its thread, with what it then
-  // hears of a rank.
+  // From now on sends kAlive when there is nothing else to send; `failed` is called once, on its thread, with the
+  // failure of a rank that it notices.
   void StayAlive(std::function<void(const absl::Status&)> failed);
-  // Between them the ranks work together, and nothing is said.
+  // Between these two calls the ranks work together, and no command is sent.
   void BeginTogether();
   void EndTogether();
 
@@ -76,12 +77,12 @@ class RankControl {
   core::Mutex mutex_;
   core::Condition changed_;
   bool together_ ABSL_GUARDED_BY(mutex_) = false;
-  bool said_ ABSL_GUARDED_BY(mutex_) = false;  // something, since KeepAlive looked
+  bool said_ ABSL_GUARDED_BY(mutex_) = false;  // something was sent since KeepAlive looked
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   core::Thread thread_;
 };
 
-// The ranks work together as long as it is there, and the leader says nothing else.
+// While it exists the ranks work together, and the leader sends no command.
 class RanksTogether {
  public:
   explicit RanksTogether(RankControl& control) : control_(control) { control_.BeginTogether(); }

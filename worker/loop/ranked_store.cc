@@ -56,7 +56,7 @@ struct HeldPart {
   int rank = 0, tensor = 0;
   int64_t first = 0, count = 0;
   int64_t at_all = 0;   // of all ranges
-  int64_t at_held = 0;  // of those of which the rank has something
+  int64_t at_held = 0;  // of the ranges of which the rank has a part
   bool reads = false;   // no rank before has them
 };
 
@@ -226,7 +226,7 @@ absl::Status RankedStore::DoMove(const replica::UnitRanges& ranges, const replic
   if (IsDivided(own_)) {
     RETURN_IF_ERROR(GiveValues(ranges, movement));
   } else {
-    // Broadcast writes on the other ranks alone.
+    // Broadcast writes only on the other ranks.
     RETURN_IF_ERROR(
         control_.Broadcast(BytesOf(std::span(const_cast<float*>(movement.values.data()), movement.values.size()))));
     RETURN_IF_ERROR(own_.store().Move(ranges, movement));
@@ -234,7 +234,7 @@ absl::Status RankedStore::DoMove(const replica::UnitRanges& ranges, const replic
   return CheckMoved(control_, own_, ranges);
 }
 
-// To each rank the values of its part, and here by those of the leader's.
+// Sends each rank the values of its part, and moves the leader's own part here.
 absl::Status RankedStore::GiveValues(const replica::UnitRanges& ranges, const replica::Movement& movement) {
   for (int rank = control_.group().world() - 1; rank >= 0; --rank) {
     const Held held = HeldBy(own_, ranges, rank);

@@ -1,12 +1,12 @@
-// θ of a site of several ranks, as its leader has it: moved and read wherever its tensors lie.
+// The leader's access to θ of a site with several ranks: moves and reads it wherever its tensors lie.
 //
 //   Move        kMove, ranges ─┬─► the leader's own tensors
 //                              └─► values ─► each follower's, by the same arithmetic ─► digests, compared
-//   BeginRead   kRead, ranges ───► first holders of pieces send, the leader receives beside the next step ─► AwaitRead
+//   BeginRead   kRead, ranges ───► first holders of pieces send, the leader receives during the next step ─► AwaitRead
 //
-// Where replicas are equal (data parallel) values are broadcast and reads are the leader's alone; else each rank gets
-// and gives the pieces that it holds (Trainer::pieces). Statuses are INTERNAL where a rank has failed. One owner
-// thread, but for AwaitRead.
+// Where replicas are equal (data parallel), values are broadcast and only the leader reads; otherwise each rank
+// receives and sends the pieces that it holds (Trainer::pieces). Statuses are INTERNAL if a rank has failed. One owner
+// thread, except for AwaitRead.
 #pragma once
 
 #include <map>
@@ -31,7 +31,7 @@ class RankedStore final : public replica::ParameterStore {
   replica::ThetaEncoder* encoder() override;  // none where the ranks hold different pieces
 
  private:
-  // The parts of a read: those here, by the own store, and those that other ranks send.
+  // The parts of a read: those from the leader's own store, and those that other ranks send.
   struct Read {
     absl::Status begun;
     std::vector<int64_t> own;
@@ -52,8 +52,8 @@ class RankedStore final : public replica::ParameterStore {
 absl::Status FollowMove(const RankCommand& command, Trainer& trainer, RankControl& control);
 absl::Status FollowRead(const RankCommand& command, Trainer& trainer, RankControl& control);
 
-// Every rank calls it: data is the same on all, parameters on those that hold the same tensors. INTERNAL names the
-// first rank that differs.
+// To be called by every rank: checks that data is the same on all ranks, and parameters on those that hold the same
+// tensors. INTERNAL names the first rank that differs.
 absl::Status CheckStart(RankControl& control, Trainer& trainer);
 
 }  // namespace causeway::worker

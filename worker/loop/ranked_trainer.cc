@@ -18,7 +18,7 @@ namespace {
 
 using Kind = RankCommand::Kind;
 
-constexpr size_t kPieceBytes = size_t{64} << 20;  // of a file that all ranks get
+constexpr size_t kPieceBytes = size_t{64} << 20;  // of a file that all ranks receive
 
 // ---- A file of the leader, on all ranks ----
 
@@ -134,7 +134,7 @@ absl::Status FollowLeader(Trainer& trainer, RankControl& control) {
       return absl::InternalError(absl::StrCat("rank 0 has ended: ", command.payload));
     }
     if (const absl::Status status = Follow(command, trainer, control); !status.ok()) {
-      control.group().Abort(std::string(status.message()));  // where it is not known yet
+      control.group().Abort(std::string(status.message()));  // if unknown yet
       return status;
     }
   }

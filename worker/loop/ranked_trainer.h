@@ -1,13 +1,13 @@
-// The trainer of a site of several ranks: on rank 0, the leader, it stands for all of them, so that the step loop and
-// the site see one trainer; on the others, the followers, the same trainer does what the leader tells.
+// The trainer of a site with several ranks: on rank 0, the leader, it represents all of them, so that the step loop and
+// the site see one trainer; on the others, the followers, the same trainer carries out the leader's commands.
 //
 //   site ─► RankedStore: Move ──┬─► the leader's own θ
 //                               └─► kMove, values ─► each follower's θ, by the same arithmetic ─► digests, compared
 //   loop ─► RankedTrainer: Step ┬─► the leader's own step ◄──── all-reduce of gradients
 //                               └─► kStep ─► each follower's ◄──┘
 //
-// Saving and evaluating are the leader's alone, to which the ranks of a pipeline bring their state. Statuses are
-// INTERNAL where a rank has failed, and name it. One owner thread. Source: docs/ranks.md.
+// Only the leader saves and evaluates; the ranks of a pipeline send it their state. Statuses are INTERNAL if a rank has
+// failed, and name it. One owner thread. Source: docs/ranks.md.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ class RankedTrainer final : public Trainer {
   RankedTrainer(Trainer& own, RankControl& control, std::function<void()> stop)
       : own_(own), control_(control), stop_(std::move(stop)) {}
 
-  // Before the first step: every rank begins with the same θ and data.
+  // Before the first step: checks that every rank begins with the same θ and data.
   absl::Status CheckAlike();
 
   const core::Manifest& manifest() const override { return own_.manifest(); }

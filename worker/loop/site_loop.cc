@@ -15,7 +15,7 @@
 namespace causeway::worker {
 namespace {
 
-constexpr double kReportSeconds = 1;  // tokens/s is measured over so long
+constexpr double kReportSeconds = 1;  // window over which tokens/s is measured
 constexpr double kShowSeconds = 10;   // between two progress lines
 
 }  // namespace
@@ -144,7 +144,7 @@ void SiteLoop::PostExport() {
   site_.PostAnchorCopy([this](AnchorCopy copy) { exports_.Write(std::move(copy)); });
 }
 
-// What a step did, for those who watch.
+// Reports a step, in the log and on the terminal.
 void SiteLoop::Show() {
   if (log_ != nullptr && pace_.LogDue()) {
     log_->Step(core::SystemClock().UnixMs(), site_.GetProgress(), site_.CompletedRounds());
@@ -178,7 +178,7 @@ absl::Status SiteLoop::TakeStep(core::Step step) {
   return absl::OkStatus();
 }
 
-// Joining (anew) sets θ and the step; joining and updates may change who shares the data.
+// Joining (anew) sets θ and the step; joining and updates may change the sites that share the data.
 void SiteLoop::TakePlace(core::Step step) {
   if (site_.stays() != stays_) {
     stays_ = site_.stays();

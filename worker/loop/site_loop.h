@@ -1,5 +1,5 @@
-// A site's step loop: takes the trainer's steps, lets the site do what the schedule wants between them, saves
-// checkpoints and has anchors evaluated beside the training.
+// A site's step loop: takes the trainer's steps, lets the site do what the schedule requires between them, saves
+// checkpoints, and has anchors evaluated in parallel with the training.
 //
 //   Join ─► Step(t) ─► Report ─► AfterStep(t) ─► Step(t + 1) … ─► CompleteRounds
 //                                    │
@@ -27,7 +27,7 @@
 
 namespace causeway::worker {
 
-// Evaluates copies of the anchors beside the training.
+// Evaluates copies of the anchors in parallel with the training.
 class Evaluations {
  public:
   Evaluations(std::unique_ptr<Evaluator> evaluator, Site& site, TrainingLog* log)
@@ -46,7 +46,7 @@ class Evaluations {
   NewestCopy copies_{[this](AnchorCopy copy) { Evaluate(std::move(copy)); }};
 };
 
-// Counts steps and tokens and says how fast they go.
+// Counts steps and tokens, and measures their rates.
 class StepPace {
  public:
   TrainingReport Count(core::Step step, const StepResult& result, double step_s,
@@ -67,14 +67,14 @@ class StepPace {
   core::Clock::TimePoint shown_ = core::SystemClock().Now();
 };
 
-// Where a site saves what it has; with no store it does not. All arguments outlive it; the log may be none.
+// Saves a site's checkpoints; does nothing without a store. All arguments outlive it; the log may be null.
 class Checkpoints {
  public:
   Checkpoints(CheckpointStore* store, core::SiteId site, const transport::SessionLink& link,
               const core::RunConfig& config, TrainingLog* log)
       : store_(store), name_(std::move(site)), link_(link), config_(config), log_(log) {}
 
-  // Rounds that are in the newest checkpoint, or that the site entered with.
+  // Sets the rounds in the newest checkpoint, or those with which the site entered.
   void Begin(core::Version rounds) { saved_rounds_ = rounds; }
   bool Due(core::Version rounds) const;
   void Save(core::Step step, Trainer& trainer, Site& site);  // after that step; the step loop waits for it
@@ -90,7 +90,7 @@ class Checkpoints {
 
 class SiteLoop {
  public:
-  // All outlive it; the log may be none.
+  // All outlive it; the log may be null.
   SiteLoop(const core::RunConfig& config, Trainer& trainer, Site& site, Checkpoints& checkpoints, Exports& exports,
            TrainingLog* log);
 

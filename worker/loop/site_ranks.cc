@@ -68,7 +68,7 @@ absl::Status SiteRanks::failure() {
 
 void SiteRanks::End(bool done, const std::string& why) {
   if (!failure().ok()) return;
-  // A rank that has failed is not there to hear it; the others have heard of that.
+  // A failed rank cannot receive it; the others know of the failure.
   (void)control_->Tell({RankCommand::Kind::kEnd, done ? 1 : 0, why});
 }
 

@@ -1,9 +1,9 @@
-// The ranks of a native site, from the moment that they find each other to the end of the run.
+// The ranks of a native site, from their rendezvous to the end of the run.
 //
 //   Open: rendezvous ─► Gloo ─┬─► control: what to do next (rank_control.h)
 //                             └─► values: gradients (worker/train/data_parallel.h)
 //
-// With one rank there is nothing to open, and everything here works alike. One owner thread, unless a call says
+// With one rank there is nothing to open, and everything here works the same way. One owner thread, unless noted
 // otherwise.
 #pragma once
 
@@ -40,11 +40,11 @@ class SiteRanks {
 
   // ---- The leader ----
 
-  // From now on followers hear that it is there; `stop` is called where it hears that one is not.
+  // From now on notifies followers that the leader is alive; `stop` is called if a follower is found to have failed.
   void StayAlive(std::function<void()> stop);
   // The end for all ranks: `done`, or why not.
   void End(bool done, const std::string& why);
-  absl::Status failure();  // OK, or what StayAlive has heard. Any thread
+  absl::Status failure();  // OK, or the failure found by StayAlive. Any thread
 
  private:
   explicit SiteRanks(SiteRanksOptions options) : options_(std::move(options)) {}

@@ -50,13 +50,13 @@ absl::StatusOr<AttentionKind> AttentionOf(const DeviceChoice& choice) {
   return absl::InvalidArgumentError(absl::StrCat("--attention: expected auto, cudnn or own, got ", choice.attention));
 }
 
-// The run's, but for what this site's flags say.
+// The run's setting, except where this site's flags override it.
 absl::StatusOr<core::OffloadConfig> OffloadOf(const DeviceChoice& choice, core::OffloadConfig offload) {
   const auto named = [](const char* flag, const absl::Status& status) {
     return status.ok() ? status : absl::InvalidArgumentError(absl::StrCat(flag, ": ", status.message()));
   };
   if (!choice.offload_k.empty()) {
-    offload.resident_share = core::kAutoShare;  // the run's is for its own k
+    offload.resident_share = core::kAutoShare;  // the run's share belongs to its own k
     RETURN_IF_ERROR(named("--offload_k", formats::ReadInterleave(choice.offload_k, &offload)));
   }
   if (!choice.resident_share.empty()) {

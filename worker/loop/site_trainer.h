@@ -1,7 +1,7 @@
 // The trainer of a site, on the device that --device names.
 //
 //   auto   the best there is here      cpu   the processor      cuda, cuda:1   a GPU
-//   fake   a device that is the processor's, with the text of a GPU's kernels: to try what a GPU would do
+//   fake   a device emulated on the processor, with the source text of a GPU's kernels: to try what a GPU would do
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ struct DeviceChoice {
   std::string recompute = "auto";      // none | norm_swiglu | block; auto: the first for which there is memory
   std::string attention = "auto";      // cudnn | own, on a GPU; auto: cuDNN's where it takes the model
   std::string encode = "auto";         // mapped | copied | host: where contributions are encoded; auto: the fastest
-  std::string offload_k;               // as offload.k of the run, which it overrules in this site; empty: the run's
-  std::string resident_share;          // as offload.resident_share, likewise
+  std::string offload_k;               // overrides the run's offload.k at this site; empty: the run's
+  std::string resident_share;          // overrides offload.resident_share likewise
   std::string cuda_libs;               // where cuBLASLt and cuDNN are looked for first; empty: where the system looks
 };
 

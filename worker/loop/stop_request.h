@@ -1,4 +1,4 @@
-// A wish to stop, which may come before there is a site.
+// A request to stop, which may come before there is a site.
 #pragma once
 
 #include "core/mutex.h"
@@ -6,7 +6,7 @@
 
 namespace causeway::worker {
 
-// Where SIGTERM goes: to the site, once there is one.
+// The target of SIGTERM, which passes it to the site, once there is one.
 class StopRequest {
  public:
   void Stop() {

@@ -1,4 +1,4 @@
-// What a site's training did, as JSON lines that pandas, jq and tail read while it goes on.
+// The log of a site's training, as JSON lines that pandas, jq and tail can read while it runs.
 //
 //   steps, once a second   {"kind": "step", "unix_ms", "site", "step", "tokens", "loss", "tokens_per_s", "utilization",
 //                           "stall_s", "slack_s", "rounds", "contributions_sent", "contributions_merged",
@@ -6,8 +6,9 @@
 //   evaluations            {"kind": "eval", "unix_ms", "site", "loss", "versions"}      of the global parameters
 //   files                  {"kind": "checkpoint" | "export", "unix_ms", "site", "step" | "path", "seconds"}
 //
-// Units are those of /status; a number that is not finite is null. Appends, so a worker that starts again goes on in
-// its file. A line that cannot be written is lost, and the log says so once: training does not end for it. Thread-safe.
+// Units are those of /status; a number that is not finite is null. The file is appended to, so a restarted worker
+// continues it. A line that cannot be written is lost, which is logged once; training does not end because of it.
+// Thread-safe.
 #pragma once
 
 #include <cstdio>

@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<LevelGroups>> LevelGroups::Open(Collectives& rank
     const int64_t size = levels->of_[l];
     levels->groups_.emplace_back();
     if (size > 1) {
-      // Ranks that differ in this digit alone.
+      // Ranks that differ only in this digit.
       const int64_t color = ranks.rank() - levels->digits_[l] * within;
       ASSIGN_OR_RETURN(levels->groups_.back(), ranks.Split(static_cast<int>(color), timeout));
     }

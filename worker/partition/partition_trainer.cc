@@ -19,7 +19,7 @@
 namespace causeway::worker {
 namespace {
 
-constexpr double kUnknownLink = 1e9;                // bytes a second, where the site has no file of levels
+constexpr double kUnknownLink = 1e9;                // bytes a second, if the site has no file of levels
 constexpr double kUpdateBytes = 7 * sizeof(float);  // of a parameter: p, m, v, g are read, p, m, v written
 
 absl::StatusOr<core::LinkLevels> ReadLevels(const std::string& path, int world) {
@@ -106,7 +106,7 @@ absl::Status PartitionTrainer::OpenTrace(const std::string& path) {
   return absl::OkStatus();
 }
 
-// Group by group, as a whole model begins.
+// Group by group, with the initial values of a whole model.
 absl::Status PartitionTrainer::Initialize() {
   for (const LayoutGroup& group : layout_.groups()) {
     core::Manifest manifest;

@@ -10,8 +10,8 @@
 namespace causeway::worker {
 namespace {
 
-// Products for which a blocked matrix product uses a value that it has fetched from L2 into registers, and from L3 into
-// L2.
+// The number of products for which a blocked matrix product uses a value fetched from L2 into registers, and from L3
+// into L2.
 constexpr double kUsesOfL2 = 16, kUsesOfL3 = 256;
 
 StageRange RangeOf(const core::LlamaConfig& config, int layer) {
@@ -43,7 +43,7 @@ PartitionedLlama::PartitionedLlama(const core::LlamaConfig& config, const Sizes&
       sum_views_(tensors_ + 1),
       scratch_(LlamaShape(config, sizes.rows / sizes.micro_batches, sizes.sequence)) {
   for (const LayoutGroup& group : layout.groups()) room_values_ = std::max(room_values_, group.padded);
-  // Group 0 stays beside the others for a tied head.
+  // With a tied head, group 0 stays in memory beside the others.
   const size_t rooms = tied_ && layout.groups().size() > 1 ? 2 : 1;
   weights_.resize(rooms * static_cast<size_t>(room_values_));
   sums_.resize(weights_.size());
@@ -89,7 +89,7 @@ void PartitionedLlama::ShowGradients(size_t group) {
   if (tied_ && group == 0) sum_views_[tensors_] = sum_views_[0];
 }
 
-// By matrix products: `passes` of them over the group's weights. Attention's are few beside them.
+// Counts matrix products: `passes` of them over the group's weights. Attention's are few in comparison.
 void PartitionedLlama::Note(const char* what, size_t group, double passes, core::Clock::TimePoint begin) {
   if (trace_ == nullptr) return;
   const auto weights = static_cast<double>(layout_.groups()[group].values);
@@ -123,7 +123,7 @@ absl::StatusOr<double> PartitionedLlama::RunPart(const Batch& batch, float scale
     Note("forward ", g, 1, begin);
     std::swap(stream_, next_);
   }
-  if (tied_ && last > 0) ShowGradients(0);  // the head adds to the embedding's first
+  if (tied_ && last > 0) ShowGradients(0);  // the head is the first to add to the embedding's
   for (size_t g = last + 1; g-- > 0;) {
     RETURN_IF_ERROR(Gather(g));
     if (!tied_ || g > 0 || last == 0) ShowGradients(g);

@@ -8,7 +8,7 @@
 namespace causeway::worker {
 namespace {
 
-// All values are reduced in as few operations as they lie in memory. The last one's ticket; 0: none.
+// Reduces all values in one operation per contiguous range. Returns the last one's ticket; 0: none.
 Collectives::Ticket AllReduce(const MutableTensors& gradients, Collectives& group) {
   Collectives::Ticket ticket = 0;
   std::span<float> together;
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> GradientExchange::Open(Collect
                                                                          Collectives::Timeout timeout) {
   std::unique_ptr<GradientExchange> exchange(new GradientExchange(places, std::move(gradients), timeout));
   const int device = ranks.rank() / file.width, j = ranks.rank() % file.width;
-  // A group of these devices' j-th ranks, for each j; ranks of others are alone in theirs.
+  // A group of these devices' j-th ranks, for each j; ranks of other devices are alone in their groups.
   const auto group_of = [&](const std::vector<int>& devices) -> absl::StatusOr<std::unique_ptr<Collectives>> {
     const bool mine = std::ranges::find(devices, device) != devices.end();
     ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group, ranks.Split(mine ? j : file.width + ranks.rank(), timeout));

@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Open(Collectives& 
   for (size_t d = 0; d < programs.devices.size(); ++d) {
     for (const auto& [to, count] : programs.devices[d].given) pairs.emplace(static_cast<int>(d), to);
   }
-  for (const auto& [from, to] : pairs) {  // all ranks ask for the groups in this order
+  for (const auto& [from, to] : pairs) {  // all ranks request the groups in this order
     const bool mine = device == from || device == to;
     const int color = mine ? ranks.rank() % width : width + ranks.rank();
     ASSIGN_OR_RETURN(std::unique_ptr<Collectives> group, ranks.Split(color, timeout));

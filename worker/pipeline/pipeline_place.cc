@@ -60,7 +60,7 @@ absl::Status CheckShards(const plan::PipelineSchedule& schedule, const std::stri
   return absl::OkStatus();
 }
 
-// Tensor by tensor, the largest of a stage first, to the rank that has least of it.
+// Assigns tensor by tensor, the largest of a stage first, to the rank that has the least of it.
 std::vector<int> OwnersOf(const PipelinePlaces& places) {
   const size_t size = places.manifest.size();
   std::vector<int> owner(size + 1, -1);  // the last is the tied head's gradient

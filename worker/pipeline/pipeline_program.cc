@@ -28,7 +28,7 @@ bool GoesDown(const Operation& operation) {
   return operation.kind == Kind::kBackward || operation.kind == Kind::kInput;
 }
 
-// The programs as they run without time.
+// Simulates the programs without time.
 class Rehearsal {
  public:
   Rehearsal(const PipelinePrograms& programs, int slots, SendKind sends)
@@ -59,13 +59,13 @@ class Rehearsal {
     const size_t at = at_[static_cast<size_t>(device)];
     return at < steps.size() ? &steps[at] : nullptr;
   }
-  // The message is there: given, and for one of the slots.
+  // The message has arrived: it was sent, and fits into one of the slots.
   bool Arrived(int device, const PipelineMessage& message) {
     const std::pair pair(message.device, device);
     if (message.device == device || sends_ == SendKind::kRendezvous) return message.number < given_[pair];
     return message.number < given_[pair] && message.number < used_[pair] + slots_;
   }
-  // With rendezvous a message has been given once its receiver stands before it.
+  // With rendezvous a message counts as sent once its receiver has come to it.
   bool MayGive(int device, const PipelineMessage& message) const {
     if (sends_ == SendKind::kAsynchronous || message.device == device) return true;
     const PipelineStep* other = Next(message.device);
@@ -105,7 +105,7 @@ class Rehearsal {
   const int slots_;
   const SendKind sends_;
   std::vector<size_t> at_;
-  std::set<int> computed_;                           // has run its step, and waits to give its message
+  std::set<int> computed_;                           // has run its step, and waits to send its message
   std::map<std::pair<int, int>, int> given_, used_;  // of each ordered pair
 };
 
@@ -118,7 +118,7 @@ absl::StatusOr<PipelinePrograms> CompilePipeline(const plan::PipelineSchedule& s
   const auto device_of = [&](const Operation& o, int stage) {
     return schedule.place[static_cast<size_t>(o.copy)][static_cast<size_t>(stage)];
   };
-  std::map<Operation, PipelineMessage> messages;  // by the F or I that takes it: who gives it
+  std::map<Operation, PipelineMessage> messages;  // by the F or I that takes it: its sender
   std::map<std::pair<int, int>, int> numbers;
   for (int d = 0; d < schedule.devices; ++d) {
     PipelineProgram& program = programs.devices[static_cast<size_t>(d)];

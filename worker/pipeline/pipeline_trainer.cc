@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
 
-// Every rank's digest of the file is that of rank 0.
+// Checks that every rank's digest of the file equals that of rank 0.
 absl::Status CheckSameFile(Collectives& ranks, const std::string& text, const std::string& path,
                            Collectives::Timeout timeout) {
   const uint64_t mine = core::HashCombine(text.size(), text);
@@ -103,10 +103,9 @@ absl::StatusOr<StepResult> PipelineTrainer::Step(core::Step t) {
   ASSIGN_OR_RETURN(const Batch batch, data_.BatchAt(t));
   RETURN_IF_ERROR(model_->Run(t, batch));
   ASSIGN_OR_RETURN(const double squares, SumOfSquares(t));
-  const RankStep mine{
-      .loss = model_->loss() * ranks_.devices,  // the last stages' alone, of which the ranks' mean is taken
-      .compute_s = model_->compute_s(),
-      .tokens = ranks_.rank() < places().width ? std::ssize(batch.tokens) : 0};
+  const RankStep mine{.loss = model_->loss() * ranks_.devices,  // only from the last stages, averaged over the ranks
+                      .compute_s = model_->compute_s(),
+                      .tokens = ranks_.rank() < places().width ? std::ssize(batch.tokens) : 0};
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps, parallel_.Share(mine));
   RETURN_IF_ERROR(optimizer_.Step(t, model_->gradients(), squares));
   const int64_t sent = model_->sent_bytes();

@@ -14,14 +14,14 @@ core::Manifest Subset(const core::Manifest& manifest, const std::vector<int>& te
   return subset;
 }
 
-// As the whole model's, with what is not held empty.
+// Views as for the whole model, empty where a tensor is not held.
 MutableTensors Spread(size_t size, const std::vector<int>& held, TensorValues& values) {
   MutableTensors all(size);
   for (size_t i = 0; i < held.size(); ++i) all[static_cast<size_t>(held[i])] = values[static_cast<int>(i)];
   return all;
 }
 
-// The values of the head's gradient on this rank, where it is apart from the embedding's.
+// The number of values of the head's gradient on this rank, where it is separate from the embedding's.
 size_t TiedHeadValues(const PipelinePlaces& places, int rank) {
   const std::vector<int>& held = places.held[static_cast<size_t>(rank)];
   const bool has = std::ranges::find(places.head_devices, rank / places.width) != places.head_devices.end();

@@ -1,25 +1,25 @@
 // Moves values between the ranks of one site: the processes, R of them, that train one replica together.
 //
 //   every rank   AllReduce(bucket 0) ─► ticket 0 ┐  run one after the other beside the caller,
-//                AllReduce(bucket 1) ─► ticket 1 ┘  in the order in which they were asked for
+//                AllReduce(bucket 1) ─► ticket 1 ┘  in the order in which they were requested
 //                Await(ticket 1, timeout) ─► both are done
 //
-// Every rank asks for the same operations in the same order, with the same sizes and roots; the k-th of one rank meets
-// the k-th of the others. Memory that an operation was given stays, and stays as it is, until it is done.
+// Every rank requests the same operations in the same order, with the same sizes and roots; the k-th of one rank meets
+// the k-th of the others. Memory given to an operation must stay valid and unchanged until it is done.
 //
 // Implementations:
 //   OrderedCollectives   host memory, over a Wire: Gloo (TCP), threads of one process, or none (one rank). Sums are
-//                        float32 in the order of the ranks, so that their bits depend on nothing but the values. A
+//                        float32 in the order of the ranks, so that their bits depend only on the values. A
 //                        rank that asks for another operation is found, with both named.
 //   NcclCollectives      device memory, by NCCL: its own order of sums, the same on all ranks.
 //
-// Errors end the group: the first one is what this and every later Await returns, on all ranks as soon as they hear.
+// Errors end the group: this and every later Await returns the first one, on all ranks as soon as they learn of it.
 //   UNAVAILABLE          a rank has ended: "rank 2 of 4 (host) ended"
 //   DEADLINE_EXCEEDED    a rank was waited for in vain: "rank 2 of 4 (host) has said nothing for 3.0 s: …"
 //   FAILED_PRECONDITION  the ranks' orders differ: "rank 2 of 4 (host): expected …, got …"
 //   ABORTED              another rank has given up: "rank 2 of 4 (host): its reason"
 //
-// Operations are asked for on one thread at a time; Await and Abort may be called on any.
+// Operations are requested on one thread at a time; Await and Abort may be called on any.
 #pragma once
 
 #include <chrono>
@@ -55,24 +55,25 @@ class Collectives {
   // received ← part `rank` of each rank's parts, in their order; both have world parts of one size.
   virtual Ticket AllToAll(std::span<const std::byte> parts, std::span<std::byte> received) = 0;
   virtual Ticket Broadcast(std::span<std::byte> bytes, int root) = 0;
-  // The pair of ranks alone takes part in these two.
+  // Only the pair of ranks takes part in these two.
   virtual Ticket Send(std::span<const std::byte> bytes, int to) = 0;
   virtual Ticket Receive(std::span<std::byte> bytes, int from) = 0;
   virtual Ticket Barrier() = 0;
 
-  // Groups of the ranks that give the same color, each in the order of its ranks here. An error in one of them, and an
-  // Abort, ends all that come from the same origin.
+  // Divides the ranks into groups of equal color, each in the order of its ranks here. An error in one group, or an
+  // Abort, ends all groups of the same origin.
   virtual absl::StatusOr<std::unique_ptr<Collectives>> Split(int color, Timeout timeout) = 0;
 
-  // Returns when the operation and all before it are done. After `timeout` it aborts, and says who was waited for.
+  // Returns when the operation and all earlier ones are done. After `timeout` it aborts, and names the rank that was
+  // waited for.
   virtual absl::Status Await(Ticket ticket, Timeout timeout) = 0;
   // Whether Await would return at once, and OK.
   virtual bool IsDone(Ticket ticket) = 0;
 
-  // Gives up: what is under way ends here at once, and on the other ranks as soon as they hear the reason.
+  // Gives up: operations in progress end here at once, and on the other ranks as soon as they learn the reason.
   virtual void Abort(const std::string& reason) = 0;
 
-  // The bytes that this rank has sent to others, without those that the transport adds.
+  // The bytes that this rank has sent to others, excluding the transport's overhead.
   virtual int64_t sent_bytes() const = 0;
 };
 

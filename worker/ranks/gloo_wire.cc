@@ -25,11 +25,11 @@ using gloo::transport::UnboundBuffer;
 
 constexpr uint64_t kReasonTag = ~uint64_t{0};
 constexpr size_t kReasonBytes = 512;
-// Transfers end by Abort, not by Gloo's timeout, after which all its connections are closed without a word.
+// Transfers are ended by Abort, not by Gloo's timeout, after which all its connections are closed silently.
 constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds kForReasons = std::chrono::seconds(1);
 
-// A list of addresses for the ranks 0, 1, … as "<size> <bytes>" each. Empty where it has none for `rank`.
+// Parses a list of addresses for the ranks 0, 1, …, each as "<size> <bytes>". Empty if it has none for `rank`.
 std::string AddressFor(int rank, const std::string& list) {
   size_t begin = 0;
   for (int i = 0;; ++i) {
@@ -41,7 +41,7 @@ std::string AddressFor(int rank, const std::string& list) {
   }
 }
 
-// Connections between all ranks, from addresses that were exchanged.
+// Connections between all ranks, from the exchanged addresses.
 class Mesh final : public gloo::Context {
  public:
   Mesh(int rank, int world, std::shared_ptr<gloo::transport::Device> device) : gloo::Context(rank, world) {
@@ -55,7 +55,7 @@ class Mesh final : public gloo::Context {
   void Connect(int other, const std::vector<char>& address) { transportContext_->getPair(other)->connect(address); }
 };
 
-// A rank says why it gives up before its connections close. Thread-safe.
+// A rank sends the reason for giving up before its connections close. Thread-safe.
 class Reasons {
  public:
   explicit Reasons(Mesh& mesh) : reasons_(mesh.size) {
@@ -66,19 +66,20 @@ class Reasons {
       try {
         reason.buffer->recv(other, kReasonTag);
       } catch (const std::exception&) {
-        reason.buffer = nullptr;  // it has ended already: the first transfer will say so
+        reason.buffer = nullptr;  // it has ended already: the first transfer will report it
       }
     }
   }
 
-  // One that has come, from any rank; `ended` has closed its connection, and its own may be on the way. "": none.
+  // A reason that has arrived, from any rank; `ended` has closed its connection, and its own may be in flight. "":
+  // none.
   std::string Find(int ended) {
     core::MutexLock lock(mutex_);
     for (size_t rank = 0; rank < reasons_.size(); ++rank) {
       Reason& reason = reasons_[rank];
       if (reason.buffer == nullptr) continue;
       try {
-        // Once one has failed, Gloo closes the others; those that have arrived are there all the same.
+        // Once one has failed, Gloo closes the others; messages that have arrived can still be read.
         const std::chrono::milliseconds wait(static_cast<int>(rank) == ended ? 100 : 0);
         if (reason.buffer->waitRecv(wait)) return reason.text.data();
       } catch (const std::exception&) {
@@ -136,7 +137,7 @@ class GlooWire final : public Wire {
         buffer->send(other, kReasonTag);
         buffer->waitSend(kForReasons);
       } catch (const std::exception&) {
-        continue;  // it is gone, or stands still
+        continue;  // it is gone, or hangs
       }
     }
     Close();

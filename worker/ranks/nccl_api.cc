@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<const NcclApi>> Load(const std::string& file) {
   symbols.Find("ncclGroupEnd", api->group_end);
   symbols.Find("ncclGetErrorString", api->get_error_string);
   symbols.FindWhereItIs("ncclGetLastError", api->get_last_error);
-  // A library before 2.14 lacks symbols, too; its version says more than their names.
+  // A library before 2.14 lacks symbols as well; its version is more informative than their names.
   const bool has_version = api->get_version != nullptr;
   if (has_version && api->get_version(&api->version) != NcclResult::kSuccess) {
     return absl::InternalError(absl::StrCat("NCCL: ", file, " does not say its version"));
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<const NcclApi>> Load(const std::string& file) {
 }  // namespace
 
 std::string NcclVersionName(int version) {
-  const int major = version < 10000 ? 1000 : 10000;  // 2.8 was the last of the shorter form
+  const int major = version < 10000 ? 1000 : 10000;  // 2.8 was the last version in the shorter form
   return absl::StrCat(version / major, ".", version % major / 100, ".", version % 100);
 }
 

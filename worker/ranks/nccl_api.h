@@ -2,9 +2,9 @@
 //
 //   CAUSEWAY_NCCL, or else libnccl.so.2 ──dlopen──► dlsym of each name ──► version ≥ 2.14? ──► NcclApi
 //
-// The declarations are our own: nccl.h needs CUDA's headers, and RCCL, which has the same symbols, another's. They are
-// those of the C interface up to the names; tests/worker/ranks/nccl_header_test.cc compares them where nccl.h is. 2.14
-// is the first version whose communicators do not block, which a deadline needs.
+// The declarations are our own: nccl.h needs CUDA's headers, and RCCL, which has the same symbols, needs others. They
+// equal those of the C interface except for the names; tests/worker/ranks/nccl_header_test.cc compares them where
+// nccl.h is installed. 2.14 is the first version with non-blocking communicators, which a deadline requires.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace causeway::worker {
 
 inline constexpr int kFirstNcclVersion = 21400;  // as NCCL_VERSION(2, 14, 0)
 
-struct NcclComm;  // ncclComm: known to NCCL alone
+struct NcclComm;  // ncclComm: opaque, known only to NCCL
 
 enum class NcclResult : int {
   kSuccess = 0,
@@ -32,12 +32,12 @@ enum class NcclResult : int {
 enum class NcclType : int { kInt8 = 0, kFloat32 = 7 };
 enum class NcclReduction : int { kSum = 0 };
 
-// Names a communicator that is being made: rank 0 gets one and gives it to the others.
+// Identifies a communicator that is being created: rank 0 obtains one and sends it to the others.
 struct NcclUniqueId {
   char bytes[128];
 };
 
-// ncclConfig_t as 2.14 has it. Later versions append fields, and give those a default for a struct of this size.
+// ncclConfig_t of version 2.14. Later versions append fields, and use defaults for those in a struct of this size.
 struct NcclConfig {
   size_t size = sizeof(NcclConfig);
   unsigned int magic = 0xcafebeef;

@@ -14,7 +14,7 @@ namespace {
 // A device's queue takes about 1000 kernels; a launch beyond them would block, and with it an abort.
 constexpr size_t kMostLaunched = 64;
 
-// An abort ends the device's kernels. Should NCCL hang in it, Await returns all the same.
+// An abort ends the device's kernels. If NCCL hangs in it, Await still returns.
 constexpr std::chrono::seconds kForAbort{30};
 constexpr std::chrono::milliseconds kForReason{500};
 
@@ -22,7 +22,7 @@ double Seconds(Collectives::Timeout timeout) { return std::chrono::duration<doub
 
 std::string OfBytes(const std::string& name, size_t bytes) { return absl::StrCat(name, " of ", bytes, " bytes"); }
 
-// How rank 0 begins a communicator.
+// The message with which rank 0 begins a communicator.
 struct Invitation {
   NcclUniqueId id = {};
   int32_t version = 0;
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> MakeGroup(const NcclApi& nccl, std:
                                                       ", as ", control->NameOf(0), " has, got ",
                                                       NcclVersionName(nccl.version), " in ", nccl.file));
   }
-  // As long as the group is being made, its time is limited; later each Await has a deadline of its own.
+  // The time for creating the group is limited; later each Await has its own deadline.
   const auto making = std::make_shared<bool>(true);
   const auto give_up = [fate, making, begin, timeout, world = control->world()]() -> absl::Status {
     if (*making && core::SystemClock().Now() - begin > timeout) {
@@ -162,7 +162,7 @@ void NcclCollectives::Serve() {
       if (next != nullptr || (advanced.ok() && *advanced)) pause.Reset();
     }
     if (status.ok()) continue;
-    // NCCL has only heard that another rank is gone; that rank may have said why.
+    // NCCL only knows that another rank is gone; that rank may have sent the reason.
     if (absl::IsUnavailable(status)) parts_.fate->AwaitFailure(kForReason);
     parts_.fate->Fail(status);
     End();
@@ -233,7 +233,7 @@ void NcclCollectives::End() {
 
 std::string NcclCollectives::Numbered(const char* kind) { return absl::StrCat(kind, " ", ++asked_); }
 
-// Bytes that a rank of a ring sends: of an all-reduce 2 (W−1)/W of the values, of its two halves one each.
+// Bytes that a rank of a ring sends: for an all-reduce 2 (W−1)/W of the values, for each of its halves half of that.
 
 Collectives::Ticket NcclCollectives::AllReduce(std::span<float> values) {
   Operation operation{.name = OfBytes(Numbered("all-reduce"), values.size_bytes())};
@@ -279,7 +279,7 @@ Collectives::Ticket NcclCollectives::AllToAll(std::span<const std::byte> parts, 
   if (size > 0) {
     operation.sent = (world() - 1) * static_cast<int64_t>(size);
     operation.launch = [parts, received, size, ranks = world()](const NcclApi& nccl, NcclComm* comm, void* stream) {
-      // One call for all: of single ones, each would wait for its peer before the next begins.
+      // One call for all: single ones would each wait for their peer before the next begins.
       if (const NcclResult result = nccl.group_start(); result != NcclResult::kSuccess) return result;
       for (int rank = 0; rank < ranks; ++rank) {
         const NcclResult sent = nccl.send(parts.data() + size * rank, size, NcclType::kInt8, rank, comm, stream);

@@ -4,11 +4,11 @@
 //                                        │
 //                          ncclCommGetAsyncError: an error ──► the group has failed, and ncclCommAbort
 //
-// Values must lie in device memory before the call: the stream waits for no other. One thread makes all
-// calls of a communicator, so that none meets an abort, and so that a deadline holds however long NCCL takes to
-// connect. NCCL chooses the order of sums; it is the same on all ranks. NCCL does not find ranks whose orders of
-// operations differ: they wait until the deadline. Nor does it know for which rank it waits; that a rank has ended is
-// heard on the host (worker/ranks/shared_fate.h).
+// Values must be in device memory before the call: the stream waits for no other. One thread makes all calls of a
+// communicator, so that none overlaps an abort, and a deadline holds however long NCCL takes to connect. NCCL chooses
+// the order of sums, which is the same on all ranks. NCCL does not detect ranks whose orders of operations differ: they
+// wait until the deadline. Nor does it know for which rank it waits; the end of a rank is noticed on the host
+// (worker/ranks/shared_fate.h).
 #pragma once
 
 #include <atomic>
@@ -28,13 +28,13 @@ namespace causeway::worker {
 
 class NcclCollectives final : public Collectives {
  public:
-  // All that a group needs.
+  // The parts of a group.
   struct Parts {
     std::unique_ptr<Collectives> control;  // the same ranks on the host
     std::shared_ptr<StreamHooks> hooks;
     std::shared_ptr<SharedFate> fate;
     std::unique_ptr<NcclCommunicator> communicator;
-    void* token = nullptr;  // one float in device memory, which barriers sum
+    void* token = nullptr;  // one float in device memory, summed by barriers
   };
 
   NcclCollectives(const NcclApi& nccl, Parts parts);
@@ -87,13 +87,13 @@ class NcclCollectives final : public Collectives {
   size_t launched_ ABSL_GUARDED_BY(mutex_) = 0;          // among them, from the front
   int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // has failed, and the device does nothing more
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // has failed, and the device is idle
   core::Thread thread_;                         // last: it calls us
 };
 
-// All ranks of `control`, which is on the host (OrderedCollectives), and which an error and an Abort end as well. All
-// call it together; the device is `hooks`'s and stays the
-// current one of the calling thread. Takes at most `timeout`.
+// Connects all ranks of `control`, which is on the host (OrderedCollectives) and is also ended by an error or an Abort.
+// All ranks call it together; the device of `hooks` stays the current one of the calling thread. Takes at most
+// `timeout`.
 absl::StatusOr<std::unique_ptr<Collectives>> MakeNcclCollectives(const NcclApi& nccl, Collectives& control,
                                                                  std::shared_ptr<StreamHooks> hooks,
                                                                  Collectives::Timeout timeout);

@@ -1,4 +1,4 @@
-// One communicator of NCCL that does not block: each call returns at once, and is polled until it has been taken.
+// A non-blocking NCCL communicator: each call returns at once, and is polled until NCCL has accepted it.
 //
 //   Call ──► ncclAllReduce … ──► ncclInProgress? ──► ncclCommGetAsyncError, every 20 µs to 1 ms, until it is another
 //                                                    result, or the group has failed
@@ -20,21 +20,21 @@ namespace causeway::worker {
 
 class NcclCommunicator {
  public:
-  using GiveUp = std::function<absl::Status()>;  // not OK: why to wait no longer
+  using GiveUp = std::function<absl::Status()>;  // not OK: the reason to stop waiting
 
-  // Waits until all ranks are there.
+  // Waits until all ranks have joined.
   static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Make(const NcclApi& nccl, const NcclUniqueId& id, int rank,
                                                                 int world, GiveUp give_up);
-  // All that was called must be done, unless Abort was called.
+  // All calls must be done, unless Abort was called.
   ~NcclCommunicator();
 
-  // `name` says what failed.
+  // Errors name the failed call by `name`.
   absl::Status Call(absl::string_view name, const std::function<NcclResult(const NcclApi&, NcclComm*)>& call);
 
-  // An error of what the device is doing.
+  // An error of the operations on the device.
   absl::Status AsyncError(absl::string_view name) const;
 
-  // Ends what the device is doing: its memory is the caller's again. Nothing may be called after it.
+  // Ends the operations on the device: their memory belongs to the caller again. No call may follow.
   void Abort();
 
  private:
@@ -48,7 +48,7 @@ class NcclCommunicator {
   NcclComm* comm_ = nullptr;
 };
 
-// Polls begin often, for what is short, and end rarely, for what is not.
+// Polls often at first, for short operations, then less and less often, for long ones.
 class PollPause {
  public:
   std::chrono::microseconds Next() {

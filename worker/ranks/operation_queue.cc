@@ -86,7 +86,7 @@ absl::Status OperationQueue::Await(Collectives::Ticket ticket, Collectives::Time
   if (!silent.empty()) Fail(absl::DeadlineExceededError(silent), silent);
   core::MutexLock lock(mutex_);
   if (done_ >= ticket) return absl::OkStatus();
-  // Until then the operation under way may still touch its memory.
+  // Until then the operation in progress may still access its memory.
   lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return queue_.empty(); });
   return failure_;
 }

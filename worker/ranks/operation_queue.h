@@ -1,4 +1,4 @@
-// The operations that a rank has asked for, run one after the other on a thread of their own.
+// The operations that a rank has requested, run one after the other on a thread of their own.
 //
 //   Post(operation) ─► ticket ─► … ─► Await(ticket, timeout): done, or the first failure of all
 //
@@ -17,21 +17,21 @@ namespace causeway::worker {
 
 class OperationQueue {
  public:
-  // `failed(reason)` is called once, on the thread that notices first, and must make the operation under way end.
-  // `name_of(rank)`: for sentences; −1 is this rank.
+  // `failed(reason)` is called once, on the thread that notices first, and must end the operation in progress.
+  // `name_of(rank)`: for messages; −1 is this rank.
   OperationQueue(std::function<void(const std::string& reason)> failed, std::function<std::string(int rank)> name_of);
   ~OperationQueue();
 
   struct Operation {
     std::string name;
-    std::function<absl::Status()> run;  // its failures name the rank that is to blame
+    std::function<absl::Status()> run;  // its failures name the rank responsible
   };
   Collectives::Ticket Post(Operation operation);
   absl::Status Await(Collectives::Ticket ticket, Collectives::Timeout timeout);
   bool IsDone(Collectives::Ticket ticket);
   void Fail(const absl::Status& failure, const std::string& reason);  // unless it has failed before
 
-  void NowAwaits(int rank);  // says the operation under way
+  void NowAwaits(int rank);  // called by the operation in progress
 
  private:
   void Serve();

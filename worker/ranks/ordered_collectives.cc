@@ -15,9 +15,9 @@ enum class Kind : uint32_t { kReduce, kScatter, kGather, kAllToAll, kBroadcast, 
 constexpr const char* kNames[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
                                   "broadcast",  "send",           "barrier",    "split"};
 
-constexpr size_t kInline = 40;  // bytes of values that travel in the first 64
+constexpr size_t kInline = 40;  // bytes of values that fit into the first 64
 
-// The values that an all-reduce takes at a time, which bounds the memory for those of the other ranks.
+// The number of values that an all-reduce takes at a time, which bounds the memory for those of the other ranks.
 constexpr size_t kSliceValues = size_t{4} << 20;
 
 // sum ← parts[0] + parts[1] + …, in this order for each value. `sum` may be one of the parts.
@@ -42,7 +42,7 @@ struct OrderedCollectives::Call {
   Kind kind = Kind::kBarrier;
   int32_t root = -1;    // of a broadcast
   uint64_t number = 0;  // among the operations of the whole group; 0 for a pair's
-  uint64_t bytes = 0;   // that each rank brings
+  uint64_t bytes = 0;   // contributed by each rank
   char values[kInline] = {};
 
   std::string Name() const {
@@ -53,7 +53,7 @@ struct OrderedCollectives::Call {
     return name;
   }
   bool Inline() const { return bytes <= kInline; }
-  // Whether the call of the rank `theirs_name` meets this one.
+  // Whether the call of the rank `theirs_name` matches this one.
   absl::Status Expect(const Call& theirs, const std::string& theirs_name) const {
     if (kind == theirs.kind && root == theirs.root && number == theirs.number && bytes == theirs.bytes) {
       return absl::OkStatus();

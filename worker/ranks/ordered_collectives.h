@@ -4,8 +4,8 @@
 //                            sends the sum to every other one                ─► has all sums: 2 (R−1)/R · n values sent
 //
 // A part that travels directly needs one hop, not the R−1 of a ring, and is summed in an order that no timing changes.
-// Each operation begins with 64 bytes that name it, so that a rank whose order differs is found before any value is
-// taken for another; what has at most 40 bytes travels in them.
+// Each operation begins with 64 bytes that identify it, so that a rank whose order differs is detected before any value
+// is mistaken for another; payloads of at most 40 bytes travel in them.
 #pragma once
 
 #include <utility>
@@ -20,7 +20,7 @@ namespace causeway::worker {
 
 class OrderedCollectives final : public Collectives {
  public:
-  // All ranks of the wire; none (null): one rank alone.
+  // For all ranks of the wire; null: a single rank.
   explicit OrderedCollectives(std::shared_ptr<Wire> wire) : peers_(std::move(wire)) {}
 
   int rank() const override { return peers_.rank(); }
@@ -42,7 +42,7 @@ class OrderedCollectives final : public Collectives {
   int64_t sent_bytes() const override { return peers_.sent_bytes(); }
 
  private:
-  struct Call;  // an operation, as its first 64 bytes say it
+  struct Call;  // an operation, as its first 64 bytes describe it
 
   OrderedCollectives(const Peers& parent, const std::vector<int>& ranks, uint32_t channel)
       : peers_(parent.Subgroup(ranks, channel)) {}
@@ -56,7 +56,7 @@ class OrderedCollectives final : public Collectives {
   absl::Status ReceiveFrom(const Call& call, std::span<std::byte> bytes, int rank);
   // Every rank's first 64 bytes, checked against those of this one.
   absl::StatusOr<std::vector<Call>> Meet(const Call& call);
-  // The parts that the others have sent for this rank, and its own, summed in the order of the ranks.
+  // Sums the parts that the others have sent for this rank, and its own, in the order of the ranks.
   absl::Status ExchangeAndSum(std::span<const std::span<const float>> parts, std::span<float> sum);
   absl::Status ExchangeParts(std::span<const std::span<std::byte>> parts);
 

@@ -3,7 +3,7 @@
 //   Transfers transfers(peers, queue);
 //   transfers.Send(rank, bytes), transfers.Receive(rank, bytes), … ─► side by side ─► transfers.Await()
 //
-// Ranks are counted in the group. One owner thread, but for what is const.
+// Ranks are numbered within the group. One owner thread, except for const members.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace causeway::worker {
 
 class Peers {
  public:
-  // No wire: one rank alone. `channel`: no other group on the wire has it.
+  // No wire: a single rank. `channel`: unique among the groups on the wire.
   Peers(std::shared_ptr<Wire> wire, std::vector<int> members, uint32_t channel);
   explicit Peers(std::shared_ptr<Wire> wire);  // all ranks of it
 
@@ -33,9 +33,9 @@ class Peers {
   void Count(int64_t sent_bytes) { sent_bytes_ += sent_bytes; }
   void Abort(const std::string& reason);
 
-  // Those of `ranks` with a channel of their own, the index-th of as many as the split makes.
+  // The subgroup of `ranks`, with a channel of its own, the index-th of those that the split makes.
   Peers Subgroup(const std::vector<int>& ranks, uint32_t channel) const;
-  // The next that is free on all groups of this rank.
+  // The next channel that is free in all groups of this rank.
   uint32_t next_channel() const { return wire_ == nullptr ? 0 : wire_->next_channel().load(); }
   void TakeChannelsTo(uint32_t next) const {
     if (wire_ != nullptr) wire_->next_channel() = next;

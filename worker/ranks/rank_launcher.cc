@@ -41,7 +41,7 @@ void BindTo(const std::vector<int>& cores) {
   sched_setaffinity(0, sizeof(set), &set);
 }
 
-// One process; the launcher has one thread, so that the child may do more than exec.
+// Starts one process; the launcher has one thread, so the child may do more than exec.
 pid_t Start(const LaunchOptions& options, int rank, const std::string& rendezvous, const std::vector<int>& cores) {
   std::vector<std::string> arguments = options.arguments;
   arguments.push_back(absl::StrCat("--rank=", rank));
@@ -53,7 +53,7 @@ pid_t Start(const LaunchOptions& options, int rank, const std::string& rendezvou
   const pid_t launcher = getpid();
   const pid_t child = fork();
   if (child != 0) return child;
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // should the launcher be killed
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // in case the launcher is killed
   if (getppid() != launcher) _exit(kCannotStart);
   if (!cores.empty()) BindTo(cores);
   setenv("LOCAL_RANK", std::to_string(rank).c_str(), /*overwrite=*/1);  // the GPU that it takes

@@ -2,7 +2,7 @@
 //
 //   launcher ─┬─► rank 0 --rank=0 --world=N --rendezvous=unix:…     its share of the cores
 //             ├─► rank 1 …                                          SIGTERM and SIGINT go to all
-//             └─► …           one ends with a failure ─► the others get a while to end by themselves, then SIGKILL
+//             └─► …           one fails ─► the others get a while to end by themselves, then SIGKILL
 #pragma once
 
 #include <functional>
@@ -15,14 +15,14 @@ struct LaunchOptions {
   int ranks = 1;
   std::vector<std::string> arguments;  // the program's own, without --nproc
   bool bind = true;                    // each rank to its share of this process's cores
-  double grace_s = 10;                 // between a rank's failure and the end of the others by force
+  double grace_s = 10;                 // between a rank's failure and the forced end of the others
 };
 
-// Runs until all ranks have ended. The exit code: 0 if all have ended so, else that of the first that did not (128 + n
-// after signal n). `stop_signal(timeout_ms)` waits for a request to stop, as long as that: true if one came.
+// Runs until all ranks have ended. Returns the exit code: 0 if all have returned 0, else that of the first that did not
+// (128 + n after signal n). `stop_signal(timeout_ms)` waits up to that long for a request to stop: true if one came.
 int LaunchRanks(const LaunchOptions& options, const std::function<bool(int64_t timeout_ms)>& stop_signal);
 
-// Which of `cores` (of this process) rank `rank` of `ranks` gets: as many as each can have, at least one.
+// The share of `cores` (of this process) for rank `rank` of `ranks`: equal shares, at least one core each.
 std::vector<int> ShareOfCores(const std::vector<int>& cores, int rank, int ranks);
 
 }  // namespace causeway::worker

@@ -10,7 +10,7 @@
 namespace causeway::worker {
 namespace {
 
-constexpr int kFirstPort = 20000;  // of steps of Slurm, which name none: below what Linux hands out by itself
+constexpr int kFirstPort = 20000;  // for Slurm steps, which name none: below Linux's ephemeral ports
 constexpr int kPorts = 10000;
 constexpr char kDefaultPort[] = "29500";  // as torchrun's
 
@@ -67,7 +67,7 @@ const std::vector<Launcher>& Launchers() {
 
 bool IsSet(const Launcher& launcher, const Environment& environment) {
   if (!environment(launcher.rank_name) || !environment(launcher.world_name)) return false;
-  // A batch script has SLURM_NTASKS, too, and runs once.
+  // A batch script also has SLURM_NTASKS, but runs only once.
   return launcher.rank_name != "SLURM_PROCID" || environment("SLURM_STEP_NODELIST").has_value();
 }
 

@@ -1,11 +1,11 @@
-// Which rank of its site a process is, and where the ranks meet.
+// A process's rank in its site, and the place where the ranks meet.
 //
-//   --rank, --world, --rendezvous      win over everything; --nproc=N gives them to each of its processes
+//   --rank, --world, --rendezvous      take precedence; --nproc=N sets them for each of its processes
 //   RANK, WORLD_SIZE, MASTER_*         torchrun
 //   SLURM_PROCID, SLURM_NTASKS         in a step of srun (SLURM_STEP_NODELIST): the step's first host
-//   OMPI_COMM_WORLD_RANK, _SIZE        Open MPI; MASTER_* say where, unless all are on one host
+//   OMPI_COMM_WORLD_RANK, _SIZE        Open MPI; MASTER_* give the place, unless all are on one host
 //
-// None of them: a site of one rank. Two that differ are refused, because one of them is not what was meant.
+// None of them: a site of one rank. Two that differ are refused, because one of them must be a mistake.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ struct RankPlace {
   int rank = 0;
   int world = 1;
   std::string rendezvous;  // HOST:PORT or unix:PATH; "": a world of one
-  std::string source;      // what says so: "RANK, WORLD_SIZE"
+  std::string source;      // the source of these: "RANK, WORLD_SIZE"
 };
 
 struct RankFlags {
@@ -31,15 +31,15 @@ struct RankFlags {
   std::string rendezvous;
 };
 
-// A variable of the environment; none where it is not set.
+// A variable of the environment; none if it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 std::optional<std::string> ProcessEnvironment(const std::string& name);
 
-// INVALID_ARGUMENT: what was expected, what came, and from where.
+// INVALID_ARGUMENT gives the expected and the actual value, and its source.
 absl::StatusOr<RankPlace> ReadRankPlace(const RankFlags& flags, const Environment& environment);
 
-// Which of this host's ranks the process is: LOCAL_RANK (torchrun, --nproc), SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK;
-// 0 where none is set. A rank takes the GPU of that number.
+// The process's number among this host's ranks: LOCAL_RANK (torchrun, --nproc), SLURM_LOCALID,
+// OMPI_COMM_WORLD_LOCAL_RANK; 0 if none is set. A rank takes the GPU of that number.
 int ReadLocalRank(const Environment& environment);
 
 // The first host of Slurm's "node[03-05,9],other".

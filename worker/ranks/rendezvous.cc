@@ -90,7 +90,7 @@ class Hall final : public v1::Rendezvous::Service {
   core::Condition changed_;
   std::vector<std::optional<v1::MeetRequest>> ranks_ ABSL_GUARDED_BY(mutex_);
   size_t here_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status over_ ABSL_GUARDED_BY(mutex_);  // why it failed, for all
+  absl::Status over_ ABSL_GUARDED_BY(mutex_);  // why it failed, for all ranks
 };
 
 absl::Status MeetAtRank0(const MeetOptions& options, const v1::MeetRequest& request, v1::MeetReply& reply) {
@@ -146,7 +146,8 @@ std::string Text(const sockaddr* address) {
 
 bool IsLoopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
-// The first address of this host that others can have a way to; Debian's /etc/hosts gives its own name 127.0.1.1.
+// The first address of this host that others may be able to reach; Debian's /etc/hosts maps the host's own name to
+// 127.0.1.1.
 std::string FirstAddress() {
   std::string found;
   ifaddrs* all = nullptr;

@@ -1,11 +1,12 @@
-// Where the ranks of a site find each other, once, before they train: rank 0 waits at an address that all know.
+// The rendezvous of a site's ranks, once, before they train: rank 0 waits at an address known to all.
 //
 //   rank 1 ─┐ Meet(rank, world, host, identity, addresses)           ┌─► all of them, in their order
 //   rank 2 ─┼────────────────────────► rank 0: are all here, ────────┼─►
 //   rank 3 ─┘                                  and alike?            └─►
 //
-// One of another world, another identity, or a rank that is there twice ends it for all, with both values in the
-// sentence; one that does not come ends it after the timeout, with its number. Plain text: inside a site.
+// A rank with another world or another identity, or a rank that appears twice, ends it for all, with both values in the
+// message; a rank that does not come ends it after the timeout, with its number. Plain text, since it stays inside a
+// site.
 #pragma once
 
 #include <string>
@@ -27,13 +28,14 @@ struct MeetOptions {
   double timeout_s = 600;
 };
 
-// INVALID_ARGUMENT: the ranks do not fit. DEADLINE_EXCEEDED: not all have come. UNAVAILABLE: rank 0 cannot listen.
+// INVALID_ARGUMENT: the ranks do not fit. DEADLINE_EXCEEDED: not all ranks have come. UNAVAILABLE: rank 0 cannot
+// listen.
 absl::StatusOr<std::vector<RankContact>> MeetRanks(const MeetOptions& options, const RankContact& mine);
 
 std::string HostName();
 
-// This host's address, at which ranks on the other hosts reach it: the one that its way to `rendezvous` begins at;
-// 127.0.0.1 where all are on this host.
+// This host's address, at which ranks on other hosts reach it: the source address of its route to `rendezvous`;
+// 127.0.0.1 if all are on this host.
 absl::StatusOr<std::string> OwnAddress(const std::string& rendezvous);
 
 }  // namespace causeway::worker

@@ -41,7 +41,7 @@ void SharedFate::Watch() {
     std::vector<std::byte> all(control_->world());
     const absl::Status met = control_->Await(control_->AllGather(std::span(&ending, 1), all), timeout_);
     if (!met.ok()) {
-      Keep(met);  // the control has told the other ranks
+      Keep(met);  // the control group has notified the other ranks
       return;
     }
     if (std::ranges::any_of(all, [](std::byte one) { return one != std::byte{0}; })) return;

@@ -1,11 +1,11 @@
-// The failure that ends all groups of one origin: on this rank at once, on the others as soon as they hear.
+// The failure that ends all groups of one origin: on this rank at once, on the others as soon as they learn of it.
 //
 //   a group fails ──► Fail(status) ──► failure() of all groups here
 //                            └──► control.Abort ~~► the other ranks' rounds end ──► their failure()
 //
-// NCCL gives no reason when another rank is gone, and mostly no error either: its kernels wait. For that the ranks meet
-// on the host in rounds of one byte each, ten times a second, by which a rank that has ended or failed is heard of
-// while the device waits. The rounds end, on all ranks, with the first rank that ends its part.
+// NCCL gives no reason when another rank is gone, and usually no error either: its kernels wait. Therefore the ranks
+// meet on the host in rounds of one byte each, ten times a second, through which a rank that has ended or failed is
+// noticed while the device waits. The rounds end, on all ranks, with the first rank that ends its part.
 #pragma once
 
 #include <memory>
@@ -18,18 +18,18 @@ namespace causeway::worker {
 
 class SharedFate {
  public:
-  // `control` is on the host and for this alone. A rank that does not come to a round within `timeout` has failed.
+  // `control` is on the host and for this alone. A rank that does not join a round within `timeout` has failed.
   SharedFate(std::unique_ptr<Collectives> control, Collectives::Timeout timeout);
   ~SharedFate();
 
-  // The first is kept. Thread-safe.
+  // Keeps the first failure. Thread-safe.
   void Fail(const absl::Status& failure);
   absl::Status failure() const;
   void AwaitFailure(Collectives::Timeout timeout);  // or returns after that time
 
  private:
   void Watch();
-  bool Keep(const absl::Status& failure);  // false: there was one
+  bool Keep(const absl::Status& failure);  // false: there was one already
 
   const std::unique_ptr<Collectives> control_;
   const Collectives::Timeout timeout_;

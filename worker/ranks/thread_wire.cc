@@ -24,7 +24,7 @@ struct ThreadRanks::Hub {
 
   Hub(int world, ThreadLinks links) : world(world), links(links), free_at(world), ended(world), hangs(world) {}
 
-  // The other half of a transfer is here: moves the bytes.
+  // Both halves of a transfer are here: moves the bytes.
   void Match(int from, int to, Half& send, Half& receive) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (send.hangs || send.gone || receive.gone) return;
     CHECK(send.from.size() == receive.to.size());
@@ -55,7 +55,7 @@ struct ThreadRanks::Hub {
   std::vector<core::Clock::TimePoint> free_at ABSL_GUARDED_BY(mutex);  // of each rank's link
   std::vector<bool> ended ABSL_GUARDED_BY(mutex);
   std::vector<bool> hangs ABSL_GUARDED_BY(mutex);
-  std::string reason ABSL_GUARDED_BY(mutex);  // to Abort; empty: none has
+  std::string reason ABSL_GUARDED_BY(mutex);  // given to Abort; empty: none
 };
 
 class ThreadRanks::RankTransfer final : public Wire::Transfer {

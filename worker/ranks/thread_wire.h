@@ -3,7 +3,7 @@
 //
 //   ThreadRanks ranks(4, {.bytes_per_s = 1e9});     ranks.wire(2) for the thread that plays rank 2
 //   ranks.End(3)    as if rank 3 had been killed: its transfers fail at once, on all ranks
-//   ranks.Hang(3)   as if it had been stopped: what it sends from now on arrives nowhere, and nothing fails
+//   ranks.Hang(3)   as if it had been stopped: its sends no longer arrive, and nothing fails
 //
 // Thread-safe.
 #pragma once
@@ -22,11 +22,11 @@
 
 namespace causeway::worker {
 
-// Of each rank's link. 0 bytes_per_s: as fast as memory.
+// The figures of each rank's link. 0 bytes_per_s: as fast as memory.
 struct ThreadLinks {
   double latency_s = 0;
   double bytes_per_s = 0;
-  std::function<double(int from, int to)> bytes_per_s_between = nullptr;  // in its place, of each pair
+  std::function<double(int from, int to)> bytes_per_s_between = nullptr;  // replaces it, for each pair
 };
 
 class ThreadRanks {

@@ -1,4 +1,4 @@
-// Carries bytes between two ranks of a site: all that OrderedCollectives asks of a transport.
+// Carries bytes between two ranks of a site: all that OrderedCollectives needs from a transport.
 //
 //   Send(to, tag, bytes)  ~~►  Receive(from, tag, bytes)       of one pair and tag in the order of the calls; equal
 //   sizes
@@ -24,8 +24,8 @@ class Wire {
   class Transfer {
    public:
     virtual ~Transfer() = default;
-    // However long it takes; Abort ends it. UNAVAILABLE: "rank 2 of 4 (host) has ended". ABORTED: the reason
-    // that a rank has given to Abort.
+    // Waits without a limit; Abort ends it. UNAVAILABLE: "rank 2 of 4 (host) has ended". ABORTED: the reason that a
+    // rank gave to Abort.
     virtual absl::Status Await() = 0;
   };
 
@@ -39,10 +39,11 @@ class Wire {
   virtual std::unique_ptr<Transfer> Send(int to, uint64_t tag, std::span<const std::byte> bytes) = 0;
   virtual std::unique_ptr<Transfer> Receive(int from, uint64_t tag, std::span<std::byte> bytes) = 0;
 
-  // Ends all transfers, of now and later, here and on the other ranks. The reason is the same on all: it names a rank.
+  // Ends all transfers, present and future, here and on the other ranks. The reason is the same on all: it names a
+  // rank.
   virtual void Abort(const std::string& reason) = 0;
 
-  // The next tags that no group of ranks has: groups that share two ranks agree on it when they are made.
+  // The next tags not used by any group of ranks: groups that share two ranks agree on it when they are created.
   std::atomic<uint32_t>& next_channel() { return next_channel_; }
 
  private:

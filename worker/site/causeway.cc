@@ -59,7 +59,7 @@ absl::Status CheckOwned(const causeway_site* site) {
   return absl::FailedPreconditionError("expected a call on the thread that opened the site, got one on another");
 }
 
-// Of an entry point about a site, on the thread that opened it.
+// An entry point about a site, on the thread that opened it.
 template <typename Body>
 int EnterSite(causeway_site* site, Body body) {
   return Enter([&]() -> decltype(body(*site->site)) {

@@ -1,4 +1,4 @@
-// The functions of causeway.h that need no site: θ in this process's memory is moved and digested.
+// The functions of causeway.h that need no site: they move and digest θ in this process's memory.
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"

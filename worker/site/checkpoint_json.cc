@@ -116,7 +116,7 @@ std::map<std::string, formats::FileDigest> FilesFromJson(const json& files) {
   return digests;
 }
 
-// `read` of the parsed text; what the library throws becomes a Status here.
+// Calls `read` with the parsed text; exceptions of the library become a Status here.
 template <typename Value, typename Read>
 absl::StatusOr<Value> Parse(const std::string& text, Read read) {
   try {

@@ -11,12 +11,14 @@
 
 namespace causeway::worker {
 
-// `files`: those beside it, by name; the text then ends with its own digest. Null: it is no file.
+// `files`: the files beside it, by name; the text then ends with its own digest. Null: the JSON is not written to a
+// file.
 std::string CheckpointToJson(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
                              const std::map<std::string, formats::FileDigest>* files = nullptr);
 
 // The inverse, without arrays; a contribution that is not admitted has no chunks yet. INVALID_ARGUMENT for anything
-// that CheckpointToJson does not write, or that it wrote otherwise. FAILED_PRECONDITION: it is of another format.
+// that CheckpointToJson does not write, or would have written differently. FAILED_PRECONDITION: the checkpoint has
+// another format.
 absl::StatusOr<LoadedCheckpoint> CheckpointFromJson(const std::string& text);
 
 std::string IdentityToJson(const CheckpointIdentity& identity);

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr char kSyncJson[] = "sync.json";
 constexpr char kSyncArrays[] = "sync.safetensors";
 constexpr char kTrainer[] = "trainer.safetensors";
-constexpr int64_t kMaxJsonBytes = 64 << 20;  // more than the largest run's
+constexpr int64_t kMaxJsonBytes = 64 << 20;  // larger than that of the largest run
 
 std::string ChunksName(size_t p) { return absl::StrCat("contribution-", p, ".chunks"); }
 
@@ -48,7 +48,7 @@ absl::StatusOr<Chunks> LoadChunks(const std::string& path) {
                     [&](int64_t at, std::span<std::byte> bytes) { return formats::ReadAt(file, path, at, bytes); });
 }
 
-// sync.json last: it says what the others are.
+// sync.json comes last: it names and describes the others.
 absl::Status WriteFolder(const std::string& folder, const CheckpointIdentity& identity,
                          const SiteCheckpoint& checkpoint, const CheckpointStore::SaveTrainer& save_trainer) {
   std::map<std::string, formats::FileDigest> files;
@@ -67,7 +67,7 @@ absl::Status WriteFolder(const std::string& folder, const CheckpointIdentity& id
 
 using Storage = std::vector<core::AlignedFloats>;
 
-// Where `values` are to be those of that name; nothing if the file has none.
+// Sets `values` to those of that name; does nothing if the file has none.
 absl::Status ReadArray(const formats::SafetensorsFile& file, const std::string& name, Storage& storage,
                        std::span<const float>& values) {
   const formats::SafetensorsFile::Entry* entry = file.Find(name);
@@ -113,7 +113,7 @@ absl::StatusOr<LoadedCheckpoint> ReadFolder(const std::string& folder) {
   return loaded;
 }
 
-// Not that it may not be read, or not now.
+// Excludes missing permission, and temporary errors.
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsNotFound(status);
 }
@@ -133,7 +133,7 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
         absl::StrCat("--checkpoint_dir: another worker runs on ", directory, "; each needs its own"));
   }
   for (const auto& entry : fs::directory_iterator(directory, error)) {
-    if (entry.path().extension() == ".tmp") fs::remove_all(entry.path(), error);  // of a save that was cut short
+    if (entry.path().extension() == ".tmp") fs::remove_all(entry.path(), error);  // from an interrupted save
   }
   return std::unique_ptr<CheckpointStore>(new CheckpointStore(directory, std::move(lock)));
 }
@@ -143,7 +143,7 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::Load(const core
   const std::vector<int64_t> numbers = FoldersIn(directory_).Numbers();
   if (numbers.empty()) return std::nullopt;
   absl::StatusOr<LoadedCheckpoint> newest = absl::NotFoundError("");
-  absl::Status unreadable;  // not damaged, or not known to be: the newest of these
+  absl::Status unreadable;  // the newest that is not damaged, or not known to be
   for (size_t i = numbers.size(); i > 0 && !newest.ok(); --i) {
     newest = ReadFolder(FoldersIn(directory_).Path(numbers[i - 1]));
     if (newest.ok()) break;
@@ -162,7 +162,7 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::Load(const core
   return *std::move(newest);
 }
 
-// The site joins anew; what can still be made of them is for people.
+// The site joins anew; the damaged checkpoints stay for people to examine.
 absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::SetAside(const std::vector<int64_t>& numbers) const {
   for (const int64_t number : numbers) {
     const std::string folder = FoldersIn(directory_).Path(number);

@@ -11,7 +11,7 @@
 //
 // A checkpoint is written beside the old ones and renamed when it is whole. Its format is 2; checkpoints of format 1,
 // which have the gradient of the last update (3.staging) instead of the step, are read as well, as are those without
-// digests. Damage is found when it is read: the checkpoint before counts then. If all are, they are set aside
+// digests. Damage is found on reading; the previous checkpoint is then used. If all are damaged, they are set aside
 // (000042.damaged), and the site joins anew. Not thread-safe.
 #pragma once
 
@@ -30,7 +30,7 @@
 
 namespace causeway::worker {
 
-// Whose a checkpoint is, and of which life.
+// The run, site and session that a checkpoint belongs to, and the coordinator's lineage.
 struct CheckpointIdentity {
   core::RunId run;
   core::SiteId site;
@@ -44,7 +44,7 @@ struct LoadedCheckpoint {
   CheckpointIdentity identity;
   SiteCheckpoint site;
   std::string trainer_path;
-  std::map<std::string, formats::FileDigest> files;  // beside sync.json; each is as it says
+  std::map<std::string, formats::FileDigest> files;  // beside sync.json, and verified against it
 };
 
 class CheckpointStore {
@@ -52,20 +52,20 @@ class CheckpointStore {
   // FAILED_PRECONDITION: another worker runs there. PERMISSION_DENIED: it cannot be written.
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(const std::string& directory);
 
-  // The newest checkpoint that is whole, or nothing; each that is damaged is named in the log, with what was found.
-  // INVALID_ARGUMENT if it is of another run or site; what reading said if it could not be read.
+  // The newest whole checkpoint, or nothing; the log names each damaged one and the damage found. INVALID_ARGUMENT if
+  // it belongs to another run or site; the read error if it could not be read.
   absl::StatusOr<std::optional<LoadedCheckpoint>> Load(const core::RunId& run, const core::SiteId& site);
-  // The checkpoints that Load has passed over, newest first: file, what was expected and what was found.
+  // The checkpoints that Load has skipped, newest first: the file, the expected value and the value found.
   const std::vector<std::string>& damage() const { return damage_; }
 
   using SaveTrainer = std::function<absl::StatusOr<formats::FileDigest>(const std::string& path)>;
 
-  // `save_trainer` writes the file of that path, and returns what it wrote. On failure the checkpoints before stay;
-  // otherwise all but the newest `keep` go.
+  // `save_trainer` writes the file at that path and returns its digest. On failure the earlier checkpoints stay; on
+  // success all but the newest `keep` are deleted.
   absl::Status Save(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
                     const SaveTrainer& save_trainer, int64_t keep);
 
-  // The session that a process took part with: the next one may take its place at once.
+  // Records the session that this process took part with, so that the next process may take its place at once.
   absl::Status SaveSession(const CheckpointIdentity& identity);
   core::SessionId LoadSession(const core::RunId& run, const core::SiteId& site) const;  // empty: none
 

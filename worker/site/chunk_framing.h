@@ -15,12 +15,12 @@
 
 namespace causeway::worker {
 
-// Gives `append` the bytes in their order; returns its first failure.
+// Passes the bytes to `append` in order; returns its first failure.
 absl::Status WriteChunks(const std::vector<core::Bytes>& chunks,
                          absl::FunctionRef<absl::Status(std::span<const std::byte>)> append);
 
-// `read` copies the bytes at an offset, of `size` in all. DATA_LOSS if they end in a chunk; `name` is what errors call
-// them.
+// `read` copies bytes from an offset; there are `size` in all. DATA_LOSS if they end inside a chunk; errors call them
+// `name`.
 absl::StatusOr<Chunks> ReadChunks(const std::string& name, int64_t size,
                                   absl::FunctionRef<absl::Status(int64_t at, std::span<std::byte> bytes)> read);
 

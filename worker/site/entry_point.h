@@ -15,7 +15,7 @@ namespace causeway::worker {
 void OnBroken(const std::string& what);
 int64_t BrokenInvariants();
 
-// `body` of an entry point, whatever happens in it.
+// Runs the `body` of an entry point; an exception in it becomes a status.
 template <typename Body>
 int Enter(Body body) {
   try {

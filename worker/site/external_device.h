@@ -1,4 +1,4 @@
-// Contributions of an external site whose θ lies on a CUDA device: encoded there, by worker/gpu/device_encoder.h.
+// Encodes the contributions of an external site whose θ lies on a CUDA device there, with worker/gpu/device_encoder.h.
 #pragma once
 
 #include "core/run_config.h"
@@ -7,8 +7,8 @@
 
 namespace causeway::worker {
 
-// Before the site joins. UNAVAILABLE: a library without CUDA, or no such device. INVALID_ARGUMENT: θ that is not
-// float32.
+// To be called before the site joins. UNAVAILABLE: the library was built without CUDA, or there is no such device.
+// INVALID_ARGUMENT: θ is not float32.
 absl::Status EncodeOnCuda(int device, const core::RunConfig& config, const ExternalModel& model, ExternalStore* store);
 
 }  // namespace causeway::worker

@@ -79,7 +79,7 @@ absl::StatusOr<core::SiteData> ReadData(JsonObject& model) {
   return core::SiteData{.training = fingerprint, .held_out = std::nullopt};
 }
 
-// The run's own manifest, with each of its tensors found among those that were given.
+// The run's own manifest, with each of its tensors found among the given ones.
 absl::StatusOr<std::vector<int>> Match(const core::Manifest& manifest, const std::vector<TensorSpec>& given) {
   std::map<std::string, int> by_name;
   for (size_t i = 0; i < given.size(); ++i) {

@@ -1,8 +1,8 @@
-// What a program says of the model that it trains, as the run needs it.
+// A program's description of the model that it trains, in the form that the run needs.
 //
 //   model as JSON (causeway.h) ─► ExternalModel ─┬─ manifest    what the site joins with
 //                                                ├─ tensors     for ExternalStore
-//                                                └─ given_as    the program's own numbers of them
+//                                                └─ given_as    the program's own tensor indices
 //
 // Where the run knows its model from its config (kinds llama and synthetic), the program may list its tensors in any
 // order, and the manifest is the run's. Pure.
@@ -21,16 +21,17 @@ namespace causeway::worker {
 
 struct ExternalModel {
   core::Manifest manifest;
-  std::vector<ExternalStore::Tensor> tensors;  // of each of the manifest's
-  std::vector<int> given_as;                   // index in the program's list of each of the manifest's
-  core::SiteData data;                         // empty: it does not say what it trains on
+  std::vector<ExternalStore::Tensor> tensors;  // one for each tensor of the manifest
+  std::vector<int> given_as;                   // for each tensor of the manifest, its index in the program's list
+  core::SiteData data;                         // empty: the program does not declare its data
 };
 
-// INVALID_ARGUMENT names the tensor and the key that are not as expected.
+// INVALID_ARGUMENT names the offending tensor and key.
 absl::StatusOr<ExternalModel> ParseExternalModel(const std::string& json, const core::RunConfig& config);
 
-// What a tensor's name and shape say of it where the program does not: the integer after layers, h, blocks, block or
-// layer, and "embed…", wte, wpe; lm_head, output; one dimension: norm; three and "experts": expert; else matrix.
+// The layer and kind of a tensor, derived from its name and shape where the program does not give them: the layer is
+// the integer after layers, h, blocks, block or layer; the kinds are embedding ("embed…", wte, wpe), head (lm_head,
+// output), norm (one dimension), expert (three dimensions and "experts"), else matrix.
 int LayerOf(const std::string& name);
 core::TensorKind KindOf(const std::string& name, const std::vector<int64_t>& shape);
 

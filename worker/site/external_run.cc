@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kBytesPerMbit = 1e6 / 8;
 
-// What is the same for all shards.
+// Reads the options that are the same for all shards.
 absl::StatusOr<transport::LinkOptions> ReadLinkOptions(JsonObject& options) {
   transport::LinkOptions link;
   RETURN_IF_ERROR(options.Read("site", link.site));

@@ -1,9 +1,9 @@
-// What a program knows of a run before it takes part: the coordinator's answer to who it is.
+// A program's view of a run before it joins: the coordinator's answer to its introduction.
 //
 //   options as JSON ─► Open ─► Await … ─► config, addresses
 //
-// Asks on a thread of its own, so that the program's waits have an end. One owner thread; config and json are constant
-// once Await was through.
+// The request runs on a thread of its own, so that the program's waits can time out. One owner thread; config and json
+// are constant once Await has succeeded.
 #pragma once
 
 #include <chrono>
@@ -22,12 +22,12 @@ namespace causeway::worker {
 
 class ExternalRun {
  public:
-  // INVALID_ARGUMENT for options that cannot be meant; nothing is started then.
+  // INVALID_ARGUMENT for invalid options; nothing is started then.
   static absl::StatusOr<std::unique_ptr<ExternalRun>> Open(const std::string& options);
   ~ExternalRun();
 
-  // DEADLINE_EXCEEDED: call again. Others as of SessionLink::Describe; INVALID_ARGUMENT for a config that this version
-  // does not understand.
+  // DEADLINE_EXCEEDED: call again. INVALID_ARGUMENT: a config that this version does not understand. Other statuses are
+  // those of SessionLink::Describe.
   absl::Status Await(std::chrono::nanoseconds timeout);
 
   const core::SiteId& site() const { return shards_.front().site; }
@@ -45,7 +45,7 @@ class ExternalRun {
 
   const std::vector<transport::LinkOptions> shards_;
   const double rank_timeout_s_;
-  std::optional<core::RunConfig> config_;  // the thread's until `answer_` is there
+  std::optional<core::RunConfig> config_;  // owned by the thread until `answer_` is set
   std::string json_;
   core::Mutex mutex_;
   core::Condition changed_;

@@ -17,9 +17,9 @@ namespace {
 using nlohmann::json;
 using Turn = StepThread::Turn;
 
-constexpr double kRateSeconds = 1;                              // tokens/s is measured over so long
-constexpr auto kIdleTimeout = std::chrono::milliseconds(150);   // of these and the next, a site's end is half a second
-constexpr auto kHeardTimeout = std::chrono::milliseconds(150);  // for the coordinator to hear that it leaves
+constexpr double kRateSeconds = 1;                              // window over which tokens/s is measured
+constexpr auto kIdleTimeout = std::chrono::milliseconds(150);   // with the next one, a site's end takes half a second
+constexpr auto kHeardTimeout = std::chrono::milliseconds(150);  // for the coordinator to receive the leave
 
 json NullUnlessFinite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
 

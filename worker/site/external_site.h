@@ -1,9 +1,10 @@
-// A site whose steps another program takes: Site and its link, behind calls that end when their time does.
+// A site whose steps another program takes: Site and its link, behind calls that return when their timeout expires.
 //
 //   program ── Join, AfterStep, … ─► StepThread ─► Site ─► ExternalStore ─► pieces of work ─► program
 //
-// Calls that wait return kAgain or kWork and are taken up again by the same call (worker/site/step_thread.h). One owner
-// thread; Done, Stop and GetProgress from any. Statuses are Site's; CANCELLED: asked to stop.
+// A call that has to wait returns kAgain or kWork; the program repeats it to go on waiting (worker/site/step_thread.h).
+// One owner thread; Done, Stop and GetProgress may be called from any thread. Statuses are those of Site; CANCELLED: a
+// stop was requested.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,7 @@ class ExternalSite {
   using Turn = StepThread::Turn;
   using Timeout = std::chrono::nanoseconds;
 
-  // What a step did, as far as the program says; NaN: it does not.
+  // The program's report of a step; NaN: the program gives no value.
   struct StepReport {
     int64_t tokens = 0;
     double loss = 0;
@@ -35,8 +36,8 @@ class ExternalSite {
 
   ExternalSite(const ExternalRun& run, ExternalModel model);
 
-  // Before the destructor: ends within half a second what is under way. False: the program holds pieces of work, so
-  // that their memory cannot be freed, and the site must not be destroyed.
+  // To be called before the destructor: ends the operation in progress within half a second. False: the program still
+  // holds pieces of work, so that their memory cannot be freed, and the site must not be destroyed.
   bool End();
 
   absl::Status Restore(std::span<const SiteStateParts::Part> parts);  // before Join
@@ -50,7 +51,7 @@ class ExternalSite {
   absl::StatusOr<Turn> Drain(Timeout timeout);
   absl::StatusOr<Turn> Leave(bool finished, const std::string& reason, Timeout timeout);
 
-  // The next piece, with the program's number of its tensor; none: there is nothing to take now.
+  // The next piece, with the program's index of its tensor; none: there is no work to take now.
   std::optional<WorkPiece> TakeWork();
 
   // ---- Any thread ----
@@ -59,7 +60,7 @@ class ExternalSite {
   absl::Status CarryOut(int64_t id, void* theta);  // see ExternalStore
   absl::Status Keep(int64_t id, const void* theta, void* stream) { return store_.Keep(id, theta, stream); }
   void Stop();
-  void Waits(const std::string& what);  // as StepWatch
+  void Waits(const std::string& what);  // see StepWatch
   absl::Status ReportRanks(const std::string& text);
   std::string ProgressJson();
 
@@ -71,19 +72,19 @@ class ExternalSite {
   const core::RunConfig config_;
   const core::SiteId name_;
   const ExternalModel model_;
-  StepThread step_thread_;  // before what it looks at; its thread uses all that follows
+  StepThread step_thread_;  // declared before the members that its thread uses
   ExternalStore store_;
   const std::unique_ptr<transport::SessionLink> link_;
   Site site_;
   TrainingReport report_;
-  core::Clock::TimePoint stepped_at_;  // the step thread let the program go on
-  core::Clock::TimePoint rated_at_;    // the rate of tokens was taken
+  core::Clock::TimePoint stepped_at_;  // when the step thread let the program continue
+  core::Clock::TimePoint rated_at_;    // when the token rate was last computed
   int64_t rated_tokens_ = 0;
-  std::optional<uint64_t> theta_digest_;  // of what was restored
-  core::Step step_ = 0;                   // what the operation under way came to, or is about
+  std::optional<uint64_t> theta_digest_;  // of the restored θ
+  core::Step step_ = 0;                   // result or argument of the operation in progress
   SiteStateParts state_;
-  std::vector<core::Version> anchor_versions_;  // that ReadAnchor handed out last
-  bool joined_ = false;                         // or about to
+  std::vector<core::Version> anchor_versions_;  // those that ReadAnchor handed out last
+  bool joined_ = false;                         // or is joining
   bool in_run_ = false;
   bool left_ = false;
 };

@@ -27,7 +27,7 @@ ExternalStore::ExternalStore(std::vector<Tensor> tensors, std::function<void()> 
 
 // ---- Pieces ----
 
-// Each range's values, without padding, where they lie in an array in padded layout.
+// Each range's values, without padding, inside an array in padded layout.
 std::vector<WorkPiece> ExternalStore::PiecesOf(const UnitRanges& ranges, std::span<float> padded,
                                                const WorkPiece& like) const {
   std::vector<WorkPiece> pieces;
@@ -183,7 +183,7 @@ absl::Status ExternalStore::AwaitRead(int64_t ticket) { return Await(ticket); }
 absl::Status ExternalStore::DoMove(const UnitRanges& ranges, const Movement& movement) {
   const bool mixes = movement.kind == Movement::Kind::kMix;
   const Kind mix_or_set = movement.factor == 0 ? Kind::kWrite : Kind::kMix;
-  // Pieces have one kind of array; those that are no reads do not write theirs.
+  // Pieces have one kind of array; only reads write to it.
   const std::span values(const_cast<float*>(movement.values.data()), movement.values.size());
   std::vector<WorkPiece> pieces =
       PiecesOf(ranges, values, {.kind = mixes ? mix_or_set : Kind::kAdd, .values = {}, .factor = movement.factor});

@@ -1,12 +1,14 @@
-// θ in the hands of another program: reads and moves become pieces of work that the program takes and does.
+// θ held by another program: reads and moves become pieces of work that the program takes and carries out.
 //
 //   site's threads   BeginRead, Move ─► pieces ─► Take ─► CarryOut, or the program's own ─► Done ─► Move, AwaitRead end
 //
-// What the program trains may lie anywhere and have any dtype of core/dtype.h; between it and us go float32 values,
-// which stay where they are: a move's are those of Movement. CarryOut does a piece on θ in the host's memory, in place
-// (worker/site/work_piece.h). θ elsewhere, as on a device or in other processes, is the program's to read and to move.
+// The program's tensors may lie anywhere and have any dtype of core/dtype.h; float32 values pass between it and us, and
+// are not copied: those of a move are the values of Movement. CarryOut does a piece in place on θ in host memory
+// (worker/site/work_piece.h). The program itself reads and moves θ that lies elsewhere, such as on a device or in other
+// processes.
 //
-// Thread-safe. Move blocks the site's step thread until the program has done the pieces; End lets go of all that wait.
+// Thread-safe. Move blocks the site's step thread until the program has done the pieces; End releases all waiting
+// calls.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +36,7 @@ class ExternalStore final : public replica::ParameterStore {
     bool synced = true;
   };
 
-  // `tensors` of the manifest. `changed` is called, with nothing held, when there is new work.
+  // `tensors` are those of the manifest. `changed` is called, with no lock held, when there is new work.
   ExternalStore(std::vector<Tensor> tensors, std::function<void()> changed);
 
   core::DType dtype(int tensor) const override { return tensors_[tensor].dtype; }
@@ -42,16 +44,15 @@ class ExternalStore final : public replica::ParameterStore {
   int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override;
   absl::Status AwaitRead(int64_t ticket) override;
 
-  // θ lies on a device, where `encoder` encodes contributions. Before the site joins.
+  // For θ on a device, where `encoder` encodes contributions. To be called before the site joins.
   struct DeviceCalls {
-    // Queues a copy of values there on a stream of the program's, and then the event.
+    // Queues a copy of values on the device on one of the program's streams, and then the event.
     std::function<absl::Status(void* stream, float* to, const void* theta, int64_t count, int event)> copy;
-    std::function<absl::Status(void* event)>
-        order_after;                                 // what is encoded from here on comes after the program's event
-    std::function<absl::Status(void* event)> await;  // the host waits for it
+    std::function<absl::Status(void* event)> order_after;  // later encoding is ordered after the program's event
+    std::function<absl::Status(void* event)> await;        // the host waits for it
   };
   void EncodeOnDevice(std::shared_ptr<replica::ThetaEncoder> encoder, DeviceCalls calls);
-  // θ of the ranges to `to` on the device, by the program as kKeep pieces; returns when all are queued.
+  // Has the program copy θ of the ranges to `to` on the device, as kKeep pieces; returns when all are queued.
   absl::Status KeepTheta(const replica::UnitRanges& ranges, float* to, int event);
 
   // Hands out an array of each tensor as kWrite pieces marked `anchor`; returns when they are done.
@@ -61,26 +62,27 @@ class ExternalStore final : public replica::ParameterStore {
   absl::StatusOr<uint64_t> Digest();
 
   // ---- The program ----
-  std::optional<WorkPiece> Take();                         // none: there is nothing to take now
-  bool has_work() const;                                   // that was not taken
+  std::optional<WorkPiece> Take();                         // none: there is no work to take now
+  bool has_work() const;                                   // some that has not been taken
   absl::Status Done(int64_t id, const absl::Status& how);  // INVALID_ARGUMENT: no such piece was taken
-  // Once the program's event on the device has come: what the device reads is waited for there.
+  // The piece is done once the program's event on the device has completed; what the device reads is waited for there.
   absl::Status DoneAfter(int64_t id, void* event);
-  // Does a piece that was taken and says that it is done. `theta` is where its first value lies in the host's memory,
-  // in the tensor's dtype; for a piece of the anchor a float32 array of its size.
+  // Carries out a piece that was taken and marks it as done. `theta` points to its first value in host memory, in the
+  // tensor's dtype; for a piece of the anchor, to a float32 array of its size.
   absl::Status CarryOut(int64_t id, void* theta);
-  // Queues a kKeep piece, whose first value lies at `theta` on the device, on the program's stream; it is done then.
+  // Queues a kKeep piece, whose first value lies at `theta` on the device, on the program's stream, and marks it as
+  // done.
   absl::Status Keep(int64_t id, const void* theta, void* stream);
 
-  // All that wait return `why`, once the program has done what it took, and so does what comes later.
+  // All waiting calls return `why` once the program has done the pieces that it took; so do all later calls.
   void End(const absl::Status& why);
-  bool has_taken_work() const;  // that the program has not done: its memory is in use
+  bool has_taken_work() const;  // not done by the program yet: its memory is in use
 
  private:
   // Pieces that are awaited together.
   struct Batch {
     size_t left = 0;   // not done
-    size_t taken = 0;  // of these, in the program's hands: their memory is in use
+    size_t taken = 0;  // of these, held by the program: their memory is in use
   };
 
   absl::Status DoMove(const replica::UnitRanges& ranges, const replica::Movement& movement) override;
@@ -93,7 +95,7 @@ class ExternalStore final : public replica::ParameterStore {
 
   const std::vector<Tensor> tensors_;
   const std::function<void()> changed_;
-  std::shared_ptr<replica::ThetaEncoder> encoder_;  // null: the host's
+  std::shared_ptr<replica::ThetaEncoder> encoder_;  // null: encoding on the host
   DeviceCalls device_;
 
   mutable core::Mutex mutex_;

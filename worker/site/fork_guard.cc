@@ -18,7 +18,7 @@
 namespace causeway::worker {
 namespace {
 
-// An address and a port, both families alike: IPv4 as IPv6 has it.
+// An address and a port in one form for both families: IPv4 mapped to IPv6.
 using Peer = std::string;
 
 Peer PeerOf(const sockaddr* address) {
@@ -39,11 +39,11 @@ Peer PeerOf(const sockaddr* address) {
 struct Watched {
   core::Mutex mutex;
   std::vector<Peer> peers ABSL_GUARDED_BY(mutex);
-  std::vector<int> sockets;  // of the thread that forks, from prepare to the child
+  std::vector<int> sockets;  // used by the forking thread, from prepare to the child
 };
 
 Watched& Get() {
-  static Watched* const watched = new Watched;  // a fork may come at any time
+  static Watched* const watched = new Watched;  // a fork may happen at any time
   return *watched;
 }
 

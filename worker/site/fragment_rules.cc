@@ -116,7 +116,7 @@ action::Upload FragmentRules::ToSend(int64_t stay, int64_t welcomed) const {
 }
 
 bool FragmentRules::Awaits(const event::VerdictGiven& given, int64_t stay) const {
-  // What an update already says of the contribution counts.
+  // An update's statement about the contribution takes precedence.
   const bool resolving = incoming_ == In::kTaking && arrival_.resolves.has_value();
   return outgoing_ == kSending && given.tag == Tag{stay, id_, send_ticket_} && !resolving;
 }
@@ -178,7 +178,7 @@ void FragmentRules::Arrived(const event::Fetched& fetched) {
 
 action::PlaceAnchor FragmentRules::Place() {
   Go(In::kPlacing);
-  // What an admitted contribution of ours became is not known any more: it is merged, or will be.
+  // The outcome of an admitted contribution of ours is no longer tracked: it is merged, or will be.
   if (facts_.sent) {
     keeps_local_ = false;
     GiveUp();
@@ -271,7 +271,7 @@ void FragmentRules::EnterFromAnchor(const TrainedAmount& trained, Version last_a
 std::optional<FragmentRules::Latency> FragmentRules::NoteReady(int64_t now_us) {
   times_.ready_us = now_us;
   if (times_.sent_us == 0) return std::nullopt;
-  // The verdict may be later than the update, where it is not known to have waited.
+  // The verdict may come after the update, which then is not known to have waited.
   const bool admitted = times_.admitted_us > times_.sent_us;
   return Latency{.whole_s = Seconds(now_us - times_.sent_us),
                  .waited_s = admitted ? Seconds(arrival_.begun_us - times_.admitted_us) : 0};

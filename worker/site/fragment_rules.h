@@ -1,12 +1,13 @@
-// Where a site is with one fragment: two values, what it sends and what it receives, and the facts that go with them.
+// The state of one fragment at a site: two values, one for sending and one for receiving, and the facts that belong to
+// them.
 //
 //   outgoing  None ─due─► Copying ─► Encoding ─► Sending ─verdict─► Admitted ─in an update─► None
 //   incoming  Anchoring ─► Placing ─► Awaiting ─complete─► Arrived ─► Taking ─► Taken ─► Moving ─θ moved─► Awaiting
 //                             └─► Staged ─θ moved─┘
 //
-// W is of facts().version, θ has the updates up to facts().applied. A contribution that is refused goes back to None:
-// its steps stay in Δ = W − θ and the residual. An update is kept encoded (Arrived) until its turn comes. A transition
-// outside the tables is a bug and ends the process. Pure; one owner at a time.
+// W has facts().version; θ has the updates up to facts().applied. A refused contribution returns to None: its steps
+// stay in Δ = W − θ and the residual. An update stays encoded (Arrived) until its turn comes. A transition outside the
+// tables is a bug and ends the process. Pure; one owner at a time.
 // Source: docs/architecture.md (arXiv 2501.18512, 2604.21428).
 #pragma once
 
@@ -22,7 +23,7 @@ namespace causeway::worker {
 
 enum class Outgoing {
   kNone,
-  kDue,       // quorum mode: to be made at the end of a step at which W and θ stand still
+  kDue,       // quorum mode: made at the end of a step, once W and θ stand still
   kCopying,   // θ is being copied
   kEncoding,  // the task thread encodes Δ
   kSending,   // encoded; no verdict yet
@@ -31,12 +32,12 @@ enum class Outgoing {
 const char* OutgoingName(Outgoing outgoing);  // "none", …
 
 enum class Incoming {
-  kNone,       // W is not one of the run's, and nothing was asked for
-  kAnchoring,  // the anchor was asked for
-  kPlacing,    // it is being decoded
-  kStaged,     // it is, and the step thread moves θ with it
-  kAwaiting,   // the next update was asked for
-  kArrived,    // it is complete, still encoded
+  kNone,       // W is not an anchor of the run, and nothing was requested
+  kAnchoring,  // the anchor was requested
+  kPlacing,    // the anchor is being decoded
+  kStaged,     // the anchor is decoded, and the step thread moves θ with it
+  kAwaiting,   // the next update was requested
+  kArrived,    // the update is complete, still encoded
   kTaking,     // the task thread takes the outer step with it
   kTaken,      // W has it, θ has not
   kMoving,     // the step thread moves θ
@@ -52,8 +53,8 @@ class FragmentRules {
   Outgoing outgoing() const { return outgoing_; }
   Incoming incoming() const { return incoming_; }
   const FragmentFacts& facts() const { return facts_; }
-  bool keeps_local() const { return keeps_local_; }  // θ is W and what was trained
-  bool anchored() const;                             // W is one of the run's
+  bool keeps_local() const { return keeps_local_; }  // θ is W plus the local training
+  bool anchored() const;                             // W is an anchor of the run
   bool busy() const;                                 // the copy or the task thread has its arrays
   bool evaluates() const { return arrival_.evaluates; }
   core::FragmentProgress progress() const { return {times_.slack_s, facts_.delay, delay_reason_}; }
@@ -63,21 +64,21 @@ class FragmentRules {
   bool MayBegin() const;  // W and θ are of one version, and nothing is unresolved
   void Begin(const TrainedAmount& trained, int64_t now_us);
   void Copied() { Go(Outgoing::kEncoding); }
-  // Also again, of what a checkpoint has. `welcomed`: the stay as the coordinator counts them.
+  // Also called again for a contribution from a checkpoint. `welcomed`: the stay by the coordinator's count.
   action::Upload Encoded(int64_t stay, int64_t welcomed);
-  action::Upload ToSend(int64_t stay, int64_t welcomed) const;  // what it waits for a verdict on
+  action::Upload ToSend(int64_t stay, int64_t welcomed) const;  // the contribution that awaits a verdict
   bool Awaits(const event::VerdictGiven& given, int64_t stay) const;
   void Admitted(int64_t now_us);
   void GiveUp();  // the contribution is refused, void, or not made at all
   void ChooseDelay(core::Step delay, std::string reason);
-  // A contribution to this version was made, or is not the site's to make.
+  // A contribution to this version was made, or the site has none to make.
   bool HadItsTurn() const { return facts_.version < facts_.first || sent_through_ >= facts_.version; }
 
   // ---- Receiving ----
   Tag AskForAnchor(int64_t stay);
   void Asked(const Tag& tag, int64_t now_us);  // the request is on its way
   void Began(const event::FetchBegan& began);
-  bool IsSilent(int64_t now_us) const;  // the anchor was asked for a while ago, and nothing came
+  bool IsSilent(int64_t now_us) const;  // the anchor was requested a while ago, and nothing came
   action::FetchUpdate AskForUpdate(int64_t stay);
   bool Awaits(const event::Fetched& fetched, int64_t stay) const {
     return fetched.tag == Tag{stay, id_, fetch_ticket_};
@@ -85,24 +86,24 @@ class FragmentRules {
   void Arrived(const event::Fetched& fetched);
   action::PlaceAnchor Place();
   void AnchorPlaced();
-  // The outer step with what arrived; `synchronous`: our contribution can be in this round alone.
+  // Takes the outer step with the update that arrived; `synchronous`: our contribution can only be in this round.
   action::TakeUpdate Take(bool synchronous, bool moves_theta);
-  void Taken(bool wrong);  // `wrong`: W is not the run's now
+  void Taken(bool wrong);  // `wrong`: W no longer agrees with the run
   action::MoveTheta Move();
   void Moved();       // or θ stays as it is
-  void LoseAnchor();  // W is not one of the run's
+  void LoseAnchor();  // W is not an anchor of the run
 
   // ---- Stays ----
-  void Settle(core::Version last_admitted, SiteActions& actions);  // what an earlier one left; transfers are void
-  void Void();                                                     // nothing of it is of the run's lineage
+  void Settle(core::Version last_admitted, SiteActions& actions);  // what an earlier stay left; transfers are void
+  void Void();                                                     // nothing here belongs to the run's lineage
   void Enter(core::Version first) { facts_.first = first; }
   void EnterFromAnchor(const TrainedAmount& trained, core::Version last_admitted);  // θ is W
   void StopFollowing() { keeps_local_ = false; }                                    // θ does not move with W any more
 
   // ---- Times ----
   struct Latency {
-    double whole_s = 0;   // of an update: from the send on
-    double waited_s = 0;  // of that, for other sites
+    double whole_s = 0;   // of an update, counted from the send
+    double waited_s = 0;  // the part of it spent waiting for other sites
   };
   std::optional<Latency> NoteReady(int64_t now_us);  // none: another process sent the contribution
   void NoteNeeded(int64_t now_us, double stall_s);
@@ -111,9 +112,9 @@ class FragmentRules {
   // An update or an anchor on its way in.
   struct Arrival {
     core::Version version = 0;
-    std::optional<core::Version> merged;  // base of our contribution that it has
-    std::optional<bool> resolves;         // the unresolved contribution, when it is taken
-    bool wrong = false;                   // W is not the run's with it
+    std::optional<core::Version> merged;  // base of our contribution that it contains
+    std::optional<bool> resolves;         // whether taking it resolves the unresolved contribution
+    bool wrong = false;                   // with it, W does not agree with the run
     std::vector<core::SiteId> sites;
     bool evaluates = false;
     int64_t begun_us = 0;

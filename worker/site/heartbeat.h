@@ -1,4 +1,4 @@
-// Reports to the coordinator a few times in a lease, on a thread of its own, however busy the others are.
+// Reports to the coordinator a few times per lease, on a thread of its own, however busy the other threads are.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ class Heartbeat {
  public:
   ~Heartbeat() { Stop(); }
 
-  // Calls `beat` often enough that one lost report does not cost the lease. Once.
+  // Calls `beat` often enough that one lost report does not cost the lease. To be called once.
   void Start(int64_t lease_ms, std::function<void()> beat);
   bool started() const { return thread_.joinable(); }
   void Stop();  // `beat` is not called after it

@@ -1,4 +1,4 @@
-// W and v of each fragment that a site holds, as it shows a coordinator that rebuilds its state. Pure.
+// W and v of each fragment that a site holds, as it presents them to a coordinator that rebuilds its state. Pure.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ transport::HeldFragment HeldFragmentOf(core::FragmentId fragment, core::Version 
                                        const replica::ReplicaArrays& arrays);
 transport::HeldValues HeldValuesOf(core::Version version, const replica::ReplicaArrays& arrays);
 
-// Those of a process that has not been welcomed since it came back.
+// For a process that has not been welcomed since it restarted.
 std::vector<transport::HeldFragment> HeldFragmentsOf(const SiteCheckpoint& checkpoint);
 
 }  // namespace causeway::worker

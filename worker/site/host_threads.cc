@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 16;  // values
 
-// GNU's, which PyTorch brings along: its entry to a parallel region, and how many threads the program gave it.
+// GNU's OpenMP, which PyTorch ships: its entry to a parallel region, and the number of threads the program gave it.
 struct OpenMp {
   void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
   int (*max_threads)() = nullptr;
@@ -52,7 +52,7 @@ struct Job {
   }
 };
 
-// Threads of our own, and the process that has them: a forked child makes others.
+// Our own threads, and the process that has them: a forked child creates others.
 struct Team {
   core::Mutex mutex;
   std::unique_ptr<core::ThreadTeam> team ABSL_GUARDED_BY(mutex);
@@ -76,7 +76,7 @@ void OnHostThreads(int64_t values, absl::FunctionRef<void(int64_t first, int64_t
     return;
   }
   if (own.team == nullptr || own.process != getpid()) {
-    static_cast<void>(own.team.release());  // in a child its threads are not there to be joined
+    static_cast<void>(own.team.release());  // in a child the threads do not exist, so they cannot be joined
     own.team = std::make_unique<core::ThreadTeam>(core::ThreadTeam::AllCores());
     own.process = getpid();
   }

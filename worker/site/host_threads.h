@@ -1,7 +1,7 @@
-// The threads that the host process computes with: those of its OpenMP where it has one loaded, else ours.
+// The host process's compute threads: those of its OpenMP runtime if one is loaded, else our own.
 //
-// OpenMP's threads spin for milliseconds after each of the process's loops, as PyTorch's do after backward. Threads of
-// our own would share their cores with them; so these do our work, too.
+// OpenMP threads spin for milliseconds after each parallel loop, as PyTorch's do after backward. Our own threads would
+// compete with them for the cores, so we run our work on the OpenMP threads.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace causeway::worker {
 
-// Calls work(first, count) for every piece of 0 … values − 1, at once and in any order; returns when all is done. Any
-// thread; calls take turns.
+// Calls work(first, count) for every piece of 0 … values − 1, concurrently and in any order; returns when all are done.
+// Any thread; calls take turns.
 void OnHostThreads(int64_t values, absl::FunctionRef<void(int64_t first, int64_t count)> work);
 
 }  // namespace causeway::worker

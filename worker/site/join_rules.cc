@@ -8,7 +8,7 @@ namespace causeway::worker {
 namespace {
 
 constexpr int64_t kSayReadyAgainUs = 5'000'000;
-constexpr core::Step kMostSteps = core::Step{1} << 53;  // a run of more is a mistake
+constexpr core::Step kMostSteps = core::Step{1} << 53;  // a run with more is an error
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void JoinRules::On(const event::Welcomed& welcome) {
   stay.welcomed = welcome.stay;
   stay.last_admitted = welcome.last_admitted;
   stay.last_admitted.resize(s_.fragments.size(), -1);
-  // A joiner's downloads are of use whatever became of its stay, as long as it has no place that it could miss.
+  // A joiner's downloads stay useful whatever happens to its stay, as long as it has no place that it could miss.
   const bool has_no_place = s_.joining() && !stay.entry;
   const bool goes_on =
       welcome.kept_transfers && welcome.same_lineage && (welcome.resumed || has_no_place) && stay.stage != Stage::kLost;
@@ -42,7 +42,7 @@ void JoinRules::On(const event::Welcomed& welcome) {
           .waited_for = before.waited_for,
           .entry = std::nullopt,
           .last_admitted = before.last_admitted};
-  // The coordinator takes it for one that goes on: only one that says that it holds nothing is given a new place.
+  // The coordinator takes it for a continuing site: only a site that declares that it holds nothing gets a new place.
   if (welcome.resumed && !from_checkpoint) s_.Do(action::Rejoin{});
 }
 
@@ -123,7 +123,7 @@ void JoinRules::GoOn() {
   if (stay.stage == Stage::kEntering && !AnyBusy()) BeginEntering();
 }
 
-// What becomes of θ and of an unresolved contribution when the site has lost its place.
+// Settles θ and an unresolved contribution after the site has lost its place.
 void JoinRules::Settle() {
   if (s_.stay.resumes) return Resume();
   s_.stay.stage = Stage::kAnchoring;
@@ -139,8 +139,8 @@ void JoinRules::Settle() {
   }
 }
 
-// The session is still in the run: the steps since the checkpoint are taken again, with the updates that the
-// coordinator has kept, and what was merged then is recognised when it is sent.
+// The session is still in the run: the steps since the checkpoint are repeated, with the updates that the coordinator
+// has kept, and contributions merged then are recognized when they are sent again.
 void JoinRules::Resume() {
   s_.stay.stage = Stage::kTraining;
   s_.stay.resumes = s_.stay.waited_for = false;
@@ -149,7 +149,7 @@ void JoinRules::Resume() {
     if (fragment.incoming() == Incoming::kAwaiting) s_.Do(fragment.AskForUpdate(s_.stay.number));
     if (fragment.outgoing() == Outgoing::kSending) s_.Do(fragment.Encoded(s_.stay.number, s_.stay.welcomed));
   }
-  // A checkpoint on the way out may lie between the sends and the applies of its step.
+  // A checkpoint taken when stopping may lie between the sends and the applies of its step.
   s_.end = StepEnd{.step = s_.step};
 }
 
@@ -168,7 +168,7 @@ void JoinRules::On(const event::AnchorPlaced& placed) {
 }
 
 void JoinRules::Follow(FragmentRules& fragment) {
-  if (!s_.joining() && s_.stay.stage != Stage::kEntering) return;  // Settle looks after it
+  if (!s_.joining() && s_.stay.stage != Stage::kEntering) return;  // Settle takes care of it
   if (fragment.incoming() == Incoming::kTaken) {
     if (fragment.keeps_local()) return s_.Do(fragment.Move());
     fragment.Moved();
@@ -192,7 +192,7 @@ void JoinRules::BeginEntering() {
     s_.Do(action::MoveTheta{fragment.id(), action::MoveTheta::How::kSet});
     ++s_.sets_pending;
   }
-  if (s_.sets_pending == 0) Enter();  // otherwise when all are done: then each keeps what it trains
+  if (s_.sets_pending == 0) Enter();  // otherwise when all are done: then each keeps its training
 }
 
 void JoinRules::Enter() {
@@ -206,8 +206,8 @@ void JoinRules::Enter() {
   s_.step = entry.step;
   s_.reported.reset();
   s_.sites = entry.sites;
-  // Where sites choose their delays, others may go on before an update that is due here is decided: it is waited for
-  // before the first step.
+  // Where sites choose their delays, others may continue before an update that is due here is decided: the site waits
+  // for it before the first step.
   s_.end = StepEnd{.step = entry.step};
   s_.stepped_us.reset();
   s_.stalled_at_step_s = s_.counts.stall_s = 0;

@@ -1,14 +1,14 @@
-// How a site takes part: from the welcome to its place in the schedule.
+// How a site joins: from the welcome to its place in the schedule.
 //
-// A site that was dropped from the run and joins anew keeps θ, as W + what it trained: it follows the updates that it
-// missed, or where they are gone, takes the anchor. Only where the coordinator took a contribution that the site does
-// not know of (it came back from an older checkpoint) does θ start from W, so that nothing is merged twice.
+// A site that was dropped from the run and joins anew keeps θ, as W plus what it trained: it applies the updates that
+// it missed or, where they are gone, takes the anchor. Only where the coordinator took a contribution that the site
+// does not know of (it came back from an older checkpoint) does θ start from W, so that nothing is merged twice.
 //
-// A site without values that a run could begin with (the model to start from lies on another machine) offers none and
-// waits for the run's; being asked for them is its failure, in words that say which site to start first.
+// A site without initial values for a run (the model to start from lies on another machine) offers none and waits for
+// the run's; if the coordinator asks it for them, it fails, with a message that says which site to start first.
 //
-// Every wait here is for a state, never for a message: whatever was lost is asked for again by the next welcome, or
-// when nothing was heard for a while. Pure.
+// Every wait here is for a state, never for a message: anything lost is requested again at the next welcome, or after a
+// while of silence. Pure.
 #pragma once
 
 #include "worker/site/site_state.h"
@@ -25,11 +25,11 @@ class JoinRules {
   void On(const event::Joining&);
   void On(const event::AnchorPlaced& placed);
   void On(const event::Ticked&);
-  void ThetaIsSet() { --s_.sets_pending; }  // of one fragment
+  void ThetaIsSet() { --s_.sets_pending; }  // for one fragment
 
-  void GoOn();                                                         // as far as it can, after any event
-  void AskForAnchor(FragmentRules& fragment, core::Version at_least);  // or offers what the site initialised
-  // What θ does when an update or an anchor is in W, before the site has its place.
+  void GoOn();                                                         // continues as far as it can, after any event
+  void AskForAnchor(FragmentRules& fragment, core::Version at_least);  // or offers the values that the site initialized
+  // Moves θ after an update or an anchor has reached W, before the site has its place.
   void Follow(FragmentRules& fragment);
 
  private:

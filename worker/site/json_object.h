@@ -1,6 +1,6 @@
-// An object of settings as a program gives it in JSON: each key is read once, and what is left over is refused.
+// A program's settings as a JSON object: each key is read once, and keys left over are refused.
 //
-// Errors are INVALID_ARGUMENT and say the key, what was expected and what came. One owner at a time.
+// Errors are INVALID_ARGUMENT and name the key, the expected value and the value given. One owner at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace causeway::worker {
 
 class JsonObject {
  public:
-  // `name` is what errors call it.
+  // `name` is the object's name in errors.
   static absl::StatusOr<JsonObject> Parse(const std::string& text, const std::string& name);
 
   void Rename(std::string name) { name_ = std::move(name); }
 
-  // Leaves `value` as it is where there is no such key.
+  // Leaves `value` unchanged if there is no such key.
   absl::Status Read(const std::string& key, std::string& value);
   absl::Status Read(const std::string& key, bool& value);
   absl::Status Read(const std::string& key, int64_t& value);

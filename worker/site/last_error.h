@@ -1,4 +1,4 @@
-// What a thread's last call of the C API came to: a status of causeway.h, and the words for it.
+// The result of a thread's last call of the C API: a status of causeway.h and its message.
 //
 // Thread-safe: each thread has its own.
 #pragma once
@@ -18,7 +18,7 @@ struct LastError {
 };
 const LastError& GetLastError();
 
-// Makes it this thread's last error, and returns its code.
+// Records the status as this thread's last error and returns its code.
 int Answer(const absl::Status& status);
 int Answer(const absl::StatusOr<StepThread::Turn>& turn);
 

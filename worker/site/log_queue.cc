@@ -31,7 +31,7 @@ class QueueSink final : public spdlog::sinks::base_sink<spdlog::details::null_mu
 
 LogQueue& LogQueue::Get() {
   static LogQueue* const queue = [] {
-    auto* made = new LogQueue;  // gRPC's threads may outlive what is static
+    auto* made = new LogQueue;  // gRPC's threads may outlive static objects
     auto logger = std::make_shared<spdlog::logger>("causeway", std::make_shared<QueueSink>(made));
     logger->set_level(spdlog::level::debug);
     spdlog::set_default_logger(std::move(logger));

@@ -1,4 +1,4 @@
-// The log of a library: lines wait here until the program takes them, and are nowhere else.
+// The library's log: lines wait here until the program takes them, and go nowhere else.
 #pragma once
 
 #include <spdlog/sinks/base_sink.h>
@@ -15,16 +15,16 @@ namespace causeway::worker {
 struct LogLine {
   spdlog::level::level_enum level = spdlog::level::info;
   int64_t unix_ms = 0;
-  int64_t dropped = 0;  // lines before it that were lost
+  int64_t dropped = 0;  // lines lost before this one
   std::string text;
 };
 
 // Thread-safe.
 class LogQueue {
  public:
-  static constexpr size_t kMaxLines = 1000;  // as many as a program that looks once a minute can miss
+  static constexpr size_t kMaxLines = 1000;  // enough for a program that polls once a minute
 
-  // The one of this library; from the first call on spdlog's default logger writes there.
+  // The library's queue; from the first call on, spdlog's default logger writes to it.
   static LogQueue& Get();
 
   void Add(LogLine line);

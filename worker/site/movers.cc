@@ -21,7 +21,7 @@ using core::FragmentId;
 using replica::ChosenCodecs;
 using replica::Movement;
 
-// INVALID_ARGUMENT if a number is of no codec that this program knows.
+// INVALID_ARGUMENT if a number belongs to no codec that this program knows.
 absl::StatusOr<ChosenCodecs> CodecsOf(const transport::DownloadHeader& header) {
   const ChosenCodecs codecs{core::CodecFromNumber(header.codec), core::CodecFromNumber(header.up_codec)};
   if ((header.codec == 0 || codecs.down) && (header.up_codec == 0 || codecs.up)) return codecs;
@@ -29,7 +29,7 @@ absl::StatusOr<ChosenCodecs> CodecsOf(const transport::DownloadHeader& header) {
       absl::StrCat("expected numbers of codecs, got ", header.codec, " and ", header.up_codec));
 }
 
-// All codecs that a contribution may have, and first the one that it has at the start.
+// All codecs that a contribution may have, beginning with the initial one.
 std::vector<core::CodecId> CodecsUp(const core::RunConfig& config) {
   std::vector<core::CodecId> codecs = {config.codec.up};
   codecs.insert(codecs.end(), config.codec.allow_up.begin(), config.codec.allow_up.end());
@@ -56,7 +56,7 @@ Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, repl
 // ---- The step thread ----
 
 void Movers::ReadTheta(FragmentId p) {
-  GiveUp(p);  // of a contribution that was
+  GiveUp(p);  // of a contribution that was encoded
   if (encoder_ != nullptr) {
     const absl::StatusOr<int64_t> ticket = encoder_->BeginKeep(ranges_[p]);
     if (!ticket.ok()) return listener_->OnMoverFailed(ticket.status());
@@ -154,7 +154,7 @@ absl::StatusOr<core::AnchorDigest> Movers::Place(const action::PlaceAnchor& plac
     if (!place.stage) replica.CommitAnchor(/*keep_residual=*/false);
     return core::AnchorDigest{header.version, payload.digest};
   }
-  // It is what was offered, of version 0, whose codec is the config's.
+  // It is the offered anchor, version 0, whose codec is the config's.
   const uint64_t own = replica.Digest();
   if (place.stage || own != payload.digest) {
     return absl::InternalError(absl::StrCat(
@@ -196,7 +196,7 @@ absl::StatusOr<core::AnchorDigest> Movers::Take(const action::TakeUpdate& take, 
   return core::AnchorDigest{replica.version(), replica.Digest()};
 }
 
-// W changes on the task thread alone while the site trains, so a copy made there is of whole versions.
+// While the site trains, W changes only on the task thread, so a copy made there has whole versions.
 void Movers::PostAnchorCopy(std::function<void(AnchorCopy)> take) {
   tasks_.Post([this, take = std::move(take)] { take(CopyAnchors()); });
 }

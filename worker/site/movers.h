@@ -1,12 +1,12 @@
-// Carries out what a site's rules want done about arrays: copies of θ, contributions, anchors, updates.
+// Carries out the actions of a site's rules that concern arrays: copies of θ, contributions, anchors, updates.
 //
 //   step thread   ReadTheta ─► copy thread: the copy is there ─► OnCopied
 //                 MoveTheta
 //   task thread   Encode ─► OnEncoded        PlaceAnchor ─► OnAnchorPlaced        TakeUpdate ─► OnUpdateTaken
 //
-// Tasks run in the order in which they were posted. The rules see to it that a fragment's arrays have one user at a
-// time; the step thread is the only one that calls the store's BeginRead and Move. Calls are thread-safe; the listener
-// is called on the copy and the task thread.
+// Tasks run in the order in which they were posted. The rules ensure that a fragment's arrays have one user at a time;
+// only the step thread calls the store's BeginRead and Move. Calls are thread-safe; the listener is called on the copy
+// thread and the task thread.
 #pragma once
 
 #include <functional>
@@ -36,8 +36,8 @@ struct AnchorCopy {
 struct Payload {
   transport::DownloadHeader header;
   std::vector<std::string> chunks;
-  uint64_t digest = 0;   // of the anchor with it, as the coordinator has it
-  int64_t begun_us = 0;  // its header was here
+  uint64_t digest = 0;   // of the resulting anchor, from the coordinator
+  int64_t begun_us = 0;  // when its header arrived
 };
 
 class MoverListener {
@@ -46,10 +46,11 @@ class MoverListener {
   virtual void OnCopied(core::FragmentId fragment) = 0;
   virtual void OnEncoded(core::FragmentId fragment, Chunks chunks, const std::string& where) = 0;  // host | device
   virtual void OnAnchorPlaced(core::FragmentId fragment, const core::AnchorDigest& anchor) = 0;
-  // `mismatch`: how the anchor differs from the coordinator's; empty if it does not.
+  // `mismatch`: how the anchor differs from the coordinator's; empty if they agree.
   virtual void OnUpdateTaken(core::FragmentId fragment, const core::AnchorDigest& anchor,
                              const std::string& mismatch) = 0;
-  // DATA_LOSS: a value is not finite (named). INTERNAL: the coordinator broke the protocol. Others: of the store.
+  // DATA_LOSS: a value is not finite (named). INTERNAL: the coordinator broke the protocol. Others are errors of the
+  // store.
   virtual void OnMoverFailed(const absl::Status& status) = 0;
 };
 
@@ -75,17 +76,18 @@ class Movers {
   void PostHoldings(std::function<void(const std::vector<transport::HeldFragment>&)> show);
   void PostHeld(core::FragmentId p, std::function<void(transport::HeldValues)> send);
   void Post(std::function<void()> task) { tasks_.Post(std::move(task)); }
-  void Finish();  // returns when what was posted before has run
+  void Finish();  // returns when all tasks posted earlier have run
 
   // ---- Between tasks, or on the task thread ----
   absl::Status Restore(const SiteCheckpoint& checkpoint);  // INVALID_ARGUMENT if it does not fit
   std::vector<replica::ReplicaArrays> Arrays() const;      // of each fragment
   double ResidualNorm() const;
-  void FreeSpareMemory();  // what joining needed and training does not
+  void FreeSpareMemory();  // memory that only joining needed
 
  private:
-  bool BringAnchor(core::FragmentId p);  // to where contributions are encoded; false: failed, and said so
-  void GiveUp(core::FragmentId p);       // θ as it was to be sent
+  bool BringAnchor(
+      core::FragmentId p);          // to where contributions are encoded; false: failed, and the listener was called
+  void GiveUp(core::FragmentId p);  // the copy of θ to be sent
   AnchorCopy CopyAnchors() const;
   absl::StatusOr<core::AnchorDigest> Place(const action::PlaceAnchor& place, const Payload& payload);
   absl::StatusOr<core::AnchorDigest> Take(const action::TakeUpdate& take, const Payload& payload);
@@ -97,12 +99,12 @@ class Movers {
   core::BufferPool pool_;
   std::vector<replica::UnitRanges> ranges_;  // of each fragment
   std::vector<std::unique_ptr<replica::Replica>> replicas_;
-  // θ as it is sent, while it is copied and encoded: on the host, or kept where it lies, under a ticket.
+  // The copy of θ being encoded and sent: on the host, or kept where θ lies, under a ticket.
   std::vector<core::Buffer> staging_;
   std::vector<std::optional<int64_t>> kept_;
   replica::ThetaEncoder* encoder_ = nullptr;  // null: contributions are encoded on the host
   TaskThread tasks_;
-  TaskThread copies_;  // after tasks_: it posts there
+  TaskThread copies_;  // declared after tasks_, to which it posts
 };
 
 }  // namespace causeway::worker

@@ -52,7 +52,7 @@ absl::StatusOr<core::Step> Site::Join(Timeout timeout) {
 absl::StatusOr<core::Step> Site::AfterStep(core::Step t, Timeout timeout) {
   const InSite inside(watch_, /*steps=*/true);
   const Deadline deadline = clock_.Now() + timeout;
-  if (joining_) return Join(timeout);  // where the call before timed out
+  if (joining_) return Join(timeout);  // if the previous call timed out
   exchange_.TellStepped(t);
   ASSIGN_OR_RETURN(const Turn turn, exchange_.AwaitTurn(deadline, {Turn::kGoOn, Turn::kJoin}));
   if (turn == Turn::kGoOn) return t;

@@ -1,4 +1,4 @@
-// What a site's process must find again to go on with its session, beside θ and the inner optimizer: plain values.
+// The state that a restarted site needs to continue its session, besides θ and the inner optimizer: plain values.
 #pragma once
 
 #include <memory>
@@ -24,33 +24,33 @@ struct TrainedAmount {
   }
 };
 
-// A contribution of which it is not known whether it was merged.
+// A contribution that may or may not have been merged.
 struct SentFacts {
   core::Version base = 0;
-  TrainedAmount amount;   // of the site when it was made
-  TrainedAmount weight;   // since the last one that was merged: what it counts
+  TrainedAmount amount;   // the site's total when it was made
+  TrainedAmount weight;   // since the last merged contribution: its weight
   bool admitted = false;  // by the coordinator: it will be merged
 };
 
-// What the rules know of a fragment.
+// The rules' knowledge of a fragment.
 struct FragmentFacts {
   core::Version version = 0;    // of W
-  core::Version applied = 0;    // of W, as far as θ has it
+  core::Version applied = 0;    // the version of W that θ has
   core::Version first = 0;      // base of the first contribution
-  core::Version resolved = -1;  // base of the last contribution that is known to be merged
-  bool merged = false;          // the update between `applied` and `version` has our contribution
+  core::Version resolved = -1;  // base of the last contribution known to be merged
+  bool merged = false;          // the update from `applied` to `version` contains our contribution
   std::vector<core::SiteId> sites;
   std::optional<SentFacts> sent;
   TrainedAmount merged_amount;
   core::Step delay = 0;  // τ of the round that θ applies next, where sites choose it
 };
 
-// What the rules know of the site.
+// The rules' knowledge of the site.
 struct SiteFacts {
-  std::string lineage;  // of the coordinator's state that they are of; the link may know of a later one
+  std::string lineage;  // of the coordinator's state they belong to; the link may know a later one
   core::Step step = 0;
   TrainedAmount trained;
-  std::vector<core::SiteId> sites;  // that share the data
+  std::vector<core::SiteId> sites;  // those that share the data
   std::vector<FragmentFacts> fragments;
 };
 
@@ -58,13 +58,13 @@ using core::Chunks;
 
 struct SiteCheckpoint {
   SiteFacts facts;
-  // Of each fragment.
+  // Indexed by fragment.
   std::vector<replica::ReplicaArrays> arrays;
-  std::vector<Chunks> chunks;           // of a contribution that is not admitted; otherwise null
+  std::vector<Chunks> chunks;           // of a contribution not yet admitted; otherwise null
   std::shared_ptr<const void> storage;  // of the arrays, where the checkpoint was read from a file
 };
 
-// Calls `visit(name, array)` for each array of fragment p, with the name that it is stored under. `Arrays` is
+// Calls `visit(name, array)` for each array of fragment p, with the name under which it is stored. `Arrays` is
 // replica::ReplicaArrays, or const.
 template <typename Arrays, typename Visit>
 void VisitArrays(size_t p, Arrays& arrays, Visit visit) {

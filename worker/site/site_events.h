@@ -1,9 +1,9 @@
-// What happens to a site, and what its rules want done about it: plain values.
+// Events that reach a site, and the actions with which its rules respond: plain values.
 //
 //   step loop, link, movers, time ── SiteEvent ──► SiteRules::Handle ── SiteAction ──► movers, link, step thread
 //
-// What a transfer brings carries the stay, the fragment and the ticket that it was asked for with, so that the rules
-// drop in one place what an earlier stay, or an earlier question, left behind.
+// The result of a transfer carries the stay, the fragment and the ticket of its request, so that the rules drop in one
+// place whatever an earlier stay, or an earlier request, left behind.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@
 
 namespace causeway::worker {
 
-// Of a time, or between two, as events count them.
+// Converts an event's time, or the difference of two, to seconds.
 inline double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
-// What something was asked for.
+// Identifies a request.
 struct Tag {
   int64_t stay = 0;
   core::FragmentId fragment = 0;
-  int64_t ticket = 0;  // of the fragment's transfers, rising
+  int64_t ticket = 0;  // numbers the fragment's transfers, rising
 
   friend bool operator==(const Tag&, const Tag&) = default;
 };
@@ -37,10 +37,10 @@ namespace event {
 
 struct Welcomed {
   bool resumed = false;         // the session is still in the run
-  bool kept_transfers = false;  // what was being transferred goes on; false: another lineage, model or stay
-  bool same_lineage = true;     // false: what the site holds is void
+  bool kept_transfers = false;  // transfers in progress continue; false: another lineage, model or stay
+  bool same_lineage = true;     // false: the site's state is void
   std::string lineage;          // of the coordinator's state
-  int64_t stay = 0;             // as the coordinator counts them
+  int64_t stay = 0;             // by the coordinator's count
   int num_fragments = 0;
   std::vector<core::Version> last_admitted;  // of each fragment; −1: none
 };
@@ -55,29 +55,29 @@ struct VerdictGiven {
   Tag tag;
   absl::Status verdict;
 };
-struct FetchBegan {  // a download's first bytes are here
+struct FetchBegan {  // a download's first bytes have arrived
   Tag tag;
 };
 // A download is complete, or has failed.
 struct Fetched {
   Tag tag;
   absl::Status status;
-  core::Version version = 0;            // that the site has with it
-  std::optional<core::Version> merged;  // updates: the base of this site's contribution that is in it
-  std::vector<core::SiteId> sites;      // updates: that share the data from here on
-  bool evaluates = false;               // updates: it makes this site the one that evaluates
-  int64_t begun_us = 0;                 // its first bytes were here
+  core::Version version = 0;            // the version that the site has with it
+  std::optional<core::Version> merged;  // updates: base of the contribution of this site that it contains
+  std::vector<core::SiteId> sites;      // updates: those that share the data from here on
+  bool evaluates = false;               // updates: this site evaluates after it
+  int64_t begun_us = 0;                 // when its first bytes arrived
 };
 
 // ---- The movers ----
 
-struct Copied {  // the copy of θ that a contribution is made of
+struct Copied {  // the copy of θ for a contribution is complete
   core::FragmentId fragment = 0;
 };
 struct Encoded {
   core::FragmentId fragment = 0;
 };
-struct AnchorPlaced {  // W and v are the coordinator's; or they are staged, if θ is to move with them
+struct AnchorPlaced {  // W and v are the coordinator's, or are staged if θ is to move with them
   core::FragmentId fragment = 0;
 };
 struct UpdateTaken {  // W and v have taken the outer step
@@ -90,18 +90,18 @@ struct Failed {
 
 // ---- The step thread ----
 
-struct Joining {};  // it waits to take part, and all that an earlier stay had begun is over
+struct Joining {};  // it waits to join, and everything that an earlier stay began is over
 struct Stepped {    // inner step t is done
   core::Step step = 0;
-  int64_t tokens = 0;  // trained on in it
+  int64_t tokens = 0;  // trained on in this step
 };
-struct Offered {  // what the site initialised is about to be offered, and the anchor asked for
+struct Offered {  // the site is about to offer its initial values and to request the anchor
   Tag tag;
 };
 struct Moved {  // θ has moved as the rules wanted
   core::FragmentId fragment = 0;
 };
-struct Completing {};  // all steps are done: nothing moves θ any more
+struct Completing {};  // all steps are done; θ no longer moves
 
 // ---- Others ----
 
@@ -117,32 +117,32 @@ using SiteEvent = std::variant<event::Welcomed, event::SeedRequested, event::Ent
 
 namespace action {
 
-// ---- Of the step thread ----
+// ---- For the step thread ----
 
-struct ReadTheta {  // begins a contribution: Copied when its copy is there
+struct ReadTheta {  // begins a contribution; answered by Copied
   core::FragmentId fragment = 0;
 };
-struct MoveTheta {  // Moved when it is done
+struct MoveTheta {  // answered by Moved
   enum class How {
     kMix,     // the update has our contribution: θ ← α θ + (1 − α) W
-    kStep,    // it has not: θ moves as W did, and Δ = W − θ stays whole
+    kStep,    // the update lacks it: θ moves as W did, and Δ = W − θ stays whole
     kSet,     // θ ← W
     kAnchor,  // W becomes the staged anchor, and θ moves as far as W does
   };
   core::FragmentId fragment = 0;
   How how = How::kMix;
 };
-struct OfferInitial {  // W ← θ, then FetchAnchor with its digest: the coordinator may have the same
+struct OfferInitial {  // W ← θ, then FetchAnchor with its digest: the coordinator may have the same values
   Tag tag;
 };
 struct UploadInitial {};  // all of θ: the run's initial parameters
 
-// ---- Of the task thread ----
+// ---- For the task thread ----
 
-struct Encode {  // the outer gradient: Encoded
+struct Encode {  // encodes the outer gradient; answered by Encoded
   core::FragmentId fragment = 0;
 };
-struct Resolve {  // the unresolved contribution was merged, or refused
+struct Resolve {  // the unresolved contribution was merged or refused
   core::FragmentId fragment = 0;
   bool merged = false;
 };
@@ -155,16 +155,16 @@ struct PlaceAnchor {  // AnchorPlaced
 };
 struct TakeUpdate {  // UpdateTaken
   core::FragmentId fragment = 0;
-  bool keep_step = false;       // θ is to move by it
-  std::optional<bool> resolve;  // with it the unresolved contribution is merged, or refused
+  bool keep_step = false;       // θ is to move by the same step
+  std::optional<bool> resolve;  // whether the unresolved contribution is thereby merged or refused
 };
 struct Evaluate {};  // the anchors, as they are when its turn comes
 
-// ---- Of the link ----
+// ---- For the link ----
 
 struct Upload {  // VerdictGiven
   Tag tag;
-  int64_t stay = 0;  // of which the work is, as the coordinator counts them
+  int64_t stay = 0;  // the stay in which the work was done, by the coordinator's count
   core::Version base = 0;
   TrainedAmount weight;
 };
@@ -179,7 +179,7 @@ struct FetchUpdate {  // Fetched
 struct SendReady {};
 struct Rejoin {};
 
-// To the log: what was decided, and why.
+// Logs a decision and its reason.
 struct Say {
   std::string text;
 };

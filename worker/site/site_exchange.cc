@@ -72,7 +72,7 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
         by_step_thread([this, tag = offer.tag] {
           const absl::StatusOr<uint64_t> digest = movers_->OfferInitial(tag.fragment);
           if (!digest.ok()) return OnMoverFailed(digest.status());
-          Tell(event::Offered{tag});  // before: what is asked for is known to be
+          Tell(event::Offered{tag});  // first, so that the rules know of the request
           transfers_.FetchAnchor({.tag = tag}, map_->fragment(tag.fragment), *digest);
         });
       },
@@ -148,7 +148,7 @@ void SiteExchange::OnUpdateTaken(FragmentId p, const core::AnchorDigest& anchor,
   Run(effects);
 }
 
-// The link may hold a lock here that it takes again in what would follow.
+// The link may hold a lock here that the effects would take again.
 void SiteExchange::OnBegan(const event::FetchBegan& began) {
   Effects effects;
   core::MutexLock lock(mutex_);
@@ -178,7 +178,7 @@ void SiteExchange::OnVerdict(const event::VerdictGiven& given) {
   Run(effects);
 }
 
-// ---- What the coordinator says ----
+// ---- Messages from the coordinator ----
 
 void SiteExchange::SetData(const core::SiteData& data) {
   core::MutexLock lock(mutex_);
@@ -211,7 +211,7 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
                            .num_fragments = map_->num_fragments(),
                            .last_admitted = welcome.last_admitted},
            effects);
-    for (const FragmentRules& fragment : rules_.state().fragments) {  // what an earlier stay has asked for is void
+    for (const FragmentRules& fragment : rules_.state().fragments) {  // requests of an earlier stay are void
       if (fragment.incoming() != Incoming::kArrived) arrived_[fragment.id()].reset();
     }
   }

@@ -1,11 +1,11 @@
-// Between a site's rules and what carries them out: events come in from all threads, one at a time, and actions go out
-// to the thread that each belongs to.
+// Connects a site's rules with the parts that carry them out: events come in from all threads, one at a time, and each
+// action goes to the thread that it belongs to.
 //
 //   link, movers, step thread ── Tell(event) ──► SiteRules ── actions ─┬─► Movers: copy and task thread
 //                                                                      ├─► link, when the lock is free again
 //                                                                      └─► AwaitTurn: the step thread
 //
-// Holds what is neither the rules' nor an array: payloads that have arrived, contributions that were sent, the report.
+// Holds what belongs neither to the rules nor to the arrays: payloads received, contributions sent, the report.
 // Thread-safe, except that AwaitTurn has one caller at a time, the step thread.
 #pragma once
 
@@ -41,29 +41,29 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   void SetEvaluate(std::function<void(AnchorCopy)> evaluate) { evaluate_ = std::move(evaluate); }
   void SetData(const core::SiteData& data);
   void Restore(SiteCheckpoint checkpoint);    // before the first welcome
-  void HasNoInitialValues(absl::Status why);  // too
+  void HasNoInitialValues(absl::Status why);  // likewise
 
   void Tell(const SiteEvent& event);
-  void TellStepped(core::Step step);  // with the tokens that were reported since the step before
-  // Carries out the step thread's actions until the rules are at one of these turns. The rules' failure;
-  // DEADLINE_EXCEEDED with nothing lost.
+  void TellStepped(core::Step step);  // with the tokens reported since the previous step
+  // Carries out the step thread's actions until the rules reach one of these turns. Errors: the failure of the rules,
+  // or DEADLINE_EXCEEDED with nothing lost.
   absl::StatusOr<SiteRules::Turn> AwaitTurn(Deadline deadline, std::initializer_list<SiteRules::Turn> awaited);
-  // Waits until `holds` does; false if it does not in time.
+  // Waits until `holds` returns true; false on timeout.
   bool Await(std::chrono::nanoseconds timeout, absl::FunctionRef<bool(const SiteRules&)> holds);
-  // What `read` makes of the rules as they are.
+  // Calls `read` with the current rules and returns its result.
   template <typename Read>
   auto Ask(Read read) const {
     core::MutexLock lock(mutex_);
     return read(rules_);
   }
 
-  // Everything that a checkpoint needs, on the task thread; arrays are views. Returns when `save` has; false, and it is
-  // not called, unless the rules say that the site can be saved.
+  // Calls `save`, on the task thread, with everything that a checkpoint needs; arrays are views. Returns when `save`
+  // has; false, without calling it, unless the rules say that the site can be saved.
   bool Checkpoint(const std::function<void(const SiteCheckpoint&)>& save);
   Movers* movers() const;                                 // null before the first welcome
-  const core::FragmentMap& map() const { return *map_; }  // after it
+  const core::FragmentMap& map() const { return *map_; }  // after the first welcome
 
-  // What `change` does to the report, and what the coordinator is told.
+  // Applies `change` to the report, which goes to the coordinator.
   void Report(absl::FunctionRef<void(SiteReport&)> change);
   core::Progress GetProgress();
   ExchangeTotals GetTotals() const;
@@ -81,7 +81,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   void OnFailure(const absl::Status& status) override { Tell(event::Failed{status}); }
 
  private:
-  // What is done about an event when the lock is free again: the link may call back at once.
+  // Work that follows from an event, done after the lock is released: the link may call back at once.
   using Effects = std::vector<std::function<void()>>;
 
   void OnCopied(core::FragmentId p) override { Tell(event::Copied{p}); }
@@ -111,7 +111,8 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   core::Condition changed_;
   SiteRules rules_ ABSL_GUARDED_BY(mutex_);
   Effects step_actions_ ABSL_GUARDED_BY(mutex_);
-  // Of each fragment: what has arrived and is not taken, and what was sent and is not admitted.
+  // Indexed by fragment: the payload that has arrived and is not taken, and the contribution that was sent and is not
+  // admitted.
   std::vector<std::shared_ptr<const Payload>> arrived_ ABSL_GUARDED_BY(mutex_);
   std::vector<Chunks> sent_ ABSL_GUARDED_BY(mutex_);
   std::optional<SiteCheckpoint> restored_ ABSL_GUARDED_BY(mutex_);  // until the first welcome

@@ -1,5 +1,4 @@
-// What a site tells the coordinator of itself: what the trainer, the rules and the movers know, put together. Not
-// thread-safe.
+// A site's report to the coordinator, assembled from the trainer, the rules and the movers. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -16,23 +15,23 @@
 
 namespace causeway::worker {
 
-// What the training loop knows and the coordinator shows.
+// The training loop's figures, which the coordinator shows.
 struct TrainingReport {
   core::Step step = 0;
-  int64_t tokens = 0;  // since its process began
+  int64_t tokens = 0;  // since the process started
   double loss = 0;     // of the last step
   double tokens_per_s = 0;
   double compute_s = 0;
   std::optional<core::OffloadProgress> offload;
 };
 
-// What went over the link since the site was made: encoded contributions and updates, without retries.
+// The bytes that crossed the link since the site was made: encoded contributions and updates, without retries.
 struct ExchangeTotals {
   int64_t up_bytes = 0;
   int64_t down_bytes = 0;
   core::CodecId codec_up = core::CodecId::kFloat32;  // of the last contribution, and of the last update
   core::CodecId codec_down = core::CodecId::kFloat32;
-  double merged_weight = 0;  // of this site, of 1: the mean over the updates it has taken
+  double merged_weight = 0;  // this site's share of 1: the mean over the updates it has taken
   int64_t updates = 0;
 };
 
@@ -41,9 +40,9 @@ class SiteReport {
   SiteReport(const core::RunConfig& config, core::SiteId site, const core::Clock* clock);
 
   void Trained(const TrainingReport& report);
-  int64_t TakeTokens() { return std::exchange(new_tokens_, 0); }  // since it was asked last
+  int64_t TakeTokens() { return std::exchange(new_tokens_, 0); }  // since the last call
   void Evaluated(double loss, std::vector<core::Version> versions);
-  // The coordinator has heard of this evaluation: each is reported once.
+  // The coordinator has received this evaluation: each is reported once.
   void HeardEvaluation(const core::Progress& progress);
   void Holds(core::FragmentId fragment, const core::AnchorDigest& anchor) { progress_.digests[fragment] = anchor; }
   void Sends(core::FragmentId fragment, const std::vector<core::Bytes>& contribution, const std::string& encoded_on);
@@ -61,7 +60,7 @@ class SiteReport {
   int64_t trained_tokens_ = 0;
   int64_t new_tokens_ = 0;
   std::map<core::FragmentId, std::string> encoded_on_;  // the last contribution
-  int64_t entered_ = 0;                                 // stays; the last of them since:
+  int64_t entered_ = 0;                                 // number of stays; the last began at:
   core::Clock::TimePoint entered_at_;
 };
 

@@ -162,8 +162,8 @@ void SiteRules::FetchFailed(FragmentRules& fragment, const absl::Status& status)
   LoseAnchor(fragment, std::string(status.message()));
 }
 
-// W is not the run's, or the updates from it on are gone. While the site trains it gives up its place and takes a new
-// one, because nothing else may move θ as far as that.
+// W does not agree with the run, or the updates after it are gone. A training site gives up its place and takes a new
+// one, because nothing else may move θ that far.
 void SiteRules::LoseAnchor(FragmentRules& fragment, const std::string& why) {
   s_.Do(action::Say{absl::StrCat("fragment ", fragment.id(), ": ", why, "; takes the anchor")});
   if (fragment.incoming() == Incoming::kAwaiting) fragment.LoseAnchor();

@@ -1,13 +1,13 @@
-// The rules of a site: what it does when something happens, as a pure function of (state, event, now). No network, no
-// lock, no thread, no time of its own, so that a week of churn runs in seconds in a test.
+// The rules of a site: its response to each event, as a pure function of (state, event, now). No network, lock, thread
+// or clock, so that a week of churn runs in seconds in a test.
 //
 //   event ─► SiteRules ─┬─ JoinRules   from the welcome to a place in the schedule (join_rules.h)
 //                       ├─ StepRules   what the schedule wants at the end of a step (step_rules.h)
 //                       └─ transfers and arrays of each fragment (fragment_rules.h) ─► actions
 //
-// Events of one site come one at a time, with times that do not go back; the actions of an event are carried out in
-// order, each by the thread that it belongs to (site_events.h), and what they bring comes back as events. Times are
-// microseconds of the caller's monotonic time. One owner at a time. Source: docs/architecture.md.
+// Events of one site come one at a time, with times that do not decrease; the actions of an event are carried out in
+// order, each by the thread that it belongs to (site_events.h), and their results come back as events. Times are
+// microseconds of the caller's monotonic clock. One owner at a time. Source: docs/architecture.md.
 #pragma once
 
 #include <string>
@@ -25,34 +25,35 @@ class SiteRules {
  public:
   SiteRules(const core::RunConfig& config, core::SiteId site);
 
-  // Before the first event: what the site says of its data when it joins.
+  // Before the first event: sets the data that the site declares when it joins.
   void SetData(const core::SiteData& data) { s_.data = data; }
-  // Before the first event: goes on from a checkpoint.
+  // Before the first event: continues from a checkpoint.
   void Restore(SiteFacts facts);
-  // Before the first event: the site has no values that a run could begin with, for this reason.
+  // Before the first event: the site has no initial values for a run, for this reason.
   void HasNoInitialValues(absl::Status why) { s_.initial_values = std::move(why); }
 
   SiteActions Handle(const SiteEvent& event, int64_t now_us);
 
-  // What the step thread does when it has carried out its actions.
+  // The step thread's next move once it has carried out its actions.
   enum class Turn {
     kWait,    // for an event
-    kGoOn,    // takes the next step
-    kJoin,    // has no place in the run: says that it waits for one
-    kFailed,  // see failure(); also when it was asked to stop
-    kDone,    // all rounds that it waited for are complete
+    kGoOn,    // take the next step
+    kJoin,    // the site has no place in the run: announce that it waits for one
+    kFailed,  // see failure(); also after a requested stop
+    kDone,    // all awaited rounds are complete
   };
   Turn turn() const;
 
   const SiteState& state() const { return s_; }
   absl::Status failure() const;
-  // What the link tells the coordinator of the site, whenever it joins.
+  // The site's standing, which the link sends to the coordinator whenever it joins.
   transport::Standing GetStanding() const;
-  core::Version CompletedRounds() const;  // that θ has, of all fragments
-  // What a checkpoint needs. Between tasks, and only while CanBeSaved: θ is W and what was trained.
+  core::Version CompletedRounds() const;  // completed in θ by all fragments
+  // The facts that a checkpoint needs. To be called between tasks, and only while CanBeSaved: θ is W plus the local
+  // training.
   SiteFacts Facts() const;
   bool CanBeSaved() const { return s_.stay.stage == Stage::kTraining; }
-  // Whether what a download brings is still waited for.
+  // Whether the result of this download is still awaited.
   bool Awaits(const event::Fetched& fetched) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the rules of a site remember: a plain value, and the questions that all of them ask it.
+// The state of a site's rules: a plain value, with the queries that all rules share.
 //
 //   Outside ─welcome─► Unsettled ─► Anchoring ─► Ready ─entry─► CatchingUp ─► Entering ─► Training ─► Completing
 //                          ▲                                                     │            │
@@ -22,24 +22,24 @@ namespace causeway::worker {
 
 enum class Stage {
   kOutside,     // not welcomed yet
-  kUnsettled,   // welcomed to a new stay; the step thread has not come, or what an earlier stay began is not over
-  kAnchoring,   // gets the anchors, or follows the updates from those that it has
-  kReady,       // has them, and waits for its place in the schedule
-  kCatchingUp,  // has its place, and waits for the versions of it
-  kEntering,    // takes it: θ becomes what it is to be
+  kUnsettled,   // welcomed to a new stay; the step thread is not ready, or something from an earlier stay is unfinished
+  kAnchoring,   // fetches the anchors, or applies updates to those that it has
+  kReady,       // has the anchors, and waits for its place in the schedule
+  kCatchingUp,  // has its place, and waits for the versions that go with it
+  kEntering,    // takes its place: θ is set accordingly
   kTraining,
-  kLost,        // has to join anew and waits for the welcome
-  kCompleting,  // waits for the rounds that are open; θ stays as it is
+  kLost,        // must join anew and waits for the welcome
+  kCompleting,  // waits for the open rounds; θ stays as it is
   kCompleted,
 };
 const char* StageName(Stage stage);
 
 // One stay in the run, from joining to gone.
 struct Stay {
-  int64_t number = 0;    // as the site counts them
-  int64_t welcomed = 0;  // as the coordinator does
+  int64_t number = 0;    // by the site's count
+  int64_t welcomed = 0;  // by the coordinator's count
   Stage stage = Stage::kOutside;
-  bool resumes = false;     // goes on from a checkpoint
+  bool resumes = false;     // continues from a checkpoint
   bool waited_for = false;  // the step thread waits for its place
   bool seed_requested = false;
   std::optional<int64_t> said_ready_us;
@@ -54,12 +54,12 @@ struct StepEnd {
   std::optional<int64_t> stalled_since_us;
 };
 
-// What is counted for others.
+// Counters for reports.
 struct SiteCounts {
   int64_t entered = 0;  // stays
   int64_t sent = 0;
   int64_t merged = 0;
-  int64_t skipped = 0;  // due while an earlier one was unresolved
+  int64_t skipped = 0;  // due while an earlier contribution was unresolved
   double stall_s = 0;   // since it entered
 };
 
@@ -77,25 +77,25 @@ struct SiteState {
   Stay stay;
   std::optional<StepEnd> end;
   std::optional<SiteFacts> restored;   // of a checkpoint, until the first welcome
-  std::string lineage;                 // of the coordinator's state, as the last welcome said
+  std::string lineage;                 // of the coordinator's state, from the last welcome
   absl::Status initial_values;         // OK, or why the site has none to offer or supply
   TrainedAmount trained;               // in all
-  core::Step step = 0;                 // that was done last
-  std::optional<core::Step> reported;  // by the step thread, last since the site has this place
-  std::vector<core::SiteId> sites;     // that share the data
-  core::SiteData data;                 // what it says of its own when it joins
+  core::Step step = 0;                 // the last one done
+  std::optional<core::Step> reported;  // last by the step thread since the site took this place
+  std::vector<core::SiteId> sites;     // those that share the data
+  core::SiteData data;                 // its own, declared when it joins
   SiteCounts counts;
   SyncDelay delay;
-  std::optional<int64_t> stepped_us;  // the end of the last step; none: it says nothing about the next one
+  std::optional<int64_t> stepped_us;  // end of the last step; none: it says nothing about the next one
   double stalled_at_step_s = 0;       // counts.stall_s at that time
   bool held = false;                  // by an operator
-  int sets_pending = 0;               // fragments whose θ the step thread sets to W, before the site enters
-  bool stopping = false;              // its owner asked it to stop
+  int sets_pending = 0;               // fragments whose θ the step thread has yet to set to W before the site enters
+  bool stopping = false;              // its owner requested a stop
   absl::Status failure;
   int64_t now_us = 0;
-  SiteActions actions;  // of the event that is handled
+  SiteActions actions;  // of the current event
 
-  // Whether it is this site's turn to evaluate: where each has data of its own, it is each one's.
+  // Whether it is this site's turn to evaluate: where each site has its own data, every site evaluates.
   bool MayEvaluate(bool is_first) const { return is_first || config.data.mode == core::DataMode::kOwn; }
   bool synchronous() const { return config.sync.mode == core::SyncMode::kSynchronous; }
   bool joining() const { return stay.stage >= Stage::kAnchoring && stay.stage <= Stage::kCatchingUp; }

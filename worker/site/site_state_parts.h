@@ -1,11 +1,12 @@
-// What a process needs to go on with a site, as named pieces of memory that a program keeps with its own checkpoint.
+// The state that a process needs to continue a site, as named pieces of memory that a program keeps with its own
+// checkpoint.
 //
 //   "site.json"                      run, site, session, lineage, step, versions (worker/site/checkpoint_json.h), and
 //                                    the digest of θ that goes with it
 //   "3.anchor", "3.momentum", …      arrays of fragment 3
-//   "3.chunks"                       its contribution that is sent and not admitted
+//   "3.chunks"                       its contribution, if sent and not admitted
 //
-// A value, once made. Thread-safe to read.
+// Constant once made; thread-safe to read.
 #pragma once
 
 #include <map>
@@ -25,7 +26,7 @@ struct SiteStateParts {
   using Part = std::pair<std::string, std::span<const std::byte>>;
 
   std::vector<Part> parts;
-  std::vector<core::AlignedFloats> storage;  // that the parts point into
+  std::vector<core::AlignedFloats> storage;  // memory that the parts point into
 };
 
 // Copies the checkpoint's arrays.
@@ -36,7 +37,7 @@ struct RestoredParts {
   uint64_t theta_digest = 0;
 };
 
-// INVALID_ARGUMENT names the part that is missing, or is not what ToParts makes.
+// INVALID_ARGUMENT names the part that is missing or differs from what ToParts makes.
 absl::StatusOr<RestoredParts> FromParts(std::span<const SiteStateParts::Part> parts);
 
 }  // namespace causeway::worker

@@ -9,7 +9,7 @@
 namespace causeway::worker {
 namespace {
 
-// Of an update, whatever codec it comes in.
+// The maximum for an update, in any codec.
 size_t MostChunks(const core::Fragment& fragment, const core::RunConfig& config) {
   const codecs::LegCodec leg = codecs::DownLeg(config);
   const std::vector<core::CodecId>& allowed = config.codec.allow_down;
@@ -25,7 +25,7 @@ event::Fetched EventOf(const Tag& tag, const absl::Status& status, const Payload
                          .sites = header.sites,
                          .evaluates = !header.merged.empty() && header.merged.front() == site,
                          .begun_us = payload.begun_us};
-  // What an earlier stay of this site left in a round has another base than what it waits for.
+  // A contribution of an earlier stay of this site in a round has a different base from the one it waits for.
   if (const auto own = std::ranges::lower_bound(header.merged, site); own != header.merged.end() && *own == site) {
     const size_t index = own - header.merged.begin();
     fetched.merged = index < header.merged_bases.size() ? header.merged_bases[index] : header.version - 1;

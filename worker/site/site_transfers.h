@@ -1,6 +1,6 @@
-// A site's transfers as its rules ask for them: contributions up, anchors and updates down, whole and still encoded.
+// A site's transfers at the request of its rules: contributions up, anchors and updates down, whole and still encoded.
 //
-// Thread-safe. The listener is called on the link's threads, with nothing held.
+// Thread-safe. The listener is called on the link's threads, with no lock held.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class TransferListener {
   virtual void OnVerdict(const event::VerdictGiven& given) = 0;
   virtual void OnBegan(const event::FetchBegan& began) = 0;
   virtual void OnFetched(const event::Fetched& fetched, std::shared_ptr<const Payload> payload) = 0;
-  virtual void OnTransferFailed(const absl::Status& status) = 0;  // nothing can make up for it
+  virtual void OnTransferFailed(const absl::Status& status) = 0;  // cannot be recovered from
 };
 
 class SiteTransfers {
@@ -31,8 +31,8 @@ class SiteTransfers {
       : config_(config), site_(std::move(site)), link_(link), clock_(clock), listener_(listener) {}
 
   void Upload(const action::Upload& upload, Chunks chunks);
-  void UploadInitial(core::FragmentId fragment, Chunks chunks);  // asked for again if the coordinator loses it
-  // `held_digest`: of the initial parameters as the site would make them; 0: none.
+  void UploadInitial(core::FragmentId fragment, Chunks chunks);  // requested again if the coordinator loses it
+  // `held_digest`: digest of the initial parameters that the site would make; 0: none.
   void FetchAnchor(const action::FetchAnchor& fetch, const core::Fragment& fragment, uint64_t held_digest);
   void FetchUpdate(const action::FetchUpdate& fetch, const core::Fragment& fragment);
 

@@ -22,7 +22,7 @@ void StepRules::On(const event::Stepped& stepped) {
     for (FragmentRules& fragment : s_.fragments) {
       const core::Version scheduled = s_.schedule.SendsAt(fragment.id(), stepped.step);
       if (scheduled < 0 || scheduled < fragment.facts().first) continue;
-      // The run went on without this site before it heard of its place, or of having lost it.
+      // The run continued without this site before it learned of its place, or of losing it.
       if (fragment.facts().version > scheduled) {
         s_.Do(action::Say{absl::StrCat("fragment ", fragment.id(), ": version ", scheduled, " is due, and ",
                                        fragment.facts().version, " is here: the run went on without this site")});
@@ -74,7 +74,7 @@ void StepRules::GoOn() {
   }
 }
 
-// Synchronous: what is due and not here yet stalls the step loop.
+// Synchronous: an update that is due and not here yet stalls the step loop.
 bool StepRules::MoveDue() {
   bool moving = false, missing = false;
   for (FragmentRules& fragment : s_.fragments) {
@@ -125,7 +125,8 @@ bool StepRules::TurnHasCome(const FragmentRules& fragment) const {
     case Stage::kReady:
     case Stage::kCatchingUp:
     case Stage::kCompleting: return true;
-    // Synchronous: a site that repeats steps from a checkpoint sends first what this update has merged already.
+    // Synchronous: a site that repeats steps from a checkpoint first sends the contribution that this update has
+    // already merged.
     case Stage::kTraining: return !s_.synchronous() || fragment.HadItsTurn();
     default: return false;
   }
@@ -136,8 +137,8 @@ void StepRules::Moved(const FragmentRules& fragment) {
   if (EvaluatesAfter(fragment)) s_.Do(action::Evaluate{});
 }
 
-// After every so many rounds of all fragments; where all have the same data, the site that comes first in the update
-// that completes them.
+// After every `every_rounds` rounds of all fragments; where all sites have the same data, the site that comes first in
+// the update that completes them.
 bool StepRules::EvaluatesAfter(const FragmentRules& fragment) const {
   const int64_t every = s_.config.eval.every_rounds;
   const core::Version applied = fragment.facts().applied;
@@ -164,7 +165,7 @@ bool StepRules::Completed() const {
   return std::ranges::all_of(s_.fragments, [this](const FragmentRules& fragment) {
     if (!s_.synchronous()) return !fragment.facts().sent;
     const FragmentFacts& facts = fragment.facts();
-    // Sent, or waited for as a joiner: the update of this round is still to come.
+    // Sent, or awaited as a joiner: the update of this round is still to come.
     return facts.version >= facts.first && s_.schedule.SendStep(fragment.id(), facts.version) > s_.step;
   });
 }

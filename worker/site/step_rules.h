@@ -1,4 +1,4 @@
-// What the schedule wants at the end of an inner step: contributions, and updates into θ.
+// The end of an inner step, as the schedule requires: contributions are sent, and updates move θ.
 //
 //   synchronous   send what is due ─► move θ by each update that is due, waiting for it: the only wait, and measured
 //   quorum        move θ by each update that is here ─► send what is due, unless an earlier contribution is unresolved
@@ -16,9 +16,9 @@ class StepRules {
 
   void On(const event::Stepped& stepped);
   void On(const event::Completing&);
-  void Moved(const FragmentRules& fragment);  // θ has an update, while the site trains
+  void Moved(const FragmentRules& fragment);  // θ has an update while the site trains
 
-  void GoOn();                                            // as far as it can, after any event
+  void GoOn();                                            // continues as far as it can, after any event
   bool TurnHasCome(const FragmentRules& fragment) const;  // for the update that has arrived
 
  private:

@@ -27,7 +27,7 @@ absl::StatusOr<StepThread::Turn> StepThread::Run(const std::string& operation, s
     return outcome_.has_value() || has_work_();
   });
   if (!there) return Turn::kAgain;
-  // Also before an operation is said to be through: what it asked for last is about the step that it ends.
+  // Also before an operation is reported as done: its last request concerns the step that it ends.
   const bool failed = outcome_.has_value() && !outcome_->ok();
   if (!failed && has_work_()) return Turn::kWork;
   operation_.clear();

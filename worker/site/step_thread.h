@@ -1,9 +1,9 @@
-// One operation at a time on a thread of its own, and a caller that looks in on it.
+// Runs one operation at a time on a thread of its own, while a caller polls it.
 //
 //   caller   Run(join) ─► kAgain ─► Run(join) ─► kWork ─► … ─► Run(join) ─► kDone
 //   thread   body ──────────────────────────────────────────► status
 //
-// An operation that is not through when Run returns goes on; the same Run takes it up again. Run has one caller at a
+// An operation that is unfinished when Run returns goes on; repeating Run waits for it again. Run has one caller at a
 // time.
 #pragma once
 
@@ -22,22 +22,22 @@ class StepThread {
  public:
   enum class Turn { kDone, kAgain, kWork };
 
-  // `has_work`: whether the caller has to do something first, so that Run returns kWork.
+  // `has_work`: whether the caller has work to do first, so that Run returns kWork.
   explicit StepThread(std::function<bool()> has_work) : has_work_(std::move(has_work)) {}
 
-  // FAILED_PRECONDITION while another operation is not through; else what `body` returned, or what became of it so far.
+  // FAILED_PRECONDITION while another operation is unfinished; else the result of `body`, or its state so far.
   absl::StatusOr<Turn> Run(const std::string& operation, std::chrono::nanoseconds timeout,
                            std::function<absl::Status()> body);
-  // Waits for what is under way, if anything is, whatever becomes of it. False: not in time.
+  // Waits for the operation in progress, if any, whatever its result. False: timeout.
   bool AwaitIdle(std::chrono::nanoseconds timeout);
-  void Look();  // there may be work; any thread, with nothing held that has_work takes
+  void Look();  // notes that there may be work; any thread, holding no lock that has_work takes
 
  private:
   const std::function<bool()> has_work_;
   core::Mutex mutex_;
   core::Condition changed_;
-  std::string operation_ ABSL_GUARDED_BY(mutex_);                // under way, or through and not told; "": none
-  std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);  // of an operation that is through
+  std::string operation_ ABSL_GUARDED_BY(mutex_);                // in progress, or finished and not reported; "": none
+  std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);  // of a finished operation
   TaskThread thread_;
 };
 

@@ -1,4 +1,5 @@
-// Whether a site's training stands still, so that its lease follows its steps and not the life of its process.
+// Detects that a site's training stands still, so that its lease depends on its steps and not on the life of its
+// process.
 //
 //   step thread   Enter ─► (in a call of the site: it waits for what is known) ─► Return ─► the program trains
 //   any thread    Waits("evaluation") … Waits("")        HasRanks({…, "rank 3 of 8 (host) ended"})
@@ -20,7 +21,7 @@ namespace causeway::worker {
 
 class StepWatch {
  public:
-  // What the heartbeat does.
+  // The heartbeat's next move.
   enum class Say { kGoesOn, kStandsStill, kNothing };
 
   StepWatch(double timeout_s, const core::Clock& clock) : timeout_s_(timeout_s), clock_(clock) {}
@@ -29,9 +30,10 @@ class StepWatch {
   void Enter();
   void Return(bool stepped);
   void Waits(const std::string& what);             // "": no more
-  void HasRanks(const core::RankProgress& ranks);  // with why they stand still, where one of them knows
+  void HasRanks(const core::RankProgress& ranks);  // with the reason why they stand still, if one knows it
 
-  // Once for each heartbeat: fills in what it says of the ranks. kStandsStill once, and kNothing from then on.
+  // To be called once per heartbeat: fills in the report on the ranks. Returns kStandsStill once, and kNothing from
+  // then on.
   Say Look(core::RankProgress& ranks);
 
  private:
@@ -40,7 +42,7 @@ class StepWatch {
   core::Mutex mutex_;
   double timeout_s_ ABSL_GUARDED_BY(mutex_);
   const core::Clock& clock_;
-  bool inside_ ABSL_GUARDED_BY(mutex_) = true;  // also before it has joined
+  bool inside_ ABSL_GUARDED_BY(mutex_) = true;  // also before the site has joined
   bool first_ ABSL_GUARDED_BY(mutex_) = true;
   core::Clock::TimePoint since_ ABSL_GUARDED_BY(mutex_);
   std::string waits_ ABSL_GUARDED_BY(mutex_);

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kKeptRounds = 3;
 constexpr double kMargin = 1.1;
-constexpr double kMostWait = 3;         // times what an update takes without
-constexpr double kNewestWeight = 0.05;  // of a step's time: 20 steps follow a change
+constexpr double kMostWait = 3;         // times the duration of an update without the wait
+constexpr double kNewestWeight = 0.05;  // weight of a step's time: about 20 steps to follow a change
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// A thread that runs tasks in the order they come: what the step loop must not wait for. Thread-safe.
+// A thread that runs tasks in the order posted, for work that the step loop must not wait for. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -29,7 +29,7 @@ class TaskThread {
     changed_.NotifyAll();
   }
 
-  // Returns when everything posted before has run.
+  // Returns when every task posted earlier has run.
   void Finish() {
     core::MutexLock lock(mutex_);
     lock.Wait(changed_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return tasks_.empty(); });

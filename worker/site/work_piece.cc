@@ -11,7 +11,7 @@ namespace {
 
 using Kind = WorkPiece::Kind;
 
-constexpr size_t kBlock = 4096;  // values of which float32 stays in the cache
+constexpr size_t kBlock = 4096;  // values whose float32 copies stay in the cache
 
 void MoveFloats(Kind kind, float factor, std::span<const float> by, std::span<float> theta) {
   switch (kind) {

@@ -1,8 +1,8 @@
-// A piece of a tensor of θ that is read, moved or digested, and how that is done where θ is in the host's memory.
+// A piece of a tensor of θ to read, move or digest, and how that is done for θ in host memory.
 //
 //   values ◄─ kRead ── θ        values ── kWrite, kMix, kAdd ─► θ        sum ◄─ kDigest ── θ
 //
-// Pure: the same θ and values give the same bits, however a tensor is cut into pieces and over processes.
+// Pure: the same θ and values give the same bits, however a tensor is divided into pieces and among processes.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,21 @@ struct WorkPiece {
   int tensor = 0;  // of the manifest
   int64_t first = 0;
   int64_t count = 0;           // values of θ, from `first`
-  std::span<float> values;     // `count` of them, written for kRead, else only read; empty for kDigest
-  uint64_t* digest = nullptr;  // kDigest: where the sum goes
+  std::span<float> values;     // `count` values, written for kRead, else only read; empty for kDigest
+  uint64_t* digest = nullptr;  // kDigest: receives the sum
   int event = 0;               // kKeep: of the copy into `values`, which are on the device
   float factor = 0;
-  const float* on_device = nullptr;  // kWrite, kMix: `values` in the memory of the device that holds θ, too
+  const float* on_device = nullptr;  // kWrite, kMix: also `values`, in the memory of the device that holds θ
   bool before_change = false;        // kRead: may be done later, before θ changes
-  bool anchor = false;               // kWrite: of the anchor, asked for by ReadAnchor
+  bool anchor = false;               // kWrite: of the anchor, requested by ReadAnchor
 };
 
-// kRead to kAdd: on float32 with the bits of replica::HostStore, on others computed in float32 and rounded as
-// core/outer_step.h and core/dtype.h have it. `theta` is where the first of as many values lies, in `dtype`.
+// kRead to kAdd: on float32 with the bits of replica::HostStore; on other dtypes computed in float32 and rounded as in
+// core/outer_step.h and core/dtype.h. `theta` points to the first of values.size() values in `dtype`.
 void MoveTheta(WorkPiece::Kind kind, float factor, core::DType dtype, std::span<float> values, void* theta);
 
-// kDigest: core/theta_digest.h's of `rows` times `columns` values, which lie one after the other at `theta`; row r is
-// values [first + r · stride, first + r · stride + columns) of the tensor, as a shard of some of its columns has them.
+// kDigest: the digest of core/theta_digest.h of `rows` times `columns` values, stored contiguously at `theta`; row r is
+// values [first + r · stride, first + r · stride + columns) of the tensor, as in a shard of some of its columns.
 struct ThetaBlock {
   int64_t first = 0;
   int64_t rows = 1;

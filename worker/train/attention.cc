@@ -10,7 +10,7 @@
 namespace causeway::worker {
 namespace {
 
-// Where one (batch row, head) lies in each array.
+// The place of one (batch row, head) in each array.
 struct HeadPlace {
   int64_t q;  // also in out
   int64_t kv;
@@ -30,7 +30,7 @@ float ScoreScale(const AttentionShape& shape) { return 1 / std::sqrt(static_cast
 
 }  // namespace
 
-// Row t of scores[n, n] becomes a softmax over its first t+1 values; the others, which lie in the future, become 0.
+// Row t of scores[n, n] becomes a softmax over its first t+1 values; the others, which are in the future, become 0.
 CAUSEWAY_MULTIVERSION
 void CausalSoftmax(int64_t n, float* scores) {
   for (int64_t t = 0; t < n; ++t, scores += n) {

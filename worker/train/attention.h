@@ -5,8 +5,8 @@
 //   v [rows, kv_heads·size] ─┘   kept: probabilities [batch, heads, sequence, sequence]
 //
 // Query head h uses key and value head h / (heads / kv_heads). Each (batch row, head) is a few small matrix products.
-// There are no weights here, so the backward pass is an input gradient alone. Pure functions. Sources: arXiv 1706.03762
-// section 3.2, 2305.13245 (grouped queries).
+// There are no weights here, so the backward pass computes only an input gradient. Pure functions. Sources: arXiv
+// 1706.03762 section 3.2, 2305.13245 (grouped queries).
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace causeway::worker {
 namespace {
 
 constexpr char kVariable[] = "OPENBLAS_CORETYPE";
-constexpr std::string_view kFallback = "Prescott";  // what it takes for an unknown x86-64
+constexpr std::string_view kFallback = "Prescott";  // its choice for an unknown x86-64
 
 // The kernels for the instruction sets that the processor has, or null if the fallback is right.
 const char* BestKernels() {
@@ -31,7 +31,7 @@ void StartAgainWithBestBlasKernels(char** argv) {
   const char* best = BestKernels();
   if (best == nullptr || std::getenv(kVariable) != nullptr || openblas_get_corename() != kFallback) return;
   setenv(kVariable, best, /*overwrite=*/1);
-  execv("/proc/self/exe", argv);  // returns only if it failed: then slowly
+  execv("/proc/self/exe", argv);  // returns only on failure: then continue slowly
 }
 
 }  // namespace causeway::worker

@@ -3,10 +3,10 @@
 //   |segment 0|segment 1| …                                        |segment n−1|   held out   |
 //   eu        asia      us …  (rendezvous hashing over the sites)                evaluation only
 //
-// Every site has the same file, so all agree on who owns what without a word between them. A segment belongs to the
+// Every site has the same file, so all agree on the owners of segments without communication. A segment belongs to the
 // site of the highest hash of (run seed, site, segment): when a site joins it takes segments from all the others, and
 // nothing else moves (Thaler and Ravishankar, "A name-based mapping scheme for rendezvous", 1996). n is 1024, fewer for
-// a small file, so that each segment holds at least four sequences. A site that has the text for itself (data.mode own)
+// a small file, so that each segment holds at least four sequences. A site that has a text of its own (data.mode own)
 // has it as one segment, so that a row may begin anywhere.
 //
 // Immutable after Open, thread-safe.
@@ -35,13 +35,13 @@ class Corpus {
   };
 
   // `held_out` is the share of the tokens, at the end of the file, that no site trains on. INVALID_ARGUMENT if the file
-  // has fewer tokens than one segment and one held-out sequence need: says how many it should have. A share of 0 holds
+  // has fewer tokens than one segment and one held-out sequence need, with the number required. A share of 0 holds
   // nothing out, and then there are no evaluation windows.
   static absl::StatusOr<std::shared_ptr<const Corpus>> Open(const std::string& path, const formats::TokenFormat& format,
                                                             int64_t sequence, double held_out,
                                                             core::DataMode mode = core::DataMode::kShared);
 
-  // A text that is held out as a whole: for evaluation alone.
+  // Opens a text that is held out as a whole, only for evaluation.
   static absl::StatusOr<std::shared_ptr<const Corpus>> OpenHeldOut(const std::string& path,
                                                                    const formats::TokenFormat& format,
                                                                    int64_t sequence);
@@ -58,8 +58,8 @@ class Corpus {
   int64_t num_segments() const { return num_segments_; }
   Range Segment(int64_t i) const;
 
-  // The segments of each site, in the order of `sites`. Where rendezvous hashing would leave a site with nothing, it
-  // takes the segment that it wants most from a site that has several. INVALID_ARGUMENT if there are more sites than
+  // The segments of each site, in the order of `sites`. Where rendezvous hashing would leave a site with none, it takes
+  // the segment with its highest hash from a site that has several. INVALID_ARGUMENT if there are more sites than
   // segments.
   absl::StatusOr<std::vector<std::vector<int64_t>>> AssignSegments(uint64_t seed,
                                                                    const std::vector<core::SiteId>& sites) const;

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kLargestBigramVocabulary = 4096;
 constexpr double kTemperature = 0.8;
 
-// Draws from p^(1/temperature), normalised, with one uniform number.
+// Draws from p^(1/temperature), normalized, with one uniform number.
 int32_t Draw(std::span<const float> probabilities, double uniform) {
   std::vector<double> cumulative;
   double sum = 0;
@@ -105,8 +105,7 @@ absl::StatusOr<double> BigramLoss(const Corpus& corpus, int64_t vocab_size, int6
   return sum / static_cast<double>(windows * corpus.sequence());
 }
 
-// The whole context is computed anew for each token: what lies behind it in the row is in the future and does not
-// count.
+// The whole context is recomputed for each token: values after it in the row are in the future and do not count.
 std::vector<int32_t> Sample(const core::LlamaConfig& config, int64_t sequence, const Tensors& weights,
                             std::vector<int32_t> prompt, const EvaluateOptions& options) {
   CHECK(!prompt.empty());

@@ -1,4 +1,4 @@
-// How good a set of parameters is: loss on held-out text, a bigram table to compare it with, and sampled text.
+// Evaluates a set of parameters: loss on held-out text, a bigram table to compare it with, and sampled text.
 //
 //   any values of the tensors ─► Evaluator: forward only, buffers of its own ─► nats per token
 //
@@ -19,7 +19,7 @@
 
 namespace causeway::worker {
 
-// One thread at a time; not the trainer's buffers, so it may run beside a step.
+// One thread at a time; it has its own buffers, so it may run during a step.
 class Evaluator {
  public:
   Evaluator(const core::LlamaConfig& config, std::shared_ptr<const Corpus> corpus, int64_t batches, int64_t batch_rows);
@@ -35,8 +35,8 @@ class Evaluator {
 };
 
 // Mean loss over the same windows of a table p(b | a) = (count(a, b) + 1/2) / (count(a) + vocab_size / 2), counted on
-// the training part: what a model must beat to have learnt more than pairs. vocab_size ≤ 4096, or the table would be
-// larger than most models: INVALID_ARGUMENT.
+// the training part: the loss that a model must beat to have learned more than pairs. INVALID_ARGUMENT for vocab_size
+// above 4096, where the table would be larger than most models.
 absl::StatusOr<double> BigramLoss(const Corpus& corpus, int64_t vocab_size, int64_t batches, int64_t batch_rows);
 
 struct EvaluateOptions {
@@ -50,7 +50,7 @@ struct EvaluateOptions {
 };
 
 // Continues `prompt` (not empty) by options.sample_bytes tokens at temperature 0.8, each from at most `sequence` tokens
-// before it. A function of its arguments alone.
+// before it. Depends only on its arguments.
 std::vector<int32_t> Sample(const core::LlamaConfig& config, int64_t sequence, const Tensors& weights,
                             std::vector<int32_t> prompt, const EvaluateOptions& options);
 

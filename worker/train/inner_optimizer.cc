@@ -22,7 +22,7 @@ namespace {
 const std::string kFirstMoment = "first_moment.";
 const std::string kSecondMoment = "second_moment.";
 
-// More threads than there are pieces of so many values would only wait.
+// More threads than pieces of this many values would only wait.
 constexpr int64_t kValuesPerThread = int64_t{1} << 16;
 
 offload::SubgroupPlan MakePlan(const core::OffloadConfig& config, int64_t parameters, core::ThreadTeam& team,

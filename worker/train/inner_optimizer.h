@@ -3,11 +3,11 @@
 //   gradients ─► all finite? ─► global norm ─► clip: a factor ─► AdamW (offload/) or SGD at lr(t) ─► θ
 //
 // AdamW's state (m, v) starts at zero, stays in the site and is never reset by a sync; it lies in host memory and is
-// updated by subgroups as planned when the optimizer is made, which is logged. The bias correction counts the steps
-// that this process took, because that is how old m and v are; the learning rate follows the run's step t, so that a
-// joiner is not warmed up again. Weight decay is for tensors of two and more dimensions. 1-bit Adam is AdamW until its
-// variance freezes; then the ranks' momenta are averaged in place of their gradients. One owner thread. Source:
-// docs/architecture.md; arXiv 2311.08105 section 3 (clipping at 1.0).
+// updated by subgroups according to a plan that is made, and logged, with the optimizer. The bias correction counts the
+// steps that this process took, because that is how old m and v are; the learning rate follows the run's step t, so
+// that a joiner is not warmed up again. Weight decay is for tensors of two and more dimensions. 1-bit Adam is AdamW
+// until its variance freezes; then the ranks' momenta are averaged in place of their gradients. One owner thread.
+// Source: docs/architecture.md; arXiv 2311.08105 section 3 (clipping at 1.0).
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class InnerOptimizer final : public OptimizerState {
   InnerOptimizer(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
                  offload::BusSchedule& bus, const std::string& calibration_path = "", const TrainerRanks& ranks = {});
 
-  // The manifest's tensors are parts of those of that name in a checkpoint, from these values on; −1: not there.
+  // The manifest's tensors are parts of the checkpoint's tensors of the same name, from these values on; −1: not there.
   void HoldParts(std::vector<int64_t> firsts) { part_firsts_ = std::move(firsts); }
 
   // ‖g‖² of each tensor's gradient.
@@ -75,7 +75,7 @@ class InnerOptimizer final : public OptimizerState {
   absl::Status LoadState(const formats::SafetensorsFile& file) override;
 
  private:
-  // AdamW's alone.
+  // For AdamW only.
   struct AdamW {
     AdamW(const core::RunConfig& config, const core::Manifest& manifest, TensorValues& parameters,
           offload::BusSchedule& bus, const std::string& calibration_path);
@@ -83,7 +83,7 @@ class InnerOptimizer final : public OptimizerState {
     core::ThreadTeam team;
     TensorValues first_moments, second_moments;
     offload::InterleavedUpdate update;
-    double measured_s = 0;  // of a step; the mean of late ones
+    double measured_s = 0;  // of a step; the mean of recent ones
   };
 
   void StepSgd(double lr, float gradient_scale, const TensorValues& gradients);
@@ -99,9 +99,9 @@ class InnerOptimizer final : public OptimizerState {
   std::unique_ptr<OnebitAdam> onebit_;
 };
 
-// ---- The same wherever the state lies ----
+// ---- Independent of where the state lies ----
 
-int UpdateThreads(int64_t parameters);  // that an update on the CPU uses
+int UpdateThreads(int64_t parameters);  // used by an update on the CPU
 std::vector<offload::DecaySegment> DecaySegmentsOf(const core::Manifest& manifest);
 bool Decays(const core::TensorSpec& spec);             // weight decay is for tensors of two and more dimensions
 float ClipFactor(double clip, double sum_of_squares);  // for gradients of that ‖g‖²; clip 0: 1

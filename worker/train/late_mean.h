@@ -1,4 +1,4 @@
-// The mean of late durations: the newest counts a tenth, the one before it a tenth of the rest, and so on.
+// The mean of recent durations: the newest counts a tenth, the one before it a tenth of the rest, and so on.
 #pragma once
 
 namespace causeway::worker {

@@ -1,4 +1,4 @@
-// One transformer block of a Llama: forward, and backward in two halves that may run apart.
+// One transformer block of a Llama: forward, and backward in two halves that may run separately.
 //
 //   input ─┬─► norm ─► q,k,v ─► RoPE ─► attention ─► o ─► + ─┬─► norm ─► gate,up ─► SwiGLU ─► down ─► + ─► output
 //          └──────────────────────────────────────────────►┘ └──────────────────────────────────────►┘
@@ -24,7 +24,7 @@ namespace causeway::worker {
 enum BlockTensor { kQ, kK, kV, kO, kGate, kUp, kDown, kInputNorm, kMiddleNorm, kBlockTensors };
 
 struct LlamaShape {
-  // Of `batch` rows of `sequence` tokens.
+  // The shape for `batch` rows of `sequence` tokens.
   LlamaShape(const core::LlamaConfig& config, int64_t batch, int64_t sequence);
 
   int64_t rows() const { return attention.batch * attention.sequence; }
@@ -36,7 +36,7 @@ struct LlamaShape {
   double norm_epsilon;
 };
 
-// What the forward pass keeps. [rows, hidden] unless said otherwise.
+// The activations that the forward pass keeps. [rows, hidden] unless noted otherwise.
 struct BlockActivations {
   explicit BlockActivations(const LlamaShape& shape);
 
@@ -47,7 +47,7 @@ struct BlockActivations {
   std::vector<float> input_scale, middle_scale;  // [rows]
 };
 
-// What BackwardInput leaves for BackwardWeight: the gradient of each value named so in BlockActivations.
+// The gradients that BackwardInput leaves for BackwardWeight, one for each value of the same name in BlockActivations.
 struct BlockGradients {
   explicit BlockGradients(const LlamaShape& shape);
 

@@ -1,4 +1,4 @@
-// A Llama's training data and first values, wherever it computes: the text, the batches of this rank, first values.
+// A Llama's training data and initial values, on any device: the text, the batches of this rank, initial values.
 //
 //   --data ─► Corpus ─► SiteBatches ─► BatchAt(t)           model.init_from or the run's seed ─► Initialize
 //
@@ -40,7 +40,7 @@ class LlamaData {
   core::RunConfig config_;
   core::SiteId site_;
   std::shared_ptr<const Corpus> corpus_;
-  std::shared_ptr<const Corpus> held_out_;  // what is evaluated on: the same, or a file of its own
+  std::shared_ptr<const Corpus> held_out_;  // for evaluation: the same, or a separate file
   core::SiteData facts_;
   int rank_, world_;
   int64_t batch_rows_;  // of the site

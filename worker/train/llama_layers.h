@@ -6,7 +6,7 @@
 //
 // All tensors are row-major float32; a row is one token, rows = batch × sequence. Weight gradients are added to, so
 // that micro-batches and tied weights accumulate; input gradients are stored, or added where the name says Add.
-// Shapes are the caller's promise. Pure functions, thread-safe on disjoint outputs; sums have a fixed order, so equal
+// The caller guarantees the shapes. Pure functions, thread-safe on disjoint outputs; sums have a fixed order, so equal
 // inputs give equal bits on the same machine. Sources: arXiv 2302.13971 (Llama), 1910.07467 (RMSNorm), 2104.09864
 // (RoPE), 2002.05202 (SwiGLU); the layout of weights and of RoPE (rotate-half) is Hugging Face's LlamaForCausalLM.
 #pragma once
@@ -33,9 +33,9 @@ void RmsNormBackwardInputAdd(int64_t rows, int64_t size, const float* dy, const 
                              const float* scale, float* dx);
 void RmsNormBackwardWeight(int64_t rows, int64_t size, const float* dy, const float* x, const float* scale, float* dw);
 
-// By how much each of the head_size/2 pairs of a head turns from one position to the next: theta^(−2i/head_size), and
-// then scaled where the model says so (Llama 3, arXiv 2407.21783; the formula is that of Hugging Face's rope_type
-// llama3).
+// The angle by which each of the head_size/2 pairs of a head turns from one position to the next:
+// theta^(−2i/head_size), scaled if the model requires it (Llama 3, arXiv 2407.21783; the formula is that of Hugging
+// Face's rope_type llama3).
 std::vector<double> RopeFrequencies(int64_t head_size, double theta, const std::optional<core::RopeScaling>& scaling);
 
 // RoPE: rotates the pairs (x_i, x_{i+half}) of each head by the angle position · frequency_i, in place.

@@ -3,8 +3,8 @@
 //   tokens ─► embedding ─► block 0 ─► … ─► block L−1 ─► norm ─► head ─► cross-entropy ─► mean loss (nats per token)
 //
 // Tensors are those of core::LlamaManifest: names, shapes and meaning are Hugging Face's LlamaForCausalLM's, so that an
-// export loads there and gives the same loss. The weights are the caller's (a trainer's θ, or the anchors for an
-// evaluation); a LlamaModel is only the buffers that one pass needs, and belongs to one thread.
+// export loads there and gives the same loss. The caller provides the weights (a trainer's θ, or the anchors for an
+// evaluation); a LlamaModel holds only the buffers of one pass, and belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@
 
 namespace causeway::worker {
 
-// Where training starts: normal with standard deviation 0.02, the two projections that end in the residual stream (o,
-// down) divided by √(2L) so that its variance does not grow with depth (GPT-2, section 2.3); norms 1.
-// `parameters` have the manifest's tensors, which are all of the model or some.
+// Initializes the parameters: normal with standard deviation 0.02, the two projections that end in the residual stream
+// (o, down) divided by √(2L) so that its variance does not grow with depth (GPT-2, section 2.3); norms 1.
+// `parameters` have the manifest's tensors, which are all of the model's or some of them.
 void InitializeLlama(const core::LlamaConfig& config, const core::Manifest& manifest, uint64_t seed,
                      TensorValues& parameters);
 void InitializeLlama(const core::LlamaConfig& config, uint64_t seed, TensorValues& parameters);
@@ -32,14 +32,14 @@ class LlamaModel {
   // For batches of `batch_rows` rows of `sequence` tokens, at most max_position_embeddings.
   LlamaModel(const core::LlamaConfig& config, int64_t batch_rows, int64_t sequence, Use use);
 
-  // The mean loss of the batch. Keeps what Backward and probabilities() need, until the next call.
+  // The mean loss of the batch. Keeps the values for Backward and probabilities() until the next call.
   double Forward(const Tensors& weights, const Batch& batch);
 
   using OnFinal = LlamaStage::OnFinal;
 
-  // Adds the gradient of `scale` times the mean loss of the last Forward to `gradients`. Same weights and batch as
-  // there; once. Where the embedding is the head, the head's part is summed apart until the step's `last` micro-batch,
-  // and added there.
+  // Adds the gradient of `scale` times the mean loss of the last Forward to `gradients`. Needs the same weights and
+  // batch, and may be called once. Where the embedding is the head, the head's part is summed separately until the
+  // step's `last` micro-batch, and added then.
   void Backward(const Tensors& weights, const Batch& batch, const MutableTensors& gradients, float scale = 1,
                 const OnFinal& on_final = nullptr, bool last = true);
 
@@ -51,7 +51,7 @@ class LlamaModel {
   std::vector<BlockActivations> blocks_;
   StageActivations kept_;
   std::vector<LayerGradients> scratch_;  // one, or none for a model that only goes forward
-  std::vector<float> below_;             // the gradient below the block in hand
+  std::vector<float> below_;             // the gradient below the current block
   std::vector<float> tied_head_;         // the head's gradient where it is the embedding, until the step's last
 };
 

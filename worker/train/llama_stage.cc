@@ -138,7 +138,7 @@ void LlamaStage::Backward(const Tensors& weights, const Batch& batch, float scal
   if (range_.head) {
     HeadBackwardInput(weights, batch, scale, kept, below, dstream);
     HeadBackwardWeight(kept, below, gradients);
-    final(final_norm());  // and of a head of its own
+    final(final_norm());  // and for a separate head
   } else {
     std::ranges::copy(doutput, dstream.begin());
   }

@@ -1,5 +1,5 @@
-// A range of a Llama's layers, perhaps with the embedding below and the head above: what a device of a pipeline holds,
-// and, as one stage of all, the whole model (llama_model.h).
+// A range of a Llama's layers, optionally with the embedding below and the head above: the part of a model on a device
+// of a pipeline or, as the only stage, the whole model (llama_model.h).
 //
 //   tokens ─► embedding ─┐                                               ┌─► norm ─► head ─► cross-entropy
 //   input  ──────────────┴─► layer `first` ─► … ─► layer `last` ─────────┴─► output
@@ -10,9 +10,9 @@
 //   B   Backward                 I and W, layer by layer, with one layer's buffers
 //
 // I and W together give the bits of B. Weights and gradients are indexed as core::LlamaManifest has its tensors, empty
-// where the stage does not need them. The head's gradient is apart from the embedding's also where they are one tensor:
-// sums over micro-batches are then the same wherever the two lie (see head_gradient). Buffers are the caller's, for
-// one thread at a time.
+// where the stage does not need them. The head's gradient is separate from the embedding's even where they are one
+// tensor: sums over micro-batches are then the same wherever the two lie (see head_gradient). The caller provides the
+// buffers, for one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@
 
 namespace causeway::worker {
 
-// Rows of as many tokens as the model takes, back to back, and for each token the one that follows it.
+// Rows of the model's sequence length, back to back, and for each token its successor.
 struct Batch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;
@@ -77,8 +77,8 @@ class LlamaStage {
   const LlamaShape& shape() const { return shape_; }
   const StageRange& range() const { return range_; }
   int64_t message_values() const { return shape_.rows() * shape_.hidden; }
-  std::vector<int> tensors() const;  // that it needs, in the manifest's order
-  // Where the gradients have the head's: its tensor, or one behind the manifest's where the embedding is the head.
+  std::vector<int> tensors() const;  // the tensors that it needs, in the manifest's order
+  // The index of the head's gradient: its tensor, or one past the manifest's where the embedding is the head.
   int head_gradient() const { return config_.tie_word_embeddings ? final_norm() + 1 : head(); }
 
   // The buffers that do not belong to a layer.

@@ -3,8 +3,8 @@
 //   LlamaData ─► LlamaModel: forward, backward ─► gradients ─► SiteUpdate ─► θ
 //
 // Starts from the run's seed or from a directory of safetensors (model.init_from); where this machine does not have
-// that directory, from zeros, which no site may be the first with. One owner thread; what NewEvaluator returns shares
-// only the text, which nobody changes.
+// that directory, from zeros, with which no site may be the first. One owner thread; the evaluator shares only the
+// text, which is immutable.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
-// The speeds of this machine that a step meets, measured in about a second: what a worker that traces its work puts
-// beside the amounts (plan/what_if.h).
+// The speeds of this machine that matter to a step, measured in about a second: a worker that traces its work records
+// them beside the amounts (plan/what_if.h).
 //
-// The best of some passes: others on the machine only make them slower. Blocks its caller.
+// Takes the best of several passes: other load on the machine only makes them slower. Blocks its caller.
 #pragma once
 
 namespace causeway::worker {

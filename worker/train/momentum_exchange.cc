@@ -200,7 +200,7 @@ void MomentumExchange::Restore(const State& state) {
       for (size_t i = 0; i < residual.size(); ++i) residual[i] += other[i] / static_cast<float>(old_world);
     }
   }
-  // With one rank there is no second leg: what it kept joins the first.
+  // With one rank there is no second leg: its residual joins that of the first.
   if (ranks_.world() == 1) {
     carries_ = true;
     for (size_t i = 0; i < residual.size(); ++i) residual[i] += state.owned[i];

@@ -9,8 +9,8 @@
 // both legs. m, δ_i are whole on each rank, δ̄_r has its ranges alone. Sums are float32 in the order of the ranks, times
 // 1/R. Where v is 0 (no gradient had come when it was frozen) m, δ and δ̄ stay 0. With one rank nothing is encoded.
 //
-// One owner thread. INTERNAL: a rank has failed; which and how. Source: 1-bit Adam (arXiv 2102.02888), algorithm 1 and
-// section 6 (compressed all-reduce); scales by tensor as in its published implementation.
+// One owner thread. INTERNAL names the rank that has failed, and how. Source: 1-bit Adam (arXiv 2102.02888), algorithm
+// 1 and section 6 (compressed all-reduce); scales by tensor as in its published implementation.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace causeway::worker {
 
 class MomentumExchange {
  public:
-  // Its part of a checkpoint: δ of each rank, and δ̄ of all ranges. Empty: nothing was exchanged yet.
+  // Its part of a checkpoint: δ of each rank, and δ̄ of all ranges. Empty: nothing has been exchanged yet.
   struct State {
     std::vector<std::vector<float>> residuals;
     std::vector<float> owned;
@@ -36,19 +36,19 @@ class MomentumExchange {
   MomentumExchange(const core::Manifest& manifest, TrainerRanks ranks, std::span<const float> second_moment,
                    int64_t bucket_bytes = DataParallel::kBucketBytes);
 
-  // A step's momenta of this rank, none of which is there yet; they stay until Finish.
+  // Begins a step with this rank's momenta, none of which is ready yet; they stay until Finish.
   void Begin(std::span<float> momentum);
-  // The values from `first` on are this rank's: sends the buckets that are whole.
+  // The values from `first` on are ready: sends the complete buckets.
   absl::Status Send(int64_t first);
   // Returns when all are the average over the ranks. DATA_LOSS: a value is not finite, or beyond 2^100.
   absl::Status Finish();
 
-  // Brings the others' residuals to rank 0; every rank calls it. Rank 0 alone gets a state.
+  // Gathers the others' residuals at rank 0; every rank calls it. Only rank 0 gets a state.
   absl::StatusOr<State> Gather();
-  // In another world each rank goes on with the mean of the old δ, and owns other ranges of δ̄.
+  // In a world of another size each rank continues with the mean of the old δ, and owns other ranges of δ̄.
   void Restore(const State& state);
 
-  // Whether there is something for a checkpoint. One rank alone has it only until its first step.
+  // Whether there is something for a checkpoint. A single rank has it only until its first step.
   bool has_state() const { return ranks_.world() > 1 || carries_; }
   std::span<const float> residual() const { return residual_.Values<const float>(); }
   std::span<const float> owned_residual() const { return owned_; }  // δ̄ of this rank's ranges, in the order of buckets
@@ -87,7 +87,7 @@ class MomentumExchange {
   std::span<float> momentum_;
   offload::HostArray residual_;
   std::vector<float> owned_;
-  bool carries_ = false;    // one rank: what a world before had not sent is still in residual_
+  bool carries_ = false;    // one rank: values unsent by an earlier world are still in residual_
   std::vector<float> sum_;  // of a range, while it is averaged
 };
 

@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<float>> ReadAll(const formats::SafetensorsFile& file,
   return values;
 }
 
-// How often a variance that does not settle is said, in spans of Δ steps.
+// The interval for logging a variance that does not settle, in spans of Δ steps.
 constexpr int64_t kSaidEvery = 2;
 
 }  // namespace

@@ -3,7 +3,7 @@
 //   warm-up   gradients, averaged ─► m, v ─► θ              v settled (variance_freeze.h)
 //   frozen    own gradient ─► own m ─► 1 bit ─► averaged m ─► θ, by the v that stays  (momentum_exchange.h)
 //
-// Moments are the inner optimizer's; this says what becomes of them. The WAN carries the same. One owner
+// The moments belong to the inner optimizer; this class decides their treatment. WAN traffic is unchanged. One owner
 // thread, on every rank alike. Source: 1-bit Adam (arXiv 2102.02888).
 #pragma once
 
@@ -37,9 +37,9 @@ class OnebitAdam {
 
   // ---- Frozen ----
   void BeginStep();
-  // This rank's gradients from `first` on are final, scaled as clipping wants it: sends what is whole.
+  // This rank's gradients from `first` on are final, scaled as clipping requires: sends complete buckets.
   absl::Status TakeGradients(std::span<const float> gradients, int64_t first, float gradient_scale);
-  // The others are taken, too; returns when m is the average over the ranks.
+  // Takes the remaining gradients, too; returns when m is the average over the ranks.
   absl::Status FinishStep(std::span<const float> gradients, float gradient_scale);
 
   core::OnebitProgress progress() const;
@@ -48,7 +48,7 @@ class OnebitAdam {
   absl::Status Gather();
   void AppendState(std::vector<formats::TensorData>& tensors, std::map<std::string, std::string>& metadata);
   void DropGathered();
-  // In a world of another size, too (MomentumExchange::Restore).
+  // Also works in a world of another size (MomentumExchange::Restore).
   absl::Status LoadState(const formats::SafetensorsFile& file);
 
  private:

@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<RankStep>> SiteUpdate::FinishGradients(core::Step t, 
 
 absl::StatusOr<std::vector<RankStep>> SiteUpdate::FinishMomenta(core::Step t, RankStep mine) {
   RETURN_IF_ERROR(early_);
-  // Gradients are each rank's own: all hear of one that is not finite before anything is made of it.
+  // Gradients are each rank's own: all ranks learn of one that is not finite before it is used.
   const absl::StatusOr<double> squares = optimizer_.SumOfSquares(t, *gradients_);
   mine.sum_of_squares = squares.ok() ? *squares : std::numeric_limits<double>::infinity();
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps, parallel_.Share(mine));

@@ -1,4 +1,4 @@
-// From a step's gradients to θ: the ranks' averaging and the inner optimizer, in the order that this one asks for.
+// From a step's gradients to θ: the ranks' averaging and the inner optimizer, in the order that the optimizer requires.
 //
 //   backward ─► FinalFrom(tensor) ─┬─► gradients, all-reduced ─► AdamW or SGD ────────────────────┬─► θ
 //                                  └─► own momentum ─► 1 bit, averaged ─► Adam with a frozen v ───┘
@@ -35,8 +35,8 @@ class SiteUpdate {
   void Begin(TensorValues& gradients);
   // Tensors from this one on are final.
   void FinalFrom(int tensor);
-  // All are: takes step t on all ranks. `mine`: this rank's part, without its sum of squares. Returns all ranks' parts.
-  // DATA_LOSS: a gradient is not finite, on this rank or another.
+  // All tensors are final: takes step t on all ranks. `mine`: this rank's part, without its sum of squares. Returns all
+  // ranks' parts. DATA_LOSS: a gradient is not finite, on this rank or another.
   absl::StatusOr<std::vector<RankStep>> Finish(core::Step t, RankStep mine);
 
   InnerOptimizer& optimizer() { return optimizer_; }
@@ -51,7 +51,7 @@ class SiteUpdate {
   DataParallel parallel_;
   InnerOptimizer optimizer_;
   TensorValues* gradients_ = nullptr;
-  absl::Status early_;       // of momenta that crossed beside backward
+  absl::Status early_;       // of momenta that crossed during backward
   double all_reduce_bytes_;  // that a rank sends for its gradients in float32
 };
 

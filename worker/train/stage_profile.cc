@@ -27,7 +27,7 @@ std::vector<float> Values(int64_t count, uint64_t seed) {
   return values;
 }
 
-// The best of some passes, in microseconds.
+// The best of several passes, in microseconds.
 double Microseconds(int passes, const std::function<void()>& work) {
   work();
   double best = std::numeric_limits<double>::infinity();
@@ -120,7 +120,7 @@ PartTimes ProfileHead(const core::LlamaConfig& config, const LlamaShape& shape, 
           })};
 }
 
-// A block keeps so much of a micro-batch until its weight gradient.
+// The values that a block keeps of a micro-batch until its weight gradient.
 int64_t BytesOf(const BlockActivations& a) {
   size_t values = 0;
   for (const std::vector<float>* part :

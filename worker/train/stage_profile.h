@@ -1,4 +1,4 @@
-// Costs of a Llama's parts on this machine, for causewayctl plan pipeline --costs.
+// Measures the costs of a Llama's parts on this machine, for causewayctl plan pipeline --costs.
 //
 //   one micro-batch through a block, the embedding and the head ─► forward, input gradient, weight gradient, each the
 //   best of some passes, which others on the machine only make slower ─► JSON
@@ -13,7 +13,7 @@
 
 namespace causeway::worker {
 
-// The object of plan/pipeline_costs.h. INVALID_ARGUMENT: a run of another kind of model.
+// The object of plan/pipeline_costs.h. INVALID_ARGUMENT: a run with another kind of model.
 absl::StatusOr<std::string> ProfileStages(const core::RunConfig& config, int passes = 25);
 absl::StatusOr<std::string> ProfileRunYaml(const std::string& path);  // and its errors
 

@@ -18,7 +18,7 @@ absl::StatusOr<std::vector<GatheredTensor>> GatherTensors(const TrainerRanks& ra
   }
   RETURN_IF_ERROR(optimizer.AppendState(state, metadata));
   const size_t kinds = state.size() / held.size();  // θ, and what the optimizer has of each tensor
-  // Behind θ, tensor by tensor: "first_moment.NAME", "second_moment.NAME".
+  // After θ, tensor by tensor: "first_moment.NAME", "second_moment.NAME".
   const auto at = [&](size_t kind, size_t i) { return kind == 0 ? i : held.size() + i * (kinds - 1) + kind - 1; };
   std::vector<GatheredTensor> gathered;
   for (size_t kind = 0; kind < kinds && ranks.rank() == 0; ++kind) {

@@ -1,4 +1,4 @@
-// Brings a trainer's state to rank 0, where its ranks hold pieces of tensors: what a checkpoint is written from.
+// Gathers a trainer's state at rank 0, to write a checkpoint from, where its ranks hold pieces of tensors.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace causeway::worker {
 struct StatePiece {
   int tensor = 0;
   int64_t first = 0, count = 0;
-  bool sends = false;  // the first rank that has it; else it stays
+  bool sends = false;  // true for the first rank that has it
 };
 
 // A rank's, one for each tensor that it holds, in its order. The same on all ranks.

@@ -1,5 +1,5 @@
-// A load generator in place of a model: tensors of a given size, a step of a given length, and a gradient that is known
-// in advance, so that a test can replay a whole run and a small machine can play many large sites.
+// A load generator in place of a model: tensors of a given size, a step of a given length, and a gradient known in
+// advance, so that a test can replay a whole run and a small machine can simulate many large sites.
 //
 //   gradient g of tensor i, value j, in step t     constant   by_site[site]; 0 for a site that is not listed
 //                                                  noise      by_site[site] · float(2·U − 1), uniform in [−1, 1)
@@ -11,8 +11,8 @@
 //
 // With 1-bit Adam's variance frozen each rank's gradient is its own, g_r, without the factor.
 //
-// Clipping, schedule and inner optimizer are the same as for every other model. `apply: on_send` puts the steps off:
-// Step only waits, and the store takes the missed steps of what is read or moved as one,
+// Clipping, schedule and inner optimizer are the same as for every other model. `apply: on_send` defers the steps: Step
+// only waits, and the store takes all deferred steps of a tensor that is read or moved at once,
 // θ ← fma(g, −Σ lr, θ), so that a step costs nothing however many the parameters. One rounding instead of one per step:
 // its bits differ from `every_step`. It needs a constant gradient, sgd, no clipping and no weight decay.
 //
@@ -33,7 +33,7 @@
 
 namespace causeway::worker {
 
-// θ whose steps are put off: each tensor is brought up to date before it is read or moved.
+// θ whose steps are deferred: each tensor is brought up to date before it is read or moved.
 class LazyStore final : public replica::HostStore {
  public:
   using CatchUp = std::function<void(int tensor)>;
@@ -92,9 +92,9 @@ class SyntheticTrainer : public Trainer {
   core::Manifest manifest_;
   TensorValues parameters_;
   LazyStore store_{parameters_.MutableView(), &bus(), [this](int tensor) { CatchUp(tensor); }};
-  // on_send only: the steps that some tensor has missed, and how many of all that were ever put off each has.
+  // on_send only: the steps that some tensor still lacks, and how many of all deferred steps each tensor has taken.
   std::deque<core::Step> put_off_;
-  int64_t forgotten_ = 0;  // of those that are not in put_off_ any more
+  int64_t forgotten_ = 0;  // deferred steps no longer in put_off_
   std::vector<int64_t> taken_;
   std::optional<TensorValues> gradients_;  // every_step only
   std::optional<SiteUpdate> update_;       // the same

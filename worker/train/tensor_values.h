@@ -2,7 +2,7 @@
 //
 //   |model.embed_tokens.weight|layers.0.q_proj|layers.0.k_proj| …     back to back, in manifest order
 //
-// Addresses stay for the object's life. Not synchronised: whoever shares one says who writes when.
+// Addresses are stable for the object's life. Not synchronized: its users must coordinate their writes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace causeway::worker {
 
-// The values of all tensors, in manifest order, wherever they lie.
+// Views of the values of all tensors, in manifest order, wherever they lie.
 using Tensors = std::vector<std::span<const float>>;
 using MutableTensors = std::vector<std::span<float>>;
 
@@ -40,7 +40,7 @@ class TensorValues {
   void Clear();                                                            // all zero again
 
  private:
-  offload::HostArray values_;  // empty: another's memory
+  offload::HostArray values_;  // empty: memory of another owner
   std::span<float> flat_;
   MutableTensors spans_;
 };

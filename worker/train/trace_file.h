@@ -1,4 +1,4 @@
-// A file in Chrome's trace-event format, an event a line: a list that need not end. One owner thread.
+// A file in Chrome's trace-event format, one event per line: a list that need not be closed. One owner thread.
 #pragma once
 
 #include <cerrno>
@@ -14,7 +14,7 @@ namespace causeway::worker {
 
 class TraceFile {
  public:
-  static constexpr int kSteps = 50;  // that are worth tracing: a trace of all would be no one's reading
+  static constexpr int kSteps = 50;  // the number worth tracing: no person would read a trace of all
 
   // UNAVAILABLE: it cannot be written.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Open(const std::string& path) {

@@ -1,10 +1,9 @@
-// The inner loop of a site as the rest of the worker sees it: a model that takes one step at a time.
+// The worker's interface to the inner loop of a site: a model that takes one step at a time.
 //
 //   data ─► Step(t): forward, backward, clip, inner optimizer ─► θ in store() ◄─► worker/site (anchors, mixing)
 //
-// θ are the float32 master parameters. Between two steps whoever syncs them may read and move them through store(); the
-// trainer reads them afresh in each step. The inner optimizer's state stays inside and no sync resets it
-// (docs/architecture.md).
+// θ are the float32 master parameters. Between two steps the sync may read and move them through store(); the trainer
+// rereads them in each step. The inner optimizer's state stays inside and no sync resets it (docs/architecture.md).
 //
 // One owner thread calls everything.
 #pragma once
@@ -36,7 +35,7 @@ struct StepResult {
   int64_t tokens = 0;  // trained on in this step
 };
 
-// All ranks' steps as the site's: tokens summed, losses averaged in the order of the ranks.
+// Combines all ranks' steps into the site's: tokens summed, losses averaged in the order of the ranks.
 StepResult ResultOf(const std::vector<RankStep>& ranks);
 
 // Values [first, first + count) of a tensor on a rank.
@@ -53,18 +52,17 @@ class Trainer {
 
   virtual const core::Manifest& manifest() const = 0;
 
-  // θ, for whoever syncs it. What it reads and moves is θ after the last step, also where a trainer puts its steps off.
+  // θ, for the sync. It reads and moves θ as it is after the last step, even if a trainer defers its steps.
   virtual replica::ParameterStore& store() = 0;
 
-  // θ of tensor i of the manifest where it lies, without padding and without steps that were put off.
+  // θ of tensor i of the manifest in place, without padding and without deferred steps.
   virtual std::span<float> tensor(int i) = 0;
 
-  // Pieces of tensor i on the ranks of the site, in their order; empty: all of them hold all. A piece is read from the
-  // first that has it.
+  // Pieces of tensor i on the ranks of the site, in their order; empty: every rank holds everything. A piece is read
+  // from the first rank that has it.
   virtual std::vector<TensorPiece> pieces(int /*tensor*/) const { return {}; }
 
-  // OK, or why this site has no values that a run could begin with: it can take part once another one has supplied
-  // them.
+  // OK, or why this site has no initial values for a run: it can take part once another site has supplied them.
   virtual absl::Status initial_values() const { return absl::OkStatus(); }
 
   // Takes inner step t, counted from 1; a joiner begins at a later one. A step that fails leaves θ untouched:
@@ -72,25 +70,24 @@ class Trainer {
   //   INVALID_ARGUMENT  the data is too small for the sites that share it
   virtual absl::StatusOr<StepResult> Step(core::Step t) = 0;
 
-  // How the inner optimizer's state is updated, and how long that takes; none where nothing is known.
+  // How the inner optimizer's state is updated, and how long that takes; none if unknown.
   virtual std::optional<core::OffloadProgress> offload_progress() const { return std::nullopt; }
 
-  // The ranks of the site that it is one of, and how fast they are.
+  // The ranks of this trainer's site, and their speeds.
   virtual core::RankProgress rank_progress() const { return {}; }
-  virtual bool stop_requested() const { return false; }  // on any of them
+  virtual bool stop_requested() const { return false; }  // on any of the ranks
 
-  // What it trains and evaluates on; nothing for a model without data.
+  // The data that it trains and evaluates on; empty for a model without data.
   virtual core::SiteData data() const { return {}; }
 
-  // Which sites share the data from the next step on, this one included. Any order.
+  // Sets the sites that share the data from the next step on, including this one. Any order.
   virtual void SetSites(const std::vector<core::SiteId>& names) = 0;
 
-  // Brings what other ranks hold of the state to rank 0, which is to save it: every rank calls it. INTERNAL: a rank has
-  // failed.
+  // Gathers the other ranks' state at rank 0, which will save it; every rank calls it. INTERNAL: a rank has failed.
   virtual absl::Status GatherState() { return absl::OkStatus(); }
 
-  // θ and the inner optimizer, to a file of safetensors and back: with them the steps that follow are the same to the
-  // last bit. Save returns what it wrote. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
+  // θ and the inner optimizer, to a file of safetensors and back: with them the following steps are the same to the
+  // last bit. Save returns the digest of the file. Load: INVALID_ARGUMENT or DATA_LOSS names what does not fit.
   virtual absl::StatusOr<formats::FileDigest> Save(const std::string& path) = 0;
   virtual absl::Status Load(const std::string& path) = 0;
 
@@ -99,28 +96,29 @@ class Trainer {
   virtual std::unique_ptr<Evaluator> NewEvaluator() const { return nullptr; }
 
  protected:
-  // When θ changes: the store announces here what is still to be read of the last step, and no step changes it before.
+  // Schedules changes of θ: the store announces here which values of the last step are still to be read, and no step
+  // changes them before that.
   offload::BusSchedule& bus() { return bus_; }
 
  private:
   offload::BusSchedule bus_;
 };
 
-// What a trainer takes from the machine that it runs on.
+// The files and ranks of a trainer on its machine.
 struct TrainerFiles {
   std::string data_path;         // not read for a synthetic model
-  std::string held_out_path;     // to evaluate on, where each site has data of its own; empty: the tail of the data
+  std::string held_out_path;     // to evaluate on, where each site has its own data; empty: the tail of the data
   std::string calibration_path;  // of the machine's bandwidths (offload/calibration.h); empty: measured each time
   TrainerRanks ranks;
-  std::string pipeline_path;  // a schedule's file, by which the ranks are a pipeline; empty: they are data parallel
-  std::string trace_path;     // of a pipeline: where rank 0 writes when operations ran; empty: nowhere
+  std::string pipeline_path;  // a schedule's file, which makes the ranks a pipeline; empty: they are data parallel
+  std::string trace_path;     // where rank 0 of a pipeline writes the times of operations; empty: nowhere
   std::string levels_path;    // of the site's link levels, for inner.partition; empty: one level of all ranks
 };
 
 // INVALID_ARGUMENT where the site's ranks cannot share its rows evenly.
 absl::Status CheckRows(const core::RunConfig& config, const core::SiteId& site, int world);
 
-// The trainer that the run's config asks for, on the processor. INVALID_ARGUMENT for data or an initial model that does
+// Makes the trainer that the run's config requires, on the CPU. INVALID_ARGUMENT for data or an initial model that does
 // not fit; NOT_FOUND and the like from reading files.
 absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const core::RunConfig& config, const core::SiteId& site,
                                                      const TrainerFiles& files);

@@ -14,7 +14,7 @@
 
 namespace causeway::worker {
 
-// An inner optimizer's part of the file. Names and meaning are the same wherever the state lies.
+// An inner optimizer's part of the file. Names and meanings do not depend on where the state lies.
 class OptimizerState {
  public:
   virtual ~OptimizerState() = default;

@@ -1,12 +1,13 @@
-// When 1-bit Adam freezes its variance v: at a given step, or once v has settled.
+// Decides when 1-bit Adam freezes its variance v: at a given step, or once v has settled.
 //
 //   after each step of warm-up   ‖v_t‖₁ ─► r = ‖v̂_t‖₁ / ‖v̂_{t−Δ}‖₁, Δ = 1/(1−β2) ─► 0.96 ≤ r ≤ 1/0.96: frozen at t
 //
-// v̂ is v without the bias of its start at zero, which would look like growth; both have seen Δ steps at least, since an
-// estimate from fewer says little. The published rule is r ≥ 0.96, for a v
+// v̂ is v without the bias of its start at zero, which would look like growth; both have seen at least Δ steps, since
+// an estimate from fewer says little. The published rule is r ≥ 0.96, for a v
 // that falls; one that grows has not settled either. The rate's own warm-up must be over. Steps are those that the
-// site's optimizer has taken, for a joiner's v is young at any step of the run. Sums are made in an order that no
-// processor changes: ranks with equal v decide alike. One owner thread. Source: 1-bit Adam (arXiv 2102.02888),
+// site's optimizer has taken, because a joiner's v is young at any step of the run. Sums have an order that is the same
+// on every processor: ranks with equal v make the same decision. One owner thread. Source: 1-bit Adam (arXiv
+// 2102.02888),
 // section 5.2.
 #pragma once
 
@@ -31,7 +32,7 @@ class VarianceFreeze {
   // Whether Note wants ‖v‖₁; it takes a pass over v.
   bool needs_norm() const { return !frozen() && automatic_; }
 
-  // Step `taken` of the optimizer, counted from 1, has been taken, and left this ‖v‖₁ (anything where it is not
+  // Step `taken` of the optimizer, counted from 1, has been taken, with this resulting ‖v‖₁ (any value if it is not
   // needed). `rate_is_warm`: the learning rate's warm-up is over.
   void Note(int64_t taken, bool rate_is_warm, double norm);
 
@@ -49,7 +50,7 @@ class VarianceFreeze {
   int64_t given_;  // the step, where it is not automatic
   double beta2_;
   int64_t delta_;
-  std::deque<float> norms_;  // as float, so that a restored run decides as one that went on
+  std::deque<float> norms_;  // as float, so that a restored run makes the same decisions as an uninterrupted one
   int64_t frozen_at_ = 0;
   double ratio_ = 0;
 };

@@ -2,7 +2,7 @@
 //
 // The C library's expf is exact to half an ulp but takes one value at a time; softmax and SiLU need millions each step.
 // exp(x) = 2^n · e^r with n = round(x / ln 2) and r = x − n ln 2 in two parts, so that |r| ≤ ln 2 / 2; e^r by Cephes'
-// polynomial of degree 6. Relative error below 2e-7. Inputs beyond ±87 are taken as ±87, where float32 ends.
+// polynomial of degree 6. Relative error below 2e-7. Inputs beyond ±87 are clamped to ±87, where float32 ends.
 #pragma once
 
 #include <cstdint>

@@ -111,7 +111,7 @@ TEST(Joiner, LeftWithARoundThatNobodyCanFillJoinsAnew) {
   const auto dropped = ActionsOf<Dropped>(LeaveRun(table, "a"));
   ASSERT_THAT(dropped, SizeIs(2));
   EXPECT_EQ(dropped[1].site, "b");
-  EXPECT_EQ(dropped[1].reason, "nobody is left to contribute to the open round of fragment 1; joins anew");
+  EXPECT_EQ(dropped[1].reason, "no site is left to fill the open round of fragment 1; joins anew");
   EXPECT_THAT(ActionsOf<Enter>(Arrive(table, "b"))[0].entry.first_versions, ElementsAre(1, 0));
   EXPECT_THAT(ActionsOf<CloseRound>(Contribute(table, "b", 1, 0)), SizeIs(1));
 }

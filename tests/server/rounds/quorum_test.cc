@@ -186,7 +186,7 @@ TEST(Distance, IsNotKeptWhenNobodyTrainsAnyMore) {
 TEST(Ending, CompletingSiteIsNotWaitedFor) {
   RoundTable table = ThreeSites(GraceRules(120));
   ContributeEach(table, {"a", "b"}, 0, 0);
-  EXPECT_EQ(Only<CloseRound>(Complete(table, "c")).reason, "nobody else is left who could contribute");
+  EXPECT_EQ(Only<CloseRound>(Complete(table, "c")).reason, "no other site is left that could contribute");
 }
 
 TEST(Ending, LastRoundsCloseBelowTheQuorum) {

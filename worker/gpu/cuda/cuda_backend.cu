@@ -14,7 +14,7 @@
 #include "worker/gpu/cuda/cuda_encode_backend.h"
 #include "worker/gpu/cuda/device_block.h"
 
-// A kernel's text is for any block; that a GPU's can run on a GPU alone is known.
+// A kernel's source text works for any block; nvcc need not warn that a GPU's block runs only on a GPU.
 #pragma nv_diag_suppress 20011, 20014, 20015
 
 namespace causeway::worker {
@@ -43,7 +43,7 @@ class CudaBackend final : public ComputeBackend {
   absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeAttention(const AttentionShape& shape, ValueType type) override;
 
  private:
-  // The algorithm that is taken depends on these.
+  // The choice of the algorithm depends on these.
   using Shape =
       std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, int64_t, bool, ValueType, ValueType>;
 

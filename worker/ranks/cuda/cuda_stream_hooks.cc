@@ -13,7 +13,7 @@
 namespace causeway::worker {
 namespace {
 
-// CUDA keeps the last error until it is read; where it is returned here it must not show in another's launch.
+// CUDA keeps the last error until it is read; an error returned here must not show up in another launch.
 absl::Status StatusOf(cudaError_t error, absl::string_view attempted) {
   if (error == cudaSuccess) return absl::OkStatus();
   cudaGetLastError();
@@ -38,7 +38,7 @@ class CudaStreamHooks final : public StreamHooks {
   const int device_;
   cudaStream_t stream_ = nullptr;
   core::Mutex mutex_;
-  std::deque<cudaEvent_t> pending_ ABSL_GUARDED_BY(mutex_);  // recorded, and not come
+  std::deque<cudaEvent_t> pending_ ABSL_GUARDED_BY(mutex_);  // recorded, and not done
   std::vector<cudaEvent_t> free_ ABSL_GUARDED_BY(mutex_);
   std::vector<void*> memory_ ABSL_GUARDED_BY(mutex_);
   int64_t come_ ABSL_GUARDED_BY(mutex_) = 0;  // events

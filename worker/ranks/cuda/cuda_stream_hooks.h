@@ -1,5 +1,5 @@
-// The stream of a GPU that NcclCollectives queues on (worker/ranks/stream_hooks.h): a stream of its own, which does not
-// wait for the default stream, and CUDA's events on it.
+// The stream of a GPU on which NcclCollectives queues (worker/ranks/stream_hooks.h): a separate stream, which does not
+// wait for the default stream, with CUDA's events on it.
 //
 //   Record() = 7 ──► cudaEventRecord      Done(7) ──► cudaEventQuery of the events from the first that has not come;
 //   one
@@ -13,7 +13,7 @@
 
 namespace causeway::worker {
 
-// `device` counts those that CUDA shows, from 0. UNAVAILABLE, with CUDA's text, where it has none of that number.
+// `device` counts those that CUDA shows, from 0. UNAVAILABLE, with CUDA's text, if there is no device of that number.
 absl::StatusOr<std::shared_ptr<StreamHooks>> MakeCudaStreamHooks(int device);
 
 }  // namespace causeway::worker
