@@ -93,8 +93,7 @@ absl::StatusOr<core::RunConfig> ConfigOfStoredRun(const std::string& run_yaml, i
       absl::StrCat("--state_dir=", absl::GetFlag(FLAGS_state_dir), " holds the state of another run: ", difference));
 }
 
-// A site holds two connections, and other peers may come as well: raises the limit to the maximum that the
-// administrator allows.
+// Connections are descriptors: raises the limit to the maximum that the administrator allows.
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -153,12 +152,7 @@ absl::StatusOr<Listening> ReadListening() {
   Listening listening;
   ASSIGN_OR_RETURN(listening.grpc, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
   ASSIGN_OR_RETURN(listening.http, transport::ParseAddress(absl::GetFlag(FLAGS_http)));
-  if (!listening.http.IsLoopback() && !absl::GetFlag(FLAGS_insecure_http)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--http: ", listening.http.Text(),
-                     " is not a loopback address, and the status page has no password; let a proxy on this machine "
-                     "ask for one, or say --insecure_http if the network is yours"));
-  }
+  RETURN_IF_ERROR(transport::CheckHttpAllowed(listening.http, absl::GetFlag(FLAGS_insecure_http)));
   if (const std::string health = absl::GetFlag(FLAGS_health); !health.empty()) {
     ASSIGN_OR_RETURN(listening.health, transport::ParseAddress(health));
   }
@@ -262,8 +256,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(server::CallServic
   service.Register(builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("--listen: ", core::WhyNotListening(addresses.grpc.Text(), addresses.grpc.port)));
+    return absl::UnavailableError("--listen: " + core::WhyNotListening(addresses.grpc.Text(), addresses.grpc.port));
   }
   server->GetHealthCheckService()->SetServingStatus(v1::Coordinator::service_full_name(), true);
   addresses.grpc.port = port;

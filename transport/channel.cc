@@ -119,6 +119,14 @@ absl::Status CheckPlaintextAllowed(const Address& address, bool insecure) {
                    "(deploy/certs makes them), or say --insecure if the network is yours"));
 }
 
+absl::Status CheckHttpAllowed(const Address& address, bool insecure_http) {
+  if (insecure_http || address.IsLoopback()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--http: ", address.Text(),
+                   " is not a loopback address, and the status page has no password; let a proxy on this machine ask "
+                   "for one, or say --insecure_http if the network is yours"));
+}
+
 absl::StatusOr<ChannelOptions> ReadClientFlags(const ClientFlags& flags, const Address& address) {
   ChannelOptions options{.insecure = flags.insecure, .use_proxy = flags.use_proxy};
   ASSIGN_OR_RETURN(options.tls, ReadTlsFlags(flags.tls_ca, flags.tls_cert, flags.tls_key));

@@ -33,6 +33,8 @@ struct ChannelOptions {
 
 // For callers without TLS files: INVALID_ARGUMENT if plaintext would leave the machine without options.insecure.
 absl::Status CheckPlaintextAllowed(const Address& address, bool insecure);
+// INVALID_ARGUMENT if other machines could read the status page, which has no password, without `insecure_http`.
+absl::Status CheckHttpAllowed(const Address& address, bool insecure_http);
 
 // The flags of a program that calls a coordinator.
 struct ClientFlags {

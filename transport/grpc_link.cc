@@ -19,9 +19,8 @@
 namespace causeway::transport {
 namespace {
 
-constexpr auto kLeaveTimeout = std::chrono::seconds(2);  // for the coordinator to receive our leave
-constexpr auto kFinishTimeout =
-    std::chrono::seconds(30);  // the same once all steps are done: long enough for its restart
+constexpr auto kLeaveTimeout = std::chrono::seconds(2);    // for the coordinator to receive our leave
+constexpr auto kFinishTimeout = std::chrono::seconds(30);  // the same at the end of the run: it may restart meanwhile
 
 }  // namespace
 
