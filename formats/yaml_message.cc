@@ -87,11 +87,11 @@ bool ParseYamlNumber(const std::string& text, T* value) {
 // Why the parser gave up at this line (from 0), where it is that the line's key does not stand below its neighbors;
 // else empty. Sections are told apart by their columns, so that one column too many or too few is the usual mistake.
 std::string ColumnsOf(std::string_view text, int line) {
-  const std::vector<std::string_view> lines = absl::StrSplit(std::string_view(text), '\n');
-  const auto column = [](std::string_view one) { return one.find_first_not_of(' '); };
-  const auto is_key = [&](std::string_view one) {
+  const std::vector<std::string> lines = absl::StrSplit(std::string(text), '\n');
+  const auto column = [](const std::string& one) { return one.find_first_not_of(' '); };
+  const auto is_key = [&](const std::string& one) {
     const size_t at = column(one);
-    return at != std::string_view::npos && one[at] != '#' && one.find(':') != std::string_view::npos;
+    return at != std::string::npos && one[at] != '#' && one.find(':') != std::string::npos;
   };
   if (line >= static_cast<int>(lines.size()) || !is_key(lines[line])) return "";
   const size_t here = column(lines[line]);

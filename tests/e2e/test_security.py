@@ -97,6 +97,19 @@ class RunTest(SecurityTest):
         run.start_worker("a", f"--token_file={self.ours}/a.token")
         run.await_done()
 
+    def test_a_handshake_that_fails_is_explained_at_both_ends(self):
+        self.make_identities()
+        foreign = self.certs("--coordinator", "127.0.0.1", "--site", "a", out="foreign")
+        run = self.secure_run(steps=0, step_ms=5)
+        page = self.run_program("causeway-worker", f"--coordinator={run.http}", "--site=a", "--connect_timeout_s=1",
+                                *self.identity("a"))
+        self.assert_ends(page, UNREACHABLE, f"{run.http.split(':')[1]} is an HTTP port, as the status page's is (--http)")
+        for flags, words, cause in (([], "the coordinator speaks TLS", "it does not speak TLS: give it --tls_ca"),
+                                    (self.tls("a", foreign), "refuses our certificate",
+                                     "its certificate is not of the CA in --tls_ca")):
+            self.assert_ends(self.intruder(run, "a", *flags), UNREACHABLE, words)
+            eventually(lambda cause=cause: f"a caller's TLS handshake failed: {cause}" in run.coordinator.log(), cause)
+
     def test_a_token_that_is_taken_back_ends_its_site(self):
         self.make_identities()
         run = self.secure_run(steps=0, step_ms=5)
