@@ -18,7 +18,7 @@
 
 namespace causeway::formats {
 
-// fragments[p] is W of fragment p in the map's layout, versions[p] its version. Makes the folder if need be. The
+// fragments[p] is W of fragment p in the map's layout, versions[p] its version. Creates the folder if necessary. The
 // weights come last, so that a folder which has them is complete.
 absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::FragmentMap& map,
                          std::span<const std::span<const float>> fragments, std::span<const core::Version> versions);

@@ -1,5 +1,5 @@
-// How many ranks of a site to give to tensor, pipeline and data parallelism, by Megatron-LM's terms (arXiv 2104.04473,
-// sections 2.2, 3 and 4.1).
+// Chooses how many ranks of a site to give to tensor, pipeline and data parallelism, by Megatron-LM's terms (arXiv
+// 2104.04473, sections 2.2, 3 and 4.1).
 //
 //   R = t·p·d ranks, tensor groups innermost, pipelines outermost; each of p devices of a pipeline has v stages
 //   B sequences a step, b of a micro-batch: m = B ÷ (d·b) micro-batches of each pipeline
@@ -38,9 +38,9 @@ struct GridRow {
   int chunks = 1;
   int sequences = 0;      // of a micro-batch
   int micro_batches = 0;  // of a pipeline
-  // Seconds of a step, which they add up to.
+  // Parts of a step in seconds, which add up to it.
   double compute_s = 0, tensor_s = 0, message_s = 0, bubble_s = 0, gradient_s = 0;
-  // That a rank sends in a step.
+  // Bytes that a rank sends in a step.
   double tensor_bytes = 0, message_bytes = 0, gradient_bytes = 0;
   double memory_bytes = 0;  // of the rank that needs most
 
