@@ -4,7 +4,7 @@
 //   values backward                P again, dP = dout·vᵀ ─► dS ─► dq, dk, dv (summed over a group's query heads, in
 //   their order)
 //
-// It keeps no statistics: the scores are made again, in two buffers that all layers share.
+// It keeps no statistics: the scores are recomputed, in two buffers that all layers share.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Weights and gradients of a model that are divided over the levels of a site: what this rank has of them, and whole
-// groups while they are computed with.
+// Weights and gradients of a model that are divided over the levels of a site: this rank's part of them, and whole
+// groups during their computation.
 //
 //   Gather(group): weights of a level's part ─► whole      … backward …      AddGradients(group): whole ─► this rank's
 //   part FinishGradients: to the optimizer's part, summed over all ranks    Step    SpreadWeights: from there to the
@@ -22,7 +22,7 @@
 
 namespace causeway::worker {
 
-// Over which level each state is divided; kWholeGroup: each rank has all of it.
+// The level over which each state is divided; kWholeGroup: each rank has all of it.
 struct PartitionLevels {
   int weights = kWholeGroup, gradients = kWholeGroup, optimizer = kWholeGroup;
 };

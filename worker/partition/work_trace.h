@@ -4,7 +4,7 @@
 //   Add("forward 3", …, {"cpu": FLOP, "l2": bytes, …}) ─► EndStep(t) ─► [{"name": "forward 3", "ts": µs, "dur": µs, …},
 //   …
 //
-// The first event has the resources' speeds. The first steps alone. One owner thread.
+// The first event has the resources' speeds. Only the first steps are traced. One owner thread.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class WorkTrace {
 
   const std::unique_ptr<TraceFile> file_;
   const core::Clock::TimePoint start_ = core::SystemClock().Now();
-  std::vector<Operation> operations_;  // of the step in hand
+  std::vector<Operation> operations_;  // of the current step
   int written_ = 0;
 };
 
