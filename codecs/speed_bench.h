@@ -1,7 +1,6 @@
 // Measures the speed of the codecs on this machine, beside the limit set by its memory.
 //
-//   pair   |ceiling|operation|      timed one after the other, many times: ratio = median of ceiling time ÷ operation
-//   time
+//   pair   |ceiling|operation|      timed one after the other, many times: ratio = median of ceiling ÷ operation time
 //
 //   operation         bytes per value   ceiling (codecs/simd/ceilings.h)
 //   encode_feedback   12                b = a + b in place

@@ -2,8 +2,7 @@
 //
 //   W of fragment 0, 1, … (padded units)  ──►  dir/model.safetensors   tensors in manifest order, unpadded
 //   ExportForm: files beside the weights  ──►  dir/config.json …       for a Llama model; a tokenizer
-//   all of these                          ──►  dir/SHA256SUMS         for sha256sum -c; ReadModelDirectory checks it,
-//   too
+//   all of these                          ──►  dir/SHA256SUMS         for sha256sum -c and ReadModelDirectory
 //
 // The metadata of model.safetensors says which run it is from and how many rounds made each fragment. Errors name the
 // file.

@@ -2,8 +2,7 @@
 // JSON that status and results show.
 //
 //   run.yaml ──ReadRunYaml──► core::RunConfig ──SerializeRunConfig──► Welcome ──ParseRunConfig──► the same at the site
-//                                            └─RunConfigJson──► /status, result.json (it is run.yaml again: JSON is
-//                                            YAML)
+//                                            └─RunConfigJson──► /status, result.json (again run.yaml: JSON is YAML)
 //
 // The schema is proto/causeway/v1/run_config.proto, the commented example deploy/run.yaml. Every key except run_id has
 // a default. All checks run on both ways in, so every core::RunConfig is valid. Errors are INVALID_ARGUMENT:

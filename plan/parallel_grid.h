@@ -4,12 +4,12 @@
 //   R = t·p·d ranks, tensor groups innermost, pipelines outermost; each of p devices of a pipeline has v stages
 //   B sequences a step, b of a micro-batch: m = B ÷ (d·b) micro-batches of each pipeline
 //
-//   a micro-batch on the slowest device       layers ÷ t + its tensor-parallel all-reduces, or its messages if these
-//   take longer tensor-parallel all-reduces               8·b·s·h·(t−1)/t values a layer, on the level that a group
-//   spans messages                                  2·v of b·s·h ÷ t values (scatter/gather), on the level between
-//   stages bubble                                    (p−1)/v micro-batches; (p−1)/(v·m+p−1) of a step without messages
-//   gradients                                 2·(d−1)/d of a rank's parameters, behind the step
-//   a rank's memory                           parameters ÷ t; layer_bytes ÷ t of interleaved 1F1B's peak
+//   a micro-batch on the slowest device   layers ÷ t + its tensor-parallel all-reduces, or its messages if longer
+//   tensor-parallel all-reduces           8·b·s·h·(t−1)/t values a layer, on the level that a group spans
+//   messages                              2·v of b·s·h ÷ t values (scatter/gather), on the level between stages
+//   bubble                                (p−1)/v micro-batches; (p−1)/(v·m+p−1) of a step without messages
+//   gradients                             2·(d−1)/d of a rank's parameters, after the step
+//   a rank's memory                       parameters ÷ t; layer_bytes ÷ t of interleaved 1F1B's peak
 //
 // A group's bytes are counted to the slowest level that it spans; layers scale with b as they were measured, one costs
 // file for each b. v = 1 is 1F1B; v > 1 needs m to be a multiple of p. Closed terms, not the simulator: for the

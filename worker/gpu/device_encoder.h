@@ -1,8 +1,7 @@
 // Contributions of a device's trainer, encoded where θ lies (replica::ThetaEncoder).
 //
 //   step thread       θ ─► copy of the fragment's θ, on the device                       (kCompute, before θ changes)
-//   another thread    W, e brought there if necessary ─► Δ = W − θ, + β e, codes ─► chunk, next e ─► host
-//   (kSync)
+//   another thread    W, e brought there if necessary ─► Δ = W − θ, + β e, codes ─► chunk, next e ─► host      (kSync)
 //
 //   mapped   the kernel writes a chunk's codes where the link sends them from
 //   copied   it writes them to the device's memory, and a copy engine brings them

@@ -1,7 +1,7 @@
 // AdamW or SGD of a model on a device, wherever its state lies (worker/gpu/device_state.h).
 //
-//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW at lr(t) ─► θ, and its copy on the
-//   device, in bfloat16, where the model computes with that
+//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW at lr(t) ─► θ
+//                                         and its bfloat16 copy on the device, where the model computes with that ◄─┘
 //
 // The arithmetic of a value is offload/adamw_value.h, as on the CPU: the same gradients give the same bits. Its
 // checkpoint is that of worker/train/inner_optimizer.h: a site may continue on the other. One owner thread.

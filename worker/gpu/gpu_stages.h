@@ -1,9 +1,8 @@
 // The stages of a Llama on one device of a pipeline, on a GPU: operations are computed there, everything else is on the
 // host.
 //
-//   BeginStep: θ ─► device      F, I, W, B on the device ◄── messages through the host ──►       EndStep: gradients ─►
-//   host
-//                                                             A: those of its stage before
+//   BeginStep: θ ─► device    F, I, W, B on the device ◄── messages through the host ──►    EndStep: gradients ─► host
+//                                                                          A: the gradients of its stage, earlier
 //
 // Each micro-batch in flight has its own buffers, as many as the schedule has in flight at once. The optimizer and its
 // state are on the host, as with offload.k: cpu. Every operation is waited for. One owner thread.

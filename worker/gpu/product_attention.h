@@ -1,8 +1,7 @@
 // Attention on a device by matrix products: for any backend, and the reference of faster ones.
 //
-//   a batch row at a time   S = q·kᵀ/√size ─► P = softmax(S), causal ─► out = P·v      of all heads: [heads, n, n]
-//   values backward                P again, dP = dout·vᵀ ─► dS ─► dq, dk, dv (summed over a group's query heads, in
-//   their order)
+//   a batch row at a time   S = q·kᵀ/√size ─► P = softmax(S), causal ─► out = P·v      all heads: [heads, n, n] values
+//   backward                P again, dP = dout·vᵀ ─► dS ─► dq, dk, dv (summed over a group's query heads, in order)
 //
 // It keeps no statistics: the scores are recomputed, in two buffers that all layers share.
 #pragma once

@@ -1,8 +1,7 @@
 // The layout of a model's values divided over the ranks of a site, level by level.
 //
 //   a group: tensors back to back, padded so that all ranks may have an equal part
-//   level 0 cuts it into of_0 parts, level 1 each of them into of_1, …: the part of a level lies in that of the one
-//   below
+//   level 0 cuts it into of_0 parts, level 1 each of them into of_1, …: a level's part lies in that of the level below
 //
 // Rank r has the digits r = i_0 + of_0 (i_1 + of_1 (i_2 + …)) and, at level l, part ((i_0 of_1 + i_1) of_2 + …) + i_l.
 // Pure.

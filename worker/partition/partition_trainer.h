@@ -1,9 +1,10 @@
 // A Llama trained by ranks that divide weights, gradients and the optimizer's state over the levels of their site's
 // links (inner.partition): data parallel, ZeRO-1, 2 and 3 and one level for each state are settings of one algorithm.
 //
-//   a micro-batch   for each layer: gather ─► forward ─► drop      back: gather ─► backward ─► sum, this rank's part ─►
-//   drop a step          gradients ─► the optimizer's part, summed over all ranks ─► clip, AdamW (offload/) ─► weights'
-//   parts
+//   a micro-batch   for each layer: gather ─► forward ─► drop
+//                   backward: gather ─► backward ─► sum, this rank's part ─► drop
+//   a step          gradients ─► the optimizer's part, summed over all ranks ─► clip, AdamW (offload/)
+//                   ─► weights' parts
 //
 // A layer is gathered on demand, and waited for. Every rank makes and calls the object in step with the others; one
 // owner thread. Bytes and memory: plan/partition.h. Sources: arXiv 1910.02054 (ZeRO), 2501.04266 (levels).

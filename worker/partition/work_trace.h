@@ -1,8 +1,7 @@
 // The operations of a rank's steps, with the amounts of each resource that they use, as a file: Chrome's trace-event
 // format, which browsers open and causewayctl plan what-if reads.
 //
-//   Add("forward 3", …, {"cpu": FLOP, "l2": bytes, …}) ─► EndStep(t) ─► [{"name": "forward 3", "ts": µs, "dur": µs, …},
-//   …
+//   Add("forward 3", …, {"cpu": FLOP, "l2": bytes, …}) ─► EndStep(t) ─► [{"name": "forward 3", "ts": µs, "dur": µs, …
 //
 // The first event has the resources' speeds. Only the first steps are traced. One owner thread.
 #pragma once
