@@ -124,7 +124,7 @@ bool BlockCodec::EncodeLast(const EncodeJob& job, const EncodeRun& whole, int64_
   last.codes += whole.blocks * format_.code_bytes;
   if (!format_.rotates) last.inverse_count = 1.0f / static_cast<float>(valid);
   if (job.residual == nullptr) return EncodeLoops(last);
-  // After a rotation padding is not zero, and what is dropped of it is kept, too.
+  // After a rotation padding is not zero, and its residual is kept, too.
   const int64_t kept = format_.rotates ? core::kBlockValues : valid;
   std::copy_n(job.residual + at, kept, residual.begin());
   last.residual = residual.data();

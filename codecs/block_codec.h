@@ -1,5 +1,5 @@
-// A codec whose blocks stand alone, over any number of values: whole blocks go through the loops as they are, the last,
-// partial one through a buffer that is filled up.
+// A codec of independent blocks, for any number of values: whole blocks go through the loops directly, the last,
+// partial one through a padded buffer.
 //
 //   values   |256        |256        |44 … +0 |
 //             └ loops.encode ───────┘ └ a run of one block
@@ -17,7 +17,7 @@ namespace causeway::codecs {
 
 class BlockCodec final : public Codec {
  public:
-  // Loops that are null are the reference's.
+  // Null loops are replaced by the reference's.
   BlockCodec(const BlockFormat& format, BlockLoops loops) : format_(format), loops_(loops) {}
 
   bool rotates() const override { return format_.rotates; }
@@ -40,7 +40,7 @@ class BlockCodec final : public Codec {
     int64_t rest;
   };
   Parts PartsOf(int64_t count, bool in_domain) const;
-  int64_t Valid(int64_t block, int64_t values) const;  // of the block's values, those that are no padding
+  int64_t Valid(int64_t block, int64_t values) const;  // the number of the block's values without padding
   bool EncodeLoops(const EncodeRun& run) const;
   void DecodeLoops(const DecodeRun& run) const;
   void SumLoops(const SumRun& run) const;

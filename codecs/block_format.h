@@ -3,7 +3,7 @@
 //
 //   EncodeRun (whole blocks) ─► rotate ─► d = fma(β, e, x) ─► range ─► encode of one block ─► e ← d − decoded
 //
-// Inside a run everything is whole blocks: BlockCodec fills the last one up. Pure, thread-safe.
+// A run has only whole blocks: BlockCodec pads the last one. Pure, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct EncodeRun {
   float beta = 0;
   const float* residual = nullptr;  // null without feedback, as next_residual is
   float* next_residual = nullptr;
-  float inverse_count = 1.0f / core::kBlockValues;  // of the values in each block that are no padding
+  float inverse_count = 1.0f / core::kBlockValues;  // the number of values in each block without padding
   float gain = 1;
   bool saturate = false;
   uint8_t* scales = nullptr;
@@ -70,7 +70,7 @@ struct BlockFormat {
   // One block in the codec's domain. d is in range.
   void (*encode)(ConstBlockSpan d, float inverse_count, float gain, uint8_t* scale, uint8_t* codes);
   void (*decode)(const uint8_t* scale, const uint8_t* codes, BlockSpan values);
-  // Whether it is one that `encode` writes, with `valid` values that are no padding (256 if the codec rotates).
+  // Whether `encode` could have written the block, with `valid` values before the padding (256 if the codec rotates).
   absl::Status (*validate)(const uint8_t* scale, const uint8_t* codes, int64_t valid);
   // As Codec::SumSquares, for a valid block.
   double (*sum_squares)(const uint8_t* scale, const uint8_t* codes, int64_t valid);

@@ -27,7 +27,8 @@ inline Number SumOverBlock(Term term) {
   return lanes[0];
 }
 
-// Magnitudes of floats are ordered as their bits are; a maximum of integers vectorises without leave to reorder floats.
+// Magnitudes of floats have the order of their bits; a maximum of integers vectorizes without permission to reorder
+// floats.
 inline float LargestMagnitude(const float* values) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < core::kBlockValues; ++i) {
@@ -82,7 +83,7 @@ inline void ReadNibbles(const uint8_t* codes, Visit visit) {
   }
 }
 
-// Σ squares[nibble & 7] over a block of nibbles, of which bit 3 is a sign. Counts vectorise, a table does not.
+// Σ squares[nibble & 7] over a block of nibbles, whose bit 3 is a sign. Counts vectorize, a table does not.
 double SumOverMagnitudes(const uint8_t* codes, const double (&squares)[8]);
 
 // Exact: 24 bits squared are 48.

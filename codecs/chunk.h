@@ -1,5 +1,5 @@
-// A chunk: a run of whole units of one tensor with one codec, decodable alone. It is what crosses the network, what is
-// resumed after a cut, and what a merge reads and writes.
+// A chunk: a run of whole units of one tensor with one codec, decodable alone. It is the unit that crosses the network,
+// that is resent after a break, and that a merge reads and writes.
 //
 //   0        64              64 + scales, padded to 64     + codes, padded to 64
 //   | header | bf16 scales … | codes …                     |
@@ -25,8 +25,8 @@ inline constexpr int64_t kChunkHeaderBytes = 64;
 // Values of residuals that belong to a chunk: whole blocks if its codec rotates, since padding is not zero then.
 int64_t ResidualValues(const ChunkSpan& span);
 
-// Error feedback of one chunk: what is encoded is d = fma(beta, residual, values), and next_residual ← d − decoded, in
-// the codec's domain. beta = 0 switches it off: the spans are then empty. `next_residual` may be `residual`.
+// Error feedback of one chunk: the encoder's input is d = fma(beta, residual, values), and next_residual ← d − decoded,
+// in the codec's domain. beta = 0 switches it off: the spans are then empty. `next_residual` may be `residual`.
 struct ChunkFeedback {
   float beta = 0;
   std::span<const float> residual;
@@ -43,14 +43,14 @@ absl::StatusOr<std::string> EncodeChunk(const ChunkSpan& span, std::span<const f
 // from.
 class ChunkView {
  public:
-  // INVALID_ARGUMENT that says what was expected and what came. A compressed chunk has to be expanded first.
+  // INVALID_ARGUMENT gives the expected and the actual value. A compressed chunk has to be expanded first.
   static absl::StatusOr<ChunkView> Parse(absl::string_view bytes);
 
   const ChunkSpan& span() const { return span_; }
   bool rotates() const { return codec_->rotates(); }
 
   // Decodes (adds with weight: sum = fma(weight, decoded, sum)) the values from unit `first_unit` of the fragment on,
-  // as many as the target holds. Asking for units or values outside the chunk is the caller's bug.
+  // as many as the target holds. Requesting units or values outside the chunk is a bug of the caller.
   void Decode(int64_t first_unit, std::span<float> values) const;
   void DecodeAdd(int64_t first_unit, float weight, std::span<float> sum) const;
 

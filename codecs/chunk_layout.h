@@ -1,4 +1,4 @@
-// Where the parts of a chunk lie (docs/wire_format.md, section "Chunk"): shared by the writer and the reader.
+// The layout of a chunk (docs/wire_format.md, section "Chunk"), shared by the writer and the reader.
 #pragma once
 
 #include <bit>
@@ -62,7 +62,7 @@ struct ChunkHeader {
   bool compressed = false;
 };
 
-// INVALID_ARGUMENT that says what was expected and what came.
+// INVALID_ARGUMENT gives the expected and the actual value.
 absl::StatusOr<ChunkHeader> ParseChunkHeader(absl::string_view bytes);
 absl::Status CheckChunkHash(absl::string_view bytes);  // of at least a header
 

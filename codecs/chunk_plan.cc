@@ -11,8 +11,8 @@
 namespace causeway::codecs {
 namespace {
 
-// A fragment has several chunks, so that it can be spread over several connections, and so that what is ready can
-// leave; but none is so small that its header counts.
+// A fragment has several chunks, so that it can be spread over several connections, and finished parts can leave early;
+// but none is so small that its header matters.
 constexpr int64_t kShares = 8;
 constexpr int64_t kLeastUnits = 16;
 

@@ -1,4 +1,4 @@
-// Which chunks a fragment travels in: known to both ends without a word.
+// The chunks in which a fragment travels: both ends derive them without communication.
 //
 //   fragment   |wq: 3.1 units …        |norm  |embedding …            |    tensors, each on a new unit
 //   chunks     |rotated_sign |…        |bf16  |rotated_sign |…        |    runs of whole units, at most 1 MiB encoded
@@ -33,11 +33,11 @@ struct ChunkSpan {
 
 std::string Describe(const ChunkSpan& span);  // "int4, 5000 values from unit 3"
 
-// How one leg of a run is encoded.
+// The encoding of one leg of a run.
 struct LegCodec {
   core::CodecId codec = core::CodecId::kFloat32;
   std::vector<core::TensorKind> exempt;  // these kinds are bfloat16
-  uint64_t run_seed = 0;                 // where the rotation's signs come from
+  uint64_t run_seed = 0;                 // the source of the rotation's signs
 
   core::CodecId CodecOf(const core::TensorPlace& tensor) const;
   LegCodec With(core::CodecId chosen) const { return {chosen, exempt, run_seed}; }  // of a round whose codec was chosen
@@ -47,8 +47,8 @@ LegCodec UpLeg(const core::RunConfig& config);  // where the codec is `auto`, wi
 LegCodec DownLeg(const core::RunConfig& config);
 LegCodec Unencoded();  // float32: initial parameters and anchors
 
-// The chunks of a fragment, in unit order; the same for everyone who knows the map. Each has as many whole units of one
-// tensor as fit core::kMaxChunkBytes.
+// The chunks of a fragment, in unit order; they depend only on the map. Each has as many whole units of one tensor as
+// fit core::kMaxChunkBytes.
 std::vector<ChunkSpan> PlanChunks(const core::Fragment& fragment, const LegCodec& leg);
 
 int64_t ChunkBytes(core::CodecId codec, int64_t values);

@@ -3,7 +3,7 @@
 //
 //   WriteMean(units 0…3) ─► scales, codes ─► decoded      WriteMean(units 4…7) …      Finish() ─► header, hash, bytes
 //
-// Owned by one thread at a time, but for WriteMean: pieces that share no unit may be written at once.
+// Owned by one thread at a time, except for WriteMean: pieces that share no unit may be written concurrently.
 #pragma once
 
 #include <atomic>
@@ -29,28 +29,28 @@ class ChunkWriter {
   // The same in memory of ChunkBytes, which outlives it. Multiples of 64 bytes let kernels write whole lines.
   ChunkWriter(const ChunkSpan& span, float gain, std::span<char> bytes);
 
-  // Encodes the next values: whole units, but for the last piece; all at once with onebit_adam_sign. False if one is
-  // out of range (Codec::Encode); the writer is of no use then.
+  // Encodes the next values: whole units, except for the last piece; all at once with onebit_adam_sign. False if one is
+  // out of range (Codec::Encode); the writer is then unusable.
   bool Append(std::span<const float> values, const ChunkFeedback& feedback);
 
-  // All values at once by another encoder, which gets the job but for its values, and writes scales, codes and next
-  // residual. Its status; the writer is of no use if that is not OK.
+  // Encodes all values at once with another encoder, which gets the job without its values, and writes scales, codes
+  // and next residual. Returns its status; if that is not OK, the writer is unusable.
   using Encoder = absl::FunctionRef<absl::Status(const EncodeJob&)>;
   absl::Status EncodeBy(Encoder encode, const ChunkFeedback& feedback);
 
-  // A merge's mean from unit `unit` of the chunk on, in any order: brought into range where it is beyond, and, with
-  // `in_domain`, rotated already (whole blocks then, if the codec rotates). `decoded` gets what the piece's values
-  // decode to, without padding.
+  // Writes a merge's mean from unit `unit` of the chunk on, in any order: clamped where it is out of range, and, with
+  // `in_domain`, rotated already (in whole blocks, if the codec rotates). `decoded` receives the piece's decoded
+  // values, without padding.
   void WriteMean(int64_t unit, std::span<const float> mean, bool in_domain, const ChunkFeedback& feedback,
                  std::span<float> decoded);
 
-  // Once all values were appended or written: header and hash. With memory of its own Finish seals, and gives the
-  // bytes.
+  // Called once all values are appended or written: adds header and hash. With memory of its own, Finish seals the
+  // chunk and returns the bytes.
   void Seal();
   std::string Finish();
 
  private:
-  // The job for `count` values from value `first` on, but for the values.
+  // The job for `count` values from value `first` on, without the values.
   EncodeJob JobAt(int64_t first, int64_t count, const ChunkFeedback& feedback);
   Rotation RotationAt(int64_t value) const {
     return {span_.rotation_seed, (span_.first_value() + value) / core::kBlockValues};

@@ -31,7 +31,7 @@ BlockLoops LoopsFor(core::CodecId id, Target target) {
 constexpr size_t kNumNumbers =
     1 + static_cast<size_t>(*std::max_element(std::begin(core::kAllCodecs), std::end(core::kAllCodecs)));
 
-// By number and target; what is not made of blocks has one version.
+// By number and target; codecs that are not made of blocks have one version.
 struct Registry {
   Registry() {
     for (Target target : kAllTargets) {

@@ -5,14 +5,14 @@
 //   scales   |bf16 |bf16 | …                                 one per block, or per unit, or one
 //   codes    |block 0             |block 1            | …    whole blocks; padding counts as +0 before a rotation
 //
-// A codec's domain is what its residual and the coordinator's sums live in: the values themselves, or, for one that
-// rotates, the values after the randomised Hadamard transform of each block (codecs/rotation.h). The transform is
-// linear, so a merge adds in the domain and inverts once. In the domain a rotating codec has whole blocks: padding is
-// not zero there.
+// A codec's domain is that of its residual and of the coordinator's sums: the values themselves, or, for a rotating
+// codec, the values after the randomized Hadamard transform of each block (codecs/rotation.h). The transform is linear,
+// so a merge adds in the domain and inverts once. In the domain a rotating codec has whole blocks: padding is not zero
+// there.
 //
-// Codecs remember nothing: what they drop is kept by ErrorFeedback. The scalar code in this folder is the specification
+// Codecs have no state: ErrorFeedback keeps what they drop. The scalar code in this folder is the specification
 // (docs/wire_format.md, section "Codecs"); codecs/simd and codecs/cuda give its bytes and its decoded bits.
-// Thread-safe; jobs that share no unit may run at once, so any number of threads may share a chunk.
+// Thread-safe; jobs that share no unit may run concurrently, so any number of threads may share a chunk.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@
 
 namespace causeway::codecs {
 
-// Values on their way to bytes. All pointers are to the job's first unit; residuals cover whole blocks if the codec
-// rotates, else `count` values.
+// An encoding job. All pointers are to the job's first unit; residuals cover whole blocks if the codec rotates, else
+// `count` values.
 struct EncodeJob {
   const float* values = nullptr;
   int64_t count = 0;                 // of values, without padding
@@ -35,9 +35,9 @@ struct EncodeJob {
   float beta = 0;                    // d = fma(β, e, x); 0: no feedback, and no residuals
   const float* residual = nullptr;   // e, in the codec's domain
   float* next_residual = nullptr;    // e ← d − decoded; may be `residual`
-  const float* subtract = nullptr;   // on a device alone: what is encoded is values − subtract
+  const float* subtract = nullptr;   // only on a device: encodes values − subtract
   float gain = 1;                    // on the scale of `sign` and `rotated_sign`; 1 is the least-squares scale
-  bool saturate = false;             // brings d into the codecs' range instead of refusing it; d is no NaN then
+  bool saturate = false;             // clamps d to the codecs' range instead of refusing it; d must not be NaN
   uint8_t* scales = nullptr;
   uint8_t* codes = nullptr;
 };
@@ -63,21 +63,21 @@ class Codec {
   virtual int64_t ScaleOffset(int64_t unit) const = 0;
   virtual int64_t CodeOffset(int64_t unit) const = 0;
 
-  // False if some d is not finite or not below core::kMaxMagnitude; what was to be written is then undefined. A codec
-  // that rotates takes all blocks of values below kMaxRotatedMagnitude, and refuses NaN and infinity like the others.
+  // False if some d is not finite or not below core::kMaxMagnitude; the output is then undefined. A codec that rotates
+  // takes all blocks of values below kMaxRotatedMagnitude, and refuses NaN and infinity like the others.
   virtual bool Encode(const EncodeJob& job) const = 0;
   virtual void Decode(const DecodeJob& job) const = 0;
 
   // sum = fma(w_n, d_n, … fma(w_1, d_1, 0) …) of `count` values in the codec's domain, as whole blocks if it rotates:
-  // what Decode adds one after the other, in one pass over memory.
+  // the same as successive Decodes that add, in one pass over memory.
   virtual void DecodeSum(std::span<const DecodeTerm> terms, int64_t count, float* sum) const;
 
-  // ‖d‖² of what `values` values decode to in the codec's domain, in double: codes are counted before they are rounded
-  // to floats, blocks are added in order. The same bits on all processors.
+  // ‖d‖² of `values` decoded values in the codec's domain, in double: codes are counted before they are rounded to
+  // floats, blocks are added in order. The same bits on all processors.
   virtual double SumSquares(const uint8_t* scales, const uint8_t* codes, int64_t values) const = 0;
 
   // INVALID_ARGUMENT if some block of `values` values would decode to a value that is not finite or not below
-  // core::kMaxMagnitude, or a code is not one that Encode writes, in the padding of the last block too.
+  // core::kMaxMagnitude, or if Encode would not write some code, including in the padding of the last block.
   virtual absl::Status Validate(const uint8_t* scales, const uint8_t* codes, int64_t values) const = 0;
 };
 

@@ -69,7 +69,7 @@ std::string CompressChunk(std::string chunk) {
   const size_t width = SplitWidth(*codec);
   const std::string split = width > 1 ? SplitBytes(plain, width) : std::string();
   const absl::string_view body = split.empty() ? plain : absl::string_view(split);
-  std::string frame(body.size() - 1, '\0');  // what does not fit would be no gain
+  std::string frame(body.size() - 1, '\0');  // a result that does not fit would be no gain
   const size_t size = ZSTD_compressCCtx(ThreadContext<ZSTD_CCtx, ZSTD_createCCtx, ZSTD_freeCCtx>(), frame.data(),
                                         frame.size(), body.data(), body.size(), kLevel);
   if (ZSTD_isError(size)) return chunk;

@@ -17,11 +17,11 @@ namespace causeway::codecs {
 // The smaller of the chunk and its compressed form.
 std::string CompressChunk(std::string chunk);
 
-bool IsCompressed(absl::string_view bytes);  // says its header; anything may follow
+bool IsCompressed(absl::string_view bytes);  // according to its header; any bytes may follow
 
 // The chunk as it was before CompressChunk; one that is not compressed is returned as it is, unchecked.
-// INVALID_ARGUMENT if the header, the hash or the compressed bytes are bad, or the codec is none that is compressed.
-// Never makes more than core::kMaxChunkBytes.
+// INVALID_ARGUMENT if the header, the hash or the compressed bytes are bad, or the codec is never compressed. Never
+// produces more than core::kMaxChunkBytes.
 absl::StatusOr<std::string> ExpandChunk(std::string bytes);
 
 }  // namespace causeway::codecs

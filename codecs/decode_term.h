@@ -1,4 +1,4 @@
-// One term of a sum of what several sites sent: the bytes of the same values, and a weight.
+// One term of a sum over several sites: the bytes of the same values from one site, and a weight.
 #pragma once
 
 #include <cstdint>

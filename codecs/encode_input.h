@@ -10,8 +10,8 @@ namespace causeway::codecs {
 // d = fma(beta, residual, values), or the values themselves where residual is null. `d` may be `values`.
 void AddFeedback(float beta, const float* residual, const float* values, int64_t count, float* d);
 
-// Whether all are finite and below core::kMaxMagnitude, or, with `saturate`, are so now: what was beyond becomes the
-// largest float below. Only sums of absurd contributions are.
+// Whether all values are finite and below core::kMaxMagnitude. With `saturate`, larger values, which only sums of
+// absurd contributions reach, become the largest float below.
 bool BringIntoRange(bool saturate, std::span<float> d);
 
 // The index of the first value that is not finite or not below `limit`.

@@ -54,7 +54,7 @@ absl::StatusOr<core::Bytes> ErrorFeedback::EncodeOne(const ChunkSpan& span, Sour
   for (int64_t at = 0; at < span.values; at += tile_values) {
     const int64_t count = std::min(tile_values, span.values - at), first = span.first_value() + at;
     if (!writer.Append(values(first, std::span(tile).first(count)), FeedbackAt(span.codec, first, count, next))) {
-      std::vector<float> all(span.values);  // says which value
+      std::vector<float> all(span.values);  // names the value
       return EncodeChunk(span, values(span.first_value(), all),
                          FeedbackAt(span.codec, span.first_value(), span.values, next))
           .status();

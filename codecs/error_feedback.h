@@ -1,8 +1,9 @@
-// Error feedback of one fragment on one leg: what a codec dropped is added to the next input (docs/architecture.md).
+// Error feedback of one fragment on one leg: the part that a codec dropped is added to the next input
+// (docs/architecture.md).
 //
 //   d = Δ + β e;   q = Q(d);   send q;   admitted: e ← d − Q⁻¹(q);   refused: e keeps its old value
 //
-// The only place where a codec's past is kept: in the codec's domain, so rotated where it rotates. After Encode the new
+// The only state of encoding, kept in the codec's domain, so rotated where the codec rotates. After Encode the new
 // residual is pending until Admit or Refuse, because a refused contribution stays whole in the site. A fragment needs a
 // second array only while it is pending, which it takes from a pool. Owned by one thread at a time.
 #pragma once
@@ -31,12 +32,12 @@ class ErrorFeedback {
 
   // Encodes the fragment's values (padded layout) into one chunk for each span, tile by tile, so that a source may make
   // them in cache. Needs no pending residual. INVALID_ARGUMENT as EncodeChunk; nothing is pending then. The spans'
-  // codecs may be others than before, but of the same domain: all rotate, with the same seed, or none does.
+  // codecs may change, but not their domain: all rotate, with the same seed, or none does.
   absl::StatusOr<std::vector<core::Bytes>> Encode(const std::vector<ChunkSpan>& spans, Source values);
   absl::StatusOr<std::vector<core::Bytes>> Encode(const std::vector<ChunkSpan>& spans, std::span<const float> values);
 
-  // The same by an encoder elsewhere, which gets each chunk's job but for its values. Chunks are made in memory of
-  // `allocate`, and keep it. The encoder's status, if that is not OK.
+  // The same with another encoder, which gets each chunk's job without its values. Chunks are written to memory of
+  // `allocate`, and keep it. Returns the encoder's status, if that is not OK.
   using Allocate = absl::FunctionRef<std::shared_ptr<char>(size_t bytes)>;
   using Encoder = absl::FunctionRef<absl::Status(const ChunkSpan& span, const EncodeJob& job)>;
   absl::StatusOr<std::vector<core::Bytes>> EncodeBy(const std::vector<ChunkSpan>& spans, Allocate allocate,
@@ -62,7 +63,7 @@ class ErrorFeedback {
   using OneChunk = absl::FunctionRef<absl::StatusOr<core::Bytes>(const ChunkSpan& span, std::span<float> next)>;
   absl::StatusOr<std::vector<core::Bytes>> EncodeEach(const std::vector<ChunkSpan>& spans, OneChunk encode);
   absl::StatusOr<core::Bytes> EncodeOne(const ChunkSpan& span, Source values, std::span<float> next);
-  // For `count` values from value `first` of the fragment on; what lies behind them in their units becomes zero.
+  // For `count` values from value `first` of the fragment on; the rest of their units becomes zero.
   ChunkFeedback FeedbackAt(core::CodecId codec, int64_t first, int64_t count, std::span<float> next) const;
 
   float beta_;

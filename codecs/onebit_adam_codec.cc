@@ -1,4 +1,4 @@
-// onebit_adam_sign: one bit a value and one L2 scale for the whole chunk, as 1-bit Adam has it (arXiv 2102.02888).
+// onebit_adam_sign: one bit per value and one L2 scale for the whole chunk, as in 1-bit Adam (arXiv 2102.02888).
 //
 //   values |block|block| … ─► √(Σ x² / n) ─► one float32      bits: as `sign`
 //

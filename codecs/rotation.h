@@ -1,9 +1,10 @@
-// The randomised Hadamard transform of a block: spreads what a heavy tail concentrates, so that one scale fits all 256.
+// The randomized Hadamard transform of a block: spreads the energy of a heavy tail, so that one scale fits all 256
+// values.
 //
 //   y = H · (s ⊙ x) · 2⁻⁴       x = s ⊙ (H · y) · 2⁻⁴        s: signs, H: 256 × 256 Hadamard in natural order
 //
 // H is applied as radix-2 stages of distance 1, 2, 4, … 128, in that order: (a, b) ← (a + b, a − b) for the pairs
-// (i, i + distance). Each is one rounding, so any vectorisation gives the same bits. The signs come from the run's
+// (i, i + distance). Each is one rounding, so any vectorization gives the same bits. The signs come from the run's
 // seed: the same for every site, version and leg, so residuals and sums may live in the rotated domain for the whole
 // run. Source: docs/wire_format.md (DRIVE, arXiv 2105.08339; EDEN, arXiv 2108.08842).
 #pragma once
@@ -20,7 +21,7 @@ namespace causeway::codecs {
 // of it, and what is decoded from it, stays below core::kMaxMagnitude.
 inline constexpr float kMaxRotatedMagnitude = 0x1p94f;
 
-// Which signs: those of the blocks from `first_block` of a fragment on.
+// Selects the signs: those of the blocks from `first_block` of a fragment on.
 struct Rotation {
   uint64_t seed = 0;
   int64_t first_block = 0;  // counted in the fragment

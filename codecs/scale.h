@@ -1,4 +1,4 @@
-// bfloat16, and the one number of it that scales the codes of a block.
+// bfloat16, and the bfloat16 number that scales the codes of a block.
 //
 // bfloat16 rather than fp16, in which the scales of tiny deltas would underflow, and rather than a power of two, which
 // costs 11 to 28 % of mean squared error (docs/wire_format.md). Thread-safe.
@@ -16,8 +16,8 @@ namespace causeway::codecs {
 
 inline constexpr int64_t kScaleBytes = 2;
 
-// Round to nearest even, and towards zero where the nearest is not below `limit`, a power of two: what would round up
-// to it becomes the largest bfloat16 below, so that everything that was encoded also decodes below it. `value` is
+// Round to nearest even, and towards zero where the nearest is not below `limit`, a power of two: a value that would
+// round up to it becomes the largest bfloat16 below, so that everything encoded also decodes below it. `value` is
 // finite. Below the limit the bits are core::ToBfloat16's, whose question for NaN would slow the loop over a block.
 inline uint16_t ToBfloat16(float value, float limit = core::kMaxMagnitude) {
   const uint32_t sign = std::bit_cast<uint32_t>(value) & 0x80000000u;
@@ -37,7 +37,7 @@ inline float LoadScale(const uint8_t* scale) {
   return core::FromBfloat16(bits);
 }
 
-// INVALID_ARGUMENT unless the scale is one that StoreScale writes: +0, or core::kMinScale to below `limit`.
+// INVALID_ARGUMENT unless StoreScale could have written the scale: +0, or core::kMinScale to below `limit`.
 absl::Status ValidateScale(float scale, float limit = core::kMaxMagnitude);
 
 }  // namespace causeway::codecs

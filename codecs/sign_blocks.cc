@@ -2,7 +2,7 @@
 //
 //   bit = the float's sign bit, LSB-first   x̂ = −scale where it is set, else +scale
 //
-// So −0 decodes to −scale and +0 to +scale; what that adds, error feedback takes back. A block whose scale is below
+// So −0 decodes to −scale and +0 to +scale; error feedback corrects the resulting error. A block whose scale is below
 // core::kMinScale decodes to ±0. Rotated, it is DRIVE (arXiv 2105.08339) with the least-squares scale.
 #include "absl/strings/str_cat.h"
 #include "codecs/block_format.h"

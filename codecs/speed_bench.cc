@@ -33,7 +33,7 @@ constexpr float kWeight = 1e-3f;
 constexpr float kFeedbackGain = 1.25f;
 constexpr Rotation kRotation = {7, 0};
 
-// Memory as a program has it: ordinary pages, at the start of one.
+// Memory as in an ordinary program: normal pages, aligned to one.
 class Floats {
  public:
   explicit Floats(int64_t count) : count_(count) {
@@ -102,7 +102,7 @@ simd::Ceilings BestCeilings() {
   return {};
 }
 
-// The memory of one size, and what is done with it.
+// The memory of one size, and the operations on it.
 class Bench {
  public:
   Bench(int64_t values, Crew& crew)
@@ -121,7 +121,7 @@ class Bench {
 
   int64_t values() const { return units_ * core::kUnitValues; }
 
-  // Makes what decoding reads, and the residual of the first version.
+  // Prepares the input of decoding, and the residual of the first version.
   void Prepare(const Codec& codec) {
     scales_.resize(codec.ScaleBytes(values()));
     codes_.resize(codec.CodeBytes(values()));
@@ -192,7 +192,7 @@ class Bench {
   std::vector<uint8_t> scales_, codes_;
 };
 
-// Fills in what was measured.
+// Fills in the measurements.
 void Measure(Bench& bench, SpeedRow& row) {
   const Codec& codec = GetCodec(row.codec, row.target);
   std::vector<double> ratios, ceilings, seconds;

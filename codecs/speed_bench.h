@@ -1,7 +1,6 @@
-// How fast the codecs are on this machine, beside what its memory allows.
+// Measures the speed of the codecs on this machine, beside the limit set by its memory.
 //
-//   pair   |ceiling|operation|      timed one after the other, many times: ratio = median of ceiling time ÷ operation
-//   time
+//   pair   |ceiling|operation|      timed one after the other, many times: ratio = median of ceiling ÷ operation time
 //
 //   operation         bytes per value   ceiling (codecs/simd/ceilings.h)
 //   encode_feedback   12                b = a + b in place
@@ -9,9 +8,9 @@
 //   decode             4                a fill around the caches
 //   decode_add         8                a scaling in place
 //
-// Both move the same number of bytes per value by this table; what a codec reads or writes as scales and codes comes on
-// top and counts against it. A ceiling is that of the processor's best instruction set, whatever the operation's is.
-// Values are Gaussian; one thread, or several that each take their share of the units.
+// By this table both move the same number of bytes per value; the scales and codes that a codec reads or writes come on
+// top and count against it. A ceiling uses the processor's best instruction set, whatever the operation uses. Values
+// are Gaussian; one thread, or several that each take their share of the units.
 #pragma once
 
 #include <cstdint>

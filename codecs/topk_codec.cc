@@ -3,7 +3,7 @@
 //   unit   |··x·····x···xx··| ─► indices |i₀ < i₁ < … | 64 · 12 bits, codes |sign, level| 64 · 2 bits, one bf16 scale
 //
 // The list ends where an index does not rise. Sparse updates need error feedback: most of a unit is dropped each time.
-// One version for all processors: choosing the largest is what takes the time. Source: docs/wire_format.md.
+// One version for all processors: most of the time goes into choosing the largest. Source: docs/wire_format.md.
 #include <algorithm>
 #include <array>
 #include <bit>

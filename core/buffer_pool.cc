@@ -21,8 +21,8 @@ void Buffer::Reset() {
   size_ = 0;
 }
 
-// The smallest that is large enough, and not much larger: what an array is lent for may keep it for long. Where there
-// is none, another one is freed for the new one, so that fragments of several sizes do not each keep arrays of their
+// Takes the smallest array that is large enough, but not much larger: a borrower may keep it for long. If there is
+// none, another array is freed for the new one, so that fragments of several sizes do not each keep arrays of their
 // own.
 Buffer BufferPool::Take(size_t size) {
   AlignedFloats storage;

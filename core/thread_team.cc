@@ -9,7 +9,7 @@
 namespace causeway::core {
 namespace {
 
-// Enough that a thread which loses its core for a moment does not hold up the others at once.
+// Enough that a thread that loses its core for a moment does not delay the others at once.
 constexpr int64_t kItemsAheadPerThread = 8;
 
 }  // namespace
@@ -30,7 +30,7 @@ ThreadTeam::~ThreadTeam() {
 
 int ThreadTeam::AllCores() {
   if (TheSimulation() != nullptr) return 1;  // whatever the machine has
-  cpu_set_t cores;  // that the process is bound to; hardware_concurrency() has all of the machine's
+  cpu_set_t cores;  // to which the process is bound; hardware_concurrency() counts all of the machine's
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }

@@ -117,7 +117,7 @@ absl::StatusOr<v1::HistoryResponse> Client::History(int64_t after_id, const std:
   return response;
 }
 
-// The anchor's chunks come first; the momentum's are read and left alone, because the digest comes after them.
+// The anchor's chunks come first; the momentum's are read and ignored, because the digest comes after them.
 absl::StatusOr<Client::Anchor> Client::DownloadAnchor(const core::Fragment& fragment, core::Version at_least) {
   grpc::ClientContext context;
   v1::DownloadRequest request;

@@ -1,4 +1,5 @@
-// The flags of a program that calls a coordinator, worker and causewayctl alike: how to reach it, and who one is.
+// The flags of a program that calls a coordinator, for both worker and causewayctl: its address, and the caller's
+// identity.
 #pragma once
 
 #include "absl/status/statusor.h"

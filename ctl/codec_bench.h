@@ -1,4 +1,4 @@
-// causewayctl codec-bench: what the codecs do on this machine, beside what its memory does (codecs/speed_bench.h).
+// causewayctl codec-bench: the speed of the codecs on this machine, beside that of its memory (codecs/speed_bench.h).
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Figures of a status as people read them: four digits, powers of 1000, "-" where a figure is not known.
+// Formats the figures of a status for people: four digits, powers of 1000, "-" for an unknown figure.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// causewayctl init: a folder with all that a run's sites need to begin.
+// causewayctl init: a folder with everything that a run's sites need to begin.
 //
 //   --sites=eu=HOST:PORT,us=HOST:PORT,…  ─►  DIR/run.yaml       placement: sites
 //                                            DIR/addresses      each shard's site and address, in their order

@@ -128,8 +128,8 @@ std::string LossChartSvg(const std::vector<LossSeries>& series) {
   const Chart chart(time, loss);
   std::string svg = absl::StrFormat("<svg viewBox='0 0 %g %g' role='img' aria-label='loss over time'>%s", kWidth,
                                     kHeight, chart.Axes());
-  // Labels stand in the order of the curves' ends and never on each other: each moves down as far as it must, and all
-  // of them up again by what then stands below the drawing.
+  // Labels are in the order of the curves' ends and never overlap: each moves down as far as necessary, and then all
+  // move up by any excess below the drawing.
   std::ranges::stable_sort(drawn, std::ranges::greater{},
                            [](const LossSeries* one) { return one->points.back().loss; });
   const size_t labels = std::min(drawn.size(), kMostLabels);

@@ -1,4 +1,4 @@
-// Losses over time as a drawing that stands in an HTML page: SVG, without scripts or fonts of its own.
+// Losses over time as a drawing for an HTML page: SVG, without scripts or fonts of its own.
 //
 //     5.3 ┤╲
 //         │ ╲__ ______ eu            the y axis: nats per token; the x axis: minutes since the first point

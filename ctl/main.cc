@@ -1,4 +1,4 @@
-// causewayctl: looks at a run and asks things of it.
+// causewayctl: inspects and controls a run.
 #include <algorithm>
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// causewayctl plan partition: what ranks hold and move when a site's states are divided over its link levels.
+// causewayctl plan partition: the bytes that ranks hold and move when a site's states are divided over its link levels.
 #pragma once
 
 #include <string>

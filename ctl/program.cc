@@ -180,8 +180,8 @@ int Fail(ExitCode code, const absl::Status& status) {
   return code;
 }
 
-// Not by a blocked signal and sigtimedwait: threads that a library starts before main (OpenBLAS does) would not have it
-// blocked, and the signal would end the program there.
+// Not by a blocked signal and sigtimedwait: threads that a library starts before main (as OpenBLAS does) would not
+// block it, and the signal would end the program there.
 void CatchStopSignals() {
   CHECK(pipe2(stop_pipe, O_CLOEXEC | O_NONBLOCK) == 0);
   struct sigaction action = {};

@@ -31,13 +31,13 @@ const std::vector<std::string>& GivenFlags();
 // Prints "error: message" to the log and returns the code.
 int Fail(ExitCode code, const absl::Status& status);
 
-// From here on SIGTERM and SIGINT end nothing: WaitForStopSignal tells of them. Call first in main.
+// From here on SIGTERM and SIGINT do not end the program: WaitForStopSignal reports them. Call first in main.
 void CatchStopSignals();
 
 // Waits up to `timeout_ms` for one of them. True if it came.
 bool WaitForStopSignal(int64_t timeout_ms);
 
-// Calls `stop` on a thread of its own for the first of these signals, and ends the program at the second.
+// Calls `stop` on a separate thread for the first of these signals, and ends the program at the second.
 class StopSignals {
  public:
   explicit StopSignals(std::function<void()> stop);

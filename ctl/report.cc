@@ -112,7 +112,7 @@ std::string CodecText(const json& status) {
   return absl::StrCat(up.get<std::string>(), " up and ", down.get<std::string>(), " down");
 }
 
-// How many times less crossed than if the sites had averaged float32 gradients at every step, and what that is made of.
+// The reduction of traffic compared with averaging float32 gradients at every step, and its factors.
 std::string ReductionFigure(const json& status, int64_t crossed) {
   const json& config = status.at("config");
   if (crossed == 0 || !config.is_object()) return "";
@@ -218,7 +218,7 @@ std::string Sample(const std::string& sample) {
   return absl::StrCat("<p class='muted'>Sampled; it continues held-out text.</p><pre>", HtmlText(text), "</pre>");
 }
 
-// How to load the model and what to ask it.
+// How to load and prompt the model.
 std::string Talk(const json& status, const ReportInput& input) {
   const std::string dir = input.model_dir.empty() ? "DIR" : input.model_dir;
   const json& config = status.at("config");

@@ -13,7 +13,7 @@
 
 namespace causeway::ctl {
 
-// The newest events that say something about the run as a whole. Add one after another, oldest first.
+// The newest events about the run as a whole. Add them one after another, oldest first.
 class ReportEvents {
  public:
   static constexpr size_t kMost = 300;
@@ -34,8 +34,8 @@ struct ReportInput {
   std::string status_json;  // of GET /status
   ReportEvents events;
   std::string coordinator;  // its address, for the commands that the report names
-  std::string model_dir;    // where an export of the model is; empty: nowhere yet
-  std::string sample;       // what the model wrote; empty: nothing
+  std::string model_dir;    // the path of an export of the model; empty: none yet
+  std::string sample;       // the model's output; empty: none
 };
 
 // INVALID_ARGUMENT: the status is not one of this version.

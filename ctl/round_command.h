@@ -17,8 +17,8 @@
 
 namespace causeway::ctl {
 
-// Prints to stdout. `external_model` gives the manifest of the run with this id. INVALID_ARGUMENT names the flag, what
-// was expected and what came; for files as formats::ReadRunYaml.
+// Prints to stdout. `external_model` returns the manifest of the run with this id. INVALID_ARGUMENT names the flag, the
+// expected and the actual value; for files as formats::ReadRunYaml.
 absl::Status RunRoundCommand(bool json,
                              const std::function<absl::StatusOr<core::Manifest>(const core::RunId&)>& external_model);
 

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// The run's, or those of the sites and why there is none of the run.
+// The run's loss, or those of the sites and why the run has none.
 std::string EvalLines(const json& status) {
   const json& loss = status.at("eval_loss");
   std::string lines = loss.is_null() ? absl::StrCat("eval loss - (", status.value("eval_loss_reason", ""), ")\n")

@@ -1,11 +1,11 @@
-// Files that are there whole or not at all.
+// Files that appear whole or not at all.
 //
 //   run.json.tmp   ──write──►  fsync  ──rename──►  run.json   ──►  fsync of the folder
 //                                                  a reader, or a crash at any instant, sees the old or the new
 //                                                  contents
 //
 // The temporary file lies beside the target, because a rename is atomic only inside one file system, and has a fixed
-// name (".tmp" appended), so that what a crash left behind is overwritten by the next write instead of piling up. Hence
+// name (".tmp" appended), so that a leftover of a crash is overwritten by the next write instead of piling up. Hence
 // one writer at a time for a path. Errors name the path and the system's reason; the old file then stays as it was and
 // the temporary one is removed. Not thread-safe.
 #pragma once
@@ -22,7 +22,7 @@
 
 namespace causeway::formats {
 
-// Makes what was created or renamed in the folder of `path` durable.
+// Makes creations and renames in the folder of `path` durable.
 absl::Status SyncFolderOf(const std::string& path);
 
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);

@@ -8,7 +8,7 @@
 
 namespace causeway::formats {
 
-// A sentence for each doubt about the codec section, naming key, value and what does better (docs/codecs.md).
+// A sentence for each doubt about the codec section, naming key, value and a better choice (docs/codecs.md).
 std::vector<std::string> CodecAdvice(const core::CodecConfig& codec);
 
 }  // namespace causeway::formats

@@ -19,12 +19,12 @@ struct ExportForm {
   std::string run_id;
   ValueType type = ValueType::kFloat32;
   std::map<std::string, std::string> files;  // name → contents
-  std::string note;                          // what people should know is missing; empty: nothing
+  std::string note;                          // what is missing, for people; empty: nothing
 };
 
-// `dtype` is "float32" or "bfloat16"; `assets` a folder, "" for none. INVALID_ARGUMENT where the config.json in
-// `assets` is of another architecture than the run's model (names the key, what was expected and what came), or the
-// folder has no tokenizer, or the model is no Llama; NOT_FOUND where a file cannot be read.
+// `dtype` is "float32" or "bfloat16"; `assets` a folder, "" for none. INVALID_ARGUMENT if the config.json in `assets`
+// has another architecture than the run's model (names the key, the expected and the actual value), or the folder has
+// no tokenizer, or the model is no Llama; NOT_FOUND where a file cannot be read.
 absl::StatusOr<ExportForm> MakeExportForm(const core::RunConfig& config, const std::string& dtype,
                                           const std::string& assets);
 

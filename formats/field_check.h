@@ -1,4 +1,4 @@
-// Says what is wrong with a value that a user wrote, and where:
+// Reports the error in a value that a user wrote, and its place:
 //
 //   run.yaml:12: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25
 //
@@ -18,13 +18,13 @@
 
 namespace causeway::formats {
 
-// Beyond these it is a typing error, and products of them still fit 64 bits.
+// Larger values are typos, and products of allowed values still fit into 64 bits.
 inline constexpr int64_t kMaxSteps = 1'000'000'000'000;
 inline constexpr int64_t kMaxWidth = 1 << 20;  // hidden size, sequence length, batch
 inline constexpr char kSiteName[] = "a site's name of 1 to 64 of A-Z a-z 0-9 . _ -";
 
 // Where values came from: a file, and the 1-based line of each key that stands in it ("sync.sync_every" → 12; "" is the
-// whole file). Lines are empty for what came as bytes.
+// whole file). Lines are empty for a config that came as bytes.
 struct Origin {
   std::string file;
   std::map<std::string, int> lines;
@@ -51,10 +51,10 @@ class FieldCheck {
 
   void Expect(bool ok, const std::string& path, std::string_view expected, std::string_view got);
 
-  // A status that says what was expected and what came.
+  // A status with the expected and the actual value.
   void Ok(const std::string& path, const absl::Status& status);
 
-  // Each gives the value back; Integer gives the nearest bound for a wrong one, so that arithmetic on it is safe.
+  // Each returns the value; Integer returns the nearest bound for a wrong one, so that arithmetic on it is safe.
   // `reason` explains the bounds: "less than sync_every".
   int64_t Integer(const std::string& path, int64_t value, int64_t least, int64_t most, std::string_view reason = "");
   double NotNegative(const std::string& path, double value);  // and finite, like the others

@@ -1,4 +1,4 @@
-// How a file is known by its bytes: their number and XXH3-64. It finds what disks do, not what people do on purpose.
+// The digest of a file: its size and XXH3-64. It detects disk errors, not deliberate changes.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class RunningDigest {
 
 absl::StatusOr<FileDigest> DigestOfFile(const std::string& path);
 
-// DATA_LOSS "<path> is damaged: expected 10 bytes with XXH3-64 0123456789abcdef, got …"; or what reading it said.
+// DATA_LOSS "<path> is damaged: expected 10 bytes with XXH3-64 0123456789abcdef, got …"; or the read error.
 absl::Status CheckFile(const std::string& path, const FileDigest& expected);
 
 }  // namespace causeway::formats

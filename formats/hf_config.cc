@@ -49,7 +49,7 @@ class JsonKeys {
     return otherwise;
   }
 
-  // For what this trainer can do in one way only.
+  // Checks a key of which this trainer supports only one value.
   void Only(const char* key, const Json& accepted) {
     if (!IsAbsent(key)) Expect(json_.at(key) == accepted, key, accepted.dump(), json_.at(key));
   }

@@ -12,12 +12,12 @@ namespace causeway::formats {
 // tokens.
 std::string HfConfigJson(const core::LlamaConfig& llama);
 
-// The first key by which two of them are different models: "hidden_size: expected 128, got 256"; empty: none.
+// The first key in which two of them describe different models: "hidden_size: expected 128, got 256"; empty: none.
 std::string HfConfigDifference(const core::LlamaConfig& expected, const core::LlamaConfig& got);
 
 // Reads a config.json (`path` is the file); absent keys take transformers' defaults. INVALID_ARGUMENT names the file
-// and the key of what this trainer does not do (another architecture or activation, biases, another RoPE), and what to
-// use instead, or of what cannot be.
+// and the key, for a feature that this trainer lacks (another architecture or activation, biases, another RoPE), with
+// the alternative to use, or for an impossible value.
 absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path);
 
 }  // namespace causeway::formats

@@ -44,7 +44,7 @@ std::optional<core::PartitionConfig> ReadPartition(const v1::Inner& inner, Field
                                name("optimizer", partition.optimizer())};
 }
 
-// Sites of different size count by what they have trained on, or the small ones would count too much.
+// Sites of different size count by their tokens, or the small ones would count too much.
 void CheckBatchBySite(const core::RunConfig& config, FieldCheck& check) {
   if (config.membership.weights != core::WeightRule::kUniform || config.inner.batch_by_site.empty()) return;
   const auto& [site, rows] = *config.inner.batch_by_site.begin();
@@ -52,7 +52,7 @@ void CheckBatchBySite(const core::RunConfig& config, FieldCheck& check) {
                absl::StrCat(rows, " rows with membership.weights: uniform"));
 }
 
-// The length of a training row, which a Llama alone has.
+// The length of a training row, which only a Llama has.
 void CheckSequenceLength(const core::RunConfig& config, FieldCheck& check) {
   const bool llama = config.model_kind == core::ModelKind::kLlama;
   check.Integer("inner.sequence_length", config.inner.sequence_length, 0,

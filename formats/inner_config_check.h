@@ -1,4 +1,4 @@
-// The section `inner` of a run's config: the optimizer inside each site, and how much a step takes.
+// The section `inner` of a run's config: the optimizer inside each site, and the size of a step.
 #pragma once
 
 #include "causeway/v1/run_config.pb.h"

@@ -12,7 +12,7 @@
 
 namespace causeway::formats {
 
-// All texts as UTF-8, in memory. INVALID_ARGUMENT names file, line, what was expected and what came.
+// All texts as UTF-8, in memory. INVALID_ARGUMENT names file, line, and the expected and the actual value.
 absl::StatusOr<std::vector<std::byte>> ReadJsonLines(const std::string& path);
 
 }  // namespace causeway::formats

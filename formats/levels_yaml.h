@@ -1,4 +1,4 @@
-// The link levels of a site as people write them.
+// Reads the link levels of a site from YAML.
 //
 //   levels:                                        # innermost first; `of` counts groups of the one below
 //     - {name: pair, of: 2, gbyte_per_s: 200, latency_us: 2}

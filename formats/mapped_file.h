@@ -1,5 +1,5 @@
 // A whole file in memory, read-only: its pages come from disk when they are read, and all programs that map it share
-// them. Move-only, thread-safe. A file that is cut short while it is mapped ends the process (SIGBUS).
+// them. Move-only, thread-safe. Truncating a file while it is mapped ends the process (SIGBUS).
 #pragma once
 
 #include <cstddef>

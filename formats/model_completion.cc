@@ -37,7 +37,7 @@ std::string Text(const v1::Model& model, const FieldDescriptor& field) {
   return std::string(absl::StripSuffix(text, " "));
 }
 
-// As run.yaml would say it.
+// The section as run.yaml would contain it.
 v1::Model SectionOf(const core::LlamaConfig& llama) {
   return RunConfigToMessage({.model_kind = core::ModelKind::kLlama, .llama = llama}).model();
 }

@@ -1,12 +1,12 @@
-// The model of a run that starts from a Hugging Face folder: its architecture stands in that folder's config.json, so
-// that run.yaml need not say it again.
+// The model of a run that starts from a Hugging Face folder: its architecture is in that folder's config.json, so that
+// run.yaml need not repeat it.
 //
 //   model: {kind: llama, init_from: DIR} ─┐
 //                                         ├─► every key of the architecture, as if run.yaml had them
 //   DIR/config.json, or the stored run ───┘
 //
-// Done where the run is created, the coordinator: of DIR it needs config.json alone. The weights are needed at the
-// first site, and a run that goes on needs neither.
+// Done by the coordinator when the run is created: it needs only config.json of DIR. The weights are needed at the
+// first site, and a continued run needs neither.
 #pragma once
 
 #include "absl/status/status.h"

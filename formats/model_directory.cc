@@ -50,7 +50,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("
 }  // namespace
 
 bool HasModel(const std::string& dir) {
-  std::error_code error;  // a folder that cannot be looked into has none
+  std::error_code error;  // an unreadable folder has none
   return std::filesystem::exists(dir + kSingle, error) || std::filesystem::exists(dir + kIndex, error);
 }
 

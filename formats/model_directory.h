@@ -1,5 +1,5 @@
-// A model as people hand it around: a folder with model.safetensors, or with model.safetensors.index.json and the
-// shards that it lists. It is what `init_from` names.
+// A model in the form in which models are distributed: a folder with model.safetensors, or with
+// model.safetensors.index.json and the shards that it lists. It is what `init_from` names.
 #pragma once
 
 #include <span>
@@ -10,13 +10,13 @@
 
 namespace causeway::formats {
 
-// Whether the folder is there and has weights, or an index of them.
+// Whether the folder exists and has weights, or an index of them.
 bool HasModel(const std::string& dir);
 
 // Reads tensor i of the manifest into tensors[i] (row-major, as many values as its shape), as float32 whatever the file
 // has. INVALID_ARGUMENT or NOT_FOUND names the file and the tensor that is missing, has another shape, or is in the
 // folder but not in the model: a model that differs would start worse than from its seed, silently. (Rotary
-// frequencies, which old checkpoints carry, are derived values and passed over.)
+// frequencies, which old checkpoints contain, are derived values and skipped.)
 absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& manifest,
                                 std::span<const std::span<float>> tensors);
 

@@ -2,8 +2,7 @@
 //
 //   W of fragment 0, 1, … (padded units)  ──►  dir/model.safetensors   tensors in manifest order, unpadded
 //   ExportForm: files beside the weights  ──►  dir/config.json …       for a Llama model; a tokenizer
-//   all of these                          ──►  dir/SHA256SUMS         for sha256sum -c; ReadModelDirectory checks it,
-//   too
+//   all of these                          ──►  dir/SHA256SUMS         for sha256sum -c and ReadModelDirectory
 //
 // The metadata of model.safetensors says which run it is from and how many rounds made each fragment. Errors name the
 // file.
@@ -18,7 +17,7 @@
 
 namespace causeway::formats {
 
-// fragments[p] is W of fragment p in the map's layout, versions[p] its version. Makes the folder if need be. The
+// fragments[p] is W of fragment p in the map's layout, versions[p] its version. Creates the folder if necessary. The
 // weights come last, so that a folder which has them is complete.
 absl::Status WriteExport(const std::string& dir, const ExportForm& form, const core::FragmentMap& map,
                          std::span<const std::span<const float>> fragments, std::span<const core::Version> versions);

@@ -1,4 +1,4 @@
-// `offload.k` and `offload.resident_share` as people write them, in run.yaml and in flags of a worker.
+// Parses `offload.k` and `offload.resident_share`, in run.yaml and in flags of a worker.
 #pragma once
 
 #include <string>

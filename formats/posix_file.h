@@ -1,4 +1,4 @@
-// The few POSIX calls that every file format stands on, with errors that name the path and the system's reason.
+// The few POSIX calls under every file format, with errors that name the path and the system's reason.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace causeway::formats {
 
-// Owns an open file. Move-only; closes when it goes.
+// Owns an open file. Move-only; closes it on destruction.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -42,7 +42,7 @@ absl::StatusOr<int64_t> FileSize(const FileDescriptor& file, const std::string& 
 // Fills `out` from `offset`. DATA_LOSS where the file ends before.
 absl::Status ReadAt(const FileDescriptor& file, const std::string& path, int64_t offset, std::span<std::byte> out);
 
-// All of them, from where the file stands.
+// Writes all of them, from the file's current position.
 absl::Status WriteAll(const FileDescriptor& file, const std::string& path, std::span<const std::byte> bytes);
 
 // The whole of a small file. `max_bytes` keeps a wrong path from filling memory.

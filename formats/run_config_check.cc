@@ -21,7 +21,7 @@ using core::ModelKind;
 using core::SyntheticApply;
 using core::SyntheticGradient;
 
-// Beyond these, too, it is a typing error.
+// Larger values are also typos.
 constexpr int64_t kMaxVocabulary = 1 << 24;
 constexpr int64_t kMaxLayers = 2'000;  // nine tensors each, within kMaxTensors
 constexpr int64_t kMaxRounds = 1'000'000'000;
@@ -192,7 +192,7 @@ CodecId ReadLeg(const std::string& leg, const std::string& name,
                  absl::StrCat("it with ", leg, ": ", name));
     return ReadCodecName(path, name, check);
   }
-  // In quorum mode a late contribution is of another base than its round, and a round has one codec.
+  // In quorum mode a late contribution has another base than its round, and a round has one codec.
   check.Expect(mode == core::SyncMode::kSynchronous, path, "a codec's name (auto is for mode: synchronous)", name);
   allowed = ReadAllowed(allow_path, names, check);
   return allowed.back();
@@ -311,7 +311,7 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   if (given.model().has_kind()) config.model_kind = check.OneOf("model.kind", given.model().kind(), kModelKinds);
   if (check.HasMistakeAt("model.kind")) return check.status();  // it decides which keys there are
 
-  if (config.model_kind == ModelKind::kSynthetic) config.values.gate = 0;  // its gradients are what run.yaml says
+  if (config.model_kind == ModelKind::kSynthetic) config.values.gate = 0;  // run.yaml gives its gradients
   v1::RunConfig message = RunConfigToMessage(config);                      // the defaults, then what is given
   message.MergeFrom(given);
   config.run_id = message.run_id();

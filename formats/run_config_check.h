@@ -5,7 +5,7 @@
 //   Welcome, bytes ─────────────┘         ▲                                          │
 //                                         └──────────────RunConfigToMessage──────────┘
 //
-// A config that is taken is obeyed in every key: what would be ignored is refused.
+// An accepted config is obeyed in every key: a key that would be ignored is refused.
 #pragma once
 
 #include "absl/status/statusor.h"

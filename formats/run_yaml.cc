@@ -130,12 +130,12 @@ std::string FirstDifference(const std::string& path, const Json& expected, const
 
 Json FixedPart(const core::RunConfig& config) {
   Json fixed = ConfigJson(config);
-  fixed.erase("outer");  // every update says with which
+  fixed.erase("outer");  // contained in every update
   fixed.erase("checkpoint");
   fixed.erase("durability");
   fixed.erase("values");
   for (const char* key : {"min_sites", "min_quorum", "grace_ms", "max_staleness", "weights", "max_tokens_per_step"}) {
-    fixed["membership"].erase(key);  // the coordinator's alone
+    fixed["membership"].erase(key);  // used only by the coordinator
   }
   return fixed;
 }

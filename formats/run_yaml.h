@@ -1,14 +1,13 @@
-// The run's config in its forms: the file that a person writes, the bytes that the coordinator sends to each site, the
+// The forms of the run's config: the file that a person writes, the bytes that the coordinator sends to each site, the
 // JSON that status and results show.
 //
 //   run.yaml ──ReadRunYaml──► core::RunConfig ──SerializeRunConfig──► Welcome ──ParseRunConfig──► the same at the site
-//                                            └─RunConfigJson──► /status, result.json (it is run.yaml again: JSON is
-//                                            YAML)
+//                                            └─RunConfigJson──► /status, result.json (again run.yaml: JSON is YAML)
 //
-// The schema is proto/causeway/v1/run_config.proto, the commented example deploy/run.yaml. Every key but run_id has a
-// default. All checks run on both ways in, so a core::RunConfig is sound wherever it is seen. Errors are
-// INVALID_ARGUMENT: "run.yaml:12: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25".
-// Pure but for what reads a file; thread-safe.
+// The schema is proto/causeway/v1/run_config.proto, the commented example deploy/run.yaml. Every key except run_id has
+// a default. All checks run on both ways in, so every core::RunConfig is valid. Errors are INVALID_ARGUMENT:
+// "run.yaml:12: sync.fragment_sync_delay: expected 0 to 19 (less than sync_every), got 25".
+// Pure, except for the functions that read a file; thread-safe.
 #pragma once
 
 #include <string>
@@ -19,9 +18,9 @@
 
 namespace causeway::formats {
 
-// A run's config is completed when the run is created: data.mode, which is stored with every run from now on, is not
-// the same in a new run that leaves it open as in one that was stored before there was the key. Where the run goes on,
-// `stored` is its config, and what the file leaves open of these keys is as it is there.
+// A run's config is completed when the run is created: data.mode, which is now stored with every run, has one default
+// in a new run and another in a run stored before the key existed. For a run that continues, `stored` is its config,
+// from which keys missing in the file are taken.
 absl::StatusOr<core::RunConfig> ParseRunYaml(std::string_view text, const std::string& file_name,
                                              const core::RunConfig* stored = nullptr);
 absl::StatusOr<std::string> ReadRunYamlText(const std::string& path);
@@ -31,7 +30,8 @@ absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path);  // of a n
 // sync.parts. Other configs stay as they are.
 absl::Status PlaceShards(int shards, core::RunConfig* config);
 
-// Bytes of a causeway.v1.RunConfig with every key written, so that a site of another version has no say in defaults.
+// Bytes of a causeway.v1.RunConfig with every key written, so that the defaults of a site of another version do not
+// matter.
 std::string SerializeRunConfig(const core::RunConfig& config);
 absl::StatusOr<core::RunConfig> ParseRunConfig(std::string_view bytes);
 
@@ -46,8 +46,8 @@ std::string RunConfigJson(const core::RunConfig& config);
 // Empty, or the first key that differs: "model.hidden_size: expected 128, got 256".
 std::string FixedConfigDifference(const core::RunConfig& saved, const core::RunConfig& now);
 
-// Between the coordinators of a run's shards, which merge by the same config: all but checkpoint and durability, which
-// are of each one's disk. As above, with shard 0's as what is expected.
+// Compares the configs of a run's shards, which merge by the same config: all keys except checkpoint and durability,
+// which concern each one's disk. As above, with shard 0's config as the expected one.
 std::string ShardConfigDifference(const core::RunConfig& lead, const core::RunConfig& own);
 
 }  // namespace causeway::formats

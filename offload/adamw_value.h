@@ -1,5 +1,6 @@
-// One value's share of an AdamW step: the same text for CPUs and GPUs, so that they give the same bits (offload/adamw.h
-// has the formula). Compiled with -ffp-contract=off and --fmad=false: every fused multiply-add is written.
+// One value's share of an AdamW step: the same source text for CPUs and GPUs, so that they give the same bits
+// (offload/adamw.h has the formula). Compiled with -ffp-contract=off and --fmad=false: every fused multiply-add is
+// written.
 #pragma once
 
 #include <cmath>

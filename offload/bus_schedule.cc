@@ -34,7 +34,7 @@ void BusSchedule::Copy(int64_t ticket, absl::FunctionRef<void(const Range& piece
     }
     copy(piece);
     core::MutexLock lock(mutex_);
-    const auto next = Next(ticket);  // anew: others were announced meanwhile
+    const auto next = Next(ticket);  // searched anew: others were announced meanwhile
     next->range = {piece.first + piece.count, next->range.count - piece.count};
     if (next->range.count == 0) waiting_.erase(next);
     changed_.NotifyAll();

@@ -1,4 +1,4 @@
-// Who may use the bus and host memory, and when: the update phase first, the outer sync's copies in what it leaves.
+// Schedules the bus and host memory: the update phase comes first, the outer sync's copies use the rest.
 //
 //   step     |forward, backward     |update                      |forward …
 //   update                           a  b  c  (d e: uncopied)  d e
@@ -36,8 +36,8 @@ class BusSchedule {
   // Announces that these ranges are to be copied before an update changes them, and not before Copy of the ticket that
   // it returns. By the thread that updates, between two updates.
   int64_t Announce(const std::vector<Range>& ranges);
-  // Calls copy(piece) for one piece after the other of what was announced; each is taken when it returns. Returns when
-  // nothing is left of it.
+  // Calls copy(piece) for one announced piece after the other; each is taken when the call returns. Returns when none
+  // is left.
   void Copy(int64_t ticket, absl::FunctionRef<void(const Range& piece)> copy);
 
   // The update: from here on no piece is begun, until EndUpdate, or AwaitCopied. One at a time.

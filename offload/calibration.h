@@ -1,11 +1,13 @@
-// The bandwidths that a subgroup plan needs, measured where the worker runs, in under two seconds, and kept in a file.
+// The bandwidths that a subgroup plan needs, measured on the worker's machine, in under two seconds, and kept in a
+// file.
 //
 //   CPU        AdamW on a state like the run's, all threads of the team     parameters a second
 //   memory     b = a + b in place, all threads                              bytes a second
 //   the bus    copies of pinned memory, each way                            bytes a second
 //
-// The best of a few passes: others on the machine only make them slower. Blocks its caller, whose thread is one of the
-// team's. Source: Deep Optimizer States (arXiv 2410.21316) section 4, which calibrates by the first steps of a run.
+// Takes the best of a few passes: other load on the machine only makes them slower. Blocks its caller, whose thread is
+// one of the team's. Source: Deep Optimizer States (arXiv 2410.21316) section 4, which calibrates by the first steps of
+// a run.
 #pragma once
 
 #include <cstdint>

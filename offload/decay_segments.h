@@ -1,4 +1,4 @@
-// Parts of flat parameters that take one rule, in order and without gaps: weight decay is for matrices alone.
+// Parts of flat parameters with one rule each, in order and without gaps: weight decay applies only to matrices.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class DecaySegments {
 
   int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  // Calls apply(decays, first, count) for each stretch of [first, first + count) that takes one rule.
+  // Calls apply(decays, first, count) for each stretch of [first, first + count) with one rule.
   template <typename Apply>
   void ForEach(int64_t first, int64_t count, const Apply& apply) const {
     auto segment = std::ranges::upper_bound(ends_, first) - ends_.begin();

@@ -5,10 +5,10 @@
 //   kParameters (to the device)                              queue is done
 //
 //
-// kSync is for contributions: they are encoded beside all that, and by another thread.
+// kSync is for contributions, which another thread encodes in parallel.
 //
-// Nothing here blocks but AwaitOnHost. Host memory that is copied must stay as it is until the copy is done, which only
-// events tell. Errors of queued work show in status() from then on, and what is queued after them does nothing.
+// Nothing here blocks except AwaitOnHost. Host memory that is copied must not change until the copy is done, which only
+// events tell. Errors of queued work show in status() from then on, and work queued after them does nothing.
 // Implementations: offload/cuda/cuda_device.h, and offload/fake_device.h on the host alone. Queueing is for one
 // thread at a time and queue; different queues may be used from different threads.
 #pragma once
@@ -37,7 +37,7 @@ class Device {
   // Device memory, not zeroed; RESOURCE_EXHAUSTED says how much was asked for. Freed with the device or by Free.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* memory) = 0;
-  virtual int64_t free_bytes() = 0;  // that Allocate could give, about
+  virtual int64_t free_bytes() = 0;  // approximate memory that Allocate could give
   // Lets the bus reach the pages directly, which makes copies fast and non-blocking.
   virtual absl::Status Pin(void* host, size_t bytes) = 0;
   virtual void Unpin(void* host) = 0;
@@ -46,7 +46,7 @@ class Device {
   virtual void CopyToHost(Queue queue, void* host, const void* device, size_t bytes) = 0;
   virtual void AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) = 0;
 
-  // An event has come from the start, until it is recorded; a wait is for the latest record before it.
+  // An event counts as done until it is first recorded; a wait is for the latest record before it.
   virtual Event MakeEvent() = 0;
   virtual void Record(Event event, Queue queue) = 0;
   virtual void Await(Queue queue, Event event) = 0;

@@ -1,4 +1,4 @@
-// A device on the host alone, whose queues run in any order that events allow (offload/fake_queues.h): a wait that a
+// A device emulated on the host, whose queues run in any order that events allow (offload/fake_queues.h): a wait that a
 // schedule forgot shows as wrong values (device memory begins as NaN), and under ThreadSanitizer as a race.
 #pragma once
 
@@ -26,14 +26,14 @@ class FakeDevice : public Device {
 
   FakeDevice(Runs runs, uint64_t seed) : queues_(runs, seed) {}
 
-  // From here on these waits are forgotten: what a test does not notice then, it does not test. Those of the host are
-  // by event alone.
+  // From here on these waits are omitted: a test that does not notice this does not test them. Waits of the host are
+  // selected by event only.
   void Forget(const Wait& wait) { forgotten_.insert(wait); }
   void ForgetOnHost(Event event) { forgotten_on_host_.insert(event); }
   const std::set<Wait>& waits() const { return waits_; }
   const std::set<Event>& waits_on_host() const { return waits_on_host_; }
 
-  // The device has this much memory; without a call, it has no end.
+  // Sets the device's memory, which is otherwise unlimited.
   void SetMemory(int64_t bytes) { free_ = bytes; }
 
   // Anything else that runs on the device: backward, forward.

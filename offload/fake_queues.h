@@ -80,7 +80,7 @@ class FakeQueues {
     EventState* event = nullptr;  // to wait for, instead of work
     int64_t record = 0;
   };
-  // One writer, one reader; a reader never tells the writer anything, so that only events order what the host sees.
+  // One writer, one reader; a reader never signals the writer, so that only events order what the host sees.
   struct Node {
     Op op;
     std::atomic<Node*> next = nullptr;

@@ -1,4 +1,4 @@
-// Host memory for what the update phase streams through: master parameters, moments, gradients.
+// Host memory for the arrays that the update phase streams through: master parameters, moments, gradients.
 //
 //   |p p p p … p|m m … m|v v … v|        one mapping each, zero, on huge pages where it has any, pinned for a device
 //

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kStateArrays = 3;  // p, m, v
 constexpr size_t kLineBytes = 256;
 
-// One array of a set takes this much; each begins on a line of its own.
+// The bytes of one array of a set; each begins on its own line.
 size_t ArrayBytes(const SubgroupPlan& plan) {
   const size_t bytes = static_cast<size_t>(std::min(plan.subgroup, plan.parameters)) * sizeof(float);
   return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;

@@ -9,11 +9,11 @@
 //   kParameters         copy of 1 ─► device  copy of 3 ─►                   which crosses as soon as it is made
 //   kCompute                                                               goes on (forward) when both are through
 //
-// The sets may lie in rooms that the caller lends, which hold something else until backward is through with it: then a
-// set is filled only after RoomIsDead, and the next forward waits until all sets are flushed.
+// The sets may lie in rooms lent by the caller, which hold other data until backward no longer needs it: then a set is
+// filled only after RoomIsDead, and the next forward waits until all sets are flushed.
 //
-// Which subgroup is whose is the plan's; every plan gives the same bits of p, m and v. Step may leave flushes under
-// way; Finish waits for them, and then p, m and v on the host are whole. Without a device gradients are the caller's,
+// The plan assigns the subgroups; every plan gives the same bits of p, m and v. Step may leave flushes in progress;
+// Finish waits for them, after which p, m and v on the host are complete. Without a device, gradients are the caller's,
 // on the host, and no copy is made.
 //
 // One owner thread. Arrays are the caller's and outlive this object; on a device they are pinned here. Misuse is the
@@ -71,15 +71,15 @@ class InterleavedUpdate {
                                                                      const DeviceModel& model);
   ~InterleavedUpdate();
 
-  // Backward has queued, on kCompute, what makes the gradients of this range final. Does not block. Each value of the
-  // plan once before each Step, in any order.
+  // Backward has queued, on kCompute, the work that makes the gradients of this range final. Does not block. To be
+  // called once for each value of the plan before each Step, in any order.
   void GradientsReady(int64_t first, int64_t count);
 
   // Backward has queued, on kCompute, the last that it does with the memory of the next room, counted from the first.
   // Does not block.
   void RoomIsDead();
 
-  // Step t, counted from 1. `gradients` are the host's, without a device; none where v is frozen, and p alone moves.
+  // Step t, counted from 1. `gradients` are the host's, without a device; none where v is frozen, and only p moves.
   // Segments that do not decay take weight 0.
   absl::Status Step(const AdamWParameters& parameters, int64_t t, std::span<const float> gradients = {});
 
@@ -89,7 +89,7 @@ class InterleavedUpdate {
   const UpdateCounts& counts() const { return traffic_.last(); }  // of the last update on a device
 
  private:
-  // Device memory for one subgroup's state, and how far it is.
+  // Device memory for one subgroup's state, and its progress.
   struct BufferSet {
     void* memory = nullptr;
     float* parameters = nullptr;
@@ -104,7 +104,7 @@ class InterleavedUpdate {
     Device::Event flushed = 0;          // the same, on the host
     Device::Event parameters_ready = 0;
   };
-  // How far the backward pass before the next update is.
+  // The progress of the backward pass before the next update.
   struct Backward {
     int64_t gradients_ready = 0;  // values
     int64_t prefetched = 0;       // of the device's subgroups

@@ -9,8 +9,8 @@
 
 namespace causeway::offload {
 
-// Calls work(first, count) for every piece of 0 … values − 1, at once and in any order. A piece is 65,536 values, 1.8
-// MB of AdamW's traffic: far more than taking it costs.
+// Calls work(first, count) for every piece of 0 … values − 1, concurrently and in any order. A piece is 65,536 values,
+// 1.8 MB of AdamW's traffic: far more than taking it costs.
 inline void OnAllThreads(core::ThreadTeam& team, int64_t values,
                          absl::FunctionRef<void(int64_t first, int64_t count)> work) {
   constexpr int64_t kPiece = int64_t{1} << 16;

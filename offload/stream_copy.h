@@ -1,4 +1,4 @@
-// Copies that go around the caches, for what is written once and read by a device: no line is read before it is
+// Copies that bypass the caches, for data that is written once and read by a device: no line is read before it is
 // written.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace causeway::offload {
 
-// `from` is aligned to 16 bytes. Others see what was written after FinishStreamCopies.
+// `from` is aligned to 16 bytes. Other threads see the written data after FinishStreamCopies.
 inline void StreamCopy(const uint16_t* from, uint16_t* to, int64_t count) {
   int64_t done = 0;
 #ifdef __SSE2__

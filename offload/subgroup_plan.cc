@@ -23,7 +23,7 @@ SubgroupPlan WithK(SubgroupPlan plan, int64_t k, const Bandwidths& bandwidths) {
 SubgroupPlan Fastest(const SubgroupPlan& plan, const Bandwidths& bandwidths) {
   SubgroupPlan best = WithK(plan, core::kAllOnCpu, bandwidths);
   std::string considered = absl::StrFormat("cpu %.3f s", best.predicted_s);
-  // Beyond as many as there are subgroups only the first would be the device's: the same as k = their number.
+  // Beyond the number of subgroups only the first would be the device's: the same as k = their number.
   for (int64_t k = std::min(plan.num_subgroups(), kLargestInterleave); k >= 1; --k) {
     const SubgroupPlan candidate = WithK(plan, k, bandwidths);
     if (candidate.predicted_s < best.predicted_s) best = candidate;

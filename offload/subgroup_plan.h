@@ -1,8 +1,9 @@
-// Which subgroups of the optimizer's state are updated on the device: every k-th, with k from a model of the machine.
+// The subgroups of the optimizer's state that are updated on the device: every k-th, with k from a model of the
+// machine.
 //
 //   |0: device|1: CPU|2: device|3: CPU|4: device|5: tail, CPU|          k = 2, six subgroups
 //
-// The update of P parameters, of which a share s is updated on the device, is as slow as the slowest of what it uses
+// The update of P parameters, of which a share s is updated on the device, takes as long as its slowest resource
 // (R devices share one host):
 //
 //   host memory          P (c (1−s) + 24 s) / dram
@@ -13,8 +14,8 @@
 // c = 32 bytes: Adam 28, its bfloat16 copy 2 in the same pass, the copy's way over the bus 2; 36 where the copy is a
 // pass of its own. 24 bytes: p, m, v are read and written by the bus.
 //
-// With `subgroup` it is finer than that: a pipeline of whole subgroups fills and drains, so that the terms of the bus
-// have one subgroup's way in the other direction added; and the CPU has what the bus leaves of the memory while that
+// With `subgroup` the model is finer: a pipeline of whole subgroups fills and drains, so that the terms of the bus
+// include one subgroup's way in the other direction; and the CPU has the memory bandwidth left by the bus while that
 // lasts, and all of it afterwards.
 //
 // s = 1/k; k = 1 streams everything through the device, and without a device, or with k = cpu, s is 0. A plan never
@@ -47,7 +48,7 @@ struct HostTraffic {
 };
 inline constexpr HostTraffic kSeparateCopyTraffic = {.on_cpu = 36, .on_device = 24};  // the reference implementation's
 
-// `auto` looks no further: beyond it the device does less than 2 % of the work.
+// The limit for `auto`: beyond it the device does less than 2 % of the work.
 inline constexpr int64_t kLargestInterleave = 64;
 
 // Seconds. `device_share` is s; a rate of 0 is no bound. `devices` is R. `subgroup`: values of one; 0: without filling

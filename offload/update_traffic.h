@@ -1,4 +1,4 @@
-// The copies of an update between host and device, and the counts of what it does on each side.
+// The copies of an update between host and device, and its counts on each side.
 #pragma once
 
 #include <cstddef>

@@ -1,15 +1,15 @@
-// How many ranks of a site to give to tensor, pipeline and data parallelism, by Megatron-LM's terms (arXiv 2104.04473,
-// sections 2.2, 3 and 4.1).
+// Chooses how many ranks of a site to give to tensor, pipeline and data parallelism, by Megatron-LM's terms (arXiv
+// 2104.04473, sections 2.2, 3 and 4.1).
 //
 //   R = t·p·d ranks, tensor groups innermost, pipelines outermost; each of p devices of a pipeline has v stages
 //   B sequences a step, b of a micro-batch: m = B ÷ (d·b) micro-batches of each pipeline
 //
-//   a micro-batch on the slowest device       layers ÷ t + its tensor-parallel all-reduces, or its messages if these
-//   take longer tensor-parallel all-reduces               8·b·s·h·(t−1)/t values a layer, on the level that a group
-//   spans messages                                  2·v of b·s·h ÷ t values (scatter/gather), on the level between
-//   stages bubble                                    (p−1)/v micro-batches; (p−1)/(v·m+p−1) of a step without messages
-//   gradients                                 2·(d−1)/d of a rank's parameters, behind the step
-//   a rank's memory                           parameters ÷ t; layer_bytes ÷ t of interleaved 1F1B's peak
+//   a micro-batch on the slowest device   layers ÷ t + its tensor-parallel all-reduces, or its messages if longer
+//   tensor-parallel all-reduces           8·b·s·h·(t−1)/t values a layer, on the level that a group spans
+//   messages                              2·v of b·s·h ÷ t values (scatter/gather), on the level between stages
+//   bubble                                (p−1)/v micro-batches; (p−1)/(v·m+p−1) of a step without messages
+//   gradients                             2·(d−1)/d of a rank's parameters, after the step
+//   a rank's memory                       parameters ÷ t; layer_bytes ÷ t of interleaved 1F1B's peak
 //
 // A group's bytes are counted to the slowest level that it spans; layers scale with b as they were measured, one costs
 // file for each b. v = 1 is 1F1B; v > 1 needs m to be a multiple of p. Closed terms, not the simulator: for the
@@ -38,9 +38,9 @@ struct GridRow {
   int chunks = 1;
   int sequences = 0;      // of a micro-batch
   int micro_batches = 0;  // of a pipeline
-  // Seconds of a step, which they add up to.
+  // Parts of a step in seconds, which add up to it.
   double compute_s = 0, tensor_s = 0, message_s = 0, bubble_s = 0, gradient_s = 0;
-  // That a rank sends in a step.
+  // Bytes that a rank sends in a step.
   double tensor_bytes = 0, message_bytes = 0, gradient_bytes = 0;
   double memory_bytes = 0;  // of the rank that needs most
 

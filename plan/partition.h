@@ -1,4 +1,4 @@
-// Weights, gradients and optimizer state divided over link levels: bytes that a rank of a site holds and moves.
+// Weights, gradients and optimizer state divided over link levels: the bytes that a rank of a site holds and moves.
 //
 //   levels   pair of 2 ─► node of 4 pairs ─► site of 48 nodes        G_x: ranks of the group over which x is divided
 //
@@ -29,7 +29,7 @@ struct ValueBytes {
   static ValueBytes Bfloat16() { return {}; }
 };
 
-// Over which level each state is divided: an index of levels.site; kWhole: each rank has all of it.
+// The level over which each state is divided: an index of levels.site; kWhole: each rank has all of it.
 inline constexpr int kWhole = -1;
 struct PartitionStrategy {
   std::string name;
@@ -65,7 +65,7 @@ struct PartitionInput {
 // need; levels that are not there.
 absl::StatusOr<PartitionPlan> PlanPartition(const PartitionInput& input, const PartitionStrategy& strategy);
 
-// Data parallel, ZeRO-1, 2 and 3, and where there are levels for them ZeRO++ and one level for each state.
+// The plans for data parallel, ZeRO-1, 2 and 3 and, if there are levels for them, ZeRO++ and one level for each state.
 std::vector<PartitionStrategy> KnownStrategies(const core::LinkLevels& levels);
 
 // The level of that name; "rank": kWhole, "site": the outermost. INVALID_ARGUMENT: names those that there are.

@@ -232,7 +232,7 @@ absl::Status Checker::CheckCap() const {
   return absl::OkStatus();
 }
 
-// The most buffers that a receiver needs for one sender, and where it does.
+// The largest number of buffers that a receiver needs for one sender, and where.
 struct Slots {
   int most = 0;
   Position at;
@@ -242,7 +242,7 @@ Slots SlotsOf(const PipelineSchedule& schedule, const std::vector<Position>& pos
   const auto device_of = [&](int copy, int stage) {
     return schedule.place[static_cast<size_t>(copy)][static_cast<size_t>(stage)];
   };
-  // A message is named by what makes it: F for the next stage, I (or B) for the one before.
+  // A message is named by the operation that makes it: F for the next stage, I (or B) for the one before.
   const auto name = [](Operation o) {
     if (o.kind == Kind::kBackward) o.kind = Kind::kInput;
     return o;

@@ -4,7 +4,7 @@
 //   V2  on the device of its stage                        V3  there in the order F, I, W
 //   V4  no device waits for what never comes              V5  W (or B) of a stage in the order of micro-batches
 //   V6  live micro-batches of a device at most `cap`      V7  receive buffers for each sender at most `slots`
-//   V8  a stage that is gathered is used between G and R  V10 A once for each copy and stage, behind its last W or B
+//   V8  a stage that is gathered is used between G and R  V10 A once for each copy and stage, after its last W or B
 //
 // V9, PyTorch's own rules, is export's (plan/torch_csv.h). Receive buffers are taken in the sender's order and freed in
 // the receiver's: a message that is needed early holds all that were sent before it.

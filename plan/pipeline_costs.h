@@ -37,7 +37,7 @@ struct PipelineCosts {
 // INVALID_ARGUMENT names the key.
 absl::StatusOr<PipelineCosts> ReadPipelineCosts(const std::string& json, const std::string& name);
 
-// The layers of each stage, in order, so that the longest stage (all of F, I and W) is the shortest there can be.
+// The layers of each stage, in order, so that the longest stage (all of F, I and W) is as short as possible.
 // INVALID_ARGUMENT: fewer layers than stages.
 absl::StatusOr<std::vector<StageLayers>> SplitLayers(const PipelineCosts& costs, int stages);
 

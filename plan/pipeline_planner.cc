@@ -30,7 +30,7 @@ std::vector<double> WeightBytes(const PipelineSchedule& schedule, const std::vec
   return bytes;
 }
 
-// The most that a device holds: parameters, and of layers what they keep from F to W.
+// The maximum that a device holds: parameters, and the values that layers keep from F to W.
 double PeakBytes(const PipelineSchedule& schedule, const std::vector<StageLayers>& split, const PipelineCosts& costs) {
   double peak = 0;
   const std::vector<double> weights = WeightBytes(schedule, split, costs);
@@ -146,7 +146,7 @@ std::optional<int> Planner::CapOf(const std::vector<StageLayers>& split) const {
   return cap < 1 ? std::nullopt : std::optional(cap);
 }
 
-// The best so far, with neighbours in its lists changed, where that is better still.
+// The best so far, with neighbors in its lists swapped, if that is better still.
 void Planner::OfferImproved() {
   if (fitting_.empty()) return;
   const PlannedPipeline best = *std::ranges::min_element(fitting_, {}, &PlannedPipeline::p90);

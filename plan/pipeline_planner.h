@@ -1,11 +1,11 @@
-// The schedule for measured costs: every generator and searched ones, of which the one of least p90 wins.
+// Plans the schedule for measured costs: among every generator's and searched ones, the one with the lowest p90 wins.
 //
 //   costs of a layer, the embedding and the head ─► layers of each stage ─► candidates within the memory ─► each played
 //   with 200 draws of ±10 % on every operation ─► the least 90th percentile
 //
-// A stage has neighbouring layers; the split makes the longest stage shortest (all of F, I and W), then single layers
-// change over while the step becomes shorter. The best so far is offered once more with neighbours in its lists
-// changed, where that helps ("zb_v +"). Pure; the same input gives the same answer.
+// A stage has neighboring layers; the split makes the longest stage shortest (all of F, I and W), then single layers
+// change over while the step becomes shorter. The best so far is entered once more with neighbors in its lists swapped,
+// if that helps ("zb_v +"). Pure; the same input gives the same answer.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct PlannedPipeline {
   int64_t messages = 0;
 };
 
-// The times of stages that are cut so.
+// The times of stages with this split.
 PipelineTimes PlannedTimes(const PlannerInput& input, const std::vector<StageLayers>& split);
 
 // The candidates that fit, the best first. INVALID_ARGUMENT: none does; says how much the smallest needs.

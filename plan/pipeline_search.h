@@ -1,4 +1,4 @@
-// Searched pipeline schedules, for any costs, latency and cap: greedy ones, and others made better step by step.
+// Searched pipeline schedules, for any costs, latency and cap: greedy ones, and others improved step by step.
 //
 //   a device that is free takes   I before F before W, of stages that are deeper before others
 //                                 F only if its live micro-batches, with this one and one for each deeper stage of the
@@ -18,12 +18,12 @@ struct SearchInput {
   int micro_batches = 0;
   bool v_shape = false;        // two stages on each device; else one
   int cap = 0;                 // (stage, micro-batch)s live on a device; 0: any
-  int64_t patience = 0;        // a W is begun only where nothing else can begin so soon
+  int64_t patience = 0;        // a W begins only where nothing else can begin as soon
   bool forward_first = false;  // F before I, where both may begin at once
 };
 
-// Changes places of neighbours in a device's list as long as the step becomes shorter, within the cap, or for some
-// seconds: never longer than it was. The schedule is valid, and stays so.
+// Swaps neighbors in a device's list as long as the step becomes shorter, within the cap, for at most some seconds: the
+// step never becomes longer. The schedule is valid, and stays so.
 PipelineSchedule Improved(PipelineSchedule schedule, const PipelineTimes& times, int cap);
 
 // INVALID_ARGUMENT: a cap below one for each stage of a device.

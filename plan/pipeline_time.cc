@@ -72,7 +72,7 @@ class Player {
     return schedule_.place[static_cast<size_t>(operation.copy)][static_cast<size_t>(operation.stage)];
   }
   Needs NeedsOf(const Operation& operation) const;
-  // When everything that the step needs is on the device; nullopt: not yet known. Then `waits_for` is what.
+  // The time when everything that the step needs is on the device; nullopt: not yet known, because of `waits_for`.
   std::optional<int64_t> ReadyAt(const ScheduleStep& step, Operation& waits_for) const;
   int64_t Duration(const ScheduleStep& step) const;
   int64_t DurationOf(const Operation& operation) const;
@@ -86,7 +86,7 @@ class Player {
   Times arrived_;                   // where it is needed: on its device, or on the one of the next stage
   Times done_;                      // on its own device
   std::vector<int64_t> link_free_;  // of each sender and receiver
-  // A: when the first holder of a stage came to it, when two devices are through with theirs, when all are.
+  // A: when the first holder of a stage came to it, when two devices have finished theirs, when all have.
   std::map<int, int64_t> first_holder_;
   std::map<std::pair<int, int>, int64_t> reduce_free_;
   int64_t reduced_ = 0;
@@ -200,7 +200,7 @@ void Player::Finish(int device, const Operation& operation, int64_t end) {
   arrived_[key] = arrives;
 }
 
-// Who waits for whom, from a device that does to where it closes.
+// The chain of waiting devices, from one that waits to where it closes.
 std::string Player::Circle(int device, const std::vector<std::vector<PlayedStep>>& steps) const {
   std::vector<std::string> waits;
   std::map<int, size_t> seen;

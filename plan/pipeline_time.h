@@ -1,10 +1,10 @@
-// A pipeline schedule played in integer nanoseconds.
+// Simulates a pipeline schedule in integer nanoseconds.
 //
 // A device runs its list in order. An operation starts when the device is free and its inputs have arrived: F(s) needs
 // F(s − 1); B and I(s) need F(s) and B or I(s + 1) of the same micro-batch and copy; W needs its I. Between two devices
 // a message takes latency + bytes ÷ bandwidth, one at a time for each link and direction, in the sender's order. A runs
-// beside what else a device does, from when both holders of a stage have come to it, one at a time for each two
-// devices; the step ends behind the last. G and R take no time here. Pure.
+// in parallel with a device's other work, from when both holders of a stage have come to it, one at a time for each two
+// devices; the step ends after the last. G and R take no time here. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A pipeline's steps as causeway-worker --trace wrote them, read back: when each operation ran.
+// Reads a pipeline's steps from the trace of causeway-worker --trace: when each operation ran.
 //
 //   [{"name": "0F1", "ts": 12.5, "dur": 3.0, "pid": 0, "tid": 0, "args": {"step": 1}},     µs; tid: the device
 //    …                                                                                     a list that need not end

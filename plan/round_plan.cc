@@ -30,7 +30,7 @@ constexpr core::CodecId kSweptCodecs[] = {core::CodecId::kFloat32,    core::Code
 absl::StatusOr<RoundTimeInput> InputOf(const core::RunConfig& config, const RoundSetting& setting) {
   const bool external = config.model_kind == core::ModelKind::kExternal;
   const core::Manifest manifest = external ? setting.manifest : core::ModelManifest(config);
-  core::SyncConfig whole = config.sync;  // all parts of a fragment are under way at once
+  core::SyncConfig whole = config.sync;  // all parts of a fragment are in transit at once
   whole.parts = 1;
   ASSIGN_OR_RETURN(const core::FragmentMap map, core::BuildFragmentMap(manifest, whole));
   RoundTimeInput input{.sites = setting.sites,

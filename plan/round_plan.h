@@ -1,4 +1,4 @@
-// causewayctl plan: what a run will do to its links before it is started.
+// causewayctl plan: predicts a run's load on its links before it is started.
 //
 //   run.yaml ─► fragment map, chunks of each leg ─┐
 //   links, step time, number of sites ────────────┴─► PredictRound ─► RoundPlan ─► text, JSON (ctl/round_text.h)
@@ -44,7 +44,7 @@ struct RoundPlan {
   std::optional<double> hub_bytes_per_s, site_bytes_per_s;
   double other_placement_utilization = 0;  // with a hub where the config has shards at the sites, and the reverse
   std::string placement;                   // which of the two is better, and why, in sentences
-  std::string bottleneck;                  // what keeps the sites from computing, and what would help: sentences
+  std::string bottleneck;                  // the bottleneck of the sites, and its remedy, in sentences
 
   double memory_bytes() const { return state_bytes + contributions_bytes + other_bytes; }
 };

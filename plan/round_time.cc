@@ -10,7 +10,7 @@ namespace causeway::plan {
 namespace {
 
 // Rounds until queues are as long as they get, and rounds that are then averaged. A queue holds P fragments at most and
-// each waits for itself, so that a few rounds are enough; sizes that differ may take turns over several.
+// each waits for itself, so that a few rounds are enough; different sizes may alternate over several.
 constexpr int kFirstRounds = 16;
 constexpr int kSteadyRounds = 16;
 
@@ -25,8 +25,8 @@ struct Crossing {
 struct Queue {
   double free_s = 0;
 
-  // Begins at `arrival_s` or when the one before is done. Returns when this one is done; no sooner than `input_s`, when
-  // the last of what it works on is there.
+  // Begins at `arrival_s` or when the previous one is done. Returns when this one is done; no sooner than `input_s`,
+  // when the last of its input has arrived.
   double Serve(double arrival_s, double service_s, double input_s = 0) {
     begin_s = std::max(arrival_s, free_s);
     served_s += service_s;
@@ -181,7 +181,7 @@ RoundTime Simulation::Summarise() const {
   result.down_bytes = sum(down_);
   result.up_bytes_per_s = result.up_bytes / result.round_s;
   result.down_bytes_per_s = result.down_bytes / result.round_s;
-  // A round shorter than the window would be taken for less than its mean at the ends of what was simulated.
+  // A round shorter than the window would count for less than its mean at the ends of the simulated time.
   result.up_peak_bytes_per_s = std::max(Peak(up_), result.up_bytes_per_s);
   result.down_peak_bytes_per_s = std::max(Peak(down_), result.down_bytes_per_s);
   result.contributions_bytes = MostAtOnce(held_);

@@ -1,4 +1,4 @@
-// How long a round of all fragments takes: what a planner prints, and what a choice of codec goes by.
+// The duration of a round of all fragments, which a planner prints, and by which a codec is chosen.
 //
 //   step loop      H·step: … SEND p … SEND q … APPLY p (waits for its update) …
 //   a site         encode ─► link up ─┐                               ┌─► link down ─► decode, outer step ─► ready
@@ -59,7 +59,7 @@ struct RoundTimeInput {
 
 struct FragmentTime {
   double in_flight_s = 0;  // from SEND until the update is ready; the longest of the steady rounds
-  double slack_s = 0;      // from there until its APPLY is due; negative: the step loop waits so long; the least
+  double slack_s = 0;      // from there until its APPLY is due; negative: how long the step loop waits; the minimum
 };
 
 // Per round: the time in which every fragment is synced once.
@@ -69,8 +69,8 @@ struct RoundTime {
   double stall_s = 0;
   double round_s = 0;      // compute + stall
   double utilization = 0;  // compute ÷ round
-  double bound = 0;  // what utilization cannot exceed whatever τ: compute ÷ the busiest link's seconds, at most 1
-  double sent_share = 1;  // SENDs that were not skipped (waits = false)
+  double bound = 0;        // upper bound on utilization for any τ: compute ÷ the busiest link's seconds, at most 1
+  double sent_share = 1;   // SENDs that were not skipped (waits = false)
   double site_up_busy_s = 0, site_down_busy_s = 0, hub_in_busy_s = 0, hub_out_busy_s = 0;  // at most one each
   double up_bytes = 0, down_bytes = 0;  // payload of one site; the hub has M times as much (shards at sites: no hub)
   // Payload on a site's link, mean over the round, and the most in a window of kPeakWindowS.
@@ -79,7 +79,7 @@ struct RoundTime {
   std::vector<FragmentTime> fragments;
 };
 
-inline constexpr double kPeakWindowS = 1;  // as a meter shows that is read once a second
+inline constexpr double kPeakWindowS = 1;  // like a meter that is read once a second
 
 // CHECKs that the input is sound: a fragment at least and at most H, 0 ≤ τ < H, 0 ≤ t_p < H, positive step time and
 // rates.
@@ -90,7 +90,7 @@ int64_t LeastDelay(const RoundTimeInput& input);
 
 enum class PlannedLink { kSite, kHub };
 
-// The least rate of that link, alike in both directions, that reaches this utilization (synchronous mode), within 0.1
+// The least rate of that link, equal in both directions, that reaches this utilization (synchronous mode), within 0.1
 // %; the other link stays as it is. None: no rate does.
 std::optional<double> LeastRate(const RoundTimeInput& input, PlannedLink link, double utilization);
 

@@ -36,7 +36,7 @@ struct UtilizationCase {
   int sync_every = 100;  // H
 };
 
-// The fragments that a method has, ceil(layers / 3) where it streams: H must not be less.
+// The number of a method's fragments, ceil(layers / 3) where it streams: H must not be less.
 int LeastSyncEvery(const UtilizationCase& that);
 
 // Computing ÷ wall time with that bandwidth.

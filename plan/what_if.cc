@@ -20,7 +20,7 @@ double FactorOf(const Factors& factors, const std::string& resource) {
   return found == factors.end() ? 1 : found->second;
 }
 
-// The resource that binds, and how long it takes in units of the model's own; "fixed": 0.
+// The binding resource, and its duration in the model's own units; "fixed": 0.
 std::pair<std::string, double> Binding(const Work& work, const WorkOperation& operation, const Factors& factors) {
   std::pair<std::string, double> slowest(kFixed, 0);
   for (const auto& [resource, amount] : operation.uses) {
@@ -62,7 +62,7 @@ std::string LinkOf(const WorkOperation& operation) {
   return link && operation.uses.begin()->second > 0 ? operation.uses.begin()->first : "";
 }
 
-// Parts waiting for other ranks from what links took.
+// Separates waiting for other ranks from the links' own time.
 void PartWaits(Work& work) {
   std::map<std::string, std::vector<double>> speeds;
   for (const std::vector<WorkOperation>& step : work.steps) {

@@ -5,9 +5,9 @@
 //
 // An operation's measured time stays the scale: with every factor 1 the simulation gives the run's own time. With
 // factors, an operation lasts measured · max_r (a_r ÷ (s_r f_r)) ÷ max_r (a_r ÷ s_r), for its amounts a_r and the
-// resources' speeds s_r; one that uses nothing that is known stays as long. So overlap, and a wall that moves to the
-// next resource, are met, which a law of two numbers misses (arXiv 2408.03308: 25 times the clock, twice the speed).
-// Pure.
+// resources' speeds s_r; one that uses no known resource keeps its duration. So overlap, and a bottleneck that moves to
+// the next resource, are modeled, which a law of two numbers misses (arXiv 2408.03308: 25 times the clock, twice the
+// speed). Pure.
 #pragma once
 
 #include <map>
@@ -46,7 +46,7 @@ struct WhatIf {
 // INVALID_ARGUMENT: a factor of an unknown resource, or not above 0.
 absl::StatusOr<WhatIf> Simulate(const Work& work, const Factors& factors);
 
-// Each resource alone at `factor`, the one that saves most first.
+// Each resource alone at `factor`, the largest saving first.
 struct Gain {
   std::string resource;
   double speedup = 1;      // of the step

@@ -7,9 +7,8 @@
 // of them as long as the tensor is. An array beside θ (`staging`, an anchor, a step) has the ranges one after the other
 // in padded layout, as a fragment has its tensors; padding is left alone.
 //
-// Threads: the step thread, which is the one that trains, calls BeginRead and Move, and nothing else changes θ
-// meanwhile. AwaitRead may be called on another thread. A read or a move that fails is the end of the site: θ may have
-// moved in part.
+// Threads: the step thread, which trains, calls BeginRead and Move, and nothing else changes θ meanwhile. AwaitRead may
+// be called on another thread. A failed read or move ends the site: θ may have moved in part.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +47,7 @@ struct Movement {
   Kind kind = Kind::kMix;
   float factor = 0;               // α or η
   std::span<const float> values;  // W or s
-  uint64_t stamp = 0;             // of an anchor's contents (core/stamp.h); 0: of none that an encoder may have
+  uint64_t stamp = 0;             // of an anchor's contents (core/stamp.h); 0: none that an encoder may have
 
   static Movement Mix(float alpha, std::span<const float> anchor, uint64_t stamp = 0) {
     return {Kind::kMix, alpha, anchor, stamp};
@@ -56,7 +55,7 @@ struct Movement {
   static Movement Step(float lr, std::span<const float> step) { return {Kind::kStep, lr, step, 0}; }
 };
 
-// Contributions that are encoded where θ lies, so that no copy of θ comes to the host.
+// Encodes contributions where θ lies, so that no copy of θ comes to the host.
 //
 //   step thread   BeginKeep ─► ticket      θ as it is now, kept where it lies
 //   another one   Encode …, chunk by chunk ─► End          (or Read: θ after all, for words about a bad value)
@@ -64,15 +63,16 @@ class ThetaEncoder {
  public:
   virtual ~ThetaEncoder() = default;
 
-  // Whether it encodes all of these, and faster than the host does. The first call may try, for a second or two.
+  // Whether it supports all of these codecs, and is faster than the host. The first call may measure, for a second or
+  // two.
   virtual bool Takes(std::span<const core::CodecId> codecs) = 0;
 
-  // Where a chunk is best made; given back when the last holder lets go of it.
+  // The best memory for a chunk; returned when the last holder releases it.
   virtual std::shared_ptr<char> ChunkMemory(size_t bytes) = 0;
 
   virtual absl::StatusOr<int64_t> BeginKeep(const UnitRanges& ranges) = 0;
-  // The arrays that the ranges' chunks are made of beside θ: whole, in padded layout, in host memory, with the stamps
-  // of their contents (core/stamp.h), by which an encoder knows what it still has. Empty residuals: there is no
+  // The arrays from which the ranges' chunks are made, besides θ: whole, in padded layout, in host memory, with the
+  // stamps of their contents (core/stamp.h), by which an encoder knows what it still has. Empty residuals: there is no
   // feedback.
   struct Arrays {
     std::span<const float> anchor, residual;  // W, e
@@ -85,9 +85,10 @@ class ThetaEncoder {
   virtual absl::Status Read(int64_t ticket, std::span<float> staging) = 0;
   virtual void End(int64_t ticket) = 0;
 
-  // W of the ranges is another one. Who keeps anchors takes it now, beside the steps, so that no Move waits for it.
+  // W of the ranges has changed. An encoder that keeps anchors takes it now, in parallel with the steps, so that no
+  // Move waits for it.
   virtual absl::Status TakeAnchor(const UnitRanges& ranges, std::span<const float> anchor, uint64_t stamp) = 0;
-  // Where it is then, in the device's memory; null: not there, or another one. For the step thread.
+  // Its place in the device's memory; null: not there, or a different one. For the step thread.
   virtual const float* AnchorOf(const UnitRanges& ranges, uint64_t stamp) = 0;
 };
 
@@ -101,7 +102,7 @@ class ParameterStore {
   // moves, and the outer gradient is taken against W rounded in the same way (Replica::EncodeContribution).
   virtual core::DType dtype(int /*tensor*/) const { return core::DType::kFloat32; }
 
-  // Sees to it that `staging` will hold θ as it is now, however soon θ changes. Both arguments' memory stays until
+  // Ensures that `staging` will hold θ as it is now, however soon θ changes. Both arguments' memory stays until
   // AwaitRead of the ticket that it returns, which is called once.
   virtual int64_t BeginRead(const UnitRanges& ranges, std::span<float> staging) = 0;
   virtual absl::Status AwaitRead(int64_t ticket) = 0;

@@ -267,7 +267,7 @@ absl::Status Replica::TakeUpdate(const core::OuterParameters& outer, std::span<c
   RETURN_IF_ERROR(CheckCodecs(codecs));
   ASSIGN_OR_RETURN(const CheckedChunks checked,
                    CheckChunks(fragment(), down_.With(codecs.down.value_or(down_.codec)), chunks));
-  step_.buffer.Reset();  // θ did not move by it: it does not follow W
+  step_.buffer.Reset();  // θ did not move by it: θ does not follow W
   core::Buffer step;
   if (keep_step) {
     step = pool_->Take(anchor_.size());
@@ -314,7 +314,7 @@ void Replica::CommitAnchor(bool keep_residual) {
   }
 }
 
-// The residual is left alone: it is zero before the first contribution, and the task thread may look at it.
+// The residual is left alone: it is zero before the first contribution, and the task thread may read it.
 void Replica::SetInitial(std::span<const float> theta) {
   std::ranges::copy(theta, anchor_.begin());
   ClearPadding(anchor_);

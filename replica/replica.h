@@ -1,4 +1,4 @@
-// One fragment's anchor and what becomes of it: arithmetic alone, without θ and without knowing when.
+// One fragment's anchor and its updates: only the arithmetic, without θ and without the schedule.
 //
 //   θ in staging ── EncodeContribution ─► chunks            Δ = W − θ, error feedback
 //                                           ⋮
@@ -38,13 +38,13 @@ struct ChosenCodecs {
   std::optional<core::CodecId> up;    // of contributions to it
 };
 
-// Everything that another process needs to go on with a replica, wherever it lies.
+// Everything that another process needs to continue a replica, wherever it lies.
 struct ReplicaArrays {
   std::span<const float> anchor;         // W
   std::span<const float> momentum;       // v
-  std::span<const float> step;           // s of the last update, while θ has not moved by it; else empty
+  std::span<const float> step;           // s of the last update, until θ has moved by it; else empty
   std::span<const float> residual;       // e; empty without feedback
-  std::span<const float> next_residual;  // e as it will be if the unresolved contribution is merged
+  std::span<const float> next_residual;  // e, if the unresolved contribution is merged
   float step_lr = 0;                     // η of that step
   uint64_t anchor_stamp = 0;             // of W's contents (core/stamp.h), in this process
   bool pending = false;                  // there is an unresolved contribution
@@ -68,8 +68,8 @@ class AnchorReader {
   AnchorReader(const core::Fragment& fragment, std::span<float> anchor, std::span<float> momentum);
 
   absl::Status Add(const std::string& chunk);  // INVALID_ARGUMENT if it is not the next one
-  // OK once all have come and W has that digest; otherwise INVALID_ARGUMENT or INTERNAL says what is missing or
-  // differs.
+  // OK once all have arrived and W has that digest; otherwise INVALID_ARGUMENT or INTERNAL names the missing or
+  // differing part.
   absl::Status Finish(uint64_t digest) const;
 
  private:
@@ -105,7 +105,7 @@ class Replica {
   absl::StatusOr<std::vector<core::Bytes>> EncodeKept(ThetaEncoder& encoder, int64_t ticket);
   // The contribution is in the update, or is refused and stays whole in θ and the residual.
   void Resolve(bool merged);
-  void ForgetResidual();  // and what θ was to move by: it is not W and what was trained any more
+  void ForgetResidual();  // and the pending step of θ: θ is no longer W plus the local training
 
   // θ as float32 chunks: the initial parameters of a run. INVALID_ARGUMENT as above.
   absl::StatusOr<std::vector<core::Bytes>> EncodeInitial(std::span<const float> theta) const;
@@ -131,7 +131,7 @@ class Replica {
   // The coordinator holds the site's initial parameters: W ← θ, v ← 0, version 0.
   void SetInitial(std::span<const float> theta);
 
-  // All arrays, to be written to a checkpoint; and a replica as it was then. INVALID_ARGUMENT if they are of another
+  // All arrays, for a checkpoint; and the restoration of a replica from them. INVALID_ARGUMENT if they are of another
   // size than this fragment's; nothing is restored then.
   ReplicaArrays Arrays() const;
   absl::Status Restore(core::Version version, const ReplicaArrays& arrays);
@@ -165,7 +165,7 @@ class Replica {
   core::BufferPool* const pool_;
   std::optional<core::CodecId> chosen_up_;
   core::Version version_ = 0;
-  std::optional<uint64_t> digest_;  // of W, where its last step has made it
+  std::optional<uint64_t> digest_;  // of W, if computed with its last step
   core::AlignedFloats anchor_;      // W
   uint64_t anchor_stamp_ = 0;       // of its contents
   core::AlignedFloats momentum_;    // v

@@ -1,5 +1,5 @@
-// Reads of θ in host memory that are copied piece by piece while the next step computes; the bus schedule keeps θ from
-// being changed before.
+// Reads of θ in host memory that are copied piece by piece while the next step computes; the bus schedule keeps θ
+// unchanged until then.
 //
 //   Begin (step thread): announced ─► ticket ─► Await (another thread): copies, as the schedule lets it
 #pragma once
@@ -16,7 +16,7 @@ namespace causeway::replica {
 
 class ScheduledReads {
  public:
-  // Values of θ, flat as the schedule counts them, and where they go.
+  // Values of θ, in the schedule's flat numbering, and their destination.
   struct Piece {
     offload::BusSchedule::Range from;
     std::span<float> to;

@@ -147,7 +147,7 @@ constexpr FieldLimit kLimits[] = {
     Anything("UploadHeader.initial"),
     Integer("UploadHeader.fragment", 0, kFragments - 1),
     Integer("UploadHeader.base_version", 0, kCount),
-    Integer("UploadHeader.tokens", 0, kAnyCount),  // more than its steps: a refused contribution, which counts
+    Integer("UploadHeader.tokens", 0, kAnyCount),  // more than its steps allow: a refused contribution, which counts
     Integer("UploadHeader.steps", 0, kCount),
     Integer("UploadHeader.stripe", 0, core::kMaxStripes - 1),
     Integer("UploadHeader.num_stripes", 0, core::kMaxStripes),

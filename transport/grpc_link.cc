@@ -373,8 +373,7 @@ void GrpcLink::OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool f
     }
   }
   buffers_.Look(meter_.progress());
-  // It counts as running until its owner has been notified and the next one is launched, so that Leave does not return
-  // earlier.
+  // It counts as running until its owner is notified and the next one launched, so that Leave does not return earlier.
   if (!finished) transfer->Finish(absl::CancelledError("the transfer was dropped"));
   LaunchDue();
   core::MutexLock lock(mutex_);

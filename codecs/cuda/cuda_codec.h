@@ -21,13 +21,13 @@ namespace causeway::codecs::cuda {
 // All codecs of blocks; topk and onebit_adam_sign stay on the CPU.
 bool Supports(core::CodecId id);
 
-// `*bad_block` that no block was out of range.
+// The value of `*bad_block` if no block was out of range.
 inline constexpr unsigned long long kNoBadBlock = ~0ull;
 
-// As Codec::Encode. All pointers are to memory that the device reaches; `scales` and `codes` begin at a multiple of 16
-// bytes, as they do in a chunk that does, and better of 64. `bad_block` (device or mapped; set to kNoBadBlock by the
-// caller; one for each job in flight; null with `saturate`) gets the job's first block that is out of range. INTERNAL
-// if the launch fails; UNIMPLEMENTED for another codec. Misuse is the caller's bug.
+// As Codec::Encode. All pointers are to memory that the device can access; `scales` and `codes` begin at a multiple of
+// 16 bytes, as they do in a chunk that does, and preferably of 64. `bad_block` (device or mapped; set to kNoBadBlock by
+// the caller; one for each job in flight; null with `saturate`) gets the job's first block that is out of range.
+// INTERNAL if the launch fails; UNIMPLEMENTED for another codec. Misuse is the caller's bug.
 absl::Status Encode(core::CodecId id, const EncodeJob& job, unsigned long long* bad_block, cudaStream_t stream);
 
 // As Codec::Decode.

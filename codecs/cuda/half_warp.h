@@ -3,7 +3,7 @@
 //   warp   |thread 0 … 15: block b|thread 16 … 31: block b + 1|        sums end in shuffles, bits in ballots
 //
 // Every function must be called by all threads of the warp together. For .cu files, compiled with --fmad=false, so that
-// the only fused multiply-adds are those that are written.
+// the only fused multiply-adds are the explicit ones.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// topk on a GPU: what one CTA does with one unit. The bytes and the residual are the CPU codec's.
+// topk on a GPU: the work of one CTA on one unit. The bytes and the residual are those of the CPU codec.
 //
 //   d in shared memory ─► the 64th largest magnitude, 8 bits a round ─► indices in order ─► scale, codes, residual
 //
@@ -20,8 +20,8 @@ struct TopkState {
   int bins[kBins];
   int before[kThreads];  // of a thread's share: how many are taken in the shares before it
   int chosen[kTopkEntries];
-  uint32_t prefix;  // of the 64th largest magnitude, as far as it is known
-  int wanted;       // how many of those that have this prefix are taken
+  uint32_t prefix;  // of the 64th largest magnitude, as far as known
+  int wanted;       // how many of the values with this prefix are taken
   int count;        // of entries
   float mean, scale;
 };
@@ -33,7 +33,7 @@ CAUSEWAY_LANES float LevelOf(const TopkState& state, float d) {
   return IsHigh(state, d) ? kTopkHighLevel : kTopkLowLevel;
 }
 
-// Leaves in `state` the magnitude from which on values are taken, and how many of those that have it exactly.
+// Stores in `state` the magnitude from which values are taken, and how many of those that equal it.
 CAUSEWAY_LANES void FindThreshold(TopkState& state) {
   const int first = static_cast<int>(threadIdx.x) * kOfThread;
   for (int shift = 24; shift >= 0; shift -= 8) {

@@ -49,7 +49,7 @@ struct DecodeTask {
 
 CAUSEWAY_LANES int64_t BlockOfThread() { return static_cast<int64_t>(blockIdx.x) * kUnitBlocks + threadIdx.x / kLanes; }
 
-// How many values of the block there are: 256, fewer in the last one, 0 beyond it.
+// The number of values in the block: 256, fewer in the last one, 0 beyond it.
 CAUSEWAY_LANES int ValuesIn(int64_t block, int64_t count) {
   const int64_t left = count - block * kBlock;
   return left <= 0 ? 0 : left < kBlock ? static_cast<int>(left) : kBlock;
@@ -92,7 +92,7 @@ CAUSEWAY_LANES void Saturate(Values& d) {
   }
 }
 
-// Where the residual goes: as far as it is kept.
+// The place of the residual, as far as it is kept.
 struct KeepResidual {
   float* to;
   int kept;
@@ -101,7 +101,7 @@ struct KeepResidual {
   }
 };
 
-// Copies what the CTA has made to where it belongs, 16 bytes a thread.
+// Copies the CTA's output to its destination, 16 bytes per thread.
 CAUSEWAY_LANES void CopyLines(const uint8_t* from, uint8_t* to, int64_t bytes) {
   constexpr int64_t kPiece = sizeof(uint4);
   for (int64_t at = threadIdx.x * kPiece; at + kPiece <= bytes; at += kThreads * kPiece) {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) EncodeUnits(const EncodeTask task) {
   if (!in_range && !task.job.saturate && Lanes::Lane() == 0) {
     atomicMin(task.bad_block, static_cast<unsigned long long>(block));
   }
-  if (!in_range) Saturate(d);  // of no use if refused, but of no harm to the other half of the warp
+  if (!in_range) Saturate(d);  // useless if refused, but harmless to the other half of the warp
   const float inverse_count = task.whole_blocks ? 1.0f / kBlock : 1.0f / static_cast<float>(valid);
   float* residual = task.job.next_residual == nullptr ? nullptr : task.job.next_residual + block * kBlock;
   uint8_t* codes_of_block = codes + in_unit * K::kCodeBytes;

@@ -1,4 +1,4 @@
-// ceilings.h, over lanes. For avx2.cc and avx512.cc alone.
+// ceilings.h, over lanes. Only for avx2.cc and avx512.cc.
 #pragma once
 
 #include "codecs/simd/ceilings.h"

@@ -1,11 +1,13 @@
-// The simplest work that moves as much memory as a codec does: what it is measured against (codecs/speed_bench.h).
+// The simplest work that moves as much memory as a codec does, against which codecs are measured
+// (codecs/speed_bench.h).
 //
 //   add     12 B/value   a ← a + b          as an encode with its residual in place
 //   read     4 B/value   Σ a                as an encode alone
 //   fill     4 B/value   a ← 1, around the caches   as a decode
 //   scale    8 B/value   a ← a · c          as a decode that adds
 //
-// Walked in the order, and fetched as far ahead, as was fastest for each: the same means that the codecs have.
+// Each uses the order of walking and the prefetch distance that were fastest for it: the same means that the codecs
+// have.
 // Pointers are aligned to 64 bytes, counts are of whole blocks. Thread-safe, as far as the memory is.
 #pragma once
 

@@ -1,6 +1,6 @@
 // int8, int4 and e3m0: the largest magnitude of the block sets the scale.
 //
-// Integers: the reference clamps what was scaled to ±L (127 or 7). That never changes a code: bf16 rounds the largest
+// Integers: the reference clamps scaled values to ±L (127 or 7). That never changes a code: bf16 rounds the largest
 // magnitude down by at most one part in 255, so |x| · (L / s) stays below L + 0.5 and rounds to L.
 #pragma once
 
@@ -45,7 +45,7 @@ struct Int4Kernel : LargestFirst<L> {
   static constexpr int64_t kCodeBytes = 128;
   static constexpr float kLevels = 7;
 
-  // q + 8 is what is stored. With 8 in the rounder it is there after the sum, below bits that are always the same.
+  // q + 8 is stored. With 8 in the rounder it results from the sum, below bits that are always the same.
   static constexpr float kBiasedRounder = kRounder + 8;
 
   template <class Emit>

@@ -6,8 +6,8 @@
 //   L = Avx512: a vector is one register         Avx2: two registers of eight
 //   L = 16 threads of a GPU: a vector is one register in each of them; Sum and Largest end in shuffles, bits in ballots
 //
-// A kernel is a template over L, and every function of it is CAUSEWAY_LANES, so that one text serves all of them.
-// Kernels hold to that text: no intrinsics, no std:: functions (the linker could pick a copy that was compiled for
+// A kernel is a template over L, and every function of it is CAUSEWAY_LANES, so that one source text serves all.
+// Kernels use only that text: no intrinsics, no std:: functions (the linker could pick a copy that was compiled for
 // another processor), no order in which memory is walked (walk.h).
 //
 // L has the types Float (16 × float32), Int (16 × uint32) and Mask (16 × bool), and these static functions:

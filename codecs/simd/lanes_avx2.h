@@ -1,4 +1,4 @@
-// 16 lanes as two registers of AVX2 and FMA, lanes 0 to 7 and 8 to 15. For avx2.cc alone: see lanes.h.
+// 16 lanes as two registers of AVX2 and FMA, lanes 0 to 7 and 8 to 15. Only for avx2.cc: see lanes.h.
 #pragma once
 
 #include <immintrin.h>
@@ -21,7 +21,7 @@ struct Avx2 {
   struct Plane {
     const uint8_t* bits;
   };
-  static constexpr int kVectorsInRegisters = 4;  // with room for what is done with them
+  static constexpr int kVectorsInRegisters = 4;  // with room for the arithmetic on them
 
   CAUSEWAY_LANES static Float Set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   CAUSEWAY_LANES static Int SetInt(uint32_t x) {
@@ -165,7 +165,7 @@ struct Avx2 {
   }
   CAUSEWAY_LANES static float Sqrt(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
-  CAUSEWAY_LANES static Mask Negative(Float x) { return x; }  // StoreMasks looks at the sign bits alone
+  CAUSEWAY_LANES static Mask Negative(Float x) { return x; }  // StoreMasks uses only the sign bits
   CAUSEWAY_LANES static void StoreMasks(Mask m0, Mask m1, Mask m2, Mask m3, uint8_t* to) {
     Store32(to, PackSigns(m0, m1));
     Store32(to + 4, PackSigns(m2, m3));

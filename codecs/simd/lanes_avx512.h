@@ -1,4 +1,4 @@
-// 16 lanes as one register of AVX-512 (F, BW, DQ, VL). For avx512.cc alone: see lanes.h.
+// 16 lanes as one register of AVX-512 (F, BW, DQ, VL). Only for avx512.cc: see lanes.h.
 #pragma once
 
 #include <immintrin.h>

@@ -52,7 +52,7 @@ struct LloydMax {
     return state.inverse_power == 0 ? 0.0f : 1 / L::Sqrt(state.square * 0x1p-8f);
   }
 
-  // The least-squares scale of the levels c that were chosen: product = Σ |z| · c, norm = Σ c · c.
+  // The least-squares scale of the chosen levels c: product = Σ |z| · c, norm = Σ c · c.
   CAUSEWAY_LANES static void StoreLeastSquares(State& state, typename L::Float product, typename L::Float norm,
                                                uint8_t* scale) {
     const float least_squares = L::Sum(product) / L::Sum(norm);
@@ -60,7 +60,7 @@ struct LloydMax {
     state.scale = StoreScale<L, kMaxRotatedExponent>(wanted, scale);
   }
 
-  // Once the scale is known only the residual is left to do.
+  // Once the scale is known, only the residual remains.
   template <class Emit>
   CAUSEWAY_LANES static void Encode(const Block<L>& d, const State& state, uint8_t*, Emit emit) {
     const typename L::Float scale = L::Set(state.scale);

@@ -1,4 +1,4 @@
-// The table of a target: which kernel a codec is. For avx2.cc and avx512.cc.
+// The table of a target: the kernel of each codec. For avx2.cc and avx512.cc.
 #pragma once
 
 #include "codecs/simd/integer_kernels.h"

@@ -46,9 +46,9 @@ CAUSEWAY_LANES void TwoStages(Block<L>& x, int first) {
   Butterfly<L>(b, d);
 }
 
-// Radix-2 stages of distance 1 to 8 are between lanes, of 16 to 128 between vectors. begin(v) does those of the lanes
-// of vector v, finish(v) what follows the last. Where registers hold no block, four vectors at a time go as far as they
-// can.
+// Radix-2 stages of distance 1 to 8 are between lanes, of 16 to 128 between vectors. begin(v) does those between the
+// lanes of vector v, finish(v) the work after the last stage. Where registers cannot hold a block, four vectors at a
+// time go as far as they can.
 template <class L, class Begin, class Finish>
 CAUSEWAY_LANES void Hadamard(Block<L>& x, Begin begin, Finish finish) {
   constexpr bool kFewRegisters = requires { L::kVectorsInRegisters; };

@@ -1,5 +1,5 @@
 // Loops over blocks in the instruction sets of x86-64, byte for byte and bit for bit those of the reference
-// (codecs/block_format.h). Call only what the processor has: codecs/codec.h decides. Pure, thread-safe.
+// (codecs/block_format.h). Call only those that the processor supports: codecs/codec.h decides. Pure, thread-safe.
 #pragma once
 
 #include "codecs/block_format.h"

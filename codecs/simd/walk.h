@@ -1,4 +1,5 @@
-// Runs of blocks on a CPU: the kernels, and the order in which memory is walked. Kernels themselves know none of it.
+// Runs of blocks on a CPU: the kernels, and the order in which memory is walked. Kernels themselves do not depend on
+// it.
 //
 //   pages   |p0: b0 b1 b2 b3|p1: b4 b5 b6 b7| … |       visited: one block of each page in turn, then the next of each
 //
@@ -15,7 +16,7 @@
 namespace causeway::codecs::simd {
 
 // How many pages are walked at a time, and how many visits ahead they are fetched: measured (tests/bench/codecs). With
-// a residual in place there are three streams already, and more of them cost more than they bring.
+// a residual in place there are three streams already, and more of them cost more than they gain.
 inline constexpr int kEncodePages = 4, kEncodeAhead = 8;
 inline constexpr int kFeedbackPages = 1, kFeedbackAhead = 4;
 inline constexpr int kAddPages = 1, kAddAhead = 4;
@@ -51,7 +52,7 @@ CAUSEWAY_LANES void Prefetch(const void* from) {
 }
 CAUSEWAY_LANES void PrefetchBlock(const float* block) { Prefetch<kBlock * sizeof(float)>(block); }
 
-// Beyond this what is written does not stay in a cache, and what is only written need not be read into one.
+// Beyond this size, written data does not stay in a cache, and data that is only written need not be read into one.
 inline constexpr int64_t kStreamBytes = 4 << 20;
 inline constexpr int64_t kAlignment = 64;
 CAUSEWAY_LANES bool MayStream(const float* to, int64_t blocks) {
@@ -59,7 +60,7 @@ CAUSEWAY_LANES bool MayStream(const float* to, int64_t blocks) {
          reinterpret_cast<uintptr_t>(to) % kAlignment == 0;
 }
 
-// Where vectors go.
+// The destination of vectors.
 struct Nowhere {
   template <class Float>
   CAUSEWAY_LANES void operator()(int, Float, Float) const {}
@@ -130,9 +131,8 @@ CAUSEWAY_LANES void ChooseScale(const EncodeRun& run, int64_t block, const Block
                  run.codes + block * K::kCodeBytes);
 }
 
-// One block with all checks: what lies outside the range is refused, or clamped. For a block that is not surely in
-// range, and for those that remain when the others have gone together. Not inlined: that would double what the compiler
-// is given.
+// One block with all checks: values out of range are refused, or clamped. For a block that may be out of range, and for
+// those left over when the others were processed together. Not inlined: that would double what the compiler is given.
 template <class L, class K, bool kFeedback, bool kRotate>
 [[gnu::noinline]] bool EncodeOne(const EncodeRun& run, int64_t block) {
   Block<L> d = Input<L, kFeedback, kRotate>(run, block, block);

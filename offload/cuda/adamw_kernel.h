@@ -1,9 +1,9 @@
 // The AdamW kernel. Each thread takes 4 values at a time where all arrays are aligned for it, which a part of a
-// subgroup need not be: what is before and after the aligned ones goes value by value.
+// subgroup need not be: values before and after the aligned ones are processed one by one.
 //
 //   |..|4 4 4 4 4 … 4|.|      head, vectors, tail; all by the same threads, in strides of the grid
 //
-// For .cu files alone.
+// Only for .cu files.
 #pragma once
 
 #include <cstdint>

@@ -43,9 +43,9 @@ class Gpu final : public CudaDevice {
   void Fail(const absl::Status& status) override;
 
  private:
-  // False after an error. Which device is current is a matter of each thread.
+  // False after an error. The current device is a property of each thread.
   bool Ready();
-  // Keeps the first error. `what` is what was attempted.
+  // Keeps the first error. `what` names the attempted operation.
   bool Done(cudaError_t error, absl::string_view what);
   cudaStream_t Stream(Queue queue) const { return streams_[static_cast<int>(queue)]; }
   cudaEvent_t EventOf(Event event) const;
@@ -58,7 +58,7 @@ class Gpu final : public CudaDevice {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mutex_);
   std::vector<void*> memory_ ABSL_GUARDED_BY(mutex_);
-  std::map<void*, void*> pinned_ ABSL_GUARDED_BY(mutex_);  // what was asked for: its first page; null: not ours
+  std::map<void*, void*> pinned_ ABSL_GUARDED_BY(mutex_);  // requested address: its first page; null: not ours
 };
 
 // CUDA keeps the last error until it is read; an error handled here must not show up in the next launch.
@@ -165,7 +165,7 @@ void Gpu::Free(void* memory) {
   if (cudaSetDevice(index_) == cudaSuccess) Done(cudaFree(memory), "freeing memory");
 }
 
-// Whole pages, which is what the system pins.
+// Whole pages, since the system pins only these.
 absl::Status Gpu::Pin(void* host, size_t bytes) {
   if (!Ready() || bytes == 0) return status();
   const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -195,7 +195,7 @@ void Gpu::Unpin(void* host) {
     page = found->second;
     pinned_.erase(found);
   }
-  // After an error, too: the memory is about to go.
+  // Also after an error: the memory is about to be freed.
   if (page != nullptr && cudaSetDevice(index_) == cudaSuccess) Done(cudaHostUnregister(page), "unpinning memory");
 }
 
@@ -254,8 +254,8 @@ void Gpu::Await(Queue queue, Event event) {
   if (Ready()) Done(cudaStreamWaitEvent(Stream(queue), EventOf(event), 0), "queueing a wait for an event");
 }
 
-// After an error the event may not have been recorded, and copies that were queued before may be under way: their
-// memory is the caller's again when this returns.
+// After an error the event may not have been recorded, and earlier copies may be in progress: their memory belongs to
+// the caller again when this returns.
 void Gpu::AwaitOnHost(Event event) {
   if (Ready()) {
     Done(cudaEventSynchronize(EventOf(event)), "waiting for what was queued");

@@ -1,5 +1,5 @@
-// A GPU as the update phase sees one (offload/device.h): a stream for each queue, so that both directions of the bus,
-// the kernels and backward run side by side, and the AdamW kernel.
+// A GPU for the update phase (offload/device.h): a stream for each queue, so that both directions of the bus, the
+// kernels and backward run side by side, and the AdamW kernel.
 //
 //   p, m, v, gradient (device memory) ─► one thread per 4 values: offload/adamw_value.h ─► p, m, v, bfloat16 copy
 //
@@ -16,11 +16,11 @@
 
 namespace causeway::offload {
 
-// The device, for others that queue work on its streams.
+// The device, for other code that queues work on its streams.
 class CudaDevice : public Device {
  public:
   virtual void* StreamOf(Queue queue) const = 0;  // a cudaStream_t
-  // Queues a copy on the device and then the event, on anybody's stream of it.
+  // Queues a copy on the device and then the event, on any of its streams.
   virtual void CopyOn(void* stream, void* to, const void* from, size_t bytes, Event event) = 0;
   virtual void Fail(const absl::Status& status) = 0;  // of work that was queued on a stream: the first one is kept
 };

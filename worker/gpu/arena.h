@@ -1,4 +1,4 @@
-// One allocation of device memory for everything that is known before the run: parts are asked for, then placed.
+// One allocation of device memory for everything known before the run: parts are requested, then placed.
 //
 //   Add("logits", bytes) ─► place 0 … ─► Allocate ─► At(place): its address, on a line of 256 bytes
 #pragma once
@@ -19,7 +19,7 @@ class Arena {
   ~Arena();
 
   Place Add(std::string name, int64_t bytes);
-  // RESOURCE_EXHAUSTED says what the parts need.
+  // RESOURCE_EXHAUSTED lists the sizes of the parts.
   absl::Status Allocate(offload::Device& device);
 
   template <typename T>

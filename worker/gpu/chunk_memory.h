@@ -2,8 +2,8 @@
 //
 //   Take ─► kernel writes codes ─► header and hash ─► gRPC sends from there ─► the last holder lets go ─► Take …
 //
-// Whole pages, since pinning is by pages; kept for the next chunk, since pinning is slow. Memory that is out when the
-// pool ends is unpinned, and freed by its last holder. Thread-safe.
+// Whole pages, since pinning is by pages; kept for the next chunk, since pinning is slow. Memory in use when the pool
+// ends is unpinned, and freed by its last holder. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ class ChunkMemory {
   explicit ChunkMemory(offload::Device* device);  // outlives it
   ~ChunkMemory();
 
-  // Memory of at least that size, which begins with a page and holds anything. If it cannot be pinned it is given as it
-  // is, and the log says why.
+  // Uninitialized memory of at least that size, which begins at a page. If it cannot be pinned, it is returned
+  // unpinned, and the log says why.
   std::shared_ptr<char> Take(size_t bytes);
 
   bool all_pinned() const;  // false: memory could not be pinned, and kernels cannot write to it
@@ -27,7 +27,7 @@ class ChunkMemory {
 
  private:
   class Pool;
-  std::shared_ptr<Pool> pool_;  // also of what is out
+  std::shared_ptr<Pool> pool_;  // also owned by memory in use
 };
 
 }  // namespace causeway::worker

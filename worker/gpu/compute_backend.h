@@ -1,5 +1,5 @@
-// The calls of a trainer to a device beside memory, copies and events (offload/device.h): matrix products, attention,
-// and kernels, queued like these.
+// A trainer's calls to a device, in addition to memory, copies and events (offload/device.h): matrix products,
+// attention, and kernels, queued in the same way.
 //
 //   GpuLlama ──Gemm, Launch──► queue kCompute ──► results in device memory
 //
@@ -24,7 +24,7 @@ namespace causeway::worker {
 enum class ValueType { kFloat32, kBfloat16 };
 constexpr int64_t BytesOf(ValueType type) { return type == ValueType::kFloat32 ? 4 : 2; }
 
-// A row-major matrix in device memory, as it lies there; `stride` is in values.
+// A row-major matrix in device memory; `stride` is in values.
 struct DeviceMatrix {
   void* data = nullptr;
   int64_t stride = 0;
@@ -32,8 +32,8 @@ struct DeviceMatrix {
   bool transposed = false;
 };
 
-// C ← α A · B + β C, with A of m × k after it is transposed where it says so, B of k × n likewise. Sums are float32.
-// With a batch: as many products, each with matrices that lie a step further; their C do not overlap.
+// C ← α A · B + β C, where A is m × k, after transposing it if so marked, and B is k × n likewise. Sums are float32.
+// With a batch: that many products, each with matrices one step further; their C do not overlap.
 struct GemmJob {
   int64_t m = 0, n = 0, k = 0;
   DeviceMatrix a, b, c;
@@ -64,7 +64,7 @@ class ComputeBackend : public EncodeBackend {
 
   virtual void Launch(offload::Queue queue, const Kernel& kernel) = 0;
 
-  // INVALID_ARGUMENT: a shape that it does not take. The backend outlives it.
+  // INVALID_ARGUMENT: an unsupported shape. The backend outlives the result.
   virtual absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeAttention(const AttentionShape& shape,
                                                                          ValueType type) = 0;
 };

@@ -3,8 +3,8 @@
 //   qkv [rows, |q|k|v|] ──Forward──► out [rows, heads · size], statistics        dout ──Backward──► dqkv
 //                                    └── both reach Backward unchanged ───────────────┘
 //
-// q, k and v lie side by side in packed rows, and so do their gradients; all are of the type that the model computes
-// with. Implementations: worker/gpu/product_attention.h, for every backend, and the reference of faster ones;
+// q, k and v are side by side in packed rows, as are their gradients; all have the model's compute type.
+// Implementations: worker/gpu/product_attention.h, for every backend, and the reference of faster ones;
 // worker/gpu/cuda/cudnn_attention.h. Their sums have a fixed order. One owner thread. Sources: arXiv 1706.03762 section
 // 3.2, 2305.13245.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace causeway::worker {
 
-// Which implementation a GPU takes; auto: cuDNN's, where it is there and takes the shape.
+// The implementation for a GPU; auto: cuDNN's, if available and if it supports the shape.
 enum class AttentionKind { kAuto, kCudnn, kOwn };
 inline constexpr AttentionKind kAllAttentionKinds[] = {AttentionKind::kAuto, AttentionKind::kCudnn,
                                                        AttentionKind::kOwn};

@@ -1,16 +1,15 @@
 // Contributions of a device's trainer, encoded where θ lies (replica::ThetaEncoder).
 //
 //   step thread       θ ─► copy of the fragment's θ, on the device                       (kCompute, before θ changes)
-//   another thread    W, e there, as far as they are not yet ─► Δ = W − θ, + β e, codes ─► chunk, next e ─► host
-//   (kSync)
+//   another thread    W, e brought there if necessary ─► Δ = W − θ, + β e, codes ─► chunk, next e ─► host      (kSync)
 //
 //   mapped   the kernel writes a chunk's codes where the link sends them from
 //   copied   it writes them to the device's memory, and a copy engine brings them
 //
-// Which of the two, or whether the host's codec is faster than both, is tried at the start of the run and logged. W and
-// e stay on the device where there is room (SyncMemory::kAuto): then a contribution moves its codes and the next
-// residual alone. The bytes are the CPU codec's. Source: docs/gpu.md; GPU-oriented data communication, arXiv
-// 2103.03330. BeginKeep is for the step thread; the others are for one thread at a time.
+// Which of the two is faster, or whether the host's codec is faster than both, is measured at the start of the run and
+// logged. W and e stay on the device where there is room (SyncMemory::kAuto): then a contribution moves only its codes
+// and the next residual. The bytes are those of the CPU codec. Source: docs/gpu.md; GPU-oriented data communication,
+// arXiv 2103.03330. BeginKeep is for the step thread; the others are for one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@
 
 namespace causeway::worker {
 
-// Where contributions are encoded: on the device in one of two ways, or on the host.
+// The place where contributions are encoded: on the device in one of two ways, or on the host.
 enum class EncodeWay { kMapped, kCopied, kHost };
 inline constexpr EncodeWay kAllEncodeWays[] = {EncodeWay::kMapped, EncodeWay::kCopied, EncodeWay::kHost};
 const char* EncodeWayName(EncodeWay way);  // mapped, copied, host
@@ -61,10 +60,10 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   absl::Status TakeAnchor(const replica::UnitRanges& ranges, std::span<const float> anchor, uint64_t stamp) override;
 
   const float* AnchorOf(const replica::UnitRanges& ranges, uint64_t stamp) override;
-  void AnchorWasUsed();  // by what is queued on kCompute so far. For the step thread
+  void AnchorWasUsed();  // by work queued on kCompute so far. For the step thread
 
  private:
-  using Key = std::pair<int, int64_t>;  // a fragment's first tensor and unit, which no other one has
+  using Key = std::pair<int, int64_t>;  // a fragment's first tensor and unit, unique to it
 
   // Device memory that grows.
   struct Room {
@@ -78,7 +77,7 @@ class DeviceEncoder final : public replica::ThetaEncoder {
     Room room;
     offload::Device::Event taken = 0;
   };
-  // For the chunk that is encoded; `copied` has the first two.
+  // For the chunk being encoded; `copied` has the first two.
   struct ChunkRooms {
     Room scales, codes, bad_block;
     std::shared_ptr<char> flags;  // on the host: bad_block before and after
@@ -95,7 +94,7 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   bool Keeps();  // W and e of every fragment; decided and logged the first time
   absl::Status Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp);
   absl::StatusOr<Kept*> Of(int64_t ticket);
-  absl::Status Finish();  // what was queued for it
+  absl::Status Finish();  // waits for the work queued for the chunk
   // Tries all ways; logs their times.
   absl::StatusOr<EncodeWay> Fastest(core::CodecId codec);
   void Queue(EncodeWay way, core::CodecId codec, const codecs::EncodeJob& job);
@@ -110,10 +109,10 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   std::map<int64_t, std::unique_ptr<Kept>> kept_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Kept>> free_ ABSL_GUARDED_BY(mutex_);
   std::map<Key, OnDevice> arrays_ ABSL_GUARDED_BY(mutex_);  // entries are of one thread at a time
-  std::optional<bool> keeps_;                               // of the thread that encodes, as all below
-  OnDevice* current_ = nullptr;                             // of the contribution that is encoded
+  std::optional<bool> keeps_;                               // used by the encoding thread, like all below
+  OnDevice* current_ = nullptr;                             // of the contribution being encoded
   ChunkRooms chunk_;
-  worker::ChunkMemory memory_;  // last: gives back what is pinned while the device is there
+  worker::ChunkMemory memory_;  // last: unpins its memory while the device exists
 };
 
 }  // namespace causeway::worker

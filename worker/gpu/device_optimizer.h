@@ -1,10 +1,10 @@
 // AdamW or SGD of a model on a device, wherever its state lies (worker/gpu/device_state.h).
 //
-//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW at lr(t) ─► θ, and its copy on the
-//   device, in bfloat16, where the model computes with that
+//   gradients ─► Σ g² by a kernel ─► the norm on the host ─► clip: a factor ─► AdamW at lr(t) ─► θ
+//                                         and its bfloat16 copy on the device, where the model computes with that ◄─┘
 //
-// The arithmetic of a value is offload/adamw_value.h, as on the CPU: the same gradients give the same bits. A
-// checkpoint of it is one of worker/train/inner_optimizer.h: a site may go on on the other. One owner thread.
+// The arithmetic of a value is offload/adamw_value.h, as on the CPU: the same gradients give the same bits. Its
+// checkpoint is that of worker/train/inner_optimizer.h: a site may continue on the other. One owner thread.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace causeway::worker {
 
 class DeviceOptimizer final : public OptimizerState {
  public:
-  // INVALID_ARGUMENT: an inner optimizer that no device has yet. RESOURCE_EXHAUSTED: memory.
+  // INVALID_ARGUMENT: an inner optimizer that devices do not support yet. RESOURCE_EXHAUSTED: memory.
   static absl::StatusOr<std::unique_ptr<DeviceOptimizer>> Make(const core::RunConfig& config,
                                                                const core::Manifest& manifest, ValueType type,
                                                                const Residency& residency, const GpuLlama::Rooms& rooms,
@@ -59,7 +59,7 @@ class DeviceOptimizer final : public OptimizerState {
   const core::InnerConfig config_;
   const core::Step total_steps_;
   const core::Manifest manifest_;
-  const std::string reason_;  // of where the state lies
+  const std::string reason_;  // for the place of the state
   ComputeBackend* const backend_;
   const std::unique_ptr<DeviceState> state_;
   Arena sums_;

@@ -25,7 +25,7 @@ class DeviceState {
  public:
   struct Setting {
     core::Manifest manifest;
-    ValueType type = ValueType::kFloat32;  // that the model computes with
+    ValueType type = ValueType::kFloat32;  // the model's compute type
     int moments = 2;                       // 0: none
     Residency residency;
     GpuLlama::Rooms rooms;
@@ -43,17 +43,17 @@ class DeviceState {
   // In device memory; the first and the last of resident values.
   float* parameters() const { return arena_.At<float>(parameters_); }
   float* gradients() const { return arena_.At<float>(gradients_); }
-  // Parameters as the model computes with them: those, or a copy in bfloat16, which updates and Changed keep.
+  // The parameters that the model computes with: these, or a copy in bfloat16, which updates and Changed maintain.
   void* computed() const { return arena_.At<char>(computed_); }
   uint16_t* bfloat16_copy() const { return type_ == ValueType::kFloat32 ? nullptr : arena_.At<uint16_t>(computed_); }
   float* moments(int which) const { return arena_.At<float>(moments_[which]); }
 
-  // Something else has changed these parameters; those on the host after Await.
+  // To be called after other code has changed these parameters; for those on the host, after Await.
   absl::Status Changed(int64_t first, int64_t count);
 
   absl::Status Await();  // all that is queued
 
-  // From `first` on, to the host; all, from there. They wait until the values are there.
+  // Read values from `first` on to the host; write all values from there. They wait until the values have arrived.
   absl::Status ReadParameters(int64_t first, std::span<float> to) { return Read(Parameters(), first, to); }
   absl::Status WriteParameters(std::span<const float> from);
   absl::Status ReadMoments(int which, std::span<float> to) { return Read(Moments(which), 0, to); }

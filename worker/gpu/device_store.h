@@ -1,10 +1,11 @@
-// θ of a device's trainer, as syncs read and move it: through the host.
+// The syncs' access to θ of a device's trainer, through the host.
 //
 //   on the device   BeginRead: θ ─► staging, before anything else changes it    Move: W or s ─► device ─► a kernel ─► θ
 //                   or contributions encoded there (device_encoder.h)
 //   on the host     AwaitRead: copied as the bus schedule lets it               Move: on the host, and its copy anew
 //
-// Moves have the bits of a HostStore's (core::MixAnchor, core::Rebase). One owner thread but for AwaitRead.
+// Moves give the same bits as those of a HostStore (core::MixAnchor, core::Rebase). One owner thread, except for
+// AwaitRead.
 #pragma once
 
 #include "replica/parameter_store.h"
@@ -27,7 +28,7 @@ class DeviceStore final : public replica::ParameterStore {
   replica::ThetaEncoder* encoder() override { return encoder_.get(); }  // none where some of θ lies on the host
 
  private:
-  // Values of a range that lie on one side: where in the flat parameters, and in an array of the ranges.
+  // The values of a range on one side: their place in the flat parameters, and in an array of the ranges.
   struct Part {
     int64_t first = 0, count = 0, at = 0;
     bool on_device = false;
@@ -48,7 +49,7 @@ class DeviceStore final : public replica::ParameterStore {
   absl::Status read_;
   std::unique_ptr<ThetaGather> gather_;
   std::unique_ptr<DeviceEncoder> encoder_;
-  std::unique_ptr<replica::ScheduledReads> reads_;  // of what lies on the host; null: nothing does
+  std::unique_ptr<replica::ScheduledReads> reads_;  // of the values on the host; null: none
 };
 
 }  // namespace causeway::worker

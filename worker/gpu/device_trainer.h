@@ -23,14 +23,14 @@ namespace causeway::worker {
 
 struct DeviceSettings {
   ValueType type = ValueType::kFloat32;  // that the model computes with
-  std::optional<Recompute> recompute;    // none: the first for which there is memory
+  std::optional<Recompute> recompute;    // none: the first level that fits into memory
   std::optional<EncodeWay> encode;       // of contributions; none: the fastest
   int64_t bucket_bytes = DataParallel::kBucketBytes;
 };
 
 class DeviceTrainer final : public Trainer {
  public:
-  // `collectives`: of the site's ranks, in device memory; null: gradients are where those of the host reach them.
+  // `collectives`: of the site's ranks, in device memory; null: gradients are accessible to the host's collectives.
   // INVALID_ARGUMENT: data, a model or a setting that does not fit. RESOURCE_EXHAUSTED: device memory.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
                                                        const TrainerFiles& files, const DeviceSettings& settings,

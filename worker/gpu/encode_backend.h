@@ -1,5 +1,5 @@
-// The calls to a device that encode contributions there: all that DeviceEncoder needs (worker/gpu/device_encoder.h).
-// Nothing blocks; errors show in device().status() from then on.
+// The calls to a device that encodes contributions: all that DeviceEncoder needs (worker/gpu/device_encoder.h). Nothing
+// blocks; errors show in device().status() from then on.
 #pragma once
 
 #include "codecs/codec.h"
@@ -13,7 +13,7 @@ class EncodeBackend {
   virtual ~EncodeBackend() = default;
 
   virtual offload::Device& device() = 0;
-  virtual bool timed() const { return true; }  // false: how long something takes there says nothing
+  virtual bool timed() const { return true; }  // false: durations there say nothing
 
   // As codecs/cuda/cuda_codec.h has it, with the job's arrays and `bad_block` in device memory; for codecs that Encodes
   // names.

@@ -1,5 +1,6 @@
-// A device on the host, for machines without a GPU: the kernels' own text, and OpenBLAS for matrix products, in any
-// order that events allow (offload/fake_device.h). `--device=fake` trains on it; tests find with it what a GPU would.
+// A device emulated on the host, for machines without a GPU: the kernels' own source text, and OpenBLAS for matrix
+// products, in any order that events allow (offload/fake_device.h). `--device=fake` trains on it; with it, tests find
+// the errors that a GPU would show.
 #pragma once
 
 #include <array>
@@ -19,8 +20,8 @@ class FakeBackend final : public ComputeBackend {
   bool timed() const override { return false; }
   void Gemm(offload::Queue queue, const GemmJob& job) override;
   void Launch(offload::Queue queue, const Kernel& kernel) override;
-  // By the CPU's codecs: the kernels of codecs/cuda, which give the same bytes, are for threads of a GPU
-  // (tests/codecs/cuda plays them).
+  // Uses the CPU's codecs: the kernels of codecs/cuda, which give the same bytes, are for threads of a GPU
+  // (tests/codecs/cuda emulates them).
   bool Encodes(core::CodecId codec) const override;
   void Encode(offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
               unsigned long long* bad_block) override;

@@ -1,4 +1,4 @@
-// A batch on the device, with its rows sorted by token: what the embedding's gradient is summed by, row after row.
+// A batch on the device, with its rows sorted by token, the order in which the embedding's gradient is summed.
 //
 // One owner thread.
 #pragma once

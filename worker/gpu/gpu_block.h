@@ -3,7 +3,7 @@
 //   Forward(output) ─► BackwardInput: the gradient of the output becomes the one of the input ─► BackwardWeight
 //                                        └── Between, of a pipeline's stage: W may come later ──────────┘
 //
-// The values that a pass keeps are in the arena of the model. Gradients of weights are added to. Reference:
+// The values that a pass keeps are in the model's arena. Gradients of weights are added to. Reference:
 // worker/train/llama_block.h. One owner thread.
 #pragma once
 
@@ -47,7 +47,7 @@ class GpuBlock {
   Arena::Place input() const { return kept_.input; }
 
   void Forward(const T* parameters, T* output);
-  // `dstream` holds the gradient of the block's output, and then of its input. W at once where `gradients` is not null.
+  // `dstream` holds the gradient of the block's output, and then of its input. Also does W if `gradients` is not null.
   void BackwardInput(const T* parameters, float* gradients, T* dstream);
   void BackwardWeight(float* gradients) {
     FeedForwardWeight(gradients, At(between_.doutput));
@@ -68,7 +68,7 @@ class GpuBlock {
   void Launch(const Kernel& kernel) { blocks_->backend->Launch(offload::Queue::kCompute, kernel); }
   void Copy(const T* from, T* to) { Launch(CopyKernel<T, T>{from, to, blocks_->shape.rows() * blocks_->shape.hidden}); }
   void SwiGlu();
-  void Remake(const T* parameters);  // that the forward pass did not keep
+  void Remake(const T* parameters);  // recomputes the values that the forward pass did not keep
   void FeedForwardWeight(float* gradients, const T* doutput);
   void AttentionWeight(float* gradients, const T* dmiddle);
 

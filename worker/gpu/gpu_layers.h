@@ -26,8 +26,7 @@ class GpuLayers {
   // kNormShares · hidden floats on the device.
   void SetBuffer(float* partials) { partials_ = partials; }
 
-  // A map of rows of `in` values to `out`; the rows that it makes lie `stride` values apart, which may be more than
-  // `out`.
+  // A map of rows of `in` values to `out`; its output rows are `stride` values apart, which may be more than `out`.
   struct Map {
     Map(int64_t in_size, int64_t out_size) : Map(in_size, out_size, out_size) {}
     Map(int64_t in_size, int64_t out_size, int64_t out_stride) : in(in_size), out(out_size), stride(out_stride) {}
@@ -41,7 +40,7 @@ class GpuLayers {
 
   // Keeps 1/√(mean(x²) + ε) of each row in `scale`.
   void Norm(const T* x, const T* w, T* y, float* scale) const;
-  // They add to dx and to dw.
+  // These add to dx and dw.
   void NormBackwardInput(const T* dy, const T* x, const T* w, const float* scale, T* dx) const;
   void NormBackwardWeight(const T* dy, const T* x, const float* scale, float* dw) const;
 

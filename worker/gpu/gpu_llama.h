@@ -3,11 +3,12 @@
 //   tokens ─► embedding ─► block 0 ─► … ─► block L−1 ─► norm ─► head ─► classifier ─► losses of the rows
 //      in a block: q,k,v are one product, gate,up another, since their weights lie back to back in the manifest
 //
-// Or one stage of it, on a device of a pipeline: some blocks, perhaps with the embedding or the head (llama_stage.h).
-// One text for every ComputeBackend and type; worker/train/llama_model.h is its reference. Parameters are flat, in
-// manifest order, in device memory, of the type that it computes with; gradients likewise, in float32, and are added
-// to. The values that a pass keeps lie in an arena that is made before the run. Sums of weight gradients over rows have
-// a fixed order. One owner thread; nothing blocks but Begin, until the batch before is on the device, and Loss.
+// Or one stage of it, on a device of a pipeline: some blocks, optionally with the embedding or the head
+// (llama_stage.h). The same source text serves every ComputeBackend and type; worker/train/llama_model.h is its
+// reference. Parameters are flat, in manifest order, in device memory, of the compute type; gradients likewise, in
+// float32, and are added to. The values that a pass keeps lie in an arena that is made before the run. Sums of weight
+// gradients over rows have a fixed order. One owner thread; nothing blocks except Begin, until the previous batch is on
+// the device, and Loss.
 #pragma once
 
 #include <array>
@@ -46,7 +47,7 @@ class GpuLlama {
     std::optional<Stage> stage = std::nullopt;  // none: the whole model
   };
 
-  // Memory that is dead from some point of the last backward on until the next forward, for the update in between.
+  // Memory that is unused from some point of the last backward until the next forward, for the update in between.
   struct Room {
     void* memory = nullptr;
     int64_t dead_from = 0;  // when the gradients from this value on are final
@@ -54,7 +55,8 @@ class GpuLlama {
   // In the order in which they die. Values of layers lie so that the last layers' die first.
   using Rooms = std::array<Room, 2>;
 
-  // From behind: the gradients from value `first` on are final when all is done that is queued on kCompute.
+  // Called from the end to the front: the gradients from value `first` on are final when all work queued on kCompute is
+  // done.
   using OnFinal = std::function<void(int64_t first)>;
 
   // The device memory that Make takes.
@@ -70,19 +72,19 @@ class GpuLlama {
   // Forward with these parameters.
   virtual void Forward(const void* parameters) = 0;
   // Adds the gradient of `scale` times the batch's mean loss. After Forward, with the same parameters; once. `queued`
-  // hears of each part of backward when it is queued; at last of 0.
+  // is called for each part of backward when it is queued, finally with 0.
   virtual void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued = nullptr) = 0;
   // Backward of a stage in two parts, I and W, with the bits of the whole. Between them nothing else may be computed.
   virtual void BackwardInput(const void* parameters, float scale) = 0;
   virtual void BackwardWeight(float* gradients) = 0;
-  // A stage's messages, [rows, hidden] values of the type: what Forward begins with where the embedding is not, what it
-  // ends with where the head is not, and the gradient of that, which becomes the one of the first.
+  // A stage's messages, [rows, hidden] values of the type: the input of Forward where the embedding is elsewhere, its
+  // output where the head is elsewhere, and the gradient of the output, which becomes that of the input.
   virtual void* input() const = 0;
   virtual void* output() const = 0;
   virtual void* stream() const = 0;
 
-  // Waits as the last Backward goes: `final` hears of each part when it is done. The device's error, if there is one,
-  // and then `final` may not have heard of all.
+  // Waits for the last Backward: `final` is called for each part when it is done. Returns the device's error, if there
+  // is one; then `final` may not have been called for all.
   virtual absl::Status AwaitGradients(const OnFinal& final) = 0;
   // Waits for the last Backward. The mean loss of all batches since the last call, in nats per token.
   virtual absl::StatusOr<double> Loss() = 0;

@@ -1,4 +1,4 @@
-// A Llama on a device: values that backward makes again, rows that a GPU takes.
+// A Llama on a device: the values that backward recomputes, and the row sizes that a GPU supports.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,13 +7,13 @@
 
 namespace causeway::worker {
 
-// Made again in backward, and not kept: nothing; normed values and SwiGLU's output; all but a block's input.
-// The bits are the same.
+// Recomputed in backward instead of kept: nothing; normed values and SwiGLU's output; all except a block's input. The
+// bits are the same.
 enum class Recompute { kNone, kNormSwiglu, kBlock };
 inline constexpr Recompute kAllRecompute[] = {Recompute::kNone, Recompute::kNormSwiglu, Recompute::kBlock};
 const char* RecomputeName(Recompute recompute);  // "none", "norm_swiglu", "block"
 
-// INVALID_ARGUMENT: rows that a GPU's matrix products do not take, with the key, the multiple and the value.
+// INVALID_ARGUMENT: a row size that a GPU's matrix products do not support, with the key, the multiple and the value.
 absl::Status CheckGpuShape(const core::LlamaConfig& config, ValueType type);
 
 }  // namespace causeway::worker

@@ -1,11 +1,11 @@
-// The stages of a Llama on one device of a pipeline, on a GPU: operations are computed there, all else is on the host.
+// The stages of a Llama on one device of a pipeline, on a GPU: operations are computed there, everything else is on the
+// host.
 //
-//   BeginStep: θ ─► device      F, I, W, B on the device ◄── messages through the host ──►       EndStep: gradients ─►
-//   host
-//                                                             A: those of its stage before
+//   BeginStep: θ ─► device    F, I, W, B on the device ◄── messages through the host ──►    EndStep: gradients ─► host
+//                                                                          A: the gradients of its stage, earlier
 //
-// A micro-batch in flight has buffers of its own, as many as the schedule has at once. The optimizer and its state are
-// the host's, as with offload.k: cpu. Every operation is waited for. One owner thread.
+// Each micro-batch in flight has its own buffers, as many as the schedule has in flight at once. The optimizer and its
+// state are on the host, as with offload.k: cpu. Every operation is waited for. One owner thread.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ namespace causeway::worker {
 
 class GpuStages final : public ModelStages {
  public:
-  // INVALID_ARGUMENT: shards, which no device has yet. RESOURCE_EXHAUSTED: device memory.
+  // INVALID_ARGUMENT: shards, which devices do not support yet. RESOURCE_EXHAUSTED: device memory.
   static absl::StatusOr<std::unique_ptr<ModelStages>> Make(const StagesRequest& request, ValueType type,
                                                            std::shared_ptr<ComputeBackend> backend);
 

@@ -1,8 +1,8 @@
 // AdamW's state in pinned host memory, for a model whose gradients and bfloat16 parameters lie on a device: updated by
 // subgroups on both sides at once (offload/interleaved_update.h).
 //
-// Values are counted from the first that is hosted, but for GradientsQueued. On the host the arrays are whole after
-// Finish. One owner thread, but for copies that the bus schedule lets run.
+// Values are counted from the first hosted one, except in GradientsQueued. On the host the arrays are complete after
+// Finish. One owner thread, except for copies that the bus schedule admits.
 #pragma once
 
 #include <cstdint>
@@ -39,13 +39,14 @@ class HostedState {
   std::span<float> moments(int which) const { return arrays_[1 + which].Values<float>(); }
   offload::BusSchedule& bus() { return bus_; }
 
-  // Backward has queued what makes the model's gradients from value `first` on final; from behind.
+  // Backward has queued the work that makes the model's gradients from value `first` on final; called from the end to
+  // the front.
   void GradientsQueued(int64_t first);
   absl::Status Step(const offload::AdamWParameters& adamw, int64_t t);
   absl::Status Finish() { return update_->Finish(); }
 
-  // Something else has changed these parameters, after Finish: rounds them anew for the device, before the next
-  // forward.
+  // To be called after other code has changed these parameters, after Finish and before the next forward: rounds them
+  // anew for the device.
   absl::Status Changed(int64_t first, int64_t count);
 
   core::OffloadProgress progress() const;
@@ -63,7 +64,7 @@ class HostedState {
   int64_t queued_from_;    // gradients of this step
   size_t dead_rooms_ = 0;  // in it
   std::unique_ptr<offload::InterleavedUpdate> update_;
-  double measured_s_ = 0;  // of a step; the mean of late ones
+  double measured_s_ = 0;  // of a step; the mean of recent ones
 };
 
 }  // namespace causeway::worker

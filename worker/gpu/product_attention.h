@@ -1,10 +1,9 @@
 // Attention on a device by matrix products: for any backend, and the reference of faster ones.
 //
-//   a batch row at a time   S = q·kᵀ/√size ─► P = softmax(S), causal ─► out = P·v      of all heads: [heads, n, n]
-//   values backward                P again, dP = dout·vᵀ ─► dS ─► dq, dk, dv (summed over a group's query heads, in
-//   their order)
+//   a batch row at a time   S = q·kᵀ/√size ─► P = softmax(S), causal ─► out = P·v      all heads: [heads, n, n] values
+//   backward                P again, dP = dout·vᵀ ─► dS ─► dq, dk, dv (summed over a group's query heads, in order)
 //
-// It keeps no statistics: the scores are made again, in two buffers that all layers share.
+// It keeps no statistics: the scores are recomputed, in two buffers that all layers share.
 #pragma once
 
 #include <memory>

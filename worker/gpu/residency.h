@@ -1,11 +1,11 @@
-// Where a device's trainer keeps the optimizer's state, and how much it computes again, so that all of it fits.
+// Decides where a device's trainer keeps the optimizer's state, and how much it recomputes, so that everything fits.
 //
 //   |p m v of the first values: on the device|those of the others: on the host, updated by subgroups (offload/)|
 //                                            └ resident
 //
-// `offload.k: auto` keeps all of it on the device where there is room for that at some level of recomputation; else as
-// many subgroups as fit, and k for the others comes from measured bandwidths (offload/subgroup_plan.h). No choice
-// changes a bit of θ. Pure, but for the calibration.
+// `offload.k: auto` keeps all of it on the device if there is room at some level of recomputation; else as many
+// subgroups as fit, and k for the others comes from measured bandwidths (offload/subgroup_plan.h). No choice changes a
+// bit of θ. Pure, except for the calibration.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +34,12 @@ struct ResidencyNeeds {
   ValueType type = ValueType::kFloat32;
   int64_t free_bytes = 0;              // of device memory
   std::optional<Recompute> recompute;  // none: the first for which there is memory
-  // The model takes, beside the optimizer, with rooms of that size.
+  // The bytes of the model, without the optimizer, with rooms of that size.
   std::function<absl::StatusOr<int64_t>(Recompute recompute, int64_t room_bytes)> model_bytes;
-  std::function<offload::Bandwidths()> bandwidths;  // asked for where they matter
+  std::function<offload::Bandwidths()> bandwidths;  // called only if needed
 };
 
-// INVALID_ARGUMENT: the run's settings cannot be on this device. Whether all of it fits shows when it is allocated.
+// INVALID_ARGUMENT: the run's settings do not fit this device. Whether everything fits shows only at allocation.
 absl::StatusOr<Residency> ChooseResidency(const core::RunConfig& config, const ResidencyNeeds& needs);
 
 }  // namespace causeway::worker

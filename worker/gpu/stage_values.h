@@ -1,9 +1,9 @@
-// Weights and gradients of a pipeline's stages on a device, and messages on their way.
+// Weights and gradients of a pipeline's stages on a device, and messages in transit.
 //
 //   BringWeights ─► device … gradients, added to there ─► ReadGradients          Upload, Download: a message
 //
-// Flat arrays, in the order of the gradients that LlamaStage has: a weight lies where its gradient does. Every copy is
-// waited for but those of BringWeights and Upload. One owner thread.
+// Flat arrays, in the order of LlamaStage's gradients: a weight has the same offset as its gradient. Every copy is
+// waited for, except those of BringWeights and Upload. One owner thread.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,10 @@ class StageValues {
   void BringWeights();  // as they are now; gradients become zero
   absl::Status ReadGradients(const std::vector<int>& which);
 
-  // Values of a message that are of the type have the same bits on both ways. Nothing where it is empty.
+  // Values of a message that the type can represent keep their bits in both directions. Do nothing for an empty
+  // message.
   void Upload(std::span<const float> message, void* to);
-  void Download(const void* from, std::span<float> message);  // all that is queued is done, also where it is empty
+  void Download(const void* from, std::span<float> message);  // waits for all queued work, even if it is empty
   void Await();
   absl::Status status() const { return backend_->device().status(); }
 
@@ -45,7 +46,7 @@ class StageValues {
   Arena arena_;
   Arena::Place parameters_ = 0, computed_ = 0, sums_ = 0;
   offload::Device::Event done_;
-  std::vector<uint16_t> staged_;  // bfloat16 values on their way
+  std::vector<uint16_t> staged_;  // bfloat16 values in transit
 };
 
 }  // namespace causeway::worker

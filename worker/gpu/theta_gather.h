@@ -1,4 +1,4 @@
-// Copies of a fragment's θ, whose tensors lie apart on the device, by one kernel. For the step thread.
+// Copies a fragment's θ, whose tensors are scattered on the device, with one kernel. For the step thread.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace causeway::worker {
 
 class ThetaGather {
  public:
-  // Where the values of a range lie on the device, for good, and how many there are.
+  // The permanent place of a range's values on the device, and their number.
   struct Place {
     const float* values = nullptr;
     int64_t count = 0;
@@ -36,7 +36,7 @@ class ThetaGather {
 
   ComputeBackend* const backend_;
   const PlaceOf place_of_;
-  std::map<std::pair<int, int64_t>, Table> tables_;  // by first tensor and unit, which are one fragment's alone
+  std::map<std::pair<int, int64_t>, Table> tables_;  // by first tensor and unit, which are unique to a fragment
 };
 
 }  // namespace causeway::worker

@@ -1,12 +1,12 @@
 // Collectives over the link levels of a site: all-gathers and reduce-scatters, level by level.
 //
-//   Scatter   level 0 ─► level 1 ─► …     each cuts what a rank has into its part     sums over the group of the level
+//   Scatter   level 0 ─► level 1 ─► …     each reduces a rank's values to its part     sums over the group of the level
 //   Gather    … ─► level 1 ─► level 0     and back
 //
 // So an outer, slower level carries of_0 · of_1 · … times less than the innermost (plan/partition.h has the bytes).
-// Sums are in the order of ranks at each level: their bits depend on the levels, not on the transport. In place: the
-// part of a level lies in that of the one below (partition_layout.h). One owner thread; every rank makes the same
-// calls.
+// Sums have the order of ranks at each level: their bits depend on the levels, not on the transport. All operations are
+// in place: the part of a level lies within that of the one below (partition_layout.h). One owner thread; every rank
+// makes the same calls.
 #pragma once
 
 #include <memory>
@@ -24,16 +24,16 @@ namespace causeway::worker {
 
 class LevelGroups {
  public:
-  // `of`: of each level, innermost first; their product is the number of ranks. Every rank calls it; `ranks` outlives
-  // the object.
+  // `of`: the group size of each level, innermost first; their product is the number of ranks. Every rank calls it;
+  // `ranks` outlives the object.
   static absl::StatusOr<std::unique_ptr<LevelGroups>> Open(Collectives& ranks, std::vector<int64_t> of,
                                                            Collectives::Timeout timeout);
 
   // The part of `level` that this rank has of an array that is a part of the level `of_level`; −1: whole.
   std::span<float> Part(std::span<float> array, int of_level, int level) const;
 
-  // `array` is a part of level `to`, of which the part of level `from` is there; then all of it is. Errors as the
-  // ranks'.
+  // `array` is a part of level `to`, of which the part of level `from` is present; afterwards all of it is. Errors as
+  // the ranks'.
   absl::Status Gather(std::span<float> array, int from, int to);
   // `array` is a part of level `from`; then its part of level `to` is the sum over the ranks between.
   absl::Status Scatter(std::span<float> array, int from, int to);

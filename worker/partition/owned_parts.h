@@ -1,8 +1,8 @@
-// The optimizer's part of a model on one rank: what it updates, as tensors of their own.
+// The optimizer's part of a model on one rank: the values that it updates, as separate tensors.
 //
 //   group 0: |q_proj from value 512 on, 1024 of them|k_proj …|padding|   group 1: …      back to back
 //
-// Pure but for the views.
+// Pure, except for the views.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,7 @@
-// Where the values of a model lie when they are divided over the ranks of a site, level by level.
+// The layout of a model's values divided over the ranks of a site, level by level.
 //
 //   a group: tensors back to back, padded so that all ranks may have an equal part
-//   level 0 cuts it into of_0 parts, level 1 each of them into of_1, …: the part of a level lies in that of the one
-//   below
+//   level 0 cuts it into of_0 parts, level 1 each of them into of_1, …: a level's part lies in that of the level below
 //
 // Rank r has the digits r = i_0 + of_0 (i_1 + of_1 (i_2 + …)) and, at level l, part ((i_0 of_1 + i_1) of_2 + …) + i_l.
 // Pure.
@@ -16,7 +15,7 @@
 
 namespace causeway::worker {
 
-inline constexpr int kWholeGroup = -1;  // in place of a level: not divided
+inline constexpr int kWholeGroup = -1;  // instead of a level: not divided
 
 struct LayoutGroup {
   std::vector<int> tensors;     // of the manifest
@@ -46,10 +45,10 @@ class PartitionLayout {
 
   int64_t ranks() const { return Parts(static_cast<int>(of_.size()) - 1); }
   const std::vector<LayoutGroup>& groups() const { return groups_; }
-  // The tensor's group, and the value of it that the tensor begins with.
+  // The tensor's group, and the offset of the tensor in it.
   std::pair<size_t, int64_t> PlaceOf(int tensor) const { return places_[static_cast<size_t>(tensor)]; }
-  int64_t Parts(int level) const;                  // that a group has at this level
-  int64_t IndexOf(int level, int64_t rank) const;  // of the part that the rank has
+  int64_t Parts(int level) const;                  // number of parts of a group at this level
+  int64_t IndexOf(int level, int64_t rank) const;  // of the rank's part
   Interval PartOf(size_t group, int level, int64_t rank) const;
   // Tensors, and padding, of an interval of a group, in order.
   std::vector<TensorPart> Within(size_t group, const Interval& interval) const;

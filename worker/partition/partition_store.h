@@ -1,4 +1,4 @@
-// θ of a rank whose weights are divided: reads and moves what it has of a range, and leaves the rest alone.
+// θ of a rank whose weights are divided: reads and moves the rank's part of a range, and leaves the rest alone.
 //
 // Reads copy at once. One owner thread.
 #pragma once

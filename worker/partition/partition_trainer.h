@@ -1,12 +1,13 @@
 // A Llama trained by ranks that divide weights, gradients and the optimizer's state over the levels of their site's
 // links (inner.partition): data parallel, ZeRO-1, 2 and 3 and one level for each state are settings of one algorithm.
 //
-//   a micro-batch   for each layer: gather ─► forward ─► drop      back: gather ─► backward ─► sum, this rank's part ─►
-//   drop a step          gradients ─► the optimizer's part, summed over all ranks ─► clip, AdamW (offload/) ─► weights'
-//   parts
+//   a micro-batch   for each layer: gather ─► forward ─► drop
+//                   backward: gather ─► backward ─► sum, this rank's part ─► drop
+//   a step          gradients ─► the optimizer's part, summed over all ranks ─► clip, AdamW (offload/)
+//                   ─► weights' parts
 //
-// A layer is gathered when it is needed, and waited for. Every rank makes and calls the object in step with the others;
-// one owner thread. Bytes and memory: plan/partition.h. Sources: arXiv 1910.02054 (ZeRO), 2501.04266 (levels).
+// A layer is gathered on demand, and waited for. Every rank makes and calls the object in step with the others; one
+// owner thread. Bytes and memory: plan/partition.h. Sources: arXiv 1910.02054 (ZeRO), 2501.04266 (levels).
 #pragma once
 
 #include <memory>
@@ -30,19 +31,19 @@
 
 namespace causeway::worker {
 
-// The levels of a site that names them so: one that it lacks has one rank, and a state is divided at least as the one
-// before it.
+// The levels with these names: a missing level has one rank, and each state is divided at least as far as the previous
+// one.
 PartitionLevels ResolvePartition(const core::PartitionConfig& names, const core::LinkLevels& levels);
 
 class PartitionTrainer final : public Trainer {
  public:
-  // config.inner.partition is there. INVALID_ARGUMENT: as MakeTrainer; levels of other ranks than the site's.
+  // config.inner.partition must be set. INVALID_ARGUMENT: as MakeTrainer; levels of other ranks than the site's.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
                                                        const TrainerFiles& files);
 
   const core::Manifest& manifest() const override { return manifest_; }
   replica::ParameterStore& store() override { return store_; }
-  std::span<float> tensor(int i) override;  // a copy, of what is here; the rest is zero
+  std::span<float> tensor(int i) override;  // a copy of the values here; the rest is zero
   std::vector<TensorPiece> pieces(int tensor) const override;
   absl::Status initial_values() const override { return data_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;

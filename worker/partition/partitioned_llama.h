@@ -1,4 +1,4 @@
-// Computes a Llama's loss and gradients layer by layer, each of them gathered for as long as it is needed.
+// Computes a Llama's loss and gradients layer by layer; each layer is gathered for as long as it is needed.
 //
 //   group 0: the embedding and layer 0 ─► layer 1 ─► … ─► the last layer and the head        one stage each
 //

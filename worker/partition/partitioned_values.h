@@ -1,12 +1,16 @@
-// Weights and gradients of a model that are divided over the levels of a site: what this rank has of them, and whole
-// groups while they are computed with.
+// Weights and gradients of a model that are divided over the levels of a site: this rank's part of them, and whole
+// groups during their computation.
 //
-//   Gather(group): weights of a level's part ─► whole      … backward …      AddGradients(group): whole ─► this rank's
-//   part FinishGradients: to the optimizer's part, summed over all ranks    Step    SpreadWeights: from there to the
-//   weights' part
+//   Gather(group): weights of a level's part ─► whole
+//   … backward …
+//   AddGradients(group): whole ─► this rank's part
+//   FinishGradients: to the optimizer's part, summed over all ranks
+//   Step
+//   SpreadWeights: from there to the weights' part
 //
-//   in memory   |part 0: group 0, group 1, … |part 1: group 0, …|      each as large as the optimizer's part: so what
-//   crosses once a step is one array, and the optimizer's part another
+//   in memory   |part 0: group 0, group 1, … |part 1: group 0, …|      each as large as the optimizer's part
+//
+// So the values that cross once a step are one array, and the optimizer's part is another.
 //
 // One owner thread; every rank makes the same calls.
 #pragma once
@@ -22,7 +26,7 @@
 
 namespace causeway::worker {
 
-// Over which level each state is divided; kWholeGroup: each rank has all of it.
+// The level over which each state is divided; kWholeGroup: each rank has all of it.
 struct PartitionLevels {
   int weights = kWholeGroup, gradients = kWholeGroup, optimizer = kWholeGroup;
 };

@@ -1,10 +1,9 @@
 // The operations of a rank's steps, with the amounts of each resource that they use, as a file: Chrome's trace-event
 // format, which browsers open and causewayctl plan what-if reads.
 //
-//   Add("forward 3", …, {"cpu": FLOP, "l2": bytes, …}) ─► EndStep(t) ─► [{"name": "forward 3", "ts": µs, "dur": µs, …},
-//   …
+//   Add("forward 3", …, {"cpu": FLOP, "l2": bytes, …}) ─► EndStep(t) ─► [{"name": "forward 3", "ts": µs, "dur": µs, …
 //
-// The first event has the resources' speeds. The first steps alone. One owner thread.
+// The first event has the resources' speeds. Only the first steps are traced. One owner thread.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +40,7 @@ class WorkTrace {
 
   const std::unique_ptr<TraceFile> file_;
   const core::Clock::TimePoint start_ = core::SystemClock().Now();
-  std::vector<Operation> operations_;  // of the step in hand
+  std::vector<Operation> operations_;  // of the current step
   int written_ = 0;
 };
 

@@ -1,8 +1,9 @@
-// The layers' buffers of a pipeline's device, taken by the operations that need them and given back.
+// The layers' buffers of a pipeline's device, taken by the operations that need them and returned.
 //
 //   F takes a layer's activations ─► … ─► W (or B) gives them back; I takes a layer's gradients ─► W gives them back
 //
-// It grows to the most that is taken at once: what the schedule says, and what the last step had. One owner thread.
+// It grows to the largest number taken at once, which the schedule determines, and which the last step needed. One
+// owner thread.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,7 @@ class BlockPool {
     taken.clear();
   }
 
-  int64_t size() const { return std::ssize(all_); }  // the most that was taken at once
+  int64_t size() const { return std::ssize(all_); }  // the largest number taken at once
 
  private:
   const LlamaShape shape_;

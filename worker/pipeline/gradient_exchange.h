@@ -1,6 +1,6 @@
 // The sums of a pipeline's gradients over ranks, in the order in which a serial run would have them.
 //
-//   Reduce(stage)   of a stage's two copies, as the schedule has A, beside what is computed
+//   Reduce(stage)   of a stage's two copies, at the schedule's A, in parallel with computation
 //   Finish          awaits these; then the head's part is added to the embedding's, where they are one tensor; then the
 //                   ranks of a place add theirs, in their order, unless they have shards (stage_shards.h)
 //

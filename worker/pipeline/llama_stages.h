@@ -1,6 +1,6 @@
 // The stages of a Llama on one device of a pipeline, on the processor.
 //
-// Buffers are taken as the schedule asks for them; the loss is known when the last forward has run. One owner thread.
+// Buffers are taken as the schedule requires; the loss is known when the last forward has run. One owner thread.
 #pragma once
 
 #include <map>

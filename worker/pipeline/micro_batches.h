@@ -1,4 +1,4 @@
-// The micro-batches of a step, of which each copy of the weights has an even share. One owner thread.
+// The micro-batches of a step, shared evenly by the copies of the weights. One owner thread.
 #pragma once
 
 #include <utility>

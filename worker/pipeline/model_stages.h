@@ -1,4 +1,4 @@
-// The stages of a model on one device of a pipeline, wherever they compute.
+// The stages of a model on one device of a pipeline, on any processor.
 //
 //   BeginStep(batch) ─► the operations of the schedule ─► EndStep: gradients are the sums over micro-batches, in host
 //                                                         memory
@@ -31,21 +31,21 @@ class ModelStages : public StageRunner {
   virtual double loss() const = 0;  // this device's part of the mean loss, after EndStep
 };
 
-// All that stages are made of. A device has at most one copy of each stage, and one of the embedding and the head each,
-// so that each sum has a place of its own.
+// The parts from which stages are made. A device has at most one copy of each stage, and one each of the embedding and
+// the head, so that each sum has its own place.
 struct StagesRequest {
   const core::LlamaConfig& config;
   const plan::PipelineFile& file;
   int device = 0;
   int64_t batch_rows = 0;  // of a micro-batch
   int64_t sequence = 0;
-  // Indexed as LlamaStage says. They outlive the stages; what they view may change between operations.
+  // Indexed as in LlamaStage. They outlive the stages; the viewed memory may change between operations.
   const Tensors& weights;
   const MutableTensors& gradients;
   std::function<absl::Status(const plan::Operation&)> synchronize;  // called for G, R and A
 };
 
-// INVALID_ARGUMENT: what it does not take. RESOURCE_EXHAUSTED: device memory.
+// INVALID_ARGUMENT: an unsupported request. RESOURCE_EXHAUSTED: device memory.
 using MakeStages = std::function<absl::StatusOr<std::unique_ptr<ModelStages>>(const StagesRequest& request)>;
 
 }  // namespace causeway::worker

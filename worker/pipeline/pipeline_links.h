@@ -4,8 +4,8 @@
 //            Buffer(device) ─► filled ─► Send(message)       beside what the device computes
 //
 // Slots are received into in the sender's order, so that no message needs a tag; there is one more than the programs
-// need, for a message that is on its way while the one before it waits. A message that is to stay on the
-// device is kept here. Send never waits: there are as many buffers as messages are under way. One owner thread.
+// need, for a message in transit while the previous one waits. A message that stays on the device is kept here. Send
+// never waits: there are as many buffers as messages in transit. One owner thread.
 #pragma once
 
 #include <map>
@@ -32,8 +32,8 @@ class PipelineLinks {
   absl::StatusOr<std::span<const float>> Receive(const PipelineMessage& message);
   void Release(const PipelineMessage& message);
   std::span<float> Buffer(const PipelineMessage& message);
-  void Send(const PipelineMessage& message);  // with what Buffer of it gave
-  absl::Status Finish();                      // of the step: all has arrived
+  void Send(const PipelineMessage& message);  // with the contents of its Buffer
+  absl::Status Finish();                      // ends the step: all messages have arrived
 
   int64_t sent_messages() const { return sent_messages_; }
   int64_t sent_bytes() const { return sent_messages_ * static_cast<int64_t>(message_values_ * sizeof(float)); }
@@ -41,15 +41,15 @@ class PipelineLinks {
  private:
   struct Slot {
     std::vector<float> values;
-    int number = -1;  // the message in it, or on its way
+    int number = -1;  // the message in it, or in transit
     Collectives::Ticket ticket = 0;
   };
   struct Pair {
     std::unique_ptr<Collectives> group;
     int other = 0;            // the other device's rank in it
     int messages = 0;         // of a step
-    int next = 0;             // the first that no slot waits for
-    std::vector<Slot> slots;  // of what is received, or buffers of what is sent
+    int next = 0;             // the first for which no slot waits
+    std::vector<Slot> slots;  // for messages received, or buffers for messages sent
   };
 
   PipelineLinks(int device, int64_t message_values, Collectives::Timeout timeout)

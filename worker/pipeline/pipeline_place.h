@@ -1,4 +1,4 @@
-// Who holds which tensor in a pipeline, and which gradients are one sum.
+// The holders of each tensor in a pipeline, and the gradients that form one sum.
 //
 //   rank = device · width + j       the j-th of a place; a tensor's first holder is the one that is read
 //
@@ -23,8 +23,8 @@ struct PipelinePlaces {
   std::vector<std::vector<int>> ranks;   // of each tensor: those that hold it, in their order
   std::vector<std::vector<int>> held;    // of each rank: its tensors, in the manifest's order
   std::vector<std::vector<int>> stages;  // of each stage: its gradients, as LlamaStage indexes them
-  std::vector<int> owner;  // of each of these gradients: which rank of a place has it, where it has shards
-  // Devices that have the embedding's, and the head's, part of tensor 0's gradient, where they are one tensor.
+  std::vector<int> owner;  // of each of these gradients: the rank of a place that has it, where the place has shards
+  // The devices with the embedding's, and the head's, part of tensor 0's gradient, where the two are one tensor.
   std::vector<int> embedding_devices, head_devices;
 
   bool tied() const { return !head_devices.empty(); }
@@ -32,8 +32,8 @@ struct PipelinePlaces {
 
 StageRange RangeOf(const plan::StageLayers& layers);
 
-// The file for this run's model in this site: its layers divided evenly where it does not say how. INVALID_ARGUMENT,
-// with both: other layers, another number of micro-batches or ranks, two copies of a stage on one device; shards of a
+// The file for this run's model at this site: its layers divided evenly if it does not say how. INVALID_ARGUMENT, with
+// both values: other layers, another number of micro-batches or ranks, two copies of a stage on one device; shards of a
 // schedule that gathers none.
 absl::StatusOr<plan::PipelineFile> FitPipeline(plan::PipelineFile file, const std::string& name,
                                                const core::RunConfig& config, int world);

@@ -1,10 +1,10 @@
-// A pipeline schedule as each of its devices runs it: computes, takes and gives messages.
+// The programs of a pipeline schedule's devices: each computes, receives and sends messages.
 //
-//   schedule ─► operations of a device in order, each with the message that it takes and the one that it gives
+//   schedule ─► operations of a device in order, each with the message that it receives and the one that it sends
 //
-// The messages of an ordered pair of devices are numbered as the sender gives them, and arrive in that order; so a
-// transport needs no tags. A receiver has `slots` buffers for each sender: message k is on its way once k < slots + the
-// messages that it has used up. A sender never waits. Pure.
+// The messages of an ordered pair of devices are numbered in the order of sending, and arrive in that order; so a
+// transport needs no tags. A receiver has `slots` buffers for each sender: message k is in transit once k < slots + the
+// number of messages that it has consumed. A sender never waits. Pure.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@
 
 namespace causeway::worker {
 
-// Message `number` to or from `device`; of the own device: it stays there.
+// Message `number` to or from `device`; for the own device: it stays there.
 struct PipelineMessage {
   int device = 0;
   int number = 0;
@@ -40,14 +40,14 @@ struct PipelinePrograms {
   int slots = 1;
 };
 
-// Every device's program, with the fewest slots that it runs with. INVALID_ARGUMENT: as plan::CheckPipeline.
+// Every device's program, with the smallest number of slots that suffices. INVALID_ARGUMENT: as plan::CheckPipeline.
 absl::StatusOr<PipelinePrograms> CompilePipeline(const plan::PipelineSchedule& schedule);
 
-// How a transport's Send behaves: it returns at once, or when the receiver has come to the message (rendezvous), as a
-// transport that only blocks does.
+// The behavior of a transport's Send: it returns at once, or when the receiver has come to the message (rendezvous),
+// like a purely blocking transport.
 enum class SendKind { kAsynchronous, kRendezvous };
 
-// Runs the programs without time. INVALID_ARGUMENT where they stop: "schedule: device 0 waits at 0F1 for a slot from
+// Runs the programs without time. INVALID_ARGUMENT if they deadlock: "schedule: device 0 waits at 0F1 for a slot from
 // device 1, …".
 absl::Status Rehearse(const PipelinePrograms& programs, int slots, SendKind sends);
 

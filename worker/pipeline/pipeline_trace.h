@@ -1,9 +1,9 @@
-// When the operations of a pipeline ran, as a file in Chrome's trace-event format, which browsers open.
+// The times of a pipeline's operations, as a file in Chrome's trace-event format, which browsers open.
 //
 //   each rank's spans of a step ─► gathered at rank 0 ─► [{"name": "0F1", "ts": µs, "dur": µs, "tid": device, …}, …
 //
-// Steps begin with a barrier while they are traced, so that the ranks' clocks need not agree. The first steps
-// alone. One owner thread.
+// Steps begin with a barrier while they are traced, so that the ranks' clocks need not agree. Only the first steps are
+// traced. One owner thread.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,7 @@ class PipelineTrace {
   const Collectives::Timeout timeout_;
   std::unique_ptr<TraceFile> file_;  // rank 0's
   int written_ = 0;
-  double begin_s_ = 0;  // of the step in hand, after the steps before
+  double begin_s_ = 0;  // of the current step, after the earlier ones
 };
 
 }  // namespace causeway::worker

@@ -1,11 +1,11 @@
-// A Llama trained by the ranks of a site as a pipeline: each rank holds the stages of its device, and runs a schedule's
-// list of it.
+// A Llama trained by the ranks of a site as a pipeline: each rank holds the stages of its device, and runs the
+// schedule's list for it.
 //
 //   batch ─► PipelinedLlama ─► gradients of what is held here ─► clip, inner optimizer ─► θ held here
 //
-// With one copy of the weights θ has the bits of one rank that trains with as many micro-batches. Clipping takes the
-// squares of all tensors, summed in the manifest's order from each one's first holder. Every rank makes and calls the
-// object in step with the others; one owner thread.
+// With one copy of the weights, θ has the bits of a single rank that trains with the same number of micro-batches.
+// Clipping takes the squares of all tensors, summed in the manifest's order from each one's first holder. Every rank
+// makes and calls the object in step with the others; one owner thread.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ namespace causeway::worker {
 
 class PipelineTrainer final : public Trainer {
  public:
-  // By files.pipeline_path, which is the same on all ranks. INVALID_ARGUMENT as FitPipeline, MakeTrainer and
+  // Follows files.pipeline_path, which is the same on all ranks. INVALID_ARGUMENT as FitPipeline, MakeTrainer and
   // `make_stages`, and where a rank has another file.
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(const core::RunConfig& config, const core::SiteId& site,
                                                        TrainerFiles files, const MakeStages& make_stages);

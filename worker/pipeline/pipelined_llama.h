@@ -1,4 +1,4 @@
-// One rank's part of a Llama in a pipeline: the tensors that it holds, and their gradients of a step.
+// One rank's part of a Llama in a pipeline: the tensors that it holds, and their gradients in a step.
 //
 //   batch ─► micro-batches ─► RunPipelineStep ─► sums by micro-batch ─► GradientExchange ─► gradients()
 //                                  │ G, R: StageShards
@@ -38,7 +38,7 @@ class PipelinedLlama {
   const PipelinePlaces& places() const { return places_; }
   const std::vector<int>& held() const { return places_.held[static_cast<size_t>(ranks_.rank())]; }
   const core::Manifest& held_manifest() const { return held_manifest_; }
-  TensorValues& parameters() { return parameters_; }  // of what is held
+  TensorValues& parameters() { return parameters_; }  // of the held tensors
   TensorValues& gradients() { return gradients_; }
   const std::vector<std::span<float>>& tensors() const { return tensors_; }  // of the whole model, empty if not held
 
@@ -65,7 +65,7 @@ class PipelinedLlama {
   TensorValues parameters_, gradients_;
   std::vector<float> tied_head_;           // the head's gradient where it is the embedding
   std::vector<std::span<float>> tensors_;  // of the whole model
-  Tensors weights_;                        // that the stages compute with, and their gradients
+  Tensors weights_;                        // used by the stages, and their gradients
   MutableTensors sums_;
   std::unique_ptr<ModelStages> stages_;
   PipelinePrograms programs_;

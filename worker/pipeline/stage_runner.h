@@ -1,4 +1,4 @@
-// Computes the operations of a pipeline's device: of a model, or of a test that only waits.
+// Computes the operations of a pipeline's device, for a model, or for a test that only waits.
 //
 // One thread calls it, in the order of the device's list. Spans are messages, [rows, hidden] of one micro-batch: empty
 // below the first stage and above the last.
@@ -21,7 +21,7 @@ class StageRunner {
   virtual void BackwardInput(const plan::Operation& operation, std::span<const float> doutput,
                              std::span<float> dinput) = 0;
   virtual void BackwardWeight(const plan::Operation& operation) = 0;
-  // G, R and A, which may go on beside what follows. Errors as the ranks'.
+  // G, R and A, which may overlap later operations. Errors as the ranks'.
   virtual absl::Status Synchronize(const plan::Operation& operation) = 0;
 };
 

@@ -1,9 +1,9 @@
-// The parameters of a device's stages where the ranks of a place share them: each tensor lies on one of the w ranks.
+// The parameters of a device's stages where the ranks of a place divide them: each tensor lies on one of the w ranks.
 //
 //   G   own tensors ─► all-gather ─► the whole stage, until R
-//   R   behind a W or B: gradients ─► reduce-scatter, the ranks' in their order ─► added to those of the own tensors
+//   R   after a W or B: gradients ─► reduce-scatter, the ranks' in their order ─► added to those of the own tensors
 //
-// A stage stays until it has as many R as G behind it; a G of one that is there moves nothing. A gathered stage is one
+// A stage stays until it has had as many R as G; a G of a stage that is present moves nothing. A gathered stage is one
 // array of w equal parts, part j the tensors of rank j back to back, so that both collectives run in place; parts are
 // padded to the largest. A rank has memory for as many stages as are gathered at once. Sums are by micro-batch up to an
 // R, over ranks, then over these R. One owner thread; every rank of a place makes the same calls. Source: ZeroPP (arXiv
@@ -34,13 +34,15 @@ class StageShards {
   void Begin() { next_gather_ = next_release_ = 0; }  // of a step
   absl::Status Gather(int stage);                     // the next G of the program; errors as the ranks'
   absl::Status Release(int stage);                    // R
-  // By stages that are gathered; those of others are empty.
+  // Of gathered stages; those of others are empty.
   const Tensors& weights() const { return gathered_weights_; }
   const MutableTensors& gradients() const { return gathered_gradients_; }
 
   int64_t gathers() const { return gathers_; }  // all-gathers and reduce-scatters so far
   int64_t scatters() const { return scatters_; }
-  int64_t buffers() const { return buffers_; }  // the most that were in use at once, each of the largest stage
+  int64_t buffers() const {
+    return buffers_;
+  }  // the largest number in use at once, each with the size of the largest stage
   int64_t sent_bytes() const { return place_->sent_bytes(); }
 
  private:

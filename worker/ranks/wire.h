@@ -1,7 +1,6 @@
 // Carries bytes between two ranks of a site: all that OrderedCollectives needs from a transport.
 //
-//   Send(to, tag, bytes)  ~~►  Receive(from, tag, bytes)       of one pair and tag in the order of the calls; equal
-//   sizes
+//   Send(to, tag, bytes)  ~~►  Receive(from, tag, bytes)      of one pair and tag, in the order of calls; equal sizes
 //
 // Transfers of different pairs and tags run side by side. Memory stays until Await has returned or the transfer is
 // gone. Thread-safe.

@@ -56,7 +56,7 @@ Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, repl
 // ---- The step thread ----
 
 void Movers::ReadTheta(FragmentId p) {
-  GiveUp(p);  // of a contribution that was encoded
+  GiveUp(p);  // the copy of an earlier contribution
   if (encoder_ != nullptr) {
     const absl::StatusOr<int64_t> ticket = encoder_->BeginKeep(ranges_[p]);
     if (!ticket.ok()) return listener_->OnMoverFailed(ticket.status());

@@ -120,7 +120,7 @@ PartTimes ProfileHead(const core::LlamaConfig& config, const LlamaShape& shape, 
           })};
 }
 
-// The values that a block keeps of a micro-batch until its weight gradient.
+// The bytes that a block keeps of a micro-batch until its weight gradient.
 int64_t BytesOf(const BlockActivations& a) {
   size_t values = 0;
   for (const std::vector<float>* part :

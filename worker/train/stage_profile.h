@@ -1,7 +1,8 @@
 // Measures the costs of a Llama's parts on this machine, for causewayctl plan pipeline --costs.
 //
-//   one micro-batch through a block, the embedding and the head ─► forward, input gradient, weight gradient, each the
-//   best of some passes, which others on the machine only make slower ─► JSON
+//   one micro-batch through a block, the embedding and the head ─► forward, input gradient, weight gradient ─► JSON
+//
+// Each time is the best of several passes, since other load on the machine only makes them slower.
 //
 // On the CPU, in float32. Blocks its caller for some seconds. Throws std::bad_alloc where memory is short.
 #pragma once

@@ -1,4 +1,4 @@
-// The attention of a GPU: cuDNN's, where `kind` lets it be, and the build, the libraries and the shape do; else, for
+// Chooses the attention of a GPU: cuDNN's, if `kind`, the build, the libraries and the shape allow it; else, for
 // `auto`, by matrix products, with a warning that says why. Errors: cudnn_attention.h's, for `cudnn`.
 #pragma once
 

@@ -1,4 +1,4 @@
-// cuBLASLt, found at run time: one binary starts where it is missing, and says what it expected.
+// cuBLASLt, loaded at run time: the same binary also starts where it is missing, and reports what it expected.
 //
 // The declarations are the toolkit's; nothing links the library. Its calls are thread-safe.
 #pragma once
@@ -28,8 +28,8 @@ struct CublasLt {
   decltype(&cublasLtGetStatusName) status_name = nullptr;
 };
 
-// `directory`: where to look first; empty: where the system looks. NOT_FOUND: the file, and the loader's reason or the
-// symbol that it lacks. Loaded once a directory, and kept.
+// `directory`: where to look first; empty: where the system looks. NOT_FOUND names the file, and the loader's reason or
+// the missing symbol. Loaded once per directory, and kept.
 absl::StatusOr<const CublasLt*> LoadCublasLt(const std::string& directory);
 
 }  // namespace causeway::worker

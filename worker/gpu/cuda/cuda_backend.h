@@ -1,8 +1,8 @@
-// A GPU as a ComputeBackend: kernels by their own text (worker/gpu/kernels), matrix products by cuBLASLt, of float32
-// or of bfloat16 with float32 sums.
+// A GPU as a ComputeBackend: kernels from their shared source text (worker/gpu/kernels), matrix products by cuBLASLt,
+// of float32 or of bfloat16 with float32 sums.
 //
-// Attention is cuDNN's where it can be (cudnn_attention.h), else by matrix products. cuBLASLt's algorithm for a shape
-// is the first that its heuristic names; the same on the same device and library. Errors are the device's
+// Attention is cuDNN's where possible (cudnn_attention.h), else by matrix products. cuBLASLt's algorithm for a shape is
+// the first that its heuristic names, which is the same on the same device and library. Errors are the device's
 // (offload/cuda/cuda_device.h). One owner thread.
 #pragma once
 

@@ -1,4 +1,4 @@
-// A CUDA device on which contributions of another program's θ are encoded: the device that the program computes on.
+// The CUDA device on which contributions of another program's θ are encoded: the program's compute device.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class CudaEncodeBackend final : public EncodeBackend {
               unsigned long long* bad_block) override;
 
   static absl::Status Await(void* event);  // a cudaEvent_t
-  absl::Status OrderAfter(void* event);    // what is queued on kSync from here on
+  absl::Status OrderAfter(void* event);    // orders later work on kSync after the event
 
   // Queues a copy on the device and then the event, on a stream of the program's (a cudaStream_t; null: the default
   // one).

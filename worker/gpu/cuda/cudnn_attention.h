@@ -1,4 +1,4 @@
-// Attention by cuDNN, of bfloat16 with float32 sums: fused, so that no scores lie in memory, and with a deterministic
+// Attention by cuDNN, of bfloat16 with float32 sums: fused, so that no scores are stored, and with a deterministic
 // backward.
 //
 // Forward's statistics are each row's log Σ exp of its scores, [batch, heads, sequence]. cuDNN (9.11 or newer) is found
@@ -17,14 +17,14 @@
 namespace causeway::worker {
 
 // `library_directory`: where cuDNN is looked for first; empty: where the system looks. All calls of a process share the
-// first that was found. INVALID_ARGUMENT: a shape that cuDNN does not take on this device, in its words. UNAVAILABLE:
+// first one found. INVALID_ARGUMENT: a shape that cuDNN does not support on this device, with its message. UNAVAILABLE:
 // not in this build. NOT_FOUND: no library, or one that is too old. The device outlives the result.
 absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeCudnnAttention(const AttentionShape& shape,
                                                                     const std::string& library_directory,
                                                                     offload::CudaDevice* device);
 
-// Whether a device of this description (cuDNN's device properties, in JSON: tests/gpu/h200.json) would take the shape;
-// needs no device. Errors as above.
+// Whether a device of this description (cuDNN's device properties, in JSON: tests/gpu/h200.json) would support the
+// shape; needs no device. Errors as above.
 absl::Status CheckCudnnAttention(const AttentionShape& shape, const std::string& library_directory,
                                  const std::string& device_properties);
 

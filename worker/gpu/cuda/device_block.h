@@ -1,4 +1,4 @@
-// A block of a kernel's lanes on a GPU (worker/gpu/kernels/block.h): lane l is thread l. For .cu files alone.
+// A block of a kernel's lanes on a GPU (worker/gpu/kernels/block.h): lane l is thread l. Only for .cu files.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class DeviceBlock {
     __syncthreads();
   }
 
-  // Warps meet in shared memory, and the lanes of the first go on by shuffles: the host's tree.
+  // Warps meet in shared memory, and the lanes of the first continue with shuffles: the same tree as on the host.
   template <typename T, typename Combine>
   __device__ T Combined(PerLane<T>& values, const Combine& combine) {
     static_assert(kLanes == 128);

@@ -1,14 +1,14 @@
-// How the text of a kernel is written once for GPUs and for the host.
+// The block interface, with which a kernel is written once for GPUs and the host.
 //
-//   Each(f)     f(lane) for every lane of the block, in any order and at once; then all have finished
+//   Each(f)     f(lane) for every lane of the block, concurrently and in any order; returns when all have finished
 //   PerLane<T>  a value of each lane, from one Each to the next: a register on a GPU, an array here
 //   scratch()   kLanes doubles that the lanes of a block share
 //   Combined    the lanes' values combined, for all of them: a tree over lanes, value l with value l + half
 //
-// A kernel is a struct of its arguments with `blocks()` and `Run(block)`: each block computes by itself, and writes
-// what no other block writes. Within an Each a lane reads nothing that another one writes there. So a kernel gives the
-// same bits on the host whatever the order of its lanes, which tests permute: other bits are a race. Sums go over lanes
-// in the order of a fixed tree. No toolkit is included here; worker/gpu/cuda has the GPU's block.
+// A kernel is a struct of its arguments with `blocks()` and `Run(block)`: each block computes independently, and no two
+// blocks write the same value. Within an Each, no lane reads a value that another lane writes there. So a kernel gives
+// the same bits on the host in any order of its lanes, which tests permute: different bits mean a race. Sums over lanes
+// use a fixed tree. No toolkit is included here; worker/gpu/cuda has the GPU's block.
 #pragma once
 
 #include <cstdint>

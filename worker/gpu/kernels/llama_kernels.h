@@ -1,9 +1,9 @@
 // The kernels of a Llama that are not matrix products or attention, one struct of arguments each (block.h).
 //
-// Values that are stored have the type T: float, or bfloat16 (core/bfloat16.h) rounded once; what is computed is
-// float32, sums of a row are float32 over lanes. A row is one token. Pointers are to device memory, rows back to back
-// unless a stride is given; where a size is a multiple of kPack<T>, what has that size begins at a multiple of 16
-// bytes. Formulas and sources are those of worker/train/llama_layers.h, which is their reference.
+// Stored values have the type T: float, or bfloat16 (core/bfloat16.h) rounded once; arithmetic is float32, sums of a
+// row are float32 over lanes. A row is one token. Pointers are to device memory, rows back to back unless a stride is
+// given; where a size is a multiple of kPack<T>, arrays of that size begin at a multiple of 16 bytes. Formulas and
+// sources are those of worker/train/llama_layers.h, which is their reference.
 #pragma once
 
 #include <cmath>
@@ -144,8 +144,8 @@ struct RmsNormBackwardKernel {
   }
 };
 
-// partials[share] = Σ dy · x · r over the rows share, share + shares, …: half of the weight's gradient, which
-// AddPartialsKernel ends. A block has a share of the rows and kLanes columns.
+// partials[share] = Σ dy · x · r over the rows share, share + shares, …: the first half of the weight's gradient, which
+// AddPartialsKernel completes. A block has a share of the rows and kLanes columns.
 template <typename T>
 struct RmsNormWeightKernel {
   const T *dy, *x;
@@ -272,7 +272,7 @@ struct SwiGluBackwardKernel {
   }
 };
 
-// Each row of scores, of which row r belongs to position r mod sequence, becomes a softmax over the positions up to its
+// Each row of scores, where row r belongs to position r mod sequence, becomes a softmax over the positions up to its
 // own; the others, which lie in the future, become 0. Where T is float, `probabilities` may be `scores`.
 template <typename T>
 struct CausalSoftmaxKernel {
@@ -321,7 +321,7 @@ struct SoftmaxBackwardKernel {
   }
 };
 
-// Turns logits into factor · d(loss)/d(logits) in place, and says each row's loss, −ln p(target), in nats.
+// Turns logits into factor · d(loss)/d(logits) in place, and computes each row's loss, −ln p(target), in nats.
 template <typename T>
 struct ClassifierKernel {
   T* logits;

@@ -1,4 +1,4 @@
-// Kernels over flat arrays of float32: gradients, parameters, and what a sync does with them (block.h).
+// Kernels over flat arrays of float32: gradients, parameters, and the operations of a sync on them (block.h).
 #pragma once
 
 #include "core/outer_step_value.h"
@@ -33,15 +33,15 @@ struct CopyKernel {
   }
 };
 
-// `count` values from where they lie on the device, to `to` + `at`.
+// `count` values from their place on the device, to `to` + `at`.
 struct GatherPiece {
   const float* from;
   int64_t at, count, first_block;
 };
 
-// Copies pieces that lie apart, in one launch. The lanes of a piece begin at the line of 128 bytes that its first value
-// is in, and those before that value do nothing: so each access of 32 lanes is to one line, however the piece is
-// aligned (arXiv 2103.03330, section 4.5).
+// Copies separate pieces in one launch. The lanes of a piece begin at the 128-byte line of its first value, and lanes
+// before that value do nothing: so each access of 32 lanes is to one line, however the piece is aligned (arXiv
+// 2103.03330, section 4.5).
 struct GatherKernel {
   static constexpr int64_t kLineValues = 128 / sizeof(float);
 
@@ -56,7 +56,7 @@ struct GatherKernel {
     return worker::BlocksOf(SkippedLanes(from) + values);
   }
 
-  // The value that the block's first lane takes; those before 0 are none.
+  // The index of the value for the block's first lane; negative indices are skipped.
   CAUSEWAY_ANYWHERE static int64_t FirstOf(const GatherPiece& piece, int64_t block) {
     return (block - piece.first_block) * kValuesPerBlock - SkippedLanes(piece.from);
   }

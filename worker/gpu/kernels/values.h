@@ -1,6 +1,6 @@
 // Values that kernels load and store: float, or bfloat16 rounded once; one by one, or 16 bytes at a time.
 //
-// A pack of kPack<T> neighbours is one access of a lane: a GPU's memory is as fast as it can be with these alone.
+// A pack of kPack<T> neighbors is one access of a lane: only with such accesses does a GPU's memory reach full speed.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ CAUSEWAY_ANYWHERE void Store(float x, Bfloat16& to) { to.bits = core::ToBfloat16
 template <typename T>
 inline constexpr int kPack = 16 / sizeof(T);
 
-// Whether rows of that many values all begin where a pack does.
+// Whether rows of that many values all begin at a pack boundary.
 template <typename T>
 CAUSEWAY_ANYWHERE bool Packs(int64_t values) {
   return values % kPack<T> == 0;
@@ -37,7 +37,7 @@ struct alignas(N * sizeof(T)) Neighbours {
   T values[N];
 };
 
-// N neighbours, which begin at a multiple of their size.
+// N neighbors, which begin at a multiple of their size.
 template <int N, typename T>
 CAUSEWAY_ANYWHERE Floats<N> Loaded(const T* from) {
   const Neighbours<N, T> stored = *reinterpret_cast<const Neighbours<N, T>*>(from);
@@ -59,7 +59,7 @@ CAUSEWAY_ANYWHERE void StoreAll(const Floats<N>& values, T* to) {
   *reinterpret_cast<Neighbours<N, T>*>(to) = stored;
 }
 
-// A constant for lambdas. (std::integral_constant's conversion is for the host alone.)
+// A constant for lambdas. (std::integral_constant's conversion is for the host only.)
 template <int N>
 struct Width {
   CAUSEWAY_ANYWHERE constexpr operator int() const { return N; }  // NOLINT(google-explicit-constructor)

@@ -1,9 +1,8 @@
 // The stream of a GPU on which NcclCollectives queues (worker/ranks/stream_hooks.h): a separate stream, which does not
 // wait for the default stream, with CUDA's events on it.
 //
-//   Record() = 7 ──► cudaEventRecord      Done(7) ──► cudaEventQuery of the events from the first that has not come;
-//   one
-//                                                     that has come is used again
+//   Record() = 7 ──► cudaEventRecord      Done(7) ──► cudaEventQuery of the events from the first that is not done;
+//                                                     an event that is done is reused
 #pragma once
 
 #include <memory>
