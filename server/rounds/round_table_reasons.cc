@@ -39,11 +39,11 @@ bool RoundTable::BelowQuorum() const {
 
 RunState RoundTable::run_state() const {
   if (held()) return RunState::kPaused;
-  const bool nobody = NumActive() == 0;
-  if ((state_.finished || state_.stopped) && nobody && !AnyJoining()) return RunState::kDone;
+  const bool no_site = NumActive() == 0;
+  if ((state_.finished || state_.stopped) && no_site && !AnyJoining()) return RunState::kDone;
   if (state_.stopped) return RunState::kPaused;
   if (!state_.started) return RunState::kWaiting;
-  return nobody || BelowQuorum() ? RunState::kPaused : RunState::kTraining;
+  return no_site || BelowQuorum() ? RunState::kPaused : RunState::kTraining;
 }
 
 std::string RoundTable::QuorumReason() const {

@@ -178,7 +178,7 @@ absl::StatusOr<Identity> Authorizer::TokenOwner(const Peer& peer) {
   std::optional<Identity> owner = tokens_.Owner(peer.token);
   if (owner) return *std::move(owner);
   return absl::UnauthenticatedError(
-      "the token is nobody's: give the --token_file whose SHA-256 stands in the coordinator's --site_tokens");
+      "no name has this token: give the --token_file whose SHA-256 stands in the coordinator's --site_tokens");
 }
 
 // An operator's or a shard's role is the certificate's organizational unit; that of `operator` alone may be left out.

@@ -68,7 +68,7 @@ void Coordinator::Perform(const RequestSeed& action) {
     if (another || seeds_.empty()) seeds_.assign(model_.map().num_fragments(), nullptr);
     if (another) NoteModel();
   }
-  spdlog::info("site {}: is asked for the initial parameters", action.site);
+  spdlog::info("site {}: the initial parameters are requested from it", action.site);
   v1::CoordinatorMessage message;
   message.mutable_seed_request();
   SendTo(action.site, message);

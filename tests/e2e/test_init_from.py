@@ -50,7 +50,7 @@ class InitFromTest(EndToEndTest):
         early = run.start_worker("us", f"--data={self.data}")
         self.assertEqual(early.wait(), FAILED)
         self.assertIn(f"model.init_from: expected model.safetensors or model.safetensors.index.json in {model} on the "
-                      "site that is asked for the initial parameters, got none on us", early.log())
+                      "site that brings the initial parameters, got none on us", early.log())
 
         shutil.copy(self.whole / "model.safetensors", model)  # as if the next worker were on another machine
         run.start_worker("eu", f"--data={self.data}")

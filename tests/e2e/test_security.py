@@ -120,7 +120,7 @@ class RunTest(SecurityTest):
         left = [line for line in tokens.read_text().splitlines(keepends=True) if not line.startswith("b ")]
         (self.ours / "new").write_text("".join(left))
         (self.ours / "new").rename(tokens)
-        self.assert_ends(run.workers["b"], REFUSED, "the token is nobody's")
+        self.assert_ends(run.workers["b"], REFUSED, "no name has this token")
         self.assertTrue(run.workers["a"].running())
 
 

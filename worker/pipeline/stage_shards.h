@@ -34,7 +34,7 @@ class StageShards {
   void Begin() { next_gather_ = next_release_ = 0; }  // of a step
   absl::Status Gather(int stage);                     // the next G of the program; errors as the ranks'
   absl::Status Release(int stage);                    // R
-  // Of gathered stages; those of others are empty.
+  // The arrays of gathered stages; those of others are empty.
   const Tensors& weights() const { return gathered_weights_; }
   const MutableTensors& gradients() const { return gathered_gradients_; }
 

@@ -66,7 +66,7 @@ absl::Status LlamaData::Initialize(const core::Manifest& manifest, TensorValues&
   }
   initial_values_ = absl::FailedPreconditionError(
       absl::StrCat("model.init_from: expected model.safetensors or model.safetensors.index.json in ", llama.init_from,
-                   " on the site that is asked for the initial parameters, got none on ", site_,
+                   " on the site that brings the initial parameters, got none on ", site_,
                    ": start a site that has the folder first, then this one again"));
   return absl::OkStatus();
 }

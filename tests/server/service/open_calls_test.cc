@@ -125,7 +125,7 @@ TEST_F(OpenCallsTest, WithdrawnTokenEndsWhatIsOpenAndNothingElse) {
   gate->Tick();
   ASSERT_TRUE(of_a.finished());
   EXPECT_EQ(of_a.finished()->error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_THAT(of_a.finished()->error_message(), HasSubstr("the token is nobody's"));
+  EXPECT_THAT(of_a.finished()->error_message(), HasSubstr("no name has this token"));
   EXPECT_FALSE(of_b.finished());
 }
 
