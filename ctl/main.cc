@@ -126,15 +126,15 @@ absl::StatusOr<std::vector<v1::RunDescription>> DescribeShards(std::vector<Clien
 absl::Status Export(std::vector<Client>& clients) {
   const std::string out = absl::GetFlag(FLAGS_out);
   if (out.empty()) return absl::InvalidArgumentError("export: expected --out=DIR");
-  if (absl::Status folder = formats::MakeWritableFolder(out); !folder.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--out: ", folder.message()));
-  }
   ASSIGN_OR_RETURN(const std::vector<v1::RunDescription> shards, DescribeShards(clients));
   const v1::RunDescription& description = shards.front();
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(description.run_config()));
   ASSIGN_OR_RETURN(const core::FragmentMap map, transport::FromProto(description.manifest(), description.fragments()));
   ASSIGN_OR_RETURN(const formats::ExportForm form,
                    formats::MakeExportForm(config, absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_assets)));
+  if (absl::Status folder = formats::MakeWritableFolder(out); !folder.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--out: ", folder.message()));
+  }
   std::vector<Client::Anchor> anchors;
   std::vector<std::span<const float>> values;
   std::vector<core::Version> versions;

@@ -6,6 +6,16 @@
 #include "absl/strings/str_cat.h"
 
 namespace causeway::formats {
+namespace {
+
+// Whether one of the paths is the other, or a part of it.
+bool Overlap(const std::string& a, const std::string& b) {
+  const std::string &outer = a.size() < b.size() ? a : b, &inner = a.size() < b.size() ? b : a;
+  if (!inner.starts_with(outer)) return false;
+  return outer.empty() || inner.size() == outer.size() || inner[outer.size()] == '.' || inner[outer.size()] == '[';
+}
+
+}  // namespace
 
 int Origin::LineOf(const std::string& path) const {
   std::string section = path;
@@ -48,7 +58,7 @@ bool FieldCheck::HasMistakeAt(const std::string& path) const {
 }
 
 void FieldCheck::Add(const std::string& path, std::string text) {
-  if (HasMistakeAt(path)) return;
+  if (std::ranges::any_of(mistakes_, [&](const Mistake& one) { return Overlap(one.path, path); })) return;
   mistakes_.push_back({origin_.LineOf(path), path, absl::StrCat(origin_.Locate(path), ": ", text)});
 }
 
@@ -66,7 +76,8 @@ int64_t FieldCheck::Integer(const std::string& path, int64_t value, int64_t leas
   std::string expected = least == most ? absl::StrCat(least) : absl::StrCat(least, " to ", most);
   if (!reason.empty()) absl::StrAppend(&expected, " (", std::string(reason), ")");
   const bool by_default = !origin_.lines.empty() && !origin_.Has(path);
-  Expect(false, path, expected, absl::StrCat(value, by_default ? " by default" : ""));
+  const bool follows = by_default && !mistakes_.empty();  // from the key that was given and is wrong
+  Expect(follows, path, expected, absl::StrCat(value, by_default ? " by default" : ""));
   return value < least ? least : most;
 }
 

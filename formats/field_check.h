@@ -87,7 +87,8 @@ class FieldCheck {
   void Add(const std::string& path, std::string text);
 
   const Origin& origin_;
-  std::vector<Mistake> mistakes_;  // at most one of a path: what follows from a mistake is none
+  // Consequences of a mistake are left out: others at its path, in its section, and of defaults.
+  std::vector<Mistake> mistakes_;
 };
 
 }  // namespace causeway::formats

@@ -79,6 +79,7 @@ void ReadRope(const Json& json, const char* section, core::LlamaConfig& llama, F
   llama.rope_theta = values.Number("rope_theta", llama.rope_theta);
   if (!is_type(kLlama3)) return;
   for (const char* key : kScalingKeys) check.Expect(!values.IsAbsent(key), key, "a number", "none");
+  if (!check.status().ok()) return;
   llama.rope_scaling = {
       .factor = values.Number("factor", 0),
       .low_freq_factor = values.Number("low_freq_factor", 0),
@@ -147,13 +148,16 @@ absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path) {
     const Json& named = json.at("architectures");
     keys.Expect(named == Json::array({kArchitecture}), "architectures", kArchitecture, named);
   }
+  RETURN_IF_ERROR(check.status());  // another model has other keys
   keys.Only("model_type", "llama");
+  RETURN_IF_ERROR(check.status());
   keys.Only("hidden_act", "silu");
   keys.Only("attention_bias", false);
   keys.Only("mlp_bias", false);
   for (const char* required : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
     check.Expect(json.contains(required), required, "an integer", "none");
   }
+  RETURN_IF_ERROR(check.status());
   core::LlamaConfig llama;
   llama.hidden_size = keys.Integer("hidden_size", 0);
   llama.intermediate_size = keys.Integer("intermediate_size", 0);

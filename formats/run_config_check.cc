@@ -65,6 +65,7 @@ std::optional<core::RopeScaling> ReadRopeScaling(const v1::RopeScaling& scaling,
   check.Expect(scaling.rope_type() == kLlama3, "model.rope_scaling.rope_type",
                absl::StrCat(kLlama3, "; for others ", kUsePython),
                scaling.has_rope_type() ? scaling.rope_type() : "none");
+  if (scaling.rope_type() != kLlama3) return std::nullopt;
   return core::RopeScaling{.factor = scaling.factor(),
                            .low_freq_factor = scaling.low_freq_factor(),
                            .high_freq_factor = scaling.high_freq_factor(),
@@ -293,7 +294,10 @@ void CheckLlama(const core::LlamaConfig& llama, const std::string& prefix, Field
   check.Positive(prefix + "rms_norm_eps", llama.rms_norm_eps);
   check.Positive(prefix + "rope_theta", llama.rope_theta);
   if (llama.rope_scaling) CheckRopeScaling(*llama.rope_scaling, prefix + "rope_scaling.", check);
-  if (llama.hidden_size < 1 || llama.num_attention_heads < 1 || llama.num_key_value_heads < 1) return;  // divisors
+  for (const char* key : {"hidden_size", "num_attention_heads", "num_key_value_heads"}) {
+    if (check.HasMistakeAt(prefix + key)) return;  // no division by zero below
+  }
+  if (llama.hidden_size < 1 || llama.num_attention_heads < 1 || llama.num_key_value_heads < 1) return;
   check.Expect(llama.hidden_size % llama.num_attention_heads == 0, prefix + "hidden_size",
                absl::StrCat("a multiple of num_attention_heads ", llama.num_attention_heads),
                absl::StrCat(llama.hidden_size));

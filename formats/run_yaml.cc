@@ -26,16 +26,16 @@ using Json = nlohmann::ordered_json;
 
 // Keys of a Hugging Face config.json that people write into the section `model`.
 const KeyAdvice& AdviceOnKeys() {
-  static const auto* const kAdvice = new KeyAdvice{
-      {"model.model_type",
-       absl::StrCat("kind; of architectures the built-in trainer has llama, and for others ", kUsePython)},
-      {"model.architectures",
-       absl::StrCat("kind; of architectures the built-in trainer has llama, and for others ", kUsePython)},
-      {"model.dtype", "no such key (parameters are float32; a worker's --compute_dtype=bfloat16 computes in less)"},
-      {"model.torch_dtype",
-       "no such key (parameters are float32; a worker's --compute_dtype=bfloat16 computes in less)"},
-      {"model.hidden_act", "no such key (it is silu)"},
-      {"model.head_dim", "no such key (it is hidden_size / num_attention_heads)"}};
+  const std::string kind = absl::StrCat("kind (llama; for other architectures ", kUsePython, ")");
+  const std::string float32 =
+      "no such key (parameters are float32; a worker's --compute_dtype=bfloat16 computes in fewer bits)";
+  static const auto* const kAdvice =
+      new KeyAdvice{{"model.model_type", kind},
+                    {"model.architectures", kind},
+                    {"model.dtype", float32},
+                    {"model.torch_dtype", float32},
+                    {"model.hidden_act", "no such key (it is silu)"},
+                    {"model.head_dim", "no such key (it is hidden_size / num_attention_heads)"}};
   return *kAdvice;
 }
 

@@ -43,13 +43,13 @@ struct Cause {
   const char* words;
 };
 constexpr Cause kHandshakeCauses[] = {
-    {"WRONG_VERSION_NUMBER", "it does not speak TLS: give it --tls_ca, --tls_cert and --tls_key"},
-    {"HTTP_REQUEST", "it asks for a page: the status page is at the port of --http"},
-    {"PEER_DID_NOT_RETURN_A_CERTIFICATE", "it showed no certificate: give it --tls_cert and --tls_key"},
-    {"CERTIFICATE_VERIFY_FAILED", "its certificate is not of the CA in --tls_ca, or has expired"},
-    {"ALERT_UNKNOWN_CA", "it refuses this coordinator's certificate: give it the ca.pem that was made with it"},
-    {"ALERT_BAD_CERTIFICATE", "it refuses this coordinator's certificate: does that name the host that it called?"},
-    {"ALERT_CERTIFICATE_EXPIRED", "it says that this coordinator's certificate has expired: replace it"},
+    {"wrong version number", "it does not speak TLS: give it --tls_ca, --tls_cert and --tls_key"},
+    {"http request", "it asks for a page: the status page is at the port of --http"},
+    {"peer did not return a certificate", "it showed no certificate: give it --tls_cert and --tls_key"},
+    {"certificate verify failed", "its certificate is not of the CA in --tls_ca, or has expired"},
+    {"alert unknown ca", "it refuses this coordinator's certificate: give it the ca.pem that was made with it"},
+    {"alert bad certificate", "it refuses this coordinator's certificate: does that name the host that it called?"},
+    {"alert certificate expired", "it says that this coordinator's certificate has expired: replace it"},
 };
 
 // The words for a line about a handshake; empty for other lines.
@@ -64,6 +64,7 @@ std::string HandshakeFailure(std::string_view line) {
 }
 
 void LogOfGrpc(gpr_log_func_args* args) {
+  if (std::string_view(args->message).find("No address added") != std::string_view::npos) return;  // --listen's error
   const std::string handshake = HandshakeFailure(args->message);
   Log("gRPC", args->severity == GPR_LOG_SEVERITY_ERROR, handshake.empty() ? args->message : handshake.c_str());
 }

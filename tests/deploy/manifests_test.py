@@ -81,7 +81,7 @@ class Images(unittest.TestCase):
     def test_the_context_has_every_folder_that_is_built_and_no_keys(self):
         folders = re.search(r'-DFOLDERS="([^"]*)"', (DEPLOY / "coordinator.Dockerfile").read_text())[1].split(";")
         all_folders = re.search(r"set\(FOLDERS ([^)]*)\)", (ROOT / "CMakeLists.txt").read_text())[1].split()
-        self.assertEqual(set(all_folders) - {"tests"}, set(folders))
+        self.assertEqual(set(all_folders) - {"tests", "deploy"}, set(folders))
         kept = (ROOT / ".dockerignore").read_text().splitlines()
         included = re.findall(r"^include\((\S+\.cmake)\)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
         self.assertTrue(included)
@@ -375,6 +375,7 @@ class Rest(unittest.TestCase):
                  "health/*", "prometheus/*.yml", "grafana/*", "certs", "install_packages", "packages*.txt", "quickstart*", "levels.yaml",
                  "get_cudnn_frontend", "cuda_wheels.txt",
                  "runtime_packages", "run.yaml", ".gitignore", "wheel",  # tests/deploy/wheel, on demand
+                 "CMakeLists.txt", "deb", "debian/*",  # install_test.py; tests/deploy/deb, on demand
                  "completion/*"]
         for path in subprocess.run(["git", "ls-files", "."], cwd=DEPLOY, capture_output=True, text=True).stdout.split():
             self.assertTrue(any(fnmatch.fnmatch(path, pattern) for pattern in known), path)

@@ -127,7 +127,7 @@ class ConfigTest(BadInputTest):
         checked.write_text("run_id: e2e\nmodel: {model_type: qwen2, dtype: bfloat16}\nsync:\n  sync_every: 10\n"
                            "  fragment_sync_delay: 10\ncodec: {up: int3}\nrun: {steps: many, stepps: 3}\n")
         program = self.run_program("causewayctl", "config-check", str(checked))
-        self.assert_ends(program, BAD_INPUT, "model.model_type: expected kind; ", "use the Python package",
+        self.assert_ends(program, BAD_INPUT, "model.model_type: expected kind (llama; ", "use the Python package",
                          "model.dtype: expected no such key (parameters are float32", "got int3", "expected steps")
         places = re.findall(r"run\.yaml:(\d+): ([\w.]+)", program.log())
         self.assertEqual([("2", "model.model_type"), ("2", "model.dtype"), ("5", "sync.fragment_sync_delay"),

@@ -209,6 +209,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"KeyOfSynthetic", "model:\n  step_ms: 5\n",
              "run.yaml:3: model.step_ms: expected it only with kind synthetic, got it with kind llama"},
         Case{"KeyOfLlama", "model:\n  kind: synthetic\n  vocab_size: 5\n",
+             "run.yaml:2: model.tensors: expected 1 to 20000 tensors, got 0\n"
              "run.yaml:4: model.vocab_size: expected it only with kind llama, got it with kind synthetic"},
         Case{"KeyOfLlamaBesideExternal", "model:\n  kind: external\n  vocab_size: 5\n",
              "run.yaml:4: model.vocab_size: expected it only with kind llama, got it with kind external"},

@@ -131,7 +131,7 @@ TEST_F(Authorize, TokenMustBeThatOfTheClaimedSite) {
   EXPECT_THAT(Message(none), HasSubstr("--token_file"));
   const absl::Status wrong = authorizer->CheckSite({.token = "gamma"}, "a");
   EXPECT_TRUE(absl::IsUnauthenticated(wrong));
-  EXPECT_THAT(Message(wrong), AllOf(HasSubstr("nobody's"), HasSubstr("--site_tokens")));
+  EXPECT_THAT(Message(wrong), AllOf(HasSubstr("no name has this token"), HasSubstr("--site_tokens")));
   EXPECT_EQ(Message(wrong).find("gamma"), std::string::npos);
 }
 
