@@ -39,6 +39,6 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 CMD ["cau
 ENTRYPOINT ["causeway-coordinator"]
 # State on a volume at /var/lib/causeway; the run's config and the certificates under /etc/causeway.
 CMD ["--config=/etc/causeway/run.yaml", "--state_dir=/var/lib/causeway", "--listen=0.0.0.0:7077", \
-     "--http=0.0.0.0:7078", "--insecure_http", "--tls_ca=/etc/causeway/certs/ca.pem", "--tls_cert=/etc/causeway/certs/coordinator.pem", \
+     "--http=0.0.0.0:7078", "--insecure_http=true", "--tls_ca=/etc/causeway/certs/ca.pem", "--tls_cert=/etc/causeway/certs/coordinator.pem", \
      "--tls_key=/etc/causeway/certs/coordinator.key", "--tls_revoked=/etc/causeway/certs/revoked", \
      "--site_tokens=/etc/causeway/certs/site_tokens"]
