@@ -163,9 +163,12 @@ def build(targets):
     if first:
         say(f"Builds {', '.join(targets)}: {BUILD_CORE_MINUTES / (os.cpu_count() or 1):.0f} minutes or so "
             f"on {os.cpu_count()} cores, once. Training begins after that …")
-    for command in (["cmake", "--preset", "release", "--log-level=WARNING"],
-                    ["cmake", "--build", "--preset", "release", "--target", *targets]):
-        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+    for command, shown in ((["cmake", "--preset", "release"], False),
+                           (["cmake", "--build", "--preset", "release", "--target", *targets], True)):
+        done = subprocess.run(command, cwd=ROOT, check=False, stdout=None if shown else subprocess.PIPE,
+                              stderr=None if shown else subprocess.STDOUT)
+        if done.returncode != 0:
+            print(done.stdout.decode(errors="replace") if done.stdout else "", end="")
             raise PartFailed(f"the build failed, see above; the command was: {' '.join(command)}")
     if first:
         say(f"Built in {table.duration(time.monotonic() - began)}.")
