@@ -5,7 +5,7 @@
 
     <out>/2026-01-31-093000/      one run: run.yaml, state/, export/, calibration/, *.log, result.json,
                                   report.html; --torch: text/
-    <out>/latest                  link to the newest run; <out>/result.json is a link to latest/result.json
+    <out>/latest                  link to the newest run; <out>/result.json and report.html are links into it
 
 Everything goes through what users have: the programs, run.yaml and GET /status, and with --torch examples/plain.py.
 Nothing is ever deleted: a model may be the work of a day.
@@ -33,7 +33,8 @@ BINARIES = BUILD / "release"
 LIBRARY = BINARIES / "libcauseway.so"
 PROGRAMS = ("causeway-coordinator", "causewayctl")  # the trainer has more
 RUN_ID, CALIBRATION_ID = "quickstart", "calibration"
-LINKS = {"latest": None, "result.json": "latest/result.json"}  # in the folder of --out, and where they lead
+# Links in the folder of --out, and where they lead.
+LINKS = {"latest": None, "result.json": "latest/result.json", "report.html": "latest/report.html"}
 
 BUILD_CORE_MINUTES = 16  # of the programs, without a cache of objects: 8 minutes on two cores, measured
 POLL_S = 0.5

@@ -192,7 +192,7 @@ class Folders(unittest.TestCase):
         self.assertEqual("first", (runs[0] / "result.json").read_text())
         self.assertEqual("latest/result.json", os.readlink(out / "result.json"))
         self.assertEqual(runs[1].name, os.readlink(out / "latest"))  # relative: the folder may be moved
-        self.assertEqual({"quickstart.lock", "latest", "result.json", *(run.name for run in runs)},
+        self.assertEqual({"quickstart.lock", "latest", "result.json", "report.html", *(run.name for run in runs)},
                          {path.name for path in out.iterdir()})
 
     def test_what_an_earlier_version_left_is_refused_and_untouched(self):
