@@ -298,7 +298,7 @@ def quickstart(options):
         say("\n" + "\n".join(result.summary_lines(figures)))
         say(f"figures             {out}/result.json")
         say(f"report              {out}/report.html")
-        say("                    open it in a browser: curves, tables, how to talk to the model")
+        say("                    for a browser: curves, tables, how to talk to the model")
 
 
 def stop_on(signals):
