@@ -85,18 +85,11 @@ std::string Table(std::span<const Column> columns, const std::vector<std::vector
   return html + "</table>\n";
 }
 
-int64_t Sum(const json& rows, const char* field) {
-  int64_t sum = 0;
+template <typename T>
+T Sum(const json& rows, const char* field) {
+  T sum = 0;
   for (const json& row : rows) {
-    if (row.at(field).is_number()) sum += row.at(field).get<int64_t>();
-  }
-  return sum;
-}
-
-double SumOfSeconds(const json& rows, const char* field) {
-  double sum = 0;
-  for (const json& row : rows) {
-    if (row.at(field).is_number()) sum += row.at(field).get<double>();
+    if (row.at(field).is_number()) sum += row.at(field).get<T>();
   }
   return sum;
 }
@@ -127,7 +120,7 @@ std::string ReductionFigure(const json& status, int64_t crossed) {
 
 std::string Figures(const json& status) {
   const json& sites = status.at("sites");
-  const int64_t up = Sum(sites, "up_bytes"), down = Sum(sites, "down_bytes");
+  const int64_t up = Sum<int64_t>(sites, "up_bytes"), down = Sum<int64_t>(sites, "down_bytes");
   std::string html = "<section><dl>\n";
   if (const json& loss = status.at("eval_loss"); loss.is_object()) {
     html += Figure("Held-out loss", NumberText(loss.at("latest")),
@@ -136,11 +129,11 @@ std::string Figures(const json& status) {
   const std::string bytes = absl::StrCat(BytesText(up), " up, ", BytesText(down), " down");
   html += Figure("Crossed the links", BytesText(up + down), bytes);
   html += ReductionFigure(status, up + down);
-  const double wall_s = SumOfSeconds(sites, "wall_s");
+  const double wall_s = Sum<double>(sites, "wall_s");
   if (wall_s > 0) {
-    html += Figure("Waited for updates", PercentText(SumOfSeconds(sites, "stall_s") / wall_s), "of the sites' time");
+    html += Figure("Waited for updates", PercentText(Sum<double>(sites, "stall_s") / wall_s), "of the sites' time");
   }
-  if (const int64_t tokens = Sum(sites, "tokens"); tokens > 0) {
+  if (const int64_t tokens = Sum<int64_t>(sites, "tokens"); tokens > 0) {
     html += Figure("Tokens", absl::StrCat(tokens),
                    absl::StrCat("in ", sites.size(), sites.size() == 1 ? " site" : " sites"));
   }

@@ -43,8 +43,6 @@ class FieldCheck {
  public:
   explicit FieldCheck(const Origin& origin) : origin_(origin) {}
 
-  const Origin& origin() const { return origin_; }
-
   // INVALID_ARGUMENT with a line of text for each mistake, at most kMostShown.
   absl::Status status() const;
   bool HasMistakeAt(const std::string& path) const;

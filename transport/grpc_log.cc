@@ -5,7 +5,10 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <string>
+#include <string_view>
 
+#include "absl/strings/str_cat.h"
 #include "core/clock.h"
 #include "core/limits.h"
 #include "core/mutex.h"
