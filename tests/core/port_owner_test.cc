@@ -1,7 +1,7 @@
 #include "core/port_owner.h"
 
 #include <arpa/inet.h>
-#include <gmock/gmock-matchers.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #include "ctl/command_flags.h"
 
-#include <gmock/gmock-matchers.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/flags/flag.h"
