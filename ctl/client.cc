@@ -104,7 +104,17 @@ absl::StatusOr<std::vector<core::Version>> Client::RollBack(core::Version versio
   return std::vector<core::Version>(response.versions().begin(), response.versions().end());
 }
 
-absl::StatusOr<v1::HistoryResponse> Client::History(int64_t after_id, const std::string& kind) {
+absl::Status Client::ForEachEvent(const std::string& kind, const std::function<void(const v1::HistoryEvent&)>& use) {
+  int64_t after_id = 0;
+  while (true) {
+    ASSIGN_OR_RETURN(const v1::HistoryResponse page, HistoryAfter(after_id, kind));
+    if (page.events().empty()) return absl::OkStatus();
+    for (const v1::HistoryEvent& event : page.events()) use(event);
+    after_id = page.events().rbegin()->id();
+  }
+}
+
+absl::StatusOr<v1::HistoryResponse> Client::HistoryAfter(int64_t after_id, const std::string& kind) {
   grpc::ClientContext context;
   SetDeadline(context);
   v1::HistoryRequest request;

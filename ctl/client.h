@@ -1,6 +1,7 @@
 // The calls that causewayctl makes, each with a deadline and an error that says where it failed. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,9 +20,8 @@ class Client {
   absl::StatusOr<std::string> StatusJson();
   absl::StatusOr<v1::RunDescription> Describe();
   absl::Status ChangeRun(v1::ChangeRunRequest::Change change);
-  // Events with an id above `after_id`, oldest first, as many as fit an answer; none: there are no more. Where `kind`
-  // is given: of that kind alone.
-  absl::StatusOr<v1::HistoryResponse> History(int64_t after_id, const std::string& kind);
+  // Calls `use` for each event, oldest first; where `kind` is given, for those of that kind alone.
+  absl::Status ForEachEvent(const std::string& kind, const std::function<void(const v1::HistoryEvent&)>& use);
   absl::Status Drain(const std::string& site);
   absl::Status Release(const std::string& site);
   // The version that each fragment has then.
@@ -35,6 +35,8 @@ class Client {
   absl::StatusOr<Anchor> DownloadAnchor(const core::Fragment& fragment, core::Version at_least);
 
  private:
+  // The events with an id above `after_id` that fit an answer; none: there are no more.
+  absl::StatusOr<v1::HistoryResponse> HistoryAfter(int64_t after_id, const std::string& kind);
   absl::Status Wrong(const grpc::Status& status) const;
 
   const transport::Address coordinator_;

@@ -8,13 +8,15 @@
 
 namespace causeway::ctl {
 
+std::string SubjectText(const v1::HistoryEvent& event) {
+  if (!event.site().empty()) return event.site();
+  return event.fragment() >= 0 ? absl::StrCat("fragment ", event.fragment()) : "";
+}
+
 std::string HistoryText(const v1::HistoryEvent& event) {
   const std::string time =
       absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(event.unix_ms()), absl::UTCTimeZone());
-  const std::string whose = !event.site().empty()   ? event.site()
-                            : event.fragment() >= 0 ? absl::StrCat("fragment ", event.fragment())
-                                                    : "";
-  return absl::StrFormat("%s  %-8s %-16s %s", time, event.kind(), whose, event.text());
+  return absl::StrFormat("%s  %-8s %-16s %s", time, event.kind(), SubjectText(event), event.text());
 }
 
 std::string HistoryJson(const v1::HistoryEvent& event) {

@@ -203,19 +203,10 @@ absl::Status RollBack(Client& client) {
 }
 
 absl::Status ShowHistory(Client& client) {
-  int64_t after_id = 0;
-  while (true) {
-    ASSIGN_OR_RETURN(const v1::HistoryResponse history, client.History(after_id, absl::GetFlag(FLAGS_kind)));
-    if (history.events().empty()) return absl::OkStatus();
-    for (const v1::HistoryEvent& event : history.events()) {
-      if (absl::GetFlag(FLAGS_json)) {
-        std::printf("%s\n", HistoryJson(event).c_str());
-      } else {
-        std::printf("%s\n", HistoryText(event).c_str());
-      }
-      after_id = event.id();
-    }
-  }
+  const bool json = absl::GetFlag(FLAGS_json);
+  return client.ForEachEvent(absl::GetFlag(FLAGS_kind), [json](const v1::HistoryEvent& event) {
+    std::printf("%s\n", (json ? HistoryJson(event) : HistoryText(event)).c_str());
+  });
 }
 
 absl::Status CheckConfig(const std::vector<std::string>& arguments) {

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ctl/figures_text.h"
+#include "ctl/history_text.h"
 #include "ctl/loss_chart.h"
 
 namespace causeway::ctl {
@@ -191,11 +192,7 @@ std::string Events(const ReportEvents& events) {
   static constexpr Column kColumns[] = {{"time, UTC"}, {"kind"}, {"site or fragment"}, {"what happened"}};
   std::vector<std::vector<std::string>> rows;
   for (const v1::HistoryEvent& event : events.newest()) {
-    rows.push_back({TimeText(event.unix_ms()), event.kind(),
-                    !event.site().empty()   ? event.site()
-                    : event.fragment() >= 0 ? absl::StrCat("fragment ", event.fragment())
-                                            : "",
-                    Cut(event.text(), kEventBytes)});
+    rows.push_back({TimeText(event.unix_ms()), event.kind(), SubjectText(event), Cut(event.text(), kEventBytes)});
   }
   std::string note = absl::StrCat("<p class='muted'>", events.rounds(), " rounds were merged");
   if (events.omitted() > 0)
