@@ -1,5 +1,10 @@
 #include "core/port_owner.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -44,6 +49,18 @@ bool HoldsOneOf(const std::set<std::string>& sockets, const fs::path& process) {
   return false;
 }
 
+// Tries it: the libraries that listen keep the reason of a failure to themselves.
+bool IsTaken(const std::string& host, int port) {
+  const addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found) != 0) return false;
+  const int descriptor = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
+  const bool taken = bind(descriptor, found->ai_addr, found->ai_addrlen) != 0 && errno == EADDRINUSE;
+  if (descriptor >= 0) close(descriptor);
+  freeaddrinfo(found);
+  return taken;
+}
+
 }  // namespace
 
 std::string OwnerOfPort(int port) {
@@ -59,8 +76,9 @@ std::string OwnerOfPort(int port) {
   return "";
 }
 
-std::string WhyNotListening(const std::string& address, int port) {
-  const std::string owner = OwnerOfPort(port);
+std::string WhyNotListening(const std::string& host, int port) {
+  const std::string address = absl::StrCat(host.find(':') == std::string::npos ? host : "[" + host + "]", ":", port);
+  const std::string owner = IsTaken(host, port) ? OwnerOfPort(port) : "";
   if (!owner.empty()) return absl::StrCat(address, " is taken by ", owner);
   return absl::StrCat("cannot listen on ", address, "; is the port taken, or not this machine's address?");
 }

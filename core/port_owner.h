@@ -10,7 +10,7 @@ namespace causeway::core {
 // "causeway-coordinator (pid 4711)"; empty where no program does, or it belongs to a user whom we may not look at.
 std::string OwnerOfPort(int port);
 
-// Why listening on `address` (HOST:PORT) failed, as a sentence.
-std::string WhyNotListening(const std::string& address, int port);
+// Why listening there failed, as a sentence that begins with the address: who has the port, if the address is taken.
+std::string WhyNotListening(const std::string& host, int port);
 
 }  // namespace causeway::core

@@ -256,7 +256,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> StartGrpcServer(server::CallServic
   service.Register(builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    return absl::UnavailableError("--listen: " + core::WhyNotListening(addresses.grpc.Text(), addresses.grpc.port));
+    return absl::UnavailableError("--listen: " + core::WhyNotListening(addresses.grpc.host, addresses.grpc.port));
   }
   server->GetHealthCheckService()->SetServingStatus(v1::Coordinator::service_full_name(), true);
   addresses.grpc.port = port;

@@ -89,8 +89,7 @@ class HttplibServer final : public HttpServer {
     server_.set_socket_options([this](socket_t socket) { PrepareSocket(socket); });
     port_ = port == 0 ? server_.bind_to_any_port(host.c_str()) : (server_.bind_to_port(host.c_str(), port) ? port : -1);
     if (port_ <= 0 || ::listen(socket_, kBacklog) != 0) {
-      return absl::UnavailableError(
-          absl::StrCat(all ? "--http" : "--health", ": ", core::WhyNotListening(absl::StrCat(host, ":", port), port)));
+      return absl::UnavailableError(absl::StrCat(all ? "--http" : "--health", ": ", core::WhyNotListening(host, port)));
     }
     thread_ = core::Thread([this] { server_.listen_after_bind(); });
     while (!server_.is_running()) std::this_thread::yield();  // an earlier stop() would be lost

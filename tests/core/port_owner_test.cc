@@ -34,13 +34,20 @@ class PortOwner : public ::testing::Test {
 TEST_F(PortOwner, IsTheProgramThatListensWithItsProcess) {
   ASSERT_EQ(listen(descriptor_, 1), 0);
   EXPECT_THAT(OwnerOfPort(port_), AllOf(HasSubstr("_test"), HasSubstr(absl::StrCat("(pid ", getpid(), ")"))));
-  EXPECT_THAT(WhyNotListening("here:1", port_), HasSubstr("here:1 is taken by "));
+  const std::string address = absl::StrCat("127.0.0.1:", port_);
+  EXPECT_THAT(WhyNotListening("127.0.0.1", port_), HasSubstr(address + " is taken by "));
+}
+
+TEST_F(PortOwner, AnAddressOfAnotherMachineIsNotTakenByAProgramHere) {
+  ASSERT_EQ(listen(descriptor_, 1), 0);
+  EXPECT_EQ(WhyNotListening("192.0.2.1", port_),
+            absl::StrCat("cannot listen on 192.0.2.1:", port_, "; is the port taken, or not this machine's address?"));
 }
 
 TEST_F(PortOwner, APortWhereNoProgramListensHasNone) {
   EXPECT_THAT(OwnerOfPort(port_), IsEmpty());
-  EXPECT_EQ(WhyNotListening("here:1", port_),
-            "cannot listen on here:1; is the port taken, or not this machine's address?");
+  EXPECT_EQ(WhyNotListening("127.0.0.1", port_),
+            absl::StrCat("cannot listen on 127.0.0.1:", port_, "; is the port taken, or not this machine's address?"));
 }
 
 }  // namespace
