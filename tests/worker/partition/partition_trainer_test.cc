@@ -204,11 +204,12 @@ TEST(PartitionTrainer, ACheckpointGoesOnWithOtherLevelsAndWithoutAPartition) {
 
 TEST(PartitionTrainer, LevelsOfOtherRanksAreRefusedAndLevelsThatASiteLacksHaveOneRank) {
   std::vector<RankUnderTest> ranks = OverThreads(2);
+  const std::string levels = Levels();  // written before there are ranks, which read it
   const std::vector<absl::Status> statuses = OnRanks(2, [&](int rank) {
     return PartitionTrainer::Make(RunOf(kThree), "eu",
                                   {.data_path = Data(),
                                    .ranks = {.values = ranks[static_cast<size_t>(rank)].collectives.get()},
-                                   .levels_path = Levels()})
+                                   .levels_path = levels})
         .status();
   });
   EXPECT_THAT(std::string(statuses[1].message()), HasSubstr("expected levels of the site's 2 ranks, got 8"));
