@@ -27,7 +27,8 @@
 #include "formats/run_yaml.h"
 #include "transport/messages.h"
 
-ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077", "HOST:PORT of the coordinator; export: of all shards, A,B,…");
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
+          "HOST:PORT of the coordinator; export, report: of all shards, A,B,…");
 ABSL_FLAG(bool, json, false,
           "status: the JSON of GET /status; plan: JSON; history, codec-bench, tables of plan: a line of JSON for each "
           "event or row");
@@ -54,7 +55,8 @@ constexpr char kUsage[] =
     "of a run\n"
     "                                        with shards from --coordinator=A,B,… in their order\n"
     "causewayctl report --out=FILE.html [--model=DIR] [--sample=FILE]\n"
-    "                                        the run as one HTML file: curves, tables, events, settings\n"
+    "                                        the run as one HTML file: curves, tables, events (of all shards that\n"
+    "                                        --coordinator names), settings\n"
     "causewayctl drain --site=NAME           a site finishes what is in flight and leaves\n"
     "causewayctl pause | resume              no round closes and sites hold before their next step; the run goes on\n"
     "causewayctl stop                        all sites finish what is in flight and leave\n"
@@ -115,9 +117,6 @@ absl::StatusOr<std::vector<v1::RunDescription>> DescribeShards(std::vector<Clien
       return absl::InvalidArgumentError(absl::StrCat("--coordinator: expected ", expected.Text(), ", got ",
                                                      there.Text(), ": it names all shards of the run, in their order"));
     }
-    if (one.versions().empty()) {
-      return absl::FailedPreconditionError("the run has no parameters yet: its first site supplies them");
-    }
     descriptions.push_back(std::move(one));
   }
   return descriptions;
@@ -127,6 +126,9 @@ absl::Status Export(std::vector<Client>& clients) {
   const std::string out = absl::GetFlag(FLAGS_out);
   if (out.empty()) return absl::InvalidArgumentError("export: expected --out=DIR");
   ASSIGN_OR_RETURN(const std::vector<v1::RunDescription> shards, DescribeShards(clients));
+  if (std::ranges::any_of(shards, [](const auto& shard) { return shard.versions().empty(); })) {
+    return absl::FailedPreconditionError("the run has no parameters yet: its first site supplies them");
+  }
   const v1::RunDescription& description = shards.front();
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ParseRunConfig(description.run_config()));
   ASSIGN_OR_RETURN(const core::FragmentMap map, transport::FromProto(description.manifest(), description.fragments()));
@@ -265,7 +267,8 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "status") return ShowStatus(client);
   if (command == "export") return Export(clients);
   if (command == "report") {
-    return RunReportCommand(client, absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_coordinator));
+    if (clients.size() > 1) RETURN_IF_ERROR(DescribeShards(clients).status());
+    return RunReportCommand(clients, absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_coordinator));
   }
   if (command == "drain") return Drain(client);
   if (command == "pause") return client.ChangeRun(v1::ChangeRunRequest::PAUSE);

@@ -188,15 +188,20 @@ std::string Fragments(const json& status) {
   return Table(kColumns, rows);
 }
 
-std::string Events(const ReportEvents& events) {
+std::string Events(const json& status, const ReportInput& input) {
   static constexpr Column kColumns[] = {{"time, UTC"}, {"kind"}, {"site or fragment"}, {"what happened"}};
   std::vector<std::vector<std::string>> rows;
-  for (const v1::HistoryEvent& event : events.newest()) {
-    rows.push_back({TimeText(event.unix_ms()), event.kind(), SubjectText(event), Cut(event.text(), kEventBytes)});
+  const ReportEvents& events = input.events;
+  for (const auto& [unix_ms, event] : events.newest()) {
+    rows.push_back({TimeText(unix_ms), event.kind(), SubjectText(event), Cut(event.text(), kEventBytes)});
   }
   std::string note = absl::StrCat("<p class='muted'>", events.rounds(), " rounds were merged");
   if (events.omitted() > 0)
     absl::StrAppend(&note, "; ", events.omitted(), " earlier events are in causewayctl history");
+  if (const int shards = status.at("num_shards"); input.shards < shards) {
+    absl::StrAppend(&note, "; these are the events of ", input.shards, " of ", shards,
+                    " coordinators: name all in --coordinator");
+  }
   return absl::StrCat(note, ".</p>\n", Table(kColumns, rows));
 }
 
@@ -255,14 +260,16 @@ std::string Heading(const json& status) {
 
 }  // namespace
 
-void ReportEvents::Add(v1::HistoryEvent event) {
+void ReportEvents::Add(v1::HistoryEvent event, int shard) {
   if (event.kind() == "round") {
     ++rounds_;
     return;
   }
-  newest_.push_back(std::move(event));
+  if (shard > 0) event.set_text(absl::StrCat("shard ", shard, ": ", event.text()));
+  const int64_t unix_ms = event.unix_ms();
+  newest_.emplace(unix_ms, std::move(event));
   if (newest_.size() <= kMost) return;
-  newest_.pop_front();
+  newest_.erase(newest_.begin());
   ++omitted_;
 }
 
@@ -272,7 +279,7 @@ absl::StatusOr<std::string> ReportHtml(const ReportInput& input) try {
       absl::StrFormat(kHead, HtmlText(Title(status))), Heading(status), Figures(status),
       Section("Loss, nats per token", LossCurves(status)), Section("A sample of the model", Sample(input.sample)),
       Section("Talk to the model", Talk(status, input)), Section("Sites", Sites(status)),
-      Section("Fragments", Fragments(status)), Section("Events", Events(input.events)),
+      Section("Fragments", Fragments(status)), Section("Events", Events(status, input)),
       Section("Settings", absl::StrCat("<pre>", HtmlText(Cut(status.at("config").dump(2), kSettingsBytes)), "</pre>")),
       "</body></html>\n");
 } catch (const json::exception& error) {

@@ -5,7 +5,8 @@
 //   an export   ─┘
 #pragma once
 
-#include <deque>
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -13,19 +14,21 @@
 
 namespace causeway::ctl {
 
-// The newest events about the run as a whole. Add them one after another, oldest first.
+// The newest events of all coordinators about the run as a whole, added in any order.
 class ReportEvents {
  public:
   static constexpr size_t kMost = 300;
 
-  void Add(v1::HistoryEvent event);
+  // `shard` has the coordinator's number; those of shards above 0 say whose they are.
+  void Add(v1::HistoryEvent event, int shard = 0);
 
-  const std::deque<v1::HistoryEvent>& newest() const { return newest_; }
+  // By their time; those of the same millisecond in the order of Add.
+  const std::multimap<int64_t, v1::HistoryEvent>& newest() const { return newest_; }
   int64_t rounds() const { return rounds_; }    // which are counted, not listed
   int64_t omitted() const { return omitted_; }  // older than the newest
 
  private:
-  std::deque<v1::HistoryEvent> newest_;
+  std::multimap<int64_t, v1::HistoryEvent> newest_;
   int64_t rounds_ = 0;
   int64_t omitted_ = 0;
 };
@@ -33,7 +36,8 @@ class ReportEvents {
 struct ReportInput {
   std::string status_json;  // of GET /status
   ReportEvents events;
-  std::string coordinator;  // its address, for the commands that the report names
+  int shards = 1;           // coordinators whose events these are
+  std::string coordinator;  // their addresses, for the commands that the report names
   std::string model_dir;    // the path of an export of the model; empty: none yet
   std::string sample;       // the model's output; empty: none
 };

@@ -14,15 +14,19 @@ ABSL_FLAG(std::string, sample, "", "report: a text file that the model wrote");
 
 namespace causeway::ctl {
 
-absl::Status RunReportCommand(Client& client, const std::string& out, const std::string& coordinator) {
+absl::Status RunReportCommand(std::span<Client> shards, const std::string& out, const std::string& coordinator) {
   if (out.empty()) return absl::InvalidArgumentError("report: expected --out=FILE.html");
-  ReportInput input{.coordinator = coordinator, .model_dir = absl::GetFlag(FLAGS_model)};
+  const auto count = static_cast<int>(shards.size());
+  ReportInput input{.shards = count, .coordinator = coordinator, .model_dir = absl::GetFlag(FLAGS_model)};
   if (const std::string path = absl::GetFlag(FLAGS_sample); !path.empty()) {
     ASSIGN_OR_RETURN(const formats::MappedFile file, formats::MappedFile::Map(path));
     input.sample.assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   }
-  ASSIGN_OR_RETURN(input.status_json, client.StatusJson());
-  RETURN_IF_ERROR(client.ForEachEvent("", [&](const v1::HistoryEvent& event) { input.events.Add(event); }));
+  ASSIGN_OR_RETURN(input.status_json, shards.front().StatusJson());
+  for (int i = 0; i < count; ++i) {
+    RETURN_IF_ERROR(shards[static_cast<size_t>(i)].ForEachEvent(
+        "", [&](const v1::HistoryEvent& event) { input.events.Add(event, i); }));
+  }
   ASSIGN_OR_RETURN(const std::string html, ReportHtml(input));
   if (absl::Status status = formats::WriteFileAtomically(out, html); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--out: ", status.message()));

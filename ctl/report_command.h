@@ -1,6 +1,7 @@
 // causewayctl report: a run's status and history as one HTML file.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -8,7 +9,8 @@
 
 namespace causeway::ctl {
 
-// INVALID_ARGUMENT: `out` is empty or cannot be written, or a file of --sample cannot be read.
-absl::Status RunReportCommand(Client& client, const std::string& out, const std::string& coordinator);
+// `shards` are the run's coordinators in their order, of which the first has the status; `coordinator` has their
+// addresses. INVALID_ARGUMENT: `out` is empty or cannot be written, or a file of --sample cannot be read.
+absl::Status RunReportCommand(std::span<Client> shards, const std::string& out, const std::string& coordinator);
 
 }  // namespace causeway::ctl

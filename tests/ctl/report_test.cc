@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "ctl/loss_chart.h"
 
@@ -43,6 +44,7 @@ json Status(const std::string& kind = "llama") {
       {"state", "done"},
       {"reason", ""},
       {"epoch", 1},
+      {"num_shards", 1},
       {"parameters", 824448},
       {"float32_every_step_bytes", 1'600'000'000},
       {"config", {{"model", {{"kind", kind}}}, {"sync", {{"sync_every", 20}}}}},
@@ -110,6 +112,23 @@ TEST(Report, RoundsAreCountedAndOtherEventsListed) {
   input.events.Add(Event("round", "", "merged"));
   input.events.Add(Event("drain", "oslo", "asked for by operator"));
   EXPECT_THAT(Html(Status(), input), AllOf(HasSubstr("2 rounds were merged."), HasSubstr("asked for by operator")));
+}
+
+TEST(Report, EventsOfAllShardsAreListedByTheirTimeAndSayWhoseTheyAre) {
+  json status = Status();
+  status["num_shards"] = 3;
+  ReportInput input{.shards = 2};
+  for (const auto& [unix_ms, shard, text] : {std::tuple{1, 0, "first"}, {3, 0, "last"}, {2, 1, "between"}}) {
+    v1::HistoryEvent event = Event("start", "", text);
+    event.set_unix_ms(unix_ms);
+    input.events.Add(event, shard);
+    input.events.Add(Event("round", "", "merged"), shard);
+  }
+  const std::string html = Html(status, input);
+  EXPECT_THAT(html, HasSubstr("3 rounds were merged; these are the events of 2 of 3 coordinators: name all in "
+                              "--coordinator."));
+  EXPECT_LT(html.find(">first<"), html.find(">shard 1: between<"));
+  EXPECT_LT(html.find(">shard 1: between<"), html.find(">last<"));
 }
 
 TEST(Report, StaysBelowAMegabyteForTheLargestRun) {

@@ -121,6 +121,7 @@ class ShardsTest(ShardedTest):
         run.start_coordinators()
         run.start_workers(*SITES)
         run.await_rounds(4, fragments=6)
+        self.check_report(run)
         sizes = [fragment["parameters"] for fragment in run.shards[0].status()["fragments"]]  # of all shards
         self.assertEqual(len(sizes), 6)
         for parts in (sizes[:3], sizes[3:]):
@@ -129,6 +130,20 @@ class ShardsTest(ShardedTest):
         run.shards[2].coordinator.wait()
         run.start(2)
         self.assert_same(expected, run.results())
+
+    def check_report(self, run):
+        report = run.folder / "report.html"
+        writer = self.program(run.folder, "report", "causewayctl", "report", f"--coordinator={run.addresses()}",
+                              f"--out={report}")
+        self.assertEqual(writer.wait(), DONE, writer.log())
+        page = report.read_text()
+        self.assertIn("parameters in 6 fragments", page)
+        for start in (">epoch 1<", ">shard 1: epoch 1<", ">shard 2: epoch 1<"):
+            self.assertIn(start, page)
+        swapped = self.program(run.folder, "swapped", "causewayctl", "report", f"--out={report}",
+                               f"--coordinator={','.join(reversed(run.addresses().split(',')))}")
+        self.assertEqual(swapped.wait(), BAD_INPUT)
+        self.assertIn("expected shard 0 of 3, got shard 2 of 3", swapped.log())
 
     def test_a_relaxed_journal_that_is_killed_changes_no_bit(self):
         expected = self.undisturbed(config_of())

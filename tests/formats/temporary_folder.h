@@ -32,6 +32,12 @@ class TemporaryFolder {
   std::string path_;
 };
 
+// A path in a folder of this process, which goes when the process ends.
+inline std::string TemporaryPath(std::string_view name) {
+  static const TemporaryFolder folder;
+  return folder / name;
+}
+
 inline std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(file), {});

@@ -8,6 +8,7 @@
 
 #include "core/layout.h"
 #include "core/model_manifest.h"
+#include "tests/formats/temporary_folder.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 #include "tests/worker/train/test_values.h"
 #include "worker/gpu/fake_backend.h"
@@ -172,7 +173,7 @@ TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSays
 TEST(DeviceTrainerTest, ASavedOneGoesOnWithTheSameBitsAndOnTheCpuToo) {
   const auto through = OnFake(TinyRun());
   Train(*through, 1, 10);
-  const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + "_device.safetensors";
+  const std::string path = TemporaryPath("device.safetensors");
   ASSERT_TRUE(through->Save(path).ok());
   const double loss = Train(*through, 11, 20);
 
@@ -225,7 +226,7 @@ TEST(DeviceTrainerTest, SgdTakesTheCpusSteps) {
   const auto cpu = OnCpu(config), fake = OnFake(config);
   const double expected = Train(*cpu, 1, 50);
   EXPECT_NEAR(Train(*fake, 1, 50), expected, 1e-4 * expected);
-  const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + "_sgd.safetensors";
+  const std::string path = TemporaryPath("sgd.safetensors");
   ASSERT_TRUE(fake->Save(path).ok());
   ASSERT_TRUE(cpu->Load(path).ok());
   EXPECT_EQ(Parameters(*cpu), Parameters(*fake));

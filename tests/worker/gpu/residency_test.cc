@@ -10,6 +10,7 @@
 #include "core/layout.h"
 #include "core/model_manifest.h"
 #include "offload/interleaved_update.h"
+#include "tests/formats/temporary_folder.h"
 #include "tests/worker/train/test_values.h"
 #include "worker/gpu/device_trainer.h"
 #include "worker/gpu/fake_backend.h"
@@ -96,7 +97,7 @@ TEST(ResidencyTest, NoPlaceOfTheStateChangesABitOverFiftyStepsWithSyncsKilledAnd
   uint64_t seed = 2;
   for (const Placement& placement : kPlacements) {
     std::vector<float> seen;
-    const std::string saved = testing::TempDir() + "/residency_" + placement.name;
+    const std::string saved = TemporaryPath(placement.name);
     {
       const auto first = Make(RunOf(placement), std::make_unique<FakeBackend>(seed++));
       TrainWithSyncs(*first, 1, 24, seen);

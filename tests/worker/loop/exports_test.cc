@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "absl/strings/str_cat.h"
+#include "tests/formats/temporary_folder.h"
 
 namespace causeway::worker {
 namespace {
@@ -15,11 +15,6 @@ using ::testing::UnorderedElementsAre;
 
 class ExportsTest : public ::testing::Test {
  protected:
-  ExportsTest() {
-    std::filesystem::remove_all(directory_);
-    std::filesystem::create_directories(directory_);
-  }
-
   Exports Make(core::Version every, int keep = 3) {
     return Exports({.directory = directory_, .every_rounds = every, .keep = keep, .form = {.run_id = "run"}}, manifest_,
                    [this](const std::string& path, double) { written_.push_back(path); });
@@ -35,8 +30,8 @@ class ExportsTest : public ::testing::Test {
     return names;
   }
 
-  const std::string directory_ =
-      absl::StrCat(::testing::TempDir(), "/exports-", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  const TemporaryFolder folder_;
+  const std::string& directory_ = folder_.path();
   const core::Manifest manifest_ = {{.name = "w", .shape = {4}}};
   std::vector<std::string> written_;
 };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/layout.h"
+#include "tests/formats/temporary_folder.h"
 #include "tests/worker/ranks/gloo_ranks.h"
 
 namespace causeway::worker {
@@ -96,7 +97,7 @@ TEST_F(RankedTrainerTest, StepsAndMovesAreThoseOfAllRanks) {
 }
 
 TEST_F(RankedTrainerTest, ACheckpointOfTheLeaderIsLoadedOnAllRanks) {
-  const std::string path = ::testing::TempDir() + "/ranked.safetensors";
+  const std::string path = TemporaryPath("ranked.safetensors");
   std::vector<float> saved;
   const std::vector<absl::Status> statuses = Run([&](RankedTrainer& trainer, RankControl&) -> absl::Status {
     RETURN_IF_ERROR(TakeSteps(trainer, 1, 2));

@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/str_cat.h"
+#include "tests/formats/temporary_folder.h"
 
 namespace causeway::worker {
 namespace {
@@ -18,8 +17,6 @@ using ::testing::HasSubstr;
 
 class TrainingLogTest : public ::testing::Test {
  protected:
-  TrainingLogTest() { std::filesystem::remove(path_); }
-
   std::vector<json> Lines() const {
     std::ifstream file(path_);
     std::vector<json> lines;
@@ -27,8 +24,8 @@ class TrainingLogTest : public ::testing::Test {
     return lines;
   }
 
-  const std::string path_ = absl::StrCat(::testing::TempDir(), "/training-",
-                                         ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".jsonl");
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_ / "training.jsonl";
 };
 
 TEST_F(TrainingLogTest, ALineForEachThingThatHappened) {

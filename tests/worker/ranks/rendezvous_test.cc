@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "absl/strings/str_cat.h"
+#include "tests/formats/temporary_folder.h"
 #include "tests/worker/ranks/ranks_under_test.h"
 
 namespace causeway::worker {
@@ -20,8 +21,8 @@ class RendezvousTest : public ::testing::Test {
                      {absl::StrCat("host", rank), absl::StrCat("addresses ", rank)});
   }
 
-  const std::string address_ = absl::StrCat("unix:", ::testing::TempDir(), "/meet-",
-                                            ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  const TemporaryFolder folder_;
+  const std::string address_ = absl::StrCat("unix:", folder_ / "meet");
 };
 
 TEST_F(RendezvousTest, GivesEachRankTheContactsOfAllInTheirOrder) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "tests/formats/temporary_folder.h"
 #include "tests/worker/train/test_values.h"
 #include "worker/train/site_batches.h"
 
@@ -96,7 +97,7 @@ TEST(Corpus, MoreSitesThanSegmentsAreRefusedWithTheNumberNeeded) {
 }
 
 TEST(Corpus, MissingAndEmptyFilesAreErrors) {
-  EXPECT_FALSE(Corpus::Open(testing::TempDir() + "/is/not/there.txt", {256}, kSequence, 0.1).ok());
+  EXPECT_FALSE(Corpus::Open(TemporaryPath("is/not/there.txt"), {256}, kSequence, 0.1).ok());
   EXPECT_FALSE(Corpus::Open(WriteTemporary("empty.txt", ""), {256}, kSequence, 0.1).ok());
 }
 

@@ -9,6 +9,7 @@
 #include "formats/hf_config.h"
 #include "formats/model_export.h"
 #include "tests/folders.h"
+#include "tests/formats/temporary_folder.h"
 #include "tests/worker/train/test_values.h"
 
 namespace causeway::worker {
@@ -19,7 +20,7 @@ std::string ExportedModel(const std::string& name, const core::LlamaConfig& conf
   const core::Manifest manifest = core::LlamaManifest(config);
   TensorValues weights(manifest);
   for (int i = 0; i < weights.size(); ++i) FillNormal(5, manifest[i].name, 0.3, weights[i]);
-  const std::string dir = testing::TempDir() + "/" + std::to_string(getpid()) + "_" + name;
+  const std::string dir = TemporaryPath(name);
   std::filesystem::create_directories(dir);
   std::ofstream(dir + "/config.json") << formats::HfConfigJson(config);
   EXPECT_TRUE(formats::WriteLocalDump(dir + "/model.safetensors", manifest, weights.View()).ok());
@@ -123,7 +124,7 @@ TEST(Evaluation, ResultIsValidJsonWhateverBytesTheModelSamples) {
 
 TEST(Evaluation, MissingDirectoryAndWrongConfigAreErrors) {
   const std::string data = WriteTemporary("some.txt", SmallText(6'000));
-  EXPECT_FALSE(EvaluateDirectory(testing::TempDir() + "/no/such/model", data, {}).ok());
+  EXPECT_FALSE(EvaluateDirectory(TemporaryPath("no/such/model"), data, {}).ok());
   const std::string dir = ExportedModel("narrow", TinyLlama());
   core::LlamaConfig wider = TinyLlama();
   wider.hidden_size = 32;

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "formats/model_export.h"
+#include "tests/formats/temporary_folder.h"
 #include "tests/worker/train/test_values.h"
 
 namespace causeway::worker {
@@ -105,7 +106,7 @@ TEST(LlamaTrainer, StartsFromAModelDirectory) {
   const std::string data = WriteTemporary("text", SmallText(20'000));
   const auto trained = Make(TinyRun(), data);
   for (core::Step t = 1; t <= 3; ++t) ASSERT_TRUE(trained->Step(t).ok());
-  const std::string dir = testing::TempDir() + "/" + std::to_string(getpid()) + "_init";
+  const std::string dir = TemporaryPath("init");
   std::filesystem::create_directories(dir);
   ASSERT_TRUE(formats::WriteLocalDump(dir + "/model.safetensors", trained->manifest(), View(*trained)).ok());
   core::RunConfig config = TinyRun();
@@ -120,7 +121,7 @@ TEST(LlamaTrainer, WithoutTheFolderToStartFromItHasNoInitialValuesAndSaysSo) {
   const std::string data = WriteTemporary("text", SmallText(20'000));
   core::RunConfig config = TinyRun();
   EXPECT_TRUE(Make(config, data)->initial_values().ok());
-  config.llama.init_from = testing::TempDir() + "/no_such_folder";
+  config.llama.init_from = TemporaryPath("no_such_folder");
   const auto trainer = Make(config, data);
   EXPECT_THAT(std::string(trainer->initial_values().message()),
               testing::AllOf(testing::HasSubstr("model.init_from: expected model.safetensors"),
@@ -128,7 +129,6 @@ TEST(LlamaTrainer, WithoutTheFolderToStartFromItHasNoInitialValuesAndSaysSo) {
   std::filesystem::create_directories(config.llama.init_from);
   std::ofstream(config.llama.init_from + "/model.safetensors") << "damaged";
   EXPECT_FALSE(MakeTrainer(config, "eu", {.data_path = data}).ok());  // a folder that is there must be sound
-  std::filesystem::remove_all(config.llama.init_from);
 }
 
 TEST(LlamaTrainer, NoDataIsAnErrorThatSaysWhatIsMissing) {

@@ -1,11 +1,8 @@
 // What the tests of the inner loop share: random values, gradients by differences, a text to train on.
 #pragma once
 
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <span>
@@ -16,6 +13,7 @@
 #include "core/run_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/formats/temporary_folder.h"
 
 namespace causeway::worker {
 
@@ -72,7 +70,7 @@ inline std::string SmallText(size_t bytes) {
 }
 
 inline std::string WriteTemporary(const std::string& name, const std::string& content) {
-  const std::string path = testing::TempDir() + "/" + std::to_string(getpid()) + "_" + name;
+  const std::string path = TemporaryPath(name);
   std::ofstream(path, std::ios::binary) << content;
   return path;
 }
