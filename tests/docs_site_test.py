@@ -16,7 +16,7 @@ NOT_INSTALLED = 77
 
 
 class Page(html.parser.HTMLParser):
-    """What a page links to, loads, and names."""
+    """A page's links, the files that it loads, and its anchors."""
 
     def __init__(self, text):
         super().__init__()

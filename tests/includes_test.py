@@ -79,7 +79,7 @@ def fault_of(source, header, table):
 
 
 def faults_of_rows(markdown, files):
-    """What is wrong with the table beside the tracked `files`: unreadable rows, rows and folders without each other."""
+    """Faults of the table beside the tracked `files`: unreadable rows, rows and folders without each other."""
     table = parse_house(markdown)
     folders = {str(parent) for file in files for parent in pathlib.PurePath(file).parents}
     with_cpp = {str(file.parent) for file in map(pathlib.PurePath, files)

@@ -4,7 +4,7 @@
 
 All connections of a direction share its rate, as they would share a cable. A cut resets both ends: of one connection in
 the middle of a transfer, when new ones are taken at once, or of all for some seconds, in which new ones are refused.
-What the proxy has read is counted: it has crossed the sender's network, used or not.
+Bytes that the proxy has read are counted: they have crossed the sender's network, used or not.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import threading
 import time
 
 PIECE_BYTES = 1 << 16
-BULK_BYTES = 1 << 17  # a connection that carried so many in one direction is a bulk one: control's messages are small
+BULK_BYTES = 1 << 17  # a connection that carried more in one direction is a bulk one: control's messages are small
 QUEUED_PIECES = 4096  # more than any delay holds
 NO_LINGER = struct.pack("ii", 1, 0)  # close() then resets
 UP, DOWN = "up", "down"
@@ -29,7 +29,7 @@ class Lane:
         self.bytes_per_s = bytes_per_s
         self.free_at = 0.0
         self.total_bytes = 0
-        self.cut_after = None  # so many bytes more
+        self.cut_after = None  # after this number of further bytes
 
     async def cross(self, size):
         now = asyncio.get_running_loop().time()
@@ -66,7 +66,7 @@ class Proxy:
         return f"127.0.0.1:{self.port}"
 
     def cut_after(self, direction, size):
-        """The bulk connection that carries the last of so many bytes from now on is cut."""
+        """Cuts the bulk connection that carries the last of `size` bytes from now on."""
         self.loop.call_soon_threadsafe(setattr, self.lanes[direction], "cut_after", size)
 
     def cut_all(self, seconds):

@@ -1,5 +1,5 @@
-// What error feedback leaves of the codecs' errors. A fixed signal, Student-t3, comes with fresh noise of the same norm
-// each round; all that was sent is held against all that was to be sent.
+// The errors of codecs that remain with error feedback. A fixed signal, Student-t3, comes with fresh noise of the same
+// norm each round; all that was sent is held against all that was to be sent.
 //
 //   accumulated error = ‖Σ decoded − Σ inputs‖ / ‖Σ inputs‖     after 50 rounds, β = 1
 //
@@ -53,7 +53,7 @@ class Sender {
   std::vector<float> decoded_;
 };
 
-// Of each way, all on the same inputs.
+// One error for each way, all on the same inputs.
 std::vector<double> AccumulatedErrors(const std::vector<Way>& ways) {
   std::vector<Sender> senders(ways.begin(), ways.end());
   const std::vector<float> signal = ValuesOf(Shape::kStudentT3, kValues, 1);

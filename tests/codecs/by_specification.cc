@@ -207,7 +207,7 @@ void EncodeOnebitAdam(std::span<const float> d, Specified& out) {
   for (float x : d) out.decoded.push_back(std::signbit(x) ? -scale : scale);
 }
 
-// What the reference implementation of splitmix64 (Vigna) gives as its n-th output, n from 0.
+// The n-th output, n from 0, of the reference implementation of splitmix64 (Vigna).
 uint64_t SplitMixOutput(uint64_t seed, uint64_t n) {
   uint64_t state = seed, z = 0;
   state += n * 0x9e3779b97f4a7c15;

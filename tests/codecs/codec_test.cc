@@ -79,7 +79,7 @@ TEST_P(EveryCodec, DecodeAddIsOneFmaOfTheDecodedValue) {
   EXPECT_EQ(Bits(sum), Bits(expected));
 }
 
-// What a merge adds up: whole blocks as they were before they are rotated back.
+// The terms of a merge: whole blocks as they were before they are rotated back.
 TEST_P(EveryCodec, DecodesInItsDomainWithoutRotatingBack) {
   const std::vector<float> values = UniformValues(5000, 1);
   const Specified specified = BySpecification(GetParam(), InDomain(GetParam(), values), 1);

@@ -117,7 +117,7 @@ TEST(Compression, OfBfloat16HasLowBytesBeforeHighOnes) {
   for (size_t i = 0; i < body.size(); ++i) ASSERT_EQ(split[i / 2 + (i % 2) * body.size() / 2], body[i]) << i;
 }
 
-// What a peer could send instead. Everything that comes out is then checked like any other chunk.
+// Chunks that a peer could send instead. Everything that comes out is then checked like any other chunk.
 class HostileCompression : public ::testing::TestWithParam<CodecId> {
  protected:
   const std::string chunk_ = ChunkOf(GetParam(), ValuesOf(Shape::kLaplace, 1000, 1));

@@ -29,7 +29,7 @@ inline size_t DomainValues(core::CodecId id, size_t values) {
   return GetCodec(id).rotates() ? core::BlocksFor(values) * core::kBlockValues : values;
 }
 
-// What is encoded of values and residual, by the specification; beta 0 takes no residual.
+// The values that are encoded, from values and residual, by the specification; beta 0 takes no residual.
 inline std::vector<float> InDomain(core::CodecId id, std::span<const float> values, float beta = 0,
                                    std::span<const float> residual = {}) {
   std::vector<float> d(values.begin(), values.end());

@@ -42,7 +42,7 @@ std::vector<float> Plain(const ChunkSpan& span, std::span<const float> residual)
   return {residual.begin(), residual.end()};
 }
 
-// What value i's rounding is relative to: a rotation mixes the values of its block.
+// The magnitude that value i's rounding is relative to: a rotation mixes the values of its block.
 double Largest(const ChunkSpan& span, std::span<const double> magnitudes, int64_t i) {
   if (!GetCodec(span.codec).rotates()) return magnitudes[i];
   const int64_t begin = i / 256 * 256;

@@ -1,4 +1,4 @@
-// What the codecs drop. docs/codecs.md lists the errors to expect: an implementation that misses these
+// The codecs' errors. docs/codecs.md lists the errors to expect: an implementation that misses these
 // is wrong. Prints what it measured.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a peer could send instead of a chunk: nothing of it may reach a merge.
+// Bytes that a peer could send instead of a chunk: nothing of it may reach a merge.
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 #include <xxhash.h>

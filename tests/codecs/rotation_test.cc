@@ -66,7 +66,7 @@ TEST(Rotation, KeepsTheNormOfEachBlock) {
   }
 }
 
-// What it is for: the one large value is in all 256, at a sixteenth.
+// Its purpose: the one large value is in all 256, at a sixteenth.
 TEST(Rotation, SpreadsAnOutlierOverItsBlock) {
   std::vector<float> values(256, 0.0f);
   values[100] = 16.0f;

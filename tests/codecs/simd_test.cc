@@ -28,7 +28,7 @@ constexpr Rotation kTestRotation = {77, 5};
 constexpr uint8_t kUntouched = 0xa5;
 constexpr size_t kGuard = 64;  // bytes or values beyond the end that must stay as they are
 
-// What a value looks like.
+// The distributions of values.
 enum class Kind { kUniform, kBell, kTiny, kZeros, kDenormal, kTies, kWideRange, kOutlier };
 constexpr Kind kAllKinds[] = {Kind::kUniform,  Kind::kBell, Kind::kTiny,      Kind::kZeros,
                               Kind::kDenormal, Kind::kTies, Kind::kWideRange, Kind::kOutlier};
@@ -265,7 +265,7 @@ TEST_P(FastTarget, RefusesAndSaturatesTheSameValues) {
     for (size_t at : {size_t{0}, size_t{255}, size_t{1000}, kCount - 1}) {
       for (bool saturate : {false, true}) {
         ForEachForm({.count = kCount, .saturate = saturate}, [&](const Case& c) {
-          // What is saturated must be no NaN, which a rotation makes of infinity.
+          // Saturated values must be no NaN, which a rotation makes of infinity.
           if (saturate && (std::isnan(outside) || (c.rotate && std::isinf(outside)))) return;
           std::vector<float> values = Values(Kind::kUniform, ValuesOf(c), 1);
           values[at] = outside;

@@ -58,7 +58,7 @@ auto Collective(T value, Read read) {
     std::memcpy(&of_lane, &warp.slots[lane], sizeof(of_lane));
     return of_lane;
   });
-  warp.barrier.arrive_and_wait();  // nobody writes the next value before all have read this one
+  warp.barrier.arrive_and_wait();  // no lane writes the next value before all have read this one
   return result;
 }
 

@@ -50,7 +50,7 @@ TEST_P(SizesOf, WithFeedbackKeepWhatIsDropped) {
   }
 }
 
-// Memory that begins `offset` items after a cache line, with others around it that nobody may touch.
+// Memory that begins `offset` items after a cache line, with others around it that must stay untouched.
 template <typename T>
 class Guarded {
  public:

@@ -15,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Bound to a free port of the loopback; listens when it is told to.
+// Bound to a free port of the loopback; listens once the test calls listen().
 class PortOwner : public ::testing::Test {
  protected:
   PortOwner() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -11,7 +11,7 @@ SCRIPT = ROOT / "deploy" / "completion" / "causeway.bash"
 
 
 def complete(*words):
-    """What bash offers for the last of the words, split as bash splits a line."""
+    """The words that bash offers for the last of the words, split as bash splits a line."""
     line = " ".join(f'"{word}"' for word in words)
     script = (f'source {SCRIPT}; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _causeway; '
               'printf "%s\\n" "${COMPREPLY[@]}"')

@@ -1,6 +1,6 @@
 """Prometheus's rules and Grafana's dashboard: syntax, tests of the alerts, and that what they name is there.
 
-What this cannot see: how Grafana draws it.
+This cannot see how Grafana draws it.
 """
 
 import pathlib

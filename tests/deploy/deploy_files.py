@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 PROGRAMS = ("causeway-coordinator", "causeway-worker", "causewayctl")
 VARIABLE = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")
-# What a user gives to deploy/worker.compose.yaml.
+# A user's values for deploy/worker.compose.yaml.
 SITE = {"COORDINATOR": "coordinator.example.org:7077", "SITE": "paris", "DATA": "/data", "CERTS": "/certs",
         "CHECKPOINTS": "/checkpoints"}
 # And to deploy/torch.compose.yaml.
@@ -80,7 +80,7 @@ class Dockerfile:
         return stages
 
     def last(self, word):
-        """What the last stage says of it, JSON decoded; None if nothing."""
+        """The last stage's instruction of that name, JSON decoded; None without one."""
         said = [rest for instruction, rest in self.stages()[-1][1] if instruction == word]
         return json.loads(said[-1][said[-1].index("["):]) if said else None
 
@@ -93,7 +93,7 @@ def dockerfiles():
 
 
 def compose_command(service):
-    """What the container of a compose service runs."""
+    """The command that the container of a compose service runs."""
     build = service.get("build")
     image = Dockerfile(DEPLOY / build["context"] / build["dockerfile"]) if build and "target" not in build else None
     if "entrypoint" in service:  # the image's command is then not taken

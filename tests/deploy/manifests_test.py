@@ -1,6 +1,6 @@
 """deploy/'s Dockerfiles, compose files and Kubernetes manifests (units: units_test.py): whether all that they name is there.
 
-What this cannot see: whether a cluster's API server takes the manifests, and whether an engine runs them; for that there
+This cannot see whether a cluster's API server takes the manifests, and whether an engine runs them; for that there
 is tests/deploy/compose_lab.
 """
 

@@ -69,7 +69,7 @@ class Arguments(TemporaryFolder):
 
 class Install(TemporaryFolder):
     def install(self, venv, pip):
-        """With programs in place of python3 -m venv and of the environment's pip. What it said."""
+        """With programs in place of python3 -m venv and of the environment's pip. Returns its output."""
         def run(command, **_):
             script = pip if "pip" in command else venv
             self.commands.append(" ".join(map(str, command)))

@@ -1,6 +1,6 @@
 // averaged_llama RUN_YAML DATA OUT SITE…: trains the run's Llama in one process, on the mean of the gradients that the
-// sites would have at each step, and exports it. What a run with H = 1 and outer SGD(1) must come to; test_averaging.py
-// compares them. It shares the model and the data with the product, and none of the synchronisation.
+// sites would have at each step, and exports it. A run with H = 1 and outer SGD(1) must come to the same;
+// test_averaging.py compares them. It shares the model and the data with the product, and none of the synchronisation.
 #include <cstdio>
 
 #include "core/check.h"

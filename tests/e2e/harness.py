@@ -203,7 +203,7 @@ class Run:
             return None
 
     def site(self, name):
-        """What the status says of one site; {} before it has joined."""
+        """One site in the status; {} before it has joined."""
         sites = (self.status() or {}).get("sites", [])
         return next((site for site in sites if site["name"] == name), {})
 
@@ -230,7 +230,7 @@ class Run:
         return read_safetensors(out / "model.safetensors")
 
     def journal(self, query):
-        """What the rows of the coordinator's journal say, running or not."""
+        """The rows of a query in the coordinator's journal, running or not."""
         with contextlib.closing(sqlite3.connect(f"file:{self.state_dir / 'journal.sqlite'}?mode=ro", uri=True)) as rows:
             return rows.execute(query).fetchall()
 

@@ -8,10 +8,10 @@
 //   {"call": 3, "open": "/causeway.v1.Coordinator/Upload"}     {"call": 3, "sent": "<hexadecimal>"}
 //   {"call": 3, "ended": 0}                                    {"call": 3, "received": "<hexadecimal>"}
 //
-// ("ended" with the status code, "half_closed" when the site has said all). Of downloads every byte is compared. The
+// ("ended" with the status code, "half_closed" when the site has said all). Downloads are compared byte by byte. The
 // verdict on an upload comes on the stripe that the coordinator heard last, or on several that end together: what is
-// compared is which verdicts each upload has. What else the coordinator says depends on the clock, its epochs and its
-// words: there only the kinds of messages are compared, and on Control notices, holds and pongs not at all.
+// compared is which verdicts each upload has. All else that the coordinator says depends on the clock, its epochs and
+// its words: there only the kinds of messages are compared, and on Control notices, holds and pongs not at all.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 

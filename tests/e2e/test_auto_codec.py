@@ -7,8 +7,8 @@ from harness import DONE, DigestBook, EndToEndTest, eventually, synthetic
 
 BEST = "rotated_lm4"
 CHEAPEST = "rotated_sign"
-# A round takes a second or more. Of 2,000,000 values a site sends 1 MB in it at 4 bits, which the slow one would need
-# 2.7 s for; at 1 bit 0.7 s.
+# A round takes a second or more. A site has 2,000,000 values, 1 MB at 4 bits, for which the slow one would need
+# 2.7 s; at 1 bit 0.7 s.
 SHAPE = [1_000_000]
 SLOW_MBIT = 3
 
@@ -53,7 +53,7 @@ class AutoCodecTest(EndToEndTest):
         book.await_agreement(run, ["fast", "slow"], run.newest())
         self.assertEqual(run.status()["codec"]["down"], BEST)  # its way back is no slower than others'
 
-        # What was decided is merged again with the codecs that it was decided with, or digests differ.
+        # Decided rounds are merged again with the codecs of their decision, or digests differ.
         run.coordinator.kill()
         run.start_coordinator()
         book.await_agreement(run, ["fast", "slow"], run.newest() + 1)

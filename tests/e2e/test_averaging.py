@@ -61,7 +61,7 @@ class AveragingTest(EndToEndTest):
 
     def test_llama_ends_at_the_loss_of_one_process_on_the_mean_gradient(self):
         data = self.folder / "text"
-        words = ["the", "causeway", "joins", "two", "islands", "at", "low", "tide", "and", "nobody", "waits\n"]
+        words = ["the", "causeway", "joins", "two", "islands", "at", "low", "tide", "and", "no", "site", "waits\n"]
         data.write_text(" ".join(random.Random(1).choices(words, k=6000)))
         run = self.new_run(LLAMA)
         run.start_coordinator()

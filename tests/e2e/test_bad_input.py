@@ -1,4 +1,4 @@
-"""What people get wrong, each with the message and the exit code that they see."""
+"""Mistakes that people make, each with the message and the exit code that they see."""
 
 import json
 import re
@@ -195,7 +195,7 @@ class StateDirTest(BadInputTest):
         self.assert_ends(self.coordinator(f"--state_dir={self.folder}/file"), BAD_INPUT,
                          f"--state_dir: expected a folder, got the file {self.folder}/file")
         (self.folder / "mine").mkdir()
-        (self.folder / "mine" / "log").write_text("somebody's")
+        (self.folder / "mine" / "log").write_text("a line of another program")
         self.assert_ends(self.coordinator(f"--state_dir={self.folder}/mine"), BAD_INPUT,
                          f"--state_dir: {self.folder}/mine holds a file named log, which no coordinator has written",
                          "Move that file away, or name another folder; nothing was changed")
@@ -296,7 +296,7 @@ class DataTest(BadInputTest):
                                ([f"--data={empty}"], str(empty)), ([f"--data={tiny}"], str(tiny))]:
             worker = self.run_program("causeway-worker", "--site=a", f"--coordinator={run.grpc}", *flags)
             self.assert_ends(worker, BAD_INPUT, message)
-        self.assertEqual(run.status()["sites"], [], "nobody joined")
+        self.assertEqual(run.status()["sites"], [], "no site joined")
 
     def test_a_native_worker_has_no_external_model(self):
         run = self.live_run({"run_id": "e2e", "model": {"kind": "external"}})

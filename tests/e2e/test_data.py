@@ -1,4 +1,4 @@
-"""What sites train on: each on its own data, or all on the same; who is refused, and that a site reads all of its file.
+"""The data of sites: each on its own data, or all on the same; who is refused, and that a site reads all of its file.
 
 The proof of what was read is in the parameters: with an untied head, no weight decay and float32 on both legs, the
 embedding of a token that no site has read as an input keeps its initial bits.

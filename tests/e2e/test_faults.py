@@ -105,8 +105,8 @@ class FaultsTest(EndToEndTest):
         check_all(self.check, [(*fault, expected) for fault in FAULTS], AT_ONCE)
 
     def assert_merged_once(self, rows):
-        """What the comparison with the rows of the undisturbed run is worth: each step of a site is in one contribution
-        to each fragment, and that is in one round."""
+        """Each step of a site is in one contribution to each fragment, and that is in one round. Without it the rows
+        could not be compared with those of the undisturbed run."""
         sends = {p: (p + 1) * SYNC_EVERY // FRAGMENTS % SYNC_EVERY for p in range(FRAGMENTS)}
         expected = []
         for p, offset in sends.items():

@@ -1,4 +1,4 @@
-"""Quorum mode: nobody waits for anybody; sites are slow, leave, die and come back, and so does the coordinator."""
+"""Quorum mode: no site waits for another; sites are slow, leave, die and come back, and so does the coordinator."""
 
 import pathlib
 import sys

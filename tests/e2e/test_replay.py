@@ -59,7 +59,7 @@ class Replay:
                 self.outer_step()
                 self.mix()
         if self.sent is not None:
-            self.outer_step()  # a round that is open at the end closes, but mixes into nobody's parameters
+            self.outer_step()  # a round that is open at the end closes, but mixes into no site's parameters
 
     def outer_step(self):
         mean = rounded(0)

@@ -20,13 +20,13 @@ def config_of(**sections):
 
 
 class CoordinatorRestartTest(EndToEndTest):
-    """What is between two messages is met at random; the seed keeps a failure."""
+    """Points between two messages are met at random; the seed keeps a failure."""
 
     def commits(self, run):
         return sum(fragment["version"] for fragment in run.status()["fragments"])
 
     def restart_at_random(self, run, commits, random_numbers):
-        """Stops the coordinator some moments after so many commits and starts it again."""
+        """Stops the coordinator some moments after the given number of commits and starts it again."""
         eventually(lambda: self.commits(run) >= commits, f"{commits} commits")
         time.sleep(random_numbers.uniform(0, 0.04))  # waits for nothing: a moment within the next steps
         run.stop_coordinator()

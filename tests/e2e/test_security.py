@@ -81,8 +81,8 @@ class RunTest(SecurityTest):
         self.assert_ends(self.ctl(run, "status", *self.identity("a")), DONE)
         self.assert_ends(self.ctl(run, "drain", "--site=a", *self.identity("b")), REFUSED,
                          "drain takes role operate or admin, and b has role site")
-        drained = self.ctl(run, "drain", "--site=nobody", *self.identity("operator"))
-        self.assert_ends(drained, REFUSED, "nobody")
+        drained = self.ctl(run, "drain", "--site=stranger", *self.identity("operator"))
+        self.assert_ends(drained, REFUSED, "stranger")
         self.assertNotIn("role", drained.log())
         run.stop_coordinator()
 
@@ -223,7 +223,7 @@ class IntruderTest(SecurityTest):
         for connection in connections:
             connection.close()
         self.assertEqual(run.rounds(), 500)
-        self.assertEqual({site["name"] for site in run.status()["sites"]}, set(SITES), "nobody else was in the run")
+        self.assertEqual({site["name"] for site in run.status()["sites"]}, set(SITES), "no other site was in the run")
         for worker in run.workers.values():
             self.assertNotIn("joining again", worker.log(), "its connections held")
         run.stop_coordinator()

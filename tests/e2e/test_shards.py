@@ -69,7 +69,7 @@ class ShardedRun:
         eventually(lambda: len(v := self.versions()) == fragments and min(v.values()) >= rounds, f"{rounds} rounds")
 
     def results(self):
-        """Of a run whose sites end: the export and what each site has."""
+        """The export and each site's parameters, of a run whose sites end."""
         for worker in self.workers.values():
             self.test.assertEqual(worker.wait(120), DONE, worker.log()[-3000:])
         for shard in self.shards:
@@ -90,7 +90,7 @@ class ShardedTest(EndToEndTest):
         return ShardedRun(self, self.folder / f"shards-{next(self.run_numbers)}", config, count)
 
     def undisturbed(self, config, flags=()):
-        """What the run with one coordinator makes of it."""
+        """The results of the run with one coordinator."""
         run = self.new_run(config)
         run.start_coordinator()
         for site in SITES:

@@ -1,4 +1,4 @@
-"""What a coordinator shows of a real run: /status, /timeline, /metrics, /events, probes, and gRPC's health."""
+"""All that a coordinator shows of a real run: /status, /timeline, /metrics, /events, probes, and gRPC's health."""
 
 import contextlib
 import json
@@ -162,7 +162,7 @@ class StatusTest(EndToEndTest):
         self.assertNotIn('causeway_site_slack_seconds{site="asia"}', metrics)
         self.assertIn('causeway_alarm{alarm="site_gone",severity="warning"} 1', metrics)
         self.live.control("drain", "--site=asia")
-        eventually(lambda: not self.live.status()["alarms"], "nobody expects asia any more")
+        eventually(lambda: not self.live.status()["alarms"], "asia is no longer expected")
         self.live.workers["us"].send(signal.SIGKILL)
         alarms = eventually(lambda: [a for a in self.live.status()["alarms"] if a["name"] == "below_quorum"],
                             "below quorum")

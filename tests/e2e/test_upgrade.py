@@ -1,4 +1,4 @@
-"""What sites and a coordinator of an earlier version said and stored is understood by today's programs."""
+"""Messages and files of an earlier version's sites and coordinator are understood by today's programs."""
 
 import json
 import pathlib

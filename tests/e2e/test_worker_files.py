@@ -1,4 +1,4 @@
-"""What a worker writes down beside its checkpoints: JSON lines of its training, and exports on a schedule."""
+"""The files that a worker writes beside its checkpoints: JSON lines of its training, and exports on a schedule."""
 
 import json
 import pathlib

@@ -8,7 +8,7 @@
 
 namespace causeway {
 
-// What `script` (a path in the repository) prints about `file`, with its complaints if it fails.
+// The output of `script` (a path in the repository) about `file`, with its complaints if it fails.
 inline std::string RunPython(const std::string& script, const std::string& file) {
   const std::string command = "/usr/bin/python3 " + InSource(script) + " '" + file + "' 2>&1";
   FILE* pipe = ::popen(command.c_str(), "r");

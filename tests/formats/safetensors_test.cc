@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 
-// A file with this header, padded to no boundary, and so many bytes of values.
+// A file with this header, padded to no boundary, and these bytes of values.
 std::string FileOf(const std::string& header, const std::string& values) {
   const uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header + values;

@@ -80,7 +80,7 @@ std::string BytesOf(absl::string_view input) {
   return bytes;
 }
 
-// What an accepted chunk decodes to from `first_unit` on, by each version on its own.
+// Each version decodes an accepted chunk from `first_unit` on to the same values.
 void CheckVersions(const std::string& chunk, const ChunkSpan& span, std::span<const float> decoded) {
   for (Target target : kAllTargets) {
     if (!Supported(target)) continue;

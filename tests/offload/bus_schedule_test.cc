@@ -15,7 +15,7 @@ using Range = BusSchedule::Range;
 TEST(BusSchedule, CopiesWhatWasAnnouncedInOrderAndInPieces) {
   BusSchedule bus;
   const int64_t ticket = bus.Announce({{5, 10}, {100, BusSchedule::kPiece + 1}, {7, 0}});
-  bus.Announce({{30, 1}});  // somebody else's
+  bus.Announce({{30, 1}});  // another copier's
   EXPECT_FALSE(bus.IsCopied({14, 1}));
   EXPECT_TRUE(bus.IsCopied({15, 15}));
   std::vector<Range> pieces;

@@ -80,7 +80,7 @@ class UpdateRun {
     for (void* room : rooms_) device_->Free(room);
   }
 
-  // Step t of both, from 1. What differs is told by Differences.
+  // Step t of both, from 1. Differences says where they differ.
   void Step(int64_t t) {
     const AdamWParameters adamw = {.lr = 1e-2, .weight_decay = 0.1, .gradient_scale = t % 2 == 0 ? 0.75f : 1.0f};
     MakeGradient(t);

@@ -175,7 +175,7 @@ class Browser:
         return [url for url in asked if not url.startswith("data:")]
 
     def complaints(self):
-        """What the browser or the page's script complained of."""
+        """The complaints of the browser or the page's script."""
         self.evaluate("0")
         errors = [event["params"]["exceptionDetails"] for event in self.events
                   if event.get("method") == "Runtime.exceptionThrown"]

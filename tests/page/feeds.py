@@ -5,7 +5,7 @@ with the fields that a run of some hours would have, in the situations that the 
     dead      us is gone: two sites train on
     alone     eu has fallen silent, too: asia trains alone, and alarms tell
     paused    an operator has paused the run
-    before    nobody has joined yet
+    before    no site has joined yet
     old       as recorded: a coordinator that knows none of the newer fields
     large     64 sites, 64 fragments
     markup    a site whose name, reasons and alarms are HTML

@@ -1,5 +1,5 @@
-"""The status page in headless Chromium: its figures are those of /status, it asks nobody else, what sites call themselves
-stays text, and it goes on when streams or the coordinator fail. Ends with 77 where there is no Chromium.
+"""The status page in headless Chromium: its figures are those of /status, it asks no other server, names of sites
+stay text, and it goes on when streams or the coordinator fail. Ends with 77 where there is no Chromium.
 """
 
 import json
@@ -44,7 +44,7 @@ def total(values):
 
 
 def computed(path, status):
-    """What the page works out itself, of the same status."""
+    """The figures that the page computes itself, from the same status."""
     present = [site for site in status["sites"] if site["state"] != "gone"]
     mean = lambda values: total(values) / len([v for v in values if v is not None]) if total(values) is not None else None
     stalls = [site["stall_s"] / site["wall_s"] for site in present if site["wall_s"] > 0]

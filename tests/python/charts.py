@@ -1,4 +1,4 @@
-"""What training has logged: TensorBoard's event files, and offline runs of Weights & Biases."""
+"""The logs of training: TensorBoard's event files, and offline runs of Weights & Biases."""
 
 import json
 import pathlib

@@ -5,7 +5,7 @@
     fake.give(READ, tensor=0, count=4)                        # work, before the call that answers WORK
     with fake.loaded(): site = causeway.Site(…)
 
-`calls` lists the calls by name, `on_call` may be set to watch them. What was read and written is in `done`.
+`calls` lists the calls by name, `on_call` may be set to watch them. `done` has all that was read and written.
 """
 
 import contextlib
@@ -85,7 +85,7 @@ class FakeLibrary:
         waiting = self.answers.get(name)
         return waiting.pop(0) if waiting else result
 
-    # ---- What calls do beside their answer ----
+    # ---- Effects of calls beside their answer ----
 
     def do_abi(self):
         return _library.ABI

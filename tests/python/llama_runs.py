@@ -130,11 +130,11 @@ class LlamaTest(EndToEndTest):
         run.exported = run.export()
         run.stop_coordinator()
 
-    # ---- What came out ----
+    # ---- Results ----
 
     def held_out_losses(self, run):
-        """{"start" or (fragment, version): loss} of W on all held-out text, after each round. Of the coordinator's
-        snapshots: checkpoint.every_rounds is 1, and checkpoint.keep enough for all."""
+        """{"start" or (fragment, version): loss} of W on all held-out text, after each round, from the
+        coordinator's snapshots: checkpoint.every_rounds is 1, and checkpoint.keep enough for all."""
         model = LlamaForCausalLM.from_pretrained(self.base).double()
         text = self.text.read_bytes()
         tokens = torch.tensor(bytearray(text[len(text) - len(text) // 20:]), dtype=torch.long)

@@ -168,7 +168,7 @@ class Checked(Carrier):
 
 
 class Ledger(Checked):
-    """Of the leader: the sum of W − θ of all that was sent, by the tensor's number."""
+    """The leader's: the sum of W − θ over all sends, by the tensor's number."""
 
     anchor, sums = {}, {}
 

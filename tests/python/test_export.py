@@ -62,14 +62,14 @@ class ExportTest(EndToEndTest):
         return out
 
     def evaluate(self, folder):
-        """What causeway-worker --evaluate says."""
+        """The loss by causeway-worker --evaluate."""
         worker = self.program(self.folder, f"evaluate-{folder.name}", "causeway-worker", f"--evaluate={folder}",
                               f"--data={self.data}")
         self.assertEqual(worker.wait(), DONE, worker.log())
         return json.loads(worker.output())
 
     def loss(self, folder):
-        """What transformers says of the same windows: values as they are in the file, arithmetic in float32."""
+        """The loss by transformers on the same windows: values as they are in the file, arithmetic in float32."""
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         tokens = torch.frombuffer(bytearray(self.data.read_bytes()), dtype=torch.uint8).long()
         begin = len(tokens) - int(len(tokens) * HELD_OUT)

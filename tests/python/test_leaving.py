@@ -88,7 +88,7 @@ class ManySitesTest(EndToEndTest):
             with self.open_site() as site:
                 site.after_step()
             seen[number] = resources()
-        # What gRPC and the kernel close, they close a moment after the last site.
+        # gRPC and the kernel close theirs a moment after the last site.
         eventually(lambda: all(now <= then for now, then in zip(resources(), seen[5])), f"no more than after 5: {seen}")
         # gRPC's pools grow when the machine is busy, to a few each, and not with the sites.
         self.assertLess(len(os.listdir("/proc/self/task")), 25)

@@ -19,7 +19,7 @@ needs_gpu = skipUnless(GPU, "no GPU that PyTorch sees")
 
 
 class Marker:
-    """A stream or an event of the stand-in: what is asked of it is done already."""
+    """A stream or an event of the stand-in: all its work is done already."""
 
     def __init__(self, device=None):
         pass

@@ -1,4 +1,4 @@
-"""Which tensors of a PyTorch model a run is told of, and which are refused by name."""
+"""Which tensors of a PyTorch model become part of a run, and which are refused by name."""
 
 from torch_site import FakeSiteTest, Tiny, causeway, nn, torch, unittest
 

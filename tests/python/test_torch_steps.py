@@ -1,4 +1,4 @@
-"""What counts as a step of a PyTorch script, and what happens around it, over the stand-in for the library."""
+"""Which calls are a step of a PyTorch script, and what happens around it, over the stand-in for the library."""
 
 import os
 import signal

@@ -20,7 +20,7 @@ needs_trainer = unittest.skipIf(MISSING, "not installed: " + ", ".join(MISSING))
 
 
 def rate(step, steps):
-    """Of a step, by the Trainer's cosine with 20 steps of warm-up."""
+    """A step's learning rate, by the Trainer's cosine with 20 steps of warm-up."""
     done = step - 1
     if done < 20:
         return 1e-3 * done / 20

@@ -24,7 +24,7 @@ from llama_site import Batches, options
 
 
 class Metrics:
-    """Of torchtitan's MetricsProcessor, whose memory figures are a device's, what the trainer calls."""
+    """The part of torchtitan's MetricsProcessor that the trainer calls; its memory figures need a device."""
 
     def __init__(self, lines):
         self.lines = lines
@@ -34,7 +34,7 @@ class Metrics:
 
 
 class Loader:
-    """Of torchtitan's dataloaders, what checkpoints need: batches are chosen by the step."""
+    """The part of torchtitan's dataloaders that checkpoints need: batches are chosen by the step."""
 
     def state_dict(self):
         return {}

@@ -1,4 +1,4 @@
-"""What the tests of causeway.torch share: a site over the stand-in for the library, and small models."""
+"""Shared by the tests of causeway.torch: a site over the stand-in for the library, and small models."""
 
 import unittest
 

@@ -60,7 +60,7 @@ class ReplicaTest : public ::testing::Test {
   }
 
   // The download of an anchor.
-  // Of the anchor that has this value everywhere, with its padding of zero.
+  // The digest of the anchor that has this value everywhere, with its padding of zero.
   uint64_t DigestOf(float value) const {
     std::vector<float> padded(map_.fragment(0).padded_values());
     for (const core::TensorPlace& place : map_.fragment(0).tensors) {
@@ -81,7 +81,7 @@ class ReplicaTest : public ::testing::Test {
     return values;
   }
 
-  // What the coordinator would decode from a contribution.
+  // The values that the coordinator would decode from a contribution.
   std::vector<float> Decoded(const std::vector<core::Bytes>& chunks) const {
     std::vector<float> all;
     for (const core::Bytes& bytes : chunks) {

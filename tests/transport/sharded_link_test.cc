@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// A link that does as it is told and remembers it.
+// A link that does each call and remembers it.
 class FakeShardLink final : public ShardLink {
  public:
   void Resume(const core::SessionId& session, const std::string& lineage) override {

@@ -98,7 +98,7 @@ Answer Call(const Address& address, const TlsFiles& files, const std::string& to
   return {status, reply.lineage()};
 }
 
-// Nobody gets through, and the words say why.
+// The call fails, and the words say why.
 void ExpectNoConnection(const Address& address, const TlsFiles& files, const std::string& why) {
   EXPECT_EQ(Call(address, files).status.error_code(), grpc::StatusCode::UNAVAILABLE) << why;
   EXPECT_THAT(WhyNoConnection(address, files), HasSubstr(why));

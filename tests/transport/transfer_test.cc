@@ -1,4 +1,4 @@
-// What a coordinator may say in answer to a download: a server that says what the test wants, behind real gRPC.
+// A coordinator's possible answers to a download: a server that says what the test wants, behind real gRPC.
 #include "transport/transfer.h"
 
 #include <gmock/gmock-more-matchers.h>

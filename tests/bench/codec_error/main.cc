@@ -1,4 +1,4 @@
-// What the codecs drop: relative squared error once, and what is left of it after 50 rounds with error feedback.
+// The codecs' errors: relative squared error once, and what is left of it after 50 rounds with error feedback.
 //
 //   codec_error [--gradients=DIR]     one line of JSON a codec and distribution
 //

@@ -134,7 +134,7 @@ void TimeMerge(Case& of, Timed& timed) {
   for (const std::string& chunk : update) timed.update_bytes += static_cast<int64_t>(chunk.size());
 }
 
-// Of each turn a / b, and of those the median.
+// The median over turns of a / b.
 double MedianRatio(const std::vector<double>& a, const std::vector<double>& b) {
   std::vector<double> ratios;
   for (size_t i = 0; i < a.size(); ++i) ratios.push_back(a[i] / b[i]);
@@ -158,7 +158,7 @@ int Run() {
       if (to[static_cast<size_t>(i)] != 1.0f) return ctl::kFailed;  // so that the copy is not left out
       TimeMerge(merged, with);
     }
-    if (i > 0) continue;  // the first touches what nobody has touched
+    if (i > 0) continue;  // the first touches fresh memory
     for (Timed& with : timed) with.copies = with.merges = with.first_chunks = {};
   }
   for (const Timed& with : timed) {

@@ -93,7 +93,7 @@ struct Turns {
   explicit Turns(int columns) : times(columns) {}
 
   void Add(int turn, const std::vector<double>& seconds) {
-    if (turn == 0) return;  // touches what nobody has touched
+    if (turn == 0) return;  // it touches fresh memory
     for (size_t i = 0; i < seconds.size(); ++i) times[i].push_back(seconds[i]);
   }
   double MedianRatio(int a, int b) const {

@@ -32,7 +32,7 @@ absl::StatusOr<HostArray> Pinned(Device& device, size_t bytes) {
   return array;
 }
 
-// What is queued on a queue so far.
+// All work queued on a queue so far.
 class Fence {
  public:
   explicit Fence(Device& device) : device_(device), event_(device.MakeEvent()) {}
@@ -85,7 +85,7 @@ struct Model {
                  [&](int64_t first, int64_t count) { offload::AdamWStep(constants, Arrays().Part(first, count)); });
   }
 
-  // Of p, m and v in whole units, then what is left of each, and of the copy.
+  // p, m and v in whole units, then the rest of each, and the copy.
   std::vector<uint64_t> Digests() const {
     std::vector<uint64_t> digests;
     for (const HostArray* array : {&p, &m, &v}) digests.push_back(Digest(array->Values<float>()));
@@ -247,7 +247,7 @@ absl::StatusOr<Json> MeasureUpdate(Device& device, const GpuOptions& options) {
   model.Fill();
   ASSIGN_OR_RETURN(std::vector<double> seconds, TimeSteps(device, options, plan, model));
   const bool equal = model.Digests() == on_cpu;
-  seconds.erase(seconds.begin());  // touches what nobody has touched
+  seconds.erase(seconds.begin());  // it touches fresh memory
   const double update_s = Median(seconds);
   const auto parameters = static_cast<double>(options.parameters);
   const double share = plan.DeviceShare();

@@ -1,4 +1,4 @@
-// What offload_run measures, a row at a time; the reader of the rows is tests/bench/offload.
+// The measurements of offload_run, a row at a time; the reader of the rows is tests/bench/offload.
 #pragma once
 
 #include <algorithm>

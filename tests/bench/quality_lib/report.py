@@ -58,7 +58,7 @@ def is_plain(row, **given):
 
 
 class References:
-    """What a group is compared with: groups of the same model, sites and steps."""
+    """The groups that a group is compared with: those of the same model, sites and steps."""
 
     def __init__(self, groups, metric):
         self._groups = list(groups.values())

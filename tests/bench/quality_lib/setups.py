@@ -1,4 +1,4 @@
-"""What a run is: its settings under short names, the run.yaml they stand for, and the key that recognises it again."""
+"""A run: its settings under short names, the run.yaml they stand for, and the key that recognises it again."""
 
 import json
 
@@ -27,7 +27,7 @@ class SetupError(Exception):
 
 
 def steps_for_rounds(rounds, sync_every, fragments, delay):
-    """Inner steps after which every fragment has made so many rounds (core/schedule.h)."""
+    """Inner steps after which every fragment has made that number of rounds (core/schedule.h)."""
     last_offset = max((p + 1) * sync_every // fragments % sync_every for p in range(fragments))
     return rounds * sync_every + last_offset + delay
 

@@ -1,4 +1,4 @@
-"""What each stage runs, in which order. A stage looks at the rows that are there, so its list grows as they come: the
+"""The runs of each stage, in their order. A stage looks at the rows that are there, so its list grows as they come: the
 driver asks again after every run and takes the first that has neither been done nor begun.
 
     1  eta of each codec                            M = 2, seed 1
@@ -53,7 +53,7 @@ def best_eta(rows, codec, **given):
 
 
 def best_settings(rows, codec, **given):
-    """Of eta and feedback."""
+    """The best eta and feedback of a codec."""
     return best(rows, ["eta", "beta_up", "beta_down"], up=codec, down=codec, **given)
 
 

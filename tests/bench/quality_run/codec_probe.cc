@@ -17,7 +17,7 @@
 namespace causeway::bench {
 namespace {
 
-// Chunks that cover a fragment of so many padded values, which have been checked before.
+// The chunks cover a fragment of `padded_values`, and have been checked before.
 template <typename Chunk>
 std::vector<float> Decode(const std::vector<Chunk>& chunks, int64_t padded_values) {
   std::vector<float> values(padded_values);

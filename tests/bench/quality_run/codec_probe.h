@@ -1,4 +1,4 @@
-// What the codecs do to the outer gradients of a run: error and norm of what arrives, and a few gradients as files.
+// The codecs' effect on the outer gradients of a run: error and norm of what arrives, and a few gradients as files.
 //
 //   Δ_m (site m, before its send) ─► encode ─► d_m ─┬─► up:   ‖d_m − Δ_m‖ / ‖Δ_m‖,  ‖d_m‖ / ‖Δ_m‖
 //                                                   └─► Σ_m d_m / M ─► merge ─► g ─► down: the same of g and the mean
@@ -9,7 +9,7 @@
 //
 // Δ is not what the site's engine has computed but computed here again, from the coordinator's anchor and the live
 // parameters. One ProbedSite a site, called by its step loop and its link's thread; the figures are final when the link
-// has left. Equal runs give equal bits: every sum has one order, whoever comes first.
+// has left. Equal runs give equal bits: every sum has one order, whichever site comes first.
 #pragma once
 
 #include <map>
@@ -37,7 +37,7 @@ struct LegFigures {
   double MeanNormRatio() const { return count > 0 ? norm_ratio / static_cast<double>(count) : 0; }
 };
 
-// What the sites of a round have sent, decoded, until the first site has the update. Thread-safe.
+// All that the sites of a round have sent, decoded, until the first site has the update. Thread-safe.
 class RoundSums {
  public:
   void Add(const core::SiteId& site, core::FragmentId fragment, core::Version base, std::vector<float> decoded);

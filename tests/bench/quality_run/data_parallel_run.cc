@@ -54,7 +54,7 @@ absl::StatusOr<QualityResult> RunDataParallel(const QualityOptions& options) {
   ASSIGN_OR_RETURN(const AllBatches batches, AllBatches::Make(options));
   worker::LlamaModel model(config.llama, config.membership.min_sites * config.inner.batch_size,
                            config.sequence_length(), worker::LlamaModel::Use::kTraining);
-  offload::BusSchedule bus;  // nobody copies
+  offload::BusSchedule bus;  // no copies are made
   worker::InnerOptimizer optimizer(config, manifest, parameters, bus);
 
   QualityResult result{.parameters = core::NumParameters(manifest)};

@@ -56,7 +56,7 @@ void LocalLink::SendReady() {
   tasks_.Post([this] { coordinator_->Ready(peer_.get()); });
 }
 
-// The coordinator only shows it, and nobody looks; leases do not end, because nobody calls its Tick.
+// The coordinator only shows it, to no reader here; leases do not end, because its Tick is never called.
 bool LocalLink::SendProgress(const core::Progress& progress) {
   tasks_.Post([this, progress] { last_progress_ = progress; });
   return true;
@@ -78,7 +78,7 @@ void LocalLink::Deliver(const v1::CoordinatorMessage& message) {
     case v1::CoordinatorMessage::kEntry: listener_->OnEntry(transport::FromProto(message.entry())); break;
     case v1::CoordinatorMessage::kNotice: listener_->OnNotice(message.notice().reason()); break;
     case v1::CoordinatorMessage::kDrain: listener_->OnDrain(message.drain().reason()); break;
-    case v1::CoordinatorMessage::kHold: break;  // nobody pauses it
+    case v1::CoordinatorMessage::kHold: break;  // no operator pauses it
     case v1::CoordinatorMessage::kPong:
     case v1::CoordinatorMessage::KIND_NOT_SET: break;
   }

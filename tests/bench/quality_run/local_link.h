@@ -4,10 +4,10 @@
 //       ▲                                    │                                               │
 //       └───────── LinkListener ◄── tasks ◄──┴──────────── SitePeer::Send, wake ◄────────────┘
 //
-// What GrpcLink and the reactors of server/service do, minus everything that can break: rules, merge, codecs and their
-// checks are the product's own, and every payload byte is made, checked and decoded as it is between datacenters. One
-// thread runs whatever the site and the coordinator ask for, in the order they ask, so that neither waits for the
-// other with a lock held.
+// It does what GrpcLink and the reactors of server/service do, minus everything that can break: rules, merge, codecs
+// and their checks are the product's own, and every payload byte is made, checked and decoded as it is between
+// datacenters. One thread runs whatever the site and the coordinator ask for, in the order they ask, so that neither
+// waits for the other with a lock held.
 //
 // Leave must be called before the coordinator is destroyed, the coordinator destroyed before the link.
 #pragma once
@@ -76,7 +76,7 @@ class LocalLink final : public transport::CoordinatorLink {
   const core::SiteId site_;
   LinkObserver* const observer_;
 
-  // Of the task thread, and of the others only before Start and after Leave.
+  // The task thread's; the others touch them only before Start and after Leave.
   transport::LinkListener* listener_ = nullptr;
   std::shared_ptr<Peer> peer_;
   bool left_ = false;

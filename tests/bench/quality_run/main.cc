@@ -125,6 +125,6 @@ int main(int argc, char** argv) {
   if (!arguments.empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected flags alone, got '" + arguments[0] + "'"));
   }
-  spdlog::set_level(spdlog::level::warn);  // the sites' joining and leaving is nobody's concern here
+  spdlog::set_level(spdlog::level::warn);  // the sites' joining and leaving says nothing here
   return bench::Main();
 }

@@ -1,4 +1,4 @@
-"""What `fragment_sync_delay: auto` chooses for the quickstart's run when a link of some rate is in between.
+"""The choice of `fragment_sync_delay: auto` for the quickstart's run when a link of some rate is in between.
 
     dc1 causeway-coordinator ◄── its link, of the same rate as each site's ──► dc2 … dc4 causeway-worker on real text
 

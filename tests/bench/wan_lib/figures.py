@@ -61,7 +61,7 @@ class Cell:
 
     @property
     def goal(self):
-        """What utilization should reach, or None."""
+        """The utilization to reach, or None."""
         if self.tau != "auto" or self.codec == "float32":
             return None
         if self.bound < 1:
@@ -102,7 +102,7 @@ def predicted_cell_s(cell, window):
 
 
 class SiteTrace:
-    """What a site said of itself, report by report."""
+    """A site's reports on itself, one by one."""
 
     def __init__(self):
         self.reports = []  # (wall_s, step, compute_s, stall_s)
@@ -131,7 +131,7 @@ class SiteTrace:
 
 
 def utilization(traces, window):
-    """Of each site: computing ÷ wall; and the mean round, and the stalled share of all."""
+    """Computing ÷ wall of each site; and the mean round, and the stalled share of all."""
     walls, computing, stalled = zip(*(trace.between(window) for trace in traces))
     shares = [compute_s / wall_s for compute_s, wall_s in zip(computing, walls)]
     return {"utilization_least": min(shares), "utilization_mean": statistics.fmean(shares),
@@ -139,7 +139,7 @@ def utilization(traces, window):
 
 
 def peak_to_mean(samples, window_s):
-    """Of samples (seconds, bytes so far): the largest rate in a window of that length ÷ the mean rate."""
+    """The largest rate in a window of that length ÷ the mean rate, from samples (seconds, bytes so far)."""
     mean = (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
     peak, first = 0, 0
     for at, total in samples:

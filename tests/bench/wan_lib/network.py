@@ -32,7 +32,7 @@ def program(build):
 
 
 def why_not(build):
-    """What this machine lacks or forbids; None if a network can be made. Ends the program if it is not built."""
+    """The reason why this machine cannot make a network; None if it can. Ends the program if it is not built."""
     if not program(build).exists():
         raise SystemExit(f"error: expected {program(build)}; build it first, or say --build=DIR")
     if os.geteuid() != 0:
@@ -103,7 +103,7 @@ class Network:
         raise OSError("wan0 is gone")
 
     def report(self):
-        """What the emulator says of itself: {"wall_s", "cpu_s", "links"}."""
+        """The emulator's report on itself: {"wall_s", "cpu_s", "links"}."""
         self.process.send_signal(signal.SIGUSR1)
         line = self.process.stdout.readline()
         if not line:
@@ -122,7 +122,7 @@ def enter(namespace):
 
 
 def emulator_figures(begin, end, most_cores=MOST_CORES):
-    """What the emulator took of a core between two of its reports, and how late it handed packets over on average.
+    """The emulator's share of a core between two of its reports, and how late it handed packets over on average.
     Beyond the limits a figure is one of the emulator, or of a machine that had no time for it."""
     cores = (end["cpu_s"] - begin["cpu_s"]) / (end["wall_s"] - begin["wall_s"])
     late_ms = 1000 * (end["late_s"] - begin["late_s"]) / max(1, end["delivered"] - begin["delivered"])

@@ -17,7 +17,7 @@ from wan_lib import figures, network
 
 LOOK_S = 0.25
 START_S = 120
-SLOWNESS = 3  # a cell may take so many times as long as predicted
+SLOWNESS = 3  # a cell may take 3 times as long as predicted
 DONE = "all steps are done"  # why a worker leaves in the end
 # Settings of docs/codecs.md: 1 bit without feedback, at its own outer learning rate.
 CODECS = {"float32": {"feedback_up": 0, "feedback_down": 0}, "int4": {"feedback_up": 1, "feedback_down": 1},
@@ -102,7 +102,7 @@ class Run:
         return self.coordinator.address
 
     def state_of_rules(self):
-        """Of the coordinator that decides who is in."""
+        """The state directory of the coordinator that decides who is in."""
         return self.folder / "state"
 
     def status(self):
@@ -148,7 +148,7 @@ class Watch:
             self.sent[site].append((step, time.monotonic(), self.run.net.interface_bytes(dc)[0]))
 
     def sent_in(self, window):
-        """Of each site: (seconds, bytes so far) while it was in the window."""
+        """(seconds, bytes so far) of each site while it was in the window."""
         return [[(at, total) for step, at, total in sent if window.begin <= step <= window.end]
                 for sent in self.sent.values()]
 
@@ -191,7 +191,7 @@ def measure(build, folder, cell, window, auto_delay, queue_ms=0):
 
 
 def bytes_of(cell, status, before, after):
-    """Of the whole run, at whose end nothing is in flight: payload a round and leg, and what the interfaces saw."""
+    """Bytes of the whole run, at whose end nothing is in flight: payload by round and leg, and as interfaces count."""
     sites = status["sites"]
     rounds = sum(site["contributions_sent"] for site in sites) / cell.fragments  # of single sites
     up, down = (sum(site[key] for site in sites) for key in ("up_bytes", "down_bytes"))

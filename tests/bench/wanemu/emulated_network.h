@@ -1,5 +1,5 @@
-// What a wide-area network does to packets: for each ordered pair of datacenters a rate, a delay, jitter, loss and a
-// drop-tail queue.
+// The effects of a wide-area network on packets: for each ordered pair of datacenters a rate, a delay, jitter, loss and
+// a drop-tail queue.
 //
 //   Send ─► queue of the link: full? dropped ─► leaves at the link's rate ─► lost? ─► delay, jitter ─► Deliver
 //

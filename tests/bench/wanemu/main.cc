@@ -167,7 +167,7 @@ absl::Status Main() {
   signal(SIGTERM, stop);
   signal(SIGINT, stop);
   signal(SIGUSR1, [](int) { report_requested = 1; });
-  signal(SIGPIPE, SIG_IGN);  // whoever read our reports is gone; the namespaces still have to go
+  signal(SIGPIPE, SIG_IGN);  // the reader of our reports is gone; the namespaces still have to go
   prctl(PR_SET_TIMERSLACK, 1);
   setpriority(PRIO_PROCESS, 0, kPriority);  // a network does not wait for the machines at its ends
   const auto namespaces = Namespaces::Create(

@@ -1,5 +1,5 @@
-// What light sites send: the manifest of a synthetic run, its initial parameters and contributions, made of numbers
-// that depend on place alone and are never held as a whole. Immutable, thread-safe.
+// The payloads of light sites: the manifest of a synthetic run, its initial parameters and contributions, made of
+// numbers that depend on place alone and are never held as a whole. Immutable, thread-safe.
 #pragma once
 
 #include <cstdint>

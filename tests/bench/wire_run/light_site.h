@@ -5,7 +5,7 @@
 //                                               download the update of base v + 1 ─► thrown away ─┘
 //
 // Synchronous mode. Fragments are independent and go as fast as the coordinator; at most `in_flight` uploads at a time,
-// lowest base first. What breaks the protocol ends the program with a message. Thread-safe.
+// lowest base first. A breach of the protocol ends the program with a message. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@
 
 namespace causeway::bench {
 
-// What the sites of one process share.
+// Shared by the sites of one process.
 struct LightRun : DescribedRun {
   std::vector<Chunks> contributions;      // of each fragment
-  std::vector<uint64_t> initial_digests;  // offered, so that nobody downloads what it could make; 0: none
+  std::vector<uint64_t> initial_digests;  // offered, so that no site downloads what it could make; 0: none
   core::Version rounds = 0;               // of each fragment
   int in_flight = 0;
 };
@@ -51,7 +51,7 @@ class LightSite final : public IdleListener {
 
  private:
   struct Slot {
-    core::Version version = -1;  // held, as it were
+    core::Version version = -1;  // of its anchor, whose values it does not keep
     core::Version next = 0;      // base of the next contribution
     bool sending = false;
   };

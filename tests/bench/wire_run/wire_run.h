@@ -1,4 +1,4 @@
-// What the modes of wire_run share: flags, links to a coordinator, the run that it describes.
+// Shared by the modes of wire_run: flags, links to a coordinator, the run that it describes.
 #pragma once
 
 #include <memory>

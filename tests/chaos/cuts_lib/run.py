@@ -3,7 +3,7 @@
     commit n ──► update n down ──► step ──► contribution n+1 up ──► commit n+1        an interval: one row
                    a cut here      or        here
 
-A cut is armed when a commit is seen in the journal, for so many bytes later; rows say afterwards what fell into which
+A cut is armed when a commit is seen in the journal, for some bytes later; rows say afterwards what fell into which
 interval, by time. Intervals without a cut are what the others are compared with. The other site has no link before it,
 so that what is seen is the link's.
 """
@@ -37,7 +37,7 @@ class Scale:
         return 2 * self.cuts + 2 * WARM_UP_ROUNDS
 
     def payload_bytes(self):
-        """Of a fragment, headers of its chunks left out."""
+        """A fragment's bytes, headers of its chunks left out."""
         return 4 * self.fragment_values
 
 
@@ -148,7 +148,7 @@ def median_without_cut(rows, key):
 
 
 def costs(rows):
-    """Of each interval with one cut: {"direction", "seconds", "resent_bytes"} beyond the median of those without."""
+    """Each interval with one cut: {"direction", "seconds", "resent_bytes"} beyond the median of those without."""
     result = []
     for row in rows:
         if len(row["cuts"]) != 1:
@@ -167,8 +167,8 @@ def fast(scale):
 
 
 def excess(scale, outcome, plain):
-    """Bytes that the byte meters have beyond those of the run without cuts, for each cut. Of both sites, because either
-    may have supplied the initial parameters."""
+    """Bytes that the byte meters have beyond those of the run without cuts, for each cut. Both sites count: either may
+    have supplied the initial parameters."""
     number = max(1, scale.cuts // 2)
 
     def total(status, direction):
@@ -179,7 +179,7 @@ def excess(scale, outcome, plain):
 
 
 def broken_promises(scale, outcome, plain):
-    """What should have been and is not, in words."""
+    """Promises that were not kept, in words."""
     found = []
 
     def expect(kept, words):

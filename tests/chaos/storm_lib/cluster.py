@@ -17,7 +17,7 @@ END_S = 60
 
 
 class EndedByItself(Exception):
-    """A process that nobody asked to."""
+    """A process ended without being asked to."""
 
 
 class Process:

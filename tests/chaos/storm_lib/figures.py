@@ -45,7 +45,7 @@ class Journal:
         return steps / (last[0] - first[0])
 
     def shares(self, begin, end, is_live):
-        """Of each round, the share of the sites that were live when it was decided, which had contributed."""
+        """For each round, the share of the sites live at its decision that had contributed."""
         shares = []
         for key, (decided, sites, _) in self.rounds.items():
             live = [site for site in sites if is_live(site, decided)]

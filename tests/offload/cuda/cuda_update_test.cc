@@ -23,7 +23,7 @@ namespace {
 
 constexpr AdamWParameters kAdamW = {.lr = 1e-2, .weight_decay = 0.1, .gradient_scale = 0.75f};
 
-// What one side works on; on the host.
+// The state that one side works on, on the host.
 struct Values {
   explicit Values(int64_t count)
       : p(count * sizeof(float)),

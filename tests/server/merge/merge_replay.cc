@@ -114,7 +114,7 @@ class TensorReplay {
   const codecs::Rotation rotation_;
 };
 
-// What the update's chunks hold of a tensor: scales and codes back to back, as the specification has them.
+// A tensor in the update's chunks: scales and codes back to back, as the specification has them.
 codecs::Specified Received(const core::TensorPlace& tensor, const std::vector<ChunkSpan>& plan,
                            const std::vector<std::string>& chunks) {
   codecs::Specified received;

@@ -34,7 +34,7 @@ struct Round {
   std::vector<MergeInput> inputs;
 };
 
-// What the sites "a", "b", … send, padded as in the fragment, and w_m; `units_per_chunk` 0 takes the plan of
+// Contributions of the sites "a", "b", …, padded as in the fragment, and w_m; `units_per_chunk` 0 takes the plan of
 // PlanChunks.
 Round MakeRoundOf(const core::Fragment& fragment, const std::vector<std::vector<float>>& steps,
                   const std::vector<double>& weights, const codecs::LegCodec& up, int64_t units_per_chunk = 0);
@@ -56,7 +56,7 @@ Result RunMerge(const core::Fragment& fragment, const Round& round, const MergeS
 std::vector<codecs::ChunkView> ParseAll(const std::vector<std::string>& chunks);
 std::vector<float> DecodeAll(const std::vector<codecs::ChunkView>& views, int64_t padded_values);
 
-// What a contribution holds of a tensor, in its codec's domain: whole blocks if that rotates.
+// A tensor in a contribution, in its codec's domain: whole blocks if that rotates.
 std::vector<float> DecodeInDomain(const core::TensorPlace& tensor, const MergeInput& input);
 
 void ExpectEqualsReplay(const core::Fragment& fragment, const Round& round, const MergeSettings& settings,

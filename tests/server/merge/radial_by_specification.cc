@@ -7,7 +7,7 @@
 namespace causeway::server {
 namespace {
 
-// Of a block: sixteen lanes take every sixteenth value, then halves are added on halves.
+// A block's sum of squares: sixteen lanes take every sixteenth value, then halves are added on halves.
 double BlockSquares(std::span<const float> block) {
   std::vector<double> lanes(16, 0.0);
   for (size_t i = 0; i < block.size(); ++i) lanes[i % 16] += static_cast<double>(block[i]) * block[i];

@@ -9,7 +9,7 @@ namespace {
 using core::CodecId;
 using ::testing::HasSubstr;
 
-// Of a round of 10 s: on 1 MB/s, 4 bits take 8 s, 2 bits 4 s and 1 bit 2 s.
+// In a round of 10 s, on 1 MB/s, 4 bits take 8 s, 2 bits 4 s and 1 bit 2 s.
 const std::vector<CodecOption> kOptions = {
     {CodecId::kRotatedLm4, 8'000'000}, {CodecId::kRotatedLm2, 4'000'000}, {CodecId::kRotatedSign, 2'000'000}};
 constexpr double kRoundS = 10;

@@ -1,4 +1,4 @@
-// What sites of a run train on: who may join with which data.
+// Which data a site may join a run with.
 #include "server/rounds/data_fact.h"
 
 #include <gmock/gmock-more-matchers.h>

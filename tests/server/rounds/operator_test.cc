@@ -1,4 +1,4 @@
-// What the people who run it ask for: pause, resume, stop.
+// Commands of operators: pause, resume, stop.
 #include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 

@@ -265,7 +265,7 @@ TEST(QuorumJoin, TellsWhatWasAdmittedInWhateverStay) {
   EXPECT_THAT(decision.last_admitted, ElementsAre(1, -1));
   EXPECT_THAT(Only<Enter>(table.Ready("a", "a-2")).entry.first_versions, ElementsAre(2, 0));
   EXPECT_THAT(table.Join({.site = "b", .session = "b-1", .held = {1, 0}}, 0).last_admitted, ElementsAre(0, -1));
-  // What was on its way from the earlier stay is told the truth, or it would be contributed again.
+  // Contributions on their way from the earlier stay get the true answer, or they would be sent again.
   EXPECT_EQ(Check(table, "a", 0, 1), absl::AlreadyExistsError("admitted already"));
   EXPECT_EQ(Check(table, "a", 0, 0), absl::AlreadyExistsError("merged already"));
   EXPECT_TRUE(absl::IsFailedPrecondition(Check(table, "a", 1, 0)));

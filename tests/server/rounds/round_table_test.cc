@@ -50,7 +50,7 @@ TEST(RoundTable, NameOfASiteThatBrokeIsFreeAfterTheLease) {
 TEST(RoundTable, WhoIsHeardOfKeepsItsLease) {
   RoundTable table = TableOf({"a"});
   table.Heard("a", "a-1", {.step = 0}, 900);
-  table.Heard("a", "somebody else", {.step = 0}, 1800);
+  table.Heard("a", "another session", {.step = 0}, 1800);
   EXPECT_TRUE(HappensAt<Dropped>(table, 1900));
 }
 
@@ -123,7 +123,7 @@ TEST(RoundTable, ChecksContributions) {
   EXPECT_THAT(Check(table, "a", 0, 1).message(), HasSubstr("is of base version 0, the contribution is of 1"));
   EXPECT_THAT(table.CheckContribution("a", "a-2", 0, {.base = 0}).message(),
               HasSubstr("not in the run with this session"));
-  EXPECT_THAT(Check(table, "nobody", 0, 0).message(), HasSubstr("not in the run with this session"));
+  EXPECT_THAT(Check(table, "stranger", 0, 0).message(), HasSubstr("not in the run with this session"));
   Contribute(table, "a", 0, 0);
   EXPECT_EQ(Check(table, "a", 0, 0), absl::AlreadyExistsError("admitted already"));
   Contribute(table, "b", 0, 0);
@@ -179,7 +179,7 @@ TEST(RoundTable, SiteWhoseLeaseEndedIsLostUntilItComesBack) {
   table.Tick(kLeaseMs);
   EXPECT_TRUE(IsLost(table.state().sites.at("a")));
   const RoundTable restarted(Rules(), table.state(), 50'000);
-  EXPECT_TRUE(IsLost(restarted.state().sites.at("a"))) << "a restart of the coordinator forgets nobody";
+  EXPECT_TRUE(IsLost(restarted.state().sites.at("a"))) << "a restart of the coordinator forgets no site";
   Arrive(table, "a");
   EXPECT_FALSE(IsLost(table.state().sites.at("a")));
 }

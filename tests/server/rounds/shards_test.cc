@@ -30,7 +30,7 @@ class ShardsTest : public ::testing::Test {
         lead(RulesOf(0, min_sites), {}, 0),
         follower(RulesOf(1, min_sites), {}, 0) {}
 
-  // What shard 0 has decided reaches the other, and what follows from it there comes back.
+  // Shard 0's decisions reach the other, and their consequences there come back.
   Actions Tell() {
     Actions actions = follower.Follow(lead.membership(), 0);
     lead.HeardOfShard(1, follower.report());
@@ -275,8 +275,8 @@ TEST_F(ShardsTest, AnAnswerThatWasLostIsGivenAgain) {
   EXPECT_EQ(entered[0].entry.stay, StayOf("a"));
 }
 
-// The others' contributions to the open round of fragment 1 never came, and the joiner's first is to the next: nobody
-// could ever close it.
+// The others' contributions to the open round of fragment 1 never came, and the joiner's first is to the next: no
+// site could ever close it.
 TEST_F(ShardsTest, WhereNobodyIsLeftToFillARoundOfAFollowerItsSiteJoinsAnewBeforeThatRound) {
   ArriveAtBoth("a");
   Train({"a"}, 9);

@@ -53,7 +53,7 @@ T Only(const Actions& actions) {
 
 inline core::SessionId SessionOf(const core::SiteId& site) { return site + "-1"; }
 
-// Joins, seeds if nobody has, and is ready. What the last step asked for.
+// Joins, seeds if no site has, and is ready. Returns the actions of the last step.
 inline Actions Arrive(RoundTable& table, const core::SiteId& site, int64_t now_ms = 0) {
   table.Join({.site = site, .session = SessionOf(site), .held = {}}, now_ms);
   table.Seeded();

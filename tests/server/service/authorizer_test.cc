@@ -47,7 +47,7 @@ TEST(SiteTokens, FileThatIsWrongIsRefusedWithItsLine) {
     EXPECT_THAT(Message(status), AllOf(HasSubstr("tokens:2: "), HasSubstr("SHA-256"))) << line;
   }
   EXPECT_THAT(Message(Parse(good + "b " + kShaOfAlpha).status()), HasSubstr("tokens:2: b has the token of a"));
-  EXPECT_THAT(Message(Parse("# nobody\n").status()), HasSubstr("got none"));
+  EXPECT_THAT(Message(Parse("# no tokens\n").status()), HasSubstr("got none"));
 }
 
 TEST(SiteTokens, LineMaySayARole) {

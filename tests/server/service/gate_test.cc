@@ -174,7 +174,7 @@ TEST_F(Gates, BulkStreamsOfOneSiteAreCountedAndThoseOfOthersAreNot) {
   const auto gate = Make("", {.bulk_streams_at_once = 2});
   CoordinatorForTest run(gate.get());
   run.Start();
-  v1::DownloadRequest waits;  // for an update that nobody makes
+  v1::DownloadRequest waits;  // for an update that never comes
   *waits.mutable_context() = ContextForTest("a");
   waits.set_update_base(0);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;

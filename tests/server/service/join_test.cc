@@ -1,5 +1,5 @@
 // Joining cannot hang: whatever is lost between the first join and the initial parameters, each joiner gets its anchor
-// or is told to ask again.
+// or a request to ask again.
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a coordinator that is one of several answers to callers who are lost. How shards work together is in tests/e2e.
+// The answers of one of several coordinators to callers who are lost. How shards work together is in tests/e2e.
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What the machine says.
+// The machine's own figures.
 #include "server/status/host_status.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace causeway::server {
 namespace {
 
-// PEM of a certificate that ends in so many seconds.
+// PEM of a certificate that ends after `seconds`.
 std::string CertificateFor(long seconds) {
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
   const std::unique_ptr<X509, decltype(&X509_free)> certificate(X509_new(), X509_free);

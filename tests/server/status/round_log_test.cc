@@ -1,4 +1,4 @@
-// What happened in a round, in the order in which a coordinator tells of it.
+// The events of a round, in the order in which a coordinator reports them.
 #include "server/status/round_log.h"
 
 #include <gmock/gmock-matchers.h>

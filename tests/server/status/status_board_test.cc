@@ -1,4 +1,4 @@
-// What readers get from the board.
+// The answers that readers get from the board.
 #include "server/status/status_board.h"
 
 #include <gtest/gtest.h>

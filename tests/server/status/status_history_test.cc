@@ -1,4 +1,4 @@
-// What follows from the snapshots before.
+// Figures that follow from the snapshots before.
 #include "server/status/status_history.h"
 
 #include <gmock/gmock-more-matchers.h>

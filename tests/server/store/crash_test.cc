@@ -1,4 +1,4 @@
-// What a start finds after the process died at each fault point: the directory is copied there, and the copy is opened.
+// A start after the process died at each fault point: the directory is copied there, and the copy is opened.
 
 #include <functional>
 
@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 class Crash : public JournalTest {
  protected:
-  // Plays `life`, and copies the directory at the `count`-th pass of the point, before it is told to anyone.
+  // Plays `life`, and copies the directory at the `count`-th pass of the point, before any caller hears of it.
   void CopyAt(const std::string& point, int count, const std::function<void(Journal&)>& life) {
     {
       int passes = 0;

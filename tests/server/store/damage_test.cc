@@ -72,7 +72,7 @@ TEST_F(Damage, RefusedStartChangesNothing) {
   const std::string path = At("segments/000001.segment");
   const std::string good = ReadAll(path);
   std::filesystem::remove(path);
-  std::ofstream(At("segments/000009.segment")) << "of nobody";
+  std::ofstream(At("segments/000009.segment")) << "of no run";
   EXPECT_FALSE(OpenStatus().ok());
   EXPECT_TRUE(std::filesystem::exists(At("segments/000009.segment")));
   std::ofstream(path, std::ios::binary) << good;

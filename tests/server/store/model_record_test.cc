@@ -1,5 +1,5 @@
-// The model and the config of a run in the journal: the model is found again before and after the seed. What its sites
-// have said of their data is, too.
+// The model and the config of a run in the journal: the model is found again before and after the seed, and so
+// are the sites' statements about their data.
 #include "tests/server/store/journal_for_test.h"
 
 namespace causeway::server {

@@ -50,7 +50,7 @@ TEST_F(RelaxedJournal, IsOnTheDiskWhenItGoesAndSnapshotsPruneIt) {
   EXPECT_EQ(stored.fragments[0].snapshot, 4);
 }
 
-// What is written while the disk is busy is synced after it, though nothing else comes.
+// Records written while the disk is busy are synced after it, though nothing else comes.
 TEST_F(RelaxedJournal, IsOnTheDiskSoonWhateverComesMeanwhile) {
   options_.relaxed = true;
   auto journal = Open();

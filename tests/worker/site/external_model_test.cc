@@ -47,7 +47,7 @@ TEST(ExternalModel, KindAndLayerFollowFromTheNameUnlessTheyAreGiven) {
   EXPECT_THAT(layers, ElementsAre(core::kNoLayer, 11, 11, 2, core::kNoLayer, 3));
 }
 
-// What the native trainer declares, a PyTorch model of Hugging Face's names is taken to be.
+// A PyTorch model with Hugging Face's names is taken for what the native trainer declares.
 TEST(ExternalModel, NamesOfALlamaGiveTheKindsAndLayersOfTheNativeOne) {
   const core::Manifest llama = core::LlamaManifest({.tie_word_embeddings = false});
   for (const core::TensorSpec& tensor : llama) {

@@ -30,7 +30,7 @@ std::vector<float> Noise(size_t count, uint64_t stream) {
   return values;
 }
 
-// A program with one tensor, which does its work when it is told to.
+// A program with one tensor, which does its work at the test's word.
 class Program {
  public:
   explicit Program(const std::vector<float>& theta, DType dtype = DType::kFloat32)

@@ -33,7 +33,7 @@ TEST_F(QuorumSiteTest, UpdateThatMergedItsContributionIsMixedAsSoonAsItIsHere) {
   value_[0] = 0.5f;
   ASSERT_EQ(*site_->AfterStep(2), 2);
   link_.NextUpload().done(absl::OkStatus());
-  ASSERT_EQ(*site_->AfterStep(3), 3);  // τ is over: nobody waits
+  ASSERT_EQ(*site_->AfterStep(3), 3);  // τ is over, and the site does not wait
   EXPECT_THAT(value_, ElementsAre(0.5f));
   Answer(update, Merged(1, {"eu"}, {0}), {0.5f}, DigestOf(0.5f));
   value_[0] = 0.25f;  // trained on
@@ -69,7 +69,7 @@ TEST_F(QuorumSiteTest, UpdatesThatPileUpAreAppliedInOrderOneAtAStep) {
   ASSERT_TRUE(FirstJoin(1, 0, 0, 0).ok());
   transport::DownloadRequest first = link_.NextDownload();
   Answer(first, Merged(1, {"us"}, {0}), {0.25f}, DigestOf(0.75f));
-  // The second is asked for when the first is in θ.
+  // The site requests the second when the first is in θ.
   site_->FinishTasks();
   EXPECT_EQ(link_.num_downloads(), 0u);
   EXPECT_THAT(value_, ElementsAre(1));

@@ -192,7 +192,7 @@ class SiteTest : public ::testing::Test {
     link_.listener().OnWelcome({.resumed = false, .map = map_, .last_admitted = std::move(last_admitted)});
   }
 
-  // It gives it one, once the site has said so many times that it is ready.
+  // It gives it one, once the site has said that number of times that it is ready.
   struct Place {
     int ready = 1;
     core::Step step = 0;

@@ -1,5 +1,5 @@
-// The rules of a site alone: events in, actions out. What takes no decision (a copy is made, an anchor is decoded, θ is
-// moved) is done at once; what the coordinator answers is in the test's hands.
+// The rules of a site alone: events in, actions out. Work without a decision (a copy is made, an anchor is decoded, θ
+// is moved) is done at once; what the coordinator answers is in the test's hands.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class SiteRulesTest : public ::testing::Test {
     }
   }
 
-  // ---- What was to be done since the last question ----
+  // ---- The actions since the last question ----
 
   template <typename Action>
   std::vector<Action> Take() {

@@ -21,7 +21,7 @@ WORD = re.compile(r"\b(mutex|Mutex|MutexLock|condition_variable|steady_clock|sys
 
 
 def faults_of(path):
-    """What a file of the rules must not have, each as "file:line: what"."""
+    """Things that a file of the rules must not have, each as "file:line: what"."""
     faults = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         include = INCLUDE.match(line)

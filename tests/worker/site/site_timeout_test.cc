@@ -1,4 +1,4 @@
-// Waits of a Site: each has a timeout, after which the same call goes on; and what was asked for is asked for again
+// Waits of a Site: each has a timeout, after which the same call goes on; and requests are sent again
 // when nothing is heard for a while.
 #include <gmock/gmock-matchers.h>
 

@@ -33,7 +33,7 @@ void TakeSteps(Trainer& trainer, core::Step first, core::Step last) {
   for (core::Step t = first; t <= last; ++t) ASSERT_TRUE(trainer.Step(t).ok());
 }
 
-// θ of some tensors as whoever syncs it reads it, one unit each.
+// θ of some tensors as a sync reads it, one unit each.
 std::vector<float> Read(Trainer& trainer, std::initializer_list<int> tensors) {
   replica::UnitRanges ranges;
   for (int tensor : tensors) ranges.push_back({tensor, 0, 1});

@@ -1,4 +1,4 @@
-// What the tests of the inner loop share: random values, gradients by differences, a text to train on.
+// Shared by the tests of the inner loop: random values, gradients by differences, a text to train on.
 #pragma once
 
 #include <cmath>
