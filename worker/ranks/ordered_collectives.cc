@@ -167,7 +167,9 @@ absl::Status OrderedCollectives::Gather(const Call& call, std::span<const std::b
   if (call.Inline() && !part.empty()) std::memcpy(mine.values, part.data(), part.size());
   ASSIGN_OR_RETURN(const std::vector<Call> calls, Meet(mine));
   if (!call.Inline()) return ExchangeParts(parts);
-  for (int rank = 0; rank < world(); ++rank) std::memcpy(parts[rank].data(), calls[rank].values, part.size());
+  for (int rank = 0; rank < world() && !part.empty(); ++rank) {
+    std::memcpy(parts[rank].data(), calls[rank].values, part.size());
+  }
   return absl::OkStatus();
 }
 

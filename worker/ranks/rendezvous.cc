@@ -22,6 +22,8 @@
 namespace causeway::worker {
 namespace {
 
+constexpr std::chrono::seconds kLongestRead{5};  // of an answer, by a rank that lives
+
 std::string Name(const v1::MeetRequest& rank) {
   return absl::StrCat("rank ", rank.rank(), " of ", rank.world(), " (", rank.host(), ")");
 }
@@ -31,10 +33,18 @@ class Hall final : public v1::Rendezvous::Service {
  public:
   explicit Hall(int world) : ranks_(world) {}
 
-  grpc::Status Meet(grpc::ServerContext* context, const v1::MeetRequest* request, v1::MeetReply* reply) override {
-    const auto left = context->deadline() - core::SystemClock().Calendar();
-    const absl::Status status = Meet(*request, left, *reply);
-    return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+  grpc::Status Meet(grpc::ServerContext* context,
+                    grpc::ServerReaderWriter<v1::MeetReply, v1::MeetRequest>* stream) override {
+    v1::MeetRequest request;
+    if (!stream->Read(&request)) return grpc::Status::OK;
+    v1::MeetReply reply;
+    const absl::Status status = Meet(request, context->deadline() - core::SystemClock().Calendar(), reply);
+    reply.set_code(static_cast<int>(status.code()));
+    reply.set_message(std::string(status.message()));
+    stream->Write(reply);
+    // A connection that this side closes first may break under what the caller still writes, before it has read.
+    while (stream->Read(&request)) continue;
+    return grpc::Status::OK;
   }
 
   absl::Status Meet(const v1::MeetRequest& request, std::chrono::nanoseconds timeout, v1::MeetReply& reply) {
@@ -110,7 +120,7 @@ absl::Status MeetAtRank0(const MeetOptions& options, const v1::MeetRequest& requ
   }
   const absl::Status met =
       hall.Meet(request, std::chrono::nanoseconds(static_cast<int64_t>(options.timeout_s * 1e9)), reply);
-  server->Shutdown();  // returns when the others have their answers
+  server->Shutdown(core::SystemClock().Calendar() + kLongestRead);  // returns when the others have read their answers
   return met;
 }
 
@@ -127,9 +137,15 @@ absl::Status MeetFrom(const MeetOptions& options, const v1::MeetRequest& request
   context.set_wait_for_ready(true);
   context.set_deadline(core::SystemClock().Calendar() +
                        std::chrono::milliseconds(static_cast<int64_t>(options.timeout_s * 1000)));
-  const grpc::Status status = v1::Rendezvous::NewStub(channel)->Meet(&context, request, &reply);
-  if (status.ok()) return absl::OkStatus();
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !status.error_message().starts_with("expected")) {
+  const auto stub = v1::Rendezvous::NewStub(channel);
+  const auto stream = stub->Meet(&context);
+  stream->Write(request);
+  const bool answered = stream->Read(&reply);
+  stream->WritesDone();
+  const grpc::Status status = stream->Finish();
+  if (answered) return {static_cast<absl::StatusCode>(reply.code()), reply.message()};
+  if (status.ok()) return absl::UnavailableError("rank 0 ended before all ranks had come");
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::DeadlineExceededError(absl::StrFormat("expected rank 0 of %d at %s within %.1f s, got no answer",
                                                        options.place.world, options.place.rendezvous,
                                                        options.timeout_s));
