@@ -2,7 +2,6 @@
 
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
 
 #include "core/check.h"
 #include "plan/pipeline_generators.h"
@@ -42,7 +41,6 @@ struct Trained {
 
 Trained Train(const core::RunConfig& config, const plan::PipelineSchedule& schedule, const MakeStages& make,
               bool shards = false) {
-  spdlog::default_logger();  // made before there are threads: a sanitizer does not see into the library
   static const std::string data = WriteTemporary("text", SmallText(20'000));
   const int width = shards ? 2 : 1, world = schedule.devices * width;
   const std::string file =

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
 
 #include <cmath>
 
@@ -70,7 +69,6 @@ struct Steps {
 
 Trained Train(const core::RunConfig& config, std::vector<RankUnderTest> ranks, const Steps& steps = {},
               const std::string& levels = Levels()) {
-  spdlog::default_logger();  // made before there are threads: a sanitizer does not see into the library
   const auto world = static_cast<int>(ranks.size());
   Trained trained{.ranks = std::move(ranks), .statuses = {}, .trainers = {}};
   trained.trainers.resize(trained.ranks.size());

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -56,7 +55,6 @@ struct Checkpoint {
 Trained Train(const core::RunConfig& config, const std::string& file, std::vector<RankUnderTest> ranks,
               const Checkpoint& checkpoint = {}) {
   const auto world = static_cast<int>(ranks.size());
-  spdlog::default_logger();  // made before there are threads: a sanitizer does not see into the library
   Trained trained;
   trained.trainers.resize(static_cast<size_t>(world));
   trained.statuses = OnRanks(world, [&](int rank) -> absl::Status {

@@ -1,6 +1,8 @@
 // The ranks of a site as threads of a test, and what collectives_suite.h asks of an implementation.
 #pragma once
 
+#include <spdlog/spdlog.h>
+
 #include <deque>
 #include <functional>
 #include <memory>
@@ -39,6 +41,7 @@ struct RankUnderTest {
 
 // Calls `body(rank)` on a thread for each, and returns what they returned.
 inline std::vector<absl::Status> OnRanks(int world, const std::function<absl::Status(int rank)>& body) {
+  spdlog::default_logger();  // made before there are threads: a sanitizer does not see into the library
   std::vector<absl::Status> statuses(world);
   std::vector<core::Thread> threads;
   for (int rank = 0; rank < world; ++rank) {
