@@ -32,10 +32,10 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// A path in a folder of this process, which goes when the process ends.
-inline std::string TemporaryPath(std::string_view name) {
+// The folder of this process, which goes when the process ends.
+inline const TemporaryFolder& FolderOfProcess() {
   static const TemporaryFolder folder;
-  return folder / name;
+  return folder;
 }
 
 inline std::string ReadAll(const std::string& path) {

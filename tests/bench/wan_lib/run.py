@@ -17,7 +17,7 @@ from wan_lib import figures, network
 
 LOOK_S = 0.25
 START_S = 120
-SLOWNESS = 3  # a cell may take 3 times as long as predicted
+SLOWNESS = 3  # a cell may take this many times its predicted time
 DONE = "all steps are done"  # why a worker leaves in the end
 # Settings of docs/codecs.md: 1 bit without feedback, at its own outer learning rate.
 CODECS = {"float32": {"feedback_up": 0, "feedback_down": 0}, "int4": {"feedback_up": 1, "feedback_down": 1},

@@ -173,7 +173,7 @@ TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSays
 TEST(DeviceTrainerTest, ASavedOneGoesOnWithTheSameBitsAndOnTheCpuToo) {
   const auto through = OnFake(TinyRun());
   Train(*through, 1, 10);
-  const std::string path = TemporaryPath("device.safetensors");
+  const std::string path = FolderOfProcess() / "device.safetensors";
   ASSERT_TRUE(through->Save(path).ok());
   const double loss = Train(*through, 11, 20);
 
@@ -226,7 +226,7 @@ TEST(DeviceTrainerTest, SgdTakesTheCpusSteps) {
   const auto cpu = OnCpu(config), fake = OnFake(config);
   const double expected = Train(*cpu, 1, 50);
   EXPECT_NEAR(Train(*fake, 1, 50), expected, 1e-4 * expected);
-  const std::string path = TemporaryPath("sgd.safetensors");
+  const std::string path = FolderOfProcess() / "sgd.safetensors";
   ASSERT_TRUE(fake->Save(path).ok());
   ASSERT_TRUE(cpu->Load(path).ok());
   EXPECT_EQ(Parameters(*cpu), Parameters(*fake));

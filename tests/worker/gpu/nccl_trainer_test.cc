@@ -42,7 +42,7 @@ std::vector<absl::StatusOr<std::vector<float>>> TrainOver(int world, core::Step 
         DeviceTrainer::Make(TinyRun(), "eu", {.data_path = text, .ranks = {.values = &control, .timeout_s = timeout_s}},
                             {.bucket_bytes = kBucketBytes}, std::make_unique<FakeBackend>(), std::move(nccl)));
     for (core::Step t = 1; t <= steps; ++t) RETURN_IF_ERROR(trainer->Step(t).status());
-    const std::string path = TemporaryPath(absl::StrCat(world, "_", rank, ".safetensors"));
+    const std::string path = FolderOfProcess() / absl::StrCat(world, "_", rank, ".safetensors");
     RETURN_IF_ERROR(trainer->Save(path).status());
     ASSIGN_OR_RETURN(const formats::SafetensorsFile file, formats::SafetensorsFile::Open(path));
     std::vector<float> all;

@@ -97,7 +97,7 @@ TEST(ResidencyTest, NoPlaceOfTheStateChangesABitOverFiftyStepsWithSyncsKilledAnd
   uint64_t seed = 2;
   for (const Placement& placement : kPlacements) {
     std::vector<float> seen;
-    const std::string saved = TemporaryPath(placement.name);
+    const std::string saved = FolderOfProcess() / placement.name;
     {
       const auto first = Make(RunOf(placement), std::make_unique<FakeBackend>(seed++));
       TrainWithSyncs(*first, 1, 24, seen);

@@ -97,7 +97,7 @@ TEST_F(RankedTrainerTest, StepsAndMovesAreThoseOfAllRanks) {
 }
 
 TEST_F(RankedTrainerTest, ACheckpointOfTheLeaderIsLoadedOnAllRanks) {
-  const std::string path = TemporaryPath("ranked.safetensors");
+  const std::string path = FolderOfProcess() / "ranked.safetensors";
   std::vector<float> saved;
   const std::vector<absl::Status> statuses = Run([&](RankedTrainer& trainer, RankControl&) -> absl::Status {
     RETURN_IF_ERROR(TakeSteps(trainer, 1, 2));

@@ -97,7 +97,7 @@ TEST(Corpus, MoreSitesThanSegmentsAreRefusedWithTheNumberNeeded) {
 }
 
 TEST(Corpus, MissingAndEmptyFilesAreErrors) {
-  EXPECT_FALSE(Corpus::Open(TemporaryPath("is/not/there.txt"), {256}, kSequence, 0.1).ok());
+  EXPECT_FALSE(Corpus::Open(FolderOfProcess() / "is/not/there.txt", {256}, kSequence, 0.1).ok());
   EXPECT_FALSE(Corpus::Open(WriteTemporary("empty.txt", ""), {256}, kSequence, 0.1).ok());
 }
 

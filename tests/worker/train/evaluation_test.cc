@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/model_manifest.h"
@@ -20,7 +21,7 @@ std::string ExportedModel(const std::string& name, const core::LlamaConfig& conf
   const core::Manifest manifest = core::LlamaManifest(config);
   TensorValues weights(manifest);
   for (int i = 0; i < weights.size(); ++i) FillNormal(5, manifest[i].name, 0.3, weights[i]);
-  const std::string dir = TemporaryPath(name);
+  const std::string dir = FolderOfProcess() / name;
   std::filesystem::create_directories(dir);
   std::ofstream(dir + "/config.json") << formats::HfConfigJson(config);
   EXPECT_TRUE(formats::WriteLocalDump(dir + "/model.safetensors", manifest, weights.View()).ok());
@@ -124,7 +125,7 @@ TEST(Evaluation, ResultIsValidJsonWhateverBytesTheModelSamples) {
 
 TEST(Evaluation, MissingDirectoryAndWrongConfigAreErrors) {
   const std::string data = WriteTemporary("some.txt", SmallText(6'000));
-  EXPECT_FALSE(EvaluateDirectory(TemporaryPath("no/such/model"), data, {}).ok());
+  EXPECT_FALSE(EvaluateDirectory(FolderOfProcess() / "no/such/model", data, {}).ok());
   const std::string dir = ExportedModel("narrow", TinyLlama());
   core::LlamaConfig wider = TinyLlama();
   wider.hidden_size = 32;

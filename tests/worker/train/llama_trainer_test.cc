@@ -1,6 +1,7 @@
 #include "worker/train/llama_trainer.h"
 
 #include <filesystem>
+#include <fstream>
 
 #include "formats/model_export.h"
 #include "tests/formats/temporary_folder.h"
@@ -106,7 +107,7 @@ TEST(LlamaTrainer, StartsFromAModelDirectory) {
   const std::string data = WriteTemporary("text", SmallText(20'000));
   const auto trained = Make(TinyRun(), data);
   for (core::Step t = 1; t <= 3; ++t) ASSERT_TRUE(trained->Step(t).ok());
-  const std::string dir = TemporaryPath("init");
+  const std::string dir = FolderOfProcess() / "init";
   std::filesystem::create_directories(dir);
   ASSERT_TRUE(formats::WriteLocalDump(dir + "/model.safetensors", trained->manifest(), View(*trained)).ok());
   core::RunConfig config = TinyRun();
@@ -121,7 +122,7 @@ TEST(LlamaTrainer, WithoutTheFolderToStartFromItHasNoInitialValuesAndSaysSo) {
   const std::string data = WriteTemporary("text", SmallText(20'000));
   core::RunConfig config = TinyRun();
   EXPECT_TRUE(Make(config, data)->initial_values().ok());
-  config.llama.init_from = TemporaryPath("no_such_folder");
+  config.llama.init_from = FolderOfProcess() / "no_such_folder";
   const auto trainer = Make(config, data);
   EXPECT_THAT(std::string(trainer->initial_values().message()),
               testing::AllOf(testing::HasSubstr("model.init_from: expected model.safetensors"),

@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <span>
 #include <string>
@@ -70,9 +69,7 @@ inline std::string SmallText(size_t bytes) {
 }
 
 inline std::string WriteTemporary(const std::string& name, const std::string& content) {
-  const std::string path = TemporaryPath(name);
-  std::ofstream(path, std::ios::binary) << content;
-  return path;
+  return FolderOfProcess().Write(name, content);
 }
 
 inline core::LlamaConfig TinyLlama() {
