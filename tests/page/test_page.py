@@ -291,6 +291,6 @@ class FeedTest(PageTest):
 if __name__ == "__main__":
     os.chdir(FOLDER)
     if browser.find() is None:
-        print("skipped: the browser test of the status page needs Chromium (apt-get install chromium)")
+        print("skipped: the browser test of the status page needs Chromium (deploy/install_packages deploy/packages_ci.txt)")
         sys.exit(SKIPPED)
     unittest.main(verbosity=2)

@@ -21,6 +21,7 @@
 #include "codecs/chunk.h"
 #include "codecs/compression.h"
 #include "codecs/error_feedback.h"
+#include "core/bytes.h"
 #include "core/check.h"
 #include "core/random.h"
 #include "formats/safetensors.h"
@@ -107,7 +108,7 @@ double AccumulatedError(CodecId codec, const Distribution& distribution, uint64_
     const auto chunks = feedback.Encode(tensor.Plan(codec), input);
     CHECK(chunks.ok());
     feedback.Admit();
-    for (const std::string& chunk : *chunks) {
+    for (const core::Bytes& chunk : *chunks) {
       const auto view = codecs::ChunkView::Parse(chunk);
       std::vector<float> decoded(view->span().values);
       view->Decode(view->span().first_unit, decoded);

@@ -17,6 +17,7 @@
 #include "core/thread.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/thread_wire.h"
+#include "worker/train/blas_kernels.h"
 #include "worker/train/corpus.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/inner_optimizer.h"
@@ -230,6 +231,7 @@ void Main() {
 }  // namespace causeway::worker
 
 int main(int argc, char** argv) {
+  causeway::worker::StartAgainWithBestBlasKernels(argv);  // as causeway-worker does, for its speed
   absl::ParseCommandLine(argc, argv);
   causeway::worker::Main();
   return 0;

@@ -25,6 +25,7 @@
 #include "worker/partition/partitioned_llama.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/thread_wire.h"
+#include "worker/train/blas_kernels.h"
 
 ABSL_FLAG(std::string, data, "", "text file");
 ABSL_FLAG(double, mbyte_per_s, 60, "of the innermost level; the others have three tenths, and a tenth");
@@ -214,6 +215,7 @@ void WhatIf() {
 }  // namespace causeway::worker
 
 int main(int argc, char** argv) {
+  causeway::worker::StartAgainWithBestBlasKernels(argv);  // as causeway-worker does, for its speed
   absl::ParseCommandLine(argc, argv);
   causeway::worker::Run();
   causeway::worker::WhatIf();

@@ -24,6 +24,7 @@
 #include "worker/pipeline/pipeline_place.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/thread_wire.h"
+#include "worker/train/blas_kernels.h"
 
 ABSL_FLAG(int, devices, 4, "of the pipeline");
 ABSL_FLAG(int, micro_batches, 8, "of a step");
@@ -191,6 +192,7 @@ void Run() {
 }  // namespace causeway::worker
 
 int main(int argc, char** argv) {
+  causeway::worker::StartAgainWithBestBlasKernels(argv);  // as causeway-worker does, for its speed
   absl::ParseCommandLine(argc, argv);
   causeway::worker::Run();
   return 0;

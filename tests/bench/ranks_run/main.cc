@@ -15,6 +15,7 @@
 #include "core/thread.h"
 #include "worker/ranks/ordered_collectives.h"
 #include "worker/ranks/thread_wire.h"
+#include "worker/train/blas_kernels.h"
 #include "worker/train/data_parallel.h"
 #include "worker/train/llama_model.h"
 
@@ -151,6 +152,7 @@ void Run() {
 }  // namespace causeway::worker
 
 int main(int argc, char** argv) {
+  causeway::worker::StartAgainWithBestBlasKernels(argv);  // as causeway-worker does, for its speed
   absl::ParseCommandLine(argc, argv);
   causeway::worker::Run();
 }

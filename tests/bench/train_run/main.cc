@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/model_manifest.h"
 #include "worker/loop/site_trainer.h"
+#include "worker/train/blas_kernels.h"
 
 ABSL_FLAG(std::string, data, "", "text file (vocabulary 256) or .bin of tokens");
 ABSL_FLAG(std::string, device, "auto", "as causeway-worker's");
@@ -90,6 +91,7 @@ int Run() {
 }  // namespace causeway
 
 int main(int argc, char** argv) {
+  causeway::worker::StartAgainWithBestBlasKernels(argv);  // as causeway-worker does, for its speed
   absl::ParseCommandLine(argc, argv);
   return causeway::Run();
 }
