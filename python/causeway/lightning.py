@@ -16,7 +16,7 @@ from lightning.pytorch import Callback
 from causeway._log import LOGGER
 from causeway.torch import DiLoCo
 from causeway.torch._framework import FrameworkSite
-from causeway.torch._optimizers import Schedulers
+from causeway.torch._schedulers import Schedulers
 from causeway.torch._state import SiteState
 
 

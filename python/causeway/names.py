@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 _ANYWHERE = frozenset({"_orig_mod", "_checkpoint_wrapped_module"})  # torch.compile, activation checkpointing
-_LEADING = "module"  # DistributedDataParallel and its like; further inside it is the model's own name
+# DistributedDataParallel and its like, Lightning Fabric; further inside these are the model's own names
+_LEADING = frozenset({"module", "_forward_module", "_original_module"})
+STRIPPED = ", ".join(f"{part}." for part in sorted(_ANYWHERE | _LEADING))
 
 
 def plain(name: str) -> str:
     """The name that a tensor has in the unwrapped model: "module._orig_mod.layers.0.weight" is "layers.0.weight"."""
     parts = [part for part in name.split(".") if part not in _ANYWHERE]
-    while len(parts) > 1 and parts[0] == _LEADING:
+    while len(parts) > 1 and parts[0] in _LEADING:
         parts.pop(0)
     return ".".join(parts)

@@ -18,7 +18,7 @@ from torch import distributed, nn
 from causeway.errors import mismatch
 from causeway.torch import DiLoCo
 from causeway.torch._framework import FrameworkSite
-from causeway.torch._optimizers import Schedulers
+from causeway.torch._schedulers import Schedulers
 from causeway.torch._state import SiteState
 
 _NEEDED = ("config", "model_parts", "optimizers", "lr_schedulers", "checkpointer", "metrics_processor", "train_step",

@@ -21,7 +21,7 @@ import transformers
 from causeway._log import LOGGER
 from causeway.torch import DiLoCo
 from causeway.torch._framework import FrameworkSite
-from causeway.torch._optimizers import Schedulers
+from causeway.torch._schedulers import Schedulers
 from causeway.torch._state import SiteState
 
 STATE_FILE = "causeway.pt"  # in the Trainer's checkpoint folders

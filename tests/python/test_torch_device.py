@@ -94,16 +94,18 @@ class DeviceTest(FakeSiteTest):
         self.assertNotEqual(rounded[5], rounded[5])  # NaN
 
     def test_a_late_read_is_of_the_step_that_asked_for_it(self):
-        optimizer = self.sgd()
+        optimizer, expected = self.sgd(), []
         with self.diloco(optimizer=optimizer):
             for _ in range(3):
                 self.after_step_gives((READ, "layers.0.weight", 16), flags=BEFORE_CHANGE)
                 if GPU:
                     torch.cuda._sleep(10**8)  # cycles: the step is still computed when the read is queued
                 self.train(optimizer)
-                expected = self.model.layers[0].weight.detach().clone().cpu().flatten()
-                self.train(optimizer)  # changes θ; its hook waits for the read
-                self.assertEqual(self.fake.done[-1][3], expected.tolist())
+                expected.append(self.model.layers[0].weight.detach().clone().cpu().flatten().tolist())
+                with torch.no_grad():
+                    self.model.layers[0].weight.data.fill_(7.0)  # as an evaluation of averaged weights does
+                self.train(optimizer)
+        self.assertEqual([values for _, _, _, values, _ in self.fake.done], expected)
 
     def test_theta_is_kept_where_it_lies(self):
         with mock.patch.object(_store, "_cuda_index", lambda device: 3):

@@ -19,7 +19,7 @@ from causeway.torch._store import TensorStore
 
 def read(model: Model, store: TensorStore, read_anchor: Callable[[], None]) -> dict[int, torch.Tensor]:
     """W of each synced tensor by its index, flat, float32, on the host."""
-    store.anchor = {index: torch.empty(local(tensor).numel(), dtype=torch.float32)
+    store.anchor = {index: torch.empty(local(tensor).numel(), dtype=torch.float32, device="cpu")
                     for index, tensor in model.synced.items()}
     try:
         read_anchor()
@@ -77,6 +77,6 @@ def _whole_state(module: nn.Module, ranks: Ranks, table: Table) -> dict[str, Any
 
 
 def _wrapped(module: nn.Module) -> Any:
-    if isinstance(module, nn.parallel.DistributedDataParallel):
+    if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
         return module.module
-    return getattr(module, "_orig_mod", None)
+    return getattr(module, "_orig_mod", None) or getattr(module, "_forward_module", None)

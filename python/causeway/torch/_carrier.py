@@ -10,8 +10,8 @@
 The leader hands a plan, moves of at most 64 MB, to the followers, and all carry it out alike. A site of one rank has the
 same plans and hands them to no other. Source: docs/ranks.md.
 
-A READ that may be late is copied while the next step computes, by a helper thread that sends or receives it, too; the
-optimizer's pre-hook waits for the copies alone.
+A READ takes θ at the step: on the host into the library's memory or into that of a message, on a device into a copy there.
+What it then has to carry may be late: a helper thread does it while the next step computes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from causeway._library import Work
 from causeway.torch._boxes import Box, Part, Table
 from causeway.torch._late_reads import Job, LateReads
 from causeway.torch._ranks import WORK, Ranks
-from causeway.torch._store import TensorStore
+from causeway.torch._store import DeviceCopy, TensorStore
 
 PLAN_VALUES = 16 << 20  # 64 MB of float32
 _DIGEST_MASK = (1 << 64) - 1
@@ -72,7 +72,6 @@ class Carrier:
         """`store` has this rank's shards, by the table's numbers."""
         self.table = table
         self.store = store
-        self.may_be_late = False  # something awaits late copies before θ changes
         self.ranks = ranks
         self._group: Any = ranks.host_group
         self.tag = 0
@@ -87,9 +86,9 @@ class Carrier:
         """Ends the helper thread."""
         self._late.close()
 
-    def await_copies(self) -> None:
-        """Returns when no late read of θ is left on this rank; raises an error that one of them raised."""
-        self._late.await_copies()
+    def raise_failure(self) -> None:
+        """Raises an error of a late read on this rank since the last call."""
+        self._late.raise_failure()
 
     # ---- Plans ----
 
@@ -166,7 +165,7 @@ class Carrier:
 
     def _read(self, plan: list[Move], done: _Done) -> None:
         parts = self._parts(plan, self.table.sources)
-        late = self.may_be_late and all(move.flags & _library.BEFORE_CHANGE for move in plan)
+        late = all(move.flags & _library.BEFORE_CHANGE for move in plan)
         job: Job
         if self.ranks.leads:
             job = _Reading(self, parts, done)
@@ -174,10 +173,9 @@ class Carrier:
             job = _Sending(self, parts[self.ranks.rank])
         else:
             return
-        if late:
+        if job.take() and late:
             self._late.add(job)
         else:
-            job.copy()
             job.carry()
 
     # ---- WRITE, MIX, ADD ----
@@ -292,7 +290,7 @@ class _Reading(Job):
     def __init__(self, carrier: Carrier, parts: dict[int, list[tuple[Move, Part]]], done: _Done) -> None:
         self._carrier, self._done = carrier, done
         self._own = parts.pop(0, [])
-        self._ready = carrier.store.ready_event()
+        self._taken: list[tuple[Move, Part, DeviceCopy]] = []
         self._open = True
         self._lock = threading.Lock()
         self._receiving = []
@@ -300,15 +298,22 @@ class _Reading(Job):
             data = carrier.empty(sum(part.values for _, part in listed))
             self._receiving.append((listed, data, carrier.receive(data, rank)))
 
-    def copy(self) -> None:
+    def take(self) -> bool:
         for move, part in self._own:
-            self._carrier.store.read(move.tensor, part.local, self._place(move, part), self._ready)
+            copy = self._carrier.store.take(move.tensor, part.local, self._place(move, part))
+            if copy is not None:
+                self._taken.append((move, part, copy))
+        return bool(self._taken or self._receiving)
 
     def carry(self) -> None:
+        for move, part, copy in self._taken:
+            with self._lock:  # afterwards the library's memory may be gone
+                if self._open:
+                    copy.bring(self._place(move, part))
         for listed, data, wait in self._receiving:
             self._carrier.ranks.guard(wait)
             at = 0
-            with self._lock:  # afterwards the library's memory may be gone
+            with self._lock:
                 for move, part in listed if self._open else []:
                     self._place(move, part).copy_(data[at:at + part.values].view(self._place(move, part).shape))
                     at += part.values
@@ -333,26 +338,23 @@ class _Sending(Job):
 
     def __init__(self, carrier: Carrier, parts: list[tuple[Move, Part]]) -> None:
         self._carrier, self._parts = carrier, parts
-        self._tag, self._ready = carrier.tag, carrier.store.ready_event()
+        self._tag = carrier.tag
         self._data = carrier.empty(sum(part.values for _, part in parts))
         self._sent = False
-        if carrier.store.device.type != "cpu":  # on the device's own stream, in the order of all that is done to θ
-            self.copy()
-            self._send()
 
-    def copy(self) -> None:
+    def take(self) -> bool:
         at = 0
-        for move, part in self._parts if not self._sent else []:
-            self._carrier.store.read(move.tensor, part.local, self._data[at:at + part.values], self._ready)
+        for move, part in self._parts:
+            self._carrier.store.take(move.tensor, part.local, self._data[at:at + part.values])
             at += part.values
+        if self._data.device.type != "cpu":  # on the device's own stream, in the order of all that is done to θ
+            self.carry()
+        return not self._sent
 
     def carry(self) -> None:
         if not self._sent:
-            self._send()
-
-    def _send(self) -> None:
-        self._sent = True
-        self._carrier.ranks.guard(self._carrier.send(self._data, 0, self._tag))
+            self._sent = True
+            self._carrier.ranks.guard(self._carrier.send(self._data, 0, self._tag))
 
 
 def _of(move: Move) -> torch.Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 
 from causeway._log import LOGGER
 from causeway.errors import FailedError, RankError
-from causeway.torch._optimizers import Schedulers
+from causeway.torch._schedulers import Schedulers
 from causeway.torch._state import SiteState
 from causeway.torch.diloco import DiLoCo
 

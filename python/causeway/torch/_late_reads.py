@@ -1,7 +1,10 @@
-"""Reads of θ that are late: copied while the next step computes, by a helper thread.
+"""Reads of θ whose values are taken at the step and carried while the next one computes, by a helper thread.
 
-    the site's thread   add(job) ─► the next step … ─► await_copies ─► θ changes
-    helper              copy (of θ on this rank) ─► carry (over the ranks, into the library's memory)
+    the site's thread   take (θ as it is at the step) ─► add(job) ─► the next step …
+    helper              carry (from the device, over the ranks, into the library's memory)
+
+What happens to θ between two steps, such as the averaged weights of an evaluation in its place, changes nothing in what
+was taken.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from causeway.torch._ranks import Ranks
 
 
 class Job:
-    """A read in two halves: `copy`, before θ changes, and `carry`."""
+    """A read in two halves: `take`, at the step, and `carry`."""
 
-    def copy(self) -> None:
+    def take(self) -> bool:
+        """In the site's thread. False: nothing is left to be carried."""
         raise NotImplementedError
 
     def carry(self) -> None:
@@ -34,8 +38,7 @@ class LateReads:
         self.ranks = ranks
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._changed = threading.Condition()
-        self._copies = 0  # that are not made
+        self._lock = threading.Lock()
         self._open: list[Job] = []
         self._failure: BaseException | None = None
 
@@ -43,15 +46,13 @@ class LateReads:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="causeway-copy", daemon=True)
             self._thread.start()
-        with self._changed:
-            self._copies += 1
+        with self._lock:
             self._open.append(job)
         self._queue.put(job)
 
-    def await_copies(self) -> None:
-        with self._changed:
-            while self._copies > 0 and not self.ranks.failure:
-                self._changed.wait(0.1)  # in between, Python's signal handlers run
+    def raise_failure(self) -> None:
+        """Raises an error of a job since the last call."""
+        with self._lock:
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -61,7 +62,9 @@ class LateReads:
             return
         self._queue.put(None)
         if self.ranks.failure:  # a rank that is gone sends nothing, and the thread may wait for it
-            for job in list(self._open):
+            with self._lock:
+                left = list(self._open)
+            for job in left:
                 job.abandon()
         else:
             self._thread.join()
@@ -70,20 +73,12 @@ class LateReads:
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:
             failure: BaseException | None = None
-            copied = False
             try:
                 with torch.no_grad():
-                    job.copy()
-                    copied = True
-                    with self._changed:
-                        self._copies -= 1
-                        self._changed.notify_all()
                     job.carry()
             except BaseException as error:
                 failure = error
                 job.abandon()
-            with self._changed:
-                self._copies -= not copied
+            with self._lock:
                 self._open.remove(job)
                 self._failure = self._failure or failure
-                self._changed.notify_all()

@@ -32,12 +32,14 @@ class Model:
     synced: dict[int, torch.Tensor] = field(default_factory=dict)  # index in `tensors`: the parameter or its master
     copies: dict[int, torch.Tensor] = field(default_factory=dict)  # of those with masters: the model's own parameter
     frozen: dict[int, torch.Tensor] = field(default_factory=dict)  # that are compared by the values that are here
+    listed: dict[int, torch.Tensor] = field(default_factory=dict)  # the model's own parameter of each, tied ones too
 
     def numbered(self, table: Table) -> Model:
         """The same model, by the site's tensor numbers and with the site's list."""
         def by_site(tensors: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
             return {table.index(str(self.tensors[index]["name"])): tensor for index, tensor in tensors.items()}
-        return Model(table.tensors, by_site(self.synced), by_site(self.copies), by_site(self.frozen))
+        return Model(table.tensors, by_site(self.synced), by_site(self.copies), by_site(self.frozen),
+                     by_site(self.listed))
 
     def names(self) -> dict[str, int]:
         """{name: index} of the synced tensors."""
@@ -56,9 +58,10 @@ def local(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], masters: Mapping[str, torch.Tensor],
-            kinds: Mapping[str, str]) -> Model:
+            kinds: Mapping[str, str], trained_later: Sequence[str] = ()) -> Model:
     """Lists the model's parameters. Raises ConfigError that names the first that cannot take part."""
     named = list(_named(model))
+    later = _trained_later([name for name, _ in named], trained_later)
     of_optimizer = {id(p): p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     trained = set(of_optimizer) if optimizers else {id(p) for _, p in named if p.requires_grad}
     _check_masters(named, masters)
@@ -67,7 +70,7 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
         if name not in {listed for listed, _ in named}:
             raise mismatch("kinds", "names of the model's parameters", name, tensor=name)
     result = Model()
-    first_of: dict[int, dict[str, object]] = {}
+    first_of: dict[object, dict[str, object]] = {}
     untrained: list[str] = []
     for name, parameter in named:
         tensor: dict[str, object] = {"name": name, "shape": list(parameter.shape)}
@@ -75,11 +78,12 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
             tensor["kind"] = kinds[name]
         index = len(result.tensors)
         result.tensors.append(tensor)
-        first = first_of.setdefault(id(parameter), tensor)
+        result.listed[index] = parameter
+        first = first_of.setdefault(_values_of(parameter), tensor)
         if first is not tensor:
             tensor.update(alias_of=first["name"], dtype=first["dtype"])
             continue
-        if name in masters or (parameter.requires_grad and id(parameter) in trained):
+        if name in masters or name in later or (parameter.requires_grad and id(parameter) in trained):
             moved = masters.get(name, parameter)
             tensor.update(dtype=_synced_dtype(name, moved))
             result.synced[index] = moved
@@ -93,6 +97,7 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
                 result.frozen[index] = parameter
             else:
                 _add_digest(tensor, name, parameter)
+    _check_overlaps(result)
     _warn(model, untrained)
     if not result.synced:
         raise mismatch("model", "a parameter that is trained", "none: no parameter has requires_grad and is in the "
@@ -102,14 +107,61 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
 
 def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters by their names in the unwrapped model, tied ones under each of their names."""
-    seen: dict[str, str] = {}
+    seen: dict[str, tuple[str, torch.Tensor]] = {}
     for wrapped_name, parameter in model.named_parameters(remove_duplicate=False):
         name = names.plain(wrapped_name)
+        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+            raise mismatch(f"parameter {name}", "values", "those of a lazy module, which has seen no batch",
+                           "run one batch through the model first", tensor=name)
+        if parameter.numel() == 0:
+            continue  # nothing of it could cross
+        if name in seen and seen[name][1] is parameter:
+            continue  # a wrapper that has the module twice
         if name in seen:
-            raise mismatch("model", "names that differ without module., _orig_mod. and _checkpoint_wrapped_module.",
-                           f"{seen[name]} and {wrapped_name}", tensor=name)
-        seen[name] = wrapped_name
+            raise mismatch("model", f"names that differ without {names.STRIPPED}", f"{seen[name][0]} and {wrapped_name}",
+                           tensor=name)
+        seen[name] = wrapped_name, parameter
         yield name, parameter
+
+
+def _trained_later(listed: Sequence[str], given: Sequence[str]) -> set[str]:
+    """The names that are among those given, or below a module of that name."""
+    if isinstance(given, str):
+        raise mismatch("trained_later", "a list of names of parameters or modules", f"the string {given!r}")
+    found: set[str] = set()
+    for each in given:
+        below = {name for name in listed if name == each or name.startswith(f"{each}.")}
+        if not below:
+            raise mismatch("trained_later", "names of the model's parameters or modules", f"{each!r}", tensor=str(each))
+        found |= below
+    return found
+
+
+def _values_of(parameter: torch.Tensor) -> object:
+    """Equal for parameters that are the same values: one object, or several with the same part of one storage."""
+    if hasattr(parameter, "device_mesh") or parameter.layout != torch.strided or parameter.device.type == "meta":
+        return id(parameter)
+    if parameter.numel() == 0 or isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+        return id(parameter)
+    try:
+        return parameter.data_ptr(), parameter.dtype, tuple(parameter.shape), parameter.stride()
+    except RuntimeError:  # a subclass without plain memory
+        return id(parameter)
+
+
+def _check_overlaps(model: Model) -> None:
+    """Raises ConfigError for trained tensors that share some of their values, which would be moved twice."""
+    ranges: list[tuple[str, int, int, str]] = []
+    for index, tensor in model.synced.items():
+        if isinstance(_values_of(tensor), tuple) and tensor.is_contiguous():
+            begin = tensor.data_ptr()
+            ranges.append((str(tensor.device), begin, begin + tensor.numel() * tensor.element_size(),
+                           str(model.tensors[index]["name"])))
+    ranges.sort()
+    for (device, _, end, name), (other_device, begin, _, other) in zip(ranges, ranges[1:]):
+        if device == other_device and begin < end:
+            raise mismatch(f"parameter {other}", "values of its own", f"some that are also those of {name}",
+                           "tie them as one Parameter, of one shape", tensor=other)
 
 
 def _check_masters(named: Iterable[tuple[str, torch.Tensor]], masters: Mapping[str, torch.Tensor]) -> None:
@@ -126,11 +178,12 @@ def _check_masters(named: Iterable[tuple[str, torch.Tensor]], masters: Mapping[s
 def _check_known(named: Iterable[tuple[str, torch.Tensor]], of_optimizer: Mapping[int, torch.Tensor],
                  masters: Mapping[str, torch.Tensor]) -> None:
     known = {id(parameter) for _, parameter in named} | {id(master) for master in masters.values()}
-    unknown = [parameter for key, parameter in of_optimizer.items() if key not in known]
+    unknown = [parameter for key, parameter in of_optimizer.items() if key not in known and parameter.numel() > 0]
     if unknown:
         raise mismatch("optimizer", "the model's own parameters",
                        f"{len(unknown)} others, the first of shape {list(unknown[0].shape)}",
-                       "of an optimizer with masters of its own pass params={name: master}")
+                       "of a loss or a second module with parameters pass nn.ModuleList([model, loss]) as the model, of an "
+                       "optimizer with masters of its own params={name: master}")
 
 
 def _dtype_name(tensor: torch.Tensor) -> str:

@@ -1,10 +1,12 @@
-"""The optimizers of a script: which one really steps, how a step is noticed, and the schedulers beside them."""
+"""The optimizers of a script: which one really steps, and how a step is noticed.
+
+    wrapper.step ─► before ─► optimizer.step: pre-hook ─► θ changes ─► post-hook ─► the wrapper's own work ─► after
+"""
 
 from __future__ import annotations
 
-import copy
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,19 +15,46 @@ from causeway.errors import mismatch
 
 Hook = Callable[[], None]
 
+# Wrappers whose own work is not on θ, and which may leave a step out: accelerate's AcceleratedOptimizer, torchtitan's
+# OptimizersContainer, Lightning's LightningOptimizer.
+_TRANSPARENT = frozenset({"accelerate", "torchtitan", "lightning", "lightning_fabric", "pytorch_lightning"})
+_INNER = ("optimizers", "optimizer", "base_optimizer")
+
+
+def _steps_itself(given: object) -> bool:
+    """Calls its hooks; also one that steps others, whose own step ends last."""
+    return isinstance(given, torch.optim.Optimizer) and "_optimizer_step_post_hooks" in vars(given)
+
+
+def _inner_of(given: object) -> Any:
+    return next((inner for name in _INNER if (inner := getattr(given, name, None))), None)
+
 
 def unwrapped(given: object) -> list[torch.optim.Optimizer]:
-    """The optimizers whose step() changes parameters and calls hooks: without accelerate's wrapper, out of containers."""
+    """The optimizers whose step() changes parameters and calls hooks: out of wrappers and containers."""
     if given is None:
         return []
     if isinstance(given, (list, tuple)):
         return [inner for each in given for inner in unwrapped(each)]
-    if isinstance(given, torch.optim.Optimizer) and "_optimizer_step_post_hooks" in vars(given):
-        return [given]  # also one that steps others: its own step ends last
-    for attribute in ("optimizers", "optimizer"):  # torchtitan's OptimizersContainer, accelerate's AcceleratedOptimizer
-        if getattr(given, attribute, None):
-            return unwrapped(getattr(given, attribute))
-    raise mismatch("optimizer", "a torch.optim.Optimizer or several", type(given).__name__)
+    if _steps_itself(given):
+        assert isinstance(given, torch.optim.Optimizer)
+        return [given]
+    inner = _inner_of(given)
+    if inner is None:
+        raise mismatch("optimizer", "a torch.optim.Optimizer or several", type(given).__name__)
+    return unwrapped(inner)
+
+
+def wrappers(given: object) -> Iterator[Any]:
+    """Those around the optimizers that are not known: what they do after the step that they wrap is a part of it."""
+    if isinstance(given, (list, tuple)):
+        for each in given:
+            yield from wrappers(each)
+    elif given is not None and not _steps_itself(given):
+        if type(given).__module__.split(".")[0] in _TRANSPARENT or not callable(getattr(given, "step", None)):
+            yield from wrappers(_inner_of(given))
+        else:
+            yield given
 
 
 def check_own_masters(optimizers: Iterable[torch.optim.Optimizer], has_masters: bool) -> None:
@@ -40,81 +69,56 @@ def check_own_masters(optimizers: Iterable[torch.optim.Optimizer], has_masters: 
 
 
 class StepHooks:
-    """Calls `before` ahead of each optimizer's step, and `after` behind the last one's."""
+    """Calls `before` ahead of each optimizer's step, and `after` behind the last one's, with that of its wrapper."""
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], before: Hook, after: Hook) -> None:
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], around: Iterable[Any], before: Hook,
+                 after: Hook) -> None:
+        """Raises ConfigError for a wrapper whose step cannot be noticed."""
+        self._before, self._after = before, after
+        self._depth = 0  # of wrappers' steps that are in progress
+        self._stepped = self._removed = False
         self._handles = [optimizer.register_step_pre_hook(lambda *_: before()) for optimizer in optimizers]
         if optimizers:
-            self._handles.append(optimizers[-1].register_step_post_hook(lambda *_: after()))
+            self._handles.append(optimizers[-1].register_step_post_hook(lambda *_: self._has_stepped()))
+        self._around = [(wrapper, self._notice(wrapper)) for wrapper in around]
+
+    def _has_stepped(self) -> None:
+        self._stepped = True
+        self._end()
+
+    def _end(self) -> None:
+        if self._depth == 0 and self._stepped:
+            self._stepped = False
+            self._after()
+
+    def _notice(self, wrapper: Any) -> Any:
+        """Has the wrapper's step call the hooks, too; the replaced one ends with `remove`."""
+        original = wrapper.step
+
+        def step(_: Any, *arguments: Any, **named: Any) -> Any:
+            if self._removed:
+                return original(*arguments, **named)
+            self._before()
+            self._depth += 1
+            try:
+                result = original(*arguments, **named)
+            finally:
+                self._depth -= 1
+            self._end()
+            return result
+        method = types.MethodType(step, wrapper)
+        try:
+            wrapper.step = method
+        except AttributeError:
+            raise mismatch("optimizer", "one whose step can be noticed", type(wrapper).__name__,
+                           "pass the optimizer that it wraps, if it does nothing to the parameters after its step, or None, "
+                           "and call diloco.after_step() after each step") from None
+        return method
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
-        self._handles = []
-
-
-class Schedulers:
-    """Learning-rate schedulers that are moved to a step: they take the steps that others have taken.
-
-    They can be moved back as far as where they stood when this was made: make it before a checkpoint is loaded.
-    """
-
-    def __init__(self, given: Iterable[Any]) -> None:
-        self._schedulers = [getattr(each, "scheduler", each) for each in given]  # without accelerate's wrapper
-        for scheduler in self._schedulers:
-            if not all(hasattr(scheduler, name) for name in ("last_epoch", "state_dict", "step", "optimizer")):
-                raise mismatch("schedulers", "learning-rate schedulers of torch.optim", type(scheduler).__name__)
-        self._begin = [(copy.deepcopy(scheduler.state_dict()), _rates(scheduler)) for scheduler in self._schedulers]
-
-    def move_to(self, step: int) -> None:
-        """As if each had been stepped once after each of `step` inner steps."""
-        for scheduler, (state, rates) in zip(self._schedulers, self._begin):
-            if scheduler.last_epoch > step:
-                scheduler.load_state_dict(copy.deepcopy(state))
-                for group, rate in zip(scheduler.optimizer.param_groups, rates):
-                    group["lr"] = copy.deepcopy(rate)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # "lr_scheduler.step() before optimizer.step()": others have stepped
-                while scheduler.last_epoch < step:
-                    scheduler.step()
-
-
-def _rates(scheduler: Any) -> list[Any]:
-    return [copy.deepcopy(group["lr"]) for group in scheduler.optimizer.param_groups]
-
-
-class HiddenMasters:
-    """Notices an optimizer that writes copies of its own over what a move wrote.
-
-    After a move a few written values are kept beside those before it. After the next step θ must be nearer to what was
-    written: if it is back at the old values, the optimizer has masters. Looks until it once was near.
-    """
-
-    SAMPLE = 4096
-    CLEAR = 0.25  # of the other distance; between the two nothing is said
-
-    def __init__(self) -> None:
-        self._sample: tuple[int, torch.Tensor, torch.Tensor] | None = None
-        self.settled = False
-
-    def watch(self, index: int, old: torch.Tensor, new: torch.Tensor) -> None:
-        """Before a write of tensor `index`'s first values."""
-        if self._sample is None and not self.settled:
-            count = min(self.SAMPLE, new.numel())
-            self._sample = index, old[:count].float().cpu().clone(), new[:count].float().cpu().clone()
-
-    def forget(self) -> None:
-        self._sample = None
-
-    def suspect(self, values: Callable[[int], torch.Tensor]) -> int | None:
-        """After a step: the tensor whose write was undone, by its index; None: no sign of it."""
-        if self._sample is None:
-            return None
-        index, old, new = self._sample
-        self._sample = None
-        now = values(index)[:old.numel()].float().cpu()
-        from_old, from_new = float((now - old).norm()), float((now - new).norm())
-        if from_old < self.CLEAR * from_new:
-            return index
-        self.settled = from_new < self.CLEAR * from_old
-        return None
+        self._handles, self._removed = [], True
+        for wrapper, method in self._around:
+            if vars(wrapper).get("step") is method:
+                del wrapper.step

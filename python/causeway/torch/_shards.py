@@ -17,12 +17,19 @@ _SHARED_BATCH = ("tp", "cp", "ep", "tensor_parallel", "context_parallel")  # dim
 
 def listing(module: nn.Module, model: Model) -> Listing:
     """For the table of all ranks. Raises ConfigError that names the first tensor whose shards cannot take part."""
-    tensors = {**model.synced, **model.frozen}
-    names = {index: str(model.tensors[index]["name"]) for index in tensors}
-    boxes = {index: box_of(names[index], tensor) for index, tensor in tensors.items()}
-    store = TensorStore(tensors, names)
-    digests = {index: store.digest(index, box) if (box := boxes[index]) else 0 for index in model.frozen}
-    return Listing(model.tensors, boxes, digests, _batch_of(module))
+    boxes = {index: box_of(_name(model, index), tensor) for index, tensor in {**model.synced, **model.frozen}.items()}
+    return Listing(model.tensors, boxes, frozen_digests(model), _batch_of(module))
+
+
+def frozen_digests(model: Model) -> dict[int, int]:
+    """causeway_theta_digest of what this rank holds now of each frozen tensor that is compared."""
+    store = TensorStore(model.frozen, {index: _name(model, index) for index in model.frozen})
+    boxes = {index: box_of(_name(model, index), tensor) for index, tensor in model.frozen.items()}
+    return {index: store.digest(index, box) if box else 0 for index, box in boxes.items()}
+
+
+def _name(model: Model, index: int) -> str:
+    return str(model.tensors[index]["name"])
 
 
 def box_of(name: str, tensor: torch.Tensor) -> Box | None:

@@ -14,9 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from torch import nn
-
-
 from causeway._handles import SiteHandle
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, open_site
@@ -27,20 +24,21 @@ from causeway.torch._carrier import Carrier
 from causeway.torch._model import Model
 from causeway.torch._peers import Message
 from causeway.torch._ranks import DONE, WORK, Ranks
-from causeway.torch._shards import listing
 from causeway.torch._store import TensorStore
 
 _OPEN = "DiLoCo"
 _PROGRESS_S = 1.0  # between two copies of the leader's progress at the followers
 
 
-def open_ranks(ranks: Ranks, module: nn.Module, collected: Model, options: Mapping[str, object],
+def open_ranks(ranks: Ranks, own: Listing, collected: Model, options: Mapping[str, object],
                expectations: Mapping[str, Any], data: Mapping[str, object] | None) -> tuple[OpenedSite, Carrier]:
     """The ranks agree on the site's model, and the leader opens the site. Returns the site, and the carrier of values.
 
+    Args:
+        own: this rank's tensors, for the table of all ranks.
+
     Raises: ConfigError, RefusedError, UnreachableError, on all ranks alike.
     """
-    own = listing(module, collected)
     if not ranks.leads:
         ranks.enter(_OPEN, {**own.to_json(), "options": dict(options)})
         opened = _done(ranks, _OPEN)

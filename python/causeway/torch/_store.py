@@ -55,25 +55,31 @@ class TensorStore:
 
     def ready_event(self) -> Any:
         """An event that marks θ as it is now, on a device. None on the host."""
-        if self.device.type == "cpu" and not _has_streams(torch.empty(0)):
+        if self.device.type == "cpu" and not _has_streams(torch.empty(0, device="cpu")):
             return None
         event = _cuda.Event()
         event.record()
         return event
 
-    def read(self, tensor: int, values: slice, to: torch.Tensor, ready: Any) -> None:
-        """`to` ← the values as float32, as many in any shape: on the host, or where θ is."""
+    def take(self, tensor: int, values: slice, to: torch.Tensor) -> DeviceCopy | None:
+        """`to` ← the values as float32, as many in any shape, on the host or where θ is. None: done. From a device to the
+        host they are copied there first, and the result brings them."""
         held = local(self._tensors[tensor])
         part = held.contiguous().view(-1)[values]
+        if _has_streams(held) and to.device.type == "cpu":
+            copy = DeviceCopy.of(part)
+            if copy is not None:
+                return copy
         place = to if to.is_contiguous() else torch.empty_like(to, memory_format=torch.contiguous_format)
-        if _on_host(held):
+        if _has_streams(held) and to.device.type == "cpu":
+            _from_device(part, place.view(-1), None)
+        elif _on_host(held):
             self._on_host(_library.READ, 0.0, part, place)
-        elif _has_streams(held) and to.device.type == "cpu":
-            _from_device(part, place.view(-1), ready)
         else:
             place.copy_(part.view(place.shape))
         if place is not to:
             to.copy_(place)
+        return None
 
     def move(self, kind: int, factor: float, tensor: int, values: slice, by: torch.Tensor) -> None:
         """θ of the range moves by as many values, flat, float32."""
@@ -141,7 +147,7 @@ def _view_on(device: torch.device, address: int, count: int) -> torch.Tensor:
 
 
 def _pinned(values: int) -> torch.Tensor:
-    return torch.empty(values, dtype=torch.float32, pin_memory=True)
+    return torch.empty(values, dtype=torch.float32, device="cpu", pin_memory=True)
 
 
 def _move_on_device(kind: int, factor: float, flat: torch.Tensor, values: torch.Tensor) -> None:
@@ -168,6 +174,31 @@ def _round_mix(anchor: torch.Tensor, theta: torch.Tensor, mixed: torch.Tensor) -
     rounded = ((bits + (_hash_bits(bits) >> 16 & 0xFFFF)) & ~0xFFFF).view(torch.float32)
     rounded = torch.where(mixed.isnan(), mixed, rounded).bfloat16()
     return torch.where(theta == anchor.bfloat16(), theta, rounded)
+
+
+class DeviceCopy:
+    """Values of θ copied on their device, at once in the order of what its stream does to θ."""
+
+    def __init__(self, values: torch.Tensor, ready: Any) -> None:
+        self._values, self._ready = values, ready
+
+    @staticmethod
+    def of(part: torch.Tensor) -> DeviceCopy | None:
+        """None: the device has no memory for it."""
+        try:
+            values = part.clone()
+        except torch.cuda.OutOfMemoryError:
+            return None
+        ready = _cuda.Event()
+        ready.record()
+        return DeviceCopy(values, ready)
+
+    def bring(self, to: torch.Tensor) -> None:
+        """`to` ← the values, as many in any shape, float32 on the host. Any thread."""
+        place = to if to.is_contiguous() else torch.empty_like(to, memory_format=torch.contiguous_format)
+        _from_device(self._values, place.view(-1), self._ready)
+        if place is not to:
+            to.copy_(place)
 
 
 def _from_device(flat: torch.Tensor, values: torch.Tensor, ready: Any) -> None:

@@ -5,7 +5,7 @@
             loss = …; loss.backward(); optimizer.step(); optimizer.zero_grad()               # step() counts, and syncs
             diloco.report(loss=loss, tokens=batch.numel())
 
-    optimizer.step ─► pre-hook: awaits late copies of θ ─► θ changes ─► post-hook: after_step ─► pieces of θ move
+    optimizer.step ─► pre-hook: before_change ─► θ changes ─► post-hook: after_step ─► pieces of θ are taken, or move
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -28,9 +28,13 @@ from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
 from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
-from causeway.torch import _anchor, _model, _optimizers, _sites, _world
+from causeway.torch import _anchor, _model, _optimizers, _shards, _sites, _world
+from causeway.torch._hidden_masters import LEAST, SIGNS, HiddenMasters
+from causeway.torch._missing_steps import MissingSteps
 from causeway.torch._ranks import Ranks
+from causeway.torch._schedulers import Schedulers
 from causeway.torch._state import SiteState
+from causeway.torch._trained import TrainedTensors
 
 RANK_TIMEOUT_S = 600.0
 _LOOK_S = 1.0  # between two readings of the loss, each of which waits for the device
@@ -50,7 +54,7 @@ class DiLoCo(Participant):
                  site: str | None = None, process_group: distributed.ProcessGroup | None = None,
                  params: Mapping[str, torch.Tensor] | None = None, kinds: Mapping[str, str] | None = None,
                  after_apply: Callable[[], None] | None = None,
-                 schedulers: Iterable[Any] | _optimizers.Schedulers = (),
+                 trained_later: Sequence[str] = (), schedulers: Iterable[Any] | Schedulers = (),
                  on_rejoin: Callable[[int], None] | None = None, data: Mapping[str, object] | None = None,
                  **settings: Any) -> None:
         """Asks the coordinator for the run's description, and declares the model. On all ranks of the site alike.
@@ -67,7 +71,10 @@ class DiLoCo(Participant):
                 and shape by the rules of docs/python.md.
             after_apply: called when the run has changed θ; with `params` it rounds masters into the model, which is
                 done for it if it is None.
-            schedulers: of the learning rate; moved to the step at which the site enters.
+            trained_later: names of parameters, or of modules with all of theirs, that are frozen now and will be trained
+                in this run: they are synced from the start.
+            schedulers: of the learning rate; moved to the step at which the site enters. One that the script does not step
+                after each inner step: (scheduler, inner steps between two of its own).
             on_rejoin: called with the step to go on from when the coordinator had dropped the site and it joined anew.
             data: {"tokens": number, "digest": 16 hexadecimal digits} of what the site trains on.
             settings: of the connection (tls_ca, tls_cert, tls_key, token_file, insecure, use_proxy, connect_timeout_s,
@@ -80,9 +87,8 @@ class DiLoCo(Participant):
         connection, expectations = _options.split(settings)
         self._module = _model.check_unsupported(model)
         self._optimizers = _optimizers.unwrapped(optimizer)
-        self._schedulers = (schedulers if isinstance(schedulers, _optimizers.Schedulers)
-                            else _optimizers.Schedulers(schedulers))
-        self._hidden_masters = _optimizers.HiddenMasters()
+        self._wrappers = list(_optimizers.wrappers(optimizer))
+        self._schedulers = schedulers if isinstance(schedulers, Schedulers) else Schedulers(schedulers)
         self._hooks: _optimizers.StepHooks | None = None
         self._after_apply = after_apply
         self._on_rejoin = on_rejoin
@@ -96,7 +102,8 @@ class DiLoCo(Participant):
         self._ranks = Ranks(process_group, float(connection.get("rank_timeout_s", RANK_TIMEOUT_S)))
         try:
             _optimizers.check_own_masters(self._optimizers, bool(params))
-            collected = _model.collect(model, self._optimizers, params or {}, kinds or {})
+            collected = _model.collect(model, self._optimizers, params or {}, kinds or {}, trained_later)
+            self._trained = TrainedTensors(model, collected, self._optimizers)
             own = {"coordinator": coordinator or os.environ.get(_options.COORDINATOR_VARIABLE),
                    "site": site or os.environ.get(_options.SITE_VARIABLE)}
             options = _options.run_options(coordinator, site, connection) if self._ranks.leads else own
@@ -111,8 +118,14 @@ class DiLoCo(Participant):
 
     def _open(self, collected: _model.Model, options: Mapping[str, object], expectations: Mapping[str, Any],
               data: Mapping[str, object] | None) -> OpenedSite:
-        opened, self._carrier = _sites.open_ranks(self._ranks, self._module, collected, options, expectations, data)
+        own = _shards.listing(self._module, collected)
+        opened, self._carrier = _sites.open_ranks(self._ranks, own, collected, options, expectations, data)
         self._model = collected.numbered(self._carrier.table)
+        self._frozen_digests = {self._carrier.table.index(str(collected.tensors[index]["name"])): digest
+                                for index, digest in own.digests.items()}
+        self._hidden_masters = HiddenMasters(self._model.synced)
+        self._hidden_masters.settled |= bool(self._model.copies) or not self._optimizers
+        self._missing_steps = MissingSteps(self._model.synced.values())
         return opened
 
     def _warn_of_rounding(self) -> None:
@@ -132,19 +145,16 @@ class DiLoCo(Participant):
         """
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             self._terminate = signal.signal(signal.SIGTERM, lambda *_: self.stop())
-        self._watch_masters()
+        self._hidden_masters.joins()
         self._step = self._site.join()
+        self._hidden_masters.moved()
         self._loaded = None
         self._joined, self._stays = True, 1
-        self._carrier.may_be_late = bool(self._optimizers)
-        self._hooks = _optimizers.StepHooks(self._optimizers, self.before_change, self.after_step)
+        self._hooks = _optimizers.StepHooks(self._optimizers, self._wrappers, self.before_change, self.after_step)
         self._applied()
         self._schedulers.move_to(self._step)
+        self._missing_steps.joined()
         self._returned = time.monotonic()
-
-    def _watch_masters(self) -> None:
-        if self._optimizers and not self._model.copies:
-            self._carrier.store.watch = self._hidden_masters.watch
 
     # ---- Training ----
 
@@ -160,9 +170,14 @@ class DiLoCo(Participant):
                 batches += 1
                 if self.over:
                     return
+                self.count_batch()
             if batches == 0:
                 raise mismatch("loader", "batches, each time it is iterated", "none",
                                "an iterator gives them only once: pass a DataLoader or a list")
+
+    def count_batch(self) -> None:
+        """The script is done with a batch, for those without `loop`. Raises ConfigError where θ changes and no step counts."""
+        self._missing_steps.batch()
 
     def after_step(self) -> None:
         """An inner step is done: sends and applies what is due. The optimizer's hook calls it; without one, you do.
@@ -171,7 +186,9 @@ class DiLoCo(Participant):
         """
         if self._inside_anchor:
             raise FailedError("expected no optimizer step inside anchor_parameters(), got one: θ is not the site's own")
+        self._carrier.raise_failure()
         self._check_masters()
+        self._schedulers.look(self._step)
         done = self._step + 1
         spent = time.monotonic() - self._returned - self._busy_s
         tokens, loss = self._tokens, self._read_loss()
@@ -180,7 +197,9 @@ class DiLoCo(Participant):
                                            step_s=max(spent, 0.0) if busy_s else float("nan"))
         moved = self._site.moved
         if moved:
+            self._hidden_masters.moved()
             self._applied()
+        self._missing_steps.stepped()
         if moved or self._step != done:
             self._note_rejoin()
         self._returned = time.monotonic()
@@ -201,12 +220,16 @@ class DiLoCo(Participant):
         if not self._stepped:  # the state is made in an optimizer's first step
             _optimizers.check_own_masters(self._optimizers, has_masters=False)
             self._stepped = True
-        index = self._hidden_masters.suspect(lambda i: _model.local(self._model.synced[i]).reshape(-1))
-        if index is not None:
-            name = self._model.tensors[index]["name"]
-            raise ConfigError(f"parameter {name}: expected the optimizer to go on from what the run wrote, got the values "
-                              "of before: it has masters of its own: pass params={name: master}",
-                              expected="the values that were written", got="the values of before", tensor=str(name))
+        masters = self._hidden_masters
+        if not masters.stepped():
+            return
+        name = str(self._model.tensors[masters.index]["name"])
+        sentence = (f"parameter {name}: expected the optimizer to go on from what the run wrote, got the values of before, "
+                    f"{masters.signs} times: it has masters of its own: pass params={{name: master}}")
+        if masters.signs >= SIGNS and masters.values >= LEAST:
+            raise ConfigError(sentence, expected="the values that were written", got="the values of before", tensor=name)
+        if masters.signs == 1:
+            LOGGER.warning("%s", sentence)
 
     def _applied(self) -> None:
         """θ was changed by the run."""
@@ -218,8 +241,10 @@ class DiLoCo(Participant):
                 _model.local(parameter).copy_(_model.local(self._model.synced[index]))
 
     def before_change(self) -> None:
-        """Call it before code that changes θ outside of the optimizer: awaits pending copies of θ."""
-        self._carrier.await_copies()
+        """Raises what stands against the next change of θ: ConfigError where the script trains other tensors than are
+        synced. What is sent was taken from θ at its step: code that changes θ between two steps needs no call."""
+        self._carrier.raise_failure()
+        self._trained.check()
 
     def report(self, *, loss: Loss | None = None, tokens: int = 0) -> None:
         """Reports the last step; sent with the next one.
@@ -229,7 +254,7 @@ class DiLoCo(Participant):
             tokens: the number that the step trained on.
         """
         self._tokens += int(tokens)
-        self._loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
+        self._loss = loss if loss is None else _one_value(loss)
 
     def _read_loss(self) -> float:
         if self._loss is not None and time.monotonic() - self._looked >= _LOOK_S:
@@ -340,6 +365,15 @@ class DiLoCo(Participant):
 
     def _before_leaving(self) -> None:
         self._carrier.close()
+        self._look_at_frozen()
+
+    def _look_at_frozen(self) -> None:
+        changed = [index for index, digest in _shards.frozen_digests(self._model).items()
+                   if digest != self._frozen_digests[index]]
+        if changed:
+            LOGGER.warning("%d frozen parameters have other values than when the site joined, the first %s: they were not "
+                           "synced, are in no export of the run, and a site that joins with them is refused", len(changed),
+                           self._model.tensors[changed[0]]["name"])
 
     def close(self) -> None:
         """Ends the site, whatever it waits for, and removes its hooks. The coordinator learns that the program ends."""
@@ -357,3 +391,16 @@ class DiLoCo(Participant):
         if error is not None:
             self._ranks.fail(error)  # before anything else: no rank waits for this one any more
         super().__exit__(kind, error, trace)
+
+
+def _one_value(loss: Loss) -> Loss:
+    """Raises ConfigError for what is no single number."""
+    if isinstance(loss, torch.Tensor):
+        if loss.numel() != 1:
+            raise mismatch("report: loss", "a number, or a tensor of one value", f"a tensor of shape {list(loss.shape)}",
+                           "the mean of a step, as loss.mean()")
+        return loss.detach()
+    try:
+        return float(loss)
+    except (TypeError, ValueError):
+        raise mismatch("report: loss", "a number, or a tensor of one value", f"{loss!r}"[:100]) from None

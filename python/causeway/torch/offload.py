@@ -144,8 +144,8 @@ def _hosted(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def _new_state(parameter: torch.Tensor) -> State:
-    zeros = torch.zeros(parameter.shape, dtype=torch.float32)
-    state = {"step": torch.tensor(0.0), "exp_avg": _hosted(zeros, parameter.device),
+    zeros = torch.zeros(parameter.shape, dtype=torch.float32, device="cpu")
+    state = {"step": torch.tensor(0.0, device="cpu"), "exp_avg": _hosted(zeros, parameter.device),
              "exp_avg_sq": _hosted(zeros, parameter.device)}
     if _needs_master(parameter):
         state["master_param"] = _hosted(parameter, parameter.device)
@@ -234,7 +234,7 @@ class Interleaved:
         if gradient is None or parameter in self._on_device or self._k == 1:
             return
         held = self._gradients.get(parameter)
-        host = held[0] if held is not None else torch.empty(gradient.shape, dtype=gradient.dtype,
+        host = held[0] if held is not None else torch.empty(gradient.shape, dtype=gradient.dtype, device="cpu",
                                                             pin_memory=self._streams.gpu)
         self._streams.after(self._streams.copy_out)
         with self._streams.on(self._streams.copy_out):
@@ -302,7 +302,7 @@ class Interleaved:
                         array.record_stream(self._streams.copy_out)
 
     def _step_on_cpu(self, works: list[Update]) -> None:
-        outs = [torch.empty(parameter.shape, dtype=parameter.dtype, pin_memory=self._streams.gpu)
+        outs = [torch.empty(parameter.shape, dtype=parameter.dtype, device="cpu", pin_memory=self._streams.gpu)
                 for parameter, _, _ in works]
         step_on_host(self._library, [(*work, self._gradient(work[0]), out) for work, out in zip(works, outs)])
         self._streams.after(self._streams.copy_in)  # backward may still read the parameters
@@ -325,11 +325,12 @@ def _seconds(work: Callable[[], Any], device: torch.device) -> float:
 def measured_k(library: _library.Library, device: torch.device) -> int:
     """The k of least predicted time, from measured bandwidths of bus and CPU: offload/subgroup_plan.h without the term of
     host memory, which the CPU's own rate has in it."""
-    host = torch.zeros(_TRIED, pin_memory=device.type == "cuda")
+    host = torch.zeros(_TRIED, device="cpu", pin_memory=device.type == "cuda")
     there = host.to(device)
-    state = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(_TRIED), "exp_avg_sq": torch.zeros(_TRIED)}
+    state = {"step": torch.tensor(1.0, device="cpu"), "exp_avg": torch.zeros(_TRIED, device="cpu"),
+             "exp_avg_sq": torch.zeros(_TRIED, device="cpu")}
     group = {"lr": 0.0, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
-    parameter, gradient = torch.zeros(_TRIED), torch.ones(_TRIED)
+    parameter, gradient = torch.zeros(_TRIED, device="cpu"), torch.ones(_TRIED, device="cpu")
     to_device = _seconds(lambda: there.copy_(host, non_blocking=True), device) / (4 * _TRIED)
     to_host = _seconds(lambda: host.copy_(there, non_blocking=True), device) / (4 * _TRIED)
     on_cpu = _seconds(lambda: step_on_host(library, [(parameter, state, group, gradient, parameter)]),

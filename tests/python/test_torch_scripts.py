@@ -1,0 +1,419 @@
+"""Scripts of users in real runs, W beside a replay in plain PyTorch; and those that a site ends by name."""
+
+import copy
+import unittest
+
+import torch
+from torch import nn
+
+import causeway.torch as causeway
+from replay import ReplayTest
+
+_RATE = 0.1
+
+
+class Net(nn.Module):
+    def __init__(self, body=nn.Linear):
+        super().__init__()
+        self.body, self.head = body(6, 20), nn.Linear(20, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x).tanh())
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=_RATE)
+
+
+def backward(model, batch):
+    model(batch).square().mean().backward()
+
+
+def train(site, model, optimizer, steps=None, before=lambda step: None, between=lambda step: None, replayed=None, **settings):
+    """The three lines; `before` each step, `between` it and the next."""
+    with site.diloco(model, optimizer, replayed, **settings) as diloco:
+        for batch in diloco.loop(site.batches):
+            before(diloco.step + 1)
+            backward(model, batch)
+            optimizer.step()
+            site.done()
+            optimizer.zero_grad()
+            between(diloco.step)
+
+
+class Lookahead(torch.optim.Optimizer):
+    """As in the PyPI packages: without the base's constructor, its own work behind the step of `optimizer`."""
+
+    def __init__(self, optimizer, k=5, alpha=0.5):
+        self.optimizer, self.k, self.alpha = optimizer, k, alpha
+        self.param_groups = optimizer.param_groups
+        self.slow = [[p.detach().clone() for p in group["params"]] for group in self.param_groups]
+        self.counter = 0
+
+    def step(self, closure=None):
+        loss = self.optimizer.step(closure)
+        self.counter += 1
+        if self.counter % self.k == 0:
+            for group, slow in zip(self.param_groups, self.slow):
+                for fast, kept in zip(group["params"], slow):
+                    kept.add_(fast.data - kept, alpha=self.alpha)
+                    fast.data.copy_(kept)
+        return loss
+
+    def zero_grad(self, set_to_none=True):
+        self.optimizer.zero_grad(set_to_none)
+
+
+class SAM(torch.optim.Optimizer):
+    """Foret et al., as commonly written: two half steps, and `step` is not called."""
+
+    def __init__(self, parameters, base):
+        super().__init__(parameters, {"rho": 0.05})
+        self.base_optimizer = base(self.param_groups)
+        self.param_groups = self.base_optimizer.param_groups
+
+    @torch.no_grad()
+    def first_step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["old"] = p.clone()
+                p.add_(p.grad, alpha=0.05)
+        self.zero_grad()
+
+    @torch.no_grad()
+    def second_step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.copy_(self.state[p]["old"])
+        self.base_optimizer.step()
+        self.zero_grad()
+
+    def step(self, closure=None):
+        raise NotImplementedError
+
+
+class OwnMasters(torch.optim.SGD):
+    """float32 masters in its state, written over p at each step."""
+
+    def step(self, closure=None):
+        with torch.no_grad():
+            for group in self.param_groups:
+                for p in group["params"]:
+                    master = self.state[p].setdefault("fp32", p.detach().clone())
+                    master.sub_(p.grad, alpha=group["lr"])
+                    p.copy_(master)
+
+
+class PlainTest(ReplayTest):
+    def test_a_plain_script_ends_with_the_mean(self):
+        def script(site):
+            model = site.model(Net)
+            train(site, model, sgd(model.parameters()))
+        self.check(script)
+        self.check(script, delay=1, alpha=0.5)
+
+
+class UnfrozenTest(ReplayTest):
+    def unfreezes(self, in_optimizer, **settings):
+        """The body is frozen, and trained from step 5 on."""
+        def script(site):
+            model = site.model(Net)
+            model.body.requires_grad_(False)
+            optimizer = sgd(model.parameters() if in_optimizer else model.head.parameters())
+
+            def between(step):
+                if step == 4:
+                    model.body.requires_grad_(True)
+                    if not in_optimizer:
+                        optimizer.add_param_group({"params": list(model.body.parameters())})
+            train(site, model, optimizer, between=between, **settings)
+        return script
+
+    def test_a_body_that_is_trained_later_is_in_the_mean_where_the_script_says_so(self):
+        for in_optimizer in (False, True):
+            self.check(self.unfreezes(in_optimizer, trained_later=["body"]))
+
+    def test_a_body_that_is_unfrozen_without_a_word_is_refused_at_the_step_by_name(self):
+        for in_optimizer in (False, True):
+            sites = self.real(self.unfreezes(in_optimizer))
+            for site in sites:
+                self.assertIsInstance(site.error, causeway.ConfigError)
+                self.assertRegex(str(site.error), r"parameter body\.weight: expected frozen.*trained from now on.*trained_later")
+                self.assertEqual("body.weight", site.error.tensor)
+
+    def test_frozen_values_that_have_changed_are_named_when_the_site_leaves(self):
+        def script(site):
+            model = site.model(Net)
+            model.body.requires_grad_(False)
+
+            def between(step):
+                model.body.weight.data.add_(0.5)
+            train(site, model, sgd(model.head.parameters()), between=between)
+        with self.assertLogs("causeway", "WARNING") as logged:
+            self.real(script)
+        self.assertRegex("\n".join(logged.output), "1 frozen parameters have other values.*the first body.weight")
+
+
+class BetweenStepsTest(ReplayTest):
+    """An evaluation of other values in θ's place, between two steps, changes nothing in what is sent."""
+
+    def swaps(self, put):
+        def script(site):
+            model = site.model(Net)
+            averaged = [p.detach().clone() for p in model.parameters()]
+
+            def between(step):
+                own = [p.detach().clone() for p in model.parameters()]
+                for mean, p in zip(averaged, model.parameters()):
+                    mean.lerp_(p.detach(), 0.1)
+                    put(p, mean.clone())
+                model(site.batches[0])
+                for value, p in zip(own, model.parameters()):
+                    put(p, value)
+            train(site, model, sgd(model.parameters()), between=between)
+        return script
+
+    def test_averaged_weights_are_never_sent(self):
+        def in_place(p, value):
+            with torch.no_grad():
+                p.copy_(value)
+
+        def pointer(p, value):
+            p.data = value
+        for put in (lambda p, value: p.data.copy_(value), in_place, pointer):
+            self.check(self.swaps(put), delay=1, alpha=0.5)
+
+    def test_nor_where_the_best_weights_are_loaded_by_load_state_dict(self):
+        def script(site):
+            model = site.model(Net)
+            best = copy.deepcopy(model.state_dict())
+
+            def between(step):
+                own = copy.deepcopy(model.state_dict())
+                model.load_state_dict(best)
+                model(site.batches[0])
+                model.load_state_dict(own)
+            train(site, model, sgd(model.parameters()), between=between)
+        self.check(script, delay=2, alpha=0.5)
+
+
+class ReplacedTest(ReplayTest):
+    def replaces(self, replace):
+        def script(site):
+            model = site.model(Net)
+            train(site, model, sgd(model.parameters()), between=lambda step: replace(site, model) if step == 5 else None)
+        return script
+
+    def test_a_tensor_that_is_replaced_is_refused_by_name(self):
+        def head(site, model):
+            model.head = nn.Linear(20, 5)
+
+        def assigned(site, model):
+            model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
+
+        def resized(site, model):  # as resize_token_embeddings does
+            model.head.weight = nn.Parameter(torch.cat([model.head.weight.detach(), torch.zeros(1, 20)]))
+            model.head.bias = nn.Parameter(torch.zeros(4))
+        for replace, name in ((head, "head.weight"), (assigned, "body.weight"), (resized, "head.weight")):
+            self.check_refused(self.replaces(replace), causeway.ConfigError,
+                               f"parameter {name}: expected the tensor that the model had.*got another of shape")
+
+    def test_new_tensors_of_the_optimizer_are_refused_by_name(self):
+        def script(site):
+            model = site.model(Net)
+            optimizer = sgd(model.parameters())
+
+            def between(step):
+                if step == 3:
+                    model.extra = nn.Linear(3, 3)
+                    optimizer.add_param_group({"params": list(model.extra.parameters())})
+            train(site, model, optimizer, between=between)
+        self.check_refused(script, causeway.ConfigError, r"optimizer: expected the parameters that DiLoCo has listed, got extra\.weight")
+
+    def test_what_keeps_the_tensors_goes_on(self):
+        class Wrapped(nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner = inner
+
+            def forward(self, x):
+                return self.inner(x)
+
+        def script(site):
+            model = site.model(Net)
+
+            def between(step):
+                if step == 3:  # as activation checkpointing and profilers do
+                    model.body = Wrapped(model.body)
+            train(site, model, sgd(model.parameters()), between=between)
+        self.check(script)
+
+
+class WrapperTest(ReplayTest):
+    def test_what_a_wrapper_does_behind_the_step_is_a_part_of_it(self):
+        def script(site):
+            model = site.model(Net)
+            train(site, model, Lookahead(sgd(model.parameters()), k=2))
+        self.check(script)
+        self.check(script, delay=1, alpha=0.5)
+
+    def test_a_wrapper_that_is_no_optimizer_of_pytorch_is_noticed_too(self):
+        class Decayed:  # decays θ after the step
+            def __init__(self, inner):
+                self.optimizer = inner
+
+            def step(self):
+                self.optimizer.step()
+                with torch.no_grad():
+                    for p in self.optimizer.param_groups[0]["params"]:
+                        p.mul_(0.9)
+
+            def zero_grad(self):
+                self.optimizer.zero_grad()
+
+        def script(site):
+            model = site.model(Net)
+            train(site, model, Decayed(sgd(model.parameters())))
+        self.check(script)
+
+    def test_one_whose_step_cannot_be_noticed_is_refused_by_name(self):
+        class Closed:
+            __slots__ = ("optimizer",)
+
+            def step(self):
+                self.optimizer.step()
+
+        def script(site):
+            model = site.model(Net)
+            closed = Closed()
+            closed.optimizer = sgd(model.parameters())
+            train(site, model, closed)
+        self.check_refused(script, causeway.ConfigError, "optimizer: expected one whose step can be noticed, got Closed")
+
+
+class MastersTest(ReplayTest):
+    def test_an_optimizer_with_masters_of_its_own_is_found_at_any_alpha(self):
+        for alpha, delay in ((0.5, 0), (0.0, 1), (0.9, 2)):
+            def script(site):
+                model = site.model(lambda: nn.Sequential(nn.Linear(6, 50), nn.Tanh(), nn.Linear(50, 3)))
+                site.batches = [batch * (1 + site.index) for batch in site.batches]
+                train(site, model, OwnMasters(model.parameters(), lr=_RATE))
+            sites = self.real(script, steps=80, every=10, alpha=alpha, delay=delay)
+            errors = [site.error for site in sites if site.error is not None]  # the other one may be alone from then on
+            self.assertTrue(errors)
+            for error in errors:
+                self.assertIsInstance(error, causeway.ConfigError)
+                self.assertRegex(str(error), r"expected the optimizer to go on.*3 times.*pass params=")
+
+    def test_plain_optimizers_are_never_taken_for_such(self):
+        def alone(make, net, batches):
+            def script(site):
+                model = site.model(net)
+                site.batches = site.batches[:batches]
+                train(site, model, make(model.parameters()))
+            return script
+        wide = lambda: nn.Sequential(nn.Linear(6, 50), nn.Tanh(), nn.Linear(50, 3))
+        narrow = lambda: nn.Sequential(nn.Linear(6, 1), nn.Linear(1, 3))  # a first tensor of few values
+        for make in (lambda p: torch.optim.AdamW(p, lr=1e-3), lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9)):
+            for net, batches in ((wide, 5), (wide, 1), (wide, 2), (narrow, 5)):
+                self.check(alone(make, net, batches), sites=1, steps=24, delay=1)
+
+    def test_nor_where_two_sites_have_the_same_data(self):
+        def script(site):
+            model = site.model(lambda: nn.Sequential(nn.Linear(6, 50), nn.Tanh(), nn.Linear(50, 3)))
+            site.batches = [torch.ones(8, 6)]
+            train(site, model, torch.optim.AdamW(model.parameters(), lr=1e-3))
+        self.check(script, steps=24, delay=2)
+
+
+class MissingStepsTest(ReplayTest):
+    def test_a_script_that_trains_with_another_optimizer_is_ended_by_name(self):
+        def sam(site):
+            model = site.model(Net)
+            optimizer = SAM(model.parameters(), lambda groups: torch.optim.SGD(groups, lr=_RATE))
+            with site.diloco(model, optimizer) as diloco:
+                for batch in diloco.loop(site.batches):
+                    backward(model, batch)
+                    optimizer.first_step()
+                    backward(model, batch)
+                    optimizer.second_step()
+
+        def made_anew(site):
+            model = site.model(Net)
+            optimizer = sgd(model.parameters())
+            with site.diloco(model, optimizer) as diloco:
+                for batch in diloco.loop(site.batches):
+                    backward(model, batch)
+                    optimizer.step()
+                    if diloco.step == 4:
+                        optimizer = sgd(model.parameters())
+        for script, since in ((sam, 0), (made_anew, 4)):
+            with self.assertLogs("causeway", "WARNING") as logged:
+                self.check_refused(script, causeway.ConfigError,
+                                   f"expected a step of the optimizer given to DiLoCo, got none since batch {since}, in 1000")
+            self.assertRegex("\n".join(logged.output), f"no step of the optimizer given to DiLoCo since batch {since}, .*have changed")
+
+    def test_sams_base_optimizer_counts(self):
+        def script(site):
+            model = site.model(Net)
+            optimizer = SAM(model.parameters(), lambda groups: torch.optim.SGD(groups, lr=_RATE))
+            with site.diloco(model, optimizer.base_optimizer) as diloco:
+                for batch in diloco.loop(site.batches):
+                    backward(model, batch)
+                    optimizer.first_step()
+                    backward(model, batch)
+                    optimizer.second_step()
+                    site.done()
+        self.check(script, delay=1, alpha=0.5)
+
+    def test_a_long_accumulation_goes_on(self):
+        def script(site):
+            model = site.model(Net)
+            optimizer, batches = sgd(model.parameters()), 0
+            with site.diloco(model, optimizer) as diloco:
+                for batch in diloco.loop(site.batches):
+                    batches += 1
+                    if batches % 5 == 1:
+                        backward(model, batch)
+                    if batches % 1200 == 0:
+                        optimizer.step()
+                        site.done()
+                        optimizer.zero_grad()
+        self.check(script, steps=4, every=2)
+
+
+class TiedTest(ReplayTest):
+    def test_parameters_that_share_their_storage_are_moved_once(self):
+        def tied():
+            model = nn.ModuleDict({"a": nn.Linear(6, 6), "b": nn.Linear(6, 6)})
+            model["b"].weight.data = model["a"].weight.data
+            model.forward = lambda x: model["b"](model["a"](x))
+            return model
+
+        def script(site):
+            model = site.model(tied)
+            train(site, model, sgd(model.parameters()), replayed=("a.weight", "a.bias", "b.bias"))
+        self.check(script, delay=1, alpha=0.5)
+
+
+class DefaultDeviceTest(ReplayTest):
+    def test_host_memory_is_meant_where_the_default_device_is_another(self):
+        def script(site):
+            model = site.model(Net)
+            optimizer = sgd(model.parameters())
+            with site.diloco(model, optimizer) as diloco, torch.device("meta"):
+                for batch in diloco.loop(site.batches):
+                    with torch.device("cpu"):
+                        backward(model, batch)
+                        optimizer.step()
+                    site.done()
+                    optimizer.zero_grad()
+                if hasattr(diloco, "anchor_parameters"):
+                    with diloco.anchor_parameters():
+                        pass
+                    diloco.state_dict()
+        self.check(script, alpha=0.5, delay=1)
+
+
+if __name__ == "__main__":
+    unittest.main()
