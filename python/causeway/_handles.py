@@ -125,6 +125,7 @@ class SiteHandle(_Owner):
         self._restored: list[object] | None = None
         self._joined = False
         self.stopping = False
+        self._last_progress: dict[str, Any] = {}
         self._looked = 0.0
         self.moved = False  # the last call gave out work that changes θ
 
@@ -290,6 +291,9 @@ class SiteHandle(_Owner):
 
     def close(self) -> None:
         """Ends the site and its run. A second call does nothing."""
+        if not self.closed:
+            with contextlib.suppress(Error):
+                self._last_progress = self.progress()
         super().close()
         self._run.close()
 
@@ -311,7 +315,9 @@ class SiteHandle(_Owner):
             self.library.check(self.library.site_ranks(self.handle, json.dumps(said).encode()))
 
     def progress(self) -> dict[str, Any]:
-        """The site's reports to the coordinator. Any thread."""
+        """The site's reports to the coordinator; the last one where it is closed. Any thread."""
+        if self.closed:
+            return self._last_progress
         size = _PROGRESS_BYTES
         while True:
             text = ctypes.create_string_buffer(size)

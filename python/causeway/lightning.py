@@ -70,7 +70,7 @@ class CausewayCallback(Callback):
         for progress in (loop.automatic_optimization.optim_progress.optimizer.step.total,
                          loop.manual_optimization.optim_step_progress.total):
             progress.ready = progress.completed = steps
-        trainer.should_stop |= self._site.diloco.over
+        trainer.should_stop |= self._site.is_over(0 <= trainer.max_steps <= self._site.diloco.step)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         trainer.fit_loop.epoch_loop._batches_that_stepped = self._site.diloco.step  # the axis of the loggers' charts
@@ -85,6 +85,7 @@ class CausewayCallback(Callback):
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None:
             diloco.report(loss=loss)
+        diloco.count_batch()
         stepped_from = trainer.fit_loop.epoch_loop._batches_that_stepped
         if diloco.step > stepped_from and trainer.log_every_n_steps and diloco.step % trainer.log_every_n_steps == 0:
             self._log(trainer.loggers, stepped_from)

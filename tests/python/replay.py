@@ -19,6 +19,7 @@ from harness import EndToEndTest
 from test_mixed import needs_library
 
 CLOSE = 1e-6  # float32 codecs, and sums of another order
+LIMIT_S = 60  # for a thread
 _MAKING = threading.Lock()  # PyTorch has one seed for all threads
 
 
@@ -118,7 +119,7 @@ def run_threads(sites, script):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(LIMIT_S)
     return [thread.is_alive() for thread in threads]
 
 

@@ -1,13 +1,15 @@
 """Scripts of users in real runs, W beside a replay in plain PyTorch; and those that a site ends by name."""
 
 import copy
+import threading
 import unittest
 
 import torch
 from torch import nn
 
 import causeway.torch as causeway
-from replay import ReplayTest
+from harness import eventually
+from replay import RealSite, ReplayTest
 
 _RATE = 0.1
 
@@ -373,13 +375,73 @@ class MissingStepsTest(ReplayTest):
             with site.diloco(model, optimizer) as diloco:
                 for batch in diloco.loop(site.batches):
                     batches += 1
-                    if batches % 5 == 1:
+                    if batches % 600 == 1:
                         backward(model, batch)
                     if batches % 1200 == 0:
                         optimizer.step()
                         site.done()
                         optimizer.zero_grad()
         self.check(script, steps=4, every=2)
+
+
+class WordsTest(ReplayTest):
+    """What a script is told that sets up no logging: warnings alone reach its terminal."""
+
+    @staticmethod
+    def plain():
+        def script(site):
+            model = site.model(Net)
+            train(site, model, sgd(model.parameters()))
+        return script
+
+    def test_a_site_that_waits_for_others_says_so_after_five_seconds(self):
+        self.run = self.new_run(self.config())
+        self.run.start_coordinator()
+        first, second = (RealSite(index, self.run.grpc) for index in range(2))
+        with self.assertLogs("causeway", "WARNING") as logged:
+            waiting = threading.Thread(target=first.run, args=(self.plain(),), daemon=True)
+            waiting.start()
+            eventually(lambda: logged.output, "the site says why it waits")
+            second.run(self.plain())
+            waiting.join()
+        self.assertRegex(logged.output[0], "still waiting: 1 of 2 sites are ready")
+        self.assertEqual([None, None], [first.error, second.error])
+
+    def test_a_loop_that_goes_on_beyond_the_run_is_told_once(self):
+        def script(site):
+            model = site.model(Net)
+            optimizer = sgd(model.parameters())
+            with site.diloco(model, optimizer):
+                for step in range(15):
+                    backward(model, site.batches[step % 5])
+                    optimizer.step()
+        with self.assertLogs("causeway", "WARNING") as logged:
+            self.assertEqual([None, None], [site.error for site in self.real(script)])
+        self.assertEqual(2, sum("the run's 12 steps are done: step 13" in line for line in logged.output), logged.output)
+
+    def test_the_last_figures_are_there_after_leaving(self):
+        def script(site):
+            model = site.model(Net)
+            optimizer = sgd(model.parameters())
+            with site.diloco(model, optimizer) as diloco:
+                for batch in diloco.loop(site.batches):
+                    backward(model, batch)
+                    optimizer.step()
+            site.rounds = diloco.progress()["rounds"]
+        self.assertEqual([3, 3], [site.rounds for site in self.real(script)])
+
+    def test_a_loss_that_is_no_number_is_refused_where_it_is_reported(self):
+        for loss, got in ((torch.zeros(16), r"a tensor of shape \[16\]"), ([2.5], r"\[2\.5\]"), ("x", "'x'")):
+            def script(site):
+                model = site.model(Net)
+                with site.diloco(model, sgd(model.parameters())) as diloco:
+                    try:
+                        diloco.report(loss=loss)
+                    except causeway.ConfigError as error:
+                        site.said = str(error)
+            sites = self.real(script)
+            for site in sites:
+                self.assertRegex(site.said, f"report: loss: expected a number, or a tensor of one value, got {got}")
 
 
 class TiedTest(ReplayTest):

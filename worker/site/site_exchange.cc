@@ -218,7 +218,11 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
   Run(effects);
 }
 
-void SiteExchange::OnNotice(const std::string& reason) { spdlog::info("the run waits: {}", reason); }
+void SiteExchange::OnNotice(const std::string& reason) {
+  spdlog::info("the run waits: {}", reason);
+  core::MutexLock lock(mutex_);
+  notice_.Heard(reason, clock_.Now());
+}
 
 void SiteExchange::OnDrain(const std::string& reason) {
   spdlog::info("asked to leave: {}", reason);
@@ -268,11 +272,17 @@ absl::StatusOr<Turn> SiteExchange::AwaitTurn(Deadline deadline, std::initializer
         return rules_.turn() == Turn::kFailed || std::ranges::find(awaited, rules_.turn()) != awaited.end();
       };
       const auto left = deadline - clock_.Now();
+      const auto quiet = notice_.Until(clock_.Now(), left);
       const bool there = lock.WaitFor(
-          changed_, left, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !step_actions_.empty() || is_over(); });
-      if (!there) return absl::DeadlineExceededError("the site still waits; call again to wait on");
+          changed_, quiet, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !step_actions_.empty() || is_over(); });
+      if (!there) {
+        if (const std::string why = notice_.Take(clock_.Now()); !why.empty()) spdlog::warn("still waiting: {}", why);
+        if (quiet < left) continue;
+        return absl::DeadlineExceededError("the site still waits; call again to wait on");
+      }
       actions.swap(step_actions_);
       if (actions.empty()) {
+        notice_.Over();
         if (rules_.turn() == Turn::kFailed) return rules_.failure();
         return rules_.turn();
       }

@@ -27,6 +27,7 @@
 #include "worker/site/site_report.h"
 #include "worker/site/site_rules.h"
 #include "worker/site/site_transfers.h"
+#include "worker/site/wait_notice.h"
 
 namespace causeway::worker {
 
@@ -117,6 +118,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   std::vector<Chunks> sent_ ABSL_GUARDED_BY(mutex_);
   std::optional<SiteCheckpoint> restored_ ABSL_GUARDED_BY(mutex_);  // until the first welcome
   SiteReport report_ ABSL_GUARDED_BY(mutex_);
+  WaitNotice notice_ ABSL_GUARDED_BY(mutex_);
 
   SiteTransfers transfers_;
   std::unique_ptr<Movers> movers_;  // from the first welcome on; its threads call us

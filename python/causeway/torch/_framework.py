@@ -25,6 +25,7 @@ class FrameworkSite:
         self._connection = {"coordinator": coordinator, "site": site, **settings}
         self._diloco: DiLoCo | None = None
         self._waits_since = 0.0
+        self._said_over = False
 
     @property
     def diloco(self) -> DiLoCo:
@@ -48,7 +49,7 @@ class FrameworkSite:
         except BaseException:
             diloco.close()
             raise
-        self._diloco = diloco.__enter__()
+        self._diloco, self._said_over = diloco.__enter__(), False
         self.may_wait()
         atexit.register(self._end_with_process)
         return diloco
@@ -59,6 +60,15 @@ class FrameworkSite:
         if steps < of_run:
             LOGGER.warning("the trainer ends after %d steps, the run has %d: this site leaves early; %s=%d takes part to "
                            "the end", steps, of_run, setting, of_run)
+
+    def is_over(self, framework_is_over: bool = False) -> bool:
+        """Training has to end for the run's sake; the first time it is logged why, unless the framework ends by itself."""
+        diloco = self.diloco
+        if diloco.over and not framework_is_over and not self._said_over:
+            self._said_over = True
+            LOGGER.warning("training ends here: %s", f"the run's {diloco.step} steps are done" if not diloco.should_stop
+                           else "the site was told to stop")
+        return diloco.over
 
     def end(self, error: BaseException | None = None) -> None:
         """Leaves the run: with open rounds completed, or with the error as the reason. A second call does nothing."""

@@ -107,7 +107,7 @@ class Schedulers:
         if self._looked == _LOOKS:
             for followed in self._followed:
                 expected, got = followed.at(step), followed.epoch
-                if expected > got + followed.steps or got > expected + followed.steps:
+                if expected > got + followed.steps:  # ahead is one that is stepped where gradient scaling skips a step
                     LOGGER.warning("schedulers: %s: expected to be stepped once in %d inner steps, got %d steps of its own "
                                    "after inner step %d: a site that joins late would have another learning rate; pass "
                                    "(scheduler, inner steps between two of its own)", followed.name, followed.every, got, step)
