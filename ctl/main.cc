@@ -25,6 +25,7 @@
 #include "formats/model_export.h"
 #include "formats/posix_file.h"
 #include "formats/run_yaml.h"
+#include "formats/steps_check.h"
 #include "transport/messages.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
@@ -122,6 +123,17 @@ absl::StatusOr<std::vector<v1::RunDescription>> DescribeShards(std::vector<Clien
   return descriptions;
 }
 
+// Says which fragments no round has changed yet.
+void PrintUntrained(const core::FragmentMap& map, const std::vector<core::Version>& versions) {
+  for (const core::Fragment& fragment : map.fragments()) {
+    if (versions[fragment.id] > 0) continue;
+    const core::TensorSpec& first = map.manifest()[fragment.tensors.front().tensor];
+    std::fprintf(stderr,
+                 "note: fragment %d (%s and others, %zu tensors) is in no round yet: its values are the initial ones\n",
+                 static_cast<int>(fragment.id), first.name.c_str(), fragment.tensors.size());
+  }
+}
+
 absl::Status Export(std::vector<Client>& clients) {
   const std::string out = absl::GetFlag(FLAGS_out);
   if (out.empty()) return absl::InvalidArgumentError("export: expected --out=DIR");
@@ -153,6 +165,7 @@ absl::Status Export(std::vector<Client>& clients) {
   if (absl::Status status = formats::WriteExport(out, form, map, values, versions); !status.ok()) {
     return absl::InternalError(status.message());  // a disk that is full, say: not a coordinator that is not there
   }
+  PrintUntrained(map, versions);
   if (!form.note.empty()) std::fprintf(stderr, "note: %s\n", form.note.c_str());
   std::printf("%s\n", out.c_str());
   return absl::OkStatus();
@@ -217,6 +230,7 @@ absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   std::printf("%s\n", formats::RunConfigJson(config).c_str());
   for (const std::string& advice : formats::CodecAdvice(config.codec))
     std::fprintf(stderr, "note: %s\n", advice.c_str());
+  for (const std::string& advice : formats::StepsAdvice(config)) std::fprintf(stderr, "note: %s\n", advice.c_str());
   std::fprintf(stderr, "fine: %s\n", formats::RunSummary(config).c_str());
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "formats/config_names.h"
 #include "formats/inner_config_check.h"
 #include "formats/offload_config_check.h"
+#include "formats/steps_check.h"
 #include "formats/sync_config_check.h"
 
 namespace causeway::formats {
@@ -343,6 +344,7 @@ absl::StatusOr<core::RunConfig> RunConfigFromMessage(const v1::RunConfig& given,
   RETURN_IF_ERROR(check.status());
   CheckInnerFits(config, check);
   CheckFragmentsFit(config, check);
+  CheckSteps(config, check);
   RETURN_IF_ERROR(check.status());
   return config;
 }

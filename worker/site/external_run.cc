@@ -1,5 +1,7 @@
 #include "worker/site/external_run.h"
 
+#include <spdlog/spdlog.h>
+
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -7,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "formats/run_yaml.h"
+#include "formats/steps_check.h"
 #include "worker/site/json_object.h"
 
 namespace causeway::worker {
@@ -87,6 +90,7 @@ absl::Status ExternalRun::Ask() {
   const absl::StatusOr<core::RunConfig> config = formats::ParseRunConfig(description.run_config);
   if (!config.ok()) return absl::PermissionDeniedError(config.status().message());
   config_ = *config;
+  for (const std::string& advice : formats::StepsAdvice(*config)) spdlog::warn("{}", advice);
   json_ = nlohmann::ordered_json{{"run_id", config->run_id},
                                  {"site", site()},
                                  {"config", nlohmann::ordered_json::parse(formats::RunConfigJson(*config))}}

@@ -110,7 +110,7 @@ def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     seen: dict[str, tuple[str, torch.Tensor]] = {}
     for wrapped_name, parameter in model.named_parameters(remove_duplicate=False):
         name = names.plain(wrapped_name)
-        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+        if nn.parameter.is_lazy(parameter):
             raise mismatch(f"parameter {name}", "values", "those of a lazy module, which has seen no batch",
                            "run one batch through the model first", tensor=name)
         if parameter.numel() == 0:
@@ -141,7 +141,7 @@ def _values_of(parameter: torch.Tensor) -> object:
     """Equal for parameters that are the same values: one object, or several with the same part of one storage."""
     if hasattr(parameter, "device_mesh") or parameter.layout != torch.strided or parameter.device.type == "meta":
         return id(parameter)
-    if parameter.numel() == 0 or isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+    if parameter.numel() == 0 or nn.parameter.is_lazy(parameter):
         return id(parameter)
     try:
         return parameter.data_ptr(), parameter.dtype, tuple(parameter.shape), parameter.stride()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import warnings
 from collections.abc import Iterable
@@ -129,8 +130,8 @@ def _steps_of_wrapper(given: Any) -> int:
         return 1
     if given.split_batches or not given.step_with_optimizer:
         return 1
-    from accelerate.state import AcceleratorState
-    return int(AcceleratorState().num_processes)
+    state: Any = importlib.import_module("accelerate.state")
+    return int(state.AcceleratorState().num_processes)
 
 
 def _rates(scheduler: Any) -> list[Any]:

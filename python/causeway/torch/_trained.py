@@ -97,4 +97,4 @@ def _places_of(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, Any]]:
                 yield each._parameters, key, parameter
         for key, child in each._modules.items():
             if child is not None:
-                yield each._modules, key, child  # type: ignore[misc]
+                yield each._modules, key, child

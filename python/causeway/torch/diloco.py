@@ -315,6 +315,9 @@ class DiLoCo(Participant):
 
     def export(self, directory: str | os.PathLike[str], tokenizer: Any = None) -> None:
         """Writes the model with W: Hugging Face's by its save_pretrained, others' state_dict as model.pt."""
+        initial = [fragment for fragment, anchor in self.progress()["digests"].items() if anchor["version"] == 0]
+        if initial:
+            LOGGER.warning("export: fragments %s are in no round yet: their values are the initial ones", ", ".join(initial))
         with self.anchor_parameters():
             _anchor.export(self._module, directory, tokenizer, self._ranks, self._carrier.table)
 
