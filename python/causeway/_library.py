@@ -9,6 +9,7 @@ import ctypes
 import functools
 import os
 import pathlib
+import re
 from typing import Any
 
 from causeway import errors
@@ -193,8 +194,18 @@ class Library:
             raise self.failure(status)
 
 
+# Flags of causeway-worker that the library's words name, and that are arguments here.
+_FLAG = re.compile(r"--(?=(?:tls_ca|tls_cert|tls_key|token_file|insecure|use_proxy|coordinator|site|connect_timeout_s|"
+                   r"max_up_mbit|max_down_mbit)\b)")
+
+
 def _text(value: bytes | None) -> str:
-    return (value or b"").decode(errors="replace")
+    return in_arguments((value or b"").decode(errors="replace"))
+
+
+def in_arguments(text: str) -> str:
+    """A sentence of the library, in which what a program calls --tls_ca is the argument tls_ca."""
+    return _FLAG.sub("", text)
 
 
 def _mode() -> int:

@@ -18,4 +18,4 @@ def pass_on(library: _library.Library) -> None:
         if line.dropped > 0:
             LOGGER.warning("%d log lines were lost before the next one", line.dropped)
         level = _LEVELS.get(line.level, logging.ERROR)
-        LOGGER.log(level, "%s", line.text.decode(errors="replace"), extra={"unix_ms": line.unix_ms})
+        LOGGER.log(level, "%s", _library.in_arguments(line.text.decode(errors="replace")), extra={"unix_ms": line.unix_ms})

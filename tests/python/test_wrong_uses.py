@@ -81,7 +81,7 @@ class WrongUseTest(EndToEndTest):
                      tls_key="/none.pem")
 
     def test_one_of_three_settings_of_tls(self):
-        self.refused(causeway.ConfigError, "missing: --tls_cert and --tls_key", self.site, tls_ca="/none.pem")
+        self.refused(causeway.ConfigError, "missing: tls_cert and tls_key", self.site, tls_ca="/none.pem")
 
     def test_another_interval_than_the_runs(self):
         error = self.wrong("sync.sync_every: expected 20 (by this script), got 6 (of the run)", sync_every=20)
