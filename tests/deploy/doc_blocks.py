@@ -66,7 +66,7 @@ class Block:
         return found
 
     def settings(self):
-        """What YAML has in it as sections of run.yaml; None: it has others, or is none."""
+        """The sections of run.yaml that it is YAML of; None: it has others, or is no YAML."""
         try:
             found = yaml.safe_load(self.text)
         except yaml.YAMLError:
@@ -112,7 +112,7 @@ def _joined(text):
 
 
 def _words(line):
-    """Of a command, without comments; quotes may be open, as in a here-document."""
+    """The words of a command, without comments; quotes may be open, as in a here-document."""
     try:
         return shlex.split(line, comments=True)
     except ValueError:

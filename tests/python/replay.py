@@ -6,7 +6,7 @@
             for batch in diloco.loop(site.batches):
                 …; optimizer.step(); site.done()            # done() is for the replay alone
 
-What the run exports has to be what the replay ends with. Outer SGD with learning rate 1, so that W is the mean.
+The run has to export what the replay ends with. Outer SGD with learning rate 1, so that W is the mean.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _MAKING = threading.Lock()  # PyTorch has one seed for all threads
 
 
 class Site:
-    """What is alike in both runs."""
+    """The part that is alike in both runs."""
 
     def __init__(self, index):
         self.index = index

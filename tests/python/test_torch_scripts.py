@@ -385,7 +385,7 @@ class MissingStepsTest(ReplayTest):
 
 
 class WordsTest(ReplayTest):
-    """What a script is told that sets up no logging: warnings alone reach its terminal."""
+    """Lines for a script that sets up no logging, whose terminal shows warnings alone."""
 
     @staticmethod
     def plain():

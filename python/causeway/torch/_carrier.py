@@ -11,7 +11,7 @@ The leader hands a plan, moves of at most 64 MB, to the followers, and all carry
 same plans and hands them to no other. Source: docs/ranks.md.
 
 A READ takes θ at the step: on the host into the library's memory or into that of a message, on a device into a copy there.
-What it then has to carry may be late: a helper thread does it while the next step computes.
+Carrying it may be late: a helper thread does that while the next step computes.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     the site's thread   take (θ as it is at the step) ─► add(job) ─► the next step …
     helper              carry (from the device, over the ranks, into the library's memory)
 
-What happens to θ between two steps, such as the averaged weights of an evaluation in its place, changes nothing in what
-was taken.
+Changes of θ between two steps, such as the averaged weights of an evaluation in its place, change nothing in what was
+taken.
 """
 
 from __future__ import annotations

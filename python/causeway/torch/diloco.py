@@ -245,7 +245,7 @@ class DiLoCo(Participant):
 
     def before_change(self) -> None:
         """Raises what stands against the next change of θ: ConfigError where the script trains other tensors than are
-        synced. What is sent was taken from θ at its step: code that changes θ between two steps needs no call."""
+        synced. θ is taken at its step: code that changes θ between two steps needs no call."""
         self._carrier.raise_failure()
         self._trained.check()
 
