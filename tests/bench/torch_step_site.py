@@ -113,6 +113,14 @@ def moved(plans, kinds):
             "seconds": sum(seconds for _, seconds in chosen)}
 
 
+def check_s(diloco, times=1000):
+    """Seconds of one look whether the script still trains what is synced."""
+    start = time.perf_counter()
+    for _ in range(times):
+        diloco._trained.check()
+    return (time.perf_counter() - start) / times
+
+
 def main():
     shape[:] = map(int, sys.argv[7:9])
     address, device, layers, width, steps = *sys.argv[1:3], *map(int, sys.argv[3:6])
@@ -143,12 +151,14 @@ def main():
     if rank != 0:
         return
     median = {name: statistics.median(values) for name, values in times.items()}
+    checked = check_s(diloco)
     mean = {name: statistics.fmean(values) for name, values in times.items()}
     print(json.dumps({
         "parameters": parameters, "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "median_s": median, "median_ratio": median["with"] / median["without"],
         "control_ratio": statistics.median(control[1]) / statistics.median(control[0]),
         "mean_s": mean, "mean_ratio": mean["with"] / mean["without"],
+        "check_s": checked, "check_share": checked / median["without"],
         "hooks_median_s": statistics.median(diloco.hook_s), "hooks_share": sum(diloco.hook_s) / sum(times["with"]),
         "slowest_s": max(times["with"]), "steps_timed": {name: len(values) for name, values in times.items()},
         "joining_bytes_a_parameter": own["joining"], "peak_bytes_a_parameter": own["peak"],

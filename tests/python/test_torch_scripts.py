@@ -159,19 +159,31 @@ class UnfrozenTest(ReplayTest):
 class BetweenStepsTest(ReplayTest):
     """An evaluation of other values in θ's place, between two steps, changes nothing in what is sent."""
 
+    class Wide(nn.Module):
+        """A table that takes a while to copy, and behind it a head that does not."""
+
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(300_000, 6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.head(self.table((x[:, 0].abs() * 1e5).long() % 300_000) + x)
+
     def swaps(self, put):
         def script(site):
-            model = site.model(Net)
-            averaged = [p.detach().clone() for p in model.parameters()]
+            model = site.model(self.Wide)
+            parameters = list(model.parameters())[::-1]
+            averaged = [p.detach().clone() for p in parameters]
 
             def between(step):
-                own = [p.detach().clone() for p in model.parameters()]
-                for mean, p in zip(averaged, model.parameters()):
-                    mean.lerp_(p.detach(), 0.1)
+                own = []
+                for mean, p in zip(averaged, parameters):
+                    own.append(p.detach().clone())
                     put(p, mean.clone())
                 model(site.batches[0])
-                for value, p in zip(own, model.parameters()):
+                for value, mean, p in zip(own, averaged, parameters):
                     put(p, value)
+                    mean.lerp_(value, 0.1)
             train(site, model, sgd(model.parameters()), between=between)
         return script
 
@@ -187,7 +199,7 @@ class BetweenStepsTest(ReplayTest):
 
     def test_nor_where_the_best_weights_are_loaded_by_load_state_dict(self):
         def script(site):
-            model = site.model(Net)
+            model = site.model(self.Wide)
             best = copy.deepcopy(model.state_dict())
 
             def between(step):
