@@ -80,18 +80,18 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { by_step_thread([this] { UploadInitial(); }); },
       [&](const action::Encode& encode) { movers_->Encode(encode.fragment); },
       [&](const action::Resolve& resolve) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        sent_[resolve.fragment].reset();
+        kept_[resolve.fragment].sent.reset();
         movers_->Resolve(resolve);
       },
       [&](const action::ForgetResidual& forget) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        sent_[forget.fragment].reset();
+        kept_[forget.fragment].sent.reset();
         movers_->ForgetResidual(forget.fragment);
       },
       [&](const action::PlaceAnchor& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        movers_->PlaceAnchor(place, std::exchange(arrived_[place.fragment], nullptr));
+        movers_->PlaceAnchor(place, std::exchange(kept_[place.fragment].arrived, nullptr));
       },
       [&](const action::TakeUpdate& take) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        const std::shared_ptr<const Payload> update = std::exchange(arrived_[take.fragment], nullptr);
+        const std::shared_ptr<const Payload> update = std::exchange(kept_[take.fragment].arrived, nullptr);
         report_.Takes(update->header, update->chunks);
         movers_->TakeUpdate(take, update);
       },
@@ -99,7 +99,8 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
         if (evaluate_ != nullptr && config_.eval.every_rounds > 0) movers_->PostAnchorCopy(evaluate_);
       },
       [&](const action::Upload& upload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        effects.push_back([this, upload, chunks = sent_[upload.tag.fragment]] { transfers_.Upload(upload, chunks); });
+        effects.push_back(
+            [this, upload, chunks = kept_[upload.tag.fragment].sent] { transfers_.Upload(upload, chunks); });
       },
       [&](const action::FetchAnchor& fetch) {
         effects.push_back(
@@ -119,7 +120,7 @@ void SiteExchange::OnEncoded(FragmentId p, Chunks chunks, const std::string& whe
   {
     core::MutexLock lock(mutex_);
     report_.Sends(p, *chunks, where);
-    sent_[p] = std::move(chunks);
+    kept_[p].sent = std::move(chunks);
     Handle(event::Encoded{p}, effects);
   }
   Run(effects);
@@ -143,7 +144,7 @@ void SiteExchange::OnUpdateTaken(FragmentId p, const core::AnchorDigest& anchor,
     report_.Holds(p, anchor);
     report_.HasResidual(residual_norm);
     Handle(event::UpdateTaken{p, mismatch}, effects);
-    if (!rules_.state().fragments[p].facts().sent) sent_[p].reset();
+    if (!rules_.state().fragments[p].facts().sent) kept_[p].sent.reset();
   }
   Run(effects);
 }
@@ -161,7 +162,7 @@ void SiteExchange::OnFetched(const event::Fetched& fetched, std::shared_ptr<cons
   {
     core::MutexLock lock(mutex_);
     if (!rules_.Awaits(fetched)) return;
-    if (fetched.status.ok()) arrived_[fetched.tag.fragment] = std::move(payload);
+    if (fetched.status.ok()) kept_[fetched.tag.fragment].arrived = std::move(payload);
     Handle(fetched, effects);
   }
   Run(effects);
@@ -173,7 +174,7 @@ void SiteExchange::OnVerdict(const event::VerdictGiven& given) {
     core::MutexLock lock(mutex_);
     Handle(given, effects);
     const FragmentId p = given.tag.fragment;
-    if (rules_.state().fragments[p].outgoing() == Outgoing::kAdmitted) sent_[p].reset();
+    if (rules_.state().fragments[p].outgoing() == Outgoing::kAdmitted) kept_[p].sent.reset();
   }
   Run(effects);
 }
@@ -197,8 +198,7 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
     if (map_ == nullptr) {
       map_ = std::make_unique<core::FragmentMap>(welcome.map);
       movers_ = std::make_unique<Movers>(*map_, config_, store_, this);
-      arrived_.resize(map_->num_fragments());
-      sent_.resize(map_->num_fragments());
+      kept_.resize(map_->num_fragments());
     }
     absl::Status status =
         welcome.map == *map_ ? RestoreArrays() : absl::InternalError("the coordinator changed its fragment map");
@@ -212,7 +212,7 @@ void SiteExchange::OnWelcome(const transport::Welcome& welcome) {
                            .last_admitted = welcome.last_admitted},
            effects);
     for (const FragmentRules& fragment : rules_.state().fragments) {  // requests of an earlier stay are void
-      if (fragment.incoming() != Incoming::kArrived) arrived_[fragment.id()].reset();
+      if (fragment.incoming() != Incoming::kArrived) kept_[fragment.id()].arrived.reset();
     }
   }
   Run(effects);
@@ -322,7 +322,8 @@ absl::Status SiteExchange::RestoreArrays() {
   SiteCheckpoint checkpoint = *std::exchange(restored_, std::nullopt);
   const absl::Status status = movers_->Restore(checkpoint);
   if (!status.ok()) return absl::InternalError(absl::StrCat("the checkpoint does not fit the run: ", status.message()));
-  sent_ = std::move(checkpoint.chunks);
+  for (size_t p = 0; p < std::min(kept_.size(), checkpoint.chunks.size()); ++p)
+    kept_[p].sent = std::move(checkpoint.chunks[p]);
   return absl::OkStatus();
 }
 
@@ -337,7 +338,7 @@ bool SiteExchange::Checkpoint(const std::function<void(const SiteCheckpoint&)>& 
       core::MutexLock lock(mutex_);
       saved = can_be_saved(rules_);
       checkpoint.facts = rules_.Facts();
-      checkpoint.chunks = sent_;
+      for (const Kept& kept : kept_) checkpoint.chunks.push_back(kept.sent);
     }
     checkpoint.arrays = movers_->Arrays();
     if (saved) save(checkpoint);

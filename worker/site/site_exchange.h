@@ -85,6 +85,13 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   // Work that follows from an event, done after the lock is released: the link may call back at once.
   using Effects = std::vector<std::function<void()>>;
 
+  // The payload of a fragment that has arrived and is not taken, and the contribution that was sent and is not
+  // admitted.
+  struct Kept {
+    std::shared_ptr<const Payload> arrived;
+    Chunks sent;
+  };
+
   void OnCopied(core::FragmentId p) override { Tell(event::Copied{p}); }
   void OnEncoded(core::FragmentId p, Chunks chunks, const std::string& where) override;
   void OnAnchorPlaced(core::FragmentId p, const core::AnchorDigest& anchor) override;
@@ -112,10 +119,7 @@ class SiteExchange final : public transport::LinkListener, public MoverListener,
   core::Condition changed_;
   SiteRules rules_ ABSL_GUARDED_BY(mutex_);
   Effects step_actions_ ABSL_GUARDED_BY(mutex_);
-  // Indexed by fragment: the payload that has arrived and is not taken, and the contribution that was sent and is not
-  // admitted.
-  std::vector<std::shared_ptr<const Payload>> arrived_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Chunks> sent_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Kept> kept_ ABSL_GUARDED_BY(mutex_);                  // indexed by fragment
   std::optional<SiteCheckpoint> restored_ ABSL_GUARDED_BY(mutex_);  // until the first welcome
   SiteReport report_ ABSL_GUARDED_BY(mutex_);
   WaitNotice notice_ ABSL_GUARDED_BY(mutex_);
