@@ -5,15 +5,18 @@
 //                                                  contents
 //
 // The temporary file lies beside the target, because a rename is atomic only inside one file system, and has a fixed
-// name (".tmp" appended), so that a leftover of a crash is overwritten by the next write instead of piling up. Hence
-// one writer at a time for a path. Errors name the path and the system's reason; the old file then stays as it was and
-// the temporary one is removed. Not thread-safe.
+// name (".tmp" appended), so that a leftover of a crash is overwritten by the next write instead of piling up. Its
+// writer holds a lock on it; another writer of the same path takes ".2.tmp" meanwhile, and the last to finish decides.
+// A symbolic link is followed, and stays one. What is no regular file, such as a pipe or a device (/dev/null,
+// /dev/stdout), cannot be replaced: it is written to directly. Errors name the path and the system's reason; the old
+// file then stays as it was and the temporary one is removed. Not thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +33,7 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view conte
 // The same for contents that are too large to hold: Create, Append as often as needed, Commit once. Move-only.
 class AtomicFile {
  public:
+  // Waits for a reader where `path` is a pipe that none has opened.
   static absl::StatusOr<AtomicFile> Create(const std::string& path);
 
   AtomicFile(AtomicFile&&) = default;
@@ -45,12 +49,12 @@ class AtomicFile {
   absl::Status Commit();
 
  private:
-  AtomicFile(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  AtomicFile(std::string path, std::string temporary, FileDescriptor file)
+      : path_(std::move(path)), temporary_(std::move(temporary)), file_(std::move(file)) {}
 
-  std::string temporary_path() const { return path_ + ".tmp"; }
-
-  std::string path_;
-  FileDescriptor file_;  // open from Create to Commit
+  std::string path_;       // behind all links
+  std::string temporary_;  // empty: the target itself is written to
+  FileDescriptor file_;    // open from Create to Commit
   RunningDigest digest_;
 };
 

@@ -138,10 +138,14 @@ bool ParseBandwidths(const Json& json, Bandwidths& bandwidths) {
 }
 
 // Writes the whole file or nothing: other processes may read and write it now. An entry that they add meanwhile may be
-// lost, and is measured again.
-std::string WriteFile(const std::string& path, const Json& json) {
+// lost, and is measured again. A link stays one, and what is no regular file is written to.
+std::string WriteFile(const std::string& given, const Json& json) {
   std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  std::filesystem::create_directories(std::filesystem::path(given).parent_path(), error);
+  const std::filesystem::path behind = std::filesystem::weakly_canonical(given, error);
+  const std::string path = error ? given : behind.string();
+  const bool replaces = !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
+  if (!replaces) return (std::ofstream(path) << json.dump(1) << "\n").flush() ? "" : path + " cannot be written";
   const std::string partial = absl::StrCat(path, ".", getpid());
   if (!(std::ofstream(partial) << json.dump(1) << "\n").flush()) return absl::StrCat(path, " cannot be written");
   std::filesystem::rename(partial, path, error);

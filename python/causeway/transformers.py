@@ -135,7 +135,8 @@ def _from_the_beginning(scheduler: Any) -> Schedulers:
 
 
 def _save(state: Mapping[str, SiteState], path: pathlib.Path) -> None:
-    """All of it or nothing, whenever the process is killed."""
+    """All of it or nothing, whenever the process is killed. A link is followed, and stays one."""
+    path = pathlib.Path(os.path.realpath(path))
     part = path.with_suffix(".part")
     with open(part, "wb") as file:
         torch.save(dict(state), file)
