@@ -1,5 +1,6 @@
 // Accepts contributions by their counts and values, and determines the weight of each.
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,21 @@ namespace {
 
 std::string Describe(const NormBound& bound, double norm) {
   return absl::StrFormat("norm %.2g is %.2g times %s", norm, bound.Ratio(norm), bound.of);
+}
+
+// The rounds that a contribution is compared with. A site that trains alone and came back without its checkpoint begins
+// with a fresh optimizer, whose first steps are long; no other site says what is usual now. So the rounds of its
+// present stay alone count then, and before the first of them none, unless it has been refused: then it is no fresh
+// start.
+core::NormsOfRounds HistoryFor(const core::RoundState& state, const SiteId& site, FragmentId fragment) {
+  const core::NormsOfRounds& all = state.norms[fragment];
+  const auto active = std::ranges::count_if(state.sites, [](const auto& one) { return IsActive(one.second.state); });
+  const SiteRecord& record = state.sites.at(site);
+  if (active > 1) return all;
+  core::NormsOfRounds own;
+  std::ranges::copy_if(all, std::back_inserter(own),
+                       [&](const auto& round) { return round.version > record.first_versions[fragment]; });
+  return own.empty() && record.refusals > 0 ? all : own;
 }
 
 }  // namespace
@@ -72,7 +88,7 @@ NormBound RoundTable::BoundFor(const SiteId& site, FragmentId fragment, const co
   for (const auto& [other, admitted] : state_.contributions[fragment]) {
     if (other != site && admitted.norm > 0) judged.others.push_back(admitted.norm);
   }
-  return BoundOf(judged, state_.norms[fragment], rules_.sync.sync_every);
+  return BoundOf(judged, HistoryFor(state_, site, fragment), rules_.sync.sync_every);
 }
 
 std::optional<std::string> RoundTable::WhyTooLong(const SiteId& site, FragmentId fragment,
@@ -140,7 +156,8 @@ void RoundTable::Weigh(FragmentId fragment, CloseRound& close) {
   }
   for (CloseRound::Contributor& contributor : close.contributors) {
     const core::Admitted& admitted = contributors.at(contributor.site);
-    if (!rules_.values.clip || admitted.norm <= 0 || state_.norms[fragment].empty()) continue;
+    if (!rules_.values.clip || admitted.norm <= 0) continue;
+    if (HistoryFor(state_, contributor.site, fragment).empty()) continue;
     const NormBound bound = BoundFor(contributor.site, fragment, admitted, /*parameters=*/1);
     const double ratio = bound.Ratio(admitted.norm) / rules_.values.gate;
     if (ratio <= 1) continue;

@@ -124,6 +124,41 @@ TEST_F(Values, ARunOfWhichAllSitesAreInQuarantineIsPausedAndSaysSo) {
   EXPECT_THAT(table_->Reason(), HasSubstr("in quarantine"));
 }
 
+TEST_F(Values, ALoneSiteThatBeginsAnewIsComparedWithItsPresentStayAlone) {
+  Start(GatedRules(1), {"eu"});
+  for (int i = 0; i < 3; ++i) Round({"eu"}, 1.0);
+  ASSERT_TRUE(table_->Join({.site = "eu", .session = "another process"}, 0).accepted);
+  table_->Ready("eu", "another process");
+  const auto send = [&](double norm) {
+    const auto why = table_->WhyTooLong("eu", 0, Sent(version(), norm), kParameters);
+    if (!why) table_->Admit("eu", 0, Sent(version(), norm), /*transfer_ms=*/0, /*now_ms=*/0, kParameters);
+    return why;
+  };
+  EXPECT_THAT(send(81.0).value_or(""), HasSubstr("no round to compare it with yet"));
+  EXPECT_EQ(send(20.0), std::nullopt) << "20 times the rounds of its last stay";
+  EXPECT_EQ(send(15.0), std::nullopt);
+  EXPECT_THAT(send(161.0).value_or(""), HasSubstr("times the median of 2 rounds"));
+}
+
+TEST_F(Values, ASiteBesideOthersBeginsAnewUnderTheRoundsOfAll) {
+  Start(GatedRules(2), {"eu", "us"});
+  for (int i = 0; i < 3; ++i) Round({"eu", "us"}, 1.0);
+  ASSERT_TRUE(table_->Join({.site = "eu", .session = "another process"}, 0).accepted);
+  table_->Ready("eu", "another process");
+  EXPECT_THAT(table_->WhyTooLong("eu", 0, Sent(version(), 20.0), kParameters).value_or(""),
+              HasSubstr("20 times the median of 3 rounds"));
+}
+
+TEST_F(Values, ALoneSiteThatWasRefusedDoesNotComeAroundTheGateByJoiningAgain) {
+  Start(GatedRules(1), {"eu"});
+  for (int i = 0; i < 3; ++i) Round({"eu"}, 1.0);
+  while (!Record("eu").quarantined) {
+    ASSERT_TRUE(Send("eu", Sent(3, 20.0)).has_value());
+    if (Record("eu").state == core::SiteState::kGone) Arrive(*table_, "eu");
+  }
+  EXPECT_EQ(Record("eu").refusals, 3);
+}
+
 TEST_F(Values, WithoutHistoryTheOthersOfTheRoundDecideFromThreeOn) {
   Start(GatedRules(4), {"asia", "eu", "mars", "us"});
   ASSERT_EQ(Send("asia", Sent(0, 0.1)), std::nullopt);
