@@ -18,6 +18,8 @@ constexpr double kWarnFreeShare = 2;  // of the coordinator's reserve
 constexpr double kCriticalFreeShare = 1.25;
 constexpr double kWarnSyncS = 1;
 constexpr double kCriticalSyncS = 10;
+constexpr int64_t kWarnFreeFiles = 1000;  // a snapshot is a file for each fragment, and so is a segment of the log
+constexpr int64_t kCriticalFreeFiles = 100;
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int64_t kWarnCertificateS = 30 * kDayS;
 constexpr int64_t kCriticalCertificateS = 3 * kDayS;
@@ -103,6 +105,14 @@ void FindGone(const SiteStatus& site, Alarms& alarms) {
 
 void FindDisk(const StatusSnapshot& snapshot, Alarms& alarms) {
   const HostStatus& host = snapshot.host;
+  if (host.disk_free_files && *host.disk_free_files < kWarnFreeFiles) {
+    alarms.push_back({.name = "disk_low",
+                      .severity = *host.disk_free_files < kCriticalFreeFiles ? Severity::kCritical : Severity::kWarning,
+                      .text = absl::StrCat("the disk of the state takes ", *host.disk_free_files,
+                                           " more files (inodes), however many bytes are free; without, no snapshot is "
+                                           "written, and the coordinator ends")});
+    return;
+  }
   if (!host.disk_free_bytes || host.disk_reserved_bytes <= 0) return;
   const auto free = static_cast<double>(*host.disk_free_bytes);
   const auto reserved = static_cast<double>(host.disk_reserved_bytes);

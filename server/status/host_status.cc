@@ -65,10 +65,11 @@ std::optional<int64_t> CertificateExpiry(const std::string& pem) {
 }
 
 HostStatus HostWatch::Read() {
-  HostStatus host{.disk_free_bytes = std::nullopt, .disk_reserved_bytes = files_.reserved_bytes};
+  HostStatus host{.disk_reserved_bytes = files_.reserved_bytes};
   struct statvfs disk {};
   if (!files_.state_dir.empty() && statvfs(files_.state_dir.c_str(), &disk) == 0) {
     host.disk_free_bytes = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
+    if (disk.f_files > 0) host.disk_free_files = static_cast<int64_t>(disk.f_favail);
   }
   struct stat file {};
   if (!files_.certificate.empty() && stat(files_.certificate.c_str(), &file) == 0) {

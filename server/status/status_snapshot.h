@@ -123,6 +123,7 @@ struct FragmentStatus {
 // The machine's figures; board.
 struct HostStatus {
   std::optional<int64_t> disk_free_bytes;  // of the state directory
+  std::optional<int64_t> disk_free_files;  // how many more it can have (inodes); none: no such limit
   int64_t disk_reserved_bytes = 0;         // the coordinator ends before less is free; 0: not checked
   std::optional<int64_t> certificate_expires_unix_s;
 };

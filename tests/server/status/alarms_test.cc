@@ -134,6 +134,7 @@ TEST(Alarms, ASiteOfTheRunHasOneForWhatIsWrongWithIt) {
 TEST(Alarms, TheCoordinatorsMachineWarnsBeforeItIsCritical) {
   const auto slowest = [](double slowest_s) { return [=](auto& run) { run.syncs.slowest_s = slowest_s; }; };
   const auto disk_free = [](int64_t bytes) { return [=](auto& run) { run.host.disk_free_bytes = bytes; }; };
+  const auto files_free = [](int64_t files) { return [=](auto& run) { run.host.disk_free_files = files; }; };
   const auto ends_in = [](int64_t left_s) {
     return [=](auto& run) { run.host.certificate_expires_unix_s = run.unix_ms / 1000 + left_s; };
   };
@@ -154,6 +155,11 @@ TEST(Alarms, TheCoordinatorsMachineWarnsBeforeItIsCritical) {
       {"twice of what is reserved is free", disk_free(2'000)},
       {"less than twice is free", disk_free(1'999), {kWarning, "disk_low"}},
       {"less than 1.25 times is free", disk_free(1'249), {kCritical, "disk_low"}},
+      {"a thousand files can still be made", files_free(1'000)},
+      {"fewer than a thousand files can be made",
+       files_free(999),
+       {kWarning, "disk_low", {}, HasSubstr("takes 999 more files (inodes)")}},
+      {"fewer than a hundred files can be made", files_free(99), {kCritical, "disk_low"}},
       {"the coordinator does not look at the disk",
        [&](auto& run) { disk_free(1'249)(run), run.host.disk_reserved_bytes = 0; }},
       {"a certificate that holds for 30 days", ends_in(30 * kDayS)},
