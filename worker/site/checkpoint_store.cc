@@ -120,7 +120,7 @@ bool IsDamage(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std::string& directory) {
+absl::StatusOr<formats::FileDescriptor> CheckpointStore::Lock(const std::string& directory) {
   std::error_code error;
   fs::create_directories(directory, error);
   const std::string path = directory + "/lock";
@@ -132,6 +132,12 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
     return absl::FailedPreconditionError(
         absl::StrCat("--checkpoint_dir: another worker runs on ", directory, "; each needs its own"));
   }
+  return lock;
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std::string& directory) {
+  ASSIGN_OR_RETURN(formats::FileDescriptor lock, Lock(directory));
+  std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     if (entry.path().extension() == ".tmp") fs::remove_all(entry.path(), error);  // from an interrupted save
   }
@@ -176,8 +182,17 @@ absl::StatusOr<std::optional<LoadedCheckpoint>> CheckpointStore::SetAside(const 
   return std::nullopt;
 }
 
+absl::Status CheckpointStore::MakeAgainIfGone(const CheckpointIdentity& identity) {
+  std::error_code error;
+  if (fs::exists(directory_, error) || error) return absl::OkStatus();
+  spdlog::warn("--checkpoint_dir: {} is gone, and the checkpoints in it; it is made again", directory_);
+  ASSIGN_OR_RETURN(lock_, Lock(directory_));
+  return SaveSession(identity);
+}
+
 absl::Status CheckpointStore::Save(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
                                    const SaveTrainer& save_trainer, int64_t keep) {
+  RETURN_IF_ERROR(MakeAgainIfGone(identity));
   std::vector<int64_t> numbers = FoldersIn(directory_).Numbers();
   numbers.push_back(numbers.empty() ? 1 : numbers.back() + 1);
   const std::string folder = FoldersIn(directory_).Path(numbers.back());

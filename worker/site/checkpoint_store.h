@@ -61,7 +61,7 @@ class CheckpointStore {
   using SaveTrainer = std::function<absl::StatusOr<formats::FileDigest>(const std::string& path)>;
 
   // `save_trainer` writes the file at that path and returns its digest. On failure the earlier checkpoints stay; on
-  // success all but the newest `keep` are deleted.
+  // success all but the newest `keep` are deleted. If the directory was removed it is made again, with a warning.
   absl::Status Save(const CheckpointIdentity& identity, const SiteCheckpoint& checkpoint,
                     const SaveTrainer& save_trainer, int64_t keep);
 
@@ -73,11 +73,13 @@ class CheckpointStore {
   CheckpointStore(std::string directory, formats::FileDescriptor lock)
       : directory_(std::move(directory)), lock_(std::move(lock)) {}
 
+  static absl::StatusOr<formats::FileDescriptor> Lock(const std::string& directory);
+  absl::Status MakeAgainIfGone(const CheckpointIdentity& identity);
   absl::StatusOr<std::optional<LoadedCheckpoint>> SetAside(const std::vector<int64_t>& numbers) const;
 
   const std::string directory_;
   std::vector<std::string> damage_;
-  const formats::FileDescriptor lock_;
+  formats::FileDescriptor lock_;
 };
 
 }  // namespace causeway::worker

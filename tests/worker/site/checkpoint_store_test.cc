@@ -109,6 +109,17 @@ TEST_F(CheckpointStoreTest, OneThatFailsLeavesTheOthers) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "000002.tmp"));
 }
 
+TEST_F(CheckpointStoreTest, ADirectoryThatWasRemovedIsMadeAgainAndBelongsToThisWorker) {
+  const std::string directory = folder_ / "checkpoints";
+  auto store = *CheckpointStore::Open(directory);
+  ASSERT_TRUE(Save(*store, 30).ok());
+  std::filesystem::remove_all(directory);
+  ASSERT_TRUE(Save(*store, 40).ok());
+  EXPECT_EQ((*store->Load("run", "eu"))->site.facts.step, 40);
+  EXPECT_EQ(store->LoadSession("run", "eu"), kIdentity.session);
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckpointStore::Open(directory).status()));
+}
+
 TEST_F(CheckpointStoreTest, OfAnotherSiteIsRefused) {
   auto store = *CheckpointStore::Open(folder_.path());
   ASSERT_TRUE(Save(*store, 30).ok());
