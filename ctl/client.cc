@@ -26,14 +26,14 @@ void SetDeadline(grpc::ClientContext& context) { context.set_deadline(core::Syst
 
 Client::Client(const transport::Address& coordinator, const transport::ChannelOptions& options)
     : coordinator_(coordinator),
-      tls_(options.tls),
+      options_(options),
       stub_(v1::Coordinator::NewStub(transport::MakeChannel(coordinator, options, transport::Traffic::kBulk))) {}
 
 absl::Status Client::Wrong(const grpc::Status& status) const {
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   const char* prefix = code == absl::StatusCode::kUnavailable ? "no coordinator at " : "coordinator at ";
   const std::string why = code == absl::StatusCode::kUnavailable
-                              ? transport::ExplainFailure(status.error_message(), coordinator_, tls_)
+                              ? transport::ExplainFailure(status.error_message(), coordinator_, options_)
                               : status.error_message();
   return {code, absl::StrCat(prefix, coordinator_.Text(), ": ", why)};
 }

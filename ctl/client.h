@@ -40,7 +40,7 @@ class Client {
   absl::Status Wrong(const grpc::Status& status) const;
 
   const transport::Address coordinator_;
-  const transport::TlsFiles tls_;
+  const transport::ChannelOptions options_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 

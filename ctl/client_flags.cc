@@ -10,7 +10,7 @@ ABSL_FLAG(std::string, tls_ca, "",
 ABSL_FLAG(std::string, tls_cert, "", "TLS: the caller's own certificate in PEM; read again when it changes");
 ABSL_FLAG(std::string, tls_key, "", "TLS: the certificate's private key in PEM");
 ABSL_FLAG(std::string, token_file, "", "file with the token that the coordinator asks for");
-ABSL_FLAG(bool, use_proxy, false, "use http_proxy and its like from the environment");
+ABSL_FLAG(bool, use_proxy, false, "use the HTTP proxy of https_proxy, http_proxy or all_proxy in the environment");
 
 namespace causeway::ctl {
 

@@ -39,10 +39,10 @@ absl::StatusOr<std::vector<SiteAddress>> ReadSites() {
   for (const std::string& item : absl::GetFlag(FLAGS_shards_at)) {
     const std::vector<std::string> parts = absl::StrSplit(item, absl::MaxSplits('=', 1));
     if (parts.size() != 2 || !core::IsValidName(parts[0]) || !names.insert(parts[0]).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("init: --shards_at: expected NAME=HOST:PORT with each site's name once, got '", item, "'"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "init: --shards_at: expected NAME=HOST:PORT with each site's name once, got ", core::Quoted(item)));
     }
-    ASSIGN_OR_RETURN(transport::Address address, transport::ParseAddress(parts[1]));
+    ASSIGN_OR_RETURN(transport::Address address, core::ParseAddress("init: --shards_at", parts[1]));
     sites.push_back({parts[0], std::move(address)});
   }
   if (sites.size() < 2) {

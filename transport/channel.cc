@@ -1,14 +1,13 @@
 #include "transport/channel.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/client_interceptor.h>
+#include <spdlog/spdlog.h>
 
 #include <future>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
@@ -76,40 +75,16 @@ void KeepCallbackThreads() {
   CHECK(kept != nullptr);
 }
 
+// As gRPC's own reading of http_proxy does; the names of these two arguments are not in its headers.
+void SendThrough(const Proxy& proxy, const Address& address, grpc::ChannelArguments& arguments) {
+  arguments.SetString("grpc.http_connect_server", address.Text());
+  if (!proxy.credentials.empty()) {
+    arguments.SetString("grpc.http_connect_headers", ProxyHeader(proxy.credentials));
+  }
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address.Text());  // whose certificate TLS expects
+}
+
 }  // namespace
-
-std::string Address::Text() const {
-  return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port) : absl::StrCat("[", host, "]:", port);
-}
-
-bool Address::IsLoopback() const {
-  constexpr uint32_t kLoopbackNetwork = 127;
-  in_addr ipv4{};  // "127.example.com" is a name, not an address
-  const bool is_ipv4 = inet_pton(AF_INET, host.c_str(), &ipv4) == 1;
-  return host == "localhost" || host == "::1" || (is_ipv4 && ntohl(ipv4.s_addr) >> 24 == kLoopbackNetwork);
-}
-
-absl::StatusOr<Address> ParseAddress(const std::string& text) {
-  Address address;
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &address.port) ||
-      address.port < 0 || address.port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("expected HOST:PORT with a port from 0 to 65535, got '", text, "'"));
-  }
-  address.host = text.substr(0, colon);
-  const bool opens = address.host.front() == '[';
-  const bool closes = address.host.back() == ']';
-  if (opens || closes) {
-    if (!opens || !closes || address.host.find(':') == std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat("expected an IPv6 address in brackets, got '", text, "'"));
-    }
-    address.host = address.host.substr(1, address.host.size() - 2);
-  } else if (address.host.find(':') != std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("expected an IPv6 address in brackets, [", address.host,
-                                                   "]:", address.port, ", got '", text, "'"));
-  }
-  return address;
-}
 
 absl::Status CheckPlaintextAllowed(const Address& address, bool insecure) {
   if (insecure || address.IsLoopback()) return absl::OkStatus();
@@ -128,9 +103,16 @@ absl::Status CheckHttpAllowed(const Address& address, bool insecure_http) {
 }
 
 absl::StatusOr<ChannelOptions> ReadClientFlags(const ClientFlags& flags, const Address& address) {
-  ChannelOptions options{.insecure = flags.insecure, .use_proxy = flags.use_proxy};
+  ChannelOptions options{.insecure = flags.insecure};
   ASSIGN_OR_RETURN(options.tls, ReadTlsFlags(flags.tls_ca, flags.tls_cert, flags.tls_key));
   if (!options.tls.given()) RETURN_IF_ERROR(CheckPlaintextAllowed(address, flags.insecure));
+  if (flags.use_proxy) {
+    ASSIGN_OR_RETURN(options.proxy, FindProxy(address, core::ProcessEnvironment));
+    spdlog::info("reaches {} {}", address.Text(),
+                 options.proxy
+                     ? absl::StrCat("by the proxy ", options.proxy->address.Text(), " of ", options.proxy->source)
+                     : "directly, because no_proxy has it");
+  }
   if (flags.token_file.empty()) return options;
   ASSIGN_OR_RETURN(options.token, ReadToken(flags.token_file));
   return options;
@@ -141,7 +123,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
   KeepCallbackThreads();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.use_proxy ? 1 : 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ours is below
+  if (options.proxy) SendThrough(*options.proxy, address, arguments);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(core::kFirstBackoffMs));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(core::kLastBackoffMs));
@@ -154,7 +137,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
   if (!options.token.empty()) interceptors.push_back(std::make_unique<TokenInterceptorFactory>(options.token));
   return grpc::experimental::CreateCustomChannelWithInterceptors(
-      address.Text(),
+      options.proxy ? options.proxy->address.Text() : address.Text(),
       options.tls.given() ? TlsChannelCredentials(options.tls, options.tls_reload_s)
                           : grpc::InsecureChannelCredentials(),
       arguments, std::move(interceptors));

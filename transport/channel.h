@@ -2,31 +2,25 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/address.h"
 #include "core/limits.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
+#include "transport/proxy.h"
 #include "transport/tls.h"
 
 namespace causeway::transport {
 
-struct Address {
-  std::string host;  // name, IPv4, or IPv6 without brackets
-  int port = 0;
-
-  std::string Text() const;  // "host:port", IPv6 in brackets
-  bool IsLoopback() const;   // localhost, 127.x.y.z, ::1
-};
-
-// INVALID_ARGUMENT unless the text is HOST:PORT with a port from 0 to 65535.
-absl::StatusOr<Address> ParseAddress(const std::string& text);
+using core::Address;
 
 struct ChannelOptions {
-  bool insecure = false;   // plaintext beyond loopback
-  bool use_proxy = false;  // use http_proxy and similar variables from the environment
-  TlsFiles tls;            // plaintext if not given
+  bool insecure = false;       // plaintext beyond loopback
+  std::optional<Proxy> proxy;  // none: directly
+  TlsFiles tls;                // plaintext if not given
   int tls_reload_s = kTlsReloadSeconds;
   std::string token;  // sent with every call; empty: none
 };
@@ -39,7 +33,7 @@ absl::Status CheckHttpAllowed(const Address& address, bool insecure_http);
 // The flags of a program that calls a coordinator.
 struct ClientFlags {
   bool insecure = false;
-  bool use_proxy = false;
+  bool use_proxy = false;                             // that of the environment, as transport/proxy.h says
   std::string tls_ca, tls_cert, tls_key, token_file;  // paths; empty: not given
 };
 

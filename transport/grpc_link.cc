@@ -93,7 +93,7 @@ bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& can
 }
 
 std::string GrpcLink::Explain(bool unconnected, const std::string& error) const {
-  return unconnected ? ExplainFailure(error, options_.coordinator, options_.channel.tls) : error;
+  return unconnected ? ExplainFailure(error, options_.coordinator, options_.channel) : error;
 }
 
 bool GrpcLink::Stopping() const {

@@ -221,7 +221,10 @@ std::string WhyNoConnection(const Address& address, const TlsFiles& files) {
   return why;
 }
 
-std::string ExplainFailure(const std::string& error, const Address& address, const TlsFiles& files) {
+std::string ExplainFailure(const std::string& error, const Address& address, const ChannelOptions& options) {
+  if (options.proxy) {
+    return absl::StrCat("by the proxy ", options.proxy->address.Text(), " of ", options.proxy->source, ": ", error);
+  }
   if (absl::StrContains(error, "http1.x server")) return IsHttpPort(address);
   if (absl::StrContains(error, "Domain name not found")) return absl::StrCat(address.host, ": no such host");
   if (absl::StrContains(error, "Could not contact DNS servers")) {
@@ -229,7 +232,7 @@ std::string ExplainFailure(const std::string& error, const Address& address, con
   }
   if (absl::StrContains(error, "Connection refused")) return "no server listens there";
   if (absl::StrContains(error, "refused") || absl::StrContains(error, "imeout")) return error;
-  const std::string why = WhyNoConnection(address, files);
+  const std::string why = WhyNoConnection(address, options.tls);
   return why.empty() ? error : why;
 }
 

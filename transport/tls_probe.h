@@ -12,7 +12,8 @@ namespace causeway::transport {
 // given for plaintext. Takes up to a few seconds if there is no answer. Safe from any thread.
 std::string WhyNoConnection(const Address& address, const TlsFiles& files);
 
-// Explains why a connection failed: the name, the port, what TLS has to say, or else gRPC's words.
-std::string ExplainFailure(const std::string& error, const Address& address, const TlsFiles& files);
+// Explains why a connection failed: the name, the port, what TLS has to say, or else gRPC's words; behind a proxy only
+// these, with the proxy.
+std::string ExplainFailure(const std::string& error, const Address& address, const ChannelOptions& options);
 
 }  // namespace causeway::transport

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/limits.h"
+#include "core/text.h"
 #include "transport/messages.h"
 
 namespace causeway::server {
@@ -37,7 +38,7 @@ absl::Status Rebuild::Check(const v1::Holdings& holdings, Holdings& shown) const
                                                       context.run_id()));
   }
   if (!core::IsValidName(context.site())) {
-    return absl::InvalidArgumentError(absl::StrCat("expected the name of a site, got '", context.site(), "'"));
+    return absl::InvalidArgumentError(absl::StrCat("expected the name of a site, got ", core::Quoted(context.site())));
   }
   ASSIGN_OR_RETURN(const core::Manifest manifest, transport::FromProto(holdings.manifest()));
   RETURN_IF_ERROR(core::BuildFragmentMap(manifest, options_.config.sync).status());

@@ -226,8 +226,8 @@ absl::StatusOr<Coordinator::OtherModel> Coordinator::CheckJoin(const v1::Join& j
   RETURN_IF_ERROR(CheckProtocol(join.context()));
   if (!core::IsValidName(join.context().site())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("site name: expected 1 to 64 letters, digits, '.', '_' or '-', not starting with '.', got '",
-                     join.context().site(), "'"));
+        absl::StrCat("site name: expected 1 to 64 letters, digits, '.', '_' or '-', not starting with '.', got ",
+                     core::Quoted(join.context().site())));
   }
   if (join.context().session().empty()) return absl::InvalidArgumentError("session: expected one, got none");
   for (core::CodecId codec : codecs_.all()) {

@@ -89,7 +89,9 @@ absl::Status OpenRun(const char* options, int timeout_ms, causeway_run** run) {
   }
   if (std::exchange((*run)->open, true)) return absl::OkStatus();
   std::vector<transport::Address> addresses;
-  for (const transport::LinkOptions& shard : (*run)->run->shards()) addresses.push_back(shard.coordinator);
+  for (const transport::LinkOptions& shard : (*run)->run->shards()) {
+    addresses.push_back(shard.channel.proxy ? shard.channel.proxy->address : shard.coordinator);
+  }
   CloseInForkedChildren(addresses);
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "core/text.h"
 #include "formats/run_yaml.h"
 #include "formats/steps_check.h"
 #include "worker/site/json_object.h"
@@ -22,7 +23,7 @@ absl::StatusOr<transport::LinkOptions> ReadLinkOptions(JsonObject& options) {
   transport::LinkOptions link;
   RETURN_IF_ERROR(options.Read("site", link.site));
   if (!core::IsValidName(link.site)) {
-    return options.Wrong("site", "1 to 64 letters, digits, '.', '_' or '-'", absl::StrCat("'", link.site, "'"));
+    return options.Wrong("site", "1 to 64 letters, digits, '.', '_' or '-'", core::Quoted(link.site));
   }
   RETURN_IF_ERROR(options.Read("connect_timeout_s", link.connect_timeout_s));
   if (link.connect_timeout_s < 0) {
@@ -64,11 +65,9 @@ absl::StatusOr<std::unique_ptr<ExternalRun>> ExternalRun::Open(const std::string
   RETURN_IF_ERROR(options.Finish());
   std::vector<transport::LinkOptions> shards;
   for (const std::string& address : std::vector<std::string>(absl::StrSplit(coordinator, ','))) {
-    const absl::StatusOr<transport::Address> parsed = transport::ParseAddress(address);
-    if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("coordinator: ", parsed.status().message()));
     shards.push_back(link);
-    shards.back().coordinator = *parsed;
-    ASSIGN_OR_RETURN(shards.back().channel, transport::ReadClientFlags(flags, *parsed));
+    ASSIGN_OR_RETURN(shards.back().coordinator, core::ParseAddress("coordinator", address));
+    ASSIGN_OR_RETURN(shards.back().channel, transport::ReadClientFlags(flags, shards.back().coordinator));
   }
   std::unique_ptr<ExternalRun> run(new ExternalRun(std::move(shards), rank_timeout_s));
   run->thread_ = core::Thread([raw = run.get()] {

@@ -218,7 +218,7 @@ absl::Status Receive() {
   Shared shared;
   ASSIGN_OR_RETURN(shared.run.config, formats::ReadRunYaml(absl::GetFlag(FLAGS_config)));
   ASSIGN_OR_RETURN(shared.run.map, MapOf(shared.run.config));
-  ASSIGN_OR_RETURN(transport::Address address, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
+  ASSIGN_OR_RETURN(transport::Address address, core::ParseAddress("--listen", absl::GetFlag(FLAGS_listen)));
   ASSIGN_OR_RETURN(const transport::TlsFiles tls,
                    transport::ReadTlsFlags(absl::GetFlag(FLAGS_tls_ca), absl::GetFlag(FLAGS_tls_cert),
                                            absl::GetFlag(FLAGS_tls_key)));

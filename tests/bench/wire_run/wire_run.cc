@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<transport::SessionLink>> LinkOf(const std::string
   const std::vector<std::string> texts = absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',');
   std::vector<transport::LinkOptions> shards;
   for (const std::string& text : texts) {
-    ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(text));
+    ASSIGN_OR_RETURN(const transport::Address address, core::ParseAddress("an address", text));
     ASSIGN_OR_RETURN(const transport::ChannelOptions channel, ctl::ReadChannelOptions(address));
     shards.push_back(
         {.coordinator = address, .channel = channel, .site = site, .channels = absl::GetFlag(FLAGS_channels)});
