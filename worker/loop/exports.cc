@@ -1,8 +1,11 @@
 #include "worker/loop/exports.h"
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -33,6 +36,31 @@ absl::Status Move(const std::string& from, const std::string& to) {
 }
 
 }  // namespace
+
+absl::Status CheckExportFlags(const ExportFlags& flags) {
+  if (flags.every_rounds < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--export_every_rounds: expected 0 or more rounds, got ", flags.every_rounds));
+  }
+  if (flags.keep < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--export_keep: expected 1 or more, got ", flags.keep));
+  }
+  if (flags.directory.empty()) {
+    for (const auto& [flag, given] :
+         {std::pair("--export_every_rounds", flags.every_rounds != 0),
+          std::pair("--export_assets", !flags.assets.empty()), std::pair("--export_dtype", flags.dtype != "float32")}) {
+      if (!given) continue;
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": expected --export_dir=DIR with it, got none"));
+    }
+    return absl::OkStatus();
+  }
+  std::error_code error;
+  std::filesystem::create_directories(flags.directory, error);
+  if (!error && access(flags.directory.c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--export_dir: expected a directory to write to, got ",
+                                                 flags.directory, ": ",
+                                                 error ? error.message() : std::strerror(errno)));
+}
 
 Exports::Exports(ExportOptions options, const core::Manifest& manifest,
                  std::function<void(const std::string&, double)> written)

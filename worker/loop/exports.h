@@ -17,6 +17,18 @@
 
 namespace causeway::worker {
 
+// The worker's flags of these names.
+struct ExportFlags {
+  std::string directory;
+  int64_t every_rounds = 0;
+  int keep = 3;
+  std::string assets;
+  std::string dtype = "float32";
+};
+
+// Before anything is started. INVALID_ARGUMENT: a flag is invalid, or the directory cannot be written to.
+absl::Status CheckExportFlags(const ExportFlags& flags);
+
 struct ExportOptions {
   std::string directory;  // "": none
   core::Version every_rounds = 0;

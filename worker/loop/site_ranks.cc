@@ -17,6 +17,7 @@ absl::StatusOr<std::unique_ptr<SiteRanks>> SiteRanks::Open(const SiteRanksOption
   std::unique_ptr<SiteRanks> ranks(new SiteRanks(options));
   const RankPlace& place = options.place;
   std::shared_ptr<Wire> wire;
+  if (!place.note.empty()) spdlog::warn("{}", place.note);
   if (place.world > 1) {
     spdlog::info("rank {} of {} ({}) meets the others at {}", place.rank, place.world, place.source, place.rendezvous);
     ASSIGN_OR_RETURN(const std::string address, OwnAddress(place.rendezvous));

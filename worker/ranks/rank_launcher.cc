@@ -1,5 +1,6 @@
 #include "worker/ranks/rank_launcher.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -12,9 +13,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/clock.h"
 
 namespace causeway::worker {
@@ -22,6 +26,9 @@ namespace {
 
 constexpr int64_t kPollMs = 50;
 constexpr int kCannotStart = 127;
+constexpr int kLargestExitCode = 5;  // of a program that has said in its log why it ends
+constexpr char kFolder[] = "causeway-ranks-";
+constexpr char kMeetingPlace[] = "/rendezvous";
 
 std::vector<int> OwnCores() {
   cpu_set_t set;
@@ -99,7 +106,7 @@ std::vector<int> ShareOfCores(const std::vector<int>& cores, int rank, int ranks
 }
 
 int LaunchRanks(const LaunchOptions& options, const std::function<bool(int64_t timeout_ms)>& stop_signal) {
-  std::string folder = (std::filesystem::temp_directory_path() / "causeway-ranks-XXXXXX").string();
+  std::string folder = (std::filesystem::temp_directory_path() / absl::StrCat(kFolder, "XXXXXX")).string();
   if (mkdtemp(folder.data()) == nullptr) {
     spdlog::error("--nproc: expected to write to {}, got: {}", folder, std::strerror(errno));
     return 1;
@@ -108,7 +115,7 @@ int LaunchRanks(const LaunchOptions& options, const std::function<bool(int64_t t
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < options.ranks; ++rank) {
     const std::vector<int> share = options.bind ? ShareOfCores(cores, rank, options.ranks) : std::vector<int>();
-    ranks.push_back(Start(options, rank, absl::StrCat("unix:", folder, "/rendezvous"), share));
+    ranks.push_back(Start(options, rank, absl::StrCat("unix:", folder, kMeetingPlace), share));
   }
   int code = 0;
   std::optional<core::Clock::TimePoint> failed;
@@ -119,6 +126,7 @@ int LaunchRanks(const LaunchOptions& options, const std::function<bool(int64_t t
       if (ended->code == 0) continue;
       if (code == 0) code = ended->code;
       if (!failed) failed = core::SystemClock().Now();
+      if (ended->code <= kLargestExitCode) continue;
       spdlog::error("rank {} of {} has ended {}", ended->rank, options.ranks, ended->how);
     }
     if (failed && !killed && core::SystemClock().SecondsSince(*failed) > options.grace_s) {
@@ -130,6 +138,18 @@ int LaunchRanks(const LaunchOptions& options, const std::function<bool(int64_t t
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   return code;
+}
+
+bool AnotherRankSays(const std::string& rendezvous, const std::string& reason) {
+  absl::string_view folder = rendezvous;
+  if (!absl::ConsumePrefix(&folder, "unix:") || !absl::ConsumeSuffix(&folder, kMeetingPlace)) return false;
+  if (!absl::StartsWith(folder.substr(folder.rfind('/') + 1), kFolder)) return false;
+  if (absl::EndsWith(reason, kWhyIsInItsLog)) return true;
+  const std::string record = absl::StrCat(folder, "/said-", std::hash<std::string>()(reason));
+  const int file = open(record.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return errno == EEXIST;
+  close(file);
+  return false;
 }
 
 }  // namespace causeway::worker

@@ -1,18 +1,22 @@
 #include "worker/ranks/rank_place.h"
 
 #include <cstdlib>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "core/address.h"
 #include "core/check.h"
+#include "core/text.h"
 
 namespace causeway::worker {
 namespace {
 
 constexpr int kFirstPort = 20000;  // for Slurm steps, which name none: below Linux's ephemeral ports
 constexpr int kPorts = 10000;
-constexpr char kDefaultPort[] = "29500";  // as torchrun's
+constexpr int kDefaultPort = 29500;  // as torchrun's
 
 // The variables of a launcher, and where its ranks meet.
 struct Launcher {
@@ -24,26 +28,29 @@ absl::StatusOr<int> Number(const Environment& environment, const std::string& na
   const std::string text = environment(name).value_or("");
   int number = 0;
   if (absl::SimpleAtoi(text, &number) && number >= 0) return number;
-  return absl::InvalidArgumentError(absl::StrCat(name, ": expected a number of 0 or more, got '", text, "'"));
+  return absl::InvalidArgumentError(absl::StrCat(name, ": expected a number of 0 or more, got ", core::Quoted(text)));
 }
 
 absl::StatusOr<std::string> MasterAddress(const Environment& environment) {
-  const std::string host = environment("MASTER_ADDR").value_or("");
+  std::string host = environment("MASTER_ADDR").value_or("");
   if (host.empty()) {
     return absl::InvalidArgumentError(
         "MASTER_ADDR: expected the host of rank 0, got none: set it, or --rendezvous=HOST:PORT");
   }
-  if (!environment("MASTER_PORT")) return absl::StrCat(host, ":", kDefaultPort);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (!environment("MASTER_PORT")) return core::Address{host, kDefaultPort}.Text();
   ASSIGN_OR_RETURN(const int port, Number(environment, "MASTER_PORT"));
   // torchrun's agent itself listens at that port.
-  return absl::StrCat(host, ":", port + (environment("TORCHELASTIC_USE_AGENT_STORE") == "True" ? 1 : 0));
+  return core::Address{host, port + (environment("TORCHELASTIC_USE_AGENT_STORE") == "True" ? 1 : 0)}.Text();
 }
 
 absl::StatusOr<std::string> SlurmAddress(const Environment& environment) {
   int64_t job = 0, step = 0;
   (void)absl::SimpleAtoi(environment("SLURM_JOB_ID").value_or(""), &job);
   (void)absl::SimpleAtoi(environment("SLURM_STEP_ID").value_or(""), &step);
-  return absl::StrCat(FirstHost(*environment("SLURM_STEP_NODELIST")), ":", kFirstPort + (job * 31 + step) % kPorts);
+  return core::Address{FirstHost(*environment("SLURM_STEP_NODELIST")),
+                       kFirstPort + static_cast<int>((job * 31 + step) % kPorts)}
+      .Text();
 }
 
 absl::StatusOr<std::string> OpenMpiAddress(const Environment& environment) {
@@ -71,6 +78,29 @@ bool IsSet(const Launcher& launcher, const Environment& environment) {
   return launcher.rank_name != "SLURM_PROCID" || environment("SLURM_STEP_NODELIST").has_value();
 }
 
+// How many ranks the launcher has started. SLURM_NTASKS is that of the job where salloc or a batch script has asked for
+// several tasks and a shell of one task (salloc's interactive step, srun --pty) is what starts the program.
+absl::StatusOr<int> World(const Launcher& launcher, const Environment& environment, RankPlace& place) {
+  ASSIGN_OR_RETURN(const int world, Number(environment, launcher.world_name));
+  if (launcher.world_name != "SLURM_NTASKS" || !environment("SLURM_STEP_NUM_TASKS")) return world;
+  ASSIGN_OR_RETURN(const int of_step, Number(environment, "SLURM_STEP_NUM_TASKS"));
+  if (of_step != world) {
+    place.note =
+        absl::StrCat("this step of Slurm has ", of_step, of_step == 1 ? " task" : " tasks", " of the job's ", world,
+                     " (SLURM_STEP_NUM_TASKS, SLURM_NTASKS), and the site as many ranks; srun "
+                     "starts more");
+  }
+  return of_step;
+}
+
+// The address as all that use it expect it.
+absl::StatusOr<std::string> Rendezvous(const std::string& source, const std::string& text) {
+  if (text.starts_with("unix:")) return text;
+  const absl::StatusOr<core::Address> address = core::ParseAddress(source, text);
+  if (!address.ok()) return absl::InvalidArgumentError(absl::StrCat(address.status().message(), "; or unix:PATH"));
+  return address->Text();
+}
+
 absl::StatusOr<RankPlace> Check(RankPlace place) {
   if (place.world < 1 || place.rank >= place.world) {
     return absl::InvalidArgumentError(absl::StrCat(place.source, ": expected a rank below the world's size, got rank ",
@@ -80,12 +110,6 @@ absl::StatusOr<RankPlace> Check(RankPlace place) {
 }
 
 }  // namespace
-
-std::optional<std::string> ProcessEnvironment(const std::string& name) {
-  const char* const value = std::getenv(name.c_str());
-  if (value == nullptr) return std::nullopt;
-  return value;
-}
 
 std::string FirstHost(const std::string& node_list) {
   const size_t bracket = node_list.find('[');
@@ -111,13 +135,18 @@ absl::StatusOr<RankPlace> ReadRankPlace(const RankFlags& flags, const Environmen
           absl::StrCat("--rank, --world, --rendezvous: expected all three, got --rank=", flags.rank,
                        " --world=", flags.world, " --rendezvous=", flags.rendezvous));
     }
-    return Check({flags.rank, flags.world, flags.rendezvous, "--rank, --world"});
+    RankPlace place{flags.rank, flags.world, flags.rendezvous, "--rank, --world", ""};
+    if (flags.world > 1) {
+      ASSIGN_OR_RETURN(place.rendezvous, Rendezvous("--rendezvous", flags.rendezvous));
+    }
+    return Check(std::move(place));
   }
   std::optional<RankPlace> place;
   for (const Launcher& launcher : Launchers()) {
     if (!IsSet(launcher, environment)) continue;
     ASSIGN_OR_RETURN(const int rank, Number(environment, launcher.rank_name));
-    ASSIGN_OR_RETURN(const int world, Number(environment, launcher.world_name));
+    RankPlace found;
+    ASSIGN_OR_RETURN(const int world, World(launcher, environment, found));
     const std::string source = launcher.rank_name + ", " + launcher.world_name;
     if (place && (place->rank != rank || place->world != world)) {
       return absl::InvalidArgumentError(
@@ -126,11 +155,13 @@ absl::StatusOr<RankPlace> ReadRankPlace(const RankFlags& flags, const Environmen
                        "): unset the variables of the outer one, or give --rank, --world and --rendezvous"));
     }
     if (place) continue;
-    std::string rendezvous = flags.rendezvous;
-    if (world > 1 && rendezvous.empty()) {
-      ASSIGN_OR_RETURN(rendezvous, launcher.rendezvous(environment));
+    if (world > 1 && !flags.rendezvous.empty()) {
+      ASSIGN_OR_RETURN(found.rendezvous, Rendezvous("--rendezvous", flags.rendezvous));
+    } else if (world > 1) {
+      ASSIGN_OR_RETURN(const std::string rendezvous, launcher.rendezvous(environment));
+      ASSIGN_OR_RETURN(found.rendezvous, Rendezvous("the ranks' meeting place", rendezvous));
     }
-    ASSIGN_OR_RETURN(place, Check({rank, world, world > 1 ? rendezvous : "", source}));
+    ASSIGN_OR_RETURN(place, Check({rank, world, found.rendezvous, source, found.note}));
   }
   return place.value_or(RankPlace());
 }

@@ -2,17 +2,17 @@
 //
 //   --rank, --world, --rendezvous      take precedence; --nproc=N sets them for each of its processes
 //   RANK, WORLD_SIZE, MASTER_*         torchrun
-//   SLURM_PROCID, SLURM_NTASKS         in a step of srun (SLURM_STEP_NODELIST): the step's first host
+//   SLURM_PROCID, SLURM_NTASKS         in a step of srun (SLURM_STEP_NODELIST): the step's first host;
+//                                      SLURM_STEP_NUM_TASKS says how many tasks the step itself has
 //   OMPI_COMM_WORLD_RANK, _SIZE        Open MPI; MASTER_* give the place, unless all are on one host
 //
 // None of them: a site of one rank. Two that differ are refused, because one of them must be a mistake.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/environment.h"
 
 namespace causeway::worker {
 
@@ -23,6 +23,7 @@ struct RankPlace {
   int world = 1;
   std::string rendezvous;  // HOST:PORT or unix:PATH; "": a world of one
   std::string source;      // the source of these: "RANK, WORLD_SIZE"
+  std::string note;        // what may surprise about them; ""
 };
 
 struct RankFlags {
@@ -31,9 +32,7 @@ struct RankFlags {
   std::string rendezvous;
 };
 
-// A variable of the environment; none if it is not set.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
-std::optional<std::string> ProcessEnvironment(const std::string& name);
+using core::Environment;
 
 // INVALID_ARGUMENT gives the expected and the actual value, and its source.
 absl::StatusOr<RankPlace> ReadRankPlace(const RankFlags& flags, const Environment& environment);

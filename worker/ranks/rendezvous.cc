@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "causeway/v1/ranks.grpc.pb.h"
+#include "core/address.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/mutex.h"
@@ -186,16 +187,13 @@ std::string HostName() {
 
 absl::StatusOr<std::string> OwnAddress(const std::string& rendezvous) {
   if (rendezvous.starts_with("unix:")) return "127.0.0.1";
-  const size_t colon = rendezvous.rfind(':');
-  if (colon == std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("--rendezvous: expected HOST:PORT or unix:PATH, got ", rendezvous));
-  }
-  const std::string host = rendezvous.substr(0, colon);
-  if (IsLoopback(host) || host == "localhost") return "127.0.0.1";
+  ASSIGN_OR_RETURN(const core::Address meeting, core::ParseAddress("--rendezvous", rendezvous));
+  if (meeting.IsLoopback()) return "127.0.0.1";
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;  // connecting one sends nothing
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), rendezvous.c_str() + colon + 1, &hints, &found); error != 0) {
+  if (const int error = getaddrinfo(meeting.host.c_str(), std::to_string(meeting.port).c_str(), &hints, &found);
+      error != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--rendezvous: expected a host that can be looked up, got ",
                                                    rendezvous, ": ", gai_strerror(error)));
   }

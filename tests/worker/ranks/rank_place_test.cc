@@ -67,6 +67,35 @@ TEST(RankPlace, InAStepOfSlurmIsAtItsFirstHostAtAPortOfTheStep) {
   EXPECT_EQ(Described(Read({}, slurm)), "0 of 1 at ");
 }
 
+// salloc's interactive step, and srun --pty: a shell of one task in a job of several.
+TEST(RankPlace, InAShellOfSlurmIsAloneAndSaysWhy) {
+  Variables shell = {{"SLURM_PROCID", "0"},  {"SLURM_NTASKS", "4"},           {"SLURM_STEP_NODELIST", "gpu07"},
+                     {"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "4294967290"}, {"SLURM_STEP_NUM_TASKS", "1"},
+                     {"SLURM_LOCALID", "0"}};
+  EXPECT_EQ(Described(Read({}, shell)), "0 of 1 at ");
+  EXPECT_EQ(Read({}, shell)->note,
+            "this step of Slurm has 1 task of the job's 4 (SLURM_STEP_NUM_TASKS, SLURM_NTASKS), and the site as many "
+            "ranks; srun starts more");
+  shell["SLURM_STEP_NUM_TASKS"] = "2";  // srun -n2 in that shell
+  shell["SLURM_STEP_ID"] = "0";
+  EXPECT_EQ(Described(Read({}, shell)), "0 of 2 at gpu07:20372");
+  shell["SLURM_STEP_NUM_TASKS"] = "4";
+  EXPECT_EQ(Read({}, shell)->note, "");
+}
+
+TEST(RankPlace, TakesIpv6InBrackets) {
+  const RankFlags flags = {.rank = 0, .world = 2, .rendezvous = "[::1]:29511"};
+  EXPECT_EQ(Described(Read(flags, {})), "0 of 2 at [::1]:29511");
+  EXPECT_EQ(Described(Read({.rank = 0, .world = 2, .rendezvous = "::1:29511"}, {})),
+            "--rendezvous: expected an IPv6 address in brackets, [::1]:29511, got '::1:29511'; or unix:PATH");
+  EXPECT_EQ(Described(Read({.rank = 0, .world = 2, .rendezvous = "host"}, {})),
+            "--rendezvous: expected HOST:PORT with a port from 0 to 65535, got 'host'; or unix:PATH");
+  for (const char* host : {"fd00::7", "[fd00::7]"}) {
+    EXPECT_EQ(Described(Read({}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", host}})),
+              "1 of 2 at [fd00::7]:29500");
+  }
+}
+
 TEST(RankPlace, UnderOpenMpiOnOneHostNeedsNoAddress) {
   Variables mpi = {{"OMPI_COMM_WORLD_RANK", "1"},
                    {"OMPI_COMM_WORLD_SIZE", "4"},
