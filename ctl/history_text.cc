@@ -15,7 +15,7 @@ std::string SubjectText(const v1::HistoryEvent& event) {
 
 std::string HistoryText(const v1::HistoryEvent& event) {
   const std::string time =
-      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(event.unix_ms()), absl::UTCTimeZone());
+      absl::FormatTime("%Y-%m-%d %H:%M:%E3SZ", absl::FromUnixMillis(event.unix_ms()), absl::UTCTimeZone());
   return absl::StrFormat("%s  %-8s %-16s %s", time, event.kind(), SubjectText(event), event.text());
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/shard.h"
+#include "core/text.h"
 #include "ctl/client.h"
 #include "ctl/client_flags.h"
 #include "ctl/codec_bench.h"
@@ -19,6 +20,7 @@
 #include "ctl/program.h"
 #include "ctl/report_command.h"
 #include "ctl/round_command.h"
+#include "ctl/standard_streams.h"
 #include "ctl/status_text.h"
 #include "ctl/what_if_command.h"
 #include "formats/codec_advice.h"
@@ -104,7 +106,7 @@ absl::Status ShowStatus(Client& client) {
       std::printf("%s%s", watch ? "\033[H\033[2J" : "", text.c_str());
     }
     std::fflush(stdout);
-  } while (watch && !WaitForStopSignal(kWatchMs));
+  } while (watch && std::ferror(stdout) == 0 && !WaitForStopSignal(kWatchMs));
   return absl::OkStatus();
 }
 
@@ -174,7 +176,7 @@ absl::Status Export(std::vector<Client>& clients) {
 absl::StatusOr<std::vector<Client>> MakeClients() {
   std::vector<Client> clients;
   for (const absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',')) {
-    ASSIGN_OR_RETURN(const transport::Address address, transport::ParseAddress(std::string(text)));
+    ASSIGN_OR_RETURN(const transport::Address address, core::ParseAddress("--coordinator", std::string(text)));
     ASSIGN_OR_RETURN(const transport::ChannelOptions options, ReadChannelOptions(address));
     clients.emplace_back(address, options);
   }
@@ -272,7 +274,7 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   }
   const bool plans_round = command == "plan" && arguments.size() == 2 && arguments[1] == "round";
   if (arguments.size() > 1 && !plans_round)
-    return absl::InvalidArgumentError("unexpected argument '" + arguments[1] + "'");
+    return absl::InvalidArgumentError("unexpected argument " + core::Quoted(arguments[1]));
   if (command == "init") return RunInitCommand(absl::GetFlag(FLAGS_out));
   if (command == "codec-bench") return CodecBench();
   if (command == "plan") return RunRoundCommand(absl::GetFlag(FLAGS_json), ExternalModel);
@@ -291,7 +293,8 @@ absl::Status RunCommand(const std::vector<std::string>& arguments) {
   if (command == "release") return Release(client);
   if (command == "rollback") return RollBack(client);
   if (command == "history") return ShowHistory(client);
-  return absl::InvalidArgumentError(absl::StrCat("unknown command '", command, "'; expected one of:\n", kUsage));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown command ", core::Quoted(command), "; expected one of:\n", kUsage));
 }
 
 ExitCode CodeOf(const absl::Status& status) {
@@ -311,8 +314,9 @@ ExitCode CodeOf(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   using namespace causeway::ctl;
+  PrepareStandardStreams();
   const std::vector<std::string> arguments = StartProgram(argc, argv, kUsage);
   if (absl::GetFlag(FLAGS_watch)) CatchStopSignals();  // everything else ends at once
   const absl::Status status = RunCommand(arguments);
-  return status.ok() ? kDone : Fail(CodeOf(status), status);
+  return EndOutput(status.ok() ? kDone : Fail(CodeOf(status), status));
 }

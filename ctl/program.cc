@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,7 +10,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -21,7 +21,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/cpu_phases.h"
+#include "core/text.h"
+#include "ctl/program_log.h"
+#include "ctl/standard_streams.h"
 
 ABSL_FLAG(std::string, log_format, "text", "text | json: one line for each event, on stderr");
 ABSL_FLAG(std::string, cpu_phases, "", "file; at the end, the processor time by phase, for measurements");
@@ -30,22 +34,14 @@ namespace causeway::ctl {
 namespace {
 
 constexpr int64_t kSignalPollMs = 200;  // how long the end of the program may wait for the signal thread
-
-// The message as a JSON string, quotes included.
-class JsonMessage final : public spdlog::custom_flag_formatter {
- public:
-  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
-    const std::string text(message.payload.data(), message.payload.size());
-    const std::string quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    out.append(quoted.data(), quoted.data() + quoted.size());
-  }
-  std::unique_ptr<spdlog::custom_flag_formatter> clone() const override { return std::make_unique<JsonMessage>(); }
-};
+// A request to stop often reaches a process twice: as one of a terminal's, a unit's or a job step's, and from the
+// launcher of its ranks.
+constexpr double kSameRequestS = 1;
 
 std::vector<std::string>& given_flags = *new std::vector<std::string>;
 
 [[noreturn]] void BadFlag(const std::string& message) {
-  std::fprintf(stderr, "error: %s (--help lists the flags)\n", message.c_str());
+  std::fprintf(stderr, "error: %s (--help lists the flags)\n", core::Printable(message).c_str());
   std::exit(kBadInput);
 }
 
@@ -73,7 +69,7 @@ const char* Expected(const absl::CommandLineFlag& flag) {
     std::printf("  --%s  %s%s\n", name.c_str(), flag->Help().c_str(),
                 value.empty() ? "" : absl::StrCat(" (default ", value, ")").c_str());
   }
-  std::exit(kDone);
+  std::exit(EndOutput(kDone));
 }
 
 // One argument that begins with --; `next` is the one after it, or null. True if `next` was its value.
@@ -83,7 +79,7 @@ bool ParseFlag(const std::string& argument, const char* next, const std::string&
   if (name == "help") PrintHelp(usage);
   if (name == "version") {
     std::printf("causeway %s\n", CAUSEWAY_VERSION);
-    std::exit(kDone);
+    std::exit(EndOutput(kDone));
   }
   std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
   bool took_next = false;
@@ -100,27 +96,19 @@ bool ParseFlag(const std::string& argument, const char* next, const std::string&
   if (flag == nullptr || !IsOurs(*flag)) BadFlag(absl::StrCat("unknown flag --", name));
   std::string error;
   if (!flag->ParseFrom(value, &error)) {
-    BadFlag(absl::StrCat("--", name, ": expected ", Expected(*flag), ", got '", value, "'; ", flag->Help()));
+    BadFlag(
+        absl::StrCat("--", name, ": expected ", Expected(*flag), ", got ", core::Quoted(value), "; ", flag->Help()));
   }
   given_flags.emplace_back(flag->Name());
   return took_next;
 }
 
-void SetUpLog() {
+void SetUpLogOfFlag() {
   const std::string format = absl::GetFlag(FLAGS_log_format);
-  if (format != "text" && format != "json") BadFlag("--log_format: expected text or json, got '" + format + "'");
-  auto logger = spdlog::stderr_color_mt("causeway");
-  if (format == "json") {
-    auto formatter = std::make_unique<spdlog::pattern_formatter>();
-    formatter->add_flag<JsonMessage>('*').set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":%*})");
-    logger->set_formatter(std::move(formatter));
-  } else {
-    logger->set_pattern("%H:%M:%S.%e %^%l%$ %v");
+  if (format != "text" && format != "json") {
+    BadFlag(absl::StrCat("--log_format: expected text or json, got ", core::Quoted(format)));
   }
-  logger->flush_on(spdlog::level::info);
-  if (const char* level = std::getenv("CAUSEWAY_LOG"); level != nullptr)
-    logger->set_level(spdlog::level::from_str(level));
-  spdlog::set_default_logger(std::move(logger));
+  SetUpLog(format == "json" ? LogFormat::kJson : LogFormat::kText);
 }
 
 // Runs when the program ends by itself or by a stop signal.
@@ -153,6 +141,7 @@ void OnStopSignal(int) {
 }  // namespace
 
 std::vector<std::string> StartProgram(int argc, char** argv, const std::string& usage) {
+  SetUpLog(LogFormat::kText);  // until the flags are read
   std::vector<std::string> arguments;
   bool flags_end = false;
   for (int i = 1; i < argc; ++i) {
@@ -165,7 +154,7 @@ std::vector<std::string> StartProgram(int argc, char** argv, const std::string& 
       ++i;
     }
   }
-  SetUpLog();
+  SetUpLogOfFlag();
   if (!absl::GetFlag(FLAGS_cpu_phases).empty()) {
     core::MeasureCpuPhases();
     std::atexit(WriteCpuPhases);
@@ -180,6 +169,14 @@ int Fail(ExitCode code, const absl::Status& status) {
   return code;
 }
 
+int EndOutput(int code) {
+  if (FlushStandardOutput()) return code;
+  if (code != kDone || errno == EPIPE) return code == kDone ? kFailed : code;  // head has what it wanted
+  spdlog::error("cannot write all of the result to standard output{}",
+                errno != 0 ? absl::StrCat(": ", std::strerror(errno)) : "");
+  return kFailed;
+}
+
 // Not by a blocked signal and sigtimedwait: threads that a library starts before main (as OpenBLAS does) would not
 // block it, and the signal would end the program there.
 void CatchStopSignals() {
@@ -189,6 +186,9 @@ void CatchStopSignals() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
+  struct sigaction before = {};
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) return;  // by nohup
+  sigaction(SIGHUP, &action, nullptr);
 }
 
 bool WaitForStopSignal(int64_t timeout_ms) {
@@ -199,11 +199,12 @@ bool WaitForStopSignal(int64_t timeout_ms) {
 
 StopSignals::StopSignals(std::function<void()> stop)
     : thread_([stop = std::move(stop)](std::stop_token ended) {
-        bool stopped = false;
+        std::optional<core::Clock::TimePoint> stopped;
         while (!ended.stop_requested()) {
           if (!WaitForStopSignal(kSignalPollMs)) continue;
-          if (stopped) std::_Exit(kFailed);
-          stopped = true;
+          if (stopped && core::SystemClock().SecondsSince(*stopped) > kSameRequestS) std::_Exit(kFailed);
+          if (stopped) continue;
+          stopped = core::SystemClock().Now();
           stop();
         }
       }) {}

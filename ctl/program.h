@@ -31,13 +31,19 @@ const std::vector<std::string>& GivenFlags();
 // Prints "error: message" to the log and returns the code.
 int Fail(ExitCode code, const absl::Status& status);
 
-// From here on SIGTERM and SIGINT do not end the program: WaitForStopSignal reports them. Call first in main.
+// The exit code of a program that ends with `code` and has printed its result: kFailed with an error in the log where
+// standard output has not taken all of it. Call last in main.
+int EndOutput(int code);
+
+// From here on SIGTERM, SIGINT and SIGHUP do not end the program: WaitForStopSignal reports them. SIGHUP stays ignored
+// where it is, as under nohup. Call first in main, after PrepareStandardStreams.
 void CatchStopSignals();
 
 // Waits up to `timeout_ms` for one of them. True if it came.
 bool WaitForStopSignal(int64_t timeout_ms);
 
-// Calls `stop` on a separate thread for the first of these signals, and ends the program at the second.
+// Calls `stop` on a separate thread for the first of these signals, and ends the program at another one that comes a
+// second later or after that.
 class StopSignals {
  public:
   explicit StopSignals(std::function<void()> stop);

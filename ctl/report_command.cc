@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "ctl/report.h"
+#include "ctl/standard_streams.h"
 #include "formats/atomic_file.h"
 #include "formats/mapped_file.h"
 
@@ -31,7 +32,7 @@ absl::Status RunReportCommand(std::span<Client> shards, const std::string& out, 
   if (absl::Status status = formats::WriteFileAtomically(out, html); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--out: ", status.message()));
   }
-  std::printf("%s\n", out.c_str());
+  if (!IsStandardOutput(out.c_str())) std::printf("%s\n", out.c_str());
   return absl::OkStatus();
 }
 

@@ -22,8 +22,10 @@
 #include "core/clock.h"
 #include "core/limits.h"
 #include "core/port_owner.h"
+#include "core/text.h"
 #include "ctl/heap.h"
 #include "ctl/program.h"
+#include "ctl/standard_streams.h"
 #include "formats/codec_advice.h"
 #include "formats/run_yaml.h"
 #include "formats/steps_check.h"
@@ -130,7 +132,7 @@ absl::Status ReadShardFlags(Listening& listening) {
                       : absl::StrCat("--membership: expected HOST:PORT of shard 0, which ", shard.Text(), " follows"));
   }
   if (shard.leads()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(listening.lead, transport::ParseAddress(lead));
+  ASSIGN_OR_RETURN(listening.lead, core::ParseAddress("--membership", lead));
   ASSIGN_OR_RETURN(listening.lead_channel,
                    transport::ReadClientFlags({.insecure = absl::GetFlag(FLAGS_insecure),
                                                .tls_ca = absl::GetFlag(FLAGS_tls_ca),
@@ -151,11 +153,11 @@ absl::Status CheckShardConfig(const std::string& lead, const core::RunConfig& ow
 
 absl::StatusOr<Listening> ReadListening() {
   Listening listening;
-  ASSIGN_OR_RETURN(listening.grpc, transport::ParseAddress(absl::GetFlag(FLAGS_listen)));
-  ASSIGN_OR_RETURN(listening.http, transport::ParseAddress(absl::GetFlag(FLAGS_http)));
+  ASSIGN_OR_RETURN(listening.grpc, core::ParseAddress("--listen", absl::GetFlag(FLAGS_listen)));
+  ASSIGN_OR_RETURN(listening.http, core::ParseAddress("--http", absl::GetFlag(FLAGS_http)));
   RETURN_IF_ERROR(transport::CheckHttpAllowed(listening.http, absl::GetFlag(FLAGS_insecure_http)));
   if (const std::string health = absl::GetFlag(FLAGS_health); !health.empty()) {
-    ASSIGN_OR_RETURN(listening.health, transport::ParseAddress(health));
+    ASSIGN_OR_RETURN(listening.health, core::ParseAddress("--health", health));
   }
   ASSIGN_OR_RETURN(listening.tls, transport::ReadTlsFlags(absl::GetFlag(FLAGS_tls_ca), absl::GetFlag(FLAGS_tls_cert),
                                                           absl::GetFlag(FLAGS_tls_key)));
@@ -234,7 +236,7 @@ absl::StatusOr<std::unique_ptr<server::HttpServer>> StartProbeServer(const std::
   if (!address) return nullptr;
   ASSIGN_OR_RETURN(auto probe_server,
                    server::HttpServer::Start(address->host, address->port, board, server::Serves::kProbes));
-  spdlog::info("probes at http://{}:{}/healthz and /readyz", address->host, probe_server->port());
+  spdlog::info("probes at http://{}/healthz and /readyz", core::Address{address->host, probe_server->port()}.Text());
   return probe_server;
 }
 
@@ -379,11 +381,13 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
 
 int main(int argc, char** argv) {
   using namespace causeway;
+  ctl::PrepareStandardStreams();
   ctl::SetUpHeap();
   ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected flags alone, got '" + arguments[0] + "'"));
+    return ctl::Fail(ctl::kBadInput,
+                     absl::InvalidArgumentError("expected flags alone, got " + core::Quoted(arguments[0])));
   }
   if (absl::GetFlag(FLAGS_config).empty() || absl::GetFlag(FLAGS_state_dir).empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected --config=run.yaml and --state_dir=DIR"));

@@ -1,14 +1,10 @@
 // causeway-worker: trains one site's replica and keeps it in step through the coordinator. Reads flags and wires the
 // trainer (worker/train), the site (worker/site) and the loop between them (worker/loop).
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -17,9 +13,11 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/text.h"
 #include "ctl/client_flags.h"
 #include "ctl/heap.h"
 #include "ctl/program.h"
+#include "ctl/standard_streams.h"
 #include "formats/run_yaml.h"
 #include "offload/calibration.h"
 #include "transport/grpc_link.h"
@@ -105,21 +103,27 @@ constexpr char kUsage[] =
     "causeway-worker --evaluate=DIR --data=PATH                              evaluates an export\n"
     "causeway-worker --profile_stages=RUN.yaml                               costs of the model's parts, as JSON\n";
 
+// As ctl::Fail, but what another rank of the same launcher has said already is not said again.
+int EndWith(ctl::ExitCode code, const absl::Status& status) {
+  const bool said = worker::AnotherRankSays(absl::GetFlag(FLAGS_rendezvous), std::string(status.message()));
+  return said ? code : ctl::Fail(code, status);
+}
+
 int FailWith(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnauthenticated: return ctl::Fail(ctl::kRefused, status);
-    case absl::StatusCode::kDataLoss: return ctl::Fail(ctl::kNonFinite, status);
-    case absl::StatusCode::kUnavailable: return ctl::Fail(ctl::kUnreachable, status);
-    case absl::StatusCode::kInvalidArgument: return ctl::Fail(ctl::kBadInput, status);
-    default: return ctl::Fail(ctl::kFailed, status);
+    case absl::StatusCode::kUnauthenticated: return EndWith(ctl::kRefused, status);
+    case absl::StatusCode::kDataLoss: return EndWith(ctl::kNonFinite, status);
+    case absl::StatusCode::kUnavailable: return EndWith(ctl::kUnreachable, status);
+    case absl::StatusCode::kInvalidArgument: return EndWith(ctl::kBadInput, status);
+    default: return EndWith(ctl::kFailed, status);
   }
 }
 
 int Print(const absl::StatusOr<std::string>& json) {
-  if (!json.ok()) return ctl::Fail(ctl::kBadInput, json.status());
+  if (!json.ok()) return EndWith(ctl::kBadInput, json.status());
   std::printf("%s\n", json->c_str());
-  return ctl::kDone;
+  return ctl::EndOutput(ctl::kDone);
 }
 
 int Evaluate() {
@@ -128,8 +132,8 @@ int Evaluate() {
                                         .sample_bytes = absl::GetFlag(FLAGS_sample_bytes),
                                         .seed = absl::GetFlag(FLAGS_seed)};
   if (options.token_bytes != 2 && options.token_bytes != 4) {
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(
-                                         absl::StrCat("--token_bytes: expected 2 or 4, got ", options.token_bytes)));
+    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(
+                                       absl::StrCat("--token_bytes: expected 2 or 4, got ", options.token_bytes)));
   }
   return Print(worker::EvaluateDirectory(absl::GetFlag(FLAGS_evaluate), absl::GetFlag(FLAGS_data), options));
 }
@@ -154,32 +158,6 @@ absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transpo
   }
   RETURN_IF_ERROR(saved.store->SaveSession({.run = config.run_id, .site = site, .session = link.session()}));
   return saved;
-}
-
-// Checked before anything is started: a flag is invalid, or a path cannot be written.
-absl::Status CheckExportFlags() {
-  const std::string directory = absl::GetFlag(FLAGS_export_dir);
-  const int64_t every = absl::GetFlag(FLAGS_export_every_rounds);
-  if (every < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--export_every_rounds: expected 0 or more rounds, got ", every));
-  }
-  if (const int keep = absl::GetFlag(FLAGS_export_keep); keep < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--export_keep: expected 1 or more, got ", keep));
-  }
-  if (directory.empty()) {
-    for (const auto& [flag, given] : {std::pair("--export_every_rounds", every != 0),
-                                      std::pair("--export_assets", !absl::GetFlag(FLAGS_export_assets).empty()),
-                                      std::pair("--export_dtype", absl::GetFlag(FLAGS_export_dtype) != "float32")}) {
-      if (!given) continue;
-      return absl::InvalidArgumentError(absl::StrCat(flag, ": expected --export_dir=DIR with it, got none"));
-    }
-    return absl::OkStatus();
-  }
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (!error && access(directory.c_str(), W_OK) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--export_dir: expected a directory to write to, got ", directory,
-                                                 ": ", error ? error.message() : std::strerror(errno)));
 }
 
 worker::DeviceChoice Device() {
@@ -207,26 +185,26 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
   const core::SiteId name = absl::GetFlag(FLAGS_site);
   if (config.model_kind == core::ModelKind::kExternal) {
     constexpr char kNotHere[] = "the sites bring this run's model: use the Python package or causeway.h";
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(kNotHere));
+    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(kNotHere));
   }
   for (const auto& [flag, path] :
        {std::pair("--data", absl::GetFlag(FLAGS_data)), std::pair("--held_out", absl::GetFlag(FLAGS_held_out))}) {
     if (config.model_kind != core::ModelKind::kSynthetic || path.empty()) continue;
-    return ctl::Fail(ctl::kBadInput,
-                     absl::InvalidArgumentError(absl::StrCat(flag, ": the run's model is synthetic and takes none")));
+    return EndWith(ctl::kBadInput,
+                   absl::InvalidArgumentError(absl::StrCat(flag, ": the run's model is synthetic and takes none")));
   }
   worker::TrainerFiles files = Files();
   files.ranks = ranks.ForTrainer(nullptr);
   auto own = worker::MakeSiteTrainer(Device(), config, name, files);
-  if (!own.ok()) return ctl::Fail(ctl::kBadInput, own.status());
+  if (!own.ok()) return EndWith(ctl::kBadInput, own.status());
   worker::RankedTrainer trainer(**own, ranks.control(), [&] { stop.Stop(); });
   auto form = formats::MakeExportForm(config, absl::GetFlag(FLAGS_export_dtype), absl::GetFlag(FLAGS_export_assets));
-  if (!form.ok()) return ctl::Fail(ctl::kBadInput, form.status());
+  if (!form.ok()) return EndWith(ctl::kBadInput, form.status());
   if (!absl::GetFlag(FLAGS_export_dir).empty() && !form->note.empty()) spdlog::warn("{}", form->note);
   const auto log = worker::TrainingLog::Open(absl::GetFlag(FLAGS_metrics_file), name);
-  if (!log.ok()) return ctl::Fail(ctl::kBadInput, log.status());
+  if (!log.ok()) return EndWith(ctl::kBadInput, log.status());
   auto saved = OpenCheckpoints(config, link);
-  if (!saved.ok()) return ctl::Fail(ctl::kBadInput, saved.status());
+  if (!saved.ok()) return EndWith(ctl::kBadInput, saved.status());
   worker::Site site(config, name, trainer.manifest(), &trainer.store(), &link);
   const core::SiteData data = trainer.data();
   site.SetData(data);
@@ -234,10 +212,10 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
   if (data.held_out) spdlog::info("held out: {}", core::FingerprintText(*data.held_out));
   if (saved->checkpoint) {
     absl::Status loaded = trainer.Load(saved->checkpoint->trainer_path);
-    if (!loaded.ok()) return ctl::Fail(ctl::kBadInput, loaded);
+    if (!loaded.ok()) return EndWith(ctl::kBadInput, loaded);
     site.Restore(std::move(saved->checkpoint->site));
   }
-  if (const absl::Status alike = trainer.CheckAlike(); !alike.ok()) return ctl::Fail(ctl::kFailed, alike);
+  if (const absl::Status alike = trainer.CheckAlike(); !alike.ok()) return EndWith(ctl::kFailed, alike);
   if (const absl::Status initial = trainer.initial_values(); !initial.ok()) {
     spdlog::info("takes the run's parameters: {}", std::string(initial.message()));
     site.HasNoInitialValues(initial);
@@ -283,12 +261,9 @@ absl::StatusOr<std::unique_ptr<transport::SessionLink>> MakeLink() {
   const std::vector<std::string> texts = absl::StrSplit(absl::GetFlag(FLAGS_coordinator), ',');
   std::vector<transport::LinkOptions> shards;
   for (const std::string& text : texts) {
-    const absl::StatusOr<transport::Address> address = transport::ParseAddress(text);
-    if (!address.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--coordinator: ", std::string(address.status().message())));
-    }
-    ASSIGN_OR_RETURN(const transport::ChannelOptions channel, ctl::ReadChannelOptions(*address));
-    shards.push_back({.coordinator = *address,
+    ASSIGN_OR_RETURN(const transport::Address address, core::ParseAddress("--coordinator", text));
+    ASSIGN_OR_RETURN(const transport::ChannelOptions channel, ctl::ReadChannelOptions(address));
+    shards.push_back({.coordinator = address,
                       .channel = channel,
                       .site = absl::GetFlag(FLAGS_site),
                       .connect_timeout_s = absl::GetFlag(FLAGS_connect_timeout_s),
@@ -304,7 +279,7 @@ int TrainWith(transport::SessionLink& link, worker::SiteRanks& ranks, worker::St
   if (absl::IsCancelled(description.status())) return ctl::kDone;
   if (!description.ok()) return FailWith(description.status());
   const auto config = formats::ParseRunConfig(description->run_config);
-  if (!config.ok()) return ctl::Fail(ctl::kRefused, config.status());
+  if (!config.ok()) return EndWith(ctl::kRefused, config.status());
   spdlog::info("site {} takes part in run {} at {}", absl::GetFlag(FLAGS_site), config->run_id,
                absl::GetFlag(FLAGS_coordinator));
   const absl::Status told =
@@ -317,7 +292,7 @@ absl::StatusOr<std::unique_ptr<worker::SiteRanks>> OpenRanks() {
   ASSIGN_OR_RETURN(const worker::RankPlace place, worker::ReadRankPlace({.rank = absl::GetFlag(FLAGS_rank),
                                                                          .world = absl::GetFlag(FLAGS_world),
                                                                          .rendezvous = absl::GetFlag(FLAGS_rendezvous)},
-                                                                        worker::ProcessEnvironment));
+                                                                        core::ProcessEnvironment));
   return worker::SiteRanks::Open({.place = place,
                                   .identity = absl::StrCat("site ", absl::GetFlag(FLAGS_site)),
                                   .timeout_s = absl::GetFlag(FLAGS_rank_timeout_s)});
@@ -330,12 +305,12 @@ int Launch(int argc, char** argv) {
                                 .bind = absl::GetFlag(FLAGS_bind) == "auto",
                                 .grace_s = std::min(10.0, absl::GetFlag(FLAGS_rank_timeout_s))};
   if (ranks < 1 || ranks > worker::kMostRanks) {
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
-                                         "--nproc: expected 1 to ", worker::kMostRanks, " ranks, got ", ranks)));
+    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat("--nproc: expected 1 to ",
+                                                                           worker::kMostRanks, " ranks, got ", ranks)));
   }
   if (!options.bind && absl::GetFlag(FLAGS_bind) != "none") {
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat("--bind: expected auto or none, got ",
-                                                                             absl::GetFlag(FLAGS_bind))));
+    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(
+                                       absl::StrCat("--bind: expected auto or none, got ", absl::GetFlag(FLAGS_bind))));
   }
   options.arguments.assign(argv, argv + argc);
   return worker::LaunchRanks(options, ctl::WaitForStopSignal);
@@ -344,22 +319,27 @@ int Launch(int argc, char** argv) {
 int Run() {
   for (const auto& [flag, mbit] : {std::pair("--max_up_mbit", absl::GetFlag(FLAGS_max_up_mbit)),
                                    std::pair("--max_down_mbit", absl::GetFlag(FLAGS_max_down_mbit))}) {
-    if (const absl::Status status = CheckRate(flag, mbit); !status.ok()) return ctl::Fail(ctl::kBadInput, status);
+    if (const absl::Status status = CheckRate(flag, mbit); !status.ok()) return EndWith(ctl::kBadInput, status);
   }
   if (const int64_t timeout_s = absl::GetFlag(FLAGS_connect_timeout_s); timeout_s < 0) {
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
-                                         "--connect_timeout_s: expected 0 or more seconds, got ", timeout_s)));
+    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
+                                       "--connect_timeout_s: expected 0 or more seconds, got ", timeout_s)));
   }
   if (const double timeout_s = absl::GetFlag(FLAGS_rank_timeout_s); !(timeout_s > 0)) {
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
-                                         "--rank_timeout_s: expected more than 0 seconds, got ", timeout_s)));
+    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
+                                       "--rank_timeout_s: expected more than 0 seconds, got ", timeout_s)));
   }
-  if (const absl::Status status = CheckExportFlags(); !status.ok()) return ctl::Fail(ctl::kBadInput, status);
+  const absl::Status exports = worker::CheckExportFlags({.directory = absl::GetFlag(FLAGS_export_dir),
+                                                         .every_rounds = absl::GetFlag(FLAGS_export_every_rounds),
+                                                         .keep = absl::GetFlag(FLAGS_export_keep),
+                                                         .assets = absl::GetFlag(FLAGS_export_assets),
+                                                         .dtype = absl::GetFlag(FLAGS_export_dtype)});
+  if (!exports.ok()) return EndWith(ctl::kBadInput, exports);
   if (const absl::Status status = worker::CheckDevice(Device()); !status.ok()) {
-    return ctl::Fail(ctl::kBadInput, status);
+    return EndWith(ctl::kBadInput, status);
   }
   const auto link = MakeLink();
-  if (!link.ok()) return ctl::Fail(ctl::kBadInput, link.status());
+  if (!link.ok()) return EndWith(ctl::kBadInput, link.status());
   const auto ranks = OpenRanks();
   if (!ranks.ok()) return FailWith(ranks.status());
   worker::StopRequest stop;
@@ -371,7 +351,7 @@ int Run() {
   }
   (*ranks)->StayAlive([&] { stop.Stop(); });
   const int code = TrainWith(**link, **ranks, stop);
-  (*ranks)->End(code == ctl::kDone, absl::StrCat("exit code ", code, ", and why is in its log"));
+  (*ranks)->End(code == ctl::kDone, absl::StrCat("exit code ", code, worker::kWhyIsInItsLog));
   return code;
 }
 
@@ -380,21 +360,23 @@ int Run() {
 
 int main(int argc, char** argv) {
   using namespace causeway;
+  ctl::PrepareStandardStreams();
   worker::StartAgainWithBestBlasKernels(argv);
   ctl::SetUpHeap();
   ctl::CatchStopSignals();
   const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
   if (!arguments.empty()) {
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected flags alone, got '" + arguments[0] + "'"));
+    return EndWith(ctl::kBadInput,
+                   absl::InvalidArgumentError("expected flags alone, got " + core::Quoted(arguments[0])));
   }
   if (!absl::GetFlag(FLAGS_evaluate).empty()) return Evaluate();
   if (const std::string path = absl::GetFlag(FLAGS_profile_stages); !path.empty()) {
     return Print(worker::ProfileRunYaml(path));
   }
   if (!core::IsValidName(absl::GetFlag(FLAGS_site))) {
-    return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
-                                         "--site: expected 1 to 64 letters, digits, '.', '_' or '-', got '",
-                                         absl::GetFlag(FLAGS_site), "'")));
+    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(
+                                       absl::StrCat("--site: expected 1 to 64 letters, digits, '.', '_' or '-', got ",
+                                                    core::Quoted(absl::GetFlag(FLAGS_site)))));
   }
   return absl::GetFlag(FLAGS_nproc) != 0 && absl::GetFlag(FLAGS_rank) < 0 ? Launch(argc, argv) : Run();
 }
