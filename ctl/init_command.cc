@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/ids.h"
+#include "core/text.h"
 #include "formats/atomic_file.h"
 #include "formats/run_yaml.h"
 #include "transport/channel.h"

@@ -162,6 +162,11 @@ std::vector<std::string> StartProgram(int argc, char** argv, const std::string& 
   return arguments;
 }
 
+absl::Status FlagsAlone(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("expected flags alone, got " + core::Quoted(arguments[0]));
+}
+
 const std::vector<std::string>& GivenFlags() { return given_flags; }
 
 int Fail(ExitCode code, const absl::Status& status) {

@@ -25,6 +25,9 @@ enum ExitCode {
 // arguments that are no flags.
 std::vector<std::string> StartProgram(int argc, char** argv, const std::string& usage);
 
+// INVALID_ARGUMENT if there are arguments that are no flags, in a program that takes none.
+absl::Status FlagsAlone(const std::vector<std::string>& arguments);
+
 // The names of the flags that the arguments gave, in their order.
 const std::vector<std::string>& GivenFlags();
 

@@ -312,8 +312,31 @@ def stop_on(signals):
         signal.signal(number, stop)
 
 
+def open_standard_streams():
+    """Opens those on /dev/null that are closed, so that no file or program of ours takes their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number
+            os.set_inheritable(number, True)
+
+
+def parsed(arguments):
+    """The options; --help and mistakes end the program, with 1 where what it prints finds no room."""
+    try:
+        return parse_arguments(arguments)
+    finally:
+        try:
+            print(end="", flush=True)
+        except OSError as error:
+            print(f"quickstart: {error}", file=sys.stderr)
+            os._exit(1)
+
+
 def main(arguments):
-    options = parse_arguments(arguments)
+    open_standard_streams()
+    options = parsed(arguments)
     stop_on([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     try:
         quickstart(options)

@@ -22,7 +22,6 @@
 #include "core/clock.h"
 #include "core/limits.h"
 #include "core/port_owner.h"
-#include "core/text.h"
 #include "ctl/heap.h"
 #include "ctl/program.h"
 #include "ctl/standard_streams.h"
@@ -384,11 +383,8 @@ int main(int argc, char** argv) {
   ctl::PrepareStandardStreams();
   ctl::SetUpHeap();
   ctl::CatchStopSignals();
-  const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
-  if (!arguments.empty()) {
-    return ctl::Fail(ctl::kBadInput,
-                     absl::InvalidArgumentError("expected flags alone, got " + core::Quoted(arguments[0])));
-  }
+  const absl::Status flags = ctl::FlagsAlone(ctl::StartProgram(argc, argv, kUsage));
+  if (!flags.ok()) return ctl::Fail(ctl::kBadInput, flags);
   if (absl::GetFlag(FLAGS_config).empty() || absl::GetFlag(FLAGS_state_dir).empty()) {
     return ctl::Fail(ctl::kBadInput, absl::InvalidArgumentError("expected --config=run.yaml and --state_dir=DIR"));
   }

@@ -364,11 +364,8 @@ int main(int argc, char** argv) {
   worker::StartAgainWithBestBlasKernels(argv);
   ctl::SetUpHeap();
   ctl::CatchStopSignals();
-  const std::vector<std::string> arguments = ctl::StartProgram(argc, argv, kUsage);
-  if (!arguments.empty()) {
-    return EndWith(ctl::kBadInput,
-                   absl::InvalidArgumentError("expected flags alone, got " + core::Quoted(arguments[0])));
-  }
+  const absl::Status flags = ctl::FlagsAlone(ctl::StartProgram(argc, argv, kUsage));
+  if (!flags.ok()) return EndWith(ctl::kBadInput, flags);
   if (!absl::GetFlag(FLAGS_evaluate).empty()) return Evaluate();
   if (const std::string path = absl::GetFlag(FLAGS_profile_stages); !path.empty()) {
     return Print(worker::ProfileRunYaml(path));

@@ -30,7 +30,7 @@ constexpr char kAuto[] = "auto", kCpu[] = "cpu", kFake[] = "fake";
 // The index of a GPU, or none where the device is no GPU.
 std::optional<int> GpuIndex(absl::string_view device) {
   int index = 0;
-  if (device == "cuda" || device == kAuto) return ReadLocalRank(ProcessEnvironment);
+  if (device == "cuda" || device == kAuto) return ReadLocalRank(core::ProcessEnvironment);
   if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &index) && index >= 0) return index;
   return std::nullopt;
 }
