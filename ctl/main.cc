@@ -105,8 +105,7 @@ absl::Status ShowStatus(Client& client) {
       ASSIGN_OR_RETURN(const std::string text, StatusText(json));
       std::printf("%s%s", watch ? "\033[H\033[2J" : "", text.c_str());
     }
-    std::fflush(stdout);
-  } while (watch && std::ferror(stdout) == 0 && !WaitForStopSignal(kWatchMs));
+  } while (FlushStandardOutput() && watch && !WaitForStopSignal(kWatchMs));
   return absl::OkStatus();
 }
 

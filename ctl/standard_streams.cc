@@ -9,24 +9,33 @@
 #include <cstdio>
 
 namespace causeway::ctl {
+namespace {
 
-void PrepareStandardStreams() {
+void OpenThoseThatAreClosed() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    (void)open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY);  // takes the lowest free number, which is fd
+    const int opened = open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+    if (opened != fd) return;  // it is the lowest free number, unless there is no /dev/null
   }
-  signal(SIGPIPE, SIG_IGN);
 }
 
+// Before the constructors of any library: gRPC's make descriptors.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const before_all_else)() = OpenThoseThatAreClosed;
+
+int first_error = 0;  // of a write to standard output
+
+}  // namespace
+
+void PrepareStandardStreams() { signal(SIGPIPE, SIG_IGN); }
+
 bool FlushStandardOutput() {
-  errno = 0;
-  if (std::fflush(stdout) != 0) return false;
-  if (std::ferror(stdout) != 0) {  // an earlier write, whose errno is lost
-    errno = 0;
-    return false;
-  }
   const int copy = dup(STDOUT_FILENO);
-  return copy < 0 || close(copy) == 0;  // network file systems report a full disk at close
+  errno = 0;
+  bool written = std::fflush(stdout) == 0;
+  written = (copy < 0 || close(copy) == 0) && written;  // network file systems report a full disk at close
+  if (first_error == 0) first_error = written ? 0 : errno;
+  errno = first_error;
+  return written && first_error == 0 && std::ferror(stdout) == 0;
 }
 
 bool IsStandardOutput(const char* path) {

@@ -187,9 +187,9 @@ class Run:
         listening = json.loads(addresses.read_text())
         self.grpc, self.http = listening["grpc"], listening["http"]
 
-    def start_worker(self, site, *flags):
+    def start_worker(self, site, *flags, **options):
         self.workers[site] = self.program(f"worker-{site}", "causeway-worker", f"--coordinator={self.grpc}",
-                                          f"--site={site}", f"--dump_local={self.dump_path(site)}", *flags)
+                                          f"--site={site}", f"--dump_local={self.dump_path(site)}", *flags, **options)
         return self.workers[site]
 
     def start_workers(self, *sites):

@@ -127,6 +127,7 @@ TEST_F(Values, ARunOfWhichAllSitesAreInQuarantineIsPausedAndSaysSo) {
 TEST_F(Values, ALoneSiteThatBeginsAnewIsComparedWithItsPresentStayAlone) {
   Start(GatedRules(1), {"eu"});
   for (int i = 0; i < 3; ++i) Round({"eu"}, 1.0);
+  LeaveRun(*table_, "eu");
   ASSERT_TRUE(table_->Join({.site = "eu", .session = "another process"}, 0).accepted);
   table_->Ready("eu", "another process");
   const auto send = [&](double norm) {
@@ -143,6 +144,7 @@ TEST_F(Values, ALoneSiteThatBeginsAnewIsComparedWithItsPresentStayAlone) {
 TEST_F(Values, ASiteBesideOthersBeginsAnewUnderTheRoundsOfAll) {
   Start(GatedRules(2), {"eu", "us"});
   for (int i = 0; i < 3; ++i) Round({"eu", "us"}, 1.0);
+  LeaveRun(*table_, "eu");
   ASSERT_TRUE(table_->Join({.site = "eu", .session = "another process"}, 0).accepted);
   table_->Ready("eu", "another process");
   EXPECT_THAT(table_->WhyTooLong("eu", 0, Sent(version(), 20.0), kParameters).value_or(""),
