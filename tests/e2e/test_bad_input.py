@@ -85,6 +85,18 @@ class FlagTest(BadInputTest):
                              "--coordinator", address)
         self.assert_ends(self.coordinator("--listen=127.0.0.1"), BAD_INPUT, "127.0.0.1")
 
+    def test_an_address_with_spaces_around_it_is_taken_and_a_url_is_refused_as_one(self):
+        run = self.live_run(config_of())
+        for address in (f" {run.grpc}", f"{run.grpc}/", f"\t{run.grpc}\r\n"):
+            self.assert_ends(self.run_program("causewayctl", "status", f"--coordinator={address}"), DONE)
+        for scheme in ("http", "https", "grpc"):
+            for program, *command in (("causewayctl", "status"), ("causeway-worker", "--site=a")):
+                self.assert_ends(self.run_program(program, *command, f"--coordinator={scheme}://{run.grpc}"), BAD_INPUT,
+                                 f"--coordinator: expected HOST:PORT without {scheme}://, got '{scheme}://{run.grpc}'")
+        self.assert_ends(self.coordinator("--http=http://127.0.0.1:0"), BAD_INPUT, "--http: expected HOST:PORT without http://")
+        self.assert_ends(self.coordinator("--listen=::1:0"), BAD_INPUT, "--listen: expected an IPv6 address in brackets, [::1]:0")
+        run.stop_coordinator()
+
     def test_plaintext_beyond_loopback_must_be_asked_for(self):
         far = "192.0.2.1:7077"  # an address for documentation; nothing is sent to it
         self.assert_ends(self.run_program("causeway-worker", "--site=a", f"--coordinator={far}"), BAD_INPUT, far,

@@ -128,5 +128,6 @@ class RefusalsTest(PipelinesTest):
             with self.subTest(label):
                 worker = run.program(label, "causeway-worker", f"--coordinator={run.grpc}", "--site=a", self.data(), *flags)
                 self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
-                self.assertRegex(worker.log(), sentence)
+                self.assertRegex(worker.log().splitlines()[-1], sentence)
+                self.assertEqual(len([line for line in worker.log().splitlines() if " error " in line]), 1, worker.log())
         self.assertNotIn("joins", run.coordinator.log())
