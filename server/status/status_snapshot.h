@@ -123,9 +123,9 @@ struct FragmentStatus {
 // The machine's figures; board.
 struct HostStatus {
   std::optional<int64_t> disk_free_bytes;  // of the state directory
-  std::optional<int64_t> disk_free_files;  // how many more it can have (inodes); none: no such limit
   int64_t disk_reserved_bytes = 0;         // the coordinator ends before less is free; 0: not checked
   std::optional<int64_t> certificate_expires_unix_s;
+  std::optional<int64_t> disk_free_files;  // how many more that disk can have (inodes); none: no such limit
 };
 
 // How long the state directory's disk takes to make a commit durable.

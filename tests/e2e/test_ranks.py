@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -178,6 +179,30 @@ class LaunchersTest(RanksTest):
         run.await_done()
         for follower in followers:
             self.assertEqual(follower.wait(), DONE, follower.log())
+
+    def test_ranks_meet_at_an_ipv6_address(self):
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+            port = listener.getsockname()[1]
+        given = [((f"--rank={rank}", "--world=2", f"--rendezvous=[::1]:{port}"), {}) for rank in range(2)]
+        by_launcher = [((), {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "::1", "MASTER_PORT": str(port)})
+                       for rank in range(2)]
+        for label, ranks in (("flags", given), ("variables", by_launcher)):
+            with self.subTest(label):
+                run = self.new_run(noise("a", run={"steps": 20}))
+                run.start_coordinator()
+                started = [run.program(f"{label}-{rank}", "causeway-worker", f"--coordinator={run.grpc}", "--site=a", *flags,
+                                       environment=environment) for rank, (flags, environment) in enumerate(ranks)]
+                for rank in started:
+                    self.assertEqual(rank.wait(), DONE, rank.log())
+
+    def test_in_the_shell_of_salloc_a_worker_is_alone_and_says_so(self):
+        run = self.new_run(noise("a", run={"steps": 20}))
+        run.start_coordinator()
+        shell = {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_STEP_NODELIST": "x", "SLURM_STEP_NUM_TASKS": "1",
+                 "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "4294967290", "SLURM_LOCALID": "0"}
+        worker = run.start_worker("a", environment=shell)
+        self.assertEqual(worker.wait(), DONE, worker.log())
+        self.assertIn("this step of Slurm has 1 task of the job's 4", worker.log())
 
     def test_wrong_flags_and_worlds_end_with_a_sentence(self):
         run = self.new_run(noise("a"))
