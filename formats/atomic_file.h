@@ -7,8 +7,8 @@
 // The temporary file lies beside the target, because a rename is atomic only inside one file system, and has a fixed
 // name (".tmp" appended), so that a leftover of a crash is overwritten by the next write instead of piling up. Its
 // writer holds a lock on it; another writer of the same path takes ".2.tmp" meanwhile, and the last to finish decides.
-// A symbolic link is followed, and stays one. What is no regular file, such as a pipe or a device (/dev/null,
-// /dev/stdout), cannot be replaced: it is written to directly. Errors name the path and the system's reason; the old
+// A symbolic link is followed, and stays one. Pipes and devices, such as /dev/null and /dev/stdout, cannot be replaced:
+// they are written to directly. Errors name the path and the system's reason; the old
 // file then stays as it was and the temporary one is removed. Not thread-safe.
 #pragma once
 

@@ -156,8 +156,7 @@ void RoundTable::Weigh(FragmentId fragment, CloseRound& close) {
   }
   for (CloseRound::Contributor& contributor : close.contributors) {
     const core::Admitted& admitted = contributors.at(contributor.site);
-    if (!rules_.values.clip || admitted.norm <= 0) continue;
-    if (HistoryFor(state_, contributor.site, fragment).empty()) continue;
+    if (!rules_.values.clip || admitted.norm <= 0 || HistoryFor(state_, contributor.site, fragment).empty()) continue;
     const NormBound bound = BoundFor(contributor.site, fragment, admitted, /*parameters=*/1);
     const double ratio = bound.Ratio(admitted.norm) / rules_.values.gate;
     if (ratio <= 1) continue;

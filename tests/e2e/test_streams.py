@@ -1,5 +1,5 @@
-"""What a shell, a supervisor or a pipe may do to a program: streams that are closed, full or read no longer, hang-ups, and
-files to write that are links, pipes and devices."""
+"""Programs that a shell, a supervisor or a pipe starts: streams that are closed, full or read no longer, hang-ups, and files
+to write that are links, pipes and devices."""
 
 import json
 import os
