@@ -103,7 +103,7 @@ absl::Status ShowStatus(Client& client) {
       std::printf("%s\n", json.c_str());
     } else {
       ASSIGN_OR_RETURN(const std::string text, StatusText(json));
-      std::printf("%s%s", watch ? "\033[H\033[2J" : "", text.c_str());
+      std::printf("%s%s", watch ? "\033[H\033[2J" : "", core::Printable(text).c_str());
     }
   } while (FlushStandardOutput() && watch && !WaitForStopSignal(kWatchMs));
   return absl::OkStatus();
@@ -221,7 +221,7 @@ absl::Status RollBack(Client& client) {
 absl::Status ShowHistory(Client& client) {
   const bool json = absl::GetFlag(FLAGS_json);
   return client.ForEachEvent(absl::GetFlag(FLAGS_kind), [json](const v1::HistoryEvent& event) {
-    std::printf("%s\n", (json ? HistoryJson(event) : HistoryText(event)).c_str());
+    std::printf("%s\n", (json ? HistoryJson(event) : core::Printable(HistoryText(event))).c_str());
   });
 }
 

@@ -6,7 +6,8 @@
 // The last factor is for a site that was away: its contribution carries more steps, at most twice as many as there were
 // rounds since its last one. Without history the other contributions of the round decide, if there are at least three;
 // otherwise the root mean square of a value, which may be 1 at most: parameters are seldom that large, let alone their
-// change in a round. A short contribution is never lengthened. ‖d‖ is the norm of the decoded contribution.
+// change in a round. A site that trains alone is compared with the rounds of its present stay. A short contribution is
+// never lengthened. ‖d‖ is the norm of the decoded contribution.
 //
 // Pure; one owner at a time. Source: docs/security.md, section "Values".
 #pragma once

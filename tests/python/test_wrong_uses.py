@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 import unittest
+import unittest.mock
 
 import numpy
 
@@ -58,6 +59,20 @@ class WrongUseTest(EndToEndTest):
 
     def test_a_coordinator_without_a_port(self):
         self.wrong("expected", coordinator="127.0.0.1")
+
+    def test_a_coordinator_with_spaces_around_it_is_taken_and_a_url_is_not(self):
+        self.site(coordinator=f" {self.new.grpc}\n").close()
+        for url in (f"http://{self.new.grpc}", f" https://{self.new.grpc}/"):
+            error = self.wrong(f"coordinator: expected HOST:PORT without {url.split(':')[0].strip()}://", coordinator=url)
+            self.assertEqual(error.got, f"'{url}'")
+
+    def test_a_proxy_that_is_not_there_or_of_another_kind(self):
+        none = dict.fromkeys(("grpc_proxy", "https_proxy", "http_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY"), "")
+        for proxy, text in (("", "got none of them"), ("socks5://127.0.0.1:1", "gRPC cannot use one of socks5://")):
+            with unittest.mock.patch.dict(os.environ, none | {"ALL_PROXY": proxy}):
+                self.wrong(text, use_proxy=True)
+        with unittest.mock.patch.dict(os.environ, none | {"ALL_PROXY": "http://127.0.0.1:1", "no_proxy": "127.0.0.1"}):
+            self.site(use_proxy=True)
 
     def test_a_site_whose_name_no_run_allows(self):
         self.wrong("expected", site="e u/")
