@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "codecs/speed_bench.h"
 #include "core/check.h"
+#include "ctl/standard_streams.h"
 
 namespace causeway::ctl {
 namespace {
@@ -93,7 +94,7 @@ absl::Status RunCodecBench(const CodecBenchFlags& flags) {
   }
   codecs::MeasureSpeed(options, [&](const codecs::SpeedRow& row) {
     flags.json ? PrintJson(row) : PrintRow(row);
-    std::fflush(stdout);
+    (void)FlushStandardOutput();  // EndOutput has what it says
   });
   return absl::OkStatus();
 }

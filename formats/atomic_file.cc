@@ -104,7 +104,7 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& given) {
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists && S_ISDIR(info.st_mode)) {
     errno = EISDIR;
-    return FileError("replace", path);
+    return absl::InvalidArgumentError(FileError("replace", path).message());
   }
   if (exists && (!S_ISREG(info.st_mode) || IsInProc(path))) {
     FileDescriptor file = OpenToWriteTo(path);

@@ -38,7 +38,9 @@ class OutputTest(StreamsTest):
         config = run.config_path
         for arguments, at in ((("status", "--json"), run), (("status",), run), (("status", "--watch"), run),
                               (("history",), run), (("history", "--json"), run), (("config-check", config), None),
-                              (PLAN, None), (("export", f"--out={self.folder}/export"), run), (("--help",), None),
+                              (PLAN, None),
+                              (("codec-bench", "--sizes=1", "--threads=1", "--codecs=int4", "--targets=scalar"), None),
+                              (("export", f"--out={self.folder}/export"), run), (("--help",), None),
                               (("--version",), None),
                               (("report", f"--out={self.folder}/report.html"), run)):
             code, said = self.ctl(*arguments, shell=">/dev/full", run=at)
@@ -188,6 +190,7 @@ class FilesTest(StreamsTest):
                 code, said = self.ctl(*arguments, f"{flag}={full}", run=at)
                 self.assertNotEqual(code, DONE)
                 self.assertIn("No space left on device", said)
+                self.assertEqual(self.ctl(*arguments, f"{flag}={self.folder}", run=at)[0], BAD_INPUT)
                 self.assertFalse(list(self.folder.glob("*.tmp")))
 
     def test_a_report_to_standard_output_is_the_report_alone(self):
