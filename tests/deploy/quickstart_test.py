@@ -271,6 +271,13 @@ class Program(unittest.TestCase):
             self.assertEqual("", done.stdout)  # nothing was installed or built
             self.assertEqual(before, self.contents())
 
+    def test_help_that_finds_no_room_is_an_error(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            ended = subprocess.run([sys.executable, quickstart.__file__, "--help"], stdout=full, stderr=subprocess.PIPE,
+                                   text=True, check=False)
+        self.assertEqual(ended.returncode, 1)
+        self.assertEqual(ended.stderr, "quickstart: [Errno 28] No space left on device\n")
+
 
 class Stages(unittest.TestCase):
     """quickstart() with stages that only note what they were given."""
