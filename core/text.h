@@ -1,4 +1,5 @@
-// Text from a peer, a file or a command line, before it is kept or shown.
+// Text from a peer, a file or a command line: clipped or made printable before it is kept or shown, without its byte order
+// mark, checked to be UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -17,5 +18,21 @@ std::string Printable(std::string_view text);
 
 // The same of a name or a value between quotes, where a line break is written as \n and a tab as \t, too: 'eu\r'.
 std::string Quoted(std::string_view text);
+// Editors of Windows begin UTF-8 files with the bytes EF BB BF, which no reader of a format wants.
+std::string_view WithoutByteOrderMark(std::string_view text);
+
+// How many bytes from the beginning are UTF-8: all of them, or as far as the first character that is none (RFC 3629: no
+// surrogates, nothing overlong, nothing above U+10FFFF).
+size_t Utf8Bytes(std::string_view text);
+
+// A character that the end of the text cuts off, as `head -c` does, counts as UTF-8 here; also the rest of one at the
+// beginning.
+size_t Utf8BytesOfPart(std::string_view text);
+
+// Where byte `offset` of a text stands, both counted from 1; columns are characters.
+struct TextPlace {
+  size_t line = 1, column = 1;
+};
+TextPlace PlaceInText(std::string_view text, size_t offset);
 
 }  // namespace causeway::core

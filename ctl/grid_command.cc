@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "core/check.h"
 #include "formats/levels_yaml.h"
-#include "formats/posix_file.h"
+#include "formats/text_file.h"
 
 ABSL_FLAG(int, ranks, 0, "plan pipeline: of a site: how many for tensor, pipeline and data parallelism");
 ABSL_FLAG(std::string, levels, "", "plan pipeline, with --ranks: file of the site's link levels");
@@ -126,7 +126,7 @@ absl::Status RunGridCommand(bool json, const std::vector<std::string>& costs_pat
   if (levels.empty()) return BadFlag("levels", "a file of link levels, got none");
   ASSIGN_OR_RETURN(input.levels, formats::ReadLevelsYaml(levels));
   for (const std::string& path : costs_paths) {
-    ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
+    ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxFileBytes));
     ASSIGN_OR_RETURN(plan::PipelineCosts costs, plan::ReadPipelineCosts(text, path));
     input.costs.push_back(std::move(costs));
   }

@@ -13,7 +13,7 @@
 #include "core/check.h"
 #include "ctl/grid_command.h"
 #include "formats/atomic_file.h"
-#include "formats/posix_file.h"
+#include "formats/text_file.h"
 #include "plan/pipeline_check.h"
 #include "plan/pipeline_file.h"
 #include "plan/pipeline_generators.h"
@@ -117,7 +117,7 @@ absl::Status CheckCounts(int devices, int micro_batches) {
 // By its name or its file.
 absl::StatusOr<plan::PipelineFile> FromFlags() {
   if (const std::string path = absl::GetFlag(FLAGS_check); !path.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
+    ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxFileBytes));
     ASSIGN_OR_RETURN(const plan::PipelineFile file, plan::ParsePipelineFile(text, path));
     const absl::Status valid = CheckPipeline(file.schedule);
     if (!valid.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message()));
@@ -181,7 +181,7 @@ std::string WhyItWon(const std::vector<plan::PlannedPipeline>& plans) {
 // Without devices and micro-batches.
 absl::StatusOr<plan::PlannerInput> ReadInput(const std::string& path) {
   plan::PlannerInput input;
-  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxFileBytes));
   ASSIGN_OR_RETURN(input.costs, plan::ReadPipelineCosts(text, path));
   const double latency = absl::GetFlag(FLAGS_latency_us), bandwidth = absl::GetFlag(FLAGS_bandwidth_gbit);
   if (!(latency >= 0 && latency < 1e9)) return BadFlag("latency_us", "0 or more, got ", latency);
@@ -222,7 +222,7 @@ absl::Status PlayForCosts(plan::PipelineFile file, const std::string& path, cons
   std::printf("%s: a step takes %.3f ms by %s\n", NameOfAsked().c_str(), predicted_ms, path.c_str());
   const std::string trace = absl::GetFlag(FLAGS_trace);
   if (trace.empty()) return WriteFiles(file, played, NameOfAsked(), out);
-  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(trace, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(trace, kMaxFileBytes));
   ASSIGN_OR_RETURN(const plan::PlayedPipeline measured, plan::ReadPipelineTrace(text, trace, file.schedule));
   const double measured_ms = 1e-6 * static_cast<double>(measured.makespan);
   std::printf("measured in %s: %.3f ms, the median of its steps; predicted ÷ measured %.3f\n", trace.c_str(),

@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/check.h"
-#include "formats/posix_file.h"
+#include "formats/text_file.h"
 
 ABSL_DECLARE_FLAG(std::string, trace);
 ABSL_FLAG(double, factor, 2, "plan what-if: how many times as fast each resource is, alone");
@@ -43,7 +43,7 @@ std::string SharesText(const plan::WhatIf& what_if) {
 }
 
 absl::Status FitFile(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxFileBytes));
   std::vector<plan::Sample> samples;
   int line_number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -138,7 +138,7 @@ absl::Status RunWhatIfCommand(bool json) {
   const double factor = absl::GetFlag(FLAGS_factor);
   if (!(factor > 0)) return BadFlag("factor", "more than 0, got ", factor);
   ASSIGN_OR_RETURN(const auto raised, ParseFactors(absl::GetFlag(FLAGS_faster)));
-  ASSIGN_OR_RETURN(const std::string trace, formats::ReadFile(path, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string trace, formats::ReadTextFile(path, kMaxFileBytes));
   ASSIGN_OR_RETURN(const plan::Work work, plan::ReadWork(trace, path));
   ASSIGN_OR_RETURN(const std::string text, json ? WhatIfJson(work, factor, raised) : WhatIfText(work, factor, raised));
   std::printf("%s", text.c_str());

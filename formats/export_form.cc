@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "formats/byte_tokenizer.h"
+#include "formats/file_kind.h"
 #include "formats/hf_config.h"
 #include "formats/posix_file.h"
 
@@ -59,6 +60,9 @@ absl::Status ReadAssets(const std::string& folder, const core::LlamaConfig& llam
     const std::string path = absl::StrCat(folder, "/", name);
     if (!std::filesystem::exists(path)) continue;
     ASSIGN_OR_RETURN(form.files[name], ReadFile(path, kMaxAssetBytes));
+    const FileKind* kind = RecognizeFile(std::as_bytes(std::span<const char>(form.files[name])));
+    RETURN_IF_ERROR(RefuseKind(path, kind != nullptr && kind->stands_in ? kind : nullptr, "a part of a tokenizer",
+                               FileUse::kModel));
   }
   for (const char* name : kTokenizers) {
     if (form.files.contains(name)) return absl::OkStatus();

@@ -5,10 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/json_text.h"
 #include "formats/config_names.h"
 #include "formats/field_check.h"
-#include "formats/posix_file.h"
 #include "formats/run_config_check.h"
+#include "formats/text_file.h"
 
 namespace causeway::formats {
 namespace {
@@ -136,8 +137,9 @@ std::string HfConfigDifference(const core::LlamaConfig& expected, const core::Ll
 }
 
 absl::StatusOr<core::LlamaConfig> ReadHfConfig(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxConfigBytes));
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return core::JsonError(text, path);
   if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));
 
   const Origin origin{.file = path};

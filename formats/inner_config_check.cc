@@ -60,6 +60,14 @@ void CheckSequenceLength(const core::RunConfig& config, FieldCheck& check) {
                 llama ? "at most max_position_embeddings" : "a key of kind llama");
 }
 
+// While the rate grows, so do the gradients' squares: frozen before, the variance is too small for every later step.
+void CheckFreezeAt(const core::RunConfig& config, FieldCheck& check) {
+  const core::InnerConfig& inner = config.inner;
+  if (inner.optimizer != core::InnerOptimizerKind::kOnebitAdam || inner.freeze_at == core::kAutoFreeze) return;
+  check.Expect(inner.freeze_at >= inner.warmup_steps, "inner.freeze_at",
+               absl::StrCat("warmup_steps, ", inner.warmup_steps, ", or more, or auto"), absl::StrCat(inner.freeze_at));
+}
+
 }  // namespace
 
 core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
@@ -85,6 +93,7 @@ core::InnerConfig ReadInner(const v1::Inner& inner, FieldCheck& check) {
 void CheckInnerFits(const core::RunConfig& config, FieldCheck& check) {
   CheckBatchBySite(config, check);
   CheckSequenceLength(config, check);
+  CheckFreezeAt(config, check);
 }
 
 }  // namespace causeway::formats

@@ -6,7 +6,7 @@
 #include "causeway/v1/levels.pb.h"
 #include "core/check.h"
 #include "formats/field_check.h"
-#include "formats/posix_file.h"
+#include "formats/text_file.h"
 #include "formats/yaml_message.h"
 
 namespace causeway::formats {
@@ -63,7 +63,7 @@ absl::StatusOr<core::LinkLevels> ParseLevelsYaml(std::string_view text, const st
 }
 
 absl::StatusOr<core::LinkLevels> ReadLevelsYaml(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxBytes));
   return ParseLevelsYaml(text, path);
 }
 

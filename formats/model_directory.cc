@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -11,10 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/check.h"
+#include "core/json_text.h"
 #include "core/limits.h"
-#include "formats/posix_file.h"
 #include "formats/safetensors.h"
 #include "formats/sha256_sums.h"
+#include "formats/text_file.h"
 
 namespace causeway::formats {
 namespace {
@@ -29,8 +31,9 @@ absl::StatusOr<std::set<std::string>> ShardsOf(const std::string& dir) {
   if (!HasModel(dir)) {
     return absl::NotFoundError(absl::StrCat(dir, ": expected model.safetensors or model.safetensors.index.json"));
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(index, kMaxIndexBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(index, kMaxIndexBytes));
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return core::JsonError(text, index);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(index, ": expected a JSON object with weight_map"));
   }
@@ -47,6 +50,32 @@ absl::StatusOr<std::set<std::string>> ShardsOf(const std::string& dir) {
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ","), "]"); }
 
+// Tied models have one matrix under one of these names, and some files the same one under both.
+constexpr char kEmbedding[] = "model.embed_tokens.weight", kHead[] = "lm_head.weight";
+
+// The head of a model whose head is its embedding: `embedding` takes its values where the files had none.
+absl::Status ReadTiedHead(const SafetensorsFile& file, const core::TensorSpec& spec, bool embedding_is_missing,
+                          std::span<float> embedding) {
+  const SafetensorsFile::Entry& head = *file.Find(kHead);
+  const auto wrong = [&](const std::string& what) {
+    return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor ", kHead, ": ", what));
+  };
+  if (head.shape != spec.shape) {
+    return wrong(absl::StrCat("expected shape ", ShapeText(spec.shape), ", got ", ShapeText(head.shape)));
+  }
+  if (embedding_is_missing) return file.Read(kHead, embedding);
+  std::vector<float> values(embedding.size());
+  RETURN_IF_ERROR(file.Read(kHead, values));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == embedding[i]) continue;  // as numbers: 0 and −0 are one
+    return wrong(absl::StrCat("expected the values of ", kEmbedding,
+                              ", since the run ties them (tie_word_embeddings), got others: value ", i, " is ",
+                              values[i], " instead of ", embedding[i],
+                              "; the model is untied: tie_word_embeddings: false in its config.json"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool HasModel(const std::string& dir) {
@@ -59,13 +88,16 @@ absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& ma
   CHECK(manifest.size() == tensors.size());
   std::map<std::string, size_t> missing;  // name → index in the manifest
   for (size_t i = 0; i < manifest.size(); ++i) missing[manifest[i].name] = i;
+  std::optional<size_t> embedding;  // where its head is tied to it
+  if (missing.contains(kEmbedding) && !missing.contains(kHead)) embedding = missing[kEmbedding];
+  std::optional<SafetensorsFile> with_head;
 
   ASSIGN_OR_RETURN(const std::set<std::string> shards, ShardsOf(dir));
   for (const std::string& path : shards) {
     RETURN_IF_ERROR(CheckSha256Sum(dir, std::filesystem::path(path).filename()));
-    ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
+    ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
     for (const SafetensorsFile::Entry& entry : file.tensors()) {
-      if (absl::EndsWith(entry.name, "rotary_emb.inv_freq")) continue;
+      if (absl::EndsWith(entry.name, "rotary_emb.inv_freq") || (embedding && entry.name == kHead)) continue;
       const auto wanted = missing.find(entry.name);
       if (wanted == missing.end()) {
         return absl::InvalidArgumentError(
@@ -79,6 +111,10 @@ absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& ma
       RETURN_IF_ERROR(file.Read(entry.name, tensors[wanted->second]));
       missing.erase(wanted);
     }
+    if (embedding && file.Find(kHead) != nullptr) with_head = std::move(file);
+  }
+  if (with_head) {
+    RETURN_IF_ERROR(ReadTiedHead(*with_head, manifest[*embedding], missing.erase(kEmbedding) > 0, tensors[*embedding]));
   }
   if (missing.empty()) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(dir, ": tensor ", missing.begin()->first, " is missing"));

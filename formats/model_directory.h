@@ -16,7 +16,8 @@ bool HasModel(const std::string& dir);
 // Reads tensor i of the manifest into tensors[i] (row-major, as many values as its shape), as float32 whatever the file
 // has. INVALID_ARGUMENT or NOT_FOUND names the file and the tensor that is missing, has another shape, or is in the
 // folder but not in the model: a model that differs would start worse than from its seed, silently. (Rotary
-// frequencies, which old checkpoints contain, are derived values and skipped.)
+// frequencies, which old checkpoints contain, are derived values and skipped. A model whose head is tied to its
+// embedding may be in the folder with both, which are equal then, or with the head alone.)
 absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& manifest,
                                 std::span<const std::span<float>> tensors);
 

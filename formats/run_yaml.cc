@@ -13,8 +13,8 @@
 #include "core/model_manifest.h"
 #include "formats/config_names.h"
 #include "formats/model_completion.h"
-#include "formats/posix_file.h"
 #include "formats/run_config_check.h"
+#include "formats/text_file.h"
 #include "formats/yaml_message.h"
 
 namespace causeway::formats {
@@ -143,7 +143,7 @@ Json FixedPart(const core::RunConfig& config) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadRunYamlText(const std::string& path) {
-  return ReadFile(path, core::kMaxControlMessageBytes);  // it must fit a Welcome
+  return ReadTextFile(path, core::kMaxControlMessageBytes);  // it must fit a Welcome
 }
 
 absl::StatusOr<core::RunConfig> ReadRunYaml(const std::string& path) {

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/dtype.h"
 #include "formats/atomic_file.h"
+#include "formats/file_kind.h"
 
 namespace causeway::formats {
 namespace {
@@ -21,6 +22,7 @@ static_assert(std::endian::native == std::endian::little, "values are written an
 
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr int64_t kHeadBytes = 512;               // that tell what other kind of file it is
 constexpr size_t kHeaderAlignment = 8;            // so that a reader may map the values in place
 constexpr char kMetadataKey[] = "__metadata__";
 
@@ -156,6 +158,11 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
 
 absl::Status SafetensorsFile::ReadHeader() {
   ASSIGN_OR_RETURN(const int64_t size, FileSize(file_, path_));
+  std::vector<std::byte> head(static_cast<size_t>(std::min(size, kHeadBytes)));
+  RETURN_IF_ERROR(ReadAt(file_, path_, 0, head));
+  if (const FileKind* kind = RecognizeFile(head); kind != nullptr && !kind->is_safetensors) {
+    return RefuseKind(path_, kind, "a safetensors file", FileUse::kModel);
+  }
   if (size < kLengthBytes) return Wrong(absl::StrCat("expected a safetensors file, got ", size, " bytes"));
   uint64_t length = 0;
   RETURN_IF_ERROR(ReadAt(file_, path_, 0, std::as_writable_bytes(std::span<uint64_t>(&length, 1))));

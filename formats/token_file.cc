@@ -3,74 +3,39 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/xxh3.h"
+#include "formats/token_folder.h"
 
 namespace causeway::formats {
 namespace {
 
 constexpr size_t kHashedTokens = 16'384;  // at a time: they stay in the processor's cache
 
-struct Folder {
-  std::vector<std::string> files;    // to read, in order
-  std::vector<std::string> skipped;  // names
-};
-
-absl::Status Wrong(const std::string& path, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
-}
-
-absl::StatusOr<Folder> FilesIn(const std::string& path) {
-  std::map<std::string, std::vector<std::string>> names;  // by ending
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    names[entry->path().extension().string()].push_back(entry->path().filename().string());
-  }
-  if (error) return Wrong(path, absl::StrCat("cannot read the folder: ", error.message()));
-  const auto* chosen = ".bin";
-  if (!names.contains(".bin")) {
-    if (names.contains(".txt") && names.contains(".jsonl")) {
-      return Wrong(path, absl::StrCat("expected .txt or .jsonl files in the folder, got both: ",
-                                      *std::ranges::min_element(names[".txt"]), " and ",
-                                      *std::ranges::min_element(names[".jsonl"])));
-    }
-    chosen = names.contains(".txt") ? ".txt" : ".jsonl";
-  }
-  if (!names.contains(chosen)) return Wrong(path, "expected .bin, .txt or .jsonl files in the folder, got none");
-  Folder folder;
-  for (const auto& [ending, ones] : names) {
-    for (const std::string& name : ones) {
-      if (ending == chosen) {
-        folder.files.push_back((std::filesystem::path(path) / name).string());
-      } else {
-        folder.skipped.push_back(name);
-      }
-    }
-  }
-  std::ranges::sort(folder.files);
-  std::ranges::sort(folder.skipped);
-  return folder;
-}
-
 }  // namespace
 
-absl::StatusOr<TokenFile> TokenFile::Open(const std::string& path, const TokenFormat& format) {
-  Folder folder{.files = {path}, .skipped = {}};
-  if (std::error_code error; std::filesystem::is_directory(path, error)) {
-    ASSIGN_OR_RETURN(folder, FilesIn(path));
-  }
+absl::StatusOr<TokenFile> TokenFile::Open(const std::string& path, const TokenFormat& format,
+                                          const std::string& held_out_path) {
   TokenFile file;
-  file.skipped_ = std::move(folder.skipped);
+  TokenFolder folder{.files = {path}};
+  if (std::error_code error; std::filesystem::is_directory(path, error)) {
+    ASSIGN_OR_RETURN(folder, FindTokenFiles(path, held_out_path));
+    file.skipped_ = folder.Skipped();
+  } else if (!held_out_path.empty() && HasSameFile(path, held_out_path)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": expected data beside what --held_out=", held_out_path,
+                                                   " holds out, got the same file for both"));
+  }
   for (const std::string& name : folder.files) {
     ASSIGN_OR_RETURN(TokenShard shard, TokenShard::Open(name, format));
     file.parts_.push_back({std::move(shard), file.size_});
     file.size_ += file.parts_.back().shard.size();
   }
+  file.names_ = std::move(folder.files);
   return file;
 }
 

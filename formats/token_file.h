@@ -3,12 +3,13 @@
 //   corpus.txt            every byte is a token (vocab_size 256 or more), as for any extension not listed below
 //   corpus.jsonl          the bytes of the texts
 //   train.bin             tokens of 2 or 4 bytes (token_shard.h)
+//   train.npy             tokens of a NumPy array (numpy_array.h)
 //   shards/, texts/       a folder: its *.bin files in bytewise order of their names, back to back; where it has none,
-//                         its *.txt files or its *.jsonl files
+//                         its *.npy files, else its *.txt files or its *.jsonl files
 //
-// Other files in a folder are skipped, and named by skipped(). Immutable, thread-safe, move-only. Mapped files stay on
-// disk, and all sites on one machine share their pages; JSON lines are decoded into memory. Truncating a file while it
-// is open ends the process (SIGBUS): replace token files, do not rewrite them.
+// What else is in a folder is skipped, and named by skipped() (token_folder.h). Immutable, thread-safe, move-only.
+// Mapped files stay on disk, and all sites on one machine share their pages; JSON lines are decoded into memory.
+// Truncating a file while it is open ends the process (SIGBUS): replace token files, do not rewrite them.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +24,17 @@ namespace causeway::formats {
 
 class TokenFile {
  public:
-  static absl::StatusOr<TokenFile> Open(const std::string& path, const TokenFormat& format);
+  // `held_out_path` is a file or folder that is no part of the data, also where it lies in the folder; or empty.
+  static absl::StatusOr<TokenFile> Open(const std::string& path, const TokenFormat& format,
+                                        const std::string& held_out_path = "");
 
   int64_t size() const { return size_; }        // tokens, at least 1
   uint32_t operator[](int64_t position) const;  // 0 ≤ position < size()
 
   core::DataFingerprint Fingerprint() const;  // reads every token
 
-  const std::vector<std::string>& skipped() const { return skipped_; }  // names in the folder, sorted
+  const std::vector<std::string>& names() const { return names_; }  // paths of the files, in order
+  const std::string& skipped() const { return skipped_; }           // "skips 3 of .npy (…)", or empty
 
  private:
   struct Part {
@@ -42,7 +46,8 @@ class TokenFile {
 
   std::vector<Part> parts_;
   int64_t size_ = 0;
-  std::vector<std::string> skipped_;
+  std::vector<std::string> names_;
+  std::string skipped_;
 };
 
 }  // namespace causeway::formats

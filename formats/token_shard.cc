@@ -2,11 +2,18 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "core/check.h"
+#include "core/text.h"
+#include "formats/file_kind.h"
 #include "formats/json_lines.h"
+#include "formats/numpy_array.h"
+#include "formats/token_looks.h"
 
 namespace causeway::formats {
 namespace {
@@ -70,18 +77,22 @@ absl::StatusOr<int64_t> TakeHeader(const std::string& path, std::span<const std:
   return kind->width;
 }
 
-// Every second uint16 is zero: the upper halves of uint32 tokens.
-bool LooksWide(std::span<const std::byte> tokens) {
-  if (tokens.size() % kWide != 0) return false;
-  for (size_t at = kNarrow; at < tokens.size(); at += kWide) {
-    if (tokens[at] != std::byte{0} || tokens[at + 1] != std::byte{0}) return false;
-  }
-  return true;
+// What writes tokens that the run reads.
+std::string HowToWrite(const TokenFormat& format) {
+  return absl::StrCat("write numpy.array(tokens, \"", format.vocab_size > kNarrowValues ? "<u4" : "<u2",
+                      "\").tofile(\"train.bin\")");
 }
 
 absl::StatusOr<int64_t> RawWidth(const std::string& path, std::span<const std::byte> tokens,
                                  const TokenFormat& format) {
   const int64_t width = format.token_bytes;
+  const std::string_view look = LookOfTokens(tokens);
+  if (!look.empty() && look != kLooksUint32) {
+    return Wrong(path, absl::StrCat("expected ", width == kNarrow ? "uint16" : "uint32",
+                                    " tokens, got what looks like ", std::string(look),
+                                    look == "text" ? ": name it .txt, or .jsonl if it is JSON lines"
+                                                   : absl::StrCat(": ", HowToWrite(format))));
+  }
   if (width == kNarrow && format.vocab_size > kNarrowValues) {
     return Wrong(path,
                  absl::StrCat("expected data.token_bytes: 4 for a vocab_size of ", format.vocab_size, ", got ", width));
@@ -89,42 +100,107 @@ absl::StatusOr<int64_t> RawWidth(const std::string& path, std::span<const std::b
   if (tokens.size() % width != 0) {
     return Wrong(path, absl::StrCat("expected ", width, " bytes for each token, got ", tokens.size(), " bytes"));
   }
-  if (width == kNarrow && LooksWide(tokens)) {
+  if (width == kNarrow && look == kLooksUint32) {
     return Wrong(path, "expected uint16 tokens, got what looks like uint32: data.token_bytes: 4");
   }
   return width;
 }
 
+std::string_view TextOf(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Numbers below 128 are UTF-8, too, but each second or third byte of theirs is zero, and they are to be a .bin.
+bool HasZeroHalves(std::string_view text) {
+  constexpr size_t kLeastBytes = 4, kMostBytes = 1 << 16;
+  text = text.substr(0, kMostBytes);
+  size_t zeros[2] = {};
+  for (size_t i = 0; i < text.size(); ++i) zeros[i % 2] += text[i] == '\0';
+  const size_t half = text.size() / 2;
+  return text.size() >= kLeastBytes && (zeros[0] >= half || zeros[1] >= half);
+}
+
+absl::Status CheckText(const std::string& path, std::span<const std::byte> bytes) {
+  constexpr char kTokensElsewhere[] = "; tokens are read from files that end in .bin, or from .npy";
+  const std::string_view text = TextOf(bytes);
+  if (const size_t end = core::Utf8BytesOfPart(text); end < text.size()) {
+    return Wrong(path, absl::StrFormat("expected text in UTF-8, got byte 0x%02x in line %d%s",
+                                       static_cast<unsigned char>(text[end]), core::PlaceInText(text, end).line,
+                                       kTokensElsewhere));
+  }
+  return HasZeroHalves(text) ? Wrong(path, absl::StrCat("expected text in UTF-8, got bytes of which each second is 0",
+                                                        kTokensElsewhere))
+                             : absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<TokenShard> TokenShard::OpenBin(const std::string& path, const TokenFormat& format) {
-  TokenShard shard;
-  ASSIGN_OR_RETURN(shard.file_, MappedFile::Map(path));
-  shard.tokens_ = shard.file_.bytes();
-  const bool has_header = HasHeader(shard.tokens_);
-  ASSIGN_OR_RETURN(shard.width_, has_header ? TakeHeader(path, shard.tokens_) : RawWidth(path, shard.tokens_, format));
-  for (int64_t i = 0; i < shard.size(); ++i) {
-    if (shard[i] < format.vocab_size) continue;
-    const bool may_be_narrow = !has_header && shard.width_ == kWide && format.vocab_size <= kNarrowValues;
-    return Wrong(path, absl::StrCat("token ", i, ": expected less than vocab_size ", format.vocab_size, ", got ",
-                                    shard[i], may_be_narrow ? " (of uint16 tokens: data.token_bytes: 2)" : ""));
+absl::Status TokenShard::CheckTokens(const std::string& path, const TokenFormat& format, bool is_raw) const {
+  for (int64_t i = 0; i < size(); ++i) {
+    const int64_t value = Value(i);
+    if (value >= 0 && value < format.vocab_size) continue;
+    std::string advice;
+    if (is_raw && width_ == kWide && format.vocab_size <= kNarrowValues) {
+      advice = " (of uint16 tokens: data.token_bytes: 2)";
+    }
+    if (is_raw && FitsBigEndian(tokens_, width_, format.vocab_size)) {
+      advice = absl::StrCat(" (the bytes look big-endian: ", HowToWrite(format), ")");
+    }
+    return Wrong(path, absl::StrCat("token ", i, ": expected ", value < 0 ? "0 to " : "", "less than vocab_size ",
+                                    format.vocab_size, ", got ", value, advice));
   }
-  return shard;
+  return absl::OkStatus();
+}
+
+int64_t TokenShard::Value(int64_t index) const {
+  int64_t value = 0;
+  std::memcpy(&value, tokens_.data() + index * width_, static_cast<size_t>(width_));
+  const int unused_bits = 64 - 8 * static_cast<int>(width_);
+  return is_signed_ ? static_cast<int64_t>(static_cast<uint64_t>(value) << unused_bits) >> unused_bits : value;
+}
+
+absl::Status TokenShard::OpenBin(const std::string& path, const TokenFormat& format) {
+  const bool has_header = HasHeader(tokens_);
+  ASSIGN_OR_RETURN(width_, has_header ? TakeHeader(path, tokens_) : RawWidth(path, tokens_, format));
+  return CheckTokens(path, format, !has_header);
+}
+
+absl::Status TokenShard::OpenNumpy(const std::string& path, const TokenFormat& format) {
+  ASSIGN_OR_RETURN(const NumpyArray array, ReadNumpyArray(path, tokens_));
+  tokens_ = array.values;
+  width_ = array.width;
+  is_signed_ = array.is_signed;
+  return CheckTokens(path, format, /*is_raw=*/false);
+}
+
+absl::Status TokenShard::OpenText(const std::string& path, const TokenFormat& format) {
+  if (absl::EndsWith(path, ".jsonl")) {
+    ASSIGN_OR_RETURN(decoded_, ReadJsonLines(path, TextOf(tokens_)));
+    tokens_ = decoded_;
+  } else {
+    RETURN_IF_ERROR(CheckText(path, tokens_));
+  }
+  if (format.vocab_size >= kByteValues) return absl::OkStatus();
+  return Wrong(path, absl::StrCat("expected a vocab_size of ", kByteValues, " or more for bytes as tokens, got ",
+                                  format.vocab_size));
 }
 
 absl::StatusOr<TokenShard> TokenShard::Open(const std::string& path, const TokenFormat& format) {
-  if (absl::EndsWith(path, ".bin")) return OpenBin(path, format);
   TokenShard shard;
-  if (absl::EndsWith(path, ".jsonl")) {
-    ASSIGN_OR_RETURN(shard.decoded_, ReadJsonLines(path));
-    shard.tokens_ = shard.decoded_;
-  } else {
-    ASSIGN_OR_RETURN(shard.file_, MappedFile::Map(path));
-    shard.tokens_ = shard.file_.bytes();
+  ASSIGN_OR_RETURN(shard.file_, MappedFile::Map(path));
+  shard.tokens_ = shard.file_.bytes();
+  if (IsNumpyArray(shard.tokens_)) {
+    RETURN_IF_ERROR(shard.OpenNumpy(path, format));
+    return shard;
   }
-  if (format.vocab_size >= kByteValues) return shard;
-  return Wrong(path, absl::StrCat("expected a vocab_size of ", kByteValues, " or more for bytes as tokens, got ",
-                                  format.vocab_size));
+  const bool is_bin = absl::EndsWith(path, ".bin");
+  const bool is_page = absl::EndsWith(path, ".html") || absl::EndsWith(path, ".htm") || absl::EndsWith(path, ".xml");
+  if (!is_page) {
+    RETURN_IF_ERROR(RefuseKind(path, is_bin ? RecognizeFile(shard.tokens_) : RecognizeText(shard.tokens_),
+                               "text, JSON lines or tokens", FileUse::kData));
+  }
+  RETURN_IF_ERROR(is_bin ? shard.OpenBin(path, format) : shard.OpenText(path, format));
+  return shard;
 }
 
 }  // namespace causeway::formats

@@ -3,11 +3,13 @@
 //   *.bin     tokens of 2 or 4 bytes, little-endian: nanoGPT's, without a header; or after llm.c's header of 256 int32
 //               magic 20240520, version 1, number of tokens      uint16 (GPT-2)
 //               magic 20240801, version 7, number of tokens      uint32 (Llama 3)
+//   a NumPy array, whatever its name (numpy_array.h)
 //   *.jsonl   the bytes of the texts (json_lines.h)
-//   others    the bytes of the file
+//   others    the bytes of the file, which are UTF-8
 //
-// Opening reads every token of a .bin once, so that a file of another tokenizer fails at the start, with the position,
-// and not in the middle of a run. Immutable, thread-safe, move-only.
+// A file of a known kind that is neither (file_kind.h), as a gzip file, is refused, and so are raw tokens of another
+// type (token_looks.h). Opening reads every token of a .bin once, so that a file of another tokenizer fails at the
+// start, with the position, and not in the middle of a run. Immutable, thread-safe, move-only.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +31,8 @@ struct TokenFormat {
 
 class TokenShard {
  public:
-  // By the ending of the name. INVALID_ARGUMENT names what was expected, and where.
+  // By its bytes where they say it, else by the ending of the name. INVALID_ARGUMENT names what was expected, and
+  // where.
   static absl::StatusOr<TokenShard> Open(const std::string& path, const TokenFormat& format);
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()) / width_; }
@@ -41,12 +44,19 @@ class TokenShard {
   }
 
  private:
-  static absl::StatusOr<TokenShard> OpenBin(const std::string& path, const TokenFormat& format);
+  // Each takes tokens_, the whole file, as its kind.
+  absl::Status OpenBin(const std::string& path, const TokenFormat& format);
+  absl::Status OpenNumpy(const std::string& path, const TokenFormat& format);
+  absl::Status OpenText(const std::string& path, const TokenFormat& format);
+  // `is_raw`: nothing but the run's config says how wide the tokens are.
+  absl::Status CheckTokens(const std::string& path, const TokenFormat& format, bool is_raw) const;
+  int64_t Value(int64_t index) const;  // with all its bytes, which operator[] knows to be a token
 
   MappedFile file_;
   std::vector<std::byte> decoded_;  // of JSON lines
   std::span<const std::byte> tokens_;
-  int64_t width_ = 1;  // bytes
+  int64_t width_ = 1;  // bytes: 1, 2, 4, or 8 of a NumPy array
+  bool is_signed_ = false;
 };
 
 }  // namespace causeway::formats

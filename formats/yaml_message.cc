@@ -191,10 +191,11 @@ class YamlReader {
             : reflection.SetBool(&message, &field, text == "true");
         return;
       case FieldDescriptor::CPPTYPE_INT64: {
-        int64_t value = -1;
+        int64_t value = -1;  // auto, which only the word says
         const bool may_be_auto = field.options().GetExtension(v1::may_be_auto);
-        if (!(may_be_auto && text == "auto") && (!plain || !absl::SimpleAtoi(text, &value))) {
-          return Wrong(node, path, may_be_auto ? "auto or an integer of 64 bits" : "an integer of 64 bits");
+        const bool is_auto = may_be_auto && text == "auto";
+        if (!is_auto && (!plain || !absl::SimpleAtoi(text, &value) || (may_be_auto && value < 0))) {
+          return Wrong(node, path, may_be_auto ? "auto, or an integer of 0 or more" : "an integer of 64 bits");
         }
         add ? reflection.AddInt64(&message, &field, value) : reflection.SetInt64(&message, &field, value);
         return;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/json_text.h"
 
 namespace causeway::plan {
 namespace {
@@ -24,7 +25,13 @@ int LayersOf(const StageLayers& stage) { return stage.last - stage.first + 1; }
 class CostsReader {
  public:
   CostsReader(const std::string& text, const std::string& name)
-      : json_(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false)), name_(name) {}
+      : json_(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false)), name_(name) {
+    if (json_.is_discarded()) {
+      status_ = core::JsonError(text, name);
+    } else if (!json_.is_object()) {
+      status_ = absl::InvalidArgumentError(absl::StrCat(name, ": expected a JSON object, got ", json_.type_name()));
+    }
+  }
 
   const absl::Status& status() const { return status_; }
 
@@ -67,6 +74,7 @@ class CostsReader {
 
 absl::StatusOr<PipelineCosts> ReadPipelineCosts(const std::string& text, const std::string& name) {
   CostsReader reader(text, name);
+  RETURN_IF_ERROR(reader.status());
   PipelineCosts costs{.layers = static_cast<int>(reader.Number("layers", 1, kMostLayers)),
                       .layer = reader.Part("layer"),
                       .embedding = reader.Part("embedding"),

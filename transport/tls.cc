@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/limits.h"
+#include "core/text.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
 #include "grpcpp/security/tls_credentials_options.h"
@@ -152,7 +153,8 @@ std::shared_ptr<grpc::ChannelCredentials> TlsChannelCredentials(const TlsFiles& 
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadSmallFile("token_file", path));
-  std::string token(absl::StripAsciiWhitespace(text));
+  const std::string words(core::WithoutByteOrderMark(text));
+  std::string token(absl::StripAsciiWhitespace(words));
   const bool one_word = std::ranges::all_of(token, [](char c) { return absl::ascii_isgraph(c); });
   if (!token.empty() && token.size() <= core::kMaxTokenBytes && one_word) return token;
   return absl::InvalidArgumentError(absl::StrCat("--token_file=", path, ": expected one word of 1 to ",

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/check.h"
+#include "core/text.h"
 
 namespace causeway::server {
 namespace {
@@ -26,6 +27,10 @@ bool IsHex(const std::string& text) {
 // The words of a line, without the comment after '#'.
 std::vector<std::string> WordsOf(const std::string& line) {
   return absl::StrSplit(line.substr(0, line.find('#')), absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+}
+
+std::vector<std::string> LinesOf(const std::string& text) {
+  return absl::StrSplit(std::string(core::WithoutByteOrderMark(text)), '\n');
 }
 
 std::string RoleText(const Identity& identity) {
@@ -52,7 +57,7 @@ absl::StatusOr<Identity> IdentityOf(const std::vector<std::string>& words) {
 absl::StatusOr<SiteTokens> SiteTokens::Parse(const std::string& text, const std::string& file_name) {
   SiteTokens tokens;
   int number = 0;
-  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+  for (const std::string& line : LinesOf(text)) {
     ++number;
     const auto wrong = [&](absl::string_view what) {
       return absl::InvalidArgumentError(absl::StrCat(file_name, ":", number, ": ", what));
@@ -103,7 +108,7 @@ std::optional<Identity> SiteTokens::Owner(const std::string& token) const {
 absl::StatusOr<std::set<std::string>> ParseRevoked(const std::string& text, const std::string& file_name) {
   std::set<std::string> serials;
   int number = 0;
-  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+  for (const std::string& line : LinesOf(text)) {
     ++number;
     const std::vector<std::string> words = WordsOf(line);
     if (words.empty()) continue;

@@ -33,5 +33,34 @@ TEST(Printable, ControlCharactersAreWrittenAsEscapesButLinesStay) {
 
 TEST(Quoted, ShowsLineBreaksToo) { EXPECT_EQ(Quoted("eu\r\n\t"), "'eu\\r\\n\\t'"); }
 
+TEST(ByteOrderMark, IsTakenOffOnceAndAtTheBeginningAlone) {
+  EXPECT_EQ(WithoutByteOrderMark("\xEF\xBB\xBF\xEF\xBB\xBFx"), "\xEF\xBB\xBFx");
+  EXPECT_EQ(WithoutByteOrderMark("x\xEF\xBB\xBF"), "x\xEF\xBB\xBF");
+  EXPECT_EQ(WithoutByteOrderMark("\xEF\xBB"), "\xEF\xBB");
+}
+
+TEST(Utf8, EndsWhereACharacterIsNone) {
+  for (const char* text : {"", "plain text, longer than eight bytes", "é日本𝄞", "\xF4\x8F\xBF\xBF", "\xED\x9F\xBF"}) {
+    EXPECT_EQ(Utf8Bytes(text), std::string_view(text).size()) << text;
+  }
+  for (const char* text :
+       {"\xFF", "\xC0\x80", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xC3", "\x80", "\xE9t"}) {
+    EXPECT_EQ(Utf8Bytes(std::string("eleven of it") + text), 12u) << text;
+  }
+}
+
+TEST(Utf8, APartMayCutCharactersAtBothEnds) {
+  const std::string text = "日本語";
+  EXPECT_EQ(Utf8BytesOfPart(text.substr(1, 7)), 7u);
+  EXPECT_EQ(Utf8BytesOfPart(text.substr(2, 5)), 5u);
+  EXPECT_EQ(Utf8BytesOfPart("ab\xFF"), 2u);
+  EXPECT_EQ(Utf8BytesOfPart("\x80\x80\x80\x80"), 3u) << "no character has so long a rest";
+}
+
+TEST(PlaceInText, CountsLinesAndCharacters) {
+  EXPECT_EQ(PlaceInText("a\nüb", 4).line, 2u);
+  EXPECT_EQ(PlaceInText("a\nüb", 4).column, 2u);
+}
+
 }  // namespace
 }  // namespace causeway::core

@@ -4,10 +4,18 @@ The proof of what was read is in the parameters: with an untied head, no weight 
 embedding of a token that no site has read as an input keeps its initial bits.
 """
 
+import bz2
 import contextlib
+import gzip
+import io
 import json
+import lzma
+import os
+import pickle
 import sqlite3
+import tarfile
 import unittest
+import zipfile
 
 import numpy
 
@@ -44,7 +52,7 @@ def varint(data, at):
             return value, at
 
 
-class DataTest(EndToEndTest):
+class SitesOnDataTest(EndToEndTest):
     def run_of(self, **changes):
         run = self.new_run(merged(CONFIG, changes))
         run.start_coordinator()
@@ -59,6 +67,8 @@ class DataTest(EndToEndTest):
         for site, file in files.items():
             run.start_worker(site, f"--data={file}")
 
+
+class DataTest(SitesOnDataTest):
     def moved(self, files, **data):
         run = self.run_of(data=data)
         self.start(run, **files)
@@ -212,6 +222,126 @@ class DataTest(EndToEndTest):
         worker = shared.start_worker("us", f"--data={self.folder / 'us.bin'}", f"--held_out={self.folder / 'tail.bin'}")
         self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
         self.assertIn("--held_out: expected none, since in data.mode shared", worker.log())
+
+
+def saved(array):
+    """The bytes of numpy.save."""
+    file = io.BytesIO()
+    numpy.save(file, array)
+    return file.getvalue()
+
+
+def packed(kind, name, contents):
+    """The bytes of an archive with this one file."""
+    file = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(name, contents)
+    else:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            info = tarfile.TarInfo(name)
+            info.size = len(contents)
+            archive.addfile(info, io.BytesIO(contents))
+    return file.getvalue()
+
+
+class WhatIsDataTest(SitesOnDataTest):
+    """Files that people name as data and that are none: each refused by what it is."""
+
+    def setUp(self):
+        self.run_here = self.run_of(model={"vocab_size": 1_000}, membership={"min_sites": 2})
+        self.text = "A line of text.\n" * 100
+        self.ids = numpy.arange(2_000) * 7 % 1_000
+
+    def log_of(self, data, *flags, code=BAD_INPUT):
+        worker = self.run_here.start_worker("eu", f"--data={data}", *flags)
+        self.assertEqual(worker.wait(), code, worker.log())
+        return worker.log()
+
+    def file(self, name, contents):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(contents if isinstance(contents, bytes) else contents.encode())
+        return path
+
+    def joined(self, data, *flags):
+        """A worker that reads the data and waits for others, and the number of its tokens."""
+        worker = self.run_here.start_worker("eu", f"--data={data}", *flags)
+        eventually(lambda: self.run_here.site("eu"), "eu has joined")
+        tokens = self.run_here.site("eu")["data"]["tokens"]
+        self.assertEqual(worker.terminate(), DONE, worker.log())
+        self.run_here = self.run_of(model={"vocab_size": 1_000}, membership={"min_sites": 2})
+        return tokens, worker.log()
+
+    def test_a_file_of_another_kind_is_refused_with_the_way_out_whatever_its_name(self):
+        text = self.text.encode()
+        kinds = {"x.gz": (gzip.compress(text), "a gzip file (.gz): unpack it with gunzip"),
+                 "x.jsonl": (bz2.compress(text), "a bzip2 file (.bz2): unpack it with bunzip2"),
+                 "x.xz": (lzma.compress(text), "an xz file (.xz): unpack it with unxz"),
+                 "x.zip": (packed("zip", "a.txt", text), "a zip archive: unpack it with unzip"),
+                 "x.bin": (packed("tar", "a.txt", text), "a tar archive (.tar): unpack it with tar -x"),
+                 "x.npz": (packed("zip", "ids.npy", saved(self.ids)), "an archive of NumPy arrays (.npz): write the array"),
+                 "x.pkl": (pickle.dumps(self.ids), "a pickle of Python"),
+                 "x": (pickle.dumps(list(range(100)), protocol=2), "a pickle of Python"),
+                 "x.html.txt": ("<!DOCTYPE html><html>", "a web page (HTML)"),
+                 "train.bin": ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a pointer of Git LFS")}
+        for name, (contents, message) in kinds.items():
+            path = self.file(name, contents)
+            self.assertIn(f"{path}: expected text, JSON lines or tokens, got {message}", self.log_of(path))
+
+    def test_text_that_is_no_utf8_is_refused(self):
+        self.assertIn("expected text in UTF-8, got byte 0xe9 in line 2",
+                      self.log_of(self.file("a.txt", b"one\ncaf\xe9 noir\n" * 100)))
+        self.assertIn("got text in UTF-16", self.log_of(self.file("b.txt", self.text.encode("utf-16"))))
+        self.assertIn("expected text in UTF-8", self.log_of(self.file("tokens.dat", self.ids.astype("<u2").tobytes())))
+
+    def test_tokens_of_another_type_are_refused_by_its_name(self):
+        for dtype, look in (("<i8", "int64"), (">i8", "big-endian int64"), ("<f4", "float32"), ("<f8", "float64"),
+                            (">i4", "big-endian uint32"), (">u2", "big-endian uint16"), ("<f2", "float16")):
+            path = self.file("train.bin", self.ids.astype(dtype).tobytes())
+            self.assertIn(f'expected uint16 tokens, got what looks like {look}: write numpy.array(tokens, "<u2")',
+                          self.log_of(path))
+        self.assertIn("data.token_bytes: 4", self.log_of(self.file("train.bin", self.ids.astype("<i4").tobytes())))
+        self.run_here = self.run_of(model={"vocab_size": 100_000}, data={"token_bytes": 4}, membership={"min_sites": 2})
+        path = self.file("train.bin", (self.ids * 99).astype("<i8").tobytes())
+        self.assertIn("expected uint32 tokens, got what looks like int64", self.log_of(path))
+
+    def test_an_array_of_numpy_is_read_by_its_header(self):
+        for dtype in ("<u2", "<i4", "<i8"):
+            tokens, _ = self.joined(self.file("train.npy", saved(self.ids.astype(dtype))))
+            self.assertEqual(tokens, 2_000)
+        self.assertIn("got float64", self.log_of(self.file("train.npy", saved(self.ids.astype(float)))))
+
+    def test_a_held_out_file_in_the_folder_of_the_data_is_left_out_of_training(self):
+        self.file("data/a.bin", self.ids[:500].astype("<u2").tobytes())
+        val = self.file("data/val.bin", self.ids[500:600].astype("<u2").tobytes())
+        link = self.folder / "link.bin"
+        os.symlink(val, link)
+        for held_out in (val, link):
+            tokens, log = self.joined(self.folder / "data", f"--held_out={held_out}")
+            self.assertEqual(tokens, 500)
+            self.assertIn("a.bin, 500 tokens; skips val.bin, which --held_out holds out", log)
+        self.assertIn("got the same file for both", self.log_of(val, f"--held_out={link}"))
+
+    def test_what_is_skipped_in_a_folder_is_named_and_a_readme_alone_is_no_data(self):
+        for name in ("README.txt", "a.jsonl.gz", "b.jsonl.gz"):
+            self.file(f"packed/{name}", "About the data.\n" * 100)
+        self.assertIn("expected data in the folder, got README.txt alone; skips 2 of .gz (a.jsonl.gz, b.jsonl.gz)",
+                      self.log_of(self.folder / "packed"))
+        for name in ("a.txt", "._a.txt", ".b.txt", "c.txt.incomplete"):
+            self.file(f"texts/{name}", self.text)
+        tokens, log = self.joined(self.folder / "texts")
+        self.assertEqual(tokens, len(self.text))
+        self.assertIn('skips 2 names that begin with "." (._a.txt, .b.txt); 1 of .incomplete (c.txt.incomplete)', log)
+
+    def test_other_keys_of_json_lines_are_ignored_and_a_fault_is_named_by_line_and_column(self):
+        lines = [json.dumps({"text": "word " * 20, "score": score}) for score in (1, float("nan"), -float("inf"))]
+        lines.append(json.dumps({"text": "😀" * 20, "title": "cut \ud83d"}))
+        tokens, _ = self.joined(self.file("a.jsonl", "\n".join(lines) + "\n\n  \n"))
+        self.assertEqual(tokens, 3 * 101 + 81)
+        path = self.file("a.jsonl", "\n".join([*lines, json.dumps({"text": "cut \ud83d"})]))
+        self.assertIn("a.jsonl: expected JSON, line 5, column 15: got \\ud83d in \"text\", half of a character",
+                      self.log_of(path))
 
 
 if __name__ == "__main__":

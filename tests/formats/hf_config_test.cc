@@ -104,7 +104,7 @@ TEST(HfConfig, Llama3RopeScalingStandsInEitherPlace) {
 }
 
 TEST(HfConfig, WhatCannotBeTrainedIsRefusedByKey) {
-  EXPECT_THAT(ErrorOfJson("{"), EndsWith("config.json: expected a JSON object"));
+  EXPECT_THAT(ErrorOfJson("{"), EndsWith("config.json: expected JSON, line 1, column 2: got the end of the text"));
   EXPECT_THAT(ErrorOfJson("{}"), EndsWith("config.json: model_type: expected llama, got none"));
   const std::string instead = "; for that use the Python package (model: {kind: external})";
   EXPECT_THAT(ErrorOfJson(R"({"model_type": "gpt2"})"),

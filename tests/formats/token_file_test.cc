@@ -39,6 +39,12 @@ std::vector<uint32_t> Tokens(const absl::StatusOr<TokenFile>& file) {
   return tokens;
 }
 
+std::string TextOf(const absl::StatusOr<TokenFile>& file) {
+  std::string text;
+  for (const uint32_t token : Tokens(file)) text.push_back(static_cast<char>(token));
+  return text;
+}
+
 std::string ErrorOf(const std::string& path, int64_t vocab_size, int64_t token_bytes = 2) {
   const absl::StatusOr<TokenFile> file = TokenFile::Open(path, {vocab_size, token_bytes});
   return file.ok() ? "accepted" : std::string(file.status().message());
@@ -46,7 +52,7 @@ std::string ErrorOf(const std::string& path, int64_t vocab_size, int64_t token_b
 
 TEST(TokenFile, BytesOfATextAreTokens) {
   const TemporaryFolder folder;
-  EXPECT_THAT(Tokens(TokenFile::Open(folder.Write("a.txt", "Hi\xff"), {256})), ElementsAre('H', 'i', 255));
+  EXPECT_THAT(Tokens(TokenFile::Open(folder.Write("a.txt", "Hié"), {256})), ElementsAre('H', 'i', 0xc3, 0xa9));
 }
 
 TEST(TokenFile, NanoGptShardIsRawTokens) {
@@ -89,7 +95,7 @@ TEST(TokenFile, MissingEmptyAndUnreadableFilesAreErrors) {
   EXPECT_THAT(ErrorOf(folder / "pipe", 256), EndsWith("pipe: expected a regular file, got a pipe or device"));
   std::filesystem::create_directory(folder / "sub");
   EXPECT_THAT(ErrorOf(folder / "sub", 256),
-              EndsWith("sub: expected .bin, .txt or .jsonl files in the folder, got none"));
+              EndsWith("sub: expected .bin, .npy, .txt or .jsonl files in the folder, got none"));
   if (geteuid() == 0) return;  // who may read everything cannot be refused
   ASSERT_EQ(chmod(folder.Write("secret.txt", "x").c_str(), 0), 0);
   EXPECT_THAT(ErrorOf(folder / "secret.txt", 256), HasSubstr("Permission denied"));
@@ -145,20 +151,6 @@ TEST(TokenFile, RawUint32TokensAreReadWhereTheConfigSaysSoAndElseRefused) {
               EndsWith("odd.bin: expected 4 bytes for each token, got 6 bytes"));
 }
 
-TEST(TokenFile, FolderOfTextsIsTheirBytesInOrderOfTheirNamesAndNamesWhatItSkips) {
-  const TemporaryFolder folder;
-  folder.Write("b.txt", "two");
-  folder.Write("a.txt", "one ");
-  folder.Write("notes.md", "not data");
-  std::filesystem::create_directory(folder / "more");
-  const absl::StatusOr<TokenFile> file = TokenFile::Open(folder.path(), {256});
-  EXPECT_THAT(Tokens(file), ElementsAre('o', 'n', 'e', ' ', 't', 'w', 'o'));
-  EXPECT_THAT(file->skipped(), ElementsAre("more", "notes.md"));
-  folder.Write("c.jsonl", "{\"text\": \"three\"}");
-  EXPECT_THAT(ErrorOf(folder.path(), 256),
-              EndsWith("expected .txt or .jsonl files in the folder, got both: a.txt and c.jsonl"));
-}
-
 TEST(TokenFile, JsonLinesAreTheirTextsEachWithANewline) {
   const TemporaryFolder folder;
   folder.Write("a.jsonl", "{\"id\": 1, \"text\": \"a\\u00e9\"}\r\n{\"text\": \"\"}\n");
@@ -166,19 +158,127 @@ TEST(TokenFile, JsonLinesAreTheirTextsEachWithANewline) {
   EXPECT_THAT(Tokens(TokenFile::Open(folder.path(), {256})), ElementsAre('a', 0xc3, 0xa9, '\n', '\n', 'b', '\n'));
 }
 
-TEST(TokenFile, BadJsonLineIsNamedByFileAndLine) {
+TEST(TokenFile, BadJsonLineIsNamedByFileLineAndCause) {
   const TemporaryFolder folder;
   const auto error = [&](const std::string& line) {
     return ErrorOf(folder.Write("a.jsonl", "{\"text\": \"fine\"}\n" + line + "\n{}"), 256);
   };
   const std::string expected = "a.jsonl:2: expected an object with \"text\", a string, got ";
-  EXPECT_THAT(error("text"), EndsWith(expected + "no JSON: text"));
-  EXPECT_THAT(error(std::string(50, 'x')), EndsWith(expected + "no JSON: " + std::string(40, 'x') + "…"));
-  EXPECT_THAT(error(" "), EndsWith(expected + "an empty line"));
+  const std::string no_json = "a.jsonl: expected JSON, line 2, column ";
+  EXPECT_THAT(error("text"), EndsWith(no_json + "1: got text"));
+  EXPECT_THAT(error("{\"text\": \"a\", \"b\": NaN,}"), EndsWith(no_json + "24: got a comma before }"));
+  EXPECT_THAT(error("{\"text\": \"a\""), EndsWith(no_json + "13: got the end of the line"));
+  EXPECT_THAT(error("{\"text\": \"\xff\"}"), EndsWith(no_json + "11: got byte 0xff, which is no UTF-8"));
+  EXPECT_THAT(error("{\"a\": \"\\udc00\", \"text\": \"x\\ud83d\"}"),
+              EndsWith(no_json + "27: got \\ud83d in \"text\", half of a character (a lone surrogate)"));
   EXPECT_THAT(error("[1]"), EndsWith(expected + "array"));
   EXPECT_THAT(error("{\"body\": \"\"}"), EndsWith(expected + "an object without \"text\""));
   EXPECT_THAT(error("{\"text\": 7}"), EndsWith(expected + "a \"text\" that is number"));
-  EXPECT_THAT(error("{\"text\": \"\xff\"}"), HasSubstr("a.jsonl:2: "));
+  EXPECT_THAT(ErrorOf(folder.Write("blank.jsonl", "\n \n"), 256),
+              EndsWith("blank.jsonl: expected lines with \"text\", got blank ones alone"));
+}
+
+TEST(TokenFile, OtherKeysOfJsonLinesAreIgnoredWhateverTheyHaveAndSoAreBlankLines) {
+  const TemporaryFolder folder;
+  const std::string path =
+      folder.Write("a.jsonl",
+                   "\xEF\xBB\xBF{\"text\": \"a\", \"score\": NaN}\r\n\r\n"
+                   "{\"scores\": [-Infinity,Infinity, 1e999], \"text\": \"NaN\"}\n"
+                   "{\"author\": \"\\ud83d x \\udc00\", \"text\": \"\\ud83d\\ude00\\\\ud83d\"}\n\n \n");
+  EXPECT_EQ(TextOf(TokenFile::Open(path, {256})), "a\nNaN\n😀\\ud83d\n");
+}
+
+TEST(TokenFile, FilesOfAnotherKindAreRefusedWhateverTheirName) {
+  const TemporaryFolder folder;
+  const std::string gzip = std::string("\x1F\x8B\x08\0\0\0\0\0\0\3", 10) + "compressed";
+  for (const char* name : {"a.gz", "a.txt", "a.bin", "a.jsonl", "a"}) {
+    EXPECT_THAT(ErrorOf(folder.Write(name, gzip), 256),
+                EndsWith(absl::StrCat(name,
+                                      ": expected text, JSON lines or tokens, got a gzip file (.gz): unpack it with "
+                                      "gunzip")));
+  }
+  EXPECT_THAT(ErrorOf(folder.Write("p.txt", "<html>login</html>"), 256), HasSubstr("got a web page (HTML)"));
+  EXPECT_THAT(TextOf(TokenFile::Open(folder.Write("p.html", "<html>"), {256})), "<html>") << "that is its name";
+}
+
+TEST(TokenFile, TextThatIsNoUtf8IsRefusedByLine) {
+  const TemporaryFolder folder;
+  const std::string elsewhere = "; tokens are read from files that end in .bin, or from .npy";
+  EXPECT_THAT(ErrorOf(folder.Write("latin1.txt", "one\ncaf\xE9 noir"), 256),
+              EndsWith("latin1.txt: expected text in UTF-8, got byte 0xe9 in line 2" + elsewhere));
+  EXPECT_THAT(ErrorOf(folder.Write("train.tokens", Bin({7, 8, 9, 10, 11})), 256),
+              EndsWith("expected text in UTF-8, got bytes of which each second is 0" + elsewhere));
+  EXPECT_THAT(ErrorOf(folder.Write("u16.txt", "\xFF\xFE" + Bin({'H', 'i'})), 256), HasSubstr("got text in UTF-16"));
+  EXPECT_EQ(TextOf(TokenFile::Open(folder.Write("cut.txt", "caf\xC3"), {256})), "caf\xC3") << "as head -c cuts it";
+  EXPECT_EQ(TokenFile::Open(folder.Write("zero.txt", std::string("a document\0another", 18)), {256})->size(), 18);
+}
+
+TEST(TokenFile, TokensOfAnotherTypeAreRefusedByItsName) {
+  const TemporaryFolder folder;
+  const std::string ids = BytesOf<int64_t>({5, 999, 0, 7, 12});
+  const auto expected = [](const char* tokens, const char* look, const char* type) {
+    return EndsWith(absl::StrCat("a.bin: expected ", tokens, " tokens, got what looks like ", look,
+                                 ": write numpy.array(tokens, \"", type, "\").tofile(\"train.bin\")"));
+  };
+  for (const int64_t vocab_size : {1'000, 65'536}) {
+    EXPECT_THAT(ErrorOf(folder.Write("a.bin", ids), vocab_size), expected("uint16", "int64", "<u2"));
+    EXPECT_THAT(ErrorOf(folder / "a.bin", vocab_size, 4), expected("uint32", "int64", "<u2"));
+  }
+  EXPECT_THAT(ErrorOf(folder / "a.bin", 128'256, 4), expected("uint32", "int64", "<u4"));
+  EXPECT_THAT(ErrorOf(folder / "a.bin", 128'256), expected("uint16", "int64", "<u4"));
+  EXPECT_THAT(ErrorOf(folder.Write("a.bin", BytesOf<double>({5, 999, 0, 7})), 65'536),
+              expected("uint16", "float64", "<u2"));
+  EXPECT_THAT(ErrorOf(folder.Write("a.bin", BytesOf<float>({5, 999, 0, 7})), 65'536),
+              expected("uint16", "float32", "<u2"));
+  EXPECT_THAT(ErrorOf(folder.Write("a.bin", std::string(40, 'x') + std::string(40, '\n')), 65'536),
+              EndsWith("got what looks like text: name it .txt, or .jsonl if it is JSON lines"));
+  EXPECT_THAT(
+      ErrorOf(folder.Write("a.bin", Bin({0x0100, 0x0201, 0x0300, 0x0401, 0x0500, 0x0601, 0x0700, 0x0801})), 300),
+      EndsWith("token 1: expected less than vocab_size 300, got 513 (the bytes look big-endian: write "
+               "numpy.array(tokens, \"<u2\").tofile(\"train.bin\"))"));
+}
+
+// A file of numpy.save.
+std::string Npy(const std::string& type, const std::string& shape, const std::string& values,
+                const char* order = "False") {
+  std::string header = absl::StrCat("{'descr': ", type, ", 'fortran_order': ", order, ", 'shape': ", shape, ", }");
+  header.resize(117, ' ');
+  return std::string("\x93NUMPY\1\0\x76\0", 10) + header + "\n" + values;
+}
+
+TEST(TokenFile, ArraysOfNumpyAreReadByTheirHeaderWhateverTheirName) {
+  const TemporaryFolder folder;
+  const std::string values = Bin({5, 999});
+  for (const char* name : {"a.npy", "a.bin", "a.txt", "a"}) {
+    EXPECT_THAT(Tokens(TokenFile::Open(folder.Write(name, Npy("'<u2'", "(2,)", values)), {1'000, 4})),
+                ElementsAre(5, 999));
+  }
+  const auto open = [&](const std::string& npy) {
+    return Tokens(TokenFile::Open(folder.Write("a.npy", npy), {128'256}));
+  };
+  EXPECT_THAT(open(Npy("'<i4'", "(2, 1)", WideBin({5, 70'000}))), ElementsAre(5, 70'000));
+  EXPECT_THAT(open(Npy("'<i8'", "(3,)", BytesOf<int64_t>({5, 128'255, 0}))), ElementsAre(5, 128'255, 0));
+  EXPECT_THAT(open(Npy("'|u1'", "(2,)", "\x05\xFF")), ElementsAre(5, 255));
+}
+
+TEST(TokenFile, ArraysOfNumpyThatAreNoTokensAreRefusedByType) {
+  const TemporaryFolder folder;
+  const auto error = [&](const std::string& npy) { return ErrorOf(folder.Write("a.npy", npy), 1'000); };
+  const std::string expected = "a.npy: expected an array of whole numbers, little-endian, got ";
+  const std::string advice = ": numpy.save(\"train.npy\", array.astype(\"<u4\"))";
+  EXPECT_THAT(error(Npy("'<f4'", "(2,)", WideBin({5, 6}))), EndsWith(expected + "float32" + advice));
+  EXPECT_THAT(error(Npy("'>u2'", "(2,)", Bin({5, 6}))), EndsWith(expected + "uint16, big-endian" + advice));
+  EXPECT_THAT(error(Npy("'|O'", "(2,)", "x")), EndsWith(expected + "values of type |O" + advice));
+  EXPECT_THAT(error(Npy("[('a', '<u2')]", "(2,)", "x")), HasSubstr("values of type [('a', '<u2')"));
+  EXPECT_THAT(error(Npy("'<u2'", "(3,)", Bin({5, 6}))),
+              EndsWith("expected (3) tokens of 2 bytes, as its header says, got 4 bytes"));
+  EXPECT_THAT(error(Npy("'<u2'", "(2, 1)", Bin({5, 6}), "True")),
+              HasSubstr("expected rows of tokens, got Fortran's order"));
+  EXPECT_THAT(error(Npy("'<i8'", "(1,)", BytesOf<int64_t>({int64_t{1} << 32}))),
+              EndsWith("token 0: expected less than vocab_size 1000, got 4294967296"));
+  EXPECT_THAT(error(Npy("'<i2'", "(2,)", Bin({5, 0xFFFF}))),
+              EndsWith("token 1: expected 0 to less than vocab_size 1000, got -1"));
+  EXPECT_THAT(error(Npy("'<u2'", "(2,)", "").substr(0, 60)), EndsWith("got a header that is damaged or cut short"));
 }
 
 TEST(TokenFile, FingerprintIsOfTheTokensInWhateverFilesTheyLie) {

@@ -107,7 +107,13 @@ TEST(PipelineCosts, AreReadAndAWrongKeyIsNamed) {
   EXPECT_EQ(costs->parameter_bytes, 16);
   EXPECT_EQ(std::string(ReadPipelineCosts(R"({"layers": 0})", "c.json").status().message()),
             "c.json: layers: expected a number from 1 to 2000, got 0");
-  EXPECT_THAT(std::string(ReadPipelineCosts("nonsense", "c.json").status().message()), HasSubstr("layers: expected"));
+  const auto error = [](const char* text) { return std::string(ReadPipelineCosts(text, "c.json").status().message()); };
+  EXPECT_EQ(error("nonsense"), "c.json: expected JSON, line 1, column 1: got nonsense");
+  EXPECT_EQ(error("{\"layers\": 4,\n \"layer_bytes\": NaN}"),
+            "c.json: expected JSON, line 2, column 17: got NaN, which JSON does not have");
+  EXPECT_EQ(error("{\"layers\": 4, # all\n}"),
+            "c.json: expected JSON, line 1, column 15: got a comment, which JSON does not have");
+  EXPECT_EQ(error("[1]"), "c.json: expected a JSON object, got array");
 }
 
 }  // namespace

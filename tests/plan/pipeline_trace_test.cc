@@ -48,7 +48,7 @@ TEST(PipelineTrace, NamesTheLineOrTheOperationThatDoesNotFit) {
     return std::string(ReadPipelineTrace(text, "t.json", Schedule()).status().message());
   };
   EXPECT_EQ(words(TraceOf({100})), "t.json: expected 2 steps or more, got fewer");
-  EXPECT_THAT(words("[\nhello\n"), HasSubstr("t.json:2: expected an event with name, ts"));
+  EXPECT_THAT(words("[\nhello\n"), HasSubstr("t.json: expected JSON, line 2, column 1: got hello"));
   std::string other = TraceOf({100, 100});
   other.replace(other.rfind("1F0"), 3, "1F1");
   EXPECT_EQ(words(other), "t.json: step 2, device 1: expected 1F0 of the schedule, got 1F1");

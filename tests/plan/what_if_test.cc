@@ -89,7 +89,8 @@ TEST(WhatIf, ReadsATraceAndNamesTheLineThatIsNotOne) {
   EXPECT_NEAR(work->seconds_per_step, 100e-6, 1e-12);
   EXPECT_NEAR(Simulate(*work, {})->seconds_per_step, 100e-6, 1e-12);
   EXPECT_NEAR(Simulate(*work, {{"cpu", 2}})->seconds_per_step, 55e-6, 1e-12);  // the gap stays
-  EXPECT_THAT(std::string(ReadWork("[\nhello", "t").status().message()), HasSubstr("t:2: expected a trace event"));
+  EXPECT_THAT(std::string(ReadWork("[\nhello", "t").status().message()),
+              HasSubstr("t: expected JSON, line 2, column 1: got hello"));
   EXPECT_THAT(std::string(ReadWork("[\n" + event("a", 0, 1, 1), "t").status().message()), HasSubstr("named resources"));
   EXPECT_THAT(std::string(Simulate(*work, {{"gpu", 2}}).status().message()),
               HasSubstr("expected a resource of the trace, cpu, link, got gpu"));

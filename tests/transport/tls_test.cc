@@ -249,6 +249,10 @@ TEST(TlsFlags, BundleOfCasMayHoldAnOldOneBesideItsSuccessor) {
 TEST(Token, IsOneWordInAFile) {
   const TemporaryFolder folder;
   EXPECT_EQ(*ReadToken(folder.Write("good", "  alpha\r\n")), "alpha");
+  EXPECT_EQ(*ReadToken(folder.Write("windows",
+                                    "\xEF\xBB\xBF"
+                                    "alpha\r\n")),
+            "alpha");
   for (const std::string text : {" \n", "two words", "al\x01pha"}) {
     const absl::Status status = ReadToken(folder.Write("bad", text)).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/random.h"
-#include "formats/posix_file.h"
+#include "formats/text_file.h"
 #include "worker/train/state_gather.h"
 #include "worker/train/trainer_file.h"
 
@@ -40,7 +40,7 @@ absl::Status CheckSameFile(Collectives& ranks, const std::string& text, const st
 absl::StatusOr<std::unique_ptr<Trainer>> PipelineTrainer::Make(const core::RunConfig& config, const core::SiteId& site,
                                                                TrainerFiles files, const MakeStages& make_stages) {
   const std::string& path = files.pipeline_path;
-  ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string text, formats::ReadTextFile(path, kMaxFileBytes));
   ASSIGN_OR_RETURN(plan::PipelineFile parsed, plan::ParsePipelineFile(text, path));
   ASSIGN_OR_RETURN(const plan::PipelineFile file, FitPipeline(std::move(parsed), path, config, files.ranks.world()));
   if (files.ranks.world() > 1) {

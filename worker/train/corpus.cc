@@ -39,8 +39,9 @@ void TakeOne(uint64_t seed, const core::SiteId& site, std::vector<std::vector<in
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Corpus>> Corpus::Open(const std::string& path, const formats::TokenFormat& format,
-                                                           int64_t sequence, double held_out, core::DataMode mode) {
-  ASSIGN_OR_RETURN(formats::TokenFile tokens, formats::TokenFile::Open(path, format));
+                                                           int64_t sequence, double held_out, core::DataMode mode,
+                                                           const std::string& held_out_path) {
+  ASSIGN_OR_RETURN(formats::TokenFile tokens, formats::TokenFile::Open(path, format, held_out_path));
   const int64_t most_segments = mode == core::DataMode::kOwn ? 1 : kMaxSegments;
   std::shared_ptr<const Corpus> corpus(new Corpus(std::move(tokens), path, sequence, held_out, most_segments));
   const bool can_evaluate = held_out == 0 || corpus->held_out().size() >= corpus->window();

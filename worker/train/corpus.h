@@ -36,10 +36,12 @@ class Corpus {
 
   // `held_out` is the share of the tokens, at the end of the file, that no site trains on. INVALID_ARGUMENT if the file
   // has fewer tokens than one segment and one held-out sequence need, with the number required. A share of 0 holds
-  // nothing out, and then there are no evaluation windows.
+  // nothing out, and then there are no evaluation windows. `held_out_path` is a file or folder that is no part of the
+  // text, also where it lies in the folder `path`; or empty.
   static absl::StatusOr<std::shared_ptr<const Corpus>> Open(const std::string& path, const formats::TokenFormat& format,
                                                             int64_t sequence, double held_out,
-                                                            core::DataMode mode = core::DataMode::kShared);
+                                                            core::DataMode mode = core::DataMode::kShared,
+                                                            const std::string& held_out_path = "");
 
   // Opens a text that is held out as a whole, only for evaluation.
   static absl::StatusOr<std::shared_ptr<const Corpus>> OpenHeldOut(const std::string& path,

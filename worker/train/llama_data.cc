@@ -1,5 +1,8 @@
 #include "worker/train/llama_data.h"
 
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +12,21 @@
 #include "worker/train/llama_model.h"
 
 namespace causeway::worker {
+namespace {
+
+// "--data=texts: 3 files, a.txt to c.txt, 12345 tokens; skips 1 of .npy (x.npy)"
+std::string DataText(const std::string& path, const formats::TokenFile& tokens) {
+  const std::vector<std::string>& names = tokens.names();
+  const auto name = [](const std::string& file) { return std::filesystem::path(file).filename().string(); };
+  std::string files;
+  if (names.size() > 1)
+    files = absl::StrCat(names.size(), " files, ", name(names.front()), " to ", name(names.back()), ", ");
+  if (names.size() == 1 && names[0] != path) files = absl::StrCat(name(names[0]), ", ");
+  return absl::StrCat("--data=", path, ": ", files, tokens.size(), " tokens", tokens.skipped().empty() ? "" : "; ",
+                      tokens.skipped());
+}
+
+}  // namespace
 
 absl::StatusOr<LlamaData> LlamaData::Open(const core::RunConfig& config, const core::SiteId& site,
                                           const TrainerFiles& files) {
@@ -23,8 +41,9 @@ absl::StatusOr<LlamaData> LlamaData::Open(const core::RunConfig& config, const c
         files.held_out_path);
   }
   const double tail = own_held_out ? 0 : config.eval.held_out;
-  ASSIGN_OR_RETURN(std::shared_ptr<const Corpus> corpus,
-                   Corpus::Open(files.data_path, format, config.sequence_length(), tail, config.data.mode));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Corpus> corpus, Corpus::Open(files.data_path, format, config.sequence_length(),
+                                                                      tail, config.data.mode, files.held_out_path));
+  if (files.ranks.rank() == 0) spdlog::info("{}", DataText(files.data_path, corpus->tokens()));
   std::shared_ptr<const Corpus> held_out = corpus;
   if (own_held_out) {
     ASSIGN_OR_RETURN(held_out, Corpus::OpenHeldOut(files.held_out_path, format, config.sequence_length()));

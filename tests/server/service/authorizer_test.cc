@@ -32,6 +32,14 @@ TEST(SiteTokens, BelongToTheSiteInTheirLine) {
   for (const char* token : {"", "gamma", "alph", "alpha ", kShaOfAlpha}) EXPECT_FALSE(tokens->Owner(token)) << token;
 }
 
+TEST(SiteTokens, FileOfWindowsBeginsWithAByteOrderMark) {
+  const auto tokens = Parse(std::string("\xEF\xBB\xBF"
+                                        "a ") +
+                            kShaOfAlpha + "\r\n");
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_EQ(tokens->Owner("alpha")->name, "a");
+}
+
 TEST(SiteTokens, OfOneSiteMayBeSeveralWhileTheyAreExchanged) {
   const auto tokens = Parse(std::string("a ") + kShaOfAlpha + "\na " + kShaOfBeta + "\n");
   ASSERT_TRUE(tokens.ok()) << tokens.status();
