@@ -72,8 +72,8 @@ def parse_arguments(arguments):
                         "(docs/gpu.md); not with --torch")
     parser.add_argument("--pipeline", metavar="FILE", help="the first site's ranks run this schedule of causewayctl plan "
                         "pipeline --out (docs/pipelines.md): the model has four layers, a step eight rows")
-    parser.add_argument("--data", metavar="FILE", help="a text file, a .bin of uint16 tokens, or a folder of such "
-                        "shards, instead of Debian's English dictionary; with --torch only text")
+    parser.add_argument("--data", metavar="FILE", help="a text file, a .bin of uint16 tokens, a .npy, or a folder "
+                        "of such shards, instead of Debian's English dictionary; with --torch only text")
     parser.add_argument("--torch", nargs="?", const="", metavar="PYTHON", help="train with examples/plain.py, PyTorch "
                         "and a Hugging Face Qwen2, instead of the built-in trainer; PYTHON is an interpreter that has "
                         "torch and transformers, else they are installed once in build/torch (downloads about 3 GB)")

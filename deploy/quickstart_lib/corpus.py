@@ -1,6 +1,7 @@
 """The text to train on: the English dictionary in Debian's dict-gcide, or what the user brings."""
 
 import array
+import ast
 import gzip
 import pathlib
 import shutil
@@ -15,6 +16,8 @@ LLMC_MAGIC = 20240520  # first int32 of llm.c's shards, whose header is 256 int3
 LLMC_WIDE_MAGIC = 20240801  # of those with uint32 tokens
 LLMC_TYPES = {LLMC_MAGIC: "H", LLMC_WIDE_MAGIC: "I"}
 LLMC_HEADER_BYTES = 1024
+NUMPY_MAGIC = b"\x93NUMPY"
+NUMPY_TYPES = {"u1": "B", "u2": "H", "i2": "h", "u4": "I", "i4": "i", "u8": "Q", "i8": "q"}
 READ_BYTES = 1 << 24
 
 
@@ -66,7 +69,7 @@ def check_data(path):
     path = pathlib.Path(path).absolute()
     if not path.exists():
         raise CorpusError(f"--data={path}: no such file")
-    expected = f"--data={path}: expected a text file, a .bin file, or a folder of .bin, .txt or .jsonl files"
+    expected = f"--data={path}: expected a text file, a .bin file, or a folder of .bin, .npy, .txt or .jsonl files"
     if not path.is_dir() and not path.is_file():
         raise CorpusError(f"{expected}, got a pipe or device")
     files = _files(path)
@@ -86,24 +89,42 @@ def _files(path):
     """The files that causeway-worker reads there (docs/data.md)."""
     if not path.is_dir():
         return [path]
-    return next(filter(None, (sorted(path.glob(f"*{ending}")) for ending in (".bin", ".txt", ".jsonl"))), [])
+    found = (sorted(file for file in path.glob(f"*{ending}") if not file.name.startswith("."))
+             for ending in (".bin", ".npy", ".txt", ".jsonl"))
+    return next(filter(None, found), [])
 
 
 def vocab_size(path):
-    """256 for text, whose bytes are the tokens; for .bin shards one more than their largest token, at least that."""
-    shards = [file for file in _files(path) if file.suffix == ".bin"]
-    return max([BYTE_VOCAB] + [_largest_token(shard) + 1 for shard in shards])
+    """256 for text, whose bytes are the tokens; for tokens one more than the largest, at least that."""
+    return max([BYTE_VOCAB] + [_largest_token(shard) + 1 for shard in _files(path)])
 
 
 def _largest_token(shard):
     largest = 0
     with open(shard, "rb") as file:
-        header = array.array("i", file.read(LLMC_HEADER_BYTES).ljust(4, b"\0")[:4])
-        file.seek(LLMC_HEADER_BYTES if header[0] in LLMC_TYPES else 0)
-        while block := file.read(READ_BYTES):
-            tokens = array.array(LLMC_TYPES.get(header[0], "H"))
-            tokens.frombytes(block[:len(block) // tokens.itemsize * tokens.itemsize])
-            if sys.byteorder == "big":
-                tokens.byteswap()
-            largest = max(largest, max(tokens, default=0))
+        for token_type, begin in _layout(shard, file.read(LLMC_HEADER_BYTES)):
+            file.seek(begin)
+            while block := file.read(READ_BYTES):
+                tokens = array.array(token_type)
+                tokens.frombytes(block[:len(block) // tokens.itemsize * tokens.itemsize])
+                if sys.byteorder == "big":
+                    tokens.byteswap()
+                largest = max(largest, max(tokens, default=0))
     return largest
+
+
+def _layout(shard, head):
+    """The type of a file's tokens and where they begin; nothing where its bytes are text, or causeway-worker refuses it."""
+    if head.startswith(NUMPY_MAGIC):
+        length_bytes = 2 if head[6] == 1 else 4
+        begin = 8 + length_bytes + int.from_bytes(head[8:8 + length_bytes], "little")
+        try:
+            descr = ast.literal_eval(head[8 + length_bytes:begin].decode("latin1"))["descr"]
+        except (SyntaxError, ValueError, KeyError, TypeError):
+            return []
+        known = isinstance(descr, str) and descr[0] != ">" and descr[1:] in NUMPY_TYPES
+        return [(NUMPY_TYPES[descr[1:]], begin)] if known else []
+    if shard.suffix != ".bin":
+        return []
+    magic = array.array("i", head.ljust(4, b"\0")[:4])[0]
+    return [(LLMC_TYPES.get(magic, "H"), LLMC_HEADER_BYTES if magic in LLMC_TYPES else 0)]

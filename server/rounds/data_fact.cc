@@ -30,9 +30,10 @@ absl::Status DataFact::CheckShared(const SiteId& site, const DataFingerprint& da
                                    const core::RoundState& rounds) const {
   if (BeginsAnew(rounds, site)) return absl::OkStatus();
   const auto refused = [&](const std::string& whose, const DataFingerprint& expected) {
-    return absl::FailedPreconditionError(absl::StrCat("site ", site, ": data of ", FingerprintText(data), "; ", whose,
-                                                      " ", FingerprintText(expected),
-                                                      ": data.mode shared expects the same file; use data.mode: own"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("site ", site, ": data of ", FingerprintText(data), "; ", whose, " ", FingerprintText(expected),
+                     ": data.mode shared expects the same data: each site's log names the files that "
+                     "it reads; to train on different data, data.mode: own"));
   };
   if (const auto own = known_.find(site); own != known_.end() && own->second.training) {
     return *own->second.training == data ? absl::OkStatus() : refused("before it had", *own->second.training);

@@ -220,6 +220,15 @@ class Folders(unittest.TestCase):
             with self.assertRaisesRegex(corpus.CorpusError, message):
                 corpus.check_data(self.folder / name)
 
+    def test_hidden_files_are_no_data_and_arrays_of_numpy_say_what_their_tokens_are(self):
+        (self.folder / "data").mkdir()
+        (self.folder / "data" / "._a.bin").write_bytes(b"\xff" * 8)
+        header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }".ljust(117) + b"\n"
+        (self.folder / "data" / "a.npy").write_bytes(b"\x93NUMPY\1\0\x76\0" + header +
+                                                     array.array("q", [3, 70_000]).tobytes())
+        self.assertEqual(self.folder / "data", corpus.check_data(self.folder / "data"))
+        self.assertEqual(70_001, corpus.vocab_size(self.folder / "data"))
+
     def test_the_vocabulary_holds_the_largest_token(self):
         text = self.folder / "text.txt"
         text.write_bytes(b"\xff\xff\xff\xff")

@@ -162,6 +162,40 @@ class ConfigTest(BadInputTest):
         self.assert_ends(program, DONE, "fine: ", " M parameters, 1 fragment, constant lr because run.steps is 0")
         self.assertEqual("e2e", json.loads(program.output())["run_id"])
 
+    def test_a_variance_that_is_frozen_before_the_warmup_ends_is_refused(self):
+        checked = self.folder / "run.yaml"
+        for freeze_at, words in ((1, "expected warmup_steps, 2, or more, or auto, got 1"),
+                                 (-1, "expected auto, or an integer of 0 or more, got -1")):
+            checked.write_text(f"run_id: e2e\ninner: {{optimizer: onebit_adam, warmup_steps: 2, freeze_at: {freeze_at}}}\n")
+            self.assert_ends(self.run_program("causewayctl", "config-check", str(checked)), BAD_INPUT,
+                             f"run.yaml:2: inner.freeze_at: {words}")
+
+    def test_text_files_of_windows_are_read_and_those_in_utf16_are_named(self):
+        checked, schedule = self.folder / "run.yaml", self.folder / "a.schedule"
+        text = "run_id: e2e\r\nsync: {num_fragments: 1}\r\n"
+        checked.write_bytes(b"\xef\xbb\xbf" + text.encode())
+        self.assert_ends(self.run_program("causewayctl", "config-check", str(checked)), DONE, "fine: ")
+        checked.write_bytes(text.encode("utf-16"))
+        self.assert_ends(self.run_program("causewayctl", "config-check", str(checked)), BAD_INPUT,
+                         "run.yaml: expected text, got text in UTF-16: write it as UTF-8")
+        made = self.run_program("causewayctl", "plan", "pipeline", "--schedule=gpipe", "--devices=2", "--micro_batches=2",
+                                f"--out={schedule}")
+        self.assert_ends(made, DONE)
+        schedule.write_bytes(b"\xef\xbb\xbf" + schedule.read_bytes())
+        self.assert_ends(self.run_program("causewayctl", "plan", "pipeline", f"--check={schedule}"), DONE)
+
+    def test_a_file_of_costs_that_is_no_json_is_refused_with_line_column_and_cause(self):
+        costs = self.folder / "costs.json"
+        for text, words in (('{"layers": 4,\n "layer_bytes": NaN}', "line 2, column 17: got NaN"),
+                            ('{"layers": 4, // of the model\n "heads": 8}', "line 1, column 15: got a comment"),
+                            ('{"layers": 4,\n "heads": 8,\n}', "line 3, column 1: got a comma before }"),
+                            ("{'layers': 4}", "line 1, column 2: got a single quote"),
+                            ('{"layers": 4', "line 1, column 13: got the end of the text")):
+            costs.write_text(text)
+            plan = self.run_program("causewayctl", "plan", "pipeline", f"--costs={costs}", "--devices=2",
+                                    "--micro_batches=4")
+            self.assert_ends(plan, BAD_INPUT, f"costs.json: expected JSON, {words}")
+
     def test_a_config_that_is_not_there(self):
         state = self.folder / "state"
         program = self.run_program("causeway-coordinator", "--config=/no/such/run.yaml", f"--state_dir={state}")

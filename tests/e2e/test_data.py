@@ -161,8 +161,9 @@ class DataTest(SitesOnDataTest):
         worker = run.start_worker("us", f"--data={self.tokens('us', range(*US))}")
         self.assertEqual(worker.wait(), REFUSED, worker.log())
         self.assertRegex(worker.log(), r"site us: data of 180 tokens, fingerprint [0-9a-f]{16}; site eu's has 180 tokens, "
-                                       r"fingerprint [0-9a-f]{16}: data.mode shared expects the same file; "
-                                       r"use data.mode: own")
+                                       r"fingerprint [0-9a-f]{16}: data.mode shared expects the same data: each "
+                                       r"site's log names the files that it reads; to train on different data, "
+                                       r"data.mode: own")
 
     def test_equal_files_in_mode_own_are_refused_naming_both_also_after_a_restart(self):
         run = self.run_of(data={"mode": "own"})
@@ -320,7 +321,7 @@ class WhatIsDataTest(SitesOnDataTest):
         for held_out in (val, link):
             tokens, log = self.joined(self.folder / "data", f"--held_out={held_out}")
             self.assertEqual(tokens, 500)
-            self.assertIn("a.bin, 500 tokens; skips val.bin, which --held_out holds out", log)
+            self.assertIn("/data: a.bin; skips val.bin, which --held_out holds out", log)
         self.assertIn("got the same file for both", self.log_of(val, f"--held_out={link}"))
 
     def test_what_is_skipped_in_a_folder_is_named_and_a_readme_alone_is_no_data(self):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 import unittest
 
 from harness import BAD_INPUT, FAILED, EndToEndTest, eventually, merged, read_safetensors
@@ -22,6 +23,18 @@ RUN = {
     "codec": {"up": "float32", "down": "float32"},
     "checkpoint": {"every_rounds": 0},
 }
+
+LFS_POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+
+
+def write_safetensors(path, tensors):
+    header, values = {}, b""
+    for name, array in tensors.items():
+        offsets = [len(values), len(values) + array.nbytes]
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": offsets}
+        values += array.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + values)
 
 
 class InitFromTest(EndToEndTest):
@@ -62,6 +75,50 @@ class InitFromTest(EndToEndTest):
         self.assertIn("takes the run's parameters: model.init_from", run.workers["us"].log())
         self.assert_same_bits(read_safetensors(self.whole / "model.safetensors"), run.export(), "export")
         run.stop_coordinator()
+
+    def tied_model(self, **changes):
+        """A folder of a tied model, whose file has its head, too."""
+        model = self.folder / "tied"
+        model.mkdir(exist_ok=True)
+        config = json.loads((self.whole / "config.json").read_text()) | {"tie_word_embeddings": True}
+        (model / "config.json").write_text(json.dumps(config))
+        tensors = read_safetensors(self.whole / "model.safetensors")
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
+        write_safetensors(model / "model.safetensors", tensors | changes)
+        return model
+
+    def worker_from(self, model):
+        config = merged(RUN, {"inner": {"lr": 0}})
+        config["model"] = {"kind": "llama", "init_from": str(model)}
+        run = self.new_run(config)
+        run.start_coordinator()
+        return run, run.start_worker("eu", f"--data={self.data}")
+
+    def test_a_tied_model_may_have_its_head_in_the_file_where_it_equals_the_embedding(self):
+        run, _ = self.worker_from(self.tied_model())
+        run.await_done()
+        expected = read_safetensors(self.whole / "model.safetensors")
+        expected.pop("lm_head.weight")
+        self.assert_same_bits(expected, run.export(), "export")
+        run.stop_coordinator()
+        head = read_safetensors(self.whole / "model.safetensors")["lm_head.weight"]
+        _, worker = self.worker_from(self.tied_model(**{"lm_head.weight": head}))
+        self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
+        self.assertIn("tensor lm_head.weight: expected the values of model.embed_tokens.weight", worker.log())
+        self.assertIn("the model is untied: tie_word_embeddings: false in its config.json", worker.log())
+
+    def test_a_file_that_stands_for_the_model_is_named(self):
+        model = self.tied_model()
+        (model / "model.safetensors").write_text(LFS_POINTER)
+        _, worker = self.worker_from(model)
+        self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
+        self.assertIn("model.safetensors: expected a safetensors file, got a pointer of Git LFS, which stands for the "
+                      "file: git lfs pull brings the file itself", worker.log())
+        (model / "config.json").write_text("<!doctype html>\n<html></html>")
+        run = self.new_run(RUN | {"model": {"init_from": str(model)}})
+        check = run.program("check", "causewayctl", "config-check", str(run.config_path))
+        self.assertEqual(check.wait(), BAD_INPUT, check.log())
+        self.assertIn("config.json: expected text, got a web page (HTML): it came instead of the file", check.log())
 
     def test_what_does_not_fit_the_folder_is_refused(self):
         model = self.folder / "model"

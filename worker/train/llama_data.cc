@@ -14,16 +14,14 @@
 namespace causeway::worker {
 namespace {
 
-// "--data=texts: 3 files, a.txt to c.txt, 12345 tokens; skips 1 of .npy (x.npy)"
-std::string DataText(const std::string& path, const formats::TokenFile& tokens) {
+// "--data=texts: 3 files, a.txt to c.txt; skips 1 of .npy (x.npy)", of a folder.
+std::string FolderText(const std::string& path, const formats::TokenFile& tokens) {
   const std::vector<std::string>& names = tokens.names();
   const auto name = [](const std::string& file) { return std::filesystem::path(file).filename().string(); };
-  std::string files;
-  if (names.size() > 1)
-    files = absl::StrCat(names.size(), " files, ", name(names.front()), " to ", name(names.back()), ", ");
-  if (names.size() == 1 && names[0] != path) files = absl::StrCat(name(names[0]), ", ");
-  return absl::StrCat("--data=", path, ": ", files, tokens.size(), " tokens", tokens.skipped().empty() ? "" : "; ",
-                      tokens.skipped());
+  const std::string files =
+      names.size() == 1 ? name(names[0])
+                        : absl::StrCat(names.size(), " files, ", name(names.front()), " to ", name(names.back()));
+  return absl::StrCat("--data=", path, ": ", files, tokens.skipped().empty() ? "" : "; ", tokens.skipped());
 }
 
 }  // namespace
@@ -43,7 +41,8 @@ absl::StatusOr<LlamaData> LlamaData::Open(const core::RunConfig& config, const c
   const double tail = own_held_out ? 0 : config.eval.held_out;
   ASSIGN_OR_RETURN(std::shared_ptr<const Corpus> corpus, Corpus::Open(files.data_path, format, config.sequence_length(),
                                                                       tail, config.data.mode, files.held_out_path));
-  if (files.ranks.rank() == 0) spdlog::info("{}", DataText(files.data_path, corpus->tokens()));
+  const bool is_folder = corpus->tokens().names()[0] != files.data_path;
+  if (is_folder && files.ranks.rank() == 0) spdlog::info("{}", FolderText(files.data_path, corpus->tokens()));
   std::shared_ptr<const Corpus> held_out = corpus;
   if (own_held_out) {
     ASSIGN_OR_RETURN(held_out, Corpus::OpenHeldOut(files.held_out_path, format, config.sequence_length()));

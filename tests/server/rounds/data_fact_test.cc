@@ -41,7 +41,9 @@ TEST_F(DataFactTest, SharedRefusesOtherDataThanTheFirstSitesNamingBoth) {
   EXPECT_EQ(
       Join(shared_, "us", {.training = kFrench}),
       "site us: data of 1,234,567 tokens, fingerprint 00000000000000cd; site asia's has 1,234 tokens, fingerprint "
-      "00000000000000ab: data.mode shared expects the same file; use data.mode: own");
+      "00000000000000ab: data.mode shared expects the same data: each site's log names the files that it reads; to "
+      "train "
+      "on different data, data.mode: own");
 }
 
 TEST_F(DataFactTest, SharedKeepsTheRunsDataWhoeverLeavesAndWhateverFileASiteComesBackWith) {
