@@ -5,8 +5,8 @@
 //   version https://git-lfs ─►  a Git LFS pointer               git lfs pull brings the file
 //   tokens, text, JSON      ─►  none
 //
-// Token files have no magic of their own and begin with any bytes, so that each kind is told by four bytes or more, or
-// by fields that fit each other. Pure.
+// Token files have no magic of their own and begin with any bytes, so that each kind is recognised by four bytes or
+// more, or by fields that fit each other. Pure.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ const FileKind* RecognizeText(std::span<const std::byte> bytes);
 
 bool IsNumpyArray(std::span<const std::byte> bytes);
 
-// What the file is to be.
+// The place of the file.
 enum class FileUse { kData, kModel };
 
 // INVALID_ARGUMENT: "PATH: expected WHAT, got a gzip file (.gz): unpack it with gunzip". OK for null.

@@ -38,7 +38,7 @@ std::optional<std::string> TakeHeader(std::span<const std::byte>& values) {
   return std::string(text.substr(begin + length_bytes, length));
 }
 
-// What follows 'KEY': in the dictionary, up to `end`; empty where there is no such key.
+// The text after 'KEY': in the dictionary, up to `end`; empty where there is no such key.
 std::string ValueOf(const std::string& header, const std::string& key, char end) {
   const size_t at = header.find(absl::StrCat("'", key, "':"));
   if (at == std::string::npos) return "";

@@ -7,7 +7,7 @@
 //   shards/, texts/       a folder: its *.bin files in bytewise order of their names, back to back; where it has none,
 //                         its *.npy files, else its *.txt files or its *.jsonl files
 //
-// What else is in a folder is skipped, and named by skipped() (token_folder.h). Immutable, thread-safe, move-only.
+// Everything else in a folder is skipped, and named by skipped() (token_folder.h). Immutable, thread-safe, move-only.
 // Mapped files stay on disk, and all sites on one machine share their pages; JSON lines are decoded into memory.
 // Truncating a file while it is open ends the process (SIGBUS): replace token files, do not rewrite them.
 #pragma once

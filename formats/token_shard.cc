@@ -77,7 +77,7 @@ absl::StatusOr<int64_t> TakeHeader(const std::string& path, std::span<const std:
   return kind->width;
 }
 
-// What writes tokens that the run reads.
+// The Python that writes tokens as the run reads them.
 std::string HowToWrite(const TokenFormat& format) {
   return absl::StrCat("write numpy.array(tokens, \"", format.vocab_size > kNarrowValues ? "<u4" : "<u2",
                       "\").tofile(\"train.bin\")");
@@ -140,7 +140,7 @@ absl::Status TokenShard::CheckTokens(const std::string& path, const TokenFormat&
     const int64_t value = Value(i);
     if (value >= 0 && value < format.vocab_size) continue;
     std::string advice;
-    if (is_raw && width_ == kWide && format.vocab_size <= kNarrowValues) {
+    if (is_raw && width_ == kWide && format.vocab_size <= kNarrowValues && LookOfTokens(tokens_) != kLooksUint32) {
       advice = " (of uint16 tokens: data.token_bytes: 2)";
     }
     if (is_raw && FitsBigEndian(tokens_, width_, format.vocab_size)) {

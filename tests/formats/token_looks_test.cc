@@ -50,7 +50,9 @@ TEST(TokenLooks, EachTypeIsToldForFewTokensAndManyAndForEachVocabulary) {
       EXPECT_EQ(Look(As<int64_t>(tokens)), "int64") << where;
       EXPECT_EQ(Look(As<int64_t>(tokens, true)), "big-endian int64") << where;
       EXPECT_EQ(Look(As<double>(tokens)), "float64") << where;
+      EXPECT_EQ(Look(As<double>(tokens, true)), "big-endian float64") << where;
       EXPECT_EQ(Look(As<float>(tokens)), "float32") << where;
+      EXPECT_EQ(Look(As<float>(tokens, true)), "big-endian float32") << where;
       if (vocabulary > 65'536) continue;
       EXPECT_EQ(Look(As<int32_t>(tokens)), "uint32") << where;
       EXPECT_EQ(Look(As<int32_t>(tokens, true)), "big-endian uint32") << where;
@@ -66,6 +68,21 @@ TEST(TokenLooks, PaddingBelowZeroIsThatOfAWiderType) {
   EXPECT_EQ(Look(As<int64_t>({5, 9, -100, -1})), "int64");
   EXPECT_EQ(Look(As<int32_t>({5, 9, -100, -1})), "uint32");
   EXPECT_EQ(Look(As<float>({5, 9, -100, -1})), "float32");
+}
+
+TEST(TokenLooks, TypesAreToldOfEvenlySpreadTokensToo) {
+  std::vector<int64_t> tokens, large, bytes;
+  std::mt19937 random(3);
+  for (int64_t i = 0; i < 5'000; ++i) tokens.push_back(static_cast<int64_t>(random() % 50'257));
+  for (int64_t i = 0; i < 5'000; ++i) large.push_back(static_cast<int64_t>(random() % 128'256));
+  for (int64_t i = 0; i < 5'000; ++i) bytes.push_back(static_cast<int64_t>(random() % 65));
+  EXPECT_EQ(Look(As<uint16_t>(tokens)), "");
+  EXPECT_EQ(Look(As<uint16_t>(tokens, true)), "big-endian uint16");
+  EXPECT_EQ(Look(As<uint32_t>(large)), "uint32") << "where each second uint16 is 0 or 1";
+  EXPECT_EQ(Look(As<uint32_t>(large, true)), "big-endian uint32");
+  EXPECT_EQ(Look(As<float>(large, true)), "big-endian float32");
+  EXPECT_EQ(Look(As<uint16_t>(bytes)), "");
+  EXPECT_EQ(Look(As<uint8_t>(bytes)), "uint8");
 }
 
 TEST(TokenLooks, TextAndZerosAreToldAndEvenlySpreadTokensAreNot) {
