@@ -84,12 +84,20 @@ bool HasModel(const std::string& dir) {
 }
 
 absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& manifest,
-                                std::span<const std::span<float>> tensors) {
+                                std::span<const std::span<float>> tensors, const core::Manifest& model) {
   CHECK(manifest.size() == tensors.size());
+  std::set<std::string> elsewhere;  // tensors that other ranks hold
+  for (const core::TensorSpec& spec : model) elsewhere.insert(spec.name);
   std::map<std::string, size_t> missing;  // name → index in the manifest
   for (size_t i = 0; i < manifest.size(); ++i) missing[manifest[i].name] = i;
-  std::optional<size_t> embedding;  // where its head is tied to it
-  if (missing.contains(kEmbedding) && !missing.contains(kHead)) embedding = missing[kEmbedding];
+  const bool is_tied = !missing.contains(kHead) && !elsewhere.contains(kHead);
+  for (const auto& [name, index] : missing) elsewhere.erase(name);
+  std::optional<size_t> embedding;  // where the head is tied to it
+  if (is_tied && missing.contains(kEmbedding)) embedding = missing[kEmbedding];
+  const auto is_skipped = [&](const std::string& name) {
+    const bool tied_head = name == kHead && is_tied && (embedding || elsewhere.contains(kEmbedding));
+    return absl::EndsWith(name, "rotary_emb.inv_freq") || tied_head || elsewhere.contains(name);
+  };
   std::optional<SafetensorsFile> with_head;
 
   ASSIGN_OR_RETURN(const std::set<std::string> shards, ShardsOf(dir));
@@ -97,7 +105,7 @@ absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& ma
     RETURN_IF_ERROR(CheckSha256Sum(dir, std::filesystem::path(path).filename()));
     ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
     for (const SafetensorsFile::Entry& entry : file.tensors()) {
-      if (absl::EndsWith(entry.name, "rotary_emb.inv_freq") || (embedding && entry.name == kHead)) continue;
+      if (is_skipped(entry.name)) continue;
       const auto wanted = missing.find(entry.name);
       if (wanted == missing.end()) {
         return absl::InvalidArgumentError(

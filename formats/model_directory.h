@@ -18,7 +18,9 @@ bool HasModel(const std::string& dir);
 // folder but not in the model: a model that differs would start worse than from its seed, silently. (Rotary
 // frequencies, which old checkpoints contain, are derived values and skipped. A model whose head is tied to its
 // embedding may be in the folder with both, which are equal then, or with the head alone.)
+//
+// `model` has all tensors of the model where the manifest is that of one rank, which holds a part of them.
 absl::Status ReadModelDirectory(const std::string& dir, const core::Manifest& manifest,
-                                std::span<const std::span<float>> tensors);
+                                std::span<const std::span<float>> tensors, const core::Manifest& model = {});
 
 }  // namespace causeway::formats

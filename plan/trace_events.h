@@ -38,8 +38,8 @@ inline absl::Status ForEachTraceEvent(
     if (event.is_discarded()) {
       const core::JsonFault fault = core::FaultOfJson(std::string_view(line.data(), line.size()));
       const size_t column = core::PlaceInText({line.data(), line.size()}, fault.offset).column;
-      return absl::InvalidArgumentError(absl::StrCat(name, ": expected JSON, line ", line_number, ", column ", column,
-                                                     ": got ", fault.got));
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": expected JSON, line ", line_number, ", column ", column, ": got ", fault.got));
     }
     RETURN_IF_ERROR(take(event.is_object() ? event : nlohmann::json(), [&](const char* expected) {
       return absl::InvalidArgumentError(

@@ -5,7 +5,7 @@ import shutil
 import struct
 import unittest
 
-from harness import BAD_INPUT, FAILED, EndToEndTest, eventually, merged, read_safetensors
+from harness import BAD_INPUT, DONE, FAILED, EndToEndTest, eventually, merged, read_safetensors
 
 STEPS = 6
 MODEL = {"kind": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -106,6 +106,24 @@ class InitFromTest(EndToEndTest):
         self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
         self.assertIn("tensor lm_head.weight: expected the values of model.embed_tokens.weight", worker.log())
         self.assertIn("the model is untied: tie_word_embeddings: false in its config.json", worker.log())
+
+    def test_ranks_of_a_pipeline_take_their_parts_of_a_folder(self):
+        for model in (self.whole, self.tied_model()):
+            schedule = self.folder / "gpipe.schedule"
+            config = merged(RUN, {"inner": {"lr": 0, "micro_batches": 2}})
+            config["model"] = {"kind": "llama", "init_from": str(model)}
+            run = self.new_run(config)
+            plan = run.program("plan", "causewayctl", "plan", "pipeline", "--schedule=gpipe", "--devices=2",
+                               "--micro_batches=2", f"--out={schedule}")
+            self.assertEqual(plan.wait(), DONE, plan.log())
+            run.start_coordinator()
+            run.start_worker("eu", f"--data={self.data}", f"--pipeline={schedule}", "--nproc=2")
+            run.await_done()
+            expected = read_safetensors(model / "model.safetensors")
+            if model != self.whole:
+                expected.pop("lm_head.weight")
+            self.assert_same_bits(expected, run.export(), "export")
+            run.stop_coordinator()
 
     def test_a_file_that_stands_for_the_model_is_named(self):
         model = self.tied_model()

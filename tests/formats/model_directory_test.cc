@@ -105,6 +105,17 @@ TEST(ModelDirectory, HeadOfATiedModelIsTakenWhereItEqualsTheEmbedding) {
               EndsWith("tensor lm_head.weight: expected shape [3,1], got [1,3]"));
 }
 
+TEST(ModelDirectory, TensorsThatOtherRanksHoldArePassedOver) {
+  const TemporaryFolder folder;
+  Write(folder / "model.safetensors", {{"a", {2}, kA}, {"b", {1, 3}, kB}});
+  std::vector<float> b(3);
+  const std::span<float> tensors[1] = {b};
+  const core::Manifest part = {kManifest[1]};
+  EXPECT_TRUE(ReadModelDirectory(folder.path(), part, tensors, kManifest).ok());
+  EXPECT_THAT(b, ElementsAre(3, 4, 5));
+  EXPECT_FALSE(ReadModelDirectory(folder.path(), part, tensors).ok()) << "a tensor of no rank";
+}
+
 TEST(ModelDirectory, FileOfAnotherKindIsNamed) {
   const TemporaryFolder folder;
   const auto error = [&](std::string_view contents) {

@@ -206,5 +206,21 @@ TEST(FixedConfig, WhatMayChangeBetweenStartsIsNoDifference) {
   EXPECT_EQ(FixedConfigDifference(Llama(), now), "");
 }
 
+TEST(InnerConfig, VarianceIsNotFrozenInTheWarmupAndAutoIsSaidByTheWord) {
+  const auto error = [](const char* section) {
+    return std::string(ParseRunYaml(std::string("run_id: d\n") + section, "run.yaml").status().message());
+  };
+  EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: 2, warmup_steps: 2}\n"), "");
+  EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: auto, warmup_steps: 2}\n"), "");
+  EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: 1, warmup_steps: 2}\n"),
+            "run.yaml:2: inner.freeze_at: expected warmup_steps, 2, or more, or auto, got 1");
+  EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: 49}\n"),
+            "run.yaml:2: inner.freeze_at: expected warmup_steps, 50, or more, or auto, got 49");
+  EXPECT_EQ(error("inner: {optimizer: onebit_adam, freeze_at: -1}\n"),
+            "run.yaml:2: inner.freeze_at: expected auto, or an integer of 0 or more, got -1");
+  EXPECT_EQ(error("sync: {fragment_sync_delay: -1}\n"),
+            "run.yaml:2: sync.fragment_sync_delay: expected auto, or an integer of 0 or more, got -1");
+}
+
 }  // namespace
 }  // namespace causeway::formats

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/model_manifest.h"
 #include "formats/model_directory.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/llama_model.h"
@@ -80,7 +81,7 @@ absl::Status LlamaData::Initialize(const core::Manifest& manifest, TensorValues&
     return absl::OkStatus();
   }
   if (formats::HasModel(llama.init_from)) {
-    return formats::ReadModelDirectory(llama.init_from, manifest, parameters.MutableView());
+    return formats::ReadModelDirectory(llama.init_from, manifest, parameters.MutableView(), core::LlamaManifest(llama));
   }
   initial_values_ = absl::FailedPreconditionError(
       absl::StrCat("model.init_from: expected model.safetensors or model.safetensors.index.json in ", llama.init_from,
