@@ -86,11 +86,15 @@ Mended Mend(std::string_view line) {
 
 // Where the text has a half of a character: it differs once that is another one. Nothing where it has none.
 std::optional<size_t> HalfInText(const Mended& mended, const std::string& text) {
-  for (const size_t at : mended.halves) {
+  const auto differs = [&](std::span<const size_t> halves) {
     std::string other = mended.line;
-    other.replace(at, kEscapeBytes, "\\ufffe");
+    for (const size_t at : halves) other.replace(at, kEscapeBytes, "\\ufffe");
     const Json value = Parse(other);
-    if (!value.is_object() || value.value("text", text) != text) return at;
+    return !value.is_object() || value.value("text", text) != text;
+  };
+  if (mended.halves.empty() || !differs(mended.halves)) return std::nullopt;
+  for (const size_t& at : mended.halves) {
+    if (differs({&at, 1})) return at;
   }
   return std::nullopt;
 }

@@ -122,10 +122,12 @@ int LargestOf(const std::array<int64_t, 256>& counts) {
 // Frequent tokens have small numbers, so that the high byte of a token varies less than its low one; and a vocabulary
 // below 2^16 leaves out the largest high bytes.
 bool IsBigEndian16(const BytesOfValues& counts) {
-  constexpr double kBits = 2, kShare = 0.02;
+  constexpr double kBits = 2, kLowByteBits = 5, kShare = 0.02;
   constexpr int kLeftOut = 16;
   if (counts.values < kLeastCounted) return false;
-  if (Entropy(counts.first, counts.values) + kBits <= Entropy(counts.second, counts.values)) return true;
+  const double bits = Entropy(counts.second, counts.values);
+  if (Entropy(counts.first, counts.values) + kBits <= bits) return true;
+  if (bits < kLowByteBits) return false;  // a few tokens again and again
   const int largest = LargestOf(counts.first);
   const auto beyond = std::accumulate(counts.second.begin() + largest + 1, counts.second.end(), int64_t{0});
   return largest + kLeftOut <= LargestOf(counts.second) && static_cast<double>(beyond) >= kShare * counts.values;

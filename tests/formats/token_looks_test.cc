@@ -95,6 +95,7 @@ TEST(TokenLooks, TextAndZerosAreToldAndEvenlySpreadTokensAreNot) {
   for (int64_t i = 0; i < 1'000; ++i) some.push_back(60'000 + i);
   EXPECT_EQ(Look(As<uint16_t>(all)), "");
   EXPECT_EQ(Look(As<uint16_t>(some)), "");
+  EXPECT_EQ(Look(As<uint16_t>(std::vector<int64_t>(1'000, 50'256))), "") << "one token";
 }
 
 TEST(TokenLooks, TokensOfALargeVocabularyFitInOneOrderOfBytesAlone) {
