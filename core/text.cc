@@ -31,6 +31,8 @@ std::string Escaped(std::string_view text, std::string_view stay) {
     }
   }
   return result;
+}
+
 constexpr size_t kMostCharacterBytes = 4;
 
 bool Continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }

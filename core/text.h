@@ -1,5 +1,5 @@
-// Text from a peer, a file or a command line: clipped or made printable before it is kept or shown, without its byte order
-// mark, checked to be UTF-8.
+// Text from a peer, a file or a command line: clipped or made printable before it is kept or shown, without its byte
+// order mark, checked to be UTF-8.
 #pragma once
 
 #include <cstddef>
