@@ -70,7 +70,7 @@ class CausewayCallback(Callback):
         for progress in (loop.automatic_optimization.optim_progress.optimizer.step.total,
                          loop.manual_optimization.optim_step_progress.total):
             progress.ready = progress.completed = steps
-        trainer.should_stop |= self._site.is_over(0 <= trainer.max_steps <= self._site.diloco.step)
+        trainer.should_stop |= self._site.is_over(trainer.max_steps)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         trainer.fit_loop.epoch_loop._batches_that_stepped = self._site.diloco.step  # the axis of the loggers' charts

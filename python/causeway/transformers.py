@@ -59,8 +59,7 @@ class CausewayCallback(transformers.TrainerCallback):
         state.global_step = diloco.step
         self._tokens = int(state.num_input_tokens_seen)
         self._site.warn_of_early_end(state.max_steps, "max_steps")
-        done = state.global_step >= state.max_steps
-        control.should_training_stop = self._site.is_over(done) or done
+        control.should_training_stop = self._site.is_over(state.max_steps) or state.global_step >= state.max_steps
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **trainer: Any) -> None:
         self._site.trains()
@@ -71,7 +70,7 @@ class CausewayCallback(transformers.TrainerCallback):
         seen = int(state.num_input_tokens_seen)
         diloco.report(tokens=seen - self._tokens)
         self._tokens = seen
-        control.should_training_stop |= self._site.is_over(state.global_step >= state.max_steps)
+        control.should_training_stop |= self._site.is_over(state.max_steps)
         diloco.count_batch()
         self._site.may_wait()
 

@@ -1,12 +1,16 @@
 """Which calls are a step of a PyTorch script, and what happens around it, over the stand-in for the library."""
 
+import logging
 import os
 import signal
 import tempfile
 import warnings
 
 from causeway._library import ADD, ANCHOR, BEFORE_CHANGE, MIX
+from causeway.torch._framework import FrameworkSite
 from torch_site import AGAIN, CONFIG, OK, READ, TOKENS, WORK, WRITE, FakeSiteTest, Tiny, causeway, nn, torch, unittest
+
+causeway_log = logging.getLogger("causeway")
 
 
 class StepTest(FakeSiteTest):
@@ -114,6 +118,8 @@ class StepTest(FakeSiteTest):
 
 
 class MoveTest(FakeSiteTest):
+    train = StepTest.train
+
     def test_joining_writes_the_runs_values(self):
         diloco = self.diloco(optimizer=self.sgd())
         self.fake.give(WRITE, tensor=self.indices()["norm.bias"], count=4, values=[1, 2, 3, 4])
@@ -188,7 +194,7 @@ class MoveTest(FakeSiteTest):
             diloco.after_step()
             self.assertEqual(calls, [1])
 
-    def test_an_optimizer_that_trains_copies_of_its_own_is_found(self):
+    def test_an_optimizer_that_trains_copies_of_its_own_is_named_where_the_model_is_too_small_for_an_error(self):
         masters = {p: p.detach().clone() for p in self.model.parameters()}
 
         class Hidden(torch.optim.SGD):
@@ -198,16 +204,15 @@ class MoveTest(FakeSiteTest):
                         master.sub_(parameter.grad, alpha=1e-3)
                         parameter.copy_(master)
         for optimizer, hidden in ((Hidden(self.model.parameters()), True), (self.sgd(lr=1e-3), False)):
-            with self.diloco(optimizer=optimizer) as diloco:
-                self.model.loss(TOKENS).backward()
-                self.after_step_gives((WRITE, "norm.bias", [1, 2, 3, 4]))
-                optimizer.step()
-                if hidden:
-                    with self.assertRaisesRegex(causeway.ConfigError, "norm.bias.*pass params="):
-                        optimizer.step()
-                else:
-                    optimizer.step()
-                    self.assertTrue(diloco._hidden_masters.settled)
+            with self.assertLogs("causeway") as logged, self.diloco(optimizer=optimizer) as diloco:
+                causeway_log.info("begins")
+                for value in range(1, 5):
+                    self.train(optimizer, 3)
+                    self.after_step_gives((WRITE, "embed.weight", [value % 3] * 28))
+                    self.train(optimizer, 1)
+                signs = [line for line in logged.output if "masters of its own does" in line]
+                self.assertEqual([1, 3] if hidden else [0, 0], [len(signs), diloco._hidden_masters.signs])
+                self.assertEqual(not hidden, diloco._hidden_masters.settled)
 
     def test_the_anchor_stands_in_for_the_parameters_and_they_come_back(self):
         optimizer = self.sgd()
@@ -258,6 +263,29 @@ class EntryTest(FakeSiteTest):
                 self.assertEqual((diloco.step, scheduler.last_epoch), (entry, entry))
                 self.assertEqual(optimizer.param_groups[0]["lr"], 0.1 * (1 / (1 + entry)))
         self.assertEqual(steps, [9, 5])
+
+
+class FrameworkTest(FakeSiteTest):
+    """A framework that trains in place of the script."""
+
+    def ended(self, steps):
+        """The lines of a site of a run of 3 steps in a framework that would take this many, which asks after each step."""
+        self.fake.config = CONFIG | {"run": {"steps": 3}}
+        optimizer = self.sgd()
+        site = FrameworkSite("hub:1", "eu", {})
+        with self.assertLogs("causeway", "DEBUG") as logged:
+            site.begin(self.model, optimizer, [], None)
+            while not site.is_over(steps):
+                self.model.loss(TOKENS).backward()
+                optimizer.step()
+            site.is_over(steps)
+            site.end()
+        return [line for line in logged.output if "training ends here" in line]
+
+    def test_it_says_once_why_training_ends_before_the_frameworks_own_end(self):
+        self.assertEqual(["WARNING:causeway:training ends here: the run's 3 steps are done"], self.ended(10))
+        self.assertEqual(["INFO:causeway:training ends here: the run's 3 steps are done"], self.ended(-1))
+        self.assertEqual([], self.ended(3))
 
 
 class LoopTest(FakeSiteTest):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -61,13 +62,14 @@ class FrameworkSite:
             LOGGER.warning("the trainer ends after %d steps, the run has %d: this site leaves early; %s=%d takes part to "
                            "the end", steps, of_run, setting, of_run)
 
-    def is_over(self, framework_is_over: bool = False) -> bool:
-        """Training has to end for the run's sake; the first time it is logged why, unless the framework ends by itself."""
+    def is_over(self, steps: int) -> bool:
+        """Training has to end for the run's sake. The first time it is logged why, as a warning where the framework would
+        have gone on to `steps`; −1: it has no end of its own."""
         diloco = self.diloco
-        if diloco.over and not framework_is_over and not self._said_over:
+        if diloco.over and diloco.step != steps and not self._said_over:
             self._said_over = True
-            LOGGER.warning("training ends here: %s", f"the run's {diloco.step} steps are done" if not diloco.should_stop
-                           else "the site was told to stop")
+            LOGGER.log(logging.INFO if steps < 0 else logging.WARNING, "training ends here: %s",
+                       "the site has to stop" if diloco.should_stop else f"the run's {diloco.step} steps are done")
         return diloco.over
 
     def end(self, error: BaseException | None = None) -> None:

@@ -227,12 +227,13 @@ class DiLoCo(Participant):
         if not masters.stepped():
             return
         name = str(self._model.tensors[masters.index]["name"])
-        sentence = (f"parameter {name}: expected the optimizer to go on from what the run wrote, got the values of before, "
-                    f"{masters.signs} times: it has masters of its own: pass params={{name: master}}")
         if masters.signs >= SIGNS and masters.values >= LEAST:
-            raise ConfigError(sentence, expected="the values that were written", got="the values of before", tensor=name)
+            raise ConfigError(f"parameter {name}: expected the optimizer to go on from what the run wrote, got the values of "
+                              f"before, {masters.signs} times in a row: it has masters of its own: pass params={{name: master}}",
+                              expected="the values that were written", got="the values of before", tensor=name)
         if masters.signs == 1:
-            LOGGER.warning("%s", sentence)
+            LOGGER.warning("parameter %s: after the run wrote it the optimizer went on from the values of before, as one with "
+                           "masters of its own does, and would undo each update: pass params={name: master}", name)
 
     def _applied(self) -> None:
         """θ was changed by the run."""
