@@ -11,10 +11,12 @@ part, shows nothing. Several signs in a row are needed, and none to the contrary
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
+from causeway._log import LOGGER
+from causeway.errors import ConfigError
 from causeway.torch._model import local
 
 SAMPLE = 4096  # values
@@ -51,11 +53,6 @@ class HiddenMasters:
         """The number of values in the sample."""
         return SAMPLE - self._left
 
-    @property
-    def index(self) -> int:
-        """The tensor with most of the values."""
-        return self._parts[0][0]
-
     def forget(self) -> None:
         """θ is another one: after joining anew."""
         self._theta: torch.Tensor | None = None
@@ -87,6 +84,19 @@ class HiddenMasters:
         self.signs += undone
         self.settled = self._kept >= _KEPT
         return undone
+
+    def check(self, name_of: Callable[[int], str]) -> None:
+        """As `stepped`: warns of the first sign, and raises ConfigError when there are enough."""
+        if not self.stepped():
+            return
+        name = name_of(self._parts[0][0])
+        if self.signs >= SIGNS and self.values >= LEAST:
+            raise ConfigError(f"parameter {name}: expected the optimizer to go on from what the run wrote, got the values of "
+                              f"before, {self.signs} times in a row: it has masters of its own: pass params={{name: master}}",
+                              expected="the values that were written", got="the values of before", tensor=name)
+        if self.signs == 1:
+            LOGGER.warning("parameter %s: after the run wrote it the optimizer went on from the values of before, as one with "
+                           "masters of its own does, and would undo each update: pass params={name: master}", name)
 
     def moved(self) -> None:
         """The run has moved θ since the last call of either."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from causeway._log import LOGGER
 from causeway.errors import mismatch
 from causeway.torch._boxes import Box, Listing
 from causeway.torch._model import Model
@@ -26,6 +28,15 @@ def frozen_digests(model: Model) -> dict[int, int]:
     store = TensorStore(model.frozen, {index: _name(model, index) for index in model.frozen})
     boxes = {index: box_of(_name(model, index), tensor) for index, tensor in model.frozen.items()}
     return {index: store.digest(index, box) if box else 0 for index, box in boxes.items()}
+
+
+def warn_of_changes(model: Model, before: Mapping[int, int]) -> None:
+    """When the site leaves: names frozen tensors of which `frozen_digests` was another one when it joined."""
+    changed = [index for index, digest in frozen_digests(model).items() if digest != before[index]]
+    if changed:
+        LOGGER.warning("%d frozen parameters have other values than when the site joined, the first %s: they were not "
+                       "synced, are in no export of the run, and a site that joins with them is refused", len(changed),
+                       _name(model, changed[0]))
 
 
 def _name(model: Model, index: int) -> str:

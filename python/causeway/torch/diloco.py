@@ -29,7 +29,7 @@ from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
 from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
 from causeway.torch import _anchor, _model, _optimizers, _shards, _sites, _world
-from causeway.torch._hidden_masters import LEAST, SIGNS, HiddenMasters
+from causeway.torch._hidden_masters import HiddenMasters
 from causeway.torch._missing_steps import MissingSteps
 from causeway.torch._ranks import Ranks
 from causeway.torch._schedulers import Schedulers
@@ -223,17 +223,7 @@ class DiLoCo(Participant):
         if not self._stepped:  # the state is made in an optimizer's first step
             _optimizers.check_own_masters(self._optimizers, has_masters=False)
             self._stepped = True
-        masters = self._hidden_masters
-        if not masters.stepped():
-            return
-        name = str(self._model.tensors[masters.index]["name"])
-        if masters.signs >= SIGNS and masters.values >= LEAST:
-            raise ConfigError(f"parameter {name}: expected the optimizer to go on from what the run wrote, got the values of "
-                              f"before, {masters.signs} times in a row: it has masters of its own: pass params={{name: master}}",
-                              expected="the values that were written", got="the values of before", tensor=name)
-        if masters.signs == 1:
-            LOGGER.warning("parameter %s: after the run wrote it the optimizer went on from the values of before, as one with "
-                           "masters of its own does, and would undo each update: pass params={name: master}", name)
+        self._hidden_masters.check(lambda index: str(self._model.tensors[index]["name"]))
 
     def _applied(self) -> None:
         """θ was changed by the run."""
@@ -372,15 +362,7 @@ class DiLoCo(Participant):
 
     def _before_leaving(self) -> None:
         self._carrier.close()
-        self._look_at_frozen()
-
-    def _look_at_frozen(self) -> None:
-        changed = [index for index, digest in _shards.frozen_digests(self._model).items()
-                   if digest != self._frozen_digests[index]]
-        if changed:
-            LOGGER.warning("%d frozen parameters have other values than when the site joined, the first %s: they were not "
-                           "synced, are in no export of the run, and a site that joins with them is refused", len(changed),
-                           self._model.tensors[changed[0]]["name"])
+        _shards.warn_of_changes(self._model, self._frozen_digests)
 
     def close(self) -> None:
         """Ends the site, whatever it waits for, and removes its hooks. The coordinator learns that the program ends."""
