@@ -148,7 +148,7 @@ class StateDirTest(BadInputTest):
         run.await_done()
         run.stop_coordinator()
         others = [({"run_id": "other"}, "e2e", "other"), ({"seed": 5}, "seed", "5"),
-                  ({"sync": {"sync_every": 5}}, "sync.sync_every", "got 7"),
+                  ({"sync": {"sync_every": 5}}, "sync.sync_every", "got 5"),
                   ({"codec": {"up": "sign"}}, "codec.up", "sign"), ({"run": {"steps": 7}}, "run.steps", "got 7")]
         for change, *messages in others:
             self.assert_ends(self.coordinator(f"--state_dir={run.state_dir}", config=merged(config, change)),

@@ -100,7 +100,8 @@ class DataTest(SitesOnDataTest):
         shard, raw = self.folder / "llama3.bin", self.folder / "raw.bin"
         shard.write_bytes(header.tobytes() + tokens.tobytes())
         tokens[:2048].tofile(raw)
-        run = self.run_of(model={"vocab_size": 70_000}, run={"steps": 2}, data={"mode": "own", "token_bytes": 4})
+        run = self.run_of(model={"vocab_size": 70_000}, run={"steps": 2}, sync={"sync_every": 1},
+                          data={"mode": "own", "token_bytes": 4})
         self.start(run, eu=shard, us=raw)
         run.await_done()
         self.assertEqual({site["name"]: site["data"]["tokens"] for site in run.status()["sites"]},
@@ -179,7 +180,7 @@ class DataTest(SitesOnDataTest):
             run.start_coordinator()
 
     def test_equal_files_in_mode_own_are_taken_where_the_run_allows_them(self):
-        run = self.run_of(run={"steps": 2}, data={"mode": "own", "allow_equal": True})
+        run = self.run_of(run={"steps": 2}, sync={"sync_every": 1}, data={"mode": "own", "allow_equal": True})
         file = self.tokens("one", range(*EU))
         self.start(run, eu=file, us=file)
         run.await_done()
