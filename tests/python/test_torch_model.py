@@ -160,6 +160,9 @@ class RefusedTest(FakeSiteTest):
         flat = torch.zeros(8)
         model = nn.ParameterDict({"a": nn.Parameter(flat[:5]), "b": nn.Parameter(flat[3:])})
         self.check("parameter b: expected values of its own, got some that are also those of a: tie them", model, self.sgd(model))
+        table = torch.zeros(4, 3)
+        model = nn.ParameterDict({"a": nn.Parameter(table), "b": nn.Parameter(table.T)})
+        self.check("parameter b: expected values of its own, got some that are also those of a: tie them", model, self.sgd(model))
 
     def test_engines_that_hide_their_parameters(self):
         engine = type("DeepSpeedEngine", (nn.Module,), {"__module__": "deepspeed.runtime.engine"})()

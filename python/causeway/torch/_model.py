@@ -149,11 +149,17 @@ def _values_of(parameter: torch.Tensor) -> object:
         return id(parameter)
 
 
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """It has all values between its first and its last, in whatever order of dimensions."""
+    by_stride = sorted(range(tensor.dim()), key=lambda dimension: -tensor.stride(dimension))
+    return tensor.permute(by_stride).is_contiguous()
+
+
 def _check_overlaps(model: Model) -> None:
     """Raises ConfigError for trained tensors that share some of their values, which would be moved twice."""
     ranges: list[tuple[str, int, int, str]] = []
     for index, tensor in model.synced.items():
-        if isinstance(_values_of(tensor), tuple) and tensor.is_contiguous():
+        if isinstance(_values_of(tensor), tuple) and _is_dense(tensor):
             begin = tensor.data_ptr()
             ranges.append((str(tensor.device), begin, begin + tensor.numel() * tensor.element_size(),
                            str(model.tensors[index]["name"])))
