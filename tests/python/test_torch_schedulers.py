@@ -70,6 +70,13 @@ class SchedulerTest(FakeSiteTest):
         self.assertEqual(self.rate_after(make, 17, stepped=lambda step: step % 4 == 0),
                          self.rate_of_joiner(make, 17, lambda scheduler: (scheduler, 4)))
 
+    def test_one_alone_needs_no_list(self):
+        optimizer = self.sgd()
+        scheduler = lr.ExponentialLR(optimizer, 0.5)
+        self.fake.next_step = 2
+        with self.diloco(optimizer=optimizer, schedulers=scheduler):
+            self.assertEqual(0.025, optimizer.param_groups[0]["lr"])
+
     def test_a_count_that_is_none_is_refused(self):
         for every in (0, 1.5, "4"):
             optimizer = self.sgd()

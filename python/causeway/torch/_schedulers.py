@@ -6,7 +6,6 @@ import copy
 import importlib
 import inspect
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,13 +53,13 @@ class Schedulers:
     They can be moved back as far as where they stood when this was made: make it before a checkpoint is loaded.
     """
 
-    def __init__(self, given: Iterable[Any]) -> None:
-        """Each as the script steps it after each inner step, or with the number of inner steps between two of its own:
-        (scheduler, 500). Raises ConfigError."""
+    def __init__(self, given: Any) -> None:
+        """One or several, each as the script steps it after each inner step, or with the number of inner steps between two
+        of its own: (scheduler, 500). Raises ConfigError."""
         self._followed: list[_Followed] = []
         self._fixed: list[str] = []  # those that need a metric stay where they are
         self._looked = 0
-        for each in given:
+        for each in [given] if hasattr(given, "step") else given:
             scheduler, every = each if isinstance(each, (tuple, list)) and len(each) == 2 else (each, 1)
             if type(every) is not int or every < 1:
                 raise mismatch("schedulers", "(scheduler, inner steps between two of its own, from 1 on)", f"{every!r}")
