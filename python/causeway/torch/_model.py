@@ -151,7 +151,7 @@ def _values_of(parameter: torch.Tensor) -> object:
 
 def _is_dense(tensor: torch.Tensor) -> bool:
     """It has all values between its first and its last, in whatever order of dimensions."""
-    by_stride = sorted(range(tensor.dim()), key=lambda dimension: -tensor.stride(dimension))
+    by_stride = sorted(range(tensor.dim()), key=lambda dimension: -tensor.stride()[dimension])
     return tensor.permute(by_stride).is_contiguous()
 
 
