@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from causeway import _options
 from causeway._handles import DRAIN_S, RunHandle, SiteHandle, Store, part
+from causeway.errors import FailedError
 
 _Self = TypeVar("_Self", bound="Participant")
 
@@ -144,6 +145,8 @@ class Participant(abc.ABC):
         self._site.close()
 
     def __enter__(self: _Self) -> _Self:
+        if self._joined:
+            raise FailedError("expected one `with` of a site, got a second inside it or behind it")
         try:
             self.join()
         except BaseException:

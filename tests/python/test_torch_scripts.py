@@ -10,38 +10,7 @@ from torch import nn
 import causeway.torch as causeway
 from harness import eventually
 from replay import RealSite, ReplayTest
-
-_RATE = 0.1
-
-
-class Net(nn.Module):
-    def __init__(self, body=nn.Linear):
-        super().__init__()
-        self.body, self.head = body(6, 20), nn.Linear(20, 3)
-
-    def forward(self, x):
-        return self.head(self.body(x).tanh())
-
-
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=_RATE)
-
-
-def backward(model, batch):
-    model(batch).square().mean().backward()
-
-
-def train(site, model, optimizer, steps=None, before=lambda step: None, between=lambda step: None, replayed=None, **settings):
-    """The three lines; `before` each step, `between` it and the next."""
-    with site.diloco(model, optimizer, replayed, **settings) as diloco:
-        for batch in diloco.loop(site.batches):
-            before(diloco.step + 1)
-            backward(model, batch)
-            optimizer.step()
-            site.done()
-            optimizer.zero_grad()
-            between(diloco.step)
-
+from scripts import RATE, Net, backward, sgd, train
 
 class Lookahead(torch.optim.Optimizer):
     """As in the PyPI packages: without the base's constructor, its own work behind the step of `optimizer`."""
@@ -311,7 +280,7 @@ class MastersTest(ReplayTest):
             def script(site):
                 model = site.model(lambda: nn.Sequential(nn.Linear(6, 50), nn.Tanh(), nn.Linear(50, 3)))
                 site.batches = [batch * (1 + site.index) for batch in site.batches]
-                train(site, model, OwnMasters(model.parameters(), lr=_RATE))
+                train(site, model, OwnMasters(model.parameters(), lr=RATE))
             sites = self.real(script, steps=80, every=10, alpha=alpha, delay=delay)
             errors = [site.error for site in sites if site.error is not None]  # the other one may be alone from then on
             self.assertTrue(errors)
@@ -344,7 +313,7 @@ class MissingStepsTest(ReplayTest):
     def test_a_script_that_trains_with_another_optimizer_is_ended_by_name(self):
         def sam(site):
             model = site.model(Net)
-            optimizer = SAM(model.parameters(), lambda groups: torch.optim.SGD(groups, lr=_RATE))
+            optimizer = SAM(model.parameters(), lambda groups: torch.optim.SGD(groups, lr=RATE))
             with site.diloco(model, optimizer) as diloco:
                 for batch in diloco.loop(site.batches):
                     backward(model, batch)
@@ -370,7 +339,7 @@ class MissingStepsTest(ReplayTest):
     def test_sams_base_optimizer_counts(self):
         def script(site):
             model = site.model(Net)
-            optimizer = SAM(model.parameters(), lambda groups: torch.optim.SGD(groups, lr=_RATE))
+            optimizer = SAM(model.parameters(), lambda groups: torch.optim.SGD(groups, lr=RATE))
             with site.diloco(model, optimizer.base_optimizer) as diloco:
                 for batch in diloco.loop(site.batches):
                     backward(model, batch)

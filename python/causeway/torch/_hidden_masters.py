@@ -40,7 +40,7 @@ class HiddenMasters:
         by_size = sorted(tensors.items(), key=lambda item: -local(item[1]).numel())
         for index, tensor in by_size:
             count = min(local(tensor).numel(), self._left)
-            if count > 0 and local(tensor).is_contiguous():
+            if count > 0:
                 self._parts.append((index, tensor, count))
                 self._left -= count
         self.settled = not self._parts
@@ -60,7 +60,7 @@ class HiddenMasters:
         self._own: collections.deque[torch.Tensor] = collections.deque(maxlen=_HISTORY)
 
     def _sample(self) -> torch.Tensor:
-        return torch.cat([local(tensor).view(-1)[:count].float() for _, tensor, count in self._parts])
+        return torch.cat([local(tensor).reshape(-1)[:count].float() for _, tensor, count in self._parts])
 
     def stepped(self) -> bool:
         """θ is as an own step has left it. True: this is one more sign that the latest move was undone."""
@@ -106,6 +106,12 @@ class HiddenMasters:
         if self._theta is not None:
             self._move = theta - self._theta
         self._theta = theta
+
+    def begins(self) -> None:
+        """A step begins. A move that the script itself has changed since, as one that clips θ does, shows nothing."""
+        if self._move is not None and not self.settled and self._theta is not None:
+            if not torch.equal(self._sample(), self._theta):
+                self.forget()
 
     def joins(self) -> None:
         """θ is as it was made, or loaded, before the run moves it."""

@@ -71,6 +71,7 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
             raise mismatch("kinds", "names of the model's parameters", name, tensor=name)
     result = Model()
     first_of: dict[object, dict[str, object]] = {}
+    ties = _ties_of(named)
     untrained: list[str] = []
     for name, parameter in named:
         tensor: dict[str, object] = {"name": name, "shape": list(parameter.shape)}
@@ -79,15 +80,18 @@ def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], maste
         index = len(result.tensors)
         result.tensors.append(tensor)
         result.listed[index] = parameter
-        first = first_of.setdefault(_values_of(parameter), tensor)
+        first = first_of.setdefault(values_of(parameter), tensor)
         if first is not tensor:
             tensor.update(alias_of=first["name"], dtype=first["dtype"])
             continue
-        if name in masters or name in later or (parameter.requires_grad and id(parameter) in trained):
-            moved = masters.get(name, parameter)
+        tied = ties[values_of(parameter)]  # it is trained if one of them is, by whatever name
+        master = next((masters[each] for each in tied if each in masters), None)
+        moved = next((each for each in tied.values() if each.requires_grad and id(each) in trained), None)
+        if master is not None or moved is not None or not later.isdisjoint(tied):
+            moved = master if master is not None else moved if moved is not None else parameter
             tensor.update(dtype=_synced_dtype(name, moved))
             result.synced[index] = moved
-            if name in masters:
+            if master is not None:
                 result.copies[index] = parameter
         else:
             if parameter.requires_grad:
@@ -124,6 +128,14 @@ def _named(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         yield name, parameter
 
 
+def _ties_of(named: Iterable[tuple[str, torch.Tensor]]) -> dict[object, dict[str, torch.Tensor]]:
+    """{values: {name: parameter}} of those that are the same values."""
+    ties: dict[object, dict[str, torch.Tensor]] = {}
+    for name, parameter in named:
+        ties.setdefault(values_of(parameter), {})[name] = parameter
+    return ties
+
+
 def _trained_later(listed: Sequence[str], given: Sequence[str]) -> set[str]:
     """The names that are among those given, or below a module of that name."""
     if isinstance(given, str):
@@ -137,7 +149,7 @@ def _trained_later(listed: Sequence[str], given: Sequence[str]) -> set[str]:
     return found
 
 
-def _values_of(parameter: torch.Tensor) -> object:
+def values_of(parameter: torch.Tensor) -> object:
     """Equal for parameters that are the same values: one object, or several with the same part of one storage."""
     if hasattr(parameter, "device_mesh") or parameter.layout != torch.strided or parameter.device.type == "meta":
         return id(parameter)
@@ -159,7 +171,7 @@ def _check_overlaps(model: Model) -> None:
     """Raises ConfigError for trained tensors that share some of their values, which would be moved twice."""
     ranges: list[tuple[str, int, int, str]] = []
     for index, tensor in model.synced.items():
-        if isinstance(_values_of(tensor), tuple) and _is_dense(tensor):
+        if isinstance(values_of(tensor), tuple) and _is_dense(tensor):
             begin = tensor.data_ptr()
             ranges.append((str(tensor.device), begin, begin + tensor.numel() * tensor.element_size(),
                            str(model.tensors[index]["name"])))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -41,20 +42,44 @@ def unwrapped(given: object) -> list[torch.optim.Optimizer]:
         return [given]
     inner = _inner_of(given)
     if inner is None:
-        raise mismatch("optimizer", "a torch.optim.Optimizer or several", type(given).__name__)
+        raise mismatch("optimizer", "a torch.optim.Optimizer or several", type(given).__name__,
+                       "of another kind pass None, and call diloco.after_step() after each step")
     return unwrapped(inner)
 
 
 def wrappers(given: object) -> Iterator[Any]:
-    """Those around the optimizers that are not known: what they do after the step that they wrap is a part of it."""
+    """Those around the optimizers that are not known, and optimizers whose step the script has replaced: what they do after
+    the step that they wrap is a part of it."""
     if isinstance(given, (list, tuple)):
         for each in given:
             yield from wrappers(each)
-    elif given is not None and not _steps_itself(given):
+    elif _steps_itself(given):
+        if _replaces_step(given):
+            yield given
+    elif given is not None:
         if type(given).__module__.split(".")[0] in _TRANSPARENT or not callable(getattr(given, "step", None)):
             yield from wrappers(_inner_of(given))
         else:
             yield given
+
+
+def _replaces_step(optimizer: object) -> bool:
+    """By a function of its own, and not by that of a learning-rate scheduler, which counts calls."""
+    own = vars(optimizer).get("step")
+    return own is not None and not hasattr(own, "_wrapped_by_lr_sched") and getattr(own, "__self__", None) is not optimizer
+
+
+def _levels(optimizer: torch.optim.Optimizer) -> int:
+    """How many of the optimizer's step methods are in progress: of a subclass, and of the class whose step it calls. PyTorch
+    calls the hooks at each of them, in a function around the method."""
+    count, frame = 0, sys._getframe(1)
+    hooks = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "wrapper" and code.co_filename == hooks and frame.f_locals.get("self") is optimizer:
+            count += 1
+        frame = frame.f_back  # type: ignore[assignment]
+    return count
 
 
 def check_own_masters(optimizers: Iterable[torch.optim.Optimizer], has_masters: bool) -> None:
@@ -77,31 +102,44 @@ class StepHooks:
         self._before, self._after = before, after
         self._depth = 0  # of wrappers' steps that are in progress
         self._stepped = self._removed = False
-        self._handles = [optimizer.register_step_pre_hook(lambda *_: before()) for optimizer in optimizers]
+        self._handles = [optimizer.register_step_pre_hook(self._begin) for optimizer in optimizers]
         if optimizers:
-            self._handles.append(optimizers[-1].register_step_post_hook(lambda *_: self._has_stepped()))
-        self._around = [(wrapper, self._notice(wrapper)) for wrapper in around]
+            self._counted = optimizers[-1]
+            self._handles.append(self._counted.register_step_post_hook(self._has_stepped))
+        self._around = [self._notice(wrapper) for wrapper in around]
 
-    def _has_stepped(self) -> None:
-        self._stepped = True
-        self._end()
+    def _begin(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._depth == 0 and _levels(optimizer) <= 1:
+            self._before()
+        hooks: Any = self._counted._optimizer_step_post_hooks
+        hooks.move_to_end(self._handles[-1].id)  # behind those that the script has registered since
+
+    def _has_stepped(self, *_: Any) -> None:
+        if _levels(self._counted) <= 1:
+            self._stepped = True
+            self._end()
 
     def _end(self) -> None:
         if self._depth == 0 and self._stepped:
             self._stepped = False
             self._after()
 
-    def _notice(self, wrapper: Any) -> Any:
-        """Has the wrapper's step call the hooks, too; the replaced one ends with `remove`."""
-        original = wrapper.step
+    def _notice(self, wrapper: Any) -> tuple[Any, Any, Any]:
+        """Has the wrapper's step call the hooks, too, until `remove`. Returns it, its new step, and the one that the script
+        had put there."""
+        replaced = vars(wrapper).get("step") if hasattr(wrapper, "__dict__") else None
+        of_class = type(wrapper).step
 
-        def step(_: Any, *arguments: Any, **named: Any) -> Any:
-            if self._removed:
-                return original(*arguments, **named)
+        def original(this: Any, *arguments: Any, **named: Any) -> Any:
+            return of_class(this, *arguments, **named) if replaced is None else replaced(*arguments, **named)
+
+        def step(this: Any, *arguments: Any, **named: Any) -> Any:
+            if self._removed or this is not wrapper:  # a copy of it has this method, too
+                return original(this, *arguments, **named)
             self._before()
             self._depth += 1
             try:
-                result = original(*arguments, **named)
+                result = original(this, *arguments, **named)
             finally:
                 self._depth -= 1
             self._end()
@@ -113,12 +151,14 @@ class StepHooks:
             raise mismatch("optimizer", "one whose step can be noticed", type(wrapper).__name__,
                            "pass the optimizer that it wraps, if it does nothing to the parameters after its step, or None, "
                            "and call diloco.after_step() after each step") from None
-        return method
+        return wrapper, method, replaced
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles, self._removed = [], True
-        for wrapper, method in self._around:
+        for wrapper, method, replaced in self._around:
             if vars(wrapper).get("step") is method:
                 del wrapper.step
+                if replaced is not None:
+                    wrapper.step = replaced

@@ -39,7 +39,9 @@ class _Followed:
     @property
     def epoch(self) -> int:
         """How often it was stepped. A ChainedScheduler's own count is that of its parts."""
-        counted = self.scheduler if hasattr(self.scheduler, "last_epoch") else self.scheduler._schedulers[0]
+        counted = self.scheduler
+        while not hasattr(counted, "last_epoch"):
+            counted = counted._schedulers[0]
         return int(counted.last_epoch)
 
     def at(self, step: int) -> int:
@@ -59,7 +61,8 @@ class Schedulers:
         self._followed: list[_Followed] = []
         self._fixed: list[str] = []  # those that need a metric stay where they are
         self._looked = 0
-        for each in [given] if hasattr(given, "step") else given:
+        one = hasattr(given, "step") or (isinstance(given, tuple) and len(given) == 2 and not hasattr(given[1], "step"))
+        for each in [given] if one else given or ():
             scheduler, every = each if isinstance(each, (tuple, list)) and len(each) == 2 else (each, 1)
             if type(every) is not int or every < 1:
                 raise mismatch("schedulers", "(scheduler, inner steps between two of its own, from 1 on)", f"{every!r}")

@@ -19,10 +19,10 @@ from torch import nn
 from causeway import names
 from causeway._log import LOGGER
 from causeway.errors import mismatch
-from causeway.torch._model import Model
+from causeway.torch._model import Model, values_of
 
 _LATER = "list it from the start with trained_later=[name], or make DiLoCo when it is trained"
-_FINAL = ("make DiLoCo when the model has its final tensors: after resize_token_embeddings, "
+_FINAL = ("make DiLoCo when the model has its final tensors: after resize_token_embeddings, to(dtype), "
           "load_state_dict(assign=True) or a new head")
 
 
@@ -32,33 +32,47 @@ class TrainedTensors:
     def __init__(self, module: nn.Module, model: Model, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """`model`: as `collect` lists it."""
         self._module, self._optimizers = module, optimizers
-        self._listed = {str(model.tensors[index]["name"]): each for index, each in model.listed.items()}
-        trained = [*model.synced.values(), *(model.listed[index] for index in model.synced)]
-        self._trained = {id(each) for each in trained}
+        listed = {index: str(tensor["name"]) for index, tensor in enumerate(model.tensors) if index in model.listed}
+        synced = {listed[index] for index in model.synced}
+        self._listed = {name: model.listed[index] for index, name in listed.items()}
+        self._tied = {listed[index]: str(model.tensors[index]["alias_of"]) for index in listed
+                      if model.tensors[index].get("alias_of") in synced}
+        of_run = {name: each for name, each in self._listed.items() if name in synced or name in self._tied}
+        self._trained = {id(each) for each in (*of_run.values(), *model.synced.values())}
         self._untrained = {id(each): name for name, each in self._listed.items() if id(each) not in self._trained}
         self._asleep = [each for each in self._listed.values() if id(each) in self._untrained and not each.requires_grad]
         self._warned: set[str] = set()
-        self._places = list(_places_of(module))
+        self._plain = {name: each for name, each in of_run.items() if isinstance(values_of(each), tuple)}
+        self._forms = {name: (each.dtype, each.shape) for name, each in self._plain.items()}
+        self._pointers = [each.data_ptr() for each in self._plain.values()]
+        self._look_at_places()
+
+    def _look_at_places(self) -> None:
+        self._places = list(_places_of(self._module))
+        self._sizes = [(holder, len(holder)) for module in self._module.modules()
+                       for holder in (module._parameters, module._modules)]
 
     def check(self) -> None:
         """Raises ConfigError that names the first tensor that is not what the run syncs."""
-        for holder, key, expected in self._places:
-            if holder.get(key) is not expected:
-                self._check_model()
-                break
-        in_optimizer = set()
+        if any(holder.get(key) is not expected for holder, key, expected in self._places):
+            self._check_model()
+        if not self._optimizers and any(len(holder) != size for holder, size in self._sizes):
+            self._check_model()
+        pointers = [each.data_ptr() for each in self._plain.values()]
+        if pointers != self._pointers:
+            self._pointers = pointers
+            self._check_values()
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     if id(parameter) not in self._trained:
-                        in_optimizer.add(id(parameter))
-                        if id(parameter) not in self._untrained:
-                            self._refuse_new(parameter)
+                        self._check_untrained(parameter)
         for parameter in self._asleep:
             if parameter.requires_grad:
-                self._refuse_unfrozen(parameter, id(parameter) in in_optimizer or not self._optimizers)
+                self._check_awake(parameter)
 
     def _check_model(self) -> None:
+        """Something in the modules is another object than it was."""
         current = {names.plain(name): each for name, each in self._module.named_parameters(remove_duplicate=False)}
         objects = {id(each) for each in current.values()}
         for name, expected in self._listed.items():
@@ -68,20 +82,50 @@ class TrainedTensors:
             found = "none of that name" if got is None else f"another of shape {list(got.shape)}"
             raise mismatch(f"parameter {name}", "the tensor that the model had when DiLoCo was made", found, _FINAL,
                            tensor=name)
-        self._places = list(_places_of(self._module))
+        if not self._optimizers:
+            known = {id(each) for each in self._listed.values()}
+            for name, each in current.items():
+                if id(each) not in known and each.requires_grad and each.numel() > 0:
+                    raise mismatch("model", "the parameters that DiLoCo has listed", f"{name}, of shape {list(each.shape)}",
+                                   _FINAL, tensor=name)
+        self._look_at_places()
 
-    def _refuse_new(self, parameter: torch.Tensor) -> None:
-        if parameter.numel() == 0:
-            return
-        name = next((names.plain(name) for name, each in self._module.named_parameters() if each is parameter), "")
-        if name and name in self._listed:
-            self._check_model()
-        raise mismatch("optimizer", "the parameters that DiLoCo has listed",
-                       f"{name or 'one that is not in the model'}, of shape {list(parameter.shape)}", _FINAL, tensor=name)
+    def _check_values(self) -> None:
+        """The values of some tensors lie elsewhere than they did."""
+        values = {}
+        for name, each in self._plain.items():
+            if (each.dtype, each.shape) != self._forms[name]:
+                dtype, shape = self._forms[name]
+                raise mismatch(f"parameter {name}", f"{dtype} of shape {list(shape)}, as when DiLoCo was made",
+                               f"{each.dtype} of shape {list(each.shape)}", _FINAL, tensor=name)
+            values[name] = values_of(each)
+        for name, other in self._tied.items():
+            if name in values and other in values and values[name] != values[other]:
+                raise mismatch(f"parameter {name}", f"the values of {other}, as when DiLoCo was made", "values of its own",
+                               "a tie by .data ends with an assignment to .data; tie them as one Parameter", tensor=name)
+        first: dict[object, str] = {}
+        for name, value in values.items():
+            if name not in self._tied and (other_name := first.setdefault(value, name)) != name:
+                raise mismatch(f"parameter {name}", "values of its own, as when DiLoCo was made", f"those of {other_name}",
+                               "tie them before DiLoCo is made", tensor=name)
 
-    def _refuse_unfrozen(self, parameter: torch.Tensor, trained: bool) -> None:
+    def _check_untrained(self, parameter: torch.Tensor) -> None:
+        """An optimizer has it, and the run does not sync it."""
+        name = self._untrained.get(id(parameter))
+        if name is not None:
+            if parameter.requires_grad or parameter.grad is not None:
+                raise mismatch(f"parameter {name}", "frozen, as when DiLoCo was made", "trained from now on", _LATER,
+                               tensor=name)
+        elif parameter.numel() > 0:
+            found = next((names.plain(name) for name, each in self._module.named_parameters() if each is parameter), "")
+            raise mismatch("optimizer", "the parameters that DiLoCo has listed",
+                           f"{found or 'one that is not in the model'}, of shape {list(parameter.shape)}", _FINAL,
+                           tensor=found)
+
+    def _check_awake(self, parameter: torch.Tensor) -> None:
+        """It was frozen and requires gradients now, in none of the optimizers."""
         name = self._untrained[id(parameter)]
-        if trained:
+        if not self._optimizers:
             raise mismatch(f"parameter {name}", "frozen, as when DiLoCo was made", "trained from now on", _LATER, tensor=name)
         if name not in self._warned:
             self._warned.add(name)

@@ -28,7 +28,7 @@ from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
 from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
-from causeway.torch import _anchor, _model, _optimizers, _shards, _sites, _world
+from causeway.torch import _anchor, _arguments, _model, _optimizers, _reported, _shards, _sites, _world
 from causeway.torch._hidden_masters import HiddenMasters
 from causeway.torch._missing_steps import MissingSteps
 from causeway.torch._ranks import Ranks
@@ -84,6 +84,8 @@ class DiLoCo(Participant):
         Raises: ConfigError, RefusedError, UnreachableError.
         """
         _world.check_version()
+        _arguments.check(params=params, kinds=kinds, data=data, after_apply=after_apply, on_rejoin=on_rejoin,
+                         process_group=process_group)
         connection, expectations = _options.split(settings)
         self._module = _model.check_unsupported(model)
         self._optimizers = _optimizers.unwrapped(optimizer)
@@ -92,7 +94,8 @@ class DiLoCo(Participant):
         self._hooks: _optimizers.StepHooks | None = None
         self._after_apply = after_apply
         self._on_rejoin = on_rejoin
-        self._inside_anchor = self._stepped = False
+        self._anchors = 0  # blocks of anchor_parameters
+        self._stepped = self._loops = False
         self._loaded: SiteState | None = None
         self._terminate: Any = None  # what handled SIGTERM before
         self._tokens = 0
@@ -102,7 +105,7 @@ class DiLoCo(Participant):
         self._ranks = Ranks(process_group, float(connection.get("rank_timeout_s", RANK_TIMEOUT_S)))
         try:
             _optimizers.check_own_masters(self._optimizers, bool(params))
-            collected = _model.collect(model, self._optimizers, params or {}, kinds or {}, trained_later)
+            collected = _model.collect(model, self._optimizers, params or {}, kinds or {}, trained_later or ())
             self._trained = TrainedTensors(model, collected, self._optimizers)
             own = {"coordinator": coordinator or os.environ.get(_options.COORDINATOR_VARIABLE),
                    "site": site or os.environ.get(_options.SITE_VARIABLE)}
@@ -124,7 +127,7 @@ class DiLoCo(Participant):
         self._frozen_digests = {self._carrier.table.index(str(collected.tensors[index]["name"])): digest
                                 for index, digest in own.digests.items()}
         self._hidden_masters = HiddenMasters(self._model.synced)
-        self._hidden_masters.settled |= bool(self._model.copies) or not self._optimizers
+        self._hidden_masters.settled |= bool(self._model.copies)
         self._missing_steps = MissingSteps(self._model.synced.values())
         return opened
 
@@ -163,6 +166,9 @@ class DiLoCo(Participant):
 
         Ends after run.yaml's `run.steps`, and when the site has to stop. While the run is paused, the step waits.
         """
+        if not self._joined:
+            raise FailedError("expected a site that has joined, got a loop before it: write `with diloco:` around the loop")
+        self._loops = True
         while not self.over:
             batches = 0
             for batch in loader:
@@ -184,8 +190,10 @@ class DiLoCo(Participant):
 
         Raises NonFiniteError, RefusedError, FailedError, also for failures since the last step.
         """
-        if self._inside_anchor:
+        if self._anchors:
             raise FailedError("expected no optimizer step inside anchor_parameters(), got one: θ is not the site's own")
+        if not self._optimizers:
+            self._trained.check()
         self._carrier.raise_failure()
         self._check_masters()
         self._schedulers.look(self._step)
@@ -239,6 +247,7 @@ class DiLoCo(Participant):
         synced. θ is taken at its step: code that changes θ between two steps needs no call."""
         self._carrier.raise_failure()
         self._trained.check()
+        self._hidden_masters.begins()
 
     def report(self, *, loss: Loss | None = None, tokens: int = 0) -> None:
         """Reports the last step; sent with the next one.
@@ -247,8 +256,10 @@ class DiLoCo(Participant):
             loss: mean of the step, nats per token; a tensor of one value is read once a second.
             tokens: the number that the step trained on.
         """
-        self._tokens += int(tokens)
-        self._loss = loss if loss is None else _one_value(loss)
+        if not self._loops:
+            self.count_batch()
+        self._tokens += _reported.tokens(tokens)
+        self._loss = loss if loss is None else _reported.loss("report: loss", loss)
 
     def _read_loss(self) -> float:
         if self._loss is not None and time.monotonic() - self._looked >= _LOOK_S:
@@ -289,12 +300,12 @@ class DiLoCo(Participant):
             self.before_change()
             values = _anchor.read(self._model, self._carrier.store, self._site.read_anchor)
             self._swap(values)
-            self._inside_anchor = True
+            self._anchors += 1
             try:
                 yield
             finally:
                 self._swap(values)
-                self._inside_anchor = False
+                self._anchors -= 1
 
     def _swap(self, values: dict[int, torch.Tensor]) -> None:
         _anchor.swap(self._model, values)
@@ -302,7 +313,7 @@ class DiLoCo(Participant):
 
     def report_eval(self, loss: float) -> None:
         """The mean loss on held-out data, nats per token, under the latest `anchor_parameters`."""
-        self._site.report_eval(float(loss))
+        self._site.report_eval(float(_reported.loss("report_eval: loss", loss)))
 
     def export(self, directory: str | os.PathLike[str], tokenizer: Any = None) -> None:
         """Writes the model with W: Hugging Face's by its save_pretrained, others' state_dict as model.pt."""
@@ -320,6 +331,8 @@ class DiLoCo(Participant):
         whatever the number of ranks. Before joining it is empty, or the loaded state."""
         if not self._joined:
             return {"state": self._loaded or SiteState()} if self._ranks.leads else {}
+        if self._anchors:
+            raise FailedError("expected no state_dict() inside anchor_parameters(), got one: θ is not the site's own")
         self.before_change()
         parts = {name: torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
                  for name, data in self._site.capture().items()}
@@ -380,16 +393,3 @@ class DiLoCo(Participant):
         if error is not None:
             self._ranks.fail(error)  # before anything else: no rank waits for this one any more
         super().__exit__(kind, error, trace)
-
-
-def _one_value(loss: Loss) -> Loss:
-    """Raises ConfigError for what is no single number."""
-    if isinstance(loss, torch.Tensor):
-        if loss.numel() != 1:
-            raise mismatch("report: loss", "a number, or a tensor of one value", f"a tensor of shape {list(loss.shape)}",
-                           "the mean of a step, as loss.mean()")
-        return loss.detach()
-    try:
-        return float(loss)
-    except (TypeError, ValueError):
-        raise mismatch("report: loss", "a number, or a tensor of one value", f"{loss!r}"[:100]) from None
