@@ -26,7 +26,8 @@ RUN cd /programs && /source/deploy/runtime_packages causeway-coordinator causewa
 FROM ${BASE} AS corpus
 RUN mkdir /tmp/package && cd /tmp/package && apt-get update -q \
     && apt-get download -q -oAPT::Sandbox::User=root dict-gcide && dpkg-deb -x dict-gcide_*.deb . \
-    && mkdir /corpus && zcat <usr/share/dictd/gcide.dict.dz >/corpus/gcide.txt \
+    && mkdir /corpus && { zcat <usr/share/dictd/gcide.dict.dz | iconv -c -f UTF-8 -t UTF-8 >/corpus/gcide.txt; \
+        test -s /corpus/gcide.txt; } \
     && rm -rf /tmp/package /var/lib/apt/lists/* /var/cache/apt/* \
     && useradd --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin causeway \
     && install -d -o causeway -g causeway -m 750 /data

@@ -124,9 +124,10 @@ absl::Status CheckText(const std::string& path, std::span<const std::byte> bytes
   constexpr char kTokensElsewhere[] = "; tokens are read from files that end in .bin, or from .npy";
   const std::string_view text = TextOf(bytes);
   if (const size_t end = core::Utf8BytesOfPart(text); end < text.size()) {
-    return Wrong(path, absl::StrFormat("expected text in UTF-8, got byte 0x%02x in line %d%s",
-                                       static_cast<unsigned char>(text[end]), core::PlaceInText(text, end).line,
-                                       kTokensElsewhere));
+    return Wrong(path, absl::StrFormat(
+                           "expected text in UTF-8, got byte 0x%02x in line %d: iconv converts text of another "
+                           "encoding%s",
+                           static_cast<unsigned char>(text[end]), core::PlaceInText(text, end).line, kTokensElsewhere));
   }
   return HasZeroHalves(text) ? Wrong(path, absl::StrCat("expected text in UTF-8, got bytes of which each second is 0",
                                                         kTokensElsewhere))

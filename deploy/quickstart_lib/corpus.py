@@ -2,7 +2,9 @@
 
 import array
 import ast
+import codecs
 import gzip
+import itertools
 import pathlib
 import shutil
 import subprocess
@@ -26,21 +28,30 @@ class CorpusError(Exception):
 
 
 def default_corpus(folder):
-    """Path of the dictionary's text (40 MB) in `folder`; downloads it the first time. Installs nothing."""
-    text = folder / "gcide.txt"
+    """Path of the dictionary's text (40 MB, UTF-8) in `folder`; downloads it the first time. Installs nothing."""
+    text = folder / "gcide-utf8.txt"
     if text.exists():
         return text
     folder.mkdir(parents=True, exist_ok=True)
     package = _download(folder)
     unpacked = folder / "unpacked"
     subprocess.run(["dpkg-deb", "-x", package, unpacked], check=True)
-    partial = folder / "gcide.txt.partial"
+    partial = folder / "gcide-utf8.txt.partial"
     with gzip.open(unpacked / DICTIONARY) as source, open(partial, "wb") as target:
-        shutil.copyfileobj(source, target)
+        target.writelines(map(in_utf8, source))
     partial.rename(text)  # whole or not at all
     shutil.rmtree(unpacked)
     package.unlink()
     return text
+
+
+def in_utf8(line):
+    """A line of the dictionary: a few have quotation marks and accents of Windows' code page among lines of UTF-8."""
+    try:
+        line.decode()
+        return line
+    except UnicodeDecodeError:
+        return line.decode("cp1252", errors="replace").encode()
 
 
 def _download(folder):
@@ -80,9 +91,26 @@ def check_data(path):
             with open(file, "rb") as opened:
                 if not opened.read(1):
                     raise CorpusError(f"--data={file}: is empty")
+            if file.suffix not in (".bin", ".npy"):
+                _check_utf8(file)
         except OSError as error:
             raise CorpusError(f"--data={file}: cannot read it: {error.strerror}") from None
     return path
+
+
+def _check_utf8(file):
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with open(file, "rb") as opened:
+        head = opened.read(len(NUMPY_MAGIC))
+        if head == NUMPY_MAGIC:  # an array, whatever its name
+            return
+        for block in itertools.chain([head], iter(lambda: opened.read(READ_BYTES), b"")):
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"--data={file}: expected text in UTF-8, got byte 0x{error.object[error.start]:02x}: iconv "
+                                  "converts text of another encoding; unpack an archive; tokens are files that end in .bin, "
+                                  "or .npy") from None
 
 
 def _files(path):

@@ -220,6 +220,16 @@ class Folders(unittest.TestCase):
             with self.assertRaisesRegex(corpus.CorpusError, message):
                 corpus.check_data(self.folder / name)
 
+    def test_text_that_is_no_utf8_is_refused_before_anything_is_built_and_the_dictionary_is_converted(self):
+        for name, content in (("latin1.txt", "caf\u00e9\n".encode("latin1") * 9), ("a.gz", b"\x1f\x8b\x08\0text")):
+            (self.folder / name).write_bytes(content)
+            with self.assertRaisesRegex(corpus.CorpusError, f"{name}: expected text in UTF-8, got byte 0x(e9|8b): iconv"):
+                corpus.check_data(self.folder / name)
+        (self.folder / "utf8.txt").write_text("caf\u00e9 \u65e5\u672c\n" * 9)
+        self.assertEqual(self.folder / "utf8.txt", corpus.check_data(self.folder / "utf8.txt"))
+        self.assertEqual("don\u2019t caf\u00e9".encode(), corpus.in_utf8(b"don\x92t caf\xe9"))
+        self.assertEqual("caf\u00e9".encode(), corpus.in_utf8("caf\u00e9".encode()))
+
     def test_hidden_files_are_no_data_and_arrays_of_numpy_say_what_their_tokens_are(self):
         (self.folder / "data").mkdir()
         (self.folder / "data" / "._a.bin").write_bytes(b"\xff" * 8)

@@ -204,8 +204,10 @@ TEST(TokenFile, FilesOfAnotherKindAreRefusedWhateverTheirName) {
 TEST(TokenFile, TextThatIsNoUtf8IsRefusedByLine) {
   const TemporaryFolder folder;
   const std::string elsewhere = "; tokens are read from files that end in .bin, or from .npy";
-  EXPECT_THAT(ErrorOf(folder.Write("latin1.txt", "one\ncaf\xE9 noir"), 256),
-              EndsWith("latin1.txt: expected text in UTF-8, got byte 0xe9 in line 2" + elsewhere));
+  EXPECT_THAT(
+      ErrorOf(folder.Write("latin1.txt", "one\ncaf\xE9 noir"), 256),
+      EndsWith("latin1.txt: expected text in UTF-8, got byte 0xe9 in line 2: iconv converts text of another encoding" +
+               elsewhere));
   EXPECT_THAT(ErrorOf(folder.Write("train.tokens", Bin({7, 8, 9, 10, 11})), 256),
               EndsWith("expected text in UTF-8, got bytes of which each second is 0" + elsewhere));
   EXPECT_THAT(ErrorOf(folder.Write("u16.txt", "\xFF\xFE" + Bin({'H', 'i'})), 256), HasSubstr("got text in UTF-16"));

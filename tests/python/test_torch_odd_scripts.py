@@ -1,13 +1,15 @@
 """Scripts that do unusual things to their optimizer, parameters and modules: W beside a replay, or refused by name."""
 
 import copy
+import threading
 import unittest
 
 import torch
 from torch import nn
 
 import causeway.torch as causeway
-from replay import ReplayTest
+from harness import eventually
+from replay import RealSite, ReplayTest
 from scripts import RATE, Net, backward, sgd, train
 
 
@@ -261,6 +263,32 @@ class MastersTest(ReplayTest):
         errors = [site.error for site in self.real(script, steps=80, every=10, alpha=0.5) if site.error is not None]
         self.assertTrue(errors)
         self.assertRegex(str(errors[0]), "3 times in a row: it has masters of its own")
+
+
+class GateTest(ReplayTest):
+    def test_a_site_whose_contributions_are_refused_says_why_and_that_it_waits_in_quarantine(self):
+        def script(site):
+            model = site.model(Net)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+
+            def before(step):
+                if step == 5:
+                    optimizer.param_groups[0]["lr"] = 0.1
+            train(site, model, optimizer, before=before)
+        self.run = self.new_run(self.config())
+        self.run.start_coordinator()
+        sites = [RealSite(index, self.run.grpc) for index in range(2)]
+        with self.assertLogs("causeway", "WARNING") as logged:
+            threads = [threading.Thread(target=site.run, args=(script,), daemon=True) for site in sites]
+            for thread in threads:
+                thread.start()
+            eventually(lambda: any("still waiting: all active sites are in quarantine (causewayctl release)" in line
+                                   for line in logged.output), "the sites say that they wait")
+            self.run.control("stop")
+            for thread in threads:
+                thread.join()
+        self.assertRegex("\n".join(logged.output), r"the contribution to fragment 0 of version 1 is refused: norm .* times the "
+                         r"median of 1 round; at most 8 are taken \(values.gate\)")
 
 
 class UseTest(ReplayTest):

@@ -182,6 +182,7 @@ struct Rejoin {};
 // Logs a decision and its reason.
 struct Say {
   std::string text;
+  bool warns = false;  // the site's work was not taken, or is not what the coordinator holds
 };
 
 }  // namespace action

@@ -111,7 +111,9 @@ void SiteExchange::Perform(const SiteAction& action, Effects& effects) {
       },
       [&](const action::SendReady&) { effects.push_back([this] { link_->SendReady(); }); },
       [&](const action::Rejoin&) { effects.push_back([this] { link_->Rejoin(); }); },
-      [&](const action::Say& say) { spdlog::info("{}", say.text); }};
+      [&](const action::Say& say) {
+        spdlog::log(say.warns ? spdlog::level::warn : spdlog::level::info, "{}", say.text);
+      }};
   std::visit(perform, action);
 }
 
@@ -222,6 +224,7 @@ void SiteExchange::OnNotice(const std::string& reason) {
   spdlog::info("the run waits: {}", reason);
   core::MutexLock lock(mutex_);
   notice_.Heard(reason, clock_.Now());
+  changed_.NotifyAll();
 }
 
 void SiteExchange::OnDrain(const std::string& reason) {
@@ -273,8 +276,10 @@ absl::StatusOr<Turn> SiteExchange::AwaitTurn(Deadline deadline, std::initializer
       };
       const auto left = deadline - clock_.Now();
       const auto quiet = notice_.Until(clock_.Now(), left);
-      const bool there = lock.WaitFor(
-          changed_, quiet, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !step_actions_.empty() || is_over(); });
+      const bool there =
+          lock.WaitFor(changed_, quiet, [&, heard = notice_.heard()]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+            return !step_actions_.empty() || is_over() || notice_.heard() != heard;
+          });
       if (!there) {
         if (const std::string why = notice_.Take(clock_.Now()); !why.empty()) spdlog::warn("still waiting: {}", why);
         if (quiet < left) continue;
@@ -282,6 +287,7 @@ absl::StatusOr<Turn> SiteExchange::AwaitTurn(Deadline deadline, std::initializer
       }
       actions.swap(step_actions_);
       if (actions.empty()) {
+        if (!is_over()) continue;  // a notice
         notice_.Over();
         if (rules_.turn() == Turn::kFailed) return rules_.failure();
         return rules_.turn();

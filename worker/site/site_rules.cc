@@ -123,8 +123,10 @@ void SiteRules::On(const event::VerdictGiven& given) {
   FragmentRules& fragment = s_.fragments[p];
   if (!fragment.Awaits(given, s_.stay.number)) return;
   if (given.verdict.ok()) return fragment.Admitted(s_.now_us);
-  s_.Do(action::Say{absl::StrCat("contribution to fragment ", p, " base ", fragment.facts().sent->base,
-                                 " refused: ", given.verdict.ToString())});
+  s_.Do(
+      action::Say{.text = absl::StrCat("the contribution to fragment ", p, " of version ", fragment.facts().sent->base,
+                                       " is refused: ", std::string(given.verdict.message())),
+                  .warns = true});
   if (absl::IsDataLoss(given.verdict)) s_.Fail(absl::InternalError(given.verdict.message()));
   fragment.GiveUp();
   s_.Do(action::Resolve{given.tag.fragment, /*merged=*/false});
@@ -165,7 +167,7 @@ void SiteRules::FetchFailed(FragmentRules& fragment, const absl::Status& status)
 // W does not agree with the run, or the updates after it are gone. A training site gives up its place and takes a new
 // one, because nothing else may move θ that far.
 void SiteRules::LoseAnchor(FragmentRules& fragment, const std::string& why) {
-  s_.Do(action::Say{absl::StrCat("fragment ", fragment.id(), ": ", why, "; takes the anchor")});
+  s_.Do(action::Say{.text = absl::StrCat("fragment ", fragment.id(), ": ", why, "; takes the anchor"), .warns = true});
   if (fragment.incoming() == Incoming::kAwaiting) fragment.LoseAnchor();
   if (s_.entered()) {
     s_.LosePlace();

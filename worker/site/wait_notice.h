@@ -1,9 +1,10 @@
-// Why the run waits, as the coordinator has said, and whether the site has waited for it long enough that its log should
-// say so aloud: scripts often show warnings alone. Pure.
+// Why the run waits, as the coordinator has said, and whether the site has waited for it long enough that its log
+// should say so aloud: scripts often show warnings alone. Pure.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -18,7 +19,11 @@ class WaitNotice {
   void Heard(std::string reason, core::Clock::TimePoint now) {
     reason_ = std::move(reason);
     due_ = now + kLong;
+    ++heard_;
   }
+
+  // How many there were: a wait that begins before a reason is heard has to end when it is.
+  int64_t heard() const { return heard_; }
 
   // The site goes on.
   void Over() { reason_.clear(); }
@@ -37,6 +42,7 @@ class WaitNotice {
  private:
   std::string reason_;
   core::Clock::TimePoint due_;
+  int64_t heard_ = 0;
 };
 
 }  // namespace causeway::worker

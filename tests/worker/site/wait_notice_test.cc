@@ -23,6 +23,7 @@ TEST(WaitNotice, ALaterReasonCountsFromItsOwnTime) {
   WaitNotice notice;
   notice.Heard("1 of 3", begin);
   notice.Heard("2 of 3", begin + seconds(4));
+  EXPECT_EQ(notice.heard(), 2) << "a wait that began before is to end";
   EXPECT_EQ(notice.Take(begin + seconds(8)), "");
   EXPECT_EQ(notice.Take(begin + seconds(9)), "2 of 3");
 }
