@@ -27,7 +27,6 @@
 #include "formats/model_export.h"
 #include "formats/posix_file.h"
 #include "formats/run_yaml.h"
-#include "formats/steps_check.h"
 #include "transport/messages.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7077",
@@ -229,9 +228,7 @@ absl::Status CheckConfig(const std::vector<std::string>& arguments) {
   if (arguments.size() != 2) return absl::InvalidArgumentError("config-check: expected one FILE");
   ASSIGN_OR_RETURN(const core::RunConfig config, formats::ReadRunYaml(arguments[1]));
   std::printf("%s\n", formats::RunConfigJson(config).c_str());
-  for (const std::string& advice : formats::CodecAdvice(config.codec))
-    std::fprintf(stderr, "note: %s\n", advice.c_str());
-  for (const std::string& advice : formats::StepsAdvice(config)) std::fprintf(stderr, "note: %s\n", advice.c_str());
+  for (const std::string& advice : formats::RunAdvice(config)) std::fprintf(stderr, "note: %s\n", advice.c_str());
   std::fprintf(stderr, "fine: %s\n", formats::RunSummary(config).c_str());
   return absl::OkStatus();
 }

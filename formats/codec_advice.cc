@@ -1,6 +1,9 @@
 #include "formats/codec_advice.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "formats/steps_check.h"
 
 namespace causeway::formats {
 namespace {
@@ -30,6 +33,12 @@ std::vector<std::string> CodecAdvice(const core::CodecConfig& codec) {
     advice.push_back(
         "codec.exempt lowers its kinds of tensors from float32 to bfloat16; leave it empty to keep all bits");
   }
+  return advice;
+}
+
+std::vector<std::string> RunAdvice(const core::RunConfig& config) {
+  std::vector<std::string> advice = CodecAdvice(config.codec);
+  for (std::string& sentence : StepsAdvice(config)) advice.push_back(std::move(sentence));
   return advice;
 }
 

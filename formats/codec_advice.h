@@ -11,4 +11,7 @@ namespace causeway::formats {
 // A sentence for each doubt about the codec section, naming key, value and a better choice (docs/codecs.md).
 std::vector<std::string> CodecAdvice(const core::CodecConfig& codec);
 
+// All doubts about a run: those, and StepsAdvice (formats/steps_check.h).
+std::vector<std::string> RunAdvice(const core::RunConfig& config);
+
 }  // namespace causeway::formats

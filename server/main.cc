@@ -27,7 +27,6 @@
 #include "ctl/standard_streams.h"
 #include "formats/codec_advice.h"
 #include "formats/run_yaml.h"
-#include "formats/steps_check.h"
 #include "server/rebuild/rebuild_service.h"
 #include "server/service/coordinator.h"
 #include "server/service/grpc_service.h"
@@ -331,8 +330,7 @@ int Finish(server::Coordinator& coordinator) {
 }
 
 int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses) {
-  for (const std::string& advice : formats::CodecAdvice(config.codec)) spdlog::warn("{}", advice);
-  for (const std::string& advice : formats::StepsAdvice(config)) spdlog::warn("{}", advice);
+  for (const std::string& advice : formats::RunAdvice(config)) spdlog::warn("{}", advice);
   auto gate = server::Gate::Create(
       {.authorizer = {.mutual_tls = addresses.tls.given(),
                       .site_tokens = absl::GetFlag(FLAGS_site_tokens),

@@ -17,7 +17,7 @@ import json
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from causeway import _library, _log
@@ -383,22 +383,3 @@ def _part_cleanly(site: Any) -> None:
         site.drain()
     reason = "drained" if site.should_stop else "all steps are done" if site.over else "the program leaves early"
     site.leave(site.over and not site.should_stop, reason)
-
-
-def first_difference(config: Mapping[str, Any], expectations: Sequence[tuple[str, object]]) -> tuple[str, object,
-                                                                                                     object] | None:
-    """The first expectation (key with dots, value) that run.yaml does not meet: key, expected, got."""
-    for key, expected in expectations:
-        got: Any = config
-        for part in key.split("."):
-            got = got.get(part) if isinstance(got, Mapping) else None
-        if got != expected and not _same_float32(got, expected):
-            return key, expected, got
-    return None
-
-
-def _same_float32(got: object, expected: object) -> bool:
-    """The coordinator holds some settings in float32: its 0.3 is a script's 0.3."""
-    if not isinstance(got, (int, float)) or not isinstance(expected, (int, float)):
-        return False
-    return ctypes.c_float(got).value == ctypes.c_float(expected).value

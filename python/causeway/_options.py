@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from causeway._handles import first_difference
 from causeway.errors import mismatch
 
 COORDINATOR_VARIABLE = "CAUSEWAY_COORDINATOR"
@@ -83,6 +83,25 @@ def check_expectations(config: Mapping[str, Any], expected: Mapping[str, Any]) -
         key, wanted, got = difference
         raise mismatch(key, f"{wanted!r} (by this script)", f"{got!r} (of the run)",
                        "settings live at the coordinator; leave it out here, or start a run with it")
+
+
+def first_difference(config: Mapping[str, Any], expectations: Sequence[tuple[str, object]]) -> tuple[str, object,
+                                                                                                     object] | None:
+    """The first expectation (key with dots, value) that run.yaml does not meet: key, expected, got."""
+    for key, expected in expectations:
+        got: Any = config
+        for part in key.split("."):
+            got = got.get(part) if isinstance(got, Mapping) else None
+        if got != expected and not _same_float32(got, expected):
+            return key, expected, got
+    return None
+
+
+def _same_float32(got: object, expected: object) -> bool:
+    """The coordinator holds some settings in float32: its 0.3 is a script's 0.3."""
+    if not isinstance(got, (int, float)) or not isinstance(expected, (int, float)):
+        return False
+    return ctypes.c_float(got).value == ctypes.c_float(expected).value
 
 
 def split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

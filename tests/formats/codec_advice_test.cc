@@ -40,5 +40,14 @@ TEST(CodecAdvice, SaysThatExemptLowersFloat32) {
               ElementsAre(HasSubstr("codec.exempt lowers")));
 }
 
+TEST(RunAdvice, HasTheDoubtsAboutCodecsAndThoseAboutSteps) {
+  core::RunConfig config;
+  config.steps = 10;
+  config.sync.sync_every = 4;
+  config.sync.num_fragments = 1;
+  config.codec = {CodecId::kTopk, CodecId::kInt4, 0, 1};
+  EXPECT_THAT(RunAdvice(config), ElementsAre(HasSubstr("feedback_up"), HasSubstr("the last 2 steps")));
+}
+
 }  // namespace
 }  // namespace causeway::formats
