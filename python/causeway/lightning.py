@@ -85,7 +85,6 @@ class CausewayCallback(Callback):
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None:
             diloco.report(loss=loss)
-        diloco.count_batch()
         stepped_from = trainer.fit_loop.epoch_loop._batches_that_stepped
         if diloco.step > stepped_from and trainer.log_every_n_steps and diloco.step % trainer.log_every_n_steps == 0:
             self._log(trainer.loggers, stepped_from)

@@ -71,7 +71,6 @@ class CausewayCallback(transformers.TrainerCallback):
         diloco.report(tokens=seen - self._tokens)
         self._tokens = seen
         control.should_training_stop |= self._site.is_over(state.max_steps)
-        diloco.count_batch()
         self._site.may_wait()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **trainer: Any) -> None:

@@ -53,9 +53,9 @@ class TimedDiLoCo(causeway.DiLoCo):
             self.plans.append((plan[0].kind, sum(move.count for move in plan), time.perf_counter() - start))
         self._carrier._carry_out = timed
 
-    def before_change(self):
+    def step_begins(self):
         start = time.perf_counter()
-        super().before_change()
+        super().step_begins()
         self.hook_s[-1] += time.perf_counter() - start
 
     def after_step(self):

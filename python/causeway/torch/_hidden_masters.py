@@ -33,8 +33,10 @@ _BESIDE = {True: 0.5, False: 4.0}  # of an own step, where some are known, and w
 class HiddenMasters:
     """Looks at a sample of θ until it has seen twice that moves stay. On each rank for itself."""
 
-    def __init__(self, tensors: Mapping[int, torch.Tensor]) -> None:
-        """`tensors`: those that are synced, by their numbers."""
+    def __init__(self, tensors: Mapping[int, torch.Tensor], may_end: bool) -> None:
+        """`tensors`: those that are synced, by their numbers. `may_end`: signs may end the site, since the optimizer's hooks
+        tell its work from what the script itself does to θ."""
+        self._may_end = may_end
         self._parts: list[tuple[int, torch.Tensor, int]] = []
         self._left = SAMPLE
         by_size = sorted(tensors.items(), key=lambda item: -local(item[1]).numel())
@@ -90,7 +92,7 @@ class HiddenMasters:
         if not self.stepped():
             return
         name = name_of(self._parts[0][0])
-        if self.signs >= SIGNS and self.values >= LEAST:
+        if self._may_end and self.signs >= SIGNS and self.values >= LEAST:
             raise ConfigError(f"parameter {name}: expected the optimizer to go on from what the run wrote, got the values of "
                               f"before, {self.signs} times in a row: it has masters of its own: pass params={{name: master}}",
                               expected="the values that were written", got="the values of before", tensor=name)

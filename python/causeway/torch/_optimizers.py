@@ -102,11 +102,11 @@ class StepHooks:
         self._before, self._after = before, after
         self._depth = 0  # of wrappers' steps that are in progress
         self._stepped = self._removed = False
+        self._around = [self._notice(wrapper) for wrapper in around]
         self._handles = [optimizer.register_step_pre_hook(self._begin) for optimizer in optimizers]
         if optimizers:
             self._counted = optimizers[-1]
             self._handles.append(self._counted.register_step_post_hook(self._has_stepped))
-        self._around = [self._notice(wrapper) for wrapper in around]
 
     def _begin(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._depth == 0 and _levels(optimizer) <= 1:

@@ -126,7 +126,7 @@ class DiLoCo(Participant):
         self._model = collected.numbered(self._carrier.table)
         self._frozen_digests = {self._carrier.table.index(str(collected.tensors[index]["name"])): digest
                                 for index, digest in own.digests.items()}
-        self._hidden_masters = HiddenMasters(self._model.synced)
+        self._hidden_masters = HiddenMasters(self._model.synced, may_end=bool(self._optimizers))
         self._hidden_masters.settled |= bool(self._model.copies)
         self._missing_steps = MissingSteps(self._model.synced.values())
         return opened
@@ -153,7 +153,7 @@ class DiLoCo(Participant):
         self._hidden_masters.moved()
         self._loaded = None
         self._joined, self._stays = True, 1
-        self._hooks = _optimizers.StepHooks(self._optimizers, self._wrappers, self.before_change, self.after_step)
+        self._hooks = _optimizers.StepHooks(self._optimizers, self._wrappers, self.step_begins, self.after_step)
         self._applied()
         self._schedulers.move_to(self._step)
         self._missing_steps.joined()
@@ -176,14 +176,10 @@ class DiLoCo(Participant):
                 batches += 1
                 if self.over:
                     return
-                self.count_batch()
+                self._missing_steps.batch()
             if batches == 0:
                 raise mismatch("loader", "batches, each time it is iterated", "none",
                                "an iterator gives them only once: pass a DataLoader or a list")
-
-    def count_batch(self) -> None:
-        """The script is done with a batch, for those without `loop`. Raises ConfigError where θ changes and no step counts."""
-        self._missing_steps.batch()
 
     def after_step(self) -> None:
         """An inner step is done: sends and applies what is due. The optimizer's hook calls it; without one, you do.
@@ -243,9 +239,14 @@ class DiLoCo(Participant):
                 _model.local(parameter).copy_(_model.local(self._model.synced[index]))
 
     def before_change(self) -> None:
-        """Raises what stands against the next change of θ: ConfigError where the script trains other tensors than are
-        synced. θ is taken at its step: code that changes θ between two steps needs no call."""
+        """Raises what has failed since the last step. θ is taken at its step: code that changes it between two steps needs
+        no call."""
         self._carrier.raise_failure()
+
+    def step_begins(self) -> None:
+        """The optimizer's hook calls it before θ changes. Raises ConfigError where the script trains other tensors than are
+        synced, and what has failed since the last step."""
+        self.before_change()
         self._trained.check()
         self._hidden_masters.begins()
 
@@ -256,8 +257,8 @@ class DiLoCo(Participant):
             loss: mean of the step, nats per token; a tensor of one value is read once a second.
             tokens: the number that the step trained on.
         """
-        if not self._loops:
-            self.count_batch()
+        if not self._loops:  # a loop of the script's own, or of a framework
+            self._missing_steps.batch()
         self._tokens += _reported.tokens(tokens)
         self._loss = loss if loss is None else _reported.loss("report: loss", loss)
 
