@@ -21,7 +21,7 @@ class CLibraryTest(EndToEndTest):
     def build_example(self):
         prefix, build = self.folder / "prefix", self.folder / "example"
         self.command("cmake", "--install", BIN_DIR, "--component", "library", "--prefix", prefix)
-        self.command("cmake", "-S", ROOT / "examples" / "c", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.command("cmake", "-G", "Ninja", "-S", ROOT / "examples" / "c", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
         self.command("cmake", "--build", build)
         return build / "site"
 
