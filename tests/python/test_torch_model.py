@@ -1,5 +1,10 @@
 """Which tensors of a PyTorch model become part of a run, and which are refused by name."""
 
+import os
+import tempfile
+import types
+
+from causeway.torch import _anchor
 from torch_site import FakeSiteTest, Tiny, causeway, nn, torch, unittest
 
 
@@ -74,6 +79,15 @@ class ListedTest(FakeSiteTest):
         fabric._forward_module = fabric._original_module = self.model
         self.diloco(fabric, self.sgd(fabric))
         self.assertEqual(list(self.listed()), [name for name, _ in self.model.named_parameters(remove_duplicate=False)])
+
+    def test_what_saves_itself_is_found_in_its_wrappers(self):
+        class Saved(nn.Linear):
+            def save_pretrained(self, folder):
+                (folder / "saved").write_text("")
+        for wrap in (lambda model: model, nn.DataParallel, torch.compile):
+            with tempfile.TemporaryDirectory() as folder:
+                _anchor.export(wrap(Saved(2, 2)), folder, None, types.SimpleNamespace(world=1, leads=True), None)
+                self.assertEqual(["saved"], os.listdir(folder))
 
     def test_parameters_without_values_are_left_out(self):
         model = nn.ParameterDict({"a": nn.Parameter(torch.ones(3)), "none": nn.Parameter(torch.ones(0, 4))})
