@@ -189,6 +189,14 @@ class RefusedTest(FakeSiteTest):
         self.check("optimizer: expected a torch.optim.Optimizer or several, got str", optimizer="adamw")
         self.check("schedulers: expected learning-rate schedulers of torch.optim, got int", schedulers=[3])
 
+    def test_arguments_of_another_type(self):
+        for wrong, sentence in (({"params": [1]}, r"params: expected \{name: master\}, got \[1\]"),
+                                ({"kinds": ["a"]}, "kinds: expected"), ({"data": 5}, "data: expected"),
+                                ({"after_apply": 5}, "after_apply: expected a function, got 5"),
+                                ({"on_rejoin": "x"}, "on_rejoin: expected a function, got 'x'"),
+                                ({"process_group": 3}, "process_group: expected a torch.distributed.ProcessGroup, got 3")):
+            self.check(sentence, **wrong)
+
     def test_several_ranks_without_a_process_group(self):
         sentence = "expected a process group of the 2 ranks that WORLD_SIZE says, got none: call .*init_process_group first"
         with unittest.mock.patch.dict("os.environ", {"WORLD_SIZE": "2"}):

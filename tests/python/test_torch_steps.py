@@ -326,6 +326,22 @@ class LoopTest(FakeSiteTest):
             os.kill(os.getpid(), signal.SIGTERM)
             self.assertEqual((handled, diloco.should_stop), ([1], False))
 
+    def test_figures_that_are_none_are_refused_where_they_are_reported(self):
+        with self.diloco() as diloco:
+            for loss in (torch.tensor(1 + 2j), torch.empty((), device="meta"), torch.zeros(2), 10**400, [1.0], "x"):
+                with self.assertRaisesRegex(causeway.ConfigError, "report: loss: expected a number"):
+                    diloco.report(loss=loss)
+            for tokens in (-5, None, float("nan"), 10**17, torch.zeros(2), "x"):
+                with self.assertRaisesRegex(causeway.ConfigError, "report: tokens: expected a number from 0"):
+                    diloco.report(tokens=tokens)
+            with self.assertRaisesRegex(causeway.ConfigError, "report_eval: loss: expected a number"):
+                diloco.report_eval(None)
+            running = torch.tensor(3.0)
+            diloco.report(loss=running, tokens=True)
+            running.zero_()
+            diloco.after_step()
+        self.assertEqual(3.0, self.fake.report.loss)
+
     def test_losses_are_read_at_most_once_a_second(self):
         class Counted(torch.Tensor):
             read = 0

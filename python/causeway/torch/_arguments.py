@@ -22,5 +22,10 @@ def check(**given: Any) -> None:
             raise mismatch(name, _MAPPINGS[name], f"{value!r}"[:100])
         if name in _FUNCTIONS and not callable(value):
             raise mismatch(name, "a function", f"{value!r}"[:100])
-        if name == "process_group" and not isinstance(value, distributed.ProcessGroup):
+        if name == "process_group" and distributed.is_available() and not _is_group(value):
             raise mismatch(name, "a torch.distributed.ProcessGroup", f"{value!r}"[:100])
+
+
+def _is_group(value: Any) -> bool:
+    """Also what new_group gives to those that are no rank of the new one."""
+    return isinstance(value, distributed.ProcessGroup) or value == distributed.GroupMember.NON_GROUP_MEMBER
