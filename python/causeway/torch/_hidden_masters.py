@@ -17,7 +17,7 @@ import torch
 
 from causeway._log import LOGGER
 from causeway.errors import ConfigError
-from causeway.torch._model import local
+from causeway.torch._model import first_values, local
 
 SAMPLE = 4096  # values
 LEAST = 256  # values, of which an error may be made
@@ -62,7 +62,7 @@ class HiddenMasters:
         self._own: collections.deque[torch.Tensor] = collections.deque(maxlen=_HISTORY)
 
     def _sample(self) -> torch.Tensor:
-        return torch.cat([local(tensor).reshape(-1)[:count].float() for _, tensor, count in self._parts])
+        return first_values((tensor, count) for _, tensor, count in self._parts)
 
     def stepped(self) -> bool:
         """θ is as an own step has left it. True: this is one more sign that the latest move was undone."""

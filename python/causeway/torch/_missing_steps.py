@@ -13,13 +13,13 @@ import torch
 
 from causeway._log import LOGGER
 from causeway.errors import ConfigError
-from causeway.torch._model import local
+from causeway.torch._model import first_values
 
 BATCHES = 1000
 SECONDS = 30.0
 LAST_BATCHES = 10_000  # of which no accumulation is made
 
-_WATCHED = 16  # tensors whose versions are summed up
+_WATCHED, _VALUES = 16, 64  # tensors, and values of each, that tell whether θ changes
 _ADVICE = ("pass the optimizer whose step() runs (SAM's is its base_optimizer; one made anew needs a new DiLoCo), or None and "
            "call diloco.after_step() after each step")
 
@@ -28,7 +28,7 @@ class MissingSteps:
     """Counts batches since the last step. Times are of the machine's clock, in seconds."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        self._tensors = [tensor for tensor, _ in zip(tensors, range(_WATCHED))]
+        self._parts = [(tensor, _VALUES) for tensor, _ in zip(tensors, range(_WATCHED))]
         self._warned = False
         self.batches = 0  # in all
         self.joined()
@@ -44,18 +44,19 @@ class MissingSteps:
     def _begin(self, batch: int) -> None:
         self._since, self._begun = batch, time.monotonic()
         self._warned = False
-        self._version = self._versions()
-
-    def _versions(self) -> int:
-        return sum(local(tensor)._version for tensor in self._tensors)
+        self._theta: torch.Tensor | None = None  # from the second batch without a step on
 
     def batch(self) -> None:
         """The script is done with a batch. Raises ConfigError once θ has changed and no step has counted."""
         self.batches += 1
         without = self.batches - self._since
-        if without < 2 or (without < BATCHES and time.monotonic() - self._begun < SECONDS):
+        if without < 2:
             return
-        changed = self._versions() != self._version
+        if self._theta is None:
+            self._theta = first_values(self._parts)
+        if without < BATCHES and time.monotonic() - self._begun < SECONDS:
+            return
+        changed = not torch.equal(first_values(self._parts), self._theta)
         if not self._warned:
             self._warned = True
             LOGGER.warning("no step of the optimizer given to DiLoCo since batch %d, which is %d batches or %.0f s ago, though "

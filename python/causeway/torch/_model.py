@@ -57,6 +57,12 @@ def local(parameter: torch.Tensor) -> torch.Tensor:
         return (parameter.detach() if to_local is None else to_local()).detach()
 
 
+def first_values(parts: Iterable[tuple[torch.Tensor, int]]) -> torch.Tensor:
+    """A copy of this many first values of each tensor, float32, where the first of them is; those elsewhere are left out."""
+    held = [(local(tensor), count) for tensor, count in parts]
+    return torch.cat([each.reshape(-1)[:count].float() for each, count in held if each.device == held[0][0].device])
+
+
 def collect(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], masters: Mapping[str, torch.Tensor],
             kinds: Mapping[str, str], trained_later: Sequence[str] = ()) -> Model:
     """Lists the model's parameters. Raises ConfigError that names the first that cannot take part."""

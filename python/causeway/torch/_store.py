@@ -10,7 +10,7 @@ Every rank of a site moves its values by these functions, so replicas keep the s
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -36,7 +36,6 @@ class TensorStore:
         self._library = _library.load()
         self.device = next((local(tensor).device for tensor in self._tensors.values()), torch.device("cpu"))
         self.anchor: dict[int, torch.Tensor] | None = None  # where values of the anchor go: flat, float32, on the host
-        self.watch: Callable[[int, torch.Tensor, torch.Tensor], None] | None = None  # (tensor, old, new) before a write
 
     def encoding_device(self) -> int | None:
         """The CUDA device that holds all values, as whole float32 tensors; None: there is no such device."""
@@ -86,8 +85,6 @@ class TensorStore:
         held = local(self._tensors[tensor])
         contiguous = held.contiguous()  # itself, in most models
         part = contiguous.view(-1)[values]
-        if self.watch is not None and kind == _library.WRITE and values.start == 0:
-            self.watch(tensor, part, by)
         if _on_host(held):
             self._on_host(kind, factor, part, by.contiguous())
             torch.autograd.graph.increment_version(held)  # a graph that has saved it must not be used any more
