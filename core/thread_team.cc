@@ -1,7 +1,5 @@
 #include "core/thread_team.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "core/check.h"
@@ -26,13 +24,6 @@ ThreadTeam::~ThreadTeam() {
     begun_.NotifyAll();
   }
   for (Thread& other : others_) other.Join();
-}
-
-int ThreadTeam::AllCores() {
-  if (TheSimulation() != nullptr) return 1;  // whatever the machine has
-  cpu_set_t cores;  // to which the process is bound; hardware_concurrency() counts all of the machine's
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 void ThreadTeam::Serve(int worker) {

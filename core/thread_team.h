@@ -30,8 +30,6 @@ class ThreadTeam {
   explicit ThreadTeam(int threads);  // at least 1
   ~ThreadTeam();
 
-  static int AllCores();  // as many as this process may use
-
   int threads() const { return static_cast<int>(others_.size()) + 1; }
   // The maximum number of items from the first unfinished one to the last one taken; so item mod window() is a slot
   // that only this item uses from its `work` to its `finish`.

@@ -27,7 +27,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kMostValues = uint64_t{32} << 20;
 constexpr int kPasses = 3;
 constexpr int64_t kCopyBytes = int64_t{256} << 20;
-constexpr int kFormat = 1;  // of the file; rises when the same key would mean something else
+constexpr int kFormat = 2;  // of the file; rises when the same key would mean something else
 
 // One size for models of similar sizes.
 int64_t ValuesFor(int64_t parameters) {
@@ -87,10 +87,19 @@ absl::Status MeasureBus(Device& device, Bandwidths& bandwidths) {
                device.AwaitOnHost(done);
              });
     };
+    const size_t half = host.bytes() / 2;
+    char* const here = static_cast<char*>(host.data());
+    char* const there = static_cast<char*>(*memory);
     bandwidths.to_device =
-        rate(Queue::kPrefetch, [&](Queue queue) { device.CopyToDevice(queue, *memory, host.data(), host.bytes()); });
-    bandwidths.to_host =
-        rate(Queue::kFlush, [&](Queue queue) { device.CopyToHost(queue, host.data(), *memory, host.bytes()); });
+        rate(Queue::kPrefetch, [&](Queue queue) { device.CopyToDevice(queue, there, here, host.bytes()); });
+    bandwidths.to_host = rate(Queue::kFlush, [&](Queue queue) { device.CopyToHost(queue, here, there, host.bytes()); });
+    const Device::Event returned = device.MakeEvent();
+    bandwidths.both_ways = rate(Queue::kPrefetch, [&](Queue queue) {
+      device.CopyToHost(Queue::kFlush, here, there, half);
+      device.CopyToDevice(queue, there + half, here + half, half);
+      device.Record(returned, Queue::kFlush);
+      device.Await(queue, returned);
+    });
     device.Free(*memory);
   }
   device.Unpin(host.data());
@@ -121,6 +130,7 @@ Json ReadFile(const std::string& path) {
 constexpr std::pair<const char*, double Bandwidths::*> kFields[] = {{"dram", &Bandwidths::dram},
                                                                     {"to_device", &Bandwidths::to_device},
                                                                     {"to_host", &Bandwidths::to_host},
+                                                                    {"both_ways", &Bandwidths::both_ways},
                                                                     {"cpu_parameters", &Bandwidths::cpu_parameters}};
 
 Json ToJson(const Bandwidths& bandwidths) {

@@ -3,7 +3,7 @@
 //
 //   CPU        AdamW on a state like the run's, all threads of the team     parameters a second
 //   memory     b = a + b in place, all threads                              bytes a second
-//   the bus    copies of pinned memory, each way                            bytes a second
+//   the bus    copies of pinned memory, each way and both         bytes a second
 //
 // Takes the best of a few passes: other load on the machine only makes them slower. Blocks its caller, whose thread is
 // one of the team's. Source: Deep Optimizer States (arXiv 2410.21316) section 4, which calibrates by the first steps of

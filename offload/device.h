@@ -52,6 +52,10 @@ class Device {
   virtual void Await(Queue queue, Event event) = 0;
   virtual void AwaitOnHost(Event event) = 0;
 
+  // An event whose time is kept, too; and the seconds from one to a later one, both recorded and awaited on the host.
+  virtual Event MakeTimedEvent() { return MakeEvent(); }
+  virtual double SecondsBetween(Event first, Event last) = 0;
+
   virtual absl::Status status() const = 0;
 };
 

@@ -99,6 +99,8 @@ class FakeDevice : public Device {
     if (!forgotten_on_host_.contains(event)) queues_.AwaitOnHost(event);
   }
 
+  double SecondsBetween(Event first, Event last) override { return queues_.SecondsBetween(first, last); }
+
   absl::Status status() const override { return absl::OkStatus(); }
 
  private:

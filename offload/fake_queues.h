@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "core/random.h"
 #include "offload/device.h"
@@ -48,6 +50,7 @@ class FakeQueues {
     EventState& state = StateOf(event);
     const int64_t record = ++state.recorded;
     Add(queue, {.work = [&state, record] {
+          state.when = core::SystemClock().Now();
           state.come.store(record, std::memory_order_release);
           state.come.notify_all();
         }});
@@ -66,10 +69,16 @@ class FakeQueues {
     while (!HasCome(state, state.recorded)) CHECK(StepOne());  // otherwise queues wait for each other in a circle
   }
 
+  // Both have been awaited on the host.
+  double SecondsBetween(Device::Event first, Device::Event last) {
+    return std::chrono::duration<double>(StateOf(last).when - StateOf(first).when).count();
+  }
+
  private:
   struct EventState {
     std::atomic<int64_t> recorded = 0;  // the host's
     std::atomic<int64_t> come = 0;
+    core::Clock::TimePoint when;  // it came; read after `come`
   };
   EventState& StateOf(Device::Event event) {
     const core::MutexLock lock(mutex_);

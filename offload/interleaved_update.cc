@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "offload/on_all_threads.h"
+#include "offload/round_copy.h"
 
 namespace causeway::offload {
 namespace {
@@ -52,7 +53,9 @@ InterleavedUpdate::InterleavedUpdate(const HostState& state, std::vector<DecaySe
       bus_(bus),
       device_(device),
       model_(model),
-      traffic_(device) {
+      traffic_(device),
+      on_cpu_(plan, model.gradient_type, device, &traffic_),
+      timer_(device) {
   const auto size = static_cast<size_t>(plan.parameters);
   CHECK(state.parameters.size() == size && state.first_moment.size() == size && state.second_moment.size() == size);
   CHECK(segments_.count() == plan.parameters);
@@ -77,13 +80,7 @@ absl::Status InterleavedUpdate::Prepare() {
   for (std::span<float> array : {state_.parameters, state_.first_moment, state_.second_moment}) {
     RETURN_IF_ERROR(Pin(array.data(), array.size_bytes()));
   }
-  const auto size = static_cast<size_t>(plan_.parameters);
-  if (plan_.k != 1) {
-    host_gradients_ = HostArray(size * BytesOf(model_.gradient_type));
-    bfloat16_copy_ = HostArray(size * sizeof(uint16_t));
-    RETURN_IF_ERROR(Pin(host_gradients_.data(), host_gradients_.bytes()));
-    RETURN_IF_ERROR(Pin(bfloat16_copy_.data(), bfloat16_copy_.bytes()));
-  }
+  RETURN_IF_ERROR(on_cpu_.Prepare());
   for (int i = 0; i < kBufferSets; ++i) {
     if (plan_.k == core::kAllOnCpu) break;
     BufferSet& set = sets_[i];
@@ -98,11 +95,11 @@ absl::Status InterleavedUpdate::Prepare() {
     }
     for (Device::Event* event : {&set.arrived, &set.updated, &set.flushed}) *event = device_->MakeEvent();
   }
-  for (Device::Event* event :
-       {&events_.gradients_final, &events_.room_dead, &events_.updated, &events_.flushed, &events_.parameters_ready}) {
+  for (Device::Event* event : {&events_.gradients_final, &events_.room_dead, &events_.updated}) {
     *event = device_->MakeEvent();
   }
-  for (int64_t i = 0; i < plan_.num_subgroups(); ++i) gradients_on_host_.push_back(device_->MakeEvent());
+  for (Device::Event* event : {&events_.flushed, &events_.parameters_ready}) *event = device_->MakeTimedEvent();
+  timer_.Prepare();
   backward_.free_sets = has_rooms() ? 0 : kBufferSets;
   return device_->status();
 }
@@ -111,6 +108,7 @@ InterleavedUpdate::~InterleavedUpdate() {
   if (device_ == nullptr) return;
   Finish().IgnoreError();  // a caller that needs the error has called Finish itself
   for (void* memory : pinned_) device_->Unpin(memory);
+  on_cpu_.Release();
   if (has_rooms()) return;
   for (const BufferSet& set : sets_) device_->Free(set.memory);
 }
@@ -136,19 +134,9 @@ void InterleavedUpdate::GradientsReady(int64_t first, int64_t count) {
   PrefetchFree();
   backward_.gradients_ready += count;
   device_->Record(events_.gradients_final, Queue::kCompute);
+  if (!model_.early_gradients) return on_cpu_.Hold(first, count);
   device_->Await(Queue::kGradients, events_.gradients_final);
-  const int64_t bytes = BytesOf(model_.gradient_type);
-  int64_t sent = 0;
-  for (int64_t i = first / plan_.subgroup; i < plan_.num_subgroups() && plan_.First(i) < first + count; ++i) {
-    if (plan_.OnDevice(i)) continue;
-    const int64_t begin = std::max(first, plan_.First(i));
-    const int64_t end = std::min(first + count, plan_.First(i) + plan_.Size(i));
-    traffic_.ToHost(Queue::kGradients, static_cast<char*>(host_gradients_.data()) + begin * bytes,
-                    static_cast<const char*>(model_.gradients) + begin * bytes,
-                    static_cast<size_t>((end - begin) * bytes));
-    device_->Record(gradients_on_host_[i], Queue::kGradients);
-    sent += (end - begin) * bytes;
-  }
+  const int64_t sent = on_cpu_.Send(model_.gradients, first, count);
   if (backward_.gradients_ready < plan_.parameters) traffic_.CountEarly(sent);
 }
 
@@ -193,32 +181,26 @@ void InterleavedUpdate::UpdateOnDevice(int64_t subgroup, const Constants& consta
   traffic_.CountSubgroup(/*on_device=*/true);
 }
 
-AdamWArrays InterleavedUpdate::HostArrays(std::span<const float> gradients) const {
-  AdamWArrays arrays = {.first_moment = state_.first_moment.data(),
-                        .second_moment = state_.second_moment.data(),
-                        .parameters = state_.parameters.data(),
-                        .count = plan_.parameters};
-  if (device_ == nullptr) {
-    arrays.gradient = gradients.data();
-  } else {
-    arrays.gradient = host_gradients_.data();
-    arrays.gradient_type = model_.gradient_type;
-    arrays.bfloat16_copy = bfloat16_copy_.Values<uint16_t>().data();
-  }
-  return arrays;
-}
-
-void InterleavedUpdate::UpdateOnCpu(int64_t subgroup, const AdamWArrays& arrays, const Constants& constants) {
+void InterleavedUpdate::UpdateOnCpu(int64_t subgroup, std::span<const float> gradients, const Constants& constants) {
   const auto [first, count] = RangeOf(subgroup);
-  if (device_ != nullptr) device_->AwaitOnHost(gradients_on_host_[subgroup]);
+  AdamWArrays arrays = {.gradient = gradients.empty() ? nullptr : gradients.data() + first, .count = count};
+  if (device_ != nullptr) arrays = on_cpu_.Await(subgroup);
+  arrays.parameters = state_.parameters.data() + first;
+  arrays.first_moment = state_.first_moment.data() + first;
+  arrays.second_moment = state_.second_moment.data() + first;
+  uint16_t* const copy = arrays.bfloat16_copy;
+  if (!model_.copy_in_pass) arrays.bfloat16_copy = nullptr;
   OnAllThreads(*team_, count, [&, first = first](int64_t from, int64_t size) {
     segments_.ForEach(first + from, size, [&](bool decays, int64_t begin, int64_t values) {
-      AdamWStep(constants.Of(decays), arrays.Part(begin, values));
+      AdamWStep(constants.Of(decays), arrays.Part(begin - first, values));
     });
   });
   if (device_ == nullptr) return;
-  traffic_.ToDevice(Queue::kParameters, model_.parameters + first, arrays.bfloat16_copy + first,
-                    static_cast<size_t>(count) * sizeof(uint16_t));
+  if (!model_.copy_in_pass) {
+    OnAllThreads(*team_, count,
+                 [&](int64_t from, int64_t size) { RoundCopy(arrays.parameters + from, copy + from, size); });
+  }
+  on_cpu_.SendCopy(subgroup, model_.parameters + first);
   traffic_.CountSubgroup(/*on_device=*/false);
 }
 
@@ -230,7 +212,7 @@ absl::Status InterleavedUpdate::Step(const AdamWParameters& parameters, int64_t 
   const Constants constants = {MakeConstants(parameters, t), MakeConstants(without_decay, t)};
   if (device_ != nullptr) RETURN_IF_ERROR(BeginOnDevice());
   if (bus_ != nullptr) bus_->BeginUpdate();
-  UpdateAll(HostArrays(gradients), constants);
+  UpdateAll(gradients, constants);
   if (bus_ != nullptr) bus_->EndUpdate();
   return device_ == nullptr ? absl::OkStatus() : EndOnDevice();
 }
@@ -241,12 +223,18 @@ absl::Status InterleavedUpdate::BeginOnDevice() {
   device_->Await(Queue::kUpdate, events_.gradients_final);
   device_->Await(Queue::kParameters, events_.gradients_final);
   if (backward_.free_sets < kBufferSets) device_->Await(Queue::kPrefetch, events_.gradients_final);
-  return Finish();
+  RETURN_IF_ERROR(Finish());
+  timer_.Begin(Queue::kFlush);
+  if (!model_.early_gradients) {
+    device_->Await(Queue::kGradients, events_.gradients_final);
+    on_cpu_.SendHeld(model_.gradients);
+  }
+  return absl::OkStatus();
 }
 
-// Subgroups that still wait for a fragment's copy come last. The device's subgroups keep their order: a set is
-// prefetched for the next but one.
-void InterleavedUpdate::UpdateAll(const AdamWArrays& arrays, const Constants& constants) {
+// The CPU's subgroups in the order in which their gradients come; those that still wait for a fragment's copy are last.
+// The device's keep their order: a set is prefetched for the next but one.
+void InterleavedUpdate::UpdateAll(std::span<const float> gradients, const Constants& constants) {
   const auto is_copied = [this](int64_t i) { return bus_ == nullptr || bus_->IsCopied(RangeOf(i)); };
   const int64_t subgroups = plan_.num_subgroups();
   int64_t next_on_device = plan_.k == core::kAllOnCpu ? subgroups : 0;
@@ -255,12 +243,12 @@ void InterleavedUpdate::UpdateAll(const AdamWArrays& arrays, const Constants& co
       UpdateOnDevice(next_on_device, constants);
     }
   };
-  std::vector<int64_t> later;
-  for (int64_t i = 0; i < subgroups; ++i) {
+  std::vector<int64_t> order = on_cpu_.order(), later;
+  for (int64_t i = 0; device_ == nullptr && i < subgroups; ++i) order.push_back(i);
+  for (const int64_t i : order) {
     queue_on_device();
-    if (plan_.OnDevice(i)) continue;
     if (is_copied(i)) {
-      UpdateOnCpu(i, arrays, constants);
+      UpdateOnCpu(i, gradients, constants);
     } else {
       later.push_back(i);
     }
@@ -272,7 +260,7 @@ void InterleavedUpdate::UpdateAll(const AdamWArrays& arrays, const Constants& co
   }
   for (int64_t i : later) {
     bus_->AwaitCopied(RangeOf(i));
-    UpdateOnCpu(i, arrays, constants);
+    UpdateOnCpu(i, gradients, constants);
   }
 }
 
@@ -287,6 +275,7 @@ absl::Status InterleavedUpdate::EndOnDevice() {
   if (has_rooms()) device_->Await(Queue::kCompute, events_.flushed);
   backward_ = {.free_sets = has_rooms() ? 0 : kBufferSets};
   traffic_.EndUpdate();
+  on_cpu_.EndUpdate();
   return device_->status();
 }
 
@@ -294,7 +283,9 @@ absl::Status InterleavedUpdate::Finish() {
   if (device_ == nullptr) return absl::OkStatus();
   device_->AwaitOnHost(events_.flushed);
   device_->AwaitOnHost(events_.parameters_ready);
-  return device_->status();
+  RETURN_IF_ERROR(device_->status());
+  timer_.End(events_.flushed, events_.parameters_ready);
+  return absl::OkStatus();
 }
 
 }  // namespace causeway::offload

@@ -5,16 +5,16 @@
 //   kPrefetch  p,m,v of 0 ─► set A   of 2 ─► set B            of 4 ─► A     two sets of device memory: a set is filled
 //   kUpdate                  AdamW(0)         AdamW(2)                      again only when it was flushed
 //   kFlush                            A ─► p,m,v of 0  B ─► 2
-//   CPU        AdamW(1)            AdamW(3)           AdamW(5)              with the bfloat16 copy in the same pass,
-//   kParameters         copy of 1 ─► device  copy of 3 ─►                   which crosses as soon as it is made
+//   CPU        AdamW(5)            AdamW(3)           AdamW(1)              with the bfloat16 copy in the same pass,
+//   kParameters         copy of 5 ─► device  copy of 3 ─►                   which crosses as soon as it is made
 //   kCompute                                                               goes on (forward) when both are through
 //
 // The sets may lie in rooms lent by the caller, which hold other data until backward no longer needs it: then a set is
 // filled only after RoomIsDead, and the next forward waits until all sets are flushed.
 //
-// The plan assigns the subgroups; every plan gives the same bits of p, m and v. Step may leave flushes in progress;
-// Finish waits for them, after which p, m and v on the host are complete. Without a device, gradients are the caller's,
-// on the host, and no copy is made.
+// The CPU begins with the subgroups whose gradients arrived first, the model's last. The plan assigns the subgroups;
+// every plan gives the same bits of p, m and v. Step may leave flushes in progress; Finish waits for them, after which
+// p, m and v on the host are complete. Without a device, gradients are the caller's, on the host, and no copy is made.
 //
 // One owner thread. Arrays are the caller's and outlive this object; on a device they are pinned here. Misuse is the
 // caller's bug; an error of the device shows in the status of Step and Finish, and then the state is lost.
@@ -24,17 +24,20 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/thread_team.h"
 #include "offload/bus_schedule.h"
+#include "offload/cpu_subgroups.h"
 #include "offload/decay_segments.h"
 #include "offload/device.h"
-#include "offload/host_array.h"
 #include "offload/subgroup_plan.h"
+#include "offload/update_timer.h"
 #include "offload/update_traffic.h"
 
 namespace causeway::offload {
@@ -51,6 +54,9 @@ struct DeviceModel {
   uint16_t* parameters = nullptr;  // bfloat16, what forward computes with
   // For the buffer sets, each of InterleavedUpdate::SetBytes; null: memory of its own is allocated.
   std::array<void*, 2> rooms = {};
+  // For comparison: where one is not set, that work is done in the update, as in ZeRO-Offload.
+  bool early_gradients = true;  // those of CPU subgroups go to the host during backward
+  bool copy_in_pass = true;     // the CPU's AdamW writes the bfloat16 copy
 };
 
 class InterleavedUpdate {
@@ -59,6 +65,10 @@ class InterleavedUpdate {
 
   // Device memory that one set takes.
   static size_t SetBytes(const SubgroupPlan& plan);
+  // Host memory beside the state, pinned: 4 bytes of each of the CPU's parameters where gradients are float32.
+  static int64_t HostBytes(const SubgroupPlan& plan, GradientType gradients) {
+    return CpuSubgroups::HostBytes(plan, gradients);
+  }
 
   // On the CPU alone.
   InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments, const SubgroupPlan& plan,
@@ -84,6 +94,9 @@ class InterleavedUpdate {
   absl::Status Step(const AdamWParameters& parameters, int64_t t, std::span<const float> gradients = {});
 
   absl::Status Finish();
+
+  // In seconds; empty until another update has been waited for, by Finish or the next Step.
+  std::optional<double> TakeSeconds() { return timer_.TakeSeconds(); }
 
   const SubgroupPlan& plan() const { return plan_; }
   const UpdateCounts& counts() const { return traffic_.last(); }  // of the last update on a device
@@ -119,17 +132,16 @@ class InterleavedUpdate {
                     core::ThreadTeam* team, BusSchedule* bus, Device* device, const DeviceModel& model);
   absl::Status Prepare();
   absl::Status Pin(void* memory, size_t bytes);
-  AdamWArrays HostArrays(std::span<const float> gradients) const;
   BusSchedule::Range RangeOf(int64_t subgroup) const { return {plan_.First(subgroup), plan_.Size(subgroup)}; }
   BufferSet& SetOf(int64_t subgroup) { return sets_[subgroup / plan_.k % kBufferSets]; }
   bool has_rooms() const { return model_.rooms[0] != nullptr; }
   void PrefetchFree();
   absl::Status BeginOnDevice();
-  void UpdateAll(const AdamWArrays& arrays, const Constants& constants);
+  void UpdateAll(std::span<const float> gradients, const Constants& constants);
   absl::Status EndOnDevice();
   void Prefetch(int64_t subgroup);
   void UpdateOnDevice(int64_t subgroup, const Constants& constants);
-  void UpdateOnCpu(int64_t subgroup, const AdamWArrays& arrays, const Constants& constants);
+  void UpdateOnCpu(int64_t subgroup, std::span<const float> gradients, const Constants& constants);
 
   const HostState state_;
   const DecaySegments segments_;
@@ -138,14 +150,13 @@ class InterleavedUpdate {
   BusSchedule* const bus_;
   Device* const device_ = nullptr;
   const DeviceModel model_;
-  HostArray host_gradients_;  // of CPU subgroups; bfloat16 or float32, at the values' places
-  HostArray bfloat16_copy_;   // of CPU subgroups, on its way to the device
   std::vector<void*> pinned_;
   BufferSet sets_[kBufferSets];
   Events events_;
-  std::vector<Device::Event> gradients_on_host_;  // by subgroup; of the CPU's
   Backward backward_;
   UpdateTraffic traffic_;
+  CpuSubgroups on_cpu_;
+  UpdateTimer timer_;
 };
 
 }  // namespace causeway::offload

@@ -43,9 +43,10 @@ double PredictUpdate(int64_t parameters, double device_share, const Bandwidths& 
   const double own = all / devices;
   const double cpu_share = 1 - device_share;
   const double passing = device_share > 0 ? 12 * static_cast<double>(subgroup) : 0;
-  const double on_bus = std::max(
-      Seconds(own * (12 * device_share + 2 * cpu_share), bandwidths.to_device) + Seconds(passing, bandwidths.to_host),
-      Seconds(own * 12 * device_share, bandwidths.to_host) + Seconds(passing, bandwidths.to_device));
+  const double to_device = own * (12 * device_share + 2 * cpu_share), to_host = own * 12 * device_share;
+  const double on_bus = std::max({Seconds(to_device, bandwidths.to_device) + Seconds(passing, bandwidths.to_host),
+                                  Seconds(to_host, bandwidths.to_host) + Seconds(passing, bandwidths.to_device),
+                                  Seconds(to_device + to_host, bandwidths.both_ways)});
   const double in_memory =
       Seconds(all * (traffic.on_cpu * cpu_share + traffic.on_device * device_share), bandwidths.dram);
   const double longest = std::max({in_memory, on_bus, Seconds(own * cpu_share, bandwidths.cpu_parameters)});

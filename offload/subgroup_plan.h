@@ -9,6 +9,7 @@
 //   host memory          P (c (1−s) + 24 s) / dram
 //   the bus, to device   (P/R) (12 s + 2 (1−s)) / h2d
 //   the bus, to host     (P/R) 12 s / d2h
+//   the bus, both ways   (P/R) (24 s + 2 (1−s)) / both
 //   CPU                  (P/R) (1−s) / cpu
 //
 // c = 32 bytes: Adam 28, its bfloat16 copy 2 in the same pass, the copy's way over the bus 2; 36 where the copy is a
@@ -36,6 +37,7 @@ struct Bandwidths {
   double dram = 0;       // bytes a second of host memory in an update
   double to_device = 0;  // bytes a second; 0: there is no device
   double to_host = 0;
+  double both_ways = 0;       // the sum of both directions at once; 0: they do not slow each other
   double cpu_parameters = 0;  // parameters a second that the CPU updates
 
   friend bool operator==(const Bandwidths&, const Bandwidths&) = default;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/host_limits.h"
 #include "core/text.h"
 #include "ctl/client_flags.h"
 #include "ctl/heap.h"
@@ -84,6 +85,7 @@ ABSL_FLAG(std::string, pipeline, "",
           "train by this schedule of causewayctl plan pipeline, whose devices are the ranks");
 ABSL_FLAG(std::string, trace, "", "with --pipeline or inner.partition: write operations' times as Chrome trace events");
 ABSL_FLAG(std::string, levels, "", "the site's link levels, which inner.partition names; without, one of all ranks");
+ABSL_FLAG(int, threads, 0, "of a rank's optimizer and initial values; 0: as many as its cores, and its cgroup's quota");
 ABSL_FLAG(std::string, bind, "auto", "with --nproc: auto binds each rank to its share of the cores, none does not");
 ABSL_FLAG(std::string, evaluate, "", "evaluate the exported model in DIR on --data, print JSON and end");
 ABSL_FLAG(std::string, profile_stages, "", "print what the parts of this run.yaml's model cost here, and end");
@@ -328,6 +330,12 @@ int Run() {
   if (const double timeout_s = absl::GetFlag(FLAGS_rank_timeout_s); !(timeout_s > 0)) {
     return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
                                        "--rank_timeout_s: expected more than 0 seconds, got ", timeout_s)));
+  }
+  if (const int threads = absl::GetFlag(FLAGS_threads); threads < 0) {
+    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
+                                       "--threads: expected 1 or more, or 0 for all cores, got ", threads)));
+  } else if (threads > 0) {
+    core::LimitCores(threads);
   }
   const absl::Status exports = worker::CheckExportFlags({.directory = absl::GetFlag(FLAGS_export_dir),
                                                          .every_rounds = absl::GetFlag(FLAGS_export_every_rounds),

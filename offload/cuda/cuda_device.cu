@@ -33,7 +33,9 @@ class Gpu final : public CudaDevice {
   void CopyToDevice(Queue queue, void* device, const void* host, size_t bytes) override;
   void CopyToHost(Queue queue, void* host, const void* device, size_t bytes) override;
   void AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) override;
-  Event MakeEvent() override;
+  Event MakeEvent() override { return MakeEventOf(cudaEventDisableTiming); }
+  Event MakeTimedEvent() override { return MakeEventOf(cudaEventDefault); }
+  double SecondsBetween(Event first, Event last) override;
   void Record(Event event, Queue queue) override;
   void Await(Queue queue, Event event) override;
   void AwaitOnHost(Event event) override;
@@ -49,6 +51,7 @@ class Gpu final : public CudaDevice {
   bool Done(cudaError_t error, absl::string_view what);
   cudaStream_t Stream(Queue queue) const { return streams_[static_cast<int>(queue)]; }
   cudaEvent_t EventOf(Event event) const;
+  Event MakeEventOf(unsigned flags);
 
   const int index_;
   std::string name_;
@@ -231,11 +234,10 @@ void Gpu::AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays&
   Done(cudaGetLastError(), "launching AdamW");
 }
 
-Device::Event Gpu::MakeEvent() {
+Device::Event Gpu::MakeEventOf(unsigned flags) {
   cudaEvent_t event = nullptr;
   // Blocking: a host thread that spins would take a core from the CPU's subgroups.
-  if (Ready())
-    Done(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
+  if (Ready()) Done(cudaEventCreateWithFlags(&event, flags | cudaEventBlockingSync), "making an event");
   core::MutexLock lock(mutex_);
   if (event != nullptr) events_.push_back(event);
   return static_cast<Event>(events_.size()) - 1;
@@ -244,6 +246,12 @@ Device::Event Gpu::MakeEvent() {
 cudaEvent_t Gpu::EventOf(Event event) const {
   core::MutexLock lock(mutex_);
   return events_[event];
+}
+
+double Gpu::SecondsBetween(Event first, Event last) {
+  float milliseconds = 0;
+  if (Ready()) Done(cudaEventElapsedTime(&milliseconds, EventOf(first), EventOf(last)), "reading a time");
+  return 1e-3 * milliseconds;
 }
 
 void Gpu::Record(Event event, Queue queue) {

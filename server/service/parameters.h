@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/fragment_state.h"
+#include "core/host_limits.h"
 #include "core/membership.h"
 #include "core/mutex.h"
 #include "core/thread.h"
@@ -59,7 +60,7 @@ struct ParametersOptions {
   uint64_t generation = 0;  // of the model
   std::shared_ptr<Waiters> waiters = std::make_shared<Waiters>();
   MergeSettings merge;  // without threads, which are created here
-  int merge_threads = core::ThreadTeam::AllCores();
+  int merge_threads = core::UsableCores();
   int64_t snapshot_every = 0;  // rounds; 0 = only on request
   Journal* journal = nullptr;
   std::function<void(const MergedRound&)> merged;   // on the merge thread, after each round

@@ -32,6 +32,8 @@ class FlagTest(BadInputTest):
                          "--connect_timeout_s: expected a", "number, got 'soon'; ")
         self.assert_ends(self.run_program("causeway-worker", "--max_up_mbit=abc"), BAD_INPUT,
                          "--max_up_mbit: expected a number, got 'abc'; ", "Mbit/s")
+        self.assert_ends(self.run_program("causeway-worker", "--site=a", "--threads=-2"), BAD_INPUT,
+                         "--threads: expected 1 or more, or 0 for all cores, got -2")
         self.assert_ends(self.run_program("causewayctl", "plan", "--sites=a"), BAD_INPUT,
                          "--sites: expected a whole number, got 'a'; plan: how many sites take part")
         self.assert_ends(self.run_program("causeway-coordinator", "--log_format=xml"), BAD_INPUT, "text or json")

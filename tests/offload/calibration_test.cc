@@ -28,6 +28,7 @@ TEST(Calibration, MeasuresWhatThereIs) {
   ASSERT_TRUE(both.ok());
   EXPECT_GT(both->to_device, 1e6);
   EXPECT_GT(both->to_host, 1e6);
+  EXPECT_GT(both->both_ways, 1e6);
   EXPECT_EQ(device.allocations() + device.pinned(), 0u);
 }
 
@@ -58,7 +59,7 @@ TEST(Calibration, AFileThatIsNotOneIsWrittenAnew) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/bandwidths.json";
   core::ThreadTeam team(1);
-  for (const char* text : {"", "{", "[1]", R"({"format": 1, "machines": 3})", R"({"format": 7})"}) {
+  for (const char* text : {"", "{", "[1]", R"({"format": 2, "machines": 3})", R"({"format": 7})"}) {
     std::ofstream(path) << text;
     EXPECT_TRUE(Calibrate(kParameters, team, nullptr, path)->measured) << text;
     EXPECT_FALSE(Calibrate(kParameters, team, nullptr, path)->measured) << text;

@@ -20,7 +20,9 @@ UpdateCase RandomCase(uint64_t seed) {
           .gradient_type = random(2) == 0 ? GradientType::kBfloat16 : GradientType::kFloat32,
           .steps = 3,
           .seed = seed,
-          .rooms = random(2) == 0};
+          .rooms = random(2) == 0,
+          .early_gradients = random(4) > 0,
+          .copy_in_pass = random(4) > 0};
 }
 
 std::string RunCase(const UpdateCase& c, FakeDevice* device, core::ThreadTeam* team) {

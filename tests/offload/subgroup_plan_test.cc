@@ -33,6 +33,7 @@ TEST(SubgroupPlan, UpdateIsAsSlowAsTheSlowestOfWhatItUses) {
   EXPECT_DOUBLE_EQ(PredictUpdate(kBillion, 1, rates), 12 / 5.0);                  // to the host
   EXPECT_DOUBLE_EQ(PredictUpdate(kBillion, 0.5, {.dram = 1e9}), 28.0);            // (32 + 24) / 2
   EXPECT_DOUBLE_EQ(PredictUpdate(kBillion, 0.5, {.to_device = 1e9}, 0, 2), 3.5);  // two devices: (12 + 2) / 2 / 2
+  EXPECT_DOUBLE_EQ(PredictUpdate(kBillion, 1, {.to_device = 60e9, .to_host = 60e9, .both_ways = 80e9}), 0.3);
 }
 
 TEST(SubgroupPlan, AutoTakesWhatTheModelFindsFastest) {

@@ -1,7 +1,8 @@
 // A device on which nothing is computed and everything takes time: what an update queues is kept, and played afterwards
 // in virtual time, with the bus, the CPU and the host's memory shared by whatever runs at once.
 //
-//   the update's calls ─► a line of operations for each queue, and one for the host ─► Play(rates) ─► seconds
+//   backward's Compute, the update's calls ─► a line of operations for each queue, and one for the host ─► Play() ─►
+//   when each event came
 //
 // Each direction of the bus is shared evenly by the copies that run on it. Where more of the host's memory is wanted
 // than there is, the bus has its part first and the CPU the rest. The host's own part shows by its copies: the one of
@@ -23,6 +24,11 @@ namespace causeway::offload {
 
 class TimedDevice final : public Device {
  public:
+  explicit TimedDevice(const Bandwidths& rates) : rates_(rates) {}
+
+  // Anything that keeps a queue busy without the bus.
+  void Compute(Queue queue, double seconds) { Add(static_cast<int>(queue), {.uses = kTime, .amount = seconds}); }
+
   std::string name() const override { return "timed"; }
   absl::StatusOr<void*> Allocate(size_t bytes) override { return memory_.emplace_back(bytes).data(); }
   void Free(void*) override {}
@@ -40,12 +46,15 @@ class TimedDevice final : public Device {
         {.uses = kToDevice, .amount = static_cast<double>(bytes), .memory_bytes = static_cast<double>(bytes)});
   }
   void CopyToHost(Queue queue, void*, const void*, size_t bytes) override {
-    if (queue == Queue::kGradients) return;  // beside backward
     Add(static_cast<int>(queue),
         {.uses = kToHost, .amount = static_cast<double>(bytes), .memory_bytes = static_cast<double>(bytes)});
   }
   void AdamW(Queue, const AdamWConstants&, const AdamWArrays&) override {}  // in the device's memory: no time beside
 
+  double SecondsBetween(Event first, Event last) override {
+    const Played played = Play();
+    return played.times[records_[last]] - played.times[records_[first]];
+  }
   Event MakeEvent() override {
     records_.push_back(-1);
     return static_cast<Event>(records_.size()) - 1;
@@ -58,10 +67,14 @@ class TimedDevice final : public Device {
   void AwaitOnHost(Event event) override { AwaitOn(kHost, event); }
   absl::Status status() const override { return absl::OkStatus(); }
 
-  // How long everything so far takes.
-  double Play(const Bandwidths& rates) const {
+  struct Played {
+    double seconds = 0;         // of everything so far
+    std::vector<double> times;  // of each mark
+  };
+  Played Play() const {
     auto lines = lines_;
     std::vector<bool> done(static_cast<size_t>(marks_));
+    std::vector<double> times(done.size());
     int64_t issued = 0;  // of the host's operations
     double now = 0;
     while (true) {
@@ -76,21 +89,24 @@ class TimedDevice final : public Device {
             if (ready) running.push_back(&first);
             break;
           }
-          if (first.mark >= 0) done[first.mark] = true;
+          if (first.mark >= 0) {
+            done[first.mark] = true;
+            times[first.mark] = now;
+          }
           if (line == kHost) ++issued;
           lines[line].pop_front();
           moved = true;
         }
       }
       if (moved) continue;  // others may be ready now
-      if (!waiting) return now;
+      if (!waiting) return {now, times};
       CHECK(!running.empty());
-      now += Advance(running, rates);
+      now += Advance(running, rates_);
     }
   }
 
  private:
-  enum Resource { kNothing, kToDevice, kToHost, kCpu };
+  enum Resource { kNothing, kToDevice, kToHost, kCpu, kTime };
   static constexpr int kHost = kNumQueues, kLines = kNumQueues + 1;
 
   struct Operation {
@@ -116,7 +132,7 @@ class TimedDevice final : public Device {
       return users == 0 ? 0 : rate / static_cast<double>(users);
     };
     double speeds[] = {0, share(kToDevice, rates.to_device), share(kToHost, rates.to_host),
-                       share(kCpu, rates.cpu_parameters)};
+                       share(kCpu, rates.cpu_parameters), 1};
     double of_copies = 0, of_cpu = 0;  // bytes a second of host memory
     for (const Operation* one : running) {
       (one->uses == kCpu ? of_cpu : of_copies) += speeds[one->uses] * one->memory_bytes / one->amount;
@@ -135,6 +151,7 @@ class TimedDevice final : public Device {
     return seconds;
   }
 
+  const Bandwidths rates_;
   std::deque<std::vector<char>> memory_;
   std::vector<int64_t> records_;  // the mark of each event's last record; −1: none
   int64_t marks_ = 0;

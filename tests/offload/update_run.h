@@ -28,6 +28,7 @@ struct UpdateCase {
   int steps = 1;
   uint64_t seed = 0;
   bool rooms = false;  // the buffer sets lie where forward keeps something for backward
+  bool early_gradients = true, copy_in_pass = true;
 };
 
 struct TrainedState {
@@ -66,6 +67,8 @@ class UpdateRun {
     parameters_ = static_cast<uint16_t*>(*device->Allocate(c.parameters * sizeof(uint16_t)));
     for (int64_t i = 0; i < c.parameters; ++i) parameters_[i] = core::ToBfloat16(expected_.p[i]);
     DeviceModel model{gradients_, c.gradient_type, parameters_};
+    model.early_gradients = c.early_gradients;
+    model.copy_in_pass = c.copy_in_pass;
     if (c.rooms && c.k != core::kAllOnCpu) {
       room_bytes_ = InterleavedUpdate::SetBytes(plan);
       for (int i : {0, 1}) model.rooms[i] = rooms_[i] = *device->Allocate(room_bytes_);

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "core/bfloat16.h"
 #include "core/check.h"
-#include "core/clock.h"
+#include "core/host_limits.h"
 #include "worker/train/inner_optimizer.h"
 #include "worker/train/late_mean.h"
 
@@ -13,9 +14,21 @@ namespace causeway::worker {
 
 using offload::Queue;
 
+absl::Status CheckHostMemory(const offload::SubgroupPlan& plan, int64_t usable_bytes) {
+  const int64_t state = 3 * static_cast<int64_t>(sizeof(float)) * plan.parameters;
+  const int64_t beside = offload::InterleavedUpdate::HostBytes(plan, offload::GradientType::kFloat32);
+  if (state + beside <= usable_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the host has no room for the optimizer's state of %d parameters: expected %.1f GB that can be pinned, %.1f of "
+      "p, m and v and %.1f of gradients and copies, got %.1f GB (of MemAvailable, and of the cgroup's memory.max)",
+      plan.parameters, 1e-9 * static_cast<double>(state + beside), 1e-9 * static_cast<double>(state),
+      1e-9 * static_cast<double>(beside), 1e-9 * static_cast<double>(usable_bytes)));
+}
+
 absl::StatusOr<std::unique_ptr<HostedState>> HostedState::Make(std::vector<offload::DecaySegment> segments,
                                                                const offload::SubgroupPlan& plan, const Model& model,
                                                                offload::Device* device) {
+  RETURN_IF_ERROR(CheckHostMemory(plan, core::UsableMemoryBytes()));
   std::unique_ptr<HostedState> state(new HostedState(plan, model, device));
   const offload::HostState host{state->parameters(), state->moments(0), state->moments(1)};
   const offload::DeviceModel there{.gradients = model.gradients + model.first,
@@ -52,12 +65,21 @@ void HostedState::GradientsQueued(int64_t first) {
 }
 
 absl::Status HostedState::Step(const offload::AdamWParameters& adamw, int64_t t) {
-  const core::Clock::TimePoint begin = core::SystemClock().Now();
   queued_from_ = model_.count;
   dead_rooms_ = 0;
   RETURN_IF_ERROR(update_->Step(adamw, t));
-  AddToLateMean(core::SystemClock().SecondsSince(begin), measured_s_);
+  TakeTime();  // of the one before
   return absl::OkStatus();
+}
+
+absl::Status HostedState::Finish() {
+  RETURN_IF_ERROR(update_->Finish());
+  TakeTime();
+  return absl::OkStatus();
+}
+
+void HostedState::TakeTime() {
+  if (const std::optional<double> seconds = update_->TakeSeconds()) AddToLateMean(*seconds, measured_s_);
 }
 
 absl::Status HostedState::Changed(int64_t first, int64_t count) {

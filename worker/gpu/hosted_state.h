@@ -19,6 +19,9 @@
 
 namespace causeway::worker {
 
+// RESOURCE_EXHAUSTED: the host has less memory than p, m, v and what lies beside them take, all of it pinned.
+absl::Status CheckHostMemory(const offload::SubgroupPlan& plan, int64_t usable_bytes);
+
 class HostedState {
  public:
   // All values of a model, of which those from `first` on are hosted.
@@ -43,7 +46,7 @@ class HostedState {
   // the front.
   void GradientsQueued(int64_t first);
   absl::Status Step(const offload::AdamWParameters& adamw, int64_t t);
-  absl::Status Finish() { return update_->Finish(); }
+  absl::Status Finish();
 
   // To be called after other code has changed these parameters, after Finish and before the next forward: rounds them
   // anew for the device.
@@ -53,6 +56,8 @@ class HostedState {
 
  private:
   HostedState(const offload::SubgroupPlan& plan, const Model& model, offload::Device* device);
+
+  void TakeTime();
 
   const Model model_;
   offload::Device* const device_;
@@ -64,7 +69,7 @@ class HostedState {
   int64_t queued_from_;    // gradients of this step
   size_t dead_rooms_ = 0;  // in it
   std::unique_ptr<offload::InterleavedUpdate> update_;
-  double measured_s_ = 0;  // of a step; the mean of recent ones
+  double measured_s_ = 0;  // of an update; the mean of recent ones
 };
 
 }  // namespace causeway::worker

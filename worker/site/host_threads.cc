@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "core/host_limits.h"
 #include "core/mutex.h"
 #include "core/thread_team.h"
 
@@ -77,7 +78,7 @@ void OnHostThreads(int64_t values, absl::FunctionRef<void(int64_t first, int64_t
   }
   if (own.team == nullptr || own.process != getpid()) {
     static_cast<void>(own.team.release());  // in a child the threads do not exist, so they cannot be joined
-    own.team = std::make_unique<core::ThreadTeam>(core::ThreadTeam::AllCores());
+    own.team = std::make_unique<core::ThreadTeam>(core::UsableCores());
     own.process = getpid();
   }
   own.team->RunInOrder(

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/host_limits.h"
 #include "core/multiversion.h"
 #include "offload/adamw.h"
 #include "offload/calibration.h"
@@ -46,7 +47,7 @@ offload::SubgroupPlan MakePlan(const core::OffloadConfig& config, int64_t parame
 }  // namespace
 
 int UpdateThreads(int64_t parameters) {
-  return static_cast<int>(std::clamp<int64_t>(parameters / kValuesPerThread, 1, core::ThreadTeam::AllCores()));
+  return static_cast<int>(std::clamp<int64_t>(parameters / kValuesPerThread, 1, core::UsableCores()));
 }
 
 std::vector<offload::DecaySegment> DecaySegmentsOf(const core::Manifest& manifest) {

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/model_manifest.h"
+#include "worker/train/inner_optimizer.h"
 
 namespace causeway::worker {
 namespace {
@@ -23,13 +24,14 @@ void InitializeLlama(const core::LlamaConfig& config, uint64_t seed, TensorValue
 
 void InitializeLlama(const core::LlamaConfig& config, const core::Manifest& manifest, uint64_t seed,
                      TensorValues& parameters) {
+  core::ThreadTeam team(UpdateThreads(std::ssize(parameters.Flat())));
   for (int i = 0; i < parameters.size(); ++i) {
     if (manifest[i].kind == core::TensorKind::kNorm) {
       std::ranges::fill(parameters[i], 1.0f);
       continue;
     }
     const double depth = EndsInResidualStream(manifest[i]) ? 2.0 * static_cast<double>(config.num_hidden_layers) : 1.0;
-    FillNormal(seed, manifest[i].name, 0.02 / std::sqrt(depth), parameters[i]);
+    FillNormal(seed, manifest[i].name, 0.02 / std::sqrt(depth), parameters[i], team);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/random.h"
+#include "offload/on_all_threads.h"
 
 namespace causeway::worker {
 
@@ -27,14 +28,23 @@ TensorValues::TensorValues(const core::Manifest& manifest, std::span<float> memo
 
 void TensorValues::Clear() { std::ranges::fill(Flat(), 0.0f); }
 
-void FillNormal(uint64_t seed, const std::string& name, double stddev, std::span<float> values) {
+void FillNormal(uint64_t seed, const std::string& name, double stddev, std::span<float> values,
+                core::ThreadTeam& team) {
   const uint64_t stream = core::HashCombine(seed, name);
-  for (size_t i = 0; i < values.size(); i += 2) {  // Box–Muller gives two at a time
-    const double radius = std::sqrt(-2 * std::log(1 - core::UnitInterval(core::HashCombine(stream, i))));
-    const double angle = 2 * std::numbers::pi * core::UnitInterval(core::HashCombine(stream, i + 1));
-    values[i] = static_cast<float>(stddev * radius * std::cos(angle));
-    if (i + 1 < values.size()) values[i + 1] = static_cast<float>(stddev * radius * std::sin(angle));
-  }
+  offload::OnAllThreads(team, std::ssize(values), [&](int64_t first, int64_t count) {  // of pairs, but for the last
+    const auto end = static_cast<size_t>(first + count);
+    for (auto i = static_cast<size_t>(first); i < end; i += 2) {  // Box–Muller gives two at a time
+      const double radius = std::sqrt(-2 * std::log(1 - core::UnitInterval(core::HashCombine(stream, i))));
+      const double angle = 2 * std::numbers::pi * core::UnitInterval(core::HashCombine(stream, i + 1));
+      values[i] = static_cast<float>(stddev * radius * std::cos(angle));
+      if (i + 1 < end) values[i + 1] = static_cast<float>(stddev * radius * std::sin(angle));
+    }
+  });
+}
+
+void FillNormal(uint64_t seed, const std::string& name, double stddev, std::span<float> values) {
+  core::ThreadTeam alone(1);
+  FillNormal(seed, name, stddev, values, alone);
 }
 
 }  // namespace causeway::worker

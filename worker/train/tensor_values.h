@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/manifest.h"
+#include "core/thread_team.h"
 #include "offload/host_array.h"
 
 namespace causeway::worker {
@@ -48,5 +49,6 @@ class TensorValues {
 // Fills `values` with normal numbers of mean 0 that are a function of (seed, name, index) alone, so that no tensor's
 // start depends on another's, or on their order.
 void FillNormal(uint64_t seed, const std::string& name, double stddev, std::span<float> values);
+void FillNormal(uint64_t seed, const std::string& name, double stddev, std::span<float> values, core::ThreadTeam& team);
 
 }  // namespace causeway::worker

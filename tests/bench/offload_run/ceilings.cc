@@ -1,11 +1,8 @@
 #include "tests/bench/offload_run/ceilings.h"
 
-#include <algorithm>
 #include <cmath>
 
-#include "core/bfloat16.h"
 #include "core/multiversion.h"
-#include "offload/stream_copy.h"
 
 namespace causeway::bench {
 namespace {
@@ -48,11 +45,6 @@ void MoveRun(const float* __restrict g, float* __restrict m, float* __restrict v
   for (; i < count; ++i) move(i);
 }
 
-CAUSEWAY_MULTIVERSION
-void NarrowTile(const float* from, uint16_t* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = core::ToBfloat16(from[i]);
-}
-
 }  // namespace
 
 void AddInPlace(const float* a, float* b, int64_t count) { AddRun(a, b, count); }
@@ -60,17 +52,6 @@ void AddInPlace(const float* a, float* b, int64_t count) { AddRun(a, b, count); 
 void MoveStreams(const AdamWArrays& arrays) {
   MoveRun(static_cast<const float*>(arrays.gradient), arrays.first_moment, arrays.second_moment, arrays.parameters,
           arrays.count);
-}
-
-void NarrowAll(const AdamWArrays& arrays) {
-  constexpr int64_t kTile = 1024;
-  alignas(64) uint16_t narrowed[kTile];
-  for (int64_t first = 0; first < arrays.count; first += kTile) {
-    const AdamWArrays tile = arrays.Part(first, std::min(kTile, arrays.count - first));
-    NarrowTile(tile.parameters, narrowed, tile.count);
-    offload::StreamCopy(narrowed, tile.bfloat16_copy, tile.count);
-  }
-  offload::FinishStreamCopies();
 }
 
 }  // namespace causeway::bench

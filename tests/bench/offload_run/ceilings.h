@@ -2,7 +2,6 @@
 //
 //   add      12 B/value   b ← a + b in place                      the machine's bandwidth, as the codecs have it
 //   streams  28 B/value   m, v, p ← one operation with g each     AdamW's own four streams in and three out
-//   narrow    6 B/value   bfloat16 ← p, around the caches         the copy as a pass of its own
 //
 // Each on a run of values. Thread-safe on disjoint arrays.
 #pragma once
@@ -15,6 +14,5 @@ namespace causeway::bench {
 
 void AddInPlace(const float* a, float* b, int64_t count);
 void MoveStreams(const offload::AdamWArrays& arrays);
-void NarrowAll(const offload::AdamWArrays& arrays);
 
 }  // namespace causeway::bench

@@ -5,6 +5,7 @@
 #include "core/bfloat16.h"
 #include "offload/adamw.h"
 #include "offload/host_array.h"
+#include "offload/round_copy.h"
 #include "tests/bench/offload_run/ceilings.h"
 #include "tests/bench/offload_run/rows.h"
 
@@ -137,8 +138,9 @@ Json MeasureBandwidth(const CpuOptions& options) {
     });
     seconds[kSamePass] = TimeStep(team, with_copy);
     seconds[kOwnPass] = TimeStep(team, plain) + Seconds([&] {
-                          OnAllThreads(team, options.values,
-                                       [&](int64_t first, int64_t count) { NarrowAll(with_copy.Part(first, count)); });
+                          OnAllThreads(team, options.values, [&](int64_t first, int64_t count) {
+                            offload::RoundCopy(with_copy.parameters + first, with_copy.bfloat16_copy + first, count);
+                          });
                         });
     turns.Add(turn, seconds);
   }

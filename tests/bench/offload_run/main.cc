@@ -13,6 +13,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/host_limits.h"
 #include "core/thread_team.h"
 #include "tests/bench/offload_run/rows.h"
 #ifdef CAUSEWAY_WITH_CUDA
@@ -78,7 +79,7 @@ absl::StatusOr<Json> MeasureOnDevice(const std::string& row, int threads) {
 }
 
 absl::StatusOr<Json> Measure(const std::string& row) {
-  const int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : core::ThreadTeam::AllCores();
+  const int threads = absl::GetFlag(FLAGS_threads) > 0 ? absl::GetFlag(FLAGS_threads) : core::UsableCores();
   const CpuOptions options = {.values = absl::GetFlag(FLAGS_values),
                               .threads = threads,
                               .pairs = absl::GetFlag(FLAGS_pairs),

@@ -255,5 +255,18 @@ TEST(ChooseResidencyTest, Float32AndSgdAreResidentOrRefused) {
               HasSubstr("offload.k: expected auto or resident on a device that computes in float32"));
 }
 
+TEST(CheckHostMemoryTest, CountsTheCpusSubgroupsAlone) {
+  offload::SubgroupPlan plan{.parameters = 1'000'000'000, .subgroup = 100'000'000, .k = core::kAllOnCpu};
+  EXPECT_TRUE(CheckHostMemory(plan, 16'700'000'000).ok());  // 12 + 4 bytes of each, and three copies of 0.2 GB
+  const absl::Status refused = CheckHostMemory(plan, 16'500'000'000);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_THAT(refused.message(), testing::HasSubstr("expected 16.6 GB that can be pinned, 12.0 of p, m and v and 4.6"));
+  plan.k = 2;
+  EXPECT_TRUE(CheckHostMemory(plan, 14'700'000'000).ok());
+  plan.k = 1;
+  EXPECT_TRUE(CheckHostMemory(plan, 12'000'000'000).ok());
+  EXPECT_FALSE(CheckHostMemory(plan, 11'999'999'999).ok());
+}
+
 }  // namespace
 }  // namespace causeway::worker
