@@ -26,7 +26,7 @@ int64_t CpuSubgroups::HostBytes(const SubgroupPlan& plan, GradientType gradients
 CpuSubgroups::CpuSubgroups(const SubgroupPlan& plan, GradientType gradients, Device* device, UpdateTraffic* traffic)
     : plan_(plan), type_(gradients), device_(device), traffic_(traffic) {}
 
-absl::Status CpuSubgroups::Prepare() {
+absl::Status CpuSubgroups::Prepare(PinnedPool& pool) {
   int64_t place = 0;
   for (int64_t i = 0; i < plan_.num_subgroups(); ++i) {
     subgroups_.push_back({.place = place, .missing = plan_.Size(i), .gradients_here = device_->MakeEvent()});
@@ -34,21 +34,9 @@ absl::Status CpuSubgroups::Prepare() {
   }
   if (place == 0) return absl::OkStatus();
   for (Device::Event& event : copy_left_) event = device_->MakeEvent();
-  gradients_ = HostArray(static_cast<size_t>(place * BytesOf(type_)));
-  copies_ = HostArray(static_cast<size_t>(kCopies * CopyValues(plan_)) * sizeof(uint16_t));
-  RETURN_IF_ERROR(device_->Pin(gradients_.data(), gradients_.bytes()));
-  if (const absl::Status status = device_->Pin(copies_.data(), copies_.bytes()); !status.ok()) {
-    device_->Unpin(gradients_.data());
-    return status;
-  }
-  pinned_ = true;
+  ASSIGN_OR_RETURN(gradients_, pool.Take(static_cast<size_t>(place * BytesOf(type_))));
+  ASSIGN_OR_RETURN(copies_, pool.Take(static_cast<size_t>(kCopies * CopyValues(plan_)) * sizeof(uint16_t)));
   return absl::OkStatus();
-}
-
-void CpuSubgroups::Release() {
-  if (!std::exchange(pinned_, false)) return;
-  device_->Unpin(gradients_.data());
-  device_->Unpin(copies_.data());
 }
 
 int64_t CpuSubgroups::Send(const void* gradients, int64_t first, int64_t count) {

@@ -5,7 +5,7 @@
 //                            the one of three subgroups before has left
 //
 // The CPU takes subgroups in the order in which backward has made their gradients final, from the model's end to its
-// front. One owner thread. Host memory is pinned from Prepare until Release.
+// front. One owner thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "offload/device.h"
-#include "offload/host_array.h"
+#include "offload/pinned_pool.h"
 #include "offload/subgroup_plan.h"
 #include "offload/update_traffic.h"
 
@@ -27,8 +27,7 @@ class CpuSubgroups {
 
   CpuSubgroups(const SubgroupPlan& plan, GradientType gradients, Device* device, UpdateTraffic* traffic);
 
-  absl::Status Prepare();
-  void Release();
+  absl::Status Prepare(PinnedPool& pool);
 
   // The device's gradients [first, first + count) are final when what kGradients waits for is done: queues the copies
   // of the CPU's part and returns its bytes.
@@ -60,13 +59,12 @@ class CpuSubgroups {
   const GradientType type_;
   Device* const device_;
   UpdateTraffic* const traffic_;
-  HostArray gradients_, copies_;
+  PinnedPool::Array gradients_, copies_;
   std::vector<Subgroup> subgroups_;
   std::vector<int64_t> order_;
   std::vector<std::pair<int64_t, int64_t>> held_;
   Device::Event copy_left_[kCopies] = {};
   int64_t copies_made_ = 0;
-  bool pinned_ = false;
 };
 
 }  // namespace causeway::offload

@@ -70,17 +70,8 @@ absl::StatusOr<std::unique_ptr<InterleavedUpdate>> InterleavedUpdate::OnDevice(
   return update;
 }
 
-absl::Status InterleavedUpdate::Pin(void* memory, size_t bytes) {
-  RETURN_IF_ERROR(device_->Pin(memory, bytes));
-  pinned_.push_back(memory);
-  return absl::OkStatus();
-}
-
 absl::Status InterleavedUpdate::Prepare() {
-  for (std::span<float> array : {state_.parameters, state_.first_moment, state_.second_moment}) {
-    RETURN_IF_ERROR(Pin(array.data(), array.size_bytes()));
-  }
-  RETURN_IF_ERROR(on_cpu_.Prepare());
+  RETURN_IF_ERROR(on_cpu_.Prepare(*model_.pool));
   for (int i = 0; i < kBufferSets; ++i) {
     if (plan_.k == core::kAllOnCpu) break;
     BufferSet& set = sets_[i];
@@ -107,8 +98,6 @@ absl::Status InterleavedUpdate::Prepare() {
 InterleavedUpdate::~InterleavedUpdate() {
   if (device_ == nullptr) return;
   Finish().IgnoreError();  // a caller that needs the error has called Finish itself
-  for (void* memory : pinned_) device_->Unpin(memory);
-  on_cpu_.Release();
   if (has_rooms()) return;
   for (const BufferSet& set : sets_) device_->Free(set.memory);
 }

@@ -16,7 +16,7 @@
 // every plan gives the same bits of p, m and v. Step may leave flushes in progress; Finish waits for them, after which
 // p, m and v on the host are complete. Without a device, gradients are the caller's, on the host, and no copy is made.
 //
-// One owner thread. Arrays are the caller's and outlive this object; on a device they are pinned here. Misuse is the
+// One owner thread. Arrays are the caller's and outlive this object; on a device they are pinned. Misuse is the
 // caller's bug; an error of the device shows in the status of Step and Finish, and then the state is lost.
 // Source: Deep Optimizer States (arXiv 2410.21316); k = 1 and the non-blocking flush of gradients as in its section 4.
 #pragma once
@@ -52,6 +52,7 @@ struct DeviceModel {
   const void* gradients = nullptr;  // written by backward
   GradientType gradient_type = GradientType::kBfloat16;
   uint16_t* parameters = nullptr;  // bfloat16, what forward computes with
+  PinnedPool* pool = nullptr;      // of the host's memory for gradients and copies; outlives the update
   // For the buffer sets, each of InterleavedUpdate::SetBytes; null: memory of its own is allocated.
   std::array<void*, 2> rooms = {};
   // For comparison: where one is not set, that work is done in the update, as in ZeRO-Offload.
@@ -73,7 +74,7 @@ class InterleavedUpdate {
   // On the CPU alone.
   InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments, const SubgroupPlan& plan,
                     core::ThreadTeam* team, BusSchedule* bus);
-  // Pins the state and allocates two buffer sets: RESOURCE_EXHAUSTED says how much did not fit.
+  // Takes host memory and two buffer sets: RESOURCE_EXHAUSTED says how much did not fit.
   static absl::StatusOr<std::unique_ptr<InterleavedUpdate>> OnDevice(const HostState& state,
                                                                      std::vector<DecaySegment> segments,
                                                                      const SubgroupPlan& plan, core::ThreadTeam* team,
@@ -131,7 +132,6 @@ class InterleavedUpdate {
   InterleavedUpdate(const HostState& state, std::vector<DecaySegment> segments, const SubgroupPlan& plan,
                     core::ThreadTeam* team, BusSchedule* bus, Device* device, const DeviceModel& model);
   absl::Status Prepare();
-  absl::Status Pin(void* memory, size_t bytes);
   BusSchedule::Range RangeOf(int64_t subgroup) const { return {plan_.First(subgroup), plan_.Size(subgroup)}; }
   BufferSet& SetOf(int64_t subgroup) { return sets_[subgroup / plan_.k % kBufferSets]; }
   bool has_rooms() const { return model_.rooms[0] != nullptr; }
@@ -150,7 +150,6 @@ class InterleavedUpdate {
   BusSchedule* const bus_;
   Device* const device_ = nullptr;
   const DeviceModel model_;
-  std::vector<void*> pinned_;
   BufferSet sets_[kBufferSets];
   Events events_;
   Backward backward_;

@@ -29,7 +29,7 @@ class Played {
     const SubgroupPlan plan{.parameters = parameters, .subgroup = subgroup, .k = k};
     update_ = *InterleavedUpdate::OnDevice({all.first(count), all.subspan(count, count), all.last(count)},
                                            {{parameters, true}}, plan, &team_, nullptr, &device_,
-                                           {gradients_.data(), GradientType::kFloat32, copy_.data()});
+                                           {gradients_.data(), GradientType::kFloat32, copy_.data(), &pool_});
   }
 
   // The gradients of each subgroup take so long, from the model's end to its front.
@@ -56,6 +56,7 @@ class Played {
  private:
   const int64_t parameters_, subgroup_;
   TimedDevice device_;
+  PinnedPool pool_{&device_};
   core::ThreadTeam team_{1};
   std::vector<float> state_, gradients_;
   std::vector<uint16_t> copy_;

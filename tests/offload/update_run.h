@@ -66,7 +66,8 @@ class UpdateRun {
     gradients_ = *device->Allocate(c.parameters * BytesOf(c.gradient_type));
     parameters_ = static_cast<uint16_t*>(*device->Allocate(c.parameters * sizeof(uint16_t)));
     for (int64_t i = 0; i < c.parameters; ++i) parameters_[i] = core::ToBfloat16(expected_.p[i]);
-    DeviceModel model{gradients_, c.gradient_type, parameters_};
+    pool_.emplace(device);
+    DeviceModel model{gradients_, c.gradient_type, parameters_, &*pool_};
     model.early_gradients = c.early_gradients;
     model.copy_in_pass = c.copy_in_pass;
     if (c.rooms && c.k != core::kAllOnCpu) {
@@ -77,6 +78,7 @@ class UpdateRun {
   }
   ~UpdateRun() {
     update_.reset();
+    pool_.reset();
     if (device_ == nullptr) return;
     device_->Free(gradients_);
     device_->Free(parameters_);
@@ -222,6 +224,7 @@ class UpdateRun {
   uint16_t* parameters_ = nullptr;
   void* rooms_[2] = {};
   size_t room_bytes_ = 0;
+  std::optional<PinnedPool> pool_;
   std::unique_ptr<InterleavedUpdate> update_;
   std::shared_ptr<std::string> on_device_ = std::make_shared<std::string>();
   std::string differences_;

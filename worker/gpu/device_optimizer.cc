@@ -19,23 +19,18 @@ constexpr int64_t kSumShares = 1024;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceOptimizer>> DeviceOptimizer::Make(const core::RunConfig& config,
-                                                                       const core::Manifest& manifest, ValueType type,
-                                                                       const Residency& residency,
-                                                                       const GpuLlama::Rooms& rooms,
+                                                                       const DeviceState::Setting& setting,
                                                                        ComputeBackend* backend) {
   if (config.inner.optimizer == core::InnerOptimizerKind::kOnebitAdam) {
     return absl::InvalidArgumentError(absl::StrCat("--device=", backend->device().name(),
                                                    ": expected inner.optimizer: adamw or sgd, which are what devices "
                                                    "have yet, got onebit_adam; use --device=cpu"));
   }
-  const bool is_sgd = config.inner.optimizer == core::InnerOptimizerKind::kSgd;
-  ASSIGN_OR_RETURN(
-      auto state,
-      DeviceState::Make(
-          {.manifest = manifest, .type = type, .moments = is_sgd ? 0 : 2, .residency = residency, .rooms = rooms},
-          backend));
+  DeviceState::Setting of_state = setting;
+  of_state.moments = config.inner.optimizer == core::InnerOptimizerKind::kSgd ? 0 : 2;
+  ASSIGN_OR_RETURN(auto state, DeviceState::Make(of_state, backend));
   std::unique_ptr<DeviceOptimizer> optimizer(
-      new DeviceOptimizer(config, manifest, residency.reason, std::move(state), backend));
+      new DeviceOptimizer(config, setting.manifest, setting.residency.reason, std::move(state), backend));
   RETURN_IF_ERROR(optimizer->sums_.Allocate(backend->device()));
   return optimizer;
 }

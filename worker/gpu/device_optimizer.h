@@ -29,9 +29,9 @@ namespace causeway::worker {
 class DeviceOptimizer final : public OptimizerState {
  public:
   // INVALID_ARGUMENT: an inner optimizer that devices do not support yet. RESOURCE_EXHAUSTED: memory.
+  // The setting's moments follow from the optimizer.
   static absl::StatusOr<std::unique_ptr<DeviceOptimizer>> Make(const core::RunConfig& config,
-                                                               const core::Manifest& manifest, ValueType type,
-                                                               const Residency& residency, const GpuLlama::Rooms& rooms,
+                                                               const DeviceState::Setting& setting,
                                                                ComputeBackend* backend);
 
   DeviceState& state() const { return *state_; }

@@ -46,8 +46,11 @@ absl::Status DeviceState::Host(const Setting& setting) {
                                  .count = count_,
                                  .gradients = gradients(),
                                  .computed = bfloat16_copy(),
-                                 .rooms = setting.rooms};
-  ASSIGN_OR_RETURN(hosted_, HostedState::Make(std::move(segments), setting.residency.plan, model, &backend_->device()));
+                                 .rooms = setting.rooms,
+                                 .early_gradients = setting.overlaps,
+                                 .copy_in_pass = setting.overlaps};
+  ASSIGN_OR_RETURN(hosted_, HostedState::Make(std::move(segments), setting.residency.plan, model, setting.pool,
+                                              &backend_->device()));
   return absl::OkStatus();
 }
 

@@ -29,6 +29,8 @@ class DeviceState {
     int moments = 2;                       // 0: none
     Residency residency;
     GpuLlama::Rooms rooms;
+    offload::PinnedPool* pool = nullptr;  // of the host's part
+    bool overlaps = true;                 // false: as ZeRO-Offload, gradients and copies in the update, for comparison
   };
 
   // RESOURCE_EXHAUSTED: memory. The backend outlives it.

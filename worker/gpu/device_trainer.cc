@@ -58,7 +58,32 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConf
                                                              std::unique_ptr<Collectives> collectives) {
   ASSIGN_OR_RETURN(LlamaData data, LlamaData::Open(config, site, files));
   const core::Manifest manifest = core::LlamaManifest(config.llama);
-  Parts parts{.backend = std::move(backend), .collectives = std::move(collectives), .optimizer = {}, .llama = {}};
+  TensorValues values(manifest);
+  Parts parts{
+      .backend = std::move(backend), .pool = {}, .collectives = std::move(collectives), .optimizer = {}, .llama = {}};
+  parts.pool = std::make_unique<offload::PinnedPool>(&parts.backend->device());
+  RETURN_IF_ERROR(data.Initialize(manifest, values));
+  return MakeOf(config, files, settings, std::move(data), std::move(values), std::move(parts));
+}
+
+absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Again(std::unique_ptr<DeviceTrainer> before,
+                                                              const core::RunConfig& config, const TrainerFiles& files,
+                                                              const DeviceSettings& settings) {
+  Parts parts{.backend = std::move(before->parts_.backend),
+              .pool = std::move(before->parts_.pool),
+              .collectives = std::move(before->parts_.collectives),
+              .optimizer = {},
+              .llama = {}};
+  LlamaData data = std::move(before->data_);
+  TensorValues values = std::move(before->host_);
+  before.reset();  // its memory on the device, and what it has of the pool
+  return MakeOf(config, files, settings, std::move(data), std::move(values), std::move(parts));
+}
+
+absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::MakeOf(const core::RunConfig& config, const TrainerFiles& files,
+                                                               const DeviceSettings& settings, LlamaData data,
+                                                               TensorValues values, Parts parts) {
+  const core::Manifest manifest = core::LlamaManifest(config.llama);
   ComputeBackend* const device = parts.backend.get();
   GpuLlama::Options options{.batch_rows = data.rows() / config.inner.micro_batches,
                             .sequence = config.sequence_length(),
@@ -86,14 +111,21 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConf
   auto llama = GpuLlama::Make(config.llama, options, device);
   if (!llama.ok()) return WithAdvice(llama.status());
   parts.llama = *std::move(llama);
-  auto optimizer = DeviceOptimizer::Make(config, manifest, settings.type, residency, parts.llama->rooms(), device);
+  auto optimizer = DeviceOptimizer::Make(config,
+                                         {.manifest = manifest,
+                                          .type = settings.type,
+                                          .residency = residency,
+                                          .rooms = parts.llama->rooms(),
+                                          .pool = parts.pool.get(),
+                                          .overlaps = settings.overlaps},
+                                         device);
   if (!optimizer.ok()) return WithAdvice(optimizer.status());
   parts.optimizer = *std::move(optimizer);
   Log(settings, options.attention->kind(), residency, *parts.llama, *parts.optimizer, device->device());
   TrainerRanks ranks = files.ranks;
   ranks.device_values = parts.collectives.get();
-  std::unique_ptr<DeviceTrainer> trainer(new DeviceTrainer(config, ranks, settings, std::move(data), std::move(parts)));
-  RETURN_IF_ERROR(trainer->data_.Initialize(trainer->manifest_, trainer->host_));
+  std::unique_ptr<DeviceTrainer> trainer(
+      new DeviceTrainer(config, ranks, settings, std::move(data), std::move(values), std::move(parts)));
   RETURN_IF_ERROR(trainer->SetParameters());
   return trainer;
 }
@@ -101,7 +133,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Make(const core::RunConf
 absl::Status DeviceTrainer::SetParameters() { return state_->WriteParameters(host_.Flat()); }
 
 DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, const DeviceSettings& settings,
-                             LlamaData data, Parts parts)
+                             LlamaData data, TensorValues values, Parts parts)
     : parts_(std::move(parts)),
       backend_(parts_.backend.get()),
       optimizer_(parts_.optimizer.get()),
@@ -112,7 +144,7 @@ DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& 
       state_(&optimizer_->state()),
       store_(manifest_, state_, backend_,
              {.way = settings.encode, .memory = config.sync.device_memory, .residuals = config.codec.feedback_up > 0}),
-      host_(manifest_),
+      host_(std::move(values)),
       micro_batches_(config.inner.micro_batches) {}
 
 std::span<float> DeviceTrainer::tensor(int i) {

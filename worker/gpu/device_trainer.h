@@ -26,6 +26,7 @@ struct DeviceSettings {
   std::optional<Recompute> recompute;    // none: the first level that fits into memory
   std::optional<EncodeWay> encode;       // of contributions; none: the fastest
   int64_t bucket_bytes = DataParallel::kBucketBytes;
+  bool overlaps = true;  // of the update of hosted state, as in DeviceState::Setting
 };
 
 class DeviceTrainer final : public Trainer {
@@ -36,6 +37,12 @@ class DeviceTrainer final : public Trainer {
                                                        const TrainerFiles& files, const DeviceSettings& settings,
                                                        std::unique_ptr<ComputeBackend> backend,
                                                        std::unique_ptr<Collectives> collectives = nullptr);
+
+  // A trainer at its initial values, with the optimizer's state where these settings place it; device, data, values and
+  // pinned memory are those of the one before, which has not been read from since it was made. To compare places.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Again(std::unique_ptr<DeviceTrainer> before,
+                                                        const core::RunConfig& config, const TrainerFiles& files,
+                                                        const DeviceSettings& settings);
 
   const core::Manifest& manifest() const override { return manifest_; }
   replica::ParameterStore& store() override { return store_; }
@@ -53,18 +60,24 @@ class DeviceTrainer final : public Trainer {
 
  private:
   struct Parts {
-    std::unique_ptr<ComputeBackend> backend;   // first: the others' memory is its
+    std::unique_ptr<ComputeBackend> backend;  // first: the others' memory is its
+    std::unique_ptr<offload::PinnedPool> pool;
     std::unique_ptr<Collectives> collectives;  // null: none
     std::unique_ptr<DeviceOptimizer> optimizer;
     std::unique_ptr<GpuLlama> llama;
   };
 
   DeviceTrainer(const core::RunConfig& config, const TrainerRanks& ranks, const DeviceSettings& settings,
-                LlamaData data, Parts parts);
+                LlamaData data, TensorValues values, Parts parts);
+
+  // With values that host memory has.
+  static absl::StatusOr<std::unique_ptr<Trainer>> MakeOf(const core::RunConfig& config, const TrainerFiles& files,
+                                                         const DeviceSettings& settings, LlamaData data,
+                                                         TensorValues values, Parts parts);
 
   absl::Status SetParameters();  // from host_
 
-  const Parts parts_;
+  Parts parts_;
   ComputeBackend* const backend_;
   DeviceOptimizer* const optimizer_;
   GpuLlama* const llama_;

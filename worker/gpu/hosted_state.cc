@@ -7,6 +7,7 @@
 #include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/host_limits.h"
+#include "offload/on_all_threads.h"
 #include "worker/train/inner_optimizer.h"
 #include "worker/train/late_mean.h"
 
@@ -27,14 +28,24 @@ absl::Status CheckHostMemory(const offload::SubgroupPlan& plan, int64_t usable_b
 
 absl::StatusOr<std::unique_ptr<HostedState>> HostedState::Make(std::vector<offload::DecaySegment> segments,
                                                                const offload::SubgroupPlan& plan, const Model& model,
-                                                               offload::Device* device) {
-  RETURN_IF_ERROR(CheckHostMemory(plan, core::UsableMemoryBytes()));
+                                                               offload::PinnedPool* pool, offload::Device* device) {
+  RETURN_IF_ERROR(CheckHostMemory(plan, core::UsableMemoryBytes() + pool->idle_bytes()));
   std::unique_ptr<HostedState> state(new HostedState(plan, model, device));
+  for (offload::PinnedPool::Array& array : state->arrays_) {
+    ASSIGN_OR_RETURN(array, pool->Take(static_cast<size_t>(plan.parameters) * sizeof(float)));
+    const std::span<float> values = array.Values<float>();
+    offload::OnAllThreads(state->team_, std::ssize(values), [&](int64_t first, int64_t count) {
+      std::ranges::fill(values.subspan(static_cast<size_t>(first), static_cast<size_t>(count)), 0.0f);
+    });
+  }
   const offload::HostState host{state->parameters(), state->moments(0), state->moments(1)};
   const offload::DeviceModel there{.gradients = model.gradients + model.first,
                                    .gradient_type = offload::GradientType::kFloat32,
                                    .parameters = model.computed + model.first,
-                                   .rooms = {model.rooms[0].memory, model.rooms[1].memory}};
+                                   .pool = pool,
+                                   .rooms = {model.rooms[0].memory, model.rooms[1].memory},
+                                   .early_gradients = model.early_gradients,
+                                   .copy_in_pass = model.copy_in_pass};
   ASSIGN_OR_RETURN(state->update_, offload::InterleavedUpdate::OnDevice(host, std::move(segments), plan, &state->team_,
                                                                         &state->bus_, device, there));
   return state;
@@ -45,11 +56,7 @@ HostedState::HostedState(const offload::SubgroupPlan& plan, const Model& model, 
       device_(device),
       sent_(device->MakeEvent()),
       team_(UpdateThreads(plan.parameters)),
-      queued_from_(model.count) {
-  for (offload::HostArray& array : arrays_) {
-    array = offload::HostArray(static_cast<size_t>(plan.parameters) * sizeof(float));
-  }
-}
+      queued_from_(model.count) {}
 
 HostedState::~HostedState() = default;
 
@@ -79,7 +86,10 @@ absl::Status HostedState::Finish() {
 }
 
 void HostedState::TakeTime() {
-  if (const std::optional<double> seconds = update_->TakeSeconds()) AddToLateMean(*seconds, measured_s_);
+  const std::optional<double> seconds = update_->TakeSeconds();
+  if (!seconds) return;
+  last_s_ = *seconds;
+  AddToLateMean(last_s_, measured_s_);
 }
 
 absl::Status HostedState::Changed(int64_t first, int64_t count) {
@@ -101,6 +111,7 @@ core::OffloadProgress HostedState::progress() const {
           .reason = plan.reason,
           .predicted_s = plan.predicted_s,
           .measured_s = measured_s_,
+          .last_s = last_s_,
           .waited_s = bus_.waited_s(),
           .device_subgroups = counts.device_subgroups,
           .cpu_subgroups = counts.cpu_subgroups,

@@ -30,12 +30,13 @@ class HostedState {
     float* gradients = nullptr;
     uint16_t* computed = nullptr;
     GpuLlama::Rooms rooms;
+    bool early_gradients = true, copy_in_pass = true;  // as in offload::DeviceModel
   };
 
-  // RESOURCE_EXHAUSTED: memory of either side. The device outlives it.
+  // RESOURCE_EXHAUSTED: memory of either side. Pool and device outlive it.
   static absl::StatusOr<std::unique_ptr<HostedState>> Make(std::vector<offload::DecaySegment> segments,
                                                            const offload::SubgroupPlan& plan, const Model& model,
-                                                           offload::Device* device);
+                                                           offload::PinnedPool* pool, offload::Device* device);
   ~HostedState();
 
   std::span<float> parameters() const { return arrays_[0].Values<float>(); }
@@ -64,12 +65,13 @@ class HostedState {
   offload::Device::Event sent_;
   core::ThreadTeam team_;
   offload::BusSchedule bus_;
-  offload::HostArray arrays_[3];  // p, m, v
+  offload::PinnedPool::Array arrays_[3];  // p, m, v
   std::vector<uint16_t> rounded_;
   int64_t queued_from_;    // gradients of this step
   size_t dead_rooms_ = 0;  // in it
   std::unique_ptr<offload::InterleavedUpdate> update_;
   double measured_s_ = 0;  // of an update; the mean of recent ones
+  double last_s_ = 0;
 };
 
 }  // namespace causeway::worker

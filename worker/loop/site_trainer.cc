@@ -168,6 +168,18 @@ absl::Status CheckDevice(const DeviceChoice& choice) {
   return OpenDevice(choice, {}).status();
 }
 
+absl::StatusOr<std::unique_ptr<Trainer>> PlaceAgain(std::unique_ptr<Trainer> before, const DeviceChoice& choice,
+                                                    core::RunConfig config, const TrainerFiles& files, bool overlaps) {
+  ASSIGN_OR_RETURN(config.offload, OffloadOf(choice, config.offload));
+  ASSIGN_OR_RETURN(DeviceSettings settings, SettingsOf(choice));
+  settings.overlaps = overlaps;
+  std::unique_ptr<DeviceTrainer> on_device(dynamic_cast<DeviceTrainer*>(before.get()));
+  if (on_device == nullptr)
+    return absl::InvalidArgumentError("expected a trainer on a device, got one on the processor");
+  before.release();
+  return DeviceTrainer::Again(std::move(on_device), config, files, settings);
+}
+
 absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, core::RunConfig config,
                                                          const core::SiteId& site, const TrainerFiles& files) {
   ASSIGN_OR_RETURN(config.offload, OffloadOf(choice, config.offload));

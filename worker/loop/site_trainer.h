@@ -32,4 +32,9 @@ absl::Status CheckDevice(const DeviceChoice& choice);
 absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, core::RunConfig config,
                                                          const core::SiteId& site, const TrainerFiles& files);
 
+// For benchmarks: a trainer on a device starts again from its initial values, with the optimizer's state where `choice`
+// places it. `overlaps`: as in DeviceSettings. INVALID_ARGUMENT: `before` is on the processor, too.
+absl::StatusOr<std::unique_ptr<Trainer>> PlaceAgain(std::unique_ptr<Trainer> before, const DeviceChoice& choice,
+                                                    core::RunConfig config, const TrainerFiles& files, bool overlaps);
+
 }  // namespace causeway::worker

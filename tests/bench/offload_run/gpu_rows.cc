@@ -174,6 +174,10 @@ absl::StatusOr<double> TimeStep(const GpuOptions& options, int64_t t, Backward& 
 
 absl::StatusOr<std::vector<double>> TimeSteps(Device& device, const GpuOptions& options,
                                               const offload::SubgroupPlan& plan, Model& model) {
+  offload::PinnedPool pool(&device);
+  for (const HostArray* array : {&model.p, &model.m, &model.v}) {
+    RETURN_IF_ERROR(device.Pin(array->data(), array->bytes()));
+  }
   Fence fence(device);
   ASSIGN_OR_RETURN(void* gradients, device.Allocate(model.gradient.bytes()));
   ASSIGN_OR_RETURN(void* parameters, device.Allocate(model.copy.bytes()));
@@ -183,11 +187,11 @@ absl::StatusOr<std::vector<double>> TimeSteps(Device& device, const GpuOptions& 
   RETURN_IF_ERROR(backward.Prepare(options.backward_s));
   std::vector<double> seconds;
   {
-    ASSIGN_OR_RETURN(
-        const std::unique_ptr<InterleavedUpdate> update,
-        InterleavedUpdate::OnDevice({model.p.Values<float>(), model.m.Values<float>(), model.v.Values<float>()},
-                                    {{model.parameters, true}}, plan, &model.team, nullptr, &device,
-                                    {gradients, offload::GradientType::kBfloat16, static_cast<uint16_t*>(parameters)}));
+    ASSIGN_OR_RETURN(const std::unique_ptr<InterleavedUpdate> update,
+                     InterleavedUpdate::OnDevice(
+                         {model.p.Values<float>(), model.m.Values<float>(), model.v.Values<float>()},
+                         {{model.parameters, true}}, plan, &model.team, nullptr, &device,
+                         {gradients, offload::GradientType::kBfloat16, static_cast<uint16_t*>(parameters), &pool}));
     for (int64_t t = 1; t <= options.steps; ++t) {
       ASSIGN_OR_RETURN(const double step_s, TimeStep(options, t, backward, *update));
       seconds.push_back(step_s);
@@ -197,6 +201,7 @@ absl::StatusOr<std::vector<double>> TimeSteps(Device& device, const GpuOptions& 
   fence.Await(Queue::kCompute);
   device.Free(gradients);
   device.Free(parameters);
+  for (const HostArray* array : {&model.p, &model.m, &model.v}) device.Unpin(array->data());
   if (!device.status().ok()) return device.status();
   return seconds;
 }

@@ -174,9 +174,13 @@ TEST_P(CudaInterleavedUpdate, GivesTheCpusBits) {
   void* const gradients = *device_->Allocate(kCount * sizeof(uint16_t));
   auto* const parameters = static_cast<uint16_t*>(OnDevice(gpu.copy));
   AwaitAll(Queue::kUpdate);
-  auto update =
-      InterleavedUpdate::OnDevice({gpu.p.Values<float>(), gpu.m.Values<float>(), gpu.v.Values<float>()}, segments, plan,
-                                  &team, nullptr, device_.get(), {gradients, GradientType::kBfloat16, parameters});
+  PinnedPool pool(device_.get());
+  for (const HostArray* array : {&gpu.p, &gpu.m, &gpu.v}) {
+    ASSERT_TRUE(device_->Pin(array->data(), array->bytes()).ok());
+  }
+  auto update = InterleavedUpdate::OnDevice({gpu.p.Values<float>(), gpu.m.Values<float>(), gpu.v.Values<float>()},
+                                            segments, plan, &team, nullptr, device_.get(),
+                                            {gradients, GradientType::kBfloat16, parameters, &pool});
   ASSERT_TRUE(update.ok()) << update.status();
   AdamWParameters plain = kAdamW;
   plain.weight_decay = 0;

@@ -158,8 +158,8 @@ TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSays
         &backend);
     constexpr int64_t kSumBytes = 8192;  // of the norm
     const core::Manifest manifest = core::LlamaManifest(config.llama);
-    const auto optimizer = DeviceOptimizer::Make(config, manifest, ValueType::kFloat32,
-                                                 {.resident = core::FlatOffsets(manifest).back()}, {}, &backend);
+    const auto optimizer = DeviceOptimizer::Make(
+        config, {.manifest = manifest, .residency = {.resident = core::FlatOffsets(manifest).back()}}, &backend);
     return (*llama)->arena().bytes() + (*optimizer)->state().arena().bytes() + kSumBytes;
   };
   EXPECT_TRUE(with(needed(Recompute::kBlock)).ok());
