@@ -90,7 +90,7 @@ class Llama(nn.Module):
         cosines, sines = rotary(tokens.shape[1], self.head_size, tokens.device)
         for block in self.layers:
             if self.recompute:
-                x = torch.utils.checkpoint.checkpoint(block, x, cosines, sines, use_reentrant=False)
+                x = torch.utils.checkpoint.checkpoint(block, x, cosines, sines, use_reentrant=True)
             else:
                 x = block(x, cosines, sines)
         return F.linear(self.norm(x), self.embed_tokens.weight)
