@@ -84,7 +84,7 @@ def takes_groups(shape, device):
 
 
 def batches(options, shape):
-    """Of each step, and of it the micro-batches."""
+    """A list for each step, of its micro-batches."""
     import torch
 
     kept = read_tokens(options.data)
