@@ -77,7 +77,8 @@ def takes_groups(shape, device):
     q = torch.zeros(1, shape["heads"], 128, size, device=device, dtype=torch.bfloat16, requires_grad=True)
     k = torch.zeros(1, shape["kv_heads"], 128, size, device=device, dtype=torch.bfloat16, requires_grad=True)
     try:
-        torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True).sum().backward()
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)
+        mixed.backward(torch.ones_like(mixed))
         return True
     except RuntimeError:
         return False

@@ -30,8 +30,8 @@ def rows_of(command, limit_s, environment=None):
     took longer or had none."""
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-        process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-                                   start_new_session=True, env=environment, preexec_fn=ends_with_us)
+        process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+                                   text=True, start_new_session=True, env=environment, preexec_fn=ends_with_us)
         late = threading.Event()
         timer = threading.Timer(limit_s, lambda: (late.set(), end(process)))
         timer.start()

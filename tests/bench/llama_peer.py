@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 EPSILON, THETA, DEVIATION = 1e-6, 10_000.0, 0.02  # transformers' defaults
+NONE = -100  # a target that is none
 
 
 def rotary(sequence, size, device):
@@ -96,5 +97,5 @@ class Llama(nn.Module):
         return F.linear(self.norm(x), self.embed_tokens.weight)
 
     def forward(self, tokens):
-        logits = self.logits(tokens)[:, :-1]
-        return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+        targets = F.pad(tokens[:, 1:], (0, 1), value=NONE)  # the logits stay where they are, the last of a row count for nothing
+        return F.cross_entropy(self.logits(tokens).flatten(0, 1).float(), targets.flatten(), ignore_index=NONE)

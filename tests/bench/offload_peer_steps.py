@@ -55,6 +55,10 @@ class Peer:
     def end(self):
         self.optimizer.zero_grad(set_to_none=True)
 
+    def more(self):
+        """What else its row has."""
+        return {}
+
 
 class Torch(Peer):
     """Masters and gradients in pinned float32, moved by copies that the host waits for."""
@@ -117,8 +121,7 @@ class DeepSpeed(Peer):
         ratio = None if not self.setting else RATIO if self.setting == "ratio" else float(self.setting)
         offload = {"device": "cpu", "pin_memory": self.device.type == "cuda"} | ({} if ratio is None else {"ratio": ratio})
         self.note = "ZeRO stage 2" if ratio is None else f"ZeRO stage 3, ratio {ratio}"
-        for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
-            os.environ.setdefault(name, value)
+        os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
         self.engine = deepspeed.initialize(model=self.network, model_parameters=self.network.parameters(), config={
@@ -177,11 +180,12 @@ def measure(name, shape, device, data, steps):
         iterations.append(time.perf_counter() - begin)
         losses.append(loss.item())
     iteration = statistics.median(iterations[FIRST:])
-    return {"parameters": parameters(shape), "update_ms": 1000 * statistics.median(updates[FIRST:]), "iteration_ms": 1000 * iteration,
-            "tokens_per_s": values / iteration, "losses": losses, "version": peer.version, "note": peer.note, "torch": torch.__version__,
-            "host_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, "threads": torch.get_num_threads(),
-            "device_peak_mb": torch.cuda.max_memory_allocated() / 1e6 if device.type == "cuda" else 0.0,
-            **(peer.more() if hasattr(peer, "more") else {})}
+    row = {"parameters": parameters(shape), "update_ms": 1000 * statistics.median(updates[FIRST:]),
+           "iteration_ms": 1000 * iteration, "tokens_per_s": values / iteration, "losses": losses, "version": peer.version,
+           "note": peer.note, "torch": torch.__version__, "threads": torch.get_num_threads(),
+           "host_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+           "device_peak_mb": torch.cuda.max_memory_allocated() / 1e6 if device.type == "cuda" else 0.0}
+    return row | peer.more()
 
 
 def main():
