@@ -25,7 +25,7 @@ MODELS = {  # with rows and micro-batches that should fit a card of 80 GB, also 
     "llama-3.2-1b": {"hidden": 2048, "intermediate": 8192, "layers": 16, "heads": 32, "kv_heads": 8, "vocab": 128256,
                      "sequence": 2048, "rows": 16, "micro_batches": 2},
     "4.6b": {"hidden": 3072, "intermediate": 8192, "layers": 42, "heads": 24, "kv_heads": 8, "vocab": 128256, "sequence": 4096,
-             "rows": 1},
+             "rows": 1, "recompute": "block"},
 }
 TOKENS = 1_000_000
 PEAK = 989e12  # dense bfloat16 operations a second of an H100 or H200 SXM

@@ -17,7 +17,8 @@ for placement in flags["placements"].split(","):
         sys.exit("no memory")
     print(json.dumps({"placement": placement, "k": placement, "step_ms": 2.0, "tokens_per_s": 1000 * int(flags["micro_batches"]),
                       "update_ms": 0.0 if placement == "resident" else 3.0,
-                      "predicted_update_ms": 0.0 if placement == "resident" else 2.0}), flush=True)
+                      "predicted_update_ms": 0.0 if placement == "resident" else 2.0,
+                      "theta": placement if placement == os.environ.get("DIFFERS") else "f00d"}), flush=True)
 """
 PEER = """#!/usr/bin/env python3
 import json
@@ -68,6 +69,12 @@ class GpuTrainTest(unittest.TestCase):
         self.assertRegex(self.rows()[1]["error"], "^exit code 1 after .* s: no memory$")
         self.run_it("--placements=resident,cpu,1", "--resume")
         self.assertEqual(["cpu", "1"], [row["placement"] for row in self.rows()[2:]])
+
+    def test_placements_that_change_a_bit_are_an_error(self):
+        self.assertIn("θ of resident, cpu, 1 has equal bits", self.run_it("--placements=resident,cpu,1").stdout)
+        done = self.run_it("--placements=resident,cpu,1", DIFFERS="cpu")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("θ of resident, cpu, 1 DIFFERS", done.stdout)
 
     def test_where_nothing_ran_it_fails(self):
         self.assertEqual(1, self.run_it("--placements=cpu", FAILS="cpu").returncode)

@@ -56,7 +56,7 @@ class Peer:
         self.optimizer.zero_grad(set_to_none=True)
 
     def more(self):
-        """What else its row has."""
+        """Further fields of its row."""
         return {}
 
 
