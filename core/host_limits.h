@@ -25,7 +25,7 @@ int UsableCores();
 // From here on at most so many. To be called before the first UsableCores.
 void LimitCores(int cores);
 
-// What could be allocated now without swapping.
+// The bytes that could be allocated now without swapping.
 int64_t UsableMemoryBytes(const std::string& root = "");
 
 }  // namespace causeway::core

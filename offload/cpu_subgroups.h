@@ -1,4 +1,4 @@
-// What the CPU's subgroups need of the host's memory beside their state, where the model is on a device.
+// The host's memory for the CPU's subgroups beside their state, where the model is on a device.
 //
 //   gradients   |1|3|5| …    of the CPU's subgroups alone, back to back: they cross while backward goes on
 //   copies      |a|b|c|      bfloat16 parameters on their way to the device, in a ring: one is written again only when
@@ -22,7 +22,7 @@ namespace causeway::offload {
 
 class CpuSubgroups {
  public:
-  // Of the host's memory, pinned.
+  // Pinned memory of the host.
   static int64_t HostBytes(const SubgroupPlan& plan, GradientType gradients);
 
   CpuSubgroups(const SubgroupPlan& plan, GradientType gradients, Device* device, UpdateTraffic* traffic);

@@ -27,7 +27,7 @@ class UpdateTimer {
     seconds_ = std::max(device_->SecondsBetween(begun_, one), device_->SecondsBetween(begun_, other));
   }
 
-  // Of the last update that has ended; once for each.
+  // The last update that has ended; once for each.
   std::optional<double> TakeSeconds() { return std::exchange(seconds_, std::nullopt); }
 
  private:

@@ -10,7 +10,7 @@ CLOCKS = ["clocks.sm", "clocks.mem", "power.draw", "power.limit", "temperature.g
 
 
 def output_of(*argv):
-    """What a program prints, or "" where it is missing or fails."""
+    """The output of a program, or "" where it is missing or fails."""
     try:
         return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=20).stdout
     except (OSError, subprocess.SubprocessError):
@@ -29,7 +29,7 @@ def clocks():
 
 
 def facts():
-    """What a figure depends on and a card's name does not say."""
+    """Facts on which a figure depends, beside the name of the card."""
     lines = output_of("lscpu").splitlines()
     of_cpu = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     memory = {key: int(value.split()[0]) << 10 for key, _, value in
