@@ -22,7 +22,7 @@ GroupLimits ReadGroupLimits(const std::string& root = "");
 
 // At least 1; in a simulation always 1. Read once.
 int UsableCores();
-// From here on at most so many. To be called before the first UsableCores.
+// From here on at most that number. To be called before the first UsableCores.
 void LimitCores(int cores);
 
 // The bytes that could be allocated now without swapping.

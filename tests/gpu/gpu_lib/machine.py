@@ -1,5 +1,6 @@
 """The machine of a run: card, driver, clocks, bus, processor, memory."""
 
+import json
 import os
 import pathlib
 import re
@@ -49,3 +50,7 @@ def facts():
 def first(pattern, text):
     found = re.search(pattern, text)
     return found[1].strip() if found else ""
+
+
+if __name__ == "__main__":
+    print(json.dumps(facts()), flush=True)

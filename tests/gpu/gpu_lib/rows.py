@@ -50,4 +50,4 @@ class Rows:
 
     def add(self, part, row):
         with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"part": part} | self.tags | row, ensure_ascii=False) + "\n")
+            file.write(json.dumps(self.tags | row | {"part": part}, ensure_ascii=False) + "\n")

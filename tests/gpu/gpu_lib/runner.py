@@ -1,13 +1,16 @@
 """Runs parts, each with a limit of its own: one that fails or is cut stops nothing, and its rows are kept."""
 
+import contextlib
 import dataclasses
 import os
 import shlex
-import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable
+
+from ingest_lib.processes import ends_with_us
+from limited_process import end
 
 from . import rows
 
@@ -32,7 +35,7 @@ class Part:
 def run_command(command, seconds, on_line):
     """Calls on_line for each line that it prints. The exit status; None: it was cut, with all that it had started."""
     process = subprocess.Popen([str(word) for word in command.argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+                               stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True, preexec_fn=ends_with_us,
                                env=os.environ | {key: str(value) for key, value in command.environment.items()})
     reader = threading.Thread(target=lambda: [on_line(line.rstrip("\n")) for line in process.stdout])
     reader.start()
@@ -41,12 +44,25 @@ def run_command(command, seconds, on_line):
     except subprocess.TimeoutExpired:
         return None
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)  # what it left running, too
-        except ProcessLookupError:
-            pass
+        end(process)  # and what it left running
         process.wait()
         reader.join()
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def start(commands, out):
+    """Commands that go on beside all parts, and are ended with them."""
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / "background.log", "a", encoding="utf-8") as log:
+        processes = [subprocess.Popen([str(word) for word in command.argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                      start_new_session=True, preexec_fn=ends_with_us) for command in commands]
+        try:
+            yield
+        finally:
+            for process in processes:
+                end(process)
+                process.wait()
 
 
 class Runner:

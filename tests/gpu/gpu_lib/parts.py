@@ -1,0 +1,142 @@
+"""The parts of a run on a card, in the order of what is missed most, each with a limit of seconds."""
+
+import pathlib
+import sys
+
+from .runner import Command, Part
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BENCH = ROOT / "tests" / "bench"
+PLACEMENTS = "cpu:late,cpu,1,2,3,auto,2:0.25"
+THREADS = [1, 2, 4, 8, 16]
+
+
+class Parts:
+    """`tools`: folders and interpreters of this run (see tests/gpu/run)."""
+
+    def __init__(self, tools):
+        self.tools = tools
+
+    def all(self):
+        return [
+            Part("machine", "what the machine is; the bus, each way and both", 60, self.machine),
+            Part("offload", "places of the optimizer's state, one model that no card of 80 GB keeps whole", 200, self.offload),
+            Part("offload_peers", "the host's memory and AdamW; the same state by PyTorch, torchao, DeepSpeed", 150, self.offload_peers),
+            Part("train_124m", "124 M: micro-batches, PyTorch's best", 120, self.train_124m),
+            Part("train_larger", "1.06 B beside PyTorch's best; 350 M, 774 M, 1.24 B", 150, self.train_larger),
+            Part("profile", "one step, kernel by kernel", 60, self.profile),
+            Part("sync", "what outer syncs cost a step, of the built-in trainer and of PyTorch", 90, self.sync),
+            Part("ranks", "two NCCL ranks on one card: native, PyTorch's kinds, one that is killed", 150, self.ranks),
+            Part("gather", "values gathered from the host's memory; codecs", 40, self.gather),
+            Part("kernels", "kernels against the CPU's bits; evaluation; kill -9 and resume", 120, self.kernels),
+        ]
+
+    # ---- Commands ----
+
+    @property
+    def on_card(self):
+        return self.tools.device != "fake"
+
+    def program(self, *below):
+        path = self.tools.cuda.joinpath(*below)
+        if not path.exists():
+            raise ValueError(f"expected the program {path}, found none: build it, or name another --cuda=DIR or --pack=FILE")
+        return path
+
+    def bench(self, name, folder, *flags):
+        return Command([sys.executable, BENCH / name, *flags], folder=folder)
+
+    def python_for(self, what):
+        if self.tools.python is None:
+            raise ValueError(f"{what}: expected a Python with PyTorch{' that sees the card' if self.on_card else ''}, found none: --python=PYTHON")
+        return self.tools.python
+
+    def gpu_train(self, folder, models, *flags, torch=True):
+        models = models if self.on_card else ["tiny"]
+        peer = [f"--python={self.tools.python}"] if torch and self.tools.python else []
+        return self.bench("gpu_train", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--device={self.tools.device}",
+                          f"--models={','.join(models)}", "--resume", *peer, *flags)
+
+    def background(self):
+        """Begins with the run and is ended with it: no part waits for it."""
+        if not (self.on_card and self.tools.python and self.tools.wheels):
+            return []
+        return [Command([sys.executable, BENCH / "offload_peers", "--prepare", f"--python={self.tools.python}",
+                         f"--wheels={self.tools.wheels}"])]
+
+    # ---- Parts ----
+
+    def machine(self, folder):
+        facts = Command([sys.executable, "-m", "gpu_lib.machine"], {"PYTHONPATH": ROOT / "tests" / "gpu"})
+        return [facts, Command([self.program("tests", "bench", "offload_run", "offload_run"), "--row=bus"])]
+
+    def offload(self, folder):
+        return [self.gpu_train(folder, ["4.6b"], f"--placements={PLACEMENTS}", "--steps=5", "--warm_up=2", "--limit=195", torch=False)]
+
+    def offload_peers(self, folder):
+        program = self.program("tests", "bench", "offload_run", "offload_run")
+        size = ["--values=100000000", "--pairs=3"] if self.on_card else ["--values=100000", "--pairs=1"]
+        rows = [Command([program, "--row=bandwidth", f"--threads={threads}", *size]) for threads in THREADS
+                if threads <= self.tools.cores]
+        if self.tools.python is None:
+            return rows
+        peers = [] if self.on_card else ["--model=tiny", "--peers=torch,causeway:cpu", "--steps=2", "--limit=40"]
+        wheels = [f"--wheels={self.tools.wheels}"] if self.tools.wheels else []
+        return rows + [self.bench("offload_peers", folder, f"--out={folder / 'peers.jsonl'}", f"--python={self.tools.python}",
+                                  f"--device={'cuda' if self.on_card else 'cpu'}", f"--build={self.tools.cuda}", "--resume",
+                                  "--steps=4", "--limit=60", *wheels, *peers)]
+
+    def train_124m(self, folder):
+        return [self.gpu_train(folder, ["124m"], "--micro_batches=1,2,8", "--steps=20", "--torch_limit=30")]
+
+    def train_larger(self, folder):
+        ours = [self.gpu_train(folder, [model], "--steps=10", torch=False) for model in ("350m", "774m", "llama-3.2-1b")]
+        return [self.gpu_train(folder, ["1.06b"], "--steps=10", "--torch_limit=40"), *(ours if self.on_card else [])]
+
+    def profile(self, folder):
+        return [self.bench("gpu_profile", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--device={self.tools.device}",
+                           f"--models={'124m' if self.on_card else 'tiny'}")]
+
+    def sync(self, folder):
+        size = ["--steps=105"] if self.on_card else ["--model=tiny", "--steps=60", "--ways=mapped", "--loss_steps=40"]
+        commands = [self.bench("gpu_sync", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
+                               f"--device={self.tools.device}", *size)]
+        if self.tools.python:
+            size = ["--device=cuda", "--sizes=124", "--rows=16", "--length=512", "--steps=100"] if self.on_card else ["--sizes=1", "--steps=30"]
+            commands.append(self.bench("torch_step", folder, f"--out={folder}", f"--python={self.tools.python}",
+                                       f"--build={self.tools.build}", "--quiet", *size))
+        return commands
+
+    def ranks(self, folder):
+        if not self.on_card:
+            return [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=*Nccl*"])]
+        if self.tools.nccl is None:
+            raise ValueError("expected a NCCL that takes two ranks on a card (2.32): --nccl=FILE of tests/gpu/pack --nccl=LIBRARY")
+        environment = {"NCCL_MULTI_RANK_GPU_ENABLE": 1, "NCCL_NVLS_ENABLE": 0, "LD_PRELOAD": self.tools.nccl}
+        native = self.program("tests", "worker", "ranks", "cuda", "cuda_nccl_test")
+        commands = [Command([native, "--gtest_filter=*TwoRanksOnOneCard*"], environment)]
+        if self.tools.python:
+            commands.append(Command([ROOT / "tests" / "python" / "run", "test_torch_ranks.KindsTest"], environment | {
+                "CAUSEWAY_RANKS_DEVICE": "cuda:0", "PYTHON": self.tools.python, "CAUSEWAY_BIN_DIR": self.tools.build,
+                "CAUSEWAY_LIBRARY": self.tools.cuda / "libcauseway.so"}))
+        return commands
+
+    def gather(self, folder):
+        if not self.on_card:
+            return [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=*Gather*"])]
+        return [Command([self.program("tests", "codecs", "cuda", "cuda_speed")])]
+
+    def kernels(self, folder):
+        if self.on_card:
+            names = ["codecs/cuda/codecs_cuda_test", "offload/cuda/offload_cuda_test", "worker/gpu/cuda/cuda_backend_test",
+                     "worker/ranks/cuda/cuda_nccl_test"]
+            commands = [Command([self.program("tests", *name.split("/"))]) for name in names]
+        else:
+            commands = [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=Kernels*:DeviceTrainer*"])]
+        commands.append(self.bench("gpu_resume", folder, f"--out={folder}", f"--build={self.tools.cuda}",
+                                   f"--coordinators={self.tools.build}", f"--device={self.tools.device}"))
+        if self.on_card and self.tools.python:
+            commands.append(Command([ROOT / "tests" / "python" / "run", "test_torch_device"], {
+                "PYTHON": self.tools.python, "CAUSEWAY_BIN_DIR": self.tools.build,
+                "CAUSEWAY_LIBRARY": self.tools.cuda / "libcauseway.so"}))
+        return commands
