@@ -16,7 +16,9 @@
 #include "offload/device.h"
 #include "worker/gpu/device_attention.h"
 #include "worker/gpu/encode_backend.h"
+#include "worker/gpu/kernels/embedding_kernels.h"
 #include "worker/gpu/kernels/llama_kernels.h"
+#include "worker/gpu/kernels/norm_kernels.h"
 #include "worker/gpu/kernels/value_kernels.h"
 
 namespace causeway::worker {
@@ -50,13 +52,13 @@ using F32 = float;
 using B16 = Bfloat16;
 using Kernel =
     std::variant<EmbeddingKernel<F32>, EmbeddingKernel<B16>, EmbeddingBackwardKernel<F32>, EmbeddingBackwardKernel<B16>,
-                 RmsNormKernel<F32>, RmsNormKernel<B16>, RmsNormBackwardKernel<F32>, RmsNormBackwardKernel<B16>,
-                 RmsNormWeightKernel<F32>, RmsNormWeightKernel<B16>, RopeKernel<F32>, RopeKernel<B16>,
-                 SwiGluKernel<F32>, SwiGluKernel<B16>, SwiGluBackwardKernel<F32>, SwiGluBackwardKernel<B16>,
-                 CausalSoftmaxKernel<F32>, CausalSoftmaxKernel<B16>, SoftmaxBackwardKernel<F32>,
-                 SoftmaxBackwardKernel<B16>, ClassifierKernel<F32>, ClassifierKernel<B16>, FillKernel<F32>,
-                 FillKernel<B16>, CopyKernel<F32, F32>, CopyKernel<B16, B16>, CopyKernel<F32, B16>, AddPartialsKernel,
-                 SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel, GatherKernel>;
+                 EmbeddingPartialsKernel, RmsNormKernel<F32>, RmsNormKernel<B16>, RmsNormBackwardKernel<F32>,
+                 RmsNormBackwardKernel<B16>, RmsNormWeightKernel<F32>, RmsNormWeightKernel<B16>, RopeKernel<F32>,
+                 RopeKernel<B16>, SwiGluKernel<F32>, SwiGluKernel<B16>, SwiGluBackwardKernel<F32>,
+                 SwiGluBackwardKernel<B16>, CausalSoftmaxKernel<F32>, CausalSoftmaxKernel<B16>,
+                 SoftmaxBackwardKernel<F32>, SoftmaxBackwardKernel<B16>, ClassifierKernel<F32>, ClassifierKernel<B16>,
+                 FillKernel<F32>, FillKernel<B16>, CopyKernel<F32, F32>, CopyKernel<B16, B16>, CopyKernel<F32, B16>,
+                 AddPartialsKernel, SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel, GatherKernel>;
 
 class ComputeBackend : public EncodeBackend {
  public:

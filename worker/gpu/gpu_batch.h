@@ -8,6 +8,7 @@
 
 #include "worker/gpu/arena.h"
 #include "worker/gpu/compute_backend.h"
+#include "worker/gpu/embedding_shares.h"
 #include "worker/train/llama_model.h"
 
 namespace causeway::worker {
@@ -22,21 +23,26 @@ class GpuBatch {
 
   const int32_t* tokens() const { return At(kTokens); }
   const int32_t* targets() const { return At(kTargets); }
-  // Rows sorted by token; token occurring()[j] has those from begins()[j] to begins()[j + 1] − 1.
+
+  // EmbeddingShares on the device, and their numbers.
   const int32_t* order() const { return At(kOrder); }
-  const int32_t* begins() const { return At(kBegins); }
-  const int32_t* occurring() const { return At(kOccurring); }
-  int64_t num_occurring() const { return std::ssize(staged_[kOccurring]); }
+  const int32_t* share_tokens() const { return At(kShareTokens); }
+  const int32_t* share_begins() const { return At(kShareBegins); }
+  const int32_t* share_ends() const { return At(kShareEnds); }
+  const int32_t* split() const { return At(kSplit); }
+  const EmbeddingShares& shares() const { return shares_; }
 
  private:
-  enum Part { kTokens, kTargets, kOrder, kBegins, kOccurring, kParts };
+  enum Part { kTokens, kTargets, kOrder, kShareTokens, kShareBegins, kShareEnds, kSplit, kParts };
 
   int32_t* At(Part part) const { return arena_->At<int32_t>(places_[part]); }
 
   Arena* const arena_;
   offload::Device* const device_;
+  const size_t most_rows_;
   Arena::Place places_[kParts];
-  std::vector<int32_t> staged_[kParts];  // until they are on the device
+  std::vector<int32_t> tokens_, targets_;  // these and shares_ stay until they are on the device
+  EmbeddingShares shares_;
   offload::Device::Event copied_;
 };
 

@@ -43,7 +43,7 @@ class LlamaOf final : public GpuLlama {
 
  private:
   struct Places {
-    Arena::Place output = 0, dstream = 0, norm_buffer = 0, attention_buffer = 0;
+    Arena::Place output = 0, dstream = 0, norm_buffer = 0, attention_buffer = 0, embedding_buffer = 0;
     Arena::Place normed = 0, scale = 0, logits = 0, losses = 0, dnormed = 0;  // of the head
   };
 
@@ -134,6 +134,7 @@ void LlamaOf<T>::Plan() {
   shared_.dactivated = values(kGradients, rows * width);
   places_.dnormed = options_.stage && range_.head ? values(kGradients, rows * hidden) : shared_.dnormed;
   places_.norm_buffer = floats(kGradients, GpuLayers<T>::kNormShares * hidden);
+  if (range_.embedding) places_.embedding_buffer = floats(kGradients, MostEmbeddingPartials(rows) * hidden);
   places_.attention_buffer = arena_.Add("attention", options_.attention->buffer_bytes());
   if (options_.recompute == Recompute::kBlock) shared_.remade = values("activations", rows * hidden);
 
@@ -226,13 +227,24 @@ void LlamaOf<T>::HeadBackwardWeight(float* gradients) {
 
 template <typename T>
 void LlamaOf<T>::EmbeddingBackwardWeight(float* gradients) {
+  const EmbeddingShares& shares = batch_.shares();
+  float* const dw = gradients + firsts_[0];
   Launch(EmbeddingBackwardKernel<T>{.order = batch_.order(),
-                                    .begins = batch_.begins(),
-                                    .tokens = batch_.occurring(),
+                                    .tokens = batch_.share_tokens(),
+                                    .begins = batch_.share_begins(),
+                                    .ends = batch_.share_ends(),
                                     .dy = At(places_.dstream),
-                                    .dw = gradients + firsts_[0],
-                                    .occurring = batch_.num_occurring(),
+                                    .dw = dw,
+                                    .partials = Floats(places_.embedding_buffer),
+                                    .shares = shares.count(),
+                                    .partial = shares.partial(),
                                     .size = shape_.hidden});
+  Launch(EmbeddingPartialsKernel{.tokens = batch_.share_tokens(),
+                                 .split = batch_.split(),
+                                 .partials = Floats(places_.embedding_buffer),
+                                 .dw = dw,
+                                 .split_tokens = shares.split_tokens(),
+                                 .size = shape_.hidden});
 }
 
 template <typename T>

@@ -8,8 +8,8 @@
 
 #include "core/layout.h"
 #include "core/outer_step.h"
+#include "tests/worker/gpu/kernel_runs.h"
 #include "tests/worker/train/test_values.h"
-#include "worker/gpu/fake_backend.h"
 #include "worker/train/llama_layers.h"
 
 namespace causeway::worker {
@@ -20,32 +20,6 @@ struct Size {
   int64_t rows, size;
 };
 constexpr Size kSizes[] = {{1, 64}, {3, 64}, {1, 8192}, {5, 200}, {2, 1000}};
-
-void RunOn(const Kernel& kernel, uint64_t seed) {
-  FakeBackend backend(seed);
-  backend.Launch(offload::Queue::kCompute, kernel);
-  const auto done = backend.device().MakeEvent();
-  backend.device().Record(done, offload::Queue::kCompute);
-  backend.device().AwaitOnHost(done);
-}
-
-// `make(out)` gives a kernel that reads and writes `out`, which begins as `begin`; the result, equal for all orders.
-std::vector<float> InEveryOrder(const std::vector<float>& begin,
-                                const std::function<Kernel(std::vector<float>& out)>& make) {
-  std::vector<float> first = begin;
-  RunOn(make(first), 0);
-  for (const uint64_t seed : {1, 5, 11}) {
-    std::vector<float> other = begin;
-    RunOn(make(other), seed);
-    EXPECT_TRUE(other == first) << "lanes in another order, seed " << seed;
-  }
-  return first;
-}
-
-void ExpectNear(const std::vector<float>& got, const std::vector<float>& expected, double tolerance) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << i;
-}
 
 TEST(KernelsTest, RmsNormIsTheCpus) {
   for (const auto [rows, size] : kSizes) {

@@ -33,11 +33,11 @@ struct Floats {
   float values[N];
 };
 template <int N, typename T>
-struct alignas(N * sizeof(T)) Neighbours {
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Neighbours {
   T values[N];
 };
 
-// N neighbors, which begin at a multiple of their size.
+// N neighbors, which begin at a multiple of their size or of 16 bytes, the longest access.
 template <int N, typename T>
 CAUSEWAY_ANYWHERE Floats<N> Loaded(const T* from) {
   const Neighbours<N, T> stored = *reinterpret_cast<const Neighbours<N, T>*>(from);
