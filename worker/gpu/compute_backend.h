@@ -34,13 +34,14 @@ struct DeviceMatrix {
   bool transposed = false;
 };
 
-// C ← α A · B + β C, where A is m × k, after transposing it if so marked, and B is k × n likewise. Sums are float32.
-// With a batch: that many products, each with matrices one step further; their C do not overlap.
+// C ← α A · B + β addend, where A is m × k, after transposing it if so marked, and B is k × n likewise. Sums are
+// float32. With a batch: that many products, each with matrices one step further; their C do not overlap.
 struct GemmJob {
   int64_t m = 0, n = 0, k = 0;
   DeviceMatrix a, b, c;
   float alpha = 1;
   float beta = 0;
+  const void* addend = nullptr;  // laid out as C, apart from it; null: C itself
   int64_t batch = 1;
   int64_t a_step = 0, b_step = 0, c_step = 0;
 };
@@ -53,12 +54,15 @@ using B16 = Bfloat16;
 using Kernel =
     std::variant<EmbeddingKernel<F32>, EmbeddingKernel<B16>, EmbeddingBackwardKernel<F32>, EmbeddingBackwardKernel<B16>,
                  EmbeddingPartialsKernel, RmsNormKernel<F32>, RmsNormKernel<B16>, RmsNormBackwardKernel<F32>,
-                 RmsNormBackwardKernel<B16>, RmsNormWeightKernel<F32>, RmsNormWeightKernel<B16>, RopeKernel<F32>,
-                 RopeKernel<B16>, SwiGluKernel<F32>, SwiGluKernel<B16>, SwiGluBackwardKernel<F32>,
-                 SwiGluBackwardKernel<B16>, CausalSoftmaxKernel<F32>, CausalSoftmaxKernel<B16>,
-                 SoftmaxBackwardKernel<F32>, SoftmaxBackwardKernel<B16>, ClassifierKernel<F32>, ClassifierKernel<B16>,
-                 FillKernel<F32>, FillKernel<B16>, CopyKernel<F32, F32>, CopyKernel<B16, B16>, CopyKernel<F32, B16>,
-                 AddPartialsKernel, SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel, GatherKernel>;
+                 RmsNormBackwardKernel<B16>, RmsNormWeightKernel<F32>, RmsNormWeightKernel<B16>,
+                 RmsNormBackwardBothKernel<F32, 1>, RmsNormBackwardBothKernel<F32, 2>,
+                 RmsNormBackwardBothKernel<F32, 4>, RmsNormBackwardBothKernel<B16, 1>,
+                 RmsNormBackwardBothKernel<B16, 2>, RmsNormBackwardBothKernel<B16, 4>, RopeKernel<F32>, RopeKernel<B16>,
+                 SwiGluKernel<F32>, SwiGluKernel<B16>, SwiGluBackwardKernel<F32>, SwiGluBackwardKernel<B16>,
+                 CausalSoftmaxKernel<F32>, CausalSoftmaxKernel<B16>, SoftmaxBackwardKernel<F32>,
+                 SoftmaxBackwardKernel<B16>, ClassifierKernel<F32>, ClassifierKernel<B16>, FillKernel<F32>,
+                 FillKernel<B16>, CopyKernel<F32, F32>, CopyKernel<B16, B16>, CopyKernel<F32, B16>, AddPartialsKernel,
+                 SumOfSquaresKernel, SgdKernel, MixKernel, RebaseKernel, GatherKernel>;
 
 class ComputeBackend : public EncodeBackend {
  public:

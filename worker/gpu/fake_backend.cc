@@ -1,5 +1,6 @@
 #include "worker/gpu/fake_backend.h"
 
+#include <cstring>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -31,11 +32,22 @@ Matrix Widened(const DeviceMatrix& matrix, int64_t first, int64_t rows, int64_t 
   return {wide.data(), width, matrix.transposed};
 }
 
+// Brings the addend of product `i` to where the result will be, for BLAS has one matrix for both.
+void PlaceAddend(const GemmJob& job, int64_t i) {
+  if (job.addend == nullptr) return;
+  const int64_t bytes = BytesOf(job.c.type);
+  for (int64_t line = 0; line < job.m; ++line) {
+    const int64_t first = (i * job.c_step + line * job.c.stride) * bytes;
+    std::memcpy(static_cast<char*>(job.c.data) + first, static_cast<const char*>(job.addend) + first, job.n * bytes);
+  }
+}
+
 void Multiply(const GemmJob& job) {
   std::vector<float> a, b, c;
   for (int64_t i = 0; i < job.batch; ++i) {
     const Matrix left = Widened(job.a, i * job.a_step, job.m, job.k, a);
     const Matrix right = Widened(job.b, i * job.b_step, job.k, job.n, b);
+    PlaceAddend(job, i);
     if (job.c.type == ValueType::kFloat32) {
       Gemm(job.m, job.n, job.k, job.alpha, left, right, job.beta, static_cast<float*>(job.c.data) + i * job.c_step,
            job.c.stride);

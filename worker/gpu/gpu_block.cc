@@ -58,17 +58,15 @@ void GpuBlock<T>::Forward(const T* parameters, T* output) {
   const GpuLayers<T>& layers = *blocks_->layers;
 
   layers.Norm(At(kept_.input), w(kInputNorm), At(kept_.normed_input), Floats(kept_.input_scale));
-  layers.Linear({hidden, blocks_->qkv_size()}, At(kept_.normed_input), w(kQ), At(kept_.qkv), 0);
+  layers.Linear({hidden, blocks_->qkv_size()}, At(kept_.normed_input), w(kQ), At(kept_.qkv));
   blocks_->rope->Rotate(At(kept_.qkv), 1);
   blocks_->attention->Forward(At(kept_.qkv), At(kept_.attended), Floats(kept_.statistics));
-  Copy(At(kept_.input), At(kept_.middle));
-  layers.Linear({hidden, hidden}, At(kept_.attended), w(kO), At(kept_.middle), 1);
+  layers.Linear({hidden, hidden}, At(kept_.attended), w(kO), At(kept_.middle), At(kept_.input));
 
   layers.Norm(At(kept_.middle), w(kMiddleNorm), At(kept_.normed_middle), Floats(kept_.middle_scale));
-  layers.Linear({hidden, 2 * width}, At(kept_.normed_middle), w(kGate), At(kept_.gate_up), 0);
+  layers.Linear({hidden, 2 * width}, At(kept_.normed_middle), w(kGate), At(kept_.gate_up));
   SwiGlu();
-  Copy(At(kept_.middle), output);
-  layers.Linear({width, hidden}, At(kept_.activated), w(kDown), output, 1);
+  layers.Linear({width, hidden}, At(kept_.activated), w(kDown), output, At(kept_.middle));
 }
 
 template <typename T>
@@ -100,8 +98,7 @@ void GpuBlock<T>::BackwardInput(const T* parameters, float* gradients, T* dstrea
   } else {
     Copy(dstream, At(between_.doutput));
   }
-  layers.NormBackwardInput(At(between_.dnormed_middle), At(kept_.middle), w(kMiddleNorm), Floats(kept_.middle_scale),
-                           dstream);
+  layers.NormBackward(MiddleNorm(parameters), dstream, dstream, gradients ? gradients + firsts_[kMiddleNorm] : nullptr);
 
   layers.LinearBackwardInput({hidden, hidden}, dstream, w(kO), At(blocks_->dattended));
   blocks_->attention->Backward(At(kept_.qkv), At(kept_.attended), Floats(kept_.statistics), At(blocks_->dattended),
@@ -113,8 +110,15 @@ void GpuBlock<T>::BackwardInput(const T* parameters, float* gradients, T* dstrea
   } else {
     Copy(dstream, At(between_.dmiddle));
   }
-  layers.NormBackwardInput(At(between_.dnormed_input), At(kept_.input), w(kInputNorm), Floats(kept_.input_scale),
-                           dstream);
+  layers.NormBackward(InputNorm(parameters), dstream, dstream, gradients ? gradients + firsts_[kInputNorm] : nullptr);
+}
+
+template <typename T>
+void GpuBlock<T>::BackwardWeight(float* gradients) {
+  FeedForwardWeight(gradients, At(between_.doutput));
+  blocks_->layers->NormBackwardWeight(MiddleNorm(nullptr), gradients + firsts_[kMiddleNorm]);
+  AttentionWeight(gradients, At(between_.dmiddle));
+  blocks_->layers->NormBackwardWeight(InputNorm(nullptr), gradients + firsts_[kInputNorm]);
 }
 
 template <typename T>
@@ -124,8 +128,6 @@ void GpuBlock<T>::FeedForwardWeight(float* gradients, const T* doutput) {
   layers.LinearBackwardWeight({width, hidden}, doutput, At(kept_.activated), gradients + firsts_[kDown]);
   layers.LinearBackwardWeight({hidden, 2 * width}, At(between_.dgate_up), At(kept_.normed_middle),
                               gradients + firsts_[kGate]);
-  layers.NormBackwardWeight(At(between_.dnormed_middle), At(kept_.middle), Floats(kept_.middle_scale),
-                            gradients + firsts_[kMiddleNorm]);
 }
 
 template <typename T>
@@ -135,8 +137,6 @@ void GpuBlock<T>::AttentionWeight(float* gradients, const T* dmiddle) {
   layers.LinearBackwardWeight({hidden, hidden}, dmiddle, At(kept_.attended), gradients + firsts_[kO]);
   layers.LinearBackwardWeight({hidden, blocks_->qkv_size()}, At(between_.dqkv), At(kept_.normed_input),
                               gradients + firsts_[kQ]);
-  layers.NormBackwardWeight(At(between_.dnormed_input), At(kept_.input), Floats(kept_.input_scale),
-                            gradients + firsts_[kInputNorm]);
 }
 
 template class GpuBlock<float>;

@@ -49,10 +49,7 @@ class GpuBlock {
   void Forward(const T* parameters, T* output);
   // `dstream` holds the gradient of the block's output, and then of its input. Also does W if `gradients` is not null.
   void BackwardInput(const T* parameters, float* gradients, T* dstream);
-  void BackwardWeight(float* gradients) {
-    FeedForwardWeight(gradients, At(between_.doutput));
-    AttentionWeight(gradients, At(between_.dmiddle));
-  }
+  void BackwardWeight(float* gradients);
 
  private:
   struct Kept {
@@ -69,6 +66,20 @@ class GpuBlock {
   void Copy(const T* from, T* to) { Launch(CopyKernel<T, T>{from, to, blocks_->shape.rows() * blocks_->shape.hidden}); }
   void SwiGlu();
   void Remake(const T* parameters);  // recomputes the values that the forward pass did not keep
+  using PassedNorm = typename GpuLayers<T>::PassedNorm;
+  PassedNorm MiddleNorm(const T* parameters) const {
+    return {.dy = At(between_.dnormed_middle),
+            .x = At(kept_.middle),
+            .w = parameters == nullptr ? nullptr : parameters + firsts_[kMiddleNorm],
+            .scale = Floats(kept_.middle_scale)};
+  }
+  PassedNorm InputNorm(const T* parameters) const {
+    return {.dy = At(between_.dnormed_input),
+            .x = At(kept_.input),
+            .w = parameters == nullptr ? nullptr : parameters + firsts_[kInputNorm],
+            .scale = Floats(kept_.input_scale)};
+  }
+  // Without the norms' weights.
   void FeedForwardWeight(float* gradients, const T* doutput);
   void AttentionWeight(float* gradients, const T* dmiddle);
 

@@ -15,14 +15,15 @@ DeviceMatrix MatrixOf(const Value* data, int64_t stride, bool transposed = false
 }  // namespace
 
 template <typename T>
-void GpuLayers<T>::Linear(const Map& map, const T* x, const T* w, T* y, float beta) const {
+void GpuLayers<T>::Linear(const Map& map, const T* x, const T* w, T* y, const T* addend) const {
   backend_->Gemm(Queue::kCompute, {.m = shape_.rows,
                                    .n = map.out,
                                    .k = map.in,
                                    .a = MatrixOf(x, map.in),
                                    .b = MatrixOf(w, map.in, true),
                                    .c = MatrixOf(y, map.stride),
-                                   .beta = beta});
+                                   .beta = addend == nullptr ? 0.0f : 1.0f,
+                                   .addend = addend});
 }
 
 template <typename T>
@@ -58,21 +59,61 @@ void GpuLayers<T>::Norm(const T* x, const T* w, T* y, float* scale) const {
 }
 
 template <typename T>
-void GpuLayers<T>::NormBackwardInput(const T* dy, const T* x, const T* w, const float* scale, T* dx) const {
-  backend_->Launch(Queue::kCompute,
-                   RmsNormBackwardKernel<T>{
-                       .dy = dy, .x = x, .w = w, .scale = scale, .dx = dx, .rows = shape_.rows, .size = shape_.hidden});
+int64_t GpuLayers<T>::NormShares() const {
+  return std::clamp<int64_t>(shape_.rows / kRowsPerShare, 1, kNormShares);
 }
 
 template <typename T>
-void GpuLayers<T>::NormBackwardWeight(const T* dy, const T* x, const float* scale, float* dw) const {
-  const int64_t rows = shape_.rows, size = shape_.hidden;
-  const int64_t shares = std::clamp<int64_t>(rows / kRowsPerShare, 1, kNormShares);
-  backend_->Launch(
-      Queue::kCompute,
-      RmsNormWeightKernel<T>{
-          .dy = dy, .x = x, .scale = scale, .partials = partials_, .rows = rows, .size = size, .shares = shares});
-  backend_->Launch(Queue::kCompute, AddPartialsKernel{.partials = partials_, .dw = dw, .size = size, .shares = shares});
+template <int kPacks>
+bool GpuLayers<T>::NormBackwardIn(const PassedNorm& norm, const T* addend, T* dx) const {
+  if (!RmsNormBackwardBothKernel<T, kPacks>::Takes(shape_.hidden)) return false;
+  backend_->Launch(Queue::kCompute, RmsNormBackwardBothKernel<T, kPacks>{.dy = norm.dy,
+                                                                         .x = norm.x,
+                                                                         .w = norm.w,
+                                                                         .addend = addend,
+                                                                         .scale = norm.scale,
+                                                                         .dx = dx,
+                                                                         .partials = partials_,
+                                                                         .rows = shape_.rows,
+                                                                         .size = shape_.hidden,
+                                                                         .shares = NormShares()});
+  return true;
+}
+
+template <typename T>
+void GpuLayers<T>::NormBackward(const PassedNorm& norm, const T* addend, T* dx, float* dw) const {
+  if (dw != nullptr && (NormBackwardIn<1>(norm, addend, dx) || NormBackwardIn<2>(norm, addend, dx) ||
+                        NormBackwardIn<4>(norm, addend, dx))) {
+    AddNormPartials(dw);
+    return;
+  }
+  if (dw != nullptr) NormBackwardWeight(norm, dw);
+  backend_->Launch(Queue::kCompute, RmsNormBackwardKernel<T>{.dy = norm.dy,
+                                                             .x = norm.x,
+                                                             .w = norm.w,
+                                                             .addend = addend,
+                                                             .scale = norm.scale,
+                                                             .dx = dx,
+                                                             .rows = shape_.rows,
+                                                             .size = shape_.hidden});
+}
+
+template <typename T>
+void GpuLayers<T>::NormBackwardWeight(const PassedNorm& norm, float* dw) const {
+  backend_->Launch(Queue::kCompute, RmsNormWeightKernel<T>{.dy = norm.dy,
+                                                           .x = norm.x,
+                                                           .scale = norm.scale,
+                                                           .partials = partials_,
+                                                           .rows = shape_.rows,
+                                                           .size = shape_.hidden,
+                                                           .shares = NormShares()});
+  AddNormPartials(dw);
+}
+
+template <typename T>
+void GpuLayers<T>::AddNormPartials(float* dw) const {
+  backend_->Launch(Queue::kCompute,
+                   AddPartialsKernel{.partials = partials_, .dw = dw, .size = shape_.hidden, .shares = NormShares()});
 }
 
 template class GpuLayers<float>;

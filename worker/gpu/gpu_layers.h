@@ -13,8 +13,9 @@ namespace causeway::worker {
 template <typename T>
 class GpuLayers {
  public:
-  // The rows of a norm's weight gradient are summed in at most 256 shares of at least 16 rows.
-  static constexpr int64_t kNormShares = 256, kRowsPerShare = 16;
+  // The rows of a norm's weight gradient are summed in at most 1,024 shares of at least 8 rows: as many blocks as a
+  // large GPU runs at once.
+  static constexpr int64_t kNormShares = 1024, kRowsPerShare = 8;
 
   struct Shape {
     int64_t rows = 0, hidden = 0;  // a norm is over hidden values
@@ -33,18 +34,31 @@ class GpuLayers {
     int64_t in, out, stride;
   };
 
-  // y = x · wᵀ + beta · y; dx = dy · w; dw += dyᵀ · x.
-  void Linear(const Map& map, const T* x, const T* w, T* y, float beta) const;
+  // y = x · wᵀ + addend, where there is one; dx = dy · w; dw += dyᵀ · x.
+  void Linear(const Map& map, const T* x, const T* w, T* y, const T* addend = nullptr) const;
   void LinearBackwardInput(const Map& map, const T* dy, const T* w, T* dx) const;
   void LinearBackwardWeight(const Map& map, const T* dy, const T* x, float* dw) const;
 
   // Keeps 1/√(mean(x²) + ε) of each row in `scale`.
   void Norm(const T* x, const T* w, T* y, float* scale) const;
-  // These add to dx and dw.
-  void NormBackwardInput(const T* dy, const T* x, const T* w, const float* scale, T* dx) const;
-  void NormBackwardWeight(const T* dy, const T* x, const float* scale, float* dw) const;
+
+  // A norm's backward pass reads these.
+  struct PassedNorm {
+    const T *dy = nullptr, *x = nullptr, *w = nullptr;
+    const float* scale = nullptr;
+  };
+  // dx = addend, or none if null, + the gradient of x; dw, if not null, is added to. dx may be the addend.
+  void NormBackward(const PassedNorm& norm, const T* addend, T* dx, float* dw) const;
+  // The second half alone, with the same bits; needs no w.
+  void NormBackwardWeight(const PassedNorm& norm, float* dw) const;
 
  private:
+  int64_t NormShares() const;
+  // Both halves in one kernel; false if rows are no packs of 16 bytes or too long for it.
+  template <int kPacks>
+  bool NormBackwardIn(const PassedNorm& norm, const T* addend, T* dx) const;
+  void AddNormPartials(float* dw) const;
+
   const Shape shape_;
   ComputeBackend* const backend_;
   float* partials_ = nullptr;

@@ -8,9 +8,9 @@
 #include "core/model_manifest.h"
 #include "worker/gpu/gpu_batch.h"
 #include "worker/gpu/gpu_block.h"
+#include "worker/gpu/gpu_head.h"
 #include "worker/gpu/gpu_layers.h"
 #include "worker/gpu/gpu_rope.h"
-#include "worker/gpu/loss_rows.h"
 #include "worker/train/llama_block.h"
 
 namespace causeway::worker {
@@ -19,7 +19,6 @@ namespace {
 using offload::Queue;
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kRowValues = 64;
 
 // Computes with values of T.
 template <typename T>
@@ -37,14 +36,13 @@ class LlamaOf final : public GpuLlama {
   void* output() const override { return At(places_.output); }
   void* stream() const override { return At(places_.dstream); }
   absl::Status AwaitGradients(const OnFinal& final) override;
-  absl::StatusOr<double> Loss() override { return loss_rows_.Mean(); }
+  absl::StatusOr<double> Loss() override { return head_->Loss(); }
   Rooms rooms() const override;
   const Arena& arena() const override { return arena_; }
 
  private:
   struct Places {
     Arena::Place output = 0, dstream = 0, norm_buffer = 0, attention_buffer = 0, embedding_buffer = 0;
-    Arena::Place normed = 0, scale = 0, logits = 0, losses = 0, dnormed = 0;  // of the head
   };
 
   void Plan();
@@ -53,13 +51,8 @@ class LlamaOf final : public GpuLlama {
   float* Floats(Arena::Place place) const { return arena_.At<float>(place); }
   int TensorOf(int64_t layer, BlockTensor tensor) const { return 1 + static_cast<int>(layer) * kBlockTensors + tensor; }
   int final_norm() const { return TensorOf(config_.num_hidden_layers, kQ); }
-  int head() const { return config_.tie_word_embeddings ? 0 : final_norm() + 1; }
-  // Rows of logits that begin on whole lines, for any vocabulary.
-  int64_t logits_stride() const { return (config_.vocab_size + kRowValues - 1) / kRowValues * kRowValues; }
 
   void Launch(const Kernel& kernel) { backend_->Launch(Queue::kCompute, kernel); }
-  void HeadBackwardInput(const T* parameters, float scale);
-  void HeadBackwardWeight(float* gradients);
   void EmbeddingBackwardWeight(float* gradients);
 
   const core::LlamaConfig config_;
@@ -75,7 +68,7 @@ class LlamaOf final : public GpuLlama {
   GpuBlocks<T> shared_;
   std::vector<GpuBlock<T>> blocks_;
   Places places_;
-  LossRows loss_rows_;
+  std::optional<GpuHead<T>> head_;
   // In the order in which backward is queued: gradients from the value on are final when the event is done.
   std::vector<std::pair<int64_t, offload::Device::Event>> final_from_;
 };
@@ -98,8 +91,7 @@ LlamaOf<T>::LlamaOf(const core::LlamaConfig& config, const Options& options, Com
               .rope = &rope_,
               .attention = options_.attention.get(),
               .arena = &arena_,
-              .backend = backend},
-      loss_rows_(&backend->device()) {
+              .backend = backend} {
   const auto add = [&](int64_t tensor) { final_from_.emplace_back(firsts_[tensor], backend->device().MakeEvent()); };
   if (range_.head) add(final_norm());
   for (int64_t layer = range_.last; layer >= range_.first; --layer) add(TensorOf(layer, BlockTensor{}));
@@ -132,7 +124,7 @@ void LlamaOf<T>::Plan() {
   shared_.dqkv = values(kGradients, rows * shared_.qkv_size());
   shared_.dgate_up = values(kGradients, rows * 2 * width);
   shared_.dactivated = values(kGradients, rows * width);
-  places_.dnormed = options_.stage && range_.head ? values(kGradients, rows * hidden) : shared_.dnormed;
+  const Arena::Place dnormed = options_.stage && range_.head ? values(kGradients, rows * hidden) : shared_.dnormed;
   places_.norm_buffer = floats(kGradients, GpuLayers<T>::kNormShares * hidden);
   if (range_.embedding) places_.embedding_buffer = floats(kGradients, MostEmbeddingPartials(rows) * hidden);
   places_.attention_buffer = arena_.Add("attention", options_.attention->buffer_bytes());
@@ -149,10 +141,17 @@ void LlamaOf<T>::Plan() {
   }
   places_.output = values("activations", rows * hidden);
   if (range_.head) {
-    places_.normed = values("activations", rows * hidden);
-    places_.scale = floats("activations", rows);
-    places_.logits = values("logits", rows * logits_stride());
-    places_.losses = floats("logits", rows);
+    const int64_t head = firsts_[config_.tie_word_embeddings ? 0 : final_norm() + 1];
+    head_.emplace(
+        typename GpuHead<T>::Settings{
+            .rows = rows,
+            .hidden = hidden,
+            .vocab = config_.vocab_size,
+            .norm = firsts_[final_norm()],
+            .weight = head,
+            // A stage has a tied one separately.
+            .weight_gradient = options_.stage && config_.tie_word_embeddings ? firsts_.back() : head},
+        dnormed, &layers_, &arena_, backend_);
   }
   const int64_t dead = arena_.bytes() - arena_.offset(blocks_.empty() ? places_.output : blocks_[0].input());
   const int64_t missing = static_cast<int64_t>(std::tuple_size_v<Rooms>) * options_.room_bytes - dead;
@@ -191,38 +190,7 @@ void LlamaOf<T>::Forward(const void* given) {
   for (size_t i = 0; i < blocks_.size(); ++i) {
     blocks_[i].Forward(parameters, At(i + 1 < blocks_.size() ? blocks_[i + 1].input() : places_.output));
   }
-  if (!range_.head) return;
-  layers_.Norm(At(places_.output), parameters + firsts_[final_norm()], At(places_.normed), Floats(places_.scale));
-  layers_.Linear({hidden, config_.vocab_size, logits_stride()}, At(places_.normed), parameters + firsts_[head()],
-                 At(places_.logits), 0);
-}
-
-template <typename T>
-void LlamaOf<T>::HeadBackwardInput(const T* parameters, float scale) {
-  const int64_t rows = shape_.rows(), hidden = shape_.hidden, vocab = config_.vocab_size;
-  Launch(ClassifierKernel<T>{.logits = At(places_.logits),
-                             .targets = batch_.targets(),
-                             .losses = Floats(places_.losses),
-                             .rows = rows,
-                             .vocab = static_cast<int32_t>(vocab),
-                             .stride = static_cast<int32_t>(logits_stride()),
-                             .factor = scale / static_cast<float>(rows)});
-  loss_rows_.Copy(Floats(places_.losses), rows);
-  layers_.LinearBackwardInput({hidden, vocab, logits_stride()}, At(places_.logits), parameters + firsts_[head()],
-                              At(places_.dnormed));
-  Launch(FillKernel<T>{At(places_.dstream), rows * hidden, 0});
-  layers_.NormBackwardInput(At(places_.dnormed), At(places_.output), parameters + firsts_[final_norm()],
-                            Floats(places_.scale), At(places_.dstream));
-}
-
-template <typename T>
-void LlamaOf<T>::HeadBackwardWeight(float* gradients) {
-  const int64_t first =
-      options_.stage && head() == 0 ? firsts_.back() : firsts_[head()];  // a stage has a tied one separately
-  layers_.LinearBackwardWeight({shape_.hidden, config_.vocab_size, logits_stride()}, At(places_.logits),
-                               At(places_.normed), gradients + first);
-  layers_.NormBackwardWeight(At(places_.dnormed), At(places_.output), Floats(places_.scale),
-                             gradients + firsts_[final_norm()]);
+  if (head_) head_->Forward(parameters, At(places_.output));
 }
 
 template <typename T>
@@ -256,9 +224,8 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, cons
     backend_->device().Record(event, Queue::kCompute);
     if (queued != nullptr) queued(first);
   };
-  if (range_.head) {
-    HeadBackwardInput(parameters, scale);
-    HeadBackwardWeight(gradients);
+  if (head_) {
+    head_->BackwardInput(parameters, At(places_.output), batch_.targets(), scale, gradients, At(places_.dstream));
     is_final();
   }
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
@@ -274,7 +241,9 @@ void LlamaOf<T>::Backward(const void* given, float* gradients, float scale, cons
 template <typename T>
 void LlamaOf<T>::BackwardInput(const void* given, float scale) {
   const T* const parameters = static_cast<const T*>(given);
-  if (range_.head) HeadBackwardInput(parameters, scale);
+  if (head_) {
+    head_->BackwardInput(parameters, At(places_.output), batch_.targets(), scale, nullptr, At(places_.dstream));
+  }
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     block->BackwardInput(parameters, nullptr, At(places_.dstream));
   }
@@ -282,7 +251,7 @@ void LlamaOf<T>::BackwardInput(const void* given, float scale) {
 
 template <typename T>
 void LlamaOf<T>::BackwardWeight(float* gradients) {
-  if (range_.head) HeadBackwardWeight(gradients);
+  if (head_) head_->BackwardWeight(At(places_.output), gradients);
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) block->BackwardWeight(gradients);
   if (range_.embedding) EmbeddingBackwardWeight(gradients);
 }

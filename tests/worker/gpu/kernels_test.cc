@@ -45,8 +45,8 @@ TEST(KernelsTest, RmsNormsBackwardPassIsTheCpus) {
     RmsNormBackwardWeight(rows, size, dy.data(), x.data(), scale.data(), expected_dw.data());
     ExpectNear(InEveryOrder(dx,
                             [&](std::vector<float>& out) {
-                              return RmsNormBackwardKernel<float>{dy.data(),  x.data(), w.data(), scale.data(),
-                                                                  out.data(), rows,     size};
+                              return RmsNormBackwardKernel<float>{dy.data(),    x.data(),   w.data(), out.data(),
+                                                                  scale.data(), out.data(), rows,     size};
                             }),
                expected, 1e-4);
     partials = InEveryOrder(partials, [&](std::vector<float>& out) {
@@ -58,6 +58,42 @@ TEST(KernelsTest, RmsNormsBackwardPassIsTheCpus) {
                             }),
                expected_dw, 1e-4);
   }
+}
+
+template <typename T, int kPacks>
+void ExpectBothHalvesInOne(int64_t rows, int64_t size, bool adds) {
+  constexpr int64_t kShares = 3;
+  const auto stored = [](const std::vector<float>& values) {
+    std::vector<T> narrow(values.size());
+    for (size_t i = 0; i < values.size(); ++i) Store(values[i], narrow[i]);
+    return narrow;
+  };
+  const std::vector<T> dy = stored(RandomValues(1, rows * size)), x = stored(RandomValues(2, rows * size)),
+                       w = stored(RandomValues(3, size)), addend = stored(RandomValues(4, rows * size));
+  const std::vector<float> scale = RandomValues(5, rows);
+  const T* const added = adds ? addend.data() : nullptr;
+  std::vector<T> expected(rows * size), got(rows * size);
+  std::vector<float> expected_partials(kShares * size);
+  RunOn(RmsNormBackwardKernel<T>{dy.data(), x.data(), w.data(), added, scale.data(), expected.data(), rows, size}, 0);
+  RunOn(RmsNormWeightKernel<T>{dy.data(), x.data(), scale.data(), expected_partials.data(), rows, size, kShares}, 0);
+  const std::vector<float> partials = InEveryOrder(std::vector<float>(kShares * size), [&](std::vector<float>& out) {
+    return RmsNormBackwardBothKernel<T, kPacks>{dy.data(),  x.data(),   w.data(), added, scale.data(),
+                                                got.data(), out.data(), rows,     size,  kShares};
+  });
+  EXPECT_EQ(partials, expected_partials);
+  for (int64_t i = 0; i < rows * size; ++i) ASSERT_EQ(Load(got[i]), Load(expected[i])) << i;
+}
+
+TEST(KernelsTest, BothHalvesOfRmsNormsBackwardPassInOneKernelHaveTheBitsOfTwo) {
+  for (const bool adds : {false, true}) {
+    ExpectBothHalvesInOne<float, 1>(5, 64, adds);
+    ExpectBothHalvesInOne<float, 2>(7, 1000, adds);
+    ExpectBothHalvesInOne<Bfloat16, 1>(1, 768, adds);
+    ExpectBothHalvesInOne<Bfloat16, 4>(4, 4096, adds);
+  }
+  EXPECT_TRUE((RmsNormBackwardBothKernel<float, 1>::Takes(512)));
+  EXPECT_FALSE((RmsNormBackwardBothKernel<float, 1>::Takes(516)));
+  EXPECT_FALSE((RmsNormBackwardBothKernel<float, 1>::Takes(131)));
 }
 
 TEST(KernelsTest, SwiGluAndItsBackwardPassAreTheCpus) {
@@ -83,32 +119,44 @@ TEST(KernelsTest, SwiGluAndItsBackwardPassAreTheCpus) {
   }
 }
 
-TEST(KernelsTest, RopeTurnsBackWhatItTurned) {
-  constexpr int64_t kRows = 10, kHeads = 3, kHalf = 37, kStride = 2 * kHeads * kHalf + 11, kSequence = 5;
-  const std::vector<double> frequencies = RopeFrequencies(2 * kHalf, 10000, std::nullopt);
-  const Rope rope(kSequence, frequencies);
-  const std::vector<float> x = RandomValues(1, kRows * kStride);
+// Packs of 16 bytes or none, one row of a position or more than a block has, and more pairs than lanes.
+struct RopeSize {
+  int64_t rows, heads, half, padding, sequence;
+};
+class RopeKernelTest : public ::testing::TestWithParam<RopeSize> {};
+
+TEST_P(RopeKernelTest, TurnsBackWhatItTurned) {
+  const auto [rows, heads, half, padding, sequence] = GetParam();
+  const int64_t stride = 2 * heads * half + padding;
+  const std::vector<double> frequencies = RopeFrequencies(2 * half, 10000, std::nullopt);
+  const Rope rope(sequence, frequencies);
+  const std::vector<float> x = RandomValues(1, rows * stride);
   const auto turned = [&](const std::vector<float>& begin, float sign) {
     return InEveryOrder(begin, [&](std::vector<float>& out) {
       return RopeKernel<float>{
-          out.data(), rope.cosines().data(), rope.sines().data(), kRows, kStride, kHeads, kHalf, kSequence, sign};
+          out.data(), rope.cosines().data(), rope.sines().data(), rows, stride, heads, half, sequence, sign};
     });
   };
   std::vector<float> expected;
-  for (int64_t row = 0; row < kRows; ++row) {
-    expected.insert(expected.end(), x.begin() + row * kStride, x.begin() + row * kStride + 2 * kHeads * kHalf);
+  for (int64_t row = 0; row < rows; ++row) {
+    expected.insert(expected.end(), x.begin() + row * stride, x.begin() + row * stride + 2 * heads * half);
   }
-  rope.Rotate(kRows, kHeads, expected.data());
+  rope.Rotate(rows, heads, expected.data());
   const std::vector<float> forward = turned(x, 1);
-  for (int64_t row = 0; row < kRows; ++row) {
-    for (int64_t i = 0; i < kStride; ++i) {
-      const bool turns = i < 2 * kHeads * kHalf;
-      const float value = turns ? expected[row * 2 * kHeads * kHalf + i] : x[row * kStride + i];
-      ASSERT_NEAR(forward[row * kStride + i], value, 1e-6) << row << " " << i;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < stride; ++i) {
+      const bool turns = i < 2 * heads * half;
+      const float value = turns ? expected[row * 2 * heads * half + i] : x[row * stride + i];
+      ASSERT_NEAR(forward[row * stride + i], value, 1e-6) << row << " " << i;
     }
   }
   ExpectNear(turned(forward, -1), x, 1e-6);
 }
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RopeKernelTest,
+                         ::testing::Values(RopeSize{10, 3, 37, 11, 5}, RopeSize{10, 3, 36, 12, 1},
+                                           RopeSize{45, 5, 32, 64, 5}, RopeSize{4, 2, 600, 0, 2},
+                                           RopeSize{3, 2, 161, 0, 3}));
 
 TEST(KernelsTest, TheClassifierIsTheCpus) {
   for (const auto [rows, vocab] : kSizes) {
@@ -141,6 +189,26 @@ TEST(KernelsTest, MovesOfParametersHaveTheBitsOfTheHosts) {
                              return RebaseKernel{other.data(), out.data(), count, 0.7f};
                            }),
               rebased);
+  }
+}
+
+TEST(KernelsTest, ArraysThatBeginAtNoPackAreMovedValueByValue) {
+  constexpr int64_t kCount = 2500;
+  const std::vector<float> theta = RandomValues(1, kCount + 4), other = RandomValues(2, kCount + 4);
+  for (const auto& [a, b] : {std::pair{0, 1}, {1, 0}, {3, 3}, {0, 0}}) {
+    const float* const from = other.data() + a;
+    std::vector<float> mixed = theta, copied = theta;
+    core::MixAnchor(0.3f, {from, kCount}, std::span(mixed).subspan(b, kCount));
+    EXPECT_EQ(InEveryOrder(theta, [&](auto& out) { return MixKernel{from, out.data() + b, kCount, 0.3f}; }), mixed);
+    std::copy_n(from, kCount, copied.begin() + b);
+    EXPECT_EQ(InEveryOrder(theta,
+                           [&](auto& out) {
+                             return CopyKernel<float, float>{from, out.data() + b, kCount};
+                           }),
+              copied);
+    std::vector<Bfloat16> narrow(kCount + 4);
+    RunOn(CopyKernel<float, Bfloat16>{from, narrow.data() + b, kCount}, 5);
+    for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(narrow[i + b].bits, core::ToBfloat16(from[i])) << i;
   }
 }
 

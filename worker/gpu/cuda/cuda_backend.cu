@@ -132,8 +132,9 @@ void CudaBackend::Gemm(Queue queue, const GemmJob& job) {
     }
   }
   if (found != algorithms_.end()) {
-    Done(blas_.matmul(handle_, product, &job.alpha, job.b.data, first, job.a.data, second, &job.beta, job.c.data,
-                      result, job.c.data, result, &found->second, workspace_, kWorkspaceBytes, StreamOf(queue)),
+    Done(blas_.matmul(handle_, product, &job.alpha, job.b.data, first, job.a.data, second, &job.beta,
+                      job.addend == nullptr ? job.c.data : job.addend, result, job.c.data, result, &found->second,
+                      workspace_, kWorkspaceBytes, StreamOf(queue)),
          absl::StrCat("a product of ", job.m, " × ", job.k, " by ", job.k, " × ", job.n));
   }
   for (cublasLtMatrixLayout_t made : {first, second, result}) blas_.layout_destroy(made);

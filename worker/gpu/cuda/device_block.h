@@ -57,7 +57,7 @@ class DeviceBlock {
 
 template <typename Arguments>
 __global__ void __launch_bounds__(kLanes) RunKernel(const Arguments arguments) {
-  __shared__ double scratch[kLanes];
+  __shared__ alignas(16) double scratch[2 * kLanes];
   for (int64_t index = blockIdx.x; index < arguments.blocks(); index += gridDim.x) {
     DeviceBlock block(index, scratch);
     arguments.Run(block);

@@ -2,7 +2,7 @@
 //
 //   Each(f)     f(lane) for every lane of the block, concurrently and in any order; returns when all have finished
 //   PerLane<T>  a value of each lane, from one Each to the next: a register on a GPU, an array here
-//   scratch()   kLanes doubles that the lanes of a block share
+//   scratch()   2 kLanes doubles that the lanes of a block share, from a multiple of 16 bytes on
 //   Combined    the lanes' values combined, for all of them: a tree over lanes, value l with value l + half
 //
 // A kernel is a struct of its arguments with `blocks()` and `Run(block)`: each block computes independently, and no two
@@ -57,7 +57,7 @@ class HostBlock {
  private:
   const int64_t index_;
   const uint8_t* const order_;
-  double scratch_[kLanes];
+  alignas(16) double scratch_[2 * kLanes];
 };
 
 template <typename Block, typename T>

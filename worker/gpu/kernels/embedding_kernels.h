@@ -32,9 +32,8 @@ struct EmbeddingKernel {
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
     const T* const from = w + tokens[block.index()] * size;
     T* const to = y + block.index() * size;
-    block.Each([&](int lane) {
-      for (int64_t i = lane; i < size; i += kLanes) to[i] = from[i];
-    });
+    EachPack<T>(block, size, Packs<T>(size),
+                [&](int, int32_t i, auto width) { StoreAll(Loaded<width>(from + i), to + i); });
   }
 };
 

@@ -37,27 +37,53 @@ CAUSEWAY_ANYWHERE SoftmaxSum SoftmaxSumOverLanes(Block& block, const T* row, int
 }
 
 // Rotates the pairs (x_i, x_{i + half}) of each head in place: angles of position row mod sequence, or their negatives.
+// A block has a few rows of one position. Each lane keeps the angles of its pairs, over the heads of these rows.
 template <typename T>
 struct RopeKernel {
+  static constexpr int64_t kRows = 4;
+
   T* x;
   const float *cosines, *sines;  // [sequence, half]
   int64_t rows, stride, heads, half, sequence;
   float sign;
 
-  CAUSEWAY_ANYWHERE int64_t blocks() const { return rows; }
+  CAUSEWAY_ANYWHERE int64_t blocks() const {
+    const int64_t sequences = (rows + sequence - 1) / sequence;
+    return (sequences + kRows - 1) / kRows * sequence;
+  }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    T* const row = x + block.index() * stride;
-    const int64_t table = block.index() % sequence * half;
+    if (Packs<T>(half) && Packs<T>(stride) && BeginPack({x, cosines, sines})) {
+      Turn<kPack<T>>(block);
+    } else {
+      Turn<1>(block);
+    }
+  }
+
+ private:
+  template <int kWidth, typename Block>
+  CAUSEWAY_ANYWHERE void Turn(Block& block) const {
+    const int64_t position = block.index() % sequence, first = block.index() / sequence * kRows * sequence + position;
+    const int64_t left = (rows - first + sequence - 1) / sequence;
+    const auto packs = static_cast<int32_t>(half / kWidth), head_count = static_cast<int32_t>(heads);
+    const int32_t all = static_cast<int32_t>(left < kRows ? left : kRows) * head_count;
+    const int32_t abreast = packs < kLanes ? kLanes / packs : 1;  // heads at a time
     block.Each([&](int lane) {
-      const auto width = static_cast<int32_t>(half), pairs = static_cast<int32_t>(heads * half);
-      for (int32_t pair = lane; pair < pairs; pair += kLanes) {  // 32 bits: a GPU divides these quickly
-        const int32_t i = pair % width;
-        T* const head = row + pair / width * 2 * width;
-        const float c = cosines[table + i], s = sign * sines[table + i];
-        const float a = Load(head[i]), b = Load(head[i + half]);
-        Store(a * c - b * s, head[i]);
-        Store(b * c + a * s, head[i + half]);
+      if (lane / packs >= abreast) return;
+      for (int32_t pack = lane % packs; pack < packs; pack += kLanes) {
+        const int64_t i = pack * kWidth, table = position * half + i;
+        const auto c = Loaded<kWidth>(cosines + table), s = Loaded<kWidth>(sines + table);
+        for (int32_t at = lane / packs; at < all; at += abreast) {
+          T* const head = x + (first + at / head_count * sequence) * stride + at % head_count * 2 * half + i;
+          auto a = Loaded<kWidth>(head), b = Loaded<kWidth>(head + half);
+          for (int j = 0; j < kWidth; ++j) {
+            const float sine = sign * s.values[j], turned = a.values[j] * c.values[j] - b.values[j] * sine;
+            b.values[j] = b.values[j] * c.values[j] + a.values[j] * sine;
+            a.values[j] = turned;
+          }
+          StoreAll(a, head);
+          StoreAll(b, head + half);
+        }
       }
     });
   }

@@ -7,8 +7,8 @@
 
 namespace causeway::worker {
 
-// The columns of one block, and the parts of the shares that its lanes sum.
-inline constexpr int kPartialColumns = 16, kPartialParts = kLanes / kPartialColumns;
+// The columns of one block, and the parts of the shares that its lanes sum, a pack of columns each.
+inline constexpr int kPartialColumns = 16, kPartialParts = kLanes * kPack<float> / kPartialColumns;
 CAUSEWAY_ANYWHERE int64_t PartialBlocks(int64_t size) { return (size + kPartialColumns - 1) / kPartialColumns; }
 
 // to += Σ over shares of partials[share], for the columns of block `column_block`: first each part, then the parts in
@@ -18,13 +18,21 @@ CAUSEWAY_ANYWHERE void AddShares(Block& block, const float* partials, int64_t sh
                                  int64_t column_block, float* to) {
   const int64_t first = column_block * kPartialColumns;
   auto* const sums = reinterpret_cast<float*>(block.scratch());
+  const bool packed = Packs<float>(size);
   block.Each([&](int lane) {
-    const int64_t i = first + lane % kPartialColumns;
-    float sum = 0;
-    for (int64_t share = lane / kPartialColumns; i < size && share < shares; share += kPartialParts) {
-      sum += partials[share * size + i];
+    constexpr int kWidth = kPack<float>;
+    const int part = lane / (kPartialColumns / kWidth), column = lane % (kPartialColumns / kWidth) * kWidth;
+    const int64_t end = size - first;  // of the columns that exist
+    Floats<kWidth> sum = {};
+    for (int64_t share = part; share < shares; share += kPartialParts) {
+      const float* const from = partials + share * size + first + column;
+      if (packed && column < end) {
+        const auto values = Loaded<kWidth>(from);
+        for (int j = 0; j < kWidth; ++j) sum.values[j] += values.values[j];
+      }
+      for (int j = 0; j < kWidth && !packed && column + j < end; ++j) sum.values[j] += from[j];
     }
-    sums[lane] = sum;
+    StoreAll(sum, sums + part * kPartialColumns + column);
   });
   block.Each([&](int lane) {
     if (lane >= kPartialColumns || first + lane >= size) return;

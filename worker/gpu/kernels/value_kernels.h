@@ -15,7 +15,11 @@ struct FillKernel {
   CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, count, [&](int64_t i) { Store(value, values[i]); });
+    EachValue<kPack<T>>(block, count, BeginPack({values}), [&](int64_t i, auto width) {
+      Floats<width> filled;
+      for (float& each : filled.values) each = value;
+      StoreAll(filled, values + i);
+    });
   }
 };
 
@@ -29,7 +33,9 @@ struct CopyKernel {
   CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, count, [&](int64_t i) { Store(Load(from[i]), to[i]); });
+    constexpr int kWidth = kPack < From >> kPack<To> ? kPack<From> : kPack<To>;
+    EachValue<kWidth>(block, count, BeginPack({from, to}),
+                      [&](int64_t i, auto width) { StoreAll(Loaded<width>(from + i), to + i); });
   }
 };
 
@@ -110,6 +116,17 @@ struct SumOfSquaresKernel {
   }
 };
 
+// values[i] ← f(given[i], values[i]).
+template <typename Block, typename F>
+CAUSEWAY_ANYWHERE void ChangeEach(Block& block, const float* given, float* values, int64_t count, const F& f) {
+  EachValue<kPack<float>>(block, count, BeginPack({given, values}), [&](int64_t i, auto width) {
+    const auto a = Loaded<width>(given + i);
+    auto b = Loaded<width>(values + i);
+    for (int j = 0; j < width; ++j) b.values[j] = f(a.values[j], b.values[j]);
+    StoreAll(b, values + i);
+  });
+}
+
 // Plain SGD, as offload::SgdStep: p ← fma(p, −lr·wd, p) where there is decay, then p ← fma(g · scale, −lr, p).
 struct SgdKernel {
   const float* gradient;
@@ -120,9 +137,8 @@ struct SgdKernel {
   CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, count, [&](int64_t i) {
-      const float p = minus_decay == 0 ? parameters[i] : std::fma(parameters[i], minus_decay, parameters[i]);
-      parameters[i] = std::fma(gradient[i] * gradient_scale, minus_lr, p);
+    ChangeEach(block, gradient, parameters, count, [&](float g, float p) {
+      return std::fma(g * gradient_scale, minus_lr, minus_decay == 0 ? p : std::fma(p, minus_decay, p));
     });
   }
 };
@@ -138,8 +154,8 @@ struct MixKernel {
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
     const float rest = 1 - alpha;
-    EachValue(block, count,
-              [&](int64_t i) { parameters[i] = core::MixedValue(alpha, rest, anchor[i], parameters[i]); });
+    ChangeEach(block, anchor, parameters, count,
+               [&](float w, float theta) { return core::MixedValue(alpha, rest, w, theta); });
   }
 };
 
@@ -153,7 +169,7 @@ struct RebaseKernel {
   CAUSEWAY_ANYWHERE int64_t blocks() const { return BlocksOf(count); }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    EachValue(block, count, [&](int64_t i) { parameters[i] = core::RebasedValue(-lr, step[i], parameters[i]); });
+    ChangeEach(block, step, parameters, count, [&](float s, float theta) { return core::RebasedValue(-lr, s, theta); });
   }
 };
 

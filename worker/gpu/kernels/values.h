@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "core/bfloat16.h"
 #include "worker/gpu/kernels/block.h"
@@ -78,16 +79,25 @@ CAUSEWAY_ANYWHERE void EachPack(Block& block, int64_t count, bool packed, const 
   });
 }
 
-inline constexpr int64_t kValuesPerBlock = 8 * kLanes;  // of kernels that take values one by one
+inline constexpr int64_t kValuesPerBlock = 8 * kLanes;  // of kernels over flat arrays
 CAUSEWAY_ANYWHERE int64_t BlocksOf(int64_t values) { return (values + kValuesPerBlock - 1) / kValuesPerBlock; }
 
-// Calls f(i) for the block's share of `count` values.
-template <typename Block, typename F>
-CAUSEWAY_ANYWHERE void EachValue(Block& block, int64_t count, const F& f) {
+// Whether all these begin at a pack boundary.
+CAUSEWAY_ANYWHERE bool BeginPack(std::initializer_list<const void*> arrays) {
+  uintptr_t bits = 0;
+  for (const void* const array : arrays) bits |= reinterpret_cast<uintptr_t>(array);
+  return bits % 16 == 0;
+}
+
+// Calls f(i, width) for the block's share of `count` values: kWidth at a time where `packed`, then one by one.
+template <int kWidth, typename Block, typename F>
+CAUSEWAY_ANYWHERE void EachValue(Block& block, int64_t count, bool packed, const F& f) {
   const int64_t first = block.index() * kValuesPerBlock;
   const int64_t end = first + kValuesPerBlock < count ? first + kValuesPerBlock : count;
+  const int64_t whole = packed ? first + (end - first) / kWidth * kWidth : first;
   block.Each([&](int lane) {
-    for (int64_t i = first + lane; i < end; i += kLanes) f(i);
+    for (int64_t i = first + lane * kWidth; i < whole; i += kLanes * kWidth) f(i, Width<kWidth>());
+    for (int64_t i = whole + lane; i < end; i += kLanes) f(i, Width<1>());
   });
 }
 
