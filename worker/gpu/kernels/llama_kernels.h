@@ -9,8 +9,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "worker/gpu/kernels/device_math.h"
 #include "worker/gpu/kernels/values.h"
-#include "worker/train/vector_math.h"
 
 namespace causeway::worker {
 
@@ -26,13 +26,13 @@ CAUSEWAY_ANYWHERE SoftmaxSum SoftmaxSumOverLanes(Block& block, const T* row, int
     const auto x = Loaded<width>(row + i);
     float largest = largest_of[lane];
     for (const float value : x.values) largest = value > largest ? value : largest;
-    float sum = sum_of[lane] * FastExp(largest_of[lane] - largest);
-    for (const float value : x.values) sum += FastExp(value - largest);
+    float sum = sum_of[lane] * Exponential(largest_of[lane] - largest);
+    for (const float value : x.values) sum += Exponential(value - largest);
     largest_of[lane] = largest;
     sum_of[lane] = sum;
   });
   const float largest = MaxOverLanes(block, largest_of);
-  block.Each([&](int lane) { sum_of[lane] *= FastExp(largest_of[lane] - largest); });
+  block.Each([&](int lane) { sum_of[lane] *= Exponential(largest_of[lane] - largest); });
   return {largest, SumOverLanes<Block, float>(block, sum_of)};
 }
 
@@ -103,7 +103,7 @@ struct SwiGluKernel {
     EachPack<T>(block, size, Packs<T>(size), [&](int, int32_t i, auto width) {
       auto g = Loaded<width>(gate + i);
       const auto u = Loaded<width>(up + i);
-      for (int j = 0; j < width; ++j) g.values[j] = g.values[j] * Logistic(g.values[j]) * u.values[j];
+      for (int j = 0; j < width; ++j) g.values[j] = g.values[j] * Sigmoid(g.values[j]) * u.values[j];
       StoreAll(g, y + block.index() * size + i);
     });
   }
@@ -124,7 +124,7 @@ struct SwiGluBackwardKernel {
       auto gate = Loaded<width>(gate_up + at), up = Loaded<width>(gate_up + at + size);
       const auto d = Loaded<width>(dy + block.index() * size + i);
       for (int j = 0; j < width; ++j) {
-        const float g = gate.values[j], sigma = Logistic(g);
+        const float g = gate.values[j], sigma = Sigmoid(g);
         gate.values[j] = d.values[j] * up.values[j] * sigma * (1 + g * (1 - sigma));
         up.values[j] = d.values[j] * g * sigma;
       }
@@ -152,7 +152,7 @@ struct CausalSoftmaxKernel {
     const float inverse = 1 / softmax.sum;
     block.Each([&](int lane) {
       for (int64_t i = lane; i < sequence; i += kLanes) {
-        Store(i < seen ? FastExp(row[i] - softmax.largest) * inverse : 0.0f, to[i]);
+        Store(i < seen ? Exponential(row[i] - softmax.largest) * inverse : 0.0f, to[i]);
       }
     });
   }
@@ -204,7 +204,7 @@ struct ClassifierKernel {
     EachPack<T>(block, vocab, Packs<T>(stride), [&](int, int32_t i, auto width) {
       auto x = Loaded<width>(row + i);
       for (int j = 0; j < width; ++j) {
-        const float gradient = scaled * FastExp(x.values[j] - softmax.largest);
+        const float gradient = scaled * Exponential(x.values[j] - softmax.largest);
         x.values[j] = i + j == target ? gradient - factor : gradient;
       }
       StoreAll(x, row + i);

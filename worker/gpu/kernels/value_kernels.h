@@ -1,4 +1,5 @@
-// Kernels over flat arrays of float32: gradients, parameters, and the operations of a sync on them (block.h).
+// Kernels over flat arrays: gradients, parameters, and the operations of a sync on them (block.h). Their bits are the
+// host's: the CUDA backend compiles those that are marked kHostsBits without contraction of products and sums.
 #pragma once
 
 #include "core/outer_step_value.h"
@@ -8,6 +9,7 @@ namespace causeway::worker {
 
 template <typename T>
 struct FillKernel {
+  static constexpr bool kHostsBits = true;
   T* values;
   int64_t count;
   float value;
@@ -26,6 +28,7 @@ struct FillKernel {
 // Rounds where `To` is narrower.
 template <typename From, typename To>
 struct CopyKernel {
+  static constexpr bool kHostsBits = true;
   const From* from;
   To* to;
   int64_t count;
@@ -49,6 +52,7 @@ struct GatherPiece {
 // before that value do nothing: so each access of 32 lanes is to one line, however the piece is aligned (arXiv
 // 2103.03330, section 4.5).
 struct GatherKernel {
+  static constexpr bool kHostsBits = true;
   static constexpr int64_t kLineValues = 128 / sizeof(float);
 
   const GatherPiece* pieces;  // of at least one value each, first blocks in order
@@ -88,6 +92,7 @@ struct GatherKernel {
 // sums[share] = Σ x² over the packs share, share + shares, … of lanes; in double, where no sum of float squares
 // overflows. `values` begin at a multiple of 16 bytes.
 struct SumOfSquaresKernel {
+  static constexpr bool kHostsBits = true;
   const float* values;
   double* sums;  // [shares]
   int64_t count, shares;
@@ -129,6 +134,7 @@ CAUSEWAY_ANYWHERE void ChangeEach(Block& block, const float* given, float* value
 
 // Plain SGD, as offload::SgdStep: p ← fma(p, −lr·wd, p) where there is decay, then p ← fma(g · scale, −lr, p).
 struct SgdKernel {
+  static constexpr bool kHostsBits = true;
   const float* gradient;
   float* parameters;
   int64_t count;
@@ -145,6 +151,7 @@ struct SgdKernel {
 
 // θ ← fma(α, θ, (1 − α) W): core::MixAnchor.
 struct MixKernel {
+  static constexpr bool kHostsBits = true;
   const float* anchor;
   float* parameters;
   int64_t count;
@@ -161,6 +168,7 @@ struct MixKernel {
 
 // θ ← fma(−η, s, θ): core::Rebase.
 struct RebaseKernel {
+  static constexpr bool kHostsBits = true;
   const float* step;
   float* parameters;
   int64_t count;

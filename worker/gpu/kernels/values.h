@@ -8,6 +8,7 @@
 
 #include "core/bfloat16.h"
 #include "worker/gpu/kernels/block.h"
+#include "worker/gpu/kernels/device_math.h"
 
 namespace causeway::worker {
 
@@ -48,16 +49,17 @@ CAUSEWAY_ANYWHERE Floats<N> Loaded(const T* from) {
 }
 template <int N, typename T>
 CAUSEWAY_ANYWHERE void StoreAll(const Floats<N>& values, T* to) {
-  Neighbours<N, T> stored;
-  for (int i = 0; i < N; ++i) Store(values.values[i], stored.values[i]);
 #ifdef __CUDA_ARCH__
-  if constexpr (sizeof(stored) == sizeof(uint4) && sizeof(T) == 2) {  // nvcc would store halves one by one
-    const auto word = [&](int i) { return stored.values[i].bits | uint32_t{stored.values[i + 1].bits} << 16; };
+  if constexpr (N == 8 && sizeof(T) == 2) {  // nvcc would store halves one by one
+    const auto word = [&](int i) { return Bfloat16Pair(values.values[i], values.values[i + 1]); };
     __stwb(reinterpret_cast<uint4*>(to), uint4{word(0), word(2), word(4), word(6)});
-    return;
-  }
+  } else
 #endif
-  *reinterpret_cast<Neighbours<N, T>*>(to) = stored;
+  {
+    Neighbours<N, T> stored;
+    for (int i = 0; i < N; ++i) Store(values.values[i], stored.values[i]);
+    *reinterpret_cast<Neighbours<N, T>*>(to) = stored;
+  }
 }
 
 // A constant for lambdas. (std::integral_constant's conversion is for the host only.)

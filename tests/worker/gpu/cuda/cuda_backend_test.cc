@@ -4,11 +4,16 @@
 #include <gmock/gmock-matchers.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "core/model_manifest.h"
+#include "tests/worker/gpu/cuda/device_math_probe.h"
 #include "tests/worker/train/test_values.h"
 #include "worker/gpu/cuda/cublas_lt.h"
 #include "worker/gpu/device_trainer.h"
 #include "worker/gpu/fake_backend.h"
+#include "worker/gpu/kernels/device_math.h"
 
 namespace causeway::worker {
 namespace {
@@ -25,6 +30,40 @@ TEST(CudaBackendTest, ALibraryThatIsMissingIsNamed) {
 TEST(CudaBackendTest, ADeviceThatIsMissingIsNamed) {
   const auto backend = MakeCudaBackend(1000, {});
   EXPECT_THAT(std::string(backend.status().message()), HasSubstr("CUDA device"));
+}
+
+// Values of all sizes, of which exponents and significands are sampled alike.
+std::vector<float> Sweep() {
+  std::vector<float> values = {0.0f, 1.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max()};
+  for (uint32_t i = 0; i < 1u << 20; ++i) {
+    const auto value = __builtin_bit_cast(float, static_cast<uint32_t>(core::SplitMix64(i)));
+    if (std::isfinite(value)) values.push_back(value);
+    values.push_back(static_cast<float>(i) * (180.0f / (1 << 20)) - 90.0f);
+  }
+  return values;
+}
+
+double Ulps(float got, float expected) {
+  return std::abs(static_cast<double>(got) - expected) /
+         (std::nextafter(std::abs(expected), HUGE_VALF) - std::abs(expected));
+}
+
+// The polynomial and ex2.approx are each within 2 units of e^x.
+TEST(CudaBackendTest, TheDevicesFunctionsAreTheHostsToAFewUnitsInTheLastPlaceAndBfloat16ToTheBit) {
+  const std::vector<float> x = Sweep();
+  const DeviceMath math = ProbeDeviceMath(x);
+  if (math.pairs.empty()) GTEST_SKIP() << "no device";
+  double exponential = 0, reciprocal = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    exponential = std::max(exponential, Ulps(math.exponentials[i], Exponential(x[i])));
+    const float exact = Reciprocal(x[i]);
+    if (std::isnormal(x[i]) && std::isnormal(exact)) {
+      reciprocal = std::max(reciprocal, Ulps(math.reciprocals[i], exact));
+    }
+    ASSERT_EQ(math.pairs[i], Bfloat16Pair(x[i], -x[i])) << x[i];
+  }
+  EXPECT_LE(exponential, 4);
+  EXPECT_LE(reciprocal, 2);
 }
 
 TEST(CudaBackendTest, ItsLossIsTheCpusOverAHundredSteps) {

@@ -1,3 +1,5 @@
+#include "worker/gpu/cuda/cuda_backend.h"
+
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -10,12 +12,8 @@
 #include "offload/cuda/cuda_device.h"
 #include "worker/gpu/cuda/choose_attention.h"
 #include "worker/gpu/cuda/cublas_lt.h"
-#include "worker/gpu/cuda/cuda_backend.h"
 #include "worker/gpu/cuda/cuda_encode_backend.h"
-#include "worker/gpu/cuda/device_block.h"
-
-// A kernel's source text works for any block; nvcc need not warn that a GPU's block runs only on a GPU.
-#pragma nv_diag_suppress 20011, 20014, 20015
+#include "worker/gpu/cuda/launch_kernel.h"
 
 namespace causeway::worker {
 namespace {
@@ -23,7 +21,6 @@ namespace {
 using offload::Queue;
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-constexpr int64_t kMostBlocks = int64_t{1} << 20;
 
 cudaDataType_t TypeOf(ValueType type) { return type == ValueType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF; }
 
@@ -143,13 +140,7 @@ void CudaBackend::Gemm(Queue queue, const GemmJob& job) {
 
 void CudaBackend::Launch(Queue queue, const Kernel& kernel) {
   if (!device_->status().ok()) return;
-  std::visit(
-      [&](const auto& arguments) {
-        const int64_t blocks = arguments.blocks();
-        if (blocks == 0) return;
-        RunKernel<<<static_cast<unsigned>(std::min(blocks, kMostBlocks)), kLanes, 0, StreamOf(queue)>>>(arguments);
-      },
-      kernel);
+  if (!LaunchValueKernel(kernel, StreamOf(queue))) LaunchModelKernel(kernel, StreamOf(queue));
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
     device_->Fail(absl::InternalError(absl::StrCat("CUDA: launching a kernel: ", cudaGetErrorString(error))));
   }
