@@ -1,5 +1,7 @@
 #include "worker/gpu/gpu_head.h"
 
+#include <algorithm>
+
 namespace causeway::worker {
 
 using offload::Queue;
@@ -12,11 +14,12 @@ GpuHead<T>::GpuHead(const Settings& settings, Arena::Place dnormed, const GpuLay
       arena_(arena),
       backend_(backend),
       dnormed_(dnormed),
+      chunk_rows_(ChunkRows()),
       loss_rows_(&backend->device()) {
   constexpr auto kValueBytes = static_cast<int64_t>(sizeof(T)), kFloatBytes = static_cast<int64_t>(sizeof(float));
   normed_ = arena->Add("activations", settings.rows * settings.hidden * kValueBytes);
   scale_ = arena->Add("activations", settings.rows * kFloatBytes);
-  logits_ = arena->Add("logits", settings.rows * stride() * kValueBytes);
+  logits_ = arena->Add("logits", chunk_rows_ * stride() * kValueBytes);
   losses_ = arena->Add("logits", settings.rows * kFloatBytes);
 }
 
@@ -24,6 +27,17 @@ template <typename T>
 int64_t GpuHead<T>::stride() const {
   constexpr int64_t kLineValues = 64;
   return (settings_.vocab + kLineValues - 1) / kLineValues * kLineValues;
+}
+
+// Even chunks; where the limit has room for 128 rows, of a multiple of them, as matrix products are made of tiles.
+template <typename T>
+int64_t GpuHead<T>::ChunkRows() const {
+  constexpr int64_t kTileRows = 128;
+  const int64_t fit = settings_.logits_bytes / (stride() * static_cast<int64_t>(sizeof(T)));
+  if (settings_.apart || fit >= settings_.rows) return settings_.rows;
+  const int64_t unit = fit >= kTileRows ? kTileRows : 1, most = std::max(fit / unit * unit, unit);
+  const int64_t chunks = (settings_.rows + most - 1) / most, even = (settings_.rows + chunks - 1) / chunks;
+  return (even + unit - 1) / unit * unit;
 }
 
 template <typename T>
@@ -37,37 +51,36 @@ auto GpuHead<T>::Norm(const T* parameters, const T* x) const -> typename GpuLaye
 template <typename T>
 void GpuHead<T>::Forward(const T* parameters, const T* x) {
   layers_->Norm(x, parameters + settings_.norm, At(normed_), Floats(scale_));
-  layers_->Linear({settings_.hidden, settings_.vocab, stride()}, At(normed_), parameters + settings_.weight,
-                  At(logits_));
 }
 
 template <typename T>
 void GpuHead<T>::BackwardInput(const T* parameters, const T* x, const int32_t* targets, float scale, float* gradients,
                                T* dx) {
-  backend_->Launch(Queue::kCompute, ClassifierKernel<T>{.logits = At(logits_),
-                                                        .targets = targets,
-                                                        .losses = Floats(losses_),
-                                                        .rows = settings_.rows,
-                                                        .vocab = static_cast<int32_t>(settings_.vocab),
-                                                        .stride = static_cast<int32_t>(stride()),
-                                                        .factor = scale / static_cast<float>(settings_.rows)});
+  const T* const w = parameters + settings_.weight;
+  for (int64_t first = 0; first < settings_.rows; first += chunk_rows_) {
+    const int64_t rows = std::min(chunk_rows_, settings_.rows - first);
+    const T* const normed = At(normed_) + first * settings_.hidden;
+    layers_->Linear(HeadOf(rows), normed, w, At(logits_));
+    backend_->Launch(Queue::kCompute, ClassifierKernel<T>{.logits = At(logits_),
+                                                          .targets = targets + first,
+                                                          .losses = Floats(losses_) + first,
+                                                          .rows = rows,
+                                                          .vocab = static_cast<int32_t>(settings_.vocab),
+                                                          .stride = static_cast<int32_t>(stride()),
+                                                          .factor = scale / static_cast<float>(settings_.rows)});
+    layers_->LinearBackwardInput(HeadOf(rows), At(logits_), w, At(dnormed_) + first * settings_.hidden);
+    if (gradients == nullptr) continue;
+    layers_->LinearBackwardWeight(HeadOf(rows), At(logits_), normed, gradients + settings_.weight_gradient);
+  }
   loss_rows_.Copy(Floats(losses_), settings_.rows);
-  layers_->LinearBackwardInput({settings_.hidden, settings_.vocab, stride()}, At(logits_),
-                               parameters + settings_.weight, At(dnormed_));
-  if (gradients != nullptr) HeadWeight(gradients);
   layers_->NormBackward(Norm(parameters, x), nullptr, dx, gradients == nullptr ? nullptr : gradients + settings_.norm);
 }
 
 template <typename T>
 void GpuHead<T>::BackwardWeight(const T* x, float* gradients) {
-  HeadWeight(gradients);
-  layers_->NormBackwardWeight(Norm(nullptr, x), gradients + settings_.norm);
-}
-
-template <typename T>
-void GpuHead<T>::HeadWeight(float* gradients) {
-  layers_->LinearBackwardWeight({settings_.hidden, settings_.vocab, stride()}, At(logits_), At(normed_),
+  layers_->LinearBackwardWeight(HeadOf(settings_.rows), At(logits_), At(normed_),
                                 gradients + settings_.weight_gradient);
+  layers_->NormBackwardWeight(Norm(nullptr, x), gradients + settings_.norm);
 }
 
 template class GpuHead<float>;

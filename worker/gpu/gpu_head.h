@@ -1,8 +1,12 @@
 // The end of a Llama on a device: the last norm, the head and the classifier, queued on kCompute.
 //
-//   x ─► norm ─► head ─► logits ─► classifier: losses, and the logits become their gradients in place
-//                                     ─► BackwardInput: the gradient of x ─► BackwardWeight, of a pipeline's stage
-//                                     later
+//   Forward: x ─► norm
+//   BackwardInput, by chunks of rows: ─► head ─► logits ─► classifier: losses, and the logits become their gradients ─►
+//                                     gradients of the norm's output and of the head's weight; then of x and the norm
+//   BackwardWeight: of a pipeline's stage, whose W comes later
+//
+// Logits are the largest array of many models, and so only a chunk of them is in memory, except where W comes later and
+// needs the gradients of all. A weight's gradient adds up over chunks in their order.
 //
 // Reference: worker/train/llama_stage.h. One owner thread.
 #pragma once
@@ -23,6 +27,8 @@ class GpuHead {
   struct Settings {
     int64_t rows = 0, hidden = 0, vocab = 0;
     int64_t norm = 0, weight = 0, weight_gradient = 0;  // in the flat arrays
+    bool apart = false;                                 // W later than I
+    int64_t logits_bytes = 0;                           // in memory at most, but for one row, unless apart
   };
 
   // `dnormed`: scratch of [rows, hidden], kept until BackwardWeight. The other memory is the arena's, too, from here
@@ -43,14 +49,16 @@ class GpuHead {
   int64_t stride() const;
   T* At(Arena::Place place) const { return arena_->At<T>(place); }
   float* Floats(Arena::Place place) const { return arena_->At<float>(place); }
+  int64_t ChunkRows() const;
+  typename GpuLayers<T>::Map HeadOf(int64_t rows) const { return {settings_.hidden, settings_.vocab, stride(), rows}; }
   typename GpuLayers<T>::PassedNorm Norm(const T* parameters, const T* x) const;
-  void HeadWeight(float* gradients);  // without the norm's
 
   const Settings settings_;
   const GpuLayers<T>* const layers_;
   Arena* const arena_;
   ComputeBackend* const backend_;
   const Arena::Place dnormed_;
+  const int64_t chunk_rows_;
   Arena::Place normed_ = 0, scale_ = 0, logits_ = 0, losses_ = 0;
   LossRows loss_rows_;
 };

@@ -16,7 +16,7 @@ DeviceMatrix MatrixOf(const Value* data, int64_t stride, bool transposed = false
 
 template <typename T>
 void GpuLayers<T>::Linear(const Map& map, const T* x, const T* w, T* y, const T* addend) const {
-  backend_->Gemm(Queue::kCompute, {.m = shape_.rows,
+  backend_->Gemm(Queue::kCompute, {.m = RowsOf(map),
                                    .n = map.out,
                                    .k = map.in,
                                    .a = MatrixOf(x, map.in),
@@ -28,7 +28,7 @@ void GpuLayers<T>::Linear(const Map& map, const T* x, const T* w, T* y, const T*
 
 template <typename T>
 void GpuLayers<T>::LinearBackwardInput(const Map& map, const T* dy, const T* w, T* dx) const {
-  backend_->Gemm(Queue::kCompute, {.m = shape_.rows,
+  backend_->Gemm(Queue::kCompute, {.m = RowsOf(map),
                                    .n = map.in,
                                    .k = map.out,
                                    .a = MatrixOf(dy, map.stride),
@@ -40,7 +40,7 @@ template <typename T>
 void GpuLayers<T>::LinearBackwardWeight(const Map& map, const T* dy, const T* x, float* dw) const {
   backend_->Gemm(Queue::kCompute, {.m = map.out,
                                    .n = map.in,
-                                   .k = shape_.rows,
+                                   .k = RowsOf(map),
                                    .a = MatrixOf(dy, map.stride, true),
                                    .b = MatrixOf(x, map.in),
                                    .c = MatrixOf(dw, map.in),

@@ -28,10 +28,12 @@ class GpuLayers {
   void SetBuffer(float* partials) { partials_ = partials; }
 
   // A map of rows of `in` values to `out`; its output rows are `stride` values apart, which may be more than `out`.
+  // `rows`: 0: all of them.
   struct Map {
     Map(int64_t in_size, int64_t out_size) : Map(in_size, out_size, out_size) {}
-    Map(int64_t in_size, int64_t out_size, int64_t out_stride) : in(in_size), out(out_size), stride(out_stride) {}
-    int64_t in, out, stride;
+    Map(int64_t in_size, int64_t out_size, int64_t out_stride, int64_t of_rows = 0)
+        : in(in_size), out(out_size), stride(out_stride), rows(of_rows) {}
+    int64_t in, out, stride, rows = 0;
   };
 
   // y = x · wᵀ + addend, where there is one; dx = dy · w; dw += dyᵀ · x.
@@ -53,6 +55,7 @@ class GpuLayers {
   void NormBackwardWeight(const PassedNorm& norm, float* dw) const;
 
  private:
+  int64_t RowsOf(const Map& map) const { return map.rows == 0 ? shape_.rows : map.rows; }
   int64_t NormShares() const;
   // Both halves in one kernel; false if rows are no packs of 16 bytes or too long for it.
   template <int kPacks>

@@ -150,7 +150,9 @@ void LlamaOf<T>::Plan() {
             .norm = firsts_[final_norm()],
             .weight = head,
             // A stage has a tied one separately.
-            .weight_gradient = options_.stage && config_.tie_word_embeddings ? firsts_.back() : head},
+            .weight_gradient = options_.stage && config_.tie_word_embeddings ? firsts_.back() : head,
+            .apart = options_.stage.has_value(),
+            .logits_bytes = options_.logits_bytes},
         dnormed, &layers_, &arena_, backend_);
   }
   const int64_t dead = arena_.bytes() - arena_.offset(blocks_.empty() ? places_.output : blocks_[0].input());

@@ -36,6 +36,7 @@ class GpuLlama {
     int64_t sequence = 0;
     ValueType type = ValueType::kFloat32;
     Recompute recompute = Recompute::kNone;
+    int64_t logits_bytes = int64_t{1} << 30;               // of those that are in memory at once, except in a stage
     int64_t room_bytes = 0;                                // of each of rooms(); multiples of 256
     std::shared_ptr<DeviceAttention> attention = nullptr;  // of these rows and this type; null: the backend's
 

@@ -166,6 +166,21 @@ TEST_P(GpuLlamaTest, InBfloat16GradientsAreWithinAHundredthOfTheirNorm) {
   ExpectNear(GetParam(), fake.gradients, cpu.gradients, 1e-2);
 }
 
+TEST_P(GpuLlamaTest, AHeadInChunksOfRowsHasTheGradientsOfAWholeOneInLessMemory) {
+  const Pass whole = OnFake(GetParam(), 0);
+  for (const int64_t limit : {1, 3 * 320 * 4, 8 * 320 * 4}) {  // one row, a few: a row has 64 to 320 logits
+    FakeBackend backend(1);
+    const Pass chunks = OnBackend(GetParam(), backend, {.logits_bytes = limit});
+    EXPECT_NEAR(chunks.loss, whole.loss, 1e-6 * whole.loss);
+    ExpectNear(GetParam(), chunks.gradients, whole.gradients, 1e-6);
+  }
+  FakeBackend backend;
+  GpuLlama::Options options{.batch_rows = GetParam().rows, .sequence = GetParam().llama.max_position_embeddings};
+  const int64_t before = *GpuLlama::Bytes(GetParam().llama, options, &backend);
+  options.logits_bytes = 1;
+  EXPECT_LT(*GpuLlama::Bytes(GetParam().llama, options, &backend), before);
+}
+
 TEST_P(GpuLlamaTest, RecomputationChangesNoBit) {
   for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16}) {
     const Pass kept = OnFake(GetParam(), 0, type);
