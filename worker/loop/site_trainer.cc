@@ -197,6 +197,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
                                                    choice.device, ", on which nothing is divided yet"));
   }
   if (backend == nullptr) return MakeTrainer(config, site, files);
+  if (choice.wrap) backend = choice.wrap(std::move(backend));
   RETURN_IF_ERROR(CheckRows(config, site, files.ranks.world()));
   if (config.model_kind != core::ModelKind::kLlama) {
     return absl::InvalidArgumentError(absl::StrCat("--device=", choice.device,

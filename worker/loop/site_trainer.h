@@ -4,11 +4,13 @@
 //   fake   a device emulated on the processor, with the source text of a GPU's kernels: to try what a GPU would do
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/gpu/compute_backend.h"
 #include "worker/train/trainer.h"
 
 namespace causeway::worker {
@@ -21,6 +23,7 @@ struct DeviceChoice {
   std::string encode = "auto";         // mapped | copied | host: where contributions are encoded; auto: the fastest
   std::string offload_k;               // overrides the run's offload.k at this site; empty: the run's
   std::string resident_share;          // overrides offload.resident_share likewise
+  std::function<std::unique_ptr<ComputeBackend>(std::unique_ptr<ComputeBackend>)> wrap;  // a device; null: as it is
   std::string cuda_libs;               // where cuBLASLt and cuDNN are looked for first; empty: where the system looks
 };
 

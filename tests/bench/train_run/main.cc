@@ -22,6 +22,7 @@
 #include "core/theta_digest.h"
 #include "core/thread_team.h"
 #include "offload/on_all_threads.h"
+#include "tests/bench/train_run/profiled_backend.h"
 #include "worker/loop/site_trainer.h"
 #include "worker/train/blas_kernels.h"
 
@@ -47,8 +48,9 @@ ABSL_FLAG(int64_t, rows, 8, "of a step");
 ABSL_FLAG(int64_t, micro_batches, 1, "of a step");
 ABSL_FLAG(int, warm_up, 3, "steps that are not timed");
 ABSL_FLAG(int, steps, 20, "steps that are");
+ABSL_FLAG(bool, profile, false, "print what the kernels of one more step of the last placement take, a line each");
 
-namespace causeway {
+namespace causeway::bench {
 namespace {
 
 struct Placement {
@@ -157,6 +159,19 @@ absl::Status Measure(const Placement& placement, const core::RunConfig& config, 
   return absl::OkStatus();
 }
 
+// Of step t.
+absl::Status Profile(int64_t t, ProfiledBackend& backend, worker::Trainer& trainer) {
+  backend.Begin();
+  const core::Clock::TimePoint begin = core::SystemClock().Now();
+  RETURN_IF_ERROR(trainer.Step(t).status());
+  const double step_s = core::SystemClock().SecondsSince(begin);
+  for (const ProfiledBackend::Row& row : backend.Rows()) {
+    std::printf("{\"kernel\": \"%s\", \"calls\": %ld, \"ms\": %.3f, \"of_step\": %.4f}\n", row.name.c_str(),
+                static_cast<long>(row.calls), 1e3 * row.seconds, row.seconds / step_s);
+  }
+  return backend.device().status();
+}
+
 absl::Status Run() {
   std::vector<Placement> placements;
   for (const absl::string_view text : absl::StrSplit(absl::GetFlag(FLAGS_placements), ',')) {
@@ -169,9 +184,17 @@ absl::Status Run() {
   const core::RunConfig config = Config();
   const worker::TrainerFiles files{.data_path = absl::GetFlag(FLAGS_data)};
   std::unique_ptr<worker::Trainer> trainer;
+  ProfiledBackend* profiled = nullptr;
   for (const Placement& placement : placements) {
     const core::Clock::TimePoint begin = core::SystemClock().Now();
-    const worker::DeviceChoice choice = ChoiceOf(placement);
+    worker::DeviceChoice choice = ChoiceOf(placement);
+    if (absl::GetFlag(FLAGS_profile)) {
+      choice.wrap = [&](std::unique_ptr<worker::ComputeBackend> backend) {
+        auto made = std::make_unique<ProfiledBackend>(std::move(backend));
+        profiled = made.get();
+        return made;
+      };
+    }
     const bool first = trainer == nullptr;
     if (first) {
       ASSIGN_OR_RETURN(trainer, worker::MakeSiteTrainer(choice, config, "site", files));
@@ -181,16 +204,18 @@ absl::Status Run() {
     }
     RETURN_IF_ERROR(Measure(placement, config, core::SystemClock().SecondsSince(begin), *trainer));
   }
-  return absl::OkStatus();
+  if (!absl::GetFlag(FLAGS_profile)) return absl::OkStatus();
+  if (profiled == nullptr) return absl::InvalidArgumentError("--profile: expected a device, got --device=cpu");
+  return Profile(absl::GetFlag(FLAGS_warm_up) + absl::GetFlag(FLAGS_steps) + 1, *profiled, *trainer);
 }
 
 }  // namespace
-}  // namespace causeway
+}  // namespace causeway::bench
 
 int main(int argc, char** argv) {
   causeway::worker::StartAgainWithBestBlasKernels(argv);  // as causeway-worker does, for its speed
   absl::ParseCommandLine(argc, argv);
-  const absl::Status status = causeway::Run();
+  const absl::Status status = causeway::bench::Run();
   if (status.ok()) return 0;
   std::fprintf(stderr, "train_run: %s\n", std::string(status.message()).c_str());
   return 2;

@@ -94,8 +94,8 @@ class Parts:
         return [self.gpu_train(folder, ["1.06b"], "--steps=10", "--torch_limit=40"), *(ours if self.on_card else [])]
 
     def profile(self, folder):
-        return [self.bench("gpu_profile", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--device={self.tools.device}",
-                           f"--models={'124m' if self.on_card else 'tiny'}")]
+        return [self.bench("gpu_profile", folder, f"--build={self.tools.cuda}", f"--device={self.tools.device}",
+                           f"--model={'124m' if self.on_card else 'tiny'}")]
 
     def sync(self, folder):
         size = ["--steps=105"] if self.on_card else ["--model=tiny", "--steps=60", "--ways=mapped", "--loss_steps=40"]
@@ -133,8 +133,8 @@ class Parts:
             commands = [Command([self.program("tests", *name.split("/"))]) for name in names]
         else:
             commands = [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=Kernels*:DeviceTrainer*"])]
-        commands.append(self.bench("gpu_resume", folder, f"--out={folder}", f"--build={self.tools.cuda}",
-                                   f"--coordinators={self.tools.build}", f"--device={self.tools.device}"))
+        commands.append(self.bench("gpu_resume", folder, f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
+                                   f"--device={self.tools.device}", *([] if self.on_card else ["--placements=cpu", "--steps=40"])))
         if self.on_card and self.tools.python:
             commands.append(Command([ROOT / "tests" / "python" / "run", "test_torch_device"], {
                 "PYTHON": self.tools.python, "CAUSEWAY_BIN_DIR": self.tools.build,
