@@ -43,6 +43,27 @@ void Log(const DeviceSettings& settings, AttentionKind attention, const Residenc
                residency.reason);
 }
 
+// The optimizer's state, and the algorithms that the device has chosen for its products.
+class KeptState final : public OptimizerState {
+ public:
+  KeptState(OptimizerState* optimizer, ComputeBackend* backend) : optimizer_(optimizer), backend_(backend) {}
+
+  absl::Status AppendState(std::vector<formats::TensorData>& tensors,
+                           std::map<std::string, std::string>& metadata) override {
+    metadata.merge(backend_->product_choices());
+    return optimizer_->AppendState(tensors, metadata);
+  }
+  void Saved() override { optimizer_->Saved(); }
+  absl::Status LoadState(const formats::SafetensorsFile& file) override {
+    backend_->SetProductChoices(file.metadata());
+    return optimizer_->LoadState(file);
+  }
+
+ private:
+  OptimizerState* const optimizer_;
+  ComputeBackend* const backend_;
+};
+
 // Names settings that would need less memory.
 absl::Status WithAdvice(const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) return status;
@@ -185,11 +206,13 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
 
 absl::StatusOr<formats::FileDigest> DeviceTrainer::Save(const std::string& path) {
   RETURN_IF_ERROR(state_->ReadParameters(0, host_.Flat()));
-  return SaveTrainer(path, manifest_, host_, optimizer_);
+  KeptState kept(optimizer_, backend_);
+  return SaveTrainer(path, manifest_, host_, &kept);
 }
 
 absl::Status DeviceTrainer::Load(const std::string& path) {
-  RETURN_IF_ERROR(LoadTrainer(path, manifest_, host_, optimizer_));
+  KeptState kept(optimizer_, backend_);
+  RETURN_IF_ERROR(LoadTrainer(path, manifest_, host_, &kept));
   return SetParameters();
 }
 

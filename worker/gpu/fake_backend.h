@@ -11,7 +11,7 @@
 
 namespace causeway::worker {
 
-class FakeBackend final : public ComputeBackend {
+class FakeBackend : public ComputeBackend {
  public:
   // `seed`: of the order of queues, and of the lanes of each kernel (0: ascending).
   explicit FakeBackend(uint64_t seed = 1, offload::FakeDevice::Runs runs = offload::FakeDevice::Runs::kStepped);

@@ -25,7 +25,7 @@
 namespace causeway::worker {
 namespace {
 
-constexpr char kAuto[] = "auto", kCpu[] = "cpu", kFake[] = "fake";
+constexpr char kAuto[] = "auto", kCpu[] = "cpu", kFake[] = "fake", kTimed[] = "timed", kFirst[] = "first";
 
 // The index of a GPU, or none where the device is no GPU.
 std::optional<int> GpuIndex(absl::string_view device) {
@@ -68,7 +68,9 @@ absl::StatusOr<core::OffloadConfig> OffloadOf(const DeviceChoice& choice, core::
 #ifdef CAUSEWAY_WITH_CUDA
 absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenGpu(const DeviceChoice& choice) {
   ASSIGN_OR_RETURN(const AttentionKind attention, AttentionOf(choice));
-  return MakeCudaBackend(GpuIndex(choice.device).value_or(0), {choice.cuda_libs, attention});
+  return MakeCudaBackend(
+      GpuIndex(choice.device).value_or(0),
+      {.directory = choice.cuda_libs, .attention = attention, .times_products = choice.products == kTimed});
 }
 
 absl::StatusOr<std::unique_ptr<Collectives>> OpenNccl(const DeviceChoice& choice, const TrainerRanks& ranks) {
@@ -160,6 +162,9 @@ absl::Status CheckDevice(const DeviceChoice& choice) {
   RETURN_IF_ERROR(SettingsOf(choice).status());
   RETURN_IF_ERROR(AttentionOf(choice).status());
   RETURN_IF_ERROR(OffloadOf(choice, {}).status());
+  if (choice.products != kTimed && choice.products != kFirst) {
+    return absl::InvalidArgumentError(absl::StrCat("--products: expected timed or first, got ", choice.products));
+  }
   if (choice.device == kAuto || choice.device == kCpu || choice.device == kFake) return absl::OkStatus();
   if (!GpuIndex(choice.device)) {
     return absl::InvalidArgumentError(

@@ -102,6 +102,29 @@ TEST(DeviceTrainerTest, MicroBatchesThatDoNotDivideTheRowsAreRefused) {
               HasSubstr("inner.micro_batches: expected to divide the 8 rows of a rank of site eu, got 3"));
 }
 
+class ChoosingBackend final : public FakeBackend {
+ public:
+  explicit ChoosingBackend(std::map<std::string, std::string>* choices) : choices_(choices) {}
+  std::map<std::string, std::string> product_choices() const override { return *choices_; }
+  void SetProductChoices(const std::map<std::string, std::string>& choices) override { *choices_ = choices; }
+
+ private:
+  std::map<std::string, std::string>* const choices_;
+};
+
+TEST(DeviceTrainerTest, ACheckpointKeepsTheAlgorithmsOfProducts) {
+  const std::string path = ::testing::TempDir() + "products.safetensors";
+  std::map<std::string, std::string> made = {{"products.of", "a"}, {"product.4x8x16", "00ff"}}, loaded;
+  const auto with = [](std::map<std::string, std::string>* choices) {
+    return *DeviceTrainer::Make(TinyRun(), "eu", {.data_path = Text()}, {}, std::make_unique<ChoosingBackend>(choices));
+  };
+  ASSERT_TRUE(with(&made)->Save(path).ok());
+  ASSERT_TRUE(with(&loaded)->Load(path).ok());
+  EXPECT_THAT(loaded, ::testing::IsSupersetOf(made));
+  const auto processor = MakeTrainer(TinyRun(), "eu", {.data_path = Text()});
+  EXPECT_EQ((*processor)->Load(path), absl::OkStatus());
+}
+
 TEST(DeviceTrainerTest, NoOrderChangesABitOfIt) {
   const auto first = OnFake(TinyRun(), 0);
   Train(*first, 1, 10);

@@ -34,6 +34,7 @@ absl::StatusOr<std::unique_ptr<const CublasLt>> Load(const std::string& file) {
   find("cublasLtDestroy", api->destroy);
   find("cublasLtMatmul", api->matmul);
   find("cublasLtMatmulAlgoGetHeuristic", api->heuristic);
+  find("cublasLtMatmulAlgoCheck", api->algo_check);
   find("cublasLtMatmulDescCreate", api->desc_create);
   find("cublasLtMatmulDescDestroy", api->desc_destroy);
   find("cublasLtMatmulDescSetAttribute", api->desc_set);
@@ -44,6 +45,7 @@ absl::StatusOr<std::unique_ptr<const CublasLt>> Load(const std::string& file) {
   find("cublasLtMatmulPreferenceDestroy", api->preference_destroy);
   find("cublasLtMatmulPreferenceSetAttribute", api->preference_set);
   find("cublasLtGetStatusName", api->status_name);
+  find("cublasLtGetVersion", api->version);
   if (missing.empty()) return api;
   return absl::NotFoundError(absl::StrCat("expected ", file, " to have ", missing, ", it has none"));
 }

@@ -1,9 +1,8 @@
 // A GPU as a ComputeBackend: kernels from their shared source text (worker/gpu/kernels), matrix products by cuBLASLt,
 // of float32 or of bfloat16 with float32 sums.
 //
-// Attention is cuDNN's where possible (cudnn_attention.h), else by matrix products. cuBLASLt's algorithm for a shape is
-// the first that its heuristic names, which is the same on the same device and library. Errors are the device's
-// (offload/cuda/cuda_device.h). One owner thread.
+// Attention is cuDNN's where possible (cudnn_attention.h), else by matrix products. Their algorithms are measured and
+// kept (matrix_products.h). Errors are the device's (offload/cuda/cuda_device.h). One owner thread.
 #pragma once
 
 #include <memory>
@@ -17,6 +16,7 @@ namespace causeway::worker {
 struct CudaLibraries {
   std::string directory;  // where they are looked for first; empty: where the system looks
   AttentionKind attention = AttentionKind::kAuto;
+  bool times_products = true;  // else cuBLASLt's first algorithm of each
 };
 
 // UNAVAILABLE, NOT_FOUND: there is no such device, or no cuBLASLt.

@@ -97,6 +97,48 @@ TEST(CudaBackendTest, InBfloat16ItsLossIsThatOfTheFakeDevice) {
   }
 }
 
+// All values of a product of ones of 64 × 64, to which a matrix of `addend` is added.
+std::vector<float> ProductOfOnes(ComputeBackend& backend, bool in_place, float addend) {
+  constexpr int64_t kSize = 64, kBytes = kSize * kSize * 4;
+  Arena arena;
+  const Arena::Place a = arena.Add("a", kBytes), c = arena.Add("c", kBytes), result = arena.Add("result", kBytes);
+  offload::Device& device = backend.device();
+  EXPECT_TRUE(arena.Allocate(device).ok());
+  const std::vector<float> ones(kSize * kSize, 1.0f), added(kSize * kSize, addend);
+  device.CopyToDevice(offload::Queue::kCompute, arena.At<float>(a), ones.data(), kBytes);
+  device.CopyToDevice(offload::Queue::kCompute, arena.At<float>(c), added.data(), kBytes);
+  const Arena::Place to = in_place ? c : result;
+  backend.Gemm(offload::Queue::kCompute, {.m = kSize,
+                                          .n = kSize,
+                                          .k = kSize,
+                                          .a = {arena.At<float>(a), kSize},
+                                          .b = {arena.At<float>(a), kSize},
+                                          .c = {arena.At<float>(to), kSize},
+                                          .beta = 1,
+                                          .addend = in_place ? nullptr : arena.At<float>(c)});
+  std::vector<float> got(kSize * kSize);
+  device.CopyToHost(offload::Queue::kCompute, got.data(), arena.At<float>(to), kBytes);
+  const auto done = device.MakeEvent();
+  device.Record(done, offload::Queue::kCompute);
+  device.AwaitOnHost(done);
+  EXPECT_TRUE(device.status().ok()) << device.status();
+  return got;
+}
+
+TEST(CudaBackendTest, AProductIsAddedOnceThoughItsAlgorithmsAreTimedAndTheChoiceIsKept) {
+  for (const bool times : {true, false}) {
+    auto backend = MakeCudaBackend(0, {.directory = "", .times_products = times});
+    if (!backend.ok()) GTEST_SKIP() << backend.status();
+    EXPECT_THAT(ProductOfOnes(**backend, /*in_place=*/true, 3), ::testing::Each(67.0f));
+    EXPECT_THAT(ProductOfOnes(**backend, /*in_place=*/false, 5), ::testing::Each(69.0f));
+    const auto choices = (*backend)->product_choices();
+    EXPECT_EQ(choices.empty(), !times);
+    (*backend)->SetProductChoices(choices);
+    EXPECT_THAT(ProductOfOnes(**backend, /*in_place=*/true, 4), ::testing::Each(68.0f));
+    EXPECT_EQ((*backend)->product_choices(), choices);
+  }
+}
+
 // out and dqkv of one attention, for values that both get.
 std::vector<float> AttentionValues(const AttentionShape& shape, AttentionKind kind, ComputeBackend& backend) {
   const int64_t rows = shape.batch * shape.sequence, width = shape.heads * shape.head_size;
