@@ -52,9 +52,8 @@ ABSL_FLAG(std::string, device, "auto",
 ABSL_FLAG(std::string, compute_dtype, "auto", "on a device: float32, bfloat16; auto: bfloat16 on a GPU, else float32");
 ABSL_FLAG(std::string, recompute, "auto", "on a device, in backward: none, norm_swiglu, block; auto: the first to fit");
 ABSL_FLAG(std::string, attention, "auto", "on a GPU: cudnn, or own, which needs no cuDNN; auto: cudnn where it can be");
-ABSL_FLAG(
-    std::string, products, "timed",
-    "on a GPU, the algorithm of a matrix product: timed (the fastest), or first (cuBLASLt's, the same in each run)");
+ABSL_FLAG(std::string, products, "auto",
+          "on a GPU, algorithms of matrix products: timed or first; auto: timed in one rank");
 ABSL_FLAG(std::string, encode, "auto", "on a device, contributions: mapped or copied (encoded there), host, auto");
 ABSL_FLAG(std::string, offload_k, "", "on a device, overrules the run's offload.k: auto, resident, cpu, 1, 2, …");
 ABSL_FLAG(std::string, resident_share, "", "on a device, overrules the run's offload.resident_share: auto, 0 to 1");

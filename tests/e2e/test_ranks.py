@@ -142,7 +142,7 @@ class DevicesTest(RanksTest):
         cases |= {"fake --compute_dtype=int8": r"--compute_dtype: expected auto, float32 or bfloat16, got int8",
                   "fake --attention=flash": r"--attention: expected auto, cudnn or own, got flash",
                   "fake --attention=cudnn": r"--attention=cudnn: expected a GPU, got --device=fake",
-                  "fake --products=best": r"--products: expected timed or first, got best",
+                  "fake --products=best": r"--products: expected auto, timed or first, got best",
                   "fake --encode=gpu": r"--encode: expected auto, mapped, copied or host, got gpu",
                  "fake --offload_k=gpu": r"--offload_k: expected auto \| resident \| cpu \| 1 to 1000000, got gpu",
                   "fake --resident_share=2": r"--resident_share: expected auto \| 0 to 1, got 2",

@@ -162,8 +162,8 @@ absl::Status CheckDevice(const DeviceChoice& choice) {
   RETURN_IF_ERROR(SettingsOf(choice).status());
   RETURN_IF_ERROR(AttentionOf(choice).status());
   RETURN_IF_ERROR(OffloadOf(choice, {}).status());
-  if (choice.products != kTimed && choice.products != kFirst) {
-    return absl::InvalidArgumentError(absl::StrCat("--products: expected timed or first, got ", choice.products));
+  if (choice.products != kAuto && choice.products != kTimed && choice.products != kFirst) {
+    return absl::InvalidArgumentError(absl::StrCat("--products: expected auto, timed or first, got ", choice.products));
   }
   if (choice.device == kAuto || choice.device == kCpu || choice.device == kFake) return absl::OkStatus();
   if (!GpuIndex(choice.device)) {
@@ -188,7 +188,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> PlaceAgain(std::unique_ptr<Trainer> bef
 absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& choice, core::RunConfig config,
                                                          const core::SiteId& site, const TrainerFiles& files) {
   ASSIGN_OR_RETURN(config.offload, OffloadOf(choice, config.offload));
-  ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(choice, config));
+  DeviceChoice opened = choice;
+  // A checkpoint keeps the algorithms of one rank's device; several ranks would go on with other bits.
+  const bool alone = files.ranks.world() == 1 && files.pipeline_path.empty();
+  if (choice.products == kAuto) opened.products = alone ? kTimed : kFirst;
+  ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(opened, config));
   if (!files.pipeline_path.empty()) {
     return MakePipeline(choice, config, site, files, std::move(backend));
   }

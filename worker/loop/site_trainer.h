@@ -20,7 +20,7 @@ struct DeviceChoice {
   std::string compute_dtype = "auto";  // float32 | bfloat16; auto: bfloat16 on a GPU, float32 elsewhere
   std::string recompute = "auto";      // none | norm_swiglu | block; auto: the first for which there is memory
   std::string attention = "auto";      // cudnn | own, on a GPU; auto: cuDNN's where it takes the model
-  std::string products = "timed";      // first: cuBLASLt's first algorithm of a matrix product, not the fastest, on a GPU
+  std::string products = "auto";       // timed | first algorithm of a matrix product, on a GPU; auto: timed in one rank
   std::string encode = "auto";         // mapped | copied | host: where contributions are encoded; auto: the fastest
   std::string offload_k;               // overrides the run's offload.k at this site; empty: the run's
   std::string resident_share;          // overrides offload.resident_share likewise
