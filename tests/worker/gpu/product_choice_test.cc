@@ -1,6 +1,6 @@
 #include "worker/gpu/product_choice.h"
 
-#include <gmock/gmock-matchers.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
