@@ -26,7 +26,8 @@ DeviceState::DeviceState(const Setting& setting, ComputeBackend* backend)
       firsts_(core::FlatOffsets(setting.manifest)),
       count_(firsts_.back()),
       resident_(setting.residency.resident),
-      done_(backend->device().MakeEvent()) {
+      done_(backend->device().MakeEvent()),
+      copies_(&backend->device(), setting.pool, count_) {
   const auto bytes = resident_ * static_cast<int64_t>(sizeof(float));
   parameters_ = arena_.Add("parameters", bytes);
   gradients_ = arena_.Add("gradients", count_ * static_cast<int64_t>(sizeof(float)));
@@ -66,8 +67,10 @@ absl::Status DeviceState::Changed(int64_t first, int64_t count) {
     backend_->Launch(Queue::kCompute, CopyKernel<float, Bfloat16>{parameters() + first,
                                                                   static_cast<Bfloat16*>(computed()) + first, here});
   }
-  if (here < count) RETURN_IF_ERROR(hosted_->Changed(first + here - resident_, count - here));
-  return backend_->device().status();
+  if (here == count) return backend_->device().status();
+  const std::span<const float> on_host =
+      hosted_->parameters().subspan(static_cast<size_t>(first + here - resident_), static_cast<size_t>(count - here));
+  return copies_.ToDevice(on_host, bfloat16_copy() + first + here, ValueType::kBfloat16);
 }
 
 DeviceState::Placed DeviceState::Parameters() const {
@@ -97,14 +100,8 @@ absl::Status DeviceState::WriteParameters(std::span<const float> from) {
   return Changed(0, count_);
 }
 
-absl::Status DeviceState::ReadDevice(const float* from, std::span<float> to) {
-  backend_->device().CopyToHost(Queue::kCompute, to.data(), from, to.size_bytes());
-  return Await();
-}
-
 absl::Status DeviceState::WriteDevice(std::span<const float> from, float* to) {
-  backend_->device().CopyToDevice(Queue::kCompute, to, from.data(), from.size_bytes());
-  return Await();
+  return copies_.ToDevice(from, to, ValueType::kFloat32);
 }
 
 }  // namespace causeway::worker

@@ -18,6 +18,7 @@
 #include "worker/gpu/compute_backend.h"
 #include "worker/gpu/hosted_state.h"
 #include "worker/gpu/residency.h"
+#include "worker/gpu/staged_copies.h"
 
 namespace causeway::worker {
 
@@ -29,7 +30,7 @@ class DeviceState {
     int moments = 2;                       // 0: none
     Residency residency;
     GpuLlama::Rooms rooms;
-    offload::PinnedPool* pool = nullptr;  // of the host's part
+    offload::PinnedPool* pool = nullptr;  // of the host's part, and of copies
     bool overlaps = true;                 // false: as ZeRO-Offload, gradients and copies in the update, for comparison
   };
 
@@ -41,6 +42,7 @@ class DeviceState {
   int64_t First(int tensor) const { return firsts_[tensor]; }
   HostedState* hosted() const { return hosted_.get(); }  // of those that are not resident; null: there are none
   const Arena& arena() const { return arena_; }
+  StagedCopies& copies() { return copies_; }
 
   // In device memory; the first and the last of resident values.
   float* parameters() const { return arena_.At<float>(parameters_); }
@@ -55,12 +57,12 @@ class DeviceState {
 
   absl::Status Await();  // all that is queued
 
-  // Read values from `first` on to the host; write all values from there. They wait until the values have arrived.
+  // Read values from `first` on to the host, and wait for them; write all values from there, which may change then.
   absl::Status ReadParameters(int64_t first, std::span<float> to) { return Read(Parameters(), first, to); }
   absl::Status WriteParameters(std::span<const float> from);
   absl::Status ReadMoments(int which, std::span<float> to) { return Read(Moments(which), 0, to); }
   absl::Status WriteMoments(int which, std::span<const float> from) { return Write(from, Moments(which)); }
-  absl::Status ReadDevice(const float* from, std::span<float> to);
+  absl::Status ReadDevice(const float* from, std::span<float> to) { return copies_.ToHost(from, to); }
   absl::Status WriteDevice(std::span<const float> from, float* to);
 
  private:
@@ -86,6 +88,7 @@ class DeviceState {
   Arena::Place parameters_ = 0, gradients_ = 0, computed_ = 0, moments_[2] = {};
   offload::Device::Event done_;
   std::unique_ptr<HostedState> hosted_;
+  StagedCopies copies_;
 };
 
 }  // namespace causeway::worker

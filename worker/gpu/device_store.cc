@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/layout.h"
+#include "offload/on_all_threads.h"
 #include "replica/host_store.h"
 
 namespace causeway::worker {
@@ -53,15 +54,16 @@ std::vector<DeviceStore::Part> DeviceStore::PartsOf(const replica::UnitRanges& r
 
 int64_t DeviceStore::BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) {
   std::vector<replica::ScheduledReads::Piece> pieces;
+  read_ = absl::OkStatus();
   for (const Part& part : PartsOf(ranges)) {
     const std::span<float> to = staging.subspan(static_cast<size_t>(part.at), static_cast<size_t>(part.count));
-    if (part.on_device) {
-      backend_->device().CopyToHost(Queue::kCompute, to.data(), state_->parameters() + part.first, to.size_bytes());
-    } else {
+    if (!part.on_device) {
       pieces.push_back({{part.first - state_->resident(), part.count}, to});
+    } else if (read_.ok()) {
+      read_ = state_->ReadDevice(state_->parameters() + part.first, to);
     }
   }
-  read_ = state_->Await();
+  if (read_.ok()) read_ = state_->Await();
   return reads_ == nullptr ? 0 : reads_->Begin(std::move(pieces));
 }
 
@@ -115,9 +117,12 @@ void DeviceStore::MoveOnDevice(const Part& part, const replica::Movement& moveme
 }
 
 void DeviceStore::MoveOnHost(const Part& part, const replica::Movement& movement) {
-  replica::MoveValues(movement, movement.values.subspan(static_cast<size_t>(part.at), static_cast<size_t>(part.count)),
-                      state_->hosted()->parameters().subspan(static_cast<size_t>(part.first - state_->resident()),
-                                                             static_cast<size_t>(part.count)));
+  offload::OnAllThreads(state_->hosted()->team(), part.count, [&](int64_t first, int64_t count) {
+    const auto size = static_cast<size_t>(count);
+    replica::MoveValues(
+        movement, movement.values.subspan(static_cast<size_t>(part.at + first), size),
+        state_->hosted()->parameters().subspan(static_cast<size_t>(part.first - state_->resident() + first), size));
+  });
 }
 
 }  // namespace causeway::worker

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "core/bfloat16.h"
 #include "core/check.h"
 #include "core/host_limits.h"
 #include "offload/on_all_threads.h"
@@ -12,8 +11,6 @@
 #include "worker/train/late_mean.h"
 
 namespace causeway::worker {
-
-using offload::Queue;
 
 absl::Status CheckHostMemory(const offload::SubgroupPlan& plan, int64_t usable_bytes) {
   const int64_t state = 3 * static_cast<int64_t>(sizeof(float)) * plan.parameters;
@@ -30,7 +27,7 @@ absl::StatusOr<std::unique_ptr<HostedState>> HostedState::Make(std::vector<offlo
                                                                const offload::SubgroupPlan& plan, const Model& model,
                                                                offload::PinnedPool* pool, offload::Device* device) {
   RETURN_IF_ERROR(CheckHostMemory(plan, core::UsableMemoryBytes() + pool->idle_bytes()));
-  std::unique_ptr<HostedState> state(new HostedState(plan, model, device));
+  std::unique_ptr<HostedState> state(new HostedState(plan, model));
   for (offload::PinnedPool::Array& array : state->arrays_) {
     ASSIGN_OR_RETURN(array, pool->Take(static_cast<size_t>(plan.parameters) * sizeof(float)));
     const std::span<float> values = array.Values<float>();
@@ -51,12 +48,8 @@ absl::StatusOr<std::unique_ptr<HostedState>> HostedState::Make(std::vector<offlo
   return state;
 }
 
-HostedState::HostedState(const offload::SubgroupPlan& plan, const Model& model, offload::Device* device)
-    : model_(model),
-      device_(device),
-      sent_(device->MakeEvent()),
-      team_(UpdateThreads(plan.parameters)),
-      queued_from_(model.count) {}
+HostedState::HostedState(const offload::SubgroupPlan& plan, const Model& model)
+    : model_(model), team_(UpdateThreads(plan.parameters)), queued_from_(model.count) {}
 
 HostedState::~HostedState() = default;
 
@@ -90,17 +83,6 @@ void HostedState::TakeTime() {
   if (!seconds) return;
   last_s_ = *seconds;
   AddToLateMean(last_s_, measured_s_);
-}
-
-absl::Status HostedState::Changed(int64_t first, int64_t count) {
-  rounded_.resize(static_cast<size_t>(count));
-  const std::span<const float> values = parameters().subspan(static_cast<size_t>(first), rounded_.size());
-  for (size_t i = 0; i < rounded_.size(); ++i) rounded_[i] = core::ToBfloat16(values[i]);
-  device_->CopyToDevice(Queue::kCompute, model_.computed + model_.first + first, rounded_.data(),
-                        rounded_.size() * sizeof(uint16_t));
-  device_->Record(sent_, Queue::kCompute);
-  device_->AwaitOnHost(sent_);
-  return device_->status();
 }
 
 core::OffloadProgress HostedState::progress() const {

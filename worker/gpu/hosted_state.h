@@ -42,6 +42,7 @@ class HostedState {
   std::span<float> parameters() const { return arrays_[0].Values<float>(); }
   std::span<float> moments(int which) const { return arrays_[1 + which].Values<float>(); }
   offload::BusSchedule& bus() { return bus_; }
+  core::ThreadTeam& team() { return team_; }  // for the owner thread, between two steps
 
   // Backward has queued the work that makes the model's gradients from value `first` on final; called from the end to
   // the front.
@@ -49,26 +50,19 @@ class HostedState {
   absl::Status Step(const offload::AdamWParameters& adamw, int64_t t);
   absl::Status Finish();
 
-  // To be called after other code has changed these parameters, after Finish and before the next forward: rounds them
-  // anew for the device.
-  absl::Status Changed(int64_t first, int64_t count);
-
   core::OffloadProgress progress() const;
 
  private:
-  HostedState(const offload::SubgroupPlan& plan, const Model& model, offload::Device* device);
+  HostedState(const offload::SubgroupPlan& plan, const Model& model);
 
   void TakeTime();
 
   const Model model_;
-  offload::Device* const device_;
-  offload::Device::Event sent_;
   core::ThreadTeam team_;
   offload::BusSchedule bus_;
   offload::PinnedPool::Array arrays_[3];  // p, m, v
-  std::vector<uint16_t> rounded_;
-  int64_t queued_from_;    // gradients of this step
-  size_t dead_rooms_ = 0;  // in it
+  int64_t queued_from_;                   // gradients of this step
+  size_t dead_rooms_ = 0;                 // in it
   std::unique_ptr<offload::InterleavedUpdate> update_;
   double measured_s_ = 0;  // of an update; the mean of recent ones
   double last_s_ = 0;

@@ -25,7 +25,7 @@ struct DeviceChoice {
   std::string offload_k;               // overrides the run's offload.k at this site; empty: the run's
   std::string resident_share;          // overrides offload.resident_share likewise
   std::function<std::unique_ptr<ComputeBackend>(std::unique_ptr<ComputeBackend>)> wrap;  // a device; null: as it is
-  std::string cuda_libs;               // where cuBLASLt and cuDNN are looked for first; empty: where the system looks
+  std::string cuda_libs;  // where cuBLASLt and cuDNN are looked for first; empty: where the system looks
 };
 
 // INVALID_ARGUMENT: no such device, not in this build, or its driver or a library is missing; before anything has

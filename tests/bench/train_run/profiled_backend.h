@@ -1,7 +1,8 @@
-// A ComputeBackend that times what it queues: an event before and after each kernel, product and attention, of the steps
-// between Begin and Rows.
+// A ComputeBackend that times what it queues: an event before and after each kernel, product and attention, of the
+// steps between Begin and Rows.
 //
-// The events cost a little themselves, and a kernel's time has its wait for the queue's hardware in it. One owner thread.
+// The events cost a little themselves, and a kernel's time has its wait for the queue's hardware in it. One owner
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -87,7 +87,8 @@ class Parts:
                                   "--steps=4", "--limit=60", *wheels, *peers)]
 
     def train_124m(self, folder):
-        return [self.gpu_train(folder, ["124m"], "--micro_batches=1,2,8", "--steps=20", "--torch_limit=30")]
+        parts = "1,2,8" if self.on_card else "1,2"
+        return [self.gpu_train(folder, ["124m"], f"--micro_batches={parts}", "--steps=20", "--torch_limit=30")]
 
     def train_larger(self, folder):
         ours = [self.gpu_train(folder, [model], "--steps=10", torch=False) for model in ("350m", "774m", "llama-3.2-1b")]
@@ -98,11 +99,12 @@ class Parts:
                            f"--model={'124m' if self.on_card else 'tiny'}")]
 
     def sync(self, folder):
-        size = ["--steps=105"] if self.on_card else ["--model=tiny", "--steps=60", "--ways=mapped", "--loss_steps=40"]
+        size = ["--steps=105"] if self.on_card else ["--model=tiny", "--steps=105", "--ways=mapped", "--loss_steps=40"]
         commands = [self.bench("gpu_sync", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
                                f"--device={self.tools.device}", *size)]
         if self.tools.python:
-            size = ["--device=cuda", "--sizes=124", "--rows=16", "--length=512", "--steps=100"] if self.on_card else ["--sizes=1", "--steps=30"]
+            size = (["--device=cuda", "--sizes=124", "--rows=16", "--length=512", "--steps=100"] if self.on_card
+                    else ["--sizes=30", "--rows=1", "--length=16", "--steps=10"])
             commands.append(self.bench("torch_step", folder, f"--out={folder}", f"--python={self.tools.python}",
                                        f"--build={self.tools.build}", "--quiet", *size))
         return commands

@@ -179,10 +179,12 @@ TEST(DeviceTrainerTest, WhereMemoryIsShortItRecomputesAndWhereItIsTooShortItSays
         config.llama,
         {.batch_rows = config.inner.batch_size, .sequence = config.sequence_length(), .recompute = recompute},
         &backend);
+    offload::PinnedPool pool(&backend.device());
     constexpr int64_t kSumBytes = 8192;  // of the norm
     const core::Manifest manifest = core::LlamaManifest(config.llama);
     const auto optimizer = DeviceOptimizer::Make(
-        config, {.manifest = manifest, .residency = {.resident = core::FlatOffsets(manifest).back()}}, &backend);
+        config, {.manifest = manifest, .residency = {.resident = core::FlatOffsets(manifest).back()}, .pool = &pool},
+        &backend);
     return (*llama)->arena().bytes() + (*optimizer)->state().arena().bytes() + kSumBytes;
   };
   EXPECT_TRUE(with(needed(Recompute::kBlock)).ok());
