@@ -1,5 +1,5 @@
 // Host memory that a device copies directly, lent and taken back: pinning tens of gigabytes takes seconds, so an array
-// that has come back is lent again, to whoever asks for no more than it has.
+// that has come back is lent again, for requests that it is large enough for.
 //
 //   PinnedPool ──Take(bytes)──► Array ──its end──► idle, still pinned ──Take──► …         the pool's end: unpinned
 //

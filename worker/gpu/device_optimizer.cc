@@ -59,7 +59,7 @@ absl::StatusOr<double> DeviceOptimizer::SumOfSquares(core::Step t) {
   if (std::isfinite(total)) return total;
   for (size_t i = 0; i < manifest_.size(); ++i) {
     std::vector<float> gradient(manifest_[i].NumValues());
-    RETURN_IF_ERROR(state_->ReadDevice(state_->gradients() + state_->First(static_cast<int>(i)), gradient));
+    RETURN_IF_ERROR(state_->copies().ToHost(state_->gradients() + state_->First(static_cast<int>(i)), gradient));
     RETURN_IF_ERROR(CheckFinite(manifest_[i], gradient, t));
   }
   return absl::InternalError("the sum of squares is not finite, and all gradients are");

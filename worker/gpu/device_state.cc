@@ -86,22 +86,18 @@ absl::Status DeviceState::Read(const Placed& array, int64_t first, std::span<flo
   const int64_t here = std::clamp<int64_t>(resident_ - first, 0, std::ssize(to));
   const std::span<float> others = to.subspan(static_cast<size_t>(here));
   if (!others.empty()) std::copy_n(array.host.begin() + (first + here - resident_), others.size(), others.begin());
-  return here == 0 ? absl::OkStatus() : ReadDevice(array.device + first, to.first(static_cast<size_t>(here)));
+  return here == 0 ? absl::OkStatus() : copies_.ToHost(array.device + first, to.first(static_cast<size_t>(here)));
 }
 
 absl::Status DeviceState::Write(std::span<const float> from, const Placed& array) {
   RETURN_IF_ERROR(Await());
   std::ranges::copy(from.subspan(static_cast<size_t>(resident_)), array.host.begin());
-  return WriteDevice(from.first(static_cast<size_t>(resident_)), array.device);
+  return copies_.ToDevice(from.first(static_cast<size_t>(resident_)), array.device, ValueType::kFloat32);
 }
 
 absl::Status DeviceState::WriteParameters(std::span<const float> from) {
   RETURN_IF_ERROR(Write(from, Parameters()));
   return Changed(0, count_);
-}
-
-absl::Status DeviceState::WriteDevice(std::span<const float> from, float* to) {
-  return copies_.ToDevice(from, to, ValueType::kFloat32);
 }
 
 }  // namespace causeway::worker

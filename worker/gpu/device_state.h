@@ -42,7 +42,7 @@ class DeviceState {
   int64_t First(int tensor) const { return firsts_[tensor]; }
   HostedState* hosted() const { return hosted_.get(); }  // of those that are not resident; null: there are none
   const Arena& arena() const { return arena_; }
-  StagedCopies& copies() { return copies_; }
+  StagedCopies& copies() { return copies_; }  // of anything else
 
   // In device memory; the first and the last of resident values.
   float* parameters() const { return arena_.At<float>(parameters_); }
@@ -62,8 +62,6 @@ class DeviceState {
   absl::Status WriteParameters(std::span<const float> from);
   absl::Status ReadMoments(int which, std::span<float> to) { return Read(Moments(which), 0, to); }
   absl::Status WriteMoments(int which, std::span<const float> from) { return Write(from, Moments(which)); }
-  absl::Status ReadDevice(const float* from, std::span<float> to) { return copies_.ToHost(from, to); }
-  absl::Status WriteDevice(std::span<const float> from, float* to);
 
  private:
   // An array, one value for each parameter: where its first values lie, and the others.

@@ -60,7 +60,7 @@ int64_t DeviceStore::BeginRead(const replica::UnitRanges& ranges, std::span<floa
     if (!part.on_device) {
       pieces.push_back({{part.first - state_->resident(), part.count}, to});
     } else if (read_.ok()) {
-      read_ = state_->ReadDevice(state_->parameters() + part.first, to);
+      read_ = state_->copies().ToHost(state_->parameters() + part.first, to);
     }
   }
   if (read_.ok()) read_ = state_->Await();
@@ -101,7 +101,7 @@ absl::Status DeviceStore::Upload(std::span<const float> values) {
     incoming_ = static_cast<float*>(memory);
     incoming_count_ = std::ssize(values);
   }
-  return state_->WriteDevice(values, incoming_);
+  return state_->copies().ToDevice(values, incoming_, ValueType::kFloat32);
 }
 
 void DeviceStore::MoveOnDevice(const Part& part, const replica::Movement& movement, const float* of_ranges) {

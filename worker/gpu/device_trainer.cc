@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/model_manifest.h"
 #include "offload/calibration.h"
+#include "worker/gpu/device_evaluator.h"
 #include "worker/train/inner_optimizer.h"
 #include "worker/train/llama_block.h"
 #include "worker/train/trainer_file.h"
@@ -95,6 +96,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::Again(std::unique_ptr<De
               .collectives = std::move(before->parts_.collectives),
               .optimizer = {},
               .llama = {}};
+  before->ahead_.Forget();  // it reads the data
   LlamaData data = std::move(before->data_);
   TensorValues values = std::move(before->host_);
   before.reset();  // its memory on the device, and what it has of the pool
@@ -119,6 +121,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> DeviceTrainer::MakeOf(const core::RunCo
                        .type = settings.type,
                        .free_bytes = device->device().free_bytes(),
                        .recompute = settings.recompute,
+                       .evaluation_bytes = config.eval.every_rounds > 0 && data.held_out().corpus != nullptr
+                                               ? DeviceEvaluator::Bytes(parameters, settings.type)
+                                               : 0,
                        .model_bytes =
                            [&](Recompute recompute, int64_t room_bytes) {
                              options.recompute = recompute;
@@ -166,6 +171,8 @@ DeviceTrainer::DeviceTrainer(const core::RunConfig& config, const TrainerRanks& 
       store_(manifest_, state_, backend_,
              {.way = settings.encode, .memory = config.sync.device_memory, .residuals = config.codec.feedback_up > 0}),
       host_(std::move(values)),
+      type_(settings.type),
+      ahead_([this](core::Step t) { return data_.BatchAt(t); }, config.inner.micro_batches),
       micro_batches_(config.inner.micro_batches) {}
 
 std::span<float> DeviceTrainer::tensor(int i) {
@@ -175,21 +182,21 @@ std::span<float> DeviceTrainer::tensor(int i) {
 
 absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
   const core::Clock::TimePoint begin = core::SystemClock().Now();
-  ASSIGN_OR_RETURN(const Batch batch, data_.BatchAt(t));
+  ASSIGN_OR_RETURN(const std::vector<PreparedBatch> batches, ahead_.Take(t));
   float* const gradients = state_->gradients();
   backend_->Launch(offload::Queue::kCompute, FillKernel<float>{gradients, state_->count(), 0});
   const GpuLlama::OnFinal on_final = [this](int64_t first) {
     if (state_->hosted() != nullptr) state_->hosted()->GradientsQueued(first);
   };
   for (int64_t i = 0; i < micro_batches_; ++i) {
-    llama_->Begin(Part(batch, i, micro_batches_));
+    RETURN_IF_ERROR(llama_->Begin(batches[static_cast<size_t>(i)]));
     llama_->Forward(state_->computed());
     // The gradients of a single rank are final when its last backward is done; those of several, when they are summed.
     const bool final = parallel_.world() == 1 && i + 1 == micro_batches_;
     llama_->Backward(state_->computed(), gradients, parallel_.scale() / static_cast<float>(micro_batches_),
                      final ? on_final : nullptr);
   }
-  RankStep mine{.tokens = static_cast<int64_t>(batch.tokens.size())};
+  RankStep mine{.tokens = micro_batches_ * std::ssize(batches.front().batch.tokens)};
   ASSIGN_OR_RETURN(mine.loss, llama_->Loss());  // known before backward is over
   if (parallel_.world() > 1) {
     parallel_.Begin({gradients, static_cast<size_t>(state_->count())});
@@ -202,6 +209,13 @@ absl::StatusOr<StepResult> DeviceTrainer::Step(core::Step t) {
   ASSIGN_OR_RETURN(const std::vector<RankStep> steps, parallel_.Share(mine));
   RETURN_IF_ERROR(optimizer_->Step(t, SharedSquares(steps)));
   return ResultOf(steps);
+}
+
+std::unique_ptr<Evaluator> DeviceTrainer::NewEvaluator() const {
+  HeldOut windows = data_.held_out();
+  if (windows.corpus == nullptr) return nullptr;
+  return std::make_unique<DeviceEvaluator>(std::move(windows), data_.rows() / micro_batches_, type_, state_, llama_,
+                                           backend_);
 }
 
 absl::StatusOr<formats::FileDigest> DeviceTrainer::Save(const std::string& path) {

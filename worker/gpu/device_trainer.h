@@ -5,7 +5,7 @@
 //                                       of inner.micro_batches add up in float32, in their order; buckets of them are
 //                                       reduced while the last backward goes on
 //
-// Data, initial values, checkpoints and evaluation are those of LlamaTrainer. One owner thread.
+// Data, initial values and checkpoints are those of LlamaTrainer. One owner thread.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/gpu/batches_ahead.h"
 #include "worker/gpu/device_optimizer.h"
 #include "worker/gpu/device_store.h"
 #include "worker/gpu/gpu_llama.h"
@@ -53,10 +54,13 @@ class DeviceTrainer final : public Trainer {
   core::RankProgress rank_progress() const override { return parallel_.progress(); }
   bool stop_requested() const override { return parallel_.stop_requested(); }
   core::SiteData data() const override { return data_.facts(); }
-  void SetSites(const std::vector<core::SiteId>& names) override { data_.SetSites(names); }
+  void SetSites(const std::vector<core::SiteId>& names) override {
+    ahead_.Forget();  // its rows may go to another site
+    data_.SetSites(names);
+  }
   absl::StatusOr<formats::FileDigest> Save(const std::string& path) override;
   absl::Status Load(const std::string& path) override;
-  std::unique_ptr<Evaluator> NewEvaluator() const override { return data_.NewEvaluator(); }
+  std::unique_ptr<Evaluator> NewEvaluator() const override;  // on the device
 
  private:
   struct Parts {
@@ -87,6 +91,8 @@ class DeviceTrainer final : public Trainer {
   DeviceState* const state_;
   DeviceStore store_;
   TensorValues host_;  // where θ is read to
+  const ValueType type_;
+  BatchesAhead ahead_;
   const int64_t micro_batches_;
 };
 

@@ -54,20 +54,33 @@ void GpuHead<T>::Forward(const T* parameters, const T* x) {
 }
 
 template <typename T>
+void GpuHead<T>::Classify(const T* parameters, const int32_t* targets, int64_t first, int64_t rows, float factor) {
+  layers_->Linear(HeadOf(rows), At(normed_) + first * settings_.hidden, parameters + settings_.weight, At(logits_));
+  backend_->Launch(Queue::kCompute, ClassifierKernel<T>{.logits = At(logits_),
+                                                        .targets = targets + first,
+                                                        .losses = Floats(losses_) + first,
+                                                        .rows = rows,
+                                                        .vocab = static_cast<int32_t>(settings_.vocab),
+                                                        .stride = static_cast<int32_t>(stride()),
+                                                        .factor = factor});
+}
+
+template <typename T>
+void GpuHead<T>::Evaluate(const T* parameters, const int32_t* targets) {
+  for (int64_t first = 0; first < settings_.rows; first += chunk_rows_) {
+    Classify(parameters, targets, first, std::min(chunk_rows_, settings_.rows - first), 1);
+  }
+  loss_rows_.Copy(Floats(losses_), settings_.rows);
+}
+
+template <typename T>
 void GpuHead<T>::BackwardInput(const T* parameters, const T* x, const int32_t* targets, float scale, float* gradients,
                                T* dx) {
   const T* const w = parameters + settings_.weight;
   for (int64_t first = 0; first < settings_.rows; first += chunk_rows_) {
     const int64_t rows = std::min(chunk_rows_, settings_.rows - first);
     const T* const normed = At(normed_) + first * settings_.hidden;
-    layers_->Linear(HeadOf(rows), normed, w, At(logits_));
-    backend_->Launch(Queue::kCompute, ClassifierKernel<T>{.logits = At(logits_),
-                                                          .targets = targets + first,
-                                                          .losses = Floats(losses_) + first,
-                                                          .rows = rows,
-                                                          .vocab = static_cast<int32_t>(settings_.vocab),
-                                                          .stride = static_cast<int32_t>(stride()),
-                                                          .factor = scale / static_cast<float>(settings_.rows)});
+    Classify(parameters, targets, first, rows, scale / static_cast<float>(settings_.rows));
     layers_->LinearBackwardInput(HeadOf(rows), At(logits_), w, At(dnormed_) + first * settings_.hidden);
     if (gradients == nullptr) continue;
     layers_->LinearBackwardWeight(HeadOf(rows), At(logits_), normed, gradients + settings_.weight_gradient);

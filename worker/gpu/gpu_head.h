@@ -37,12 +37,14 @@ class GpuHead {
           ComputeBackend* backend);
 
   void Forward(const T* parameters, const T* x);
+  // After Forward: the losses alone.
+  void Evaluate(const T* parameters, const int32_t* targets);
   // dx becomes the gradient of `scale` times the mean loss. Also does W if `gradients` is not null.
   void BackwardInput(const T* parameters, const T* x, const int32_t* targets, float scale, float* gradients, T* dx);
   void BackwardWeight(const T* x, float* gradients);
 
-  // The mean of all rows since the last call, in nats.
-  absl::StatusOr<double> Loss() { return loss_rows_.Mean(); }
+  // The mean of all rows since the last call, in nats, without the last `skipped`.
+  absl::StatusOr<double> Loss(int64_t skipped) { return loss_rows_.Mean(skipped); }
 
  private:
   // Rows of logits that begin on whole lines, for any vocabulary.
@@ -52,6 +54,8 @@ class GpuHead {
   int64_t ChunkRows() const;
   typename GpuLayers<T>::Map HeadOf(int64_t rows) const { return {settings_.hidden, settings_.vocab, stride(), rows}; }
   typename GpuLayers<T>::PassedNorm Norm(const T* parameters, const T* x) const;
+  // Head and classifier of rows from `first` on: their losses, and in the logits' place their gradients.
+  void Classify(const T* parameters, const int32_t* targets, int64_t first, int64_t rows, float factor);
 
   const Settings settings_;
   const GpuLayers<T>* const layers_;

@@ -27,16 +27,19 @@ class LlamaOf final : public GpuLlama {
   LlamaOf(const core::LlamaConfig& config, const Options& options, ComputeBackend* backend);
 
   absl::Status Allocate();
-  void Begin(const Batch& batch) override { batch_.Copy(batch); }
+  absl::Status Begin(const PreparedBatch& batch) override { return batch_.Copy(batch); }
   void Forward(const void* parameters) override;
   void Backward(const void* parameters, float* gradients, float scale, const OnFinal& queued) override;
   void BackwardInput(const void* parameters, float scale) override;
   void BackwardWeight(float* gradients) override;
+  void Evaluate(const void* parameters) override {
+    head_->Evaluate(static_cast<const T*>(parameters), batch_.targets());
+  }
   void* input() const override { return At(blocks_.empty() ? places_.output : blocks_.front().input()); }
   void* output() const override { return At(places_.output); }
   void* stream() const override { return At(places_.dstream); }
   absl::Status AwaitGradients(const OnFinal& final) override;
-  absl::StatusOr<double> Loss() override { return head_->Loss(); }
+  absl::StatusOr<double> Loss(int64_t skipped) override { return head_->Loss(skipped); }
   Rooms rooms() const override;
   const Arena& arena() const override { return arena_; }
 
@@ -197,7 +200,7 @@ void LlamaOf<T>::Forward(const void* given) {
 
 template <typename T>
 void LlamaOf<T>::EmbeddingBackwardWeight(float* gradients) {
-  const EmbeddingShares& shares = batch_.shares();
+  const GpuBatch::Counts& counts = batch_.counts();
   float* const dw = gradients + firsts_[0];
   Launch(EmbeddingBackwardKernel<T>{.order = batch_.order(),
                                     .tokens = batch_.share_tokens(),
@@ -206,14 +209,14 @@ void LlamaOf<T>::EmbeddingBackwardWeight(float* gradients) {
                                     .dy = At(places_.dstream),
                                     .dw = dw,
                                     .partials = Floats(places_.embedding_buffer),
-                                    .shares = shares.count(),
-                                    .partial = shares.partial(),
+                                    .shares = counts.shares,
+                                    .partial = counts.partial,
                                     .size = shape_.hidden});
   Launch(EmbeddingPartialsKernel{.tokens = batch_.share_tokens(),
                                  .split = batch_.split(),
                                  .partials = Floats(places_.embedding_buffer),
                                  .dw = dw,
-                                 .split_tokens = shares.split_tokens(),
+                                 .split_tokens = counts.split_tokens,
                                  .size = shape_.hidden});
 }
 

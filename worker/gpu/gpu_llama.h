@@ -7,8 +7,8 @@
 // (llama_stage.h). The same source text serves every ComputeBackend and type; worker/train/llama_model.h is its
 // reference. Parameters are flat, in manifest order, in device memory, of the compute type; gradients likewise, in
 // float32, and are added to. The values that a pass keeps lie in an arena that is made before the run. Sums of weight
-// gradients over rows have a fixed order. One owner thread; nothing blocks except Begin, until the previous batch is on
-// the device, and Loss.
+// gradients over rows have a fixed order. One owner thread; nothing blocks except Begin, until the last but one
+// is on the device, and Loss.
 #pragma once
 
 #include <array>
@@ -24,6 +24,7 @@
 #include "core/llama_config.h"
 #include "worker/gpu/arena.h"
 #include "worker/gpu/compute_backend.h"
+#include "worker/gpu/gpu_batch.h"
 #include "worker/gpu/gpu_shape.h"
 #include "worker/train/llama_model.h"
 
@@ -68,8 +69,8 @@ class GpuLlama {
                                                         ComputeBackend* backend);
   virtual ~GpuLlama() = default;
 
-  // Brings a batch to the device.
-  virtual void Begin(const Batch& batch) = 0;
+  // Brings a batch to the device. RESOURCE_EXHAUSTED: pinned memory of the host.
+  virtual absl::Status Begin(const PreparedBatch& batch) = 0;
   // Forward with these parameters.
   virtual void Forward(const void* parameters) = 0;
   // Adds the gradient of `scale` times the batch's mean loss. After Forward, with the same parameters; once. `queued`
@@ -84,11 +85,15 @@ class GpuLlama {
   virtual void* output() const = 0;
   virtual void* stream() const = 0;
 
+  // After Forward of a whole model, instead of Backward: the losses alone.
+  virtual void Evaluate(const void* parameters) = 0;
+
   // Waits for the last Backward: `final` is called for each part when it is done. Returns the device's error, if there
   // is one; then `final` may not have been called for all.
   virtual absl::Status AwaitGradients(const OnFinal& final) = 0;
-  // Waits for the last Backward. The mean loss of all batches since the last call, in nats per token.
-  virtual absl::StatusOr<double> Loss() = 0;
+  // Waits for the last Backward or Evaluate. The mean loss of all batches since the last call, without the last
+  // `skipped` tokens, in nats per token.
+  virtual absl::StatusOr<double> Loss(int64_t skipped = 0) = 0;
 
   virtual Rooms rooms() const = 0;
   virtual const Arena& arena() const = 0;

@@ -88,6 +88,7 @@ absl::Status GpuStages::Synchronize(const plan::Operation& operation) {
 }
 
 absl::Status GpuStages::EndStep() {
+  RETURN_IF_ERROR(begun_);
   for (const auto& [stage, gradients] : stages_) RETURN_IF_ERROR(ReadGradients(stage));
   loss_ = 0;
   for (const auto& [llama, count] : losses_) {
@@ -106,7 +107,7 @@ void GpuStages::Forward(const plan::Operation& operation, std::span<const float>
   GpuLlama* const llama = idle.back();
   idle.pop_back();
   in_flight_[MicroBatches::KeyOf(operation)] = llama;
-  llama->Begin(batches_.Of(operation));
+  begun_.Update(llama->Begin(PreparedBatch(batches_.Of(operation))));
   values_.Upload(input, llama->input());
   llama->Forward(values_.weights());
   if (output.empty()) ++losses_[llama];

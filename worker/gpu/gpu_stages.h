@@ -58,6 +58,7 @@ class GpuStages final : public ModelStages {
   std::map<MicroBatches::Key, GpuLlama*> in_flight_;
   std::map<GpuLlama*, int> losses_;  // micro-batches whose loss each has from this step
   std::set<int> read_;               // stages whose gradients the host has
+  absl::Status begun_;               // of all micro-batches
   float scale_ = 1;
   double loss_ = 0;
 };

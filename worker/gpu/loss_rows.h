@@ -30,14 +30,15 @@ class LossRows {
     device_->Record(here_, offload::Queue::kCompute);
   }
 
-  // The mean over all rows since the last call; waits for them.
-  absl::StatusOr<double> Mean() {
+  // The mean over all rows since the last call, without the last `skipped`; waits for them.
+  absl::StatusOr<double> Mean(int64_t skipped) {
     device_->AwaitOnHost(here_);
     if (!not_pinned_.empty()) return not_pinned_.front();
     RETURN_IF_ERROR(device_->status());
     double sum = 0, count = 0;
     for (size_t i = 0; i < batches_; ++i) {
-      const std::span<const float> rows = rows_[i].Values<float>();
+      std::span<const float> rows = rows_[i].Values<float>();
+      if (i + 1 == batches_) rows = rows.first(rows.size() - static_cast<size_t>(skipped));
       sum = std::accumulate(rows.begin(), rows.end(), sum);
       count += static_cast<double>(rows.size());
     }

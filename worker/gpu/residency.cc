@@ -55,7 +55,7 @@ absl::StatusOr<Residency> ChooseResidency(const core::RunConfig& config, const R
   const bool can_be_hosted =
       needs.type == ValueType::kBfloat16 && config.inner.optimizer == core::InnerOptimizerKind::kAdamW;
   const int64_t computed_bytes = needs.type == ValueType::kBfloat16 ? 2 : 0;  // of a parameter, beside p
-  const int64_t fixed = needs.parameters * (kGradientBytes + computed_bytes);
+  const int64_t fixed = needs.parameters * (kGradientBytes + computed_bytes) + needs.evaluation_bytes;
   Residency residency;
   if (offload.k == core::kAutoInterleave || offload.k == core::kResident || !can_be_hosted) {
     if (offload.k != core::kAutoInterleave && offload.k != core::kResident) {

@@ -34,6 +34,7 @@ struct ResidencyNeeds {
   ValueType type = ValueType::kFloat32;
   int64_t free_bytes = 0;              // of device memory
   std::optional<Recompute> recompute;  // none: the first for which there is memory
+  int64_t evaluation_bytes = 0;        // of device memory, later
   // The bytes of the model, without the optimizer, with rooms of that size.
   std::function<absl::StatusOr<int64_t>(Recompute recompute, int64_t room_bytes)> model_bytes;
   std::function<offload::Bandwidths()> bandwidths;  // called only if needed

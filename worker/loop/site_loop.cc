@@ -22,10 +22,29 @@ constexpr double kShowSeconds = 10;   // between two progress lines
 
 // ---- Evaluations ----
 
+void Evaluations::Take(AnchorCopy copy) {
+  if (!evaluator_->between_steps()) return Evaluate(std::move(copy));
+  core::MutexLock lock(mutex_);
+  waiting_ = std::move(copy);
+}
+
+void Evaluations::BetweenSteps() {
+  std::optional<AnchorCopy> copy;
+  {
+    core::MutexLock lock(mutex_);
+    copy = std::exchange(waiting_, std::nullopt);
+  }
+  if (!copy) return;
+  site_.watch().Waits("an evaluation");
+  Evaluate(*std::move(copy));
+  site_.watch().Waits("");
+}
+
 void Evaluations::Evaluate(AnchorCopy copy) {
-  const double loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
-  if (log_ != nullptr) log_->Eval(core::SystemClock().UnixMs(), loss, copy.versions);
-  site_.ReportEval(loss, std::move(copy.versions));
+  const absl::StatusOr<double> loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
+  if (!loss.ok()) return spdlog::error("no evaluation: {}", loss.status().ToString());
+  if (log_ != nullptr) log_->Eval(core::SystemClock().UnixMs(), *loss, copy.versions);
+  site_.ReportEval(*loss, std::move(copy.versions));
 }
 
 // ---- StepPace ----
@@ -130,6 +149,7 @@ absl::Status SiteLoop::Run() {
     if (site_.stop_requested()) return absl::CancelledError("asked to stop");
     if (checkpoints_.Due(site_.CompletedRounds())) checkpoints_.Save(step, trainer_, site_);
     if (exports_.Due(site_.CompletedRounds())) PostExport();
+    evaluations_.BetweenSteps();
     RETURN_IF_ERROR(TakeStep(step + 1));
     ASSIGN_OR_RETURN(step, site_.AfterStep(step + 1));
   }

@@ -27,7 +27,7 @@
 
 namespace causeway::worker {
 
-// Evaluates copies of the anchors in parallel with the training.
+// Evaluates copies of the anchors in parallel with the training, or between two steps, as the evaluator needs it.
 class Evaluations {
  public:
   Evaluations(std::unique_ptr<Evaluator> evaluator, Site& site, TrainingLog* log)
@@ -35,15 +35,23 @@ class Evaluations {
 
   bool possible() const { return evaluator_ != nullptr; }
   void Start(AnchorCopy copy) { copies_.Post(std::move(copy)); }
-  void Finish() { copies_.Finish(); }
+  // By the step thread, between two steps.
+  void BetweenSteps();
+  void Finish() {
+    copies_.Finish();
+    BetweenSteps();
+  }
 
  private:
+  void Take(AnchorCopy copy);
   void Evaluate(AnchorCopy copy);
 
   const std::unique_ptr<Evaluator> evaluator_;  // none where the model has no loss
   Site& site_;
   TrainingLog* const log_;
-  NewestCopy copies_{[this](AnchorCopy copy) { Evaluate(std::move(copy)); }};
+  core::Mutex mutex_;
+  std::optional<AnchorCopy> waiting_ ABSL_GUARDED_BY(mutex_);  // for the step thread
+  NewestCopy copies_{[this](AnchorCopy copy) { Take(std::move(copy)); }};
 };
 
 // Counts steps and tokens, and measures their rates.

@@ -64,23 +64,25 @@ absl::StatusOr<std::shared_ptr<const Corpus>> OpenCorpus(const core::LlamaConfig
 
 }  // namespace
 
-Evaluator::Evaluator(const core::LlamaConfig& config, std::shared_ptr<const Corpus> corpus, int64_t batches,
-                     int64_t batch_rows)
-    : corpus_(std::move(corpus)),
-      batches_(batches),
-      batch_rows_(batch_rows),
-      model_(config, batch_rows, corpus_->sequence(), LlamaModel::Use::kForwardOnly) {}
-
-double Evaluator::Loss(const Tensors& weights) {
-  double sum = 0;
-  for (int64_t first = 0; first < batches_ * batch_rows_; first += batch_rows_) {
-    Batch batch;
-    for (int64_t row = first; row < first + batch_rows_; ++row) {
-      corpus_->AppendRow(corpus_->HeldOutWindow(row, batches_ * batch_rows_), batch);
-    }
-    sum += model_.Forward(weights, batch);
+Batch HeldOut::Rows(int64_t first, int64_t count) const {
+  Batch batch;
+  for (int64_t row = first; row < first + count; ++row) {
+    corpus->AppendRow(corpus->HeldOutWindow(std::min(row, windows - 1), windows), batch);
   }
-  return sum / static_cast<double>(batches_);
+  return batch;
+}
+
+HostEvaluator::HostEvaluator(const core::LlamaConfig& config, HeldOut held_out, int64_t batch_rows)
+    : held_out_(std::move(held_out)),
+      batch_rows_(batch_rows),
+      model_(config, batch_rows, held_out_.corpus->sequence(), LlamaModel::Use::kForwardOnly) {}
+
+absl::StatusOr<double> HostEvaluator::Loss(const Tensors& weights) {
+  double sum = 0;
+  for (int64_t first = 0; first < held_out_.windows; first += batch_rows_) {
+    sum += model_.Forward(weights, held_out_.Rows(first, batch_rows_));
+  }
+  return sum * static_cast<double>(batch_rows_) / static_cast<double>(held_out_.windows);
 }
 
 absl::StatusOr<double> BigramLoss(const Corpus& corpus, int64_t vocab_size, int64_t batches, int64_t batch_rows) {
@@ -130,8 +132,8 @@ absl::StatusOr<std::string> EvaluateDirectory(const std::string& dir, const std:
   TensorValues parameters(manifest);
   RETURN_IF_ERROR(formats::ReadModelDirectory(dir, manifest, parameters.MutableView()));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Corpus> corpus, OpenCorpus(config, data_path, options));
-  Evaluator evaluator(config, corpus, options.batches, options.batch_rows);
-  const double loss = evaluator.Loss(parameters.View());
+  HostEvaluator evaluator(config, {corpus, options.batches * options.batch_rows}, options.batch_rows);
+  ASSIGN_OR_RETURN(const double loss, evaluator.Loss(parameters.View()));
   const absl::StatusOr<double> bigram = BigramLoss(*corpus, config.vocab_size, options.batches, options.batch_rows);
 
   nlohmann::ordered_json result = {

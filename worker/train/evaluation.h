@@ -1,6 +1,6 @@
 // Evaluates a set of parameters: loss on held-out text, a bigram table to compare it with, and sampled text.
 //
-//   any values of the tensors ─► Evaluator: forward only, buffers of its own ─► nats per token
+//   any values of the tensors ─► Evaluator: forward only ─► nats per token
 //
 // The windows are `batches` × `batch_rows` rows of the model's sequence length, evenly spaced over the held-out tail of
 // the corpus: the same for every call, site and process, so that losses can be compared.
@@ -19,18 +19,35 @@
 
 namespace causeway::worker {
 
-// One thread at a time; it has its own buffers, so it may run during a step.
+// The windows.
+struct HeldOut {
+  std::shared_ptr<const Corpus> corpus;
+  int64_t windows = 0;
+
+  Batch Rows(int64_t first, int64_t count) const;  // of windows from `first` on; the last one again beyond the last
+};
+
 class Evaluator {
  public:
-  Evaluator(const core::LlamaConfig& config, std::shared_ptr<const Corpus> corpus, int64_t batches, int64_t batch_rows);
+  virtual ~Evaluator() = default;
 
-  // Mean loss over all windows, nats per token, of the tensors in manifest order.
-  double Loss(const Tensors& weights);
+  // Whether Loss is for the step thread, between steps, or for one thread at any time.
+  virtual bool between_steps() const = 0;
+  // Mean loss over all windows, nats per token, of the tensors in manifest order. An error is the device's.
+  virtual absl::StatusOr<double> Loss(const Tensors& weights) = 0;
+};
+
+// On the processor, with buffers of its own, so that it may run during a step.
+class HostEvaluator final : public Evaluator {
+ public:
+  HostEvaluator(const core::LlamaConfig& config, HeldOut held_out, int64_t batch_rows);
+
+  bool between_steps() const override { return false; }
+  absl::StatusOr<double> Loss(const Tensors& weights) override;
 
  private:
-  std::shared_ptr<const Corpus> corpus_;
-  int64_t batches_;
-  int64_t batch_rows_;
+  const HeldOut held_out_;
+  const int64_t batch_rows_;  // divide the windows
   LlamaModel model_;
 };
 

@@ -91,8 +91,14 @@ absl::Status LlamaData::Initialize(const core::Manifest& manifest, TensorValues&
 }
 
 std::unique_ptr<Evaluator> LlamaData::NewEvaluator() const {
-  if (held_out_->held_out().size() == 0) return nullptr;
-  return std::make_unique<Evaluator>(config_.llama, held_out_, config_.eval.batches, config_.inner.batch_size);
+  HeldOut windows = held_out();
+  if (windows.corpus == nullptr) return nullptr;
+  return std::make_unique<HostEvaluator>(config_.llama, std::move(windows), config_.inner.batch_size);
+}
+
+HeldOut LlamaData::held_out() const {
+  if (held_out_->held_out().size() == 0) return {};
+  return {held_out_, config_.eval.batches * config_.inner.batch_size};
 }
 
 }  // namespace causeway::worker

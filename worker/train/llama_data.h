@@ -27,7 +27,8 @@ class LlamaData {
   absl::StatusOr<Batch> BatchAt(core::Step t) const;
   void SetSites(const std::vector<core::SiteId>& names);
   const core::SiteData& facts() const { return facts_; }
-  std::unique_ptr<Evaluator> NewEvaluator() const;  // null: the run holds nothing out
+  std::unique_ptr<Evaluator> NewEvaluator() const;  // on the processor; null: the run holds nothing out
+  HeldOut held_out() const;                         // the windows; without a corpus where the run holds nothing out
 
   // Fills the parameters. Where model.init_from is not on this machine they stay zero, and initial_values() says so.
   absl::Status Initialize(const core::Manifest& manifest, TensorValues& parameters);

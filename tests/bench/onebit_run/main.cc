@@ -169,8 +169,9 @@ void Train(AnyTrainer& trainer, core::Step first, core::Step last, const std::st
   CHECK(collectives.Await(collectives.Barrier(), TimeoutOf(600)).ok());
   if (!leads) return;
   const core::RankProgress progress = trainer.progress();
-  Evaluator evaluator(config.llama, corpus, config.eval.batches, config.inner.batch_size);
-  result = {.eval_loss = evaluator.Loss(trainer.Weights()),
+  HostEvaluator evaluator(config.llama, {corpus, config.eval.batches * config.inner.batch_size},
+                          config.inner.batch_size);
+  result = {.eval_loss = *evaluator.Loss(trainer.Weights()),
             .frozen_at = progress.onebit_adam ? progress.onebit_adam->frozen_at : 0,
             .step_bytes = sent};
 }

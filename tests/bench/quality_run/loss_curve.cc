@@ -20,19 +20,19 @@ LossCurve::LossCurve(const QualityOptions& options, core::Version rounds, std::s
     : rounds_(rounds),
       half_(std::max<core::Version>(1, rounds / 2)),
       first_of_tail_(std::max<core::Version>(1, rounds + 1 - options.tail_rounds)),
-      evaluator_(options.config.llama, std::move(corpus), options.eval_windows / kEvalRows, kEvalRows) {
+      evaluator_(options.config.llama, {std::move(corpus), options.eval_windows}, kEvalRows) {
   CHECK(rounds >= 1 && options.tail_rounds >= 1);
   points_.insert(half_);
   for (core::Version round = first_of_tail_; round <= rounds_; ++round) points_.insert(round);
 }
 
 void LossCurve::TakeStart(const worker::Tensors& weights, QualityResult& result) {
-  result.loss_start = evaluator_.Loss(weights);
+  result.loss_start = *evaluator_.Loss(weights);
 }
 
 void LossCurve::Take(core::Version round, const worker::Tensors& weights, QualityResult& result) {
   CHECK(points_.contains(round));
-  const double loss = evaluator_.Loss(weights);
+  const double loss = *evaluator_.Loss(weights);
   if (!std::isfinite(loss) && !result.diverged) {
     result.diverged = true;
     result.reason = "the held-out loss is not finite";

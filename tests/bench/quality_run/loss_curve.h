@@ -36,7 +36,7 @@ class LossCurve {
   const core::Version half_;
   const core::Version first_of_tail_;
   std::set<core::Version> points_;
-  worker::Evaluator evaluator_;
+  worker::HostEvaluator evaluator_;
 };
 
 }  // namespace causeway::bench

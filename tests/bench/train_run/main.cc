@@ -159,7 +159,7 @@ absl::Status Measure(const Placement& placement, const core::RunConfig& config, 
   return absl::OkStatus();
 }
 
-// Of step t.
+// Takes step t.
 absl::Status Profile(int64_t t, ProfiledBackend& backend, worker::Trainer& trainer) {
   backend.Begin();
   const core::Clock::TimePoint begin = core::SystemClock().Now();

@@ -141,7 +141,7 @@ std::vector<float> TrainedWithout(const std::set<offload::Device::Event>& forgot
                                   std::set<offload::Device::Event>* waits = nullptr) {
   constexpr uint64_t kLazy = 4;  // FakeQueues runs what it must
   core::RunConfig config = TinyRun();
-  config.inner.micro_batches = 2;
+  config.inner.micro_batches = 4;
   auto backend = std::make_unique<FakeBackend>(kLazy);
   offload::FakeDevice& device = backend->device();
   for (const auto event : forgotten) device.ForgetOnHost(event);

@@ -119,7 +119,7 @@ Pass OnBackend(const Case& c, FakeBackend& backend, GpuLlama::Options options) {
   for (const float value : s.parameters.Flat()) narrow.push_back(core::ToBfloat16(value));
   const void* const parameters =
       type == ValueType::kFloat32 ? static_cast<const void*>(s.parameters.Flat().data()) : narrow.data();
-  (*llama)->Begin(s.batch);
+  EXPECT_TRUE((*llama)->Begin(PreparedBatch(s.batch)).ok());
   (*llama)->Forward(parameters);
   (*llama)->Backward(parameters, s.gradients.Flat().data(), 0.5f);
   offload::Device& device = backend.device();
@@ -138,7 +138,7 @@ Pass OnFake(const Case& c, uint64_t seed, ValueType type = ValueType::kFloat32,
 }
 
 // ‖a − b‖ ≤ share · ‖b‖ for each tensor.
-void ExpectNear(const Case& c, const std::vector<float>& a, const std::vector<float>& b, double share) {
+void ExpectGradientsNear(const Case& c, const std::vector<float>& a, const std::vector<float>& b, double share) {
   size_t first = 0;
   for (const core::TensorSpec& spec : core::LlamaManifest(c.llama)) {
     double difference = 0, norm = 0;
@@ -157,13 +157,13 @@ class GpuLlamaTest : public ::testing::TestWithParam<Case> {};
 TEST_P(GpuLlamaTest, LossAndGradientsAreThoseOfTheCpusModel) {
   const Pass cpu = OnCpu(GetParam()), fake = OnFake(GetParam(), 0);
   EXPECT_NEAR(fake.loss, cpu.loss, 1e-5 * cpu.loss);
-  ExpectNear(GetParam(), fake.gradients, cpu.gradients, 1e-5);
+  ExpectGradientsNear(GetParam(), fake.gradients, cpu.gradients, 1e-5);
 }
 
 TEST_P(GpuLlamaTest, InBfloat16GradientsAreWithinAHundredthOfTheirNorm) {
   const Pass cpu = OnCpu(GetParam(), /*rounded=*/true), fake = OnFake(GetParam(), 0, ValueType::kBfloat16);
   EXPECT_NEAR(fake.loss, cpu.loss, 1e-2 * cpu.loss);
-  ExpectNear(GetParam(), fake.gradients, cpu.gradients, 1e-2);
+  ExpectGradientsNear(GetParam(), fake.gradients, cpu.gradients, 1e-2);
 }
 
 TEST_P(GpuLlamaTest, AHeadInChunksOfRowsHasTheGradientsOfAWholeOneInLessMemory) {
@@ -172,7 +172,7 @@ TEST_P(GpuLlamaTest, AHeadInChunksOfRowsHasTheGradientsOfAWholeOneInLessMemory) 
     FakeBackend backend(1);
     const Pass chunks = OnBackend(GetParam(), backend, {.logits_bytes = limit});
     EXPECT_NEAR(chunks.loss, whole.loss, 1e-6 * whole.loss);
-    ExpectNear(GetParam(), chunks.gradients, whole.gradients, 1e-6);
+    ExpectGradientsNear(GetParam(), chunks.gradients, whole.gradients, 1e-6);
   }
   FakeBackend backend;
   GpuLlama::Options options{.batch_rows = GetParam().rows, .sequence = GetParam().llama.max_position_embeddings};
@@ -201,7 +201,7 @@ TEST_P(GpuLlamaTest, AttentionHasItsOutputAndStatisticsOfTheLayerInBackward) {
     const Pass kept =
         OnBackend(GetParam(), backend,
                   {.recompute = recompute, .attention = std::make_shared<KeepingAttention>(shape, &backend)});
-    ExpectNear(GetParam(), kept.gradients, cpu.gradients, 1e-4);
+    ExpectGradientsNear(GetParam(), kept.gradients, cpu.gradients, 1e-4);
   }
 }
 
@@ -216,7 +216,7 @@ std::vector<float> WhenFinal(const Case& c, const std::set<offload::Device::Even
       GpuLlama::Make(c.llama, {.batch_rows = c.rows, .sequence = c.llama.max_position_embeddings}, &backend);
   const float* const parameters = s.parameters.Flat().data();
   const std::span<float> gradients = s.gradients.Flat();
-  (*llama)->Begin(s.batch);
+  EXPECT_TRUE((*llama)->Begin(PreparedBatch(s.batch)).ok());
   (*llama)->Forward(parameters);
   (*llama)->Backward(parameters, gradients.data(), 0.5f);
   const std::set<offload::Device::Event> before = backend.device().waits_on_host();

@@ -24,7 +24,7 @@ Tensors View(Trainer& trainer) {
 
 TEST(LlamaTrainer, LossGoesDownOnASmallText) {
   const auto trainer = Make(TinyRun(), WriteTemporary("text", SmallText(20'000)));
-  const double before = trainer->NewEvaluator()->Loss(View(*trainer));
+  const double before = *trainer->NewEvaluator()->Loss(View(*trainer));
   EXPECT_NEAR(before, std::log(256.0), 0.3);
   double last = 0;
   for (core::Step t = 1; t <= 60; ++t) {
@@ -34,7 +34,7 @@ TEST(LlamaTrainer, LossGoesDownOnASmallText) {
     last = result->loss;
   }
   EXPECT_LT(last, before - 2);
-  EXPECT_LT(trainer->NewEvaluator()->Loss(View(*trainer)), before - 2);
+  EXPECT_LT(*trainer->NewEvaluator()->Loss(View(*trainer)), before - 2);
 }
 
 TEST(LlamaTrainer, RowsHaveTheSequenceLengthOfTheRunAndTheBitsOfAModelOfThatLength) {
@@ -48,7 +48,7 @@ TEST(LlamaTrainer, RowsHaveTheSequenceLengthOfTheRunAndTheBitsOfAModelOfThatLeng
     EXPECT_EQ(result->tokens, 8 * 12);
     EXPECT_EQ(result->loss, same->Step(t)->loss);
   }
-  EXPECT_EQ(shorter->NewEvaluator()->Loss(View(*shorter)), same->NewEvaluator()->Loss(View(*same)));
+  EXPECT_EQ(*shorter->NewEvaluator()->Loss(View(*shorter)), *same->NewEvaluator()->Loss(View(*same)));
 }
 
 TEST(LlamaTrainer, DataOfItsOwnIsNotSharedWhoeverElseIsInTheRun) {
@@ -62,7 +62,7 @@ TEST(LlamaTrainer, DataOfItsOwnIsNotSharedWhoeverElseIsInTheRun) {
   EXPECT_FALSE(alone->data().held_out);
   const auto held_out = *MakeTrainer(config, "eu", {.data_path = data, .held_out_path = tail});
   EXPECT_EQ(held_out->data().held_out->tokens, 500);
-  EXPECT_NE(held_out->NewEvaluator()->Loss(View(*held_out)), alone->NewEvaluator()->Loss(View(*held_out)));
+  EXPECT_NE(*held_out->NewEvaluator()->Loss(View(*held_out)), *alone->NewEvaluator()->Loss(View(*held_out)));
   const auto refused = MakeTrainer(TinyRun(), "eu", {.data_path = data, .held_out_path = tail});
   EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("--held_out: expected none"));
 }
