@@ -161,6 +161,18 @@ class DevicesTest(RanksTest):
         self.assertEqual(worker.wait(), BAD_INPUT, worker.log())
         self.assertIn("--device=fake: expected a run of model.kind llama, got synthetic", worker.log())
 
+    def test_ranks_on_devices_of_two_kinds_end_with_both_named(self):
+        run = self.new_run(llama())
+        run.start_coordinator()
+        ranks = [run.program(f"rank-{rank}", "causeway-worker", f"--coordinator={run.grpc}", "--site=a",
+                             f"--data={self.text()}", f"--device={device}", f"--rank={rank}", "--world=2",
+                             f"--rendezvous=unix:{self.folder / 'meet'}")
+                 for rank, device in enumerate(("auto", "fake"))]
+        for rank in ranks:
+            self.assertEqual(rank.wait(), BAD_INPUT, rank.log())
+            self.assertRegex(rank.log(), r"rank 1 of 2 \(.*\): expected the processor, as rank 0 has, got the fake device")
+        self.assertRegex(ranks[0].log(), r"--device=auto trains on the processor: .* without CUDA")
+
 
 class LaunchersTest(RanksTest):
     def test_the_environment_of_torchrun_slurm_and_open_mpi_makes_ranks(self):

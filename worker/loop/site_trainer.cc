@@ -4,14 +4,13 @@
 
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "core/check.h"
 #include "formats/offload_config_check.h"
 #include "worker/gpu/device_trainer.h"
 #include "worker/gpu/fake_backend.h"
 #include "worker/gpu/gpu_stages.h"
+#include "worker/loop/rank_device.h"
 #include "worker/partition/partition_trainer.h"
 #include "worker/pipeline/llama_stages.h"
 #include "worker/pipeline/pipeline_trainer.h"
@@ -26,14 +25,6 @@ namespace causeway::worker {
 namespace {
 
 constexpr char kAuto[] = "auto", kCpu[] = "cpu", kFake[] = "fake", kTimed[] = "timed", kFirst[] = "first";
-
-// The index of a GPU, or none where the device is no GPU.
-std::optional<int> GpuIndex(absl::string_view device) {
-  int index = 0;
-  if (device == "cuda" || device == kAuto) return ReadLocalRank(core::ProcessEnvironment);
-  if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &index) && index >= 0) return index;
-  return std::nullopt;
-}
 
 absl::StatusOr<AttentionKind> AttentionOf(const DeviceChoice& choice) {
   for (const AttentionKind kind : kAllAttentionKinds) {
@@ -66,16 +57,20 @@ absl::StatusOr<core::OffloadConfig> OffloadOf(const DeviceChoice& choice, core::
 }
 
 #ifdef CAUSEWAY_WITH_CUDA
+int IndexOf(const DeviceChoice& choice) {
+  return GpuIndex(choice.device, VisibleGpus(), ReadLocalRank(core::ProcessEnvironment)).value_or(0);
+}
+
 absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenGpu(const DeviceChoice& choice) {
   ASSIGN_OR_RETURN(const AttentionKind attention, AttentionOf(choice));
   return MakeCudaBackend(
-      GpuIndex(choice.device).value_or(0),
+      IndexOf(choice),
       {.directory = choice.cuda_libs, .attention = attention, .times_products = choice.products == kTimed});
 }
 
 absl::StatusOr<std::unique_ptr<Collectives>> OpenNccl(const DeviceChoice& choice, const TrainerRanks& ranks) {
   ASSIGN_OR_RETURN(const NcclApi* const nccl, LoadNccl());
-  ASSIGN_OR_RETURN(std::shared_ptr<StreamHooks> hooks, MakeCudaStreamHooks(GpuIndex(choice.device).value_or(0)));
+  ASSIGN_OR_RETURN(std::shared_ptr<StreamHooks> hooks, MakeCudaStreamHooks(IndexOf(choice)));
   return MakeNcclCollectives(*nccl, *ranks.values, std::move(hooks), TimeoutOf(ranks.timeout_s));
 }
 #else
@@ -131,7 +126,7 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> OpenDevice(const DeviceChoice& c
   if (choice.device != kAuto) {
     return absl::InvalidArgumentError(absl::StrCat("--device=", choice.device, ": ", gpu.status().message()));
   }
-  spdlog::debug("--device=auto trains on the processor: {}", std::string(gpu.status().message()));
+  spdlog::info("--device=auto trains on the processor: {}", std::string(gpu.status().message()));
   return nullptr;
 }
 
@@ -166,7 +161,7 @@ absl::Status CheckDevice(const DeviceChoice& choice) {
     return absl::InvalidArgumentError(absl::StrCat("--products: expected auto, timed or first, got ", choice.products));
   }
   if (choice.device == kAuto || choice.device == kCpu || choice.device == kFake) return absl::OkStatus();
-  if (!GpuIndex(choice.device)) {
+  if (!GpuIndex(choice.device, 0, 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--device: expected auto, cpu, fake, cuda or cuda:INDEX, got ", choice.device));
   }
@@ -193,6 +188,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeSiteTrainer(const DeviceChoice& cho
   const bool alone = files.ranks.world() == 1 && files.pipeline_path.empty();
   if (choice.products == kAuto) opened.products = alone ? kTimed : kFirst;
   ASSIGN_OR_RETURN(std::unique_ptr<ComputeBackend> backend, OpenDevice(opened, config));
+  const DeviceKind device = choice.device == kFake ? DeviceKind::kFake : DeviceKind::kGpu;
+  RETURN_IF_ERROR(CheckSameKind(files.ranks, backend == nullptr ? DeviceKind::kProcessor : device));
   if (!files.pipeline_path.empty()) {
     return MakePipeline(choice, config, site, files, std::move(backend));
   }

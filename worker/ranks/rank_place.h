@@ -38,7 +38,7 @@ using core::Environment;
 absl::StatusOr<RankPlace> ReadRankPlace(const RankFlags& flags, const Environment& environment);
 
 // The process's number among this host's ranks: LOCAL_RANK (torchrun, --nproc), SLURM_LOCALID,
-// OMPI_COMM_WORLD_LOCAL_RANK; 0 if none is set. A rank takes the GPU of that number.
+// OMPI_COMM_WORLD_LOCAL_RANK; 0 if none is set. A rank takes the GPU of that number where it sees several.
 int ReadLocalRank(const Environment& environment);
 
 // The first host of Slurm's "node[03-05,9],other".

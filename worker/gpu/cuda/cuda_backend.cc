@@ -65,6 +65,13 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> CudaBackend::MakeAttention(cons
 
 }  // namespace
 
+int VisibleGpus() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) == cudaSuccess) return devices;
+  cudaGetLastError();
+  return 0;
+}
+
 absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const CudaLibraries& libraries) {
   ASSIGN_OR_RETURN(std::unique_ptr<offload::CudaDevice> device, offload::MakeCudaDevice(index));
   ASSIGN_OR_RETURN(const CublasLt* const blas, LoadCublasLt(libraries.directory));

@@ -19,6 +19,8 @@ struct CudaLibraries {
   bool times_products = true;  // else cuBLASLt's first algorithm of each
 };
 
+int VisibleGpus();  // as the driver shows them to this process; 0 where there is no driver
+
 // UNAVAILABLE, NOT_FOUND: there is no such device, or no cuBLASLt.
 absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const CudaLibraries& libraries);
 
