@@ -59,6 +59,9 @@ struct Movement {
 //
 //   step thread   BeginKeep ─► ticket      θ as it is now, kept where it lies
 //   another one   Encode …, chunk by chunk ─► End          (or Read: θ after all, for words about a bad value)
+//
+// RESOURCE_EXHAUSTED: there is no memory for it now. Then the contribution is encoded on the host, by Read of what was
+// kept, and the encoder remains usable.
 class ThetaEncoder {
  public:
   virtual ~ThetaEncoder() = default;

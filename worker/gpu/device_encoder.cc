@@ -83,10 +83,14 @@ absl::StatusOr<int64_t> DeviceEncoder::BeginKeep(const replica::UnitRanges& rang
   }
   if (kept == nullptr)
     kept = std::make_unique<Kept>(Kept{.key = {}, .room = {}, .taken = backend_->device().MakeEvent()});
-  RETURN_IF_ERROR(Grow(kept->room, values * kFloatBytes));
+  absl::Status taken = Grow(kept->room, values * kFloatBytes);
   kept->key = KeyOf(ranges);
-  RETURN_IF_ERROR(keep_(ranges, kept->room.floats(), kept->taken));
+  if (taken.ok()) taken = keep_(ranges, kept->room.floats(), kept->taken);
   const core::MutexLock lock(mutex_);
+  if (!taken.ok()) {
+    free_.push_back(std::move(kept));
+    return taken;
+  }
   kept_[++tickets_] = std::move(kept);
   return tickets_;
 }
@@ -141,13 +145,20 @@ absl::Status DeviceEncoder::BeginEncode(int64_t ticket, const Arrays& arrays) {
     const core::MutexLock lock(mutex_);
     current_ = &arrays_[Keeps() ? kept->key : Key{}];
   }
-  OnDevice& there = *current_;
-  if (!Keeps()) there.anchor_stamp = there.residual_stamp = 0;
+  if (!Keeps()) current_->anchor_stamp = current_->residual_stamp = 0;
+  const absl::Status brought = BringBoth(*current_, arrays);
+  current_->anchor_stamp = brought.ok() ? arrays.anchor_stamp : 0;
+  // Overwritten; if the contribution is refused, or no chunk of it can be made, the old one is copied again.
+  current_->residual_stamp = brought.ok() ? arrays.next_stamp : 0;
+  return brought;
+}
+
+absl::Status DeviceEncoder::BringBoth(OnDevice& there, const Arrays& arrays) {
+  // First the memory: no copy may be queued when this fails.
+  RETURN_IF_ERROR(Grow(there.anchor, static_cast<int64_t>(arrays.anchor.size_bytes())));
+  RETURN_IF_ERROR(Grow(there.residual, static_cast<int64_t>(arrays.residual.size_bytes())));
   RETURN_IF_ERROR(Bring(there.anchor, arrays.anchor, there.anchor_stamp, arrays.anchor_stamp));
-  RETURN_IF_ERROR(Bring(there.residual, arrays.residual, there.residual_stamp, arrays.residual_stamp));
-  there.anchor_stamp = arrays.anchor_stamp;
-  there.residual_stamp = arrays.next_stamp;  // overwritten; if the contribution is refused, the old one is copied again
-  return absl::OkStatus();
+  return Bring(there.residual, arrays.residual, there.residual_stamp, arrays.residual_stamp);
 }
 
 absl::Status DeviceEncoder::TakeAnchor(const replica::UnitRanges& ranges, std::span<const float> anchor,
@@ -158,13 +169,13 @@ absl::Status DeviceEncoder::TakeAnchor(const replica::UnitRanges& ranges, std::s
     const core::MutexLock lock(mutex_);
     there = &arrays_[KeyOf(ranges)];
   }
+  const uint64_t had = std::exchange(there->anchor_stamp, 0);
   const auto bytes = static_cast<int64_t>(anchor.size_bytes());
-  if (options_.residuals) RETURN_IF_ERROR(Grow(there->residual, bytes));  // not at the first send, during a step
   backend_->device().Await(offload::Queue::kSync, anchor_used_);
-  RETURN_IF_ERROR(Bring(there->anchor, anchor, there->anchor_stamp, stamp));
+  RETURN_IF_ERROR(Bring(there->anchor, anchor, had, stamp));
   RETURN_IF_ERROR(Finish());
   there->anchor_stamp = stamp;
-  return absl::OkStatus();
+  return options_.residuals ? Grow(there->residual, bytes) : absl::OkStatus();  // not at the first send, during a step
 }
 
 const float* DeviceEncoder::AnchorOf(const replica::UnitRanges& ranges, uint64_t stamp) {

@@ -90,9 +90,10 @@ class DeviceEncoder final : public replica::ThetaEncoder {
 
   static Key KeyOf(const replica::UnitRanges& ranges) { return {ranges.front().tensor, ranges.front().first}; }
 
-  absl::Status Grow(Room& room, int64_t bytes);
-  bool Keeps();  // W and e of every fragment; decided and logged the first time
+  absl::Status Grow(Room& room, int64_t bytes);  // RESOURCE_EXHAUSTED: the room is then empty
+  bool Keeps();                                  // W and e of every fragment; decided and logged the first time
   absl::Status Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp);
+  absl::Status BringBoth(OnDevice& there, const Arrays& arrays);
   absl::StatusOr<Kept*> Of(int64_t ticket);
   absl::Status Finish();  // waits for the work queued for the chunk
   // Tries all ways; logs their times.

@@ -1,5 +1,7 @@
 #include "worker/site/movers.h"
 
+#include <spdlog/spdlog.h>
+
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -37,6 +39,16 @@ std::vector<core::CodecId> CodecsUp(const core::RunConfig& config) {
   return codecs;
 }
 
+// Whether the encoder lacked memory; warns the first time.
+bool LacksMemory(const absl::Status& status, std::atomic<bool>& warned) {
+  if (!absl::IsResourceExhausted(status)) return false;
+  if (!warned.exchange(true)) {
+    spdlog::warn("contributions are encoded on the host while the device lacks memory: {}",
+                 std::string(status.message()));
+  }
+  return true;
+}
+
 }  // namespace
 
 Movers::Movers(const core::FragmentMap& map, const core::RunConfig& config, replica::ParameterStore* store,
@@ -59,10 +71,12 @@ void Movers::ReadTheta(FragmentId p) {
   GiveUp(p);  // the copy of an earlier contribution
   if (encoder_ != nullptr) {
     const absl::StatusOr<int64_t> ticket = encoder_->BeginKeep(ranges_[p]);
-    if (!ticket.ok()) return listener_->OnMoverFailed(ticket.status());
-    kept_[p] = *ticket;
-    copies_.Post([this, p] { listener_->OnCopied(p); });
-    return;
+    if (ticket.ok()) {
+      kept_[p] = *ticket;
+      copies_.Post([this, p] { listener_->OnCopied(p); });
+      return;
+    }
+    if (!LacksMemory(ticket.status(), lacked_memory_)) return listener_->OnMoverFailed(ticket.status());
   }
   staging_[p] = pool_.Take(map_.fragment(p).padded_values());
   const int64_t ticket = store_->BeginRead(ranges_[p], staging_[p].values());
@@ -118,13 +132,23 @@ absl::StatusOr<Chunks> Movers::EncodeInitial(FragmentId p) {
 
 void Movers::Encode(FragmentId p) {
   tasks_.Post([this, p] {
-    const char* const where = kept_[p] ? "device" : "host";
-    absl::StatusOr<std::vector<core::Bytes>> chunks = kept_[p] ? replicas_[p]->EncodeKept(*encoder_, *kept_[p])
-                                                               : replicas_[p]->EncodeContribution(staging_[p].values());
+    const char* where = kept_[p] ? "device" : "host";
+    absl::StatusOr<std::vector<core::Bytes>> chunks = EncodeCopied(p, &where);
     GiveUp(p);
     if (!chunks.ok()) return listener_->OnMoverFailed(core::WithCode(absl::StatusCode::kDataLoss, chunks.status()));
     listener_->OnEncoded(p, std::make_shared<const std::vector<core::Bytes>>(*std::move(chunks)), where);
   });
+}
+
+absl::StatusOr<std::vector<core::Bytes>> Movers::EncodeCopied(FragmentId p, const char** where) {
+  if (kept_[p]) {
+    absl::StatusOr<std::vector<core::Bytes>> chunks = replicas_[p]->EncodeKept(*encoder_, *kept_[p]);
+    if (chunks.ok() || !LacksMemory(chunks.status(), lacked_memory_)) return chunks;
+    *where = "host";
+    staging_[p] = pool_.Take(map_.fragment(p).padded_values());
+    RETURN_IF_ERROR(encoder_->Read(*kept_[p], staging_[p].values()));
+  }
+  return replicas_[p]->EncodeContribution(staging_[p].values());
 }
 
 void Movers::Resolve(const action::Resolve& resolve) {
@@ -168,8 +192,9 @@ bool Movers::BringAnchor(FragmentId p) {
   if (encoder_ == nullptr) return true;
   const replica::Replica& replica = *replicas_[p];
   const absl::Status brought = encoder_->TakeAnchor(ranges_[p], replica.anchor(), replica.Arrays().anchor_stamp);
-  if (!brought.ok()) listener_->OnMoverFailed(brought);
-  return brought.ok();
+  if (brought.ok() || LacksMemory(brought, lacked_memory_)) return true;
+  listener_->OnMoverFailed(brought);
+  return false;
 }
 
 void Movers::TakeUpdate(const action::TakeUpdate& take, std::shared_ptr<const Payload> payload) {

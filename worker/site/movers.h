@@ -9,6 +9,7 @@
 // thread and the task thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -85,9 +86,10 @@ class Movers {
   void FreeSpareMemory();  // memory that only joining needed
 
  private:
-  bool BringAnchor(
-      core::FragmentId p);          // to where contributions are encoded; false: failed, and the listener was called
+  // To where contributions are encoded; false: failed, and the listener was called.
+  bool BringAnchor(core::FragmentId p);
   void GiveUp(core::FragmentId p);  // the copy of θ to be sent
+  absl::StatusOr<std::vector<core::Bytes>> EncodeCopied(core::FragmentId p, const char** where);
   AnchorCopy CopyAnchors() const;
   absl::StatusOr<core::AnchorDigest> Place(const action::PlaceAnchor& place, const Payload& payload);
   absl::StatusOr<core::AnchorDigest> Take(const action::TakeUpdate& take, const Payload& payload);
@@ -103,6 +105,7 @@ class Movers {
   std::vector<core::Buffer> staging_;
   std::vector<std::optional<int64_t>> kept_;
   replica::ThetaEncoder* encoder_ = nullptr;  // null: contributions are encoded on the host
+  std::atomic<bool> lacked_memory_ = false;   // the encoder, at least once: it was said
   TaskThread tasks_;
   TaskThread copies_;  // declared after tasks_, to which it posts
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "core/fragment_map.h"
@@ -14,6 +15,7 @@
 #include "replica/replica.h"
 #include "worker/gpu/fake_backend.h"
 #include "worker/gpu/theta_gather.h"
+#include "worker/site/movers.h"
 
 namespace causeway::worker {
 namespace {
@@ -217,6 +219,86 @@ TEST_F(DeviceEncoderTest, AnchorsAndResidualsStayThereOrAreThoseOfOneFragment) {
     }
     const int64_t tables = 4 * static_cast<int64_t>(sizeof(GatherPiece));
     EXPECT_LE(before - backend_.device().free_bytes(), 4 * values + tables);
+  }
+}
+
+// θ on the device for Movers.
+class ThetaThere : public replica::ParameterStore {
+ public:
+  ThetaThere(std::vector<std::vector<float>> fragments, DeviceEncoder* encoder)
+      : fragments_(std::move(fragments)), encoder_(encoder) {}
+
+  int64_t BeginRead(const replica::UnitRanges& ranges, std::span<float> staging) override {
+    std::ranges::copy(fragments_[ranges.front().tensor == 0 ? 0 : 1], staging.begin());
+    return 0;
+  }
+  absl::Status AwaitRead(int64_t) override { return absl::OkStatus(); }
+  replica::ThetaEncoder* encoder() override { return encoder_; }
+
+ private:
+  absl::Status DoMove(const replica::UnitRanges&, const replica::Movement&) override { return absl::OkStatus(); }
+
+  const std::vector<std::vector<float>> fragments_;
+  DeviceEncoder* const encoder_;
+};
+
+// Keeps what Movers reports.
+struct Reports : MoverListener {
+  void OnCopied(core::FragmentId) override {}
+  void OnEncoded(core::FragmentId, Chunks chunks, const std::string& where) override {
+    encoded.push_back(*chunks);
+    places.push_back(where);
+  }
+  void OnAnchorPlaced(core::FragmentId, const core::AnchorDigest&) override { ++anchors; }
+  void OnUpdateTaken(core::FragmentId, const core::AnchorDigest&, const std::string&) override {}
+  void OnMoverFailed(const absl::Status& status) override { failures.push_back(std::string(status.message())); }
+
+  std::vector<std::vector<core::Bytes>> encoded;
+  std::vector<std::string> places, failures;
+  int anchors = 0;
+};
+
+// Whichever allocation is the first that fails, the contribution is encoded on the host, and the next one on the
+// device.
+TEST_F(DeviceEncoderTest, ADeviceWithoutMemoryLeavesAContributionToTheHost) {
+  const core::FragmentMap map(manifest_, {{0}, {1, 2}});
+  const core::RunConfig config = ConfigOf(core::CodecId::kInt4, 1);
+  const int64_t kept_bytes = 4 * map.fragment(1).padded_values(), plenty = int64_t{1} << 40;
+  std::vector<int64_t> rooms = {3 * kept_bytes + 2 * static_cast<int64_t>(sizeof(GatherPiece))};  // but for a chunk's
+  for (int eighths = 0; eighths <= 25; ++eighths) rooms.push_back(eighths * kept_bytes / 8);
+  for (const core::SyncMemory memory : {core::SyncMemory::kAuto, core::SyncMemory::kFragment}) {
+    std::set<std::string> places;
+    for (const int64_t room : rooms) {
+      backend_.device().SetMemory(plenty);
+      MakeEncoder({.memory = memory, .parameters = core::NumParameters(manifest_)});
+      ThetaThere store({Staging(map.fragment(0)), Staging(map.fragment(1))}, encoder_.get());
+      Reports reports;
+      replica::Replica here(map, 1, config, &pool_);
+      here.SetInitial(Staging(map.fragment(1)));
+      Movers movers(map, config, &store, &reports);
+      for (const core::FragmentId p : {0, 1}) {  // the first one decides what stays on the device
+        const auto payload = std::make_shared<Payload>();
+        payload->header.already_held = true;
+        payload->digest = *movers.OfferInitial(p);
+        movers.PlaceAnchor({.fragment = p}, payload);
+        movers.Finish();
+        backend_.device().SetMemory(room);
+      }
+      EXPECT_EQ(reports.anchors, 2);
+      for (int round = 0; round < 3; ++round) {
+        if (round == 1) backend_.device().SetMemory(plenty);
+        movers.ReadTheta(1);
+        movers.Encode(1);
+        movers.Resolve({.fragment = 1, .merged = true});
+        movers.Finish();
+        EXPECT_THAT(reports.failures, ::testing::IsEmpty()) << room;
+        EXPECT_EQ(reports.encoded.back(), *here.EncodeContribution(Staging(map.fragment(1)))) << room;
+        here.Resolve(/*merged=*/true);
+      }
+      places.insert(reports.places[0]);
+      EXPECT_EQ(reports.places[1] + reports.places[2], "devicedevice");
+    }
+    EXPECT_EQ(places, (std::set<std::string>{"device", "host"}));
   }
 }
 
