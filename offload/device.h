@@ -19,12 +19,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/stream_priority.h"
 #include "offload/adamw.h"
 
 namespace causeway::offload {
 
 enum class Queue { kCompute, kGradients, kPrefetch, kUpdate, kFlush, kParameters, kSync };
 inline constexpr int kNumQueues = 7;
+constexpr core::StreamPurpose PurposeOf(Queue queue) {
+  return queue == Queue::kSync ? core::StreamPurpose::kSync : core::StreamPurpose::kStep;
+}
 
 class Device {
  public:

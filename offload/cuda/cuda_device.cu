@@ -94,8 +94,8 @@ absl::Status Gpu::Open() {
   if (!Ready()) return status();
   int least = 0, greatest = 0;
   if (!Done(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams")) return status();
-  for (int i = 0; i < kNumQueues; ++i) {  // contributions give way to the step
-    const int priority = i == static_cast<int>(Queue::kSync) ? least : greatest;
+  for (int i = 0; i < kNumQueues; ++i) {
+    const int priority = core::PriorityOf(PurposeOf(static_cast<Queue>(i)), least, greatest);
     if (!Done(cudaStreamCreateWithPriority(&streams_[i], cudaStreamNonBlocking, priority), "making a stream")) break;
   }
   return status();

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/mutex.h"
+#include "core/stream_priority.h"
 
 namespace causeway::worker {
 namespace {
@@ -46,7 +47,10 @@ class CudaStreamHooks final : public StreamHooks {
 
 absl::Status CudaStreamHooks::Open() {
   RETURN_IF_ERROR(Use());
-  return StatusOf(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  int least = 0, greatest = 0;
+  RETURN_IF_ERROR(StatusOf(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams"));
+  const int priority = core::PriorityOf(core::StreamPurpose::kGradients, least, greatest);
+  return StatusOf(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "making a stream");
 }
 
 CudaStreamHooks::~CudaStreamHooks() {
