@@ -116,6 +116,16 @@ class CommandLineTest(unittest.TestCase):
             self.assertEqual(status, 2, text)
             self.assertIn(words, text)
 
+    def test_files_that_are_no_pack_or_nccl_are_named(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".xz") as file:
+            file.write("no archive")
+            file.flush()
+            for flag, words in (("--pack", "--pack: expected a file of tests/gpu/pack, got "),
+                                ("--nccl", "--nccl: expected a library, or build/gpu_nccl.so.xz of tests/gpu/pack, got ")):
+                status, text = self.says("--device=fake", "--part=gather", f"--out={file.name}.out", f"{flag}={file.name}")
+                self.assertEqual(status, 2, text)
+                self.assertIn(words + file.name, text)
+
     def test_rows_that_are_none_are_named(self):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.write(json.dumps({"part": "a"}) + "\n[1]\n")

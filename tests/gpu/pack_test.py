@@ -1,0 +1,129 @@
+"""tests/gpu/pack: arguments, and the size of what a run carries; tests/gpu/thin_cuda_library on a library made here."""
+
+import contextlib
+import io
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE)]
+
+from gpu_lib import carried  # noqa: E402
+
+PTX, CODE = 1, 2
+
+
+def says(program, *flags):
+    done = subprocess.run([HERE / program, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def entry(kind, architecture, payload, header=64):
+    begin = struct.pack("<HHIQIIII", kind, 0x101, header, len(payload), 0, 0, 0, architecture)
+    return begin.ljust(header, b"\x01") + payload
+
+
+def fatbinary(*entries):
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, sum(map(len, entries))) + b"".join(entries)
+
+
+class FolderTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+
+class ThinTest(FolderTest):
+    def thin(self, content, architecture=90):
+        library, out = self.file("library", content), self.folder / "out"
+        status, text = says("thin_cuda_library", library, out, f"--architecture={architecture}")
+        return status, text, out.read_bytes() if out.exists() else None
+
+    def test_code_of_other_architectures_is_zero_and_all_else_stays(self):
+        parts = [(CODE, 80, b"eighty" * 4), (CODE, 90, b"ninety" * 8), (PTX, 90, b"text")]
+        library = b"ELF \x50\xed\x55\xba of a constant " + fatbinary(*(entry(*part) for part in parts)) + b"between"
+        library += fatbinary(entry(CODE, 100, b"hundred", header=80), entry(CODE, 90, b"more")) + b"\x50\xed\x55\xba\x01\x00"
+        status, text, thin = self.thin(library)
+        self.assertEqual(status, 0, text)
+        self.assertEqual(json.loads(text), {"architecture": 90, "kept_bytes": 52, "zeroed_bytes": 35})
+        expected = library
+        for payload in (b"eighty" * 4, b"text", b"hundred"):
+            expected = expected.replace(payload, bytes(len(payload)))
+        self.assertEqual(thin, expected)
+
+    def test_entries_beyond_their_fatbinary_are_left_alone(self):
+        whole = fatbinary(entry(CODE, 90, b"good"))
+        longer = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 68) + entry(CODE, 80, b"long" * 9)[:68]
+        beyond = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 1 << 40) + entry(CODE, 80, b"cut")
+        status, text, thin = self.thin(whole + longer + beyond)
+        self.assertEqual((status, thin), (0, whole + longer + beyond), text)
+
+    def test_a_library_without_that_architecture_is_refused_and_nothing_written(self):
+        for content in (fatbinary(entry(CODE, 80, b"code"), entry(PTX, 90, b"text")), b"no library"):
+            status, text, thin = self.thin(content)
+            self.assertEqual((status, thin), (2, None))
+            self.assertRegex(text, r"--architecture: expected one whose code \S+ has, got 90")
+        self.assertIn("expected a library, got", self.thin(b"")[1])
+        self.assertIn("expected a library, got /no/library", says("thin_cuda_library", "/no/library", "x", "--architecture=90")[1])
+        for wrong in ("sm_90", "9", "-90", ""):
+            self.assertIn(f"expected a number such as 90, got '{wrong}'", self.thin(b"x", wrong)[1])
+
+
+class CarriedTest(FolderTest):
+    def test_the_checkout_is_what_travels_as_it_lies_there(self):
+        subprocess.run(["git", "init", "-q", self.folder], check=True)
+        self.file(".gitignore", b"/build/\n")
+        self.file("tracked", b"1" * 10)
+        self.file("removed", b"1" * 1000)
+        subprocess.run(["git", "-C", self.folder, "add", "."], check=True)
+        (self.folder / "removed").unlink()
+        self.file("tracked", b"1" * 100)
+        self.file("new/file", b"1" * 7)
+        self.file("build/object", b"1" * 5000)
+        (self.folder / "link").symlink_to("tracked")
+        self.assertEqual(carried.checkout_bytes(self.folder), 8 + 100 + 7 + len("tracked"))
+
+    def test_more_than_64_mib_together_is_refused_with_each_part(self):
+        half = 32 << 20
+        self.assertEqual(carried.summary({"checkout": half, "pack": half}), ("checkout 32.0 + pack 32.0 = 64.0 MiB", False))
+        self.assertTrue(carried.summary({"checkout": half, "pack": half + 1})[1])
+
+        subprocess.run(["git", "init", "-q", self.folder], check=True)
+        pack, wheels = self.folder / "pack", self.folder / ".git" / "wheels"
+        pack.touch()
+        subprocess.run(["truncate", "--size=60M", pack], check=True)
+        self.file(".git/wheels/a.whl", b"1" * (3 << 20))
+        self.file(".git/wheels/b.whl", b"1" * (2 << 20))
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertEqual(carried.main([wheels], self.folder), 1)
+        self.assertIn("tests/gpu/pack: expected at most 64 MiB together, got checkout 60.0 + ", said.getvalue())
+        self.assertIn("wheels 5.0 = 65.0 MiB", said.getvalue())
+
+
+class ArgumentsTest(unittest.TestCase):
+    def test_wrong_arguments_are_refused_with_what_was_expected(self):
+        for flag, words in (("--only=kernels", "--only: expected ranks, got 'kernels'"),
+                            ("--nccl=/no/nccl", "--nccl: expected a library, got '/no/nccl'"),
+                            ("--architecture=sm_90", "--architecture: expected a number such as 90, got 'sm_90'"),
+                            ("--wheels=/no/wheels", "--wheels: expected a folder, got '/no/wheels'"),
+                            ("--all", "unknown argument '--all'; usage: ")):
+            status, text = says("pack", flag)
+            self.assertEqual(status, 2, text)
+            self.assertIn(words, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
