@@ -4,8 +4,8 @@
 //   step t    Take(t) ─► computes                      Take(t + 1) ─► …
 //   beside it             makes t + 1
 //
-// What Take gives is what it would have made then: Forget is called before the text's rows go to other sites. One owner
-// thread.
+// The batches are those that Take would have made then: Forget is called before the text's rows go to other sites. One
+// owner thread.
 #pragma once
 
 #include <cstdint>
