@@ -10,6 +10,7 @@
 #include "core/mutex.h"
 #include "offload/cuda/adamw_kernel.h"
 #include "offload/cuda/cuda_device.h"
+#include "offload/gpu_capability.h"
 
 namespace causeway::offload {
 namespace {
@@ -91,7 +92,15 @@ absl::Status Gpu::Open() {
   }
   name_ = properties.name;
   most_blocks_ = properties.multiProcessorCount * kBlocksPerMultiprocessor;
+  const GpuCapability capability{name_, properties.major, properties.minor};
+  RETURN_IF_ERROR(CheckCapability(capability));
   if (!Ready()) return status();
+  cudaFuncAttributes kernel;  // a GPU newer than this build may lack it
+  if (const cudaError_t error = cudaFuncGetAttributes(&kernel, AdamWKernel<GradientType::kFloat32>);
+      error != cudaSuccess) {
+    cudaGetLastError();
+    return NoKernelFor(capability, CAUSEWAY_CUDA_ARCHITECTURES, cudaGetErrorString(error));
+  }
   int least = 0, greatest = 0;
   if (!Done(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams")) return status();
   for (int i = 0; i < kNumQueues; ++i) {

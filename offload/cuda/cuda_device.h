@@ -25,8 +25,8 @@ class CudaDevice : public Device {
   virtual void Fail(const absl::Status& status) = 0;  // of work that was queued on a stream: the first one is kept
 };
 
-// UNAVAILABLE where there is no driver, or no device that it shows us; NOT_FOUND where there are fewer than `index`
-// + 1.
+// UNAVAILABLE where there is no driver, no device that it shows us, or one for which this build has no kernels (before
+// compute capability 8.0); NOT_FOUND where there are fewer than `index` + 1.
 absl::StatusOr<std::unique_ptr<CudaDevice>> MakeCudaDevice(int index);
 
 }  // namespace causeway::offload
