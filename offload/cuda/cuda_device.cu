@@ -10,6 +10,7 @@
 #include "core/mutex.h"
 #include "offload/cuda/adamw_kernel.h"
 #include "offload/cuda/cuda_device.h"
+#include "offload/cuda/current_device.h"
 #include "offload/gpu_capability.h"
 
 namespace causeway::offload {
@@ -26,6 +27,7 @@ class Gpu final : public CudaDevice {
   absl::Status Open();
 
   std::string name() const override { return name_; }
+  int index() const override { return index_; }
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   int64_t free_bytes() override;
   void Free(void* memory) override;
@@ -46,8 +48,8 @@ class Gpu final : public CudaDevice {
   void Fail(const absl::Status& status) override;
 
  private:
-  // False after an error. The current device is a property of each thread.
-  bool Ready();
+  // While it lives, the device is the calling thread's current one; false after an error.
+  class Chosen;
   // Keeps the first error. `what` names the attempted operation.
   bool Done(cudaError_t error, absl::string_view what);
   cudaStream_t Stream(Queue queue) const { return streams_[static_cast<int>(queue)]; }
@@ -63,6 +65,17 @@ class Gpu final : public CudaDevice {
   std::vector<cudaEvent_t> events_ ABSL_GUARDED_BY(mutex_);
   std::vector<void*> memory_ ABSL_GUARDED_BY(mutex_);
   std::map<void*, void*> pinned_ ABSL_GUARDED_BY(mutex_);  // requested address: its first page; null: not ours
+};
+
+class Gpu::Chosen {
+ public:
+  explicit Chosen(Gpu* gpu)
+      : here_(gpu->index_), ready_(gpu->status().ok() && gpu->Done(here_.error(), "choosing the device")) {}
+  explicit operator bool() const { return ready_; }
+
+ private:
+  const CurrentDevice here_;
+  const bool ready_;
 };
 
 // CUDA keeps the last error until it is read; an error handled here must not show up in the next launch.
@@ -94,7 +107,8 @@ absl::Status Gpu::Open() {
   most_blocks_ = properties.multiProcessorCount * kBlocksPerMultiprocessor;
   const GpuCapability capability{name_, properties.major, properties.minor};
   RETURN_IF_ERROR(CheckCapability(capability));
-  if (!Ready()) return status();
+  const Chosen chosen(this);
+  if (!chosen) return status();
   cudaFuncAttributes kernel;  // a GPU newer than this build may lack it
   if (const cudaError_t error = cudaFuncGetAttributes(&kernel, AdamWKernel<GradientType::kFloat32>);
       error != cudaSuccess) {
@@ -111,7 +125,8 @@ absl::Status Gpu::Open() {
 }
 
 Gpu::~Gpu() {
-  if (cudaSetDevice(index_) != cudaSuccess) return;
+  const CurrentDevice here(index_);
+  if (here.error() != cudaSuccess) return;
   for (cudaStream_t stream : streams_) {
     if (stream == nullptr) continue;
     cudaStreamSynchronize(stream);
@@ -125,8 +140,6 @@ Gpu::~Gpu() {
   }
   cudaGetLastError();
 }
-
-bool Gpu::Ready() { return status().ok() && Done(cudaSetDevice(index_), "choosing the device"); }
 
 bool Gpu::Done(cudaError_t error, absl::string_view what) {
   if (error == cudaSuccess) return true;
@@ -147,7 +160,8 @@ absl::Status Gpu::status() const {
 // ---- Memory ----
 
 absl::StatusOr<void*> Gpu::Allocate(size_t bytes) {
-  if (!Ready()) return status();
+  const Chosen chosen(this);
+  if (!chosen) return status();
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, std::max<size_t>(bytes, 1));
   if (error == cudaErrorMemoryAllocation) {
@@ -165,7 +179,8 @@ absl::StatusOr<void*> Gpu::Allocate(size_t bytes) {
 
 int64_t Gpu::free_bytes() {
   size_t free = 0, total = 0;
-  return Ready() && cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<int64_t>(free) : 0;
+  const Chosen chosen(this);
+  return chosen && cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<int64_t>(free) : 0;
 }
 
 void Gpu::Free(void* memory) {
@@ -174,12 +189,14 @@ void Gpu::Free(void* memory) {
     core::MutexLock lock(mutex_);
     CHECK(std::erase(memory_, memory) == 1);
   }
-  if (cudaSetDevice(index_) == cudaSuccess) Done(cudaFree(memory), "freeing memory");
+  const CurrentDevice here(index_);
+  if (here.error() == cudaSuccess) Done(cudaFree(memory), "freeing memory");
 }
 
 // Whole pages, since the system pins only these.
 absl::Status Gpu::Pin(void* host, size_t bytes) {
-  if (!Ready() || bytes == 0) return status();
+  const Chosen chosen(this);
+  if (!chosen || bytes == 0) return status();
   const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<uintptr_t>(host);
   const uintptr_t begin = first / page_bytes * page_bytes;
@@ -208,30 +225,35 @@ void Gpu::Unpin(void* host) {
     pinned_.erase(found);
   }
   // Also after an error: the memory is about to be freed.
-  if (page != nullptr && cudaSetDevice(index_) == cudaSuccess) Done(cudaHostUnregister(page), "unpinning memory");
+  const CurrentDevice here(index_);
+  if (page != nullptr && here.error() == cudaSuccess) Done(cudaHostUnregister(page), "unpinning memory");
 }
 
 // ---- Queues ----
 
 void Gpu::CopyToDevice(Queue queue, void* device, const void* host, size_t bytes) {
-  if (bytes == 0 || !Ready()) return;
+  const Chosen chosen(this);
+  if (bytes == 0 || !chosen) return;
   Done(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Stream(queue)), "copying to the device");
 }
 
 void Gpu::CopyToHost(Queue queue, void* host, const void* device, size_t bytes) {
-  if (bytes == 0 || !Ready()) return;
+  const Chosen chosen(this);
+  if (bytes == 0 || !chosen) return;
   Done(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, Stream(queue)), "copying to the host");
 }
 
 void Gpu::CopyOn(void* stream, void* to, const void* from, size_t bytes, Event event) {
-  if (!Ready()) return;
+  const Chosen chosen(this);
+  if (!chosen) return;
   const auto on = static_cast<cudaStream_t>(stream);
   if (!Done(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, on), "copying on the device")) return;
   Done(cudaEventRecord(EventOf(event), on), "recording an event");
 }
 
 void Gpu::AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays& arrays) {
-  if (arrays.count == 0 || !Ready()) return;
+  const Chosen chosen(this);
+  if (arrays.count == 0 || !chosen) return;
   const AdamWTask task = MakeAdamWTask(constants, arrays);
   const int64_t most_useful = (std::max(task.vectors, task.head) + kThreadsPerBlock - 1) / kThreadsPerBlock;
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(most_useful, 1, most_blocks_));
@@ -246,7 +268,8 @@ void Gpu::AdamW(Queue queue, const AdamWConstants& constants, const AdamWArrays&
 Device::Event Gpu::MakeEventOf(unsigned flags) {
   cudaEvent_t event = nullptr;
   // Blocking: a host thread that spins would take a core from the CPU's subgroups.
-  if (Ready()) Done(cudaEventCreateWithFlags(&event, flags | cudaEventBlockingSync), "making an event");
+  if (const Chosen chosen(this); chosen)
+    Done(cudaEventCreateWithFlags(&event, flags | cudaEventBlockingSync), "making an event");
   core::MutexLock lock(mutex_);
   if (event != nullptr) events_.push_back(event);
   return static_cast<Event>(events_.size()) - 1;
@@ -259,26 +282,28 @@ cudaEvent_t Gpu::EventOf(Event event) const {
 
 double Gpu::SecondsBetween(Event first, Event last) {
   float milliseconds = 0;
-  if (Ready()) Done(cudaEventElapsedTime(&milliseconds, EventOf(first), EventOf(last)), "reading a time");
+  if (const Chosen chosen(this); chosen)
+    Done(cudaEventElapsedTime(&milliseconds, EventOf(first), EventOf(last)), "reading a time");
   return 1e-3 * milliseconds;
 }
 
 void Gpu::Record(Event event, Queue queue) {
-  if (Ready()) Done(cudaEventRecord(EventOf(event), Stream(queue)), "recording an event");
+  if (const Chosen chosen(this); chosen) Done(cudaEventRecord(EventOf(event), Stream(queue)), "recording an event");
 }
 
 void Gpu::Await(Queue queue, Event event) {
-  if (Ready()) Done(cudaStreamWaitEvent(Stream(queue), EventOf(event), 0), "queueing a wait for an event");
+  if (const Chosen chosen(this); chosen)
+    Done(cudaStreamWaitEvent(Stream(queue), EventOf(event), 0), "queueing a wait for an event");
 }
 
 // After an error the event may not have been recorded, and earlier copies may be in progress: their memory belongs to
 // the caller again when this returns.
 void Gpu::AwaitOnHost(Event event) {
-  if (Ready()) {
+  if (const Chosen chosen(this); chosen) {
     Done(cudaEventSynchronize(EventOf(event)), "waiting for what was queued");
-  } else if (cudaSetDevice(index_) == cudaSuccess) {
-    cudaDeviceSynchronize();
+    return;
   }
+  if (const CurrentDevice here(index_); here.error() == cudaSuccess) cudaDeviceSynchronize();
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 //
 // The kernel is the CPU's source text for a value, compiled without contraction and with IEEE division and square root,
 // so that it gives the CPU's bits (except for the payload of NaNs). Memory comes from cudaMalloc; Pin registers whole
-// pages, and leaves pages alone that are already registered. Streams do not wait for the default stream. The first
+// pages, and leaves pages alone that are already registered. Each call chooses the device for the calling thread, and
+// leaves the thread with the one before (current_device.h). Streams do not wait for the default stream. The first
 // error is kept: status() names the attempted operation and CUDA's text, and nothing is queued after it.
 #pragma once
 
@@ -19,6 +20,7 @@ namespace causeway::offload {
 // The device, for other code that queues work on its streams.
 class CudaDevice : public Device {
  public:
+  virtual int index() const = 0;                  // as CUDA counts; for a CurrentDevice around calls of other code
   virtual void* StreamOf(Queue queue) const = 0;  // a cudaStream_t
   // Queues a copy on the device and then the event, on any of its streams.
   virtual void CopyOn(void* stream, void* to, const void* from, size_t bytes, Event event) = 0;

@@ -9,6 +9,7 @@
 #include "codecs/cuda/cuda_codec.h"
 #include "core/check.h"
 #include "offload/cuda/cuda_device.h"
+#include "offload/cuda/current_device.h"
 #include "worker/gpu/cuda/choose_attention.h"
 #include "worker/gpu/cuda/cublas_lt.h"
 #include "worker/gpu/cuda/cuda_encode_backend.h"
@@ -27,7 +28,10 @@ class CudaBackend final : public ComputeBackend {
       : device_(std::move(device)), products_(std::move(products)), libraries_(std::move(libraries)) {}
 
   offload::Device& device() override { return *device_; }
-  void Gemm(Queue queue, const GemmJob& job) override { products_->Queue(queue, job); }
+  void Gemm(Queue queue, const GemmJob& job) override {
+    const offload::CurrentDevice here(device_->index());
+    products_->Queue(queue, job);
+  }
   std::map<std::string, std::string> product_choices() const override { return products_->Choices(); }
   void SetProductChoices(const std::map<std::string, std::string>& choices) override { products_->SetChoices(choices); }
   void Launch(Queue queue, const Kernel& kernel) override;
@@ -50,6 +54,7 @@ void CudaBackend::Encode(Queue queue, core::CodecId codec, const codecs::EncodeJ
 
 void CudaBackend::Launch(Queue queue, const Kernel& kernel) {
   if (!device_->status().ok()) return;
+  const offload::CurrentDevice here(device_->index());
   if (!LaunchValueKernel(kernel, StreamOf(queue))) LaunchModelKernel(kernel, StreamOf(queue));
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
     device_->Fail(absl::InternalError(absl::StrCat("CUDA: launching a kernel: ", cudaGetErrorString(error))));
@@ -58,6 +63,7 @@ void CudaBackend::Launch(Queue queue, const Kernel& kernel) {
 
 absl::StatusOr<std::unique_ptr<DeviceAttention>> CudaBackend::MakeAttention(const AttentionShape& shape,
                                                                             ValueType type) {
+  const offload::CurrentDevice here(device_->index());
   return ChooseAttention(
       {.kind = libraries_.attention, .shape = shape, .type = type, .library_directory = libraries_.directory},
       device_.get(), this);
@@ -74,6 +80,7 @@ int VisibleGpus() {
 
 absl::StatusOr<std::unique_ptr<ComputeBackend>> MakeCudaBackend(int index, const CudaLibraries& libraries) {
   ASSIGN_OR_RETURN(std::unique_ptr<offload::CudaDevice> device, offload::MakeCudaDevice(index));
+  const offload::CurrentDevice here(index);
   ASSIGN_OR_RETURN(const CublasLt* const blas, LoadCublasLt(libraries.directory));
   ASSIGN_OR_RETURN(std::unique_ptr<MatrixProducts> products,
                    MatrixProducts::Make(device.get(), blas, libraries.times_products));

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "codecs/cuda/cuda_codec.h"
 #include "core/check.h"
+#include "offload/cuda/current_device.h"
 
 namespace causeway::worker {
 
@@ -18,6 +19,7 @@ bool CudaEncodeBackend::Encodes(core::CodecId codec) const { return codecs::cuda
 void EncodeOn(offload::CudaDevice& device, offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
               unsigned long long* bad_block) {
   if (!device.status().ok()) return;
+  const offload::CurrentDevice here(device.index());
   const auto stream = static_cast<cudaStream_t>(device.StreamOf(queue));
   const absl::Status launched = codecs::cuda::Encode(codec, job, bad_block, stream);
   if (!launched.ok()) device.Fail(launched);
@@ -35,6 +37,7 @@ absl::Status CudaEncodeBackend::Await(void* event) {
 }
 
 absl::Status CudaEncodeBackend::OrderAfter(void* event) {
+  const offload::CurrentDevice here(device_->index());
   const auto stream = static_cast<cudaStream_t>(device_->StreamOf(offload::Queue::kSync));
   const cudaError_t error = cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(event), 0);
   if (error == cudaSuccess) return absl::OkStatus();

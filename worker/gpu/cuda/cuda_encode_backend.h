@@ -11,8 +11,7 @@
 
 namespace causeway::worker {
 
-// EncodeBackend::Encode on a CUDA device; failures are the device's. The thread has chosen the device, since it has
-// queued copies of the values.
+// EncodeBackend::Encode on a CUDA device; failures are the device's.
 void EncodeOn(offload::CudaDevice& device, offload::Queue queue, core::CodecId codec, const codecs::EncodeJob& job,
               unsigned long long* bad_block);
 

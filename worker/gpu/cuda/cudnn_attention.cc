@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/mutex.h"
+#include "offload/cuda/current_device.h"
 
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // where cudnn-frontend finds cuDNN's functions
@@ -219,6 +220,7 @@ void CudnnAttention::Add(const void* packed, Tensor q, Pointers& pointers) const
 
 void CudnnAttention::Execute(const fe::graph::Graph& graph, Pointers& pointers) {
   if (!device_->status().ok()) return;
+  const offload::CurrentDevice here(device_->index());
   const absl::Status done = Done(absl::StatusCode::kInternal, Named(graphs_.shape),
                                  [&] { return graph.execute(handle_, pointers, buffer_); });
   if (!done.ok()) device_->Fail(done);
@@ -244,10 +246,10 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeCudnnAttention(const Attent
                                                                     const std::string& library_directory,
                                                                     offload::CudaDevice* device) {
   RETURN_IF_ERROR(Load(library_directory));
-  int index = 0, major = 0, minor = 0;
-  if (cudaGetDevice(&index) != cudaSuccess ||
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index) != cudaSuccess) {
+  const offload::CurrentDevice here(device->index());
+  int major = 0, minor = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device->index()) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device->index()) != cudaSuccess) {
     return absl::UnavailableError("CUDA does not tell the device's compute capability");
   }
   auto attention = std::make_unique<CudnnAttention>(shape, 10 * major + minor, device);
