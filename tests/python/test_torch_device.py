@@ -8,6 +8,7 @@ import contextlib
 import types
 from unittest import mock, skipUnless
 
+import causeway
 from causeway._library import ADD, BEFORE_CHANGE, KEEP, MIX
 from causeway.torch import _store
 from llama_runs import LlamaTest, llama_config
@@ -162,6 +163,33 @@ class RealRunTest(LlamaTest):
             self.start_torch(run, "b")
             self.finish(run)  # fails where digests of two sites differ
             self.assertLess(run.training["a", 200], 0.7 * run.training["a", 1], codec)
+
+
+def capturing():
+    """As inside `with torch.cuda.graph(…)`."""
+    return mock.patch.multiple(torch.cuda, is_initialized=lambda: True, is_current_stream_capturing=lambda: True)
+
+
+class CaptureTest(FakeSiteTest):
+    def test_a_step_inside_a_graphs_capture_is_refused_and_the_next_one_outside_is_taken(self):
+        optimizer = self.sgd(lr=0.1)
+        with self.diloco(optimizer=optimizer) as diloco:
+            self.model.loss(TOKENS).backward()
+            before = self.model.layers[0].weight.clone()
+            with capturing():
+                with self.assertRaisesRegex(causeway.FailedError, "outside of a CUDA graph's capture, got one inside"):
+                    optimizer.step()
+            self.assertTrue(torch.equal(self.model.layers[0].weight, before))
+            optimizer.step()
+            self.assertEqual(diloco.step, 1)
+
+    def test_a_call_of_after_step_inside_a_graphs_capture_is_refused(self):
+        with self.diloco(optimizer=None) as diloco:
+            with capturing():
+                with self.assertRaisesRegex(causeway.FailedError, "a sync cannot be captured"):
+                    diloco.after_step()
+            diloco.after_step()
+            self.assertEqual(diloco.step, 1)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from causeway._handles import DRAIN_S
 from causeway._log import LOGGER
 from causeway._participant import OpenedSite, Participant
 from causeway.errors import ConfigError, FailedError, RestoreError, mismatch
-from causeway.torch import _anchor, _arguments, _model, _optimizers, _reported, _shards, _sites, _world
+from causeway.torch import _anchor, _arguments, _capture, _model, _optimizers, _reported, _shards, _sites, _world
 from causeway.torch._hidden_masters import HiddenMasters
 from causeway.torch._missing_steps import MissingSteps
 from causeway.torch._ranks import Ranks
@@ -189,6 +189,7 @@ class DiLoCo(Participant):
         if self._anchors:
             raise FailedError("expected no optimizer step inside anchor_parameters(), got one: θ is not the site's own")
         if not self._optimizers:
+            _capture.refuse()
             self._trained.check()
         self._carrier.raise_failure()
         self._check_masters()
@@ -245,7 +246,8 @@ class DiLoCo(Participant):
 
     def step_begins(self) -> None:
         """The optimizer's hook calls it before θ changes. Raises ConfigError where the script trains other tensors than are
-        synced, and what has failed since the last step."""
+        synced, FailedError in a CUDA graph's capture, and what has failed since the last step."""
+        _capture.refuse()
         self.before_change()
         self._trained.check()
         self._hidden_masters.begins()
