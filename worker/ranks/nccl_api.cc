@@ -54,6 +54,7 @@ absl::StatusOr<std::unique_ptr<const NcclApi>> Load(const std::string& file) {
   symbols.Find("ncclCommInitRankConfig", api->init_rank_config);
   symbols.Find("ncclCommGetAsyncError", api->get_async_error);
   symbols.Find("ncclCommAbort", api->abort);
+  symbols.Find("ncclCommFinalize", api->finalize);
   symbols.Find("ncclCommDestroy", api->destroy);
   symbols.Find("ncclAllReduce", api->all_reduce);
   symbols.Find("ncclReduceScatter", api->reduce_scatter);

@@ -51,6 +51,7 @@ struct NcclApi {
   NcclResult (*init_rank_config)(NcclComm** comm, int ranks, NcclUniqueId id, int rank, NcclConfig* config);
   NcclResult (*get_async_error)(NcclComm* comm, NcclResult* error);
   NcclResult (*abort)(NcclComm* comm);
+  NcclResult (*finalize)(NcclComm* comm);
   NcclResult (*destroy)(NcclComm* comm);
   NcclResult (*all_reduce)(const void* send, void* receive, size_t count, NcclType type, NcclReduction reduction,
                            NcclComm* comm, void* stream);

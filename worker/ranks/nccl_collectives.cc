@@ -1,5 +1,6 @@
 #include "worker/ranks/nccl_collectives.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -17,6 +18,9 @@ constexpr size_t kMostLaunched = 64;
 // An abort ends the device's kernels. If NCCL hangs in it, Await still returns.
 constexpr std::chrono::seconds kForAbort{30};
 constexpr std::chrono::milliseconds kForReason{500};
+
+// All operations are done; a rank that has not come by then has failed.
+constexpr std::chrono::seconds kMostFinalize{10};
 
 double Seconds(Collectives::Timeout timeout) { return std::chrono::duration<double>(timeout).count(); }
 
@@ -58,7 +62,8 @@ absl::StatusOr<std::unique_ptr<Collectives>> MakeGroup(const NcclApi& nccl, std:
   NcclCollectives::Parts parts;
   ASSIGN_OR_RETURN(parts.token, hooks->Allocate(sizeof(float)));
   ASSIGN_OR_RETURN(parts.communicator,
-                   NcclCommunicator::Make(nccl, invitation.id, control->rank(), control->world(), give_up));
+                   NcclCommunicator::Make(nccl, invitation.id, control->rank(), control->world(), give_up,
+                                          std::min<Collectives::Timeout>(timeout, kMostFinalize)));
   *making = false;
   parts.control = std::move(control);
   parts.hooks = std::move(hooks);

@@ -2,6 +2,7 @@
 //
 //   Call ──► ncclAllReduce … ──► ncclInProgress? ──► ncclCommGetAsyncError, every 20 µs to 1 ms, until it is another
 //                                                    result, or the group has failed
+//   its end ──► ncclCommFinalize, polled ──► ncclCommDestroy; an error, or too long: ncclCommAbort
 //
 // For one thread at a time, with the device current on it.
 #pragma once
@@ -22,10 +23,12 @@ class NcclCommunicator {
  public:
   using GiveUp = std::function<absl::Status()>;  // not OK: the reason to stop waiting
 
-  // Waits until all ranks have joined.
+  // Waits until all ranks have joined. `most_finalize`: after which its end no longer waits for the other ranks'.
   static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Make(const NcclApi& nccl, const NcclUniqueId& id, int rank,
-                                                                int world, GiveUp give_up);
-  // All calls must be done, unless Abort was called.
+                                                                int world, GiveUp give_up,
+                                                                std::chrono::nanoseconds most_finalize);
+  // All calls must be done, unless Abort was called. Finalizes and destroys it, or aborts it if that fails or takes too
+  // long.
   ~NcclCommunicator();
 
   // Errors name the failed call by `name`.
@@ -38,13 +41,16 @@ class NcclCommunicator {
   void Abort();
 
  private:
-  NcclCommunicator(const NcclApi& nccl, GiveUp give_up) : nccl_(nccl), give_up_(std::move(give_up)) {}
+  NcclCommunicator(const NcclApi& nccl, GiveUp give_up, std::chrono::nanoseconds most_finalize)
+      : nccl_(nccl), give_up_(std::move(give_up)), most_finalize_(most_finalize) {}
 
-  absl::Status Settle(absl::string_view name, NcclResult result) const;
+  absl::Status Settle(absl::string_view name, NcclResult result, const GiveUp& give_up) const;
+  absl::Status Finalize();
   absl::Status ErrorOf(absl::string_view name, NcclResult result) const;
 
   const NcclApi& nccl_;
   const GiveUp give_up_;
+  const std::chrono::nanoseconds most_finalize_;
   NcclComm* comm_ = nullptr;
 };
 

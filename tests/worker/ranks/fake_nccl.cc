@@ -12,6 +12,7 @@
 //   FAKE_NCCL_HANG_AFTER=2       the third operation of a communicator, and each after it, never ends
 //   FAKE_NCCL_ERROR_AFTER=2      the same, and ncclCommGetAsyncError says ncclRemoteError
 //   FAKE_NCCL_RANK=1             only rank 1 of a communicator hangs or has the error
+//   FAKE_NCCL_FINALIZE_POLLS=9   polls until a communicator is finalized; 3 without it
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -287,6 +288,12 @@ EXPORTED NcclResult ncclCommAbort(NcclComm* comm) {
   return Close(comm);
 }
 
+EXPORTED NcclResult ncclCommFinalize(NcclComm* comm) {
+  if (comm->in_progress > 0) return NcclResult::kInvalidUsage;
+  comm->in_progress = static_cast<int>(NumberOf("FAKE_NCCL_FINALIZE_POLLS", 3));
+  return NcclResult::kInProgress;
+}
+
 EXPORTED NcclResult ncclCommDestroy(NcclComm* comm) { return Close(comm); }
 
 EXPORTED NcclResult ncclAllReduce(const void* send, void* receive, size_t count, NcclType type, NcclReduction,
@@ -386,6 +393,7 @@ FITS(ncclGetUniqueId, get_unique_id);
 FITS(ncclCommInitRankConfig, init_rank_config);
 FITS(ncclCommGetAsyncError, get_async_error);
 FITS(ncclCommAbort, abort);
+FITS(ncclCommFinalize, finalize);
 FITS(ncclCommDestroy, destroy);
 FITS(ncclAllReduce, all_reduce);
 FITS(ncclReduceScatter, reduce_scatter);

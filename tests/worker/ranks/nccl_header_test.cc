@@ -70,6 +70,7 @@ FITS(ncclGetUniqueId, get_unique_id);
 FITS(ncclCommInitRankConfig, init_rank_config);
 FITS(ncclCommGetAsyncError, get_async_error);
 FITS(ncclCommAbort, abort);
+FITS(ncclCommFinalize, finalize);
 FITS(ncclCommDestroy, destroy);
 FITS(ncclAllReduce, all_reduce);
 FITS(ncclReduceScatter, reduce_scatter);

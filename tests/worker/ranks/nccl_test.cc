@@ -193,6 +193,40 @@ TEST(NcclTest, AnAbortEndsTheGroupsOfASplitToo) {
   for (const absl::Status& status : statuses) EXPECT_THAT(status.message(), HasSubstr("its disk is full"));
 }
 
+// The calls of NCCL at a communicator's end, and what its polls said.
+std::vector<std::string> calls;
+
+std::vector<std::string> CallsAtTheEnd(std::chrono::milliseconds most_finalize) {
+  NcclApi nccl = FakeNccl();
+  nccl.finalize = [](NcclComm* comm) { return calls.push_back("finalize"), FakeNccl().finalize(comm); };
+  nccl.destroy = [](NcclComm* comm) { return calls.push_back("destroy"), FakeNccl().destroy(comm); };
+  nccl.abort = [](NcclComm* comm) { return calls.push_back("abort"), FakeNccl().abort(comm); };
+  nccl.get_async_error = [](NcclComm* comm, NcclResult* error) {
+    const NcclResult result = FakeNccl().get_async_error(comm, error);
+    const char* const said = *error == NcclResult::kInProgress ? "in progress" : "done";
+    if (calls.empty() || calls.back() != said) calls.push_back(said);
+    return result;
+  };
+  NcclUniqueId id;
+  CHECK(nccl.get_unique_id(&id) == NcclResult::kSuccess);
+  auto made = NcclCommunicator::Make(
+      nccl, id, 0, 1, [] { return absl::OkStatus(); }, most_finalize);
+  CHECK(made.ok());
+  calls.clear();
+  made->reset();
+  return calls;
+}
+
+TEST(NcclTest, ACommunicatorIsDestroyedOnceItIsFinalized) {
+  EXPECT_THAT(CallsAtTheEnd(std::chrono::minutes(1)),
+              ::testing::ElementsAre("finalize", "in progress", "done", "destroy"));
+}
+
+TEST(NcclTest, ACommunicatorThatIsNeverFinalizedIsAborted) {
+  const Variable never("FAKE_NCCL_FINALIZE_POLLS", "1000000000");
+  EXPECT_THAT(CallsAtTheEnd(std::chrono::milliseconds(50)), ::testing::ElementsAre("finalize", "in progress", "abort"));
+}
+
 TEST(NcclTest, AGroupThatEndsWithOperationsPendingEndsThem) {
   const Variable hang("FAKE_NCCL_HANG_AFTER", "0");
   std::vector<RankUnderTest> ranks = OverNccl(2);
