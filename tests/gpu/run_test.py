@@ -100,8 +100,8 @@ class NextTest(unittest.TestCase):
 
 
 class CommandLineTest(unittest.TestCase):
-    def says(self, *flags):
-        done = subprocess.run([sys.executable, HERE / "run", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def says(self, *flags, program=HERE / "run"):
+        done = subprocess.run([sys.executable, program, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         return done.returncode, done.stdout + done.stderr
 
     def test_wrong_arguments_are_refused_with_what_was_expected(self):
@@ -113,6 +113,16 @@ class CommandLineTest(unittest.TestCase):
                              (["--pack=/no/pack"], "--pack: expected a file or folder, found none at /no/pack"),
                              (["--device=tpu"], "invalid choice: 'tpu'")):
             status, text = self.says(*flags)
+            self.assertEqual(status, 2, text)
+            self.assertIn(words, text)
+
+    def test_wrong_arguments_of_gpu_ranks_are_refused_with_what_was_expected(self):
+        for flag, words in (("--part=train,sync", "--part: expected some of train, killed, got 'sync'"),
+                            ("--steps=9", "--steps: expected at least 10, got 9"),
+                            ("--compute_dtype=int8", "invalid choice: 'int8'"),
+                            ("--rank_timeout_s=0", "--rank_timeout_s: expected more than 0 seconds, got 0"),
+                            ("--rank_timeout_s=nan", "--rank_timeout_s: expected more than 0 seconds, got nan")):
+            status, text = self.says(flag, program=HERE.parent / "bench" / "gpu_ranks")
             self.assertEqual(status, 2, text)
             self.assertIn(words, text)
 

@@ -4,7 +4,7 @@
                    [--rendezvous=FILE --rank=I --world=N] [--check] [--dtype=bfloat16] [--rank_timeout_s=S]
                    [--group_timeout_s=S] [--step_ms=MS] [--skip=RANK:STEP] [--wrong=shape|name] [--absent=RANK]
                    [--busy=STEP:SECONDS] [--compile=SECONDS] [--term=RANK:STEP] [--variant=lora|frozen|masters]
-                   [--device=cuda] [--checkpoint=DIR [--save_at=STEP]] [--ledger=FILE] [--export=DIR]
+                   [--device=cuda|cuda:INDEX] [--checkpoint=DIR [--save_at=STEP]] [--ledger=FILE] [--export=DIR]
 
 Without --rendezvous torchrun says which rank it is. With --check the leader compares, after each move of θ, the values
 that all ranks hold with those that one process moves by causeway_move. Prints a JSON line for each step, and at the end
@@ -46,8 +46,9 @@ def begin(flags):
     timeout = datetime.timedelta(seconds=float(flags.get("group_timeout_s", 60)))
     if flags["kind"] == "single":
         return 0, 1
-    if flags.get("device") == "cuda":
-        torch.cuda.set_device(int(flags.get("rank", os.environ.get("LOCAL_RANK", 0))))
+    device, _, index = flags.get("device", "cpu").partition(":")
+    if device == "cuda":  # without an index each rank has one of its own
+        torch.cuda.set_device(int(index or flags.get("rank", os.environ.get("LOCAL_RANK", 0))))
     if "rendezvous" in flags:
         distributed.init_process_group(BACKENDS, init_method=f"file://{flags['rendezvous']}", rank=int(flags["rank"]),
                                        world_size=int(flags["world"]), timeout=timeout)
@@ -256,7 +257,7 @@ def main(coordinator, site, text, *flags):
     device = flags.get("device", "cpu")
     model = model.to(device)
     length = model.config.max_position_embeddings
-    model = wrap(varied(model, flags.get("variant")), kind, rank, world, device)
+    model = wrap(varied(model, flags.get("variant")), kind, rank, world, model.device.type)
     inner = json.loads(flags["inner"])
     masters = {}
     if flags.get("variant") == "masters":

@@ -16,6 +16,7 @@ from harness import DONE, eventually
 from llama_runs import HERE, UNIT, LlamaTest, llama_config
 
 STEPS = 60
+RANKS_OF_A_CARD = 2  # with NCCL 2.32 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1
 
 
 def ranked_config(codec, tied=True, **sections):
@@ -69,13 +70,15 @@ class RankedTest(LlamaTest):
 class KindsTest(RankedTest):
     def check(self, kind, world, codec="int4", native=False, tied=True):
         """A site of several ranks beside one of a process, and the one that gives the run its first values."""
+        device = os.environ.get("CAUSEWAY_RANKS_DEVICE", "cpu")  # or cuda: one for each rank; cuda:0: that one for all
+        if device == "cuda" and torch.cuda.device_count() < world:
+            self.skipTest(f"{world} GPUs, one for each rank")
+        if device.startswith("cuda:") and world > RANKS_OF_A_CARD:
+            self.skipTest(f"{world} ranks on one card")
         config = ranked_config(codec, tied, membership={"min_sites": 3})
         run = self.start_ranked_run(config)
         self.start_ranked(run, "first", "single", 1)
         eventually(lambda: run.status()["sites"], "the first site gives its values")
-        device = os.environ.get("CAUSEWAY_RANKS_DEVICE", "cpu")
-        if world > 1 and device == "cuda" and torch.cuda.device_count() < world:
-            self.skipTest(f"{world} GPUs, one for each rank")
         self.start_ranked(run, "ranks", kind, world, *(["--check"] if device == "cpu" else []), f"--device={device}")
         if native:
             run.start_worker("process", f"--data={self.text}")

@@ -9,6 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 BENCH = ROOT / "tests" / "bench"
 PLACEMENTS = "cpu:late,cpu,1,2,3,auto,2:0.25"
 THREADS = [1, 2, 4, 8, 16]
+KINDS_ON_ONE_CARD = ["ddp_of_two", "fsdp_of_two", "tensor_parallel_of_two", "pipeline_of_two"]
 
 
 class Parts:
@@ -110,17 +111,20 @@ class Parts:
         return commands
 
     def ranks(self, folder):
+        flags = [f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}"]
         if not self.on_card:
-            return [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=*Nccl*"])]
+            return [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=*Nccl*"]),
+                    self.bench("gpu_ranks", folder, "--device=fake", "--steps=20", *flags)]
         if self.tools.nccl is None:
             raise ValueError("expected a NCCL that takes two ranks on a card (2.32): --nccl=FILE of tests/gpu/pack --nccl=LIBRARY")
         environment = {"NCCL_MULTI_RANK_GPU_ENABLE": 1, "NCCL_NVLS_ENABLE": 0, "LD_PRELOAD": self.tools.nccl}
-        native = self.program("tests", "worker", "ranks", "cuda", "cuda_nccl_test")
-        commands = [Command([native, "--gtest_filter=*TwoRanksOnOneCard*"], environment)]
+        commands = [Command([self.program("tests", "worker", "ranks", "cuda", "cuda_nccl_test")], environment),
+                    Command([sys.executable, BENCH / "gpu_ranks", "--device=cuda:0", *flags], environment)]
         if self.tools.python:
-            commands.append(Command([ROOT / "tests" / "python" / "run", "test_torch_ranks.KindsTest"], environment | {
+            tests = [f"test_torch_ranks.KindsTest.test_{name}" for name in KINDS_ON_ONE_CARD]
+            commands += [Command([ROOT / "tests" / "python" / "run", test], environment | {
                 "CAUSEWAY_RANKS_DEVICE": "cuda:0", "PYTHON": self.tools.python, "CAUSEWAY_BIN_DIR": self.tools.build,
-                "CAUSEWAY_LIBRARY": self.tools.cuda / "libcauseway.so"}))
+                "CAUSEWAY_LIBRARY": self.tools.cuda / "libcauseway.so"}) for test in tests]
         return commands
 
     def gather(self, folder):
