@@ -1,19 +1,22 @@
-"""tests/gpu/pack: arguments, and the size of what a run carries; tests/gpu/thin_cuda_library on a library made here."""
+"""tests/gpu/pack: arguments, programs, and the size of what a run carries; tests/gpu/thin_cuda_library on a library made here."""
 
 import contextlib
 import io
 import json
 import pathlib
+import re
 import struct
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE), str(HERE.parent / "bench")]
 
 from gpu_lib import carried  # noqa: E402
+from gpu_lib.parts import Parts  # noqa: E402
 
 PTX, CODE = 1, 2
 
@@ -111,6 +114,32 @@ class CarriedTest(FolderTest):
             self.assertEqual(carried.main([wheels], self.folder), 1)
         self.assertIn("tests/gpu/pack: expected at most 64 MiB together, got checkout 60.0 + ", said.getvalue())
         self.assertIn("wheels 5.0 = 65.0 MiB", said.getvalue())
+
+
+class PackedParts(Parts):
+    """Notes which programs the parts run, on a card with everything."""
+
+    def __init__(self):
+        folder = pathlib.Path("/")
+        super().__init__(types.SimpleNamespace(device="cuda", cuda=folder, build=folder, python=folder, wheels=folder, nccl=folder, cores=16))
+        self.seen = set()
+
+    def program(self, *below):
+        self.seen.add("/".join(below))
+        return pathlib.Path("/", *below)
+
+
+class ProgramsTest(unittest.TestCase):
+    def test_the_pack_has_each_program_that_a_part_runs(self):
+        everything, of_ranks = (set(found.split()) for found in re.findall(r"programs=\(([^)]*)\)", (HERE / "pack").read_text()))
+        for part in (parts := PackedParts()).all():
+            parts.seen.clear()
+            part.commands(pathlib.Path("/out"))
+            self.assertLessEqual(parts.seen, everything, part.name)
+            if part.name == "ranks":
+                self.assertTrue(parts.seen)
+                self.assertLessEqual(parts.seen, of_ranks)
+        self.assertLessEqual({"causeway-worker", "libcauseway.so"}, everything & of_ranks)
 
 
 class ArgumentsTest(unittest.TestCase):

@@ -47,7 +47,8 @@ class DeviceArray {
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
 
-  T* data() { return data_; }
+  T* data() { return data_; }  // for the device
+  T* host() { return host_; }  // for the host; null: the memory is the device's
   std::vector<T> Values() const {
     std::vector<T> values(count_);
     Must(cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDefault), "copy out");

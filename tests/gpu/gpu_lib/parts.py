@@ -130,7 +130,7 @@ class Parts:
     def gather(self, folder):
         if not self.on_card:
             return [Command([self.program("tests", "worker", "gpu", "gpu_test"), "--gtest_filter=*Gather*"])]
-        return [Command([self.program("tests", "codecs", "cuda", "cuda_speed")])]
+        return [Command([self.program("tests", *name.split("/"))]) for name in ("worker/gpu/cuda/gather_speed", "codecs/cuda/cuda_speed")]
 
     def kernels(self, folder):
         if self.on_card:

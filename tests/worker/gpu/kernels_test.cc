@@ -9,6 +9,7 @@
 #include "core/layout.h"
 #include "core/outer_step.h"
 #include "tests/worker/gpu/kernel_runs.h"
+#include "tests/worker/gpu/naive_gather.h"
 #include "tests/worker/train/test_values.h"
 #include "worker/train/llama_layers.h"
 
@@ -233,13 +234,14 @@ TEST(KernelsTest, GatherBringsPiecesTogether) {
 
 // The lines of 128 bytes that a row of `count` floats at misalignment `skipped` takes, counted over the accesses of the
 // kernel's warps, one for each 32 lanes and step.
+template <typename Gather>
 int64_t LinesOf(int64_t skipped, int64_t count) {
   const auto* const from = reinterpret_cast<const float*>(uintptr_t{1 << 20}) + skipped;
   const GatherPiece piece = {.from = from, .at = 0, .count = count, .first_block = 0};
   std::set<std::pair<int64_t, uintptr_t>> accesses;  // warp's access, line
-  for (int64_t block = 0; block < GatherKernel::BlocksOf(from, count); ++block) {
+  for (int64_t block = 0; block < Gather::BlocksOf(from, count); ++block) {
     for (int64_t at = 0; at < kValuesPerBlock; ++at) {
-      const int64_t i = GatherKernel::FirstOf(piece, block) + at;
+      const int64_t i = Gather::FirstOf(piece, block) + at;
       if (i < 0 || i >= count) continue;
       accesses.insert({(block * kValuesPerBlock + at) / 32, reinterpret_cast<uintptr_t>(from + i) / 128});
     }
@@ -251,9 +253,26 @@ TEST(KernelsTest, GatherTakesAsManyLinesAsARowHasHoweverItIsAligned) {
   for (int64_t skipped = 0; skipped < 64; ++skipped) {
     for (const int64_t count : {1, 31, 32, 33, 1000, 1024, 5000}) {
       const int64_t begin = 4 * (skipped % 32);
-      EXPECT_EQ(LinesOf(skipped, count), (begin + 4 * count + 127) / 128) << skipped << " " << count;
+      EXPECT_EQ(LinesOf<GatherKernel>(skipped, count), (begin + 4 * count + 127) / 128) << skipped << " " << count;
     }
   }
+}
+
+TEST(KernelsTest, TheNaiveGatherReadsMostLinesTwiceWhereARowBeginsWithinOne) {
+  const std::vector<float> values = RandomValues(1, 2000);
+  const GatherPiece pieces[] = {{values.data() + 3, 0, 1500, 0}, {values.data() + 600, 1500, 40, 2}};
+  std::vector<float> expected(values.begin() + 3, values.begin() + 1503);
+  expected.insert(expected.end(), values.begin() + 600, values.begin() + 640);
+  std::vector<float> got(1540);
+  const NaiveGatherKernel gather{.pieces = pieces, .to = got.data(), .count = 2, .all_blocks = 3};
+  for (int64_t index = 0; index < gather.blocks(); ++index) {
+    HostBlock block(index);
+    gather.Run(block);
+  }
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(LinesOf<NaiveGatherKernel>(0, 1024), 32);
+  EXPECT_EQ(LinesOf<NaiveGatherKernel>(1, 1024), 64);
+  EXPECT_EQ(LinesOf<GatherKernel>(1, 1024), 33);
 }
 
 TEST(KernelsTest, TheSumOfSquaresIsThatOfAllValues) {
