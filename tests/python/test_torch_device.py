@@ -165,6 +165,49 @@ class RealRunTest(LlamaTest):
             self.assertLess(run.training["a", 200], 0.7 * run.training["a", 1], codec)
 
 
+class SideCopiesTest(unittest.TestCase):
+    """How shards that other ranks have sent to the leader's device come to its host."""
+
+    def setUp(self):
+        self.said = []
+        self.inside = False
+        if not GPU:
+            self.enterContext(stand_in())
+            self.enterContext(mock.patch.object(_store._cuda, "stream", self.stream))
+        self.enterContext(mock.patch.object(_store, "BLOCK_VALUES", 3))
+
+    @contextlib.contextmanager
+    def stream(self, side):
+        self.inside = True
+        yield
+        self.inside = False
+
+    def wait(self):
+        self.said.append(self.inside or GPU)
+
+    def test_values_come_block_by_block_with_their_bits_after_what_is_waited_for(self):
+        data = torch.randn(10, device=DEVICE)
+        data[3] = -0.0
+        side = _store.SideCopies.where_needed(data)
+        side.after(self.wait)
+        self.assertEqual(self.said, [True])  # on the stream of the copies
+        places = torch.zeros(4), torch.zeros(2, 5)[:, 1:4]  # the library's memory, of rows and of columns
+        side.bring(data[:4], places[0])
+        side.bring(data[4:], places[1])
+        self.assertEqual(places[0].view(torch.int32).tolist(), data[:4].cpu().view(torch.int32).tolist())
+        self.assertTrue(torch.equal(places[1], data[4:].cpu().view(2, 3)))
+
+    def test_the_pinned_block_is_the_only_one_and_none_is_needed_on_the_host(self):
+        made = []
+        with mock.patch.object(_store, "_pinned", lambda values: made.append(values) or torch.empty(values)):
+            side = _store.SideCopies.where_needed(torch.randn(10, device=DEVICE))
+            for _ in range(2):
+                side.bring(torch.ones(10, device=DEVICE), torch.empty(10))
+        self.assertEqual(made, [3])
+        with mock.patch.object(_store, "_has_streams", lambda tensor: False):
+            self.assertIsNone(_store.SideCopies.where_needed(torch.empty(4)))
+
+
 def capturing():
     """As inside `with torch.cuda.graph(…)`."""
     return mock.patch.multiple(torch.cuda, is_initialized=lambda: True, is_current_stream_capturing=lambda: True)

@@ -17,6 +17,7 @@ Carrying it may be late: a helper thread does that while the next step computes.
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from causeway._library import Work
 from causeway.torch._boxes import Box, Part, Table
 from causeway.torch._late_reads import Job, LateReads
 from causeway.torch._ranks import WORK, Ranks
-from causeway.torch._store import DeviceCopy, TensorStore
+from causeway.torch._store import DeviceCopy, SideCopies, TensorStore
 
 PLAN_VALUES = 16 << 20  # 64 MB of float32
 _DIGEST_MASK = (1 << 64) - 1
@@ -311,11 +312,16 @@ class _Reading(Job):
                 if self._open:
                     copy.bring(self._place(move, part))
         for listed, data, wait in self._receiving:
-            self._carrier.ranks.guard(wait)
+            side = SideCopies.where_needed(data)
+            self._carrier.ranks.guard(functools.partial(side.after, wait) if side else wait)
             at = 0
             with self._lock:
                 for move, part in listed if self._open else []:
-                    self._place(move, part).copy_(data[at:at + part.values].view(self._place(move, part).shape))
+                    place, values = self._place(move, part), data[at:at + part.values]
+                    if side:
+                        side.bring(values, place)
+                    else:
+                        place.copy_(values.view(place.shape))
                     at += part.values
         with self._lock:
             if self._open:

@@ -10,7 +10,7 @@ Every rank of a site moves its values by these functions, so replicas keep the s
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -192,25 +192,53 @@ class DeviceCopy:
 
     def bring(self, to: torch.Tensor) -> None:
         """`to` ← the values, as many in any shape, float32 on the host. Any thread."""
-        place = to if to.is_contiguous() else torch.empty_like(to, memory_format=torch.contiguous_format)
-        _from_device(self._values, place.view(-1), self._ready)
-        if place is not to:
-            to.copy_(place)
+        _from_device(self._values, to, self._ready)
 
 
 def _from_device(flat: torch.Tensor, values: torch.Tensor, ready: Any) -> None:
-    """Through pinned memory, on a stream of its own: the host waits without the interpreter's lock."""
-    side = _cuda.Stream(device=flat.device)
-    if ready is None:
-        side.wait_stream(_cuda.current_stream(flat.device))
-    else:
-        side.wait_event(ready)
-    pinned = _pinned(min(BLOCK_VALUES, flat.numel()))
-    for first in range(0, flat.numel(), BLOCK_VALUES):
-        block = flat[first:first + BLOCK_VALUES]
-        with _cuda.stream(side):
-            pinned[:block.numel()].copy_(block.float(), non_blocking=True)
-            copied = _cuda.Event()
-            copied.record(side)
-        copied.synchronize()
-        values[first:first + block.numel()].copy_(pinned[:block.numel()])
+    """`values` on the host ← those on the device, after `ready`; None: after what the current stream has to do."""
+    side = SideCopies(flat.device, flat.numel())
+    side.await_event(ready)
+    side.bring(flat, values)
+
+
+class SideCopies:
+    """Copies from a device to the host: through a pinned block, on a stream of their own, so that they wait for no training
+    that is queued, and the host waits without the interpreter's lock. One thread."""
+
+    def __init__(self, device: torch.device, most_values: int) -> None:
+        self._device = device
+        self._side = _cuda.Stream(device=device)
+        self._pinned = _pinned(min(BLOCK_VALUES, most_values))
+
+    @staticmethod
+    def where_needed(like: torch.Tensor) -> SideCopies | None:
+        """For all values of `like`; None: it is on the host."""
+        return SideCopies(like.device, like.numel()) if _has_streams(like) else None
+
+    def await_event(self, event: Any) -> None:
+        """Later copies come after it; None: after what the current stream has to do."""
+        if event is None:
+            self._side.wait_stream(_cuda.current_stream(self._device))
+        else:
+            self._side.wait_event(event)
+
+    def after(self, wait: Callable[[], object]) -> None:
+        """Later copies come after what `wait` has the current stream wait for, as a collective's end does."""
+        with _cuda.stream(self._side):
+            wait()
+
+    def bring(self, flat: torch.Tensor, to: torch.Tensor) -> None:
+        """`to` ← the values, as many in any shape, float32 on the host; they are there when this returns."""
+        place = to if to.is_contiguous() else torch.empty_like(to, memory_format=torch.contiguous_format)
+        values = place.view(-1)
+        for first in range(0, flat.numel(), BLOCK_VALUES):
+            block = flat[first:first + BLOCK_VALUES]
+            with _cuda.stream(self._side):
+                self._pinned[:block.numel()].copy_(block.float(), non_blocking=True)
+                copied = _cuda.Event()
+                copied.record(self._side)
+            copied.synchronize()
+            values[first:first + block.numel()].copy_(self._pinned[:block.numel()])
+        if place is not to:
+            to.copy_(place)
