@@ -62,6 +62,7 @@ ABSL_FLAG(std::string, dump_local, "", "at the end, write this site's own parame
 ABSL_FLAG(std::string, checkpoint_dir, "",
           "directory of this site's checkpoints: a worker that starts again there goes on with its session");
 ABSL_FLAG(std::string, metrics_file, "", "append what training does, as JSON lines: steps, evaluations, files");
+ABSL_FLAG(double, metrics_every_s, 1, "with --metrics_file: the least time between two lines of steps; 0 = each step");
 ABSL_FLAG(std::string, export_dir, "", "write the global parameters there, every --export_every_rounds and at the end");
 ABSL_FLAG(int64_t, export_every_rounds, 0, "with --export_dir: of all fragments; 0 = at the end alone");
 ABSL_FLAG(int, export_keep, 3, "with --export_dir: how many of the newest exports stay");
@@ -206,7 +207,8 @@ int Train(transport::SessionLink& link, const core::RunConfig& config, worker::S
   auto form = formats::MakeExportForm(config, absl::GetFlag(FLAGS_export_dtype), absl::GetFlag(FLAGS_export_assets));
   if (!form.ok()) return EndWith(ctl::kBadInput, form.status());
   if (!absl::GetFlag(FLAGS_export_dir).empty() && !form->note.empty()) spdlog::warn("{}", form->note);
-  const auto log = worker::TrainingLog::Open(absl::GetFlag(FLAGS_metrics_file), name);
+  const auto log =
+      worker::TrainingLog::Open(absl::GetFlag(FLAGS_metrics_file), name, absl::GetFlag(FLAGS_metrics_every_s));
   if (!log.ok()) return EndWith(ctl::kBadInput, log.status());
   auto saved = OpenCheckpoints(config, link);
   if (!saved.ok()) return EndWith(ctl::kBadInput, saved.status());
@@ -333,6 +335,10 @@ int Run() {
   if (const double timeout_s = absl::GetFlag(FLAGS_rank_timeout_s); !(timeout_s > 0)) {
     return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(
                                        "--rank_timeout_s: expected more than 0 seconds, got ", timeout_s)));
+  }
+  if (const double every_s = absl::GetFlag(FLAGS_metrics_every_s); !(every_s >= 0 && std::isfinite(every_s))) {
+    return EndWith(ctl::kBadInput, absl::InvalidArgumentError(
+                                       absl::StrCat("--metrics_every_s: expected 0 or more seconds, got ", every_s)));
   }
   if (const int threads = absl::GetFlag(FLAGS_threads); threads < 0) {
     return EndWith(ctl::kBadInput, absl::InvalidArgumentError(absl::StrCat(

@@ -34,6 +34,9 @@ class FlagTest(BadInputTest):
                          "--max_up_mbit: expected a number, got 'abc'; ", "Mbit/s")
         self.assert_ends(self.run_program("causeway-worker", "--site=a", "--threads=-2"), BAD_INPUT,
                          "--threads: expected 1 or more, or 0 for all cores, got -2")
+        for value in ("-1", "inf", "nan"):
+            self.assert_ends(self.run_program("causeway-worker", "--site=a", f"--metrics_every_s={value}"), BAD_INPUT,
+                             f"--metrics_every_s: expected 0 or more seconds, got {value}")
         self.assert_ends(self.run_program("causewayctl", "plan", "--sites=a"), BAD_INPUT,
                          "--sites: expected a whole number, got 'a'; plan: how many sites take part")
         self.assert_ends(self.run_program("causeway-coordinator", "--log_format=xml"), BAD_INPUT, "text or json")

@@ -65,12 +65,6 @@ TrainingReport StepPace::Count(core::Step step, const StepResult& result, double
   return report_;
 }
 
-bool StepPace::LogDue() {
-  if (core::SystemClock().SecondsSince(logged_) < kReportSeconds) return false;
-  logged_ = core::SystemClock().Now();
-  return true;
-}
-
 bool StepPace::ProgressDue() {
   if (core::SystemClock().SecondsSince(shown_) < kShowSeconds) return false;
   shown_ = core::SystemClock().Now();
@@ -166,9 +160,7 @@ void SiteLoop::PostExport() {
 
 // Reports a step, in the log and on the terminal.
 void SiteLoop::Show() {
-  if (log_ != nullptr && pace_.LogDue()) {
-    log_->Step(core::SystemClock().UnixMs(), site_.GetProgress(), site_.CompletedRounds());
-  }
+  if (log_ != nullptr) log_->Step(core::SystemClock().UnixMs(), site_.GetProgress(), site_.CompletedRounds());
   if (pace_.ProgressDue()) spdlog::info("{}", pace_.ProgressLine(config_.steps, site_.GetProgress()));
 }
 

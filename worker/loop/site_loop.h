@@ -61,7 +61,6 @@ class StepPace {
                        std::optional<core::OffloadProgress> offload);
   void Enter() { report_.compute_s = 0; }
 
-  bool LogDue();       // a line for pandas, once a second
   bool ProgressDue();  // a line for people, every ten
   // "step 1200 of 2000: loss 1.6294, 14200 tokens/s, computes 96 % of the time, optimizer 1.2 ms a step, about 3m left"
   std::string ProgressLine(core::Step steps, const core::Progress& progress) const;
@@ -71,7 +70,6 @@ class StepPace {
   int64_t counted_ = 0;  // steps
   core::Clock::TimePoint window_begin_ = core::SystemClock().Now();
   int64_t window_tokens_ = 0;
-  core::Clock::TimePoint logged_ = core::SystemClock().Now();
   core::Clock::TimePoint shown_ = core::SystemClock().Now();
 };
 

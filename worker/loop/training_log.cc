@@ -23,17 +23,21 @@ Line Begin(const char* kind, int64_t unix_ms, const core::SiteId& site) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TrainingLog>> TrainingLog::Open(const std::string& path, core::SiteId site) {
+absl::StatusOr<std::unique_ptr<TrainingLog>> TrainingLog::Open(const std::string& path, core::SiteId site,
+                                                               double step_period_s) {
   if (path.empty()) return nullptr;
   std::FILE* file = std::fopen(path.c_str(), "ae");
   if (file == nullptr) {
     return absl::UnavailableError(absl::StrCat("cannot open ", path, " for appending: ", std::strerror(errno)));
   }
-  return std::unique_ptr<TrainingLog>(new TrainingLog(file, path, std::move(site)));
+  return std::unique_ptr<TrainingLog>(new TrainingLog(file, path, std::move(site), step_period_s));
 }
 
-TrainingLog::TrainingLog(std::FILE* file, std::string path, core::SiteId site)
-    : path_(std::move(path)), site_(std::move(site)), file_(file) {}
+TrainingLog::TrainingLog(std::FILE* file, std::string path, core::SiteId site, double step_period_s)
+    : path_(std::move(path)),
+      site_(std::move(site)),
+      step_period_ms_(std::llround(1000 * step_period_s)),
+      file_(file) {}
 
 TrainingLog::~TrainingLog() { std::fclose(file_); }
 
@@ -48,6 +52,11 @@ void TrainingLog::Append(const std::string& line) {
 }
 
 void TrainingLog::Step(int64_t unix_ms, const core::Progress& progress, core::Version rounds) {
+  {
+    core::MutexLock lock(mutex_);
+    if (unix_ms - stepped_ms_ < step_period_ms_) return;
+    stepped_ms_ = unix_ms;
+  }
   Line line = Begin("step", unix_ms, site_);
   line["step"] = progress.step;
   line["tokens"] = progress.tokens;

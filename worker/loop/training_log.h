@@ -1,6 +1,6 @@
 // The log of a site's training, as JSON lines that pandas, jq and tail can read while it runs.
 //
-//   steps, once a second   {"kind": "step", "unix_ms", "site", "step", "tokens", "loss", "tokens_per_s", "utilization",
+//   steps, once a period   {"kind": "step", "unix_ms", "site", "step", "tokens", "loss", "tokens_per_s", "utilization",
 //                           "stall_s", "slack_s", "rounds", "contributions_sent", "contributions_merged",
 //                           "residual_norm", "up_bytes_per_s", "down_bytes_per_s"}
 //   evaluations            {"kind": "eval", "unix_ms", "site", "loss", "versions"}      of the global parameters
@@ -25,21 +25,26 @@ namespace causeway::worker {
 class TrainingLog {
  public:
   // Null where the path is empty. UNAVAILABLE, with the path, if it cannot be opened for appending.
-  static absl::StatusOr<std::unique_ptr<TrainingLog>> Open(const std::string& path, core::SiteId site);
+  // `step_period_s`: the least between two lines of steps; 0: a line each.
+  static absl::StatusOr<std::unique_ptr<TrainingLog>> Open(const std::string& path, core::SiteId site,
+                                                           double step_period_s = 0);
   ~TrainingLog();
 
+  // A line where one is due.
   void Step(int64_t unix_ms, const core::Progress& progress, core::Version rounds);
   void Eval(int64_t unix_ms, double loss, const std::vector<core::Version>& versions);
   void Checkpoint(int64_t unix_ms, core::Step step, double seconds);
   void Export(int64_t unix_ms, const std::string& path, double seconds);
 
  private:
-  TrainingLog(std::FILE* file, std::string path, core::SiteId site);
+  TrainingLog(std::FILE* file, std::string path, core::SiteId site, double step_period_s);
   void Append(const std::string& line);
 
   const std::string path_;
   const core::SiteId site_;
+  const int64_t step_period_ms_;
   core::Mutex mutex_;
+  int64_t stepped_ms_ ABSL_GUARDED_BY(mutex_) = 0;  // when the last line of a step was written
   std::FILE* const file_ ABSL_GUARDED_BY(mutex_);
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
