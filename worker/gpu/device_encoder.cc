@@ -38,6 +38,7 @@ DeviceEncoder::DeviceEncoder(EncodeBackend* backend, Keep keep, const Options& o
       options_(options),
       done_(backend->device().MakeEvent()),
       anchor_used_(backend->device().MakeEvent()),
+      copies_(&backend->device(), nullptr, options.parameters, offload::Queue::kSync),
       way_(options.way),
       memory_(&backend->device()) {}
 
@@ -60,6 +61,17 @@ absl::Status DeviceEncoder::Grow(Room& room, int64_t bytes) {
   ASSIGN_OR_RETURN(room.memory, backend_->device().Allocate(static_cast<size_t>(bytes)));
   room.bytes = bytes;
   return absl::OkStatus();
+}
+
+void DeviceEncoder::Reserve(int64_t bytes) {
+  if (chunk_.flags == nullptr) chunk_.flags = memory_.Take(2 * sizeof(BadBlock));
+  Grow(chunk_.bad_block, sizeof(BadBlock)).IgnoreError();  // without memory the host encodes
+  const core::MutexLock lock(mutex_);
+  if (!kept_.empty()) return;
+  if (free_.empty()) {
+    free_.push_back(std::make_unique<Kept>(Kept{.key = {}, .room = {}, .taken = backend_->device().MakeEvent()}));
+  }
+  Grow(free_.back()->room, bytes).IgnoreError();
 }
 
 absl::Status DeviceEncoder::Finish() {
@@ -113,8 +125,7 @@ void DeviceEncoder::End(int64_t ticket) {
 
 absl::Status DeviceEncoder::Read(int64_t ticket, std::span<float> staging) {
   ASSIGN_OR_RETURN(const Kept* const kept, Of(ticket));
-  backend_->device().CopyToHost(offload::Queue::kSync, staging.data(), kept->room.memory, staging.size_bytes());
-  return Finish();
+  return copies_.ToHost(kept->room.floats(), staging);
 }
 
 // ---- Encoding ----
@@ -133,10 +144,7 @@ bool DeviceEncoder::Keeps() {
 absl::Status DeviceEncoder::Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp) {
   if (values.empty()) return absl::OkStatus();  // there is no feedback
   RETURN_IF_ERROR(Grow(room, static_cast<int64_t>(values.size_bytes())));
-  if (had == 0 || had != stamp) {
-    backend_->device().CopyToDevice(offload::Queue::kSync, room.memory, values.data(), values.size_bytes());
-  }
-  return absl::OkStatus();
+  return had == 0 || had != stamp ? copies_.ToDevice(values, room.memory, ValueType::kFloat32) : absl::OkStatus();
 }
 
 absl::Status DeviceEncoder::BeginEncode(int64_t ticket, const Arrays& arrays) {
@@ -175,6 +183,7 @@ absl::Status DeviceEncoder::TakeAnchor(const replica::UnitRanges& ranges, std::s
   RETURN_IF_ERROR(Bring(there->anchor, anchor, had, stamp));
   RETURN_IF_ERROR(Finish());
   there->anchor_stamp = stamp;
+  Reserve(bytes);
   return options_.residuals ? Grow(there->residual, bytes) : absl::OkStatus();  // not at the first send, during a step
 }
 
@@ -208,7 +217,7 @@ absl::Status DeviceEncoder::Encode(int64_t ticket, core::CodecId codec, const co
   device.CopyToDevice(offload::Queue::kSync, chunk_.bad_block.memory, &flags[0], sizeof(BadBlock));
   Queue(way, codec, there);
   if (job.residual != nullptr) {
-    device.CopyToHost(offload::Queue::kSync, job.next_residual, there.residual, residual_values * sizeof(float));
+    RETURN_IF_ERROR(copies_.ToHost(there.residual, {job.next_residual, static_cast<size_t>(residual_values)}));
   }
   device.CopyToHost(offload::Queue::kSync, &flags[1], chunk_.bad_block.memory, sizeof(BadBlock));
   RETURN_IF_ERROR(Finish());

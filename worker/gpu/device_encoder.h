@@ -26,6 +26,7 @@
 #include "replica/parameter_store.h"
 #include "worker/gpu/chunk_memory.h"
 #include "worker/gpu/encode_backend.h"
+#include "worker/gpu/staged_copies.h"
 
 namespace causeway::worker {
 
@@ -91,7 +92,9 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   static Key KeyOf(const replica::UnitRanges& ranges) { return {ranges.front().tensor, ranges.front().first}; }
 
   absl::Status Grow(Room& room, int64_t bytes);  // RESOURCE_EXHAUSTED: the room is then empty
-  bool Keeps();                                  // W and e of every fragment; decided and logged the first time
+  // Memory for a contribution of that many bytes of θ, where none is: an allocation during a step waits for the device.
+  void Reserve(int64_t bytes);
+  bool Keeps();  // W and e of every fragment; decided and logged the first time
   absl::Status Bring(Room& room, std::span<const float> values, uint64_t had, uint64_t stamp);
   absl::Status BringBoth(OnDevice& there, const Arrays& arrays);
   absl::StatusOr<Kept*> Of(int64_t ticket);
@@ -104,6 +107,7 @@ class DeviceEncoder final : public replica::ThetaEncoder {
   const Keep keep_;
   const Options options_;
   const offload::Device::Event done_, anchor_used_;
+  StagedCopies copies_;  // of W, e and θ, on kSync
   std::optional<EncodeWay> way_;
   core::Mutex mutex_;
   int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;

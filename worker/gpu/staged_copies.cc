@@ -11,15 +11,16 @@
 namespace causeway::worker {
 namespace {
 
-using offload::Queue;
-
 constexpr int kMostThreads = 8;  // enough for a bus
 
 }  // namespace
 
-StagedCopies::StagedCopies(offload::Device* device, offload::PinnedPool* pool, int64_t most_values)
+StagedCopies::StagedCopies(offload::Device* device, offload::PinnedPool* pool, int64_t most_values,
+                           offload::Queue queue)
     : device_(device),
-      pool_(pool),
+      own_(device),
+      pool_(pool == nullptr ? &own_ : pool),
+      queue_(queue),
       piece_values_(std::clamp<int64_t>(most_values, 1, kPieceValues)),
       team_(piece_values_ < kPieceValues ? 1 : std::min(core::UsableCores(), kMostThreads)) {}
 
@@ -47,9 +48,9 @@ absl::Status StagedCopies::ToDevice(std::span<const float> from, void* to, Value
         offload::RoundCopy(values, piece.memory.Values<uint16_t>().data() + begin, size);
       }
     });
-    device_->CopyToDevice(Queue::kCompute, static_cast<char*>(to) + first * BytesOf(type), piece.memory.data(),
+    device_->CopyToDevice(queue_, static_cast<char*>(to) + first * BytesOf(type), piece.memory.data(),
                           static_cast<size_t>(count * BytesOf(type)));
-    device_->Record(piece.free, Queue::kCompute);
+    device_->Record(piece.free, queue_);
   }
   return device_->status();
 }
@@ -71,8 +72,8 @@ absl::Status StagedCopies::ToHost(const float* from, std::span<float> to) {
                                  to.subspan(static_cast<size_t>(first),
                                             static_cast<size_t>(std::min(piece_values_, std::ssize(to) - first)))));
     const std::span<float> part = waiting[turn % kPieces];
-    device_->CopyToHost(Queue::kCompute, piece.memory.data(), from + first, part.size_bytes());
-    device_->Record(piece.free, Queue::kCompute);
+    device_->CopyToHost(queue_, piece.memory.data(), from + first, part.size_bytes());
+    device_->Record(piece.free, queue_);
   }
   for (int i = 0; i < kPieces; ++i, ++turn) Collect(pieces_[turn % kPieces], waiting[turn % kPieces]);
   return device_->status();

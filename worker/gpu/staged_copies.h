@@ -4,7 +4,7 @@
 //   ToDevice   memory ─► piece 0, all threads ─► device     ToHost   device ─► piece 0 ─► memory
 //                        piece 1 ─► …            meanwhile           … ─► piece 1         meanwhile
 //
-// All on kCompute. One owner thread.
+// All on one queue. One owner thread.
 #pragma once
 
 #include <array>
@@ -22,8 +22,10 @@ class StagedCopies {
  public:
   static constexpr int64_t kPieceValues = int64_t{1} << 20;  // 4 MiB
 
-  // Takes pieces when it is first used, for `most_values` at once or fewer. Pool and device outlive it.
-  StagedCopies(offload::Device* device, offload::PinnedPool* pool, int64_t most_values);
+  // Takes pieces when it is first used, for `most_values` at once or fewer. Pool and device outlive it; without a pool
+  // it has its own.
+  StagedCopies(offload::Device* device, offload::PinnedPool* pool, int64_t most_values,
+               offload::Queue queue = offload::Queue::kCompute);
 
   // Values become those of the type on the way. Returns when `from` may change.
   absl::Status ToDevice(std::span<const float> from, void* to, ValueType type);
@@ -41,7 +43,9 @@ class StagedCopies {
   void Collect(const Piece& piece, std::span<float> to);
 
   offload::Device* const device_;
+  offload::PinnedPool own_;
   offload::PinnedPool* const pool_;
+  const offload::Queue queue_;
   const int64_t piece_values_;
   core::ThreadTeam team_;
   std::array<Piece, kPieces> pieces_;

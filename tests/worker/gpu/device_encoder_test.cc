@@ -172,7 +172,7 @@ TEST_F(DeviceEncoderTest, ChunksLieInMemoryThatTheDeviceWrites) {
   const auto ticket = encoder_->BeginKeep(replica::RangesOf(map.fragment(0)));
   const auto chunks = replica.EncodeKept(*encoder_, *ticket);
   ASSERT_TRUE(chunks.ok()) << chunks.status();
-  EXPECT_EQ(backend_.device().pinned() - before, chunks->size() + 1) << "beside what says which block is bad";
+  EXPECT_EQ(backend_.device().pinned() - before, chunks->size() + 4) << "beside the word of bad blocks, and pieces of copies";
   for (const core::Bytes& chunk : *chunks) EXPECT_EQ(reinterpret_cast<uintptr_t>(chunk.data()) % 4096, 0u);
   encoder_->End(*ticket);
 }
@@ -191,6 +191,20 @@ TEST_F(DeviceEncoderTest, AnAnchorIsThereForMovesWhileItsStampIsTheSame) {
   MakeEncoder({.memory = core::SyncMemory::kFragment});
   ASSERT_TRUE(encoder_->TakeAnchor(ranges, anchor, 7).ok());
   EXPECT_EQ(encoder_->AnchorOf(ranges, 7), nullptr);
+}
+
+// An allocation during a step would wait for it.
+TEST_F(DeviceEncoderTest, ThetaOfTheFirstContributionFindsMemoryThatWasTakenWithTheAnchor) {
+  const core::FragmentMap map(manifest_, {{0, 1, 2}});
+  const replica::UnitRanges ranges = replica::RangesOf(map.fragment(0));
+  const std::vector<float> anchor(map.fragment(0).padded_values(), 3.0f);
+  ASSERT_TRUE(encoder_->TakeAnchor(ranges, anchor, 7).ok());
+  const int64_t before = backend_.device().free_bytes();
+  const auto ticket = encoder_->BeginKeep(ranges);
+  ASSERT_TRUE(ticket.ok());
+  const int64_t table = static_cast<int64_t>(ranges.size() * sizeof(GatherPiece));
+  EXPECT_GE(backend_.device().free_bytes(), before - table);
+  encoder_->End(*ticket);
 }
 
 // Device bytes beside θ after rounds of both fragments.
