@@ -8,6 +8,7 @@ from .runner import Command, Part
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BENCH = ROOT / "tests" / "bench"
 PLACEMENTS = "cpu:late,cpu,1,2,3,auto,2:0.25"
+PEERS = "torch,causeway:auto,deepspeed,torchao:float32,causeway:cpu,deepspeed:ratio,torchao,causeway:2,causeway:1"  # in order
 THREADS = [1, 2, 4, 8, 16]
 KINDS_ON_ONE_CARD = ["ddp_of_two", "fsdp_of_two", "tensor_parallel_of_two", "pipeline_of_two"]
 
@@ -22,8 +23,8 @@ class Parts:
         return [
             Part("machine", "what the machine is; the bus, each way and both", 60, self.machine),
             Part("offload", "places of the optimizer's state, one model that no card of 80 GB keeps whole", 200, self.offload),
-            Part("offload_peers", "the host's memory and AdamW; the same state by PyTorch, torchao, DeepSpeed", 150, self.offload_peers),
-            Part("train_124m", "124 M: micro-batches, PyTorch's best", 120, self.train_124m),
+            Part("offload_peers", "the host's memory and AdamW; the same state by PyTorch, torchao, DeepSpeed", 200, self.offload_peers),
+            Part("train_124m", "124 M: micro-batches, PyTorch's best", 200, self.train_124m),
             Part("train_larger", "1.06 B beside PyTorch's best; 350 M, 774 M, 1.24 B", 150, self.train_larger),
             Part("profile", "one step, kernel by kernel", 60, self.profile),
             Part("sync", "what outer syncs cost a step, of the built-in trainer and of PyTorch", 90, self.sync),
@@ -81,7 +82,7 @@ class Parts:
                 if threads <= self.tools.cores]
         if self.tools.python is None:
             return rows
-        peers = [] if self.on_card else ["--model=tiny", "--peers=torch,causeway:cpu", "--steps=2", "--limit=40"]
+        peers = [f"--peers={PEERS}"] if self.on_card else ["--model=tiny", "--peers=torch,causeway:cpu", "--steps=2", "--limit=40"]
         wheels = [f"--wheels={self.tools.wheels}"] if self.tools.wheels else []
         return rows + [self.bench("offload_peers", folder, f"--out={folder / 'peers.jsonl'}", f"--python={self.tools.python}",
                                   f"--device={'cuda' if self.on_card else 'cpu'}", f"--build={self.tools.cuda}", "--resume",
@@ -89,7 +90,7 @@ class Parts:
 
     def train_124m(self, folder):
         parts = "1,2,8" if self.on_card else "1,2"
-        return [self.gpu_train(folder, ["124m"], f"--micro_batches={parts}", "--steps=20", "--torch_limit=30")]
+        return [self.gpu_train(folder, ["124m"], f"--micro_batches={parts}", "--steps=20", "--torch_limit=60")]
 
     def train_larger(self, folder):
         ours = [self.gpu_train(folder, [model], "--steps=10", torch=False) for model in ("350m", "774m", "llama-3.2-1b")]
@@ -100,7 +101,7 @@ class Parts:
                            f"--model={'124m' if self.on_card else 'tiny'}")]
 
     def sync(self, folder):
-        size = ["--steps=105"] if self.on_card else ["--model=tiny", "--steps=105", "--ways=mapped", "--loss_steps=40"]
+        size = ["--steps=75", "--ways=mapped,copied", "--loss_steps=60"] if self.on_card else ["--model=tiny", "--steps=105", "--ways=mapped", "--loss_steps=40"]
         commands = [self.bench("gpu_sync", folder, f"--out={folder}", f"--build={self.tools.cuda}", f"--coordinators={self.tools.build}",
                                f"--device={self.tools.device}", *size)]
         if self.tools.python:

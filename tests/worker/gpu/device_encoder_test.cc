@@ -172,7 +172,8 @@ TEST_F(DeviceEncoderTest, ChunksLieInMemoryThatTheDeviceWrites) {
   const auto ticket = encoder_->BeginKeep(replica::RangesOf(map.fragment(0)));
   const auto chunks = replica.EncodeKept(*encoder_, *ticket);
   ASSERT_TRUE(chunks.ok()) << chunks.status();
-  EXPECT_EQ(backend_.device().pinned() - before, chunks->size() + 4) << "beside the word of bad blocks, and pieces of copies";
+  EXPECT_EQ(backend_.device().pinned() - before, chunks->size() + 4)
+      << "beside the word of bad blocks, and pieces of copies";
   for (const core::Bytes& chunk : *chunks) EXPECT_EQ(reinterpret_cast<uintptr_t>(chunk.data()) % 4096, 0u);
   encoder_->End(*ticket);
 }

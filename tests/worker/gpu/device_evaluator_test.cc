@@ -56,6 +56,17 @@ TEST(DeviceEvaluator, GivesTheProcessorsLoss) {
   EXPECT_NEAR(EvaluatedLoss(*EvaluatedOnFake(config), anchor), expected, 1e-5 * expected);
 }
 
+// The quickstart's width.
+TEST(DeviceEvaluator, InBfloat16GivesTheProcessorsLossToAThousandth) {
+  core::RunConfig config = EvaluatedRun();
+  config.llama.hidden_size = 128;
+  config.llama.intermediate_size = 344;
+  TensorValues anchor(core::LlamaManifest(config.llama));
+  InitializeLlama(config.llama, 3, anchor);
+  const double expected = EvaluatedLoss(**MakeTrainer(config, "eu", {.data_path = EvaluatedText()}), anchor);
+  EXPECT_NEAR(EvaluatedLoss(*EvaluatedOnFake(config, ValueType::kBfloat16), anchor), expected, 1e-3 * expected);
+}
+
 // Wherever the state lies: rooms of an interleaved update lie where activations do.
 TEST(DeviceEvaluator, ChangesNoBitOfTheTraining) {
   const core::RunConfig resident = EvaluatedRun();

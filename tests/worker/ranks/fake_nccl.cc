@@ -28,11 +28,13 @@
 #include <utility>
 #include <vector>
 
+#include "tests/worker/ranks/fake_nccl_memory.h"
 #include "tests/worker/ranks/fake_stream.h"
 #include "worker/ranks/nccl_api.h"
 
 namespace {
 
+using namespace fake_nccl;  // NOLINT: its types are this library's
 using causeway::worker::NcclApi;
 using causeway::worker::NcclComm;
 using causeway::worker::NcclConfig;
@@ -41,39 +43,7 @@ using causeway::worker::NcclResult;
 using causeway::worker::NcclType;
 using causeway::worker::NcclUniqueId;
 
-constexpr int kMostRanks = 4;
-constexpr size_t kPieceBytes = size_t{256} << 10;
 constexpr useconds_t kPollUs = 20;
-
-struct Piece {
-  alignas(64) std::byte bytes[kPieceBytes];
-};
-
-// A rank's piece on its way to another.
-struct Mailbox {
-  std::atomic<uint32_t> full;
-  Piece piece;
-};
-
-// Zeroed memory is its beginning.
-struct Shared {
-  std::atomic<uint32_t> joined;
-  std::atomic<uint64_t> arrived[kMostRanks];  // barriers that a rank has come to
-  Piece pieces[kMostRanks];
-  Mailbox mailboxes[kMostRanks][kMostRanks];
-};
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
-
-Shared* Map(const char* name, bool make) {
-  const int file = shm_open(name, make ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, 0600);
-  if (file < 0) return nullptr;
-  void* memory = MAP_FAILED;
-  if (!make || ftruncate(file, sizeof(Shared)) == 0) {
-    memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  }
-  close(file);
-  return memory == MAP_FAILED ? nullptr : static_cast<Shared*>(memory);
-}
 
 int64_t NumberOf(const char* variable, int64_t absent) {
   const char* const value = std::getenv(variable);

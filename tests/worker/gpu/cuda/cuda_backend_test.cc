@@ -66,6 +66,28 @@ TEST(CudaBackendTest, TheDevicesFunctionsAreTheHostsToAFewUnitsInTheLastPlaceAnd
   EXPECT_LE(reciprocal, 2);
 }
 
+// A model as large as the quickstart's, in bfloat16.
+TEST(CudaBackendTest, ItEvaluatesAsTheProcessor) {
+  auto backend = MakeCudaBackend(0, {});
+  if (absl::IsUnavailable(backend.status())) GTEST_SKIP() << backend.status();
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  core::RunConfig config = TinyRun();
+  config.llama.hidden_size = 128;
+  config.llama.intermediate_size = 344;
+  config.eval = {.every_rounds = 1, .held_out = 0.2, .batches = 4};
+  const TrainerFiles files{.data_path = WriteTemporary("cuda_evaluation.txt", SmallText(20'000))};
+  const auto on_cpu = MakeTrainer(config, "eu", files);
+  const auto on_gpu = DeviceTrainer::Make(config, "eu", files, {.type = ValueType::kBfloat16}, *std::move(backend));
+  ASSERT_TRUE(on_cpu.ok() && on_gpu.ok()) << on_gpu.status();
+  const core::Manifest manifest = core::LlamaManifest(config.llama);
+  TensorValues values(manifest);
+  InitializeLlama(config.llama, 3, values);
+  const double expected = *(*on_cpu)->NewEvaluator()->Loss(values.View());
+  const absl::StatusOr<double> loss = (*on_gpu)->NewEvaluator()->Loss(values.View());
+  ASSERT_TRUE(loss.ok()) << loss.status();
+  EXPECT_NEAR(*loss, expected, 1e-3 * expected);
+}
+
 TEST(CudaBackendTest, ItsLossIsTheCpusOverAHundredSteps) {
   auto backend = MakeCudaBackend(0, {});
   if (!backend.ok()) GTEST_SKIP() << backend.status();
