@@ -94,6 +94,24 @@ TEST(DeviceTrainerTest, MicroBatchesAddUpToTheSameStep) {
   }
 }
 
+// The next step's batch is there when a site joins, and its rows are another site's then.
+TEST(DeviceTrainerTest, AJoinInMidRunGivesTheBitsOfABatchThatWasMadeAfterIt) {
+  core::RunConfig config = TinyRun();
+  config.data.mode = core::DataMode::kShared;
+  const auto ahead = OnFake(config), again = OnFake(config), alone = OnFake(config);
+  for (Trainer* const trainer : {ahead.get(), alone.get()}) {
+    trainer->SetSites({"eu"});
+    Train(*trainer, 1, 3);
+  }
+  const TemporaryFolder folder;
+  ASSERT_TRUE(ahead->Save(folder / "trainer").ok());
+  ASSERT_TRUE(again->Load(folder / "trainer").ok());
+  for (Trainer* const trainer : {ahead.get(), again.get()}) trainer->SetSites({"eu", "us"});
+  EXPECT_NE(Train(*ahead, 4, 4), Train(*alone, 4, 4));
+  Train(*again, 4, 4);
+  EXPECT_EQ(Parameters(*ahead), Parameters(*again));
+}
+
 TEST(DeviceTrainerTest, MicroBatchesThatDoNotDivideTheRowsAreRefused) {
   core::RunConfig config = TinyRun();
   config.inner.micro_batches = 3;
