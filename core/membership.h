@@ -60,7 +60,6 @@ struct OffloadProgress {
   std::string reason;      // for k
   double predicted_s = 0;  // of one update; 0: unknown
   double measured_s = 0;   // the mean of recent ones
-  double last_s = 0;       // of the last one whose end is known
   double waited_s = 0;     // by all updates, for copies of fragments
   // On a device: parameters whose state stays there, and how the last update handled the others.
   int64_t resident = 0;

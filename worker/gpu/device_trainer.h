@@ -51,6 +51,7 @@ class DeviceTrainer final : public Trainer {
   absl::Status initial_values() const override { return data_.initial_values(); }
   absl::StatusOr<StepResult> Step(core::Step t) override;
   std::optional<core::OffloadProgress> offload_progress() const override { return optimizer_->progress(); }
+  double last_update_s() const override { return state_->hosted() == nullptr ? 0 : state_->hosted()->last_update_s(); }
   core::RankProgress rank_progress() const override { return parallel_.progress(); }
   bool stop_requested() const override { return parallel_.stop_requested(); }
   core::SiteData data() const override { return data_.facts(); }

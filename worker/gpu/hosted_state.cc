@@ -93,7 +93,6 @@ core::OffloadProgress HostedState::progress() const {
           .reason = plan.reason,
           .predicted_s = plan.predicted_s,
           .measured_s = measured_s_,
-          .last_s = last_s_,
           .waited_s = bus_.waited_s(),
           .device_subgroups = counts.device_subgroups,
           .cpu_subgroups = counts.cpu_subgroups,

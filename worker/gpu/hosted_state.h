@@ -51,6 +51,7 @@ class HostedState {
   absl::Status Finish();
 
   core::OffloadProgress progress() const;
+  double last_update_s() const { return last_s_; }  // of the last one whose end is known; 0: none
 
  private:
   HostedState(const offload::SubgroupPlan& plan, const Model& model);

@@ -72,6 +72,8 @@ class Trainer {
 
   // How the inner optimizer's state is updated, and how long that takes; none if unknown.
   virtual std::optional<core::OffloadProgress> offload_progress() const { return std::nullopt; }
+  // The last update of state that a device's host keeps, whose end is known by now; 0: none.
+  virtual double last_update_s() const { return 0; }
 
   // The ranks of this trainer's site, and their speeds.
   virtual core::RankProgress rank_progress() const { return {}; }

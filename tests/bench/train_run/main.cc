@@ -132,12 +132,12 @@ absl::Status Measure(const Placement& placement, const core::RunConfig& config, 
     loss = result.loss;
     if (t <= warm_up) continue;
     steps.push_back(core::SystemClock().SecondsSince(begin));
-    const core::OffloadProgress now = trainer.offload_progress().value_or(core::OffloadProgress());
-    if (t > warm_up + 1 && now.last_s > 0) updates.push_back(now.last_s);  // an update is known when the next begins
+    const double last_s = trainer.last_update_s();
+    if (t > warm_up + 1 && last_s > 0) updates.push_back(last_s);  // an update is known when the next begins
   }
   ASSIGN_OR_RETURN(const uint64_t theta, DigestOf(trainer));
   const core::OffloadProgress offload = trainer.offload_progress().value_or(core::OffloadProgress());
-  if (offload.last_s > 0) updates.push_back(offload.last_s);
+  if (trainer.last_update_s() > 0) updates.push_back(trainer.last_update_s());
   const double median = MedianOf(steps);
   const auto tokens = static_cast<double>(config.inner.batch_size * config.sequence_length());
   const auto parameters = static_cast<double>(core::NumParameters(trainer.manifest()));
