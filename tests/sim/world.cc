@@ -72,7 +72,11 @@ World::World(uint64_t seed, const std::string& folder) : machine_(seed), network
   for (const auto& site : sites_) {
     watch(*site);
     site->ended = [this, site = site.get(), ended = site->ended](const Node& node, const std::string& why) {
-      if (counts_["other models"] > 0 && absl::StrContains(why, "the model differs")) {
+      // By the run, or by the site's own checkpoint of it, where another site has not heard so yet.
+      const bool other_model =
+          absl::StrContains(why, "the model differs") ||
+          (absl::StrContains(why, "trainer.safetensors: tensor") && absl::StrContains(why, "values, got"));
+      if (counts_["other models"] > 0 && other_model) {
         TakeModel(site->used());
       } else {
         ended(node, why);
