@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/check.h"
@@ -65,9 +66,9 @@ class KeptState final : public OptimizerState {
   ComputeBackend* const backend_;
 };
 
-// Names settings that would need less memory.
+// Names settings that would need less of the device's memory.
 absl::Status WithAdvice(const absl::Status& status) {
-  if (!absl::IsResourceExhausted(status)) return status;
+  if (!absl::IsResourceExhausted(status) || absl::StartsWith(status.message(), kNoHostMemory)) return status;
   return absl::Status(status.code(), absl::StrCat(status.message(), "; less is needed with --recompute=block, with ",
                                                   "--offload_k=cpu, and with more inner.micro_batches"));
 }

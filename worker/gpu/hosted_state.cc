@@ -17,9 +17,10 @@ absl::Status CheckHostMemory(const offload::SubgroupPlan& plan, int64_t usable_b
   const int64_t beside = offload::InterleavedUpdate::HostBytes(plan, offload::GradientType::kFloat32);
   if (state + beside <= usable_bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "the host has no room for the optimizer's state of %d parameters: expected %.1f GB that can be pinned, %.1f of "
-      "p, m and v and %.1f of gradients and copies, got %.1f GB (of MemAvailable, and of the cgroup's memory.max)",
-      plan.parameters, 1e-9 * static_cast<double>(state + beside), 1e-9 * static_cast<double>(state),
+      "%s of %d parameters: expected %.1f GB that can be pinned, %.1f of p, m and v and %.1f of gradients and copies, "
+      "got %.1f GB (of MemAvailable, and of the cgroup's memory.max); less is needed with --offload_k=1, and with a "
+      "larger --resident_share",
+      kNoHostMemory, plan.parameters, 1e-9 * static_cast<double>(state + beside), 1e-9 * static_cast<double>(state),
       1e-9 * static_cast<double>(beside), 1e-9 * static_cast<double>(usable_bytes)));
 }
 

@@ -19,7 +19,10 @@
 
 namespace causeway::worker {
 
-// RESOURCE_EXHAUSTED: the host has less memory than p, m, v and what lies beside them take, all of it pinned.
+inline constexpr char kNoHostMemory[] = "the host has no room for the optimizer's state";
+
+// RESOURCE_EXHAUSTED, beginning so: the host has less memory than p, m, v and what lies beside them take, all of it
+// pinned.
 absl::Status CheckHostMemory(const offload::SubgroupPlan& plan, int64_t usable_bytes);
 
 class HostedState {
