@@ -1,6 +1,7 @@
 #include "worker/gpu/device_encoder.h"
 
 #include <gmock/gmock-matchers.h>
+#include <gmock/gmock-more-matchers.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
