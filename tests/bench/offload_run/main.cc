@@ -5,7 +5,6 @@
 //
 // A row that cannot be measured here says why: {"skipped": "…"}.
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 
@@ -46,16 +45,11 @@ absl::StatusOr<std::unique_ptr<offload::Device>> OpenDevice() {
 // The state, gradients and copies on the host, twice of each where reference and update hold one, and room.
 absl::Status ExpectMemory(int64_t parameters) {
   const int64_t needed = 32 * parameters;
-  std::ifstream file("/proc/meminfo");
-  for (std::string name; file >> name;) {
-    int64_t kib = 0;
-    if (name == "MemAvailable:" && file >> kib && kib * 1024 < needed) {
-      return absl::ResourceExhaustedError(absl::StrCat(parameters, " parameters take ", needed / 1'000'000'000,
-                                                       " GB of host memory, ", kib * 1024 / 1'000'000'000,
-                                                       " are free; --parameters"));
-    }
-  }
-  return absl::OkStatus();
+  const int64_t usable = core::UsableMemoryBytes();
+  if (usable >= needed) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(parameters, " parameters take ", needed / 1'000'000'000,
+                                                   " GB of host memory, ", usable / 1'000'000'000,
+                                                   " are free; --parameters"));
 }
 
 absl::StatusOr<Json> MeasureOnDevice(const std::string& row, int threads) {

@@ -19,12 +19,7 @@ struct NaiveGatherKernel {
   CAUSEWAY_ANYWHERE int64_t blocks() const { return all_blocks; }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    int64_t piece = 0, beyond = count;
-    while (beyond - piece > 1) {
-      const int64_t middle = (piece + beyond) / 2;
-      (pieces[middle].first_block <= block.index() ? piece : beyond) = middle;
-    }
-    const GatherPiece& mine = pieces[piece];
+    const GatherPiece& mine = GatherKernel::PieceOf(pieces, count, block.index());
     const int64_t first = FirstOf(mine, block.index());
     block.Each([&](int lane) {
       for (int64_t i = first + lane; i < first + kValuesPerBlock && i < mine.count; i += kLanes) {

@@ -66,6 +66,16 @@ struct GatherKernel {
     return worker::BlocksOf(SkippedLanes(from) + values);
   }
 
+  // The last piece that begins at this block or before.
+  CAUSEWAY_ANYWHERE static const GatherPiece& PieceOf(const GatherPiece* pieces, int64_t count, int64_t block) {
+    int64_t piece = 0, beyond = count;
+    while (beyond - piece > 1) {
+      const int64_t middle = (piece + beyond) / 2;
+      (pieces[middle].first_block <= block ? piece : beyond) = middle;
+    }
+    return pieces[piece];
+  }
+
   // The index of the value for the block's first lane; negative indices are skipped.
   CAUSEWAY_ANYWHERE static int64_t FirstOf(const GatherPiece& piece, int64_t block) {
     return (block - piece.first_block) * kValuesPerBlock - SkippedLanes(piece.from);
@@ -74,12 +84,7 @@ struct GatherKernel {
   CAUSEWAY_ANYWHERE int64_t blocks() const { return all_blocks; }
   template <typename Block>
   CAUSEWAY_ANYWHERE void Run(Block& block) const {
-    int64_t piece = 0, beyond = count;  // the last one that begins at this block or before
-    while (beyond - piece > 1) {
-      const int64_t middle = (piece + beyond) / 2;
-      (pieces[middle].first_block <= block.index() ? piece : beyond) = middle;
-    }
-    const GatherPiece& mine = pieces[piece];
+    const GatherPiece& mine = PieceOf(pieces, count, block.index());
     const int64_t first = FirstOf(mine, block.index());
     block.Each([&](int lane) {
       for (int64_t i = first + lane; i < first + kValuesPerBlock && i < mine.count; i += kLanes) {
