@@ -58,6 +58,10 @@ inline constexpr size_t kMaxQueuedControlMessages = 4096;
 inline constexpr int64_t kFirstBackoffMs = 100;
 inline constexpr int64_t kLastBackoffMs = 2'000;  // well inside the default lease of 10 s
 
+// How often a bulk stream that waits hears of the coordinator. A thousand streams are then 500 messages a second, of 20
+// bytes; a connection that died is found within three of them.
+inline constexpr int64_t kBeatMs = 2'000;
+
 // Limits on an unknown peer. A site opens two connections, so 10,000 idle ones are not from sites; each costs a
 // descriptor and some 10 kB until the handshake times out.
 inline constexpr int kHandshakeTimeoutMs = 10'000;  // several round trips of the slowest link

@@ -49,6 +49,8 @@ struct LinkProgress {
   // The rate reached by transfers too short to tell the link's rate: it includes their latency, so the link has more.
   double up_least_bytes_per_s = 0;
   double down_least_bytes_per_s = 0;
+  int64_t redials = 0;  // of connections that died without a word
+  double silent_s = 0;  // the longest time for which a connection with work carries nothing, now
 
   friend bool operator==(const LinkProgress&, const LinkProgress&) = default;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "core/check.h"
@@ -11,10 +12,19 @@
 namespace causeway::transport {
 namespace {
 
+constexpr int64_t kFirst = 1;  // message of a stream: its header, or the request
 constexpr char kUpload[] = "/causeway.v1.Coordinator/Upload";
 constexpr char kDownload[] = "/causeway.v1.Coordinator/Download";
 
 }  // namespace
+
+BulkStream::BulkStream(Wire& wire, const Lane& lane, Pacer& pacer)
+    : wire_(wire),
+      lane_(lane),
+      watched_(lane.watch == nullptr ? nullptr : lane.watch->Open(lane.connection, NowUs())),
+      pacer_(pacer) {}
+
+int64_t BulkStream::NowUs() { return core::SystemClock().NowUs(); }
 
 void BulkStream::Cancel() {
   wire_.Cancel(context_);
@@ -23,10 +33,17 @@ void BulkStream::Cancel() {
   if (timer_ != nullptr) timer_->Cancel();
 }
 
+void BulkStream::Heard(bool chunk) {
+  if (watched_ == nullptr) return;
+  watched_->Heard(chunk, NowUs());
+  watched_->Arrived(kFirst, NowUs());
+}
+
 void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
-  const int64_t now_us = core::SystemClock().NowUs();
+  const int64_t now_us = NowUs();
   const int64_t at_us = pacer_.Reserve(bytes, now_us);
   if (at_us <= now_us) return next();
+  if (watched_ != nullptr) watched_->Pauses(at_us);
   {
     core::MutexLock lock(mutex_);
     if (!cancelled_) {
@@ -44,21 +61,23 @@ void BulkStream::Pace(int64_t bytes, std::function<void()> next) {
 
 // ---- Upload ----
 
-std::shared_ptr<UploadStream> UploadStream::Start(Wire& wire, int channel, const v1::UploadHeader& header,
+std::shared_ptr<UploadStream> UploadStream::Start(Wire& wire, const Lane& lane, const v1::UploadHeader& header,
                                                   Chunks chunks, Pacer& pacer, Events events) {
-  std::shared_ptr<UploadStream> stream(new UploadStream(wire, header, std::move(chunks), pacer, std::move(events)));
+  std::shared_ptr<UploadStream> stream(
+      new UploadStream(wire, lane, header, std::move(chunks), pacer, std::move(events)));
   stream->self_ = stream;
-  wire.Prepare(channel, kUpload, stream->context_, *stream);
+  wire.Prepare(lane.connection, kUpload, stream->context_, *stream);
   // Chunks are written only from OnReadDone and OnWriteDone; the hold keeps the call open between them.
   stream->AddHold();
-  stream->StartWrite(&stream->outgoing_);
+  stream->Write();
   stream->StartRead(&stream->incoming_);
   stream->StartCall();
   return stream;
 }
 
-UploadStream::UploadStream(Wire& wire, const v1::UploadHeader& header, Chunks chunks, Pacer& pacer, Events events)
-    : BulkStream(wire, pacer),
+UploadStream::UploadStream(Wire& wire, const Lane& lane, const v1::UploadHeader& header, Chunks chunks, Pacer& pacer,
+                           Events events)
+    : BulkStream(wire, lane, pacer),
       chunks_(std::move(chunks)),
       sends_all_(header.sends_all()),
       events_(std::move(events)),
@@ -80,7 +99,12 @@ void UploadStream::WriteNext() {
   const core::Bytes& chunk = (*chunks_)[missing_.front()];
   missing_.pop_front();
   outgoing_ = ChunkMessage(chunk);
-  Pace(static_cast<int64_t>(chunk.size()), [this] { StartWrite(&outgoing_); });
+  Pace(static_cast<int64_t>(chunk.size()), [this] { Write(); });
+}
+
+void UploadStream::Write() {
+  if (watched_ != nullptr) watched_->Sends(NowUs());
+  StartWrite(&outgoing_);
 }
 
 // The answer to the header may arrive before the callback for its write; chunks go out after both.
@@ -97,6 +121,8 @@ void UploadStream::OnReadDone(bool ok) {
 bool UploadStream::TakeReply() {
   v1::UploadReply reply;
   if (!FromBytes(incoming_, &reply)) return false;
+  Heard(/*chunk=*/false);
+  if (watched_ != nullptr) watched_->Arrived(kFirst + reply.beat().received(), NowUs());
   if (reply.has_verdict()) verdict_ = reply.verdict();
   const bool answers_header = reply.has_missing() && !sends_all_ && !std::exchange(header_answered_, true);
   if (answers_header) {
@@ -112,30 +138,35 @@ bool UploadStream::TakeReply() {
 
 void UploadStream::OnWriteDone(bool ok) {
   if (!ok) return;
+  if (watched_ != nullptr) watched_->Taken(NowUs());
   const bool first = !std::exchange(header_written_, true);
   if (!core::Guarded([&] { first ? OnReadyToWrite() : WriteNext(); })) Cancel();
 }
 
 void UploadStream::OnDone(const grpc::Status& status) {
   const std::shared_ptr<UploadStream> self = std::move(self_);
+  if (watched_ != nullptr && status.ok()) watched_->Arrived(std::numeric_limits<int64_t>::max(), NowUs());
+  watched_.reset();
   core::Guarded([&] { events_.ended(status, verdict_); });
 }
 
 // ---- Download ----
 
-std::shared_ptr<DownloadStream> DownloadStream::Start(Wire& wire, int channel, const v1::DownloadRequest& request,
+std::shared_ptr<DownloadStream> DownloadStream::Start(Wire& wire, const Lane& lane, const v1::DownloadRequest& request,
                                                       Pacer& pacer, Events events) {
-  std::shared_ptr<DownloadStream> stream(new DownloadStream(wire, request, pacer, std::move(events)));
+  std::shared_ptr<DownloadStream> stream(new DownloadStream(wire, lane, request, pacer, std::move(events)));
   stream->self_ = stream;
-  wire.Prepare(channel, kDownload, stream->context_, *stream);
+  wire.Prepare(lane.connection, kDownload, stream->context_, *stream);
+  if (stream->watched_ != nullptr) stream->watched_->Sends(NowUs());
   stream->StartWriteLast(&stream->outgoing_, grpc::WriteOptions());
   stream->StartRead(&stream->incoming_);
   stream->StartCall();
   return stream;
 }
 
-DownloadStream::DownloadStream(Wire& wire, const v1::DownloadRequest& request, Pacer& pacer, Events events)
-    : BulkStream(wire, pacer), events_(std::move(events)), outgoing_(ToBytes(request)) {}
+DownloadStream::DownloadStream(Wire& wire, const Lane& lane, const v1::DownloadRequest& request, Pacer& pacer,
+                               Events events)
+    : BulkStream(wire, lane, pacer), events_(std::move(events)), outgoing_(ToBytes(request)) {}
 
 void DownloadStream::OnReadDone(bool ok) {
   if (!ok) return;
@@ -149,17 +180,24 @@ void DownloadStream::OnReadDone(bool ok) {
 bool DownloadStream::TakeMessage() {
   if (std::optional<std::string> chunk = TakeChunk(incoming_)) {
     incoming_.Clear();
+    Heard(/*chunk=*/true);
     events_.chunk(*std::move(chunk));
     return true;
   }
   v1::DownloadMessage message;
   if (!FromBytes(incoming_, &message)) return false;
+  Heard(/*chunk=*/false);
+  if (watched_ != nullptr && !message.has_beat()) {
+    watched_->ExpectsChunks(message.has_header() && message.header().num_chunks() > 0);
+  }
+  if (message.has_beat()) return true;
   events_.message(message);
   return true;
 }
 
 void DownloadStream::OnDone(const grpc::Status& status) {
   const std::shared_ptr<DownloadStream> self = std::move(self_);
+  watched_.reset();
   core::Guarded([&] { events_.ended(status); });
 }
 

@@ -19,26 +19,39 @@
 
 #include "causeway/v1/coordinator.pb.h"
 #include "core/mutex.h"
+#include "transport/connection_watch.h"
 #include "transport/coordinator_link.h"
 #include "transport/pacer.h"
 #include "transport/wire.h"
 
 namespace causeway::transport {
 
+// The connection that a stream goes over, and who watches it.
+struct Lane {
+  int connection = 0;
+  ConnectionWatch* watch = nullptr;  // outlives the call; nullptr: it is not watched
+};
+
 // The base of both: a call over raw bytes, and waiting for its turn where the site's rate is limited.
 class BulkStream : public BulkCall {
  public:
   void Cancel();
+  int connection() const { return lane_.connection; }
 
  protected:
-  BulkStream(Wire& wire, Pacer& pacer) : wire_(wire), pacer_(pacer) {}
+  BulkStream(Wire& wire, const Lane& lane, Pacer& pacer);
+
+  static int64_t NowUs();
+  void Heard(bool chunk);  // a message has come
 
   // Runs `next` when `bytes` may be sent: at once, or from a timer that keeps the call open meanwhile. A cancelled
   // stream does not wait.
   void Pace(int64_t bytes, std::function<void()> next);
 
   Wire& wire_;  // outlives the call
+  const Lane lane_;
   grpc::ClientContext context_;
+  std::unique_ptr<ConnectionWatch::Stream> watched_;  // nullptr: it is not
 
  private:
   Pacer& pacer_;
@@ -56,16 +69,18 @@ class UploadStream final : public BulkStream {
     std::function<void(const grpc::Status&, const std::optional<v1::Verdict>&)> ended;
   };
 
-  static std::shared_ptr<UploadStream> Start(Wire& wire, int channel, const v1::UploadHeader& header, Chunks chunks,
-                                             Pacer& pacer, Events events);
+  static std::shared_ptr<UploadStream> Start(Wire& wire, const Lane& lane, const v1::UploadHeader& header,
+                                             Chunks chunks, Pacer& pacer, Events events);
 
  private:
-  UploadStream(Wire& wire, const v1::UploadHeader& header, Chunks chunks, Pacer& pacer, Events events);
+  UploadStream(Wire& wire, const Lane& lane, const v1::UploadHeader& header, Chunks chunks, Pacer& pacer,
+               Events events);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
   bool TakeReply();  // false: unusable
+  void Write();      // what is in outgoing_
   void OnReadyToWrite();
   void WriteNext();
 
@@ -89,11 +104,11 @@ class DownloadStream final : public BulkStream {
     std::function<void(const grpc::Status&)> ended;
   };
 
-  static std::shared_ptr<DownloadStream> Start(Wire& wire, int channel, const v1::DownloadRequest& request,
+  static std::shared_ptr<DownloadStream> Start(Wire& wire, const Lane& lane, const v1::DownloadRequest& request,
                                                Pacer& pacer, Events events);
 
  private:
-  DownloadStream(Wire& wire, const v1::DownloadRequest& request, Pacer& pacer, Events events);
+  DownloadStream(Wire& wire, const Lane& lane, const v1::DownloadRequest& request, Pacer& pacer, Events events);
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;

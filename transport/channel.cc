@@ -19,8 +19,10 @@ namespace {
 
 // A link that died silently is noticed after the sum of the two, within the default lease of 10 s.
 constexpr int kKeepaliveTimeMs = 5'000;
+constexpr int kControlKeepaliveTimeMs = 4'000;
 constexpr int kKeepaliveTimeoutMs = 4'000;
-constexpr int kBulkKeepaliveTimeoutMs = 60'000;  // megabytes of send buffer on a link of 1 Mbit/s
+// Megabytes of send buffer on a link of 1 Mbit/s. A bulk connection that is dead is found earlier (connection_watch.h).
+constexpr int kBulkKeepaliveTimeoutMs = 60'000;
 
 // gRPC's name for it is MIN_RECONNECT_BACKOFF, but it is how long one attempt to connect may take: several round trips
 // of the slowest link. A refused connection is tried again after the backoff, not after this.
@@ -128,7 +130,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Address& address, const Channel
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(core::kFirstBackoffMs));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(core::kLastBackoffMs));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
+                   traffic == Traffic::kControl ? kControlKeepaliveTimeMs : kKeepaliveTimeMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    traffic == Traffic::kControl ? kKeepaliveTimeoutMs : kBulkKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

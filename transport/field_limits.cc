@@ -134,6 +134,8 @@ constexpr FieldLimit kLimits[] = {
     Integer("LinkProgress.channels", 0, kCount),
     Number("LinkProgress.up_least_bytes_per_s", 0, kRate),
     Number("LinkProgress.down_least_bytes_per_s", 0, kRate),
+    Integer("LinkProgress.redials", 0, kCount),
+    Number("LinkProgress.silent_s", 0, kSeconds),
     Integer("FragmentDigest.fragment", 0, kFragments - 1),
     Integer("FragmentDigest.version", -1, kCount),
     Anything("FragmentDigest.digest"),
@@ -153,6 +155,7 @@ constexpr FieldLimit kLimits[] = {
     Integer("UploadHeader.num_stripes", 0, core::kMaxStripes),
     Anything("UploadHeader.sends_all"),
     Anything("UploadHeader.generation"),
+    Anything("UploadHeader.wants_beats"),
 
     Anything("DownloadRequest.context"),
     Integer("DownloadRequest.fragment", 0, kFragments - 1),
@@ -165,6 +168,7 @@ constexpr FieldLimit kLimits[] = {
     Integer("DownloadRequest.num_stripes", 0, core::kMaxStripes),
     Anything("DownloadRequest.generation"),
     Anything("DownloadRequest.wants_weights"),
+    Anything("DownloadRequest.wants_beats"),
 
     Anything("ShowMessage.holdings"),
     Text("ShowMessage.piece", core::kMaxChunkBytes),

@@ -130,6 +130,7 @@ void GrpcLink::Run() {
     // Handle the transfers until the control stream breaks.
     while (true) {
       const int64_t looked_ms = clock_.NowMs();
+      Redial(watch_.TakeDead(clock_.NowUs()), "carries nothing any more");
       LaunchDue();
       core::MutexLock lock(mutex_);
       if (session_.stopping() || !session_.running()) break;
@@ -195,11 +196,15 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
   absl::StatusOr<core::FragmentMap> map = FromProto(welcome.manifest(), welcome.fragments());
   if (!map.ok()) return Fail(absl::PermissionDeniedError(map.status().message()));
   Welcome meaning;
+  bool lost = false;
   {
     core::MutexLock lock(mutex_);
+    lost = session_.TakeLost();
     meaning = session_.Take(welcome, *std::move(map));
   }
   if (!meaning.kept_transfers) DropTransfers();
+  watch_.Begin(welcome.beat_ms());
+  if (lost) Redial(watch_.TakeSuspects(clock_.NowUs()), "was as silent as the control connection that was lost");
   listener_->OnHold(welcome.held());
   listener_->OnWelcome(meaning);
   std::optional<v1::SiteMessage> leave;
@@ -260,6 +265,13 @@ bool GrpcLink::SendProgress(const core::Progress& progress) {
   ping.mutable_ping()->set_sent_us(clock_.NowUs());
   if (pings) SendOnControl(std::move(ping));
   return SendOnControl(std::move(message));
+}
+
+core::LinkProgress GrpcLink::Measured() const {
+  core::LinkProgress measured = meter_.progress();
+  measured.redials = watch_.redials();
+  measured.silent_s = watch_.silent_s(clock_.NowUs());
+  return measured;
 }
 
 void GrpcLink::Leave(bool finished, const std::string& reason) {
@@ -338,7 +350,9 @@ void GrpcLink::LaunchDue() {
     for (auto& transfer : transfers_.TakeDue(clock_.NowMs())) {
       Pacer* const pacer = transfer->is_upload() ? &up_ : &down_;
       const int channels = options_.channels > 0 ? options_.channels : meter_.ChannelsWithin(pacer->bytes_per_s());
-      due.push_back({transfer, Lanes{.wire = wire_.get(), .channels = channels, .pacer = pacer, .meter = &meter_}});
+      due.push_back(
+          {transfer,
+           Lanes{.wire = wire_.get(), .channels = channels, .pacer = pacer, .meter = &meter_, .watch = &watch_}});
     }
   }
   for (const auto& [launched, lanes] : due) {
@@ -351,6 +365,20 @@ void GrpcLink::LaunchDue() {
     core::MutexLock lock(mutex_);
     if (transfers_.IsDropped(*transfer) || session_.over()) transfer->Cancel();
   }
+}
+
+// Over a new connection each, first of all, so that what is cancelled goes on there.
+void GrpcLink::Redial(const std::vector<int>& connections, const std::string& why) {
+  if (connections.empty()) return;
+  for (const int connection : connections) wire_->Redial(connection);
+  TransferQueue::Transfers running;
+  {
+    core::MutexLock lock(mutex_);
+    running = transfers_.Running();
+  }
+  spdlog::warn("a connection to {} {}; {} of the site's connections for transfers are made anew",
+               options_.coordinator.Text(), why, connections.size());
+  for (const auto& transfer : running) transfer->CancelOn(connections);
 }
 
 void GrpcLink::OnTransferWritten(const Transfer& transfer) {

@@ -19,6 +19,7 @@
 #include "core/shard.h"
 #include "core/thread.h"
 #include "transport/channel.h"
+#include "transport/connection_watch.h"
 #include "transport/control_session.h"
 #include "transport/control_stream.h"
 #include "transport/kernel_buffers.h"
@@ -58,7 +59,7 @@ class GrpcLink final : public ShardLink {
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
   void SendReady() override;
   bool SendProgress(const core::Progress& progress) override;
-  core::LinkProgress Measured() const override { return meter_.progress(); }
+  core::LinkProgress Measured() const override;
   void Upload(UploadRequest request) override;
   void Download(DownloadRequest request) override;
   void Rejoin() override;
@@ -79,6 +80,7 @@ class GrpcLink final : public ShardLink {
 
   void Add(std::shared_ptr<Transfer> transfer);
   void LaunchDue();
+  void Redial(const std::vector<int>& connections, const std::string& why);
   void OnTransferWritten(const Transfer& transfer);
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
   bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was any
@@ -91,6 +93,7 @@ class GrpcLink final : public ShardLink {
   const core::Clock& clock_ = core::SystemClock();
   const std::unique_ptr<Wire> wire_;
   LinkMeter meter_;
+  ConnectionWatch watch_;
   Pacer up_, down_;
   StateShow show_;
   core::Manifest manifest_;

@@ -140,6 +140,8 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
   message->mutable_link()->set_channels(progress.link.channels);
   message->mutable_link()->set_up_least_bytes_per_s(progress.link.up_least_bytes_per_s);
   message->mutable_link()->set_down_least_bytes_per_s(progress.link.down_least_bytes_per_s);
+  message->mutable_link()->set_redials(progress.link.redials);
+  message->mutable_link()->set_silent_s(progress.link.silent_s);
   if (const auto& offload = progress.offload) {
     message->mutable_offload()->set_k(offload->k);
     message->mutable_offload()->set_subgroup(offload->subgroup);
@@ -317,9 +319,14 @@ core::Progress FromProto(const v1::Progress& message) {
     progress.fragments[fragment.fragment()] = {fragment.slack_s(), fragment.delay(), fragment.reason(),
                                                fragment.encoded_on()};
   }
-  progress.link = {message.link().up_bytes_per_s(),       message.link().down_bytes_per_s(),
-                   message.link().round_trip_s(),         message.link().channels(),
-                   message.link().up_least_bytes_per_s(), message.link().down_least_bytes_per_s()};
+  progress.link = {message.link().up_bytes_per_s(),
+                   message.link().down_bytes_per_s(),
+                   message.link().round_trip_s(),
+                   message.link().channels(),
+                   message.link().up_least_bytes_per_s(),
+                   message.link().down_least_bytes_per_s(),
+                   message.link().redials(),
+                   message.link().silent_s()};
   if (message.has_offload()) {
     const v1::OffloadProgress& offload = message.offload();
     progress.offload = {.k = offload.k(),

@@ -108,6 +108,8 @@ core::LinkProgress ShardedLink::Measured() const {
     all.down_least_bytes_per_s += one.down_least_bytes_per_s;
     all.round_trip_s = std::max(all.round_trip_s, one.round_trip_s);
     all.channels += one.channels;
+    all.redials += one.redials;
+    all.silent_s = std::max(all.silent_s, one.silent_s);
   }
   return all;
 }

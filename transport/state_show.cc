@@ -39,7 +39,7 @@ class StateShow::Stream final : public BulkStream {
 
  private:
   Stream(Wire& wire, Pacer& pacer, LinkListener* listener, std::function<void(const grpc::Status&)> ended)
-      : BulkStream(wire, pacer), listener_(listener), ended_(std::move(ended)) {}
+      : BulkStream(wire, Lane{}, pacer), listener_(listener), ended_(std::move(ended)) {}
 
   // The coordinator requests the next fragment when the last one has arrived. A fragment whose version has risen since
   // is shown anew.

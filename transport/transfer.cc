@@ -57,6 +57,7 @@ class UploadTransfer final : public Transfer {
     header.set_steps(request_.steps);
     header.set_num_stripes(stripes);
     header.set_sends_all(std::exchange(first_attempt_, false));
+    header.set_wants_beats(true);
     if (generation) header.set_generation(*generation);
     {
       core::MutexLock lock(mutex_);
@@ -73,7 +74,7 @@ class UploadTransfer final : public Transfer {
           .written = [this] { Written(); },
           .ended = [this](const grpc::Status& status,
                           const std::optional<v1::Verdict>& verdict) { Ended(status, verdict); }};
-      Add(UploadStream::Start(*lanes.wire, i, header, request_.chunks, *lanes.pacer, std::move(events)));
+      Add(UploadStream::Start(*lanes.wire, {i, lanes.watch}, header, request_.chunks, *lanes.pacer, std::move(events)));
     }
   }
 
@@ -167,6 +168,7 @@ class DownloadTransfer final : public Transfer {
       request.set_anchor_version(request_.version);
     }
     request.set_held_digest(request_.held_digest);
+    request.set_wants_beats(true);
     if (generation) request.set_generation(*generation);
     std::vector<int> held;
     {
@@ -191,8 +193,8 @@ class DownloadTransfer final : public Transfer {
       DownloadStream::Events events{.chunk = [this, i](std::string chunk) { TakeChunk(i, std::move(chunk)); },
                                     .message = [this, i](const v1::DownloadMessage& m) { TakeMessage(i, m); },
                                     .ended = [this](const grpc::Status& status) { StreamEnded(status); }};
-      Add(DownloadStream::Start(*lanes.wire, static_cast<int>(i) % lanes.channels, request, *lanes.pacer,
-                                std::move(events)));
+      const Lane lane{static_cast<int>(i) % lanes.channels, lanes.watch};
+      Add(DownloadStream::Start(*lanes.wire, lane, request, *lanes.pacer, std::move(events)));
     }
   }
 
@@ -333,6 +335,14 @@ void Transfer::Cancel() {
   core::MutexLock lock(mutex_);
   for (const std::weak_ptr<BulkStream>& weak : streams_) {
     if (const auto stream = weak.lock()) stream->Cancel();
+  }
+}
+
+void Transfer::CancelOn(const std::vector<int>& connections) {
+  core::MutexLock lock(mutex_);
+  for (const std::weak_ptr<BulkStream>& weak : streams_) {
+    const auto stream = weak.lock();
+    if (stream != nullptr && std::ranges::count(connections, stream->connection()) > 0) stream->Cancel();
   }
 }
 

@@ -16,6 +16,7 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "transport/bulk_streams.h"
+#include "transport/connection_watch.h"
 #include "transport/coordinator_link.h"
 #include "transport/link_meter.h"
 
@@ -27,6 +28,7 @@ struct Lanes {
   int channels = 1;        // of the wire; a transfer takes at most one per chunk
   Pacer* pacer = nullptr;  // for the transfer's direction
   LinkMeter* meter = nullptr;
+  ConnectionWatch* watch = nullptr;
 };
 
 class Transfer {
@@ -40,6 +42,7 @@ class Transfer {
                       std::function<void()> written, std::function<void(bool finished)> ended) = 0;
   virtual void Finish(const absl::Status& status) = 0;  // notifies the owner; no attempt may be running
   void Cancel();                                        // ends the running attempt
+  void CancelOn(const std::vector<int>& connections);   // those of its streams that go over one of them
 
   virtual bool is_upload() const = 0;
   // Whether it has the same object as the earlier transfer: a fragment's initial parameters, or a fragment's anchor. It

@@ -37,6 +37,14 @@ TransferQueue::Transfers TransferQueue::TakeDue(int64_t now_ms) {
   return due;
 }
 
+TransferQueue::Transfers TransferQueue::Running() const {
+  Transfers running;
+  for (const Pending& pending : pending_) {
+    if (pending.running) running.push_back(pending.transfer);
+  }
+  return running;
+}
+
 void TransferQueue::Written(const Transfer& transfer) {
   const auto pending = Find(transfer);
   if (pending != pending_.end()) pending->writing = false;

@@ -33,6 +33,7 @@ class TransferQueue {
   bool empty() const { return pending_.empty(); }
   void Add(std::shared_ptr<Transfer> transfer);
   Transfers TakeDue(int64_t now_ms);  // those to launch; they count as running from here on
+  Transfers Running() const;
   void Written(const Transfer& transfer);
 
   // The attempt is over. Returns whether the transfer is still wanted; it counts as running until Retry or Remove.

@@ -47,24 +47,33 @@ class GrpcWire final : public Wire {
   }
 
   void Prepare(int channel, const std::string& method, grpc::ClientContext& context, BulkCall& call) override {
-    BulkStub(channel).PrepareBidiStreamingCall(&context, method, {}, &call);
+    BulkStub(channel)->PrepareBidiStreamingCall(&context, method, {}, &call);
   }
 
   std::unique_ptr<FollowCall> Follow(grpc::ClientContext& context) override { return control_stub_->Follow(&context); }
 
   void Cancel(grpc::ClientContext& context) override { context.TryCancel(); }
 
+  void Redial(int channel) override {
+    std::shared_ptr<grpc::GenericStub> replaced;
+    core::MutexLock lock(mutex_);
+    if (static_cast<size_t>(channel) >= bulk_stubs_.size()) return;
+    replaced = std::exchange(bulk_stubs_[channel], NewStub());
+  }
+
   std::unique_ptr<Timer> After(core::Clock::Duration time, std::function<void()> call) override {
     return std::make_unique<AlarmTimer>(time, std::move(call));
   }
 
  private:
-  grpc::GenericStub& BulkStub(int channel) {
+  std::shared_ptr<grpc::GenericStub> NewStub() const {
+    return std::make_shared<grpc::GenericStub>(MakeChannel(coordinator_, options_, Traffic::kBulk));
+  }
+
+  std::shared_ptr<grpc::GenericStub> BulkStub(int channel) {
     core::MutexLock lock(mutex_);
-    while (bulk_stubs_.size() <= static_cast<size_t>(channel)) {
-      bulk_stubs_.push_back(std::make_unique<grpc::GenericStub>(MakeChannel(coordinator_, options_, Traffic::kBulk)));
-    }
-    return *bulk_stubs_[channel];
+    while (bulk_stubs_.size() <= static_cast<size_t>(channel)) bulk_stubs_.push_back(NewStub());
+    return bulk_stubs_[channel];
   }
 
   const Address coordinator_;
@@ -72,7 +81,7 @@ class GrpcWire final : public Wire {
   const std::shared_ptr<grpc::Channel> control_channel_;
   const std::unique_ptr<v1::Coordinator::Stub> control_stub_;
   core::Mutex mutex_;
-  std::vector<std::unique_ptr<grpc::GenericStub>> bulk_stubs_ ABSL_GUARDED_BY(mutex_);  // grows, and stays in place
+  std::vector<std::shared_ptr<grpc::GenericStub>> bulk_stubs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -49,6 +49,8 @@ class Wire {
   virtual void Prepare(int channel, const std::string& method, grpc::ClientContext& context, BulkCall& call) = 0;
   virtual std::unique_ptr<FollowCall> Follow(grpc::ClientContext& context) = 0;  // its calls block
   virtual void Cancel(grpc::ClientContext& context) = 0;
+  // Calls that are prepared from here on go over a new connection; those before stay on theirs.
+  virtual void Redial(int channel) = 0;
 
   virtual std::unique_ptr<Timer> After(core::Clock::Duration time, std::function<void()> call) = 0;
 };

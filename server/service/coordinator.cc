@@ -302,6 +302,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   welcome->set_epoch(journal_->epoch());
   welcome->set_lineage(journal_->lineage());
   welcome->set_life(identity_.life);
+  welcome->set_beat_ms(core::kBeatMs);
   if (continues) welcome->set_continues(identity_.continues);
   welcome->set_resumed(decision.resumed && !continues);  // its contributions to the present versions are gone
   welcome->set_held(rounds_->held());

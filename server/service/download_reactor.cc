@@ -28,12 +28,26 @@ class DownloadReactor final : public CallReactor, public GatedCall {
 
   void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
 
+  void Beat() override {
+    core::MutexLock lock(mutex_);
+    if (!beats_ || writing_ || finished_) return;
+    v1::DownloadMessage message;
+    message.mutable_beat();
+    writing_ = true;
+    outgoing_ = transport::ToBytes(message);
+    StartWrite(&outgoing_);
+  }
+
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("expected a DownloadRequest, got none"));
     Spoke();
     if (const absl::Status status = TakeRequest(); !status.ok()) return End(status);
     meters_ = coordinator_->Meters(request_.context().site());
+    {
+      core::MutexLock lock(mutex_);
+      beats_ = request_.wants_beats();
+    }
     Advance();
   }
 
@@ -154,6 +168,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
   uint64_t generation_ = 0;
   bool header_sent_ = false;
   bool writing_ = false;
+  bool beats_ = false;  // the site wants them
   bool finished_ = false;
   bool sent_all_ = false;
   int64_t begun_ms_ = 0;

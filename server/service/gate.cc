@@ -40,6 +40,7 @@ void Gate::Tick() {
         absl::StrCat("expected the call's first message within ", core::kFirstMessageMs, " ms, got none"));
     if (silent.call != nullptr) silent.call->End(Logged(silent.peer, late));
   }
+  Beat();
   {
     const uint64_t revision = authorizer_->Revision();
     core::MutexLock lock(mutex_);
@@ -48,6 +49,14 @@ void Gate::Tick() {
   for (const OpenCalls::Found& open : calls_.All()) {
     const absl::Status known = authorizer_->CheckArrival(open.peer);
     if (!known.ok() && open.call != nullptr) open.call->End(Logged(open.peer, known));
+  }
+}
+
+void Gate::Beat() {
+  if (clock_->NowMs() - beat_ms_ < core::kBeatMs) return;
+  beat_ms_ = clock_->NowMs();
+  for (const OpenCalls::Found& open : calls_.All()) {
+    if (open.call != nullptr) open.call->Beat();
   }
 }
 

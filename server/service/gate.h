@@ -36,7 +36,8 @@ class Gate {
   static Gate* Open();
 
   // Admits a call by its headers; the call is open for as long as the returned place lives. Tick ends it if its first
-  // message takes longer than core::kFirstMessageMs, or once its token or certificate is withdrawn.
+  // message takes longer than core::kFirstMessageMs, or once its token or certificate is withdrawn; and lets the others
+  // say every core::kBeatMs that the coordinator is there.
   absl::StatusOr<std::unique_ptr<OpenCalls::Place>> Arrive(const Peer& peer, std::weak_ptr<Call> call);
   void Tick();
 
@@ -65,6 +66,7 @@ class Gate {
  private:
   Gate(std::unique_ptr<Authorizer> authorizer, SiteLimitOptions limits, const core::Clock* clock)
       : authorizer_(std::move(authorizer)), clock_(clock), limits_(limits, clock) {}
+  void Beat();
   absl::Status Known(const Peer& peer, const core::SiteId& site);
   absl::Status Logged(const Peer& peer, absl::Status status);
 
@@ -72,6 +74,7 @@ class Gate {
   const core::Clock* const clock_;
   SiteLimits limits_;
   OpenCalls calls_;
+  int64_t beat_ms_ = 0;  // the last; of the thread that ticks
   core::Mutex mutex_;
   uint64_t checked_revision_ ABSL_GUARDED_BY(mutex_) =
       0;  // the authorizer's revision under which all open calls were let in

@@ -19,6 +19,7 @@ class Call {
  public:
   virtual ~Call() = default;
   virtual void End(const absl::Status& status) = 0;  // from any thread; it may have ended already
+  virtual void Beat() {}  // says that the coordinator is there, where the caller waits and wants to hear it
 };
 
 class OpenCalls {

@@ -25,6 +25,16 @@ class UploadReactor final : public CallReactor, public GatedCall {
 
   void End(const absl::Status& status) override { FinishOnce(ToGrpc(status)); }
 
+  void Beat() override {
+    core::MutexLock lock(mutex_);
+    if (!beats_ || writing_ || finished_) return;
+    v1::UploadReply reply;
+    reply.mutable_beat()->set_received(received_);
+    outgoing_ = transport::ToBytes(reply);
+    writing_ = true;
+    StartWrite(&outgoing_);
+  }
+
  private:
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -57,6 +67,7 @@ class UploadReactor final : public CallReactor, public GatedCall {
       return;
     }
     upload_ = *std::move(upload);
+    BeginBeats();
     if (upload_.contribution == nullptr) return Complete();
     const std::vector<int> missing = upload_.contribution->Missing();
     if (missing.empty()) return Complete();
@@ -73,6 +84,11 @@ class UploadReactor final : public CallReactor, public GatedCall {
       StartWrite(&outgoing_);
     }
     StartRead(&incoming_);
+  }
+
+  void BeginBeats() {
+    core::MutexLock lock(mutex_);
+    beats_ = header_.wants_beats();
   }
 
   bool InStripe(int index) const { return index % std::max(1, header_.num_stripes()) == header_.stripe(); }
@@ -97,12 +113,13 @@ class UploadReactor final : public CallReactor, public GatedCall {
       return;
     }
     core::FaultPoint("after_chunk");
-    if (upload_.contribution->complete()) {
-      Complete();
-    } else {
+    const bool complete = upload_.contribution->complete();
+    {
       core::MutexLock lock(mutex_);
-      if (!finished_) StartRead(&incoming_);
+      ++received_;
+      if (!complete && !finished_) StartRead(&incoming_);
     }
+    if (complete) Complete();
   }
 
   // The verdict comes on another thread, and may come when the call is over.
@@ -155,6 +172,8 @@ class UploadReactor final : public CallReactor, public GatedCall {
   core::Mutex mutex_;
   grpc::ByteBuffer verdict_ ABSL_GUARDED_BY(mutex_);  // valid once set
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool beats_ ABSL_GUARDED_BY(mutex_) = false;  // the site wants them, and its header is answered first
+  int received_ ABSL_GUARDED_BY(mutex_) = 0;    // chunks
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<UploadReactor> self_;  // until OnDone
 };

@@ -1,10 +1,10 @@
-"""A TCP proxy before a coordinator: of a rate, with a delay, and connections are cut.
+"""A TCP proxy before a coordinator: of a rate, with a delay, and connections are cut, or forgotten.
 
     site ══ connections ══►  read ─► wait for the rate ─► count, cut? ─► wait for the delay ─► write  ══► coordinator
 
 All connections of a direction share its rate, as they would share a cable. A cut resets both ends: of one connection in
 the middle of a transfer, when new ones are taken at once, or of all for some seconds, in which new ones are refused.
-Bytes that the proxy has read are counted: they have crossed the sender's network, used or not.
+A forgotten connection stays open at both ends, and what they say is lost. Bytes that the proxy has read are counted: they have crossed the sender's network, used or not.
 """
 
 import asyncio
@@ -73,6 +73,19 @@ class Proxy:
         """All connections; returns at once."""
         self.on_loop(self.refuse(seconds))
 
+    def forget(self, bulk=None, directions=(UP, DOWN)):
+        """From now on loses what the open connections carry: all of them, or that many bulk ones, which is every
+        connection after the first. Returns how many."""
+
+        async def lose():
+            chosen = sorted(self.connections, key=lambda connection: connection.number)
+            chosen = chosen if bulk is None else chosen[1:1 + bulk]
+            for connection in chosen:
+                connection.lost |= set(directions)
+            return len(chosen)
+
+        return self.on_loop(lose()).result()
+
     def total_bytes(self):
         return {name: lane.total_bytes for name, lane in self.lanes.items()}
 
@@ -111,7 +124,7 @@ class Proxy:
             writer.transport.abort()
             return
         self.accepted += 1
-        connection = Connection(self, (writer, far_writer))
+        connection = Connection(self, self.accepted, (writer, far_writer))
         self.connections.add(connection)
         works = *connection.pump(UP, reader, far_writer), *connection.pump(DOWN, far_reader, writer)
         pumps = [asyncio.create_task(work) for work in works]
@@ -128,8 +141,9 @@ class Proxy:
 class Connection:
     """It ends with the first coroutine of its pumps."""
 
-    def __init__(self, proxy, ends):
-        self.proxy, self.ends = proxy, ends
+    def __init__(self, proxy, number, ends):
+        self.proxy, self.number, self.ends = proxy, number, ends
+        self.lost = set()  # directions
         self.carried = {UP: 0, DOWN: 0}
         self.in_link = {UP: 0, DOWN: 0}
 
@@ -157,9 +171,13 @@ class Connection:
             while (entry := await queue.get())[1] is not None:
                 due, piece = entry
                 await asyncio.sleep(due - self.proxy.loop.time())
+                self.in_link[direction] -= len(piece)
+                if direction in self.lost:
+                    continue
                 writer.write(piece)
                 await writer.drain()
-                self.in_link[direction] -= len(piece)
+        if direction in self.lost:
+            await asyncio.Event().wait()  # the end is lost, too
 
     def cut(self, direction):
         self.proxy.cuts.append({"unix_s": time.time(), "direction": direction,

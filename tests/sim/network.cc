@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kWindowBytes = 64 << 10;  // HTTP/2's first
 constexpr auto kConnectTimeout = std::chrono::seconds(5);
-constexpr auto kControlKeepalive = std::chrono::seconds(9);
+constexpr auto kControlKeepalive = std::chrono::seconds(8);
 constexpr auto kBulkKeepalive = std::chrono::seconds(65);
 
 const grpc::Status kUnavailable(grpc::StatusCode::UNAVAILABLE, "the connection is lost");
@@ -137,10 +137,11 @@ void Network::Open(const std::shared_ptr<Call>& call, const std::shared_ptr<End>
   client->call_ = call;
   calls_.push_back(call);
   machine_.After(microseconds(DelayUs()), [this, call] {
+    if (IsLost(*call, /*to_client=*/false)) return;
     Carry({call->client_node, call->server_node}, [this, call] { Accept(call); });
   });
-  machine_.After(kConnectTimeout, [call] {
-    if (call->server == nullptr) call->client->Break(kUnavailable);
+  machine_.After(kConnectTimeout, [this, call] {
+    if (call->server == nullptr && !IsLost(*call, /*to_client=*/false)) call->client->Break(kUnavailable);
   });
 }
 
@@ -154,6 +155,7 @@ void Network::Transmit(End& from, Segment segment) {
   from.last_arrival_ = std::max(from.last_arrival_ + microseconds(1), machine_.Now() + microseconds(DelayUs()));
   const Direction direction{call->node(from.is_client_), call->node(to_client)};
   machine_.At(from.last_arrival_, [this, call, to_client, direction, segment = std::move(segment)] {
+    if (IsLost(*call, to_client)) return;
     Carry(direction, [call, to_client, segment] { (to_client ? call->client : call->server)->Take(segment); });
   });
 }
@@ -184,6 +186,7 @@ void Network::Ended(const Process& process) {
       const std::shared_ptr<End>& other = client ? call->server : call->client;
       if (other == nullptr) continue;
       machine_.After(microseconds(DelayUs()), [this, call, client, other] {
+        if (IsLost(*call, /*to_client=*/!client)) return;
         Carry({call->node(client), call->node(!client)}, [call, other] { other->Break(kUnavailable); });
       });
     }
@@ -196,7 +199,9 @@ void Network::BreakAll(const Process& process) {
   for (const auto& call : calls) {
     if (call->server == nullptr || call->server->process_.get() != &process) continue;
     call->server->Break(kUnavailable);
-    machine_.After(microseconds(DelayUs()), [call] { call->client->Break(kUnavailable); });
+    machine_.After(microseconds(DelayUs()), [this, call] {
+      if (!IsLost(*call, /*to_client=*/true)) call->client->Break(kUnavailable);
+    });
   }
 }
 
@@ -214,6 +219,48 @@ void Network::BreakSome(const Node& a, const Node& b, int64_t one_in) {
     if (!between || !machine_.chance().OneIn(one_in)) continue;
     call->client->Break(kUnavailable);
     if (call->server != nullptr) call->server->Break(kUnavailable);
+  }
+}
+
+// ---- Connections that die without a word ----
+
+int64_t Network::Connect(const Node& from, const Node& to, Method first) {
+  const auto number = static_cast<int64_t>(connections_.size()) + 1;
+  const bool control = first != Method::kUpload && first != Method::kDownload;
+  connections_[number] = {.client_node = from, .server_node = to, .control = control};
+  return number;
+}
+
+bool Network::IsLost(const Call& call, bool to_client) const {
+  const Connection& connection = connections_.at(call.connection);
+  return to_client ? connection.client_deaf : connection.server_deaf;
+}
+
+void Network::Die(const Node& client, const Node& server, int64_t one_in, Deaf deaf, bool bulk_only) {
+  for (auto& [number, connection] : connections_) {
+    const bool meant = connection.client_node == client && connection.server_node == server && !connection.closed &&
+                       !(bulk_only && connection.control);
+    if (!meant || connection.client_deaf || connection.server_deaf || !machine_.chance().OneIn(one_in)) continue;
+    connection.client_deaf = deaf != Deaf::kServer;
+    connection.server_deaf = deaf != Deaf::kClient;
+    WatchDead(number);
+  }
+}
+
+// Each end's keepalive gives the connection up, whichever direction is lost: an answer to its pings is missing.
+void Network::WatchDead(int64_t number) {
+  machine_.After(connections_[number].control ? kControlKeepalive : kBulkKeepalive, [this, number] {
+    connections_[number].closed = true;
+    BreakCalls(number, /*of_client=*/true);
+  });
+  machine_.After(kBulkKeepalive, [this, number] { BreakCalls(number, /*of_client=*/false); });
+}
+
+void Network::BreakCalls(int64_t number, bool of_client) {
+  const std::vector<std::shared_ptr<Call>> calls = calls_;
+  for (const auto& call : calls) {
+    const std::shared_ptr<End>& end = of_client ? call->client : call->server;
+    if (call->connection == number && end != nullptr) end->Break(kUnavailable);
   }
 }
 

@@ -5,8 +5,9 @@
 //
 // Messages of one call keep their order; calls do not. A link that is blocked delays what it carries until it is open
 // again, as TCP does; each end breaks by itself once its keepalive has waited too long. A cut breaks the calls of a
-// link at both ends at once. Completions run on threads of the end's process, one for each
-// completion.
+// link at both ends at once. A connection may die without a word: nothing that its calls send arrives any more, those
+// of later calls over it neither, until an end's keepalive gives it up or its owner makes a new one. Completions run on
+// threads of the end's process, one for each completion.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -107,6 +108,7 @@ class Call : public std::enable_shared_from_this<Call> {
   const Method method;
   const Node client_node;
   const Node server_node;
+  int64_t connection = 0;  // that carries it
   std::shared_ptr<End> client, server;
   std::deque<Segment> unsent;  // of the client, until there is a connection
 };
@@ -147,6 +149,13 @@ class Network {
   void BreakAll(const Process& process);      // calls that the process serves, at its end
   bool Serves(const Process& process) const;  // a call that is not over
 
+  // A connection that a process makes, for its calls to come; its number.
+  int64_t Connect(const Node& from, const Node& to, Method first);
+  bool IsClosed(int64_t connection) const { return connections_.at(connection).closed; }
+
+  // Which messages of a dead connection are lost.
+  enum class Deaf { kBoth, kClient, kServer };
+  void Die(const Node& client, const Node& server, int64_t one_in, Deaf deaf, bool bulk_only);  // 1: all
   void Block(const Node& from, const Node& to, Clock::Duration time);  // nothing arrives in this direction
   void BreakSome(const Node& a, const Node& b, int64_t one_in);        // calls between them; 1: all
   void Heal();                                                         // everything, for good
@@ -168,6 +177,12 @@ class Network {
   void Forget(const std::shared_ptr<Call>& call);
 
  private:
+  struct Connection {
+    Node client_node, server_node;
+    bool control = false;
+    bool client_deaf = false, server_deaf = false;
+    bool closed = false;  // its client knows that it is dead
+  };
   struct Blocked {
     Clock::TimePoint until;
     std::vector<std::function<void()>> held;
@@ -176,6 +191,9 @@ class Network {
 
   int64_t DelayUs() { return machine_.chance().Between(options_.least_delay_us, options_.most_delay_us); }
   void Carry(const Direction& direction, std::function<void()> arrival);
+  bool IsLost(const Call& call, bool to_client) const;
+  void WatchDead(int64_t connection);
+  void BreakCalls(int64_t connection, bool of_client);
   void Release(const Direction& direction);
   void WatchKeepalive(const std::shared_ptr<Call>& call);
   void Accept(const std::shared_ptr<Call>& call);
@@ -185,6 +203,7 @@ class Network {
   NetworkOptions options_;
   std::map<Node, Listener> listeners_;
   std::map<Direction, Blocked> blocked_;
+  std::map<int64_t, Connection> connections_;
   std::vector<std::shared_ptr<Call>> calls_;
   int64_t num_calls_ = 0;
   Observer observer_;

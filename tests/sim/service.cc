@@ -181,6 +181,7 @@ std::string CoordinatorProgram::Main(const std::shared_ptr<Process>& process) {
   while ((*coordinator)->status().ok()) {
     core::SleepUntil(machine_.Now() + kTick);
     (*coordinator)->Tick();
+    (*gate)->Tick();
   }
   coordinator_ = nullptr;
   network_.Close(node());

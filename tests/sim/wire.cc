@@ -169,10 +169,12 @@ class SimulatedWire final : public transport::Wire {
   void Prepare(grpc::ClientContext& context, transport::ControlCall& call) override {
     Bind<v1::SiteMessage, v1::CoordinatorMessage>(Method::kControl, context, call);
   }
-  void Prepare(int, const std::string& method, grpc::ClientContext& context, transport::BulkCall& call) override {
+  void Prepare(int channel, const std::string& method, grpc::ClientContext& context,
+               transport::BulkCall& call) override {
     Bind<grpc::ByteBuffer, grpc::ByteBuffer>(method.ends_with("/Upload") ? Method::kUpload : Method::kDownload, context,
-                                             call);
+                                             call, channel);
   }
+  void Redial(int channel) override { connections_.erase(channel); }
   std::unique_ptr<transport::FollowCall> Follow(grpc::ClientContext& context) override {
     auto end = std::make_shared<FollowEnd>(process_);
     ends_[&context] = end;
@@ -212,14 +214,23 @@ class SimulatedWire final : public transport::Wire {
     const std::shared_ptr<State> state_;
   };
 
-  void Open(Method method, const std::shared_ptr<End>& end) {
+  static constexpr int kControlChannel = -1;
+
+  int64_t ConnectionOf(int channel, Method method) {
+    const auto found = connections_.find(channel);
+    if (found != connections_.end() && !network_.IsClosed(found->second)) return found->second;
+    return connections_[channel] = network_.Connect(from_, to_, method);
+  }
+  void Open(Method method, const std::shared_ptr<End>& end, int channel = kControlChannel) {
     auto call = std::make_shared<Call>(&network_, network_.NextCall(), method, from_, to_);
+    call->connection = ConnectionOf(channel, method);
     network_.Open(call, end);
   }
   template <typename Request, typename Response>
-  void Bind(Method method, grpc::ClientContext& context, grpc::ClientBidiReactor<Request, Response>& reactor) {
+  void Bind(Method method, grpc::ClientContext& context, grpc::ClientBidiReactor<Request, Response>& reactor,
+            int channel = kControlChannel) {
     auto end = std::make_shared<ClientEnd<Request, Response>>(
-        process_, [this, method](const std::shared_ptr<End>& self) { Open(method, self); }, &reactor,
+        process_, [this, method, channel](const std::shared_ptr<End>& self) { Open(method, self, channel); }, &reactor,
         [this, key = &context] { ends_.erase(key); });
     ends_[&context] = end;
   }
@@ -228,6 +239,7 @@ class SimulatedWire final : public transport::Wire {
   const std::shared_ptr<Process> process_;
   const Node from_, to_;
   std::map<const grpc::ClientContext*, std::shared_ptr<End>> ends_;  // until the call is over
+  std::map<int, int64_t> connections_;                               // by channel
 };
 
 }  // namespace

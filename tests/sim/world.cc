@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kCalmLeases = 20;
 constexpr core::Version kCalmRounds = 4;
+constexpr auto kSilenceEnds = std::chrono::seconds(10);
 constexpr int64_t kDamageOneIn = 4;  // worlds; the others see the faults of sound disks alone
 
 }  // namespace
@@ -176,7 +177,7 @@ void World::OneFault() {
   };
   const bool kills = damages_ && chance.OneIn(3);
   Program& program = kills && chance.OneIn(2) ? coordinator : AnyProgram();
-  switch (kills ? 0 : chance.Below(14)) {
+  switch (kills ? 0 : chance.Below(15)) {
     case 0:
     case 1:
     case 2:
@@ -209,6 +210,7 @@ void World::OneFault() {
       machine_.After(milliseconds(chance.Between(100, 5000)), [this] { Resume(); });
       return;
     case 12: return TryAnotherModel();
+    case 13: return Die(trainer, coordinator, chance.Between(1, 3));
     default: {
       DiskFaults& faults = program.disk().faults;
       faults = {};
@@ -221,6 +223,35 @@ void World::OneFault() {
       return;
     }
   }
+}
+
+void World::Die(const SiteProgram& site, const CoordinatorProgram& hub, int64_t one_in) {
+  ++counts_["silent deaths"];
+  machine_.Log(absl::StrCat("fault silent death ", site.node(), " ", hub.node()));
+  constexpr Network::Deaf kDeaf[] = {Network::Deaf::kBoth, Network::Deaf::kClient, Network::Deaf::kServer};
+  const Network::Deaf deaf = kDeaf[machine_.chance().Below(3)];
+  network_.Die(site.node(), hub.node(), one_in, deaf, /*bulk_only=*/machine_.chance().OneIn(2));
+}
+
+// Nothing else fails any more, and new connections work: every site is to train within ten seconds, and the time that
+// it takes to be merged again.
+bool World::TrainsAfterDeaths(Clock::Duration round) {
+  const bool of_all = machine_.chance().OneIn(2);
+  for (const auto& site : sites_) {
+    for (const auto& hub : hubs_) {
+      if (of_all || site == sites_.front()) Die(*site, *hub, machine_.chance().Between(1, 2));
+    }
+  }
+  BeginCalm();
+  machine_.Run(machine_.Now() + kSilenceEnds + round * (kCalmRounds + 2), 10'000'000,
+               [&] { return !promises_->broken().empty() || !wrong_ends_.empty() || Trains(); });
+  return Trains();
+}
+
+void World::BeginCalm() {
+  calm_versions_.clear();
+  for (int p = 0; p < config_.sync.map_fragments(); ++p) calm_versions_.push_back(promises_->newest(p));
+  for (const auto& site : sites_) calm_steps_[site->node()] = promises_->last_step(site->node());
 }
 
 // Before anybody has trained: all sites go, and after their leases others bring another model.
@@ -342,8 +373,7 @@ std::string World::Run(int64_t events) {
   network_.set_most_delay_us(3'000);  // a round takes longer, or a site that is behind stays so
   for (const auto& hub : hubs_) hub->disk().faults = {};
   for (const auto& site : sites_) site->disk().faults = {};
-  for (int p = 0; p < config_.sync.map_fragments(); ++p) calm_versions_.push_back(promises_->newest(p));
-  for (const auto& site : sites_) calm_steps_[site->node()] = promises_->last_step(site->node());
+  BeginCalm();
   StayCalm();
   const auto round = milliseconds(model_.step_ms * config_.sync.sync_every * 3 + 1000);
   const auto bound = milliseconds(config_.membership.lease_ms) * kCalmLeases + round * 10 + std::chrono::seconds(90);
@@ -351,6 +381,9 @@ std::string World::Run(int64_t events) {
   promises_->CheckAllMerged();
   if (failed()) return Broken();
   if (!Trains()) return absl::StrCat("it does not train again", WhoWaits());
+  const bool trains = TrainsAfterDeaths(round);
+  if (failed()) return Broken();
+  if (!trains) return absl::StrCat("it does not train soon after connections died without a word", WhoWaits());
   return "";
 }
 

@@ -37,6 +37,9 @@ class World {
   void Stall(Program& program, Clock::Duration time);
   void WatchLeases();
   void Damage(Program& program, const std::string& mostly);
+  void Die(const SiteProgram& site, const CoordinatorProgram& hub, int64_t one_in);
+  bool TrainsAfterDeaths(Clock::Duration round);
+  void BeginCalm();
   void NextFault();
   void OneFault();
   bool Trains() const;

@@ -192,6 +192,7 @@ class LeadForTest {
       lead_.cancelled_ = true;
       lead_.changed_.NotifyAll();
     }
+    void Redial(int) override {}
     std::unique_ptr<Timer> After(core::Clock::Duration, std::function<void()>) override { return nullptr; }
 
    private:

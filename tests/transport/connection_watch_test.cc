@@ -1,0 +1,163 @@
+#include "transport/connection_watch.h"
+
+#include <gmock/gmock-more-matchers.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace causeway::transport {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr int64_t kBeatMs = 2000;
+constexpr int64_t kSecond = 1'000'000;
+constexpr int64_t kSilence = ConnectionWatch::kLeastSilenceUs;
+
+class ConnectionWatchTest : public ::testing::Test {
+ protected:
+  ConnectionWatchTest() { watch_.Begin(kBeatMs); }
+
+  // One whose only message has arrived: from here on it waits.
+  std::unique_ptr<ConnectionWatch::Stream> Waiting(int connection, int64_t now_us = 0) {
+    auto stream = watch_.Open(connection, now_us);
+    stream->Sends(now_us);
+    stream->Arrived(1, now_us);
+    return stream;
+  }
+  // An upload of that many chunks took so long for each of them.
+  void Upload(int chunks, int64_t each_us) {
+    const auto stream = Waiting(0);
+    for (int i = 0; i < chunks; ++i) {
+      stream->Sends(i * each_us);
+      stream->Arrived(2 + i, (i + 1) * each_us);
+    }
+  }
+
+  ConnectionWatch watch_;
+};
+
+TEST_F(ConnectionWatchTest, AConnectionWhoseStreamHearsNoBeatIsDead) {
+  const auto stream = Waiting(3);
+  EXPECT_THAT(watch_.TakeDead(kSilence), IsEmpty());
+  EXPECT_EQ(watch_.silent_s(kSilence), 6);
+  EXPECT_THAT(watch_.TakeDead(kSilence + 1), ElementsAre(3));
+  EXPECT_EQ(watch_.redials(), 1);
+}
+
+TEST_F(ConnectionWatchTest, BeatsKeepItAlive) {
+  const auto stream = Waiting(0);
+  for (int64_t now = 0; now < 100 * kSecond; now += 2 * kSecond) {
+    EXPECT_THAT(watch_.TakeDead(now), IsEmpty());
+    stream->Heard(/*chunk=*/false, now);
+  }
+}
+
+TEST_F(ConnectionWatchTest, ACoordinatorThatSendsNoBeatsIsNotWatched) {
+  watch_.Begin(0);
+  const auto stream = Waiting(0);
+  EXPECT_THAT(watch_.TakeDead(1000 * kSecond), IsEmpty());
+  EXPECT_EQ(watch_.silent_s(1000 * kSecond), 0);
+}
+
+TEST_F(ConnectionWatchTest, AConnectionWithoutStreamsIsNotDead) {
+  Waiting(0).reset();
+  EXPECT_THAT(watch_.TakeDead(1000 * kSecond), IsEmpty());
+}
+
+TEST_F(ConnectionWatchTest, IdleOnesAreMadeAnewWithADeadOneAndDoNotCount) {
+  Waiting(1).reset();
+  const auto stream = Waiting(0), heard = Waiting(2);
+  heard->Heard(/*chunk=*/false, kSilence);
+  EXPECT_THAT(watch_.TakeDead(kSilence + 1), ElementsAre(0, 1));
+  EXPECT_EQ(watch_.redials(), 1);
+}
+
+TEST_F(ConnectionWatchTest, ARequestThatDoesNotArriveIsNoticedThoughOtherStreamsHearBeats) {
+  const auto waiting = Waiting(0), asks = watch_.Open(0, 0);
+  asks->Sends(0);
+  waiting->Heard(/*chunk=*/false, kSilence);
+  EXPECT_THAT(watch_.TakeDead(kSilence), IsEmpty());
+  EXPECT_THAT(watch_.TakeDead(kSilence + 1), ElementsAre(0));
+}
+
+TEST_F(ConnectionWatchTest, BeforeAnyChunkHasArrivedOneIsAllowedAMinute) {
+  const auto stream = Waiting(0);
+  stream->Sends(0);
+  for (int64_t now = 0; now <= ConnectionWatch::kMostSilenceUs; now += 2 * kSecond) {
+    stream->Heard(/*chunk=*/false, now);  // beats, which say that nothing has arrived
+    EXPECT_THAT(watch_.TakeDead(now), IsEmpty());
+  }
+  EXPECT_THAT(watch_.TakeDead(ConnectionWatch::kMostSilenceUs + 1), ElementsAre(0));
+}
+
+TEST_F(ConnectionWatchTest, AnUploadOfASlowLinkMayTakeFourTimesTheMedian) {
+  Upload(5, 5 * kSecond);
+  const auto stream = Waiting(0);
+  stream->Sends(0);
+  const int64_t allowed = 4 * 5 * kSecond + kBeatMs * 1000;
+  stream->Heard(/*chunk=*/false, allowed);
+  EXPECT_THAT(watch_.TakeDead(allowed), IsEmpty());
+  EXPECT_THAT(watch_.TakeDead(allowed + 1), ElementsAre(0));
+}
+
+TEST_F(ConnectionWatchTest, OnAFastLinkAnUploadThatStopsIsDeadAfterThreeBeats) {
+  Upload(5, kSecond / 100);
+  const auto stream = Waiting(0);
+  stream->Sends(0);
+  stream->Heard(/*chunk=*/false, kSilence);
+  EXPECT_THAT(watch_.TakeDead(kSilence + 1), ElementsAre(0));
+}
+
+TEST_F(ConnectionWatchTest, OneLongTimeAmongMostlyShortOnesAllowsNoMore) {
+  Upload(1, 50 * kSecond);
+  Upload(3, kSecond / 100);
+  const auto stream = Waiting(0);
+  stream->Sends(0);
+  stream->Heard(/*chunk=*/false, kSilence);
+  EXPECT_THAT(watch_.TakeDead(kSilence + 1), ElementsAre(0));
+}
+
+TEST_F(ConnectionWatchTest, ADownloadOfASlowLinkMayTakeAsLongAsItsChunksDo) {
+  const auto stream = Waiting(0);
+  stream->ExpectsChunks(true);
+  stream->Heard(/*chunk=*/true, 10 * kSecond);
+  EXPECT_THAT(watch_.TakeDead(52 * kSecond), IsEmpty());
+  EXPECT_THAT(watch_.TakeDead(52 * kSecond + 1), ElementsAre(0));
+}
+
+TEST_F(ConnectionWatchTest, AfterItsLastChunkADownloadWaitsLikeTheOthers) {
+  const auto stream = Waiting(0);
+  stream->ExpectsChunks(true);
+  stream->Heard(/*chunk=*/true, 10 * kSecond);
+  stream->ExpectsChunks(false);
+  EXPECT_THAT(watch_.TakeDead(10 * kSecond + kSilence + 1), ElementsAre(0));
+}
+
+TEST_F(ConnectionWatchTest, WhoWaitsForItsTurnIsNotSilent) {
+  const auto stream = Waiting(0);
+  stream->Pauses(100 * kSecond);
+  EXPECT_THAT(watch_.TakeDead(100 * kSecond + kSilence), IsEmpty());
+  EXPECT_THAT(watch_.TakeDead(100 * kSecond + kSilence + 1), ElementsAre(0));
+}
+
+TEST_F(ConnectionWatchTest, StreamsOfAConnectionThatWasReplacedSayNothingAboutTheNewOne) {
+  const auto old = Waiting(0);
+  EXPECT_THAT(watch_.TakeDead(kSilence + 1), ElementsAre(0));
+  const auto stream = Waiting(0, kSilence + 1);
+  old->Heard(/*chunk=*/true, 2 * kSilence);
+  old->Arrived(std::numeric_limits<int64_t>::max(), 2 * kSilence);
+  EXPECT_THAT(watch_.TakeDead(2 * kSilence + 2), ElementsAre(0));
+}
+
+TEST_F(ConnectionWatchTest, AfterTheControlConnectionWasLostAMissedBeatIsEnough) {
+  Waiting(1).reset();
+  const auto silent = Waiting(0), heard = Waiting(2);
+  heard->Heard(/*chunk=*/false, 3 * kSecond);
+  EXPECT_THAT(watch_.TakeSuspects(3 * kSecond), IsEmpty());
+  EXPECT_THAT(watch_.TakeSuspects(3 * kSecond + 1), ElementsAre(0, 1));
+}
+
+}  // namespace
+}  // namespace causeway::transport
