@@ -1,6 +1,7 @@
 #include "transport/connection_watch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace causeway::transport {
 namespace {
@@ -149,10 +150,15 @@ std::vector<int> ConnectionWatch::TakeDead(int64_t now_us) {
   return dead;
 }
 
+void ConnectionWatch::ControlLost() {
+  core::MutexLock lock(mutex_);
+  control_lost_ = true;
+}
+
 std::vector<int> ConnectionWatch::TakeSuspects(int64_t now_us) {
   core::MutexLock lock(mutex_);
   std::vector<int> suspects;
-  if (beat_us_ == 0) return suspects;
+  if (!std::exchange(control_lost_, false) || beat_us_ == 0) return suspects;
   for (auto& [index, connection] : connections_) {
     if (static_cast<double>(now_us - connection.heard_us) <= kSuspectBeats * static_cast<double>(beat_us_)) continue;
     if (ExpectsChunks(connection) && now_us - connection.heard_us <= AllowedUs(down_)) continue;
@@ -162,12 +168,7 @@ std::vector<int> ConnectionWatch::TakeSuspects(int64_t now_us) {
   return suspects;
 }
 
-int64_t ConnectionWatch::redials() const {
-  core::MutexLock lock(mutex_);
-  return redials_;
-}
-
-double ConnectionWatch::silent_s(int64_t now_us) const {
+core::LinkProgress ConnectionWatch::AddTo(core::LinkProgress progress, int64_t now_us) const {
   core::MutexLock lock(mutex_);
   int64_t silent_us = 0;
   for (const auto& [index, connection] : connections_) {
@@ -175,7 +176,9 @@ double ConnectionWatch::silent_s(int64_t now_us) const {
     silent_us = std::max(silent_us, now_us - connection.heard_us);
     if (HasOnTheWay(connection)) silent_us = std::max(silent_us, now_us - connection.moved_us);
   }
-  return static_cast<double>(silent_us) * 1e-6;
+  progress.redials = redials_;
+  progress.silent_s = static_cast<double>(silent_us) * 1e-6;
+  return progress;
 }
 
 }  // namespace causeway::transport

@@ -19,6 +19,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/membership.h"
 #include "core/mutex.h"
 
 namespace causeway::transport {
@@ -63,11 +64,11 @@ class ConnectionWatch {
   // Connections that are to be made anew, because one of them is dead: those that carry nothing, and idle ones, which
   // are as likely to be. They count as new from here on.
   std::vector<int> TakeDead(int64_t now_us);
-  // After the control connection was lost: those that were not heard in the last beats.
+  // The control connection was lost; once it is back, those that were not heard in the last beats.
+  void ControlLost();
   std::vector<int> TakeSuspects(int64_t now_us);
 
-  int64_t redials() const;
-  double silent_s(int64_t now_us) const;  // the longest time that a connection with work carries nothing
+  core::LinkProgress AddTo(core::LinkProgress progress, int64_t now_us) const;  // what it knows of the link
 
  private:
   using Way = std::deque<int64_t>;  // what the last chunks took, in microseconds
@@ -91,6 +92,7 @@ class ConnectionWatch {
   std::map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // that were ever used
   int64_t beat_us_ ABSL_GUARDED_BY(mutex_) = 0;
   Way up_ ABSL_GUARDED_BY(mutex_), down_ ABSL_GUARDED_BY(mutex_);
+  bool control_lost_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t redials_ ABSL_GUARDED_BY(mutex_) = 0;  // of connections with work
 };
 

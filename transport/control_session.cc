@@ -92,7 +92,6 @@ void ControlSession::Refused(const v1::Refused& refused, int64_t now_ms) {
 void ControlSession::Ended(const grpc::Status& status, int64_t now_ms) {
   unconnected_ = !welcomed() && status.error_code() == grpc::StatusCode::UNAVAILABLE;
   if (welcomed() || unreached_since_ms_ == 0) unreached_since_ms_ = now_ms;
-  lost_ |= welcomed() && status.error_code() == grpc::StatusCode::UNAVAILABLE;
   attempts_ = welcomed() ? 1 : attempts_ + 1;
   if (leave_ && welcomed() && status.ok()) left_ = stopping_ = true;  // it ends the stream when that is durable
   state_ = State::kApart;

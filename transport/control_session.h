@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "causeway/v1/coordinator.pb.h"
 #include "core/ids.h"
@@ -58,7 +57,6 @@ class ControlSession {
   std::optional<v1::SiteMessage> Enter();                    // the session counts as welcomed; returns a pending leave
   void Refused(const v1::Refused& refused, int64_t now_ms);  // temporarily
   void Ended(const grpc::Status& status, int64_t now_ms);
-  bool TakeLost() { return std::exchange(lost_, false); }  // since the last call, a welcomed stream's connection was
   bool HasToWait() const { return !running() && attempts_ > 0; }
   Wait TakeWait(uint64_t random);
   bool GivesUp(int64_t now_ms) const;  // the coordinator was unreachable for too long
@@ -97,7 +95,6 @@ class ControlSession {
 
   State state_ = State::kApart;
   bool joining_ = false;  // as in the last Join
-  bool lost_ = false;
   int attempts_ = 0;
   int64_t retry_after_ms_ = 0;  // the wait that the coordinator asked for
   int64_t unreached_since_ms_ = 0;

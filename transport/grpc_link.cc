@@ -130,7 +130,7 @@ void GrpcLink::Run() {
     // Handle the transfers until the control stream breaks.
     while (true) {
       const int64_t looked_ms = clock_.NowMs();
-      Redial(watch_.TakeDead(clock_.NowUs()), "carries nothing any more");
+      Replace(watch_.TakeDead(clock_.NowUs()));
       LaunchDue();
       core::MutexLock lock(mutex_);
       if (session_.stopping() || !session_.running()) break;
@@ -166,6 +166,7 @@ void GrpcLink::Connect() {
 
 void GrpcLink::OnControlEnded(const grpc::Status& status) {
   if (IsRefusal(status)) Fail(absl::PermissionDeniedError(status.error_message()));
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) watch_.ControlLost();
   core::MutexLock lock(mutex_);
   session_.Ended(status, clock_.NowMs());
   control_.reset();
@@ -196,15 +197,13 @@ void GrpcLink::OnWelcome(const v1::Welcome& welcome) {
   absl::StatusOr<core::FragmentMap> map = FromProto(welcome.manifest(), welcome.fragments());
   if (!map.ok()) return Fail(absl::PermissionDeniedError(map.status().message()));
   Welcome meaning;
-  bool lost = false;
   {
     core::MutexLock lock(mutex_);
-    lost = session_.TakeLost();
     meaning = session_.Take(welcome, *std::move(map));
   }
   if (!meaning.kept_transfers) DropTransfers();
   watch_.Begin(welcome.beat_ms());
-  if (lost) Redial(watch_.TakeSuspects(clock_.NowUs()), "was as silent as the control connection that was lost");
+  Replace(watch_.TakeSuspects(clock_.NowUs()));
   listener_->OnHold(welcome.held());
   listener_->OnWelcome(meaning);
   std::optional<v1::SiteMessage> leave;
@@ -265,13 +264,6 @@ bool GrpcLink::SendProgress(const core::Progress& progress) {
   ping.mutable_ping()->set_sent_us(clock_.NowUs());
   if (pings) SendOnControl(std::move(ping));
   return SendOnControl(std::move(message));
-}
-
-core::LinkProgress GrpcLink::Measured() const {
-  core::LinkProgress measured = meter_.progress();
-  measured.redials = watch_.redials();
-  measured.silent_s = watch_.silent_s(clock_.NowUs());
-  return measured;
 }
 
 void GrpcLink::Leave(bool finished, const std::string& reason) {
@@ -367,18 +359,14 @@ void GrpcLink::LaunchDue() {
   }
 }
 
-// Over a new connection each, first of all, so that what is cancelled goes on there.
-void GrpcLink::Redial(const std::vector<int>& connections, const std::string& why) {
+// New connections first, so that what is cancelled goes on there.
+void GrpcLink::Replace(const std::vector<int>& connections) {
   if (connections.empty()) return;
   for (const int connection : connections) wire_->Redial(connection);
-  TransferQueue::Transfers running;
-  {
-    core::MutexLock lock(mutex_);
-    running = transfers_.Running();
-  }
-  spdlog::warn("a connection to {} {}; {} of the site's connections for transfers are made anew",
-               options_.coordinator.Text(), why, connections.size());
-  for (const auto& transfer : running) transfer->CancelOn(connections);
+  spdlog::warn("connections to {} carry nothing any more; {} of those for transfers are made anew",
+               options_.coordinator.Text(), connections.size());
+  core::MutexLock lock(mutex_);
+  for (const auto& transfer : transfers_.Running()) transfer->CancelOn(connections);
 }
 
 void GrpcLink::OnTransferWritten(const Transfer& transfer) {

@@ -59,7 +59,7 @@ class GrpcLink final : public ShardLink {
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
   void SendReady() override;
   bool SendProgress(const core::Progress& progress) override;
-  core::LinkProgress Measured() const override;
+  core::LinkProgress Measured() const override { return watch_.AddTo(meter_.progress(), clock_.NowUs()); }
   void Upload(UploadRequest request) override;
   void Download(DownloadRequest request) override;
   void Rejoin() override;
@@ -80,7 +80,7 @@ class GrpcLink final : public ShardLink {
 
   void Add(std::shared_ptr<Transfer> transfer);
   void LaunchDue();
-  void Redial(const std::vector<int>& connections, const std::string& why);
+  void Replace(const std::vector<int>& connections);
   void OnTransferWritten(const Transfer& transfer);
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
   bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was any

@@ -30,7 +30,7 @@ class DownloadReactor final : public CallReactor, public GatedCall {
 
   void Beat() override {
     core::MutexLock lock(mutex_);
-    if (!beats_ || writing_ || finished_) return;
+    if (meters_ == nullptr || !request_.wants_beats() || writing_ || finished_) return;
     v1::DownloadMessage message;
     message.mutable_beat();
     writing_ = true;
@@ -43,10 +43,9 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     if (!ok) return End(absl::InvalidArgumentError("expected a DownloadRequest, got none"));
     Spoke();
     if (const absl::Status status = TakeRequest(); !status.ok()) return End(status);
-    meters_ = coordinator_->Meters(request_.context().site());
     {
       core::MutexLock lock(mutex_);
-      beats_ = request_.wants_beats();
+      meters_ = coordinator_->Meters(request_.context().site());
     }
     Advance();
   }
@@ -162,13 +161,12 @@ class DownloadReactor final : public CallReactor, public GatedCall {
   grpc::ByteBuffer incoming_;
   v1::DownloadRequest request_;
   SiteLimits::Stream counted_;
-  std::shared_ptr<SiteMeters> meters_;
-  core::Mutex mutex_;  // guards all below
+  core::Mutex mutex_;                   // guards all below
+  std::shared_ptr<SiteMeters> meters_;  // nullptr: nothing was requested yet
   std::shared_ptr<ChunkSource> source_;
   uint64_t generation_ = 0;
   bool header_sent_ = false;
   bool writing_ = false;
-  bool beats_ = false;  // the site wants them
   bool finished_ = false;
   bool sent_all_ = false;
   int64_t begun_ms_ = 0;

@@ -41,9 +41,9 @@ class ConnectionWatchTest : public ::testing::Test {
 TEST_F(ConnectionWatchTest, AConnectionWhoseStreamHearsNoBeatIsDead) {
   const auto stream = Waiting(3);
   EXPECT_THAT(watch_.TakeDead(kSilence), IsEmpty());
-  EXPECT_EQ(watch_.silent_s(kSilence), 6);
+  EXPECT_EQ(watch_.AddTo({}, kSilence).silent_s, 6);
   EXPECT_THAT(watch_.TakeDead(kSilence + 1), ElementsAre(3));
-  EXPECT_EQ(watch_.redials(), 1);
+  EXPECT_EQ(watch_.AddTo({}, 0).redials, 1);
 }
 
 TEST_F(ConnectionWatchTest, BeatsKeepItAlive) {
@@ -58,7 +58,7 @@ TEST_F(ConnectionWatchTest, ACoordinatorThatSendsNoBeatsIsNotWatched) {
   watch_.Begin(0);
   const auto stream = Waiting(0);
   EXPECT_THAT(watch_.TakeDead(1000 * kSecond), IsEmpty());
-  EXPECT_EQ(watch_.silent_s(1000 * kSecond), 0);
+  EXPECT_EQ(watch_.AddTo({}, 1000 * kSecond).silent_s, 0);
 }
 
 TEST_F(ConnectionWatchTest, AConnectionWithoutStreamsIsNotDead) {
@@ -71,7 +71,7 @@ TEST_F(ConnectionWatchTest, IdleOnesAreMadeAnewWithADeadOneAndDoNotCount) {
   const auto stream = Waiting(0), heard = Waiting(2);
   heard->Heard(/*chunk=*/false, kSilence);
   EXPECT_THAT(watch_.TakeDead(kSilence + 1), ElementsAre(0, 1));
-  EXPECT_EQ(watch_.redials(), 1);
+  EXPECT_EQ(watch_.AddTo({}, 0).redials, 1);
 }
 
 TEST_F(ConnectionWatchTest, ARequestThatDoesNotArriveIsNoticedThoughOtherStreamsHearBeats) {
@@ -155,7 +155,10 @@ TEST_F(ConnectionWatchTest, AfterTheControlConnectionWasLostAMissedBeatIsEnough)
   Waiting(1).reset();
   const auto silent = Waiting(0), heard = Waiting(2);
   heard->Heard(/*chunk=*/false, 3 * kSecond);
+  EXPECT_THAT(watch_.TakeSuspects(4 * kSecond), IsEmpty());
+  watch_.ControlLost();
   EXPECT_THAT(watch_.TakeSuspects(3 * kSecond), IsEmpty());
+  watch_.ControlLost();
   EXPECT_THAT(watch_.TakeSuspects(3 * kSecond + 1), ElementsAre(0, 1));
 }
 
