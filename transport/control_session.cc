@@ -25,9 +25,10 @@ bool UnreachableTooLong(int64_t connect_timeout_s, int64_t since_ms, int64_t now
 ControlSession::ControlSession(core::SiteId site, core::Shard shard, int64_t connect_timeout_s, core::SessionId id)
     : site_(std::move(site)), shard_(shard), connect_timeout_s_(connect_timeout_s), id_(std::move(id)) {}
 
-void ControlSession::Resume(const core::SessionId& id, const std::string& lineage) {
+void ControlSession::Resume(const core::SessionId& id, const Remembered& of_coordinator) {
   id_ = id;
-  known_.lineage = lineage;
+  known_.lineage = of_coordinator.lineage;
+  known_.proofs.Restore(of_coordinator.proofs);
 }
 
 v1::Context ControlSession::Context() const {
@@ -50,6 +51,7 @@ void ControlSession::Join(bool joining, v1::Join* join) {
   joining_ = joining;
   join->set_stay(known_.told_stay);
   *join->mutable_context() = Context();
+  known_.proofs.AddTo(join);
   state_ = State::kJoining;
 }
 
@@ -60,8 +62,12 @@ Welcome ControlSession::Take(const v1::Welcome& welcome, core::FragmentMap map) 
   if (known_.lineage != welcome.lineage() || welcome.epoch() >= known_.epoch) {
     known_.epoch = welcome.epoch();
     known_.life = welcome.life();
+    known_.proofs.HasEpoch(welcome.proof());
   }
   known_.lineage = welcome.lineage();
+  for (int p = 0; p < welcome.last_admitted_size() && p < welcome.admission_proofs_size(); ++p) {
+    known_.proofs.HasAdmitted(p, welcome.last_admitted(p), welcome.admission_proofs(p));
+  }
   known_.welcomed_stay = welcome.stay();
   if (welcome.has_generation()) {
     same_model = known_.generation.value_or(welcome.generation()) == welcome.generation();
@@ -110,8 +116,9 @@ ControlSession::Wait ControlSession::TakeWait(uint64_t random) {
           .refused = refused_ms > 0};
 }
 
-bool ControlSession::GivesUp(int64_t now_ms) const {
-  return !over() && UnreachableTooLong(connect_timeout_s_, unreached_since_ms_, now_ms);
+std::optional<std::string> ControlSession::GivesUp(int64_t now_ms) const {
+  const bool gives_up = !over() && UnreachableTooLong(connect_timeout_s_, unreached_since_ms_, now_ms);
+  return gives_up ? std::optional(last_error_) : std::nullopt;
 }
 
 bool ControlSession::Report(int64_t now_ms, v1::Progress* report) const {

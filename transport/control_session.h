@@ -17,7 +17,8 @@
 #include "causeway/v1/coordinator.pb.h"
 #include "core/ids.h"
 #include "core/shard.h"
-#include "transport/coordinator_link.h"
+#include "transport/session_link.h"
+#include "transport/shown_proofs.h"
 
 namespace causeway::transport {
 
@@ -39,12 +40,13 @@ class ControlSession {
   ControlSession(core::SiteId site, core::Shard shard, int64_t connect_timeout_s, core::SessionId id);
 
   // ---- The identity of the session, and of the coordinator's life and run ----
-  void Resume(const core::SessionId& id, const std::string& lineage);
+  void Resume(const core::SessionId& id, const Remembered& of_coordinator);
   void SetRun(const core::RunId& run_id) { known_.run_id = run_id; }
   void SetStay(int64_t stay) { known_.told_stay = stay; }  // the stay to report to a shard beyond the first
   v1::Context Context() const;
   const core::SessionId& id() const { return id_; }
-  const std::string& lineage() const { return known_.lineage; }
+  Remembered remembered() const { return {known_.lineage, known_.proofs.Text()}; }
+  ShownProofs* proofs() { return &known_.proofs; }
   std::optional<uint64_t> generation() const { return known_.generation; }
 
   // ---- Joining ----
@@ -59,9 +61,8 @@ class ControlSession {
   void Ended(const grpc::Status& status, int64_t now_ms);
   bool HasToWait() const { return !running() && attempts_ > 0; }
   Wait TakeWait(uint64_t random);
-  bool GivesUp(int64_t now_ms) const;  // the coordinator was unreachable for too long
-  const std::string& last_error() const { return last_error_; }
-  void Heard(int64_t now_ms) { heard_ms_ = now_ms; }  // the coordinator sent a message
+  std::optional<std::string> GivesUp(int64_t now_ms) const;  // unreachable for too long: the last error
+  void Heard(int64_t now_ms) { heard_ms_ = now_ms; }         // the coordinator sent a message
   // Fills in, for a report about to be sent, how long ago that was. True: send a ping first, from whose answer the next
   // report counts; a lease spans several reports, whatever its length.
   bool Report(int64_t now_ms, v1::Progress* report) const;
@@ -85,6 +86,7 @@ class ControlSession {
     std::optional<uint64_t> generation;  // of the model in the welcome
     int64_t told_stay = 0;
     int64_t welcomed_stay = 0;
+    ShownProofs proofs;
   };
 
   const core::SiteId site_;

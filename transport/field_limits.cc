@@ -15,6 +15,7 @@ constexpr int64_t kExtents = 64;                      // of a tensor's shape; to
 constexpr int64_t kFragments = core::kMaxFragments;
 constexpr int64_t kName = core::kMaxSiteTextBytes;    // valid names are shorter; longer ones get a message
 constexpr int64_t kWords = core::kMaxEventTextBytes;  // cut where they are kept
+constexpr int64_t kProof = 64;                        // today's have 16
 constexpr int64_t kTensorName = core::kMaxTensorNameBytes;
 
 constexpr FieldLimit Anything(std::string_view field) { return {field}; }
@@ -72,6 +73,9 @@ constexpr FieldLimit kLimits[] = {
     Anything("Join.data"),
     Anything("Join.held_out"),
     Many(kFragments, Integer("Join.admitted", -1, kCount)),
+    Text("Join.epoch_proof", kProof),
+    Many(kFragments, Text("Join.version_proofs", kProof)),
+    Many(kFragments, Text("Join.admission_proofs", kProof)),
     Integer("DataFingerprint.tokens", 0, kCount),
     Anything("DataFingerprint.digest"),
 
@@ -156,6 +160,7 @@ constexpr FieldLimit kLimits[] = {
     Anything("UploadHeader.sends_all"),
     Anything("UploadHeader.generation"),
     Anything("UploadHeader.wants_beats"),
+    Anything("UploadHeader.wants_proof"),
 
     Anything("DownloadRequest.context"),
     Integer("DownloadRequest.fragment", 0, kFragments - 1),
@@ -169,6 +174,7 @@ constexpr FieldLimit kLimits[] = {
     Anything("DownloadRequest.generation"),
     Anything("DownloadRequest.wants_weights"),
     Anything("DownloadRequest.wants_beats"),
+    Anything("DownloadRequest.wants_proof"),
 
     Anything("ShowMessage.holdings"),
     Text("ShowMessage.piece", core::kMaxChunkBytes),

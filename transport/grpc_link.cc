@@ -11,10 +11,9 @@
 #include "core/check.h"
 #include "core/codec_id.h"
 #include "core/random.h"
-#include "transport/backoff.h"
+#include "transport/await_description.h"
 #include "transport/describe_call.h"
 #include "transport/messages.h"
-#include "transport/tls_probe.h"
 
 namespace causeway::transport {
 namespace {
@@ -37,40 +36,24 @@ GrpcLink::GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire)
 
 GrpcLink::~GrpcLink() { Leave(/*finished=*/false, "the program ends"); }
 
-void GrpcLink::Resume(const core::SessionId& session, const std::string& lineage) {
+void GrpcLink::Resume(const core::SessionId& session, const Remembered& of_coordinator) {
   CHECK(listener_ == nullptr);
   core::MutexLock lock(mutex_);
-  session_.Resume(session, lineage);
+  session_.Resume(session, of_coordinator);
 }
 
-std::string GrpcLink::lineage() const {
+Remembered GrpcLink::remembered() const {
   core::MutexLock lock(mutex_);
-  return session_.lineage();
+  return session_.remembered();
 }
 
 absl::StatusOr<RunDescription> GrpcLink::Describe(const std::function<bool()>& cancelled) {
-  const int64_t since_ms = clock_.NowMs();
-  const auto stops = [&] { return cancelled() || Stopping(); };
-  for (int attempt = 0;; ++attempt) {
-    v1::RunDescription description;
-    const grpc::Status status = wire_->Describe(options_.site, stops, description);
-    const absl::Status meaning = MeaningOf(status, description, options_.shard, options_.coordinator);
-    if (meaning.ok()) {
-      core::MutexLock lock(mutex_);
-      session_.SetRun(description.run_id());
-      return RunDescription{description.run_id(), description.run_config()};
-    }
-    if (!absl::IsUnavailable(meaning)) return meaning;
-    const bool unconnected = status.error_code() == grpc::StatusCode::UNAVAILABLE;
-    const std::string error = Explain(unconnected, status.error_message());
-    if (UnreachableTooLong(options_.connect_timeout_s, since_ms, clock_.NowMs())) {
-      return absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " within ",
-                                                 options_.connect_timeout_s, " s: ", error));
-    }
-    const int64_t backoff_ms = BackoffMs(attempt, core::DeviceRandom());
-    spdlog::warn("no coordinator at {} ({}); trying again in {} ms", options_.coordinator.Text(), error, backoff_ms);
-    if (WaitForRetry(backoff_ms, cancelled)) return absl::CancelledError("stopped while connecting");
-  }
+  absl::StatusOr<RunDescription> run = AwaitDescription(
+      *wire_, options_, [&] { return cancelled() || Stopping(); },
+      [&](int64_t backoff_ms) { return WaitForRetry(backoff_ms, cancelled); });
+  core::MutexLock lock(mutex_);
+  if (run.ok()) session_.SetRun(run->run_id);
+  return run;
 }
 
 // Waits until the time is over, or the link or its caller stops; true if one does. Unconnected, it waits on the
@@ -90,10 +73,6 @@ bool GrpcLink::WaitForRetry(int64_t backoff_ms, const std::function<bool()>& can
     }
   }
   return stops();
-}
-
-std::string GrpcLink::Explain(bool unconnected, const std::string& error) const {
-  return unconnected ? ExplainFailure(error, options_.coordinator, options_.channel) : error;
 }
 
 bool GrpcLink::Stopping() const {
@@ -122,8 +101,8 @@ void GrpcLink::Run() {
     }
     if (wait.ms > 0) {
       spdlog::warn("{} {} ({}); joining again in {} ms", options_.coordinator.Text(),
-                   wait.refused ? "lets this site wait" : "is not connected", Explain(wait.unconnected, wait.error),
-                   wait.ms);
+                   wait.refused ? "lets this site wait" : "is not connected",
+                   Explain(options_, wait.unconnected, wait.error), wait.ms);
       if (WaitForRetry(wait.ms, [] { return false; })) return;
     }
     Connect();
@@ -139,14 +118,14 @@ void GrpcLink::Run() {
                      return session_.stopping() || !session_.running() || transfers_.TakeRetryAdded();
                    });
     }
-    std::string error;
+    std::optional<std::string> error;
     {
       core::MutexLock lock(mutex_);
-      if (!session_.GivesUp(clock_.NowMs())) continue;
-      error = session_.last_error();
+      error = session_.GivesUp(clock_.NowMs());
     }
+    if (!error) continue;
     Fail(absl::UnavailableError(absl::StrCat("no coordinator at ", options_.coordinator.Text(), " for ",
-                                             options_.connect_timeout_s, " s: ", error)));
+                                             options_.connect_timeout_s, " s: ", *error)));
   }
 }
 
@@ -339,12 +318,15 @@ void GrpcLink::LaunchDue() {
     if (!session_.welcomed() || session_.stopping()) return;
     context = session_.Context();
     generation = session_.generation();
+  }
+  // A contribution may come from the site when its stay has just ended.
+  DropIf([&](const Transfer& transfer) { return transfer.IsOfEarlierStay(context.stay()); });
+  {
+    core::MutexLock lock(mutex_);
     for (auto& transfer : transfers_.TakeDue(clock_.NowMs())) {
       Pacer* const pacer = transfer->is_upload() ? &up_ : &down_;
       const int channels = options_.channels > 0 ? options_.channels : meter_.ChannelsWithin(pacer->bytes_per_s());
-      due.push_back(
-          {transfer,
-           Lanes{.wire = wire_.get(), .channels = channels, .pacer = pacer, .meter = &meter_, .watch = &watch_}});
+      due.push_back({transfer, Lanes{wire_.get(), channels, pacer, &meter_, &watch_, session_.proofs()}});
     }
   }
   for (const auto& [launched, lanes] : due) {

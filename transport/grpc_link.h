@@ -24,6 +24,7 @@
 #include "transport/control_stream.h"
 #include "transport/kernel_buffers.h"
 #include "transport/link_meter.h"
+#include "transport/link_options.h"
 #include "transport/pacer.h"
 #include "transport/session_link.h"
 #include "transport/state_show.h"
@@ -33,27 +34,16 @@
 
 namespace causeway::transport {
 
-struct LinkOptions {
-  Address coordinator;
-  ChannelOptions channel;
-  core::SiteId site;
-  core::Shard shard;              // expected at that address
-  int64_t connect_timeout_s = 0;  // gives up after being unreached for this long; 0 = never
-  double max_up_bytes_per_s = 0;  // of payload; 0 = as fast as it goes
-  double max_down_bytes_per_s = 0;
-  int channels = 0;  // TCP connections over which a transfer is spread; 0 = by measurement
-};
-
 class GrpcLink final : public ShardLink {
  public:
   explicit GrpcLink(LinkOptions options);  // over gRPC
   GrpcLink(LinkOptions options, std::unique_ptr<Wire> wire);
   ~GrpcLink() override;
 
-  void Resume(const core::SessionId& session, const std::string& lineage) override;
+  void Resume(const core::SessionId& session, const Remembered& of_coordinator) override;
   // Constant from Start on.
   const core::SessionId& session() const override ABSL_NO_THREAD_SAFETY_ANALYSIS { return session_.id(); }
-  std::string lineage() const override;
+  Remembered remembered() const override;
   absl::StatusOr<RunDescription> Describe(const std::function<bool()>& cancelled) override;
 
   void Start(const core::Manifest& manifest, LinkListener* listener) override;
@@ -85,7 +75,6 @@ class GrpcLink final : public ShardLink {
   void OnTransferEnded(const std::shared_ptr<Transfer>& transfer, bool finished);
   bool DropIf(const std::function<bool(const Transfer&)>& condition);  // whether there was any
 
-  std::string Explain(bool unconnected, const std::string& error) const;
   bool WaitForRetry(int64_t backoff_ms, const std::function<bool()>& cancelled);
   bool Stopping() const;
 

@@ -17,10 +17,18 @@ struct RunDescription {
   std::string run_config;  // serialized; formats::ParseRunConfig reads it
 };
 
+// Kept by a process with its checkpoint, of the coordinator; for several shards, each text has theirs, separated
+// by commas.
+struct Remembered {
+  std::string lineage;  // of its state, as last seen; "": none
+  std::string proofs;   // of what it said (transport/shown_proofs.h)
+};
+
 class SessionLink : public CoordinatorLink {
  public:
-  // Before Start: continues the session of an earlier process, which held parameters of that lineage ("" for none).
-  virtual void Resume(const core::SessionId& session, const std::string& lineage) = 0;
+  // Before Start: continues the session of an earlier process.
+  virtual void Resume(const core::SessionId& session, const Remembered& of_coordinator) = 0;
+  virtual Remembered remembered() const = 0;
   virtual const core::SessionId& session() const = 0;
 
   // Asks for the run's description, retrying as long as necessary. UNAVAILABLE after connect_timeout_s, CANCELLED once
@@ -31,8 +39,6 @@ class SessionLink : public CoordinatorLink {
 
 class ShardLink : public SessionLink {
  public:
-  virtual std::string lineage() const = 0;  // of the coordinator's state, as last seen
-
   // From now on joins as of this stay, which shard 0 assigned; if the link was started, at once, on a new control
   // stream.
   virtual void JoinStay(int64_t stay) = 0;

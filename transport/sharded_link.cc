@@ -60,15 +60,28 @@ ShardedLink::ShardedLink(std::vector<std::unique_ptr<ShardLink>> links)
   CHECK(!links_.empty());
   for (size_t i = 0; i < links_.size(); ++i) {
     listeners_.push_back(std::make_unique<ShardListener>(this, i));
-    if (i > 0) links_[i]->Resume(session(), /*lineage=*/"");
+    if (i > 0) links_[i]->Resume(session(), {});
   }
 }
 
 ShardedLink::~ShardedLink() { Leave(/*finished=*/false, "the program ends"); }
 
-void ShardedLink::Resume(const core::SessionId& session, const std::string& lineage) {
-  const std::vector<std::string> lineages = absl::StrSplit(lineage, ',');
-  for (size_t i = 0; i < links_.size(); ++i) links_[i]->Resume(session, i < lineages.size() ? lineages[i] : "");
+void ShardedLink::Resume(const core::SessionId& session, const Remembered& of_coordinator) {
+  const std::vector<std::string> lineages = absl::StrSplit(of_coordinator.lineage, ',');
+  const std::vector<std::string> proofs = absl::StrSplit(of_coordinator.proofs, ',');
+  for (size_t i = 0; i < links_.size(); ++i) {
+    links_[i]->Resume(session, {i < lineages.size() ? lineages[i] : "", i < proofs.size() ? proofs[i] : ""});
+  }
+}
+
+Remembered ShardedLink::remembered() const {
+  std::vector<std::string> lineages, proofs;
+  for (const auto& link : links_) {
+    Remembered one = link->remembered();
+    lineages.push_back(std::move(one.lineage));
+    proofs.push_back(std::move(one.proofs));
+  }
+  return {absl::StrJoin(lineages, ","), absl::StrJoin(proofs, ",")};
 }
 
 absl::StatusOr<RunDescription> ShardedLink::Describe(const std::function<bool()>& cancelled) {
@@ -182,8 +195,7 @@ void ShardedLink::DropAll() {
 // Shard 0's entry, with the owners' values for their fragments.
 Welcome ShardedLink::Combined() const {
   Welcome all = *said_.front().welcome;
-  all.lineage =
-      absl::StrJoin(links_, ",", [](std::string* out, const auto& link) { absl::StrAppend(out, link->lineage()); });
+  all.lineage = remembered().lineage;
   for (size_t i = 1; i < said_.size(); ++i) {
     if (!said_[i].welcome) continue;
     const Welcome& one = *said_[i].welcome;

@@ -29,7 +29,8 @@ class ShardedLink final : public SessionLink {
   ~ShardedLink() override;
 
   // The lineages of all shards, separated by commas.
-  void Resume(const core::SessionId& session, const std::string& lineage) override;
+  void Resume(const core::SessionId& session, const Remembered& of_coordinator) override;
+  Remembered remembered() const override;
   const core::SessionId& session() const override { return links_.front()->session(); }
 
   // The description from shard 0, once every address has confirmed that it is the expected shard.

@@ -43,6 +43,7 @@ class UploadTransfer final : public Transfer {
            request_.fragment == other->request_.fragment;
   }
   void TakePlaceOfEarlier() override { first_attempt_ = false; }  // the coordinator has some of it
+  bool IsOfEarlierStay(int64_t welcomed) const override { return request_.stay != 0 && request_.stay < welcomed; }
 
   void Launch(const Lanes& lanes, const v1::Context& context, std::optional<uint64_t> generation,
               std::function<void()> written, std::function<void(bool)> ended) override {
@@ -58,10 +59,11 @@ class UploadTransfer final : public Transfer {
     header.set_num_stripes(stripes);
     header.set_sends_all(std::exchange(first_attempt_, false));
     header.set_wants_beats(true);
+    header.set_wants_proof(true);
     if (generation) header.set_generation(*generation);
     {
       core::MutexLock lock(mutex_);
-      BeginAttempt(stripes, lanes.meter, std::move(ended));
+      BeginAttempt(stripes, lanes, std::move(ended));
       begun_ = core::SystemClock().Now();
       sends_all_ = header.sends_all();
       unwritten_ = stripes;
@@ -121,6 +123,7 @@ class UploadTransfer final : public Transfer {
 
   bool TakeOutcome() override {
     if (verdict_) {
+      if (!request_.initial) proofs_->HasAdmitted(request_.fragment, request_.base, verdict_->proof());
       Finish(verdict_->admitted() ? absl::OkStatus() : absl::FailedPreconditionError(verdict_->reason()));
       return true;
     }
@@ -169,6 +172,7 @@ class DownloadTransfer final : public Transfer {
     }
     request.set_held_digest(request_.held_digest);
     request.set_wants_beats(true);
+    request.set_wants_proof(true);
     if (generation) request.set_generation(*generation);
     std::vector<int> held;
     {
@@ -181,7 +185,7 @@ class DownloadTransfer final : public Transfer {
       }
       request.set_num_stripes(static_cast<int>(stripes_.size()));
       request.set_held_version(version_);
-      BeginAttempt(static_cast<int>(stripes_.size()), lanes.meter, std::move(ended));
+      BeginAttempt(static_cast<int>(stripes_.size()), lanes, std::move(ended));
       measured_bytes_ = 0;
       first_chunk_.reset();
       header_at_.reset();
@@ -228,6 +232,7 @@ class DownloadTransfer final : public Transfer {
         num_chunks_ = header.num_chunks;
         digest_.reset();
         for (Stripe& other : stripes_) other = {};
+        proofs_->HasVersion(request_.fragment, header.version, message.header().proof());
         request_.on_header(header);
         header_at_ = core::SystemClock().Now();
       }
@@ -317,9 +322,10 @@ class DownloadTransfer final : public Transfer {
 
 }  // namespace
 
-void Transfer::BeginAttempt(int streams, LinkMeter* meter, std::function<void(bool)> ended) {
+void Transfer::BeginAttempt(int streams, const Lanes& lanes, std::function<void(bool)> ended) {
   running_ = streams;
-  meter_ = meter;
+  meter_ = lanes.meter;
+  proofs_ = lanes.proofs;
   ended_ = std::move(ended);
   status_ = grpc::Status::OK;
   broke_at_.reset();

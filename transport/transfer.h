@@ -19,6 +19,7 @@
 #include "transport/connection_watch.h"
 #include "transport/coordinator_link.h"
 #include "transport/link_meter.h"
+#include "transport/shown_proofs.h"
 
 namespace causeway::transport {
 
@@ -29,6 +30,7 @@ struct Lanes {
   Pacer* pacer = nullptr;  // for the transfer's direction
   LinkMeter* meter = nullptr;
   ConnectionWatch* watch = nullptr;
+  ShownProofs* proofs = nullptr;
 };
 
 class Transfer {
@@ -49,13 +51,15 @@ class Transfer {
   // then replaces that one before it is launched.
   virtual bool Replaces(const Transfer& earlier) const = 0;
   virtual void TakePlaceOfEarlier() {}
+  // Whether it was made for an earlier stay than the site is welcomed to: the coordinator would refuse it for ever.
+  virtual bool IsOfEarlierStay(int64_t /*welcomed*/) const { return false; }
 
   // For an attempt that is over and did not finish.
   int attempts() const { return attempts_; }
   core::Clock::TimePoint broke_at() const { return broke_at_.value(); }
 
  protected:
-  void BeginAttempt(int streams, LinkMeter* meter, std::function<void(bool finished)> ended)
+  void BeginAttempt(int streams, const Lanes& lanes, std::function<void(bool finished)> ended)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Add(const std::shared_ptr<BulkStream>& stream);
   void StreamEnded(const grpc::Status& status);
@@ -67,7 +71,8 @@ class Transfer {
 
   core::Mutex mutex_;
   LinkMeter* meter_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int attempts_ = 0;  // in a row without progress; under the lock while streams run
+  ShownProofs* proofs_ = nullptr;  // thread-safe
+  int attempts_ = 0;               // in a row without progress; under the lock while streams run
   // Why the attempt broke; if there are several reasons, one that a retry does not cure. Read when no stream is
   // running.
   grpc::Status status_;

@@ -157,9 +157,10 @@ absl::StatusOr<SavedSite> OpenCheckpoints(const core::RunConfig& config, transpo
   ASSIGN_OR_RETURN(saved.store, worker::CheckpointStore::Open(directory));
   ASSIGN_OR_RETURN(saved.checkpoint, saved.store->Load(config.run_id, site));
   if (saved.checkpoint) {
-    link.Resume(saved.checkpoint->identity.session, saved.checkpoint->identity.lineage);
+    const worker::CheckpointIdentity& earlier = saved.checkpoint->identity;
+    link.Resume(earlier.session, {earlier.lineage, earlier.proofs});
   } else if (const core::SessionId session = saved.store->LoadSession(config.run_id, site); !session.empty()) {
-    link.Resume(session, /*lineage=*/"");
+    link.Resume(session, {});
   }
   RETURN_IF_ERROR(saved.store->SaveSession({.run = config.run_id, .site = site, .session = link.session()}));
   return saved;

@@ -14,9 +14,18 @@ namespace {
 using core::FragmentId;
 using core::SiteId;
 
+constexpr int kAgree = 2;  // sites, for anything to be taken
+
 std::string TextOf(const HeldVersion& held) {
   return absl::StrCat("version ", held.version, " (digests ", core::DigestText(held.anchor_digest), " and ",
                       core::DigestText(held.momentum_digest), ")");
+}
+
+// Sites that agree among themselves may be a version behind the newest, as an update reaches some first. If others
+// agree on one that is further behind, or on other values of it, that is another history, unless it is held by fewer.
+bool Contradicts(const HeldVersion& newest, size_t holders, const HeldVersion& older, size_t of_older) {
+  if (older.version == newest.version) return true;
+  return older.version < newest.version - 1 && of_older >= holders;
 }
 
 }  // namespace
@@ -38,15 +47,18 @@ bool RebuildRules::Holds(const SiteId& site, FragmentId fragment, const HeldVers
   return found != shown->second.fragments.end() && found->second == held;
 }
 
-// The run shown by most sites, or by the accepted one.
+// The run shown by most sites, or by the accepted one. Two that agree can only be outvoted where no other two do.
 absl::StatusOr<RebuildChoice> RebuildRules::ChooseRun() const {
   std::map<std::pair<std::string, std::string>, int> runs;
   for (const auto& [site, holdings] : shown_) {
     runs[{holdings.lineage, holdings.model}] += site == accept_ ? static_cast<int>(shown_.size()) : 1;
   }
   const auto most = std::ranges::max_element(runs, {}, [](const auto& run) { return run.second; });
-  if (std::ranges::count(runs, most->second, [](const auto& run) { return run.second; }) > 1) {
-    return absl::UnavailableError("as many sites show one lineage or model as another; --accept=SITE takes a site's");
+  const auto rivals = std::ranges::count_if(
+      runs, [&](const auto& run) { return run.second == most->second || (accept_.empty() && run.second >= kAgree); });
+  if (rivals > 1) {
+    return absl::UnavailableError(
+        "several sites show one lineage or model, and several another; --accept=SITE takes a site's");
   }
   return RebuildChoice{.lineage = most->first.first, .model = most->first.second, .fragments = {}, .dissent = {}};
 }
@@ -58,11 +70,17 @@ absl::StatusOr<RebuildChoice::Fragment> RebuildRules::ChooseFragment(FragmentId 
     const auto held = holdings.fragments.find(fragment);
     if (Counts(holdings, run) && held != holdings.fragments.end()) witnesses[held->second].push_back(site);
   }
+  const auto agree = [](const auto& one) { return std::ssize(one.second) >= kAgree; };
   for (auto newest = witnesses.rbegin(); newest != witnesses.rend(); ++newest) {
     const bool accepted = std::ranges::count(newest->second, accept_) > 0;
-    if (accept_.empty() ? newest->second.size() >= 2 : accepted) {
-      return RebuildChoice::Fragment{newest->first, newest->second};
-    }
+    if (!accepted && (!accept_.empty() || !agree(*newest))) continue;
+    const auto rival = std::find_if(std::next(newest), witnesses.rend(), [&](const auto& older) {
+      return agree(older) && Contradicts(newest->first, newest->second.size(), older.first, older.second.size());
+    });
+    if (accepted || rival == witnesses.rend()) return RebuildChoice::Fragment{newest->first, newest->second};
+    return absl::UnavailableError(absl::StrCat(
+        "fragment ", fragment, ": ", absl::StrJoin(newest->second, ", "), " hold ", TextOf(newest->first), ", ",
+        absl::StrJoin(rival->second, ", "), " ", TextOf(rival->first), "; --accept=SITE takes a site's"));
   }
   const std::string held = absl::StrJoin(witnesses, "; ", [](std::string* out, const auto& one) {
     absl::StrAppend(out, absl::StrJoin(one.second, ", "), ": ", TextOf(one.first));

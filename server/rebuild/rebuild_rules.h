@@ -4,7 +4,8 @@
 //   Show, Leave ─► Choose ─► the holders of the choice ─► what one of them sends is compared with what all showed
 //
 // No single site is trusted unless an operator names it: state that only one site holds, or that differs from two
-// others, is not taken, and the difference is reported. Where sites stand at versions that differ by one, two hold the
+// others, is not taken, and the difference is reported. Nor is it a question of numbers alone: where two agree on one
+// state and two on another that is not its predecessor, an operator has to name a site. Where sites stand at versions that differ by one, two hold the
 // second newest; if the run kept its schedule, that is consistent over the fragments. Pure; one owner at a time.
 // Source: docs/decisions/0020-what-sites-know.md.
 #pragma once

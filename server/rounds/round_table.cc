@@ -185,7 +185,7 @@ bool RoundTable::VoidAtJoin(const SiteRecord& record, const JoinRequest& request
 }
 
 void RoundTable::AskForSeed(const SiteId& joined, Actions& actions) {
-  if (state_.seeded || seed_held_ || follows()) return;
+  if (state_.seeded || follows()) return;
   const SiteId before = seeder_;
   const auto joining = [](const auto& site) { return site.second.state == SiteState::kJoining; };
   const auto seeder = state_.sites.find(seeder_);

@@ -170,8 +170,6 @@ class RoundTable {
   // neither training nor lost.
   absl::Status StartDraining(const core::SiteId& site, const std::string& reason);
 
-  // While held, no site has to supply initial parameters; initially false.
-  Actions HoldSeed(bool held);
   Actions Seeded();          // the initial parameters of the shard's own fragments are complete
   void BeginAnotherModel();  // they are void; no site has trained yet
   Actions Ready(const core::SiteId& site, const core::SessionId& session);
@@ -328,7 +326,6 @@ class RoundTable {
   GoneNames gone_;
   std::vector<core::SiteId> ready_;   // those waiting for the start
   core::SiteId seeder_;               // the initial parameters were requested from it
-  bool seed_held_ = false;            // no site is to supply them at present
   std::string doubt_;                 // empty: none
   bool doubt_settled_ = false;        // an operator has resumed the run despite one
   bool seeded_here_ = false;          // the shard's own fragments have them

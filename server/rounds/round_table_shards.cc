@@ -51,14 +51,6 @@ std::string RoundTable::MissingShards() const {
   return "";
 }
 
-Actions RoundTable::HoldSeed(bool held) {
-  Actions actions;
-  if (std::exchange(seed_held_, held) == held || held) return actions;
-  AskForSeed(seeder_, actions);
-  if (follows()) AskSeederOfFollowed(actions);
-  return actions;
-}
-
 Actions RoundTable::Seeded() {
   seeded_here_ = true;
   return UpdateSeeded();
@@ -201,7 +193,7 @@ void RoundTable::ForgetUnknown(const Membership& membership, Actions& actions) {
 
 void RoundTable::AskSeederOfFollowed(Actions& actions) const {
   const auto seeder = state_.sites.find(seeder_);
-  if (seeded_here_ || seed_held_ || seeder == state_.sites.end() || seeder->second.state != SiteState::kJoining) return;
+  if (seeded_here_ || seeder == state_.sites.end() || seeder->second.state != SiteState::kJoining) return;
   actions.push_back(RequestSeed{seeder_});
 }
 

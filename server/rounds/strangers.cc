@@ -12,11 +12,24 @@ std::string_view DoubtName(Doubt doubt) {
     case Doubt::kUnknownLineage: return "unknown_lineage";
     case Doubt::kHistoryLost: return "history_lost";
     case Doubt::kTwoCoordinators: return "two_coordinators";
+    case Doubt::kUnprovenClaim: return "unproven_claim";
   }
   return "unknown";
 }
 
-std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown& shown) {
+namespace {
+
+DoubtFound Unproven(const std::string& claim) {
+  return {Doubt::kUnprovenClaim,
+          absl::StrCat(claim,
+                       ", and shows no proof of that: it waits alone, and the run goes on. Stop that site and "
+                       "start it afresh; if this state directory is a copy of before, start the coordinator on "
+                       "the newer one")};
+}
+
+}  // namespace
+
+std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown& shown, IsProven is_proven) {
   if (!shown.lineage.empty() && shown.lineage != own.lineage) {
     if (std::ranges::count(own.former_lineages, shown.lineage) > 0) return std::nullopt;
     return DoubtFound{
@@ -27,11 +40,13 @@ std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown&
                      "--rebuild_from_sites; to begin another run, start it with --new_run and the sites afresh")};
   }
   if (shown.epoch > own.epoch) {
+    const std::string claim = absl::StrCat("the site has seen epoch ", shown.epoch, " of lineage ", own.lineage,
+                                           ", this coordinator is at epoch ", own.epoch);
+    if (!is_proven({.kind = Claim::Kind::kEpoch})) return Unproven(claim);
     return DoubtFound{Doubt::kHistoryLost,
-                      absl::StrCat("the site has seen epoch ", shown.epoch, " of lineage ", own.lineage,
-                                   ", this coordinator is at epoch ", own.epoch,
-                                   ": its state directory is a copy of "
-                                   "before. Start the coordinator on the newer one, or this one with --new_lineage")};
+                      absl::StrCat(claim,
+                                   ": its state directory is a copy of before. Start the coordinator on the newer one, "
+                                   "or this one with --new_lineage")};
   }
   if (shown.epoch == own.epoch && shown.life != 0 && shown.life != own.life) {
     return DoubtFound{
@@ -42,27 +57,37 @@ std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown&
   return std::nullopt;
 }
 
-std::optional<DoubtFound> FindDoubt(const History& own, const History& shown, const core::Shard& shard) {
+std::optional<DoubtFound> FindDoubt(const History& own, const History& shown, const core::Shard& shard,
+                                    IsProven is_proven) {
   constexpr const char* kCure =
       ". Start the coordinator on the newer state, or this one with --rebuild_from_sites; with --new_lineage the sites "
       "go back to it";
+  std::optional<DoubtFound> found;
+  const auto look = [&](const Claim& claim, const std::string& text) {
+    if (found && found->doubt == Doubt::kHistoryLost) return;
+    if (is_proven(claim)) {
+      found = DoubtFound{Doubt::kHistoryLost, absl::StrCat(text, kCure)};
+    } else if (!found) {
+      found = Unproven(text);
+    }
+  };
   for (size_t p = 0; p < own.versions.size(); ++p) {
-    if (!shard.Owns(static_cast<core::FragmentId>(p))) continue;
+    const auto fragment = static_cast<core::FragmentId>(p);
+    if (!shard.Owns(fragment)) continue;
     if (p < shown.versions.size() && shown.versions[p] > own.versions[p]) {
-      return DoubtFound{Doubt::kHistoryLost,
-                        absl::StrCat("the site holds version ", shown.versions[p], " of fragment ", p,
-                                     ", the coordinator only version ", own.versions[p], kCure)};
+      look({Claim::Kind::kVersion, fragment, shown.versions[p]},
+           absl::StrCat("the site holds version ", shown.versions[p], " of fragment ", p,
+                        ", the coordinator only version ", own.versions[p]));
     }
     const core::Version admitted = p < own.admitted.size() ? own.admitted[p] : -1;
     if (p < shown.admitted.size() && shown.admitted[p] > admitted) {
-      return DoubtFound{
-          Doubt::kHistoryLost,
-          absl::StrCat("the site knows that its contribution to fragment ", p, " base ", shown.admitted[p],
-                       " was admitted, the coordinator ",
-                       admitted < 0 ? "knows of none" : absl::StrCat("knows of none after base ", admitted), kCure)};
+      look({Claim::Kind::kAdmission, fragment, shown.admitted[p]},
+           absl::StrCat("the site knows that its contribution to fragment ", p, " base ", shown.admitted[p],
+                        " was admitted, the coordinator ",
+                        admitted < 0 ? "knows of none" : absl::StrCat("knows of none after base ", admitted)));
     }
   }
-  return std::nullopt;
+  return found;
 }
 
 bool Strangers::Note(const core::SiteId& site, const DoubtFound& found, int64_t now_ms) {
@@ -80,20 +105,6 @@ std::vector<Strangers::Stranger> Strangers::Present(int64_t now_ms) const {
     if (IsPresent(seen, now_ms)) present.push_back({site, seen.found});
   }
   return present;
-}
-
-bool Strangers::HoldSeed(int64_t now_ms) const {
-  return !settled_ && std::ranges::any_of(strangers_, [&](const auto& stranger) {
-    return IsPresent(stranger.second, now_ms) && stranger.second.found.doubt == Doubt::kUnknownLineage;
-  });
-}
-
-bool Strangers::Settle() {
-  const bool held = !settled_ && std::ranges::any_of(strangers_, [](const auto& stranger) {
-    return stranger.second.found.doubt == Doubt::kUnknownLineage;
-  });
-  settled_ |= held;
-  return held;
 }
 
 }  // namespace causeway::server

@@ -2,11 +2,11 @@
 // has lost its end.
 //
 //   Join ── Shown ─► FindDoubt ─► nothing: the rules decide
-//                        └──────► Strangers: the site must wait with its parameters and retry; meanwhile no site
-//                                 has to supply initial parameters (unknown lineage), or no round closes (history lost)
+//                        └──────► Strangers: the site must wait with its parameters and retry
 //
-// A waiting site retries every few seconds; one that has not for a while is dropped from the list. An operator who
-// resumes the run has decided: strangers present then hold nothing up, and go on waiting. Pure; one owner at a time.
+// A site that says such a thing waits alone. Only where it is proven that this state has lost history does no round
+// close until an operator resumes the run. A waiting site retries every few seconds; one that has not for a while is
+// dropped from the list. Pure; one owner at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "core/ids.h"
 #include "core/shard.h"
 
@@ -25,6 +26,7 @@ enum class Doubt {
   kUnknownLineage,   // the site's parameters belong to a state that is neither this one nor its predecessor
   kHistoryLost,      // the site has seen more of this lineage than is stored here
   kTwoCoordinators,  // the site has talked to another process of the same lineage and epoch
+  kUnprovenClaim,    // the site says that it has seen more of this lineage, and shows no proof
 };
 std::string_view DoubtName(Doubt doubt);  // "unknown_lineage", …: the name of its event and its alarm
 
@@ -56,9 +58,19 @@ struct DoubtFound {
   std::string text;  // both sides' values, and how to resolve it
 };
 
-std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown& shown);
-// Compares two histories of the same lineage, in the shard's fragments.
-std::optional<DoubtFound> FindDoubt(const History& own, const History& shown, const core::Shard& shard);
+// That this lineage has reached an epoch or a version, or has admitted a contribution of the caller to that base.
+struct Claim {
+  enum class Kind { kEpoch, kVersion, kAdmission };
+  Kind kind = Kind::kEpoch;
+  core::FragmentId fragment = 0;
+  core::Version version = 0;
+};
+using IsProven = absl::FunctionRef<bool(const Claim&)>;  // asked only about claims of more than is known here
+
+std::optional<DoubtFound> FindDoubt(const CoordinatorIdentity& own, const Shown& shown, IsProven is_proven);
+// Compares two histories of the same lineage, in the shard's fragments; a proven claim is found first.
+std::optional<DoubtFound> FindDoubt(const History& own, const History& shown, const core::Shard& shard,
+                                    IsProven is_proven);
 
 class Strangers {
  public:
@@ -74,8 +86,6 @@ class Strangers {
   void Forget(const core::SiteId& site) { strangers_.erase(site); }  // it is no longer in doubt
 
   std::vector<Stranger> Present(int64_t now_ms) const;  // in bytewise order of site
-  bool HoldSeed(int64_t now_ms) const;                  // initial parameters must not replace theirs
-  bool Settle();                                        // an operator has decided; false: nothing was held up
 
  private:
   struct Seen {
@@ -85,7 +95,6 @@ class Strangers {
   static bool IsPresent(const Seen& seen, int64_t now_ms) { return now_ms - seen.seen_ms < 4 * kAskAgainMs; }
 
   std::map<core::SiteId, Seen> strangers_;
-  bool settled_ = false;
 };
 
 }  // namespace causeway::server

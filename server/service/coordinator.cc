@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,14 +16,11 @@
 namespace causeway::server {
 namespace {
 
+constexpr core::Version kAnyVersion = std::numeric_limits<core::Version>::max();
 constexpr int64_t kNotToldMs = 200;  // until shard 0's update arrives
 
 // A site's text, clipped to be kept.
 std::string OfSite(const std::string& text) { return core::Clipped(text, core::kMaxSiteTextBytes); }
-
-Shown ShownBy(const v1::Context& context) {
-  return {.lineage = context.lineage(), .epoch = context.epoch(), .life = context.life()};
-}
 
 SiteBeat BeatOf(const v1::Progress& message) {
   return {.step = message.step(),
@@ -45,11 +43,7 @@ Coordinator::Coordinator(CoordinatorOptions options, Journal* journal)
     : options_(std::move(options)),
       journal_(journal),
       started_ms_(options_.clock->NowMs()),
-      identity_{.lineage = journal->lineage(),
-                .former_lineages = journal->former_lineages(),
-                .continues = journal->continues(),
-                .epoch = journal->epoch(),
-                .life = core::DeviceRandom()},
+      claims_(journal->identity(), core::DeviceRandom(), options_.shard),
       data_(options_.config.data, {}),
       codecs_(options_.config) {}
 
@@ -152,28 +146,20 @@ absl::Status Coordinator::CheckProtocol(const v1::Context& context) const {
 
 absl::Status Coordinator::CheckContext(const v1::Context& context) const {
   RETURN_IF_ERROR(CheckProtocol(context));
-  const std::optional<DoubtFound> doubt = FindDoubt(identity_, ShownBy(context));
-  return doubt ? absl::FailedPreconditionError(doubt->text) : absl::OkStatus();
-}
-
-// If its lineage is a former one, the site takes the anchors anew, whatever it holds.
-bool Coordinator::IsFormer(const v1::Context& context) const {
-  return !context.lineage().empty() && context.lineage() != identity_.lineage;
+  return claims_.Check(context);
 }
 
 std::optional<DoubtFound> Coordinator::FindDoubtAt(const v1::Join& join) const {
   const v1::Context& context = join.context();
   if (!CheckProtocol(context).ok() || !core::IsValidName(context.site())) return std::nullopt;
-  if (auto doubt = FindDoubt(identity_, ShownBy(context))) return doubt;
-  if (IsFormer(context)) return std::nullopt;
-  server::History shown{{join.versions().begin(), join.versions().end()},
-                        {join.admitted().begin(), join.admitted().end()}};
-  if (rounds_->MayHaveForgotten(context.site())) shown.admitted.clear();
-  return FindDoubt({rounds_->state().versions, rounds_->LastAdmitted(context.site())}, shown, options_.shard);
+  std::vector<core::Version> admitted = rounds_->LastAdmitted(context.site());
+  // It will hear that its name was given up, whatever it claims.
+  if (rounds_->MayHaveForgotten(context.site())) admitted.assign(rounds_->state().versions.size(), kAnyVersion);
+  return claims_.Check(join, {rounds_->state().versions, admitted});
 }
 
 bool Coordinator::Continues(const v1::Join& join) const {
-  const bool of_it = IsFormer(join.context()) && join.context().lineage() == identity_.continues;
+  const bool of_it = claims_.IsOfAnother(join.context()) && join.context().lineage() == claims_.own().continues;
   if (!of_it || !rounds_->state().sites.contains(join.context().site())) return false;
   // If it has not contributed since, its last contribution is the one before the rebuilt version.
   const std::vector<core::Version> admitted = rounds_->LastAdmitted(join.context().site());
@@ -194,7 +180,6 @@ JoinDecision Coordinator::Refuse(const core::SiteId& site, const DoubtFound& fou
       rounds_->Doubt(absl::StrCat("site ", site, ": ", found.text, "; causewayctl resume goes on without that"));
     }
   }
-  Perform(rounds_->HoldSeed(strangers_.HoldSeed(options_.clock->NowMs())));
   return decision;
 }
 
@@ -211,7 +196,7 @@ JoinDecision Coordinator::Decide(const v1::Join& join, const absl::Status& may_j
                       .held = {join.versions().begin(), join.versions().end()},
                       .from_checkpoint = join.from_checkpoint(),
                       .stay = join.stay()};
-  if (IsFormer(join.context()) && !continues) request.held.clear();
+  if (claims_.IsOfAnother(join.context()) && !continues) request.held.clear();
   return rounds_->Join(request, options_.clock->NowMs());
 }
 
@@ -299,11 +284,8 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
   if (!decision.resumed) Note("join", site, -1, absl::StrCat("version ", OfSite(join.software_version())));
   v1::Welcome* welcome = answer.mutable_welcome();
   *welcome = welcome_;
-  welcome->set_epoch(journal_->epoch());
-  welcome->set_lineage(journal_->lineage());
-  welcome->set_life(identity_.life);
-  welcome->set_beat_ms(core::kBeatMs);
-  if (continues) welcome->set_continues(identity_.continues);
+  claims_.Introduce(welcome);
+  if (continues) welcome->set_continues(claims_.own().continues);
   welcome->set_resumed(decision.resumed && !continues);  // its contributions to the present versions are gone
   welcome->set_held(rounds_->held());
   welcome->set_forgotten(decision.forgotten);
@@ -316,6 +298,7 @@ void Coordinator::Join(const std::shared_ptr<SitePeer>& peer, const v1::Join& jo
       welcome->set_last_admitted(p, welcome->last_admitted(p) - 1);
     }
   }
+  claims_.ProveAdmitted(site, welcome);
   SendTo(site, answer);
   if (rounds_->state().sites.at(site).state == core::SiteState::kDraining) SendDrain(site);  // it may not know
   Perform(told);

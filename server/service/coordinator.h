@@ -30,6 +30,7 @@
 #include "server/rounds/model_fact.h"
 #include "server/rounds/round_table.h"
 #include "server/rounds/strangers.h"
+#include "server/service/claims.h"
 #include "server/service/model_bounds.h"
 #include "server/service/parameters.h"
 #include "server/service/run_codecs.h"
@@ -127,6 +128,7 @@ class Coordinator {
   // A stream of a download has sent everything; it began at `begun_ms` of now_ms().
   void Taken(const v1::DownloadRequest& request, int64_t begun_ms);
   int64_t now_ms() const { return options_.clock->NowMs(); }
+  const Claims& claims() const { return claims_; }
 
   // ---- Shards (coordinator_shards.cc) ----
   // Shard 0: the other shards' streams. FAILED_PRECONDITION if the caller is no shard of this run.
@@ -202,7 +204,6 @@ class Coordinator {
   void DeclareData(const core::SiteId& site, const core::SiteData& data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteEvaluation(const core::SiteId& site, const core::Progress& progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckProtocol(const v1::Context& context) const;  // and run and shard
-  bool IsFormer(const v1::Context& context) const;               // its lineage, to which its state belongs
   // Whether this state contains everything that the site holds of its former lineage.
   bool Continues(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<DoubtFound> FindDoubtAt(const v1::Join& join) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -272,7 +273,7 @@ class Coordinator {
   const CoordinatorOptions options_;
   Journal* const journal_;
   const int64_t started_ms_;
-  const CoordinatorIdentity identity_;
+  const Claims claims_;
 
   mutable core::Mutex mutex_;
   std::unique_ptr<RoundTable> rounds_ ABSL_GUARDED_BY(mutex_);

@@ -33,11 +33,6 @@ std::optional<uint64_t> GenerationOf(const Message& message) {
   return message.has_generation() ? std::optional(message.generation()) : std::nullopt;
 }
 
-// The site retries until it is not.
-absl::Status SeedIsHeld() {
-  return absl::UnavailableError("initial parameters have to wait: a site holds parameters of an unknown lineage");
-}
-
 // A repeat of an admitted contribution is answered like the first; any other failure is a refusal.
 v1::Verdict VerdictOf(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? Admitted() : Refused(status.message());
@@ -84,7 +79,6 @@ absl::StatusOr<Coordinator::Upload> Coordinator::BeginSeed(const v1::UploadHeade
   const core::SiteId& site = header.context().site();
   const auto member = members_.find(site);
   if (model_.stays()) return Upload{};  // a repeat
-  if (strangers_.HoldSeed(options_.clock->NowMs())) return SeedIsHeld();
   if (rounds_->follows() && site != model_.seeder()) {
     return absl::UnavailableError("shard 0 has not told this shard that it asked this site");
   }
@@ -177,7 +171,6 @@ void Coordinator::CompleteSeed(const v1::UploadHeader& header, const OnVerdict& 
   {
     core::MutexLock lock(mutex_);
     current = model_.CheckGeneration(GenerationOf(header));
-    if (current.ok() && !model_.stays() && strangers_.HoldSeed(options_.clock->NowMs())) current = SeedIsHeld();
     const bool whole =
         current.ok() && !model_.stays() && !seeds_.empty() &&
         std::ranges::all_of(model_.map().fragments(),

@@ -155,7 +155,6 @@ void Coordinator::Tick() {
     const int64_t now_ms = options_.clock->NowMs();
     NoteStall(now_ms);
     Perform(rounds_->Tick(now_ms));
-    Perform(rounds_->HoldSeed(strangers_.HoldSeed(now_ms)));
     Publish();
     if (now_ms < sampled_ms_ + kSampleMs) return;
     sampled_ms_ = now_ms;
@@ -218,11 +217,7 @@ absl::Status Coordinator::ChangeRun(v1::ChangeRunRequest::Change change) {
 absl::Status Coordinator::TellRules(v1::ChangeRunRequest::Change change) {
   switch (change) {
     case v1::ChangeRunRequest::PAUSE: return rounds_->Pause();
-    case v1::ChangeRunRequest::RESUME: {
-      const bool settled = strangers_.Settle();
-      const absl::Status resumed = rounds_->Resume();
-      return settled ? absl::OkStatus() : resumed;
-    }
+    case v1::ChangeRunRequest::RESUME: return rounds_->Resume();
     case v1::ChangeRunRequest::STOP: return rounds_->Stop();
     default: return absl::InvalidArgumentError(absl::StrCat("expected pause, resume or stop, got ", change));
   }

@@ -114,6 +114,9 @@ class DownloadReactor final : public CallReactor, public GatedCall {
     next_ = request_.stripe() + (goes_on ? Stripes() * request_.first_chunk() : 0);
     v1::DownloadMessage message;
     transport::ToProto(*header, message.mutable_header());
+    if (request_.wants_proof()) {
+      message.mutable_header()->set_proof(coordinator_->claims().ProofOfVersion(request_.fragment(), header->version));
+    }
     // An older site names none, and gets the same bytes as ever.
     if (request_.has_generation()) message.mutable_header()->set_generation(generation_);
     if (!request_.wants_weights()) message.mutable_header()->clear_merged_weights();

@@ -142,6 +142,10 @@ class UploadReactor final : public CallReactor, public GatedCall {
     core::MutexLock lock(mutex_);
     v1::UploadReply reply;
     *reply.mutable_verdict() = verdict;
+    if (verdict.admitted() && header_.wants_proof() && !header_.initial()) {
+      reply.mutable_verdict()->set_proof(coordinator_->claims().ProofOfAdmission(
+          header_.context().site(), header_.fragment(), header_.base_version()));
+    }
     verdict_ = transport::ToBytes(reply);
     if (!writing_) FinishWithVerdict();
   }

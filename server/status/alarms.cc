@@ -161,7 +161,7 @@ void FindStrangers(const StatusSnapshot& snapshot, Alarms& alarms) {
         strangers, ", ", [](std::string* out, const WaitingStranger* stranger) { out->append(stranger->site); });
     alarms.push_back(
         {.name = name,
-         .severity = Severity::kCritical,
+         .severity = name == "unproven_claim" ? Severity::kWarning : Severity::kCritical,
          .text = absl::StrCat(who, strangers.size() == 1 ? " waits: " : " wait: ", strangers.front()->text)});
   }
 }

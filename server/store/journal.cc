@@ -59,8 +59,7 @@ Journal::~Journal() {
 
 uint64_t Journal::epoch() const { return files_->identity.epoch; }
 const std::string& Journal::lineage() const { return files_->identity.lineage; }
-const std::vector<std::string>& Journal::former_lineages() const { return files_->identity.former_lineages; }
-const std::string& Journal::continues() const { return files_->identity.continues; }
+const JournalIdentity& Journal::identity() const { return files_->identity; }
 const std::vector<std::string>& Journal::repaired() const { return files_->repaired; }
 
 absl::StatusOr<StoredRun> Journal::Load() const {

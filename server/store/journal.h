@@ -74,8 +74,7 @@ class Journal {
 
   uint64_t epoch() const;
   const std::string& lineage() const;
-  const std::vector<std::string>& former_lineages() const;
-  const std::string& continues() const;  // the former lineage whose versions equal this one's bit by bit; empty: none
+  const JournalIdentity& identity() const;
   const std::vector<std::string>& repaired()
       const;  // damage that Open has repaired: one sentence each, naming the file
 

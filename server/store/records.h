@@ -142,6 +142,14 @@ struct JournalEntry {
 
 // ---- Out ----
 
+struct JournalIdentity {
+  uint64_t epoch = 0;  // of this life
+  std::string lineage;
+  std::vector<std::string> former_lineages;  // oldest first
+  std::string continues;                     // one of them, whose versions equal this one's bit by bit; empty: none
+  std::string secret;                        // that copies of this directory share: it proves what they have told sites
+};
+
 struct StoredContribution {
   core::SiteId site;
   core::Admitted admitted;

@@ -60,6 +60,13 @@ absl::StatusOr<std::vector<std::string>> FormerLineages(Database& database) {
   return lineages;
 }
 
+// 256 bits.
+std::string NewSecret() {
+  std::string secret;
+  for (int i = 0; i < 4; ++i) secret += core::DigestText(core::DeviceRandom());
+  return secret;
+}
+
 }  // namespace
 
 const char kTables[] = R"sql(
@@ -170,6 +177,9 @@ absl::StatusOr<JournalIdentity> BeginLife(Database& database, bool new_lineage) 
     RETURN_IF_ERROR(WriteMeta(database, "continues", ""));
     RETURN_IF_ERROR(WriteMeta(database, "former_lineages", nlohmann::json(identity.former_lineages).dump()));
   }
+  ASSIGN_OR_RETURN(const std::optional<std::string> secret, ReadMeta(database, "secret"));
+  identity.secret = secret.value_or(NewSecret());
+  if (!secret) RETURN_IF_ERROR(WriteMeta(database, "secret", identity.secret));
   return identity;
 }
 

@@ -3,7 +3,8 @@
 // hashes are 16 hexadecimal digits, versions and site names in lists are JSON, chunk_bytes and chunk_digests hold the
 // lengths and the XXH3-64 of a payload's chunks as little-endian numbers of 32 and 64 bits.
 //
-//   meta           key, value: lineage, former_lineages, epoch, run_config, manifest, tensors_of_fragment; flags:
+//   meta           key, value: lineage, former_lineages, secret (service/claims.h), epoch, run_config, manifest,
+//   tensors_of_fragment; flags:
 //                  seeded, started, finished, paused, stopped; eval_loss_start, eval_loss_latest, eval_loss_versions,
 //                  eval_loss_by_site; data_of_sites: fingerprints of the data that sites declared;
 //                  since a first site has joined: model_generation, model_manifest, model_tensors_of_fragment,
@@ -29,16 +30,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/store/records.h"
 #include "server/store/sqlite.h"
 
 namespace causeway::server {
-
-struct JournalIdentity {
-  uint64_t epoch = 0;  // of this life
-  std::string lineage;
-  std::vector<std::string> former_lineages;  // oldest first
-  std::string continues;                     // one of them, whose versions equal this one's bit by bit; empty: none
-};
 
 extern const char kTables[];  // creates them
 

@@ -240,9 +240,10 @@ std::string SiteProgram::Main(const std::shared_ptr<Process>& process) {
   passed_over_ += std::ssize((*store)->damage());
   if (!checkpoint.ok()) return checkpoint.status().ToString();
   if (*checkpoint) {
-    link->Resume((*checkpoint)->identity.session, (*checkpoint)->identity.lineage);
+    const worker::CheckpointIdentity& earlier = (*checkpoint)->identity;
+    link->Resume(earlier.session, {earlier.lineage, earlier.proofs});
   } else if (const core::SessionId session = (*store)->LoadSession(config->run_id, node()); !session.empty()) {
-    link->Resume(session, /*lineage=*/"");
+    link->Resume(session, {});
   }
   const absl::Status saved = (*store)->SaveSession({.run = config->run_id, .site = node(), .session = link->session()});
   if (!saved.ok()) return saved.ToString();

@@ -271,7 +271,9 @@ void World::TryAnotherModel() {
     site->StartIn(milliseconds(config_.membership.lease_ms + machine_.chance().Between(0, 3000)));
   }
   earlier_model_ = model_;
-  model_ = ChooseModel();
+  do {
+    model_ = ChooseModel();
+  } while (!core::BuildFragmentMap(core::SyntheticManifest(model_), config_.sync).ok());
   promises_->Offer(model_);
 }
 
@@ -294,7 +296,7 @@ bool World::Trains() const {
     for (int p = 0; p < config_.sync.map_fragments(); ++p) {
       if (promises_->last_merged(site->node(), p) < calm_versions_[static_cast<size_t>(p)] + kCalmRounds) return false;
     }
-    return promises_->last_step(site->node()) > calm_steps_.at(site->node());
+    return promises_->last_step(site->node()) != calm_steps_.at(site->node());  // less, if it has joined anew
   });
 }
 

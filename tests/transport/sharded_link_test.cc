@@ -14,12 +14,12 @@ using ::testing::SizeIs;
 // A link that does each call and remembers it.
 class FakeShardLink final : public ShardLink {
  public:
-  void Resume(const core::SessionId& session, const std::string& lineage) override {
+  void Resume(const core::SessionId& session, const Remembered& of_coordinator) override {
     session_ = session;
-    lineage_ = lineage;
+    remembered_ = of_coordinator;
   }
   const core::SessionId& session() const override { return session_; }
-  std::string lineage() const override { return lineage_; }
+  Remembered remembered() const override { return remembered_; }
   absl::StatusOr<RunDescription> Describe(const std::function<bool()>&) override { return description; }
   void Start(const core::Manifest&, LinkListener* to_tell) override { listener = to_tell; }
   void SendReady() override { ++ready; }
@@ -46,7 +46,7 @@ class FakeShardLink final : public ShardLink {
 
  private:
   core::SessionId session_ = "s";
-  std::string lineage_ = "l";
+  Remembered remembered_{"l", ""};
 };
 
 class Listener final : public LinkListener {
@@ -114,9 +114,13 @@ TEST_F(ShardedLinkTest, TransfersGoToTheOwnerOfTheFragment) {
 }
 
 TEST_F(ShardedLinkTest, TheOthersJoinWithTheSessionAndTheStayThatShardZeroHasGiven) {
-  link_->Resume("mine", "x,y");
-  EXPECT_EQ(shards_[0]->lineage(), "x");
-  EXPECT_EQ(shards_[1]->lineage(), "y");
+  link_->Resume("mine", {"x,y", "p q,"});
+  EXPECT_EQ(shards_[0]->remembered().lineage, "x");
+  EXPECT_EQ(shards_[0]->remembered().proofs, "p q");
+  EXPECT_EQ(shards_[1]->remembered().lineage, "y");
+  EXPECT_EQ(shards_[1]->remembered().proofs, "");
+  EXPECT_EQ(link_->remembered().lineage, "x,y");
+  EXPECT_EQ(link_->remembered().proofs, "p q,");
   EXPECT_EQ(shards_[1]->session(), "mine");
   Start();
   EXPECT_EQ(shards_[1]->listener, nullptr);

@@ -72,7 +72,7 @@ class Transfers : public testing::Test, public v1::Coordinator::Service {
              }});
     std::promise<bool> ended;
     transfer->Launch(
-        {wire_.get(), 1, &pacer_, &meter_}, {}, std::nullopt, [] {},
+        {wire_.get(), 1, &pacer_, &meter_, &watch_, &proofs_}, {}, std::nullopt, [] {},
         [&ended, transfer](bool finished) { ended.set_value(finished); });
     finished_ = ended.get_future().get();
   }
@@ -88,6 +88,8 @@ class Transfers : public testing::Test, public v1::Coordinator::Service {
   int port_ = 0;
   Pacer pacer_{0};
   LinkMeter meter_;
+  ConnectionWatch watch_;
+  ShownProofs proofs_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Wire> wire_;
 };

@@ -25,7 +25,7 @@ TEST_F(ControlSessionTest, TheEpochNeverFallsInOneLineageAndIsTheNewOnesInAnothe
   EXPECT_EQ(session_.Context().epoch(), 9u);
   Take(WelcomeOf("m", 2, 1, false));
   EXPECT_EQ(session_.Context().epoch(), 2u);
-  EXPECT_EQ(session_.lineage(), "m");
+  EXPECT_EQ(session_.remembered().lineage, "m");
 }
 
 TEST_F(ControlSessionTest, TheFirstLineageIsNoOtherOne) {
@@ -129,7 +129,7 @@ TEST_F(ControlSessionTest, ALineageThatContinuesTheKnownOneIsNoOther) {
   v1::Welcome rebuilt = WelcomeOf("m", 2, 1, false);
   rebuilt.set_continues("l");
   EXPECT_TRUE(Take(rebuilt).same_lineage);
-  EXPECT_EQ(session_.lineage(), "m");
+  EXPECT_EQ(session_.remembered().lineage, "m");
   EXPECT_EQ(session_.Context().epoch(), 2u) << "epochs are of a lineage";
   rebuilt = WelcomeOf("n", 1, 1, false);
   rebuilt.set_continues("l");

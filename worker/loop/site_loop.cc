@@ -102,8 +102,8 @@ void Checkpoints::Save(core::Step step, Trainer& trainer, Site& site) {
   site.watch().Waits("a checkpoint");
   const bool saved = site.Checkpoint([&](const SiteCheckpoint& checkpoint) {
     status = store_->Save(
-        {.run = config_.run_id, .site = name_, .session = link_.session(), .lineage = checkpoint.facts.lineage},
-        checkpoint, [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
+        {config_.run_id, name_, link_.session(), checkpoint.facts.lineage, link_.remembered().proofs}, checkpoint,
+        [&](const std::string& path) { return trainer.Save(path); }, config_.checkpoint.keep);
   });
   site.watch().Waits("");
   if (!saved) return;

@@ -13,7 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;        // with proofs
+constexpr int kOldestFormat = 2;  // that is read
 
 json AmountToJson(const TrainedAmount& amount) { return {{"tokens", amount.tokens}, {"steps", amount.steps}}; }
 
@@ -66,18 +67,16 @@ replica::ReplicaArrays ArraysFromJson(const json& value) {
 }
 
 json Identity(const CheckpointIdentity& identity) {
-  return {{"format", kFormat},
-          {"run_id", identity.run},
-          {"site", identity.site},
-          {"session", identity.session},
-          {"lineage", identity.lineage}};
+  return {{"format", kFormat},           {"run_id", identity.run},      {"site", identity.site},
+          {"session", identity.session}, {"lineage", identity.lineage}, {"proofs", identity.proofs}};
 }
 
 CheckpointIdentity IdentityOf(const json& value) {
   return {.run = value.at("run_id"),
           .site = value.at("site"),
           .session = value.at("session"),
-          .lineage = value.at("lineage")};
+          .lineage = value.at("lineage"),
+          .proofs = value.value("proofs", "")};
 }
 
 constexpr char kFiles[] = "files";
@@ -122,9 +121,9 @@ absl::StatusOr<Value> Parse(const std::string& text, Read read) {
   try {
     ASSIGN_OR_RETURN(const bool sealed, CheckSeal(text));
     const json value = json::parse(text);
-    if (const int format = value.at("format"); format != kFormat) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("is of another version of the program: expected format ", kFormat, ", got ", format));
+    if (const int format = value.at("format"); format < kOldestFormat || format > kFormat) {
+      return absl::FailedPreconditionError(absl::StrCat("is of another version of the program: expected format ",
+                                                        kOldestFormat, " or ", kFormat, ", got ", format));
     }
     if (!sealed && value.contains(kFiles)) return absl::InvalidArgumentError("is damaged: its digest is missing");
     return read(value);

@@ -36,6 +36,7 @@ struct CheckpointIdentity {
   core::SiteId site;
   core::SessionId session;
   std::string lineage;  // of the coordinator's state; empty in session.json
+  std::string proofs;   // of what it has said, as the link remembers it; empty there, too
 
   friend bool operator==(const CheckpointIdentity&, const CheckpointIdentity&) = default;
 };

@@ -78,7 +78,7 @@ absl::Status ExternalSite::Restore(std::span<const SiteStateParts::Part> parts) 
     return absl::InvalidArgumentError(absl::StrCat("state: expected one of site ", name_, " in run ", config_.run_id,
                                                    ", got one of site ", identity.site, " in run ", identity.run));
   }
-  link_->Resume(identity.session, identity.lineage);
+  link_->Resume(identity.session, {identity.lineage, identity.proofs});
   theta_digest_ = restored.theta_digest;
   step_ = restored.checkpoint.site.facts.step;
   site_.Restore(std::move(restored.checkpoint.site));
@@ -167,19 +167,18 @@ absl::Status ExternalSite::ReportEval(double loss) {
 }
 
 absl::StatusOr<Turn> ExternalSite::Capture(Timeout timeout, SiteStateParts& state) {
-  ASSIGN_OR_RETURN(
-      const Turn turn, Run("site_capture", timeout, [this]() -> absl::Status {
-        ASSIGN_OR_RETURN(const uint64_t digest, store_.Digest());
-        const bool saved = site_.Checkpoint([&](const SiteCheckpoint& checkpoint) {
-          state_ = ToParts(
-              {.run = config_.run_id, .site = name_, .session = link_->session(), .lineage = checkpoint.facts.lineage},
-              checkpoint, digest);
-        });
-        if (saved) return absl::OkStatus();
-        return absl::FailedPreconditionError(
-            "site_capture: expected a site between two steps of its place in the run, got one without a "
-            "place");
-      }));
+  ASSIGN_OR_RETURN(const Turn turn, Run("site_capture", timeout, [this]() -> absl::Status {
+                     ASSIGN_OR_RETURN(const uint64_t digest, store_.Digest());
+                     const bool saved = site_.Checkpoint([&](const SiteCheckpoint& checkpoint) {
+                       state_ = ToParts({config_.run_id, name_, link_->session(), checkpoint.facts.lineage,
+                                         link_->remembered().proofs},
+                                        checkpoint, digest);
+                     });
+                     if (saved) return absl::OkStatus();
+                     return absl::FailedPreconditionError(
+                         "site_capture: expected a site between two steps of its place in the run, got one without a "
+                         "place");
+                   }));
   if (turn == Turn::kDone) state = std::exchange(state_, {});
   return turn;
 }

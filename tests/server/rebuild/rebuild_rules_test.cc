@@ -78,6 +78,34 @@ TEST(RebuildRules, NewestVersionOfASiteAloneIsNotTaken) {
   EXPECT_THAT(choice->dissent, SizeIs(2)) << "one for each fragment";
 }
 
+TEST(RebuildRules, SeveralThatAgreeOnAnotherHistoryThanSeveralOthersAreLeftToAnOperator) {
+  Holdings falsified = HoldingsOf(5, 5);
+  falsified.fragments[0].anchor_digest = 666;
+  for (const Holdings& shown : {falsified, HoldingsOf(1'000'000, 1'000'000), HoldingsOf(5, 5, "foreign")}) {
+    for (const core::SiteId accepted : {"", "eu"}) {
+      RebuildRules rules(2, kAlone, accepted);
+      for (const char* liar : {"x", "y", "z"}) rules.Show(liar, shown, 0);
+      for (const char* honest : {"asia", "eu", "us"}) rules.Show(honest, HoldingsOf(5, 5), 0);
+      if (accepted.empty()) {
+        EXPECT_THAT(WhyNot(rules), HasSubstr("--accept=SITE takes a site's"));
+        continue;
+      }
+      const auto choice = rules.Choose(kLateMs);
+      ASSERT_TRUE(choice.ok()) << choice.status();
+      EXPECT_THAT(choice->fragments.at(0).witnesses, ElementsAre("asia", "eu", "us"));
+    }
+  }
+}
+
+TEST(RebuildRules, FewerThatAreFarBehindDoNotContradict) {
+  RebuildRules rules(2, kAlone, "");
+  for (const char* behind : {"x", "y"}) rules.Show(behind, HoldingsOf(2, 2), 0);
+  for (const char* newest : {"asia", "eu", "us"}) rules.Show(newest, HoldingsOf(5, 5), 0);
+  const auto choice = rules.Choose(kLateMs);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->fragments.at(0).held.version, 5);
+}
+
 TEST(RebuildRules, SitesOfAnotherRunOrModelDoNotCount) {
   RebuildRules rules(2, kAlone, "");
   rules.Show("eu", HoldingsOf(5, 5), 0);

@@ -109,8 +109,8 @@ TEST_F(RebuildTest, StateIsBitByBitWhatTheSitesHold) {
   ASSERT_TRUE(rebuild_.Save(*Open()).ok());
   EXPECT_EQ(sites_["a"]->ended, absl::OkStatus());
   const auto journal = Open();
-  EXPECT_EQ(journal->continues(), "lost");
-  EXPECT_THAT(journal->former_lineages(), ElementsAre("lost"));
+  EXPECT_EQ(journal->identity().continues, "lost");
+  EXPECT_THAT(journal->identity().former_lineages, ElementsAre("lost"));
   const StoredRun stored = *journal->Load();
   EXPECT_THAT(stored.rounds.versions, ElementsAre(kVersion, kVersion - 1));
   EXPECT_TRUE(stored.rounds.seeded && stored.rounds.started);

@@ -314,14 +314,5 @@ TEST(RoundTable, DoubtThatAnOperatorHasSettledOrThatMeetsAStopHoldsNothingUp) {
   EXPECT_FALSE(stopped.held()) << "or its sites could not drain";
 }
 
-TEST(RoundTable, AsksNoSiteForTheSeedWhileItIsHeld) {
-  RoundTable table(Rules(8, 2), {}, 0);
-  EXPECT_THAT(table.HoldSeed(true), IsEmpty());
-  EXPECT_THAT(ActionsOf<RequestSeed>(table.Join({.site = "a", .session = "a-1", .held = {}}, 0).actions), IsEmpty());
-  EXPECT_THAT(table.HoldSeed(true), IsEmpty());
-  EXPECT_EQ(Only<RequestSeed>(table.HoldSeed(false)).site, "a");
-  EXPECT_THAT(table.HoldSeed(false), IsEmpty());
-}
-
 }  // namespace
 }  // namespace causeway::server

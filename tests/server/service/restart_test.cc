@@ -163,9 +163,10 @@ TEST_F(Restart, OnADirectoryWithADamagedContributionIsRefusedWithItsPlace) {
 
 TEST_F(Restart, SiteWhoseAnchorsAreNewerThanTheStateWaitsAndNoRoundCloses) {
   run_.Restart();
-  run_.Join("a", [](v1::Join& join) {
+  run_.Join("a", [this](v1::Join& join) {
     join.add_versions(1);
     join.add_versions(0);
+    join.add_version_proofs(run_.coordinator->claims().ProofOfVersion(0, 1));
   });
   run_.Settle();
   EXPECT_THAT(run_.peer["a"]->last().refused().reason(),
@@ -215,28 +216,97 @@ TEST_F(Restart, SiteThatHasSpokenWithAnotherProcessOfThisEpochWaits) {
   EXPECT_EQ(run_.coordinator->Status().strangers.at(0).alarm, "two_coordinators");
 }
 
-TEST(UnknownLineage, WaitsAndHoldsTheSeedUntilItIsGone) {
-  DirectCoordinator run;
-  const auto join_of_another_run = [&run] {
-    run.Join("old", [](v1::Join& join) {
-      join.mutable_context()->set_lineage("elsewhere");
-      join.add_versions(7);
-      join.add_versions(7);
+TEST_F(Restart, ClaimsWithoutAProofMakeTheirTellerWaitAndNoOtherSite) {
+  run_.Restart();
+  const auto claims = [this](const std::string& site, const auto& claim) {
+    run_.Join(site, [&](v1::Join& join) {
+      join.mutable_context()->set_lineage(run_.coordinator->Describe().lineage());
+      claim(join);
     });
-    run.Settle();
+    run_.Settle();
+    return run_.peer[site]->last().refused().reason();
   };
-  join_of_another_run();
+  const auto holds = [](v1::Join& join, core::Version version) {
+    join.add_versions(version);
+    join.add_versions(0);
+  };
+  EXPECT_THAT(claims("x", [](v1::Join& join) { join.mutable_context()->set_epoch(90); }),
+              HasSubstr("has seen epoch 90 of lineage"));
+  EXPECT_THAT(claims("y", [&](v1::Join& join) { holds(join, 1'000'000); }), HasSubstr("holds version 1000000"));
+  EXPECT_THAT(claims("z",
+                     [&](v1::Join& join) {
+                       holds(join, 0);
+                       join.add_admitted(1'000'000);
+                     }),
+              HasSubstr("fragment 0 base 1000000 was admitted"));
+  EXPECT_THAT(claims("w",
+                     [&](v1::Join& join) {
+                       holds(join, 2);
+                       join.add_version_proofs(run_.coordinator->claims().ProofOfVersion(0, 1));
+                     }),
+              HasSubstr("shows no proof"))
+      << "of another version";
+  EXPECT_THAT(claims("v", [](v1::Join& join) { join.mutable_context()->set_lineage("foreign"); }),
+              HasSubstr("lineage foreign"));
+  const StatusSnapshot status = run_.coordinator->Status();
+  EXPECT_NE(status.state, "paused");
+  EXPECT_THAT(status.strangers, SizeIs(5));
+  EXPECT_EQ(status.strangers[2].alarm, "unproven_claim");
+  EXPECT_THAT(run_.History("unproven_claim"), SizeIs(4));
+  EXPECT_THAT(run_.History("history_lost"), IsEmpty());
+}
+
+TEST_F(Restart, AnAdmissionThatIsProvenAndNotInTheStatePausesTheRun) {
+  run_.Restart();
+  run_.Join("a", [this](v1::Join& join) {
+    for (const int p : {0, 1}) {
+      join.add_versions(0);
+      join.add_admitted(p - 1);
+      join.add_admission_proofs(run_.coordinator->claims().ProofOfAdmission("a", p, p - 1));
+    }
+  });
+  run_.Settle();
+  EXPECT_EQ(run_.coordinator->Status().state, "paused");
+}
+
+TEST_F(Restart, WhatWasToldIsProvenToTheNextLifeOfTheState) {
+  run_.Join("a", [](v1::Join& join) {
+    join.add_versions(0);
+    join.add_versions(0);
+  });
+  run_.Settle();
+  const v1::Welcome told = run_.peer["a"]->sent().at(0).welcome();
+  const std::string version = run_.coordinator->claims().ProofOfVersion(1, 7);
+  run_.Restart();
+  EXPECT_EQ(run_.coordinator->claims().ProofOfVersion(1, 7), version);
+  run_.Join("a", [&](v1::Join& join) {
+    join.mutable_context()->set_lineage(told.lineage());
+    join.mutable_context()->set_epoch(told.epoch());
+    join.mutable_context()->set_life(told.life());
+    join.set_epoch_proof(told.proof());
+    join.add_versions(0);
+    join.add_versions(0);
+  });
+  run_.Settle();
+  EXPECT_TRUE(run_.peer["a"]->sent().at(0).has_welcome()) << "it has seen no more than is known";
+}
+
+TEST(UnknownLineage, WaitsAloneAndOthersBegin) {
+  DirectCoordinator run;
+  run.Join("old", [](v1::Join& join) {
+    join.mutable_context()->set_lineage("elsewhere");
+    join.add_versions(7);
+    join.add_versions(7);
+  });
+  run.Settle();
   EXPECT_THAT(run.peer["old"]->last().refused().reason(), HasSubstr("lineage elsewhere"));
   EXPECT_EQ(run.peer["old"]->last().refused().retry_after_ms(), 5000);
   run.Join("a");
   run.Settle();
-  EXPECT_TRUE(run.peer["a"]->sent().at(0).has_welcome()) << "a fresh site joins";
-  EXPECT_FALSE(run.peer["a"]->last().has_seed_request());
+  EXPECT_TRUE(run.peer["a"]->sent().at(0).has_welcome());
+  const std::vector<v1::CoordinatorMessage> sent = run.peer["a"]->sent();
+  EXPECT_TRUE(std::ranges::any_of(sent, [](const auto& message) { return message.has_seed_request(); }));
   EXPECT_EQ(run.coordinator->Status().strangers.at(0).alarm, "unknown_lineage");
-  EXPECT_TRUE(run.coordinator->ChangeRun(v1::ChangeRunRequest::RESUME).ok());
-  run.coordinator->Tick();
-  run.Settle();
-  EXPECT_TRUE(run.peer["a"]->last().has_seed_request()) << "an operator begins another run";
 }
 
 }  // namespace

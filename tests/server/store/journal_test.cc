@@ -19,7 +19,7 @@ TEST_F(JournalTest, NewDirectoryHoldsNothingAndSaysSo) {
   const auto journal = Open();
   EXPECT_EQ(journal->epoch(), 1u);
   EXPECT_EQ(journal->lineage().size(), 16u);
-  EXPECT_THAT(journal->former_lineages(), IsEmpty());
+  EXPECT_THAT(journal->identity().former_lineages, IsEmpty());
   const StoredRun stored = Load(*journal);
   EXPECT_EQ(stored.run_config, "");
   EXPECT_EQ(stored.rounds, core::RoundState());
@@ -41,7 +41,7 @@ TEST_F(JournalTest, NewLineageKeepsTheFormerOnes) {
   options_.new_lineage = false;
   const auto journal = Open();
   EXPECT_EQ(journal->lineage(), second);
-  EXPECT_THAT(journal->former_lineages(), ElementsAre(first));
+  EXPECT_THAT(journal->identity().former_lineages, ElementsAre(first));
 }
 
 TEST_F(JournalTest, SecondCoordinatorOnADirectoryIsRefused) {
@@ -379,7 +379,7 @@ TEST(Journal, RunThatIsNotAcceptedChangesNothing) {
   EXPECT_EQ(refused.status().message(), "not first");
   const auto again = *Journal::Open({.directory = folder.path(), .run_config = "first", .failed = nullptr});
   EXPECT_EQ(again->epoch(), 2u);
-  EXPECT_TRUE(again->former_lineages().empty());
+  EXPECT_TRUE(again->identity().former_lineages.empty());
 }
 
 }  // namespace

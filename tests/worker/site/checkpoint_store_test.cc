@@ -202,8 +202,21 @@ TEST_F(DamagedCheckpoint, WithoutDigestsItIsPassedOver) {
   EXPECT_EQ(LoadedStep(), 30) << "and without files";
 }
 
+TEST_F(DamagedCheckpoint, OneOfTheFormatWithoutProofsLoads) {
+  nlohmann::json json = nlohmann::json::parse(*formats::ReadFile(folder_ / "000002/sync.json", 1 << 20));
+  json.erase("digest");
+  json.erase("files");
+  json.erase("proofs");
+  json["format"] = 2;
+  folder_.Write("000002/sync.json", json.dump(1));
+  const auto loaded = store_->Load("run", "eu");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(store_->damage().empty());
+  EXPECT_EQ((*loaded)->identity.proofs, "");
+}
+
 TEST_F(DamagedCheckpoint, OneOfAnotherFormatIsNotDamagedButRefused) {
-  for (const int format : {1, 3}) {
+  for (const int format : {1, 4}) {
     for (const char* name : {"000001/sync.json", "000002/sync.json"}) {
       nlohmann::json json = nlohmann::json::parse(*formats::ReadFile(folder_ / name, 1 << 20));
       json.erase("digest");
@@ -212,7 +225,7 @@ TEST_F(DamagedCheckpoint, OneOfAnotherFormatIsNotDamagedButRefused) {
     }
     const absl::Status status = store_->Load("run", "eu").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("expected format 2, got ", format)));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("expected format 2 or 3, got ", format)));
   }
 }
 

@@ -1,0 +1,40 @@
+// What the coordinator has told a site of its state, with the proofs that it gave along (docs/wire_format.md, Proofs):
+// an epoch, versions, admissions. The site shows them when it joins: only a proven claim of more than the coordinator
+// has can stop the run. Opaque here; the newest few of each fragment are kept. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "causeway/v1/coordinator.pb.h"
+#include "core/ids.h"
+#include "core/mutex.h"
+
+namespace causeway::transport {
+
+class ShownProofs {
+ public:
+  static constexpr size_t kKept = 4;  // of a fragment: the version held, the one on its way, and those of a checkpoint
+
+  void HasEpoch(const std::string& proof);  // and that of its life
+  void HasVersion(core::FragmentId fragment, core::Version version, const std::string& proof);
+  void HasAdmitted(core::FragmentId fragment, core::Version base, const std::string& proof);
+  void AddTo(v1::Join* join) const;  // of what it claims; empty where there is none
+
+  // Versions and admissions as text, for a checkpoint, and back.
+  std::string Text() const;
+  void Restore(const std::string& text);  // what is not of Text() is left out
+
+ private:
+  using Proofs = std::map<core::FragmentId, std::map<core::Version, std::string>>;
+  static void Keep(Proofs& proofs, core::FragmentId fragment, core::Version version, const std::string& proof);
+  static std::string Find(const Proofs& proofs, core::FragmentId fragment, core::Version version);
+
+  mutable core::Mutex mutex_;
+  std::string epoch_ ABSL_GUARDED_BY(mutex_);
+  Proofs versions_ ABSL_GUARDED_BY(mutex_), admissions_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace causeway::transport
