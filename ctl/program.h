@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ctl/program_log.h"
 
 namespace causeway::ctl {
 

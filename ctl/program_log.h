@@ -4,11 +4,17 @@
 //   {"time":"2026-11-21T19:06:52.123Z","level":"info","message":"rank 0 of 2 …"}
 #pragma once
 
+#include "ctl/log_writer.h"
+
 namespace causeway::ctl {
 
 enum class LogFormat { kText, kJson };
 
-// From here on spdlog writes there. $CAUSEWAY_LOG has the least level that is written.
+// From here on spdlog writes there, and never waits for its reader (log_writer.h). $CAUSEWAY_LOG has the least level
+// that is written.
 void SetUpLog(LogFormat format);
+
+// Of that log; nothing is wrong with one that was not set up. Thread-safe.
+core::LogFigures ProgramLogFigures();
 
 }  // namespace causeway::ctl

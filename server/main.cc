@@ -225,7 +225,8 @@ server::StatusBoard MakeBoard(const core::RunConfig& config) {
   return server::StatusBoard({.version = CAUSEWAY_VERSION,
                               .host = {.state_dir = absl::GetFlag(FLAGS_state_dir),
                                        .reserved_bytes = config.checkpoint.min_free_bytes,
-                                       .certificate = absl::GetFlag(FLAGS_tls_cert)}});
+                                       .certificate = absl::GetFlag(FLAGS_tls_cert),
+                                       .log = &ctl::ProgramLogFigures}});
 }
 
 // None if no address is given.
@@ -356,8 +357,7 @@ int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses
   const auto grpc_server = StartGrpcServer(*service, config.sync.map_fragments(), addresses);
   if (!grpc_server.ok()) return ctl::Fail(ctl::kBadInput, grpc_server.status());
   const absl::Cleanup stop_server_at_end = [&] { StopServer(**grpc_server); };
-  const absl::Status told = TellAddresses(config, addresses, **journal);
-  if (!told.ok()) return ctl::Fail(ctl::kBadInput, told);
+  if (const auto told = TellAddresses(config, addresses, **journal); !told.ok()) return ctl::Fail(ctl::kBadInput, told);
 
   std::optional<server::MembershipFollower> follower;
   if (!addresses.shard.leads()) {

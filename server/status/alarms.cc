@@ -20,6 +20,7 @@ constexpr double kWarnSyncS = 1;
 constexpr double kCriticalSyncS = 10;
 constexpr int64_t kWarnFreeFiles = 1000;  // a snapshot is a file for each fragment, and so is a segment of the log
 constexpr int64_t kCriticalFreeFiles = 100;
+constexpr double kStuckLogS = 5;
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int64_t kWarnCertificateS = 30 * kDayS;
 constexpr int64_t kCriticalCertificateS = 3 * kDayS;
@@ -134,6 +135,17 @@ void FindSlowDisk(const StatusSnapshot& snapshot, Alarms& alarms) {
                                             slowest_s)});
 }
 
+void FindStuckLog(const StatusSnapshot& snapshot, Alarms& alarms) {
+  const core::LogFigures& log = snapshot.host.log;
+  if (log.stuck_s < kStuckLogS) return;
+  alarms.push_back({.name = "log_stuck",
+                    .severity = Severity::kWarning,
+                    .text = absl::StrFormat("the coordinator's log has not been read for %.0f s, and %d lines were "
+                                            "dropped; see what reads its stderr: the log driver, or the program behind "
+                                            "the pipe",
+                                            log.stuck_s, log.dropped)});
+}
+
 void FindDamage(const StatusSnapshot& snapshot, Alarms& alarms) {
   const std::vector<std::string>& damages = snapshot.scrub.damages;
   if (damages.empty()) return;
@@ -237,6 +249,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   for (const SiteStatus& site : snapshot.sites) FindMismatch(site, alarms);
   FindDisk(snapshot, alarms);
   FindSlowDisk(snapshot, alarms);
+  FindStuckLog(snapshot, alarms);
   FindDamage(snapshot, alarms);
   FindCertificate(snapshot, alarms);
   FindAlone(snapshot, alarms);

@@ -71,6 +71,7 @@ HostStatus HostWatch::Read() {
     host.disk_free_bytes = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
     if (disk.f_files > 0) host.disk_free_files = static_cast<int64_t>(disk.f_favail);
   }
+  if (files_.log) host.log = files_.log();
   struct stat file {};
   if (!files_.certificate.empty() && stat(files_.certificate.c_str(), &file) == 0) {
     const int64_t mtime_ns = file.st_mtim.tv_sec * int64_t{1'000'000'000} + file.st_mtim.tv_nsec;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -21,7 +22,8 @@ ProcessStatus ReadProcessStatus();
 struct HostFiles {
   std::string state_dir;  // whose file system is checked; empty: none
   int64_t reserved_bytes = 0;
-  std::string certificate;  // PEM; empty: none
+  std::string certificate;                // PEM; empty: none
+  std::function<core::LogFigures()> log;  // of the program; nullptr: it has none
 };
 
 class HostWatch {

@@ -15,6 +15,7 @@
 
 #include "core/codec_config.h"
 #include "core/data_fingerprint.h"
+#include "core/log_figures.h"
 #include "core/membership.h"
 #include "core/shard.h"
 #include "core/sync_config.h"
@@ -125,6 +126,7 @@ struct HostStatus {
   std::optional<int64_t> disk_free_bytes;  // of the state directory
   int64_t disk_reserved_bytes = 0;         // the coordinator ends before less is free; 0: not checked
   std::optional<int64_t> certificate_expires_unix_s;
+  core::LogFigures log;
   std::optional<int64_t> disk_free_files;  // how many more that disk can have (inodes); none: no such limit
 };
 
