@@ -126,6 +126,7 @@ struct Progress {
   LinkProgress link;
   std::optional<OffloadProgress> offload;
   RankProgress ranks;
+  std::string checkpoint_error;  // why the last one was not saved; empty: it was, or none was due
 };
 
 enum class SiteState { kJoining, kTraining, kDraining, kGone };

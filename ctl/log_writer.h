@@ -1,5 +1,5 @@
 // Writes a program's log to stderr without ever waiting for its reader: a log driver that stands still, a terminal that
-// was stopped, a pipe that nobody empties.
+// was stopped, a pipe that is not emptied.
 //
 //   spdlog ─► Add ── there is room ──► stderr
 //                └── there is none ──► queue ─► a thread that waits for room      beyond kMostBytes the oldest are

@@ -14,7 +14,7 @@ enum class LogFormat { kText, kJson };
 // that is written.
 void SetUpLog(LogFormat format);
 
-// Of that log; nothing is wrong with one that was not set up. Thread-safe.
+// How that log is doing; nothing is wrong with one that was not set up. Thread-safe.
 core::LogFigures ProgramLogFigures();
 
 }  // namespace causeway::ctl

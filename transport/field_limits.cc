@@ -101,6 +101,7 @@ constexpr FieldLimit kLimits[] = {
     Anything("Progress.offload"),
     Integer("Progress.unheard_ms", 0, kCount),
     Anything("Progress.ranks"),
+    Text("Progress.checkpoint_error", kWords),
     Integer("RankProgress.ranks", 0, kCount),
     Integer("RankProgress.hosts", 0, kCount),
     Text("RankProgress.slowest", kWords),

@@ -157,6 +157,7 @@ void ToProto(const core::Progress& progress, v1::Progress* message) {
     message->mutable_offload()->set_early_gradient_bytes(offload->early_gradient_bytes);
   }
   RanksToProto(progress.ranks, message->mutable_ranks());
+  message->set_checkpoint_error(progress.checkpoint_error);
   message->mutable_in_flight()->Assign(progress.in_flight.begin(), progress.in_flight.end());
   if (progress.eval_loss) message->set_eval_loss(*progress.eval_loss);
   message->mutable_eval_versions()->Assign(progress.eval_versions.begin(), progress.eval_versions.end());
@@ -311,7 +312,8 @@ core::Progress FromProto(const v1::Progress& message) {
                           .fragments = {},
                           .link = {},
                           .offload = {},
-                          .ranks = {}};
+                          .ranks = {},
+                          .checkpoint_error = message.checkpoint_error()};
   for (const v1::FragmentDigest& digest : message.digests()) {
     progress.digests[digest.fragment()] = {digest.version(), digest.digest()};
   }

@@ -56,8 +56,9 @@ struct RoundRules {
 struct Outlier {
   core::SiteId site;
   core::FragmentId fragment = 0;
-  core::Version base = 0;  // of its round
-  std::string text;        // "norm 8.6e+29 is 2e+30 times the median of 16 rounds"
+  core::Version base = 0;                    // of its round
+  std::string text;                          // "norm 8.6e+29 is 2e+30 times the median of 16 rounds"
+  core::Version rounds = core::kNormRounds;  // that contributions of the usual length need to undo it
 };
 
 // ---- Actions that the table requests of its owner ----
@@ -338,7 +339,7 @@ class RoundTable {
   std::vector<OpenRound> open_;                    // of each fragment
   std::vector<std::optional<int64_t>> closed_ms_;  // when the last round of each fragment closed
   std::optional<int64_t> last_closed_ms_;          // of all of them
-  std::vector<Outlier> outliers_;                  // of the last core::kNormRounds rounds
+  std::vector<Outlier> outliers_;                  // whose rounds are not over
 };
 
 }  // namespace causeway::server

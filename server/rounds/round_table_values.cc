@@ -18,6 +18,8 @@ using core::Version;
 
 namespace {
 
+constexpr double kEver = 1e15;  // rounds
+
 std::string Describe(const NormBound& bound, double norm) {
   return absl::StrFormat("norm %.2g is %.2g times %s", norm, bound.Ratio(norm), bound.of);
 }
@@ -122,7 +124,10 @@ void RoundTable::NoteOutlier(const SiteId& site, FragmentId fragment, const core
   if (contribution.norm <= 0 || parameters == 0) return;
   const NormBound bound = BoundFor(site, fragment, contribution, parameters);
   if (bound.Ratio(contribution.norm) <= kAlarmingRatio) return;
-  outliers_.push_back({site, fragment, state_.versions[fragment], Describe(bound, contribution.norm)});
+  // Scaled to the gate it is soon undone; otherwise by as many rounds as it was too long, at the least.
+  const double ratio = rules_.values.clip ? 0 : std::min(bound.Ratio(contribution.norm), kEver);
+  const core::Version rounds = std::max<core::Version>(core::kNormRounds, static_cast<core::Version>(ratio));
+  outliers_.push_back({site, fragment, state_.versions[fragment], Describe(bound, contribution.norm), rounds});
 }
 
 // Sets the weight of each contribution, and the norms against which later ones are measured.
@@ -168,7 +173,7 @@ void RoundTable::Weigh(FragmentId fragment, CloseRound& close) {
   if (!norms.empty()) history.push_back({close.base + 1, std::move(norms)});
   if (history.size() > core::kNormRounds) history.pop_front();
   std::erase_if(outliers_, [&](const Outlier& outlier) {
-    return outlier.fragment == fragment && outlier.base + core::kNormRounds <= close.base;
+    return outlier.fragment == fragment && outlier.base + outlier.rounds <= close.base;
   });
 }
 

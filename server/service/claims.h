@@ -1,4 +1,4 @@
-// What this coordinator tells of its state, with proofs, and what sites claim to have been told of it.
+// Proofs of all that this coordinator tells of its state, and of what sites claim to have been told of it.
 //
 //   Welcome, DownloadHeader, Verdict ◄── proof of (epoch, life), (fragment, version), (site, fragment, base)
 //   Join ──► Check ─► nothing, or a doubt: proven by what an earlier life of this state said, or a mere claim

@@ -241,6 +241,7 @@ StatusSnapshot Coordinator::MakeSnapshot() const {
                           .stopped = state.stopped,
                           .finished = state.finished,
                           .rounds_decided = rounds_closed_};
+  snapshot.away = shown_shards_.Away(options_.shard, started_ms_, options_.clock->NowMs());
   snapshot.codec.up = codecs_.up();
   snapshot.codec.down = codecs_.down();
   for (const auto& [site, record] : state.sites) snapshot.sites.push_back(MakeSiteStatus(site, record));

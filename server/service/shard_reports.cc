@@ -62,6 +62,17 @@ void ShownShards::Heard(int shard, const v1::ShardReport& report, int64_t now_ms
   shards_[shard] = {report, now_ms};
 }
 
+std::vector<AwayShard> ShownShards::Away(const core::Shard& own, int64_t began_ms, int64_t now_ms) const {
+  std::vector<AwayShard> away;
+  const core::MutexLock lock(mutex_);
+  for (int shard = 1; own.leads() && shard < own.count; ++shard) {
+    const auto found = shards_.find(shard);
+    const int64_t silent_ms = now_ms - (found == shards_.end() ? began_ms : found->second.heard_ms);
+    if (silent_ms > kAwayMs) away.push_back({shard, static_cast<double>(silent_ms) * 1e-3});
+  }
+  return away;
+}
+
 void ShownShards::AddTo(const core::FragmentMap& map, const core::Shard& own, int64_t now_ms,
                         StatusSnapshot* snapshot) const {
   const core::MutexLock lock(mutex_);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -21,6 +23,12 @@ constexpr double kCriticalSyncS = 10;
 constexpr int64_t kWarnFreeFiles = 1000;  // a snapshot is a file for each fragment, and so is a segment of the log
 constexpr int64_t kCriticalFreeFiles = 100;
 constexpr double kStuckLogS = 5;
+constexpr double kSilentLinkS = 5;
+constexpr int kStraggleRounds = 16;  // that are looked at
+constexpr int64_t kLeastStraggleMs = 10'000;
+constexpr double kStraggleLast = 0.8;    // of the rounds
+constexpr double kStraggleShare = 0.25;  // of the time
+constexpr double kBackAgain = 1.02;      // of the evaluation loss before
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int64_t kWarnCertificateS = 30 * kDayS;
 constexpr int64_t kCriticalCertificateS = 3 * kDayS;
@@ -96,12 +104,107 @@ void FindSilent(const SiteStatus& site, Alarms& alarms) {
                                std::ceil(*site.lease_s_left))});
 }
 
-void FindGone(const SiteStatus& site, Alarms& alarms) {
+void FindGone(const StatusSnapshot& snapshot, const SiteStatus& site, Alarms& alarms) {
   if (!site.lost) return;
+  const char* const others = snapshot.away.empty() ? "; no round waits for it" : "";
   alarms.push_back({.name = "site_gone",
                     .severity = Severity::kWarning,
                     .site = site.name,
-                    .text = absl::StrCat(site.name, " is gone: ", site.reason, "; no round waits for it")});
+                    .text = absl::StrCat(site.name, " is gone: ", site.reason, others)});
+}
+
+void FindAwayShards(const StatusSnapshot& snapshot, Alarms& alarms) {
+  if (snapshot.away.empty() || snapshot.state == "done") return;
+  const std::string which = absl::StrJoin(snapshot.away, " and ", [](std::string* out, const AwayShard& away) {
+    absl::StrAppendFormat(out, "shard %d has not been heard of for %.0f s", away.shard, away.away_s);
+  });
+  alarms.push_back({.name = "shard_gone",
+                    .severity = Severity::kCritical,
+                    .text = absl::StrCat(which,
+                                         ": no round of its fragments closes; start it again on the same "
+                                         "--state_dir, with --shard=",
+                                         snapshot.away.front().shard, "/", snapshot.shard.count)});
+}
+
+void FindStalled(const SiteStatus& site, Alarms& alarms) {
+  const core::LinkProgress& link = site.progress->link;
+  const bool silent = link.silent_s >= kSilentLinkS;
+  if (site.state == SiteState::kGone || !(silent || site.redialled_unix_ms)) return;
+  const std::string now =
+      silent ? absl::StrFormat("a transfer of %s has moved no byte for %.0f s", site.name, link.silent_s)
+             : absl::StrFormat("connections of %s carried nothing any more", site.name);
+  alarms.push_back(
+      {.name = "transfer_stalled",
+       .severity = Severity::kWarning,
+       .site = site.name,
+       .text = absl::StrCat(now, "; ", link.redials,
+                            " were made anew since it was started. Look at the firewall or proxy between")});
+}
+
+void FindNoCheckpoint(const SiteStatus& site, Alarms& alarms) {
+  if (site.progress->checkpoint_error.empty() || !core::IsActive(site.state)) return;
+  alarms.push_back(
+      {.name = "no_checkpoint",
+       .severity = Severity::kWarning,
+       .site = site.name,
+       .text = absl::StrCat(site.name, " trains on without a checkpoint: ", site.progress->checkpoint_error)});
+}
+
+// The last contribution of a round, and for how long the others had been there.
+struct LastArrival {
+  core::SiteId site;
+  int64_t waited_ms = 0;
+};
+
+std::optional<LastArrival> LastOf(const LoggedRound& round) {
+  LastArrival last;
+  int64_t last_ms = 0, second_ms = 0;
+  int arrived = 0;
+  for (const LoggedRound::Arrival& arrival : round.arrivals) {
+    if (!arrival.arrived_unix_ms) continue;
+    ++arrived;
+    if (*arrival.arrived_unix_ms >= last_ms) {
+      second_ms = std::exchange(last_ms, *arrival.arrived_unix_ms);
+      last.site = arrival.site;
+    } else {
+      second_ms = std::max(second_ms, *arrival.arrived_unix_ms);
+    }
+  }
+  if (arrived < 2) return std::nullopt;
+  last.waited_ms = last_ms - second_ms;
+  return last;
+}
+
+// In synchronous mode the others wait for the last site. Where that is nearly always the same one, it sets the pace.
+void FindStraggler(const StatusSnapshot& snapshot, Alarms& alarms) {
+  if (snapshot.mode != core::SyncMode::kSynchronous || snapshot.state != "training") return;
+  std::map<core::SiteId, std::pair<int, int64_t>> lasts;  // rounds, and milliseconds of waiting
+  int rounds = 0;
+  int64_t first_ms = 0, last_ms = 0;
+  for (auto round = snapshot.rounds.rbegin(); round != snapshot.rounds.rend() && rounds < kStraggleRounds; ++round) {
+    if (!(*round)->decided_unix_ms) continue;
+    const std::optional<LastArrival> last = LastOf(**round);
+    if (!last) continue;
+    ++rounds;
+    ++lasts[last->site].first;
+    lasts[last->site].second += last->waited_ms;
+    last_ms = std::max(last_ms, *(*round)->decided_unix_ms);
+    first_ms = first_ms == 0 ? last_ms : std::min(first_ms, *(*round)->decided_unix_ms);
+  }
+  const int64_t span_ms = last_ms - first_ms;
+  if (rounds < kStraggleRounds || span_ms < kLeastStraggleMs) return;
+  for (const auto& [site, last] : lasts) {
+    const auto fragments = static_cast<double>(std::max<size_t>(1, snapshot.fragments.size()));
+    const double share = static_cast<double>(last.second) / static_cast<double>(span_ms) / fragments;
+    if (last.first < kStraggleLast * rounds || share < kStraggleShare) continue;
+    alarms.push_back(
+        {.name = "straggler",
+         .severity = Severity::kWarning,
+         .site = site,
+         .text = absl::StrFormat("the other sites wait for %s, which was last in %d of %d rounds, for %.0f %% of the "
+                                 "time; see its step time and its link, or take sync.mode: quorum",
+                                 site, last.first, rounds, 100 * std::min(1.0, share))});
+  }
 }
 
 void FindDisk(const StatusSnapshot& snapshot, Alarms& alarms) {
@@ -205,8 +308,18 @@ void FindNoisy(const SiteStatus& site, Alarms& alarms) {
                     .text = absl::StrCat("a stream of ", site.name, " was ended in the last minute: ", site.noisy)});
 }
 
+// The global model evaluates as well as before that round.
+bool IsOvercome(const StatusSnapshot& snapshot, const OutlierStatus& outlier) {
+  std::optional<double> before, after;
+  for (const EvalPoint& point : snapshot.eval_history) {
+    (point.version < outlier.version ? before : after) = point.loss;
+  }
+  return before && after && *after <= kBackAgain * *before;
+}
+
 void FindOutliers(const StatusSnapshot& snapshot, Alarms& alarms) {
   for (const OutlierStatus& outlier : snapshot.outliers) {
+    if (IsOvercome(snapshot, outlier)) continue;
     alarms.push_back({.name = "outlier_merged",
                       .severity = Severity::kCritical,
                       .site = outlier.site,
@@ -249,12 +362,16 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   for (const SiteStatus& site : snapshot.sites) FindMismatch(site, alarms);
   FindDisk(snapshot, alarms);
   FindSlowDisk(snapshot, alarms);
+  FindAwayShards(snapshot, alarms);
+  FindStraggler(snapshot, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindStalled(site, alarms);
+  for (const SiteStatus& site : snapshot.sites) FindNoCheckpoint(site, alarms);
   FindStuckLog(snapshot, alarms);
   FindDamage(snapshot, alarms);
   FindCertificate(snapshot, alarms);
   FindAlone(snapshot, alarms);
   for (const SiteStatus& site : snapshot.sites) {
-    if (!IsEnding(snapshot)) FindGone(site, alarms);
+    if (!IsEnding(snapshot)) FindGone(snapshot, site, alarms);
   }
   for (const SiteStatus& site : snapshot.sites) FindResidual(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindSilent(site, alarms);

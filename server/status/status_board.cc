@@ -1,12 +1,22 @@
 #include "server/status/status_board.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "server/status/metrics_text.h"
 
 namespace causeway::server {
 namespace {
 
 constexpr int64_t kHostMs = 1'000;  // how often the disk is checked
+
+// In synchronous mode every site needs every fragment: without one of its shards the run stands still.
+void ShowPaused(StatusSnapshot& snapshot) {
+  if (snapshot.away.empty() || snapshot.state != "training" || snapshot.mode != core::SyncMode::kSynchronous) return;
+  const AwayShard& away = snapshot.away.front();
+  snapshot.state = "paused";
+  snapshot.reason = absl::StrFormat(
+      "shard %d has not been heard of for %.0f s, and every round waits for its fragments", away.shard, away.away_s);
+}
 
 }  // namespace
 
@@ -21,6 +31,7 @@ void StatusBoard::Publish(StatusSnapshot snapshot) {
   snapshot.version = options_.version;
   snapshot.host = host_status_;
   history_.Note(snapshot);
+  ShowPaused(snapshot);
   snapshot.alarms = FindAlarms(snapshot);
   alarm_book_.Note(snapshot.alarms, snapshot.unix_ms);
   auto page = std::make_shared<Page>();

@@ -60,6 +60,14 @@ void StatusHistory::NoteProgress(const StatusSnapshot& snapshot, SiteStatus& sta
   status.loss_history = site.losses.points();
 }
 
+void StatusHistory::NoteRedials(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {
+  const int64_t redials = status.progress->link.redials;
+  if (redials > site.redials) site.redialled_unix_ms = snapshot.unix_ms;
+  site.redials = redials;
+  const bool lately = site.redialled_unix_ms && std::abs(snapshot.unix_ms - *site.redialled_unix_ms) <= kRedialShownMs;
+  if (lately) status.redialled_unix_ms = site.redialled_unix_ms;
+}
+
 // A round of all fragments is complete when all contributions are merged: the norm is that of all together.
 void StatusHistory::NoteResidual(const StatusSnapshot& snapshot, SiteStatus& status, Site& site) {
   const auto fragments = static_cast<int64_t>(std::max<size_t>(1, snapshot.fragments.size()));
@@ -102,6 +110,7 @@ void StatusHistory::Note(StatusSnapshot& snapshot) {
     NoteBytes(snapshot, status, site);
     NoteProgress(snapshot, status, site);
     NoteResidual(snapshot, status, site);
+    NoteRedials(snapshot, status, site);
     if (!status.mismatches.empty()) site.mismatched_unix_ms = snapshot.unix_ms;
     if (site.mismatched_unix_ms && std::abs(snapshot.unix_ms - *site.mismatched_unix_ms) <= kMismatchShownMs) {
       status.mismatched_unix_ms = site.mismatched_unix_ms;

@@ -20,6 +20,7 @@ class StatusHistory {
   static constexpr size_t kEvalPoints = 200;
   static constexpr double kPeakWindowS = 1;
   static constexpr size_t kTrendRounds = 10;
+  static constexpr int64_t kRedialShownMs = 60'000;
   static constexpr int64_t kMismatchShownMs = 60'000;  // a site that resynced is still shown for several scrapes
 
   void Note(StatusSnapshot& snapshot);
@@ -40,10 +41,13 @@ class StatusHistory {
     double largest_norm = 0;   // of the rounds before them
     bool has_earlier = false;  // there were such rounds
     std::optional<int64_t> mismatched_unix_ms;
+    int64_t redials = 0;  // of connections, as it reported last
+    std::optional<int64_t> redialled_unix_ms;
   };
 
   static void NoteBytes(const StatusSnapshot& snapshot, SiteStatus& status, Site& site);
   static void NoteProgress(const StatusSnapshot& snapshot, SiteStatus& status, Site& site);
+  static void NoteRedials(const StatusSnapshot& snapshot, SiteStatus& status, Site& site);
   static void NoteResidual(const StatusSnapshot& snapshot, SiteStatus& status, Site& site);
   void NoteEval(StatusSnapshot& snapshot);
 

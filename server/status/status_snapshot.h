@@ -107,6 +107,7 @@ struct SiteStatus {
   RateFigures up_rate, down_rate;             // board
   std::vector<LossPoint> loss_history;        // board
   std::optional<ResidualTrend> residual;      // board
+  std::optional<int64_t> redialled_unix_ms;   // board: when its last connection that died without a word was replaced
   std::vector<core::FragmentId> mismatches;   // board: those whose digest of a version differs from the coordinator's
   std::optional<int64_t> mismatched_unix_ms;  // board: when the latest was seen
 };
@@ -160,6 +161,12 @@ struct OutlierStatus {
   std::string text;
 };
 
+// A shard that shard 0 does not hear.
+struct AwayShard {
+  int shard = 0;
+  double away_s = 0;  // since it was heard last, or since this shard was started
+};
+
 enum class Severity { kWarning, kCritical };
 
 struct Alarm {
@@ -203,7 +210,8 @@ struct StatusSnapshot {
   ScrubStatus scrub;
   std::vector<WaitingStranger> strangers;  // in bytewise order of site
   std::vector<OutlierStatus> outliers;
-  std::string failure;  // why the coordinator cannot continue; empty: it can
+  std::vector<AwayShard> away;  // of shard 0's others
+  std::string failure;          // why the coordinator cannot continue; empty: it can
 
   std::string version;                  // board: the program's version
   HostStatus host;                      // board

@@ -236,3 +236,19 @@ class FilesTest(StreamsTest):
         again = run.start_worker("a", f"--checkpoint_dir={checkpoints}")
         eventually(lambda: again.log().count("takes part") == 2, "the site is back")
         self.assertEqual(again.terminate(), DONE)
+
+
+class StuckLogTest(EndToEndTest):
+    def test_a_log_that_is_not_read_holds_no_round_up_and_has_an_alarm(self):
+        run = self.new_run(synthetic({"a": 0.5, "b": -0.25}, [[1000]], model={"step_ms": 1}))
+        read_end, write_end = os.pipe()  # stays open, and is not read
+        environment = {"CAUSEWAY_LOG": "debug"}
+        run.start_coordinator(preexec_fn=lambda: os.dup2(write_end, 2), environment=environment)
+        run.start_worker("a", preexec_fn=lambda: os.dup2(write_end, 2), environment=environment)
+        run.start_worker("b")
+        eventually(lambda: "log_stuck" in [alarm["name"] for alarm in (run.status() or {}).get("alarms", [])],
+                   "the alarm log_stuck")
+        run.await_rounds(run.rounds() + 20)
+        run.stop_all()  # SIGTERM ends them
+        os.close(read_end)
+        os.close(write_end)

@@ -44,7 +44,7 @@ void Evaluations::Evaluate(AnchorCopy copy) {
   const absl::StatusOr<double> loss = evaluator_->Loss({copy.tensors.begin(), copy.tensors.end()});
   if (!loss.ok()) return spdlog::error("no evaluation: {}", loss.status().ToString());
   if (log_ != nullptr) log_->Eval(core::SystemClock().UnixMs(), *loss, copy.versions);
-  site_.ReportEval(*loss, std::move(copy.versions));
+  site_.ReportWith([&](SiteReport& report) { report.Evaluated(*loss, std::move(copy.versions)); });
 }
 
 // ---- StepPace ----
@@ -107,6 +107,7 @@ void Checkpoints::Save(core::Step step, Trainer& trainer, Site& site) {
   });
   site.watch().Waits("");
   if (!saved) return;
+  site.ReportWith([&](SiteReport& report) { report.CheckpointSaved(status); });
   if (!status.ok()) {
     spdlog::error("no checkpoint after step {}, goes on without: {}", step, status.ToString());
   } else {

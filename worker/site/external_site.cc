@@ -162,7 +162,7 @@ absl::Status ExternalSite::ReportEval(double loss) {
   if (!std::isfinite(loss)) {
     return absl::InvalidArgumentError(absl::StrCat("site_report_eval: expected a finite loss, got ", loss));
   }
-  site_.ReportEval(loss, anchor_versions_);
+  site_.ReportWith([&](SiteReport& report) { report.Evaluated(loss, anchor_versions_); });
   return absl::OkStatus();
 }
 

@@ -98,10 +98,6 @@ void Site::Report(const TrainingReport& report) {
   exchange_.Report([&](SiteReport& whole) { whole.Trained(report); });
 }
 
-void Site::ReportEval(double loss, std::vector<core::Version> versions) {
-  exchange_.Report([&](SiteReport& whole) { whole.Evaluated(loss, std::move(versions)); });
-}
-
 void Site::SendProgress() {
   core::Progress progress = GetProgress();
   const StepWatch::Say say = watch_.Look(progress.ranks);

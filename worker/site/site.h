@@ -93,7 +93,7 @@ class Site {
   void PostAnchorCopy(std::function<void(AnchorCopy)> take) { exchange_.movers()->PostAnchorCopy(std::move(take)); }
   void FinishTasks();  // returns when all posted tasks have run
   void Report(const TrainingReport& report);
-  void ReportEval(double loss, std::vector<core::Version> versions);
+  void ReportWith(const std::function<void(SiteReport&)>& note) { exchange_.Report(note); }
   core::Progress GetProgress() { return exchange_.GetProgress(); }  // as reported to the coordinator
   ExchangeTotals GetTotals() const { return exchange_.GetTotals(); }
 

@@ -10,6 +10,8 @@
 #include "core/codec_id.h"
 #include "core/membership.h"
 #include "core/run_config.h"
+#include "core/limits.h"
+#include "core/text.h"
 #include "transport/coordinator_link.h"
 #include "worker/site/site_rules.h"
 
@@ -48,6 +50,9 @@ class SiteReport {
   void Sends(core::FragmentId fragment, const std::vector<core::Bytes>& contribution, const std::string& encoded_on);
   void Takes(const transport::DownloadHeader& header, const std::vector<std::string>& update);
   void HasResidual(double norm) { progress_.residual_norm = norm; }
+  void CheckpointSaved(const absl::Status& status) {
+    progress_.checkpoint_error = status.ok() ? "" : core::Clipped(status.ToString(), core::kMaxSiteTextBytes);
+  }
 
   const ExchangeTotals& totals() const { return totals_; }
   core::Progress Make(const SiteRules& rules, const core::LinkProgress& link);

@@ -209,10 +209,23 @@ TEST_F(Values, WithoutAGateOneThatIsFarTooLongIsMergedAndShown) {
   ASSERT_THAT(table_->outliers(), SizeIs(1));
   EXPECT_EQ(table_->outliers()[0].site, "eu");
   EXPECT_EQ(table_->outliers()[0].text, "norm 1e+30 is 1e+30 times the median of 1 round");
-  for (int i = 0; i < 15; ++i) Round({"eu", "us"}, 1.0);
-  EXPECT_THAT(table_->outliers(), SizeIs(1));
-  Round({"eu", "us"}, 1.0);
-  EXPECT_THAT(table_->outliers(), SizeIs(0));
+  for (int i = 0; i < 100; ++i) Round({"eu", "us"}, 1.0);
+  EXPECT_THAT(table_->outliers(), SizeIs(1)) << "others of that length do not undo it";
+}
+
+TEST_F(Values, AnOutlierIsShownForAsManyRoundsAsTheOthersNeedToUndoIt) {
+  RoundRules rules = GatedRules(2);
+  rules.values.gate = 0;
+  for (const auto& [norm, rounds] : {std::pair(9.0, 16), std::pair(40.0, 40)}) {
+    Start(rules, {"eu", "us"});
+    Round({"eu", "us"}, 1.0);
+    ASSERT_EQ(Send("eu", Sent(1, norm)), std::nullopt);
+    ASSERT_EQ(Send("us", Sent(1, 1.0)), std::nullopt);
+    for (int i = 1; i < rounds; ++i) Round({"eu", "us"}, 1.0);
+    EXPECT_THAT(table_->outliers(), SizeIs(1)) << norm;
+    Round({"eu", "us"}, 1.0);
+    EXPECT_THAT(table_->outliers(), SizeIs(0)) << norm;
+  }
 }
 
 TEST_F(Values, WithClipALongOneIsScaledDownToTheGate) {

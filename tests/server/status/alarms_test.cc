@@ -7,6 +7,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <utility>
 
 namespace causeway::server {
 namespace {
@@ -167,6 +169,104 @@ TEST(Alarms, TheCoordinatorsMachineWarnsBeforeItIsCritical) {
       {"a certificate that holds for less than 3 days", ends_in(3 * kDayS - 1), {kCritical, "certificate_ending"}},
       {"a certificate that has ended", ends_in(-1), {kCritical, "certificate_ending", {}, HasSubstr("has ended")}},
       {"without TLS", [](auto& run) { run.host.certificate_expires_unix_s.reset(); }},
+  });
+}
+
+// A round of fragment 0, to which the sites contributed at these times.
+std::shared_ptr<const LoggedRound> RoundOf(core::Version version, int64_t asia_ms, int64_t eu_ms, int64_t us_ms) {
+  LoggedRound round{.fragment = 0, .version = version};
+  for (const auto& [site, ms] : {std::pair("asia", asia_ms), std::pair("eu", eu_ms), std::pair("us", us_ms)}) {
+    round.arrivals.push_back({.site = site, .begun_unix_ms = ms - 1, .arrived_unix_ms = ms});
+  }
+  round.decided_unix_ms = std::max({asia_ms, eu_ms, us_ms}) + 1;
+  return std::make_shared<const LoggedRound>(std::move(round));
+}
+
+// Sixteen rounds of a second, to which "us" comes `late_ms` after the others, in all but `others_last` of them.
+void Late(StatusSnapshot& run, int64_t late_ms, int others_last = 0) {
+  run.fragments.resize(1);
+  for (core::Version version = 1; version <= 16; ++version) {
+    const int64_t at_ms = 1000 * version;
+    run.rounds.push_back(version <= others_last ? RoundOf(version, at_ms, at_ms + 900, at_ms)
+                                                : RoundOf(version, at_ms, at_ms + 1, at_ms + late_ms));
+  }
+}
+
+TEST(Alarms, ASiteForWhichTheOthersWaitHasOne) {
+  ExpectAlarms({
+      {"one is last by most of a round",
+       [](auto& run) { Late(run, 800); },
+       {kWarning, "straggler", "us", HasSubstr("last in 16 of 16 rounds, for 85 % of the time")}},
+      {"one is last by little", [](auto& run) { Late(run, 100); }},
+      {"one is last in many rounds, and others in some", [](auto& run) { Late(run, 800, 5); }},
+      {"without rounds enough", [](auto& run) { Late(run, 800), run.rounds.pop_back(); }},
+      {"in quorum mode none waits", [](auto& run) { Late(run, 800), run.mode = core::SyncMode::kQuorum; }},
+  });
+}
+
+TEST(Alarms, AShardThatIsAwayHasOneAndItsFragmentsWaitForASiteThatIsGone) {
+  const auto away = [](auto& run) { run.shard = {0, 2}, run.away = {{1, 7.0}}, run.state = "paused"; };
+  ExpectAlarms({
+      {"a shard is away",
+       away,
+       {kCritical, "shard_gone", {}, HasSubstr("shard 1 has not been heard of for 7 s: no round of its fragments")}},
+      {"of a run that is done", [&](auto& run) { away(run), run.state = "done"; }},
+  });
+  StatusSnapshot snapshot = Healthy();
+  away(snapshot);
+  Gone(snapshot, 2), snapshot.sites[2].lost = true;
+  const std::vector<Alarm> alarms = FindAlarms(snapshot);
+  EXPECT_THAT(NamesOf(alarms), ElementsAre("shard_gone", "site_gone"));
+  EXPECT_THAT(alarms[1].text, Not(HasSubstr("no round waits")));
+}
+
+TEST(Alarms, TransfersThatStallAndCheckpointsThatFailHaveOne) {
+  const auto reports = [](StatusSnapshot& run, auto change) {
+    auto progress = std::make_shared<core::Progress>();
+    change(*progress);
+    run.sites[1].progress = progress;
+  };
+  ExpectAlarms({
+      {"a transfer moves nothing",
+       [&](auto& run) { reports(run, [](core::Progress& p) { p.link.silent_s = 7; }); },
+       {kWarning, "transfer_stalled", "eu", HasSubstr("has moved no byte for 7 s")}},
+      {"a connection died a moment ago",
+       [&](auto& run) {
+         reports(run, [](core::Progress& p) { p.link.redials = 3; });
+         run.sites[1].redialled_unix_ms = run.unix_ms;
+       },
+       {kWarning, "transfer_stalled", "eu", HasSubstr("3 were made anew")}},
+      {"some did long ago", [&](auto& run) { reports(run, [](core::Progress& p) { p.link.redials = 3; }); }},
+      {"a checkpoint was not saved",
+       [&](auto& run) { reports(run, [](core::Progress& p) { p.checkpoint_error = "No space left"; }); },
+       {kWarning, "no_checkpoint", "eu", HasSubstr("without a checkpoint: No space left")}},
+  });
+}
+
+TEST(Alarms, ALogThatIsNotReadHasOne) {
+  ExpectAlarms({
+      {"for a while",
+       [](auto& run) { run.host.log = {.stuck_s = 6, .waiting = 9, .dropped = 5}; },
+       {kWarning, "log_stuck", {}, HasSubstr("not been read for 6 s, and 5 lines were dropped")}},
+      {"for a moment", [](auto& run) { run.host.log = {.stuck_s = 1}; }},
+      {"long ago", [](auto& run) { run.host.log = {.dropped = 5}; }},
+  });
+}
+
+TEST(Alarms, AnOutlierHasOneUntilTheModelEvaluatesAsBefore) {
+  const auto outlier = [](auto& run) { run.outliers = {{"eu", 0, 10, "norm 1e9"}}; };
+  const Expected on{kCritical, "outlier_merged", "eu", HasSubstr("rollback"), 0};
+  ExpectAlarms({
+      {"without an evaluation", outlier, on},
+      {"the loss is still higher",
+       [&](auto& run) {
+         outlier(run), run.eval_history = {{1, 9, 3.0}, {2, 11, 9.0}, {3, 40, 3.2}};
+       },
+       on},
+      {"it is back",
+       [&](auto& run) {
+         outlier(run), run.eval_history = {{1, 9, 3.0}, {2, 11, 9.0}, {3, 40, 3.01}};
+       }},
   });
 }
 
