@@ -34,6 +34,7 @@
 #include "server/status/http_server.h"
 #include "server/status/status_board.h"
 #include "server/store/journal.h"
+#include "server/store/state_directory.h"
 #include "transport/channel.h"
 
 ABSL_FLAG(std::string, config, "", "run.yaml: what the run is");
@@ -325,9 +326,8 @@ int Finish(server::Coordinator& coordinator) {
   if (status.ok()) status = coordinator.Finish();
   if (status.ok()) return ctl::kDone;
   return ctl::Fail(absl::IsFailedPrecondition(status) ? ctl::kRefused : ctl::kFailed,
-                   absl::Status(status.code(), absl::StrCat(std::string(status.message()),
-                                                            "; what was acknowledged before is safe, and the next "
-                                                            "start goes on from there")));
+                   absl::Status(status.code(), absl::StrCat(std::string(status.message()), "; ",
+                                                            server::AfterFailure(absl::GetFlag(FLAGS_state_dir)))));
 }
 
 int Run(const std::string& run_yaml, core::RunConfig config, Listening addresses) {

@@ -1,6 +1,6 @@
 // Proofs of what the coordinator has told a site of its state, given along with it (docs/wire_format.md, Proofs):
-// for an epoch, versions, admissions. The site shows them when it joins: only a proven claim of more than the coordinator
-// has can stop the run. Opaque here; the newest few of each fragment are kept. Thread-safe.
+// for an epoch, versions, admissions. The site shows them when it joins: only a proven claim of more than the
+// coordinator has can stop the run. Opaque here; the newest few of each fragment are kept. Thread-safe.
 #pragma once
 
 #include <cstddef>

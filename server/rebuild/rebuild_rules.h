@@ -5,9 +5,9 @@
 //
 // No single site is trusted unless an operator names it: state that only one site holds, or that differs from two
 // others, is not taken, and the difference is reported. Nor is it a question of numbers alone: where two agree on one
-// state and two on another that is not its predecessor, an operator has to name a site. Where sites stand at versions that differ by one, two hold the
-// second newest; if the run kept its schedule, that is consistent over the fragments. Pure; one owner at a time.
-// Source: docs/decisions/0020-what-sites-know.md.
+// state and two on another that is not its predecessor, an operator has to name a site. Where sites stand at versions
+// that differ by one, two hold the second newest; if the run kept its schedule, that is consistent over the fragments.
+// Pure; one owner at a time. Source: docs/decisions/0020-what-sites-know.md.
 #pragma once
 
 #include <compare>

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "server/status/straggler.h"
 
 namespace causeway::server {
 namespace {
@@ -24,11 +25,7 @@ constexpr int64_t kWarnFreeFiles = 1000;  // a snapshot is a file for each fragm
 constexpr int64_t kCriticalFreeFiles = 100;
 constexpr double kStuckLogS = 5;
 constexpr double kSilentLinkS = 5;
-constexpr int kStraggleRounds = 16;  // that are looked at
-constexpr int64_t kLeastStraggleMs = 10'000;
-constexpr double kStraggleLast = 0.8;    // of the rounds
-constexpr double kStraggleShare = 0.25;  // of the time
-constexpr double kBackAgain = 1.02;      // of the evaluation loss before
+constexpr double kBackAgain = 1.02;  // of the evaluation loss before
 constexpr int64_t kDayS = 24 * 3600;
 constexpr int64_t kWarnCertificateS = 30 * kDayS;
 constexpr int64_t kCriticalCertificateS = 3 * kDayS;
@@ -150,61 +147,16 @@ void FindNoCheckpoint(const SiteStatus& site, Alarms& alarms) {
        .text = absl::StrCat(site.name, " trains on without a checkpoint: ", site.progress->checkpoint_error)});
 }
 
-// The last contribution of a round, and for how long the others had been there.
-struct LastArrival {
-  core::SiteId site;
-  int64_t waited_ms = 0;
-};
-
-std::optional<LastArrival> LastOf(const LoggedRound& round) {
-  LastArrival last;
-  int64_t last_ms = 0, second_ms = 0;
-  int arrived = 0;
-  for (const LoggedRound::Arrival& arrival : round.arrivals) {
-    if (!arrival.arrived_unix_ms) continue;
-    ++arrived;
-    if (*arrival.arrived_unix_ms >= last_ms) {
-      second_ms = std::exchange(last_ms, *arrival.arrived_unix_ms);
-      last.site = arrival.site;
-    } else {
-      second_ms = std::max(second_ms, *arrival.arrived_unix_ms);
-    }
-  }
-  if (arrived < 2) return std::nullopt;
-  last.waited_ms = last_ms - second_ms;
-  return last;
-}
-
-// In synchronous mode the others wait for the last site. Where that is nearly always the same one, it sets the pace.
-void FindStraggler(const StatusSnapshot& snapshot, Alarms& alarms) {
-  if (snapshot.mode != core::SyncMode::kSynchronous || snapshot.state != "training") return;
-  std::map<core::SiteId, std::pair<int, int64_t>> lasts;  // rounds, and milliseconds of waiting
-  int rounds = 0;
-  int64_t first_ms = 0, last_ms = 0;
-  for (auto round = snapshot.rounds.rbegin(); round != snapshot.rounds.rend() && rounds < kStraggleRounds; ++round) {
-    if (!(*round)->decided_unix_ms) continue;
-    const std::optional<LastArrival> last = LastOf(**round);
-    if (!last) continue;
-    ++rounds;
-    ++lasts[last->site].first;
-    lasts[last->site].second += last->waited_ms;
-    last_ms = std::max(last_ms, *(*round)->decided_unix_ms);
-    first_ms = first_ms == 0 ? last_ms : std::min(first_ms, *(*round)->decided_unix_ms);
-  }
-  const int64_t span_ms = last_ms - first_ms;
-  if (rounds < kStraggleRounds || span_ms < kLeastStraggleMs) return;
-  for (const auto& [site, last] : lasts) {
-    const auto fragments = static_cast<double>(std::max<size_t>(1, snapshot.fragments.size()));
-    const double share = static_cast<double>(last.second) / static_cast<double>(span_ms) / fragments;
-    if (last.first < kStraggleLast * rounds || share < kStraggleShare) continue;
-    alarms.push_back(
-        {.name = "straggler",
-         .severity = Severity::kWarning,
-         .site = site,
-         .text = absl::StrFormat("the other sites wait for %s, which was last in %d of %d rounds, for %.0f %% of the "
-                                 "time; see its step time and its link, or take sync.mode: quorum",
-                                 site, last.first, rounds, 100 * std::min(1.0, share))});
-  }
+void FindStraggling(const StatusSnapshot& snapshot, Alarms& alarms) {
+  const std::optional<Straggler> found = FindStraggler(snapshot);
+  if (!found) return;
+  alarms.push_back(
+      {.name = "straggler",
+       .severity = Severity::kWarning,
+       .site = found->site,
+       .text = absl::StrFormat("the other sites wait for %s, which was last in %d of %d rounds, for %.0f %% of the "
+                               "time; see its step time and its link, or take sync.mode: quorum",
+                               found->site, found->last, found->rounds, 100 * std::min(1.0, found->share))});
 }
 
 void FindDisk(const StatusSnapshot& snapshot, Alarms& alarms) {
@@ -250,6 +202,15 @@ void FindStuckLog(const StatusSnapshot& snapshot, Alarms& alarms) {
 }
 
 void FindDamage(const StatusSnapshot& snapshot, Alarms& alarms) {
+  if (const std::string& gone = snapshot.host.missing_dir; !gone.empty()) {
+    alarms.push_back({.name = "damage_found",
+                      .severity = Severity::kCritical,
+                      .text = absl::StrCat("the state directory ", gone,
+                                           " is gone, and nothing that is acknowledged "
+                                           "now survives the coordinator's end. Restore a backup, or rebuild it from "
+                                           "the sites: start it on an empty one with --rebuild_from_sites")});
+    return;
+  }
   const std::vector<std::string>& damages = snapshot.scrub.damages;
   if (damages.empty()) return;
   const std::string others = damages.size() > 1 ? absl::StrCat(" (and ", damages.size() - 1, " more)") : "";
@@ -363,7 +324,7 @@ Alarms FindAlarms(const StatusSnapshot& snapshot) {
   FindDisk(snapshot, alarms);
   FindSlowDisk(snapshot, alarms);
   FindAwayShards(snapshot, alarms);
-  FindStraggler(snapshot, alarms);
+  FindStraggling(snapshot, alarms);
   for (const SiteStatus& site : snapshot.sites) FindStalled(site, alarms);
   for (const SiteStatus& site : snapshot.sites) FindNoCheckpoint(site, alarms);
   FindStuckLog(snapshot, alarms);

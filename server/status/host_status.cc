@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <ctime>
 #include <fstream>
 #include <memory>
@@ -67,7 +68,9 @@ std::optional<int64_t> CertificateExpiry(const std::string& pem) {
 HostStatus HostWatch::Read() {
   HostStatus host{.disk_reserved_bytes = files_.reserved_bytes};
   struct statvfs disk {};
-  if (!files_.state_dir.empty() && statvfs(files_.state_dir.c_str(), &disk) == 0) {
+  if (!files_.state_dir.empty() && statvfs(files_.state_dir.c_str(), &disk) != 0) {
+    if (errno == ENOENT) host.missing_dir = files_.state_dir;
+  } else if (!files_.state_dir.empty()) {
     host.disk_free_bytes = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
     if (disk.f_files > 0) host.disk_free_files = static_cast<int64_t>(disk.f_favail);
   }

@@ -128,6 +128,7 @@ struct HostStatus {
   int64_t disk_reserved_bytes = 0;         // the coordinator ends before less is free; 0: not checked
   std::optional<int64_t> certificate_expires_unix_s;
   core::LogFigures log;
+  std::string missing_dir;                 // the state directory, where it is gone; empty: it is there
   std::optional<int64_t> disk_free_files;  // how many more that disk can have (inodes); none: no such limit
 };
 

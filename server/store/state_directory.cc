@@ -41,6 +41,16 @@ absl::Status CheckNothingForeign(const std::string& directory) {
 
 }  // namespace
 
+std::string AfterFailure(const std::string& state_dir) {
+  std::error_code error;
+  if (std::filesystem::exists(state_dir + "/log", error) || error) {
+    return "what was acknowledged before is safe, and the next start goes on from there";
+  }
+  return absl::StrCat("--state_dir=", state_dir,
+                      " is gone, or what was in it: restore a backup, or start on an empty "
+                      "directory with --rebuild_from_sites, which takes the state from the sites");
+}
+
 absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::string& directory) {
   RETURN_IF_ERROR(CheckNothingForeign(directory));
   for (const char* folder : {"/snapshots", "/segments"}) {

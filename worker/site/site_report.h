@@ -8,9 +8,9 @@
 
 #include "core/clock.h"
 #include "core/codec_id.h"
+#include "core/limits.h"
 #include "core/membership.h"
 #include "core/run_config.h"
-#include "core/limits.h"
 #include "core/text.h"
 #include "transport/coordinator_link.h"
 #include "worker/site/site_rules.h"

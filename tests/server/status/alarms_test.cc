@@ -243,6 +243,12 @@ TEST(Alarms, TransfersThatStallAndCheckpointsThatFailHaveOne) {
   });
 }
 
+TEST(Alarms, AStateDirectoryThatIsGoneHasOne) {
+  ExpectAlarms({{"it is gone",
+                 [](auto& run) { run.host.missing_dir = "/var/lib/causeway"; },
+                 {kCritical, "damage_found", {}, HasSubstr("the state directory /var/lib/causeway is gone")}}});
+}
+
 TEST(Alarms, ALogThatIsNotReadHasOne) {
   ExpectAlarms({
       {"for a while",

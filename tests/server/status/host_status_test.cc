@@ -69,5 +69,15 @@ TEST(HostStatus, ThisProcessHasMemoryTimeAndABegin) {
   EXPECT_GT(process.start_unix_s, now - 3600);
 }
 
+TEST(HostWatch, NamesAStateDirectoryThatIsGone) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
+  std::filesystem::create_directory(path);
+  HostWatch watch({.state_dir = path});
+  EXPECT_EQ(watch.Read().missing_dir, "");
+  std::filesystem::remove_all(path);
+  EXPECT_EQ(watch.Read().missing_dir, path);
+}
+
 }  // namespace
 }  // namespace causeway::server
