@@ -202,19 +202,6 @@ TEST_F(DamagedCheckpoint, WithoutDigestsItIsPassedOver) {
   EXPECT_EQ(LoadedStep(), 30) << "and without files";
 }
 
-TEST_F(DamagedCheckpoint, OneOfTheFormatWithoutProofsLoads) {
-  nlohmann::json json = nlohmann::json::parse(*formats::ReadFile(folder_ / "000002/sync.json", 1 << 20));
-  json.erase("digest");
-  json.erase("files");
-  json.erase("proofs");
-  json["format"] = 2;
-  folder_.Write("000002/sync.json", json.dump(1));
-  const auto loaded = store_->Load("run", "eu");
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_TRUE(store_->damage().empty());
-  EXPECT_EQ((*loaded)->identity.proofs, "");
-}
-
 TEST_F(DamagedCheckpoint, OneOfAnotherFormatIsNotDamagedButRefused) {
   for (const int format : {1, 4}) {
     for (const char* name : {"000001/sync.json", "000002/sync.json"}) {
